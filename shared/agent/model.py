@@ -1,0 +1,71 @@
+"""The port to a language model: one call in, one reply out, in the Messages API's own shapes.
+
+Implementations: `shared.agent.anthropic_model.AnthropicModel` (everything real, and the offline model behind the same client as a
+transport of its HTTP layer). Each passes tests/contracts/test_model.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from shared.wire.usage import NOTHING_USED, Usage
+
+Block = dict[str, Any]
+"""A content block as the Messages API writes it: {"type": "text", ...}, {"type": "tool_use", ...}, ..."""
+MessageParam = dict[str, Any]
+"""{"role": "user" | "assistant", "content": str | [Block]}"""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCall:
+    """One request. `max_output_tokens` is tokens, `timeout_s` the longest silence on the wire in seconds."""
+
+    model: str
+    system: str
+    messages: tuple[MessageParam, ...]
+    max_output_tokens: int
+    tools: tuple[dict[str, Any], ...] = ()
+    """Tool definitions as the Messages API takes them, server-side tools included."""
+    output_schema: dict[str, Any] | None = None
+    """JSON Schema of the final text; None: free text."""
+    timeout_s: float = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReply:
+    """One reply, whole."""
+
+    content: tuple[Block, ...]
+    stop_reason: str
+    """end_turn | max_tokens | stop_sequence | tool_use | pause_turn | refusal | model_context_window_exceeded"""
+    usage: Usage
+    model: str
+    """As the server named it."""
+    request_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """A sign of life while a reply streams in."""
+
+    output_chars: int = 0
+    text: str = ""
+    """The final text so far (may be the beginning of a JSON value)."""
+    usage: Usage = field(default=NOTHING_USED)
+    """What the server has reported so far."""
+
+
+class Model(Protocol):
+    """A language model, or something that answers like one."""
+
+    def reply(self, call: ModelCall, on_pulse: Callable[[Pulse], None]) -> ModelReply:
+        """Make exactly one request; never retries.
+
+        `on_pulse` is called for every piece that arrives; what it raises (`Interrupted`, `LimitReached`) cuts the stream and passes through.
+
+        Raises:
+            ModelError: no reply, see its subclasses.
+        """
+        ...

@@ -1,0 +1,44 @@
+"""What a tool is: a name, a schema, and a typed function from arguments to text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shared.wire.documents import Document, Manifest
+from shared.wire.ids import HandoffId, JobId
+
+
+class ToolFailed(Exception):
+    """What a tool raises to tell the model, in one line, what went wrong and what to do instead. An observation, not an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """What a running tool may know about who calls it."""
+
+    job_id: JobId
+    handoff_id: HandoffId
+    manifest: Manifest
+    """The job's documents."""
+    text_of: Callable[[str], str]
+    """The extracted text of a document by digest (out of the ledger, cached).  Raises: ToolFailed."""
+    keep_document: Callable[[str, str, str], Document]
+    """(source, media_type, text) -> the document, stored in the ledger so that it can be cited like any other."""
+    remaining_s: Callable[[], float]
+    """Seconds until the handoff's deadline."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One tool. Its result is untrusted text: data for the model, never instructions to us."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+    run: Callable[[dict[str, Any], ToolContext], str] | None
+    """None: a server-side tool that the provider runs; `server_param` is what is sent."""
+    server_param: Mapping[str, Any] | None = None
+    repeatable: bool = True
+    """Safe to run again after a crash. One that isn't is not repeated, and the model is told."""

@@ -1,0 +1,1 @@
+"""Pure types that both sides of a queue share: no Celery, no Redis, no network."""

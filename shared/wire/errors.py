@@ -1,0 +1,131 @@
+"""Every error that the project raises on purpose.
+
+HandoffError
+├── UserError            what a person typed or configured; one line, says how to mend it      (exit 2)
+│   ├── InvalidSpecialist    a specialist's Markdown file
+│   ├── InvalidTool          a user's own tool
+│   ├── InvalidDocuments     what --docs points at
+│   ├── UnknownJob           no such job id
+│   └── MissingCredentials   a real model without a key
+├── MalformedMessage     a message or a stored value that does not parse
+├── LedgerError
+│   ├── LedgerUnavailable    Redis cannot be reached, refuses us, or is full                     (exit 3)
+│   └── VersionConflict      the journal has grown since it was read: read again, decide again
+├── Interrupted          this process must stop working on the handoff, and write nothing more
+│   ├── LeaseLost            another claim has the fence
+│   ├── Cancelled            the job was cancelled
+│   └── Draining             the process was asked to stop
+├── LimitReached         a limit of the handoff or the job: ends it as `partial`
+└── ModelError           the model's server; see its `retryable`
+    ├── ModelRejected        400, 401, 403, 404, 413, 422: the same call will fail again
+    ├── ModelBusy            429, 529: later, perhaps `retry_after_s`
+    ├── ModelUnreachable     5xx, time-outs, connections, a stream cut in the middle
+    └── ModelRefused         the model declined (stop reason `refusal`)
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class HandoffError(Exception):
+    """The root: whatever is not below it is a defect."""
+
+
+class UserError(HandoffError):
+    """One line for a person: what is wrong, and how to mend it."""
+
+    exit_code: ClassVar[int] = 2
+
+
+class InvalidSpecialist(UserError):
+    """A specialist's file does not parse, names an unknown tool, or takes a name twice."""
+
+
+class InvalidTool(UserError):
+    """A user's tool has no types, no docstring, or takes a name twice."""
+
+
+class InvalidDocuments(UserError):
+    """A document that cannot be taken: too large, binary, unreadable, or outside its folder."""
+
+
+class UnknownJob(UserError):
+    """No job has this id."""
+
+
+class MissingCredentials(UserError):
+    """A real model was asked for, and there is no key."""
+
+
+class MalformedMessage(HandoffError):
+    """A message or stored value that does not parse; goes to the dead letters with this reason."""
+
+
+class LedgerError(HandoffError):
+    """The ledger did not do what was asked."""
+
+
+class LedgerUnavailable(LedgerError):
+    """Redis cannot be reached, refuses the password, is loading, read-only or full."""
+
+    exit_code: ClassVar[int] = 3
+
+
+class VersionConflict(LedgerError):
+    """Compare-and-append found a longer (or shorter) journal than the one that was read."""
+
+
+class Interrupted(HandoffError):
+    """Stop working on this handoff now; whatever comes later is not written."""
+
+
+class LeaseLost(Interrupted):
+    """The lease ran out and another claim raised the fence."""
+
+
+class Cancelled(Interrupted):
+    """The job was cancelled, or ended without this handoff."""
+
+
+class Draining(Interrupted):
+    """This process is shutting down; the handoff goes back to its queue."""
+
+
+class LimitReached(HandoffError):
+    """A limit of the handoff or the job, by name: the work so far becomes a `partial` result."""
+
+    def __init__(self, limit: str, detail: str = "") -> None:
+        super().__init__(f"{limit}{': ' + detail if detail else ''}")
+        self.limit = limit
+
+
+class ModelError(HandoffError):
+    """A model call that gave no reply. `status` is the HTTP status, if there was one."""
+
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, status: int | None = None, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after_s = retry_after_s
+
+
+class ModelRejected(ModelError):
+    """The same call would be refused again: bad request, bad key, unknown model, too large."""
+
+
+class ModelBusy(ModelError):
+    """Rate limit or overload; nothing was paid."""
+
+    retryable: ClassVar[bool] = True
+
+
+class ModelUnreachable(ModelError):
+    """Server error, time-out, broken connection or cut stream. What was generated may have been paid."""
+
+    retryable: ClassVar[bool] = True
+
+
+class ModelRefused(ModelError):
+    """The model declined to answer."""

@@ -1,0 +1,37 @@
+"""How much a job, and one handoff of it, may use."""
+
+from __future__ import annotations
+
+from pydantic import Field, PositiveInt
+
+from shared.wire.message import Message
+
+
+class HandoffLimits(Message):
+    """The local budget of one handoff. Hitting any of them ends it as `partial`."""
+
+    max_turns: PositiveInt = 8
+    """Model calls, repairs and retries included."""
+    max_tokens: PositiveInt = 200_000
+    """Input and output tokens over all turns."""
+    max_output_tokens: PositiveInt = 8_192
+    """Output tokens of one model call."""
+    deadline: float | None = None
+    """Unix time in seconds, by Redis's clock."""
+
+
+class JobLimits(Message):
+    """The budget of a whole job, over all processes. None: no limit."""
+
+    max_turns: PositiveInt | None = 200
+    max_tokens: PositiveInt | None = None
+    max_microusd: PositiveInt | None = None
+    max_seconds: PositiveInt = 3_600
+    """From submit to answer; then the job ends with what it has."""
+    max_rounds: int = Field(default=2, ge=0, le=10)
+    """Times that the reviewer may send work back."""
+    max_handoffs: PositiveInt = 200
+    max_steps: PositiveInt = 20
+    """What a planner may ask for."""
+    max_turns_per_handoff: PositiveInt | None = None
+    """Caps every specialist's own max_turns (`--max-turns`)."""

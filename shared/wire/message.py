@@ -1,0 +1,58 @@
+"""What every wire type has in common: frozen, strict, closed to unknown fields, canonical as JSON."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+
+from shared.wire.errors import MalformedMessage
+
+
+class Message(BaseModel):
+    """A frozen value that travels between processes or lies in the ledger as JSON."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", ser_json_inf_nan="null")
+
+    def to_json(self) -> str:
+        """The one JSON text of this value: what is hashed is what is stored and sent."""
+        return self.model_dump_json()
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Parse and validate.
+
+        Raises:
+            MalformedMessage: with the first three problems, in one line, and none of the payload.
+        """
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            raise MalformedMessage(f"{cls.__name__}: {problems_of(error)}") from error
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the JSON text, hexadecimal."""
+        return digest_of(self.to_json())
+
+
+def digest_of(text: str | bytes) -> str:
+    """SHA-256 of the UTF-8 bytes, hexadecimal: the name of a blob."""
+    return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()
+
+
+def canonical_json(value: JsonValue | dict[str, Any]) -> str:
+    """Equal values give equal text: keys sorted, no spaces."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def problems_of(error: ValidationError, most: int = 3) -> str:
+    """Where and what, in one line, without the offending values (they may be secrets)."""
+    found = [
+        f"{'.'.join(map(str, problem['loc'])) or 'message'}: {problem['msg']}"
+        for problem in error.errors(include_url=False, include_context=False, include_input=False)
+    ]
+    rest = f" (and {len(found) - most} more)" if len(found) > most else ""
+    return "; ".join(found[:most]) + rest

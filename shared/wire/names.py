@@ -1,0 +1,28 @@
+"""Every Celery task and queue name. A specialist's queue is its name."""
+
+from __future__ import annotations
+
+ADVANCE = "supervisor.advance"
+SPECIALIST_PREFIX = "specialist."
+
+SUPERVISOR_QUEUE = "supervisor"
+"""Wake-ups: something about a job has changed."""
+SUBMISSIONS_QUEUE = "submissions"
+"""First wake-ups of new jobs, apart: 10,000 new jobs must not starve the running ones."""
+THINK_QUEUE = "think"
+"""The supervisor's own model calls, when a supervisor has no slot left to run them in place."""
+UNROUTED_QUEUE = "unrouted"
+"""Celery's default queue: nothing should ever be in it."""
+
+ROLES = ("planner", "reviewer", "judge", "synthesizer")
+"""The supervisor's own agents: handoffs too, on the think queue."""
+RESERVED = (*ROLES, "supervisor", SUBMISSIONS_QUEUE, THINK_QUEUE, UNROUTED_QUEUE)
+"""Names that no specialist can take."""
+
+
+def task_of(role: str) -> str:
+    return f"{SPECIALIST_PREFIX}{role}"
+
+
+def queue_of(role: str) -> str:
+    return THINK_QUEUE if role in ROLES else role

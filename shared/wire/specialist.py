@@ -1,0 +1,39 @@
+"""A kind of agent, as data: what a specialist's Markdown file says once it is read."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import Field, PositiveInt, StringConstraints
+
+from shared.wire.ids import NameField
+from shared.wire.message import Message
+
+
+class Tier(StrEnum):
+    """Which of the two default models (settings) an agent uses when it names none."""
+
+    CAPABLE = "capable"
+    CHEAP = "cheap"
+
+
+class SpecialistSpec(Message):
+    """One specialist, or one of the supervisor's own roles."""
+
+    name: NameField
+    """Also its queue; its Celery task is `specialist.<name>`."""
+    description: Annotated[str, StringConstraints(min_length=10, max_length=400)]
+    """One line for the planner: what it is for, and what not."""
+    instructions: Annotated[str, StringConstraints(min_length=20, max_length=60_000)]
+    """The body of the file: the system prompt."""
+    model: str | None = None
+    """A model's name; None: the default of its tier."""
+    tier: Tier = Tier.CHEAP
+    tools: tuple[str, ...] = ()
+    """The only tools that it can call."""
+    max_turns: PositiveInt = 8
+    max_output_tokens: PositiveInt = 8_192
+    """Output tokens of one model call."""
+    output_schema: dict[str, Any] = Field(default_factory=lambda: {"type": "string"})
+    """JSON Schema of `output` in its results; a string is Markdown."""

@@ -1,0 +1,42 @@
+"""What model calls used. Money is whole micro-dollars (1e-6 USD), rounded up: sums never drift below the truth."""
+
+from __future__ import annotations
+
+from pydantic import NonNegativeInt
+
+from shared.wire.message import Message
+
+
+class Usage(Message):
+    """Tokens and money of one or more model calls."""
+
+    input_tokens: NonNegativeInt = 0
+    """All input tokens, cached ones included."""
+    output_tokens: NonNegativeInt = 0
+    cache_read_tokens: NonNegativeInt = 0
+    """The part of input_tokens that was read from the provider's prompt cache."""
+    cache_write_tokens: NonNegativeInt = 0
+    """The part of input_tokens that was written to the provider's prompt cache."""
+    cost_microusd: NonNegativeInt | None = 0
+    """None: the price of the model is not known. Never zero for unknown."""
+
+    def __add__(self, other: Usage) -> Usage:
+        unknown = self.cost_microusd is None or other.cost_microusd is None
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cache_read_tokens=self.cache_read_tokens + other.cache_read_tokens,
+            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
+            cost_microusd=None if unknown else (self.cost_microusd or 0) + (other.cost_microusd or 0),
+        )
+
+    @property
+    def total_tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+    @property
+    def cost_usd(self) -> float | None:
+        return None if self.cost_microusd is None else self.cost_microusd / 1_000_000
+
+
+NOTHING_USED = Usage()
