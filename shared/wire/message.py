@@ -33,7 +33,7 @@ class Message(BaseModel):
             raise MalformedMessage(f"{cls.__name__}: {problems_of(error)}") from error
 
     @property
-    def digest(self) -> str:
+    def content_digest(self) -> str:
         """SHA-256 of the JSON text, hexadecimal."""
         return digest_of(self.to_json())
 

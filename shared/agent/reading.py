@@ -1,0 +1,45 @@
+"""How the loop reads a final text: a schema to send, and a parser that accepts it or says what to mend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pydantic import JsonValue
+
+from shared.wire.handoff import Claim, ResultStatus
+
+
+class NotAcceptable(Exception):
+    """The final text is not a result; the message is what the model is told to mend (one turn), and then the reason of the failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A final text that was accepted."""
+
+    status: ResultStatus
+    output: JsonValue
+    claims: tuple[Claim, ...] = ()
+    confidence: float = 1.0
+    needs: str | None = None
+    error: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Reading(Protocol):
+    """One way of reading final texts: the answer envelope of specialists, or a role's own schema."""
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """JSON Schema of the final text."""
+        ...
+
+    def read(self, text: str, *, last_try: bool) -> Read:
+        """Accept a final text. On `last_try` what can be dropped (an unproven source) is dropped with a note instead of refused.
+
+        Raises:
+            NotAcceptable: with what to mend.
+        """
+        ...
