@@ -1,0 +1,85 @@
+"""Every setting, from the environment (`HANDOFF_...`). Read once, in an `app.py` or the CLI, and handed on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from shared.wire.errors import UserError
+from shared.wire.message import problems_of
+
+OFFLINE_MODEL = "offline"
+"""The name of the embedded, deterministic, extractive model: no key, no network."""
+
+
+class Settings(BaseSettings):
+    """Defaults suit one machine; a fleet sets `HANDOFF_REDIS_URL` and the model's key."""
+
+    model_config = SettingsConfigDict(env_prefix="HANDOFF_", frozen=True, extra="ignore", env_ignore_empty=True)
+
+    redis_url: SecretStr | None = None
+    """redis://, rediss:// or sentinel:// URL of broker, backend and ledger. None: the CLI starts a private Redis."""
+
+    model_provider: Literal["anthropic", "bedrock", "vertex", "foundry"] = "anthropic"
+    supervisor_model: str = "claude-opus-5-5"
+    """Tier `capable`: plans, reviews, synthesises."""
+    specialist_model: str = "claude-haiku-5-5"
+    """Tier `cheap`: the specialists' default."""
+    anthropic_api_key: SecretStr | None = Field(default=None, validation_alias="ANTHROPIC_API_KEY")
+    anthropic_auth_token: SecretStr | None = Field(default=None, validation_alias="ANTHROPIC_AUTH_TOKEN")
+    anthropic_base_url: str | None = Field(default=None, validation_alias="ANTHROPIC_BASE_URL")
+    """Any server that speaks the Messages API."""
+    price_as: str | None = None
+    """The model whose price applies to names that the price table does not know."""
+    offline: bool | None = None
+    """True: the offline model whatever keys there are. None: only when there is neither key nor base URL."""
+
+    specialists_dirs: tuple[Path, ...] = ()
+    """Folders of Markdown files that add to the built-in specialists or override them."""
+    tools_dirs: tuple[Path, ...] = ()
+    """Folders of Python files with the user's own tools."""
+    cache_dir: Path = Path("~/.cache/handoff")
+    """Full-text indexes; may be deleted at any time."""
+
+    lease_s: float = Field(default=15.0, gt=0.2)
+    """How long a claim lives without renewal: a dead worker's handoffs run elsewhere after this."""
+    sweep_interval_s: float = Field(default=1.0, gt=0)
+    retention_s: int = Field(default=7 * 86_400, gt=60)
+    """How long an ended job and its documents stay."""
+    drain_s: float = Field(default=30.0, ge=0)
+    """At SIGTERM: how long running turns may go on before the rest is handed back."""
+    model_silence_s: float = Field(default=120.0, gt=0)
+    """The longest silence on the wire of a model call."""
+    max_request_chars: int = 100_000
+    max_document_bytes: int = 20_000_000
+    max_documents: int = 10_000
+    webhook_secret: SecretStr | None = None
+    """Signs completion webhooks (HMAC-SHA256)."""
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether the offline model answers."""
+        if self.offline is not None:
+            return self.offline
+        return (
+            self.model_provider == "anthropic"
+            and self.anthropic_api_key is None
+            and self.anthropic_auth_token is None
+            and self.anthropic_base_url is None
+        )
+
+
+def load_settings() -> Settings:
+    """The settings of this process.
+
+    Raises:
+        UserError: naming the variable that is wrong, not its value.
+    """
+    try:
+        return Settings()
+    except ValidationError as error:
+        raise UserError(f"a setting in the environment is wrong: HANDOFF_{problems_of(error)}") from error
