@@ -14,8 +14,8 @@ THINK_QUEUE = "think"
 UNROUTED_QUEUE = "unrouted"
 """Celery's default queue: nothing should ever be in it."""
 
-ROLES = ("planner", "reviewer", "judge", "synthesizer")
-"""The supervisor's own agents: handoffs too, on the think queue."""
+ROLES = ("planner", "assessor", "judge", "synthesizer")
+"""The supervisor's own agents: handoffs too, on the think queue. `reviewer` is a specialist (docs/decisions/0002)."""
 RESERVED = (*ROLES, "supervisor", SUBMISSIONS_QUEUE, THINK_QUEUE, UNROUTED_QUEUE)
 """Names that no specialist can take."""
 

@@ -1,0 +1,144 @@
+"""What the planner made of a job: steps that name a specialist, a task and what they wait for, without a cycle.
+
+Problems are found all at once and worded for a model: it gets one turn to mend them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from enum import StrEnum
+from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
+from typing import Annotated, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from shared.wire.handoff import Text
+from shared.wire.ids import NameField, StepId, StepIdField
+from shared.wire.message import Message
+from shared.wire.names import ROLES
+
+DEFAULT_FALLBACK = "Say exactly what is missing, and give what you have."
+
+
+class Step(Message):
+    """One piece of work for one specialist. It becomes an AgentHandoff when everything in `depends_on` is done."""
+
+    id: StepIdField
+    specialist: NameField
+    task: Text
+    """All that the specialist is told, apart from the results of `depends_on`: objective, output, boundaries."""
+    depends_on: tuple[StepIdField, ...] = ()
+    fallback: Annotated[str, StringConstraints(min_length=1, max_length=4_000)] = DEFAULT_FALLBACK
+    """What to do when the task cannot be done as it is put."""
+
+
+class Synthesis(StrEnum):
+    """How the results of several sinks become one answer."""
+
+    MERGE = "merge"
+    """Independent sections, one after the other: no model call."""
+    RECONCILE = "reconcile"
+    """Results on the same question must be weighed against each other: one synthesizer call."""
+
+
+class Plan(Message):
+    """A DAG of steps. A plan that exists is sound: unique ids, known dependencies, no cycle, therefore at least one sink."""
+
+    steps: Annotated[tuple[Step, ...], Field(min_length=1)]
+    synthesis: Synthesis = Synthesis.MERGE
+    """Matters only when there is more than one sink."""
+    why: Annotated[str, StringConstraints(max_length=2_000)] = ""
+    """The planner's reason, for people who look at the plan."""
+
+    @model_validator(mode="after")
+    def _is_a_dag(self) -> Self:
+        if found := shape_problems(self.steps):
+            raise ValueError("; ".join(found))
+        return self
+
+    @cached_property
+    def by_id(self) -> dict[StepId, Step]:
+        return {step.id: step for step in self.steps}
+
+    @cached_property
+    def dependents(self) -> dict[StepId, tuple[StepId, ...]]:
+        """For every step, the steps that wait for it, in the plan's order."""
+        waiting: dict[StepId, list[StepId]] = {step.id: [] for step in self.steps}
+        for step in self.steps:
+            for dependency in step.depends_on:
+                waiting[dependency].append(step.id)
+        return {step_id: tuple(ids) for step_id, ids in waiting.items()}
+
+    @cached_property
+    def sinks(self) -> tuple[StepId, ...]:
+        """The steps that nothing waits for, in the plan's order: their results are the answer."""
+        return tuple(step.id for step in self.steps if not self.dependents[step.id])
+
+    @cached_property
+    def order(self) -> tuple[StepId, ...]:
+        """Every step after all that it depends on; the same plan always gives the same order."""
+        return tuple(TopologicalSorter({step.id: step.depends_on for step in self.steps}).static_order())
+
+    def downstream(self, step_ids: Collection[StepId]) -> frozenset[StepId]:
+        """The steps that build, directly or not, on any of these; without these themselves unless they do, too."""
+        found: set[StepId] = set()
+        frontier = list(step_ids)
+        while frontier:
+            for dependent in self.dependents[frontier.pop()]:
+                if dependent not in found:
+                    found.add(dependent)
+                    frontier.append(dependent)
+        return frozenset(found)
+
+
+def check(plan: Plan, specialists: Collection[str], max_steps: int) -> list[str]:
+    """What is wrong with a sound plan here and now: specialists that nobody serves, more steps than the job may have."""
+    return limit_problems(plan.steps, specialists, max_steps)
+
+
+def limit_problems(steps: Sequence[Step], specialists: Collection[str], max_steps: int) -> list[str]:
+    """The same for steps that may not make a plan yet, so that a planner hears of everything in one turn."""
+    found = []
+    if len(steps) > max_steps:
+        found.append(f"{len(steps)} steps, at most {max_steps} are allowed: merge or drop some")
+    served = ", ".join(sorted(specialists)) or "none"
+    found += [
+        f"step {step.id}: there is no specialist {step.specialist} (there are: {served})"
+        for step in steps
+        if step.specialist not in specialists
+    ]
+    return found
+
+
+def shape_problems(steps: Sequence[Step]) -> list[str]:
+    """Everything that keeps these steps from being a DAG, each in one clause."""
+    ids = [step.id for step in steps]
+    known = set(ids)
+    found = [f"step id {step_id} is used {ids.count(step_id)} times" for step_id in dict.fromkeys(ids) if ids.count(step_id) > 1]
+    for step in steps:
+        if step.id in ROLES:
+            found.append(f"step id {step.id} is the name of one of the supervisor's roles: choose another")
+        found += [
+            f"step {step.id} depends on {unknown}, which is not a step"
+            for unknown in dict.fromkeys(step.depends_on)
+            if unknown not in known
+        ]
+        if len(set(step.depends_on)) != len(step.depends_on):
+            found.append(f"step {step.id} names a dependency twice")
+    return found + [f"cycle: {' -> '.join(cycle)} (each waits for the one before it)" for cycle in _cycles(steps)]
+
+
+def _cycles(steps: Sequence[Step]) -> list[list[StepId]]:
+    """Cycles without a common step, each as `a, b, a` (a before b before a). One is broken up before the next is looked for."""
+    graph = {step.id: set(step.depends_on) for step in steps}
+    found: list[list[StepId]] = []
+    while True:
+        try:
+            TopologicalSorter(graph).prepare()
+        except CycleError as error:
+            cycle: list[StepId] = error.args[1]
+            found.append(cycle)
+            graph = {step_id: waits_for - set(cycle) for step_id, waits_for in graph.items() if step_id not in cycle}
+        else:
+            return found
