@@ -1,0 +1,165 @@
+"""The Celery app of either side, with every setting that is not Celery's default, and why.
+
+Celery is the transport that wakes processes; the truth about a job is the ledger. So the settings choose: never lose a part
+of a chord silently, never wait for ever on a dead socket, and leave as little as possible in Redis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
+
+from celery import Celery, signals
+from celery.worker.consumer import Consumer
+from kombu import Queue
+
+from shared.config import Settings
+from shared.logs import configure_logging
+from shared.wire.names import UNROUTED_QUEUE
+
+DEFAULT_THREADS = 16
+"""Slots of a worker started without `-c`. Model calls wait; 200 slots in one process were measured at 147 MB."""
+VISIBILITY_TIMEOUT_S = 6 * 3_600
+"""When the broker hands out an unacknowledged message again. Long on purpose: recovery is the lease's job, and a second copy of a
+long handoff is only noise. Several apps on one Redis database: the shortest wins, so it is the same everywhere."""
+SOCKET_TIMEOUT_S = 30
+SENTINEL_MASTER = "mymaster"
+"""The master's name when a sentinel:// URL has no `?master_name=`; Sentinel's own documentation uses it."""
+
+
+def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str]) -> Celery:
+    """An app that knows exactly these queues (and `unrouted`), logs through `shared.logs`, and has connected to nothing yet."""
+    url, transport = _for_celery(redis_url)
+    app = Celery(name, broker=url, backend=url, set_as_current=False)
+    app.conf.update(
+        **_messages(),
+        **_broker(transport),
+        **_results(transport, settings),
+        **_worker(),
+        task_queues=[_queue(queue) for queue in dict.fromkeys([*queues, UNROUTED_QUEUE])],
+    )
+    _route_logs(settings)
+    return app
+
+
+def declare_queues(app: Celery, queues: Iterable[str]) -> None:
+    """Let this app publish to queues that it learned of later: a role that a live worker has announced."""
+    for queue in queues:
+        if queue not in app.amqp.queues:
+            app.amqp.queues.add(_queue(queue))
+
+
+def consumer_without_gossip(*args: Any, worker_options: dict[str, Any] | None = None, **kwargs: Any) -> Consumer:
+    """Celery's consumer minus gossip and mingle, also for people who type plain `celery worker`.
+
+    Workers have nothing to tell each other, and each of the two leaves pidbox keys behind and slows down a reconnect.
+    """
+    return Consumer(*args, worker_options={**(worker_options or {}), "without_gossip": True, "without_mingle": True}, **kwargs)
+
+
+def _queue(name: str) -> Queue:
+    return Queue(name, routing_key=name)
+
+
+def _messages() -> dict[str, Any]:
+    return {
+        "task_serializer": "json",
+        "result_serializer": "json",
+        "event_serializer": "json",
+        "accept_content": ["json"],  # never pickle: whoever can write to Redis could run code
+        "result_accept_content": ["json"],
+        "task_create_missing_queues": False,  # a name that nobody declared raises where it is published, instead of vanishing
+        "task_default_queue": UNROUTED_QUEUE,
+        # Results live in the ledger. And where one is stored, a kill between that and the count of the part leaves the chord stuck.
+        "task_ignore_result": True,
+        "task_store_errors_even_if_ignored": False,
+        "task_track_started": False,  # would store a result; Flower reads events
+        "task_send_sent_event": False,  # one more message for each task, and nobody reads it
+        "task_repr_maxlevels": 1,  # arguments' reprs go to headers, logs and Flower; senders set argsrepr besides
+        "task_publish_retry_policy": {"max_retries": 3, "interval_start": 0, "interval_step": 0.2, "interval_max": 1},
+        "task_acks_late": True,  # a part counts when it is done, not when it is fetched
+        "task_reject_on_worker_lost": True,  # prefork: a dead child's message goes back at once; the ledger caps the claims
+        "task_retry_on_worker_lost": False,  # publishes, then acknowledges: a kill between the two doubles the message
+        "worker_deduplicate_successful_tasks": False,  # returns early without counting the chord's part; the ledger does it right
+    }
+
+
+def _broker(transport: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "broker_transport_options": {
+            **transport,
+            "visibility_timeout": VISIBILITY_TIMEOUT_S,
+            "priority_steps": [0],  # one Redis list a queue instead of four, so that its depth is one LLEN
+            "socket_timeout": SOCKET_TIMEOUT_S,  # or a publish waits for ever on a dead socket
+            "socket_connect_timeout": 5,
+            "socket_keepalive": True,
+            "health_check_interval": 25,  # notices a BRPOP whose other end is gone
+        },
+        "broker_connection_retry": True,
+        "broker_connection_retry_on_startup": True,
+        "broker_connection_max_retries": None,  # the default 100 ends the worker during a long outage
+        "broker_channel_error_retry": True,  # READONLY, LOADING and OOM are channel errors, and would end the worker
+    }
+
+
+def _results(transport: dict[str, Any], settings: Settings) -> dict[str, Any]:
+    return {
+        "result_expires": 86_400,  # nothing of ours; what an unexpected failure leaves
+        "result_chord_expires": max(settings.retention_s, 86_400),  # counted from the last part; a chord that outlives it never fires
+        "result_extended": False,  # would store arguments
+        "result_backend_transport_options": transport,
+        "result_backend_always_retry": True,
+        "result_backend_max_retries": 10,  # infinite by default: a wedged slot
+        "redis_socket_timeout": SOCKET_TIMEOUT_S,
+        "redis_socket_connect_timeout": 5,
+        "redis_socket_keepalive": True,
+        "redis_retry_on_timeout": True,
+        "redis_backend_health_check_interval": 25,
+    }
+
+
+def _worker() -> dict[str, Any]:
+    return {
+        "worker_pool": "threads",  # a model call is waiting: a slot is a thread, not 115 MB of process
+        "worker_concurrency": DEFAULT_THREADS,
+        "worker_consumer": "shared.celery_app:consumer_without_gossip",
+        "worker_prefetch_multiplier": 1,  # a message fetched and not started is one that an idle worker cannot have
+        "worker_disable_prefetch": False,  # leaves replies popped in a socket: lost with the process
+        "worker_cancel_long_running_tasks_on_connection_loss": False,  # the fence makes a second copy harmless; the first was paid
+        "worker_send_task_events": True,  # Flower shows nothing without
+        "worker_state_db": None,  # a cancel lives in the ledger
+        "worker_hijack_root_logger": False,
+        "worker_redirect_stdouts": False,
+        "worker_detect_quorum_queues": False,  # RabbitMQ only
+        "control_queue_expires": 60,  # reply queues of `inspect` have no other end
+    }
+
+
+def _for_celery(redis_url: str) -> tuple[str, dict[str, Any]]:
+    """The URL as Celery wants it, and the transport options that hide in it.
+
+    Celery refuses a rediss:// URL that does not say whether certificates are checked: they are. A Sentinel's master name is an option
+    of the transport, not part of Celery's URL; several sentinels are separated by `;`.
+    """
+    if redis_url.startswith("rediss://"):
+        parts = urlsplit(redis_url)
+        if "ssl_cert_reqs" not in parse_qs(parts.query):
+            query = f"{parts.query}&{urlencode({'ssl_cert_reqs': 'required'})}".lstrip("&")
+            return urlunsplit(parts._replace(query=query)), {}
+    if redis_url.startswith("sentinel://"):
+        hosts = [urlsplit(host) for host in redis_url.split(";")]
+        named = [name for host in hosts for name in parse_qs(host.query).get("master_name", [])]
+        bare = ";".join(urlunsplit(host._replace(query="")) for host in hosts)
+        return bare, {"master_name": named[0] if named else SENTINEL_MASTER}
+    return redis_url, {}
+
+
+def _route_logs(settings: Settings) -> None:
+    """Tell Celery, once for the process, that logging is set up elsewhere. The last app's settings hold."""
+
+    def set_up(loglevel: int | None = None, **_: Any) -> None:
+        configure_logging(settings, at_most=loglevel)
+
+    signals.setup_logging.disconnect(dispatch_uid=__name__)
+    signals.setup_logging.connect(set_up, weak=False, dispatch_uid=__name__)

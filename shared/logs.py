@@ -1,0 +1,101 @@
+"""One logging set-up for every process: one line an event, with the job and handoff it belongs to, and without secrets.
+
+JSON lines when nobody watches, readable lines on a terminal. Standard-library loggers (Celery's, kombu's) come out the same way.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+from shared.config import Settings
+from shared.redaction import Redactor, secrets_of
+
+QUIET = ("httpx", "httpx2", "httpcore", "httpcore2", "anthropic", "urllib3", "asyncio", "amqp")
+"""Loggers that write a line for each request; their warnings still come."""
+
+
+def configure_logging(
+    settings: Settings,
+    *,
+    stream: TextIO | None = None,
+    as_json: bool | None = None,
+    at_most: int | None = None,
+) -> None:
+    """Send every log record of this process to `stream` (standard error). May be called again.
+
+    `at_most`: a level asked for on the command line; counts only where it shows more than the settings do.
+    `as_json`: None means unless `stream` is a terminal.
+    """
+    out = stream if stream is not None else sys.stderr
+    level = min(filter(None, (logging.getLevelNamesMapping()[settings.log_level], at_most)))
+    shared = _enriching(redactor_for(settings))
+    handler = logging.StreamHandler(out)
+    watched = out.isatty()
+    handler.setFormatter(_formatter(shared, as_json=not watched if as_json is None else as_json, in_colour=watched))
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(level)
+    for name in QUIET:
+        logging.getLogger(name).setLevel(max(level, logging.WARNING))
+    logging.captureWarnings(True)
+    structlog.configure(
+        processors=[structlog.stdlib.filter_by_level, *shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+
+
+def log_of(name: str) -> structlog.stdlib.BoundLogger:
+    """The logger of a module: `log = log_of(__name__)`, then `log.info("handoff claimed", fence=2)`. Creating it does nothing."""
+    logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name)
+    return logger
+
+
+@contextmanager
+def logged_as(*, job_id: str, handoff_id: str | None = None) -> Iterator[None]:
+    """Every line of this thread says which job and handoff it belongs to; what was bound before comes back."""
+    bound = {"job_id": job_id} if handoff_id is None else {"job_id": job_id, "handoff_id": handoff_id}
+    with structlog.contextvars.bound_contextvars(**bound):
+        yield
+
+
+def redactor_for(settings: Settings, environment: Mapping[str, str] | None = None) -> Redactor:
+    """Knows the secrets of this process: those in its environment and those in its settings."""
+    return Redactor(secrets_of(settings, environment))
+
+
+def _enriching(redactor: Redactor) -> list[Processor]:
+    def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        # The two underscored keys are structlog's own, removed before rendering.
+        return {key: value if key in {"_record", "_from_structlog"} else redactor.value(value, key) for key, value in event.items()}
+
+    return [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.stdlib.PositionalArgumentsFormatter(),
+        structlog.processors.StackInfoRenderer(),
+        structlog.processors.format_exc_info,  # text, before redaction: a traceback quotes values
+        redact,
+    ]
+
+
+def _formatter(shared: list[Processor], *, as_json: bool, in_colour: bool) -> logging.Formatter:
+    renderer: Processor = (
+        structlog.processors.JSONRenderer(ensure_ascii=False)
+        if as_json
+        else structlog.dev.ConsoleRenderer(colors=in_colour, exception_formatter=structlog.dev.plain_traceback, pad_event_to=0)
+    )
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=shared,
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+    )
