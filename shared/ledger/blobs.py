@@ -1,0 +1,93 @@
+"""Payloads live once, by content: a job's in its own hash, documents' texts for all jobs together."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+
+from shared.ledger import keys
+from shared.ledger.connection import Connection, in_our_words
+from shared.wire.errors import LedgerError
+from shared.wire.handoff import BlobRef
+from shared.wire.ids import JobId
+from shared.wire.message import digest_of
+
+COMPRESS_FROM = 512
+"""Bytes; below, zlib saves nothing worth its time."""
+
+
+def packed(text: str) -> bytes:
+    """A first byte says how the rest is stored."""
+    raw = text.encode()
+    return b"z" + zlib.compress(raw, 1) if len(raw) >= COMPRESS_FROM else b"=" + raw
+
+
+def unpacked(stored: bytes) -> str:
+    return (zlib.decompress(stored[1:]) if stored[:1] == b"z" else stored[1:]).decode()
+
+
+def ref(text: str) -> BlobRef:
+    return BlobRef(digest=digest_of(text), size=len(text))
+
+
+class Blobs:
+    """Content-addressed payloads."""
+
+    def __init__(self, connection: Connection, keep_s: int) -> None:
+        self._redis = connection.redis
+        self._keep_s = keep_s
+
+    def put(self, job_id: JobId, texts: Iterable[str]) -> None:
+        """Store what is new, in one round trip."""
+        fields = {digest_of(text): packed(text) for text in texts}
+        if not fields:
+            return
+        with in_our_words():
+            pipe = self._redis.pipeline(transaction=False)
+            pipe.hset(keys.blobs(job_id), mapping=fields)
+            pipe.expire(keys.blobs(job_id), self._keep_s)
+            pipe.execute()
+
+    def get(self, job_id: JobId, digests: Sequence[str]) -> dict[str, str]:
+        """The texts of all these digests, in one round trip.
+
+        Raises:
+            LedgerError: one is not there.
+        """
+        if not digests:
+            return {}
+        with in_our_words():
+            stored = self._redis.hmget(keys.blobs(job_id), list(digests))
+        missing = [digest[:12] for digest, value in zip(digests, stored, strict=True) if value is None]
+        if missing:
+            raise LedgerError(f"payloads of {job_id} are gone: {', '.join(missing)}")
+        return {digest: unpacked(value) for digest, value in zip(digests, stored, strict=True)}
+
+    # Documents: the same, for all jobs together.
+
+    def missing_documents(self, digests: Sequence[str]) -> set[str]:
+        """Which of these texts are not stored; those that are stay for another retention time."""
+        missing: set[str] = set()
+        for start in range(0, len(digests), 1_000):
+            part = digests[start : start + 1_000]
+            with in_our_words():
+                pipe = self._redis.pipeline(transaction=False)
+                for digest in part:
+                    pipe.expire(keys.document(digest), self._keep_s)
+                missing.update(digest for digest, there in zip(part, pipe.execute(), strict=True) if not there)
+        return missing
+
+    def put_documents(self, texts: Mapping[str, str]) -> None:
+        with in_our_words():
+            pipe = self._redis.pipeline(transaction=False)
+            for digest, text in texts.items():
+                pipe.set(keys.document(digest), packed(text), ex=self._keep_s)
+            pipe.execute()
+
+    def documents(self, digests: Sequence[str]) -> dict[str, str]:
+        """Texts by digest; those that are not stored are left out."""
+        if not digests:
+            return {}
+        with in_our_words():
+            stored = self._redis.mget([keys.document(digest) for digest in digests])
+        return {digest: unpacked(value) for digest, value in zip(digests, stored, strict=True) if value is not None}

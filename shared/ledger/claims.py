@@ -1,0 +1,201 @@
+"""Claims: the exclusive, leased, fenced right to run one handoff; its checkpoints and its share of the budget."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from shared.agent.turns import CallFailed, Checkpoint, Replied, WorstCase, checkpoint_adapter
+from shared.ledger import keys
+from shared.ledger.blobs import packed, ref, unpacked
+from shared.ledger.connection import Connection
+from shared.wire.errors import Cancelled, Draining, LeaseLost, LimitReached
+from shared.wire.events import Event
+from shared.wire.handoff import HandoffResult
+from shared.wire.ids import HandoffId, JobId
+from shared.wire.usage import Usage
+
+MAX_CLAIMS = 3
+"""A handoff that was claimed this often and never finished takes its process down: it fails instead of freezing the next one."""
+BEAT_EVERY_S = 0.5
+"""At most so often does a sign of life leave the process."""
+RESERVE_RETRY_S = 0.2
+"""Between two tries while other reservations of the job are out."""
+CHORD_SILENCE_S = 3.0
+"""All parts of a chord are done, and its body has not come: the sweeper looks."""
+
+
+class ClaimVerdict(StrEnum):
+    """What came of trying to claim."""
+
+    GRANTED = "granted"
+    EXHAUSTED = "exhausted"
+    """Granted for one purpose: to end it as failed; it was claimed too often."""
+    BUSY = "busy"
+    """Another worker has it, and is alive."""
+    DUPLICATE = "duplicate"
+    """It has ended, or is no longer wanted."""
+    CANCELLED = "cancelled"
+    UNKNOWN = "unknown"
+    """The ledger has no such handoff with this content: forged, or deleted."""
+
+
+@dataclass(slots=True)
+class Claim:
+    """One granted claim. Implements `shared.agent.turns.Turns`. All methods raise `Interrupted` once it no longer holds."""
+
+    connection: Connection
+    job_id: JobId
+    handoff_id: HandoffId
+    fence: int
+    lease_s: float
+    keep_s: int
+    verdict: ClaimVerdict
+    checkpoints: tuple[Checkpoint, ...] = ()
+    reserved: bool = False
+    """The first call's worst case was set aside with the claim."""
+    draining: Callable[[], bool] = lambda: False
+    _interrupted: LeaseLost | Cancelled | Draining | None = None
+    _beaten_at: float = 0.0
+    _doing: str = "starting"
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def so_far(self) -> tuple[Checkpoint, ...]:
+        return self.checkpoints
+
+    def reserve(self, worst: WorstCase) -> None:
+        if self.reserved:
+            self.reserved = False
+            return
+        while (answer := self._turn(worst=worst))[0] == b"wait":
+            self.beat("waiting for the job's budget")
+            time.sleep(RESERVE_RETRY_S)
+        if answer[0] == b"limit":
+            limit = answer[1].decode()
+            raise LimitReached(limit, "the job's budget does not allow another model call")
+
+    def checkpoint(self, *checkpoints: Checkpoint) -> None:
+        used = next((c.usage for c in checkpoints if isinstance(c, Replied | CallFailed)), None)
+        self._turn(used=used, checkpoints=checkpoints)
+
+    def beat(self, doing: str, draft: str | None = None) -> None:
+        self.check()
+        now = time.monotonic()
+        changed = doing != self._doing
+        if now - self._beaten_at < (BEAT_EVERY_S / 5 if changed else BEAT_EVERY_S):
+            return
+        self._doing = doing
+        self.renew(draft or "")
+
+    def check(self) -> None:
+        """Raises `Interrupted` if it is known that the claim no longer holds."""
+        if self._interrupted is not None:
+            raise self._interrupted
+        if self.draining():
+            raise Draining(f"{self.handoff_id} goes back to its queue")
+
+    def renew(self, draft: str = "") -> None:
+        """Prolong the lease, and learn whether the claim still holds."""
+        self._beaten_at = time.monotonic()
+        answer = self.connection.script(
+            "renew", self._keys, [self.handoff_id, self.fence, int(self.lease_s * 1000), self._doing, draft]
+        )
+        self._heed(answer)
+
+    def finish(self, result: HandoffResult, events: Sequence[Event]) -> int | None:
+        """The first writer wins. Returns how many parts of the group are still out (-1: no group), None if this came too late."""
+        text = result.to_json()
+        answer = self.connection.script(
+            "finish",
+            self._keys,
+            [self.handoff_id, self.fence, self.keep_s * 1000, int(CHORD_SILENCE_S * 1000), ref(text).digest, packed(text), ""]
+            + [event.to_json() for event in events],
+        )
+        return int(answer[1]) if answer[0] == b"ok" else None
+
+    def release(self) -> None:
+        """Hand it back: it does not count as a claim."""
+        self.connection.script("release", self._keys, [self.handoff_id, self.fence])
+
+    @property
+    def _keys(self) -> list[str]:
+        return [keys.job(self.job_id), keys.DUE]
+
+    def _turn(
+        self, *, used: Usage | None = None, worst: WorstCase | None = None, checkpoints: Sequence[Checkpoint] = ()
+    ) -> list[bytes]:
+        with self._lock:
+            self.check_lease()
+            answer: list[bytes] = self.connection.script(
+                "turn",
+                self._keys,
+                [self.handoff_id, self.fence, int(self.lease_s * 1000), self.keep_s * 1000, _used(used), _worst(worst), self._doing]
+                + [packed(checkpoint.to_json()) for checkpoint in checkpoints],
+            )
+            self._beaten_at = time.monotonic()
+            self._heed(answer[0])
+            return answer
+
+    def check_lease(self) -> None:
+        """Like `check`, but a drain does not count: what was paid for is written down all the same."""
+        if self._interrupted is not None:
+            raise self._interrupted
+
+    def _heed(self, answer: bytes) -> None:
+        if answer == b"lost":
+            self._interrupted = LeaseLost(f"{self.handoff_id}: the lease is gone")
+        elif answer == b"cancelled":
+            self._interrupted = Cancelled(f"{self.job_id} was cancelled")
+        self.check_lease()
+
+
+class Claims:
+    """Where claims are made."""
+
+    def __init__(self, connection: Connection, *, lease_s: float, keep_s: int, draining: Callable[[], bool] = lambda: False) -> None:
+        self._connection = connection
+        self._lease_s = lease_s
+        self._keep_s = keep_s
+        self._draining = draining
+
+    def claim(self, job_id: JobId, handoff_id: HandoffId, digest: str, worker: str, first: WorstCase | None = None) -> Claim:
+        """Try to get the handoff whose message has this digest. The claim that comes back says by its verdict whether it is one.
+
+        `first`: the worst case of the first model call, set aside in the same round trip where that is possible.
+        """
+        answer = self._connection.script(
+            "claim",
+            [keys.job(job_id), keys.DUE],
+            [handoff_id, digest, worker, int(self._lease_s * 1000), MAX_CLAIMS, self._keep_s * 1000, _worst(first)],
+        )
+        verdict, fence, reserved, *checkpoints = answer
+        return Claim(
+            connection=self._connection,
+            job_id=job_id,
+            handoff_id=handoff_id,
+            fence=int(fence),
+            lease_s=self._lease_s,
+            keep_s=self._keep_s,
+            verdict=ClaimVerdict(verdict.decode()),
+            checkpoints=tuple(checkpoint_adapter.validate_json(unpacked(item)) for item in checkpoints),
+            reserved=bool(reserved),
+            draining=self._draining,
+        )
+
+
+def _used(usage: Usage | None) -> str:
+    if usage is None:
+        return ""
+    usd = -1 if usage.cost_microusd is None else usage.cost_microusd
+    return json.dumps({"turns": 1, "input": usage.input_tokens, "output": usage.output_tokens, "usd": usd})
+
+
+def _worst(worst: WorstCase | None) -> str:
+    if worst is None:
+        return ""
+    usd = -1 if worst.microusd is None else worst.microusd
+    return json.dumps({"input": worst.input_tokens, "output": worst.output_tokens, "usd": usd})

@@ -1,0 +1,118 @@
+"""A job's journal: read it, add a decision to it (compare-and-append), add a fact to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from shared.ledger import keys
+from shared.ledger.connection import Connection, in_our_words
+from shared.wire.errors import UnknownJob, VersionConflict
+from shared.wire.events import Event, HandoffIssued, Recorded, parse_event
+from shared.wire.ids import HandoffId, JobId
+from shared.wire.names import queue_of
+
+READ_AT_MOST = 5_000
+"""Events in one round trip."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One decision: what it adds to the journal, and what it changes beside it."""
+
+    job_id: JobId
+    expected: int
+    """The version that the decision was made on."""
+    events: Sequence[Event]
+    fields: Mapping[str, str | int] = field(default_factory=dict)
+    """Fields of the job's hash: status, limits."""
+    drop: Sequence[HandoffId] = ()
+    """Handoffs that must not be claimed any more, nor go on."""
+    due_at: float | None = None
+    """Unix time in seconds at which the sweeper must look at the job again; None: never."""
+    creates: bool = False
+
+
+class Journal:
+    """The journals of all jobs."""
+
+    def __init__(self, connection: Connection, keep_s: int) -> None:
+        self._connection = connection
+        self._keep_ms = keep_s * 1000
+
+    def commit(self, commit: Commit) -> int:
+        """Append all of it or nothing. Returns the new version.
+
+        Raises:
+            VersionConflict: the journal is not at `expected`; nothing was written.
+        """
+        issued = [event for event in commit.events if isinstance(event, HandoffIssued)]
+        groups: dict[str, int] = {}
+        for event in issued:
+            if event.group:
+                groups[event.group] = groups.get(event.group, 0) + 1
+        order = {
+            "expected": commit.expected,
+            "events": [event.to_json() for event in commit.events],
+            "fields": dict(commit.fields),
+            "issue": [_issue(event) for event in issued],
+            "drop": list(commit.drop),
+            "groups": groups,
+            "due": -1 if commit.due_at is None else int(commit.due_at * 1000),
+            "keep_ms": self._keep_ms,
+        } | ({"created": 1} if commit.creates else {})
+        done, version = self._connection.script("commit", [keys.job(commit.job_id), keys.DUE, keys.JOBS], [json.dumps(order)])
+        if not done:
+            raise VersionConflict(f"{commit.job_id} is at version {version}, not {commit.expected}")
+        return int(version)
+
+    def append(self, job_id: JobId, event: Event, fields: Mapping[str, str | int] | None = None) -> int:
+        """Add a fact, whatever the version. A field set to '' is removed. The sweeper looks at the job a second later.
+
+        Raises:
+            UnknownJob: there is no such job.
+        """
+        version = self._connection.script("append", [keys.job(job_id), keys.DUE], [event.to_json(), json.dumps(dict(fields or {}))])
+        if not version:
+            raise UnknownJob(f"there is no job {job_id} (see `handoff list`)")
+        return int(version)
+
+    def read(self, job_id: JobId, after: int = 0) -> list[Recorded]:
+        """The events after a version, oldest first."""
+        found: list[Recorded] = []
+        while True:
+            with in_our_words():
+                part = self._connection.redis.xrange(keys.log(job_id), min=f"{after + 1}-0", count=READ_AT_MOST)
+            found += [_recorded(entry) for entry in part]
+            if len(part) < READ_AT_MOST:
+                return found
+            after = found[-1].version
+
+    def follow(self, job_id: JobId, after: int, wait_s: float) -> list[Recorded]:
+        """Like `read`, but waits up to `wait_s` seconds for something to happen."""
+        with in_our_words():
+            answer = self._connection.redis.xread({keys.log(job_id): f"{after}-0"}, block=max(1, int(wait_s * 1000)), count=READ_AT_MOST)
+        return [_recorded(entry) for entry in answer[0][1]] if answer else []
+
+    def set_due(self, job_id: JobId, due_at: float | None) -> None:
+        """When the sweeper must look at the job again."""
+        with in_our_words():
+            if due_at is None:
+                self._connection.redis.zrem(keys.DUE, job_id)
+            else:
+                self._connection.redis.zadd(keys.DUE, {job_id: int(due_at * 1000)})
+
+
+def _issue(event: HandoffIssued) -> dict[str, Any]:
+    fields: dict[str, str | int] = {"digest": event.handoff.digest, "role": event.assigned_to}
+    if event.group is None:
+        return {"id": event.handoff_id, "fields": fields}
+    queue = queue_of(event.assigned_to)
+    return {"id": event.handoff_id, "queue": queue, "fields": fields | {"group": event.group, "index": event.index, "queue": queue}}
+
+
+def _recorded(entry: tuple[bytes, dict[bytes, bytes]]) -> Recorded:
+    entry_id, fields = entry
+    return Recorded(version=int(entry_id.split(b"-")[0]), at=int(fields[b"t"]) / 1000, event=parse_event(fields[b"e"]))

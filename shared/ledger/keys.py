@@ -1,0 +1,55 @@
+"""Every Redis key of the ledger. `{job}` is a hash tag, so that all keys of one job would live on one shard."""
+
+from __future__ import annotations
+
+from shared.wire.ids import HandoffId, JobId
+
+PREFIX = "handoff:"
+
+DUE = f"{PREFIX}due"
+"""zset: `job` or `job/handoff` -> Unix ms at which the sweeper must look at it."""
+JOBS = f"{PREFIX}jobs"
+"""zset: job -> Unix ms of its submission."""
+WORKERS = f"{PREFIX}workers"
+"""zset: worker -> Unix ms until which its announcement holds."""
+QUEUES = f"{PREFIX}queues"
+"""hash: queue -> when the latest claimed handoff of it was published (Unix ms)."""
+WAITING = f"{PREFIX}waiting:"
+"""+ queue, zset: `job/handoff` that was published and not yet claimed -> Unix ms of its publication."""
+DEAD = f"{PREFIX}dead"
+"""list: messages that did not parse, newest first."""
+
+
+def job(job_id: JobId) -> str:
+    """hash: status, version, limits, spent and reserved."""
+    return f"{PREFIX}{{{job_id}}}"
+
+
+def log(job_id: JobId) -> str:
+    """stream: the journal; entry n has the id `n-0`."""
+    return f"{job(job_id)}:log"
+
+
+def handoff(job_id: JobId, handoff_id: HandoffId) -> str:
+    """hash: state, fence, lease, claims, reservation, result."""
+    return f"{job(job_id)}:h:{handoff_id}"
+
+
+def turns(job_id: JobId, handoff_id: HandoffId) -> str:
+    """list: checkpoints of a handoff that has not ended."""
+    return f"{job(job_id)}:t:{handoff_id}"
+
+
+def blobs(job_id: JobId) -> str:
+    """hash: digest -> compressed payload."""
+    return f"{job(job_id)}:blob"
+
+
+def document(digest: str) -> str:
+    """string: a document's extracted text, compressed; shared by all jobs."""
+    return f"{PREFIX}doc:{digest}"
+
+
+def worker(worker_id: str) -> str:
+    """string: what one worker announces."""
+    return f"{PREFIX}worker:{worker_id}"

@@ -1,0 +1,40 @@
+-- Compare-and-append: the only way in which a decision enters a journal.
+-- KEYS job, due, jobs.  ARGV: a JSON object
+--   expected, events[], fields{}, issue[{id, queue, fields{}}], drop[id], groups{name: size}, due (ms | -1 none), created, keep_ms
+-- Returns {1, version} or {0, version as it is}.
+local job, due, jobs = KEYS[1], KEYS[2], KEYS[3]
+local c = cjson.decode(ARGV[1])
+local version = tonumber(redis.call('HGET', job, 'version') or 0)
+if version ~= c.expected then return { 0, version } end
+local at = now_ms()
+local id = string.match(job, '{(.-)}')
+
+for _, event in ipairs(c.events) do version = append(job, event, at) end
+for name, value in pairs(c.fields) do redis.call('HSET', job, name, value) end
+for name, size in pairs(c.groups) do redis.call('HSET', job, 'g:' .. name, size) end
+for _, handoff in ipairs(c.issue) do
+  local h = job .. ':h:' .. handoff.id
+  redis.call('HSET', h, 'state', 'issued', 'issued_at', at)
+  for name, value in pairs(handoff.fields) do redis.call('HSET', h, name, value) end
+  redis.call('PEXPIRE', h, c.keep_ms)
+  if handoff.queue then
+    redis.call('ZADD', 'handoff:waiting:' .. handoff.queue, at, id .. '/' .. handoff.id)
+    redis.call('HSETNX', 'handoff:queues', handoff.queue, 0)
+  end
+end
+for _, handoff in ipairs(c.drop) do
+  local h = job .. ':h:' .. handoff
+  local state = redis.call('HGET', h, 'state')
+  if state and state ~= 'done' then
+    redis.call('HSET', h, 'state', 'dropped')
+    settle(job, h, nil)
+    redis.call('ZREM', due, id .. '/' .. handoff)
+    local queue = redis.call('HGET', h, 'queue')
+    if queue then redis.call('ZREM', 'handoff:waiting:' .. queue, id .. '/' .. handoff) end
+  end
+end
+
+if c.due >= 0 then redis.call('ZADD', due, c.due, id) else redis.call('ZREM', due, id) end
+if c.created then redis.call('ZADD', jobs, at, id) end
+for _, key in ipairs({ job, job .. ':log', job .. ':blob' }) do redis.call('PEXPIRE', key, c.keep_ms) end
+return { 1, version }

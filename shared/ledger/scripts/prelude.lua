@@ -1,0 +1,70 @@
+-- In front of every script: the clock, the journal, the books.
+
+local function now_ms()
+  local t = redis.call('TIME')
+  return t[1] * 1000 + math.floor(t[2] / 1000)
+end
+
+-- One event more in the journal; entry n has the stream id n-0, so that a version is a place in it.
+local function append(job, event, at)
+  local version = redis.call('HINCRBY', job, 'version', 1)
+  redis.call('XADD', job .. ':log', version .. '-0', 'e', event, 't', at)
+  return version
+end
+
+-- A handoff's reservation becomes what was really used. `used` nil: the worst case, because the call was in the air.
+local function settle(job, h, used)
+  local r = redis.call('HMGET', h, 'r_turns', 'r_in', 'r_out', 'r_usd')
+  if r[1] then
+    redis.call('HINCRBY', job, 'reserved_turns', -r[1])
+    redis.call('HINCRBY', job, 'reserved_tokens', -(r[2] + r[3]))
+    redis.call('HINCRBY', job, 'reserved_usd', -r[4])
+    redis.call('HDEL', h, 'r_turns', 'r_in', 'r_out', 'r_usd')
+    used = used or { turns = tonumber(r[1]), input = tonumber(r[2]), output = tonumber(r[3]), usd = tonumber(r[4]) }
+  end
+  if not used then return end
+  for _, key in ipairs({ job, h }) do
+    redis.call('HINCRBY', key, 'turns', used.turns)
+    redis.call('HINCRBY', key, 'input_tokens', used.input)
+    redis.call('HINCRBY', key, 'output_tokens', used.output)
+    if used.usd >= 0 then redis.call('HINCRBY', key, 'usd', used.usd) else redis.call('HSET', key, 'unpriced', 1) end
+  end
+end
+
+-- Sets the worst case of the next call aside. Returns nil, or why not: 'wait' (others' reservations may come back) or a limit's name.
+local function reserve(job, h, worst)
+  local b = redis.call('HMGET', job, 'max_turns', 'turns', 'reserved_turns',
+    'max_tokens', 'input_tokens', 'output_tokens', 'reserved_tokens', 'max_usd', 'usd', 'reserved_usd')
+  local function n(i) return tonumber(b[i] or 0) or 0 end
+  local books = {
+    { 'max_turns', n(1), n(2), n(3), 1 },
+    { 'max_tokens', n(4), n(5) + n(6), n(7), worst.input + worst.output },
+    { 'max_usd', n(8), n(9), n(10), worst.usd },
+  }
+  for _, book in ipairs(books) do
+    local name, limit, spent, reserved, asked = unpack(book)
+    if limit > 0 then
+      if asked < 0 or spent + asked > limit then return name end
+      if spent + reserved + asked > limit then return 'wait' end
+    end
+  end
+  local usd = math.max(worst.usd, 0)
+  redis.call('HINCRBY', job, 'reserved_turns', 1)
+  redis.call('HINCRBY', job, 'reserved_tokens', worst.input + worst.output)
+  redis.call('HINCRBY', job, 'reserved_usd', usd)
+  redis.call('HSET', h, 'r_turns', 1, 'r_in', worst.input, 'r_out', worst.output, 'r_usd', usd)
+  return nil
+end
+
+-- Whether this claim still holds: nil, 'lost' or 'cancelled'.
+local function trouble(job, h, fence)
+  local f = redis.call('HMGET', h, 'fence', 'state')
+  if f[1] ~= fence or f[2] ~= 'running' then return 'lost' end
+  if redis.call('HGET', job, 'cancelled') then return 'cancelled' end
+  return nil
+end
+
+local function decoded(text)
+  if text == '' then return nil end
+  return cjson.decode(text)
+end

@@ -1,0 +1,14 @@
+-- A claim handed back at a deploy: its queue's message goes back too, and the claim does not count.
+-- KEYS job, due.  ARGV handoff, fence.  Returns 1 | 0
+local job, due, handoff = KEYS[1], KEYS[2], ARGV[1]
+local h = job .. ':h:' .. handoff
+if trouble(job, h, ARGV[2]) == 'lost' then return 0 end
+settle(job, h, { turns = 0, input = 0, output = 0, usd = 0 })
+redis.call('HINCRBY', h, 'claims', -1)
+redis.call('HINCRBY', h, 'fence', 1)
+redis.call('HSET', h, 'state', 'issued', 'lease', 0)
+local member = string.match(job, '{(.-)}') .. '/' .. handoff
+redis.call('ZREM', due, member)
+local queue = redis.call('HGET', h, 'queue')
+if queue then redis.call('ZADD', 'handoff:waiting:' .. queue, now_ms(), member) end
+return 1

@@ -1,0 +1,25 @@
+-- One round trip per turn: checkpoint, settle, reserve the next call, renew the lease, learn of a cancel.
+-- KEYS job, due.  ARGV handoff, fence, lease_ms, keep_ms, used (JSON or ''), worst case (JSON or ''), doing, checkpoint...
+-- Returns {'ok'} | {'lost'} | {'cancelled'} | {'wait'} | {'limit', name}
+local job, due, handoff, fence = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
+local lease, keep, used, worst = tonumber(ARGV[3]), tonumber(ARGV[4]), decoded(ARGV[5]), decoded(ARGV[6])
+local h, t = job .. ':h:' .. handoff, job .. ':t:' .. handoff
+
+local why = trouble(job, h, fence)
+if why == 'lost' then return { why } end
+if #ARGV > 7 then
+  for i = 8, #ARGV do redis.call('RPUSH', t, ARGV[i]) end
+  redis.call('PEXPIRE', t, keep)
+end
+if used then settle(job, h, used) end
+if why then return { why } end
+
+local at = now_ms()
+redis.call('HSET', h, 'lease', at + lease, 'beat', at, 'doing', ARGV[7])
+redis.call('ZADD', due, at + lease, string.match(job, '{(.-)}') .. '/' .. handoff)
+if worst then
+  local no = reserve(job, h, worst)
+  if no == 'wait' then return { 'wait' } end
+  if no then return { 'limit', no } end
+end
+return { 'ok' }

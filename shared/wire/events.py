@@ -1,0 +1,239 @@
+"""What can happen to a job, in the past tense. Small: ids, digests, figures; payloads are blobs.
+
+A journal is a list of these; nothing else is true about a job. Fields are only ever added, with a default, so that a newer version reads
+what an older one wrote.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
+
+from shared.wire.errors import MalformedMessage
+from shared.wire.handoff import BlobRef, ResultStatus, StopReason
+from shared.wire.ids import Digest, HandoffIdField, NameField, StepIdField
+from shared.wire.limits import JobLimits
+from shared.wire.message import Message, problems_of
+from shared.wire.plan import Synthesis
+from shared.wire.usage import Usage
+from shared.wire.verdict import Verdict
+
+
+class JobStatus(StrEnum):
+    """How a job stands, for its users."""
+
+    QUEUED = "queued"
+    """Accepted; no supervisor has looked at it."""
+    RUNNING = "running"
+    OK = "ok"
+    PARTIAL = "partial"
+    """There is an answer, with named gaps or open points."""
+    FAILED = "failed"
+    """There is no answer; the reason is given."""
+    CANCELLED = "cancelled"
+
+    @property
+    def ended(self) -> bool:
+        return self not in (JobStatus.QUEUED, JobStatus.RUNNING)
+
+
+class JobSubmitted(Message):
+    """A user asked for something."""
+
+    type: Literal["job_submitted"] = "job_submitted"
+    request: BlobRef
+    title: str
+    """The first words of the request, for lists."""
+    limits: JobLimits
+    manifest: BlobRef | None = None
+    document_count: NonNegativeInt = 0
+    model: str | None = None
+    """Overrides every agent's model."""
+    answer_schema: BlobRef | None = None
+    tenant: str = "default"
+    webhook_url: str | None = None
+    specialists: tuple[NameField, ...] = ()
+    """Only these may be used; empty: all that live workers announce."""
+
+
+class HandoffIssued(Message):
+    """An attempt at a step was given to a specialist, or to one of the supervisor's roles."""
+
+    type: Literal["handoff_issued"] = "handoff_issued"
+    handoff_id: HandoffIdField
+    step_id: StepIdField
+    attempt: PositiveInt
+    assigned_to: NameField
+    handoff: BlobRef
+    """The AgentHandoff, as JSON: what was published, to the byte."""
+    specialist: Digest
+    group: str | None = None
+    """The chord that it is part of; None: a role, run by a supervisor."""
+    index: NonNegativeInt = 0
+    """Its place in the chord."""
+    deadline: float | None = None
+
+
+class HandoffFinished(Message):
+    """A result is there. A failure is a result."""
+
+    type: Literal["handoff_finished"] = "handoff_finished"
+    handoff_id: HandoffIdField
+    status: ResultStatus
+    result: BlobRef
+    usage: Usage
+    turns: NonNegativeInt
+    stop_reason: StopReason
+    confidence: float
+    claims: NonNegativeInt = 0
+    needs: str | None = None
+    error: str | None = None
+    """One line, at most 300 characters."""
+    model: str | None = None
+    worker: str = ""
+
+
+class StepOutline(Message):
+    """A step without its text, which lies in the plan's blob."""
+
+    id: StepIdField
+    specialist: NameField
+    depends_on: tuple[StepIdField, ...] = ()
+    title: str = ""
+    """The first words of its task."""
+
+
+class PlanMade(Message):
+    """The job has a plan. `degraded` says why it is not the planner's: one step, the whole request, for the generalist."""
+
+    type: Literal["plan_made"] = "plan_made"
+    plan: BlobRef
+    steps: tuple[StepOutline, ...]
+    synthesis: Synthesis = Synthesis.MERGE
+    degraded: str | None = None
+
+
+class Resolution(Message):
+    """What the planner says to a step that needs something. `answer` None: it is given up."""
+
+    step: StepIdField
+    answer: str | None = None
+
+
+class NeedsResolved(Message):
+    """The planner has answered what steps needed."""
+
+    type: Literal["needs_resolved"] = "needs_resolved"
+    resolutions: tuple[Resolution, ...]
+
+
+class Reviewed(Message):
+    """A round of results was judged. `verdict` None: it could not be; the answer says so."""
+
+    type: Literal["reviewed"] = "reviewed"
+    round: PositiveInt
+    verdict: Verdict | None
+    problem: str | None = None
+
+
+class StepsAbandoned(Message):
+    """These will not be waited for any longer, and neither will what is running of them."""
+
+    type: Literal["steps_abandoned"] = "steps_abandoned"
+    steps: tuple[StepIdField, ...]
+    why: str
+
+
+class AnswerMethod(StrEnum):
+    """How results became the answer."""
+
+    SINGLE_SINK = "single_sink"
+    """The plan's one last step said it; taken as it is."""
+    MERGED = "merged"
+    """Independent sections, one after the other, by code."""
+    SYNTHESIZED = "synthesized"
+    """A synthesizer call."""
+    NONE = "none"
+    """No step has anything usable."""
+
+
+class Synthesised(Message):
+    """The supervisor knows what the answer is made of: a synthesizer's result (`result`), or those of steps."""
+
+    type: Literal["synthesised"] = "synthesised"
+    method: AnswerMethod
+    result: BlobRef | None = None
+    problem: str | None = None
+    """Why a synthesizer's result could not be had."""
+
+
+class JobEnded(Message):
+    """The answer is there, or the reason why there is none."""
+
+    type: Literal["job_ended"] = "job_ended"
+    status: JobStatus
+    answer: BlobRef | None = None
+    """A `shared.wire.answer.Answer`, as JSON."""
+    reason: str | None = None
+
+
+class CancelRequested(Message):
+    """Stop, everywhere."""
+
+    type: Literal["cancel_requested"] = "cancel_requested"
+    by: str = "user"
+
+
+class RetryRequested(Message):
+    """Go on with an ended job: what failed again, or everything from one step on."""
+
+    type: Literal["retry_requested"] = "retry_requested"
+    from_step: StepIdField | None = None
+
+
+class WebhookTried(Message):
+    """The job's end was posted to its webhook, or could not be."""
+
+    type: Literal["webhook_tried"] = "webhook_tried"
+    attempt: PositiveInt
+    delivered: bool
+    detail: str = ""
+
+
+Event = (
+    JobSubmitted
+    | HandoffIssued
+    | HandoffFinished
+    | PlanMade
+    | NeedsResolved
+    | Reviewed
+    | StepsAbandoned
+    | Synthesised
+    | JobEnded
+    | CancelRequested
+    | RetryRequested
+    | WebhookTried
+)
+_adapter: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="type")])
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """An event in its place in the journal."""
+
+    version: int
+    """1 for the first."""
+    at: float
+    """Unix time in seconds, by Redis's clock."""
+    event: Event
+
+
+def parse_event(text: str | bytes) -> Event:
+    """Raises: MalformedMessage."""
+    try:
+        return _adapter.validate_json(text)
+    except ValidationError as error:
+        raise MalformedMessage(f"event: {problems_of(error)}") from error
