@@ -1,0 +1,7 @@
+"""Specialists as Markdown files: reading them, and warning of what will make them work badly."""
+
+from __future__ import annotations
+
+from shared.specialists.reader import load_specialists, read_specialist
+
+__all__ = ["load_specialists", "read_specialist"]

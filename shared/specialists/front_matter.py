@@ -1,0 +1,88 @@
+"""A Markdown file with YAML front matter, taken apart with line numbers: an error must point at a line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from shared.wire.errors import InvalidSpecialist
+
+FENCE = "---"
+MAX_FILE_BYTES = 200_000
+"""Three times the longest instructions that a spec can hold: more is not a specialist."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrontMatter:
+    """Fields and body of one file. Lines count from 1, in the file."""
+
+    fields: dict[str, Any]
+    lines: dict[str, int]
+    """Where each field stands."""
+    body: str
+    body_line: int
+
+    def line_of(self, field: str) -> int:
+        """Where a field stands; the first field's line for one whose key YAML rewrote (`yes` is true)."""
+        return self.lines.get(field, 2)
+
+
+def parse(path: Path) -> FrontMatter:
+    """Take the file apart.
+
+    Raises:
+        InvalidSpecialist: unreadable, no front matter, broken YAML, or a field twice.
+    """
+    lines = _text_of(path).split("\n")
+    if not lines or lines[0].rstrip() != FENCE:
+        raise InvalidSpecialist(f"{path}:1: no front matter; begin the file with a line `---`, the fields, and another `---`")
+    end = next((number for number, line in enumerate(lines[1:], start=1) if line.rstrip() == FENCE), None)
+    if end is None:
+        raise InvalidSpecialist(f"{path}:1: the front matter does not end; close it with a line `---`")
+    fields, at = _fields_of(path, "\n".join(lines[1:end]))
+    return FrontMatter(fields, at, "\n".join(lines[end + 1 :]).strip(), end + 2)
+
+
+def _text_of(path: Path) -> str:
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise InvalidSpecialist(f"{path}:1: larger than {MAX_FILE_BYTES:,} bytes; shorten the instructions")
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise InvalidSpecialist(f"{path}: cannot be read ({error.strerror}); check the path and its permissions") from error
+    except UnicodeDecodeError as error:
+        raise InvalidSpecialist(f"{path}: is not UTF-8 text (byte {error.start}); save it as UTF-8") from error
+
+
+def _fields_of(path: Path, text: str) -> tuple[dict[str, Any], dict[str, int]]:
+    try:
+        _refuse_aliases(path, text)
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        fields = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 2 if error.problem_mark else 1
+        hint = "put values that hold `: ` or `#` into quotes"
+        raise InvalidSpecialist(f"{path}:{line}: the front matter is not YAML ({error.problem}); {hint}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        problem = str(error).partition("\n")[0] or type(error).__name__
+        raise InvalidSpecialist(f"{path}:2: the front matter is not YAML ({problem}); mend or remove what it names") from error
+    if not isinstance(root, yaml.MappingNode):
+        raise InvalidSpecialist(f"{path}:2: the front matter holds no fields; write `name: ...`, one field a line")
+    at: dict[str, int] = {}
+    for key, _ in root.value:
+        line = key.start_mark.line + 2
+        if key.value in at:
+            raise InvalidSpecialist(f"{path}:{line}: {key.value} is given twice (first in line {at[key.value]}); remove one")
+        at[str(key.value)] = line
+    return {str(key): value for key, value in fields.items()}, at
+
+
+def _refuse_aliases(path: Path, text: str) -> None:
+    """A few lines of aliases to aliases grow to gigabytes as soon as somebody walks the value."""
+    for token in yaml.scan(text, Loader=yaml.SafeLoader):
+        if isinstance(token, yaml.AliasToken):
+            line = token.start_mark.line + 2
+            raise InvalidSpecialist(f"{path}:{line}: the YAML alias *{token.value} is not supported; write the value out")

@@ -1,0 +1,159 @@
+"""Warns of specialists that will work badly: a planner that cannot tell two apart, instructions that leave out what decides.
+
+Pure: specs in, remarks out. Nothing here stops a specialist from running.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import combinations
+from math import log, sqrt
+
+from shared.wire.specialist import SpecialistSpec
+
+OVERLAP = 0.33
+"""Cosine of two descriptions (TF-IDF over the set, without their "not for" part) from which a planner would have to guess.
+Measured: the built-in specialists stay below 0.2 pairwise; a description reworded for a second specialist lies above 0.4."""
+LONGEST_DESCRIPTION = 320
+"""Characters. The planner is shown all descriptions at every job."""
+LONGEST_INSTRUCTIONS = 8_000
+"""Characters, about 2,000 tokens: they are paid at every turn of every handoff."""
+
+
+class Rule(StrEnum):
+    OVERLAP = "overlap"
+    NO_BOUNDARY = "no-boundary"
+    LONG_DESCRIPTION = "long-description"
+    LONG_INSTRUCTIONS = "long-instructions"
+    MISSING_SECTION = "missing-section"
+    TOOL_NOT_GRANTED = "tool-not-granted"
+    TOOL_NOT_USED = "tool-not-used"
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """One thing to mend, for one specialist (an overlap is reported once, for the first of the two by name)."""
+
+    specialist: str
+    rule: Rule
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.specialist}: {self.message} [{self.rule}]"
+
+
+def lint(specs: Iterable[SpecialistSpec]) -> list[Remark]:
+    """Everything worth mending in a set of specialists that serve together, by name."""
+    ordered = sorted(specs, key=lambda spec: spec.name)
+    found = [remark for spec in ordered for check in _CHECKS for remark in check(spec)]
+    found += _overlaps(ordered)
+    return sorted(found, key=lambda remark: (remark.specialist, remark.rule))
+
+
+def sections_of(instructions: str) -> dict[str, str]:
+    """The `## ` sections of a body by heading, each with its heading line; what comes before the first is under ''."""
+    found: dict[str, list[str]] = {"": []}
+    heading, in_code = "", False
+    for line in instructions.splitlines():
+        in_code ^= line.lstrip().startswith("```")
+        if line.startswith("## ") and not in_code:
+            heading = line[3:].strip()
+        found.setdefault(heading, []).append(line)
+    return {title: "\n".join(lines) for title, lines in found.items()}
+
+
+def similarity(descriptions: Sequence[str]) -> dict[tuple[int, int], float]:
+    """Cosine of each pair's TF-IDF vectors, 0 to 1: words that few descriptions share weigh most."""
+    bags = [_words(_positive(text)) for text in descriptions]
+    in_how_many = Counter(word for bag in bags for word in bag)
+    rarity = {word: log((1 + len(bags)) / (1 + count)) + 1 for word, count in in_how_many.items()}
+    lengths = [sqrt(sum(rarity[word] ** 2 for word in bag)) or 1.0 for bag in bags]
+    return {
+        (a, b): sum(rarity[word] ** 2 for word in bags[a] & bags[b]) / (lengths[a] * lengths[b])
+        for a, b in combinations(range(len(bags)), 2)
+    }
+
+
+def _overlaps(specs: Sequence[SpecialistSpec]) -> Iterator[Remark]:
+    for (a, b), cosine in similarity([spec.description for spec in specs]).items():
+        if cosine >= OVERLAP:
+            shared = ", ".join(sorted(_words(_positive(specs[a].description)) & _words(_positive(specs[b].description))))
+            message = f"its description overlaps with {specs[b].name}'s ({cosine:.2f}; both say: {shared}); say what only this one does"
+            yield Remark(specs[a].name, Rule.OVERLAP, message)
+
+
+def _boundary(spec: SpecialistSpec) -> Iterator[Remark]:
+    if not _NOT_FOR.search(spec.description):
+        message = "its description does not say what it is not for; add `Not for ...: that is NAME`"
+        yield Remark(spec.name, Rule.NO_BOUNDARY, message)
+
+
+def _lengths(spec: SpecialistSpec) -> Iterator[Remark]:
+    if len(spec.description) > LONGEST_DESCRIPTION:
+        message = f"its description has {len(spec.description)} characters, {LONGEST_DESCRIPTION} are enough for a planner to choose by"
+        yield Remark(spec.name, Rule.LONG_DESCRIPTION, message)
+    if len(spec.instructions) > LONGEST_INSTRUCTIONS:
+        message = f"its instructions have {len(spec.instructions):,} characters, paid at every turn; {LONGEST_INSTRUCTIONS:,} should do"
+        yield Remark(spec.name, Rule.LONG_INSTRUCTIONS, message)
+
+
+def _sections(spec: SpecialistSpec) -> Iterator[Remark]:
+    headings = [heading.lower() for heading in sections_of(spec.instructions)]
+    for name, words in _WANTED_SECTIONS.items():
+        if not any(re.search(words, heading) for heading in headings):
+            yield Remark(spec.name, Rule.MISSING_SECTION, f"no section says {name}; add one (`## ...`)")
+
+
+def _tools(spec: SpecialistSpec) -> Iterator[Remark]:
+    told = set(re.findall(r"`([a-z][a-z0-9]*(?:_[a-z0-9]+)+|now)`", spec.instructions))
+    for tool in sorted(told & _KNOWN_TOOLS - set(spec.tools)):
+        yield Remark(spec.name, Rule.TOOL_NOT_GRANTED, f"is told to use `{tool}`, but its tools do not name it; add or drop it")
+    if not spec.tools and not told and (wish := _SEARCHES.search(spec.instructions)):
+        message = f"is told to {wish.group(0).lower()!r}, but has no tools; name them in `tools` or drop it"
+        yield Remark(spec.name, Rule.TOOL_NOT_GRANTED, message)
+    for tool in spec.tools:
+        if tool not in spec.instructions:
+            message = f"may use {tool}, but its instructions never say when; say it or take the tool away"
+            yield Remark(spec.name, Rule.TOOL_NOT_USED, message)
+
+
+_CHECKS = (_boundary, _lengths, _sections, _tools)
+_KNOWN_TOOLS = frozenset({"search_documents", "read_document", "web_search", "fetch_url", "now"})
+"""The built-in tools: other words in backticks may be anything."""
+_NOT_FOR = re.compile(r"\bnot (?:for|to)\b", re.IGNORECASE)
+_SEARCHES = re.compile(
+    r"(?<!not )(?<!never )\b(?:search|look up|browse|fetch|query) (?:for|the|through|it|them|all|each|every)\b", re.IGNORECASE
+)
+_WANTED_SECTIONS = {
+    "what good looks like": r"\bgood\b|quality|standard|done",
+    "how to work": r"\bhow\b|\bwork|process|steps|method",
+    "what to do when it cannot be done": r"cannot|can't|can not|fail|missing|stuck",
+    "what the output must be": r"output|answer|format|result",
+}
+_STOP_WORDS = frozenset(
+    "about above after all also and any are been before both but can each for from has have how into its more most nor not one "
+    "only other out over own same should some such than that the their them then there these they this those through use used "
+    "uses using what when where which while who will with without work works you your given gives task something".split()
+)
+
+
+def _positive(description: str) -> str:
+    """What a description claims for itself; after "not for" it speaks of the others' work."""
+    return _NOT_FOR.split(description, maxsplit=1)[0]
+
+
+def _words(text: str) -> frozenset[str]:
+    words = re.findall(r"[^\W\d_]{3,}", text.lower())
+    return frozenset(_stem(word) for word in words if word not in _STOP_WORDS)
+
+
+def _stem(word: str) -> str:
+    """Crude on purpose: enough that `compares` meets `comparing`."""
+    for ending in ("ings", "ing", "ies", "es", "ed", "s", "e"):
+        if word.endswith(ending) and len(word) - len(ending) >= 3:
+            return word[: -len(ending)]
+    return word
