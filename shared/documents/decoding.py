@@ -1,0 +1,76 @@
+"""Bytes to text. Wrong guesses make quotes that nobody finds again, so what is not clearly text is refused."""
+
+from __future__ import annotations
+
+import codecs
+
+from shared.documents.refused import Refused
+
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+"""UTF-32 before UTF-16: the mark of the one begins with the mark of the other."""
+_CONTROLS = dict.fromkeys([*range(9), 11, *range(14, 27), 28, 29, 30, 31, 127])
+"""C0 without tab, line feed, form feed, return and escape (terminal logs): no text has them in number."""
+_MOST_CONTROLS = 0.005
+"""Share of characters; a stray one in a long log is no reason to refuse it."""
+_MOST_HIGH_BYTES = 0.3
+"""Share of bytes above 127 in Western European text without UTF-8; more is another alphabet, which Latin-1 would garble."""
+
+
+def decode(data: bytes, charset: str | None = None) -> str:
+    """The text of some bytes, with `\\n` line ends, no byte order mark and no control characters.
+
+    `charset` is what the sender declares; it is believed only where the bytes agree.
+
+    Raises:
+        Refused: binary, or in an encoding that cannot be told.
+    """
+    return tidied(_decoded(data, charset))
+
+
+def tidied(text: str) -> str:
+    """One way to end lines, and nothing that cannot be stored, shown or quoted (controls, lone surrogates)."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n").translate(_CONTROLS)
+    return text.encode("utf-8", "replace").decode() if any("\ud800" <= c <= "\udfff" for c in set(text)) else text
+
+
+def _decoded(data: bytes, charset: str | None) -> str:
+    for mark, encoding in _BOMS:
+        if data.startswith(mark):
+            return _strictly(data, encoding)
+    if b"\0" in data:
+        raise Refused("is binary, not text")
+    for encoding in ("utf-8", charset or "utf-8"):
+        try:
+            return _checked(data.decode(encoding))
+        except (UnicodeDecodeError, LookupError):
+            continue
+    high = sum(byte >= 0x80 for byte in data)
+    if high > _MOST_HIGH_BYTES * len(data):
+        raise Refused("is binary, or text in an unknown encoding: save it as UTF-8")
+    text = _checked(data.decode("latin-1"))
+    if any("\x80" <= character <= "\x9f" for character in text):
+        try:
+            return data.decode("cp1252")
+        except UnicodeDecodeError:
+            raise Refused("is binary, or text in an unknown encoding: save it as UTF-8") from None
+    return text
+
+
+def _strictly(data: bytes, encoding: str) -> str:
+    try:
+        return _checked(data.decode(encoding).removeprefix("\ufeff"))
+    except UnicodeDecodeError:
+        raise Refused(f"begins like {encoding.removesuffix('-sig').upper()} text but is not: save it as UTF-8") from None
+
+
+def _checked(text: str) -> str:
+    """A text with more than a few control characters is none."""
+    if len(text) - len(text.translate(_CONTROLS)) > max(1, _MOST_CONTROLS * len(text)):
+        raise Refused("is binary, not text")
+    return text

@@ -1,0 +1,136 @@
+"""Which files of a folder are documents, and their bytes: everything that touches the file system, and nothing that parses."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from shared.documents.refused import Refused
+from shared.wire.errors import InvalidDocuments
+
+_LONGEST_PATH = 1_000
+"""Characters; as in `shared.wire.documents.Document`."""
+_MACHINE_MADE = frozenset({"__pycache__", "node_modules"})
+"""Folders that nobody means by "my documents"; hidden ones (`.git`, `.venv`) are skipped as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A file to read, or the reason why it cannot be."""
+
+    path: str
+    """Relative to the folder, with forward slashes."""
+    real_path: Path
+    """With symbolic links resolved."""
+    size: int
+    refused: Refused | None = None
+
+
+def found_files(folder: Path, *, max_document_bytes: int, max_documents: int) -> list[FoundFile]:
+    """Every visible file below a folder (or the one file), sorted by path.
+
+    Raises:
+        InvalidDocuments: the folder is missing, unreadable or empty, or holds too many files; it isn't walked to the end then.
+    """
+    if not folder.exists():
+        raise InvalidDocuments(f"no such folder of documents: {folder} (give an existing folder or file to --docs)")
+    root = folder.resolve()
+    if root.is_file():
+        return [_looked_at(root.name, root, root.parent, max_document_bytes)]
+    found: list[FoundFile] = []
+    for path, entry in _walked(root, folder):
+        found.append(entry if isinstance(entry, FoundFile) else _looked_at(path, entry, root, max_document_bytes))
+        if len(found) > max_documents:
+            raise InvalidDocuments(
+                f"{folder} holds more than {max_documents:,} files: give a smaller folder to --docs, or raise HANDOFF_MAX_DOCUMENTS"
+            )
+    if not found:
+        raise InvalidDocuments(f"{folder} holds no files: put documents into it, or leave --docs out (hidden files do not count)")
+    return sorted(found, key=lambda file: file.path)
+
+
+def read_bytes(file: FoundFile, max_document_bytes: int) -> bytes:
+    """The content, never more than the limit: the file may have grown or been exchanged since it was looked at.
+
+    Raises:
+        Refused: it cannot be read.
+    """
+    try:
+        descriptor = os.open(file.real_path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as stream:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise Refused("is not a regular file: move it out")
+            data = stream.read(max_document_bytes + 1)
+    except OSError as error:
+        raise Refused(_unreadable(error)) from None
+    if len(data) > max_document_bytes:
+        raise _too_large(len(data), max_document_bytes)
+    return data
+
+
+def _walked(root: Path, shown: Path) -> Iterator[tuple[str, Path | FoundFile]]:
+    """Files (and what could not be listed) below a folder; folders behind links are not entered."""
+    waiting = [""]
+    while waiting:
+        below = waiting.pop()
+        try:
+            entries = sorted(os.scandir(root / below), key=lambda entry: entry.name, reverse=True)
+        except OSError as error:
+            if not below:
+                raise InvalidDocuments(f"{shown} cannot be read ({error.strerror}): change its permissions (chmod u+rx)") from None
+            yield below, FoundFile(below, root / below, 0, Refused(_unreadable(error)))
+            continue
+        for entry in entries:
+            if entry.name.startswith(".") or entry.name in _MACHINE_MADE:
+                continue
+            path = f"{below}/{entry.name}" if below else entry.name
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(path)
+            elif not (entry.is_symlink() and _leads_to_own_folder(Path(entry.path), root)):
+                yield path, Path(entry.path)
+
+
+def _leads_to_own_folder(link: Path, root: Path) -> bool:
+    """A link to a folder that is walked anyway says nothing new."""
+    try:
+        return link.is_dir() and link.resolve().is_relative_to(root)
+    except (OSError, RuntimeError):
+        return False
+
+
+def _looked_at(path: str, file: Path, root: Path, max_document_bytes: int) -> FoundFile:
+    """One file, checked without opening it."""
+    size = 0
+    try:
+        real = file.resolve(strict=True)
+        status = real.stat()
+        size = status.st_size
+        if not real.is_relative_to(root):
+            raise Refused("is a link out of the folder: copy the file in, or remove the link")
+        if not stat.S_ISREG(status.st_mode):
+            raise Refused("is not a regular file: move it out")
+        if size > max_document_bytes:
+            raise _too_large(size, max_document_bytes)
+        if len(path) > _LONGEST_PATH:
+            raise Refused(f"has a path of more than {_LONGEST_PATH:,} characters: shorten it")
+        path.encode()
+    except Refused as reason:
+        return FoundFile(path, file, size, reason)
+    except UnicodeEncodeError:
+        return FoundFile(path.encode(errors="replace").decode(), file, size, Refused("has a name that is not UTF-8: rename it"))
+    except (OSError, RuntimeError) as error:
+        why = "is a broken link: remove it" if file.is_symlink() else _unreadable(error)
+        return FoundFile(path, file, size, Refused(why))
+    return FoundFile(path, real, size)
+
+
+def _unreadable(error: Exception) -> str:
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
+    return f"cannot be read ({reason}): change its permissions (chmod u+r), or leave it out"
+
+
+def _too_large(size: int, most: int) -> Refused:
+    return Refused(f"has {size / 1e6:,.1f} MB, more than {most / 1e6:,.1f} MB: split it, or raise HANDOFF_MAX_DOCUMENT_BYTES")

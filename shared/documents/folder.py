@@ -1,0 +1,116 @@
+"""`--docs`: a folder (or a file) read into a manifest and texts, all of it or a reason that names every file at fault."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from shared.documents.extraction import extract
+from shared.documents.files import FoundFile, found_files, read_bytes
+from shared.documents.media import PDF, media_type_of, what_to_do_with_binary
+from shared.documents.pdf import pdf_texts
+from shared.documents.refused import Refused
+from shared.wire.documents import Document, Manifest
+from shared.wire.errors import InvalidDocuments
+from shared.wire.message import digest_of
+
+MAX_TOTAL_CHARS = 400_000_000
+"""Of one reading, which is held in memory until it is uploaded."""
+_NAMED = 5
+"""Files that an error names before it counts the rest."""
+_SKIP_HINT = "or leave such files out with --skip-bad-docs"
+
+
+@dataclass(frozen=True, slots=True)
+class FolderReading:
+    """What a folder holds."""
+
+    manifest: Manifest
+    texts: Mapping[str, str]
+    """Digest to text: every document of the manifest, each text once."""
+    notes: tuple[str, ...] = ()
+    """What was left out, for the user to know; one line each."""
+
+
+def read_folder(
+    folder: Path, *, max_document_bytes: int = 20_000_000, max_documents: int = 10_000, skip_bad: bool = False
+) -> FolderReading:
+    """Read all documents below a folder, or a single file. The same files always give the same manifest.
+
+    Raises:
+        InvalidDocuments: one line. Without `skip_bad` it lists every file that cannot be taken; with it, only what concerns the
+            folder as a whole (missing, empty, too many files, nothing left).
+    """
+    files = found_files(folder, max_document_bytes=max_document_bytes, max_documents=max_documents)
+    documents: list[Document] = []
+    texts: dict[str, str] = {}
+    bad: list[str] = []
+    empty: list[str] = []
+    total_chars = 0
+    for file, outcome in _outcomes(files, max_document_bytes):
+        if isinstance(outcome, Refused):
+            bad.append(f"{file.path} {outcome}")
+        elif not outcome.strip():
+            empty.append(file.path)
+        else:
+            digest = digest_of(outcome)
+            total_chars += 0 if digest in texts else len(outcome)
+            texts[digest] = outcome
+            documents.append(Document(path=file.path, digest=digest, media_type=media_type_of(file.path), chars=len(outcome)))
+        if total_chars > MAX_TOTAL_CHARS:
+            raise InvalidDocuments(f"{folder} holds more than {MAX_TOTAL_CHARS:,} characters of text: give a smaller folder to --docs")
+    if bad and not skip_bad:
+        raise InvalidDocuments(_complaint(folder, bad, len(files)))
+    if not documents:
+        raise InvalidDocuments(f"{folder} holds no document that can be read: {_listed(bad or [f'{path} is empty' for path in empty])}")
+    notes = _notes(bad, empty)
+    documents.sort(key=lambda document: document.path)
+    return FolderReading(Manifest(documents=tuple(documents)), texts, notes)
+
+
+def _outcomes(files: list[FoundFile], max_document_bytes: int) -> Iterator[tuple[FoundFile, str | Refused]]:
+    """Each file's text or the reason against it; PDFs last, one process for all of them."""
+    pdfs: list[FoundFile] = []
+    for file in files:
+        if file.refused is not None:
+            yield file, file.refused
+        elif media_type_of(file.path) == PDF:
+            pdfs.append(file)
+        else:
+            yield file, _text_or_reason(file, max_document_bytes)
+    yield from zip(pdfs, pdf_texts([file.real_path for file in pdfs]), strict=True)
+
+
+def _text_or_reason(file: FoundFile, max_document_bytes: int) -> str | Refused:
+    try:
+        return extract(read_bytes(file, max_document_bytes), media_type_of(file.path))
+    except Refused as reason:
+        if str(reason) == "is binary, not text":
+            return Refused(f"{reason}: {what_to_do_with_binary(file.path)}")
+        return reason
+
+
+def _complaint(folder: Path, bad: list[str], count: int) -> str:
+    if len(bad) == 1:
+        return _one_line(f"{bad[0]}, {_SKIP_HINT}")
+    return f"{len(bad)} of {count} files in {folder} cannot be taken: {_listed(sorted(bad))}. Mend them, {_SKIP_HINT}"
+
+
+def _listed(items: list[str]) -> str:
+    rest = f"; and {len(items) - _NAMED} more" if len(items) > _NAMED else ""
+    return _one_line("; ".join(items[:_NAMED]) + rest)
+
+
+def _notes(bad: list[str], empty: list[str]) -> tuple[str, ...]:
+    notes = [_one_line(f"left out: {reason}") for reason in sorted(bad)[:_NAMED]]
+    if len(bad) > _NAMED:
+        notes.append(f"left out: {len(bad) - _NAMED} more files that cannot be read")
+    if empty:
+        notes.append(f"left out as empty: {_listed(empty)}")
+    return tuple(notes)
+
+
+def _one_line(text: str) -> str:
+    """File names may hold line breaks and terminal escapes."""
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)

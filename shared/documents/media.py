@@ -1,0 +1,58 @@
+"""What kind of document a file is, by its name; and the few bytes that betray a binary one."""
+
+from __future__ import annotations
+
+import mimetypes
+from pathlib import PurePosixPath
+
+HTML = "text/html"
+PDF = "application/pdf"
+PLAIN = "text/plain"
+
+_BY_SUFFIX = {
+    ".md": "text/markdown", ".markdown": "text/markdown", ".mdx": "text/markdown", ".rst": "text/x-rst", ".adoc": "text/asciidoc",
+    ".txt": PLAIN, ".log": PLAIN, ".html": HTML, ".htm": HTML, ".xhtml": HTML, ".pdf": PDF,
+    ".csv": "text/csv", ".tsv": "text/tab-separated-values", ".json": "application/json", ".jsonl": "application/jsonl",
+    ".yaml": "application/yaml", ".yml": "application/yaml", ".toml": "application/toml", ".xml": "application/xml",
+    ".py": "text/x-python", ".js": "text/javascript", ".ts": "text/x-typescript", ".tsx": "text/x-typescript", ".go": "text/x-go",
+    ".rs": "text/x-rust", ".java": "text/x-java", ".c": "text/x-c", ".h": "text/x-c", ".cpp": "text/x-c++", ".sql": "text/x-sql",
+    ".sh": "text/x-shellscript", ".rb": "text/x-ruby", ".kt": "text/x-kotlin", ".swift": "text/x-swift", ".tex": "text/x-tex",
+}  # fmt: skip
+"""The host's own table of types (`mimetypes`) says video for .ts and differs from machine to machine."""
+
+_OFFICE = frozenset(
+    {".doc", ".docx", ".odt", ".rtf", ".ppt", ".pptx", ".odp", ".xls", ".xlsx", ".ods", ".pages", ".key", ".numbers", ".epub"}
+)
+_TEXT_TYPES = frozenset(
+    {"application/json", "application/xml", "application/yaml", "application/toml", "application/jsonl", "application/javascript"}
+)
+_TEXT_SUFFIXES = ("+json", "+xml", "+yaml")
+
+
+def media_type_of(name: str) -> str:
+    """By the suffix; whatever is not known to be something else is taken for plain text, and its bytes decide."""
+    suffix = PurePosixPath(name).suffix.lower()
+    if suffix in _BY_SUFFIX:
+        return _BY_SUFFIX[suffix]
+    guessed = mimetypes.guess_type("file" + suffix)[0] if suffix else None
+    return guessed if guessed is not None and is_text(guessed) else PLAIN
+
+
+def is_text(media_type: str) -> bool:
+    """Whether bytes of this type are text once they are decoded."""
+    return media_type.startswith("text/") or media_type in _TEXT_TYPES or media_type.endswith(_TEXT_SUFFIXES)
+
+
+def is_html(media_type: str) -> bool:
+    return media_type in (HTML, "application/xhtml+xml")
+
+
+def what_to_do_with_binary(name: str) -> str:
+    """How to mend a file that is not text, for a person."""
+    suffix = PurePosixPath(name).suffix.lower()
+    if suffix in _OFFICE:
+        return "save it as PDF, Markdown or plain text"
+    kind = mimetypes.guess_type("file" + suffix)[0] if suffix else None
+    if kind is not None and kind.startswith(("image/", "audio/", "video/")):
+        return f"{kind.split('/', maxsplit=1)[0]} files cannot be read: move it out"
+    return "move it out, or save it as text"
