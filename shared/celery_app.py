@@ -16,6 +16,7 @@ from kombu import Queue
 
 from shared.config import Settings
 from shared.logs import configure_logging
+from shared.readiness import touch_while_alive
 from shared.wire.names import UNROUTED_QUEUE
 
 DEFAULT_THREADS = 16
@@ -31,7 +32,7 @@ SENTINEL_MASTER = "mymaster"
 def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str]) -> Celery:
     """An app that knows exactly these queues (and `unrouted`), logs through `shared.logs`, and has connected to nothing yet."""
     url, transport = _for_celery(redis_url)
-    app = Celery(name, broker=url, backend=url, set_as_current=False)
+    app = Celery(name, broker=url, backend=url)
     app.conf.update(
         **_messages(),
         **_broker(transport),
@@ -40,6 +41,7 @@ def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str
         task_queues=[_queue(queue) for queue in dict.fromkeys([*queues, UNROUTED_QUEUE])],
     )
     _route_logs(settings)
+    touch_while_alive()
     return app
 
 

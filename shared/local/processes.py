@@ -1,0 +1,191 @@
+"""Child processes of one machine: started, watched, started again when they die, and all gone when their parent is.
+
+Each child has a thread that starts it and waits for it. That is more than a convenience: the kernel's parent-death signal (see
+`leash.py`) fires when the *thread* that started a child ends, so a child must be started by a thread that outlives it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from shared.local.leash import leashed
+from shared.readiness import READY_FILE
+from shared.wire.errors import UserError
+
+MOST_RESTARTS = 5
+RESTART_WINDOW_S = 60.0
+"""A child that died more than `MOST_RESTARTS` times within this is broken, not unlucky."""
+_FIRST_PAUSE_S = 0.2
+_TAIL_CHARS = 1_500
+
+
+@dataclass(frozen=True)
+class ChildSpec:
+    """What to run, and how to tell that it is ready."""
+
+    name: str
+    command: list[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Added to this process's own."""
+    is_ready: Callable[[], bool] | None = None
+    """None: it is ready once it has touched its ready file (`shared.readiness` does it for Celery workers)."""
+    restart: bool = True
+    ends_last: bool = False
+    """The others need it until they have ended: the Redis that draining workers hand their messages back to."""
+
+
+class Processes:
+    """`with Processes(folder) as processes: processes.start(spec); processes.wait_until_ready()`.
+
+    Logs are `folder/logs/NAME.log`, standard output and error together.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        (folder / "logs").mkdir(parents=True, exist_ok=True)
+        (folder / "ready").mkdir(exist_ok=True)
+        self._children: dict[str, _Child] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    def start(self, spec: ChildSpec) -> None:
+        """Start a child and return at once; a name may be taken once."""
+        if spec.name in self._children:
+            raise ValueError(f"a child named {spec.name} runs already")
+        child = _Child(spec, self._folder / "logs" / f"{spec.name}.log", self._folder / "ready" / spec.name)
+        self._children[spec.name] = child
+        child.start()
+
+    def wait_until_ready(self, timeout_s: float = 60.0) -> None:
+        """Return when every child is ready.
+
+        Raises:
+            UserError: one has given up, or is not ready in time; with the end of its log.
+        """
+        until = time.monotonic() + timeout_s
+        for child in self._children.values():
+            while not child.is_ready():
+                if child.given_up.wait(0.05):
+                    raise UserError(f"{child.spec.name} does not start:\n{child.tail()}")
+                if time.monotonic() > until:
+                    raise UserError(f"{child.spec.name} was not ready within {timeout_s:.0f} s:\n{child.tail()}")
+
+    def pids(self) -> dict[str, int]:
+        """The process of each child that runs now."""
+        return {name: pid for name, child in self._children.items() if (pid := child.pid) is not None}
+
+    def broken(self) -> dict[str, str]:
+        """The end of the log of each child that has been given up."""
+        return {name: child.tail() for name, child in self._children.items() if child.given_up.is_set()}
+
+    def log_of(self, name: str) -> Path:
+        return self._children[name].log
+
+    def stop(self, grace_s: float = 10.0) -> None:
+        """Ask every child to end, and kill those that still run after the grace. Nothing is left when this returns."""
+        for last in (False, True):
+            _end([child for child in self._children.values() if child.spec.ends_last is last], grace_s)
+        self._children.clear()
+
+
+def _end(children: list[_Child], grace_s: float) -> None:
+    until = time.monotonic() + grace_s
+    for child in children:
+        child.ask_to_end()
+    for child in children:
+        child.join(max(0.0, until - time.monotonic()))
+    for child in children:
+        child.kill()
+    for child in children:
+        child.join()
+
+
+class _Child(threading.Thread):
+    """One child and its restarts."""
+
+    def __init__(self, spec: ChildSpec, log: Path, ready_file: Path) -> None:
+        super().__init__(name=f"child-{spec.name}", daemon=True)
+        self.spec = spec
+        self.log = log
+        self.given_up = threading.Event()
+        self._ready_file = ready_file
+        self._ending = threading.Event()
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        process = self._process
+        return process.pid if process is not None and process.returncode is None else None
+
+    def is_ready(self) -> bool:
+        if self.pid is None:
+            return False
+        return self.spec.is_ready() if self.spec.is_ready is not None else self._ready_file.exists()
+
+    def tail(self) -> str:
+        text = self.log.read_text(errors="replace") if self.log.exists() else ""
+        return text[-_TAIL_CHARS:].strip() or "(it wrote nothing)"
+
+    def run(self) -> None:
+        deaths: deque[float] = deque(maxlen=MOST_RESTARTS + 1)
+        while (process := self._spawn()) is not None:
+            process.wait()
+            if self._ending.is_set():
+                return
+            deaths.append(time.monotonic())
+            too_often = len(deaths) > MOST_RESTARTS and deaths[-1] - deaths[0] < RESTART_WINDOW_S
+            if too_often or not self.spec.restart:
+                break
+            if self._ending.wait(_FIRST_PAUSE_S * 2 ** (len(deaths) - 1)):
+                return
+        if not self._ending.is_set():
+            self.given_up.set()
+
+    def ask_to_end(self) -> None:
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._signal(signal.SIGKILL)
+
+    def _spawn(self) -> subprocess.Popen[bytes] | None:
+        """None: it was asked to end before it began."""
+        with self._lock, self.log.open("ab") as log:
+            if self._ending.is_set():
+                return None
+            self._ready_file.unlink(missing_ok=True)
+            self._process = subprocess.Popen(
+                leashed(self.spec.command),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **self.spec.environment, READY_FILE: str(self._ready_file)},
+                start_new_session=True,  # Ctrl-C is for the parent to pass on
+            )
+            return self._process
+
+    def _signal(self, number: signal.Signals) -> None:
+        """To the child's whole group when it is killed, so that its own children go too."""
+        with self._lock:
+            self._ending.set()
+            process = self._process
+            if process is None or process.poll() is not None:
+                return
+            if number is signal.SIGKILL:
+                os.killpg(process.pid, number)
+            else:
+                process.send_signal(number)

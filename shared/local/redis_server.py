@@ -1,0 +1,113 @@
+"""A private Redis for one run: loopback, a port and a password nobody knows, gone with its parent."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from shared.local.processes import ChildSpec, Processes
+from shared.wire.errors import UserError
+
+OLDEST = (6, 2)
+"""kombu's requirement; our scripts need no more."""
+NAMES = ("redis-server", "valkey-server")
+MISSING = (
+    "no Redis server on this machine: install one (`apt install redis-server`, `dnf install valkey`, `brew install redis`), "
+    "or set HANDOFF_REDIS_URL to one that runs"
+)
+_START_TIMEOUT_S = 15.0
+
+
+class PrivateRedis:
+    """Started among `processes`, so it is stopped with them and started again on the same port and data if it dies."""
+
+    def __init__(self, processes: Processes, folder: Path, *, append_only: bool = True) -> None:
+        self._processes = processes
+        self._data = folder / "redis"
+        self._append_only = append_only
+        self._password = secrets.token_urlsafe(24)
+        self._port = 0
+
+    @property
+    def url(self) -> str:
+        """Carries the password: for an environment variable, never for a command line or a log."""
+        return f"redis://:{self._password}@127.0.0.1:{self._port}/0"
+
+    def start(self) -> str:
+        """Start it, wait until it answers, and return its URL.
+
+        Raises:
+            UserError: no binary on this machine, or it does not start.
+        """
+        server = find_server()
+        self._data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._port = _free_port()
+        configuration = self._data / "redis.conf"
+        configuration.touch(mode=0o600)
+        configuration.write_text(self._configuration())
+        command = [str(server), str(configuration)]
+        self._processes.start(ChildSpec("redis", command, is_ready=self.answers, restart=self._append_only, ends_last=True))
+        self._processes.wait_until_ready(_START_TIMEOUT_S)
+        return self.url
+
+    def answers(self) -> bool:
+        """Whether the server on our port is ours and takes commands. Raw, because only the ledger may import redis."""
+        try:
+            with socket.create_connection(("127.0.0.1", self._port), timeout=1.0) as connection:
+                connection.sendall(f"AUTH {self._password}\r\nPING\r\n".encode())
+                with connection.makefile("rb") as replies:
+                    return replies.readline() == b"+OK\r\n" and replies.readline() == b"+PONG\r\n"
+        except OSError:
+            return False
+
+    def _configuration(self) -> str:
+        lines = {
+            "bind": "127.0.0.1",
+            "port": self._port,
+            "requirepass": self._password,
+            "dir": self._data,
+            "appendonly": "yes" if self._append_only else "no",
+            "appendfsync": "everysec",
+            "save": '""',
+            "maxmemory-policy": "noeviction",  # an evicted journal is a lost job
+            "daemonize": "no",
+            "tcp-backlog": 128,
+        }
+        return "".join(f"{name} {value}\n" for name, value in lines.items())
+
+
+def find_server() -> Path:
+    """The system's Redis or Valkey, or the binary that `make` put beside our Python.
+
+    Raises:
+        UserError: there is none that is new enough; says what to install.
+    """
+    own = Path(sys.prefix) / "bin" / "redis-server"
+    found = [Path(path) for name in NAMES if (path := shutil.which(name))]
+    for server in [*found, own]:
+        if server.exists() and version_of(server) >= OLDEST:
+            return server
+    raise UserError(MISSING)
+
+
+def version_of(server: Path) -> tuple[int, ...]:
+    """(7, 0, 15), or () if the binary does not run on this machine."""
+    try:
+        shown = subprocess.run([server, "--version"], capture_output=True, text=True, timeout=10, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    numbers = re.search(r"\bv=(\d+(?:\.\d+)*)", shown)
+    return tuple(map(int, numbers[1].split("."))) if numbers else ()
+
+
+def _free_port() -> int:
+    """A port that is free now. Should someone else take it first, the server does not start, or `answers` finds a stranger there."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
