@@ -101,9 +101,7 @@ class Claim:
     def renew(self, draft: str = "") -> None:
         """Prolong the lease, and learn whether the claim still holds."""
         self._beaten_at = time.monotonic()
-        answer = self.connection.script(
-            "renew", self._keys, [self.handoff_id, self.fence, int(self.lease_s * 1000), self._doing, draft]
-        )
+        answer = self.connection.script("renew", self._keys, [self.handoff_id, self.fence, int(self.lease_s * 1000), self._doing, draft])
         self._heed(answer)
 
     def finish(self, result: HandoffResult, events: Sequence[Event]) -> int | None:
@@ -125,9 +123,7 @@ class Claim:
     def _keys(self) -> list[str]:
         return [keys.job(self.job_id), keys.DUE]
 
-    def _turn(
-        self, *, used: Usage | None = None, worst: WorstCase | None = None, checkpoints: Sequence[Checkpoint] = ()
-    ) -> list[bytes]:
+    def _turn(self, *, used: Usage | None = None, worst: WorstCase | None = None, checkpoints: Sequence[Checkpoint] = ()) -> list[bytes]:
         with self._lock:
             self.check_lease()
             answer: list[bytes] = self.connection.script(

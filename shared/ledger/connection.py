@@ -26,7 +26,8 @@ class Connection:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.redis = _client(url)
+        self.redis: Any = _client(url)
+        """redis-py's client; Any, because its types are unions over protocols and versions that we do not use."""
         self._scripts: dict[str, redis.commands.core.Script] = {}
 
     def script(self, name: str, keys: list[str], args: list[Any]) -> Any:
@@ -61,6 +62,7 @@ def _client(url: str) -> redis.Redis:
         "socket_timeout": SOCKET_TIMEOUT_S,
         "socket_connect_timeout": CONNECT_TIMEOUT_S,
         "health_check_interval": 25,
+        "protocol": 2,  # one shape of answers, whatever the server's version
     }
     if url.startswith("sentinel://"):
         return _sentinel(url, options)
@@ -78,7 +80,8 @@ def _sentinel(url: str, options: dict[str, Any]) -> redis.Redis:
     hosts = [(part.hostname or "localhost", part.port or 26379) for part in parts]
     database = int(parts[0].path.strip("/") or 0)
     password = unquote(parts[0].password) if parts[0].password else None
-    client: redis.Redis = Sentinel(hosts, **options).master_for(name, db=database, password=password, **options)
+    sentinel: Any = Sentinel
+    client: redis.Redis = sentinel(hosts, **options).master_for(name, db=database, password=password, **options)
     return client
 
 

@@ -139,11 +139,18 @@ class Reviewed(Message):
     problem: str | None = None
 
 
+class Abandoned(Message):
+    """A step, and the failed HandoffResult that stands in for its own: whoever depends on it is told."""
+
+    step: StepIdField
+    result: BlobRef
+
+
 class StepsAbandoned(Message):
     """These will not be waited for any longer, and neither will what is running of them."""
 
     type: Literal["steps_abandoned"] = "steps_abandoned"
-    steps: tuple[StepIdField, ...]
+    steps: tuple[Abandoned, ...]
     why: str
 
 

@@ -8,12 +8,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, JsonValue, NonNegativeInt, PositiveInt, StringConstraints, model_validator
 
-from shared.wire.ids import Digest, HandoffId, HandoffIdField, JobIdField, NameField, StepId, StepIdField, handoff_id
+from shared.wire.ids import Digest, HandoffIdField, JobIdField, NameField, StepIdField, handoff_id
 from shared.wire.limits import HandoffLimits
 from shared.wire.message import Message
 from shared.wire.usage import NOTHING_USED, Usage
 
-SCHEMA_VERSION = 1
 Text = Annotated[str, StringConstraints(min_length=1, max_length=100_000)]
 
 
@@ -211,9 +210,3 @@ def failed(handoff: AgentHandoff, error: str, stop_reason: StopReason = StopReas
         error=error[:500],
         stop_reason=stop_reason,
     )
-
-
-__all__ = [
-    "AgentHandoff", "Artifact", "BlobRef", "Citation", "Claim", "ContextResult", "Feedback", "HandoffId", "HandoffResult",
-    "ResultStatus", "SCHEMA_VERSION", "StepId", "StopReason", "failed", "says_only_that_it_is_done",
-]  # fmt: skip

@@ -1,0 +1,163 @@
+"""How results become the answer: by code wherever nothing has to be reconciled, with gaps named and sources numbered."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+
+from pydantic import JsonValue
+
+from shared.wire.answer import Answer, Gap, NumberedCitation
+from shared.wire.events import AnswerMethod, JobStatus
+from shared.wire.handoff import Citation, Claim, HandoffResult, ResultStatus
+from shared.wire.ids import StepId
+from shared.wire.plan import Synthesis
+from shared.wire.verdict import Decision
+from supervisor.lifecycle.state import JobState, StepState
+
+MARKER = re.compile(r"\[((?:[a-z][a-z0-9_-]{0,47}\.)c[0-9]{1,4}(?:\s*[,;]\s*(?:[a-z][a-z0-9_-]{0,47}\.)c[0-9]{1,4})*)\]")
+"""`[step.c1]` or `[step.c1, step.c2]`: where an output points to its claims."""
+UNPROVEN = "[no source]"
+"""Stands where a statement points to a claim without a source that could be checked."""
+NOT_REVIEWED = "The answer was not reviewed"
+
+
+def usable_sinks(state: JobState) -> tuple[StepId, ...]:
+    """The steps whose results are the answer: the plan's sinks, or, where a sink failed, the last usable ones before it."""
+    return tuple(
+        step_id
+        for step_id, step in state.steps.items()
+        if step.usable and not any(state.steps[later].usable for later in state.downstream(frozenset({step_id})))
+    )
+
+
+def choose_method(state: JobState) -> AnswerMethod:
+    """A synthesizer call only for what must be reconciled, or must take a form that no single step was asked for."""
+    sinks = usable_sinks(state)
+    if not sinks:
+        return AnswerMethod.NONE
+    if len(sinks) == 1 and (state.submitted.answer_schema is None or not state.dependents[sinks[0]]):
+        return AnswerMethod.SINGLE_SINK
+    if state.submitted.answer_schema is not None:
+        return AnswerMethod.SYNTHESIZED
+    reconcile = state.plan is not None and state.plan.synthesis is Synthesis.RECONCILE
+    return AnswerMethod.SYNTHESIZED if reconcile else AnswerMethod.MERGED
+
+
+def assemble(
+    state: JobState, status: JobStatus, results: Mapping[StepId, HandoffResult], synthesis: HandoffResult | None, notes: tuple[str, ...]
+) -> Answer:
+    """The answer of a job that has ended. `results`: those of `usable_sinks(state)`; `synthesis`: the synthesizer's."""
+    method = state.synthesised.method if state.synthesised else AnswerMethod.NONE
+    parts = [synthesis] if synthesis else [results[step_id] for step_id in usable_sinks(state) if step_id in results]
+    claims = {claim.id: claim for part in parts for claim in part.claims}
+    value = parts[0].output if len(parts) == 1 and not isinstance(parts[0].output, str) else None
+    body = _body(state, parts)
+    text, citations = number_citations(body, claims) if value is None else (body, _all_citations(claims))
+    gaps = _gaps(state)
+    open_points = _open_points(state)
+    if value is None:
+        text = "\n\n".join(block for block in (text, _gap_text(gaps), _open_text(open_points)) if block)
+    return Answer(
+        status=status,
+        text=text,
+        value=value,
+        citations=citations,
+        gaps=gaps,
+        open_points=open_points,
+        notes=(*_own_notes(state), *notes, *dict.fromkeys(note for part in parts for note in part.notes)),
+        method=method,
+    )
+
+
+def number_citations(text: str, claims: Mapping[str, Claim]) -> tuple[str, tuple[NumberedCitation, ...]]:
+    """`[step.c1]` becomes `[n]`, one number for each place in a document, counted in the order of the text."""
+    numbers: dict[tuple[str, int, int], NumberedCitation] = {}
+
+    def numbered(match: re.Match[str]) -> str:
+        found: dict[int, None] = {}
+        for claim_id in re.split(r"\s*[,;]\s*", match[1]):
+            claim = claims.get(claim_id)
+            for citation in claim.sources if claim else ():
+                found[_number(numbers, claim_id, claim.text if claim else "", citation)] = None
+        return "".join(f"[{n}]" for n in found) or UNPROVEN
+
+    text = MARKER.sub(numbered, text)
+    return text, tuple(numbers.values())
+
+
+def _number(numbers: dict[tuple[str, int, int], NumberedCitation], claim_id: str, claim: str, citation: Citation) -> int:
+    place = (citation.digest, citation.start, citation.end)
+    if place not in numbers:
+        step = StepId(claim_id.partition(".")[0]) if "." in claim_id else None
+        numbers[place] = NumberedCitation(n=len(numbers) + 1, claim=claim, citation=citation, step=step)
+    return numbers[place].n
+
+
+def _all_citations(claims: Mapping[str, Claim]) -> tuple[NumberedCitation, ...]:
+    numbers: dict[tuple[str, int, int], NumberedCitation] = {}
+    for claim in claims.values():
+        for citation in claim.sources:
+            _number(numbers, claim.id, claim.text, citation)
+    return tuple(numbers.values())
+
+
+def _body(state: JobState, parts: list[HandoffResult]) -> str:
+    if len(parts) == 1:
+        return _as_text(parts[0].output)
+    sections = []
+    for part in parts:
+        step = state.steps.get(part.step_id)
+        text = _as_text(part.output).strip()
+        title = step.outline.title if step else part.step_id
+        sections.append(text if text.startswith("#") else f"## {title}\n\n{text}")
+    return "\n\n".join(sections)
+
+
+def _as_text(output: JsonValue) -> str:
+    return output if isinstance(output, str) else json.dumps(output, ensure_ascii=False, indent=2)
+
+
+def _gaps(state: JobState) -> tuple[Gap, ...]:
+    return tuple(
+        Gap(step=step_id, specialist=step.outline.specialist, why=_why(step))
+        for step_id, step in state.steps.items()
+        if step.result_status is not ResultStatus.OK
+    )
+
+
+def _why(step: StepState) -> str:
+    if step.result_status is ResultStatus.PARTIAL:
+        return f"not whole: {step.error}" if step.error else "not whole"
+    return step.error or "it did not run"
+
+
+def _open_points(state: JobState) -> tuple[str, ...]:
+    last = state.rounds_now[-1].verdict if state.rounds_now else None
+    if last is None:
+        return ()
+    standing = tuple(f"{item.step}: {item.problem}" for item in last.revisions) if last.verdict is Decision.REVISE else ()
+    return (*standing, *last.open_points)
+
+
+def _gap_text(gaps: tuple[Gap, ...]) -> str:
+    if not gaps:
+        return ""
+    return "\n".join(["**Missing or not whole:**", "", *(f"- {gap.step} ({gap.specialist}): {gap.why}" for gap in gaps)])
+
+
+def _open_text(points: tuple[str, ...]) -> str:
+    return "\n".join(["**Open points of the review:**", "", *(f"- {point}" for point in points)]) if points else ""
+
+
+def _own_notes(state: JobState) -> tuple[str, ...]:
+    notes = []
+    if state.plan and state.plan.degraded:
+        notes.append(f"No usable plan was made ({state.plan.degraded}): one specialist got the whole request.")
+    if state.synthesised and state.synthesised.problem:
+        notes.append(f"The results were put together by code: {state.synthesised.problem}.")
+    last = state.rounds_now[-1] if state.rounds_now else None
+    if last is not None and last.verdict is None:
+        notes.append(f"{NOT_REVIEWED}: {last.problem}.")
+    return tuple(notes)

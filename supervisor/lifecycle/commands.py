@@ -1,0 +1,80 @@
+"""What `decide` can order: imperative, plain values. `supervisor.advance` records and does them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shared.wire.events import AnswerMethod, JobStatus
+from shared.wire.ids import HandoffId, StepId
+
+
+@dataclass(frozen=True, slots=True)
+class IssueRole:
+    """Have one of the supervisor's roles think about the job."""
+
+    role: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class IssueGroup:
+    """Hand these steps to their specialists, as one chord."""
+
+    group: str
+    steps: tuple[StepId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AbandonSteps:
+    """Wait for these no longer."""
+
+    steps: tuple[StepId, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class SkipReview:
+    """Go on without a verdict."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChooseAnswer:
+    """Make the answer of what there is, by code."""
+
+    method: AnswerMethod
+
+
+@dataclass(frozen=True, slots=True)
+class EndJob:
+    """Write the answer, or the reason why there is none."""
+
+    status: JobStatus
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PublishAgain:
+    """These messages were lost, or their workers were."""
+
+    handoffs: tuple[HandoffId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunRole:
+    """A role's handoff that nobody works on."""
+
+    handoff_id: HandoffId
+
+
+@dataclass(frozen=True, slots=True)
+class DeliverWebhook:
+    """Tell the job's webhook that it has ended."""
+
+    attempt: int
+
+
+Command = (
+    IssueRole | IssueGroup | AbandonSteps | SkipReview | ChooseAnswer | EndJob | PublishAgain | RunRole | DeliverWebhook
+)  # fmt: skip

@@ -1,0 +1,208 @@
+"""evolve(state, event) -> state: what an event makes true."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, assert_never
+
+from shared.wire.errors import MalformedMessage
+from shared.wire.events import (
+    CancelRequested,
+    HandoffFinished,
+    HandoffIssued,
+    JobEnded,
+    JobStatus,
+    JobSubmitted,
+    NeedsResolved,
+    PlanMade,
+    Recorded,
+    RetryRequested,
+    Reviewed,
+    StepsAbandoned,
+    Synthesised,
+    WebhookTried,
+)
+from shared.wire.handoff import Feedback, ResultStatus
+from shared.wire.ids import JobId, StepId
+from shared.wire.names import ROLES
+from shared.wire.verdict import Decision
+from supervisor.lifecycle.state import JobState, Phase, StepState, StepStatus
+
+
+def fold(job_id: JobId, state: JobState | None, events: Iterable[Recorded]) -> JobState | None:
+    """The state after all of these events; None: there are none."""
+    for recorded in events:
+        state = begin(job_id, recorded) if state is None else evolve(state, recorded)
+    return state
+
+
+def begin(job_id: JobId, recorded: Recorded) -> JobState:
+    """Raises: MalformedMessage: a journal that does not begin with the submission."""
+    if not isinstance(recorded.event, JobSubmitted):
+        raise MalformedMessage(f"the journal of {job_id} does not begin with job_submitted")
+    return JobState(job_id=job_id, version=recorded.version, submitted=recorded.event, started_at=recorded.at)
+
+
+def evolve(state: JobState, recorded: Recorded) -> JobState:
+    """One event further. Never fails: what the journal holds has happened."""
+    return state.model_copy(update={"version": recorded.version, **_changes(state, recorded)})
+
+
+def _changes(state: JobState, recorded: Recorded) -> dict[str, Any]:  # noqa: PLR0911, PLR0912 (one case an event)
+    match recorded.event:
+        case JobSubmitted():
+            return {}
+        case HandoffIssued() as event:
+            return _issued(state, event)
+        case HandoffFinished() as event:
+            return _finished(state, event)
+        case PlanMade() as event:
+            steps = {outline.id: StepState(outline=outline) for outline in event.steps}
+            return {"plan": event, "steps": steps, "phase": Phase.WORKING}
+        case NeedsResolved() as event:
+            return {"steps": _resolved(state, event)}
+        case Reviewed() as event:
+            return _reviewed(state, event)
+        case StepsAbandoned() as event:
+            return _abandoned(state, event)
+        case Synthesised() as event:
+            return {"synthesised": event, "phase": Phase.ANSWERING}
+        case JobEnded() as event:
+            return {"ended": event, "phase": Phase.ENDED, "status": event.status, "open": {}}
+        case CancelRequested():
+            return {} if state.ended else {"cancel_requested": True}
+        case RetryRequested() as event:
+            return _retried(state, event, recorded.at)
+        case WebhookTried() as event:
+            return {
+                "webhook_attempts": event.attempt,
+                "webhook_delivered": event.delivered,
+                "webhook_tried_at": recorded.at,
+            }
+        case _:
+            assert_never(recorded.event)
+
+
+def _issued(state: JobState, event: HandoffIssued) -> dict[str, Any]:
+    changes: dict[str, Any] = {
+        "status": JobStatus.RUNNING,
+        "open": {**state.open, event.handoff_id: event},
+        "handoffs": state.handoffs + 1,
+        "specialists": {**state.specialists, event.assigned_to: event.specialist},
+    }
+    if event.group is None:
+        changes["role_attempts"] = {**state.role_attempts, event.assigned_to: event.attempt}
+        return changes
+    step = state.steps[event.step_id]
+    running = step.model_copy(update={"status": StepStatus.RUNNING, "attempt": event.attempt, "handoff_id": event.handoff_id})
+    changes["steps"] = {**state.steps, event.step_id: running}
+    changes["groups"] = max(state.groups, int(event.group[1:]))
+    return changes
+
+
+def _finished(state: JobState, event: HandoffFinished) -> dict[str, Any]:
+    issued = state.open.get(event.handoff_id)
+    model = event.model
+    changes: dict[str, Any] = {
+        "open": {handoff_id: handoff for handoff_id, handoff in state.open.items() if handoff_id != event.handoff_id},
+        "usage": state.usage + event.usage,
+        "turns": state.turns + event.turns,
+        "models": state.models if model is None or model in state.models else (*state.models, model),
+    }
+    if issued is None or issued.assigned_to in ROLES:
+        return changes
+    step = state.steps[issued.step_id]
+    needy = event.status is ResultStatus.NEEDS_INPUT
+    settled = step.model_copy(
+        update={
+            "status": StepStatus.IN_NEED if needy else StepStatus.SETTLED,
+            "result": event.result,
+            "result_status": event.status,
+            "confidence": event.confidence,
+            "error": event.needs if needy else event.error,
+        }
+    )
+    changes["steps"] = {**state.steps, issued.step_id: settled}
+    return changes
+
+
+def _resolved(state: JobState, event: NeedsResolved) -> dict[StepId, StepState]:
+    steps = dict(state.steps)
+    for resolution in event.resolutions:
+        step = steps.get(resolution.step)
+        if step is None or step.status is not StepStatus.IN_NEED:
+            continue
+        if resolution.answer is None:
+            steps[resolution.step] = step.model_copy(update={"status": StepStatus.SETTLED, "error": f"needs: {step.error}"})
+        else:
+            feedback = Feedback(author="planner", text=resolution.answer, previous=step.result)
+            steps[resolution.step] = _again(step, feedback)
+    return steps
+
+
+def _reviewed(state: JobState, event: Reviewed) -> dict[str, Any]:
+    rounds = (*state.rounds, event)
+    verdict = event.verdict
+    may_send_back = len(rounds) - state.rounds_before <= state.submitted.limits.max_rounds
+    if verdict is None or verdict.verdict is Decision.PASS or not may_send_back:
+        return {"rounds": rounds, "phase": Phase.SYNTHESISING}
+    steps = dict(state.steps)
+    named = {revision.step: revision.problem for revision in verdict.revisions if revision.step in steps}
+    for step_id in {*named, *state.downstream(frozenset(named))}:
+        step = steps[step_id]
+        text = named.get(step_id, "A step that you depend on was done again: its new result is in your context. Bring yours up to date.")
+        steps[step_id] = _again(step, Feedback(author="reviewer", text=text, previous=step.result))
+    return {"rounds": rounds, "steps": steps}
+
+
+def _abandoned(state: JobState, event: StepsAbandoned) -> dict[str, Any]:
+    steps, given_up = dict(state.steps), {item.step for item in event.steps}
+    for item in event.steps:
+        steps[item.step] = steps[item.step].model_copy(
+            update={
+                "status": StepStatus.SETTLED,
+                "result": item.result,
+                "result_status": ResultStatus.FAILED,
+                "confidence": 0.0,
+                "error": event.why,
+            }
+        )
+    still_open = {handoff_id: handoff for handoff_id, handoff in state.open.items() if handoff.step_id not in given_up}
+    return {"steps": steps, "open": still_open}
+
+
+def _retried(state: JobState, event: RetryRequested, at: float) -> dict[str, Any]:
+    if not state.ended:
+        return {}
+    roots = {event.from_step} if event.from_step in state.steps else set()
+    if event.from_step is None:
+        roots = {step_id for step_id, step in state.steps.items() if step.result_status is not ResultStatus.OK}
+    steps = dict(state.steps)
+    for step_id in {*roots, *state.downstream(frozenset(roots))}:
+        step = steps[step_id]
+        steps[step_id] = _again(step, Feedback(author="user", text="Try again.", previous=step.result) if step.result else None)
+    return {
+        "status": JobStatus.RUNNING,
+        "phase": Phase.PLANNING if state.plan is None else Phase.WORKING,
+        "steps": steps,
+        "started_at": at,
+        "rounds_before": len(state.rounds),
+        "synthesised": None,
+        "ended": None,
+        "cancel_requested": False,
+        "webhook_attempts": 0,
+        "webhook_delivered": False,
+    }
+
+
+def _again(step: StepState, feedback: Feedback | None) -> StepState:
+    """The step before its next attempt."""
+    return step.model_copy(
+        update={
+            "status": StepStatus.WAITING,
+            "result": None,
+            "result_status": None,
+            "error": None,
+            "feedback": (*step.feedback, feedback) if feedback else step.feedback,
+        }
+    )

@@ -1,0 +1,135 @@
+"""A job as its journal tells it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import Field, NonNegativeInt
+
+from shared.wire.events import HandoffIssued, JobEnded, JobStatus, JobSubmitted, PlanMade, Reviewed, StepOutline, Synthesised
+from shared.wire.handoff import BlobRef, Feedback, ResultStatus
+from shared.wire.ids import HandoffId, JobId, StepId
+from shared.wire.message import Message
+from shared.wire.usage import NOTHING_USED, Usage
+
+
+LAST_CHANCE_S = 30.0
+"""At most; 5 % of the job's time, at its end, in which what came so far is made an answer."""
+
+
+class Phase(StrEnum):
+    """What the job is waiting for."""
+
+    PLANNING = "planning"
+    WORKING = "working"
+    """Steps run; when all of them are settled, the assessor looks at the round."""
+    SYNTHESISING = "synthesising"
+    ANSWERING = "answering"
+    ENDED = "ended"
+
+
+class StepStatus(StrEnum):
+    WAITING = "waiting"
+    """For what it depends on, or for its turn."""
+    RUNNING = "running"
+    """A handoff is out."""
+    IN_NEED = "in_need"
+    """Its specialist asked for something that it needs; the planner is to answer."""
+    SETTLED = "settled"
+    """It has a result: its own, or a failed one that stands in for it."""
+
+
+class StepState(Message):
+    """One step of the plan."""
+
+    outline: StepOutline
+    status: StepStatus = StepStatus.WAITING
+    attempt: NonNegativeInt = 0
+    """How many handoffs it has had."""
+    handoff_id: HandoffId | None = None
+    """The latest of them."""
+    result: BlobRef | None = None
+    result_status: ResultStatus | None = None
+    confidence: float = 0.0
+    error: str | None = None
+    """Why the result is not `ok`."""
+    feedback: tuple[Feedback, ...] = ()
+    """For the next attempt, oldest first."""
+
+    @property
+    def usable(self) -> bool:
+        """Whether something can be built on its result."""
+        return self.result_status in (ResultStatus.OK, ResultStatus.PARTIAL)
+
+
+class JobState(Message):
+    """Everything that `decide` needs to know of a job's past."""
+
+    job_id: JobId
+    version: NonNegativeInt
+    submitted: JobSubmitted
+    started_at: float
+    """Unix time in seconds of the submission or the latest retry: its time runs from here."""
+    status: JobStatus = JobStatus.QUEUED
+    phase: Phase = Phase.PLANNING
+    plan: PlanMade | None = None
+    steps: dict[StepId, StepState] = Field(default_factory=dict)
+    open: dict[HandoffId, HandoffIssued] = Field(default_factory=dict)
+    """Handoffs that were issued and have not ended."""
+    specialists: dict[str, str] = Field(default_factory=dict)
+    """Name -> digest of the spec: a job keeps the specialists that it started with."""
+    handoffs: NonNegativeInt = 0
+    """Issued so far."""
+    groups: NonNegativeInt = 0
+    """Chords so far."""
+    role_attempts: dict[str, int] = Field(default_factory=dict)
+    rounds: tuple[Reviewed, ...] = ()
+    rounds_before: NonNegativeInt = 0
+    """Rounds that ended with an earlier answer, before a retry."""
+    synthesised: Synthesised | None = None
+    ended: JobEnded | None = None
+    cancel_requested: bool = False
+    usage: Usage = NOTHING_USED
+    turns: NonNegativeInt = 0
+    models: tuple[str, ...] = ()
+    """The models that answered, as their servers named them."""
+    webhook_attempts: NonNegativeInt = 0
+    webhook_tried_at: float = 0.0
+    webhook_delivered: bool = False
+
+    @property
+    def deadline(self) -> float:
+        """Unix time in seconds."""
+        return self.started_at + self.submitted.limits.max_seconds
+
+    @property
+    def working_deadline(self) -> float:
+        """Handoffs end by then, so that what they have can still be made an answer. Unix time in seconds."""
+        return self.deadline - min(LAST_CHANCE_S, 0.05 * self.submitted.limits.max_seconds)
+
+    @property
+    def rounds_now(self) -> tuple[Reviewed, ...]:
+        """The rounds since the submission or the latest retry."""
+        return self.rounds[self.rounds_before :]
+
+    def has_open(self, role: str) -> bool:
+        """Whether one of the supervisor's roles is at work on the job."""
+        return any(handoff.assigned_to == role and handoff.group is None for handoff in self.open.values())
+
+    @property
+    def dependents(self) -> dict[StepId, frozenset[StepId]]:
+        """For every step, the steps that wait for it."""
+        found: dict[StepId, set[StepId]] = {step_id: set() for step_id in self.steps}
+        for step_id, step in self.steps.items():
+            for dependency in step.outline.depends_on:
+                found[dependency].add(step_id)
+        return {step_id: frozenset(ids) for step_id, ids in found.items()}
+
+    def downstream(self, roots: frozenset[StepId]) -> frozenset[StepId]:
+        """The steps that build, directly or not, on any of these."""
+        dependents, found, frontier = self.dependents, set[StepId](), list(roots)
+        while frontier:
+            for dependent in dependents[frontier.pop()] - found:
+                found.add(dependent)
+                frontier.append(dependent)
+        return frozenset(found)
