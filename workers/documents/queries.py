@@ -1,0 +1,50 @@
+"""From any text to an FTS5 query: words quoted (no operator survives), stop words dropped, any word may match."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+MOST_WORDS = 24
+"""A pasted page as a query costs no more than a long question."""
+
+_WORD = re.compile(r"[^\W_]+")
+_CJK = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff])")
+"""Scripts without spaces: each character is made a word of its own, in texts and in queries, so that a phrase finds any run of them."""
+
+_STOP_WORDS = frozenset(
+    """
+    a about above after again all also am an and any are as at be because been before being below between both but by can could did do
+    does doing down during each few for from further had has have having he her here hers him his how i if in into is it its itself just
+    let me more most my no nor not of off on once only or other our ours out over own please same she should so some such tell than that
+    the their theirs them then there these they this those through to too under until up us very was we were what when where which while
+    who whom why will with would you your yours vs versus
+    """.split()
+)
+
+
+def spaced(text: str) -> str:
+    """A text as it is given to the index."""
+    return _CJK.sub(r" \1 ", text)
+
+
+def words_of(query: str) -> tuple[str, ...]:
+    """The distinct words that are worth looking for, in order; if there are only stop words, those."""
+    words = list(dict.fromkeys(word.casefold() for word in _WORD.findall(query)))
+    telling = [word for word in words if word not in _STOP_WORDS]
+    return tuple((telling or words)[:MOST_WORDS])
+
+
+def any_of(words: Iterable[str]) -> str:
+    """Passages with any of the words."""
+    return " OR ".join(_phrase(word) for word in words)
+
+
+def any_beginning_with(words: Sequence[str]) -> str:
+    """The second try: passages with a word that begins like one of these."""
+    stems = (word[: max(4, len(word) * 2 // 3)] for word in words if len(word) >= 4)
+    return " OR ".join(f"{_phrase(stem)} *" for stem in dict.fromkeys(stems))
+
+
+def _phrase(word: str) -> str:
+    return '"' + spaced(word).strip().replace('"', '""') + '"'

@@ -1,0 +1,1 @@
+"""What specialists can call: one file each, and the registry."""

@@ -1,0 +1,40 @@
+"""What a built-in tool takes, as a pydantic type: its schema for the model, and the check of what the model sends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from shared.agent.tool import Tool, ToolContext, ToolFailed
+from shared.wire.message import problems_of
+
+
+class Arguments(BaseModel):
+    """Lenient where models are sloppy ("8" for 8), closed to arguments that do not exist."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+Given = TypeVar("Given", bound=Arguments)
+
+
+def built_in(name: str, description: str, arguments: type[Given], run: Callable[[Given, ToolContext], str]) -> Tool:
+    """A tool out of its parts; wrong arguments become a `ToolFailed` that says what is wrong with them."""
+
+    def checked(given: dict[str, Any], context: ToolContext) -> str:
+        try:
+            parsed = arguments.model_validate(given)
+        except ValidationError as error:
+            raise ToolFailed(f"{name}: wrong arguments: {problems_of(error)}") from None
+        return run(parsed, context)
+
+    return Tool(name=name, description=description, input_schema=_schema_of(arguments), run=checked)
+
+
+def _schema_of(arguments: type[Arguments]) -> dict[str, Any]:
+    """Without pydantic's titles and our docstrings, which tell a model nothing."""
+    schema = arguments.model_json_schema()
+    fields = {name: {key: value for key, value in field.items() if key != "title"} for name, field in schema.get("properties", {}).items()}
+    return {"type": "object", "properties": fields, "required": schema.get("required", []), "additionalProperties": False}

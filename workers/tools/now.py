@@ -1,0 +1,21 @@
+"""`now`: the time, which a model does not know."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from shared.agent.tool import Tool, ToolContext
+from workers.tools.arguments import Arguments, built_in
+
+
+class _Nothing(Arguments):
+    pass
+
+
+def now_tool() -> Tool:
+    """The current time as ISO 8601 in UTC."""
+    return built_in("now", "The current date and time in UTC, as ISO 8601.", _Nothing, _now)
+
+
+def _now(_given: _Nothing, _context: ToolContext) -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,57 @@
+"""`read_document`: a document of the job, a piece at a time."""
+
+from __future__ import annotations
+
+import difflib
+import json
+
+from pydantic import Field
+
+from shared.agent.tool import Tool, ToolContext, ToolFailed
+from shared.wire.documents import Document, Manifest
+from workers.tools.arguments import Arguments, built_in
+
+MOST_CHARS = 12_000
+"""Of one answer: about 3,000 tokens."""
+_DESCRIPTION = (
+    f"Read a document of this job by its source, up to {MOST_CHARS:,} characters at a time. `total_chars` is its whole length: "
+    "to read on, call again with `offset` set to where the previous text ended."
+)
+
+
+class _Read(Arguments):
+    source: str = Field(description="The document's path as listed, or the URL of a fetched page.")
+    offset: int = Field(default=0, description="Characters to skip from the start of the document.")
+
+
+def read_document_tool() -> Tool:
+    """The tool; it knows the job's documents from its context."""
+    return built_in("read_document", _DESCRIPTION, _Read, _read)
+
+
+def _read(given: _Read, context: ToolContext) -> str:
+    document = _named(given.source, context.manifest)
+    text = context.text_of(document.digest)
+    offset = min(max(given.offset, 0), len(text))
+    piece = text[offset : offset + MOST_CHARS]
+    answer = {"source": document.path, "offset": offset, "total_chars": len(text), "text": piece}
+    return json.dumps(answer, ensure_ascii=False)
+
+
+def _named(source: str, manifest: Manifest) -> Document:
+    """The document with this path; models add `./` and forget folders, which is no reason to fail if only one can be meant.
+
+    Raises:
+        ToolFailed: naming the likeliest.
+    """
+    wanted = source.strip().removeprefix("./")
+    by_path = {document.path: document for document in manifest.documents}
+    if wanted in by_path:
+        return by_path[wanted]
+    meant = [path for path in by_path if path.rpartition("/")[2].casefold() == wanted.rpartition("/")[2].casefold()]
+    if len(meant) == 1:
+        return by_path[meant[0]]
+    if not by_path:
+        raise ToolFailed("this job has no documents")
+    close = meant or difflib.get_close_matches(wanted, list(by_path)[:2_000], n=5, cutoff=0.4) or list(by_path)[:5]
+    raise ToolFailed(f"no document {wanted[:200]!r}; did you mean {', '.join(close[:5])}? (search_documents finds more)")

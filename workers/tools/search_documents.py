@@ -1,0 +1,47 @@
+"""`search_documents`: passages of the job's documents that fit some words."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from dataclasses import asdict
+
+from pydantic import Field
+
+from shared.agent.tool import Tool, ToolContext, ToolFailed
+from shared.wire.errors import UserError
+from workers.documents.index import DocumentIndex, Found
+from workers.tools.arguments import Arguments, built_in
+
+MOST_HITS = 20
+_DESCRIPTION = (
+    "Full-text search in the documents of this job. Returns the best passages, each with its source (the document's path), its place "
+    "(start and end, in characters) and the verbatim snippet, from which you can quote. Search for the few words that matter; search "
+    "again with other words if nothing fits. `searched` is the number of documents that were searched."
+)
+
+
+class _Search(Arguments):
+    query: str = Field(description="The words to look for. Any of them may match; no operators.")
+    limit: int = Field(default=8, description=f"The most passages to return, 1 to {MOST_HITS}.")
+
+
+def search_documents_tool(index: DocumentIndex) -> Tool:
+    """The tool over this host's index."""
+
+    def search(given: _Search, context: ToolContext) -> str:
+        limit = min(max(given.limit, 1), MOST_HITS)
+        try:
+            found = index.search(context.manifest, given.query, text_of=context.text_of, limit=limit)
+        except (sqlite3.DatabaseError, UserError) as error:
+            raise ToolFailed(f"the search is out of order ({error}): read the documents with read_document instead") from error
+        return _answer(found)
+
+    return built_in("search_documents", _DESCRIPTION, _Search, search)
+
+
+def _answer(found: Found) -> str:
+    answer: dict[str, object] = {"hits": [asdict(hit) for hit in found.hits], "searched": found.searched}
+    if found.missing:
+        answer["not_searched"] = list(found.missing[:20])
+    return json.dumps(answer, ensure_ascii=False)
