@@ -135,9 +135,12 @@ _WANTED_SECTIONS = {
     "what the output must be": r"output|answer|format|result",
 }
 _STOP_WORDS = frozenset(
-    "about above after all also and any are been before both but can each for from has have how into its more most nor not one "
-    "only other out over own same should some such than that the their them then there these they this those through use used "
-    "uses using what when where which while who will with without work works you your given gives task something".split()
+    re.findall(
+        r"\w+",
+        "about above after all also and any are been before both but can each for from has have how into its more most nor not one "
+        "only other out over own same should some such than that the their them then there these they this those through use used "
+        "uses using what when where which while who will with without work works you your given gives task something",
+    )
 )
 
 

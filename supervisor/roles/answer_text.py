@@ -1,0 +1,57 @@
+"""What all roles' readings share: finding the JSON object in a final text, and the forms that models give to names and lists."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from shared.agent.reading import NotAcceptable
+from shared.wire.message import problems_of
+
+LONGEST_NAME = 48
+_Answer = TypeVar("_Answer", bound="Lenient")
+
+
+class Lenient(BaseModel):
+    """A role's answer as it came: unknown fields are ignored, numbers and strings may stand for each other."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", coerce_numbers_to_str=True)
+
+
+def parse(kind: type[_Answer], text: str) -> _Answer:
+    """The answer in a final text.
+
+    Raises:
+        NotAcceptable: no JSON object, or its fields are not those of the schema.
+    """
+    try:
+        return kind.model_validate_json(_json_object(text))
+    except ValidationError as error:
+        raise NotAcceptable(f"the answer does not match the schema: {problems_of(error, most=5)}") from error
+
+
+def name_of(text: str) -> str:
+    """`Step 1: Compare!` -> `step_1_compare`: ids are read leniently, but the same way wherever they occur."""
+    name = re.sub(r"[^a-z0-9_-]+", "_", text.strip().lower()).strip("_-")
+    return (name if name[:1].isalpha() else f"s{name}")[:LONGEST_NAME]
+
+
+def clipped(text: str, most: int) -> str:
+    """At most this many characters, and it shows when some are missing."""
+    text = text.strip()
+    return text if len(text) <= most else text[: most - 4].rstrip() + " ..."
+
+
+def _json_object(text: str) -> str:
+    """The outermost object of a text that may wrap it in a code fence or a sentence."""
+    start, end = text.find("{"), text.rfind("}")
+    if start < 0 or end < start:
+        raise NotAcceptable("the answer must be one JSON object, and nothing else")
+    try:
+        json.loads(text[start : end + 1])
+    except (ValueError, RecursionError) as error:
+        raise NotAcceptable(f"the answer is not valid JSON ({str(error)[:100]}): send one JSON object, and nothing else") from error
+    return text[start : end + 1]

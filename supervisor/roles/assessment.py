@@ -1,0 +1,106 @@
+"""The assessor's answer: a verdict on a round of results that names only steps which it was shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import Field, JsonValue, field_validator
+
+from shared.agent.reading import NotAcceptable, Read
+from shared.wire.handoff import ResultStatus
+from shared.wire.ids import StepId
+from shared.wire.verdict import Decision, Revision, Verdict
+from supervisor.roles.answer_text import Lenient, clipped, name_of, parse
+
+LONGEST_POINT = 4_000
+
+
+class RevisionAnswer(Lenient):
+    step: str
+    problem: str = ""
+
+
+class VerdictAnswer(Lenient):
+    verdict: str
+    revisions: list[RevisionAnswer] = Field(default_factory=list)
+    open_points: list[str] = Field(default_factory=list)
+
+    @field_validator("revisions", "open_points", mode="before")
+    @classmethod
+    def _none_or_one_is_a_list(cls, value: Any) -> Any:
+        return [value] if isinstance(value, str | dict) and value else value or []
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictReading:
+    """Reads the answer to `briefs.assessment_brief`. `Read.output` is a `Verdict` as JSON; `verdict_of` makes it one again."""
+
+    steps: tuple[str, ...]
+    """Those that can be sent back."""
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        text = {"type": "string"}
+        revision = {
+            "step": {**text, "enum": list(self.steps)},
+            "problem": {**text, "description": "what is wrong and what would be right, for the specialist that did it"},
+        }
+        one = {"type": "object", "properties": revision, "required": list(revision), "additionalProperties": False}
+        properties = {
+            "verdict": {**text, "enum": [decision.value for decision in Decision]},
+            "revisions": {"type": "array", "items": one, "description": "for REVISE: one for each step to do again; for PASS: []"},
+            "open_points": {"type": "array", "items": text, "description": "what the reader must know and no further work would settle"},
+        }
+        return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+    def read(self, text: str, *, last_try: bool) -> Read:
+        """Raises: NotAcceptable: a REVISE that names no step that could be done again; on the last try it passes, with open points."""
+        answer = parse(VerdictAnswer, text)
+        decision = _decision_of(answer.verdict)
+        revisions, strays = self._revisions_of(answer)
+        points = [point for raw in answer.open_points if (point := clipped(raw, LONGEST_POINT))]
+        if decision is Decision.REVISE and not revisions and not last_try:
+            steps = ", ".join(self.steps)
+            raise NotAcceptable(f"REVISE must name, for each step to do again, the step (one of {steps}) and its problem; or answer PASS")
+        if decision is Decision.PASS:
+            strays += [clipped(f"{one.step}: {one.problem}", LONGEST_POINT) for one in revisions]
+            revisions = []
+        verdict = Verdict(
+            verdict=Decision.REVISE if revisions else Decision.PASS,
+            revisions=tuple(revisions),
+            open_points=tuple(dict.fromkeys([*points, *strays])),
+        )
+        return Read(ResultStatus.OK, verdict.model_dump(mode="json"))
+
+    def _revisions_of(self, answer: VerdictAnswer) -> tuple[list[Revision], list[str]]:
+        """One revision a step, and the problems of what is none of the steps."""
+        problems: dict[str, list[str]] = {}
+        strays: list[str] = []
+        for raw in answer.revisions:
+            if not (problem := clipped(raw.problem, LONGEST_POINT)):
+                continue
+            if (step := name_of(raw.step)) in self.steps:
+                problems.setdefault(step, []).append(problem)
+            else:
+                strays.append(problem)
+        kept = [Revision(step=StepId(step), problem=clipped("\n".join(found), LONGEST_POINT)) for step, found in problems.items()]
+        return kept, strays
+
+
+def verdict_of(output: JsonValue) -> Verdict:
+    """The verdict in an accepted assessor's result.
+
+    Raises:
+        MalformedMessage: not one that `VerdictReading` has accepted.
+    """
+    return Verdict.from_json(json.dumps(output))
+
+
+def _decision_of(text: str) -> Decision:
+    try:
+        return Decision(text.strip().strip(".!*").upper())
+    except ValueError as error:
+        raise NotAcceptable(f"verdict must be PASS or REVISE, not {clipped(text, 40)!r}") from error

@@ -1,0 +1,102 @@
+"""The planner's second job: steps that ended with `needs_input` get an answer, or are given up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import Field, JsonValue, StringConstraints
+
+from shared.agent.reading import NotAcceptable, Read
+from shared.wire.handoff import ResultStatus
+from shared.wire.ids import StepId, StepIdField
+from shared.wire.message import Message
+from supervisor.roles.answer_text import Lenient, clipped, name_of, parse
+
+
+class Action(StrEnum):
+    ANSWER = "answer"
+    """The step runs again with the answer as feedback."""
+    GIVE_UP = "give_up"
+    """What is missing cannot be had: the step ends with what it has, and the answer says so."""
+
+
+class Resolution(Message):
+    """What becomes of one step that needs something."""
+
+    step: StepIdField
+    action: Action
+    answer: Annotated[str, StringConstraints(max_length=20_000)] = ""
+    """For `answer`: what the step asked for. For `give_up`: why it cannot be had."""
+
+
+class Resolutions(Message):
+    """One for each step that asked, in the order in which they were named."""
+
+    resolutions: tuple[Resolution, ...]
+
+
+class ResolutionAnswer(Lenient):
+    step: str
+    action: str
+    answer: str | None = None
+
+
+class ResolutionsAnswer(Lenient):
+    resolutions: list[ResolutionAnswer] = Field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsReading:
+    """Reads the answer to `briefs.needs_brief`. `Read.output` is `Resolutions` as JSON."""
+
+    steps: tuple[str, ...]
+    """Those that need something."""
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        item = {
+            "step": {"type": "string", "enum": list(self.steps)},
+            "action": {"type": "string", "enum": [action.value for action in Action]},
+            "answer": {"type": "string", "description": "what the step asked for; when giving up, why it cannot be had"},
+        }
+        one = {"type": "object", "properties": item, "required": list(item), "additionalProperties": False}
+        many = {"type": "array", "minItems": 1, "items": one, "description": "exactly one for each step that asks"}
+        return {"type": "object", "properties": {"resolutions": many}, "required": ["resolutions"], "additionalProperties": False}
+
+    def read(self, text: str, *, last_try: bool) -> Read:
+        """Raises: NotAcceptable: a step without a resolution or with an empty answer; on the last try it is given up instead."""
+        given: dict[str, Resolution] = {}
+        for raw in parse(ResolutionsAnswer, text).resolutions:
+            given.setdefault(name_of(raw.step), _resolution_of(raw))
+        wanting = [step for step in self.steps if step not in given or not _is_usable(given[step])]
+        if wanting and not last_try:
+            raise NotAcceptable(f"every step that asks needs `answer` with the answer, or `give_up`; missing: {', '.join(wanting)}")
+        for step in wanting:
+            given[step] = Resolution(step=StepId(step), action=Action.GIVE_UP, answer="Nobody could answer this.")
+        kept = Resolutions(resolutions=tuple(given[step] for step in self.steps))
+        notes = tuple(f"step {step} asked for something that nobody could answer" for step in wanting)
+        return Read(ResultStatus.OK, kept.model_dump(mode="json"), notes=notes)
+
+
+def resolutions_of(output: JsonValue) -> tuple[Resolution, ...]:
+    """The resolutions in an accepted result.
+
+    Raises:
+        MalformedMessage: not one that `NeedsReading` has accepted.
+    """
+    return Resolutions.from_json(json.dumps(output)).resolutions
+
+
+def _resolution_of(raw: ResolutionAnswer) -> Resolution:
+    """An action that is no known word counts by whether there is an answer."""
+    answer = clipped(raw.answer or "", 20_000)
+    gives_up = name_of(raw.action) == Action.GIVE_UP or (name_of(raw.action) != Action.ANSWER and not answer)
+    return Resolution(step=StepId(name_of(raw.step)), action=Action.GIVE_UP if gives_up else Action.ANSWER, answer=answer)
+
+
+def _is_usable(resolution: Resolution) -> bool:
+    return resolution.action is Action.GIVE_UP or bool(resolution.answer)
