@@ -30,6 +30,11 @@ def ref(text: str) -> BlobRef:
     return BlobRef(digest=digest_of(text), size=len(text))
 
 
+def stored(texts: Iterable[str]) -> list[str | bytes]:
+    """Pairs of digest and compressed payload, as the scripts take them."""
+    return [item for text in texts for item in (digest_of(text), packed(text))]
+
+
 class Blobs:
     """Content-addressed payloads."""
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from shared.agent.turns import CallFailed, Checkpoint, Replied, WorstCase, checkpoint_adapter
 from shared.ledger import keys
-from shared.ledger.blobs import packed, ref, unpacked
+from shared.ledger.blobs import packed, ref, stored, unpacked
 from shared.ledger.connection import Connection
 from shared.wire.errors import Cancelled, Draining, LeaseLost, LimitReached
 from shared.wire.events import Event
@@ -104,14 +104,24 @@ class Claim:
         answer = self.connection.script("renew", self._keys, [self.handoff_id, self.fence, int(self.lease_s * 1000), self._doing, draft])
         self._heed(answer)
 
-    def finish(self, result: HandoffResult, events: Sequence[Event]) -> int | None:
-        """The first writer wins. Returns how many parts of the group are still out (-1: no group), None if this came too late."""
+    def finish(self, result: HandoffResult, events: Sequence[Event], payloads: Sequence[str] = ()) -> int | None:
+        """The first writer wins. `payloads`: what the events refer to by digest, beside the result itself.
+
+        Returns how many parts of the group are still out (-1: no group), None if this came too late.
+        """
         text = result.to_json()
         answer = self.connection.script(
             "finish",
             self._keys,
-            [self.handoff_id, self.fence, self.keep_s * 1000, int(CHORD_SILENCE_S * 1000), ref(text).digest, packed(text), ""]
-            + [event.to_json() for event in events],
+            [
+                self.handoff_id,
+                self.fence,
+                self.keep_s * 1000,
+                int(CHORD_SILENCE_S * 1000),
+                ref(text).digest,
+                json.dumps([event.to_json() for event in events]),
+                *stored((text, *payloads)),
+            ],
         )
         return int(answer[1]) if answer[0] == b"ok" else None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
@@ -19,6 +20,8 @@ SOCKET_TIMEOUT_S = 30.0
 """A dead socket is noticed after this; no script takes a tenth of it."""
 MAX_CONNECTIONS = 64
 """Per process; threads beyond it wait for one."""
+CLOCK_GOOD_FOR_S = 60.0
+"""Crystals drift by less than 0.1 ms in this time."""
 
 
 class Connection:
@@ -28,6 +31,8 @@ class Connection:
         self.url = url
         self.redis: Any = _client(url)
         """redis-py's client; Any, because its types are unions over protocols and versions that we do not use."""
+        self._clock_offset = 0.0
+        self._clock_until = 0.0
         self._scripts: dict[str, redis.commands.core.Script] = {}
 
     def script(self, name: str, keys: list[str], args: list[Any]) -> Any:
@@ -42,10 +47,13 @@ class Connection:
             return self._scripts[name](keys=keys, args=args)
 
     def now(self) -> float:
-        """Unix time in seconds, by Redis's clock."""
-        with in_our_words():
-            seconds, micros = self.redis.time()
-        return float(seconds) + float(micros) / 1e6
+        """Unix time in seconds by Redis's clock: asked once a minute, in between this host's monotonic clock carries it on."""
+        if time.monotonic() >= self._clock_until:
+            with in_our_words():
+                seconds, micros = self.redis.time()
+            self._clock_offset = float(seconds) + float(micros) / 1e6 - time.monotonic()
+            self._clock_until = time.monotonic() + CLOCK_GOOD_FOR_S
+        return time.monotonic() + self._clock_offset
 
     def close(self) -> None:
         self.redis.close()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shared.ledger import keys
+from shared.ledger.blobs import stored
 from shared.ledger.connection import Connection, in_our_words
 from shared.wire.errors import UnknownJob, VersionConflict
 from shared.wire.events import Event, HandoffIssued, Recorded, parse_event
@@ -28,6 +29,8 @@ class Commit:
     events: Sequence[Event]
     fields: Mapping[str, str | int] = field(default_factory=dict)
     """Fields of the job's hash: status, limits."""
+    payloads: Sequence[str] = ()
+    """What the events refer to by digest."""
     drop: Sequence[HandoffId] = ()
     """Handoffs that must not be claimed any more, nor go on."""
     due_at: float | None = None
@@ -63,7 +66,9 @@ class Journal:
             "due": -1 if commit.due_at is None else int(commit.due_at * 1000),
             "keep_ms": self._keep_ms,
         } | ({"created": 1} if commit.creates else {})
-        done, version = self._connection.script("commit", [keys.job(commit.job_id), keys.DUE, keys.JOBS], [json.dumps(order)])
+        done, version = self._connection.script(
+            "commit", [keys.job(commit.job_id), keys.DUE, keys.JOBS], [json.dumps(order), *stored(commit.payloads)]
+        )
         if not done:
             raise VersionConflict(f"{commit.job_id} is at version {version}, not {commit.expected}")
         return int(version)

@@ -1,6 +1,7 @@
 -- Compare-and-append: the only way in which a decision enters a journal.
 -- KEYS job, due, jobs.  ARGV: a JSON object
 --   expected, events[], fields{}, issue[{id, queue, fields{}}], drop[id], groups{name: size}, due (ms | -1 none), created, keep_ms
+-- then pairs of digest and compressed payload.
 -- Returns {1, version} or {0, version as it is}.
 local job, due, jobs = KEYS[1], KEYS[2], KEYS[3]
 local c = cjson.decode(ARGV[1])
@@ -9,6 +10,7 @@ if version ~= c.expected then return { 0, version } end
 local at = now_ms()
 local id = string.match(job, '{(.-)}')
 
+for i = 2, #ARGV, 2 do redis.call('HSETNX', job .. ':blob', ARGV[i], ARGV[i + 1]) end
 for _, event in ipairs(c.events) do version = append(job, event, at) end
 for name, value in pairs(c.fields) do redis.call('HSET', job, name, value) end
 for name, size in pairs(c.groups) do redis.call('HSET', job, 'g:' .. name, size) end

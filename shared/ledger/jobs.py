@@ -1,0 +1,167 @@
+"""Jobs as a whole: how they stand, which there are, how their handoffs stand, and what time makes necessary."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shared.ledger import keys
+from shared.ledger.connection import Connection, in_our_words
+from shared.wire.ids import HandoffId, JobId
+
+SWEEP_AT_MOST = 200
+SWEEP_BUMP_S = 5.0
+"""A job that was found due is found again after this, unless its supervisor has set another time."""
+LOST_AFTER_S = 5.0
+"""A message that is in no queue is on its way to a claim for at most this long."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandoffStanding:
+    """One handoff in the ledger, as `watch` and `decide` want it. Times are Unix seconds."""
+
+    state: str
+    lease_until: float | None = None
+    lost: bool = False
+    worker: str = ""
+    claims: int = 0
+    turns: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    doing: str = ""
+    draft: str = ""
+    issued_at: float | None = None
+    started_at: float | None = None
+    finished_at: float | None = None
+    beat_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobStanding:
+    """One job's hash: its status and its books."""
+
+    job_id: JobId
+    status: str
+    version: int
+    title: str
+    submitted_at: float
+    turns: int
+    input_tokens: int
+    output_tokens: int
+    cost_microusd: int | None
+    cancelled: bool
+    waiting_for: str = ""
+
+
+class Jobs:
+    """What is known of jobs beside their journals."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def standings(self, job_ids: Sequence[JobId]) -> list[JobStanding]:
+        """In one round trip; unknown jobs are left out."""
+        with in_our_words():
+            pipe = self._connection.redis.pipeline(transaction=False)
+            for job_id in job_ids:
+                pipe.hgetall(keys.job(job_id))
+                pipe.zscore(keys.JOBS, job_id)
+            answers = pipe.execute()
+        return [
+            _standing(job_id, fields, submitted or 0.0)
+            for job_id, fields, submitted in zip(job_ids, answers[::2], answers[1::2], strict=True)
+            if fields
+        ]
+
+    def newest(self, count: int, offset: int = 0) -> list[JobId]:
+        with in_our_words():
+            return [JobId(item.decode()) for item in self._connection.redis.zrevrange(keys.JOBS, offset, offset + count - 1)]
+
+    def handoffs(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> dict[HandoffId, HandoffStanding]:
+        """How these stand, in one round trip; those that are not there are left out."""
+        if not handoff_ids:
+            return {}
+        with in_our_words():
+            pipe = self._connection.redis.pipeline(transaction=False)
+            for handoff_id in handoff_ids:
+                pipe.hgetall(keys.handoff(job_id, handoff_id))
+            answers = pipe.execute()
+        return {handoff_id: _handoff(fields) for handoff_id, fields in zip(handoff_ids, answers, strict=True) if fields}
+
+    def set_field(self, job_id: JobId, name: str, value: str) -> None:
+        with in_our_words():
+            self._connection.redis.hset(keys.job(job_id), name, value)
+
+    def delete(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> None:
+        """Remove everything of an ended job but the documents, which other jobs may use."""
+        with in_our_words():
+            pipe = self._connection.redis.pipeline(transaction=False)
+            names = [keys.job(job_id), keys.log(job_id), keys.blobs(job_id)]
+            for handoff_id in handoff_ids:
+                names += [keys.handoff(job_id, handoff_id), keys.turns(job_id, handoff_id)]
+            pipe.unlink(*names)
+            pipe.zrem(keys.JOBS, job_id)
+            pipe.zrem(keys.DUE, job_id, *(f"{job_id}/{handoff_id}" for handoff_id in handoff_ids))
+            pipe.execute()
+
+    def sweep(self) -> dict[JobId, list[HandoffId]]:
+        """Jobs that need a look, each with the handoffs that something may be wrong with. Any number of sweepers share the work."""
+        found = self._connection.script(
+            "sweep", [keys.DUE, keys.QUEUES], [SWEEP_AT_MOST, int(SWEEP_BUMP_S * 1000), int(LOST_AFTER_S * 1000)]
+        )
+        due: dict[JobId, list[HandoffId]] = {}
+        for member in found:
+            job_id, _, handoff_id = member.decode().partition("/")
+            suspects = due.setdefault(JobId(job_id), [])
+            if handoff_id:
+                suspects.append(HandoffId(handoff_id))
+        return due
+
+    def forget_older_than(self, unix_s: float) -> None:
+        """Drop from the list what retention has removed."""
+        with in_our_words():
+            self._connection.redis.zremrangebyscore(keys.JOBS, "-inf", unix_s * 1000)
+
+
+def _standing(job_id: JobId, fields: dict[bytes, bytes], submitted_ms: float) -> JobStanding:
+    def number(name: bytes) -> int:
+        return int(fields.get(name, b"0"))
+
+    return JobStanding(
+        job_id=job_id,
+        status=fields.get(b"status", b"queued").decode(),
+        version=number(b"version"),
+        title=fields.get(b"title", b"").decode(),
+        submitted_at=submitted_ms / 1000,
+        turns=number(b"turns"),
+        input_tokens=number(b"input_tokens"),
+        output_tokens=number(b"output_tokens"),
+        cost_microusd=None if b"unpriced" in fields else number(b"usd"),
+        cancelled=b"cancelled" in fields,
+        waiting_for=fields.get(b"waiting_for", b"").decode(),
+    )
+
+
+def _handoff(fields: dict[bytes, bytes]) -> HandoffStanding:
+    def seconds(name: bytes) -> float | None:
+        return int(fields[name]) / 1000 if name in fields else None
+
+    def number(name: bytes) -> int:
+        return int(fields.get(name, b"0"))
+
+    return HandoffStanding(
+        state=fields.get(b"state", b"issued").decode(),
+        lease_until=seconds(b"lease"),
+        lost=b"lost" in fields,
+        worker=fields.get(b"worker", b"").decode(),
+        claims=number(b"claims"),
+        turns=number(b"turns"),
+        input_tokens=number(b"input_tokens"),
+        output_tokens=number(b"output_tokens"),
+        doing=fields.get(b"doing", b"").decode(),
+        draft=fields.get(b"draft", b"").decode(),
+        issued_at=seconds(b"issued_at"),
+        started_at=seconds(b"started_at"),
+        finished_at=seconds(b"finished_at"),
+        beat_at=seconds(b"beat"),
+    )

@@ -1,0 +1,43 @@
+"""The ledger as one thing: made once in a process, shared by its threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from shared.config import Settings
+from shared.ledger.blobs import Blobs
+from shared.ledger.claims import Claims
+from shared.ledger.connection import Connection
+from shared.ledger.dead import DeadLetters
+from shared.ledger.jobs import Jobs
+from shared.ledger.journal import Journal
+from shared.ledger.roles import Roles
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Everything about jobs in Redis."""
+
+    connection: Connection
+    journal: Journal
+    blobs: Blobs
+    claims: Claims
+    jobs: Jobs
+    roles: Roles
+    dead: DeadLetters
+
+
+def open_ledger(redis_url: str, settings: Settings, *, draining: Callable[[], bool] = lambda: False) -> Ledger:
+    """Nothing is sent until something is asked. `draining`: whether this process is shutting down."""
+    connection = Connection(redis_url)
+    keep_s = settings.retention_s
+    return Ledger(
+        connection=connection,
+        journal=Journal(connection, keep_s),
+        blobs=Blobs(connection, keep_s),
+        claims=Claims(connection, lease_s=settings.lease_s, keep_s=keep_s, draining=draining),
+        jobs=Jobs(connection),
+        roles=Roles(connection),
+        dead=DeadLetters(connection, keep_s),
+    )
