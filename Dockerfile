@@ -1,0 +1,30 @@
+# One image for every process: supervisor, workers, Flower. The command says which.
+FROM python:3.12-slim
+
+ENV PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PIP_NO_CACHE_DIR=1 \
+    PIP_DISABLE_PIP_VERSION_CHECK=1 \
+    HANDOFF_READY_FILE=/tmp/ready \
+    HANDOFF_CACHE_DIR=/var/cache/handoff
+
+RUN useradd --system --uid 10001 --home-dir /nonexistent --shell /usr/sbin/nologin handoff \
+    && install -d -o handoff -g handoff /var/cache/handoff
+
+WORKDIR /app
+COPY requirements.txt .
+RUN pip install -r requirements.txt
+
+COPY pyproject.toml README.md ./
+COPY shared shared
+COPY supervisor supervisor
+COPY workers workers
+RUN pip install --no-deps --editable . && python -m compileall -q shared supervisor workers
+
+USER handoff
+ENTRYPOINT ["handoff"]
+CMD ["--help"]
+
+# A worker touches the file with each heartbeat (every 2 s); older than a minute means stuck, or without a broker.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
+    CMD test -n "$(find /tmp/ready -mmin -1 2>/dev/null)"
