@@ -12,15 +12,14 @@ _WORD = re.compile(r"[^\W_]+")
 _CJK = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff])")
 """Scripts without spaces: each character is made a word of its own, in texts and in queries, so that a phrase finds any run of them."""
 
-_STOP_WORDS = frozenset(
-    """
+_FREQUENT = """
     a about above after again all also am an and any are as at be because been before being below between both but by can could did do
     does doing down during each few for from further had has have having he her here hers him his how i if in into is it its itself just
     let me more most my no nor not of off on once only or other our ours out over own please same she should so some such tell than that
     the their theirs them then there these they this those through to too under until up us very was we were what when where which while
     who whom why will with would you your yours vs versus
-    """.split()
-)
+"""
+_STOP_WORDS = frozenset(_FREQUENT.split())
 
 
 def spaced(text: str) -> str:

@@ -1,0 +1,169 @@
+"""`fetch_url`: a public web page as text, kept with the job's documents so that it can be cited.
+
+The model chooses the address, and what it reads may have told it which: so everything about the address is refused unless it is
+known to be harmless.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import zlib
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import httpcore2
+import httpx2
+from pydantic import Field
+
+from shared.agent.tool import Tool, ToolContext, ToolFailed
+from shared.documents.extraction import extract
+from shared.documents.media import PDF, is_text
+from shared.documents.refused import Refused
+from workers.tools.addresses import AddressRefused, Policy, Resolver, is_public, system_resolver
+from workers.tools.arguments import Arguments, built_in
+from workers.tools.pinned_http import Deadline, PinnedTransport
+
+MAX_BYTES = 5_000_000
+"""Of one page, after decompression."""
+MAX_SECONDS = 20.0
+"""Of one fetch, redirects included."""
+MAX_REDIRECTS = 5
+MOST_CHARS = 12_000
+"""Of one answer; the rest is read with read_document."""
+_LONGEST_URL = 1_000
+_DESCRIPTION = (
+    f"Fetch a public web page, text file, JSON or PDF by its http(s) URL. Returns its text (the first {MOST_CHARS:,} characters; read on "
+    "with read_document, giving the returned source). The page can then be quoted and cited under that source. Addresses of private "
+    "networks are refused."
+)
+_HEADERS = {
+    "user-agent": "handoff-queue (fetch_url)",
+    "accept": "text/html, text/*, application/json, application/xml, application/pdf;q=0.9",
+    "accept-encoding": "identity",
+}
+
+
+class _Fetch(Arguments):
+    url: str = Field(description="The whole URL, beginning with https:// or http://")
+
+
+@dataclass(frozen=True, slots=True)
+class Web:
+    """How to reach the web; tests reach a server of their own instead."""
+
+    resolver: Resolver = system_resolver
+    policy: Policy = is_public
+    tls: ssl.SSLContext | None = None
+    max_bytes: int = MAX_BYTES
+    max_seconds: float = MAX_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    url: str
+    media_type: str
+    charset: str | None
+    data: bytes
+
+
+def fetch_url_tool(web: Web | None = None) -> Tool:
+    """The tool over the public internet."""
+    reached = web or Web()
+
+    def fetch(given: _Fetch, context: ToolContext) -> str:
+        page = _fetched(given.url.strip(), reached, min(reached.max_seconds, context.remaining_s()))
+        try:
+            text = extract(page.data, page.media_type, page.charset)
+        except Refused as reason:
+            raise ToolFailed(f"{page.url} {reason}") from None
+        if not text.strip():
+            raise ToolFailed(f"{page.url} holds no text (made by scripts?): try another page")
+        document = context.keep_document(page.url, page.media_type, text)
+        return json.dumps({"source": document.path, "total_chars": len(text), "text": text[:MOST_CHARS]}, ensure_ascii=False)
+
+    return built_in("fetch_url", _DESCRIPTION, _Fetch, fetch)
+
+
+def _fetched(url: str, web: Web, seconds: float) -> _Page:
+    """Follow redirects to the page.
+
+    Raises:
+        ToolFailed: in one line, for the model.
+    """
+    deadline = Deadline(seconds)
+    transport = PinnedTransport(web.resolver, web.policy, deadline, web.tls or httpx2.create_ssl_context())
+    with httpx2.Client(transport=transport, trust_env=False, follow_redirects=False, headers=_HEADERS) as client:
+        for _ in range(MAX_REDIRECTS + 1):
+            _check(url)
+            outcome = _one_request(client, url, web, deadline)
+            if isinstance(outcome, _Page):
+                return outcome
+            url = outcome
+    raise ToolFailed(f"more than {MAX_REDIRECTS} redirects, the last to {url[:200]}")
+
+
+def _one_request(client: httpx2.Client, url: str, web: Web, deadline: Deadline) -> _Page | str:
+    """The page, or where it has moved."""
+    try:
+        client.cookies.clear()
+        with client.stream("GET", url) as response:
+            if response.has_redirect_location:
+                return str(response.url.join(response.headers["location"]))
+            if response.status_code != 200:
+                raise ToolFailed(f"{url} answered {response.status_code}: try another page")
+            media_type, charset = _type_of(response, url)
+            return _Page(url.partition("#")[0], media_type, charset, _body(response, url, web.max_bytes, deadline))
+    except AddressRefused as error:
+        raise ToolFailed(f"refused: {error}") from None
+    except (httpcore2.TimeoutException, httpx2.TimeoutException):
+        raise ToolFailed(f"{url} took too long: try another page") from None
+    except (
+        httpcore2.NetworkError,
+        httpcore2.ProtocolError,
+        httpx2.HTTPError,
+        httpx2.InvalidURL,
+        zlib.error,
+        OSError,
+        UnicodeError,
+    ) as error:
+        raise ToolFailed(f"{url} cannot be fetched ({type(error).__name__}: {str(error)[:200]})") from None
+
+
+def _check(url: str) -> None:
+    """Whether an address is one of a web page at all."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise ToolFailed(f"not a URL: {url[:200]!r}") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ToolFailed(f"only http:// and https:// URLs can be fetched, not {url[:200]!r}")
+    if parts.username is not None or parts.password is not None:
+        raise ToolFailed("a URL with a user name or password in it is not fetched")
+    if port is not None and port < 1024 and port not in (80, 443):
+        raise ToolFailed(f"port {port} is not one of the web: refused")
+    if len(url) > _LONGEST_URL:
+        raise ToolFailed(f"a URL of more than {_LONGEST_URL:,} characters is not fetched")
+
+
+def _type_of(response: httpx2.Response, url: str) -> tuple[str, str | None]:
+    media_type = response.headers.get("content-type", "text/plain").partition(";")[0].strip().lower()
+    if media_type != PDF and not is_text(media_type) and media_type != "application/xhtml+xml":
+        raise ToolFailed(f"{url} is {media_type[:80]}, which cannot be read as text")
+    return media_type, response.charset_encoding
+
+
+def _body(response: httpx2.Response, url: str, max_bytes: int, deadline: Deadline) -> bytes:
+    """The content, as far as the cap. Unpacked here, a little at a time: a kilobyte of gzip can unfold to a megabyte."""
+    encoding = response.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("identity", "", "gzip", "x-gzip", "deflate"):
+        raise ToolFailed(f"{url} comes compressed in a way that was not asked for ({encoding[:40]})")
+    unpacker = None if encoding in ("identity", "") else zlib.decompressobj(zlib.MAX_WBITS | 32)
+    data = bytearray()
+    for piece in response.iter_raw():
+        deadline.left_s()
+        data += piece if unpacker is None else unpacker.decompress(piece, max_bytes + 1 - len(data))
+        if len(data) > max_bytes:
+            raise ToolFailed(f"{url} is larger than {max_bytes / 1e6:,.1f} MB: try another page")
+    return bytes(data)

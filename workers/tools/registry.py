@@ -1,0 +1,77 @@
+"""Every tool that this worker has, by name: the built-in ones, those of installed packages, and those of the user's folders."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from shared.agent.tool import Tool
+from shared.config import Settings
+from shared.wire.errors import InvalidTool
+from workers.documents.index import DocumentIndex
+from workers.tools.fetch_url import fetch_url_tool
+from workers.tools.now import now_tool
+from workers.tools.read_document import read_document_tool
+from workers.tools.search_documents import search_documents_tool
+from workers.tools.user_tools import installed_tools, load_tools
+from workers.tools.web_search import web_search_tool
+
+BUILT_IN = ("fetch_url", "now", "read_document", "search_documents", "web_search")
+"""Names that no user's tool can take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """What a worker can offer. Built once per process, in its `app.py`."""
+
+    tools: Mapping[str, Tool]
+    not_offered: Mapping[str, str]
+    """Tools that exist but cannot be used here, and why: a specialist may name them, and goes without."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All that a specialist's file may name."""
+        return tuple(sorted({*self.tools, *self.not_offered}))
+
+    def tools_for(self, names: Iterable[str]) -> tuple[Tool, ...]:
+        """The tools that a specialist names, in its order, without those that are not offered here.
+
+        Raises:
+            InvalidTool: there is no such tool.
+        """
+        chosen: dict[str, Tool] = {}
+        for name in names:
+            if name in self.tools:
+                chosen[name] = self.tools[name]
+            elif name not in self.not_offered:
+                raise InvalidTool(self._unknown(name))
+        return tuple(chosen.values())
+
+    def _unknown(self, name: str) -> str:
+        close = difflib.get_close_matches(name, self.names, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(self.names)}"
+        return f"unknown tool {name[:64]!r}: {hint} (your own come from --tools DIR)"
+
+
+def build_registry(settings: Settings, index: DocumentIndex) -> Registry:
+    """All tools that the settings give.
+
+    Raises:
+        InvalidTool: a user's tool is broken, or takes a name that is taken.
+    """
+    built_in = (fetch_url_tool(), now_tool(), read_document_tool(), search_documents_tool(index), web_search_tool())
+    tools = {tool.name: tool for tool in built_in}
+    sources = [("an installed package", installed_tools())]
+    sources += [(str(folder), load_tools(folder)) for folder in settings.tools_dirs]
+    for where, own in sources:
+        for tool in own:
+            if tool.name in tools:
+                taken = "is the name of a built-in tool" if tool.name in BUILT_IN else "is taken by another of your tools"
+                raise InvalidTool(f"{where}: tool {tool.name}: {taken}: rename it")
+            tools[tool.name] = tool
+    not_offered: dict[str, str] = {}
+    if settings.is_offline:
+        del tools["web_search"]
+        not_offered["web_search"] = "the offline model has no search of its own: set ANTHROPIC_API_KEY"
+    return Registry(tools, not_offered)

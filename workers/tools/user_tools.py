@@ -1,0 +1,144 @@
+"""The user's own tools: typed functions in a folder of Python files (`--tools DIR`), or behind the entry point group `handoff.tools`.
+
+Every public function that a file defines is a tool: its name, its docstring and its types are all that is needed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from shared.agent.tool import Tool, ToolContext, ToolFailed
+from shared.wire.errors import InvalidTool
+from shared.wire.message import digest_of
+from workers.tools.marks import secrets_of
+
+ENTRY_POINT_GROUP = "handoff.tools"
+
+
+def load_tools(folder: Path) -> tuple[Tool, ...]:
+    """The tools of all Python files in a folder (not below it; names with a leading `_` or `.` are left alone), sorted by name.
+
+    Raises:
+        InvalidTool: no such folder, a file that does not load, a function without docstring or types, a name taken twice.
+    """
+    folder = folder.expanduser()
+    if not folder.is_dir():
+        raise InvalidTool(f"no such folder of tools: {folder} (give an existing folder to --tools)")
+    found: list[tuple[str, Tool]] = []
+    for file in sorted(folder.glob("*.py")):
+        if not file.name.startswith(("_", ".")):
+            found += [(file.name, _as_tool(function, file.name)) for function in _functions_of(_loaded(file))]
+    return _each_name_once(found)
+
+
+def installed_tools(group: str = ENTRY_POINT_GROUP, among: Iterable[EntryPoint] | None = None) -> tuple[Tool, ...]:
+    """The tools of installed packages: each entry point names a function, or a module of functions.
+
+    Raises:
+        InvalidTool: one does not load or is no tool.
+    """
+    points = entry_points(group=group) if among is None else among
+    found: list[tuple[str, Tool]] = []
+    for point in sorted(points, key=lambda point: point.name):
+        where = f"entry point {point.name}"
+        try:
+            target = point.load()
+        except Exception as error:
+            raise InvalidTool(f"{where}: cannot be loaded ({_in_one_line(error)})") from error
+        functions = _functions_of(target) if isinstance(target, ModuleType) else [target]
+        found += [(where, _as_tool(function, where)) for function in functions]
+    return _each_name_once(found)
+
+
+def _loaded(file: Path) -> ModuleType:
+    """Run a file under a name of its own, so that two folders may both hold a `weather.py`."""
+    name = f"handoff_user_tools_{digest_of(str(file.resolve()))[:12]}_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise InvalidTool(f"{file.name}{_line_of(error, file)}: cannot be loaded ({_in_one_line(error)})") from error
+    return module
+
+
+def _line_of(error: BaseException, file: Path) -> str:
+    if isinstance(error, SyntaxError) and error.lineno:
+        return f" line {error.lineno}"
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+    return f" line {lines[-1]}" if lines else ""
+
+
+def _in_one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())[:200]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _functions_of(module: ModuleType) -> Iterator[Callable[..., Any]]:
+    """The public functions that a module defines itself; what it imports is not meant."""
+    for name, member in sorted(vars(module).items()):
+        if inspect.isfunction(member) and member.__module__ == module.__name__ and not name.startswith("_"):
+            yield member
+
+
+def _as_tool(function: Callable[..., Any], where: str) -> Tool:
+    """Raises: InvalidTool, naming the file."""
+    from shared.agent.anthropic_tools import tool_from  # costs tens of MB: only where there are tools
+
+    try:
+        tool = tool_from(function)
+        return _guarded(tool, secrets_of(function))
+    except InvalidTool as error:
+        raise InvalidTool(f"{where}: {error}") from error
+    except (TypeError, ValueError) as error:
+        raise InvalidTool(f"{where}: tool {getattr(function, '__name__', function)!s}: {_in_one_line(error)}") from error
+
+
+def _guarded(tool: Tool, secrets: tuple[str, ...]) -> Tool:
+    """The tool, run only when its secrets are there, and with their values blacked out of whatever it says."""
+    run = tool.run
+    assert run is not None
+
+    def guarded(arguments: dict[str, Any], context: ToolContext) -> str:
+        missing = [name for name in secrets if not os.environ.get(name)]
+        if missing:
+            raise ToolFailed(f"{tool.name} is not set up: the worker's environment lacks {', '.join(missing)}")
+        try:
+            return _blacked_out(run(arguments, context), secrets)
+        except ToolFailed as error:
+            raise ToolFailed(_blacked_out(str(error), secrets)) from None
+        except Exception as error:
+            raise ToolFailed(_blacked_out(f"{tool.name} failed ({_in_one_line(error)})", secrets)) from None
+
+    return Tool(tool.name, tool.description, tool.input_schema, guarded, repeatable=tool.repeatable)
+
+
+def _blacked_out(text: str, secrets: tuple[str, ...]) -> str:
+    """Longest first, in case one value holds another."""
+    values = sorted(((os.environ.get(name, ""), name) for name in secrets), key=lambda pair: -len(pair[0]))
+    for value, name in values:
+        if value:
+            text = text.replace(value, f"[{name}]")
+    return text
+
+
+def _each_name_once(found: list[tuple[str, Tool]]) -> tuple[Tool, ...]:
+    by_name: dict[str, tuple[str, Tool]] = {}
+    for where, tool in found:
+        if tool.name in by_name:
+            raise InvalidTool(f"{where}: there is a tool {tool.name} in {by_name[tool.name][0]} already: rename one")
+        by_name[tool.name] = (where, tool)
+    return tuple(tool for _, (_, tool) in sorted(by_name.items()))
