@@ -10,12 +10,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from shared.wire.errors import ModelUnreachable
 from shared.wire.usage import NOTHING_USED, Usage
 
 Block = dict[str, Any]
 """A content block as the Messages API writes it: {"type": "text", ...}, {"type": "tool_use", ...}, ..."""
 MessageParam = dict[str, Any]
 """{"role": "user" | "assistant", "content": str | [Block]}"""
+
+
+class NeverSent(ModelUnreachable):
+    """No connection was made: certainly nothing was generated, so the call is settled at zero."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,8 @@ class ModelCall:
     """Tool definitions as the Messages API takes them, server-side tools included."""
     output_schema: dict[str, Any] | None = None
     """JSON Schema of the final text; None: free text."""
+    may_call_tools: bool = True
+    """False: the tools stay defined (the conversation may speak of them), but none can be called in this reply."""
     timeout_s: float = 120.0
 
 
@@ -41,6 +48,7 @@ class ModelReply:
     stop_reason: str
     """end_turn | max_tokens | stop_sequence | tool_use | pause_turn | refusal | model_context_window_exceeded"""
     usage: Usage
+    """Tokens; its cost is only what comes on top of tokens (server-side searches). `shared.agent.price` adds the tokens' price."""
     model: str
     """As the server named it."""
     request_id: str | None = None
@@ -48,7 +56,7 @@ class ModelReply:
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """A sign of life while a reply streams in."""
+    """A sign of life while a reply is awaited or streams in."""
 
     output_chars: int = 0
     text: str = ""
@@ -63,7 +71,9 @@ class Model(Protocol):
     def reply(self, call: ModelCall, on_pulse: Callable[[Pulse], None]) -> ModelReply:
         """Make exactly one request; never retries.
 
-        `on_pulse` is called for every piece that arrives; what it raises (`Interrupted`, `LimitReached`) cuts the stream and passes through.
+        `on_pulse` is called as pieces arrive, and a few times a second while nothing does (a slow first token must not look like death);
+        what it raises (`Interrupted`, `LimitReached`) cuts the stream and passes through. A refusal is a reply (`stop_reason` "refusal"):
+        it was paid.
 
         Raises:
             ModelError: no reply, see its subclasses.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from pydantic import JsonValue
 
@@ -42,4 +42,13 @@ class Reading(Protocol):
         Raises:
             NotAcceptable: with what to mend.
         """
+        ...
+
+
+@runtime_checkable
+class Salvages(Protocol):
+    """A reading that can also take what is left of a text that was cut off, or never became acceptable."""
+
+    def salvage(self, text: str) -> Read | None:
+        """What can be used of it, with status `partial`; None: nothing."""
         ...

@@ -1,0 +1,81 @@
+"""JSON out of a model's final text, however it is wrapped: bare, fenced, amid prose, or cut off. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, NoReturn
+
+from pydantic_core import from_json
+
+_FENCE = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
+_MOST_STARTS = 200
+"""Opening braces that are tried, so that a text of nothing but braces takes no quadratic time."""
+
+
+def json_object_in(text: str) -> dict[str, Any] | None:
+    """The one JSON object of a final text: the whole of it, what a fence holds, or the largest object amid prose."""
+    for candidate in (text, *(match.group(1) for match in _FENCE.finditer(text))):
+        value = _parsed(candidate.strip())
+        if isinstance(value, dict):
+            return value
+    return _largest_object(text)
+
+
+def partial_object_in(text: str) -> dict[str, Any] | None:
+    """What there is of a JSON object that was cut off."""
+    start = text.find("{")
+    if start < 0:
+        return None
+    try:
+        value = from_json(text[start:], allow_partial="trailing-strings")
+    except (ValueError, RecursionError):
+        return None
+    return clean(value) if isinstance(value, dict) else None
+
+
+def draft_in(text: str) -> str:
+    """The `output` so far of an answer envelope that is being written; empty before it begins."""
+    value = (partial_object_in(text) or {}).get("output") if text.lstrip().startswith(("{", "```")) else None
+    return value if isinstance(value, str) else ""
+
+
+def clean(value: Any) -> Any:
+    """The value without lone surrogates, which JSON can spell but no UTF-8 text can hold."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, list):
+        return [clean(item) for item in value]
+    if isinstance(value, dict):
+        return {clean(key): clean(item) for key, item in value.items()}
+    return value
+
+
+def _not_json(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+_decoder = json.JSONDecoder(parse_constant=_not_json)
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return clean(_decoder.decode(text))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _largest_object(text: str) -> dict[str, Any] | None:
+    best: tuple[int, dict[str, Any]] | None = None
+    position = text.find("{")
+    for _ in range(_MOST_STARTS):
+        if position < 0:
+            break
+        try:
+            value, end = _decoder.raw_decode(text, position)
+        except (ValueError, RecursionError):
+            value, end = None, position + 1
+        if isinstance(value, dict) and (best is None or end - position > best[0]):
+            best = (end - position, value)
+        position = text.find("{", end)
+    return clean(best[1]) if best else None

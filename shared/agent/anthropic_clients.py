@@ -1,0 +1,76 @@
+"""Which model a process uses, out of its settings. The only place where a client of a provider is built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import anthropic
+
+from shared.agent.anthropic_model import AnthropicModel, Client
+from shared.agent.model import Model
+from shared.config import Settings
+from shared.wire.errors import MissingCredentials, UserError
+
+_NO_KEY = "no-key-needed"
+"""Sent to a base URL without a key: the SDK insists on one, a local server does not look."""
+_EXTRAS = {"bedrock": ("botocore", "bedrock"), "vertex": ("google.auth", "vertex")}
+
+
+def model_from(settings: Settings) -> Model:
+    """The model of this process.
+
+    Raises:
+        UserError: no key, or a provider whose extra packages or settings are missing.
+    """
+    if settings.is_offline:
+        return AnthropicModel(_offline())
+    match settings.model_provider:
+        case "anthropic":
+            return AnthropicModel(_anthropic(settings))
+        case "bedrock":
+            return AnthropicModel(_of_provider("bedrock", lambda: anthropic.AnthropicBedrock(max_retries=0)))
+        case "vertex":
+            return AnthropicModel(_of_provider("vertex", lambda: anthropic.AnthropicVertex(max_retries=0)))
+        case "foundry":
+            return AnthropicModel(_of_provider("foundry", lambda: anthropic.AnthropicFoundry(max_retries=0)))
+
+
+def _offline() -> anthropic.Anthropic:
+    from shared.agent.offline.transport import OfflineTransport  # lazily: a process with a real model never loads it
+
+    return anthropic.Anthropic(
+        api_key="offline",
+        base_url="http://offline.invalid",
+        max_retries=0,
+        http_client=anthropic.DefaultHttpxClient(transport=OfflineTransport()),
+    )
+
+
+def _anthropic(settings: Settings) -> anthropic.Anthropic:
+    key = settings.anthropic_api_key.get_secret_value() if settings.anthropic_api_key else None
+    token = settings.anthropic_auth_token.get_secret_value() if settings.anthropic_auth_token and not key else None
+    if not key and not token and settings.anthropic_base_url:
+        key = _NO_KEY
+    try:
+        client = anthropic.Anthropic(api_key=key, auth_token=token, base_url=settings.anthropic_base_url, max_retries=0)
+    except (anthropic.AnthropicError, ValueError) as error:
+        raise MissingCredentials(
+            f"the credentials of the model cannot be loaded ({type(error).__name__}): set ANTHROPIC_API_KEY"
+        ) from error
+    if not (client.api_key or client.auth_token or client.credentials):
+        raise MissingCredentials("a real model needs a key: set ANTHROPIC_API_KEY, or ANTHROPIC_BASE_URL for a server of your own")
+    return client
+
+
+def _of_provider(name: str, build: Callable[[], Client]) -> Client:
+    """A cloud's client; its packages are looked for now, not at the first call."""
+    module, extra = _EXTRAS.get(name, ("anthropic", name))
+    try:
+        __import__(module)
+    except ImportError as error:
+        raise UserError(f"HANDOFF_MODEL_PROVIDER={name} needs more packages: pip install 'anthropic[{extra}]'") from error
+    try:
+        return build()
+    except (anthropic.AnthropicError, ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"HANDOFF_MODEL_PROVIDER={name} is not configured: {reason}") from error

@@ -1,0 +1,105 @@
+"""The SDK's and the HTTP client's errors as ours: what happened, how to mend it, and no key in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import anthropic
+import httpx2
+
+from shared.agent.model import NeverSent
+from shared.wire.errors import HandoffError, ModelBusy, ModelError, ModelRejected, ModelUnreachable
+
+_MOST_CHARS = 300
+_KEY = re.compile(r"(sk-[A-Za-z0-9_-]{6,}|Bearer\s+\S+|[A-Za-z0-9_-]{40,})")
+_MENDING = {
+    401: "the key was refused (401): set ANTHROPIC_API_KEY to a valid one",
+    402: "the account cannot pay (402): check its credit",
+    403: "the key may not use this model (403): check its permissions, or choose another --model",
+    404: "the server does not know this model or address (404): check --model and ANTHROPIC_BASE_URL",
+    413: "the request is too large for the server (413): use fewer or shorter documents",
+}
+_BUSY_TYPES = ("overloaded_error", "rate_limit_error")
+_REJECTED_TYPES = ("invalid_request_error", "authentication_error", "permission_error", "not_found_error", "billing_error")
+
+
+@contextmanager
+def as_ours() -> Iterator[None]:
+    """Whatever goes wrong inside is a `ModelError` outside.
+
+    A stream of nonsense fails in many ways inside the SDK's decoder (JSON, lookups, attributes): all of them mean that the server cannot
+    be understood, which may pass.
+    """
+    try:
+        yield
+    except HandoffError:
+        raise
+    except anthropic.APIStatusError as error:
+        raise _of_status(error) from error
+    except anthropic.APIConnectionError as error:
+        raise _of_connection(error.__cause__ or error) from error
+    except httpx2.HTTPError as error:
+        raise _of_connection(error) from error
+    except (anthropic.AnthropicError, ValueError, LookupError, AttributeError, TypeError, RuntimeError) as error:
+        raise ModelUnreachable(f"the server's answer could not be understood ({type(error).__name__})") from error
+
+
+def _of_connection(error: BaseException) -> ModelError:
+    name = type(error).__name__
+    if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout | httpx2.UnsupportedProtocol):
+        return NeverSent(f"no connection to the model's server ({name}): check the network and ANTHROPIC_BASE_URL")
+    return ModelUnreachable(f"the connection to the model's server broke ({name})")
+
+
+def _of_status(error: anthropic.APIStatusError) -> ModelError:
+    status, said = error.status_code, _said(error.body)
+    kind = str(error.type or "")
+    if status < 400:
+        return _of_stream_event(kind, said)
+    match status:
+        case 429 | 529:
+            what = "the model's server is overloaded" if status == 529 else "rate limit of the model's server"
+            return ModelBusy(f"{what} ({status}){said}", status=status, retry_after_s=_retry_after_s(error.response.headers))
+        case 408 | 409 | 425:
+            return ModelUnreachable(f"the model's server gave up on the request ({status}){said}", status=status)
+        case _ if status >= 500:
+            return ModelUnreachable(
+                f"the model's server failed ({status}){said}", status=status, retry_after_s=_retry_after_s(error.response.headers)
+            )
+        case _:
+            return ModelRejected(_MENDING.get(status, f"the model's server refused the request ({status})") + said, status=status)
+
+
+def _of_stream_event(kind: str, said: str) -> ModelError:
+    """An `error` event in a stream that began with status 200: no HTTP status to go by."""
+    if kind in _BUSY_TYPES:
+        return ModelBusy(f"the model's server is overloaded ({kind}){said}")
+    if kind in _REJECTED_TYPES:
+        return ModelRejected(f"the model's server refused the request ({kind}){said}")
+    return ModelUnreachable(f"the model's server failed in the middle of its answer{said}")
+
+
+def _said(body: Any) -> str:
+    """What the server says, in one line, redacted. Some servers leave out the outer object, some send text."""
+    inner = body.get("error", body) if isinstance(body, dict) else body
+    message = inner.get("message") if isinstance(inner, dict) else inner
+    if not isinstance(message, str) or not message.strip() or "<html" in message.lower():
+        return ""
+    return ": " + redacted(" ".join(message.split()))[:_MOST_CHARS]
+
+
+def redacted(text: str) -> str:
+    """The text without anything that looks like a key."""
+    return _KEY.sub("[redacted]", text)
+
+
+def _retry_after_s(headers: Any) -> float | None:
+    for name, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        try:
+            return float(headers[name]) * unit_s
+        except (KeyError, ValueError):
+            continue
+    return None

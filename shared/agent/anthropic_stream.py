@@ -1,0 +1,156 @@
+"""The events of one streamed reply, gathered: by hand and leniently, because servers other than the provider's leave fields out."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from typing import Any
+
+from shared.agent.model import Block, ModelReply, Pulse
+from shared.wire.errors import ModelUnreachable
+from shared.wire.usage import Usage
+
+_SEARCH_MICROUSD = 10_000
+"""Anthropic's price of one server-side search."""
+
+
+class Gathering:
+    """What has come of a reply so far. Blocks stay as the server wrote them, known type or not: they are sent back in the next turn."""
+
+    def __init__(self, model: str) -> None:
+        self.model = model
+        self.blocks: dict[int, Block] = {}
+        self.usage: dict[str, Any] = {}
+        self.stop_reason: str | None = None
+        self.has_started = False
+        self.is_over = False
+        self.output_chars = 0
+        self._texts: dict[int, list[str]] = {}
+        self._inputs: dict[int, list[str]] = {}
+
+    def take(self, event: dict[str, Any]) -> None:
+        """Add one event."""
+        match event.get("type"):
+            case "message_start":
+                message = event.get("message") or {}
+                self.has_started = True
+                self.model = message.get("model") or self.model
+                self.usage.update(_known(message.get("usage")))
+            case "content_block_start":
+                self.blocks[event["index"]] = dict(event["content_block"])
+            case "content_block_delta":
+                self._delta(event["index"], event["delta"])
+            case "message_delta":
+                self.stop_reason = (event.get("delta") or {}).get("stop_reason") or self.stop_reason
+                self.usage.update(_known(event.get("usage")))
+            case "message_stop":
+                self.is_over = True
+            case _:
+                pass
+
+    def take_whole(self, message: dict[str, Any]) -> None:
+        """A reply that came as one JSON object although a stream was asked for."""
+        self.has_started = self.is_over = True
+        self.model = message.get("model") or self.model
+        self.stop_reason = message.get("stop_reason")
+        self.usage.update(_known(message.get("usage")))
+        self.blocks = {index: dict(block) for index, block in enumerate(message["content"])}
+
+    def pulse(self) -> Pulse:
+        texts = [self._text_of(index) for index in sorted(self.blocks) if self.blocks[index].get("type") == "text"]
+        return Pulse(output_chars=self.output_chars, text="".join(texts), usage=usage_of(self.usage))
+
+    def reply(self, request_id: str | None) -> ModelReply:
+        """The whole reply.
+
+        Raises:
+            ModelUnreachable: the stream ended before the reply did.
+        """
+        if not self.has_started or (self.stop_reason is None and not self.is_over):
+            raise ModelUnreachable("the model's answer was cut in the middle" if self.has_started else "the server sent no answer")
+        content = tuple(self._finished(index) for index in sorted(self.blocks))
+        _name_calls(content)
+        calls = any(block.get("type") == "tool_use" for block in content)
+        return ModelReply(
+            content=content,
+            stop_reason=self.stop_reason or ("tool_use" if calls else "end_turn"),
+            usage=usage_of(self.usage),
+            model=self.model,
+            request_id=request_id,
+        )
+
+    def _delta(self, index: int, delta: dict[str, Any]) -> None:
+        block = self.blocks.setdefault(index, {"type": "text", "text": ""})
+        match delta.get("type"):
+            case "text_delta":
+                self._texts.setdefault(index, []).append(delta["text"])
+                self.output_chars += len(delta["text"])
+            case "input_json_delta":
+                self._inputs.setdefault(index, []).append(delta["partial_json"])
+                self.output_chars += len(delta["partial_json"])
+            case "thinking_delta":
+                block["thinking"] = block.get("thinking", "") + delta["thinking"]
+                self.output_chars += len(delta["thinking"])
+            case "signature_delta":
+                block["signature"] = delta["signature"]
+            case "citations_delta":
+                block["citations"] = [*(block.get("citations") or []), delta["citation"]]
+            case _:
+                pass
+
+    def _text_of(self, index: int) -> str:
+        pieces = self._texts.get(index, [])
+        if len(pieces) > 1:
+            pieces[:] = ["".join(pieces)]
+        return str(self.blocks[index].get("text") or "") + "".join(pieces)
+
+    def _finished(self, index: int) -> Block:
+        block = self.blocks[index]
+        if block.get("type") == "text":
+            return {**block, "text": self._text_of(index)}
+        if index in self._inputs:
+            return {**block, "input": _arguments("".join(self._inputs[index]))}
+        return block
+
+
+def usage_of(reported: dict[str, Any]) -> Usage:
+    """Our usage out of the provider's: there the cached parts are apart, here they are parts of the input. Absent fields count as none."""
+    read, written = _count(reported, "cache_read_input_tokens"), _count(reported, "cache_creation_input_tokens")
+    searches = _count(reported.get("server_tool_use") or {}, "web_search_requests")
+    return Usage(
+        input_tokens=_count(reported, "input_tokens") + read + written,
+        output_tokens=_count(reported, "output_tokens"),
+        cache_read_tokens=read,
+        cache_write_tokens=written,
+        cost_microusd=searches * _SEARCH_MICROUSD,
+    )
+
+
+def _count(values: dict[str, Any], name: str) -> int:
+    value = values.get(name)
+    return value if isinstance(value, int) and value > 0 else 0
+
+
+def _known(usage: dict[str, Any] | None) -> dict[str, Any]:
+    """Counts in a later event are totals; those left out must not erase the earlier ones."""
+    return {name: value for name, value in (usage or {}).items() if value is not None}
+
+
+def _arguments(text: str) -> Any:
+    """A call's arguments. What does not parse stays a string: the loop's check of the schema tells the model."""
+    if not text.strip():
+        return {}
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _name_calls(content: tuple[Block, ...]) -> None:
+    """Gives calls without an id, or with one that is taken, an id of their own: results are matched by it."""
+    seen: set[str] = set()
+    for block in content:
+        if block.get("type") == "tool_use":
+            if not block.get("id") or block["id"] in seen:
+                block["id"] = f"toolu_{secrets.token_hex(8)}"
+            seen.add(block["id"])

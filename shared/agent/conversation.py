@@ -1,0 +1,158 @@
+"""A conversation with the model as a pure function of its checkpoints: a handoff that is resumed elsewhere goes on with the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from shared.agent.model import Block, MessageParam
+from shared.agent.turns import Called, CallFailed, Checkpoint, Observed, Prompted, Replied
+from shared.wire.usage import NOTHING_USED, Usage
+
+LAST_TURN = "This is your last turn: no more tools can be called. Give your answer now, as complete as what you have allows."
+UNUSABLE = "Your answer cannot be used: "
+TOO_LONG = "Your answer was cut off because it was too long. Give it again, whole, and much shorter."
+EMPTY = f"{UNUSABLE}it is empty."
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """Everything that was said after the opening. Grows by `plus`; every property follows from the checkpoints alone."""
+
+    opening: MessageParam
+    checkpoints: tuple[Checkpoint, ...] = ()
+
+    def plus(self, *checkpoints: Checkpoint) -> Conversation:
+        return Conversation(self.opening, (*self.checkpoints, *checkpoints))
+
+    @property
+    def turns(self) -> int:
+        """Model calls made, those without a reply included."""
+        return sum(isinstance(checkpoint, Replied | CallFailed) for checkpoint in self.checkpoints)
+
+    @property
+    def failures_in_a_row(self) -> int:
+        """Calls without a reply since the last reply."""
+        count = 0
+        for checkpoint in reversed(self.checkpoints):
+            if isinstance(checkpoint, Replied):
+                break
+            count += isinstance(checkpoint, CallFailed)
+        return count
+
+    @property
+    def usage(self) -> Usage:
+        return sum((item.usage for item in self.checkpoints if isinstance(item, Replied | CallFailed)), NOTHING_USED)
+
+    @property
+    def last_reply(self) -> Replied | None:
+        return next((item for item in reversed(self.checkpoints) if isinstance(item, Replied)), None)
+
+    @property
+    def since_reply(self) -> tuple[Checkpoint, ...]:
+        """What came after the last reply."""
+        for index in range(len(self.checkpoints), 0, -1):
+            if isinstance(self.checkpoints[index - 1], Replied):
+                return self.checkpoints[index:]
+        return self.checkpoints
+
+    @property
+    def unanswered(self) -> list[Block]:
+        """Tool calls of the last reply that have no result yet."""
+        reply = self.last_reply
+        answered = {item.tool_use_id for item in self.since_reply if isinstance(item, Observed)}
+        return [block for block in calls_of(reply) if block["id"] not in answered] if reply else []
+
+    @property
+    def started(self) -> set[str]:
+        """Calls of tools that are not safe to repeat, and may have run."""
+        return {item.tool_use_id for item in self.since_reply if isinstance(item, Called)}
+
+    @property
+    def open_reply(self) -> Replied | None:
+        """The last reply, if nothing has been made of it yet: neither told to mend it, nor continued, nor all its calls answered."""
+        reply = self.last_reply
+        if reply is None or any(isinstance(item, Prompted | CallFailed) for item in self.since_reply):
+            return None
+        if calls_of(reply):
+            return reply if self.unanswered else None
+        return None if reply.stop_reason == "pause_turn" else reply
+
+    @property
+    def repairs(self) -> int:
+        """How often the model was told that its answer cannot be used."""
+        return sum(isinstance(item, Prompted) and item.text.startswith((UNUSABLE, TOO_LONG)) for item in self.checkpoints)
+
+    @property
+    def is_told_last(self) -> bool:
+        return any(isinstance(item, Prompted) and item.text == LAST_TURN for item in self.checkpoints)
+
+    @property
+    def drafts(self) -> list[str]:
+        """Texts of the model that may be worth keeping, newest first."""
+        texts = (text_of(item.content) for item in reversed(self.checkpoints) if isinstance(item, Replied))
+        return [text for text in texts if text.strip()]
+
+    @property
+    def messages(self) -> tuple[MessageParam, ...]:
+        """The conversation as the Messages API takes it: roles alternate, each call's result comes first in the next message."""
+        messages: list[MessageParam] = [{"role": "user", "content": list(self.opening["content"])}]
+        for checkpoint in self.checkpoints:
+            match checkpoint:
+                case Replied():
+                    _add(messages, "assistant", (block for block in checkpoint.content if not _is_blank(block)))
+                case Observed():
+                    _add(messages, "user", [_result_block(checkpoint)])
+                case Prompted():
+                    _add(messages, "user", [{"type": "text", "text": checkpoint.text}])
+                case Called() | CallFailed():
+                    pass
+        return tuple(_in_order(messages))
+
+
+def calls_of(reply: Replied) -> list[Block]:
+    return [block for block in reply.content if block.get("type") == "tool_use"]
+
+
+def text_of(content: Iterable[Block]) -> str:
+    """The final text: what stands after the last block that is not text (a server-side search), all of it if nothing does."""
+    blocks = list(content)
+    tail: list[str] = []
+    for block in reversed(blocks):
+        if block.get("type") != "text":
+            break
+        tail.insert(0, str(block.get("text", "")))
+    if "".join(tail).strip():
+        return "".join(tail)
+    return "".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text")
+
+
+def _add(messages: list[MessageParam], role: str, blocks: Iterable[Block]) -> None:
+    """Append to the last message if it is of the same role: consecutive ones are one to the API."""
+    new = list(blocks)
+    if not new:
+        return
+    if messages[-1]["role"] == role:
+        messages[-1]["content"].extend(new)
+    else:
+        messages.append({"role": role, "content": new})
+
+
+def _result_block(observed: Observed) -> Block:
+    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": observed.tool_use_id, "content": observed.text}
+    return {**block, "is_error": True} if observed.is_error else block
+
+
+def _is_blank(block: Block) -> bool:
+    return block.get("type") == "text" and not str(block.get("text", "")).strip()
+
+
+def _in_order(messages: list[MessageParam]) -> list[MessageParam]:
+    """Results in the order of their calls, whichever tool was faster, and before any text: a resumed conversation has the same bytes."""
+    for before, message in pairwise(messages):
+        if message["role"] == "user":
+            order = {block["id"]: index for index, block in enumerate(before["content"]) if block.get("type") == "tool_use"}
+            message["content"].sort(key=lambda block: order.get(block.get("tool_use_id", ""), len(order)))
+    return messages

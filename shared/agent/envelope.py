@@ -1,0 +1,251 @@
+"""The answer envelope: how specialists and the synthesizer answer, read into a result whose citations have been checked by code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jsonschema
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic import Field as PydanticField
+
+from shared.agent.answers import json_object_in, partial_object_in
+from shared.agent.markers import qualified, renamed_markers
+from shared.agent.quotes import MOST_QUOTE_CHARS, find_quote
+from shared.agent.reading import NotAcceptable, Read
+from shared.agent.tool import ToolFailed
+from shared.wire.documents import Document, Manifest
+from shared.wire.handoff import Citation, Claim, ResultStatus, says_only_that_it_is_done
+from shared.wire.ids import StepId
+from shared.wire.message import problems_of
+
+MOST_PROBLEMS = 5
+"""Told to the model at once."""
+UNSTATED_CONFIDENCE = 0.5
+
+_CLAIMS_SCHEMA: dict[str, Any] = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": {
+            "id": {"type": "string", "description": "c1, c2, ..."},
+            "text": {"type": "string"},
+            "sources": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {"source": {"type": "string"}, "quote": {"type": "string"}},
+                    "required": ["source", "quote"],
+                    "additionalProperties": False,
+                },
+            },
+        },
+        "required": ["id", "text", "sources"],
+        "additionalProperties": False,
+    },
+}
+
+
+class _Lenient(BaseModel):
+    model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True)
+
+
+class _Source(_Lenient):
+    source: str
+    quote: str
+
+
+class _Claim(_Lenient):
+    id: str
+    text: str
+    sources: list[_Source] = PydanticField(default_factory=list)
+
+
+class _Envelope(_Lenient):
+    status: ResultStatus = ResultStatus.OK
+    output: Any = None
+    claims: list[_Claim] = PydanticField(default_factory=list)
+    confidence: float = UNSTATED_CONFIDENCE
+    needs: str | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where quotes are looked up: the job's documents, and those that tools have fetched meanwhile."""
+
+    text_of: Callable[[str], str]
+    """The extracted text of a document by digest.  Raises: ToolFailed."""
+    manifest: Manifest = field(default_factory=Manifest)
+    fetched: Callable[[], Iterable[Document]] = tuple
+    """Documents that were kept while the handoff ran (`ToolContext.keep_document`)."""
+
+    def document(self, source: str) -> Document | None:
+        """By its path or URL; by the end of its path, if only one has it."""
+        documents = (*self.manifest.documents, *self.fetched())
+        wanted = source.strip()
+        for document in documents:
+            if document.path == wanted:
+                return document
+        near = {d.digest: d for d in documents if wanted and (d.path.endswith(f"/{wanted}") or wanted.endswith(f"/{d.path}"))}
+        return next(iter(near.values())) if len(near) == 1 else None
+
+    def citation(self, source: str, quote: str) -> Citation | str:
+        """The checked citation, or why there is none."""
+        document = self.document(source)
+        if document is None:
+            return f'there is no source "{source[:200]}"; name one exactly as it was given to you'
+        try:
+            text = self.text_of(document.digest)
+        except ToolFailed as error:
+            return f'the source "{document.path}" cannot be read: {error}'
+        span = find_quote(quote[: 2 * MOST_QUOTE_CHARS], text)
+        if span is None:
+            return f'this quote does not stand in "{document.path}": "{" ".join(quote.split())[:120]}"; copy it verbatim, or drop it'
+        return Citation(source=document.path, digest=document.digest, start=span.start, end=span.end, quote=text[span.start : span.end])
+
+
+@dataclass(frozen=True, slots=True)
+class EnvelopeReading:
+    """The `Reading` of specialists."""
+
+    step_id: StepId
+    output_schema: Mapping[str, Any]
+    """The handoff's expected_output_format."""
+    sources: Sources
+    known_claims: Mapping[str, Claim] = field(default_factory=dict)
+    """Claims of other steps' results (`Loaded.known_claims()`), by qualified id: what the output points to is carried over."""
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        output = dict(self.output_schema)
+        definitions: dict[str, Any] = {key: output.pop(key) for key in ("$defs", "definitions") if key in output}
+        nullable = {"anyOf": [{"type": "string"}, {"type": "null"}]}
+        properties = {
+            "status": {"type": "string", "enum": [status.value for status in ResultStatus]},
+            "output": output,
+            "claims": _CLAIMS_SCHEMA,
+            "confidence": {"type": "number", "description": "0.0 to 1.0"},
+            "needs": nullable,
+            "problem": nullable,
+        }
+        return {
+            **definitions,
+            "type": "object",
+            "properties": properties,
+            "required": list(properties),
+            "additionalProperties": False,
+        }
+
+    def read(self, text: str, *, last_try: bool) -> Read:
+        """See `shared.agent.reading.Reading`."""
+        value = json_object_in(text)
+        if value is None:
+            raise NotAcceptable("it is not one JSON object (the answer envelope)")
+        if "output" not in value and "status" not in value:
+            if not last_try:
+                raise NotAcceptable('the JSON object has no "output": it must be the answer envelope')
+            value = {"output": value}
+        try:
+            envelope = _Envelope.model_validate(value)
+        except ValidationError as error:
+            raise NotAcceptable(f"the answer envelope is wrong: {problems_of(error)}") from error
+        self._check(envelope)
+        return self._read(envelope, last_try=last_try)
+
+    def salvage(self, text: str) -> Read | None:
+        """See `shared.agent.reading.Salvages`: the output and the proven claims of a text that is cut off or was not accepted."""
+        value = json_object_in(text) or partial_object_in(text)
+        if value is None or "output" not in value:
+            is_prose = bool(text.strip()) and not text.lstrip().startswith("{")
+            return Read(ResultStatus.PARTIAL, text.strip(), confidence=0.0) if is_prose and self._wants_text else None
+        claims = [claim for claim in _listed(value.get("claims")) if _is_claim(claim)]
+        envelope = _Envelope(status=ResultStatus.PARTIAL, output=value["output"], claims=[_Claim.model_validate(c) for c in claims])
+        if envelope.output in (None, "", [], {}) or says_only_that_it_is_done(envelope.output):
+            return None
+        return self._read(envelope, last_try=True)
+
+    @property
+    def _wants_text(self) -> bool:
+        kind = self.output_schema.get("type", "string")
+        return "string" in ([kind] if isinstance(kind, str) else kind)
+
+    def _check(self, envelope: _Envelope) -> None:
+        """Raises NotAcceptable if the envelope says nothing that can be used."""
+        match envelope.status:
+            case ResultStatus.OK:
+                if envelope.output is None or says_only_that_it_is_done(envelope.output):
+                    raise NotAcceptable("the output must be the work itself, not a report that it is done")
+                problem = _mismatch(envelope.output, self.output_schema)
+                if problem:
+                    raise NotAcceptable(f"the output does not match its format: {problem}")
+            case ResultStatus.NEEDS_INPUT:
+                if not (envelope.needs or "").strip():
+                    raise NotAcceptable('status needs_input must say in "needs" what is missing')
+            case ResultStatus.FAILED:
+                if not (envelope.problem or "").strip():
+                    raise NotAcceptable('status failed must say why in "problem"')
+            case ResultStatus.PARTIAL:
+                pass
+
+    def _read(self, envelope: _Envelope, *, last_try: bool) -> Read:
+        claims, problems = self._own_claims(envelope)
+        known = {**self.known_claims, **claims}
+        dangling: list[str] = []
+        output, used = renamed_markers(envelope.output, self.step_id, known, dangling)
+        problems += [f"[{name}] in the output points to no claim" for name in dangling]
+        if problems and not last_try:
+            raise NotAcceptable("; ".join(problems[:MOST_PROBLEMS]))
+        carried = {name: known[name] for name in used if name not in claims}
+        return Read(
+            status=envelope.status,
+            output=output,
+            claims=(*claims.values(), *carried.values()),
+            confidence=_clamped(envelope.confidence),
+            needs=envelope.needs,
+            error=envelope.problem,
+            notes=tuple(f"dropped: {problem}" for problem in problems),
+        )
+
+    def _own_claims(self, envelope: _Envelope) -> tuple[dict[str, Claim], list[str]]:
+        claims: dict[str, Claim] = {}
+        problems: list[str] = []
+        for given in envelope.claims:
+            name = qualified(given.id, self.step_id)
+            if name is None or name in claims:
+                problems.append(f'claim id "{given.id[:60]}" is ' + ("taken twice" if name else "not of the form c1, c2, ..."))
+                continue
+            if name in self.known_claims and not name.startswith(f"{self.step_id}."):
+                continue  # restated from another step: that step's own claim, with its checked sources, is carried over
+            found = [self.sources.citation(source.source, source.quote) for source in given.sources]
+            problems += [f"{given.id}: {item}" for item in found if isinstance(item, str)]
+            claims[name] = Claim(id=name, text=given.text, sources=tuple(item for item in found if isinstance(item, Citation)))
+        return claims, problems
+
+
+def _mismatch(output: JsonValue, schema: Mapping[str, Any]) -> str | None:
+    """The most telling problem, in one line."""
+    try:
+        error = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(schema).iter_errors(output))
+    except jsonschema.exceptions.SchemaError:
+        return None
+    if error is None:
+        return None
+    return f"{error.json_path}: {' '.join(error.message.split())[:300]}"
+
+
+def _clamped(confidence: float) -> float:
+    return min(max(confidence, 0.0), 1.0) if confidence == confidence else 0.0  # noqa: PLR0124 - not a number
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _is_claim(value: Any) -> bool:
+    try:
+        _Claim.model_validate(value)
+    except ValidationError:
+        return False
+    return True

@@ -1,0 +1,37 @@
+"""What a handoff is run with."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from shared.agent.model import Model
+from shared.agent.price import Prices
+from shared.agent.reading import Reading
+from shared.agent.tool import Tool, ToolContext
+from shared.agent.turns import Turns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Equipment:
+    """What a handoff is run with; everything that the loop cannot know by itself."""
+
+    model: Model
+    model_name: str
+    """`handoff.model`, or the spec's, or the default of its tier."""
+    turns: Turns
+    reading: Reading
+    prices: Prices
+    tools: tuple[Tool, ...] = ()
+    """Those that exist here; the loop offers only the ones that the spec names."""
+    tool_context: ToolContext
+    now: Callable[[], float] = time.time
+    """Unix time in seconds by the clock that the deadline is given in (Redis's)."""
+    wait: Callable[[float], None] = time.sleep
+    dice: Callable[[], float] = random.random
+    silence_s: float = 120.0
+    """The longest silence on the wire of a model call."""
+    streams_draft: bool = False
+    """Whether the answer's `output` so far goes out with each beat (the synthesizer's)."""

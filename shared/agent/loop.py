@@ -1,0 +1,151 @@
+"""The agent loop: turn, tool calls, observations, until a validated result or a limit. One for specialists and for the supervisor's roles.
+
+It knows a `Model`, `Tool`s, `Turns` and a `Reading`; neither Redis nor Celery nor a provider. Everything that it does next follows from
+the checkpoints so far, so resuming is not a case of its own: the first look at the conversation finds what is left to do.
+"""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+
+from shared.agent.conversation import EMPTY, LAST_TURN, TOO_LONG, UNUSABLE, Conversation, calls_of, text_of
+from shared.agent.equipment import Equipment
+from shared.agent.outcome import Outcome
+from shared.agent.prompt import Opening
+from shared.agent.reading import NotAcceptable
+from shared.agent.thinking import Thinking
+from shared.agent.tool_calls import CUT_CALL, MAY_HAVE_RUN, NO_TURNS_LEFT, observed, results_of
+from shared.agent.turns import Called, Checkpoint, Prompted, Replied
+from shared.logs import log_of
+from shared.wire.errors import Interrupted, LedgerError, LimitReached, ModelError, ModelRefused
+from shared.wire.handoff import AgentHandoff, HandoffResult, StopReason
+from shared.wire.specialist import SpecialistSpec
+
+MOST_REPAIRS = 1
+"""How often a model is told that its answer cannot be used; what it gets wrong twice it will get wrong again."""
+MOST_SHORTENINGS = 2
+_log = log_of(__name__)
+
+
+def run(handoff: AgentHandoff, spec: SpecialistSpec, opening: Opening, equipment: Equipment) -> HandoffResult:
+    """Run the handoff to its result.
+
+    Raises:
+        Interrupted: the claim is gone; nothing more may be written.
+        LedgerError: checkpoints cannot be written.
+    """
+    agent = _Agent(handoff, spec, opening, equipment)
+    try:
+        return agent.run()
+    except LimitReached as limit:
+        return agent.outcome.stopped(agent.talk, _reason_of(limit), str(limit), agent.thinking.draft)
+    except ModelRefused as error:
+        return agent.outcome.failed(agent.talk, StopReason.REFUSED, str(error))
+    except ModelError as error:
+        return agent.outcome.stopped_or_failed(agent.talk, StopReason.MODEL_ERROR, str(error), agent.thinking.draft)
+    except (Interrupted, LedgerError):
+        raise
+    except Exception as error:  # noqa: BLE001 - a handoff always has a result; the text of a stranger's error may hold payload, its place not
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        _log.error("defect in the agent loop", error=type(error).__name__, place=f"{Path(place.filename).name}:{place.lineno}")
+        return agent.outcome.failed(agent.talk, StopReason.DEFECT, f"a defect of ours: {type(error).__name__}")
+
+
+class _Agent:
+    """One run of one handoff."""
+
+    def __init__(self, handoff: AgentHandoff, spec: SpecialistSpec, opening: Opening, equipment: Equipment) -> None:
+        self._equipment = equipment
+        self._limits = handoff.limits
+        self._tools = {tool.name: tool for tool in (*equipment.tools, *opening.tools) if tool.name in spec.tools or tool in opening.tools}
+        self.talk = Conversation(opening.message, equipment.turns.so_far())
+        self.outcome = Outcome(handoff, equipment.reading)
+        self.thinking = Thinking(handoff.limits, opening.system, tuple(self._tools.values()), equipment, self._note)
+
+    def run(self) -> HandoffResult:
+        while True:
+            reply = self.talk.open_reply
+            if reply is None:
+                self._think()
+            elif calls_of(reply):
+                self._act(reply)
+            elif (result := self._read(reply)) is not None:
+                return result
+
+    def _think(self) -> None:
+        """One model call, after telling the model if it is the last."""
+        if self.talk.turns >= self._limits.max_turns:
+            raise LimitReached(StopReason.MAX_TURNS, f"no answer within {self._limits.max_turns} turns")
+        is_last = self.thinking.is_last(self.talk)
+        if is_last and not self.talk.is_told_last:
+            self._note(Prompted(text=LAST_TURN))
+        self.thinking.turn(self.talk, is_last=is_last)
+
+    def _act(self, reply: Replied) -> None:
+        """Run the calls that have no result yet, except those that must not be run."""
+        equipment, talk, unanswered = self._equipment, self.talk, self.talk.unanswered
+        cut = unanswered[-1]["id"] if reply.stop_reason == "max_tokens" and unanswered[-1] is reply.content[-1] else None
+        runnable = []
+        for call in unanswered:
+            if talk.turns >= self._limits.max_turns:
+                self._note(observed(call, NO_TURNS_LEFT, is_error=True))
+            elif call["id"] == cut:
+                self._note(observed(call, CUT_CALL, is_error=True))
+            elif call["id"] in talk.started:
+                self._note(observed(call, MAY_HAVE_RUN, is_error=True))
+            else:
+                runnable.append(call)
+        once = [call for call in runnable if (tool := self._tools.get(str(call.get("name")))) and not tool.repeatable]
+        if once:
+            self._note(*(Called(tool_use_id=call["id"]) for call in once))
+        doing = ", ".join(dict.fromkeys(str(call.get("name")) for call in runnable))
+        if runnable:
+            self._pulse(doing)
+        for result in results_of(runnable, self._tools, equipment.tool_context, lambda: self._pulse(doing)):
+            self._note(result)
+
+    def _read(self, reply: Replied) -> HandoffResult | None:
+        """Take a final text; None: the model was told what to mend, and has a turn for it."""
+        if reply.stop_reason == "refusal":
+            return self.outcome.failed(self.talk, StopReason.REFUSED, text_of(reply.content) or "the model declined to answer")
+        text = text_of(reply.content)
+        has_turns = self.talk.turns < self._limits.max_turns
+        was_cut = reply.stop_reason in ("max_tokens", "model_context_window_exceeded")
+        may_repair = has_turns and self.talk.repairs < (MOST_SHORTENINGS if was_cut else MOST_REPAIRS)
+        if reply.stop_reason == "model_context_window_exceeded":
+            may_repair = False
+        try:
+            if not text.strip():
+                raise NotAcceptable("the answer is empty")
+            return self.outcome.accepted(self._equipment.reading.read(text, last_try=not may_repair), self.talk)
+        except NotAcceptable as problem:
+            if may_repair:
+                self._note(Prompted(text=TOO_LONG if was_cut else EMPTY if not text.strip() else f"{UNUSABLE}{problem}."))
+                return None
+            return self._given_up(str(problem), was_cut=was_cut)
+
+    def _given_up(self, problem: str, *, was_cut: bool) -> HandoffResult:
+        """No acceptable answer, and no way left to get one."""
+        if was_cut:
+            return self.outcome.stopped(self.talk, StopReason.MAX_TOKENS, "the answer was cut off at its length limit")
+        if self.talk.turns >= self._limits.max_turns and self.talk.repairs == 0:
+            return self.outcome.stopped(self.talk, StopReason.MAX_TURNS, f"no usable answer within {self.talk.turns} turns: {problem}")
+        return self.outcome.stopped_or_failed(self.talk, StopReason.INVALID_OUTPUT, problem)
+
+    def _pulse(self, doing: str) -> None:
+        """While tools run: is the claim still ours, is there time left?"""
+        self._equipment.turns.beat(doing)
+        if self._limits.deadline is not None and self._equipment.now() >= self._limits.deadline:
+            raise LimitReached(StopReason.DEADLINE, f"while running {doing}")
+
+    def _note(self, *checkpoints: Checkpoint) -> None:
+        """Checkpoint, then go on from it: never the other way round."""
+        self._equipment.turns.checkpoint(*checkpoints)
+        self.talk = self.talk.plus(*checkpoints)
+
+
+def _reason_of(limit: LimitReached) -> StopReason:
+    """The handoff's own limits are named like their stop reasons; any other is the job's."""
+    own = (StopReason.MAX_TURNS, StopReason.MAX_TOKENS, StopReason.DEADLINE)
+    return next((reason for reason in own if limit.limit == reason.value), StopReason.JOB_BUDGET)

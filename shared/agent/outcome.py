@@ -1,0 +1,88 @@
+"""How a handoff's conversation becomes its `HandoffResult`. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from shared.agent.conversation import Conversation
+from shared.agent.reading import NotAcceptable, Read, Reading, Salvages
+from shared.wire.handoff import AgentHandoff, HandoffResult, ResultStatus, StopReason
+from shared.wire.message import problems_of
+
+MOST_ERROR_CHARS = 500
+MOST_SALVAGED_CHARS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Builds results of one handoff."""
+
+    handoff: AgentHandoff
+    reading: Reading
+
+    def accepted(self, read: Read, talk: Conversation) -> HandoffResult:
+        """The result of a text that the reading took.
+
+        Raises:
+            NotAcceptable: the reading took what no result may be ("I completed the task").
+        """
+        try:
+            return self._result(read, talk, StopReason.FINISHED)
+        except ValidationError as error:
+            raise NotAcceptable(problems_of(error)) from error
+
+    def stopped(self, talk: Conversation, reason: StopReason, error: str, draft: str = "") -> HandoffResult:
+        """The work so far, `partial`: the newest text that the reading can salvage, else the newest text as it is, else none."""
+        drafts = [text for text in (draft, *talk.drafts) if text.strip()]
+        return self._salvaged(drafts, talk, reason, error) or self._result(
+            Read(ResultStatus.PARTIAL, drafts[0][:MOST_SALVAGED_CHARS] if drafts else None, confidence=0.0, error=error),
+            talk,
+            reason,
+        )
+
+    def failed(self, talk: Conversation, reason: StopReason, error: str) -> HandoffResult:
+        """Nothing usable."""
+        return self._result(Read(ResultStatus.FAILED, None, confidence=0.0, error=error), talk, reason)
+
+    def stopped_or_failed(self, talk: Conversation, reason: StopReason, error: str, draft: str = "") -> HandoffResult:
+        """`partial` if the reading can salvage something, else `failed`."""
+        drafts = [text for text in (draft, *talk.drafts) if text.strip()]
+        return self._salvaged(drafts, talk, reason, error) or self.failed(talk, reason, error)
+
+    def _salvaged(self, drafts: list[str], talk: Conversation, reason: StopReason, error: str) -> HandoffResult | None:
+        if not isinstance(self.reading, Salvages):
+            return None
+        for text in drafts:
+            read = self.reading.salvage(text)
+            if read is not None and read.output is not None:
+                return self._result(_stopped(read, error), talk, reason)
+        return None
+
+    def _result(self, read: Read, talk: Conversation, reason: StopReason) -> HandoffResult:
+        values: dict[str, Any] = {"needs": read.needs, "notes": read.notes, "error": _short(read.error)}
+        return HandoffResult(
+            handoff_id=self.handoff.handoff_id,
+            job_id=self.handoff.job_id,
+            step_id=self.handoff.step_id,
+            attempt=self.handoff.attempt,
+            status=read.status,
+            output=read.output,
+            claims=read.claims,
+            confidence=read.confidence,
+            usage=talk.usage,
+            turns=talk.turns,
+            stop_reason=reason,
+            model=talk.last_reply.model if talk.last_reply else None,
+            **values,
+        )
+
+
+def _stopped(read: Read, error: str) -> Read:
+    return Read(ResultStatus.PARTIAL, read.output, read.claims, read.confidence, read.needs, error, read.notes)
+
+
+def _short(error: str | None) -> str | None:
+    return " ".join(error.split())[:MOST_ERROR_CHARS] if error else None

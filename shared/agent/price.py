@@ -1,0 +1,111 @@
+"""What model calls cost: genai-prices behind one class. Whole micro-dollars, rounded up; None where the price is not known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Decimal
+from functools import lru_cache
+from typing import Any
+
+from genai_prices import Usage as PricedUsage
+from genai_prices import calc_price
+
+from shared.agent.model import ModelCall
+from shared.agent.turns import WorstCase
+from shared.config import OFFLINE_MODEL, Settings
+from shared.wire.usage import Usage
+
+MICROUSD = 1_000_000
+HIDDEN_TOKENS = 2_000
+"""What a provider adds to a request that we can't see: its tool-use preamble (under 700 tokens as documented) and the grammar note of
+structured outputs, doubled and more."""
+SERVER_TOOL_TOKENS = 30_000
+"""Input tokens that one use of a server-side tool may add within a call (a page of search results)."""
+WEB_SEARCH_MICROUSD = 10_000
+"""Anthropic's price of one server-side search: 10 USD a thousand."""
+_DEFAULT_SERVER_TOOL_USES = 5
+_PROVIDERS = {"anthropic": "anthropic", "bedrock": "aws", "vertex": "google", "foundry": "anthropic"}
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """The price list of one deployment."""
+
+    provider: str = "anthropic"
+    """As genai-prices names it."""
+    price_as: str | None = None
+    """The model whose price applies to names that the table does not know."""
+    is_free: bool = False
+    """The offline model answers, whatever names are asked for."""
+
+    def cost_microusd(self, usage: Usage, model: str) -> int | None:
+        """The price of these tokens, rounded up. None: not known."""
+        if self.is_free or model == OFFLINE_MODEL:
+            return 0
+        cost = _cost(model, self.provider, usage)
+        if cost is None and self.price_as:
+            cost = _cost(self.price_as, self.provider, usage)
+        return cost
+
+    def priced(self, usage: Usage, model: str) -> Usage:
+        """What a model reported, with its money. The cost that it reported itself is a surcharge (searches), and is added."""
+        tokens = self.cost_microusd(usage, model)
+        cost = None if tokens is None or usage.cost_microusd is None else tokens + usage.cost_microusd
+        return usage.model_copy(update={"cost_microusd": 0 if self.is_free else cost})
+
+    def worst(self, call: ModelCall, input_tokens: int | None = None) -> WorstCase:
+        """The most that a call can use. `input_tokens`: a tighter bound than the bytes of the request, if the caller has one."""
+        uses = _server_tool_uses(call)
+        bound = min(most_input_tokens(call), input_tokens) if input_tokens is not None else most_input_tokens(call)
+        bound += uses * SERVER_TOOL_TOKENS
+        plain = Usage(input_tokens=bound, output_tokens=call.max_output_tokens)
+        written = plain.model_copy(update={"cache_write_tokens": bound})
+        costs = [self.cost_microusd(usage, call.model) for usage in (plain, written)]
+        known = [cost for cost in costs if cost is not None]
+        surcharge = 0 if self.is_free else uses * WEB_SEARCH_MICROUSD
+        return WorstCase(bound, call.max_output_tokens, max(known) + surcharge if len(known) == len(costs) else None)
+
+
+def prices_from(settings: Settings) -> Prices:
+    return Prices(_PROVIDERS[settings.model_provider], settings.price_as, settings.is_offline)
+
+
+def request_bytes(call: ModelCall) -> int:
+    """The UTF-8 bytes of everything in a call that becomes input."""
+    parts: tuple[Any, ...] = (call.system, call.messages, call.tools, call.output_schema)
+    return len(json.dumps(parts, ensure_ascii=False, default=str).encode("utf-8", "replace"))
+
+
+def most_input_tokens(call: ModelCall) -> int:
+    """An upper bound of a call's input tokens, without a tokenizer.
+
+    Every tokenizer of a language model in use is a byte-level one, or falls back to bytes: no token stands for less than one byte of the
+    text, so bytes bound tokens. The bound is some four times too high for English; after the first reply the loop knows a tighter one.
+    """
+    return request_bytes(call) + HIDDEN_TOKENS
+
+
+def _server_tool_uses(call: ModelCall) -> int:
+    return sum(_uses(tool) for tool in call.tools if "input_schema" not in tool)
+
+
+def _uses(tool: Mapping[str, Any]) -> int:
+    uses = tool.get("max_uses")
+    return uses if isinstance(uses, int) else _DEFAULT_SERVER_TOOL_USES
+
+
+@lru_cache(maxsize=1024)
+def _cost(model: str, provider: str, usage: Usage) -> int | None:
+    tokens = PricedUsage(
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cache_read_tokens=usage.cache_read_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+    )
+    try:
+        price = calc_price(tokens, model, provider_id=provider)
+    except (LookupError, ValueError):
+        return None
+    return int((Decimal(price.total_price) * MICROUSD).to_integral_value(ROUND_CEILING))

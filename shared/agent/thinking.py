@@ -1,0 +1,174 @@
+"""One turn's model call: what it may cost is set aside first, what it did cost is written down after, and it can be cut at any moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shared.agent.answers import draft_in
+from shared.agent.conversation import Conversation
+from shared.agent.equipment import Equipment
+from shared.agent.model import ModelCall, NeverSent, Pulse
+from shared.agent.price import request_bytes
+from shared.agent.retry import delay_s, reason_of
+from shared.agent.tool import Tool
+from shared.agent.tool_calls import definition
+from shared.agent.turns import CallFailed, Checkpoint, Observed, Prompted, Replied, WorstCase
+from shared.wire.errors import LimitReached, ModelBusy, ModelError, ModelRejected
+from shared.wire.handoff import StopReason
+from shared.wire.limits import HandoffLimits
+from shared.wire.usage import NOTHING_USED, Usage
+
+LEAST_OUTPUT_TOKENS = 256
+"""A call that may write less than this is not worth its input."""
+BYTES_PER_TOKEN = 3
+"""For the handoff's own token limit, before a first reply tells the truth: English is nearer 4, code and other scripts nearer 2 or 3. (The
+job's budget is never estimated: it is reserved at the worst case.)"""
+WAIT_SLICE_S = 0.25
+DRAFT_EVERY_S = 0.4
+"""How often the draft is taken out of the unfinished JSON: each time costs a parse of all of it."""
+
+
+class Thinking:
+    """Makes the model calls of one handoff. Writes checkpoints through `note`."""
+
+    def __init__(
+        self, limits: HandoffLimits, system: str, tools: tuple[Tool, ...], equipment: Equipment, note: Callable[..., None]
+    ) -> None:
+        self._limits = limits
+        self._system = system
+        self._tools = tuple(definition(tool) for tool in tools)
+        self._equipment = equipment
+        self._note: Callable[..., None] = note
+        self._pulse = Pulse()
+        self._shown = ("", float("-inf"))
+        self._longest_turn_s = 0.0
+        self.draft = ""
+        """The text of a call that was cut: work that no checkpoint holds."""
+
+    def is_last(self, talk: Conversation) -> bool:
+        """Whether the next turn has to be the answer: by turns, by tokens, or by time."""
+        if talk.turns + 1 >= self._limits.max_turns or talk.is_told_last:
+            return True
+        now, deadline = self._equipment.now(), self._limits.deadline
+        if deadline is not None and talk.turns and deadline - now < 2 * self._longest_turn_s:
+            return True
+        one_turn = self._expected_input(talk) + self._limits.max_output_tokens
+        return bool(talk.turns) and self._tokens_left(talk) < one_turn + self._expected_input(talk) + LEAST_OUTPUT_TOKENS
+
+    def turn(self, talk: Conversation, *, is_last: bool) -> None:
+        """Make one call and checkpoint what came of it. A failed one is waited out, so that the next turn can try again.
+
+        Raises:
+            LimitReached: tokens, deadline, or the job's budget.
+            ModelError: not worth another try.
+        """
+        self._check_deadline()
+        call = self._call(talk, is_last=is_last)
+        worst = self._equipment.prices.worst(call, _most_input(talk, call))
+        self._equipment.turns.beat("thinking")
+        self._equipment.turns.reserve(worst)
+        self._pulse, started = Pulse(), self._equipment.now()
+        try:
+            reply = self._equipment.model.reply(call, self._on_pulse)
+        except ModelError as error:
+            self._failed(talk, call, worst, error)
+            return
+        except LimitReached as limit:
+            self.draft = self._pulse.text
+            self._note(CallFailed(error=str(limit), usage=self._settled(call, worst)))
+            raise
+        self._longest_turn_s = max(self._longest_turn_s, self._equipment.now() - started)
+        usage = self._equipment.prices.priced(reply.usage, call.model)
+        self._note(Replied(content=reply.content, stop_reason=reply.stop_reason, usage=usage, model=reply.model))
+
+    def _call(self, talk: Conversation, *, is_last: bool) -> ModelCall:
+        room = self._tokens_left(talk) - self._expected_input(talk)
+        if room < LEAST_OUTPUT_TOKENS:
+            raise LimitReached(StopReason.MAX_TOKENS, f"{talk.usage.total_tokens} of {self._limits.max_tokens} tokens are used")
+        deadline = self._limits.deadline
+        left_s = deadline - self._equipment.now() if deadline is not None else self._equipment.silence_s
+        has_calls = any(block.get("type") == "tool_use" for item in talk.checkpoints if isinstance(item, Replied) for block in item.content)
+        return ModelCall(
+            model=self._equipment.model_name,
+            system=self._system,
+            messages=talk.messages,
+            max_output_tokens=min(self._limits.max_output_tokens, room),
+            tools=self._tools if has_calls or not is_last else (),
+            may_call_tools=not is_last,
+            output_schema=dict(self._equipment.reading.schema),
+            timeout_s=max(1.0, min(self._equipment.silence_s, left_s)),
+        )
+
+    def _failed(self, talk: Conversation, call: ModelCall, worst: WorstCase, error: ModelError) -> None:
+        """Settle, then wait for the next try or give up."""
+        usage = NOTHING_USED if _is_unpaid(error) else self._settled(call, worst)
+        self._note(CallFailed(error=str(error), usage=usage))
+        delay = delay_s(error, talk.failures_in_a_row + 1, self._equipment.dice())
+        if delay is None or talk.turns + 1 >= self._limits.max_turns:
+            self.draft = self._pulse.text
+            raise error
+        self._wait(delay, reason_of(error))
+
+    def _settled(self, call: ModelCall, worst: WorstCase) -> Usage:
+        """What a call without a reply is taken to have cost: what the server reported, and never less than what arrived (a token is at
+        least one character of what we saw); the worst case if it reported nothing.
+        """
+        reported = self._pulse.usage
+        if reported.input_tokens == 0:
+            return Usage(input_tokens=worst.input_tokens, output_tokens=worst.output_tokens, cost_microusd=worst.microusd)
+        output = min(max(reported.output_tokens, self._pulse.output_chars), max(worst.output_tokens, reported.output_tokens))
+        return self._equipment.prices.priced(reported.model_copy(update={"output_tokens": output}), call.model)
+
+    def _on_pulse(self, pulse: Pulse) -> None:
+        self._pulse = pulse
+        self._equipment.turns.beat("thinking", self._draft_so_far(pulse.text) if self._equipment.streams_draft else None)
+        self._check_deadline()
+
+    def _draft_so_far(self, text: str) -> str:
+        draft, at = self._shown
+        now = self._equipment.now()
+        if now - at >= DRAFT_EVERY_S:
+            draft = draft_in(text)
+            self._shown = (draft, now)
+        return draft
+
+    def _wait(self, seconds: float, why: str) -> None:
+        """Wait, and learn meanwhile if there is nothing left to wait for."""
+        until = self._equipment.now() + seconds
+        while (left := until - self._equipment.now()) > 0:
+            self._equipment.turns.beat(f"waiting {max(1, round(left))} s: {why}")
+            self._check_deadline()
+            self._equipment.wait(min(left, WAIT_SLICE_S))
+
+    def _check_deadline(self) -> None:
+        if self._limits.deadline is not None and self._equipment.now() >= self._limits.deadline:
+            raise LimitReached(StopReason.DEADLINE, "the time for this step is over")
+
+    def _tokens_left(self, talk: Conversation) -> int:
+        return self._limits.max_tokens - talk.usage.total_tokens
+
+    def _expected_input(self, talk: Conversation) -> int:
+        """The next call's input as expected: the last reply's, plus what came since."""
+        reply = talk.last_reply
+        if reply is not None and reply.usage.input_tokens:
+            return reply.usage.input_tokens + reply.usage.output_tokens + _bytes_of(talk.since_reply) // BYTES_PER_TOKEN
+        draft = ModelCall(model="", system=self._system, messages=talk.messages, max_output_tokens=1, tools=self._tools)
+        return request_bytes(draft) // BYTES_PER_TOKEN
+
+
+def _most_input(talk: Conversation, call: ModelCall) -> int | None:
+    """A tighter bound than the request's bytes: the last call's reported input and output, and a token for each byte said since."""
+    reply = talk.last_reply
+    if reply is None or reply.usage.input_tokens == 0:
+        return None
+    return reply.usage.input_tokens + reply.usage.output_tokens + _bytes_of(talk.since_reply) + 500 + 50 * len(call.messages)
+
+
+def _bytes_of(checkpoints: tuple[Checkpoint, ...]) -> int:
+    texts = (item.text for item in checkpoints if isinstance(item, Observed | Prompted))
+    return sum(len(text.encode("utf-8", "replace")) for text in texts)
+
+
+def _is_unpaid(error: ModelError) -> bool:
+    """Refused, turned away or never sent: nothing was generated. An error response is not billed either; a broken stream may have been."""
+    return isinstance(error, ModelBusy | ModelRejected | NeverSent) or (error.status is not None and error.status >= 400)
