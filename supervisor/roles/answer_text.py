@@ -1,13 +1,13 @@
-"""What all roles' readings share: finding the JSON object in a final text, and the forms that models give to names and lists."""
+"""What all roles' readings share: a lenient type to parse into, and the forms that models give to names."""
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from shared.agent.answers import json_object_in
 from shared.agent.reading import NotAcceptable
 from shared.wire.message import problems_of
 
@@ -27,8 +27,11 @@ def parse(kind: type[_Answer], text: str) -> _Answer:
     Raises:
         NotAcceptable: no JSON object, or its fields are not those of the schema.
     """
+    value = json_object_in(text)
+    if value is None:
+        raise NotAcceptable("the answer must be one JSON object, and nothing else")
     try:
-        return kind.model_validate_json(_json_object(text))
+        return kind.model_validate(value)
     except ValidationError as error:
         raise NotAcceptable(f"the answer does not match the schema: {problems_of(error, most=5)}") from error
 
@@ -43,15 +46,3 @@ def clipped(text: str, most: int) -> str:
     """At most this many characters, and it shows when some are missing."""
     text = text.strip()
     return text if len(text) <= most else text[: most - 4].rstrip() + " ..."
-
-
-def _json_object(text: str) -> str:
-    """The outermost object of a text that may wrap it in a code fence or a sentence."""
-    start, end = text.find("{"), text.rfind("}")
-    if start < 0 or end < start:
-        raise NotAcceptable("the answer must be one JSON object, and nothing else")
-    try:
-        json.loads(text[start : end + 1])
-    except (ValueError, RecursionError) as error:
-        raise NotAcceptable(f"the answer is not valid JSON ({str(error)[:100]}): send one JSON object, and nothing else") from error
-    return text[start : end + 1]

@@ -1,7 +1,8 @@
 """What the supervisor's roles are asked: the task text of their handoffs. Pure, and the same for the same job.
 
-Results travel as the handoff's context, documents as its artifacts; a brief holds the request, the plan, and what code knows
-to be missing. What specialists wrote stands in `<data>` as JSON without `<`: it cannot close its tag.
+Results travel as the handoff's context, documents as its artifacts; a brief holds the plan, what code knows to be missing, and,
+last, the request, word for word to the end. What others wrote stands above it as JSON, an item a line: it cannot pass for a heading.
+(No tags: a brief stands inside the handoff's `<task>`, where closing tags are defused.)
 """
 
 from __future__ import annotations
@@ -36,67 +37,46 @@ class Candidate:
 
 def plan_brief(request: str, candidates: Sequence[Candidate], max_steps: int) -> str:
     """The planner's first job."""
-    return _whole(
-        "Make the plan for this request.",
-        _request(request),
-        f'<specialists max_steps="{max_steps}">',
-        *(_candidate(one) for one in sorted(candidates, key=lambda one: one.name)),
-        "</specialists>",
-    )
+    offered: list[JsonValue] = [
+        {"name": one.name, "description": one.description, "tools": list(one.tools), "waiting": one.queued}
+        for one in sorted(candidates, key=lambda one: one.name)
+    ]
+    return _brief(f"Make the plan for the request below, with at most {max_steps} steps.", request, specialists=offered)
 
 
 def needs_brief(request: str, plan: Plan, needs: Mapping[str, str]) -> str:
-    """The planner's second job: what steps asked for, by step. Their partial results come as the handoff's context."""
-    return _whole(
-        "Steps of your plan cannot go on without something. Resolve each: answer it, or give it up.",
-        _request(request),
-        _plan(plan),
-        _data("needs", [{"step": step, "needs": need.strip()} for step, need in sorted(needs.items())]),
-    )
+    """The planner's second job: what steps asked for, by step. Their results so far come as the handoff's context."""
+    asked: list[JsonValue] = [{"step": step, "needs": need.strip()} for step, need in sorted(needs.items())]
+    job = "Steps of your plan cannot go on without something. Resolve each need: answer it, or give it up."
+    return _brief(job, request, plan=_steps(plan), needs=asked)
 
 
 def assessment_brief(request: str, plan: Plan, round_number: int, max_rounds: int) -> str:
-    """The assessor's job. `round_number` counts from 1; after `max_rounds` revisions nothing can be sent back any more."""
-    return _whole(
-        f"Judge the results of round {round_number} (work may be sent back {max(0, max_rounds - round_number + 1)} more times).",
-        _request(request),
-        _plan(plan),
-    )
+    """The assessor's job. `round_number` counts from 1; `max_rounds` is how often work may be sent back in all."""
+    left = max(0, max_rounds - round_number + 1)
+    again = f"work may be sent back {left} more {'time' if left == 1 else 'times'}" if left else "nothing can be sent back any more"
+    return _brief(f"Judge the results of round {round_number} against the request below ({again}).", request, plan=_steps(plan))
 
 
 def synthesis_brief(request: str, plan: Plan, gaps: Sequence[str], open_points: Sequence[str]) -> str:
     """The synthesizer's job. `gaps` are failed or missing parts: code prints them below the answer, whatever the model writes."""
-    return _whole(
-        "Write the one answer to the request from the results of these steps.",
-        _request(request),
-        _plan(plan),
-        _data("gaps", gaps),
-        _data("open_points", open_points),
-    )
+    job = "Write the one answer to the request below from the results of these steps."
+    return _brief(job, request, plan=_steps(plan), gaps=list(gaps), open_points=list(open_points))
 
 
-def _request(request: str) -> str:
-    return f"<request>\n{clipped(request, MAX_REQUEST_CHARS)}\n</request>"
-
-
-def _candidate(one: Candidate) -> str:
-    tools = ", ".join(one.tools) or "none"
-    return f'<specialist name="{one.name}" tools="{tools}" waiting="{one.queued}">{one.description}</specialist>'
-
-
-def _plan(plan: Plan) -> str:
-    steps: list[JsonValue] = [
+def _steps(plan: Plan) -> list[JsonValue]:
+    return [
         {"step": step.id, "specialist": step.specialist, "task": clipped(step.task, MAX_TASK_CHARS), "depends_on": list(step.depends_on)}
         for step in plan.steps
     ]
-    return _data("plan", steps)
 
 
-def _data(tag: str, items: Sequence[JsonValue]) -> str:
-    """One item a line; nothing at all when there is none."""
-    lines = (json.dumps(item, ensure_ascii=False).replace("<", "\\u003c") for item in items)
-    return "\n".join([f"<{tag}><data>", *lines, f"</data></{tag}>"]) if items else ""
-
-
-def _whole(*parts: str) -> str:
-    return clipped("\n".join(filter(None, parts)), MAX_BRIEF_CHARS)
+def _brief(job: str, request: str, **lists: Sequence[JsonValue]) -> str:
+    """The job, each list that is not empty, the request. A list gives way to the request, its end first."""
+    shown = clipped(request, MAX_REQUEST_CHARS)
+    above = [job]
+    for name, items in lists.items():
+        if items:
+            lines = (json.dumps(item, ensure_ascii=False) for item in items)
+            above.append("\n".join([f"{name.replace('_', ' ').capitalize()}:", *lines]))
+    return f"{clipped(chr(10).join(above), MAX_BRIEF_CHARS - len(shown) - 20)}\n\nRequest:\n{shown}"
