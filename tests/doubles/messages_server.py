@@ -1,0 +1,203 @@
+"""A small Messages-API server on loopback: real HTTP and real server-sent events, scripted by a function, and able to misbehave.
+
+    with MessagesServer(lambda request: says("hello")) as server:
+        client = anthropic.Anthropic(api_key="k", base_url=server.url, max_retries=0)
+
+The script gets the request's JSON and returns a `Reply`; `in_turn(a, b, ...)` gives one after the other. `server.requests` holds what
+came in, `server.headers` the headers with it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+
+Json = dict[str, Any]
+USAGE: Json = {"input_tokens": 100, "output_tokens": 20}
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the server answers."""
+
+    blocks: tuple[Json, ...] = ()
+    stop_reason: str | None = "end_turn"
+    usage: Json = field(default_factory=lambda: dict(USAGE))
+    model: str | None = None
+    """None: the one that was asked for."""
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    body: str | None = None
+    """Sent as it is, instead of a reply (errors, garbage)."""
+    chunk_chars: int = 12
+    cut_after_events: int | None = None
+    """The connection breaks after so many events."""
+    stall: threading.Event | None = None
+    """Before the end of the stream, the server waits for this."""
+    stall_before_headers: bool = False
+    as_json: bool = False
+    """Ignore `stream: true`."""
+    raw_events: tuple[str, ...] = ()
+    """Sent as they are before the ordinary events."""
+
+
+Script = Callable[[Json], Reply]
+
+
+def says(text: str, **rest: Any) -> Reply:
+    """A reply of one text."""
+    return Reply(blocks=({"type": "text", "text": text},), **rest)
+
+
+def says_json(value: Any, **rest: Any) -> Reply:
+    return says(json.dumps(value), **rest)
+
+
+def calls(*tools: tuple[str, Json], text: str = "", **rest: Any) -> Reply:
+    """A reply that asks for tools: (name, arguments), ..."""
+    blocks: list[Json] = [{"type": "text", "text": text}] if text else []
+    blocks += [{"type": "tool_use", "id": f"toolu_{name}_{n}", "name": name, "input": args} for n, (name, args) in enumerate(tools)]
+    return Reply(blocks=tuple(blocks), stop_reason="tool_use", **rest)
+
+
+def fails(status: int, message: str = "no", kind: str = "api_error", **headers: str) -> Reply:
+    """An error response; headers with underscores for dashes."""
+    body = json.dumps({"type": "error", "error": {"type": kind, "message": message}})
+    return Reply(status=status, body=body, headers={name.replace("_", "-"): value for name, value in headers.items()})
+
+
+def in_turn(*replies: Reply) -> Script:
+    """One after the other; the last one for ever."""
+    left = list(replies)
+    lock = threading.Lock()
+
+    def script(_request: Json) -> Reply:
+        with lock:
+            return left.pop(0) if len(left) > 1 else left[0]
+
+    return script
+
+
+class MessagesServer:
+    """Serves the script on a free port while the `with` block lasts."""
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.requests: list[Json] = []
+        self.headers: list[dict[str, str]] = []
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server.daemon_threads = True
+        self._server.block_on_close = False
+        self._thread = threading.Thread(target=lambda: self._server.serve_forever(poll_interval=0.02), daemon=True)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                server.requests.append(request)
+                server.headers.append({name.lower(): value for name, value in self.headers.items()})
+                reply = server.script(request)
+                if reply.model is None:
+                    reply = replace(reply, model=request["model"])
+                try:
+                    _answer(self, reply, is_stream=bool(request.get("stream")) and not reply.as_json)
+                except (BrokenPipeError, ConnectionResetError):
+                    self.close_connection = True  # the client has hung up: that is what some tests are about
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        return Handler
+
+
+def message_of(reply: Reply) -> Json:
+    """The reply as one JSON object."""
+    return {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": reply.model,
+        "content": list(reply.blocks),
+        "stop_reason": reply.stop_reason,
+        "stop_sequence": None,
+        "usage": reply.usage,
+    }
+
+
+def events_of(reply: Reply) -> list[Json]:
+    """The reply as the events of a stream."""
+    start = {**message_of(reply), "content": [], "stop_reason": None, "usage": {**reply.usage, "output_tokens": 1} if reply.usage else {}}
+    events: list[Json] = [{"type": "message_start", "message": start}, {"type": "ping"}]
+    for index, block in enumerate(reply.blocks):
+        match block["type"]:
+            case "text":
+                empty: Json = {**block, "text": ""}
+                pieces = [{"type": "text_delta", "text": piece} for piece in _pieces(block["text"], reply.chunk_chars)]
+            case "tool_use":
+                empty = {**block, "input": {}}
+                text = block["input"] if isinstance(block["input"], str) else json.dumps(block["input"])
+                pieces = [{"type": "input_json_delta", "partial_json": piece} for piece in _pieces(text, reply.chunk_chars)]
+            case _:
+                empty, pieces = block, []
+        events.append({"type": "content_block_start", "index": index, "content_block": empty})
+        events += [{"type": "content_block_delta", "index": index, "delta": piece} for piece in pieces]
+        events.append({"type": "content_block_stop", "index": index})
+    end: Json = {"type": "message_delta", "delta": {"stop_reason": reply.stop_reason, "stop_sequence": None}}
+    if "output_tokens" in reply.usage:
+        end["usage"] = {"output_tokens": reply.usage["output_tokens"]}
+    return [*events, end, {"type": "message_stop"}]
+
+
+def _pieces(text: str, size: int) -> list[str]:
+    return [text[at : at + size] for at in range(0, len(text), size)]
+
+
+def _answer(handler: BaseHTTPRequestHandler, reply: Reply, *, is_stream: bool) -> None:
+    if reply.stall is not None and reply.stall_before_headers:
+        reply.stall.wait(30)
+    handler.send_response(reply.status)
+    handler.send_header("request-id", "req_1")
+    for name, value in reply.headers.items():
+        handler.send_header(name, value)
+    if reply.body is not None or not is_stream:
+        body = (reply.body if reply.body is not None else json.dumps(message_of(reply))).encode()
+        if "content-type" not in reply.headers:
+            handler.send_header("content-type", "application/json")
+        handler.send_header("content-length", str(len(body)))
+        handler.end_headers()
+        handler.wfile.write(body)
+        return
+    handler.send_header("content-type", "text/event-stream")
+    handler.send_header("connection", "close")
+    handler.end_headers()
+    for raw in reply.raw_events:
+        handler.wfile.write(raw.encode())
+    events = events_of(reply)
+    for count, event in enumerate(events):
+        if count == reply.cut_after_events:
+            break
+        if event["type"] == "message_delta" and reply.stall is not None:
+            handler.wfile.flush()
+            reply.stall.wait(30)
+        handler.wfile.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
+    handler.close_connection = True

@@ -1,0 +1,37 @@
+"""`ScriptedModel`: a `Model` without HTTP, for tests of the loop alone. Same scripts as `MessagesServer`; passes the same contract."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shared.agent.anthropic_stream import usage_of
+from shared.agent.model import Block, ModelCall, ModelReply, Pulse
+from shared.wire.errors import ModelError
+from tests.doubles.messages_server import Reply
+
+
+class ScriptedModel:
+    """Answers with what the script says for a call; an error is raised."""
+
+    def __init__(self, script: Callable[[ModelCall], Reply | ModelError]) -> None:
+        self._script = script
+        self.calls: list[ModelCall] = []
+
+    def reply(self, call: ModelCall, on_pulse: Callable[[Pulse], None]) -> ModelReply:
+        self.calls.append(call)
+        reply = self._script(call)
+        on_pulse(Pulse())
+        if isinstance(reply, ModelError):
+            raise reply
+        blocks: tuple[Block, ...] = tuple(dict(block) for block in reply.blocks)
+        text = "".join(str(block["text"]) for block in blocks if block["type"] == "text")
+        usage = usage_of(reply.usage)
+        for end in range(0, len(text), max(1, len(text) // 4)):
+            on_pulse(Pulse(output_chars=end, text=text[:end], usage=usage))
+        return ModelReply(blocks, reply.stop_reason or "end_turn", usage, reply.model or call.model)
+
+
+def one_by_one(*replies: Reply | ModelError) -> Callable[[ModelCall], Reply | ModelError]:
+    """One after the other; the last one for ever."""
+    left = list(replies)
+    return lambda _call: left.pop(0) if len(left) > 1 else left[0]

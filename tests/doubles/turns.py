@@ -1,0 +1,63 @@
+"""`MemoryTurns`: the checkpoints and budget of one handoff, in memory. Passes tests/contracts/test_turns.py like the ledger's Claim."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from shared.agent.turns import CallFailed, Checkpoint, Replied, WorstCase, checkpoint_adapter
+from shared.wire.errors import Interrupted, LimitReached
+
+
+@dataclass(slots=True)
+class MemoryTurns:
+    """Keeps checkpoints as the JSON that a ledger would keep. `interrupt_with` makes every later method raise it."""
+
+    most_tokens: int | None = None
+    """The job's budget, in tokens."""
+    most_turns: int | None = None
+    saved: list[str] = field(default_factory=list)
+    reserved: list[WorstCase] = field(default_factory=list)
+    beats: list[tuple[str, str | None]] = field(default_factory=list)
+    used_tokens: int = 0
+    used_turns: int = 0
+    interrupt_with: Interrupted | None = None
+    on_checkpoint: Callable[[Checkpoint], None] = lambda _checkpoint: None
+    """Called before each is kept; what it raises is a crash at that point."""
+    on_beat: Callable[[str], None] = lambda _doing: None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def so_far(self) -> tuple[Checkpoint, ...]:
+        return tuple(checkpoint_adapter.validate_json(text) for text in self.saved)
+
+    def reserve(self, worst: WorstCase) -> None:
+        self._check()
+        if self.most_turns is not None and self.used_turns >= self.most_turns:
+            raise LimitReached("job_turns", f"{self.used_turns} are used")
+        if self.most_tokens is not None and self.used_tokens + worst.input_tokens + worst.output_tokens > self.most_tokens:
+            raise LimitReached("job_tokens", f"{self.used_tokens} are used")
+        self.reserved.append(worst)
+
+    def checkpoint(self, *checkpoints: Checkpoint) -> None:
+        self._check()
+        with self.lock:
+            for checkpoint in checkpoints:
+                self.on_checkpoint(checkpoint)
+                if isinstance(checkpoint, Replied | CallFailed):
+                    self.used_tokens += checkpoint.usage.total_tokens
+                    self.used_turns += 1
+                self.saved.append(checkpoint.to_json())
+
+    def beat(self, doing: str, draft: str | None = None) -> None:
+        self._check()
+        self.beats.append((doing, draft))
+        self.on_beat(doing)
+
+    def again(self) -> MemoryTurns:
+        """The same handoff, claimed anew after its process died."""
+        return MemoryTurns(most_tokens=self.most_tokens, saved=list(self.saved), used_tokens=self.used_tokens, used_turns=self.used_turns)
+
+    def _check(self) -> None:
+        if self.interrupt_with is not None:
+            raise self.interrupt_with
