@@ -1,0 +1,110 @@
+"""The planner's part: one research step per thing compared or question asked, and a writer who has them all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from shared.agent.offline.asking import Asking, joined, request_in, understand
+from shared.agent.offline.aspects import content_words
+from shared.agent.offline.conversation import Conversation
+from shared.agent.offline.schema_filler import fill, property_schema, resolve
+
+_MOST_STEPS = 8
+"""Unless the request says otherwise: more questions than that are put together."""
+_RESEARCHERS = ("researcher", "generalist", "analyst")
+_WRITERS = ("writer", "analyst", "generalist")
+
+
+def plan(conversation: Conversation) -> dict[str, Any]:
+    """A plan that fits the schema: its specialists, its fields."""
+    schema = conversation.schema or {}
+    step_schema = resolve(property_schema(schema, "steps").get("items", {}), schema)
+    names = resolve(property_schema(step_schema, "specialist", schema), schema).get("enum") or ["generalist"]
+    asking = understand(request_in(conversation.task))
+    steps = _steps(asking, names, _cap(conversation, schema))
+    answer = {"steps": [_fit(step, step_schema, schema) for step in steps], "synthesis": "merge", "why": _why(asking, steps)}
+    return _fit(answer, schema, schema)
+
+
+def give_up(conversation: Conversation) -> dict[str, Any]:
+    """The planner's second job: what steps lack cannot be had, since there are only the documents, and those they have searched."""
+    schema = conversation.schema or {}
+    items = property_schema(resolve(property_schema(schema, "resolutions").get("items", {}), schema), "step", schema)
+    steps = items.get("enum") or [result.step for result in conversation.results]
+    why = "The offline model knows nothing beyond the documents of this job."
+    return {"resolutions": [{"step": step, "action": "give_up", "answer": why} for step in steps]}
+
+
+def _steps(asking: Asking, names: list[str], cap: int) -> list[dict[str, Any]]:
+    researcher = next((name for name in _RESEARCHERS if name in names), names[0])
+    writer = next((name for name in _WRITERS if name in names), None)
+    research = _research(asking, researcher, cap - 1 if writer else cap)
+    if writer is None or (len(research) == 1 and writer == researcher):
+        return research
+    task = f"Write the answer to the request out of the results, every statement with its marker.\nRequest: {asking.text}"
+    ids = [step["id"] for step in research]
+    fallback = "Write what the results support, and name what is missing."
+    return [*research, {"id": "write", "specialist": writer, "task": task, "depends_on": ids, "fallback": fallback}]
+
+
+def _research(asking: Asking, specialist: str, cap: int) -> list[dict[str, Any]]:
+    subjects = _grouped(list(asking.things or asking.topics), max(1, cap))
+    steps: list[dict[str, Any]] = []
+    for subject in subjects:
+        steps.append(
+            {
+                "id": _id_for(subject, {step["id"] for step in steps}),
+                "specialist": specialist,
+                "task": f"{_objective(asking, subject)}\nQuote the documents for every statement, and say what they do not tell.",
+                "depends_on": [],
+                "fallback": f"Say that the documents tell nothing about {subject.rstrip('.?')}, and give what is nearest to it.",
+            }
+        )
+    return steps
+
+
+def _objective(asking: Asking, subject: str) -> str:
+    if not asking.things:
+        return f"Research the question: {subject}"
+    return f"Research {subject}{f' with regard to {joined(asking.aspects)}' if asking.aspects else ''}."
+
+
+def _grouped(subjects: list[str], cap: int) -> list[str]:
+    """At most `cap` subjects of similar size: the surplus is put together evenly."""
+    if len(subjects) <= cap:
+        return subjects
+    return [joined(subjects[start::cap]) for start in range(cap)]
+
+
+def _id_for(subject: str, taken: set[str]) -> str:
+    words = re.findall(r"[a-z0-9]+", " ".join(content_words(subject)[:3]))
+    first = f"research_{'_'.join(words)}"[:44].rstrip("_") or "research"
+    return next(name for name in (first, *(f"{first}_{n}" for n in range(2, 100))) if name not in taken)
+
+
+def _cap(conversation: Conversation, schema: Mapping[str, Any]) -> int:
+    said = re.search(
+        r"(?:at most|up to|max(?:imum)?(?: of)?)\s+(\d+)\s+steps", f"{conversation.system}\n{conversation.task}", re.IGNORECASE
+    )
+    limits = [property_schema(schema, "steps").get("maxItems"), int(said.group(1)) if said else None, _MOST_STEPS]
+    return max(1, min(limit for limit in limits if limit is not None))
+
+
+def _why(asking: Asking, steps: list[dict[str, Any]]) -> str:
+    count = sum(1 for step in steps if not step["depends_on"])
+    kind = "things to compare" if asking.things else "questions to answer"
+    if count > 1:
+        return f"{count} {kind}: each researched on its own, at the same time."
+    return "One step can answer this." if len(steps) == 1 else "One question to research, then a writer."
+
+
+def _fit(value: dict[str, Any], schema: Mapping[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
+    """Drop what the schema does not know, and fill in what it requires beyond what is here."""
+    properties = schema.get("properties")
+    if not properties:
+        return value
+    kept = {key: each for key, each in value.items() if key in properties}
+    missing = [key for key in schema.get("required", ()) if key not in kept]
+    return {**kept, **{key: fill(properties[key], root=root) for key in missing}}

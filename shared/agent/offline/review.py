@@ -1,0 +1,63 @@
+"""The reviewer's part: a mechanical check of results against the request. It cannot judge truth; it sees what is missing or unproven."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shared.agent.offline.asking import Asking, request_in, understand
+from shared.agent.offline.aspects import aspect
+from shared.agent.offline.conversation import Conversation, Result
+from shared.agent.offline.statements import gaps_in, markers_in, unmarked_statements
+from shared.agent.offline.topic import mentions
+
+_MOST_QUOTED = 3
+_QUOTED_CHARS = 160
+
+
+def review(conversation: Conversation) -> dict[str, Any]:
+    """PASS, or REVISE with each step and its problem; what another round cannot mend is an open point."""
+    asking = understand(request_in(conversation.task))
+    revisions: dict[str, list[str]] = {}
+    open_points: list[str] = []
+    for result in conversation.results:
+        problems, points = _check(result, conversation.results)
+        open_points += points
+        if problems:
+            revisions[result.step] = problems
+    missing = _uncovered(asking, conversation.results)
+    if missing and conversation.results:
+        revisions.setdefault(conversation.results[-1].step, []).extend(missing)
+    named = [{"step": step, "problem": " ".join(problems)} for step, problems in revisions.items()]
+    return {"verdict": "REVISE" if named else "PASS", "revisions": named, "open_points": list(dict.fromkeys(open_points))}
+
+
+def _check(result: Result, results: tuple[Result, ...]) -> tuple[list[str], list[str]]:
+    points = [f"Not found in the documents: {gap}" for gap in gaps_in(result.text)]
+    if result.status == "failed":
+        return ["The step failed: do it again, or say what stands in its way."], points
+    if result.status == "needs_input":
+        return [], [*points, f"{result.step} needs input that it does not have."]
+    if not result.text.strip():
+        return ["The output is empty."], points
+    problems = []
+    if isinstance(result.output, str):
+        unmarked = list(unmarked_statements(result.output))
+        problems += [f'Cite or drop this statement: "{each[:_QUOTED_CHARS]}"' for each in unmarked[:_MOST_QUOTED]]
+    known = {claim.id for other in results for claim in other.claims}
+    known |= {claim.id.split(".", 1)[1] for claim in result.claims}
+    unknown = sorted(markers_in(result.text) - known) if known else []
+    problems += [f"These markers point to no claim: {', '.join(unknown)}."] if unknown else []
+    return problems, points
+
+
+def _uncovered(asking: Asking, results: tuple[Result, ...]) -> list[str]:
+    """Parts of the request that no result speaks of, not even to say that nothing was found."""
+    said = "\n".join(result.text for result in results if result.status != "failed")
+    missing = [f"The request asks about {thing}: no result speaks of it." for thing in asking.things if not mentions(thing, said)]
+    if asking.things:
+        missing += [
+            f"The request asks for {label}: cover it, or say that the documents do not."
+            for label in asking.aspects
+            if not aspect(label).score(said) and label.lower() not in said.lower()
+        ]
+    return missing

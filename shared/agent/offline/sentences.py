@@ -1,0 +1,106 @@
+"""Sentences of Markdown and plain text, each verbatim, with the headings above it: what the offline model is able to say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+_ABBREVIATIONS = frozenset(
+    {"e.g.", "i.e.", "etc.", "vs.", "cf.", "approx.", "dr.", "mr.", "mrs.", "ms.", "prof.", "no.", "fig.", "st.", "al."}
+)
+_BREAK = re.compile(r"(?<=[.!?])[\"')\]”’]*(\s+)(?=\S)")
+_FEWEST_WORDS, _MOST_WORDS = 4, 60
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """One sentence as it stands in a document, white space folded."""
+
+    quote: str
+    source: str
+    title: str
+    heading: str
+    order: int
+
+    @property
+    def text(self) -> str:
+        """The sentence as plain text: without Markdown's emphasis, links and footnote marks."""
+        plain = re.sub(r"!?\[([^\]]+)\]\([^)]*\)", r"\1", self.quote)
+        plain = re.sub(r"\s*\[\^?\d+\]", "", plain)
+        return re.sub(r"\*\*|__|(?<!\w)[*_](?=\S)|(?<=\S)[*_](?!\w)", "", plain).strip()
+
+
+@lru_cache(maxsize=256)
+def sentences_of(text: str, source: str, *, starts_whole: bool = True, ends_whole: bool = True) -> tuple[Sentence, ...]:
+    """Every whole sentence of running text and list items; not of headings, tables and code. A cut edge loses its fragment."""
+    title = heading = ""
+    found: list[Sentence] = []
+    blocks = list(_blocks(text))
+    for number, (kind, block) in enumerate(blocks):
+        if kind == "heading":
+            heading = block
+            title = title or block
+            continue
+        pieces = _split(block)
+        if number == 0 and not starts_whole:
+            pieces = pieces[1:]
+        if number == len(blocks) - 1 and not ends_whole:
+            pieces = [piece for piece in pieces if piece[-1] in ".!?"]
+        found += [
+            Sentence(piece, source, title or title_of(source), heading, len(found) + index)
+            for index, piece in enumerate(pieces)
+            if _is_statement(piece, kind)
+        ]
+    return tuple(found)
+
+
+def title_of(source: str) -> str:
+    """A readable name of a document that shows no title of its own: from its path."""
+    stem = source.rstrip("/").rsplit("/", 1)[-1].rsplit(".", 1)[0]
+    return re.sub(r"[-_]+", " ", stem) or source
+
+
+def words_of(text: str) -> list[str]:
+    """Lower-case words; a word may hold inner dots, pluses and hyphens (c++, write-ahead, 1.0)."""
+    return re.findall(r"[a-z0-9]+(?:[.'’+#-]*[a-z0-9+#]+)*", text.lower())
+
+
+def _blocks(text: str) -> Iterator[tuple[str, str]]:
+    """("heading" | "item" | "text", folded text), without code, tables and front matter."""
+    text = re.sub(r"\A---\n.*?\n---\n", "", text, flags=re.DOTALL)
+    text = re.sub(r"^(```|~~~).*?(^\1\s*$|\Z)", "\n", text, flags=re.DOTALL | re.MULTILINE)
+    kind, lines = "text", list[str]()
+    for line in [*text.splitlines(), ""]:
+        stripped = line.strip()
+        starts_item = re.match(r"(?:[-*+]|\d{1,2}[.)])\s+(.*)", stripped)
+        heading = re.match(r"#{1,6}\s+(.+?)\s*#*$", stripped)
+        if lines and (not stripped or starts_item or heading or stripped.startswith("|")):
+            yield kind, " ".join(" ".join(lines).split())
+            kind, lines = "text", []
+        if heading:
+            yield "heading", heading.group(1)
+        elif starts_item:
+            kind, lines = "item", [starts_item.group(1)]
+        elif stripped and not stripped.startswith("|") and not re.fullmatch(r"[=*_-]{3,}", stripped):
+            lines.append(stripped.removeprefix("> "))
+
+
+def _split(block: str) -> list[str]:
+    pieces, start = [], 0
+    for found in _BREAK.finditer(block):
+        before = block[start : found.start(1)]
+        last = before.rsplit(" ", 1)[-1].lower().lstrip("(")
+        if last in _ABBREVIATIONS or re.fullmatch(r"[a-z]\.|\d+\.", last):
+            continue
+        pieces.append(before.strip())
+        start = found.end()
+    pieces.append(block[start:].strip())
+    return [piece for piece in pieces if piece]
+
+
+def _is_statement(piece: str, kind: str) -> bool:
+    count = len(piece.split())
+    ended = piece.rstrip("\"')]”’")[-1:] in (".", "!") or (kind == "item" and piece[-1:] not in ":?,;")
+    return ended and _FEWEST_WORDS <= count <= _MOST_WORDS

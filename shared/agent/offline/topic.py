@@ -1,0 +1,101 @@
+"""What one research task is about, and how well a sentence answers it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+from shared.agent.offline.asking import listed, request_in, understand
+from shared.agent.offline.aspects import Aspect, aspect, content_words, known_aspects, stem
+from shared.agent.offline.sentences import Sentence, words_of
+
+FIT = Aspect(
+    "which to choose",
+    "fit",
+    re.compile(r"\b(?:suits?|suited|fits?|good choice|best choice|right choice|recommended for|choose|worth choosing)\b", re.IGNORECASE),
+    None,
+)
+"""Advice: asked for by every comparison, and not missed where documents give none."""
+_DEPENDENT_START = re.compile(
+    r"^(?:it|its|this|that|these|those|they|their|such|however|but|and|so|also|then|he|she|here|there|both"
+    r"|for example|in addition|otherwise)\b",
+    re.IGNORECASE,
+)
+_LONG_WORDS = 34
+
+
+@dataclass(frozen=True)
+class Topic:
+    """One thing with its aspects, or one question."""
+
+    thing: str | None
+    aspects: tuple[Aspect, ...]
+    question: str
+
+    @property
+    def name(self) -> str:
+        return self.thing or self.question
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """What sentences should be about: the thing, or the proper names in the question."""
+        if self.thing:
+            return (self.thing,)
+        words = [word.strip("?.,;:!()\"'") for word in self.question.split()]
+        return tuple(dict.fromkeys(w for i, w in enumerate(words) if len(w) > 1 and (re.search(r"\w[A-Z]", w) or (i and w[:1].isupper()))))
+
+    @cached_property
+    def stems(self) -> tuple[str, ...]:
+        return tuple(stem(word) for word in content_words(self.question))
+
+
+def topic_of(task: str) -> Topic:
+    """Read a task, as our own planner writes it or as anybody does."""
+    words = request_in(task)
+    first = words.splitlines()[0].strip() if words else ""
+    ours = re.match(r"Research (?!the question:)(.+?)(?: with regard to (.+?))?\.?$", first)
+    if ours and len(ours.group(1).split()) <= 6:
+        labels = listed(ours.group(2)) if ours.group(2) else []
+        return Topic(ours.group(1), tuple(aspect(label) for label in labels), first)
+    question = re.sub(
+        r"^(?:Research|Find out|Look up|Investigate)(?: the question)?:?\s+",
+        "",
+        first if ours or first.startswith("Research") else " ".join(words.split()),
+    )
+    asking = understand(question)
+    return Topic(None, tuple(known_aspects(asking.text)), asking.text)
+
+
+def mentions(name: str, text: str) -> bool:
+    """Whether a text names a thing, whatever its case; a name of several words may be split up."""
+    return all(re.search(rf"(?<![\w-]){re.escape(word)}(?:s|'s|’s)?(?![\w-])", text, re.IGNORECASE) for word in name.split())
+
+
+def subject_score(name: str, sentence: Sentence) -> float:
+    """How surely a sentence is about a thing: 0.0 not at all, 3.0 when it begins with it."""
+    text = sentence.text
+    if re.match(rf"(?:the |a |an )?{re.escape(name)}\b", text, re.IGNORECASE):
+        return 3.0
+    if mentions(name, text):
+        return 2.0
+    return 1.0 if mentions(name, f"{sentence.title} {sentence.source}") else 0.0
+
+
+def form_score(sentence: Sentence) -> float:
+    """Penalties for sentences that do not stand by themselves, or go on too long."""
+    text = sentence.text
+    return -(2.0 if _DEPENDENT_START.match(text) else 0.0) - (0.5 if len(text.split()) > _LONG_WORDS else 0.0)
+
+
+def aspect_score(wanted: Aspect, sentence: Sentence) -> float:
+    """How much a sentence speaks of an aspect; the heading above it counts a little."""
+    said = wanted.score(sentence.text)
+    under = 1.0 if sentence.heading != sentence.title and wanted.score(sentence.heading) else 0.0
+    return said + under if said else 0.0
+
+
+def similar(one: str, other: str) -> float:
+    """Share of words in common, 0.0 to 1.0."""
+    left, right = set(words_of(one)), set(words_of(other))
+    return len(left & right) / len(left | right) if left | right else 1.0

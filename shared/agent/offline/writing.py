@@ -1,0 +1,182 @@
+"""The writer's part: an answer made of the context's claims, each with its marker; nothing is said that no claim says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shared.agent.offline.asking import Asking, joined, request_in, understand
+from shared.agent.offline.aspects import Aspect, all_aspects, aspect, content_words
+from shared.agent.offline.conversation import Conversation, KnownClaim, Result
+from shared.agent.offline.findings import heading_of
+from shared.agent.offline.statements import gaps_in, marked, not_found
+from shared.agent.offline.topic import FIT, mentions, similar
+
+_SAME = 0.9
+_NONE = "not found"
+_FEWEST_ROWS_SHARED = 2
+"""Without aspects asked for, a row of the table needs claims of at least two of the things."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """What the context says of one thing or question."""
+
+    name: str
+    claims: tuple[KnownClaim, ...]
+
+
+def envelope(conversation: Conversation) -> dict[str, Any]:
+    """The answer envelope, with `output` as Markdown. It makes no claims of its own: its markers point to the context's."""
+    text = draft(conversation)
+    unusable = [result.step for result in conversation.results if not result.claims]
+    confidence = 0.0 if not _claims(conversation) else round(0.9 * (1 - len(unusable) / len(conversation.results)), 2)
+    return {
+        "status": "ok" if _claims(conversation) else "partial",
+        "output": text,
+        "claims": [],
+        "confidence": confidence,
+        "needs": None if _claims(conversation) else f"results with claims from {joined(unusable) or 'earlier steps'}",
+        "problem": None,
+    }
+
+
+def draft(conversation: Conversation) -> str:
+    """The Markdown of the answer."""
+    asking = understand(request_in(conversation.task))
+    claims = _claims(conversation)
+    parts = _comparison(asking, conversation, claims) if asking.things else _explanation(asking, conversation, claims)
+    gaps = list(dict.fromkeys(gap for result in conversation.results for gap in gaps_in(result.text)))
+    silent = [
+        f"anything from {result.step} ({result.status})"
+        for result in conversation.results
+        if not result.claims and not gaps_in(result.text)
+    ]
+    missing = [
+        thing
+        for thing in asking.things
+        if not any(mentions(thing, claim.text) for claim in claims) and not any(thing in gap for gap in gaps)
+    ]
+    named = [*gaps, *silent, *missing]
+    return "\n\n".join([*parts, *([not_found(named)] if named else [])])
+
+
+def _claims(conversation: Conversation) -> list[KnownClaim]:
+    """The context's claims, each said once, without what the reviewer objected to."""
+    objected = [quote for text in conversation.feedback for quote in re.findall(r"[\"“«]([^\"”»]{12,})[\"”»]", text)]
+    kept: list[KnownClaim] = []
+    for claim in (claim for result in conversation.results for claim in result.claims):
+        is_new = all(claim.id != other.id and similar(claim.text, other.text) < _SAME for other in kept)
+        if is_new and not any(quote.rstrip(".") in claim.text for quote in objected):
+            kept.append(claim)
+    return kept
+
+
+def _comparison(asking: Asking, conversation: Conversation, claims: list[KnownClaim]) -> list[str]:
+    sections = [Section(thing, tuple(_of_thing(thing, asking.things, conversation.results, claims))) for thing in asking.things]
+    aspects = [aspect(label) for label in asking.aspects] or _common_aspects(sections)
+    title = joined(asking.things) + (f": {joined([each.label for each in aspects])}" if asking.aspects else ", compared")
+    table, used = _table(sections, aspects)
+    advice = [(section.name, claim) for section in sections for claim in section.claims if FIT.score(claim.text) and claim.id not in used]
+    used |= {claim.id for _, claim in advice}
+    parts = [f"# {heading_of(title)}"]
+    parts += ["## At a glance", table] if table else []
+    for section in sections:
+        rest = [claim for claim in section.claims if claim.id not in used]
+        if rest:
+            parts += [
+                f"## {heading_of(section.name) if section.name.islower() and ' ' in section.name else section.name}",
+                _paragraph(rest),
+            ]
+    if advice:
+        parts += ["## Which to choose", "\n".join(f"- {marked(claim.text, claim.id)}" for _, claim in advice)]
+    return parts
+
+
+def _of_thing(thing: str, things: Sequence[str], results: Sequence[Result], claims: list[KnownClaim]) -> list[KnownClaim]:
+    """Claims of the step that researched the thing; of other steps, those that begin with it."""
+    slug = "_".join(re.findall(r"[a-z0-9]+", thing.lower()))
+    own_steps = {result.step for result in results if result.step.endswith(slug)}
+    others = [other for other in things if other != thing]
+    return [
+        claim
+        for claim in claims
+        if (claim.id.split(".")[0] in own_steps)
+        or (not own_steps and mentions(thing, claim.text) and not any(claim.text.lower().startswith(o.lower()) for o in others))
+    ]
+
+
+def _common_aspects(sections: Sequence[Section]) -> list[Aspect]:
+    return [
+        each
+        for each in all_aspects()
+        if sum(any(each.score(claim.text) >= 2 for claim in section.claims) for section in sections) >= _FEWEST_ROWS_SHARED
+    ]
+
+
+def _table(sections: Sequence[Section], aspects: Sequence[Aspect]) -> tuple[str, set[str]]:
+    """A table by aspect, and the claims that it uses; a claim stands in one cell only."""
+    used: set[str] = set()
+    rows = [["", *(section.name for section in sections)]]
+    for wanted in aspects:
+        cells = []
+        for section in sections:
+            free = [claim for claim in section.claims if claim.id not in used and wanted.score(claim.text) and not FIT.score(claim.text)]
+            best = max(free, key=lambda claim: wanted.score(claim.text) + _is_subject(section.name, claim), default=None)
+            used |= {best.id} if best else set()
+            cells.append(_cell(section.name, best))
+        if any(cell != _NONE for cell in cells):
+            rows.append([heading_of(wanted.label), *cells])
+    return (_aligned(rows), used) if len(rows) > 1 else ("", set())
+
+
+def _is_subject(thing: str, claim: KnownClaim) -> float:
+    return 1.0 if claim.text.lower().startswith(thing.lower()) else 0.0
+
+
+def _cell(thing: str, claim: KnownClaim | None) -> str:
+    """A claim in a cell: the column names its subject, so the sentence goes on from there."""
+    if claim is None:
+        return _NONE
+    text = claim.text.rstrip(".")
+    if text.lower().startswith(f"{thing.lower()} "):
+        text = text[len(thing) + 1 :]
+    return f"{text} [{claim.id}]".replace("|", "\\|")
+
+
+def _aligned(rows: list[list[str]]) -> str:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    rule = [["-" * max(3, width) for width in widths]]
+    widths = [max(3, width) for width in widths]
+    lines = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in [rows[0], *rule, *rows[1:]]]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _explanation(asking: Asking, conversation: Conversation, claims: list[KnownClaim]) -> list[str]:
+    """An answer to questions: one section each, a paragraph per document, the one that says most first."""
+    topics = list(asking.topics)
+    by_step = [Section(result.step, tuple(c for c in claims if c.id.split(".")[0] == result.step)) for result in conversation.results]
+    steps = [section for section in by_step if section.claims] or ([Section("answer", tuple(claims))] if claims else [])
+    parts = [f"# {_title(asking.text)}"] if len(steps) != 1 or len(topics) == 1 else []
+    for index, section in enumerate(steps):
+        named = topics[index] if len(topics) == len(by_step) == len(steps) else section.name.replace("research_", "").replace("_", " ")
+        parts += [f"## {_title(named)}"] if len(steps) > 1 else []
+        parts += _paragraphs(section.claims)
+    return parts
+
+
+def _title(text: str) -> str:
+    words = text.strip().rstrip(".")
+    short = words if len(words) <= 100 else words[:100].rsplit(" ", 1)[0] + " …"
+    return heading_of(short) if content_words(short) else "Answer"
+
+
+def _paragraphs(claims: Sequence[KnownClaim]) -> list[str]:
+    sources = dict.fromkeys(claim.source for claim in claims)
+    return [_paragraph([claim for claim in claims if claim.source == source]) for source in sources]
+
+
+def _paragraph(claims: Sequence[KnownClaim]) -> str:
+    return " ".join(marked(claim.text, claim.id) for claim in claims)
