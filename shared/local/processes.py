@@ -25,7 +25,7 @@ from shared.wire.errors import UserError
 MOST_RESTARTS = 5
 RESTART_WINDOW_S = 60.0
 """A child that died more than `MOST_RESTARTS` times within this is broken, not unlucky."""
-_FIRST_PAUSE_S = 0.2
+_FIRST_PAUSE_S = 0.1
 _TAIL_CHARS = 1_500
 
 

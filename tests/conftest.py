@@ -1,0 +1,46 @@
+"""What tests of every room share: a real Redis, private to this run, and an environment without anyone's keys."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from shared.local.processes import Processes
+from shared.local.redis_server import PrivateRedis
+from shared.local.run_directory import RunDirectory
+
+_OURS = ("HANDOFF_", "ANTHROPIC_", "CELERY_", "FLOWER_")
+
+
+@pytest.fixture(autouse=True)
+def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test may find a developer's key or broker."""
+    for name in list(os.environ):
+        if name.startswith(_OURS):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[str]:
+    """The URL of a Redis that lives as long as this test run."""
+    with RunDirectory() as run, Processes(run.path) as processes:
+        yield PrivateRedis(processes, run.path, append_only=False).start()
+
+
+@pytest.fixture
+def redis_url(redis_server: str) -> str:
+    """The URL of an empty Redis."""
+    with redis.Redis.from_url(redis_server) as client:
+        client.flushall()
+    return redis_server
+
+
+@pytest.fixture
+def processes(tmp_path: Path) -> Iterator[Processes]:
+    """Child processes that end with the test."""
+    with Processes(tmp_path) as children:
+        yield children

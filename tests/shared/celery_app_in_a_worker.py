@@ -1,0 +1,23 @@
+"""The smallest app that `celery -A` can start: what the settings do is seen in a real worker."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import redis
+
+from shared.celery_app import make_app
+from shared.config import Settings
+from shared.logs import log_of, logged_as
+
+_URL = os.environ.get("HANDOFF_REDIS_URL", "redis://127.0.0.1:1/0")
+app = make_app("test", _URL, Settings(), ["known"])
+
+
+@app.task(name="where", shared=False)  # type: ignore[untyped-decorator]
+def where() -> None:
+    with logged_as(job_id="j1"):
+        log_of(__name__).info("here", url=_URL)
+    with redis.Redis.from_url(_URL) as client:
+        client.set("where", threading.current_thread().name)

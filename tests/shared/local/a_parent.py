@@ -1,0 +1,30 @@
+"""A program that starts children and waits to be killed; prints their process ids once all are ready."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from pathlib import Path
+
+from shared.local.processes import ChildSpec, Processes
+from shared.local.redis_server import PrivateRedis
+from shared.local.run_directory import RunDirectory
+
+DEAF = "import signal; [signal.signal(s, signal.SIG_IGN) for s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]; signal.pause()"
+"""A child that ends only when it is killed."""
+
+
+def main() -> None:
+    with RunDirectory(Path(sys.argv[1])) as run, Processes(run.path) as processes:
+        url = PrivateRedis(processes, run.path).start()
+        worker = [sys.executable, "-m", "celery", "-A", "tests.shared.celery_app_in_a_worker", "worker", "-Q", "known"]
+        processes.start(ChildSpec("worker", worker, {"HANDOFF_REDIS_URL": url}))
+        processes.start(ChildSpec("deaf", [sys.executable, "-c", DEAF], is_ready=lambda: True))
+        processes.wait_until_ready()
+        print(json.dumps(processes.pids()), flush=True)
+        signal.pause()
+
+
+if __name__ == "__main__":
+    main()

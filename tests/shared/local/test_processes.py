@@ -1,0 +1,148 @@
+"""Real processes: started, started again, ended, and never left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from shared.local import leash
+from shared.local.processes import MOST_RESTARTS, ChildSpec, Processes
+from shared.local.run_directory import RunDirectory
+from shared.wire.errors import UserError
+from tests.shared.local.a_parent import DEAF
+from tests.waiting import wait_until
+
+ROOT = Path(__file__).parents[3]
+PROMISED_S = 5.0
+"""No process outlives a killed parent longer than this."""
+
+
+def is_gone(pid: int) -> bool:
+    """A zombie counts as gone: it holds nothing, and whoever inherited it may be slow to collect."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def waiting_child(name: str) -> ChildSpec:
+    code = "import os, pathlib, signal; pathlib.Path(os.environ['HANDOFF_READY_FILE']).touch(); print('up', flush=True); signal.pause()"
+    return ChildSpec(name, [sys.executable, "-c", code])
+
+
+def test_nothing_outlives_a_parent_that_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.shared.local.a_parent", str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        pids: dict[str, int] = json.loads(parent.stdout.readline())
+        assert set(pids) == {"redis", "worker", "deaf"}
+
+        parent.send_signal(signal.SIGKILL)
+        parent.wait()
+
+        wait_until(lambda: all(map(is_gone, pids.values())), timeout_s=PROMISED_S, what="the end of the children")
+
+    with RunDirectory(tmp_path) as run:
+        assert list(tmp_path.iterdir()) == [run.path], "the next run removes the folder that the killed one left"
+
+
+def test_where_the_kernel_does_not_help_a_watcher_does(tmp_path: Path) -> None:
+    """The fallback for other systems, run here by pretending to be on one."""
+    child = f"import os, pathlib; pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid())); {DEAF}"
+    pretend = f"import runpy, sys; sys.platform = 'other'; runpy.run_path({leash.__file__!r}, run_name='__main__')"
+    parent_code = (
+        "import os, subprocess, sys;"
+        f"subprocess.Popen([sys.executable, '-c', {pretend!r}, str(os.getpid()), sys.executable, '-c', {child!r}]).wait()"
+    )
+    with subprocess.Popen([sys.executable, "-c", parent_code]) as parent:
+        pid = int(wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), what="the child") or 0)
+
+        parent.send_signal(signal.SIGKILL)
+        parent.wait()
+
+        wait_until(lambda: is_gone(pid), timeout_s=PROMISED_S, what="the end of the child")
+
+
+def test_a_child_that_was_started_in_a_short_lived_thread_stays(processes: Processes) -> None:
+    """The kernel's signal fires when the starting *thread* ends; a web backend starts things in threads."""
+    starter = threading.Thread(target=processes.start, args=(waiting_child("one"),))
+    starter.start()
+    starter.join()
+    processes.wait_until_ready()
+    pid = processes.pids()["one"]
+
+    processes.start(waiting_child("two"))
+    processes.wait_until_ready()
+
+    assert processes.pids()["one"] == pid
+
+
+def test_a_child_that_dies_is_started_again(processes: Processes) -> None:
+    processes.start(waiting_child("one"))
+    processes.wait_until_ready()
+    first = processes.pids()["one"]
+
+    os.kill(first, signal.SIGKILL)
+
+    second = wait_until(lambda: processes.pids().get("one", first) != first and processes.pids().get("one"), what="another process")
+    processes.wait_until_ready()
+    assert second
+    assert processes.log_of("one").read_text() == "up\nup\n"
+
+
+def test_a_child_that_cannot_stay_up_is_given_up_with_the_end_of_its_log(processes: Processes) -> None:
+    processes.start(ChildSpec("bad", [sys.executable, "-c", "print('no such thing'); raise SystemExit(1)"]))
+
+    with pytest.raises(UserError, match=r"bad does not start:\n(no such thing\n?)+"):
+        processes.wait_until_ready()
+
+    assert "no such thing" in processes.broken()["bad"]
+    assert processes.log_of("bad").read_text().count("no such thing") == MOST_RESTARTS + 1
+
+
+def test_a_program_that_does_not_exist_is_one_clear_line(processes: Processes) -> None:
+    processes.start(ChildSpec("absent", ["no-such-program"], restart=False))
+
+    with pytest.raises(UserError, match="cannot start no-such-program: No such file"):
+        processes.wait_until_ready()
+
+
+def test_a_child_that_is_never_ready_is_an_error_in_time(processes: Processes) -> None:
+    processes.start(ChildSpec("slow", [sys.executable, "-c", "import signal; signal.pause()"]))
+
+    with pytest.raises(UserError, match="slow was not ready within 0 s"):
+        processes.wait_until_ready(timeout_s=0.1)
+
+
+def test_stopping_kills_what_does_not_listen_and_ends_the_store_last(tmp_path: Path) -> None:
+    order = tmp_path / "order"
+    tells = (
+        "import os, pathlib, signal, sys\n"
+        f"def end(*_):\n with open({str(order)!r}, 'a') as f: f.write(sys.argv[1] + ' ')\n sys.exit()\n"
+        "signal.signal(signal.SIGTERM, end); pathlib.Path(os.environ['HANDOFF_READY_FILE']).touch(); signal.pause()"
+    )
+    processes = Processes(tmp_path)
+    processes.start(ChildSpec("store", [sys.executable, "-c", tells, "store"], ends_last=True))
+    processes.start(ChildSpec("worker", [sys.executable, "-c", tells, "worker"]))
+    processes.start(ChildSpec("deaf", [sys.executable, "-c", DEAF], is_ready=lambda: True))
+    processes.wait_until_ready()
+    pids = processes.pids()
+
+    processes.stop(grace_s=1.0)
+
+    assert all(map(is_gone, pids.values()))
+    assert order.read_text() == "worker store "
+
+
+def test_importing_the_leash_as_a_module_runs_nothing() -> None:
+    assert runpy.run_path(leash.__file__)["leashed"](["a"], 7)[-2:] == ["7", "a"]

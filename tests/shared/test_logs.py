@@ -1,0 +1,104 @@
+"""Every line is one event, says which job it belongs to, and keeps secrets."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from shared.config import Settings
+from shared.logs import configure_logging, log_of, logged_as
+
+CANARY = "canary-8b1d77"
+
+
+@pytest.fixture
+def out(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
+    """Logging set up as in a process with a secret in its environment; as it was, afterwards."""
+    monkeypatch.setenv("SOME_API_KEY", CANARY)
+    root = logging.getLogger()
+    handlers, level = root.handlers, root.level
+    stream = io.StringIO()
+    configure_logging(Settings(), stream=stream)
+    yield stream
+    logging.captureWarnings(False)
+    root.handlers = handlers
+    root.setLevel(level)
+
+
+def lines(out: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+def test_a_line_says_which_job_and_handoff_it_belongs_to(out: io.StringIO) -> None:
+    with logged_as(job_id="j1", handoff_id="h1"):
+        log_of("workers.any").info("claimed", fence=2)
+    log_of("workers.any").info("idle")
+
+    claimed, idle = lines(out)
+    assert (claimed["job_id"], claimed["handoff_id"], claimed["fence"], claimed["event"]) == ("j1", "h1", 2, "claimed")
+    assert "job_id" not in idle
+
+
+def test_the_libraries_loggers_come_out_the_same_way(out: io.StringIO) -> None:
+    with logged_as(job_id="j1"):
+        logging.getLogger("celery.worker").warning("Task %s[%s] raised", "specialist.researcher", "h1")
+
+    assert lines(out)[0]["event"] == "Task specialist.researcher[h1] raised"
+    assert lines(out)[0]["job_id"] == "j1"
+
+
+def test_a_canary_appears_nowhere(out: io.StringIO) -> None:
+    log = log_of("any")
+    log.info("with %s", CANARY)
+    log.info("field", value=f"x{CANARY}", nested={"deep": [CANARY]}, error=ValueError(CANARY))
+    logging.getLogger("kombu").error("connection to redis://:%s@host lost", CANARY)
+    try:
+        raise RuntimeError(CANARY)
+    except RuntimeError:
+        log.exception("failed")
+        logging.getLogger("celery").exception("failed")
+
+    assert CANARY not in out.getvalue()
+    assert len(lines(out)) == 5
+
+
+def test_a_traceback_stays_on_its_line(out: io.StringIO) -> None:
+    try:
+        raise RuntimeError("boom")
+    except RuntimeError:
+        log_of("any").exception("failed")
+
+    (line,) = lines(out)
+    assert "RuntimeError: boom" in line["exception"]
+
+
+def test_warnings_are_log_lines(out: io.StringIO) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        logging.captureWarnings(True)
+        warnings.warn("old", UserWarning, stacklevel=1)
+
+    assert lines(out)[0]["logger"] == "py.warnings"
+
+
+def test_a_level_from_the_command_line_only_ever_shows_more(out: io.StringIO) -> None:
+    configure_logging(Settings(log_level="INFO"), stream=out, at_most=logging.WARNING)
+    log_of("any").info("still here")
+    configure_logging(Settings(log_level="INFO"), stream=out, at_most=logging.DEBUG)
+    log_of("any").debug("more")
+
+    assert [line["event"] for line in lines(out)] == ["still here", "more"]
+
+
+def test_a_terminal_gets_readable_lines_without_secrets(out: io.StringIO) -> None:
+    configure_logging(Settings(), stream=out, as_json=False)
+    log_of("any").info("hello", value=CANARY)
+
+    assert "hello" in out.getvalue()
+    assert CANARY not in out.getvalue()

@@ -1,0 +1,21 @@
+"""Tests wait for what they want to see, and never for a time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+Seen = TypeVar("Seen")
+
+
+def wait_until(look: Callable[[], Seen], *, timeout_s: float = 20.0, what: str = "it") -> Seen:
+    """The first true value that `look` returns. Fails with `what` when there is none in time."""
+    until = time.monotonic() + timeout_s
+    pause = threading.Event()
+    while not (seen := look()):
+        if time.monotonic() > until:
+            raise AssertionError(f"{what} did not come within {timeout_s:.0f} s")
+        pause.wait(0.02)
+    return seen
