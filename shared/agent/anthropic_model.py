@@ -103,7 +103,7 @@ class _Exchange:
                 gathering.take_whole(stream.response.json())
             else:
                 for event in stream:
-                    gathering.take(event.to_dict())
+                    gathering.take(event.to_dict(warnings=False))
                     if self._is_left.is_set() or gathering.is_over:
                         break
                     self._arrived.put(gathering.pulse())

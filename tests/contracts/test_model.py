@@ -1,0 +1,100 @@
+"""What every `Model` promises, whatever is behind it. `MAKERS` lists the implementations: each takes a script and gives a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import anthropic
+import pytest
+
+from shared.agent.anthropic_model import AnthropicModel
+from shared.agent.model import Model, ModelCall, Pulse
+from shared.wire.errors import Cancelled
+from tests.doubles.messages_server import MessagesServer, Reply, calls, says
+from tests.doubles.model import ScriptedModel, one_by_one
+
+Maker = Callable[[Reply], AbstractContextManager[Model]]
+
+
+@contextmanager
+def over_http(reply: Reply) -> Iterator[Model]:
+    with (
+        MessagesServer(lambda _request: reply) as server,
+        anthropic.Anthropic(api_key="test", base_url=server.url, max_retries=0) as client,
+    ):
+        yield AnthropicModel(client)
+
+
+@contextmanager
+def scripted(reply: Reply) -> Iterator[Model]:
+    yield ScriptedModel(one_by_one(reply))
+
+
+MAKERS = [pytest.param(over_http, id="anthropic"), pytest.param(scripted, id="scripted")]
+pytestmark = pytest.mark.parametrize("model_that_answers", MAKERS)
+
+CALL = ModelCall(model="some-model", system="Be brief.", messages=({"role": "user", "content": "Hello"},), max_output_tokens=100)
+
+
+def ignore(_pulse: Pulse) -> None:
+    pass
+
+
+def test_a_text_comes_back_whole(model_that_answers: Maker) -> None:
+    with model_that_answers(says("A text of more than one chunk.")) as model:
+        reply = model.reply(CALL, ignore)
+    assert reply.content == ({"type": "text", "text": "A text of more than one chunk."},)
+    assert reply.stop_reason == "end_turn"
+
+
+def test_the_model_is_named_as_the_server_names_it(model_that_answers: Maker) -> None:
+    with model_that_answers(says("x", model="another")) as model:
+        assert model.reply(CALL, ignore).model == "another"
+
+
+def test_tool_calls_come_with_id_name_and_arguments(model_that_answers: Maker) -> None:
+    with model_that_answers(calls(("look", {"q": "a"}), ("look", {"q": "b"}))) as model:
+        reply = model.reply(CALL, ignore)
+    assert [(block["name"], block["input"]) for block in reply.content] == [("look", {"q": "a"}), ("look", {"q": "b"})]
+    assert len({block["id"] for block in reply.content}) == 2
+    assert reply.stop_reason == "tool_use"
+
+
+def test_cached_input_counts_as_input(model_that_answers: Maker) -> None:
+    usage = {"input_tokens": 10, "cache_read_input_tokens": 7, "cache_creation_input_tokens": 5, "output_tokens": 3}
+    with model_that_answers(says("x", usage=usage)) as model:
+        used = model.reply(CALL, ignore).usage
+    assert (used.input_tokens, used.output_tokens, used.cache_read_tokens, used.cache_write_tokens) == (22, 3, 7, 5)
+
+
+def test_usage_that_is_not_reported_counts_as_none(model_that_answers: Maker) -> None:
+    with model_that_answers(says("x", usage={})) as model:
+        assert model.reply(CALL, ignore).usage.total_tokens == 0
+
+
+def test_the_text_so_far_only_grows(model_that_answers: Maker) -> None:
+    pulses: list[Pulse] = []
+    with model_that_answers(says("A longer text, " * 50)) as model:
+        model.reply(CALL, pulses.append)
+    texts = [pulse.text for pulse in pulses]
+    assert all(later.startswith(earlier) for earlier, later in zip(texts, texts[1:], strict=False))
+    assert pulses
+
+
+def test_what_a_pulse_raises_cuts_the_reply_and_passes_through(model_that_answers: Maker) -> None:
+    def cancel(_pulse: Pulse) -> None:
+        raise Cancelled("by the user")
+
+    with model_that_answers(says("A longer text, " * 50)) as model, pytest.raises(Cancelled):
+        model.reply(CALL, cancel)
+
+
+def test_a_refusal_is_a_reply(model_that_answers: Maker) -> None:
+    with model_that_answers(says("I won't.", stop_reason="refusal")) as model:
+        assert model.reply(CALL, ignore).stop_reason == "refusal"
+
+
+def test_empty_content_is_a_reply(model_that_answers: Maker) -> None:
+    with model_that_answers(Reply()) as model:
+        assert model.reply(CALL, ignore).content == ()

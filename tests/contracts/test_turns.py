@@ -1,0 +1,93 @@
+"""What every `Turns` promises. To check another one, add a maker to `MAKERS`: a function that gives a `Ledgered`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from shared.agent.turns import Called, CallFailed, Checkpoint, Observed, Prompted, Replied, Turns, WorstCase
+from shared.wire.errors import Cancelled, Interrupted, LimitReached
+from shared.wire.usage import Usage
+from tests.doubles.turns import MemoryTurns
+
+
+@dataclass(frozen=True, slots=True)
+class Ledgered:
+    """A claimed handoff of a job with a budget of 1,000 tokens, and what else can happen to it."""
+
+    turns: Turns
+    claimed_again: Callable[[], Turns]
+    """Its process has died; another one claims it."""
+    cancel: Callable[[], None]
+    """The job is cancelled."""
+
+
+def in_memory() -> Ledgered:
+    turns = MemoryTurns(most_tokens=1_000)
+    return Ledgered(turns, turns.again, lambda: setattr(turns, "interrupt_with", Cancelled("by the user")))
+
+
+MAKERS = [pytest.param(in_memory, id="memory")]
+
+REPLIED = Replied(
+    content=({"type": "tool_use", "id": "t1", "name": "look", "input": {"q": "é"}},),
+    stop_reason="tool_use",
+    usage=Usage(input_tokens=600, output_tokens=100),
+    model="some-model",
+)
+EVERY_KIND: tuple[Checkpoint, ...] = (
+    REPLIED,
+    Called(tool_use_id="t1"),
+    Observed(tool_use_id="t1", text="found", is_error=True),
+    Prompted(text="go on"),
+    CallFailed(error="cut", usage=Usage(cost_microusd=None)),
+)
+
+
+@pytest.fixture(params=MAKERS)
+def ledgered(request: pytest.FixtureRequest) -> Ledgered:
+    made: Ledgered = request.param()
+    return made
+
+
+def test_a_fresh_handoff_has_no_checkpoints(ledgered: Ledgered) -> None:
+    assert ledgered.turns.so_far() == ()
+
+
+def test_the_next_claim_finds_every_checkpoint_in_order(ledgered: Ledgered) -> None:
+    ledgered.turns.reserve(WorstCase(700, 100, 0))
+    ledgered.turns.checkpoint(*EVERY_KIND[:2])
+    for checkpoint in EVERY_KIND[2:]:
+        ledgered.turns.checkpoint(checkpoint)
+    assert ledgered.claimed_again().so_far() == EVERY_KIND
+
+
+def test_a_call_that_can_never_fit_the_budget_is_a_limit(ledgered: Ledgered) -> None:
+    with pytest.raises(LimitReached):
+        ledgered.turns.reserve(WorstCase(900, 200, 0))
+
+
+def test_what_a_reply_used_is_gone_from_the_budget(ledgered: Ledgered) -> None:
+    ledgered.turns.reserve(WorstCase(900, 100, 0))
+    ledgered.turns.checkpoint(REPLIED)
+    with pytest.raises(LimitReached):
+        ledgered.turns.reserve(WorstCase(300, 100, 0))
+
+
+def test_what_a_reply_did_not_use_of_its_reservation_is_free_again(ledgered: Ledgered) -> None:
+    ledgered.turns.reserve(WorstCase(900, 100, 0))
+    ledgered.turns.checkpoint(REPLIED)
+    ledgered.turns.reserve(WorstCase(200, 100, 0))
+
+
+def test_a_beat_changes_nothing(ledgered: Ledgered) -> None:
+    ledgered.turns.beat("thinking", "a draft")
+    assert ledgered.claimed_again().so_far() == ()
+
+
+def test_after_a_cancel_nothing_more_is_written(ledgered: Ledgered) -> None:
+    ledgered.cancel()
+    with pytest.raises(Interrupted):
+        ledgered.turns.checkpoint(REPLIED)
