@@ -5,6 +5,7 @@ Problems are found all at once and worded for a model: it gets one turn to mend 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from enum import StrEnum
 from functools import cached_property
@@ -113,9 +114,8 @@ def limit_problems(steps: Sequence[Step], specialists: Collection[str], max_step
 
 def shape_problems(steps: Sequence[Step]) -> list[str]:
     """Everything that keeps these steps from being a DAG, each in one clause."""
-    ids = [step.id for step in steps]
-    known = set(ids)
-    found = [f"step id {step_id} is used {ids.count(step_id)} times" for step_id in dict.fromkeys(ids) if ids.count(step_id) > 1]
+    known = Counter(step.id for step in steps)
+    found = [f"step id {step_id} is used {count} times" for step_id, count in known.items() if count > 1]
     for step in steps:
         if step.id in ROLES:
             found.append(f"step id {step.id} is the name of one of the supervisor's roles: choose another")

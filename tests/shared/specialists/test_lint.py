@@ -1,0 +1,113 @@
+"""The lint: what it warns of, and that its threshold divides rewordings from other trades."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared.specialists import load_specialists
+from shared.specialists.lint import LONGEST_DESCRIPTION, LONGEST_INSTRUCTIONS, OVERLAP, Rule, lint, sections_of, similarity
+from shared.wire.specialist import SpecialistSpec
+from workers.specialists import BUILT_IN
+
+SECTIONS = "## What good looks like\nx\n## How to work\nx\n## When it cannot be done\nx\n## Output\nx\n"
+
+
+def spec(name: str = "counter", description: str = "Counts the words of a text. Not for writing.", **fields: object) -> SpecialistSpec:
+    return SpecialistSpec.model_validate({"name": name, "description": description, "instructions": SECTIONS, **fields})
+
+
+def rules(*specs: SpecialistSpec) -> list[Rule]:
+    return [remark.rule for remark in lint(specs)]
+
+
+def test_a_complete_specialist_gets_no_remark() -> None:
+    assert rules(spec()) == []
+
+
+def test_two_that_do_the_same_in_other_words_overlap_once() -> None:
+    remarks = lint([spec(), spec("tally", "Counting words in any text, and letters. Not for essays.")])
+    assert [(remark.specialist, remark.rule) for remark in remarks] == [("counter", Rule.OVERLAP)]
+    assert "overlaps with tally's" in str(remarks[0])
+
+
+def test_what_a_specialist_is_not_for_does_not_count_as_overlap() -> None:
+    other = spec("poet", "Composes verse in any metre. Not for counting the words of a text (counter).")
+    assert rules(spec(), other) == []
+
+
+def test_a_description_must_say_what_it_is_not_for() -> None:
+    assert rules(spec(description="Counts the words of a text.")) == [Rule.NO_BOUNDARY]
+
+
+def test_a_missing_section_is_named() -> None:
+    remarks = lint([spec(instructions=SECTIONS.replace("## When it cannot be done", "## Also"))])
+    assert [str(remark) for remark in remarks] == [
+        "counter: no section says what to do when it cannot be done; add one (`## ...`) [missing-section]"
+    ]
+
+
+def test_too_long_texts_are_remarked_on() -> None:
+    long = spec(
+        description="Counts words. Not for writing. " + "x" * LONGEST_DESCRIPTION, instructions=SECTIONS + "x" * LONGEST_INSTRUCTIONS
+    )
+    assert rules(long) == [Rule.LONG_DESCRIPTION, Rule.LONG_INSTRUCTIONS]
+
+
+def test_a_tool_that_it_is_told_to_use_must_be_granted() -> None:
+    assert rules(spec(instructions=SECTIONS + "Begin with `web_search`.", tools=("now",))) == [Rule.TOOL_NOT_GRANTED, Rule.TOOL_NOT_USED]
+
+
+def test_without_tools_it_cannot_be_told_to_search() -> None:
+    assert rules(spec(instructions=SECTIONS + "Search for the newest version.")) == [Rule.TOOL_NOT_GRANTED]
+    assert rules(spec(instructions=SECTIONS + "Do not search for anything.")) == []
+
+
+def test_a_tool_whose_use_is_never_spoken_of_is_too_much() -> None:
+    assert rules(spec(tools=("fetch_url",))) == [Rule.TOOL_NOT_USED]
+
+
+def test_sections_are_split_at_headings_outside_code() -> None:
+    text = "Opening.\n## One\na\n```\n## not a heading\n```\n## Two\nb"
+    assert list(sections_of(text)) == ["", "One", "Two"]
+    assert "\n".join(sections_of(text).values()) == text
+
+
+BUILT_INS = load_specialists(BUILT_IN)
+
+
+def nearest(description: str) -> tuple[float, str]:
+    """The built-in specialist that a further description is nearest to."""
+    known = list(BUILT_INS.values())
+    found = similarity([*(one.description for one in known), description])
+    return max((cosine, known[a].name) for (a, b), cosine in found.items() if b == len(known))
+
+
+@pytest.mark.parametrize(
+    ("description", "original"),
+    [
+        ("Finds facts about a topic in documents and web pages and reports them with quotes.", "researcher"),
+        ("Looks up what sources say on a topic, and lists the quoted facts it found. Not for conclusions.", "researcher"),
+        ("Writes functions, scripts and queries in any language, with tests.", "coder"),
+        ("Examines code or drafts and lists defects by severity.", "reviewer"),
+        ("Compares options: trade-offs, rankings and calculations from the facts of earlier steps.", "analyst"),
+        ("Writes the report, article or letter out of results of earlier steps, in the right tone and length.", "writer"),
+        ("Reads contracts and licences and explains obligations and risks.", "legal"),
+        ("Explains conditions and drugs with evidence from trials and guidelines.", "medical"),
+    ],
+)
+def test_a_reworded_built_in_is_caught(description: str, original: str) -> None:
+    cosine, name = nearest(description)
+    assert (name, cosine >= OVERLAP + 0.05) == (original, True)
+
+
+@pytest.mark.parametrize(
+    "description",
+    [
+        "Translates a text from one language into another, keeping its tone and terms. Not for summaries.",
+        "Answers questions about the sales database by writing and running SQL queries. Not for charts.",
+        "Answers a customer's ticket from the help pages and past tickets, in our tone. Not for refunds.",
+        "Finds places, routes and travel times on maps. Not for weather.",
+    ],
+)
+def test_another_trade_is_not_held_for_an_overlap(description: str) -> None:
+    assert nearest(description)[0] <= OVERLAP - 0.05

@@ -1,0 +1,47 @@
+"""The roles' own files, and the synthesizer's reading."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from shared.agent.envelope import Sources
+from shared.agent.reading import NotAcceptable
+from shared.specialists.lint import lint
+from shared.wire.handoff import Claim
+from shared.wire.specialist import Tier
+from supervisor.roles import read_role
+from supervisor.roles.synthesis import synthesis_reading
+
+ROLES = ("planner", "assessor", "synthesizer")
+SYNTHESIZER = read_role("synthesizer")
+
+
+@pytest.mark.parametrize("name", ROLES)
+def test_a_role_uses_the_capable_model_and_no_tools(name: str) -> None:
+    role = read_role(name)
+    assert (role.name, role.tier, role.tools) == (name, Tier.CAPABLE, ())
+
+
+def test_the_lint_has_nothing_to_say_about_the_roles() -> None:
+    assert [str(remark) for remark in lint(map(read_role, ROLES))] == []
+
+
+def test_the_synthesis_carries_the_claims_of_the_steps_that_it_points_to() -> None:
+    known = {"x.c1": Claim(id="x.c1", text="x is fast"), "y.c1": Claim(id="y.c1", text="y is slow")}
+    reading = synthesis_reading(known, Sources(lambda digest: ""), None, SYNTHESIZER)
+    result = reading.read(json.dumps({"status": "ok", "output": "Take x [x.c1]."}), last_try=False)
+    assert (result.output, result.claims) == ("Take x [x.c1].", (known["x.c1"],))
+
+
+def test_a_mark_that_nothing_stands_behind_costs_the_synthesizer_a_turn() -> None:
+    reading = synthesis_reading({}, Sources(lambda digest: ""), None, SYNTHESIZER)
+    with pytest.raises(NotAcceptable, match="points to no claim"):
+        reading.read(json.dumps({"status": "ok", "output": "Take x [x.c1]."}), last_try=False)
+
+
+def test_an_answer_has_the_format_that_the_user_asked_for() -> None:
+    reading = synthesis_reading({}, Sources(lambda digest: ""), {"type": "object", "required": ["winner"]}, SYNTHESIZER)
+    with pytest.raises(NotAcceptable, match="'winner' is a required property"):
+        reading.read(json.dumps({"status": "ok", "output": {}}), last_try=False)

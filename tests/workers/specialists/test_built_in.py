@@ -1,0 +1,46 @@
+"""The built-in specialists: all there, clean, and with no more rights than their job takes."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared.specialists import load_specialists
+from shared.specialists.lint import OVERLAP, lint, similarity
+from workers.specialists import BUILT_IN
+
+TOOLS = {"search_documents", "read_document", "now", "web_search", "fetch_url"}
+SPECS = load_specialists(BUILT_IN, tools=TOOLS)
+DOMAINS = {"legal", "medical", "technical", "financial", "ops"}
+ADVISERS = ("legal", "medical", "financial")
+
+
+def test_they_are_those_that_the_manual_promises() -> None:
+    assert set(SPECS) == {"researcher", "analyst", "writer", "coder", "reviewer", "generalist"} | DOMAINS
+
+
+def test_the_lint_has_nothing_to_say() -> None:
+    assert [str(remark) for remark in lint(SPECS.values())] == []
+
+
+def test_descriptions_are_well_apart() -> None:
+    assert max(similarity([spec.description for spec in SPECS.values()]).values()) < OVERLAP - 0.05
+
+
+def test_who_only_works_on_what_it_is_given_cannot_reach_the_web() -> None:
+    for name in ("analyst", "writer", "coder", "reviewer", "ops"):
+        assert not {"web_search", "fetch_url"} & set(SPECS[name].tools)
+    assert SPECS["writer"].tools == ()
+
+
+def test_every_file_is_named_after_its_specialist() -> None:
+    assert {path.stem for path in BUILT_IN.glob("*.md")} == set(SPECS)
+
+
+@pytest.mark.parametrize("name", ADVISERS)
+def test_those_that_could_be_taken_for_advice_say_in_public_that_they_are_not(name: str) -> None:
+    assert (
+        "not legal advice" in SPECS[name].description
+        or "no investment advice" in SPECS[name].description
+        or "Never diagnoses" in SPECS[name].description
+    )
+    assert "## Not advice" in SPECS[name].instructions
