@@ -1,0 +1,99 @@
+"""One run of the loop in a test: a handoff, a scripted model, tools and turns in memory, and a clock that only waiting moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from shared.agent.envelope import EnvelopeReading, Sources
+from shared.agent.equipment import Equipment
+from shared.agent.loop import run
+from shared.agent.model import Model, ModelCall
+from shared.agent.price import Prices
+from shared.agent.prompt import Loaded, opening_of
+from shared.agent.reading import Reading
+from shared.agent.tool import Tool
+from shared.wire.errors import ModelError
+from shared.wire.handoff import AgentHandoff, HandoffResult
+from tests.doubles.handoffs import STEP, a_handoff, a_manifest, a_spec, a_tool_context
+from tests.doubles.messages_server import Reply, says_json
+from tests.doubles.model import ScriptedModel, one_by_one
+from tests.doubles.turns import MemoryTurns
+
+TEXTS = {"qdrant": "Qdrant is a vector\n  database. It is written in Rust."}
+
+
+@dataclass(slots=True)
+class Clock:
+    now_s: float = 1_000.0
+    waited: list[float] = field(default_factory=list)
+
+    def now(self) -> float:
+        return self.now_s
+
+    def wait(self, seconds: float) -> None:
+        self.waited.append(seconds)
+        self.now_s += seconds
+
+
+def envelope(output: Any = "It is written in Rust [c1].", **changes: Any) -> dict[str, Any]:
+    quote = {"source": "qdrant.md", "quote": "It is written in Rust."}
+    claims = [{"id": "c1", "text": "Qdrant is written in Rust.", "sources": [quote]}]
+    return {"status": "ok", "output": output, "claims": claims, "confidence": 0.9, "needs": None, "problem": None, **changes}
+
+
+def answers(output: Any = "It is written in Rust [c1].", **changes: Any) -> Reply:
+    """A reply that is a good answer envelope."""
+    return says_json(envelope(output, **changes))
+
+
+@dataclass(slots=True)
+class Run:
+    """Everything about one run; `go` runs it."""
+
+    script: Callable[[ModelCall], Reply | ModelError]
+    handoff: AgentHandoff = field(default_factory=a_handoff)
+    tools: tuple[Tool, ...] = ()
+    offered: tuple[str, ...] | None = None
+    """The names in the spec; None: all."""
+    turns: MemoryTurns = field(default_factory=MemoryTurns)
+    loaded: Loaded = field(default_factory=Loaded)
+    reading: Reading | None = None
+    clock: Clock = field(default_factory=Clock)
+    model: Model | None = None
+    streams_draft: bool = False
+    prices: Prices = field(default_factory=Prices)
+    scripted: ScriptedModel = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.scripted = ScriptedModel(self.script)
+
+    @property
+    def calls(self) -> list[ModelCall]:
+        return self.scripted.calls
+
+    def go(self) -> HandoffResult:
+        manifest, text_of = a_manifest(**TEXTS)
+        sources = Sources(text_of, manifest)
+        reading = self.reading or EnvelopeReading(STEP, self.handoff.expected_output_format, sources, self.loaded.known_claims())
+        spec = a_spec(*(self.offered if self.offered is not None else (tool.name for tool in self.tools)))
+        equipment = Equipment(
+            model=self.model or self.scripted,
+            model_name="claude-haiku-5-5",
+            turns=self.turns,
+            reading=reading,
+            prices=self.prices,
+            tools=self.tools,
+            tool_context=a_tool_context(manifest, text_of),
+            now=self.clock.now,
+            wait=self.clock.wait,
+            dice=lambda: 0.0,
+            streams_draft=self.streams_draft,
+        )
+        return run(self.handoff, spec, opening_of(self.handoff, spec, self.loaded), equipment)
+
+
+def running(*replies: Reply | ModelError, **rest: Any) -> Run:
+    """A run whose model gives these replies one after the other."""
+    return Run(one_by_one(*replies), **rest)

@@ -1,0 +1,388 @@
+"""The loop: turns, tool calls, repairs, and what a limit leaves."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+import pytest
+
+from shared.agent.conversation import LAST_TURN, TOO_LONG
+from shared.agent.price import Prices
+from shared.agent.tool import ToolFailed
+from shared.agent.tool_calls import MOST_RESULT_CHARS
+from shared.wire.errors import Cancelled, Draining, LimitReached, ModelBusy, ModelRejected, ModelUnreachable
+from shared.wire.handoff import ResultStatus, StopReason
+from shared.wire.limits import HandoffLimits
+from tests.doubles.handoffs import a_handoff, a_tool
+from tests.doubles.messages_server import Reply, calls, says, says_json
+from tests.doubles.model import one_by_one
+from tests.doubles.runs import Run, answers, envelope, running
+from tests.doubles.turns import MemoryTurns
+
+LOOK = a_tool("look", lambda arguments: f"found {arguments['q']}")
+
+
+def limited(**limits: Any) -> Any:
+    return a_handoff(limits=HandoffLimits(**limits))
+
+
+def last_message(run: Run) -> list[dict[str, Any]]:
+    content: list[dict[str, Any]] = run.calls[-1].messages[-1]["content"]
+    return content
+
+
+def test_an_acceptable_answer_ends_the_run() -> None:
+    result = running(answers()).go()
+    assert result.status is ResultStatus.OK
+    assert result.output == "It is written in Rust [find.c1]."
+    assert result.claims[0].sources[0].quote == "It is written in Rust."
+    assert (result.turns, result.stop_reason) == (1, StopReason.FINISHED)
+
+
+def test_tool_results_go_back_to_the_model() -> None:
+    run = running(calls(("look", {"q": "rust"})), answers(), tools=(LOOK,))
+    result = run.go()
+    assert last_message(run)[0]["content"] == "found rust"
+    assert result.turns == 2
+
+
+def test_several_calls_of_one_reply_run_at_the_same_time() -> None:
+    both = threading.Barrier(2, timeout=10)
+
+    def meet(arguments: dict[str, Any]) -> str:
+        both.wait()
+        return "met " + str(arguments["q"])
+
+    run = running(calls(("meet", {"q": "a"}), ("meet", {"q": "b"})), answers(), tools=(a_tool("meet", meet),))
+    run.go()
+    assert [block["content"] for block in last_message(run)] == ["met a", "met b"]
+
+
+def test_results_keep_the_order_of_their_calls_whichever_is_faster() -> None:
+    second_is_done = threading.Event()
+
+    def slow_first(arguments: dict[str, Any]) -> str:
+        if arguments["q"] == "first":
+            second_is_done.wait(10)
+        return str(arguments["q"])
+
+    turns = MemoryTurns(on_checkpoint=lambda checkpoint: second_is_done.set() if checkpoint.kind == "observed" else None)
+    run = running(calls(("slow", {"q": "first"}), ("slow", {"q": "second"})), answers(), tools=(a_tool("slow", slow_first),), turns=turns)
+    run.go()
+    assert [block["content"] for block in last_message(run)] == ["first", "second"]
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (("look", {"q": 1}), "bad arguments"),
+        (("look", {}), "'q' is a required property"),
+        (("nothing", {"q": "x"}), "there is no tool 'nothing'"),
+        (("hidden", {"q": "x"}), "there is no tool 'hidden'"),
+        (("breaks", {"q": "x"}), "breaks failed with ValueError"),
+        (("fails", {"q": "x"}), "no such page; try another"),
+    ],
+)
+def test_what_is_wrong_with_a_call_is_an_observation_of_one_line(call: tuple[str, dict[str, Any]], said: str) -> None:
+    def breaks(_arguments: dict[str, Any]) -> str:
+        raise ValueError("a secret\nin two lines")
+
+    def fails(_arguments: dict[str, Any]) -> str:
+        raise ToolFailed("no such page;\ntry another")
+
+    tools = (LOOK, a_tool("hidden", lambda _: "never"), a_tool("breaks", breaks), a_tool("fails", fails))
+    run = running(calls(call), answers(), tools=tools, offered=("look", "breaks", "fails"))
+    assert run.go().status is ResultStatus.OK
+    block = last_message(run)[0]
+    assert block["is_error"] is True
+    assert said in block["content"]
+    assert "secret" not in block["content"]
+    assert "\n" not in block["content"]
+
+
+def test_only_the_tools_of_the_spec_are_offered() -> None:
+    run = running(answers(), tools=(LOOK, a_tool("hidden", lambda _: "never")), offered=("look",))
+    run.go()
+    assert [tool["name"] for tool in run.calls[0].tools] == ["look"]
+
+
+def test_a_large_tool_result_is_cut_with_a_note() -> None:
+    run = running(calls(("big", {"q": "x"})), answers(), tools=(a_tool("big", lambda _: "x" * 1_000_000),))
+    run.go()
+    content = last_message(run)[0]["content"]
+    assert len(content) < MOST_RESULT_CHARS + 200
+    assert "of 1000000 characters" in content
+
+
+def test_an_unacceptable_answer_is_repaired_in_a_turn() -> None:
+    run = running(says("no json here"), answers())
+    result = run.go()
+    assert result.status is ResultStatus.OK
+    assert result.turns == 2
+    assert "not one JSON object" in last_message(run)[0]["text"]
+
+
+def test_prose_that_is_never_repaired_is_kept_as_a_partial_result() -> None:
+    result = running(says("Qdrant is written in Rust."), says("It is written in Rust.")).go()
+    assert result.status is ResultStatus.PARTIAL
+    assert result.stop_reason is StopReason.INVALID_OUTPUT
+    assert result.output == "It is written in Rust."
+    assert result.turns == 2
+
+
+def test_an_answer_that_only_says_it_is_done_fails_after_one_repair() -> None:
+    result = running(answers("I completed the task.")).go()
+    assert (result.status, result.stop_reason, result.turns) == (ResultStatus.FAILED, StopReason.INVALID_OUTPUT, 2)
+
+
+def test_an_output_of_the_wrong_shape_is_told_where() -> None:
+    wants = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    run = running(answers({"n": "one"}), answers({"n": 1}), handoff=a_handoff(expected_output_format=wants))
+    assert run.go().output == {"n": 1}
+    assert "$.n" in last_message(run)[0]["text"]
+
+
+def test_an_empty_reply_is_repaired() -> None:
+    run = running(Reply(), answers())
+    assert run.go().status is ResultStatus.OK
+    assert [message["role"] for message in run.calls[1].messages] == ["user"]
+
+
+def test_a_reply_that_was_cut_is_asked_for_again_and_shorter() -> None:
+    run = running(says('{"status": "ok", "output": "It is', stop_reason="max_tokens"), answers())
+    assert run.go().status is ResultStatus.OK
+    assert last_message(run)[0]["text"] == TOO_LONG
+
+
+def test_an_answer_that_never_gets_short_enough_is_salvaged() -> None:
+    text = json.dumps(envelope("Rust [c1]. " * 20))[:60]
+    result = running(says(text, stop_reason="max_tokens")).go()
+    assert (result.status, result.stop_reason) == (ResultStatus.PARTIAL, StopReason.MAX_TOKENS)
+    assert isinstance(result.output, str)
+    assert result.output.startswith("Rust")
+
+
+def test_a_call_that_was_cut_is_not_run() -> None:
+    ran: list[str] = []
+    tool = a_tool("look", lambda arguments: str(ran.append(arguments["q"])))
+    cut = Reply(blocks=({"type": "tool_use", "id": "t", "name": "look", "input": {"q": "half"}},), stop_reason="max_tokens")
+    run = running(cut, answers(), tools=(tool,))
+    run.go()
+    assert ran == []
+    assert "cut off" in last_message(run)[0]["content"]
+
+
+def test_a_refusal_is_a_failure_that_says_so() -> None:
+    result = running(says("I can't help with that.", stop_reason="refusal")).go()
+    assert (result.status, result.stop_reason) == (ResultStatus.FAILED, StopReason.REFUSED)
+
+
+def test_a_pause_of_a_server_tool_is_continued() -> None:
+    pause = Reply(blocks=({"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}},), stop_reason="pause_turn")
+    run = running(pause, answers())
+    assert run.go().status is ResultStatus.OK
+    assert run.calls[1].messages[-1] == {"role": "assistant", "content": [*pause.blocks]}
+
+
+def test_on_the_last_turn_no_tool_can_be_called_and_the_model_is_told() -> None:
+    run = running(calls(("look", {"q": "a"})), answers(), tools=(LOOK,), handoff=limited(max_turns=2))
+    assert run.go().status is ResultStatus.OK
+    assert [call.may_call_tools for call in run.calls] == [True, False]
+    assert last_message(run)[-1]["text"] == LAST_TURN
+
+
+def test_a_single_turn_is_offered_no_tools() -> None:
+    run = running(answers(), tools=(LOOK,), handoff=limited(max_turns=1))
+    run.go()
+    assert run.calls[0].tools == ()
+
+
+def test_max_turns_leaves_the_newest_text() -> None:
+    run = running(calls(("look", {"q": "a"}), text="So far: Rust."), tools=(LOOK,), handoff=limited(max_turns=3))
+    result = run.go()
+    assert (result.status, result.stop_reason, result.turns) == (ResultStatus.PARTIAL, StopReason.MAX_TURNS, 3)
+    assert result.output == "So far: Rust."
+
+
+def test_max_turns_without_any_text_is_a_partial_result_too() -> None:
+    result = running(calls(("look", {"q": "a"})), tools=(LOOK,), handoff=limited(max_turns=2)).go()
+    assert (result.status, result.stop_reason) == (ResultStatus.PARTIAL, StopReason.MAX_TURNS)
+    assert result.error
+
+
+def test_an_unproven_quote_on_the_last_turn_is_dropped_with_a_note() -> None:
+    wrong = [{"id": "c1", "text": "It is.", "sources": [{"source": "qdrant.md", "quote": "written in Go"}]}]
+    result = running(answers(claims=wrong), handoff=limited(max_turns=1)).go()
+    assert result.status is ResultStatus.OK
+    assert result.claims[0].sources == ()
+    assert "does not stand in" in result.notes[0]
+
+
+def test_the_token_limit_makes_the_turn_the_last_one_before_it_is_too_late() -> None:
+    thirsty = calls(("look", {"q": "a"}), usage={"input_tokens": 4_000, "output_tokens": 100})
+    final = Reply(blocks=answers().blocks, usage={"input_tokens": 4_100, "output_tokens": 50})
+    run = running(thirsty, final, tools=(LOOK,), handoff=limited(max_tokens=12_000, max_output_tokens=2_000))
+    assert run.go().status is ResultStatus.OK
+    assert run.calls[1].may_call_tools is False
+
+
+def test_the_token_limit_leaves_the_work_so_far() -> None:
+    thirsty = calls(("look", {"q": "a"}), text="So far: Rust.", usage={"input_tokens": 9_000, "output_tokens": 100})
+    result = running(thirsty, tools=(LOOK,), handoff=limited(max_tokens=10_000)).go()
+    assert (result.status, result.stop_reason, result.turns) == (ResultStatus.PARTIAL, StopReason.MAX_TOKENS, 1)
+    assert result.output == "So far: Rust."
+
+
+def test_the_deadline_cuts_the_call_and_keeps_what_it_wrote() -> None:
+    run = running(answers(), handoff=limited(deadline=1_010.0))
+    beats = 0
+
+    def late(_doing: str) -> None:
+        nonlocal beats
+        beats += 1
+        if beats == 5:
+            run.clock.now_s = 1_011.0
+
+    run.turns.on_beat = late
+    result = run.go()
+    assert (result.status, result.stop_reason) == (ResultStatus.PARTIAL, StopReason.DEADLINE)
+    assert result.output is not None
+    assert result.usage.total_tokens > 0, "a call that was cut was paid"
+
+
+def test_the_deadline_leaves_a_tool_that_hangs() -> None:
+    never = threading.Event()
+    run = running(
+        calls(("hang", {"q": "a"}), text="So far."),
+        handoff=limited(deadline=1_010.0),
+        tools=(a_tool("hang", lambda _: str(never.wait(30))),),
+    )
+
+    def late(doing: str) -> None:
+        if doing == "hang":
+            run.clock.now_s += 6
+
+    run.turns.on_beat = late
+    result = run.go()
+    never.set()
+    assert (result.status, result.stop_reason, result.output) == (ResultStatus.PARTIAL, StopReason.DEADLINE, "So far.")
+
+
+def test_the_budget_of_the_job_leaves_the_work_so_far() -> None:
+    run = running(calls(("look", {"q": "a"}), text="So far."), tools=(LOOK,), turns=MemoryTurns(most_turns=1))
+    result = run.go()
+    assert (result.status, result.stop_reason, result.output) == (ResultStatus.PARTIAL, StopReason.JOB_BUDGET, "So far.")
+    assert "job_turns" in str(result.error)
+
+
+def test_what_is_reserved_covers_the_request_and_the_reply() -> None:
+    run = running(answers())
+    run.go()
+    worst = run.turns.reserved[0]
+    assert worst.input_tokens >= len(run.calls[0].system)
+    assert worst.output_tokens == 8_192
+    assert worst.microusd is not None
+    assert worst.microusd > 0
+
+
+def test_the_result_carries_usage_and_money_of_every_turn() -> None:
+    result = running(calls(("look", {"q": "a"})), answers(), tools=(LOOK,)).go()
+    assert (result.usage.input_tokens, result.usage.output_tokens) == (200, 40)
+    assert result.usage.cost_microusd == 40
+
+
+def test_an_unknown_price_stays_unknown() -> None:
+    run = running(answers(), prices=Prices(provider="nobody"))
+    assert run.go().usage.cost_microusd is None
+    assert run.turns.reserved[0].microusd is None
+
+
+def test_a_busy_model_is_waited_for_and_costs_a_turn_but_nothing_else() -> None:
+    run = running(ModelBusy("later", status=429, retry_after_s=4), answers())
+    result = run.go()
+    assert (result.status, result.turns, result.usage.total_tokens) == (ResultStatus.OK, 2, 120)
+    assert sum(run.clock.waited) == pytest.approx(4, abs=0.3)
+    assert ("waiting 4 s: rate limit", None) in run.turns.beats
+
+
+def test_a_cut_stream_is_settled_at_the_worst_case_if_nothing_was_reported() -> None:
+    run = running(ModelUnreachable("cut"), answers())
+    result = run.go()
+    worst = run.turns.reserved[0]
+    assert result.usage.input_tokens == worst.input_tokens + 100
+    assert result.usage.output_tokens == worst.output_tokens + 20
+
+
+def test_a_model_that_stays_away_is_given_up() -> None:
+    result = running(ModelBusy("overloaded", status=529), handoff=limited(max_turns=50)).go()
+    assert (result.status, result.stop_reason, result.turns) == (ResultStatus.FAILED, StopReason.MODEL_ERROR, 5)
+
+
+def test_a_rejected_call_is_not_tried_again() -> None:
+    result = running(ModelRejected("the key was refused (401)", status=401)).go()
+    assert (result.status, result.stop_reason, result.turns) == (ResultStatus.FAILED, StopReason.MODEL_ERROR, 1)
+    assert "401" in str(result.error)
+
+
+def test_an_interruption_passes_through_a_wait() -> None:
+    run = running(ModelBusy("later", status=429))
+
+    def cancel(doing: str) -> None:
+        if doing.startswith("waiting"):
+            raise Cancelled("by the user")
+
+    run.turns.on_beat = cancel
+    with pytest.raises(Cancelled):
+        run.go()
+
+
+def test_an_interruption_passes_through_a_running_tool() -> None:
+    never = threading.Event()
+    run = running(calls(("hang", {"q": "a"})), tools=(a_tool("hang", lambda _: str(never.wait(30))),))
+
+    def drain(doing: str) -> None:
+        if doing == "hang":
+            raise Draining("stop")
+
+    run.turns.on_beat = drain
+    with pytest.raises(Draining):
+        run.go()
+    never.set()
+
+
+def test_a_limit_raised_by_a_tool_is_only_an_observation() -> None:
+    def limit(_arguments: dict[str, Any]) -> str:
+        raise LimitReached("something")
+
+    run = running(calls(("limit", {"q": "a"})), answers(), tools=(a_tool("limit", limit),))
+    assert run.go().status is ResultStatus.OK
+
+
+def test_a_defect_is_a_failed_result_without_its_text() -> None:
+    def broken(_call: Any) -> Reply:
+        raise KeyError("a secret")
+
+    result = Run(broken).go()
+    assert (result.status, result.stop_reason) == (ResultStatus.FAILED, StopReason.DEFECT)
+    assert "secret" not in str(result.error)
+
+
+def test_the_draft_is_the_output_so_far() -> None:
+    run = running(answers("A long answer " * 20), streams_draft=True)
+    run.turns.on_beat = lambda _doing: run.clock.wait(1)
+    run.go()
+    drafts = [draft for _, draft in run.turns.beats if draft]
+    assert drafts
+    assert all("A long answer ".startswith(draft[:14]) for draft in drafts)
+
+
+def test_a_need_for_input_is_a_result() -> None:
+    result = running(says_json({"status": "needs_input", "output": None, "needs": "the year"})).go()
+    assert (result.status, result.needs) == (ResultStatus.NEEDS_INPUT, "the year")
+
+
+def test_one_script_for_ever_never_outlives_its_turns() -> None:
+    run = Run(one_by_one(says("")), handoff=limited(max_turns=6))
+    assert run.go().turns <= 6
