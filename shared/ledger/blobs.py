@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from shared.ledger import keys
 from shared.ledger.connection import Connection, in_our_words
+from shared.wire.documents import Document
 from shared.wire.errors import LedgerError
 from shared.wire.handoff import BlobRef
 from shared.wire.ids import JobId
@@ -96,3 +97,18 @@ class Blobs:
         with in_our_words():
             stored = self._redis.mget([keys.document(digest) for digest in digests])
         return {digest: unpacked(value) for digest, value in zip(digests, stored, strict=True) if value is not None}
+
+    # Pages that were fetched for one job: documents that it alone may cite.
+
+    def put_fetched(self, job_id: JobId, document: Document, text: str) -> None:
+        """Store the text, and remember the page under its URL."""
+        with in_our_words():
+            pipe = self._redis.pipeline(transaction=False)
+            pipe.set(keys.document(document.digest), packed(text), ex=self._keep_s)
+            pipe.hset(keys.fetched(job_id), document.path, document.to_json())
+            pipe.expire(keys.fetched(job_id), self._keep_s)
+            pipe.execute()
+
+    def fetched(self, job_id: JobId) -> list[Document]:
+        with in_our_words():
+            return [Document.from_json(text) for text in self._redis.hvals(keys.fetched(job_id))]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from shared.agent.turns import CallFailed, Checkpoint, Replied, WorstCase, checkpoint_adapter
+from shared.drain import Drain
 from shared.ledger import keys
 from shared.ledger.blobs import packed, ref, stored, unpacked
 from shared.ledger.connection import Connection
@@ -58,7 +59,7 @@ class Claim:
     checkpoints: tuple[Checkpoint, ...] = ()
     reserved: bool = False
     """The first call's worst case was set aside with the claim."""
-    draining: Callable[[], bool] = lambda: False
+    drain: Drain = field(default_factory=Drain)
     _interrupted: LeaseLost | Cancelled | Draining | None = None
     _beaten_at: float = 0.0
     _doing: str = "starting"
@@ -68,6 +69,8 @@ class Claim:
         return self.checkpoints
 
     def reserve(self, worst: WorstCase) -> None:
+        if self.drain.asked:
+            raise Draining(f"{self.handoff_id} goes back to its queue")
         if self.reserved:
             self.reserved = False
             return
@@ -95,7 +98,7 @@ class Claim:
         """Raises `Interrupted` if it is known that the claim no longer holds."""
         if self._interrupted is not None:
             raise self._interrupted
-        if self.draining():
+        if self.drain.over:
             raise Draining(f"{self.handoff_id} goes back to its queue")
 
     def renew(self, draft: str = "") -> None:
@@ -110,19 +113,9 @@ class Claim:
         Returns how many parts of the group are still out (-1: no group), None if this came too late.
         """
         text = result.to_json()
-        answer = self.connection.script(
-            "finish",
-            self._keys,
-            [
-                self.handoff_id,
-                self.fence,
-                self.keep_s * 1000,
-                int(CHORD_SILENCE_S * 1000),
-                ref(text).digest,
-                json.dumps([event.to_json() for event in events]),
-                *stored((text, *payloads)),
-            ],
-        )
+        journal = json.dumps([event.to_json() for event in events])
+        order = [self.handoff_id, self.fence, self.keep_s * 1000, int(CHORD_SILENCE_S * 1000), ref(text).digest, journal]
+        answer = self.connection.script("finish", self._keys, [*order, *stored((text, *payloads))])
         return int(answer[1]) if answer[0] == b"ok" else None
 
     def release(self) -> None:
@@ -146,6 +139,10 @@ class Claim:
             self._heed(answer[0])
             return answer
 
+    def presume_lost(self) -> None:
+        """The lease could not be renewed in time: somebody else may have it by now."""
+        self._interrupted = self._interrupted or LeaseLost(f"{self.handoff_id}: the lease could not be renewed")
+
     def check_lease(self) -> None:
         """Like `check`, but a drain does not count: what was paid for is written down all the same."""
         if self._interrupted is not None:
@@ -162,11 +159,11 @@ class Claim:
 class Claims:
     """Where claims are made."""
 
-    def __init__(self, connection: Connection, *, lease_s: float, keep_s: int, draining: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, connection: Connection, *, lease_s: float, keep_s: int, drain: Drain) -> None:
         self._connection = connection
         self._lease_s = lease_s
         self._keep_s = keep_s
-        self._draining = draining
+        self._drain = drain
 
     def claim(self, job_id: JobId, handoff_id: HandoffId, digest: str, worker: str, first: WorstCase | None = None) -> Claim:
         """Try to get the handoff whose message has this digest. The claim that comes back says by its verdict whether it is one.
@@ -189,7 +186,7 @@ class Claims:
             verdict=ClaimVerdict(verdict.decode()),
             checkpoints=tuple(checkpoint_adapter.validate_json(unpacked(item)) for item in checkpoints),
             reserved=bool(reserved),
-            draining=self._draining,
+            drain=self._drain,
         )
 
 

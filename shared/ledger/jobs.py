@@ -96,7 +96,7 @@ class Jobs:
         """Remove everything of an ended job but the documents, which other jobs may use."""
         with in_our_words():
             pipe = self._connection.redis.pipeline(transaction=False)
-            names = [keys.job(job_id), keys.log(job_id), keys.blobs(job_id)]
+            names = [keys.job(job_id), keys.log(job_id), keys.blobs(job_id), keys.fetched(job_id)]
             for handoff_id in handoff_ids:
                 names += [keys.handoff(job_id, handoff_id), keys.turns(job_id, handoff_id)]
             pipe.unlink(*names)

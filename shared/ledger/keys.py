@@ -45,6 +45,11 @@ def blobs(job_id: JobId) -> str:
     return f"{job(job_id)}:blob"
 
 
+def fetched(job_id: JobId) -> str:
+    """hash: URL -> the page that was fetched for this job, as a Document."""
+    return f"{job(job_id)}:fetched"
+
+
 def document(digest: str) -> str:
     """string: a document's extracted text, compressed; shared by all jobs."""
     return f"{PREFIX}doc:{digest}"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from shared.config import Settings
+from shared.drain import Drain
 from shared.ledger.blobs import Blobs
 from shared.ledger.claims import Claims
 from shared.ledger.connection import Connection
@@ -28,15 +28,15 @@ class Ledger:
     dead: DeadLetters
 
 
-def open_ledger(redis_url: str, settings: Settings, *, draining: Callable[[], bool] = lambda: False) -> Ledger:
-    """Nothing is sent until something is asked. `draining`: whether this process is shutting down."""
+def open_ledger(redis_url: str, settings: Settings, *, drain: Drain | None = None) -> Ledger:
+    """Nothing is sent until something is asked. `drain`: set when this process is shutting down."""
     connection = Connection(redis_url)
     keep_s = settings.retention_s
     return Ledger(
         connection=connection,
         journal=Journal(connection, keep_s),
         blobs=Blobs(connection, keep_s),
-        claims=Claims(connection, lease_s=settings.lease_s, keep_s=keep_s, draining=draining),
+        claims=Claims(connection, lease_s=settings.lease_s, keep_s=keep_s, drain=drain or Drain()),
         jobs=Jobs(connection),
         roles=Roles(connection),
         dead=DeadLetters(connection, keep_s),

@@ -29,6 +29,8 @@ MOST_NEEDS_ANSWERED = 2
 """How often the planner answers one step's needs before the step is given up."""
 WEBHOOK_BACKOFF_S = (0.0, 5.0, 30.0, 120.0, 600.0, 3_600.0)
 """Before each try to deliver a webhook; after the last it is left."""
+MOST_IN_A_CHORD = 500
+"""Handoffs: publishing 1,000 takes a second, and other jobs wait meanwhile."""
 NOBODY_THERE_S = 2.0
 """Until the next look when no worker announces any specialist."""
 
@@ -109,7 +111,8 @@ def _groups(state: JobState, ready: list[StepId]) -> list[Command]:
     together: dict[frozenset[StepId], list[StepId]] = {}
     for step_id in ready:
         together.setdefault(dependents[step_id], []).append(step_id)
-    return [IssueGroup(f"g{state.groups + n}", tuple(steps)) for n, steps in enumerate(together.values(), start=1)]
+    slices = [steps[i : i + MOST_IN_A_CHORD] for steps in together.values() for i in range(0, len(steps), MOST_IN_A_CHORD)]
+    return [IssueGroup(f"g{state.groups + n}", tuple(steps)) for n, steps in enumerate(slices, start=1)]
 
 
 def _answer_needs(state: JobState, needy: list[StepId]) -> Command:

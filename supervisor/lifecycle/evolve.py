@@ -36,6 +36,13 @@ def fold(job_id: JobId, state: JobState | None, events: Iterable[Recorded]) -> J
     return state
 
 
+def fold_on(state: JobState, events: Iterable[Recorded]) -> JobState:
+    """The state after more events."""
+    for recorded in events:
+        state = evolve(state, recorded)
+    return state
+
+
 def begin(job_id: JobId, recorded: Recorded) -> JobState:
     """Raises: MalformedMessage: a journal that does not begin with the submission."""
     if not isinstance(recorded.event, JobSubmitted):

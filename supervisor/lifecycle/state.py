@@ -12,7 +12,6 @@ from shared.wire.ids import HandoffId, JobId, StepId
 from shared.wire.message import Message
 from shared.wire.usage import NOTHING_USED, Usage
 
-
 LAST_CHANCE_S = 30.0
 """At most; 5 % of the job's time, at its end, in which what came so far is made an answer."""
 

@@ -1,0 +1,184 @@
+"""advance(job): load, fold, decide, commit, then do. Run twice, late or concurrently, the job is the same."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import assert_never
+
+import structlog
+
+from shared.attempt import Attempts, Ended, Ending
+from shared.ledger.journal import Commit
+from shared.ledger.ledger import Ledger
+from shared.wire.errors import VersionConflict
+from shared.wire.events import Recorded
+from shared.wire.handoff import AgentHandoff
+from shared.wire.ids import HandoffId, JobId
+from supervisor.dispatch import Dispatcher
+from supervisor.lifecycle.commands import (
+    AbandonSteps,
+    ChooseAnswer,
+    Command,
+    DeliverWebhook,
+    EndJob,
+    IssueGroup,
+    IssueRole,
+    PublishAgain,
+    RunRole,
+    SkipReview,
+)
+from supervisor.lifecycle.decide import HandoffSeen, Seen, decide, next_due
+from supervisor.lifecycle.evolve import fold_on
+from supervisor.lifecycle.state import JobState
+from supervisor.preparing import Prepared, Preparing
+from supervisor.states import States
+from supervisor.thinking import Thinker
+from supervisor.webhook import Webhooks
+
+MOST_CONFLICTS = 50
+"""In a row; every one of them means that somebody else has made progress."""
+
+log = structlog.get_logger()
+
+
+class Advance:
+    """The shell. One in a supervisor process, called by its threads."""
+
+    def __init__(self, ledger: Ledger, dispatcher: Dispatcher, attempts: Attempts, thinker: Thinker, webhooks: Webhooks) -> None:
+        self._ledger = ledger
+        self._dispatcher = dispatcher
+        self._thinker = thinker
+        self._webhooks = webhooks
+        self._attempts = attempts
+        self._preparing = Preparing(ledger, attempts.library)
+        self._states = States(ledger.journal)
+        self._lease_s = attempts.settings.lease_s
+
+    def __call__(self, job_id: JobId, suspects: Sequence[HandoffId] = ()) -> None:
+        """Take the job as far as it can go now.
+
+        Raises:
+            LedgerUnavailable: the sweeper tries again.
+        """
+        conflicts = 0
+        while True:
+            state = self._states.load(job_id)
+            if state is None:
+                log.warning("no such job", job_id=job_id)
+                self._ledger.journal.set_due(job_id, None)
+                return
+            seen = self._look(state, suspects)
+            try:
+                again = self._step(state, seen)
+            except VersionConflict:
+                conflicts += 1
+                if conflicts > MOST_CONFLICTS:
+                    raise
+                time.sleep(0.002 * min(conflicts, 10))
+                continue
+            suspects = ()
+            if not again:
+                return
+
+    def think(self, handoff: AgentHandoff, text: str) -> Ended:
+        """Run a role's handoff that came from the think queue, then go on with the job."""
+        state = self._states.load(handoff.job_id)
+        if state is None or handoff.handoff_id not in state.open:
+            return Ended(Ending.NOT_OURS, "duplicate")
+        ended = self._thinker.think(state, handoff, text)
+        if ended.how is Ending.FINISHED:
+            self(handoff.job_id)
+        return ended
+
+    def _step(self, state: JobState, seen: Seen) -> bool:
+        """One decision. Returns whether there may be more to decide at once."""
+        now = self._ledger.connection.now()
+        prepared, later, effects = self._decide(state, seen, now)
+        due_at = next_due(later, now, claim_within_s=self._lease_s)
+        if prepared.events:
+            self._commit(state, later, prepared, due_at)
+        elif not effects:
+            self._ledger.journal.set_due(state.job_id, due_at)
+            return False
+        for group in prepared.groups:
+            self._dispatcher.publish_group(state.job_id, group)
+        done = [self._do(later, effect) for effect in effects]
+        thought = [self._run_role(later, handoff, text) for handoff, text in prepared.roles]
+        return any(done) or any(thought)
+
+    def _decide(self, state: JobState, seen: Seen, now: float) -> tuple[Prepared, JobState, list[Command]]:
+        """Decide until nothing more follows, as if each decision had been recorded at once; one commit records them all."""
+        prepared, effects, later = Prepared(), list[Command](), state
+        while True:
+            recorded = len(prepared.events)
+            for command in decide(later, seen, now):
+                match command:
+                    case IssueRole():
+                        self._preparing.issue_role(later, command, prepared)
+                    case IssueGroup():
+                        self._preparing.issue_group(later, command, prepared)
+                    case AbandonSteps():
+                        self._preparing.abandon(later, command, prepared)
+                    case SkipReview():
+                        self._preparing.skip_review(later, command, prepared)
+                    case ChooseAnswer():
+                        self._preparing.choose_answer(later, command, prepared)
+                    case EndJob():
+                        self._preparing.end(later, command, prepared)
+                    case PublishAgain() | RunRole() | DeliverWebhook():
+                        effects.append(command)
+                    case _:
+                        assert_never(command)
+            new = prepared.events[recorded:]
+            if not new:
+                return prepared, later, effects
+            later = fold_on(later, [Recorded(later.version + n, now, event) for n, event in enumerate(new, start=1)])
+            seen = Seen(roles=seen.roles)  # what was wrong has been ordered to be mended
+
+    def _commit(self, state: JobState, later: JobState, prepared: Prepared, due_at: float | None) -> None:
+        self._ledger.journal.commit(
+            Commit(
+                job_id=state.job_id,
+                expected=state.version,
+                events=prepared.events,
+                payloads=prepared.payloads,
+                fields={"status": later.status.value},
+                drop=prepared.drop,
+                due_at=due_at,
+            )
+        )
+        self._states.remember(later)
+
+    def _do(self, state: JobState, effect: Command) -> bool:
+        """Returns whether the journal has grown by it."""
+        match effect:
+            case PublishAgain():
+                log.warning("published again", handoffs=list(effect.handoffs), job_id=state.job_id)
+                self._dispatcher.publish_again(state.job_id, self._preparing.outgoing(state, effect.handoffs))
+                return False
+            case RunRole():
+                return any(self._run_role(state, item.handoff, item.text) for item in self._preparing.outgoing(state, [effect.handoff_id]))
+            case DeliverWebhook():
+                self._webhooks.deliver(state, effect.attempt)
+                return True
+            case _:
+                raise AssertionError(f"{effect} is recorded, not done")
+
+    def _run_role(self, state: JobState, handoff: AgentHandoff, text: str) -> bool:
+        """Think here, or have somebody else think if this process's slots run short. Returns whether a result is there."""
+        with self._thinker.slot() as free:
+            if free:
+                return self._thinker.think(state, handoff, text).how is Ending.FINISHED
+        self._dispatcher.think(handoff, text)
+        return False
+
+    def _look(self, state: JobState, suspects: Sequence[HandoffId]) -> Seen:
+        """What is to be known outside the journal; nothing is asked where nothing is suspect."""
+        roles = frozenset(one.name for one in self._preparing.candidates(state)) if state.plan is None else frozenset()
+        ask = list(dict.fromkeys([*suspects, *(i for i, handoff in state.open.items() if handoff.group is None)]))
+        standings = self._ledger.jobs.handoffs(state.job_id, ask)
+        return Seen(
+            roles=roles,
+            handoffs={i: HandoffSeen(found.state, found.lease_until, found.lost) for i, found in standings.items()},
+        )

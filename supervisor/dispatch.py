@@ -1,0 +1,94 @@
+"""Everything that the supervisor publishes: chords of handoffs, single ones again, and wake-ups for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from celery import Celery, chord, group
+from celery.canvas import Signature
+
+from shared.celery_app import declare_queues
+from shared.wire.handoff import AgentHandoff
+from shared.wire.ids import HandoffId, JobId
+from shared.wire.names import ADVANCE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, queue_of, task_of
+
+SHOWN_CHARS = 60
+"""Of a task, in Flower and in logs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """One handoff to be published: the bytes that the ledger knows, and its place in its chord."""
+
+    handoff: AgentHandoff
+    text: str
+    group: str
+    index: int
+
+
+def task_id_of(job_id: JobId, handoff_id: HandoffId) -> str:
+    """What Celery and Flower call an attempt: found by searching for the job or the step."""
+    return f"{job_id}:{handoff_id}"
+
+
+class Dispatcher:
+    """Publishes on one Celery app. All ids are fixed by job and handoff: published twice, a chord's body runs once."""
+
+    def __init__(self, app: Celery) -> None:
+        self._app = app
+
+    def publish_group(self, job_id: JobId, outgoing: Sequence[Outgoing]) -> None:
+        """A chord: these handoffs, then `supervisor.advance`."""
+        name = outgoing[0].group
+        self._declare(outgoing)
+        header = [self._signature(item) for item in outgoing]
+        chord(group(header, task_id=self._group_id(job_id, name), app=self._app), self._body(job_id, name), app=self._app).apply_async()
+
+    def publish_again(self, job_id: JobId, outgoing: Sequence[Outgoing]) -> None:
+        """Messages that were lost, or whose workers were: with the same ids and the same place in their chords."""
+        self._declare(outgoing)
+        for item in outgoing:
+            self._signature(item).apply_async(
+                group_id=self._group_id(job_id, item.group), group_index=item.index, chord=self._body(job_id, item.group)
+            )
+
+    def think(self, handoff: AgentHandoff, text: str) -> None:
+        """A role's handoff, to any supervisor that has a slot."""
+        self._signature(Outgoing(handoff, text, "", 0)).apply_async()
+
+    def wake(self, job_id: JobId, suspects: Sequence[HandoffId] = ()) -> None:
+        """Have some supervisor look at the job. `suspects`: handoffs that something may be wrong with."""
+        self._advance(job_id, suspects).apply_async()
+
+    def announce(self, job_id: JobId) -> None:
+        """The first wake-up of a new job."""
+        self._advance(job_id, ()).set(queue=SUBMISSIONS_QUEUE).apply_async()
+
+    def _advance(self, job_id: JobId, suspects: Sequence[HandoffId]) -> Signature:
+        shown = f"({job_id}{', ' + ' '.join(suspects) if suspects else ''})"
+        return self._app.signature(
+            ADVANCE, args=(job_id, list(suspects)), immutable=True, queue=SUPERVISOR_QUEUE, argsrepr=shown, kwargsrepr="{}"
+        )
+
+    def _body(self, job_id: JobId, name: str) -> Signature:
+        return self._advance(job_id, ()).set(task_id=f"{job_id}:{name}:fan-in")
+
+    def _signature(self, item: Outgoing) -> Signature:
+        handoff = item.handoff
+        shown = " ".join(handoff.task_description.split())
+        shown = shown if len(shown) <= SHOWN_CHARS else shown[: SHOWN_CHARS - 1] + "…"
+        return self._app.signature(
+            task_of(handoff.assigned_to),
+            args=(item.text,),
+            queue=queue_of(handoff.assigned_to),
+            task_id=task_id_of(handoff.job_id, handoff.handoff_id),
+            argsrepr=f"({handoff.job_id}, {handoff.handoff_id}, {shown})",
+            kwargsrepr="{}",
+        )
+
+    def _group_id(self, job_id: JobId, name: str) -> str:
+        return f"{job_id}:{name}"
+
+    def _declare(self, outgoing: Sequence[Outgoing]) -> None:
+        declare_queues(self._app, {queue_of(item.handoff.assigned_to) for item in outgoing})

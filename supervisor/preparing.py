@@ -1,0 +1,212 @@
+"""What a command needs before it can be recorded: its events, handoffs and payloads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import JsonValue
+
+from shared.ledger.ledger import Ledger
+from shared.library import Library
+from shared.wire.events import Abandoned, Event, HandoffIssued, JobEnded, Reviewed, StepsAbandoned, Synthesised
+from shared.wire.handoff import AgentHandoff, BlobRef, HandoffResult, ResultStatus, StopReason
+from shared.wire.ids import HandoffId, StepId, handoff_id
+from shared.wire.message import digest_of
+from shared.wire.plan import Plan
+from shared.wire.specialist import SpecialistSpec
+from supervisor.dispatch import Outgoing
+from supervisor.lifecycle.answering import assemble, choose_method, usable_sinks
+from supervisor.lifecycle.commands import AbandonSteps, ChooseAnswer, EndJob, IssueGroup, IssueRole, SkipReview
+from supervisor.lifecycle.handoffs import role_handoff, step_handoff
+from supervisor.lifecycle.state import JobState, StepStatus
+from supervisor.roles import read_role
+from supervisor.roles.assessment import VerdictReading
+from supervisor.roles.briefs import Candidate, assessment_brief, needs_brief, plan_brief, synthesis_brief
+from supervisor.roles.needs import NeedsReading
+from supervisor.roles.planner import PlanReading
+
+OFFLINE_NOTE = "Made without a language model: the offline model only quotes and arranges what the documents say."
+
+
+@dataclass(slots=True)
+class Prepared:
+    """One decision, ready to be committed and then carried out."""
+
+    events: list[Event] = field(default_factory=list)
+    payloads: list[str] = field(default_factory=list)
+    drop: list[HandoffId] = field(default_factory=list)
+    groups: list[list[Outgoing]] = field(default_factory=list)
+    roles: list[tuple[AgentHandoff, str]] = field(default_factory=list)
+
+    def ref(self, text: str) -> BlobRef:
+        """Have this payload stored with the commit."""
+        self.payloads.append(text)
+        return BlobRef(digest=digest_of(text), size=len(text))
+
+
+class Preparing:
+    """Turns commands that are recorded into events and messages."""
+
+    def __init__(self, ledger: Ledger, library: Library) -> None:
+        self._ledger = ledger
+        self._library = library
+        self._roles: dict[str, tuple[SpecialistSpec, str]] = {}
+
+    def candidates(self, state: JobState) -> list[Candidate]:
+        """The specialists that this job may use and that somebody serves."""
+        allowed = state.submitted.specialists
+        return [
+            Candidate(name, served.spec.description, served.spec.tools, served.queued)
+            for name, served in self._ledger.roles.served().items()
+            if not allowed or name in allowed
+        ]
+
+    def issue_role(self, state: JobState, command: IssueRole, into: Prepared) -> None:
+        spec, digest = self._role(command.role)
+        request = self._text(state, state.submitted.request)
+        task, about, schema = self._brief(state, command.role, request)
+        handoff = role_handoff(state, spec, digest, command.attempt, task=task, about=about, schema=schema)
+        text = handoff.to_json()
+        into.payloads.append(spec.to_json())
+        into.roles.append((handoff, text))
+        into.events.append(_issued(handoff, into.ref(text)))
+
+    def _brief(self, state: JobState, role: str, request: str) -> tuple[str, tuple[StepId, ...], Mapping[str, Any]]:
+        """What the role is asked, which results it sees, and the schema of its answer."""
+        limits = state.submitted.limits
+        if role == "planner" and state.plan is None:
+            candidates = self.candidates(state)
+            reading = PlanReading(tuple(one.name for one in candidates), limits.max_steps)
+            return plan_brief(request, candidates, limits.max_steps), (), reading.schema
+        plan = self.plan(state)
+        if role == "planner":
+            needs: dict[str, str] = {
+                step_id: step.error or "" for step_id, step in state.steps.items() if step.status is StepStatus.IN_NEED
+            }
+            about = tuple(step_id for step_id, step in state.steps.items() if step.result)
+            return needs_brief(request, plan, needs), about, NeedsReading(tuple(needs)).schema
+        if role == "assessor":
+            brief = assessment_brief(request, plan, len(state.rounds_now) + 1, limits.max_rounds)
+            return brief, tuple(state.steps), VerdictReading(tuple(state.steps)).schema
+        last = state.rounds_now[-1].verdict if state.rounds_now else None
+        gaps = [f"{step_id}: {step.error}" for step_id, step in state.steps.items() if step.result_status is not ResultStatus.OK]
+        return synthesis_brief(request, plan, gaps, last.open_points if last else ()), usable_sinks(state), self._answer_schema(state)
+
+    def issue_group(self, state: JobState, command: IssueGroup, into: Prepared) -> None:
+        plan = self.plan(state)
+        group: list[Outgoing] = []
+        for index, step_id in enumerate(command.steps):
+            step = plan.by_id[step_id]
+            spec, digest, text = self._specialist(state, step.specialist)
+            if text is not None:
+                into.payloads.append(text)
+            schema = self._answer_schema(state) if state.submitted.answer_schema else None
+            handoff = step_handoff(state, step, spec, digest, schema)
+            message = handoff.to_json()
+            group.append(Outgoing(handoff, message, command.group, index))
+            into.events.append(_issued(handoff, into.ref(message), command.group, index))
+        into.groups.append(group)
+
+    def abandon(self, state: JobState, command: AbandonSteps, into: Prepared) -> None:
+        given_up = []
+        for step_id in command.steps:
+            step = state.steps[step_id]
+            attempt = max(1, step.attempt)
+            stand_in = HandoffResult(
+                handoff_id=handoff_id(step_id, attempt),
+                job_id=state.job_id,
+                step_id=step_id,
+                attempt=attempt,
+                status=ResultStatus.FAILED,
+                error=command.why,
+                stop_reason=StopReason.CANCELLED,
+            )
+            given_up.append(Abandoned(step=step_id, result=into.ref(stand_in.to_json())))
+            if step.handoff_id in state.open:
+                into.drop.append(step.handoff_id)
+        into.events.append(StepsAbandoned(steps=tuple(given_up), why=command.why))
+
+    def skip_review(self, state: JobState, command: SkipReview, into: Prepared) -> None:
+        into.drop += [handoff_id for handoff_id, handoff in state.open.items() if handoff.group is None]
+        into.events.append(Reviewed(round=len(state.rounds) + 1, verdict=None, problem=command.why))
+
+    def choose_answer(self, state: JobState, command: ChooseAnswer, into: Prepared) -> None:
+        wanted = choose_method(state)
+        problem = "no time was left for a synthesis" if wanted is not command.method else None
+        into.drop += [handoff_id for handoff_id, handoff in state.open.items() if handoff.group is None]
+        into.events.append(Synthesised(method=command.method, problem=problem))
+
+    def end(self, state: JobState, command: EndJob, into: Prepared) -> None:
+        sinks = usable_sinks(state)
+        refs = {step_id: state.steps[step_id].result for step_id in sinks}
+        synthesis_ref = state.synthesised.result if state.synthesised else None
+        digests = [ref.digest for ref in (*refs.values(), synthesis_ref) if ref]
+        texts = self._library.payloads(state.job_id, digests)
+        results = {step_id: HandoffResult.from_json(texts[ref.digest]) for step_id, ref in refs.items() if ref}
+        synthesis = HandoffResult.from_json(texts[synthesis_ref.digest]) if synthesis_ref else None
+        notes = (OFFLINE_NOTE,) if any(model.startswith("offline") for model in state.models) else ()
+        answer = assemble(state, command.status, results, synthesis, notes)
+        into.drop += list(state.open)
+        has_answer = bool(sinks) or synthesis is not None
+        into.events.append(
+            JobEnded(status=command.status, answer=into.ref(answer.to_json()) if has_answer else None, reason=command.reason)
+        )
+
+    def plan(self, state: JobState) -> Plan:
+        assert state.plan is not None
+        return Plan.from_json(self._text(state, state.plan.plan))
+
+    def outgoing(self, state: JobState, handoff_ids: Sequence[HandoffId]) -> list[Outgoing]:
+        """Handoffs that are already in the journal, to be published again to the byte."""
+        issued = [state.open[handoff_id] for handoff_id in handoff_ids if handoff_id in state.open]
+        texts = self._library.payloads(state.job_id, [event.handoff.digest for event in issued])
+        return [
+            Outgoing(AgentHandoff.from_json(texts[event.handoff.digest]), texts[event.handoff.digest], event.group or "", event.index)
+            for event in issued
+        ]
+
+    def _specialist(self, state: JobState, name: str) -> tuple[SpecialistSpec, str, str | None]:
+        """The spec that the job started with, or, the first time, what workers announce now (and its text, to be stored)."""
+        pinned = state.specialists.get(name)
+        if pinned:
+            return SpecialistSpec.from_json(self._library.payloads(state.job_id, [pinned])[pinned]), pinned, None
+        served = self._ledger.roles.served().get(name)
+        if served is None:  # its workers have gone since the plan was made: its queue waits for others with the same name
+            spec = SpecialistSpec(name=name, description=f"{name}: no worker announces it", instructions=_NOBODY)
+            return spec, spec.content_digest, spec.to_json()
+        return served.spec, served.digest, served.spec.to_json()
+
+    def _role(self, name: str) -> tuple[SpecialistSpec, str]:
+        if name not in self._roles:
+            spec = read_role(name)
+            self._roles[name] = (spec, spec.content_digest)
+        return self._roles[name]
+
+    def _answer_schema(self, state: JobState) -> Mapping[str, Any]:
+        if state.submitted.answer_schema is None:
+            return {"type": "string"}
+        schema: dict[str, JsonValue] = json.loads(self._text(state, state.submitted.answer_schema))
+        return schema
+
+    def _text(self, state: JobState, ref: BlobRef) -> str:
+        return self._library.payloads(state.job_id, [ref.digest])[ref.digest]
+
+
+_NOBODY = "You are a careful specialist. Do the task as it is put, from the material that you are given."
+
+
+def _issued(handoff: AgentHandoff, ref: BlobRef, group: str | None = None, index: int = 0) -> HandoffIssued:
+    return HandoffIssued(
+        handoff_id=handoff.handoff_id,
+        step_id=handoff.step_id,
+        attempt=handoff.attempt,
+        assigned_to=handoff.assigned_to,
+        handoff=ref,
+        specialist=handoff.specialist,
+        group=group,
+        index=index,
+        deadline=handoff.limits.deadline,
+    )

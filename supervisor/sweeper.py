@@ -1,0 +1,54 @@
+"""The sweeper: wakes what time, a lost message or a dead process has left behind. Every supervisor runs one; they share the work."""
+
+from __future__ import annotations
+
+import threading
+
+import structlog
+
+from shared.ledger.ledger import Ledger
+from shared.wire.errors import LedgerUnavailable
+from supervisor.dispatch import Dispatcher
+
+FORGET_EVERY = 600
+"""Sweeps between two looks for jobs that retention has removed."""
+
+log = structlog.get_logger()
+
+
+class Sweeper:
+    """One thread, one Redis round trip per interval when nothing is due."""
+
+    def __init__(self, ledger: Ledger, dispatcher: Dispatcher, *, interval_s: float, keep_s: int) -> None:
+        self._ledger = ledger
+        self._dispatcher = dispatcher
+        self._interval_s = interval_s
+        self._keep_s = keep_s
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def sweep(self) -> int:
+        """Wake every job that needs a look; returns how many."""
+        due = self._ledger.jobs.sweep()
+        for job_id, suspects in due.items():
+            self._dispatcher.wake(job_id, suspects)
+        return len(due)
+
+    def _run(self) -> None:
+        sweeps = 0
+        while not self._stop.wait(self._interval_s):
+            try:
+                self.sweep()
+                if sweeps % FORGET_EVERY == 0:
+                    self._ledger.jobs.forget_older_than(self._ledger.connection.now() - self._keep_s)
+                sweeps += 1
+            except LedgerUnavailable as error:
+                log.warning("not swept", why=str(error))
+            except Exception:  # the sweeper must outlive a broker that is restarting
+                log.exception("not swept")
