@@ -176,7 +176,9 @@ def test_calls_without_an_id_get_one_each(serve: Serve) -> None:
 
 
 def test_arguments_that_were_cut_stay_text(serve: Serve) -> None:
-    model, _ = serve(in_turn(Reply(blocks=({"type": "tool_use", "id": "t", "name": "look", "input": '{"a": "b'},), stop_reason="max_tokens")))
+    model, _ = serve(
+        in_turn(Reply(blocks=({"type": "tool_use", "id": "t", "name": "look", "input": '{"a": "b'},), stop_reason="max_tokens"))
+    )
     assert model.reply(CALL, ignore).content[0]["input"] == '{"a": "b'
 
 

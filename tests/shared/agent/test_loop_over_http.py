@@ -1,0 +1,81 @@
+"""The whole slice: loop, adapter, HTTP, server-sent events."""
+
+from __future__ import annotations
+
+import anthropic
+import pytest
+
+from shared.agent.anthropic_model import AnthropicModel
+from shared.wire.handoff import HandoffResult, ResultStatus, StopReason
+from tests.doubles.handoffs import a_tool
+from tests.doubles.messages_server import MessagesServer, Reply, Script, calls, fails, in_turn, says, says_json
+from tests.doubles.runs import Run, answers, envelope, running
+
+LOOK = a_tool("look", lambda arguments: f"found {arguments['q']}")
+
+
+def served(script: Script) -> tuple[HandoffResult, Run, MessagesServer]:
+    run = running(says("never used"), tools=(LOOK,))
+    with MessagesServer(script) as server, anthropic.Anthropic(api_key="sk-canary", base_url=server.url, max_retries=0) as client:
+        run.model = AnthropicModel(client)
+        return run.go(), run, server
+
+
+def test_a_tool_call_and_an_answer() -> None:
+    result, _, server = served(in_turn(calls(("look", {"q": "rust"})), answers()))
+    assert result.status is ResultStatus.OK
+    assert result.turns == len(server.requests) == 2
+    assert server.requests[1]["messages"][2]["content"][0]["content"] == "found rust"
+
+
+def test_an_answer_in_a_fence_amid_prose_is_read() -> None:
+    import json
+
+    text = f"Sure! Here is the answer:\n```json\n{json.dumps(envelope())}\n```\nAnything else?"
+    assert served(in_turn(says(text)))[0].status is ResultStatus.OK
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        fails(429, retry_after="1"),
+        fails(500),
+        fails(529),
+        says("half an answ", cut_after_events=4),
+        says("x", raw_events=("event: message_start\ndata: {\n\n",)),
+        Reply(),
+        says('{"status": "ok", "outp', stop_reason="max_tokens"),
+        says_json({"status": "ok", "output": "", "claims": []}),
+        says_json({"status": "ok", "output": "Done.", "claims": []}),
+    ],
+    ids=["429", "500", "529", "cut", "garbage", "empty", "truncated", "nothing", "done"],
+)
+def test_trouble_that_passes_costs_one_turn(trouble: Reply) -> None:
+    result, _, server = served(in_turn(trouble, answers()))
+    assert result.status is ResultStatus.OK
+    assert result.turns == len(server.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("trouble", "reason", "requests"),
+    [
+        (fails(401), StopReason.MODEL_ERROR, 1),
+        (fails(400, "prompt is too long"), StopReason.MODEL_ERROR, 1),
+        (fails(500), StopReason.MODEL_ERROR, 5),
+        (says("no", stop_reason="refusal"), StopReason.REFUSED, 1),
+        (Reply(), StopReason.INVALID_OUTPUT, 2),
+        (says_json({"status": "ok", "output": "I completed the task"}), StopReason.INVALID_OUTPUT, 2),
+    ],
+    ids=["401", "400", "500", "refusal", "empty", "done"],
+)
+def test_trouble_that_stays_is_a_failure_with_a_reason(trouble: Reply, reason: StopReason, requests: int) -> None:
+    result, _, server = served(in_turn(trouble))
+    assert (result.status, result.stop_reason, len(server.requests)) == (ResultStatus.FAILED, reason, requests)
+    assert result.error
+    assert "canary" not in result.to_json()
+
+
+def test_nonsense_that_validates_is_a_result_and_nothing_is_claimed_for_it() -> None:
+    result, _, _ = served(in_turn(says_json(envelope("Lorem ipsum dolor.", claims=[]))))
+    assert result.status is ResultStatus.OK
+    assert result.claims == ()

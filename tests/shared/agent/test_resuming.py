@@ -1,0 +1,96 @@
+"""A handoff whose process dies anywhere goes on elsewhere with the same conversation, and pays for nothing twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shared.agent.tool_calls import MAY_HAVE_RUN
+from shared.agent.turns import Called, Checkpoint, Observed, Replied
+from shared.wire.handoff import HandoffResult, ResultStatus
+from shared.wire.usage import Usage
+from tests.doubles.handoffs import a_tool
+from tests.doubles.messages_server import Reply, calls, says
+from tests.doubles.runs import Run, answers
+from tests.doubles.turns import MemoryTurns
+
+REPLIES = (calls(("look", {"q": "a"}), ("once", {"q": "b"})), says("not json"), answers())
+
+
+class Died(BaseException):
+    """SIGKILL, as far as a test can."""
+
+
+def start(turns: MemoryTurns, ran: list[str]) -> Run:
+    """A run that goes on where the turns are: the model answers by how many replies the conversation already holds."""
+
+    def reply(call: Any) -> Reply:
+        said = sum(message["role"] == "assistant" for message in call.messages)
+        return REPLIES[said]
+
+    def note(arguments: dict[str, Any]) -> str:
+        ran.append(arguments["q"])
+        return "found " + str(arguments["q"])
+
+    return Run(reply, tools=(a_tool("look", note), a_tool("once", note, repeatable=False)), turns=turns)
+
+
+def without_usage(result: HandoffResult) -> HandoffResult:
+    return result.model_copy(update={"usage": Usage()})
+
+
+def uninterrupted() -> tuple[HandoffResult, Run]:
+    run = start(MemoryTurns(), [])
+    return run.go(), run
+
+
+def test_an_uninterrupted_run_has_these_checkpoints() -> None:
+    _, run = uninterrupted()
+    kinds = [checkpoint.kind for checkpoint in run.turns.so_far()]
+    assert kinds == ["replied", "called", "observed", "observed", "replied", "prompted", "replied"]
+
+
+@pytest.mark.parametrize("survived", range(7))
+def test_a_death_after_any_checkpoint_costs_no_result(survived: int) -> None:
+    expected, whole = uninterrupted()
+    ran: list[str] = []
+    turns = MemoryTurns()
+
+    def die(_checkpoint: Checkpoint) -> None:
+        if len(turns.saved) == survived:
+            raise Died
+
+    turns.on_checkpoint = die
+    with pytest.raises(Died):
+        start(turns, ran).go()
+    resumed = start(turns.again(), ran)
+    result = resumed.go()
+    assert result.status is ResultStatus.OK
+    assert without_usage(result) == without_usage(expected)
+    assert ran.count("b") <= 1, "a tool that is not safe to repeat is not repeated"
+    if ran.count("b") == 1 and survived in (0, 1, 4, 5, 6):
+        assert resumed.calls[-1].messages == whole.calls[-1].messages
+
+
+def test_a_tool_that_may_have_run_is_not_run_again_and_the_model_is_told() -> None:
+    turns = MemoryTurns()
+    call = {"type": "tool_use", "id": "t1", "name": "once", "input": {"q": "b"}}
+    turns.checkpoint(Replied(content=(call,), stop_reason="tool_use", usage=Usage(), model="m"), Called(tool_use_id="t1"))
+    ran: list[str] = []
+    resumed = start(turns.again(), ran)
+    resumed.go()
+    assert ran == []
+    assert resumed.turns.so_far()[2] == Observed(tool_use_id="t1", text=MAY_HAVE_RUN, is_error=True)
+
+
+def test_a_final_answer_that_was_checkpointed_is_read_without_another_call() -> None:
+    _, run = uninterrupted()
+    again = start(run.turns.again(), [])
+    assert again.go().status is ResultStatus.OK
+    assert again.calls == []
+
+
+def test_turns_of_earlier_claims_count() -> None:
+    expected, run = uninterrupted()
+    assert start(run.turns.again(), []).go().turns == expected.turns == 3
