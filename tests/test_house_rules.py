@@ -1,0 +1,165 @@
+"""The rules of docs/design.md that a program can check. There is no list of exemptions."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ROOMS = ("shared", "supervisor", "workers")
+MOST_LINES = 300
+MOST_FUNCTION_LINES = 40
+VAGUE = {"utils", "util", "helpers", "helper", "manager", "base", "common", "misc"}
+REGISTRIES = re.compile(r"pypi\.org|pythonhosted\.org|index-url|registry-1\.docker|npmjs\.org|ghcr\.io")
+
+WATCH = """
+import importlib, sys, threading
+
+FORBIDDEN = {"socket.connect", "socket.bind", "subprocess.Popen", "os.system", "os.exec", "os.fork"}
+
+def hook(event, args):
+    writes = event == "open" and isinstance(args[1], str) and set("wax+") & set(args[1])
+    if event in FORBIDDEN or writes:
+        raise SystemExit(f"{event} {args}")
+
+sys.dont_write_bytecode = True
+sys.addaudithook(hook)
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+    assert threading.active_count() == 1, name
+"""
+
+
+def sources(*folders: str) -> list[Path]:
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def documents() -> list[Path]:
+    return [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").glob("*.md"))]
+
+
+def shown(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def test_files_are_short() -> None:
+    long = {shown(path): lines for path in sources(*ROOMS, "tests") if (lines := len(path.read_text().splitlines())) > MOST_LINES}
+
+    assert not long, f"more than {MOST_LINES} lines: look for the second thing that they do"
+
+
+def test_functions_are_short() -> None:
+    long = {
+        f"{shown(path)}:{node.lineno} {node.name}": length
+        for path in sources(*ROOMS)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+        if (length := (node.end_lineno or 0) - node.lineno + 1) > MOST_FUNCTION_LINES
+    }
+
+    assert not long, f"more than {MOST_FUNCTION_LINES} lines"
+
+
+def test_no_name_is_vague() -> None:
+    vague = [shown(path) for path in sources(*ROOMS, "tests") if path.stem in VAGUE or path.parent.name in VAGUE]
+
+    assert not vague, "a name says what is inside"
+
+
+def test_every_module_says_why_it_is_there() -> None:
+    silent = [
+        shown(path) for path in sources(*ROOMS) if path.name != "__init__.py" and ast.get_docstring(ast.parse(path.read_text())) is None
+    ]
+
+    assert not silent
+
+
+def test_every_folder_of_code_is_a_package() -> None:
+    """Without an __init__.py, `import supervisor` finds tests/supervisor."""
+    bare = {shown(path.parent) for path in sources(*ROOMS, "tests") if not (path.parent / "__init__.py").exists()}
+
+    assert not bare
+
+
+def test_tests_neither_sleep_nor_mock() -> None:
+    wrong = re.compile(r"\b(time|asyncio)\.sleep\(|from time import .*\bsleep\b|unittest\.mock|\bMagicMock\b|pytest_mock")
+    found = [shown(path) for path in sources("tests") if path != Path(__file__) and wrong.search(path.read_text())]
+
+    assert not found, "wait for a condition (tests/waiting.py); write a double that passes the contracts"
+
+
+def test_no_committed_file_names_a_registry_or_a_machine() -> None:
+    places = [ROOT, ROOT / ".ci", *(ROOT / folder for folder in (*ROOMS, "docs", "examples", "benchmarks", "tests"))]
+    files = {path for place in places for path in (place.glob("*") if place in places[:2] else place.rglob("*")) if path.is_file()}
+    named = [
+        shown(path)
+        for path in sorted(files)
+        if path != Path(__file__) and path.suffix in {".py", ".md", ".txt", ".toml", ".yml", ".lua", ".sh", ".example", ""}
+        if REGISTRIES.search(text := path.read_text(errors="replace")) or "/work/" + "main" in text
+    ]
+
+    assert not named
+
+
+def test_importing_a_module_starts_nothing() -> None:
+    """No connection, no process, no thread, no file written, nothing printed. Only app.py modules build clients."""
+    modules = [
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        for path in sources(*ROOMS)
+        if path.name not in {"app.py", "__main__.py"}
+    ]
+
+    done = subprocess.run([sys.executable, "-c", WATCH, *modules], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def spans() -> Iterator[tuple[Path, str]]:
+    """Every piece of code in the documents, line by line."""
+    for path in documents():
+        text = path.read_text()
+        for code in re.findall(r"`([^`\n]+)`", text) + re.findall(r"^(?:    |\$ )(.+)$", text, re.MULTILINE):
+            yield path, code
+
+
+def test_files_that_the_documents_name_exist() -> None:
+    place = re.compile(rf"(?:{'|'.join([*ROOMS, 'docs', 'tests', 'examples', 'benchmarks', r'[.]ci'])})/[\w./*-]*")
+    missing = {
+        f"{shown(path)}: {named}"
+        for path, code in spans()
+        for named in place.findall(code)
+        if code.startswith(named) and not list(ROOT.glob(named.rstrip("/.")))
+    }
+
+    assert not missing
+
+
+def test_links_in_the_documents_lead_somewhere() -> None:
+    dead = {
+        f"{shown(path)}: {target}"
+        for path in documents()
+        for target in re.findall(r"\]\(([^)#\s]+)", path.read_text())
+        if "://" not in target and not target.startswith("mailto:") and not (path.parent / target).exists()
+    }
+
+    assert not dead
+
+
+def test_make_targets_that_the_documents_name_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {target for _, code in spans() for target in re.findall(r"^make ([a-z-]+)", code)}
+
+    assert named <= targets
+
+
+@pytest.mark.parametrize("file", ["requirements.txt", "requirements-dev.txt"])
+def test_requirements_are_pinned_to_the_last(file: str) -> None:
+    lines = [line for line in (ROOT / file).read_text().splitlines() if line and not line.startswith("#")]
+
+    assert all(re.fullmatch(r"[\w.-]+==[\w.+!]+( ; .+)?", line) for line in lines)
