@@ -55,6 +55,7 @@ class _Writer:
 
     def written(self, root: LexborNode) -> str:
         node: LexborNode | None = root
+        root_id = root.mem_id  # comparing nodes compares their whole HTML
         while node is not None:
             child = self._enter(node)
             if child is not None:
@@ -62,7 +63,7 @@ class _Writer:
                 continue
             while node is not None:
                 self._leave(node)
-                if node == root:
+                if node.mem_id == root_id:
                     node = None
                     break
                 if node.next is not None:

@@ -71,7 +71,7 @@ class Database:
             yield generation, connection
         except sqlite3.DatabaseError as error:
             connection.close()
-            if not isinstance(error, sqlite3.OperationalError | sqlite3.IntegrityError | sqlite3.ProgrammingError):
+            if _is_damage(error):
                 self._leave(generation)
             raise
         except BaseException:
@@ -102,7 +102,12 @@ class Database:
             if self._idle:
                 return self._generation, self._idle.pop()
             generation = self._generation
-        return generation, _connected(self._file(generation))
+        try:
+            return generation, _connected(self._file(generation))
+        except sqlite3.DatabaseError as error:
+            if _is_damage(error):
+                self._leave(generation)
+            raise
 
     def _leave(self, generation: int) -> None:
         """Go on to the next generation; whoever comes to the same conclusion makes the same step."""
@@ -162,25 +167,32 @@ def _opened(file: Path) -> sqlite3.Connection:
     """
     if file.exists() and (not file.is_file() or file.stat().st_size > MAX_BYTES):
         raise _NoGood
-    connection = _connected(file)
+    connection: sqlite3.Connection | None = None
     try:
+        connection = _connected(file)
         _prepare(connection)
-    except sqlite3.DatabaseError as error:
-        connection.close()
-        if isinstance(error, sqlite3.OperationalError) and "no such" not in str(error):
-            raise
-        raise _NoGood from error
-    except BaseException:
-        connection.close()
+    except BaseException as error:
+        if connection is not None:
+            connection.close()
+        if isinstance(error, sqlite3.DatabaseError) and (_is_damage(error) or "no such" in str(error)):
+            raise _NoGood from error
         raise
     return connection
 
 
+def _is_damage(error: sqlite3.DatabaseError) -> bool:
+    """Whether the file is at fault, and not its being busy, a full disk or our SQL."""
+    return not isinstance(error, sqlite3.OperationalError | sqlite3.IntegrityError | sqlite3.ProgrammingError)
+
+
 def _connected(file: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(file, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
-    connection.execute(f"PRAGMA busy_timeout = {int(BUSY_S * 1000)}")
-    connection.execute("PRAGMA synchronous = NORMAL")
-    connection.execute("PRAGMA cache_size = -16000")
+    try:
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA cache_size = -16000")
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 

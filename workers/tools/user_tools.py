@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import json
 import os
 import sys
 import traceback
@@ -120,18 +121,18 @@ def _guarded(tool: Tool, secrets: tuple[str, ...]) -> Tool:
             return _blacked_out(run(arguments, context), secrets)
         except ToolFailed as error:
             raise ToolFailed(_blacked_out(str(error), secrets)) from None
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever a user's code raises is for the model to read, without our traceback
             raise ToolFailed(_blacked_out(f"{tool.name} failed ({_in_one_line(error)})", secrets)) from None
 
     return Tool(tool.name, tool.description, tool.input_schema, guarded, repeatable=tool.repeatable)
 
 
 def _blacked_out(text: str, secrets: tuple[str, ...]) -> str:
-    """Longest first, in case one value holds another."""
+    """Longest first, in case one value holds another; as they are, and as JSON writes them."""
     values = sorted(((os.environ.get(name, ""), name) for name in secrets), key=lambda pair: -len(pair[0]))
     for value, name in values:
-        if value:
-            text = text.replace(value, f"[{name}]")
+        for written in (value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]):
+            text = text.replace(written, f"[{name}]") if written else text
     return text
 
 

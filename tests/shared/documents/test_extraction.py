@@ -1,0 +1,28 @@
+"""One door from bytes to text, whatever the kind."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared.documents.extraction import extract
+from shared.documents.refused import Refused
+from tests.shared.documents.building import pdf_saying
+
+
+def test_markdown_stays_as_it_is() -> None:
+    assert extract(b"# *Title*\r\n", "text/markdown") == "# *Title*\n"
+
+
+def test_html_loses_its_markup_in_the_charset_that_it_declares() -> None:
+    page = '<meta charset="windows-1251"><p>Привет всем</p>'.encode("cp1251")
+
+    assert extract(page, "text/html") == "Привет всем"
+
+
+def test_a_pdf_is_known_by_its_first_bytes_whatever_it_is_called() -> None:
+    assert extract(pdf_saying("in disguise"), "text/plain") == "in disguise"
+
+
+def test_a_kind_that_cannot_be_read_is_refused() -> None:
+    with pytest.raises(Refused, match="image/png"):
+        extract(b"...", "image/png")

@@ -1,0 +1,261 @@
+"""A folder becomes a manifest and texts, or one line that a person can act on."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from shared.documents.folder import read_folder
+from shared.wire.errors import InvalidDocuments
+from shared.wire.message import digest_of
+from tests.shared.documents.building import pdf_saying, write_locked_pdf, write_scanned_pdf
+
+BINARY = bytes(range(256)) * 4
+
+
+def complaint_about(folder: Path, **limits: int) -> str:
+    with pytest.raises(InvalidDocuments) as caught:
+        read_folder(folder, **limits)  # type: ignore[arg-type]
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+def test_every_kind_of_document_is_read_in_order_of_path(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "b.md").write_text("# Title\n\nBody.\n")
+    (tmp_path / "sub" / "a.py").write_text("print('hi')\n")
+    (tmp_path / "c.html").write_text("<title>Page</title><p>Hello <b>there</b></p>")
+    (tmp_path / "d.pdf").write_bytes(pdf_saying("Portable words"))
+    (tmp_path / "e.csv").write_text("a,b\n1,2\n")
+
+    reading = read_folder(tmp_path)
+
+    found = [(document.path, document.media_type, reading.texts[document.digest]) for document in reading.manifest.documents]
+    assert found == [
+        ("b.md", "text/markdown", "# Title\n\nBody.\n"),
+        ("c.html", "text/html", "# Page\n\nHello there"),
+        ("d.pdf", "application/pdf", "Portable words"),
+        ("e.csv", "text/csv", "a,b\n1,2\n"),
+        ("sub/a.py", "text/x-python", "print('hi')\n"),
+    ]
+
+
+def test_a_digest_is_that_of_the_extracted_text_and_the_length_counts_its_characters(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes("\ufeffGrüße\r\n".encode())
+
+    (document,) = read_folder(tmp_path).manifest.documents
+
+    assert document.digest == digest_of("Grüße\n")
+    assert document.chars == 6
+
+
+def test_two_files_with_the_same_text_share_it(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("same")
+    (tmp_path / "b.md").write_text("same")
+
+    reading = read_folder(tmp_path)
+
+    assert len(reading.manifest.documents) == 2
+    assert list(reading.texts.values()) == ["same"]
+
+
+def test_a_single_file_is_a_folder_of_one(tmp_path: Path) -> None:
+    (tmp_path / "only.md").write_text("text")
+    (tmp_path / "other.bin").write_bytes(BINARY)
+
+    reading = read_folder(tmp_path / "only.md")
+
+    assert [document.path for document in reading.manifest.documents] == ["only.md"]
+
+
+def test_hidden_and_machine_made_files_are_skipped_silently(tmp_path: Path) -> None:
+    for folder in (".git", "node_modules", "__pycache__"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "junk").write_bytes(BINARY)
+    (tmp_path / ".DS_Store").write_bytes(BINARY)
+    (tmp_path / "a.md").write_text("text")
+
+    reading = read_folder(tmp_path)
+
+    assert [document.path for document in reading.manifest.documents] == ["a.md"]
+    assert reading.notes == ()
+
+
+def test_empty_files_are_left_out_with_a_note(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("text")
+    (tmp_path / "b.md").write_text(" \n")
+
+    assert read_folder(tmp_path).notes == ("left out as empty: b.md",)
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    assert "no such folder of documents" in complaint_about(tmp_path / "nowhere")
+
+
+def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
+    assert "holds no files" in complaint_about(tmp_path)
+
+
+def test_a_folder_of_nothing_but_empty_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.md").touch()
+
+    assert "a.md is empty" in complaint_about(tmp_path)
+
+
+def test_binary_junk_is_named_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("text")
+    (tmp_path / "logo.png").write_bytes(b"\x89PNG\r\n\x1a\n" + BINARY)
+
+    text = complaint_about(tmp_path)
+
+    assert text.startswith("logo.png is binary, not text: image files cannot be read: move it out")
+    assert "--skip-bad-docs" in text
+
+
+def test_an_office_file_is_told_what_to_become(tmp_path: Path) -> None:
+    (tmp_path / "report.docx").write_bytes(b"PK\x03\x04" + BINARY)
+
+    assert "save it as PDF, Markdown or plain text" in complaint_about(tmp_path)
+
+
+def test_a_huge_file_is_refused_by_its_size_without_being_read(tmp_path: Path) -> None:
+    with (tmp_path / "huge.txt").open("wb") as file:
+        file.truncate(200_000_000)
+
+    started = time.monotonic()
+    text = complaint_about(tmp_path)
+
+    assert "huge.txt has 200.0 MB, more than 20.0 MB" in text
+    assert time.monotonic() - started < 1
+
+
+def test_a_broken_pdf_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x.pdf").write_bytes(b"%PDF-1.4 nonsense")
+
+    assert "x.pdf is a broken PDF" in complaint_about(tmp_path)
+
+
+def test_a_locked_pdf_and_a_scanned_one_are_told_apart(tmp_path: Path) -> None:
+    write_locked_pdf(tmp_path / "locked.pdf")
+    write_scanned_pdf(tmp_path / "scan.pdf")
+
+    text = complaint_about(tmp_path)
+
+    assert "locked.pdf is a PDF with a password" in text
+    assert "scan.pdf is a PDF without text (scanned?)" in text
+
+
+def test_a_link_out_of_the_folder_is_refused_and_one_inside_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "outside.md").write_text("not yours")
+    (tmp_path / "docs" / "a.md").write_text("text")
+    (tmp_path / "docs" / "alias.md").symlink_to("a.md")
+    assert len(read_folder(tmp_path / "docs").manifest.documents) == 2
+    (tmp_path / "docs" / "out.md").symlink_to(tmp_path / "outside.md")
+
+    assert complaint_about(tmp_path / "docs").startswith("out.md is a link out of the folder")
+
+
+def test_a_link_to_a_folder_outside_is_refused_and_to_one_inside_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "docs" / "sub").mkdir(parents=True)
+    (tmp_path / "docs" / "sub" / "a.md").write_text("text")
+    (tmp_path / "docs" / "again").symlink_to("sub")
+    assert [document.path for document in read_folder(tmp_path / "docs").manifest.documents] == ["sub/a.md"]
+    (tmp_path / "docs" / "up").symlink_to(tmp_path)
+
+    assert "up is a link out of the folder" in complaint_about(tmp_path / "docs")
+
+
+def test_broken_links_loops_and_pipes_are_named_and_nothing_hangs(tmp_path: Path) -> None:
+    (tmp_path / "gone.md").symlink_to("nowhere")
+    (tmp_path / "loop.md").symlink_to("loop.md")
+    os.mkfifo(tmp_path / "pipe")
+
+    text = complaint_about(tmp_path)
+
+    assert "gone.md is a broken link" in text
+    assert "loop.md is a broken link" in text
+    assert "pipe is not a regular file" in text
+
+
+def test_too_many_files_are_refused_before_all_are_walked(tmp_path: Path) -> None:
+    for number in range(6):
+        (tmp_path / f"{number}.md").write_text("text")
+
+    assert "more than 5 files" in complaint_about(tmp_path, max_documents=5)
+
+
+def test_several_bad_files_are_listed_in_one_line_the_first_few_by_name(tmp_path: Path) -> None:
+    (tmp_path / "good.md").write_text("text")
+    for number in range(8):
+        (tmp_path / f"bad{number}.md").write_bytes(BINARY)
+
+    text = complaint_about(tmp_path)
+
+    assert text.startswith(f"8 of 9 files in {tmp_path} cannot be taken: bad0.md is binary")
+    assert "bad4.md" in text
+    assert "and 3 more" in text
+
+
+def test_bad_files_can_be_left_out_with_a_note_for_each(tmp_path: Path) -> None:
+    (tmp_path / "good.md").write_text("text")
+    (tmp_path / "bad.md").write_bytes(BINARY)
+
+    reading = read_folder(tmp_path, skip_bad=True)
+
+    assert [document.path for document in reading.manifest.documents] == ["good.md"]
+    assert reading.notes == ("left out: bad.md is binary, not text: move it out, or save it as text",)
+
+
+def test_leaving_out_all_there_is_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "bad.md").write_bytes(BINARY)
+
+    with pytest.raises(InvalidDocuments, match="no document that can be read"):
+        read_folder(tmp_path, skip_bad=True)
+
+
+def test_names_that_are_not_utf8_or_hold_controls_do_not_break_the_line(tmp_path: Path) -> None:
+    (tmp_path / "a\nb\x1b[31m.md").write_bytes(BINARY)
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.md")).write_text("text")
+
+    text = complaint_about(tmp_path)
+
+    assert "\x1b" not in text
+    assert "has a name that is not UTF-8" in text
+
+
+def test_unreadable_files_and_folders_are_named() -> None:
+    """As nobody if we are root, for whom everything is readable."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        (folder / "shut.md").write_text("text")
+        (folder / "shut.md").chmod(0)
+        (folder / "sub").mkdir(mode=0)
+        user = os.geteuid()
+        if user == 0:
+            os.seteuid(65_534)
+        try:
+            text = complaint_about(folder)
+        finally:
+            os.seteuid(user)
+            (folder / "sub").chmod(0o755)
+
+    assert "shut.md cannot be read (Permission denied): change its permissions" in text
+    assert "sub cannot be read (Permission denied)" in text
+
+
+def test_ten_thousand_files_are_read_in_seconds(tmp_path: Path) -> None:
+    for number in range(10_000):
+        (tmp_path / f"{number:05}.md").write_text(f"Document {number}")
+
+    started = time.monotonic()
+    reading = read_folder(tmp_path)
+
+    assert len(reading.texts) == 10_000
+    assert time.monotonic() - started < 15
