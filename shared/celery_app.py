@@ -32,14 +32,16 @@ SENTINEL_MASTER = "mymaster"
 def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str]) -> Celery:
     """An app that knows exactly these queues (and `unrouted`), logs through `shared.logs`, and has connected to nothing yet."""
     url, transport = _for_celery(redis_url)
+    own = list(dict.fromkeys(queues))
     app = Celery(name, broker=url, backend=url)
     app.conf.update(
         **_messages(),
         **_broker(transport),
         **_results(transport, settings),
         **_worker(),
-        task_queues=[_queue(queue) for queue in dict.fromkeys([*queues, UNROUTED_QUEUE])],
+        task_queues=[_queue(queue) for queue in dict.fromkeys([*own, UNROUTED_QUEUE])],
     )
+    app.amqp.queues.select(own)  # a worker started without -Q leaves `unrouted` to the eyes of a person
     _route_logs(settings)
     touch_while_alive()
     return app

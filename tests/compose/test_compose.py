@@ -75,7 +75,10 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     compose = ["docker", "compose", "--env-file", str(env_file), "--project-name", f"handoff-test-{secrets.token_hex(3)}"]
     try:
         run([*compose, "build", "--quiet"])
-        run([*compose, "up", "-d", "--wait", "--wait-timeout", "180", "--scale", f"researcher={RESEARCHERS}"])
+        try:
+            run([*compose, "up", "-d", "--wait", "--wait-timeout", "180", "--scale", f"researcher={RESEARCHERS}"])
+        except AssertionError as error:
+            raise AssertionError(run([*compose, "logs", "--tail", "20"])) from error
         yield System(
             f"redis://:{password}@127.0.0.1:{redis_port}/0", f"http://127.0.0.1:{flower_port}", f"admin:{flower_password}", compose
         )

@@ -51,6 +51,7 @@ def test_building_an_app_connects_to_nothing() -> None:
     app = make_app("test", "redis://192.0.2.1:1/0", Settings(), ["a"])
 
     assert set(app.amqp.queues) == {"a", UNROUTED_QUEUE}
+    assert set(app.amqp.queues.consume_from) == {"a"}
 
 
 def test_a_tls_url_is_given_certificate_checks_unless_it_says_otherwise() -> None:
