@@ -1,0 +1,44 @@
+"""What every process of the system has, once: the ledger, its leases, its drain. Made when a worker starts, never on import."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+
+from shared.attempt import Attempts
+from shared.config import Settings
+from shared.drain import Drain
+from shared.ledger.leases import Leases
+from shared.ledger.ledger import Ledger, open_ledger
+from shared.library import Library
+
+DEFAULT_REDIS_URL = "redis://localhost:6379/0"
+"""Celery's own habit; the CLI starts a private Redis instead where nothing is set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """The parts that a supervisor and a worker share."""
+
+    settings: Settings
+    ledger: Ledger
+    leases: Leases
+    drain: Drain
+    attempts: Attempts
+    name: str
+
+
+def redis_url_of(settings: Settings) -> str:
+    return settings.redis_url.get_secret_value() if settings.redis_url else DEFAULT_REDIS_URL
+
+
+def start_process(settings: Settings, *, watchdog: bool) -> Process:
+    """Open the ledger and start to renew leases. `watchdog`: end this process if it freezes."""
+    drain = Drain()
+    ledger = open_ledger(redis_url_of(settings), settings, drain=drain)
+    leases = Leases(settings.lease_s, watchdog=watchdog)
+    leases.start()
+    name = f"{socket.gethostname()}:{os.getpid()}"
+    attempts = Attempts(ledger, settings, name, leases, Library(ledger))
+    return Process(settings, ledger, leases, drain, attempts, name)

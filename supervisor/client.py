@@ -1,0 +1,277 @@
+"""The same as the CLI, from Python: submit a job, follow its events, get its result, cancel it.
+
+    from supervisor import client
+
+    jobs = client.connect("redis://:password@localhost:6379/0")
+    job_id = jobs.submit(client.Request("Compare Qdrant, pgvector and Milvus", documents=Path("notes")))
+    for recorded in jobs.events(job_id):          # ends when the job has ended
+        print(recorded.event.type)
+    print(jobs.result(job_id, wait_s=600).answer)
+
+All methods are safe to call from several threads.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+from celery import Celery
+from pydantic import SecretStr
+
+from shared.agent.price import prices_from
+from shared.celery_app import make_app
+from shared.config import OFFLINE_MODEL, Settings, load_settings
+from shared.documents.folder import FolderReading, read_folder
+from shared.ledger.blobs import ref
+from shared.ledger.jobs import JobStanding
+from shared.ledger.journal import Commit
+from shared.ledger.ledger import Ledger, open_ledger
+from shared.process import redis_url_of
+from shared.wire.errors import UnknownJob, UserError, VersionConflict
+from shared.wire.events import CancelRequested, HandoffIssued, JobEnded, JobStatus, JobSubmitted, PlanMade, Recorded, RetryRequested
+from shared.wire.ids import JobId, StepId, is_job_id, job_id_for, new_job_id
+from shared.wire.limits import JobLimits
+from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
+from shared.wire.usage import Usage
+from supervisor.dispatch import Dispatcher
+from supervisor.report import JobResult, report_on
+from supervisor.roles.outcomes import title_of
+
+ANNOUNCE_AFTER_S = 5.0
+"""A job whose first wake-up was lost is found by a sweeper after this."""
+FOLLOW_S = 5.0
+"""The longest that one look for new events blocks."""
+UPLOAD_CHARS = 4_000_000
+"""Documents' characters in one round trip."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a user asks for."""
+
+    text: str
+    documents: Path | FolderReading | None = None
+    """A folder or a file to work from."""
+    skip_bad_documents: bool = False
+    """Leave out what cannot be read, instead of refusing all of it."""
+    limits: JobLimits = field(default_factory=JobLimits)
+    model: str | None = None
+    """Overrides every agent's model."""
+    answer_schema: Mapping[str, Any] | None = None
+    """JSON Schema of the answer."""
+    specialists: tuple[str, ...] = ()
+    """Only these may be used."""
+    tenant: str = "default"
+    idempotency_key: str | None = None
+    """The same key gives the same job, however often it is submitted."""
+    webhook_url: str | None = None
+    """Gets a signed POST when the job has ended; see `supervisor.webhook`."""
+
+
+class Client:
+    """The door to the job queue."""
+
+    def __init__(self, ledger: Ledger, app: Celery, settings: Settings) -> None:
+        self.ledger = ledger
+        self._dispatcher = Dispatcher(app)
+        self._settings = settings
+
+    def submit(self, request: Request) -> JobId:
+        """Enqueue a job and return its id at once.
+
+        Raises:
+            UserError: the request, its documents, its schema or its limits are not usable; says how to mend it.
+            LedgerUnavailable: Redis cannot be reached; nothing was enqueued.
+        """
+        self._check(request)
+        job_id = job_id_for(request.tenant, request.idempotency_key) if request.idempotency_key else new_job_id()
+        manifest, count = self._upload(request)
+        payloads = [request.text, *([manifest] if manifest else [])]
+        schema = json.dumps(request.answer_schema, sort_keys=True) if request.answer_schema is not None else None
+        payloads += [schema] if schema else []
+        submitted = JobSubmitted(
+            request=ref(request.text),
+            title=title_of(request.text),
+            limits=request.limits,
+            manifest=ref(manifest) if manifest else None,
+            document_count=count,
+            model=request.model,
+            answer_schema=ref(schema) if schema else None,
+            tenant=request.tenant,
+            webhook_url=request.webhook_url,
+            specialists=request.specialists,
+        )
+        due_at = self.ledger.connection.now() + ANNOUNCE_AFTER_S
+        fields: dict[str, str | int] = {"status": JobStatus.QUEUED.value, "title": submitted.title, **_books(request.limits)}
+        try:
+            self.ledger.journal.commit(
+                Commit(job_id=job_id, expected=0, events=[submitted], payloads=payloads, fields=fields, due_at=due_at, creates=True)
+            )
+        except VersionConflict:
+            return self._existing(job_id, submitted)
+        self._dispatcher.announce(job_id)
+        return job_id
+
+    def events(self, job_id: JobId, after: int = 0, *, follow: bool = True) -> Iterator[Recorded]:
+        """The job's events after a version, oldest first; with `follow` until it has ended. Start again from the last version seen.
+
+        Raises:
+            UnknownJob: there is no such job.
+        """
+        self.standing(job_id)
+        while True:
+            found = self.ledger.journal.follow(job_id, after, FOLLOW_S) if follow else self.ledger.journal.read(job_id, after)
+            for recorded in found:
+                after = recorded.version
+                yield recorded
+            if not follow or (found and isinstance(found[-1].event, JobEnded)):
+                return
+            if not found and JobStatus(self.standing(job_id).status).ended:
+                return
+
+    def result(self, job_id: JobId, wait_s: float = 0.0) -> JobResult:
+        """Everything about the job; waits up to `wait_s` seconds for its end. `status` says whether it has ended.
+
+        Raises:
+            UnknownJob: there is no such job.
+        """
+        until = self.ledger.connection.now() + wait_s
+        version = 0
+        while not JobStatus(self.standing(job_id).status).ended:
+            left = until - self.ledger.connection.now()
+            if left <= 0:
+                break
+            version = max([version, *(one.version for one in self.ledger.journal.follow(job_id, version, min(left, FOLLOW_S)))])
+        return report_on(self.ledger, job_id)
+
+    def cancel(self, job_id: JobId) -> bool:
+        """Stop the job everywhere. Returns whether there was anything to stop.
+
+        Raises:
+            UnknownJob: there is no such job.
+        """
+        if JobStatus(self.standing(job_id).status).ended:
+            return False
+        self.ledger.journal.append(job_id, CancelRequested(), {"cancelled": 1})
+        self._dispatcher.wake(job_id)
+        return True
+
+    def retry(self, job_id: JobId, from_step: str | None = None) -> None:
+        """Go on with an ended job: what did not succeed again, or everything from one step on.
+
+        Raises:
+            UserError: the job has not ended, or has no such step.
+        """
+        if not JobStatus(self.standing(job_id).status).ended:
+            raise UserError(f"{job_id} has not ended yet: cancel it first, or wait")
+        if from_step is not None:
+            plans = [recorded.event for recorded in self.ledger.journal.read(job_id) if isinstance(recorded.event, PlanMade)]
+            steps = [step.id for step in plans[-1].steps] if plans else []
+            if from_step not in steps:
+                raise UserError(f"{job_id} has no step {from_step}: its steps are {', '.join(steps) or 'not planned yet'}")
+        event = RetryRequested(from_step=StepId(from_step) if from_step else None)
+        self.ledger.journal.append(job_id, event, {"status": JobStatus.RUNNING.value, "cancelled": ""})
+        self._dispatcher.wake(job_id)
+
+    def delete(self, job_id: JobId) -> None:
+        """Remove an ended job and everything of it.
+
+        Raises:
+            UserError: it has not ended.
+        """
+        if not JobStatus(self.standing(job_id).status).ended:
+            raise UserError(f"{job_id} has not ended yet: cancel it first")
+        issued = [one.event.handoff_id for one in self.ledger.journal.read(job_id) if isinstance(one.event, HandoffIssued)]
+        self.ledger.jobs.delete(job_id, issued)
+
+    def standing(self, job_id: JobId) -> JobStanding:
+        """Raises: UnknownJob."""
+        standing = next(iter(self.ledger.jobs.standings([job_id])), None) if is_job_id(job_id) else None
+        if standing is None:
+            raise UnknownJob(f"there is no job {job_id} (see `handoff list`)")
+        return standing
+
+    def newest(self, count: int = 20) -> list[JobStanding]:
+        """The newest jobs first."""
+        return self.ledger.jobs.standings(self.ledger.jobs.newest(count))
+
+    def _check(self, request: Request) -> None:
+        most = self._settings.max_request_chars
+        if not request.text.strip():
+            raise UserError("the request is empty: say in plain words what you want")
+        if len(request.text) > most:
+            raise UserError(f"the request has {len(request.text):,} characters, at most {most:,} are taken: put long texts into --docs")
+        if request.answer_schema is not None:
+            try:
+                jsonschema.validators.validator_for(dict(request.answer_schema)).check_schema(dict(request.answer_schema))
+            except jsonschema.SchemaError as error:
+                raise UserError(f"the answer schema is not a JSON Schema: {error.message}") from error
+        if request.webhook_url is not None and not request.webhook_url.startswith(("http://", "https://")):
+            raise UserError("the webhook must be an http:// or https:// URL")
+        self._check_prices(request)
+
+    def _check_prices(self, request: Request) -> None:
+        if request.limits.max_microusd is None:
+            return
+        prices, settings = prices_from(self._settings), self._settings
+        defaults = (OFFLINE_MODEL,) if settings.is_offline else (settings.supervisor_model, settings.specialist_model)
+        for name in (request.model,) if request.model else defaults:
+            if prices.cost_microusd(Usage(input_tokens=1, output_tokens=1), name) is None:
+                raise UserError(
+                    f"the price of {name} is not known, so --max-usd cannot be kept: set HANDOFF_PRICE_AS to a model with the same price"
+                )
+
+    def _upload(self, request: Request) -> tuple[str | None, int]:
+        """Store the documents' texts that are new; returns the manifest's JSON and how many documents it has."""
+        if request.documents is None:
+            return None, 0
+        reading = request.documents if isinstance(request.documents, FolderReading) else self.read_documents(request)
+        new = self.ledger.blobs.missing_documents(list(reading.texts))
+        batch: dict[str, str] = {}
+        for digest in sorted(new):
+            batch[digest] = reading.texts[digest]
+            if sum(map(len, batch.values())) > UPLOAD_CHARS:
+                self.ledger.blobs.put_documents(batch)
+                batch = {}
+        if batch:
+            self.ledger.blobs.put_documents(batch)
+        return reading.manifest.to_json(), len(reading.manifest.documents)
+
+    def read_documents(self, request: Request) -> FolderReading:
+        """Raises: InvalidDocuments."""
+        assert isinstance(request.documents, Path)
+        return read_folder(
+            request.documents,
+            max_document_bytes=self._settings.max_document_bytes,
+            max_documents=self._settings.max_documents,
+            skip_bad=request.skip_bad_documents,
+        )
+
+    def _existing(self, job_id: JobId, submitted: JobSubmitted) -> JobId:
+        first = self.ledger.journal.read(job_id)[0].event
+        if first != submitted:
+            raise UserError(f"this idempotency key was used for another request ({job_id}): take a new key")
+        return job_id
+
+
+def connect(redis_url: str | None = None, settings: Settings | None = None) -> Client:
+    """A client for this Redis (default: HANDOFF_REDIS_URL). Connects when it is first used."""
+    settings = settings or load_settings()
+    if redis_url is not None:
+        settings = settings.model_copy(update={"redis_url": SecretStr(redis_url)})
+    url = redis_url_of(settings)
+    return Client(open_ledger(url, settings), make_app("client", url, settings, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE)), settings)
+
+
+def _books(limits: JobLimits) -> dict[str, int]:
+    """The limits that the budget scripts keep."""
+    named = {"max_turns": limits.max_turns, "max_tokens": limits.max_tokens, "max_usd": limits.max_microusd}
+    return {name: value for name, value in named.items() if value is not None}
+
+
+__all__ = ["Client", "JobResult", "Request", "UnknownJob", "connect"]

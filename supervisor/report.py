@@ -1,0 +1,165 @@
+"""Everything about one job in one value: what `handoff run --json`, `handoff show` and `client.result` give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import JsonValue
+
+from shared.ledger.jobs import JobStanding
+from shared.ledger.ledger import Ledger
+from shared.wire.answer import Answer
+from shared.wire.errors import UnknownJob
+from shared.wire.events import HandoffFinished, HandoffIssued, JobEnded, JobStatus, JobSubmitted, PlanMade, Recorded, Reviewed, Synthesised
+from shared.wire.ids import JobId
+from shared.wire.message import Message
+
+
+class JobResult(Message):
+    """A job's outcome. While it runs, `answer` is null and the lists hold what there is."""
+
+    job_id: str
+    status: JobStatus
+    answer: JsonValue = None
+    """Markdown with numbered sources; the value itself for a job with an answer schema."""
+    citations: tuple[dict[str, Any], ...] = ()
+    """{n, source, digest, start, end, quote, claim, step}: text[start:end] of the document is the quote."""
+    plan: dict[str, Any] | None = None
+    """{steps: [{id, specialist, task, depends_on, fallback}], synthesis, why, degraded, method}"""
+    handoffs: tuple[dict[str, Any], ...] = ()
+    """Every AgentHandoff in full, with `worker`, `state`, `claims` and times (Unix seconds)."""
+    results: tuple[dict[str, Any], ...] = ()
+    """Every HandoffResult in full."""
+    verdicts: tuple[dict[str, Any], ...] = ()
+    """{round, verdict, revisions, open_points, problem}"""
+    usage: dict[str, Any] = {}  # noqa: RUF012 (pydantic copies it)
+    """{turns, input_tokens, output_tokens, cost_usd}; cost_usd null: a price is not known."""
+    wall_s: float = 0.0
+    """From submit to the end, or to now."""
+    model: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+def report_on(ledger: Ledger, job_id: JobId) -> JobResult:
+    """Read everything that the ledger has about a job.
+
+    Raises:
+        UnknownJob: there is none.
+        LedgerError: its payloads are gone.
+    """
+    events = ledger.journal.read(job_id)
+    standing = next(iter(ledger.jobs.standings([job_id])), None)
+    if not events or standing is None:
+        raise UnknownJob(f"there is no job {job_id} (see `handoff list`)")
+    payloads = ledger.blobs.get(job_id, _digests_of(events))
+    ended = next((recorded for recorded in reversed(events) if isinstance(recorded.event, JobEnded)), None)
+    is_over = ended is not None and JobStatus(standing.status).ended
+    answer = None
+    if is_over and ended is not None and isinstance(ended.event, JobEnded) and ended.event.answer:
+        answer = Answer.from_json(payloads[ended.event.answer.digest])
+    return JobResult(
+        job_id=job_id,
+        status=JobStatus(standing.status),
+        answer=None if answer is None else (answer.value if answer.value is not None else answer.text),
+        citations=_citations(answer),
+        plan=_plan(events, payloads),
+        handoffs=_handoffs(ledger, job_id, events, payloads),
+        results=tuple(_json(payloads[event.result.digest]) for event in _of(events, HandoffFinished)),
+        verdicts=tuple(_verdict(event) for event in _of(events, Reviewed)),
+        usage=_usage(standing),
+        wall_s=round((ended.at if is_over and ended else ledger.connection.now()) - events[0].at, 3),
+        model=", ".join(dict.fromkeys(event.model for event in _of(events, HandoffFinished) if event.model)) or None,
+        notes=_notes(answer, ended.event if is_over and ended and isinstance(ended.event, JobEnded) else None, standing),
+    )
+
+
+def _of(events: list[Recorded], kind: type[Any]) -> list[Any]:
+    return [recorded.event for recorded in events if isinstance(recorded.event, kind)]
+
+
+def _json(text: str) -> dict[str, Any]:
+    from json import loads
+
+    value: dict[str, Any] = loads(text)
+    return value
+
+
+def _digests_of(events: list[Recorded]) -> list[str]:
+    refs = []
+    for recorded in events:
+        match recorded.event:
+            case HandoffIssued() as event:
+                refs.append(event.handoff)
+            case HandoffFinished() as event:
+                refs.append(event.result)
+            case PlanMade() as event:
+                refs.append(event.plan)
+            case JobEnded(answer=answer) if answer:
+                refs.append(answer)
+            case JobSubmitted() as event:
+                refs.append(event.request)
+            case _:
+                continue
+    return list(dict.fromkeys(ref.digest for ref in refs))
+
+
+def _citations(answer: Answer | None) -> tuple[dict[str, Any], ...]:
+    if answer is None:
+        return ()
+    return tuple({"n": one.n, **one.citation.model_dump(), "claim": one.claim, "step": one.step} for one in answer.citations)
+
+
+def _plan(events: list[Recorded], payloads: dict[str, str]) -> dict[str, Any] | None:
+    made = _of(events, PlanMade)
+    if not made:
+        return None
+    synthesised = _of(events, Synthesised)
+    method = synthesised[-1].method.value if synthesised else None
+    return {**_json(payloads[made[-1].plan.digest]), "degraded": made[-1].degraded, "method": method}
+
+
+def _handoffs(ledger: Ledger, job_id: JobId, events: list[Recorded], payloads: dict[str, str]) -> tuple[dict[str, Any], ...]:
+    issued = _of(events, HandoffIssued)
+    standings = ledger.jobs.handoffs(job_id, [event.handoff_id for event in issued])
+    found = []
+    for event in issued:
+        standing = standings.get(event.handoff_id)
+        extra = (
+            {}
+            if standing is None
+            else {
+                "state": standing.state,
+                "worker": standing.worker,
+                "claims": standing.claims,
+                "turns": standing.turns,
+                "issued_at": standing.issued_at,
+                "started_at": standing.started_at,
+                "finished_at": standing.finished_at,
+            }
+        )
+        found.append({**_json(payloads[event.handoff.digest]), "group": event.group, **extra})
+    return tuple(found)
+
+
+def _verdict(event: Reviewed) -> dict[str, Any]:
+    verdict = event.verdict.model_dump(mode="json") if event.verdict else {"verdict": None, "revisions": [], "open_points": []}
+    return {"round": event.round, **verdict, "problem": event.problem}
+
+
+def _usage(standing: JobStanding) -> dict[str, Any]:
+    cost = None if standing.cost_microusd is None else standing.cost_microusd / 1_000_000
+    return {
+        "turns": standing.turns,
+        "input_tokens": standing.input_tokens,
+        "output_tokens": standing.output_tokens,
+        "cost_usd": cost,
+    }
+
+
+def _notes(answer: Answer | None, ended: JobEnded | None, standing: JobStanding) -> tuple[str, ...]:
+    notes = list(answer.notes) if answer else []
+    if ended and ended.reason:
+        notes.append(ended.reason)
+    if standing.waiting_for:
+        notes.append(standing.waiting_for)
+    return tuple(notes)

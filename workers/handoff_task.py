@@ -1,0 +1,30 @@
+"""The body of every `specialist.<role>` task: run the specialist with its tools, and say at once what cannot wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shared.agent.envelope import EnvelopeReading
+from shared.agent.prompt import Loaded
+from shared.attempt import Attempts, Ended, Ending, Fitting
+from shared.library import JobLibrary
+from shared.wire.handoff import AgentHandoff, ResultStatus
+from shared.wire.ids import JobId
+from shared.wire.specialist import SpecialistSpec
+from workers.tools.registry import Registry
+
+URGENT = (ResultStatus.FAILED, ResultStatus.NEEDS_INPUT)
+"""The supervisor hears of these at once, without waiting for the rest of the chord."""
+
+
+def run_handoff(attempts: Attempts, registry: Registry, wake: Callable[[JobId], None], handoff: AgentHandoff, text: str) -> Ended:
+    """One attempt. The specialist gets the tools that its file names, out of the registry."""
+
+    def fit(_handoff: AgentHandoff, spec: SpecialistSpec, loaded: Loaded, books: JobLibrary) -> Fitting:
+        reading = EnvelopeReading(handoff.step_id, handoff.expected_output_format, books.sources, loaded.known_claims())
+        return Fitting(reading, registry.tools_for(spec.tools))
+
+    ended = attempts.attempt(text, handoff, fit)
+    if ended.how is Ending.FINISHED and ended.result and ended.result.status in URGENT and ended.parts_left > 0:
+        wake(handoff.job_id)
+    return ended
