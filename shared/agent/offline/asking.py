@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import takewhile
 
 from shared.agent.offline.aspects import aspect, content_words, known_aspects
 
-_CUE = r"\b(?:for|in terms of|with regards? to|with respect to|regarding|concerning|in|on|by|when|where|if|so that|focus\w*|covering|with a view to)\b"
+_CUE = (
+    r"\b(?:for|in terms of|with regards? to|with respect to|regarding|concerning|in|on|by|when|where|if|so that|focus\w*|covering"
+    r"|with a view to)\b"
+)
 _ASPECT_CUE = (
     r"(?:in terms of|with regards? to|with respect to|regarding|concerning|with a view to|focus(?:s?ing|s?es)? on|covering"
     r"|(?:needs?|requires?|wants?|cares? (?:about|for))|\bon\b|\bby\b|\btheir\b)"
 )
+_MOST_NAME_WORDS = 5
+_MOST_CHARS = 4_000
+"""Of a request that are looked at: what is wanted stands at its beginning, and reading stays fast."""
 _IMPERATIVE = (
-    r"^(?:please\s+)?(?:(?:can|could|would) you\s+(?:please\s+)?)?(?:explain|describe|summari[sz]e|outline|define|discuss|tell (?:me|us) about"
+    r"^(?:please\s+)?(?:(?:can|could|would) you\s+(?:please\s+)?)?"
+    r"(?:explain|describe|summari[sz]e|outline|define|discuss|tell (?:me|us) about"
     r"|(?:give|write)(?: me| us)? (?:an? )?(?:short |brief )?(?:overview|summary|report|introduction|account) (?:of|on|about|to))\s+"
 )
 
@@ -39,6 +47,7 @@ def request_in(task: str) -> str:
 
 def understand(text: str) -> Asking:
     """Read a request. Never fails: what is not understood is one topic as it stands."""
+    text = text[:_MOST_CHARS]
     folded = " ".join(text.split())
     things, rest = _compared(folded)
     if len(things) >= 2:
@@ -57,47 +66,44 @@ def joined(items: list[str] | tuple[str, ...]) -> str:
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""
 
 
+_COMPARISONS = (
+    r"\b(?:compare|contrast|comparison (?:of|between))\s+(?:the\s+)?(?P<aspects>[\w, -]{3,60}?)\s+(?:of|in|between)\s+(?P<things>[^.?!:]+)",
+    r"\b(?:compare|contrast|comparison (?:of|between))\s+(?P<things>[^?!:]+)",
+    r"\bdifferences?\s+(?:in (?P<aspects>[\w, -]{3,60}?)\s+)?between\s+(?P<things>[^?!:]+)",
+    r"\bhow (?:do|does)\s+(?P<things>[^?!:]+?)\s+(?:differ|compare)\b",
+    r"\bwhich (?:one )?of\s+(?P<things>[^?!:]+)",
+    r"(?P<things>[\w.+#-]+(?: [\w.+#-]+)?(?:\s+(?:vs\.?|versus)\s+[\w.+#-]+(?: [A-Z][\w.+#-]*)?)+)",
+    r"\b(?:choose|decide) between\s+(?P<things>[^?!:]+)",
+    r"\b(?:should (?:i|we) (?:use|choose|pick|take)|is)\s+(?P<things>[\w.+#-]+(?:, [\w.+#-]+)*,? or [\w.+#-]+)\b",
+)
+_END_OF_NAMES = rf"\s+{_CUE}|[.;](?:\s|$)|\s+(?:and|then)\s+(?:say|tell|recommend|suggest|write|explain|give)\b|\s[-–—]\s"
+
+
 def _compared(text: str) -> tuple[list[str], str]:
     """The things compared, and the words that may name aspects."""
-    for pattern in (
-        r"\b(?:compare|contrast|comparison (?:of|between))\s+(?:the\s+)?(?P<aspects>[\w, -]{3,60}?)\s+(?:of|in|between)\s+(?P<things>[^.?!:]+)",
-        r"\b(?:compare|contrast|comparison (?:of|between))\s+(?P<things>[^?!:]+)",
-        r"\bdifferences?\s+(?:in (?P<aspects>[\w, -]{3,60}?)\s+)?between\s+(?P<things>[^?!:]+)",
-        r"\bhow (?:do|does)\s+(?P<things>[^?!:]+?)\s+(?:differ|compare)\b",
-        r"\bwhich (?:one )?of\s+(?P<things>[^?!:]+)",
-        r"(?P<things>[\w.+#-]+(?: [\w.+#-]+)?(?:\s+(?:vs\.?|versus)\s+[\w.+#-]+(?: [A-Z][\w.+#-]*)?)+)",
-        r"\b(?:choose|decide) between\s+(?P<things>[^?!:]+)",
-        r"\b(?:should (?:i|we) (?:use|choose|pick|take)|is)\s+(?P<things>[\w.+#-]+(?:, [\w.+#-]+)*,? or [\w.+#-]+)\b",
-    ):
+    for pattern in _COMPARISONS:
         found = re.search(pattern, text, re.IGNORECASE)
-        if found:
-            things = _names(found.group("things"))
-            if len(things) >= 2:
-                given = found.groupdict().get("aspects") or ""
-                cut = re.sub("|".join(re.escape(thing) for thing in things), " ", text, flags=re.IGNORECASE)
-                return things, f"covering {given}. {cut}" if given else cut
+        things = _names(found.group("things")) if found else []
+        if found and len(things) >= 2:
+            given = found.groupdict().get("aspects") or ""
+            rest = re.sub("|".join(re.escape(thing) for thing in things), " ", text, flags=re.IGNORECASE)
+            return things, f"covering {given}. {rest}" if given else rest
     return [], text
 
 
 def _names(text: str) -> list[str]:
     """The names in "A, B and C for a team that ..."."""
-    head = re.split(
-        rf"\s+{_CUE}|[.;](?:\s|$)|\s+(?:and|then)\s+(?:say|tell|recommend|suggest|write|explain|give)\b|\s[-–—]\s",
-        text,
-        flags=re.IGNORECASE,
-    )[0]
-    head = re.sub(r"\s+(?:with|to)\s+", ", ", re.sub(r"^(?:how|the)\s+", "", head, flags=re.IGNORECASE), flags=re.IGNORECASE)
-    names = []
-    for item in listed(head):
-        words = re.sub(r"^(?:the|a|an|using|both|either)\s+", "", item, flags=re.IGNORECASE).split()
-        if words and any(ch.isupper() for ch in words[0][1:] + words[0][:1]):
-            named = [
-                word for index, word in enumerate(words) if all(any(ch.isupper() or ch.isdigit() for ch in w) for w in words[: index + 1])
-            ]
-            words = named if len(words) > 2 else words
-        if 0 < len(words) <= 5:
-            names.append(" ".join(words))
-    return list(dict.fromkeys(names))
+    head = re.split(_END_OF_NAMES, text, flags=re.IGNORECASE)[0]
+    head = re.sub(r"^(?:how|the)\s+", "", head, flags=re.IGNORECASE)
+    items = listed(re.sub(r"\s+(?:with|to)\s+", ", ", head, flags=re.IGNORECASE))
+    names = [_name_of(re.sub(r"^(?:the|a|an|using|both|either)\s+", "", item, flags=re.IGNORECASE).split()) for item in items]
+    return list(dict.fromkeys(name for name in names if name and len(name.split()) <= _MOST_NAME_WORDS))
+
+
+def _name_of(words: list[str]) -> str:
+    """Of a long item that begins like a proper name, only the name: "Milvus store their data" -> "Milvus"."""
+    named = list(takewhile(lambda word: any(ch.isupper() or ch.isdigit() for ch in word), words))
+    return " ".join(named if named and len(words) > 2 else words)
 
 
 def _aspects_in(text: str) -> list[str]:
@@ -119,10 +125,26 @@ def _topics(text: str) -> list[str]:
     topics: list[str] = []
     for line in text.splitlines():
         item = re.sub(r"^\s*(?:[-*+]|\d{1,2}[.)])\s+", "", line).strip()
-        for part in re.split(r"(?<=[?])\s+|\s*,?\s+and\s+(?=(?:how|what|why|when|where|which|who)\b)", item):
-            topics += _items_of(part.strip())
+        for part in _questions(item):
+            topics += _items_of(part)
     named = [topic for topic in topics if content_words(topic)]
     return list(dict.fromkeys(named)) or [" ".join(text.split())]
+
+
+def _questions(item: str) -> list[str]:
+    """ "How does A work, and how does B?" -> both, each a question of its own; one that leans on the last ("does it ...") stays with it."""
+    parts: list[str] = []
+    for part in re.split(r"(?<=[?])\s+|\s*,?\s+and\s+(?=(?:how|what|why|when|where|which|who)\b)", item):
+        if parts and re.search(r"\b(?:it|its|they|their|them|that|this|these|those)\b", part, re.IGNORECASE):
+            parts[-1] = f"{parts[-1].rstrip('?')} and {part[:1].lower()}{part[1:]}"
+        elif part.strip():
+            parts.append(part.strip())
+    return [_as_question(part) for part in parts]
+
+
+def _as_question(part: str) -> str:
+    is_question = re.match(r"(?:how|what|why|when|where|which|who|does|do|is|are|can|should)\b", part, re.IGNORECASE)
+    return f"{part[:1].upper()}{part[1:].rstrip('.,;')}{'' if part.endswith('?') else '?'}" if is_question else part
 
 
 def _items_of(part: str) -> list[str]:

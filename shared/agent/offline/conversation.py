@@ -58,6 +58,8 @@ class Conversation:
     feedback: tuple[str, ...] = ()
     documents: int | None = None
     """How many there are; None: not said."""
+    paths: tuple[str, ...] = ()
+    """The first of them."""
     tools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Input schemas by name, of the tools that may be called in this turn."""
     must_call: str | None = None
@@ -92,6 +94,7 @@ class Conversation:
             results=_results(first),
             feedback=tuple(_plain(text) for text in re.findall(r"<feedback\b[^>]*>(.*?)</feedback>", first, re.DOTALL)),
             documents=_document_count(first),
+            paths=tuple(path for path in _tag(_tag(first, "documents"), "data").splitlines() if path.strip()),
             tools={} if choice.get("type") == "none" else tools,
             must_call=_forced(choice, tools),
             parallel=not choice.get("disable_parallel_tool_use"),

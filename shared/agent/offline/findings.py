@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from shared.agent.offline.aspects import all_aspects
@@ -10,7 +12,15 @@ from shared.agent.offline.sentences import Sentence, words_of
 from shared.agent.offline.topic import FIT, Topic, aspect_score, form_score, mentions, similar, subject_score
 
 _PER_ASPECT = 2
+_PER_QUESTION = 6
 _MOST_FINDINGS = 10
+_SECOND_BEST_ANSWER = 0.4
+_FEWEST_ASPECT_POINTS = 2.0
+"""One word that merely hints at an aspect is not enough."""
+_FEWEST_SHARE = 0.2
+"""Of a question's words, by their rarity, that a sentence and its headings must have."""
+_NEAR_WEIGHT = 0.25
+"""What a word in the headings counts, against one in the sentence."""
 _SAME = 0.75
 """Share of words in common from which two sentences say the same."""
 _SECOND_BEST = 0.5
@@ -40,37 +50,32 @@ def _about_thing(topic: Topic, thing: str, sentences: Sequence[Sentence]) -> tup
     found: list[Finding] = []
     gaps: list[str] = []
     about = [sentence for sentence in sentences if subject_score(thing, sentence) > 0]
-    definition = max(about, key=lambda each: _definition_score(thing, each), default=None)
-    if definition and _definition_score(thing, definition) > 0:
+    definition = next(iter(sorted((each for each in about if _defines(thing, each)), key=lambda each: _place(thing, each))), None)
+    if definition:
         found.append(Finding(thing, definition))
-    per_aspect = _PER_ASPECT if topic.aspects else 1
-    for wanted in (*(topic.aspects or all_aspects()), FIT):
+    for wanted in topic.aspects or all_aspects():
         scored = [
             (said + subject_score(thing, each) + form_score(each), each)
             for each in about
-            if (said := aspect_score(wanted, each)) and _stands_for(thing, each, wanted.key)
+            if (said := aspect_score(wanted, each)) >= _FEWEST_ASPECT_POINTS
         ]
-        chosen = _best(scored, per_aspect if wanted.key != FIT.key else 1, found)
+        chosen = _best(scored, _PER_ASPECT if topic.aspects else 1, found)
         found += [Finding(heading_of(wanted.label), each) for each in chosen]
-        if not chosen and not scored and wanted.key != FIT.key and topic.aspects:
+        if topic.aspects and not scored:
             gaps.append(wanted.label)
-    return found[:_MOST_FINDINGS], gaps
+    advice = [(subject_score(thing, each), each) for each in about if FIT.score(each.text) and mentions(thing, each.text)]
+    kept = found[: _MOST_FINDINGS - 1]
+    said_already = [*kept] if topic.wants_advice else []
+    return [*kept, *(Finding(heading_of(FIT.label), each) for each in _best(advice, 1, said_already) if topic.wants_advice)], gaps
 
 
-def _stands_for(thing: str, sentence: Sentence, key: str) -> bool:
-    """Advice must name the thing itself; anything else may stand in a document about it."""
-    return key != FIT.key or mentions(thing, sentence.text)
+def _defines(thing: str, sentence: Sentence) -> bool:
+    return re.match(rf"(?:the )?{re.escape(thing)}(?:,[^,]*,)? (?:is|are|was) (?:a|an|the|one)\b", sentence.text, re.IGNORECASE) is not None
 
 
-def _definition_score(thing: str, sentence: Sentence) -> float:
-    text = sentence.text.lower()
-    is_one = any(
-        text.startswith(f"{thing.lower()}{gap} {verb} {article} ")
-        for gap in ("",)
-        for verb in ("is", "was")
-        for article in ("a", "an", "the")
-    )
-    return (2.0 if is_one else 0.0) + (0.5 if is_one and mentions(thing, sentence.title) else 0.0) - sentence.order * 0.01 * is_one
+def _place(thing: str, sentence: Sentence) -> tuple[bool, int]:
+    """Definitions in documents about the thing come first, then those near a document's beginning."""
+    return (not mentions(thing, sentence.title), sentence.order)
 
 
 def _about_question(topic: Topic, sentences: Sequence[Sentence]) -> list[Finding]:
@@ -79,35 +84,50 @@ def _about_question(topic: Topic, sentences: Sequence[Sentence]) -> list[Finding
     for each in sentences:
         if topic.names and not any(subject_score(name, each) for name in topic.names):
             continue
-        said = sum(rarity[s] for s in topic.stems if _has(s, words_of(each.text)))
-        near = sum(rarity[s] for s in topic.stems if _has(s, words_of(f"{each.title} {each.heading}")))
-        aspects = sum(aspect_score(wanted, each) for wanted in topic.aspects)
-        named = sum(subject_score(name, each) for name in topic.names) / max(1, len(topic.names))
-        if said or aspects:
-            first = 0.5 if each.order == 0 else 0.0
-            scored.append((said + 0.5 * near + 0.5 * aspects + 0.5 * named + first + form_score(each), each))
-    chosen = _best(scored, _MOST_FINDINGS // 2 + 1, [])
+        share = _share(topic, each, rarity)
+        if share >= _FEWEST_SHARE:
+            scored.append((share + _bonus(topic, each) + 0.1 * form_score(each), each))
+    chosen = _best(scored, _MOST_FINDINGS if topic.is_enumeration else _PER_QUESTION, [], second_best=_SECOND_BEST_ANSWER)
     place = {source: index for index, source in enumerate(dict.fromkeys(each.source for each in chosen))}
     return [Finding(each.title, each) for each in sorted(chosen, key=lambda each: (place[each.source], each.order))]
 
 
+def _share(topic: Topic, sentence: Sentence, rarity: Mapping[str, float]) -> float:
+    """How much of the question's words a sentence has, by their rarity; those in its headings count less. 0.0 without any of its own."""
+    said = {s for s in topic.stems if _has(s, words_of(sentence.text))}
+    near = {s for s in topic.stems if _has(s, words_of(f"{sentence.title} {sentence.heading}"))} - said
+    weighed = sum(rarity[s] for s in said) + _NEAR_WEIGHT * sum(rarity[s] for s in near)
+    return weighed / (sum(rarity.values()) or 1.0) if said else 0.0
+
+
+def _bonus(topic: Topic, sentence: Sentence) -> float:
+    """For saying what the thing asked about is, for having it as the subject or in the document's title, and for aspects asked about."""
+    subjects = topic.names or (topic.question.rstrip("?."),)
+    opening = sentence.text.lower().split()[:2]
+    begins = any(_has(s, opening) for s in topic.stems)
+    titled = sum(_has(s, words_of(sentence.title)) for s in topic.stems) / max(1, len(topic.stems))
+    aspects = min(0.2, 0.05 * sum(aspect_score(wanted, sentence) for wanted in topic.aspects))
+    return 0.4 * any(_defines(name, sentence) for name in subjects) + 0.15 * begins + 0.3 * titled + aspects
+
+
 def _rarities(topic: Topic, sentences: Sequence[Sentence]) -> dict[str, float]:
-    """A word that few sentences have says more than one that all have: 0.5 to 2.0."""
-    total = len(sentences) or 1
+    """A word that few sentences have tells more than one that all have; one that none has shows what is missing."""
     bags = [words_of(each.text) for each in sentences]
-    return {s: 2.0 - 1.5 * sum(_has(s, bag) for bag in bags) / total for s in topic.stems}
+    return {s: math.log(1 + len(sentences) / max(0.5, sum(_has(s, bag) for bag in bags))) ** 2 for s in topic.stems}
 
 
 def _has(wanted: str, words: Sequence[str]) -> bool:
     return any(word.startswith(wanted) for word in words)
 
 
-def _best(scored: list[tuple[float, Sentence]], most: int, already: Sequence[Finding]) -> list[Sentence]:
+def _best(
+    scored: list[tuple[float, Sentence]], most: int, already: Sequence[Finding], *, second_best: float = _SECOND_BEST
+) -> list[Sentence]:
     """The best that say something new; ties go to the earlier sentence."""
     chosen: list[Sentence] = []
-    ranked = sorted(scored, key=lambda pair: (-pair[0], pair[1].source, pair[1].order))
+    ranked = sorted(scored, key=lambda pair: (-pair[0], pair[1].order, pair[1].source))
     for score, sentence in ranked:
-        if len(chosen) >= most or (chosen and score < ranked[0][0] * _SECOND_BEST):
+        if len(chosen) >= most or (chosen and score < ranked[0][0] * second_best):
             break
         others = [*chosen, *(each.sentence for each in already)]
         if all(similar(sentence.text, other.text) < _SAME for other in others):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from shared.agent.offline import planner, research, review, synthesis, writing
@@ -12,28 +12,29 @@ from shared.agent.offline.conversation import Conversation
 from shared.agent.offline.schema_filler import fill, property_schema, resolve
 
 Block = dict[str, Any]
+_ROLES: Mapping[str, Callable[[Conversation], dict[str, Any]]] = {
+    "steps": planner.plan,
+    "resolutions": planner.give_up,
+    "verdict": review.review,
+}
+"""The supervisor's roles, by a field that only their answers have."""
 
 
 def reply_to(conversation: Conversation) -> list[Block]:
     """The content blocks of the reply: tool calls while something is to be found out, otherwise the final text."""
     schema = conversation.schema or {}
     has = resolve(schema, schema).get("properties", {})
-    if "steps" in has:
-        return [_text(planner.plan(conversation))]
-    if "resolutions" in has:
-        return [_text(planner.give_up(conversation))]
-    if "verdict" in has:
-        return [_text(review.review(conversation))]
+    for mark, role in _ROLES.items():
+        if mark in has:
+            return [_text(role(conversation))]
     if conversation.results and not _goes_on_searching(conversation):
         write = synthesis.envelope if _is_synthesizer(conversation) else writing.envelope
         return [_final(conversation, write(conversation))]
     calls = research.next_calls(conversation)
-    if calls:
-        return [_tool_use(call.name, dict(call.input)) for call in calls]
-    if conversation.must_call:
-        facts = [conversation.task]
-        return [_tool_use(conversation.must_call, fill(conversation.tools[conversation.must_call], facts, text=conversation.task))]
-    return [_final(conversation, research.envelope(research.research(conversation)))]
+    if not calls and conversation.must_call:
+        arguments = fill(conversation.tools[conversation.must_call], [conversation.task], text=conversation.task)
+        calls = [research.ToolCall(conversation.must_call, arguments)]
+    return [_tool_use(call.name, dict(call.input)) for call in calls] or [_final(conversation, research.envelope(conversation))]
 
 
 def _is_synthesizer(conversation: Conversation) -> bool:

@@ -67,7 +67,7 @@ def _research(asking: Asking, specialist: str, cap: int) -> list[dict[str, Any]]
 
 def _objective(asking: Asking, subject: str) -> str:
     if not asking.things:
-        return f"Research the question: {subject}"
+        return f"Research the {'question' if subject.endswith('?') else 'subject'}: {subject}"
     return f"Research {subject}{f' with regard to {joined(asking.aspects)}' if asking.aspects else ''}."
 
 

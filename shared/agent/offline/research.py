@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from shared.agent.offline.conversation import Conversation
+from shared.agent.offline import writing
+from shared.agent.offline.asking import joined
+from shared.agent.offline.aspects import content_words, known_aspects
+from shared.agent.offline.conversation import Conversation, KnownClaim, Result
 from shared.agent.offline.findings import Finding, find
 from shared.agent.offline.payloads import hits_in, json_in, page_in
-from shared.agent.offline.sentences import Sentence, sentences_of
+from shared.agent.offline.sentences import Sentence, sentences_of, title_of
 from shared.agent.offline.statements import marked, not_found
-from shared.agent.offline.topic import FIT, Topic, mentions, topic_of
+from shared.agent.offline.topic import FIT, Topic, mentions, topics_of
 
 SEARCH, READ = "search_documents", "read_document"
 _MOST_SEARCHES = 6
+"""For one topic."""
+_MOST_CALLS = 12
+"""In one turn."""
 _MOST_READS = 3
 _MOST_HITS = 8
+_MOST_QUERY_WORDS = 20
 _PAGE_CHARS = 12_000
 
 
@@ -32,68 +39,88 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Researched:
-    """What came out: the findings by heading, and what was not there."""
+    """What came out, by topic."""
 
-    topic: Topic
-    findings: tuple[Finding, ...]
-    gaps: tuple[str, ...]
+    parts: tuple[tuple[Topic, tuple[Finding, ...], tuple[str, ...]], ...]
+    """Each topic's findings, and the aspects that nothing was found for."""
     searched: int | None
+    """Documents; None: not known."""
 
 
 def next_calls(conversation: Conversation) -> list[ToolCall]:
     """The searches, then the pages to read; empty when there is enough (or nothing) to answer with."""
-    topic = _topic(conversation)
+    topics = _topics(conversation)
     done = [(call.name, call.input.get("query") or (call.input.get("source"), call.input.get("offset", 0))) for call in conversation.calls]
     calls = []
     if SEARCH in conversation.tools:
-        calls = [ToolCall(SEARCH, {"query": query, "limit": _MOST_HITS}) for query in _queries(topic) if (SEARCH, query) not in done]
+        queries = list(dict.fromkeys(query for topic in topics for query in _queries(topic)))[:_MOST_CALLS]
+        calls = [ToolCall(SEARCH, {"query": query, "limit": _MOST_HITS}) for query in queries if (SEARCH, query) not in done]
     if not calls and READ in conversation.tools:
-        pages = [page for page in _pages(conversation, topic) if (READ, page) not in done]
-        calls = [ToolCall(READ, {"source": source, "offset": offset}) for source, offset in pages]
+        pages = list(dict.fromkeys(page for topic in topics for page in _pages(conversation, topic)))[:_MOST_CALLS]
+        calls = [ToolCall(READ, {"source": source, "offset": offset}) for source, offset in pages if (READ, (source, offset)) not in done]
     return calls if conversation.parallel else calls[:1]
 
 
 def research(conversation: Conversation) -> Researched:
     """The best sentences of everything that was read."""
-    topic = _topic(conversation)
     dropped = _refused_quotes(conversation)
     sentences = [sentence for sentence in _sentences(conversation) if not any(quote in sentence.quote for quote in dropped)]
-    findings, gaps = find(topic, sentences)
+    parts = []
+    for topic in _topics(conversation):
+        findings, gaps = find(topic, sentences)
+        parts.append((topic, tuple(findings), tuple(gaps)))
     counts = [searched for _, searched in _searches(conversation) if searched is not None]
-    return Researched(topic, tuple(findings), tuple(gaps), max(counts, default=conversation.documents))
+    return Researched(tuple(parts), max(counts, default=conversation.documents))
 
 
-def envelope(done: Researched) -> dict[str, Any]:
+def envelope(conversation: Conversation) -> dict[str, Any]:
     """The answer envelope, with `output` as Markdown."""
+    done = research(conversation)
+    sentences = list(dict.fromkeys(finding.sentence for _, findings, _ in done.parts for finding in findings))
+    ids = {sentence: f"c{number}" for number, sentence in enumerate(sentences, 1)}
     claims = [
-        {"id": f"c{number}", "text": each.sentence.text, "sources": [{"source": each.sentence.source, "quote": each.sentence.quote}]}
-        for number, each in enumerate(done.findings, 1)
+        {"id": ids[each], "text": each.standing_alone, "sources": [{"source": each.source, "quote": each.quote}]} for each in sentences
     ]
-    wanted = len(done.topic.aspects) or 1
-    coverage = 1 - len(done.gaps) / wanted if claims else 0.0
-    nothing = not claims and not done.searched
+    wanted = sum(len(topic.aspects) or 1 for topic, _, _ in done.parts)
+    missing = sum(len(gaps) if findings else len(topic.aspects) or 1 for topic, findings, gaps in done.parts)
+    needs = joined([topic.needs for topic, findings, _ in done.parts if not findings])
+    output = "\n\n".join(_section(topic, findings, gaps, ids) for topic, findings, gaps in done.parts)
     return {
-        "status": "ok" if claims else "needs_input" if nothing else "partial",
-        "output": _markdown(done),
+        "status": "ok" if claims else "partial" if done.searched else "needs_input",
+        "output": _drafted(conversation, output, claims) if len(done.parts) > 1 and claims else output,
         "claims": claims,
-        "confidence": round(0.3 + 0.6 * max(0.0, coverage), 2) if claims else 0.0,
-        "needs": None if claims else f"documents about {done.topic.name.rstrip('?.')}",
+        "confidence": round(0.3 + 0.6 * (1 - missing / wanted), 2) if claims else 0.0,
+        "needs": None if claims else needs,
         "problem": None,
     }
 
 
-def _topic(conversation: Conversation) -> Topic:
-    topic = topic_of(conversation.task)
-    asked_again = [each for text in conversation.feedback for each in topic_of(text).aspects]
-    known = {each.key for each in topic.aspects}
-    return Topic(topic.thing, (*topic.aspects, *(each for each in asked_again if each.key not in known)), topic.question)
+def _drafted(conversation: Conversation, notes: str, claims: list[dict[str, Any]]) -> str:
+    """Whoever compares things alone writes it up like the writer does."""
+    known = tuple(KnownClaim(claim["id"], claim["text"], claim["sources"][0]["source"]) for claim in claims)
+    return writing.draft(replace(conversation, results=(Result("answer", "ok", notes, known),)))
+
+
+def _topics(conversation: Conversation) -> list[Topic]:
+    """The task's topics, and with them the aspects that a reviewer asks for again."""
+    again = [each for text in conversation.feedback for each in known_aspects(text)]
+    topics = topics_of(conversation.task)
+    return [
+        replace(
+            topic,
+            aspects=(*topic.aspects, *(each for each in again if topic.aspects and each.key not in {known.key for known in topic.aspects})),
+        )
+        for topic in topics
+    ]
 
 
 def _queries(topic: Topic) -> list[str]:
     if topic.thing is None:
-        return [topic.question]
-    labels = [each.label for each in (*topic.aspects, FIT)] if topic.aspects else ["overview", "features", "limits", FIT.label]
-    return [f"{topic.thing} {label}" for label in labels][: _MOST_SEARCHES - 1] + ([topic.thing] if topic.aspects else [])
+        words = " ".join(content_words(topic.question)[:_MOST_QUERY_WORDS])
+        return list(dict.fromkeys([words or topic.question[:200], *topic.names[: _MOST_SEARCHES - 1]]))
+    labels = [each.label for each in topic.aspects] or ["overview", "features", "limits"]
+    labels = [*labels[: _MOST_SEARCHES - 2], *([FIT.label] if topic.wants_advice else [])]
+    return [topic.thing, *(f"{topic.thing} {label}" for label in labels)]
 
 
 def _searches(conversation: Conversation) -> list[tuple[list[dict[str, Any]], int | None]]:
@@ -115,8 +142,12 @@ def _pages(conversation: Conversation, topic: Topic) -> list[tuple[str, int]]:
         weight[source] += max(rank, 0.01) * (2 if named else 1)
         start = hit["start"] if isinstance(hit.get("start"), int) else 0
         starts[source] = min(starts.get(source, start), start)
+    for path in conversation.paths:
+        if any(mentions(word, title_of(path)) for word in topic.names):
+            weight[path] += 1.0
+            starts[path] = 0
     for source in weight:
-        weight[source] *= 4 if any(mentions(name, source) for name in topic.names) else 1
+        weight[source] *= 4 if any(mentions(name, title_of(source)) for name in topic.names) else 1
     best = sorted(weight, key=lambda source: (-weight[source], source))[:_MOST_READS]
     return [(source, 0 if starts[source] < _PAGE_CHARS - 1_000 else max(0, starts[source] - 1_000)) for source in best]
 
@@ -147,12 +178,17 @@ def _refused_quotes(conversation: Conversation) -> list[str]:
     return [source["quote"] for claim in answer.get("claims") or () if claim["id"] in named for source in claim["sources"]]
 
 
-def _markdown(done: Researched) -> str:
-    parts, numbered = [], list(enumerate(done.findings, 1))
-    for heading in dict.fromkeys(each.heading for each in done.findings):
-        lines = [f"- {marked(each.sentence.text, f'c{number}')}" for number, each in numbered if each.heading == heading]
-        parts.append("\n".join([f"### {heading}", "", *lines]))
-    gaps = [f"{gap} ({done.topic.thing})" if done.topic.thing else gap for gap in done.gaps]
-    if not done.findings:
-        gaps = [done.topic.name.rstrip("?.")]
-    return "\n\n".join([*parts, *([not_found(gaps)] if gaps else [])])
+def _section(topic: Topic, findings: Sequence[Finding], gaps: Sequence[str], ids: Mapping[Sentence, str]) -> str:
+    """A list under a heading for each aspect, or, for a question, just a list; then what was not found."""
+    if not findings:
+        return not_found([topic.gap])
+    parts = []
+    for heading in dict.fromkeys(each.heading if topic.thing else "" for each in findings):
+        lines = [
+            f"- {marked(each.sentence.standing_alone, ids[each.sentence])}"
+            for each in findings
+            if not topic.thing or each.heading == heading
+        ]
+        parts.append("\n".join([*([f"### {heading}", ""] if heading else []), *lines]))
+    named = [f"{gap} ({topic.thing})" if topic.thing else gap for gap in gaps]
+    return "\n\n".join([*parts, *([not_found(named)] if named else [])])

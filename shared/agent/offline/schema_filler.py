@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError
+from jsonschema.exceptions import SchemaError, _WrappedReferencingError
 
 Schema = Mapping[str, Any]
 _DEEPEST = 12
@@ -72,22 +72,20 @@ class _Filler:
             return resolved["const"]
         if "enum" in resolved:
             return self._chosen(resolved["enum"], path)
-        for key in ("anyOf", "oneOf"):
-            if resolved.get(key):
-                return self._any_of(resolved, key, path, depth)
-        match _type_of(resolved):
-            case "object":
-                return self._object(resolved, path, depth)
-            case "array":
-                return self._array(resolved, path, depth)
-            case "integer" | "number" as kind:
-                return self._number(resolved, path, whole=kind == "integer")
-            case "boolean":
-                return bool(self._about(path)) if path else bool(self._facts)
-            case "null":
-                return None
-            case _:
-                return self._string(resolved, path)
+        several = next((key for key in ("anyOf", "oneOf") if resolved.get(key)), None)
+        return self._any_of(resolved, several, path, depth) if several else self._of_type(resolved, path, depth)
+
+    def _of_type(self, schema: dict[str, Any], path: tuple[str, ...], depth: int) -> Any:
+        kind = _type_of(schema)
+        by_type: dict[str, Callable[[], Any]] = {
+            "object": lambda: self._object(schema, path, depth),
+            "array": lambda: self._array(schema, path, depth),
+            "integer": lambda: self._number(schema, path, whole=True),
+            "number": lambda: self._number(schema, path, whole=False),
+            "boolean": lambda: bool(self._about(path) if path else self._facts),
+            "null": lambda: None,
+        }
+        return by_type.get(kind, lambda: self._string(schema, path))()
 
     def _about(self, path: tuple[str, ...]) -> list[str]:
         """The facts that speak of what a property is called, best first."""
@@ -242,5 +240,5 @@ def _is_valid(value: Any, schema: Any, root: Schema) -> bool:
     defs = {key: root[key] for key in ("$defs", "definitions") if key in root and key not in schema}
     try:
         return Draft202012Validator({**defs, **schema}).is_valid(value)
-    except SchemaError:
+    except (SchemaError, _WrappedReferencingError):
         return True

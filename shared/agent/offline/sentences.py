@@ -31,6 +31,13 @@ class Sentence:
         plain = re.sub(r"\s*\[\^?\d+\]", "", plain)
         return re.sub(r"\*\*|__|(?<!\w)[*_](?=\S)|(?<=\S)[*_](?!\w)", "", plain).strip()
 
+    @property
+    def standing_alone(self) -> str:
+        """The text with its document's title in front when it leans on it: "Vespa: it is written in Java"."""
+        text = self.text
+        leans = re.match(r"(?:It|Its)\b", text) and self.title.lower() not in text.lower()
+        return f"{self.title}: {text[:1].lower()}{text[1:]}" if leans else text
+
 
 @lru_cache(maxsize=256)
 def sentences_of(text: str, source: str, *, starts_whole: bool = True, ends_whole: bool = True) -> tuple[Sentence, ...]:
@@ -92,7 +99,7 @@ def _split(block: str) -> list[str]:
     for found in _BREAK.finditer(block):
         before = block[start : found.start(1)]
         last = before.rsplit(" ", 1)[-1].lower().lstrip("(")
-        if last in _ABBREVIATIONS or re.fullmatch(r"[a-z]\.|\d+\.", last):
+        if last in _ABBREVIATIONS or re.fullmatch(r"[a-z]\.", last) or re.fullmatch(r"\d{1,2}\.", before.strip()):
             continue
         pieces.append(before.strip())
         start = found.end()

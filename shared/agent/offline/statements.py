@@ -26,7 +26,7 @@ def not_found(labels: list[str]) -> str:
 
 def gaps_in(output: str) -> list[str]:
     """What an output says it did not find."""
-    lines = re.findall(rf"^\W*{NOT_FOUND}:\s*(.+?)\.?\W*$", output, re.MULTILINE)
+    lines = re.findall(rf"^\W*{NOT_FOUND}:\s*(.+?)\.?\s*$", output, re.MULTILINE)
     return [gap.strip() for line in lines for gap in line.split(";") if gap.strip()]
 
 
@@ -34,8 +34,7 @@ def unmarked_statements(output: str) -> Iterator[str]:
     """Sentences, list items and table cells that state something and point to no claim."""
     text = re.sub(r"^(```|~~~).*?(^\1\s*$|\Z)", "", output, flags=re.DOTALL | re.MULTILINE)
     lines = text.splitlines()
-    for number, line in enumerate(lines):
-        line = line.strip()
+    for number, line in enumerate(each.strip() for each in lines):
         is_header = number + 1 < len(lines) and re.fullmatch(r"[\s|:-]*-[\s|:-]*", lines[number + 1]) is not None
         if not line or line.startswith("#") or NOT_FOUND in line or is_header or re.fullmatch(r"[\s|:*_-]+", line):
             continue

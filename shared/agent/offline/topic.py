@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,6 +24,8 @@ _DEPENDENT_START = re.compile(
     re.IGNORECASE,
 )
 _LONG_WORDS = 34
+_MOST_NAME_WORDS = 6
+_OBJECTIVE = r"(?:Research|Find out|Look up|Investigate)(?: the (?:question|subject))?:?\s+"
 
 
 @dataclass(frozen=True)
@@ -32,10 +35,22 @@ class Topic:
     thing: str | None
     aspects: tuple[Aspect, ...]
     question: str
+    wants_advice: bool = False
+    """Whether it is one of several things to choose from."""
 
     @property
-    def name(self) -> str:
-        return self.thing or self.question
+    def gap(self) -> str:
+        """What is missing when nothing was found, as a phrase."""
+        return self.thing or (f'an answer to "{self.question}"' if self.question.endswith("?") else self.question.rstrip("."))
+
+    @property
+    def needs(self) -> str:
+        """What would help, as a phrase."""
+        return (
+            f'documents that answer "{self.question}"'
+            if self.thing is None and self.question.endswith("?")
+            else f"documents about {self.gap}"
+        )
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -45,26 +60,35 @@ class Topic:
         words = [word.strip("?.,;:!()\"'") for word in self.question.split()]
         return tuple(dict.fromkeys(w for i, w in enumerate(words) if len(w) > 1 and (re.search(r"\w[A-Z]", w) or (i and w[:1].isupper()))))
 
+    @property
+    def is_enumeration(self) -> bool:
+        """Whether the question asks for all things that are so ("Which databases ...")."""
+        return re.match(r"(?:which|list|name|who|what are)\b", self.question, re.IGNORECASE) is not None
+
     @cached_property
     def stems(self) -> tuple[str, ...]:
         return tuple(stem(word) for word in content_words(self.question))
 
 
-def topic_of(task: str) -> Topic:
-    """Read a task, as our own planner writes it or as anybody does."""
+def topics_of(task: str) -> tuple[Topic, ...]:
+    """Read a task, as our own planner writes it or as anybody does. A comparison has a topic for each thing."""
     words = request_in(task)
     first = words.splitlines()[0].strip() if words else ""
-    ours = re.match(r"Research (?!the question:)(.+?)(?: with regard to (.+?))?\.?$", first)
-    if ours and len(ours.group(1).split()) <= 6:
-        labels = listed(ours.group(2)) if ours.group(2) else []
-        return Topic(ours.group(1), tuple(aspect(label) for label in labels), first)
-    question = re.sub(
-        r"^(?:Research|Find out|Look up|Investigate)(?: the question)?:?\s+",
-        "",
-        first if ours or first.startswith("Research") else " ".join(words.split()),
-    )
-    asking = understand(question)
-    return Topic(None, tuple(known_aspects(asking.text)), asking.text)
+    ours = re.match(r"Research (?!the (?:question|subject):)(.+?)(?: with regard to (.+?))?\.?$", first)
+    if ours and len(ours.group(1).split()) <= _MOST_NAME_WORDS:
+        return (_thing(ours.group(1), listed(ours.group(2)) if ours.group(2) else []),)
+    question = re.sub(_OBJECTIVE, "", first if re.match(_OBJECTIVE, first) else " ".join(words.split()))
+    asked = understand(question)
+    if asked.things:
+        return tuple(_thing(thing, asked.aspects) for thing in asked.things)
+    topic = Topic(None, tuple(known_aspects(asked.text)), asked.text)
+    if len(topic.names) == 1 and topic.aspects and not topic.is_enumeration:
+        return (Topic(topic.names[0], topic.aspects, topic.question),)
+    return (topic,)
+
+
+def _thing(name: str, labels: Sequence[str]) -> Topic:
+    return Topic(name, tuple(aspect(label) for label in labels), name, wants_advice=True)
 
 
 def mentions(name: str, text: str) -> bool:
@@ -79,13 +103,16 @@ def subject_score(name: str, sentence: Sentence) -> float:
         return 3.0
     if mentions(name, text):
         return 2.0
-    return 1.0 if mentions(name, f"{sentence.title} {sentence.source}") else 0.0
+    shared_title = re.search(r"\b(?:and|or|vs|versus)\b|,|&", sentence.title) is not None
+    return 1.0 if mentions(name, f"{sentence.title} {sentence.source}") and not shared_title else 0.0
 
 
 def form_score(sentence: Sentence) -> float:
     """Penalties for sentences that do not stand by themselves, or go on too long."""
     text = sentence.text
-    return -(2.0 if _DEPENDENT_START.match(text) else 0.0) - (0.5 if len(text.split()) > _LONG_WORDS else 0.0)
+    dependent = _DEPENDENT_START.match(text)
+    leans = 0.0 if not dependent else 1.5 if dependent.group().lower() in ("it", "its") else 4.0
+    return -leans - (0.5 if len(text.split()) > _LONG_WORDS else 0.0)
 
 
 def aspect_score(wanted: Aspect, sentence: Sentence) -> float:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from shared.agent.markers import MARKER
 from shared.agent.offline.asking import Asking, joined, request_in, understand
 from shared.agent.offline.aspects import Aspect, all_aspects, aspect, content_words
 from shared.agent.offline.conversation import Conversation, KnownClaim, Result
@@ -16,6 +18,7 @@ from shared.agent.offline.topic import FIT, mentions, similar
 
 _SAME = 0.9
 _NONE = "not found"
+_LONG_CELL_WORDS = 22
 _FEWEST_ROWS_SHARED = 2
 """Without aspects asked for, a row of the table needs claims of at least two of the things."""
 
@@ -34,13 +37,19 @@ def envelope(conversation: Conversation) -> dict[str, Any]:
     unusable = [result.step for result in conversation.results if not result.claims]
     confidence = 0.0 if not _claims(conversation) else round(0.9 * (1 - len(unusable) / len(conversation.results)), 2)
     return {
-        "status": "ok" if _claims(conversation) else "partial",
+        "status": "ok" if _claims(conversation) and not _silent_things(conversation) else "partial",
         "output": text,
         "claims": [],
         "confidence": confidence,
         "needs": None if _claims(conversation) else f"results with claims from {joined(unusable) or 'earlier steps'}",
         "problem": None,
     }
+
+
+def _silent_things(conversation: Conversation) -> list[str]:
+    """Things to compare that no claim speaks of."""
+    claims = _claims(conversation)
+    return [each for each in understand(request_in(conversation.task)).things if not any(mentions(each, claim.text) for claim in claims)]
 
 
 def draft(conversation: Conversation) -> str:
@@ -54,11 +63,7 @@ def draft(conversation: Conversation) -> str:
         for result in conversation.results
         if not result.claims and not gaps_in(result.text)
     ]
-    missing = [
-        thing
-        for thing in asking.things
-        if not any(mentions(thing, claim.text) for claim in claims) and not any(thing in gap for gap in gaps)
-    ]
+    missing = [thing for thing in _silent_things(conversation) if not any(thing in gap for gap in gaps)]
     named = [*gaps, *silent, *missing]
     return "\n\n".join([*parts, *([not_found(named)] if named else [])])
 
@@ -84,7 +89,9 @@ def _comparison(asking: Asking, conversation: Conversation, claims: list[KnownCl
     parts = [f"# {heading_of(title)}"]
     parts += ["## At a glance", table] if table else []
     for section in sections:
-        rest = [claim for claim in section.claims if claim.id not in used]
+        rest = [
+            claim for index, claim in enumerate(section.claims) if claim.id not in used or (index == 0 and _defines(section.name, claim))
+        ]
         if rest:
             parts += [
                 f"## {heading_of(section.name) if section.name.islower() and ' ' in section.name else section.name}",
@@ -100,19 +107,23 @@ def _of_thing(thing: str, things: Sequence[str], results: Sequence[Result], clai
     slug = "_".join(re.findall(r"[a-z0-9]+", thing.lower()))
     own_steps = {result.step for result in results if result.step.endswith(slug)}
     others = [other for other in things if other != thing]
-    return [
-        claim
-        for claim in claims
-        if (claim.id.split(".")[0] in own_steps)
-        or (not own_steps and mentions(thing, claim.text) and not any(claim.text.lower().startswith(o.lower()) for o in others))
-    ]
+    kept = []
+    for claim in claims:
+        own = claim.id.split(".")[0] in own_steps or _begins_with(thing, claim.text) or (not own_steps and mentions(thing, claim.text))
+        if own and not any(_begins_with(other, claim.text) for other in others):
+            kept.append(claim)
+    return kept
+
+
+def _begins_with(thing: str, text: str) -> bool:
+    return text.lower().startswith(thing.lower())
 
 
 def _common_aspects(sections: Sequence[Section]) -> list[Aspect]:
     return [
         each
         for each in all_aspects()
-        if sum(any(each.score(claim.text) >= 2 for claim in section.claims) for section in sections) >= _FEWEST_ROWS_SHARED
+        if sum(any(each.score(claim.text) for claim in section.claims) for section in sections) >= _FEWEST_ROWS_SHARED
     ]
 
 
@@ -124,7 +135,7 @@ def _table(sections: Sequence[Section], aspects: Sequence[Aspect]) -> tuple[str,
         cells = []
         for section in sections:
             free = [claim for claim in section.claims if claim.id not in used and wanted.score(claim.text) and not FIT.score(claim.text)]
-            best = max(free, key=lambda claim: wanted.score(claim.text) + _is_subject(section.name, claim), default=None)
+            best = max(free, key=partial(_suits_cell, wanted, section.name), default=None)
             used |= {best.id} if best else set()
             cells.append(_cell(section.name, best))
         if any(cell != _NONE for cell in cells):
@@ -132,8 +143,15 @@ def _table(sections: Sequence[Section], aspects: Sequence[Aspect]) -> tuple[str,
     return (_aligned(rows), used) if len(rows) > 1 else ("", set())
 
 
-def _is_subject(thing: str, claim: KnownClaim) -> float:
-    return 1.0 if claim.text.lower().startswith(thing.lower()) else 0.0
+def _suits_cell(wanted: Aspect, thing: str, claim: KnownClaim) -> float:
+    """Speaks of the aspect, can go on from the column's name, and is short."""
+    length = len(claim.text.split())
+    return wanted.score(claim.text) + (2.0 if _begins_with(thing, claim.text) else 0.0) - (1.0 if length > _LONG_CELL_WORDS else 0.0)
+
+
+def _defines(thing: str, claim: KnownClaim) -> bool:
+    """Whether a claim says what the thing is: it opens the thing's section even when a cell of the table has it too."""
+    return re.match(rf"{re.escape(thing)} (?:is|was) (?:a|an|the)\b", claim.text, re.IGNORECASE) is not None
 
 
 def _cell(thing: str, claim: KnownClaim | None) -> str:
@@ -141,17 +159,22 @@ def _cell(thing: str, claim: KnownClaim | None) -> str:
     if claim is None:
         return _NONE
     text = claim.text.rstrip(".")
-    if text.lower().startswith(f"{thing.lower()} "):
+    text = text.removeprefix(f"{thing}: ")
+    if text.lower().startswith(f"{thing.lower()} ") and text[len(thing) + 1 :][:1].islower():
         text = text[len(thing) + 1 :]
     return f"{text} [{claim.id}]".replace("|", "\\|")
 
 
 def _aligned(rows: list[list[str]]) -> str:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    rule = [["-" * max(3, width) for width in widths]]
-    widths = [max(3, width) for width in widths]
-    lines = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in [rows[0], *rule, *rows[1:]]]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    widths = [max(3, *(_width(row[column]) for row in rows)) for column in range(len(rows[0]))]
+    lines = [rows[0], ["-" * width for width in widths], *rows[1:]]
+    padded = [[cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)] for row in lines]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in padded)
+
+
+def _width(cell: str) -> int:
+    """Characters of a cell once its markers are the numbers of the final answer, which is where people see the table."""
+    return len(MARKER.sub("[1]", cell))
 
 
 def _explanation(asking: Asking, conversation: Conversation, claims: list[KnownClaim]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -89,7 +90,7 @@ def client() -> anthropic.Anthropic:
 
 @dataclass
 class Library:
-    """The two document tools, as simple as they can be: a passage's score is how many of the query's words it has."""
+    """The two document tools, as simple as they can be: a passage counts by which of the query's words it has, and how rare they are."""
 
     texts: dict[str, str]
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
@@ -112,20 +113,16 @@ class Library:
         return json.dumps(self._search(**arguments) if name == "search_documents" else self._read(**arguments))
 
     def _search(self, query: str, limit: int = 8) -> dict[str, Any]:
-        wanted = set(re.findall(r"\w+", query.lower()))
+        passages = [(source, found) for source, text in self.texts.items() for found in re.finditer(r"\S.*(?:\n\S.*)*", text)]
+        bags = [set(re.findall(r"\w+", found.group().lower())) for _, found in passages]
+        rarity = {word: math.log(1 + len(bags) / (1 + sum(word in bag for bag in bags))) for word in re.findall(r"\w+", query.lower())}
+        scored = [(sum(weight for word, weight in rarity.items() if word in bag), each) for bag, each in zip(bags, passages, strict=True)]
+        best = sorted((each for each in scored if each[0]), key=lambda each: (-each[0], each[1][0], each[1][1].start()))
         hits = [
-            {
-                "source": source,
-                "start": found.start(),
-                "end": found.end(),
-                "snippet": found.group(),
-                "score": float(len(wanted & set(re.findall(r"\w+", found.group().lower())))),
-            }
-            for source, text in self.texts.items()
-            for found in re.finditer(r"\S.*(?:\n\S.*)*", text)
+            {"source": source, "start": found.start(), "end": found.end(), "snippet": found.group(), "score": round(score, 3)}
+            for score, (source, found) in best[:limit]
         ]
-        best = sorted((hit for hit in hits if hit["score"]), key=lambda hit: (-hit["score"], hit["source"], hit["start"]))
-        return {"hits": best[:limit], "searched": len(self.texts)}
+        return {"hits": hits, "searched": len(self.texts)}
 
     def _read(self, source: str, offset: int = 0) -> dict[str, Any]:
         text = self.texts[source]
