@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from shared.documents.decoding import decode, tidied
+from shared.documents.elsewhere import text_elsewhere
 from shared.documents.html import declared_charset, html_text
 from shared.documents.media import PDF, is_html, is_text
-from shared.documents.pdf import pdf_text
 from shared.documents.refused import Refused
+
+_LIGHT_HTML_BYTES = 100_000
+"""The worst page of this size (all of it opening tags) takes about a second to parse; larger ones are parsed elsewhere."""
+
+
+def is_heavy(media_type: str, size: int) -> bool:
+    """Whether a file must be read in a process of its own."""
+    return media_type == PDF or (is_html(media_type) and size > _LIGHT_HTML_BYTES)
 
 
 def extract(data: bytes, media_type: str, charset: str | None = None) -> str:
@@ -15,10 +23,12 @@ def extract(data: bytes, media_type: str, charset: str | None = None) -> str:
     Raises:
         Refused: binary, broken, or of a kind that cannot be read.
     """
-    if media_type == PDF or data.startswith(b"%PDF-"):
-        return pdf_text(data)
-    if not is_text(media_type):
-        raise Refused(f"is {media_type}, which cannot be read")
+    if data.startswith(b"%PDF-"):
+        media_type = PDF
+    if is_heavy(media_type, len(data)):
+        return text_elsewhere(data, media_type, charset)
     if is_html(media_type):
         return tidied(html_text(decode(data, charset or declared_charset(data))))
+    if not is_text(media_type):
+        raise Refused(f"is {media_type}, which cannot be read")
     return decode(data, charset)

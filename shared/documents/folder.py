@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from shared.documents.extraction import extract
+from shared.documents.elsewhere import HeavyFile, texts_elsewhere
+from shared.documents.extraction import extract, is_heavy
 from shared.documents.files import FoundFile, found_files, read_bytes
-from shared.documents.media import PDF, media_type_of, what_to_do_with_binary
-from shared.documents.pdf import pdf_texts
+from shared.documents.media import media_type_of, what_to_do_with_binary
 from shared.documents.refused import Refused
 from shared.wire.documents import Document, Manifest
 from shared.wire.errors import InvalidDocuments
@@ -47,7 +47,7 @@ def read_folder(
     texts: dict[str, str] = {}
     bad: list[str] = []
     empty: list[str] = []
-    total_chars = 0
+    chars = 0
     for file, outcome in _outcomes(files, max_document_bytes):
         if isinstance(outcome, Refused):
             bad.append(f"{file.path} {outcome}")
@@ -55,31 +55,31 @@ def read_folder(
             empty.append(file.path)
         else:
             digest = digest_of(outcome)
-            total_chars += 0 if digest in texts else len(outcome)
+            chars += 0 if digest in texts else len(outcome)
             texts[digest] = outcome
             documents.append(Document(path=file.path, digest=digest, media_type=media_type_of(file.path), chars=len(outcome)))
-        if total_chars > MAX_TOTAL_CHARS:
+        if chars > MAX_TOTAL_CHARS:
             raise InvalidDocuments(f"{folder} holds more than {MAX_TOTAL_CHARS:,} characters of text: give a smaller folder to --docs")
     if bad and not skip_bad:
         raise InvalidDocuments(_complaint(folder, bad, len(files)))
     if not documents:
         raise InvalidDocuments(f"{folder} holds no document that can be read: {_listed(bad or [f'{path} is empty' for path in empty])}")
-    notes = _notes(bad, empty)
-    documents.sort(key=lambda document: document.path)
-    return FolderReading(Manifest(documents=tuple(documents)), texts, notes)
+    manifest = Manifest(documents=tuple(sorted(documents, key=lambda document: document.path)))
+    return FolderReading(manifest, texts, _notes(bad, empty))
 
 
 def _outcomes(files: list[FoundFile], max_document_bytes: int) -> Iterator[tuple[FoundFile, str | Refused]]:
-    """Each file's text or the reason against it; PDFs last, one process for all of them."""
-    pdfs: list[FoundFile] = []
+    """Each file's text or the reason against it; heavy ones last, in one process for all of them."""
+    heavy: list[FoundFile] = []
     for file in files:
         if file.refused is not None:
             yield file, file.refused
-        elif media_type_of(file.path) == PDF:
-            pdfs.append(file)
+        elif is_heavy(media_type_of(file.path), file.size):
+            heavy.append(file)
         else:
             yield file, _text_or_reason(file, max_document_bytes)
-    yield from zip(pdfs, pdf_texts([file.real_path for file in pdfs]), strict=True)
+    outcomes = texts_elsewhere([HeavyFile(str(file.real_path), media_type_of(file.path)) for file in heavy])
+    yield from zip(heavy, outcomes, strict=True)
 
 
 def _text_or_reason(file: FoundFile, max_document_bytes: int) -> str | Refused:
