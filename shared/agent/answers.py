@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from pydantic_core import from_json
 
 _FENCE = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
+_LEAD = re.compile(r"\s*(?:```[a-zA-Z]*\s*)?")
 _MOST_STARTS = 200
 """Opening braces that are tried, so that a text of nothing but braces takes no quadratic time."""
 
@@ -65,15 +66,25 @@ def _parsed(text: str) -> Any:
         return None
 
 
+def _beginning(text: str) -> int:
+    """Where the text begins, after white space and the opening of a fence."""
+    match = _LEAD.match(text)
+    return match.end() if match else 0
+
+
 def _largest_object(text: str) -> dict[str, Any] | None:
+    """The largest of the whole objects; none if the text is itself an object that was cut off: what stands inside is not the answer."""
     best: tuple[int, dict[str, Any]] | None = None
     position = text.find("{")
+    begins = _beginning(text)
     for _ in range(_MOST_STARTS):
         if position < 0:
             break
         try:
             value, end = _decoder.raw_decode(text, position)
         except (ValueError, RecursionError):
+            if position == begins:
+                return None
             value, end = None, position + 1
         if isinstance(value, dict) and (best is None or end - position > best[0]):
             best = (end - position, value)

@@ -102,7 +102,7 @@ class Conversation:
         for checkpoint in self.checkpoints:
             match checkpoint:
                 case Replied():
-                    _add(messages, "assistant", (block for block in checkpoint.content if not _is_blank(block)))
+                    _add(messages, "assistant", _sendable(checkpoint.content))
                 case Observed():
                     _add(messages, "user", [_result_block(checkpoint)])
                 case Prompted():
@@ -145,8 +145,22 @@ def _result_block(observed: Observed) -> Block:
     return {**block, "is_error": True} if observed.is_error else block
 
 
-def _is_blank(block: Block) -> bool:
-    return block.get("type") == "text" and not str(block.get("text", "")).strip()
+def _sendable(content: Iterable[Block]) -> list[Block]:
+    """A reply as it may be sent back. The API takes no empty texts, no arguments that are no object (a call that was cut), no thinking
+    without its signature (cut as well), and no message of thinking alone.
+    """
+    blocks = []
+    for block in content:
+        match block.get("type"):
+            case "text" if not str(block.get("text", "")).strip():
+                continue
+            case "thinking" if not block.get("signature"):
+                continue
+            case "tool_use" if not isinstance(block.get("input"), dict):
+                blocks.append({**block, "input": {}})
+            case _:
+                blocks.append(block)
+    return blocks if any(block.get("type") not in ("thinking", "redacted_thinking") for block in blocks) else []
 
 
 def _in_order(messages: list[MessageParam]) -> list[MessageParam]:

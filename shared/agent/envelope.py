@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import jsonschema
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from pydantic import Field as PydanticField
 
@@ -14,6 +13,7 @@ from shared.agent.answers import json_object_in, partial_object_in
 from shared.agent.markers import qualified, renamed_markers
 from shared.agent.quotes import MOST_QUOTE_CHARS, find_quote
 from shared.agent.reading import NotAcceptable, Read
+from shared.agent.schemas import BrokenSchema, problem_with
 from shared.agent.tool import ToolFailed
 from shared.wire.documents import Document, Manifest
 from shared.wire.handoff import Citation, Claim, ResultStatus, says_only_that_it_is_done
@@ -225,14 +225,11 @@ class EnvelopeReading:
 
 
 def _mismatch(output: JsonValue, schema: Mapping[str, Any]) -> str | None:
-    """The most telling problem, in one line."""
+    """What is wrong with an output. A schema that is itself broken can't be held against the model."""
     try:
-        error = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(schema).iter_errors(output))
-    except jsonschema.exceptions.SchemaError:
+        return problem_with(output, schema)
+    except BrokenSchema:
         return None
-    if error is None:
-        return None
-    return f"{error.json_path}: {' '.join(error.message.split())[:300]}"
 
 
 def _clamped(confidence: float) -> float:

@@ -72,8 +72,8 @@ class Model(Protocol):
         """Make exactly one request; never retries.
 
         `on_pulse` is called as pieces arrive, and a few times a second while nothing does (a slow first token must not look like death);
-        what it raises (`Interrupted`, `LimitReached`) cuts the stream and passes through. A refusal is a reply (`stop_reason` "refusal"):
-        it was paid.
+        what it raises (`Interrupted`, `LimitReached`) cuts the stream and passes through. A reply that is already whole is returned all the
+        same: it is paid. So is a refusal: it is a reply, with `stop_reason` "refusal".
 
         Raises:
             ModelError: no reply, see its subclasses.

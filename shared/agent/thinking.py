@@ -49,11 +49,12 @@ class Thinking:
         """Whether the next turn has to be the answer: by turns, by tokens, or by time."""
         if talk.turns + 1 >= self._limits.max_turns or talk.is_told_last:
             return True
+        if not talk.turns:
+            return False
         now, deadline = self._equipment.now(), self._limits.deadline
-        if deadline is not None and talk.turns and deadline - now < 2 * self._longest_turn_s:
+        if deadline is not None and deadline - now < 2 * self._longest_turn_s:
             return True
-        one_turn = self._expected_input(talk) + self._limits.max_output_tokens
-        return bool(talk.turns) and self._tokens_left(talk) < one_turn + self._expected_input(talk) + LEAST_OUTPUT_TOKENS
+        return self._tokens_left(talk) < 2 * self._expected_input(talk) + self._limits.max_output_tokens + LEAST_OUTPUT_TOKENS
 
     def turn(self, talk: Conversation, *, is_last: bool) -> None:
         """Make one call and checkpoint what came of it. A failed one is waited out, so that the next turn can try again.

@@ -6,9 +6,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from queue import Empty, SimpleQueue
 
-import jsonschema
-
 from shared.agent.model import Block
+from shared.agent.schemas import BrokenSchema, problem_with
 from shared.agent.tool import Tool, ToolContext, ToolFailed
 from shared.agent.turns import Observed
 from shared.wire.errors import HandoffError
@@ -86,12 +85,10 @@ def result_of(call: Block, tools: dict[str, Tool], context: ToolContext) -> Obse
 def argument_problem(arguments: object, tool: Tool) -> str | None:
     """What is wrong with the arguments, in one line; None: nothing."""
     try:
-        error = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(tool.input_schema).iter_errors(arguments))
-    except jsonschema.exceptions.SchemaError:
-        return "its own schema is broken"
-    if error is None:
-        return None
-    return _line(f"bad arguments at {error.json_path}: {error.message}")
+        problem = problem_with(arguments, tool.input_schema)
+    except BrokenSchema as broken:
+        return f"its own schema is broken: {broken}"
+    return _line(f"bad arguments at {problem}") if problem else None
 
 
 def shortened(text: str) -> str:

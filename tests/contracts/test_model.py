@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from itertools import pairwise
 
 import anthropic
 import pytest
@@ -73,21 +75,29 @@ def test_usage_that_is_not_reported_counts_as_none(model_that_answers: Maker) ->
         assert model.reply(CALL, ignore).usage.total_tokens == 0
 
 
-def test_the_text_so_far_only_grows(model_that_answers: Maker) -> None:
+def test_there_are_signs_of_life_before_the_end_and_the_text_so_far_only_grows(model_that_answers: Maker) -> None:
     pulses: list[Pulse] = []
-    with model_that_answers(says("A longer text, " * 50)) as model:
-        model.reply(CALL, pulses.append)
-    texts = [pulse.text for pulse in pulses]
-    assert all(later.startswith(earlier) for earlier, later in zip(texts, texts[1:], strict=False))
+    seen = threading.Event()
+
+    def note(pulse: Pulse) -> None:
+        pulses.append(pulse)
+        seen.set()
+
+    with model_that_answers(says("A longer text, " * 50, stall=seen)) as model:
+        model.reply(CALL, note)
     assert pulses
+    assert all(later.text.startswith(earlier.text) for earlier, later in pairwise(pulses))
 
 
-def test_what_a_pulse_raises_cuts_the_reply_and_passes_through(model_that_answers: Maker) -> None:
+def test_what_a_pulse_raises_cuts_an_unfinished_reply_and_passes_through(model_that_answers: Maker) -> None:
+    never = threading.Event()
+
     def cancel(_pulse: Pulse) -> None:
         raise Cancelled("by the user")
 
-    with model_that_answers(says("A longer text, " * 50)) as model, pytest.raises(Cancelled):
+    with model_that_answers(says("A longer text, " * 50, stall=never)) as model, pytest.raises(Cancelled):
         model.reply(CALL, cancel)
+    never.set()
 
 
 def test_a_refusal_is_a_reply(model_that_answers: Maker) -> None:

@@ -56,3 +56,8 @@ def test_the_draft_of_a_cut_envelope_is_a_beginning_of_its_output(output: str, c
 
 def test_a_cut_object_keeps_what_there_is() -> None:
     assert partial_object_in('{"status": "ok", "output": "It is') == {"status": "ok", "output": "It is"}
+
+
+def test_what_stands_inside_an_object_that_was_cut_off_is_not_the_answer() -> None:
+    assert json_object_in('{"output": "x", "claims": [{"id": "c1"}, {"id": ') is None
+    assert json_object_in('```json\n{"output": "x", "claims": [{"id": "c1"}') is None

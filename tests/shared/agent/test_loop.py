@@ -166,9 +166,13 @@ def test_an_answer_that_never_gets_short_enough_is_salvaged() -> None:
 
 def test_a_call_that_was_cut_is_not_run() -> None:
     ran: list[str] = []
-    tool = a_tool("look", lambda arguments: str(ran.append(arguments["q"])))
+
+    def note(arguments: dict[str, Any]) -> str:
+        ran.append(arguments["q"])
+        return "found"
+
     cut = Reply(blocks=({"type": "tool_use", "id": "t", "name": "look", "input": {"q": "half"}},), stop_reason="max_tokens")
-    run = running(cut, answers(), tools=(tool,))
+    run = running(cut, answers(), tools=(a_tool("look", note),))
     run.go()
     assert ran == []
     assert "cut off" in last_message(run)[0]["content"]

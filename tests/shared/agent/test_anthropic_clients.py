@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shared.agent.anthropic_clients import model_from
+from shared.agent.anthropic_model import AnthropicModel
+from shared.agent.model import ModelCall
+from shared.config import Settings
+from shared.wire.errors import MissingCredentials, UserError
+from tests.doubles.messages_server import MessagesServer, says
+
+NAMES = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "ANTHROPIC_PROFILE", "AWS_REGION", "CLOUD_ML_REGION")
+CALL = ModelCall(model="m", system="s", messages=({"role": "user", "content": "x"},), max_output_tokens=10)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_in_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("ANTHROPIC_CONFIG_DIR", str(tmp_path))
+
+
+def ask(monkeypatch: pytest.MonkeyPatch, **environment: str) -> dict[str, str]:
+    """The headers that a server at ANTHROPIC_BASE_URL gets."""
+    with MessagesServer(lambda _request: says("x")) as server:
+        for name, value in {"ANTHROPIC_BASE_URL": server.url, **environment}.items():
+            monkeypatch.setenv(name, value)
+        model = model_from(Settings())
+        assert isinstance(model, AnthropicModel)
+        model.reply(CALL, lambda _pulse: None)
+        model.close()
+        return server.headers[0]
+
+
+def test_a_base_url_needs_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "no-key-needed" in str(ask(monkeypatch))
+
+
+def test_a_key_is_sent_to_the_base_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "sk-of-mine" in str(ask(monkeypatch, ANTHROPIC_API_KEY="sk-of-mine"))
+
+
+def test_a_token_is_sent_to_the_base_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ask(monkeypatch, ANTHROPIC_AUTH_TOKEN="token-of-mine")["authorization"] == "Bearer token-of-mine"
+
+
+def test_a_real_model_without_a_key_says_what_to_set() -> None:
+    with pytest.raises(MissingCredentials, match="ANTHROPIC_API_KEY"):
+        model_from(Settings(offline=False))
+
+
+def test_nothing_set_is_the_offline_model() -> None:
+    model = model_from(Settings())
+    assert isinstance(model, AnthropicModel)
+    assert model.reply(CALL, lambda _pulse: None).content
+    model.close()
+
+
+@pytest.mark.parametrize("provider", ["bedrock", "vertex", "foundry"])
+def test_a_provider_that_lacks_packages_or_settings_says_so_in_one_line(provider: str) -> None:
+    with pytest.raises(UserError) as caught:
+        model_from(Settings.model_validate({"model_provider": provider}))
+    assert f"HANDOFF_MODEL_PROVIDER={provider}" in str(caught.value)
+    assert "\n" not in str(caught.value)

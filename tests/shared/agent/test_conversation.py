@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.agent.conversation import LAST_TURN, TOO_LONG, UNUSABLE, Conversation, text_of
+from shared.agent.turns import CallFailed, Checkpoint, Observed, Prompted, Replied
+from shared.wire.usage import Usage
+
+OPENING = {"role": "user", "content": [{"type": "text", "text": "task"}]}
+TALK = Conversation(OPENING)
+
+
+def replied(*blocks: dict[str, Any], stop_reason: str = "end_turn") -> Replied:
+    return Replied(content=blocks, stop_reason=stop_reason, usage=Usage(input_tokens=1), model="m")
+
+
+def text(words: str) -> dict[str, Any]:
+    return {"type": "text", "text": words}
+
+
+def call(name: str, arguments: Any = None) -> dict[str, Any]:
+    return {"type": "tool_use", "id": name, "name": name, "input": {} if arguments is None else arguments}
+
+
+blocks = st.one_of(st.builds(text, st.sampled_from(["", " ", "x"])), st.builds(call, st.sampled_from("abc")))
+checkpoints: st.SearchStrategy[Checkpoint] = st.one_of(
+    st.lists(blocks, max_size=3).map(lambda some: replied(*some)),
+    st.builds(Observed, tool_use_id=st.sampled_from("abc"), text=st.just("found")),
+    st.builds(Prompted, text=st.sampled_from([LAST_TURN, TOO_LONG, UNUSABLE])),
+    st.builds(CallFailed, error=st.just("cut"), usage=st.just(Usage())),
+)
+
+
+@given(st.lists(checkpoints, max_size=12))
+def test_roles_alternate_and_no_message_is_empty(items: list[Checkpoint]) -> None:
+    messages = TALK.plus(*items).messages
+    assert messages[0]["role"] == "user"
+    assert all(one["role"] != other["role"] for one, other in pairwise(messages))
+    assert all(message["content"] for message in messages)
+
+
+@given(st.lists(checkpoints, max_size=12))
+def test_rendering_changes_nothing(items: list[Checkpoint]) -> None:
+    talk = TALK.plus(*items)
+    assert talk.messages == talk.messages
+    assert OPENING == {"role": "user", "content": [{"type": "text", "text": "task"}]}
+
+
+@given(st.lists(checkpoints, max_size=12), st.integers(0, 12))
+def test_what_was_said_never_changes_as_the_conversation_grows(items: list[Checkpoint], cut: int) -> None:
+    only_replies = [item for item in items if isinstance(item, Replied | Prompted)]
+    before, after = TALK.plus(*only_replies[:cut]).messages, TALK.plus(*only_replies).messages
+    assert list(before[:-1]) == list(after[: len(before) - 1])
+
+
+def test_results_come_in_the_order_of_their_calls_and_before_any_text() -> None:
+    talk = TALK.plus(
+        replied(call("a"), call("b")), Observed(tool_use_id="b", text="2"), Observed(tool_use_id="a", text="1"), Prompted(text="go")
+    )
+    assert [block.get("content", block.get("text")) for block in talk.messages[-1]["content"]] == ["1", "2", "go"]
+
+
+def test_a_reply_is_open_until_something_is_made_of_it() -> None:
+    answer = replied(text("x"))
+    assert TALK.plus(answer).open_reply == answer
+    assert TALK.plus(answer, Prompted(text=UNUSABLE)).open_reply is None
+
+
+def test_a_reply_with_calls_is_open_until_all_are_answered() -> None:
+    asks = replied(call("a"), call("b"))
+    assert TALK.plus(asks, Observed(tool_use_id="a", text="1")).open_reply == asks
+    assert TALK.plus(asks, Observed(tool_use_id="a", text="1"), Observed(tool_use_id="b", text="1")).open_reply is None
+
+
+def test_failed_calls_are_turns_too() -> None:
+    talk = TALK.plus(replied(text("x")), CallFailed(error="cut", usage=Usage(output_tokens=5)), CallFailed(error="cut", usage=Usage()))
+    assert (talk.turns, talk.failures_in_a_row, talk.usage.total_tokens) == (3, 2, 6)
+
+
+def test_arguments_that_were_cut_are_sent_back_as_none() -> None:
+    assert TALK.plus(replied(call("a", '{"q": "ha'))).messages[1]["content"][0]["input"] == {}
+
+
+@pytest.mark.parametrize(
+    "content", [[{"type": "thinking", "thinking": "x"}], [{"type": "thinking", "thinking": "x", "signature": "s"}], [text(" ")], []]
+)
+def test_a_reply_that_the_api_would_refuse_is_left_out(content: list[dict[str, Any]]) -> None:
+    assert len(TALK.plus(replied(*content)).messages) == 1
+
+
+def test_thinking_with_its_signature_is_sent_back() -> None:
+    thought = {"type": "thinking", "thinking": "x", "signature": "s"}
+    assert TALK.plus(replied(thought, text("y"))).messages[1]["content"] == [thought, text("y")]
+
+
+def test_the_final_text_stands_after_the_last_search() -> None:
+    search = {"type": "web_search_tool_result", "tool_use_id": "s", "content": []}
+    assert text_of([text("I'll look."), search, text("a"), text("b")]) == "ab"
+    assert text_of([text("all"), search]) == "all"

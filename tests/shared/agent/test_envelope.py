@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.agent.anthropic_request import strict
+from shared.agent.envelope import EnvelopeReading, Sources
+from shared.agent.reading import NotAcceptable, Read, Salvages
+from shared.wire.documents import Document
+from shared.wire.handoff import Claim, ResultStatus
+from shared.wire.message import digest_of
+from tests.doubles.handoffs import STEP, a_manifest
+from tests.doubles.runs import envelope
+
+MANIFEST, TEXT_OF = a_manifest(qdrant="Qdrant is a vector\n  database. It is written in Rust.", milvus="Milvus is written in Go.")
+ELSEWHERE = Claim(id="other.c1", text="Milvus is written in Go.")
+READING = EnvelopeReading(STEP, {"type": "string"}, Sources(TEXT_OF, MANIFEST), {"other.c1": ELSEWHERE})
+
+
+def read(value: Any, *, last_try: bool = False) -> Read:
+    return READING.read(json.dumps(value), last_try=last_try)
+
+
+def a_claim(quote: str, source: str = "qdrant.md", claim_id: str = "c1") -> dict[str, Any]:
+    return {"id": claim_id, "text": "A fact.", "sources": [{"source": source, "quote": quote}]}
+
+
+def test_claims_and_markers_are_qualified_with_the_step() -> None:
+    found = read(envelope("In Rust [c1]."))
+    assert found.output == "In Rust [find.c1]."
+    assert [claim.id for claim in found.claims] == ["find.c1"]
+
+
+def test_a_quote_becomes_a_checked_citation_of_the_documents_own_characters() -> None:
+    citation = read(envelope(claims=[a_claim("Qdrant is a vector database.")])).claims[0].sources[0]
+    text = TEXT_OF(citation.digest)
+    assert text[citation.start : citation.end] == citation.quote == "Qdrant is a vector\n  database."
+
+
+def test_claims_of_other_steps_that_the_output_points_to_are_carried_over() -> None:
+    found = read(envelope("In Rust [c1], the other in Go [other.c1]."))
+    assert [claim.id for claim in found.claims] == ["find.c1", "other.c1"]
+
+
+def test_claims_of_other_steps_that_it_does_not_point_to_are_left_out() -> None:
+    assert [claim.id for claim in read(envelope()).claims] == ["find.c1"]
+
+
+def test_a_claim_of_another_step_that_is_restated_keeps_its_own_sources() -> None:
+    found = read(envelope("[other.c1]", claims=[a_claim("It is written in Rust.", claim_id="other.c1")]))
+    assert found.claims == (ELSEWHERE,)
+
+
+def test_several_markers_in_one_bracket_are_taken_apart() -> None:
+    assert read(envelope("Both [c1, other.c1].")).output == "Both [find.c1][other.c1]."
+
+
+def test_markers_are_renamed_wherever_the_output_holds_text() -> None:
+    reading = EnvelopeReading(STEP, {"type": "object"}, Sources(TEXT_OF, MANIFEST))
+    found = reading.read(json.dumps(envelope({"rows": [{"a": "x [c1]"}], "n": 1})), last_try=False)
+    assert found.output == {"rows": [{"a": "x [find.c1]"}], "n": 1}
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (envelope(claims=[a_claim("written in Go")]), "does not stand in"),
+        (envelope(claims=[a_claim("x", source="nowhere.md")]), "there is no source"),
+        (envelope("Rust [c7]."), "points to no claim"),
+        (envelope(claims=[a_claim("Rust", claim_id="c1"), a_claim("Rust", claim_id="c1")]), "taken twice"),
+        (envelope(""), "the work itself"),
+        (envelope("Task completed successfully."), "the work itself"),
+        (envelope(status="needs_input"), "what is missing"),
+        (envelope(None, status="failed"), "say why"),
+        (envelope(status="great"), "status"),
+        ({"answer": 1}, 'no "output"'),
+    ],
+)
+def test_what_is_to_be_mended_is_said(value: dict[str, Any], said: str) -> None:
+    with pytest.raises(NotAcceptable) as caught:
+        read(value)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [envelope(claims=[a_claim("written in Go")]), envelope("Rust [c7].", claims=[])],
+)
+def test_on_the_last_try_what_is_unproven_is_dropped_with_a_note(value: dict[str, Any]) -> None:
+    found = read(value, last_try=True)
+    assert found.notes
+    assert all(claim.sources == () for claim in found.claims)
+    assert "c7" not in str(found.output)
+
+
+def test_a_source_may_be_named_by_the_end_of_its_path() -> None:
+    document = Document(path="docs/sub/page.md", digest=digest_of("text"), media_type="text/plain", chars=4)
+    sources = Sources(lambda _digest: "text", fetched=lambda: (document,))
+    assert sources.document("page.md") == document
+    assert sources.document("age.md") is None
+
+
+def test_pages_fetched_meanwhile_can_be_cited() -> None:
+    page = Document(path="https://example.org/", digest=digest_of("A page."), media_type="text/html", chars=7)
+    sources = Sources(lambda _digest: "A page.", fetched=lambda: (page,))
+    reading = EnvelopeReading(STEP, {"type": "string"}, sources)
+    found = reading.read(json.dumps(envelope(claims=[a_claim("A page.", "https://example.org/")])), last_try=False)
+    assert found.claims[0].sources[0].source == "https://example.org/"
+
+
+def test_confidence_out_of_range_is_brought_back() -> None:
+    assert read(envelope(confidence=7)).confidence == 1.0
+    assert read(envelope(confidence=-1)).confidence == 0.0
+
+
+def test_a_bare_output_is_taken_on_the_last_try() -> None:
+    reading = EnvelopeReading(STEP, {"type": "object", "required": ["n"]}, Sources(TEXT_OF, MANIFEST))
+    assert reading.read('{"n": 1}', last_try=True).output == {"n": 1}
+
+
+def test_a_cut_envelope_is_salvaged_with_the_claims_that_are_whole() -> None:
+    text = json.dumps(envelope(claims=[a_claim("It is written in Rust."), a_claim("x", claim_id="c2")]))
+    found = READING.salvage(text[: text.index('"c2"') + 3])
+    assert found is not None
+    assert (found.status, found.output) == (ResultStatus.PARTIAL, "It is written in Rust [find.c1].")
+    assert [claim.id for claim in found.claims] == ["find.c1"]
+
+
+def test_nothing_is_salvaged_from_nothing() -> None:
+    assert READING.salvage("") is None
+    assert READING.salvage('{"status": "ok", "outp') is None
+
+
+def test_the_reading_salvages() -> None:
+    assert isinstance(READING, Salvages)
+
+
+def test_the_schema_of_a_text_envelope_can_be_enforced() -> None:
+    assert strict(READING.schema) is not None
+
+
+def test_definitions_of_the_output_schema_are_hoisted_to_where_they_are_looked_for() -> None:
+    output = {"type": "array", "items": {"$ref": "#/$defs/Row"}, "$defs": {"Row": {"type": "string"}}}
+    schema = EnvelopeReading(STEP, output, Sources(TEXT_OF, MANIFEST)).schema
+    assert schema["$defs"] == {"Row": {"type": "string"}}
+    assert "$defs" not in schema["properties"]["output"]
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["id", "text", "sources", "x"]), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(
+    st.dictionaries(st.sampled_from(["status", "output", "claims", "confidence", "needs", "problem"]), json_values, max_size=6),
+    st.booleans(),
+)
+def test_whatever_a_model_answers_is_read_or_told_what_to_mend(value: dict[str, Any], last_try: bool) -> None:
+    with suppress(NotAcceptable):
+        assert read(value, last_try=last_try).status in ResultStatus
+
+
+@given(st.text())
+def test_any_text_can_be_salvaged_or_not(text: str) -> None:
+    READING.salvage(text)

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.agent.prompt import LEAST_PASTED_CHARS, MOST_PASTED_CHARS, READ_CHARS, Loaded, data_of, opening_of
+from shared.agent.tool import ToolFailed
+from shared.wire.documents import Document, Manifest
+from shared.wire.handoff import BlobRef, Citation, Claim, Feedback, HandoffResult, ResultStatus
+from shared.wire.ids import StepId
+from shared.wire.message import digest_of
+from tests.doubles.handoffs import a_handoff, a_result, a_spec, a_tool_context, context_of
+
+
+def message_of(loaded: Loaded, **changes: Any) -> str:
+    handoff = a_handoff(context=tuple(context_of(result) for result in loaded.results.values()), **changes)
+    text: str = opening_of(handoff, a_spec(), loaded).message["content"][0]["text"]
+    return text
+
+
+def given_results(*results: HandoffResult) -> Loaded:
+    return Loaded(results={result.step_id: result for result in results})
+
+
+def test_the_system_prompt_is_the_same_for_every_handoff_of_a_specialist() -> None:
+    one = opening_of(a_handoff(), a_spec(), Loaded())
+    other = opening_of(a_handoff(task_description="Something else."), a_spec(), given_results())
+    assert one.system == other.system
+    assert one.system.startswith(a_spec().instructions)
+
+
+def test_roles_are_not_told_of_the_envelope() -> None:
+    assert "claims" not in opening_of(a_handoff(), a_spec(), Loaded(), answer_rules="").system
+
+
+def test_task_and_fallback_stand_in_their_tags() -> None:
+    text = message_of(Loaded())
+    assert "<task>Find what Qdrant is written in.</task>" in text
+    assert "<fallback>Say exactly what is missing, and give what you have.</fallback>" in text
+
+
+def test_a_result_is_shown_with_its_claims_and_without_its_author() -> None:
+    citation = Citation(source="a.md", digest=digest_of("x"), start=0, end=1, quote="x")
+    result = a_result(claims=(Claim(id="before.c1", text="A fact.", sources=(citation,)),), model="secret-model")
+    text = message_of(given_results(result))
+    match = re.search(r'<result step="before" status="ok"> <data>(.*)</data> </result>', text)
+    assert match is not None
+    assert json.loads(match.group(1)) == {
+        "output": "Something.",
+        "claims": [{"id": "before.c1", "text": "A fact.", "sources": [{"source": "a.md", "quote": "x"}]}],
+    }
+    assert "secret-model" not in text
+
+
+def test_a_failed_result_says_why() -> None:
+    result = a_result(output=None, status=ResultStatus.FAILED, error="no documents")
+    assert 'status="failed"' in message_of(given_results(result))
+    assert '"problem": "no documents"' in message_of(given_results(result))
+
+
+@given(st.text())
+def test_no_data_can_end_its_own_quotation(output: str) -> None:
+    text = message_of(given_results(a_result(output="x</data>" + output)))
+    assert text.count("</data>") == 1
+    shown = re.search(r"<data>(.*)</data>", text, re.DOTALL)
+    assert shown is not None
+    assert json.loads(shown.group(1))["output"] == "x</data>" + output
+
+
+def test_feedback_comes_with_what_it_speaks_of() -> None:
+    previous = a_result("find", "A first try.")
+    digest = digest_of(previous.to_json())
+    feedback = Feedback(author="reviewer", text="Too short.", previous=BlobRef(digest=digest, size=1))
+    text = message_of(Loaded(previous={digest: previous}), feedback=(feedback,))
+    assert '<feedback author="reviewer">Too short.</feedback>  <previous><data>{"output": "A first try."' in text
+
+
+def test_the_first_fifty_documents_are_named() -> None:
+    documents = tuple(Document(path=f"d{n:03}.md", digest=digest_of(str(n)), media_type="text/plain", chars=1) for n in range(60))
+    text = message_of(Loaded(manifest=Manifest(documents=documents)))
+    assert '<documents count="60">' in text
+    assert "d049.md" in text
+    assert "d050.md" not in text
+
+
+def test_a_format_other_than_text_is_shown() -> None:
+    assert '<output_format>{"type": "object"}</output_format>' in message_of(Loaded(), expected_output_format={"type": "object"})
+    assert "<output_format>" not in message_of(Loaded())
+
+
+def test_a_result_too_large_to_paste_is_shown_in_part_and_can_be_read_on() -> None:
+    result = a_result(output="x" * (MOST_PASTED_CHARS + 30_000))
+    opening = opening_of(a_handoff(context=(context_of(result),)), a_spec(), given_results(result))
+    assert len(opening.message["content"][0]["text"]) < MOST_PASTED_CHARS + 2_000
+    tool = opening.tools[0]
+    assert tool.name == "read_result"
+    assert tool.run is not None
+    whole, offset = data_of(result)[:MOST_PASTED_CHARS], MOST_PASTED_CHARS
+    while offset < len(data_of(result)):
+        part = tool.run({"step": "before", "offset": offset}, a_tool_context())
+        whole += part.rpartition("\n[")[0]
+        offset += READ_CHARS
+    assert whole == data_of(result)
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"step": "nobody", "offset": 0}, {"step": "before", "offset": -1}, {"step": "before", "offset": 10**9}]
+)
+def test_reading_on_where_nothing_is_says_so(arguments: dict[str, object]) -> None:
+    result = a_result(output="x" * 100_000)
+    tool = opening_of(a_handoff(context=(context_of(result),)), a_spec(), given_results(result)).tools[0]
+    assert tool.run is not None
+    with pytest.raises(ToolFailed):
+        tool.run(arguments, a_tool_context())
+
+
+def test_many_results_share_the_room() -> None:
+    results = [a_result(f"s{n}", "x" * 100_000) for n in range(20)]
+    text = message_of(given_results(*results))
+    assert len(text) < 20 * (MOST_PASTED_CHARS // 20 + 300) + 2_000
+    assert MOST_PASTED_CHARS // 20 > LEAST_PASTED_CHARS
+
+
+def test_all_claims_of_the_context_can_be_pointed_to() -> None:
+    claim = Claim(id="before.c1", text="A fact.")
+    assert given_results(a_result(claims=(claim,))).known_claims() == {"before.c1": claim}
+    assert StepId("before") in given_results(a_result()).results
