@@ -153,4 +153,4 @@ def _items_of(part: str) -> list[str]:
     is_list = subject != part and len(items) > 1 and all(len(item.split()) <= 4 for item in items)
     if is_list and not re.search(r"\b(?:of|in|for|with|between)\b", subject):
         return items
-    return [part] if part else []
+    return [subject.rstrip(".")] if subject else []

@@ -14,13 +14,16 @@ _STRONG_WEIGHT, _WEAK_WEIGHT = 2.0, 1.0
 _THESAURUS: dict[str, tuple[str, str]] = {
     "filtering": (r"filter\w*", r"predicates?|where clauses?|metadata|payloads?|conditions?"),
     "persistence": (
-        r"persist\w*|durab\w*|write-ahead|wal\b|survives?",
+        r"persist\w*|durab\w*|write-ahead|wal\b|survives?|transaction logs?|translog",
         r"snapshots?|backups?|crash\w*|on disk|to disk|recover\w*|checkpoint\w*|object storage",
     ),
     "licence": (r"licen[cs]\w*", r"apache|mit\b|bsd\b|agpl\w*|sspl|open[- ]source"),
     "language": (r"written in|implemented in|programming languages?", r"rust\b|go\b|java\b|c\+\+|python\b"),
     "index types": (r"ind(?:ex|exes|ices)\b", r"hnsw|ivf\w*|diskann|quanti[sz]\w*|inverted|flat\b"),
-    "scaling": (r"scal(?:e|es|ing|ability|able)\b", r"shard\w*|replica\w*|distribut\w*|clusters?|horizontal\w*"),
+    "scaling": (
+        r"scal(?:e|es|ing|ability|able)\b|shards?\b|sharding|distributes",
+        r"replica\w*|distribut(?:ed|ion|ing)|clusters?\b|horizontal\w*",
+    ),
     "deployment": (r"deploy\w*|self-host\w*", r"docker|kubernetes|embedded|in-process|managed|cloud|single binary|container\w*|helm"),
     "interfaces": (r"apis?\b|interfaces?|clients?\b", r"grpc|rest\b|http\w*|graphql|sdks?"),
     "hybrid search": (r"hybrid", r"bm25|full-text|keywords?|sparse|rerank\w*|fusion"),

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from shared.agent.offline.aspects import all_aspects
 from shared.agent.offline.sentences import Sentence, words_of
-from shared.agent.offline.topic import FIT, Topic, aspect_score, form_score, mentions, similar, subject_score
+from shared.agent.offline.topic import FIT, Topic, aspect_score, defines, form_score, is_subject, mentions, similar, subject_score
 
 _PER_ASPECT = 2
 _PER_QUESTION = 6
+_ENOUGH = 5
+"""Findings about a thing that no aspects were asked for."""
 _MOST_FINDINGS = 10
 _SECOND_BEST_ANSWER = 0.4
 _FEWEST_ASPECT_POINTS = 2.0
@@ -47,30 +48,38 @@ def heading_of(label: str) -> str:
 
 
 def _about_thing(topic: Topic, thing: str, sentences: Sequence[Sentence]) -> tuple[list[Finding], list[str]]:
-    found: list[Finding] = []
+    about = [each for each in sentences if subject_score(thing, each) > 0 and (topic.aspects or is_subject(thing, each))]
+    definitions = sorted((each for each in about if defines(thing, each.text)), key=lambda each: _place(thing, each))
+    found = [Finding(thing, each) for each in definitions[:1]]
     gaps: list[str] = []
-    about = [sentence for sentence in sentences if subject_score(thing, sentence) > 0]
-    definition = next(iter(sorted((each for each in about if _defines(thing, each)), key=lambda each: _place(thing, each))), None)
-    if definition:
-        found.append(Finding(thing, definition))
     for wanted in topic.aspects or all_aspects():
         scored = [
-            (said + subject_score(thing, each) + form_score(each), each)
+            (said + subject_score(thing, each) + form_score(each) + _asked(topic, each), each)
             for each in about
             if (said := aspect_score(wanted, each)) >= _FEWEST_ASPECT_POINTS
         ]
-        chosen = _best(scored, _PER_ASPECT if topic.aspects else 1, found)
+        chosen = _best(scored, _per_aspect(topic), found, second_best=_SECOND_BEST if topic.wants_advice else _SECOND_BEST_ANSWER)
         found += [Finding(heading_of(wanted.label), each) for each in chosen]
         if topic.aspects and not scored:
             gaps.append(wanted.label)
+    if not topic.aspects:
+        general = [(subject_score(thing, each) + form_score(each), each) for each in about]
+        found += [Finding(thing, each) for each in _best(general, max(0, _ENOUGH - len(found)), found)]
     advice = [(subject_score(thing, each), each) for each in about if FIT.score(each.text) and mentions(thing, each.text)]
-    kept = found[: _MOST_FINDINGS - 1]
-    said_already = [*kept] if topic.wants_advice else []
-    return [*kept, *(Finding(heading_of(FIT.label), each) for each in _best(advice, 1, said_already) if topic.wants_advice)], gaps
+    kept = sorted(found[: _MOST_FINDINGS - 1], key=lambda each: each.heading != thing)
+    return [*kept, *(Finding(heading_of(FIT.label), each) for each in _best(advice, 1, kept) if topic.wants_advice)], gaps
 
 
-def _defines(thing: str, sentence: Sentence) -> bool:
-    return re.match(rf"(?:the )?{re.escape(thing)}(?:,[^,]*,)? (?:is|are|was) (?:a|an|the|one)\b", sentence.text, re.IGNORECASE) is not None
+def _per_aspect(topic: Topic) -> int:
+    """A table of many aspects needs one sentence each; who asks about one thing only wants to know more."""
+    if not topic.aspects:
+        return 1
+    return _PER_ASPECT if topic.wants_advice else _PER_ASPECT + 1
+
+
+def _asked(topic: Topic, sentence: Sentence) -> float:
+    """How many of the question's own words a sentence has."""
+    return 0.0 if topic.wants_advice else float(sum(_has(s, words_of(sentence.text)) for s in topic.stems))
 
 
 def _place(thing: str, sentence: Sentence) -> tuple[bool, int]:
@@ -107,7 +116,7 @@ def _bonus(topic: Topic, sentence: Sentence) -> float:
     begins = any(_has(s, opening) for s in topic.stems)
     titled = sum(_has(s, words_of(sentence.title)) for s in topic.stems) / max(1, len(topic.stems))
     aspects = min(0.2, 0.05 * sum(aspect_score(wanted, sentence) for wanted in topic.aspects))
-    return 0.4 * any(_defines(name, sentence) for name in subjects) + 0.15 * begins + 0.3 * titled + aspects
+    return 0.4 * any(defines(name, sentence.text) for name in subjects) + 0.15 * begins + 0.3 * titled + aspects
 
 
 def _rarities(topic: Topic, sentences: Sequence[Sentence]) -> dict[str, float]:

@@ -40,7 +40,7 @@ def reply_to(conversation: Conversation) -> list[Block]:
 def _is_synthesizer(conversation: Conversation) -> bool:
     """Told by its instructions: it answers like a specialist, but merges results instead of drafting from claims."""
     return re.search(r"\bsynthesi[sz](?:er|e the)\b", conversation.system[:400], re.IGNORECASE) is not None or conversation.task.startswith(
-        "Write the one answer to the request from the results"
+        "Write the one answer to the request"
     )
 
 

@@ -85,9 +85,7 @@ def _id_for(subject: str, taken: set[str]) -> str:
 
 
 def _cap(conversation: Conversation, schema: Mapping[str, Any]) -> int:
-    said = re.search(
-        r"(?:at most|up to|max(?:imum)?(?: of)?)\s+(\d+)\s+steps", f"{conversation.system}\n{conversation.task}", re.IGNORECASE
-    )
+    said = re.search(r"\bat most (\d+) steps\b", conversation.task.partition("Request:")[0])
     limits = [property_schema(schema, "steps").get("maxItems"), int(said.group(1)) if said else None, _MOST_STEPS]
     return max(1, min(limit for limit in limits if limit is not None))
 

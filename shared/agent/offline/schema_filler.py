@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError, _WrappedReferencingError
+from jsonschema.exceptions import SchemaError
+from referencing.exceptions import Unresolvable
 
 Schema = Mapping[str, Any]
 _DEEPEST = 12
@@ -240,5 +241,5 @@ def _is_valid(value: Any, schema: Any, root: Schema) -> bool:
     defs = {key: root[key] for key in ("$defs", "definitions") if key in root and key not in schema}
     try:
         return Draft202012Validator({**defs, **schema}).is_valid(value)
-    except (SchemaError, _WrappedReferencingError):
+    except (SchemaError, Unresolvable, re.error):
         return True

@@ -14,7 +14,7 @@ from shared.agent.offline.sentences import Sentence, words_of
 FIT = Aspect(
     "which to choose",
     "fit",
-    re.compile(r"\b(?:suits?|suited|fits?|good choice|best choice|right choice|recommended for|choose|worth choosing)\b", re.IGNORECASE),
+    re.compile(r"\b(?:suits?|suited (?:to|for)|(?:good|best|right) (?:fit|choice)|recommended for|worth choosing)\b", re.IGNORECASE),
     None,
 )
 """Advice: asked for by every comparison, and not missed where documents give none."""
@@ -63,7 +63,8 @@ class Topic:
     @property
     def is_enumeration(self) -> bool:
         """Whether the question asks for all things that are so ("Which databases ...")."""
-        return re.match(r"(?:which|list|name|who|what are)\b", self.question, re.IGNORECASE) is not None
+        asks = re.match(r"(?:which|list|name|who|what are)\b", self.question, re.IGNORECASE)
+        return asks is not None and not re.search(r"\bshould\b", self.question, re.IGNORECASE)
 
     @cached_property
     def stems(self) -> tuple[str, ...]:
@@ -105,6 +106,16 @@ def subject_score(name: str, sentence: Sentence) -> float:
         return 2.0
     shared_title = re.search(r"\b(?:and|or|vs|versus)\b|,|&", sentence.title) is not None
     return 1.0 if mentions(name, f"{sentence.title} {sentence.source}") and not shared_title else 0.0
+
+
+def is_subject(name: str, sentence: Sentence) -> bool:
+    """Whether a sentence is about a thing rather than merely naming it: it begins with it, or stands in a document about it."""
+    return subject_score(name, sentence) in (1.0, 3.0) or mentions(name, sentence.title)
+
+
+def defines(name: str, text: str) -> bool:
+    """Whether a text says what a thing is: "HNSW, short for ..., is a graph index"."""
+    return re.match(rf"(?:the )?{re.escape(name)}(?:,[^,]*,)? (?:is|are|was) (?:a|an|the|one)\b", text, re.IGNORECASE) is not None
 
 
 def form_score(sentence: Sentence) -> float:

@@ -14,11 +14,13 @@ from shared.agent.offline.aspects import Aspect, all_aspects, aspect, content_wo
 from shared.agent.offline.conversation import Conversation, KnownClaim, Result
 from shared.agent.offline.findings import heading_of
 from shared.agent.offline.statements import gaps_in, marked, not_found
-from shared.agent.offline.topic import FIT, mentions, similar
+from shared.agent.offline.topic import FIT, defines, mentions, similar
 
 _SAME = 0.9
 _NONE = "not found"
 _LONG_CELL_WORDS = 22
+_POINTS_FOR_A_ROW = 2.0
+"""One word that merely hints at an aspect makes no row."""
 _FEWEST_ROWS_SHARED = 2
 """Without aspects asked for, a row of the table needs claims of at least two of the things."""
 
@@ -80,23 +82,26 @@ def _claims(conversation: Conversation) -> list[KnownClaim]:
 
 
 def _comparison(asking: Asking, conversation: Conversation, claims: list[KnownClaim]) -> list[str]:
-    sections = [Section(thing, tuple(_of_thing(thing, asking.things, conversation.results, claims))) for thing in asking.things]
+    by_thing = [(thing, _of_thing(thing, asking.things, conversation.results, claims)) for thing in asking.things]
+    sections = [Section(_as_written(thing, of_it), tuple(of_it)) for thing, of_it in by_thing]
     aspects = [aspect(label) for label in asking.aspects] or _common_aspects(sections)
-    title = joined(asking.things) + (f": {joined([each.label for each in aspects])}" if asking.aspects else ", compared")
+    title = joined([section.name for section in sections]) + (
+        f": {joined([each.label for each in aspects])}" if asking.aspects else ", compared"
+    )
     table, used = _table(sections, aspects)
     advice = [(section.name, claim) for section in sections for claim in section.claims if FIT.score(claim.text) and claim.id not in used]
     used |= {claim.id for _, claim in advice}
     parts = [f"# {heading_of(title)}"]
     parts += ["## At a glance", table] if table else []
     for section in sections:
+        # what a thing is opens its section, even when a cell of the table says so too
         rest = [
-            claim for index, claim in enumerate(section.claims) if claim.id not in used or (index == 0 and _defines(section.name, claim))
+            claim
+            for index, claim in enumerate(section.claims)
+            if claim.id not in used or (index == 0 and defines(section.name, claim.text))
         ]
         if rest:
-            parts += [
-                f"## {heading_of(section.name) if section.name.islower() and ' ' in section.name else section.name}",
-                _paragraph(rest),
-            ]
+            parts += [f"## {section.name}", _paragraph(rest, section.name)]
     if advice:
         parts += ["## Which to choose", "\n".join(f"- {marked(claim.text, claim.id)}" for _, claim in advice)]
     return parts
@@ -115,6 +120,11 @@ def _of_thing(thing: str, things: Sequence[str], results: Sequence[Result], clai
     return kept
 
 
+def _as_written(thing: str, claims: Sequence[KnownClaim]) -> str:
+    """A name as sentences begin with it: `pgvector` stays small, `post-filtering` does not."""
+    return next((claim.text[: len(thing)] for claim in claims if _begins_with(thing, claim.text)), thing)
+
+
 def _begins_with(thing: str, text: str) -> bool:
     return text.lower().startswith(thing.lower())
 
@@ -123,7 +133,7 @@ def _common_aspects(sections: Sequence[Section]) -> list[Aspect]:
     return [
         each
         for each in all_aspects()
-        if sum(any(each.score(claim.text) for claim in section.claims) for section in sections) >= _FEWEST_ROWS_SHARED
+        if sum(any(each.score(claim.text) >= _POINTS_FOR_A_ROW for claim in section.claims) for section in sections) >= _FEWEST_ROWS_SHARED
     ]
 
 
@@ -146,12 +156,7 @@ def _table(sections: Sequence[Section], aspects: Sequence[Aspect]) -> tuple[str,
 def _suits_cell(wanted: Aspect, thing: str, claim: KnownClaim) -> float:
     """Speaks of the aspect, can go on from the column's name, and is short."""
     length = len(claim.text.split())
-    return wanted.score(claim.text) + (2.0 if _begins_with(thing, claim.text) else 0.0) - (1.0 if length > _LONG_CELL_WORDS else 0.0)
-
-
-def _defines(thing: str, claim: KnownClaim) -> bool:
-    """Whether a claim says what the thing is: it opens the thing's section even when a cell of the table has it too."""
-    return re.match(rf"{re.escape(thing)} (?:is|was) (?:a|an|the)\b", claim.text, re.IGNORECASE) is not None
+    return wanted.score(claim.text) + (2.5 if _begins_with(thing, claim.text) else 0.0) - (1.0 if length > _LONG_CELL_WORDS else 0.0)
 
 
 def _cell(thing: str, claim: KnownClaim | None) -> str:
@@ -160,7 +165,7 @@ def _cell(thing: str, claim: KnownClaim | None) -> str:
         return _NONE
     text = claim.text.rstrip(".")
     text = text.removeprefix(f"{thing}: ")
-    if text.lower().startswith(f"{thing.lower()} ") and text[len(thing) + 1 :][:1].islower():
+    if text.lower().startswith(f"{thing.lower()} ") and re.match(r"(?!and\b|or\b)[a-z]", text[len(thing) + 1 :]):
         text = text[len(thing) + 1 :]
     return f"{text} [{claim.id}]".replace("|", "\\|")
 
@@ -182,7 +187,7 @@ def _explanation(asking: Asking, conversation: Conversation, claims: list[KnownC
     topics = list(asking.topics)
     by_step = [Section(result.step, tuple(c for c in claims if c.id.split(".")[0] == result.step)) for result in conversation.results]
     steps = [section for section in by_step if section.claims] or ([Section("answer", tuple(claims))] if claims else [])
-    parts = [f"# {_title(asking.text)}"] if len(steps) != 1 or len(topics) == 1 else []
+    parts = [f"# {_title(topics[0] if len(topics) == 1 else asking.text)}"] if len(steps) != 1 or len(topics) == 1 else []
     for index, section in enumerate(steps):
         named = topics[index] if len(topics) == len(by_step) == len(steps) else section.name.replace("research_", "").replace("_", " ")
         parts += [f"## {_title(named)}"] if len(steps) > 1 else []
@@ -201,5 +206,11 @@ def _paragraphs(claims: Sequence[KnownClaim]) -> list[str]:
     return [_paragraph([claim for claim in claims if claim.source == source]) for source in sources]
 
 
-def _paragraph(claims: Sequence[KnownClaim]) -> str:
-    return " ".join(marked(claim.text, claim.id) for claim in claims)
+def _paragraph(claims: Sequence[KnownClaim], about: str = "") -> str:
+    """Claims in a row. Under a heading that names what they are about, none but the first needs to name it again."""
+    first, *others = claims
+    rest = [
+        heading_of(claim.text.removeprefix(f"{about}: ")) if about and claim.text.startswith(f"{about}: ") else claim.text
+        for claim in others
+    ]
+    return " ".join(marked(text, claim.id) for text, claim in zip([first.text, *rest], claims, strict=True))

@@ -186,7 +186,7 @@ class Job:
 
 def run_job(request: str, library: Library) -> Job:
     """The main job without queues: every call goes through the SDK."""
-    brief = f'Make the plan for this request.\n<request>\n{request}\n<\\/request>\n<specialists max_steps="20">'
+    brief = f"Make the plan for the request below, with at most 20 steps.\n\nRequest:\n{request}"
     plan = ask(f"<task>{brief}</task>", PLAN_SCHEMA)
     results: dict[str, dict[str, Any]] = {}
     context: dict[str, str] = {}
@@ -199,7 +199,8 @@ def run_job(request: str, library: Library) -> Job:
         else:
             results[step["id"]] = work(given, library)
             context[step["id"]] = as_result(step["id"], results[step["id"]])
-    judged = f"<task>Judge the results of round 1.\n<request>\n{request}\n<\\/request></task>\n\n" + "\n\n".join(context.values())
+    brief = f"Judge the results of round 1 against the request below (work may be sent back 2 more times).\n\nRequest:\n{request}"
+    judged = f"<task>{brief}</task>\n\n" + "\n\n".join(context.values())
     return Job(plan, results, results[plan["steps"][-1]["id"]], ask(judged, VERDICT_SCHEMA))
 
 
