@@ -1,0 +1,45 @@
+"""A tool's context over documents in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from shared.agent.tool import Tool, ToolContext, ToolFailed
+from shared.wire.documents import Document
+from shared.wire.ids import JobId, handoff_id
+from shared.wire.message import digest_of
+from tests.workers.documents.sets import Library
+
+
+class Desk:
+    """What one handoff has before it: documents given, and pages kept."""
+
+    def __init__(self, texts: Mapping[str, str] | None = None, remaining_s: float = 60.0) -> None:
+        self.library = Library(texts or {})
+        self.kept: dict[str, tuple[str, str]] = {}
+        self.context = ToolContext(
+            job_id=JobId("j-0123456789ab"),
+            handoff_id=handoff_id("research", 1),
+            manifest=self.library.manifest,
+            text_of=self.library.text_of,
+            keep_document=self._keep,
+            remaining_s=lambda: remaining_s,
+        )
+
+    def _keep(self, source: str, media_type: str, text: str) -> Document:
+        self.kept[source] = (media_type, text)
+        return Document(path=source, digest=digest_of(text), media_type=media_type, chars=len(text))
+
+    def call(self, tool: Tool, **arguments: object) -> str:
+        assert tool.run is not None
+        return tool.run(dict(arguments), self.context)
+
+    def failure(self, tool: Tool, **arguments: object) -> str:
+        """The one line that a failing tool says."""
+        with pytest.raises(ToolFailed) as caught:
+            self.call(tool, **arguments)
+        text = str(caught.value)
+        assert "\n" not in text
+        return text

@@ -1,0 +1,85 @@
+"""A web server of our own on loopback, under any names that a test likes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
+
+from workers.tools.addresses import Address
+
+
+@dataclass
+class Page:
+    """One answer of the server."""
+
+    body: bytes = b""
+    content_type: str | None = "text/html; charset=utf-8"
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    hangs: bool = False
+    """Sends the head and then a byte of the body now and then, until the test is over."""
+
+
+@dataclass
+class Server:
+    """A running server: its port, and what it was asked."""
+
+    port: int
+    asked: list[tuple[str, str]] = field(default_factory=list)
+    """(Host header, path)"""
+    agents: list[Mapping[str, str]] = field(default_factory=list)
+
+
+def loopback_only(address: Address) -> bool:
+    """The policy of these tests: the reverse of the real one."""
+    return address == ip_address("127.0.0.1")
+
+
+def always_here(_host: str, _port: int) -> list[str]:
+    """Every name leads to this host."""
+    return ["127.0.0.1"]
+
+
+@contextmanager
+def serving(pages: Mapping[str, Page]) -> Iterator[Server]:
+    """Serve until the block ends."""
+    over = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            server.asked.append((self.headers["Host"], self.path))
+            server.agents.append(dict(self.headers))
+            page = pages.get(self.path, Page(status=404))
+            self.send_response(page.status)
+            for name, value in page.headers.items():
+                self.send_header(name, value)
+            if page.content_type is not None:
+                self.send_header("Content-Type", page.content_type)
+            if "Content-Length" not in page.headers:
+                self.send_header("Connection", "close")
+            self.end_headers()
+            try:
+                self.wfile.write(page.body)
+                while page.hangs and not over.wait(0.05):
+                    self.wfile.write(b".")
+            except OSError:
+                pass
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
+        running.daemon_threads = True
+        server = Server(running.server_port)
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server
+        finally:
+            over.set()
+            running.shutdown()
+            thread.join()

@@ -1,0 +1,76 @@
+"""What a worker can offer, by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shared.config import Settings
+from shared.wire.errors import InvalidTool
+from workers.documents.index import DocumentIndex
+from workers.tools.registry import BUILT_IN, Registry, build_registry
+
+
+def registry(tmp_path: Path, *tools_dirs: Path, offline: bool = True) -> Registry:
+    settings = Settings(offline=offline, tools_dirs=tools_dirs)
+    return build_registry(settings, DocumentIndex(tmp_path / "cache"))
+
+
+def write_tool(folder: Path, name: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.py").write_text(f"def {name}() -> str:\n    'Says something.'\n    return 'said'\n")
+    return folder
+
+
+def test_a_specialist_gets_the_tools_that_it_names_in_its_order(tmp_path: Path) -> None:
+    tools = registry(tmp_path).tools_for(["now", "search_documents", "now"])
+
+    assert [tool.name for tool in tools] == ["now", "search_documents"]
+
+
+def test_an_unknown_tool_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
+    with pytest.raises(InvalidTool, match="unknown tool 'search_document': did you mean search_documents"):
+        registry(tmp_path).tools_for(["search_document"])
+
+
+def test_web_search_is_known_but_not_offered_by_the_offline_model(tmp_path: Path) -> None:
+    offline = registry(tmp_path, offline=True)
+
+    assert offline.tools_for(["web_search", "now"]) == offline.tools_for(["now"])
+    assert "web_search" in offline.names
+    assert "offline" in offline.not_offered["web_search"]
+
+
+def test_web_search_is_the_providers_own_with_a_real_model(tmp_path: Path) -> None:
+    (tool,) = registry(tmp_path, offline=False).tools_for(["web_search"])
+
+    assert tool.run is None
+    assert tool.server_param == {"type": "web_search_20250305", "name": "web_search", "max_uses": 5}
+
+
+def test_the_users_folders_add_tools(tmp_path: Path) -> None:
+    own = write_tool(tmp_path / "own", "greet")
+
+    assert registry(tmp_path, own).names == tuple(sorted([*BUILT_IN, "greet"]))
+
+
+def test_a_built_in_name_is_reserved_even_where_it_is_not_offered(tmp_path: Path) -> None:
+    for name in ("now", "web_search"):
+        with pytest.raises(InvalidTool, match=f"tool {name}: is the name of a built-in tool"):
+            registry(tmp_path, write_tool(tmp_path / name, name))
+
+
+def test_two_folders_cannot_share_a_name(tmp_path: Path) -> None:
+    first = write_tool(tmp_path / "first", "greet")
+    second = write_tool(tmp_path / "second", "greet")
+
+    with pytest.raises(InvalidTool, match="tool greet: is taken by another of your tools"):
+        registry(tmp_path, first, second)
+
+
+def test_every_built_in_tool_has_a_closed_schema_and_says_what_it_is_for(tmp_path: Path) -> None:
+    for tool in registry(tmp_path, offline=False).tools_for(BUILT_IN):
+        assert tool.input_schema["additionalProperties"] is False
+        assert set(tool.input_schema["required"]) <= set(tool.input_schema["properties"])
+        assert len(tool.description) > 20

@@ -1,0 +1,160 @@
+"""A user's own tool is a typed function with a docstring, and nothing more."""
+
+from __future__ import annotations
+
+import textwrap
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from shared.agent.tool import Tool
+from shared.wire.errors import InvalidTool
+from tests.workers.tools.contexts import Desk
+from workers.tools.user_tools import installed_tools, load_tools
+
+WEATHER = '''
+import os
+from pathlib import Path
+from workers.tools.marks import tool
+
+def weather(city: str, days: int = 1) -> str:
+    """The weather of a city.
+
+    Args:
+        city: Its name.
+        days: How far ahead to look.
+    """
+    return f"{city}: rain for {days} days"
+
+@tool(secrets=["WEATHER_TOKEN"], repeatable=False)
+def report(city: str) -> str:
+    """Report the weather of a city to the office."""
+    if city == "nowhere":
+        raise RuntimeError("refused with " + os.environ["WEATHER_TOKEN"])
+    return "reported with " + os.environ["WEATHER_TOKEN"]
+
+def _private(x):
+    return x
+'''
+
+
+def tools_of(folder: Path, **files: str) -> dict[str, Tool]:
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(textwrap.dedent(text))
+    return {tool.name: tool for tool in load_tools(folder)}
+
+
+def refusal(folder: Path, **files: str) -> str:
+    with pytest.raises(InvalidTool) as caught:
+        tools_of(folder, **files)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_public_functions_of_a_file_become_tools(tmp_path: Path) -> None:
+    tools = tools_of(tmp_path, weather=WEATHER)
+
+    assert sorted(tools) == ["report", "weather"]
+    weather = tools["weather"]
+    assert weather.description.startswith("The weather of a city.")
+    assert weather.input_schema["properties"]["city"]["type"] == "string"
+    assert weather.input_schema["required"] == ["city"]
+    assert Desk().call(weather, city="Oslo", days=3) == "Oslo: rain for 3 days"
+
+
+def test_a_tool_is_repeatable_unless_it_says_otherwise(tmp_path: Path) -> None:
+    tools = tools_of(tmp_path, weather=WEATHER)
+
+    assert tools["weather"].repeatable
+    assert not tools["report"].repeatable
+
+
+def test_a_missing_secret_is_named_and_nothing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WEATHER_TOKEN", raising=False)
+
+    text = Desk().failure(tools_of(tmp_path, weather=WEATHER)["report"], city="Oslo")
+
+    assert text == "report is not set up: the worker's environment lacks WEATHER_TOKEN"
+
+
+def test_a_secrets_value_never_leaves_the_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEATHER_TOKEN", 'canary-"7')
+    report = tools_of(tmp_path, weather=WEATHER)["report"]
+
+    assert Desk().call(report, city="Oslo") == "reported with [WEATHER_TOKEN]"
+    assert Desk().failure(report, city="nowhere") == "report failed (RuntimeError: refused with [WEATHER_TOKEN])"
+
+
+def test_a_secret_inside_json_is_blacked_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN", 'ca"nary')
+    text = '''
+        import os
+        def leak() -> dict[str, str]:
+            """Leaks."""
+            return {"it": os.environ["TOKEN"]}
+        leak.secrets = "TOKEN"
+    '''
+
+    assert Desk().call(tools_of(tmp_path, leak=text)["leak"]) == '{"it": "[TOKEN]"}'
+
+
+def test_whatever_a_tool_raises_is_an_observation_of_one_line(tmp_path: Path) -> None:
+    text = '''
+        def divide(a: int) -> float:
+            """One over a."""
+            return 1 / a
+    '''
+    divide = tools_of(tmp_path, divide=text)["divide"]
+
+    assert Desk().failure(divide, a=0) == "divide failed (ZeroDivisionError: division by zero)"
+    assert "divide" in Desk().failure(divide, a="x")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("def f(:\n", "t.py line 1: cannot be loaded (SyntaxError"),
+        ("x = 1\nimport no_such_module\n", "t.py line 2: cannot be loaded (ModuleNotFoundError"),
+        ("raise SystemExit(3)\n", "t.py line 1: cannot be loaded (SystemExit"),
+        ("def f(x: int) -> str:\n    return ''\n", "needs a docstring"),
+        ("def f(x) -> str:\n    'Says.'\n    return ''\n", "parameter x needs a type"),
+        ("def f(x: Nonsense) -> str:\n    'Says.'\n    return ''\n", "t.py"),
+        ("async def f() -> str:\n    'Says.'\n    return ''\n", "not async"),
+        ("def f() -> str:\n    'Says.'\n    return ''\nf.secrets = [3]\n", "names of environment variables"),
+    ],
+)
+def test_a_broken_file_is_named_with_what_is_wrong(tmp_path: Path, text: str, reason: str) -> None:
+    found = refusal(tmp_path, t=text)
+
+    assert found.startswith("t.py")
+    assert reason in found
+
+
+def test_a_name_in_two_files_is_refused(tmp_path: Path) -> None:
+    text = "def same() -> str:\n    'Says.'\n    return ''\n"
+
+    assert refusal(tmp_path, a=text, b=text) == "b.py: there is a tool same in a.py already: rename one"
+
+
+def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
+    assert "no such folder of tools" in refusal(tmp_path / "nowhere")
+
+
+def test_files_with_a_leading_underscore_are_left_alone(tmp_path: Path) -> None:
+    assert tools_of(tmp_path, _draft="raise RuntimeError") == {}
+
+
+def test_an_installed_package_offers_a_module_of_tools_or_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "office_tools.py").write_text(WEATHER)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = EntryPoint("all", "office_tools", "handoff.tools")
+    function = EntryPoint("one", "office_tools:weather", "handoff.tools")
+
+    assert [tool.name for tool in installed_tools(among=[module])] == ["report", "weather"]
+    assert [tool.name for tool in installed_tools(among=[function])] == ["weather"]
+
+
+def test_an_installed_package_that_does_not_load_is_named() -> None:
+    with pytest.raises(InvalidTool, match="entry point gone: cannot be loaded"):
+        installed_tools(among=[EntryPoint("gone", "no_such_module", "handoff.tools")])
