@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import anthropic
@@ -42,9 +42,14 @@ def request_of(call: ModelCall, *, plainly: bool = False) -> dict[str, Any]:
 
 def strict(schema: Mapping[str, Any]) -> dict[str, Any] | None:
     """The schema as the provider enforces it, None if enforcing would change its meaning (an object with free keys)."""
+    return _strict(json.dumps(schema))
+
+
+@lru_cache(maxsize=256)
+def _strict(schema: str) -> dict[str, Any] | None:
+    """Cached: the same few schemas go out with every turn."""
     try:
-        prepared = _prepared(copy.deepcopy(dict(schema)))
-        return anthropic.transform_schema(prepared)
+        return anthropic.transform_schema(_prepared(json.loads(schema)))
     except (ValueError, TypeError, AssertionError, AttributeError, RecursionError):
         return None
 

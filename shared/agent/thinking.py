@@ -102,7 +102,8 @@ class Thinking:
 
     def _failed(self, talk: Conversation, call: ModelCall, worst: WorstCase, error: ModelError) -> None:
         """Settle, then wait for the next try or give up."""
-        usage = NOTHING_USED if _is_unpaid(error) else self._settled(call, worst)
+        has_begun = self._pulse.usage.total_tokens > 0  # overloaded in the middle of a stream: what came was paid
+        usage = NOTHING_USED if _is_unpaid(error) and not has_begun else self._settled(call, worst)
         self._note(CallFailed(error=str(error), usage=usage))
         delay = delay_s(error, talk.failures_in_a_row + 1, self._equipment.dice())
         if delay is None or talk.turns + 1 >= self._limits.max_turns:

@@ -8,16 +8,14 @@ from typing import Any
 
 import pytest
 
-from shared.agent.conversation import LAST_TURN, TOO_LONG
-from shared.agent.price import Prices
+from shared.agent.conversation import TOO_LONG
 from shared.agent.tool import ToolFailed
 from shared.agent.tool_calls import MOST_RESULT_CHARS
-from shared.wire.errors import Cancelled, Draining, LimitReached, ModelBusy, ModelRejected, ModelUnreachable
+from shared.wire.errors import LimitReached
 from shared.wire.handoff import ResultStatus, StopReason
 from shared.wire.limits import HandoffLimits
 from tests.doubles.handoffs import a_handoff, a_tool
 from tests.doubles.messages_server import Reply, calls, says, says_json
-from tests.doubles.model import one_by_one
 from tests.doubles.runs import Run, answers, envelope, running
 from tests.doubles.turns import MemoryTurns
 
@@ -190,172 +188,6 @@ def test_a_pause_of_a_server_tool_is_continued() -> None:
     assert run.calls[1].messages[-1] == {"role": "assistant", "content": [*pause.blocks]}
 
 
-def test_on_the_last_turn_no_tool_can_be_called_and_the_model_is_told() -> None:
-    run = running(calls(("look", {"q": "a"})), answers(), tools=(LOOK,), handoff=limited(max_turns=2))
-    assert run.go().status is ResultStatus.OK
-    assert [call.may_call_tools for call in run.calls] == [True, False]
-    assert last_message(run)[-1]["text"] == LAST_TURN
-
-
-def test_a_single_turn_is_offered_no_tools() -> None:
-    run = running(answers(), tools=(LOOK,), handoff=limited(max_turns=1))
-    run.go()
-    assert run.calls[0].tools == ()
-
-
-def test_max_turns_leaves_the_newest_text() -> None:
-    run = running(calls(("look", {"q": "a"}), text="So far: Rust."), tools=(LOOK,), handoff=limited(max_turns=3))
-    result = run.go()
-    assert (result.status, result.stop_reason, result.turns) == (ResultStatus.PARTIAL, StopReason.MAX_TURNS, 3)
-    assert result.output == "So far: Rust."
-
-
-def test_max_turns_without_any_text_is_a_partial_result_too() -> None:
-    result = running(calls(("look", {"q": "a"})), tools=(LOOK,), handoff=limited(max_turns=2)).go()
-    assert (result.status, result.stop_reason) == (ResultStatus.PARTIAL, StopReason.MAX_TURNS)
-    assert result.error
-
-
-def test_an_unproven_quote_on_the_last_turn_is_dropped_with_a_note() -> None:
-    wrong = [{"id": "c1", "text": "It is.", "sources": [{"source": "qdrant.md", "quote": "written in Go"}]}]
-    result = running(answers(claims=wrong), handoff=limited(max_turns=1)).go()
-    assert result.status is ResultStatus.OK
-    assert result.claims[0].sources == ()
-    assert "does not stand in" in result.notes[0]
-
-
-def test_the_token_limit_makes_the_turn_the_last_one_before_it_is_too_late() -> None:
-    thirsty = calls(("look", {"q": "a"}), usage={"input_tokens": 4_000, "output_tokens": 100})
-    final = Reply(blocks=answers().blocks, usage={"input_tokens": 4_100, "output_tokens": 50})
-    run = running(thirsty, final, tools=(LOOK,), handoff=limited(max_tokens=12_000, max_output_tokens=2_000))
-    assert run.go().status is ResultStatus.OK
-    assert run.calls[1].may_call_tools is False
-
-
-def test_the_token_limit_leaves_the_work_so_far() -> None:
-    thirsty = calls(("look", {"q": "a"}), text="So far: Rust.", usage={"input_tokens": 9_000, "output_tokens": 100})
-    result = running(thirsty, tools=(LOOK,), handoff=limited(max_tokens=10_000)).go()
-    assert (result.status, result.stop_reason, result.turns) == (ResultStatus.PARTIAL, StopReason.MAX_TOKENS, 1)
-    assert result.output == "So far: Rust."
-
-
-def test_the_deadline_cuts_the_call_and_keeps_what_it_wrote() -> None:
-    run = running(answers(), handoff=limited(deadline=1_010.0))
-    beats = 0
-
-    def late(_doing: str) -> None:
-        nonlocal beats
-        beats += 1
-        if beats == 5:
-            run.clock.now_s = 1_011.0
-
-    run.turns.on_beat = late
-    result = run.go()
-    assert (result.status, result.stop_reason) == (ResultStatus.PARTIAL, StopReason.DEADLINE)
-    assert result.output is not None
-    assert result.usage.total_tokens > 0, "a call that was cut was paid"
-
-
-def test_the_deadline_leaves_a_tool_that_hangs() -> None:
-    never = threading.Event()
-    run = running(
-        calls(("hang", {"q": "a"}), text="So far."),
-        handoff=limited(deadline=1_010.0),
-        tools=(a_tool("hang", lambda _: str(never.wait(30))),),
-    )
-
-    def late(doing: str) -> None:
-        if doing == "hang":
-            run.clock.now_s += 6
-
-    run.turns.on_beat = late
-    result = run.go()
-    never.set()
-    assert (result.status, result.stop_reason, result.output) == (ResultStatus.PARTIAL, StopReason.DEADLINE, "So far.")
-
-
-def test_the_budget_of_the_job_leaves_the_work_so_far() -> None:
-    run = running(calls(("look", {"q": "a"}), text="So far."), tools=(LOOK,), turns=MemoryTurns(most_turns=1))
-    result = run.go()
-    assert (result.status, result.stop_reason, result.output) == (ResultStatus.PARTIAL, StopReason.JOB_BUDGET, "So far.")
-    assert "job_turns" in str(result.error)
-
-
-def test_what_is_reserved_covers_the_request_and_the_reply() -> None:
-    run = running(answers())
-    run.go()
-    worst = run.turns.reserved[0]
-    assert worst.input_tokens >= len(run.calls[0].system)
-    assert worst.output_tokens == 8_192
-    assert worst.microusd is not None
-    assert worst.microusd > 0
-
-
-def test_the_result_carries_usage_and_money_of_every_turn() -> None:
-    result = running(calls(("look", {"q": "a"})), answers(), tools=(LOOK,)).go()
-    assert (result.usage.input_tokens, result.usage.output_tokens) == (200, 40)
-    assert result.usage.cost_microusd == 40
-
-
-def test_an_unknown_price_stays_unknown() -> None:
-    run = running(answers(), prices=Prices(provider="nobody"))
-    assert run.go().usage.cost_microusd is None
-    assert run.turns.reserved[0].microusd is None
-
-
-def test_a_busy_model_is_waited_for_and_costs_a_turn_but_nothing_else() -> None:
-    run = running(ModelBusy("later", status=429, retry_after_s=4), answers())
-    result = run.go()
-    assert (result.status, result.turns, result.usage.total_tokens) == (ResultStatus.OK, 2, 120)
-    assert sum(run.clock.waited) == pytest.approx(4, abs=0.3)
-    assert ("waiting 4 s: rate limit", None) in run.turns.beats
-
-
-def test_a_cut_stream_is_settled_at_the_worst_case_if_nothing_was_reported() -> None:
-    run = running(ModelUnreachable("cut"), answers())
-    result = run.go()
-    worst = run.turns.reserved[0]
-    assert result.usage.input_tokens == worst.input_tokens + 100
-    assert result.usage.output_tokens == worst.output_tokens + 20
-
-
-def test_a_model_that_stays_away_is_given_up() -> None:
-    result = running(ModelBusy("overloaded", status=529), handoff=limited(max_turns=50)).go()
-    assert (result.status, result.stop_reason, result.turns) == (ResultStatus.FAILED, StopReason.MODEL_ERROR, 5)
-
-
-def test_a_rejected_call_is_not_tried_again() -> None:
-    result = running(ModelRejected("the key was refused (401)", status=401)).go()
-    assert (result.status, result.stop_reason, result.turns) == (ResultStatus.FAILED, StopReason.MODEL_ERROR, 1)
-    assert "401" in str(result.error)
-
-
-def test_an_interruption_passes_through_a_wait() -> None:
-    run = running(ModelBusy("later", status=429))
-
-    def cancel(doing: str) -> None:
-        if doing.startswith("waiting"):
-            raise Cancelled("by the user")
-
-    run.turns.on_beat = cancel
-    with pytest.raises(Cancelled):
-        run.go()
-
-
-def test_an_interruption_passes_through_a_running_tool() -> None:
-    never = threading.Event()
-    run = running(calls(("hang", {"q": "a"})), tools=(a_tool("hang", lambda _: str(never.wait(30))),))
-
-    def drain(doing: str) -> None:
-        if doing == "hang":
-            raise Draining("stop")
-
-    run.turns.on_beat = drain
-    with pytest.raises(Draining):
-        run.go()
-    never.set()
-
-
 def test_a_limit_raised_by_a_tool_is_only_an_observation() -> None:
     def limit(_arguments: dict[str, Any]) -> str:
         raise LimitReached("something")
@@ -385,8 +217,3 @@ def test_the_draft_is_the_output_so_far() -> None:
 def test_a_need_for_input_is_a_result() -> None:
     result = running(says_json({"status": "needs_input", "output": None, "needs": "the year"})).go()
     assert (result.status, result.needs) == (ResultStatus.NEEDS_INPUT, "the year")
-
-
-def test_one_script_for_ever_never_outlives_its_turns() -> None:
-    run = Run(one_by_one(says("")), handoff=limited(max_turns=6))
-    assert run.go().turns <= 6
