@@ -94,7 +94,7 @@ def make_workers_app(settings: Settings) -> Celery:
     registry = build_registry(settings, DocumentIndex(settings.cache_dir.expanduser()))
     specialists = load_specialists(BUILT_IN, *settings.specialists_dirs, tools=frozenset(registry.names))
     app = make_app("workers", redis_url_of(settings), settings, [*specialists, SUPERVISOR_QUEUE])
-    app.amqp.queues.select(specialists)
+    app.amqp.queues.select(list(specialists))
     once = _Once(app, settings, specialists, registry)
 
     def wake(job_id: JobId) -> None:

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import redis
 from redis.sentinel import Sentinel
 
-from shared.wire.errors import LedgerUnavailable
+from shared.wire.errors import LedgerError, LedgerUnavailable
 
 CONNECT_TIMEOUT_S = 5.0
 SOCKET_TIMEOUT_S = 30.0
@@ -99,6 +99,7 @@ def in_our_words() -> Iterator[None]:
 
     Raises:
         LedgerUnavailable: Redis is gone, refuses the password, is loading, read-only or full.
+        LedgerError: it refused a command; a defect of ours.
     """
     try:
         yield
@@ -120,4 +121,4 @@ def in_our_words() -> Iterator[None]:
             raise LedgerUnavailable("Redis is full: raise its maxmemory, or delete old jobs (handoff delete)") from error
         if "MISCONF" in text:
             raise LedgerUnavailable("Redis cannot save to its disk: see its log") from error
-        raise
+        raise LedgerError(f"Redis did not do what was asked: {text}") from error

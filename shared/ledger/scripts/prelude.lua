@@ -5,6 +5,11 @@ local function now_ms()
   return t[1] * 1000 + math.floor(t[2] / 1000)
 end
 
+-- HINCRBY by a number that Lua computed: -0 and 1e+15 are no integers to Redis.
+local function add(key, field, n)
+  redis.call('HINCRBY', key, field, string.format('%d', n))
+end
+
 -- One event more in the journal; entry n has the stream id n-0, so that a version is a place in it.
 local function append(job, event, at)
   local version = redis.call('HINCRBY', job, 'version', 1)
@@ -16,18 +21,18 @@ end
 local function settle(job, h, used)
   local r = redis.call('HMGET', h, 'r_turns', 'r_in', 'r_out', 'r_usd')
   if r[1] then
-    redis.call('HINCRBY', job, 'reserved_turns', -r[1])
-    redis.call('HINCRBY', job, 'reserved_tokens', -(r[2] + r[3]))
-    redis.call('HINCRBY', job, 'reserved_usd', -r[4])
+    add(job, 'reserved_turns', -r[1])
+    add(job, 'reserved_tokens', -(r[2] + r[3]))
+    add(job, 'reserved_usd', -r[4])
     redis.call('HDEL', h, 'r_turns', 'r_in', 'r_out', 'r_usd')
     used = used or { turns = tonumber(r[1]), input = tonumber(r[2]), output = tonumber(r[3]), usd = tonumber(r[4]) }
   end
   if not used then return end
   for _, key in ipairs({ job, h }) do
-    redis.call('HINCRBY', key, 'turns', used.turns)
-    redis.call('HINCRBY', key, 'input_tokens', used.input)
-    redis.call('HINCRBY', key, 'output_tokens', used.output)
-    if used.usd >= 0 then redis.call('HINCRBY', key, 'usd', used.usd) else redis.call('HSET', key, 'unpriced', 1) end
+    add(key, 'turns', used.turns)
+    add(key, 'input_tokens', used.input)
+    add(key, 'output_tokens', used.output)
+    if used.usd >= 0 then add(key, 'usd', used.usd) else redis.call('HSET', key, 'unpriced', 1) end
   end
 end
 
@@ -49,9 +54,9 @@ local function reserve(job, h, worst)
     end
   end
   local usd = math.max(worst.usd, 0)
-  redis.call('HINCRBY', job, 'reserved_turns', 1)
-  redis.call('HINCRBY', job, 'reserved_tokens', worst.input + worst.output)
-  redis.call('HINCRBY', job, 'reserved_usd', usd)
+  add(job, 'reserved_turns', 1)
+  add(job, 'reserved_tokens', worst.input + worst.output)
+  add(job, 'reserved_usd', usd)
   redis.call('HSET', h, 'r_turns', 1, 'r_in', worst.input, 'r_out', worst.output, 'r_usd', usd)
   return nil
 end
