@@ -114,6 +114,7 @@ def test_flower_answers_those_who_log_in_and_nobody_else(system: System) -> None
         system.flower("/api/workers", log_in=False)
 
     assert refused.value.code == 401
+    refused.value.close()
 
 
 def test_a_stop_takes_less_than_its_grace_and_loses_nothing(system: System) -> None:

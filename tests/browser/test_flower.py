@@ -1,0 +1,115 @@
+"""Flower as a person sees it: the specialists' tasks by name, after a job, in a real browser."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shutil
+import socket
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+from supervisor.client import Request
+from tests.running_system import DOCUMENTS, ROOT, RunningSystem, running_system
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+REQUEST = "Compare Qdrant, pgvector and Milvus for a team that needs filtering and durable storage"
+SCREENSHOT = ROOT / "build" / "flower.png"
+
+
+@dataclass(frozen=True)
+class Page:
+    """Flower with its log-in."""
+
+    port: int
+    password: str
+    profile: Path
+
+    def seen(self, path: str, *more: str) -> str:
+        """The page after its scripts have run, as text."""
+        shown = self._browse(path, "--dump-dom", *more)
+        return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", re.sub(r"<script.*?</script>", "", shown, flags=re.DOTALL))))
+
+    def screenshot(self, path: str, to: Path) -> None:
+        to.parent.mkdir(exist_ok=True)
+        self._browse(path, f"--screenshot={to}", "--window-size=1400,700")
+
+    def _browse(self, path: str, *what: str) -> str:
+        browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
+        options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={self.profile}"]
+        url = f"http://admin:{self.password}@127.0.0.1:{self.port}{path}"
+        command = [browser, *options, "--virtual-time-budget=10000", *what, url]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+
+
+@pytest.fixture(scope="module")
+def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSystem]:
+    with running_system(tmp_path_factory.mktemp("system")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def flower(system: RunningSystem, tmp_path_factory: pytest.TempPathFactory) -> Page:
+    """Flower beside the system, and one job done while it looked on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        page = Page(probe.getsockname()[1], secrets.token_hex(8), tmp_path_factory.mktemp("profile"))
+    log_in = {"FLOWER_BASIC_AUTH": f"admin:{page.password}"}
+    address = ("--address=127.0.0.1", f"--port={page.port}", "--read_only")
+    spec = system.celery("flower", "-A", "supervisor.app", "flower", *address)
+    system.processes.start(type(spec)(spec.name, spec.command, {**spec.environment, **log_in}, is_ready=lambda: answers(page.port)))
+    system.processes.wait_until_ready()
+    wait_until(lambda: "everyone@" in page.seen("/workers"), what="the workers in Flower")
+    jobs = system.jobs()
+    job_id = jobs.submit(Request(REQUEST, documents=DOCUMENTS))
+    assert jobs.result(job_id, wait_s=60).status == "ok"
+    return page
+
+
+def answers(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthcheck", timeout=2) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def tasks_page(flower: Page, shows: Callable[[str], bool]) -> str:
+    """The text of the tasks page, once it shows what is waited for."""
+
+    def look() -> str:
+        text = flower.seen("/tasks")
+        return text if shows(text) else ""
+
+    return wait_until(look, what="it on the tasks page")
+
+
+def test_the_page_shows_each_specialists_tasks_as_done(flower: Page) -> None:
+    text = tasks_page(flower, lambda text: "specialist.researcher" in text)
+
+    flower.screenshot("/tasks", SCREENSHOT)
+    assert "supervisor.advance" in text
+    assert "SUCCESS" in text
+    assert SCREENSHOT.stat().st_size > 10_000
+
+
+def test_no_task_runs_for_ever(flower: Page) -> None:
+    text = tasks_page(flower, lambda text: "specialist.researcher" in text and "STARTED" not in text)
+
+    assert "RECEIVED" not in text
+
+
+def test_the_page_is_closed_without_the_log_in(flower: Page) -> None:
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(f"http://127.0.0.1:{flower.port}/tasks", timeout=5)
+
+    assert refused.value.code == 401
+    refused.value.close()

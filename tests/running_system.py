@@ -1,0 +1,54 @@
+"""The whole system in real processes on a private Redis, for tests that look at it from outside."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from shared.config import Settings
+from shared.local.processes import ChildSpec, Processes
+from shared.local.redis_server import PrivateRedis
+from supervisor import client
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = ROOT / "examples" / "vector-databases"
+SUPERVISOR = ("supervisor", "supervisor.app", "supervisor,submissions,think")
+EVERYONE = ("everyone", "workers.app", "researcher,analyst,writer,coder,generalist,reviewer")
+"""One worker process for all specialists: (name, app, queues)."""
+
+
+@dataclass(frozen=True)
+class RunningSystem:
+    """What a test needs to know of it."""
+
+    redis_url: str
+    processes: Processes
+    environment: dict[str, str]
+
+    def jobs(self) -> client.Client:
+        return client.connect(self.redis_url, Settings(offline=True))
+
+    def celery(self, name: str, *arguments: str) -> ChildSpec:
+        """A process as Celery users type it."""
+        return ChildSpec(name, [sys.executable, "-m", "celery", *arguments], self.environment)
+
+
+@contextmanager
+def running_system(folder: Path, workers: Sequence[tuple[str, str, str]] = (SUPERVISOR, EVERYONE)) -> Iterator[RunningSystem]:
+    """Ready when it begins, gone when it ends."""
+    with Processes(folder) as processes:
+        url = PrivateRedis(processes, folder, append_only=False).start()
+        environment = {
+            "HANDOFF_REDIS_URL": url,
+            "HANDOFF_OFFLINE": "true",
+            "HANDOFF_CACHE_DIR": str(folder / "cache"),
+            "PYTHONPATH": str(ROOT),
+        }
+        system = RunningSystem(url, processes, environment)
+        for name, app, queues in workers:
+            processes.start(system.celery(name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", "8"))
+        processes.wait_until_ready()
+        yield system
