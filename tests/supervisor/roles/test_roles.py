@@ -6,16 +6,17 @@ import json
 
 import pytest
 
-from shared.agent.envelope import Sources
+from shared.agent.envelope import EnvelopeReading, Sources
 from shared.agent.reading import NotAcceptable
 from shared.specialists.lint import lint
 from shared.wire.handoff import Claim
+from shared.wire.ids import StepId
 from shared.wire.specialist import Tier
 from supervisor.roles import read_role
-from supervisor.roles.synthesis import synthesis_reading
 
 ROLES = ("planner", "assessor", "synthesizer")
 SYNTHESIZER = read_role("synthesizer")
+STEP = StepId("synthesizer")
 
 
 @pytest.mark.parametrize("name", ROLES)
@@ -30,18 +31,18 @@ def test_the_lint_has_nothing_to_say_about_the_roles() -> None:
 
 def test_the_synthesis_carries_the_claims_of_the_steps_that_it_points_to() -> None:
     known = {"x.c1": Claim(id="x.c1", text="x is fast"), "y.c1": Claim(id="y.c1", text="y is slow")}
-    reading = synthesis_reading(known, Sources(lambda digest: ""), None, SYNTHESIZER)
+    reading = EnvelopeReading(STEP, SYNTHESIZER.output_schema, Sources(lambda digest: ""), known)
     result = reading.read(json.dumps({"status": "ok", "output": "Take x [x.c1]."}), last_try=False)
     assert (result.output, result.claims) == ("Take x [x.c1].", (known["x.c1"],))
 
 
 def test_a_mark_that_nothing_stands_behind_costs_the_synthesizer_a_turn() -> None:
-    reading = synthesis_reading({}, Sources(lambda digest: ""), None, SYNTHESIZER)
+    reading = EnvelopeReading(STEP, SYNTHESIZER.output_schema, Sources(lambda digest: ""))
     with pytest.raises(NotAcceptable, match="points to no claim"):
         reading.read(json.dumps({"status": "ok", "output": "Take x [x.c1]."}), last_try=False)
 
 
 def test_an_answer_has_the_format_that_the_user_asked_for() -> None:
-    reading = synthesis_reading({}, Sources(lambda digest: ""), {"type": "object", "required": ["winner"]}, SYNTHESIZER)
+    reading = EnvelopeReading(STEP, {"type": "object", "required": ["winner"]}, Sources(lambda digest: ""))
     with pytest.raises(NotAcceptable, match="'winner' is a required property"):
         reading.read(json.dumps({"status": "ok", "output": {}}), last_try=False)
