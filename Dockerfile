@@ -26,5 +26,5 @@ ENTRYPOINT ["handoff"]
 CMD ["--help"]
 
 # A worker touches the file with each heartbeat (every 2 s); older than a minute means stuck, or without a broker.
-HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
+HEALTHCHECK --interval=5s --timeout=5s --start-period=30s --retries=6 \
     CMD test -n "$(find /tmp/ready -mmin -1 2>/dev/null)"
