@@ -47,7 +47,7 @@ def request_in(task: str) -> str:
 
 def understand(text: str) -> Asking:
     """Read a request. Never fails: what is not understood is one topic as it stands."""
-    text = text[:_MOST_CHARS]
+    text = re.sub(r"\b(vs|versus)\.", r"\1", text[:_MOST_CHARS], flags=re.IGNORECASE)
     folded = " ".join(text.split())
     things, rest = _compared(folded)
     if len(things) >= 2:

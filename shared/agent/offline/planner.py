@@ -13,6 +13,7 @@ from shared.agent.offline.schema_filler import fill, property_schema, resolve
 
 _MOST_STEPS = 8
 """Unless the request says otherwise: more questions than that are put together."""
+_FALLBACK = "Write what there is to say, and name what is missing."
 _RESEARCHERS = ("researcher", "generalist", "analyst")
 _WRITERS = ("writer", "analyst", "generalist")
 
@@ -40,13 +41,14 @@ def give_up(conversation: Conversation) -> dict[str, Any]:
 def _steps(asking: Asking, names: list[str], cap: int) -> list[dict[str, Any]]:
     researcher = next((name for name in _RESEARCHERS if name in names), names[0])
     writer = next((name for name in _WRITERS if name in names), None)
+    if cap == 1:
+        return [{"id": "answer", "specialist": researcher, "task": asking.text, "depends_on": [], "fallback": _FALLBACK}]
     research = _research(asking, researcher, cap - 1 if writer else cap)
     if writer is None or (len(research) == 1 and writer == researcher):
         return research
     task = f"Write the answer to the request out of the results, every statement with its marker.\nRequest: {asking.text}"
     ids = [step["id"] for step in research]
-    fallback = "Write what the results support, and name what is missing."
-    return [*research, {"id": "write", "specialist": writer, "task": task, "depends_on": ids, "fallback": fallback}]
+    return [*research, {"id": "write", "specialist": writer, "task": task, "depends_on": ids, "fallback": _FALLBACK}]
 
 
 def _research(asking: Asking, specialist: str, cap: int) -> list[dict[str, Any]]:

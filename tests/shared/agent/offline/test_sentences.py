@@ -1,0 +1,55 @@
+"""Sentences: whole, verbatim, and only of running text."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.agent.offline.sentences import sentences_of
+
+TEXT = """# Title
+
+First sentence, e.g. this one, is whole. The second was made in 2021. Both are here
+over two lines.
+
+| a | table | is | skipped |
+|---|-------|----|---------|
+
+```
+code is no sentence at all.
+```
+
+- **Bold** item with a [link](http://x.invalid) and no full stop
+"""
+
+
+def _texts(text: str) -> list[str]:
+    return [sentence.text for sentence in sentences_of(text, "doc.md")]
+
+
+def test_sentences_end_where_they_end_and_not_at_abbreviations_or_years() -> None:
+    assert _texts(TEXT)[:3] == ["First sentence, e.g. this one, is whole.", "The second was made in 2021.", "Both are here over two lines."]
+
+
+def test_tables_code_and_headings_are_not_stated() -> None:
+    assert not any("table" in text or "code" in text or "Title" in text for text in _texts(TEXT))
+
+
+def test_markup_is_taken_off_the_text_and_kept_in_the_quote() -> None:
+    (item,) = [sentence for sentence in sentences_of(TEXT, "doc.md") if "item" in sentence.text]
+    assert item.text == "Bold item with a link and no full stop"
+    assert item.quote == "**Bold** item with a [link](http://x.invalid) and no full stop"
+
+
+def test_a_fragment_at_a_cut_edge_is_dropped() -> None:
+    found = sentences_of(
+        "tail of something cut off. A whole sentence stands here. And this one was cut", "d", starts_whole=False, ends_whole=False
+    )
+    assert [sentence.text for sentence in found] == ["A whole sentence stands here."]
+
+
+@given(st.text(max_size=300))
+def test_every_quote_stands_in_the_text(text: str) -> None:
+    folded = " ".join(text.split())
+    for sentence in sentences_of(text, "doc.md"):
+        assert all(word in folded for word in sentence.quote.split())
