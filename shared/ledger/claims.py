@@ -18,7 +18,6 @@ from shared.wire.errors import Cancelled, Draining, LeaseLost, LimitReached
 from shared.wire.events import Event
 from shared.wire.handoff import HandoffResult
 from shared.wire.ids import HandoffId, JobId
-from shared.wire.usage import Usage
 
 MAX_CLAIMS = 3
 """A handoff that was claimed this often and never finished takes its process down: it fails instead of freezing the next one."""
@@ -61,8 +60,9 @@ class Claim:
     """The first call's worst case was set aside with the claim."""
     drain: Drain = field(default_factory=Drain)
     _interrupted: LeaseLost | Cancelled | Draining | None = None
-    _beaten_at: float = 0.0
+    _beaten_at: float = field(default_factory=time.monotonic)
     _doing: str = "starting"
+    _unsent: list[Checkpoint] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def so_far(self) -> tuple[Checkpoint, ...]:
@@ -82,17 +82,18 @@ class Claim:
             raise LimitReached(limit, "the job's budget does not allow another model call")
 
     def checkpoint(self, *checkpoints: Checkpoint) -> None:
-        used = next((c.usage for c in checkpoints if isinstance(c, Replied | CallFailed)), None)
-        self._turn(used=used, checkpoints=checkpoints)
+        """A reply without tool calls goes out with what comes next (the next call's reservation, or `finish`): one round trip less."""
+        self._unsent.extend(checkpoints)
+        if not all(isinstance(item, Replied) and item.stop_reason != "tool_use" for item in checkpoints):
+            self._turn()
 
     def beat(self, doing: str, draft: str | None = None) -> None:
         self.check()
         now = time.monotonic()
-        changed = doing != self._doing
-        if now - self._beaten_at < (BEAT_EVERY_S / 5 if changed else BEAT_EVERY_S):
-            return
-        self._doing = doing
-        self.renew(draft or "")
+        since = now - self._beaten_at
+        changed, self._doing = doing != self._doing, doing
+        if since >= (BEAT_EVERY_S / 5 if changed else BEAT_EVERY_S):
+            self.renew(draft or "")
 
     def check(self) -> None:
         """Raises `Interrupted` if it is known that the claim no longer holds."""
@@ -114,7 +115,15 @@ class Claim:
         """
         text = result.to_json()
         journal = json.dumps([event.to_json() for event in events])
-        order = [self.handoff_id, self.fence, self.keep_s * 1000, int(CHORD_SILENCE_S * 1000), ref(text).digest, journal]
+        order = [
+            self.handoff_id,
+            self.fence,
+            self.keep_s * 1000,
+            int(CHORD_SILENCE_S * 1000),
+            ref(text).digest,
+            _used(self._unsent),
+            journal,
+        ]
         answer = self.connection.script("finish", self._keys, [*order, *stored((text, *payloads))])
         return int(answer[1]) if answer[0] == b"ok" else None
 
@@ -126,15 +135,13 @@ class Claim:
     def _keys(self) -> list[str]:
         return [keys.job(self.job_id), keys.DUE]
 
-    def _turn(self, *, used: Usage | None = None, worst: WorstCase | None = None, checkpoints: Sequence[Checkpoint] = ()) -> list[bytes]:
+    def _turn(self, *, worst: WorstCase | None = None) -> list[bytes]:
         with self._lock:
             self.check_lease()
-            answer: list[bytes] = self.connection.script(
-                "turn",
-                self._keys,
-                [self.handoff_id, self.fence, int(self.lease_s * 1000), self.keep_s * 1000, _used(used), _worst(worst), self._doing]
-                + [packed(checkpoint.to_json()) for checkpoint in checkpoints],
-            )
+            sent = list(self._unsent)
+            order = [self.handoff_id, self.fence, int(self.lease_s * 1000), self.keep_s * 1000, _used(sent), _worst(worst), self._doing]
+            answer: list[bytes] = self.connection.script("turn", self._keys, [*order, *(packed(item.to_json()) for item in sent)])
+            del self._unsent[: len(sent)]
             self._beaten_at = time.monotonic()
             self._heed(answer[0])
             return answer
@@ -190,7 +197,9 @@ class Claims:
         )
 
 
-def _used(usage: Usage | None) -> str:
+def _used(checkpoints: Sequence[Checkpoint]) -> str:
+    """What the model call among these has used; '' if there is none. Never more than one: each is settled before the next is made."""
+    usage = next((item.usage for item in checkpoints if isinstance(item, Replied | CallFailed)), None)
     if usage is None:
         return ""
     usd = -1 if usage.cost_microusd is None else usage.cost_microusd

@@ -1,5 +1,6 @@
 -- The end of a handoff: the first writer wins, and the events that follow from the result enter the journal with it.
--- KEYS job, due.  ARGV handoff, fence, keep_ms, silence_ms, result digest, events (JSON list), then pairs of digest and compressed payload.
+-- KEYS job, due.  ARGV handoff, fence, keep_ms, silence_ms, result digest, used (JSON or ''), events (JSON list),
+-- then pairs of digest and compressed payload.
 -- Returns {'ok', parts of the group still out} | {'lost'} | {'duplicate'}
 local job, due, handoff, fence = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local h, t = job .. ':h:' .. handoff, job .. ':t:' .. handoff
@@ -9,13 +10,13 @@ if f[1] ~= fence or f[2] ~= 'running' then return { 'lost' } end
 
 local at, keep = now_ms(), tonumber(ARGV[3])
 local id = string.match(job, '{(.-)}')
-settle(job, h, nil)
-for i = 7, #ARGV, 2 do redis.call('HSETNX', job .. ':blob', ARGV[i], ARGV[i + 1]) end
+settle(job, h, decoded(ARGV[6]))
+for i = 8, #ARGV, 2 do redis.call('HSETNX', job .. ':blob', ARGV[i], ARGV[i + 1]) end
 redis.call('HSET', h, 'state', 'done', 'result', ARGV[5], 'finished_at', at)
 redis.call('HDEL', h, 'lease', 'draft', 'doing')
 redis.call('DEL', t)
 redis.call('ZREM', due, id .. '/' .. handoff)
-for _, event in ipairs(cjson.decode(ARGV[6])) do append(job, event, at) end
+for _, event in ipairs(cjson.decode(ARGV[7])) do append(job, event, at) end
 local left = -1
 if f[3] then
   left = redis.call('HINCRBY', job, 'g:' .. f[3], -1)

@@ -3,7 +3,7 @@
 local job, due, handoff = KEYS[1], KEYS[2], ARGV[1]
 local h = job .. ':h:' .. handoff
 if trouble(job, h, ARGV[2]) == 'lost' then return 0 end
-settle(job, h, { turns = 0, input = 0, output = 0, usd = 0 })
+settle(job, h, nil)
 redis.call('HINCRBY', h, 'claims', -1)
 redis.call('HINCRBY', h, 'fence', 1)
 redis.call('HSET', h, 'state', 'issued', 'lease', 0)
