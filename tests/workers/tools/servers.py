@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
+from pathlib import Path
 
 from workers.tools.addresses import Address
 
@@ -45,9 +47,13 @@ def always_here(_host: str, _port: int) -> list[str]:
 
 
 @contextmanager
-def serving(pages: Mapping[str, Page]) -> Iterator[Server]:
+def serving(pages: Mapping[str, Page], *, certificate: Path | None = None, key: Path | None = None) -> Iterator[Server]:
     """Serve until the block ends."""
     over = threading.Event()
+
+    class Quiet(ThreadingHTTPServer):
+        def handle_error(self, request: object, client_address: object) -> None:
+            """A client that hangs up is no error here."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -72,9 +78,13 @@ def serving(pages: Mapping[str, Page]) -> Iterator[Server]:
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
+    with Quiet(("127.0.0.1", 0), Handler) as running:
         running.daemon_threads = True
         server = Server(running.server_port)
+        if certificate is not None:
+            tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            tls.load_cert_chain(certificate, key)
+            running.socket = tls.wrap_socket(running.socket, server_side=True)
         thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:

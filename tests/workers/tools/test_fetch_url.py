@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
+import ssl
+import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -183,3 +187,20 @@ def test_the_real_tool_refuses_this_host_in_every_spelling(host: str) -> None:
 
     assert "not on the public internet" in text
     assert server.asked == []
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate with openssl")
+def test_a_certificate_is_checked_against_the_name_that_was_asked_for(tmp_path: Path) -> None:
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    command += ["-subj", "/CN=site.example", "-addext", "subjectAltName=DNS:site.example", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(command, check=True, capture_output=True)
+    trusting = ssl.create_default_context(cafile=str(certificate))
+    web = Web(resolver=always_here, policy=loopback_only, tls=trusting)
+
+    with serving({"/": Page(b"<p>over TLS</p>")}, certificate=certificate, key=key) as server:
+        answer = json.loads(Desk().call(fetch_url_tool(web), url=f"https://site.example:{server.port}/"))
+        refused = Desk().failure(fetch_url_tool(web), url=f"https://other.example:{server.port}/")
+
+    assert answer["text"] == "over TLS"
+    assert "Hostname mismatch" in refused
