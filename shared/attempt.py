@@ -94,6 +94,7 @@ class Attempts:
     """This process's name, as Celery calls it."""
     leases: Leases
     library: Library
+    make_model: Callable[[Settings], Model] = model_from
     _models: dict[bool, Model] = field(default_factory=dict)
 
     def attempt(self, text: str, handoff: AgentHandoff, fit: Fit, conclude: Conclude = nothing_follows) -> Ended:
@@ -169,7 +170,7 @@ class Attempts:
         """One client a process for each of: the provider's, the offline one."""
         offline = self.settings.is_offline or name == OFFLINE_MODEL
         if offline not in self._models:
-            self._models[offline] = model_from(self.settings.model_copy(update={"offline": True}) if offline else self.settings)
+            self._models[offline] = self.make_model(self.settings.model_copy(update={"offline": True}) if offline else self.settings)
         return self._models[offline]
 
     def _model_name(self, handoff: AgentHandoff, spec: SpecialistSpec) -> str:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from shared.agent.anthropic_clients import model_from
+from shared.agent.model import Model
 from shared.attempt import Attempts
 from shared.config import Settings
 from shared.drain import Drain
@@ -33,12 +36,12 @@ def redis_url_of(settings: Settings) -> str:
     return settings.redis_url.get_secret_value() if settings.redis_url else DEFAULT_REDIS_URL
 
 
-def start_process(settings: Settings, *, watchdog: bool) -> Process:
+def start_process(settings: Settings, *, watchdog: bool, make_model: Callable[[Settings], Model] = model_from) -> Process:
     """Open the ledger and start to renew leases. `watchdog`: end this process if it freezes."""
     drain = Drain()
     ledger = open_ledger(redis_url_of(settings), settings, drain=drain)
     leases = Leases(settings.lease_s, watchdog=watchdog)
     leases.start()
     name = f"{socket.gethostname()}:{os.getpid()}"
-    attempts = Attempts(ledger, settings, name, leases, Library(ledger))
+    attempts = Attempts(ledger, settings, name, leases, Library(ledger), make_model)
     return Process(settings, ledger, leases, drain, attempts, name)

@@ -1,0 +1,1 @@
+"""Measurements: `make bench`. Every figure in docs/performance.md comes from here."""

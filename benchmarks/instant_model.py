@@ -1,0 +1,50 @@
+"""A model that answers at once, or after a fixed time: what is left is the cost of the queue."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from shared.agent.model import ModelCall, ModelReply, Pulse
+from shared.config import Settings
+from shared.wire.usage import Usage
+
+DELAY = "BENCH_MODEL_S"
+"""Environment: seconds that each call takes."""
+PULSE_EVERY_S = 0.25
+STEPS = 3
+
+
+class InstantModel:
+    """Plans three parallel steps, does them, passes the review."""
+
+    def __init__(self, delay_s: float) -> None:
+        self._delay_s = delay_s
+
+    def reply(self, call: ModelCall, on_pulse: Callable[[Pulse], None]) -> ModelReply:
+        until = time.monotonic() + self._delay_s
+        while (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, PULSE_EVERY_S))
+            on_pulse(Pulse())
+        text = json.dumps(answer_to(call.output_schema or {}))
+        usage = Usage(input_tokens=500, output_tokens=100)
+        return ModelReply(({"type": "text", "text": text},), "end_turn", usage, "instant")
+
+
+def answer_to(schema: dict[str, Any]) -> dict[str, Any]:
+    properties = schema.get("properties", {})
+    if "steps" in properties:
+        steps = [
+            {"id": f"part_{n}", "specialist": "researcher", "task": f"Part {n}", "depends_on": [], "fallback": "-"} for n in range(STEPS)
+        ]
+        return {"steps": steps, "synthesis": "merge", "why": "three parts"}
+    if "verdict" in properties:
+        return {"verdict": "PASS", "revisions": [], "open_points": []}
+    return {"status": "ok", "output": "## A part\n\nIt says what it says.", "claims": [], "confidence": 0.9, "needs": None, "problem": None}
+
+
+def make_model(_settings: Settings) -> InstantModel:
+    return InstantModel(float(os.environ.get(DELAY, "0")))

@@ -1,0 +1,100 @@
+"""How a supervisor process is put together: its Celery app, its tasks, and the parts behind them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from celery import Celery, signals
+
+from shared.agent.anthropic_clients import model_from
+from shared.agent.model import Model
+from shared.celery_app import DEFAULT_THREADS, make_app
+from shared.config import Settings
+from shared.logs import logged_as
+from shared.process import Process, redis_url_of, start_process
+from shared.task_ends import run_task
+from shared.wire.ids import HandoffId, JobId, is_job_id
+from shared.wire.names import ADVANCE, ROLES, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE, task_of
+from supervisor.advance import Advance
+from supervisor.dispatch import Dispatcher
+from supervisor.sweeper import Sweeper
+from supervisor.thinking import Thinker
+from supervisor.webhook import Webhooks
+
+QUEUES = (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)
+
+
+@dataclass(frozen=True, slots=True)
+class Supervisor:
+    """The parts of one supervisor process."""
+
+    process: Process
+    advance: Advance
+    sweeper: Sweeper
+
+
+class _Once:
+    """Builds the supervisor at its first use, in the process that uses it."""
+
+    def __init__(self, app: Celery, settings: Settings, make_model: Callable[[Settings], Model]) -> None:
+        self._app = app
+        self._settings = settings
+        self._make_model = make_model
+        self._lock = threading.Lock()
+        self._built: Supervisor | None = None
+
+    def __call__(self) -> Supervisor:
+        with self._lock:
+            if self._built is None:
+                self._built = build(self._app, self._settings, self._make_model)
+            return self._built
+
+    def started(self, **_: Any) -> None:
+        self().sweeper.start()
+
+    def stopping(self, **_: Any) -> None:
+        self().process.drain.begin(self._settings.drain_s)
+        self().sweeper.stop()
+
+
+def build(app: Celery, settings: Settings, make_model: Callable[[Settings], Model]) -> Supervisor:
+    """A supervisor out of its parts."""
+    process = start_process(settings, watchdog=True, make_model=make_model)
+    slots = int(app.conf.worker_concurrency or DEFAULT_THREADS)
+    dispatcher = Dispatcher(app)
+    secret = settings.webhook_secret.get_secret_value() if settings.webhook_secret else None
+    thinker = Thinker(process.attempts, slots // 2)
+    advance = Advance(process.ledger, dispatcher, process.attempts, thinker, Webhooks(process.ledger, secret))
+    sweeper = Sweeper(process.ledger, dispatcher, interval_s=settings.sweep_interval_s, keep_s=settings.retention_s)
+    return Supervisor(process, advance, sweeper)
+
+
+def make_supervisor_app(settings: Settings, make_model: Callable[[Settings], Model] = model_from) -> Celery:
+    """The app with its tasks; nothing connects until a worker starts."""
+    app = make_app("supervisor", redis_url_of(settings), settings, QUEUES)
+    once = _Once(app, settings, make_model)
+
+    def advance(job_id: object, suspects: object = ()) -> None:
+        if not isinstance(job_id, str) or not is_job_id(job_id) or not isinstance(suspects, list | tuple):
+            once().process.ledger.dead.add(SUPERVISOR_QUEUE, "advance takes a job id and a list of handoff ids", repr(job_id)[:1_000])
+            return
+        with logged_as(job_id=job_id):
+            once().advance(JobId(job_id), [HandoffId(str(item)) for item in suspects])
+
+    app.task(advance, name=ADVANCE, shared=False)
+    for role in ROLES:
+        app.task(_thinking(once, role), name=task_of(role), shared=False, bind=True)
+    signals.worker_ready.connect(once.started, weak=False, dispatch_uid="supervisor.started")
+    signals.worker_shutting_down.connect(once.stopping, weak=False, dispatch_uid="supervisor.stopping")
+    return app
+
+
+def _thinking(once: _Once, role: str) -> Any:
+    def think(self: Any, text: object) -> str:
+        supervisor = once()
+        return run_task(self, supervisor.process.ledger, role, text, supervisor.advance.think)
+
+    return think

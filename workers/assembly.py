@@ -1,0 +1,129 @@
+"""How a worker process is put together: its Celery app, one task for each specialist, and the parts behind them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from celery import Celery, signals
+
+from shared.agent.anthropic_clients import model_from
+from shared.agent.model import Model
+from shared.celery_app import DEFAULT_THREADS, make_app
+from shared.config import Settings
+from shared.ledger.roles import ANNOUNCED_FOR_S, Announcement
+from shared.process import Process, redis_url_of, start_process
+from shared.specialists import load_specialists
+from shared.task_ends import run_task
+from shared.wire.errors import LedgerUnavailable
+from shared.wire.handoff import AgentHandoff
+from shared.wire.ids import JobId
+from shared.wire.names import ADVANCE, SUPERVISOR_QUEUE, task_of
+from shared.wire.specialist import SpecialistSpec
+from workers.documents.index import DocumentIndex
+from workers.handoff_task import run_handoff
+from workers.specialists import BUILT_IN
+from workers.tools.registry import Registry, build_registry
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class Worker:
+    """The parts of one worker process."""
+
+    process: Process
+    registry: Registry
+
+
+class _Once:
+    """Builds the worker at its first use, in the process that uses it, and announces what it serves."""
+
+    def __init__(
+        self,
+        app: Celery,
+        settings: Settings,
+        specialists: Mapping[str, SpecialistSpec],
+        registry: Registry,
+        make_model: Callable[[Settings], Model],
+    ) -> None:
+        self._app = app
+        self._settings = settings
+        self._specialists = specialists
+        self._registry = registry
+        self._make_model = make_model
+        self._lock = threading.Lock()
+        self._built: Worker | None = None
+        self._stop = threading.Event()
+
+    def __call__(self) -> Worker:
+        with self._lock:
+            if self._built is None:
+                self._built = Worker(start_process(self._settings, watchdog=True, make_model=self._make_model), self._registry)
+            return self._built
+
+    def started(self, **_: Any) -> None:
+        threading.Thread(target=self._announce_for_ever, name="announcements", daemon=True).start()
+
+    def stopping(self, **_: Any) -> None:
+        self._stop.set()
+        worker = self()
+        worker.process.drain.begin(self._settings.drain_s)
+        try:
+            worker.process.ledger.roles.withdraw(worker.process.name)
+        except LedgerUnavailable as error:
+            log.warning("not withdrawn", why=str(error))
+
+    def _announce_for_ever(self) -> None:
+        worker = self()
+        served = [self._specialists[queue] for queue in self._app.amqp.queues.consume_from if queue in self._specialists]
+        announcement = Announcement(
+            worker=worker.process.name,
+            specialists=tuple(sorted(served, key=lambda spec: spec.name)),
+            slots=int(self._app.conf.worker_concurrency or DEFAULT_THREADS),
+            model="offline" if self._settings.is_offline else self._settings.model_provider,
+        )
+        while True:
+            try:
+                worker.process.ledger.roles.announce(announcement)
+            except LedgerUnavailable as error:
+                log.warning("not announced", why=str(error))
+            if self._stop.wait(ANNOUNCED_FOR_S / 3):
+                return
+
+
+def make_workers_app(settings: Settings, make_model: Callable[[Settings], Model] = model_from) -> Celery:
+    """The app with one task for each specialist; nothing connects until a worker starts.
+
+    Raises:
+        UserError: a specialist's or a tool's file is wrong.
+    """
+    registry = build_registry(settings, DocumentIndex(settings.cache_dir.expanduser()))
+    specialists = load_specialists(BUILT_IN, *settings.specialists_dirs, tools=frozenset(registry.names))
+    app = make_app("workers", redis_url_of(settings), settings, [*specialists, SUPERVISOR_QUEUE])
+    app.amqp.queues.select(list(specialists))
+    once = _Once(app, settings, specialists, registry, make_model)
+
+    def wake(job_id: JobId) -> None:
+        app.send_task(ADVANCE, args=(job_id, []), queue=SUPERVISOR_QUEUE, argsrepr=f"({job_id})", kwargsrepr="{}", ignore_result=True)
+
+    for name in specialists:
+        app.task(_specialist(once, name, wake), name=task_of(name), shared=False, bind=True)
+    signals.worker_ready.connect(once.started, weak=False, dispatch_uid="workers.started")
+    signals.worker_shutting_down.connect(once.stopping, weak=False, dispatch_uid="workers.stopping")
+    return app
+
+
+def _specialist(once: _Once, role: str, wake: Any) -> Any:
+    def run(self: Any, text: object) -> str:
+        worker = once()
+
+        def attempt(handoff: AgentHandoff, message: str) -> Any:
+            return run_handoff(worker.process.attempts, worker.registry, wake, handoff, message)
+
+        return run_task(self, worker.process.ledger, role, text, attempt)
+
+    return run
