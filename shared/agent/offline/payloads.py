@@ -16,20 +16,13 @@ def text_of(content: Any) -> str:
 
 
 def claims_and_output(data: str) -> tuple[Any, list[dict[str, Any]]]:
-    """A result's data: one JSON object with `output` and `claims`, or the output followed by the claims as JSON."""
+    """A result's data: one JSON object with `output` and `claims`, perhaps cut; anything else is an output without claims."""
     data = data.strip()
     whole = _parsed(data)
     if isinstance(whole, dict) and ("output" in whole or "claims" in whole):
         return whole.get("output"), _claims(whole.get("claims"))
     if whole is None and data.startswith('{"output"'):
         return _cut_output(data), _claims(list(_objects_from(data, r'\{\s*"id"')))
-    for found in reversed(list(re.finditer(r"^\s*(?:claims:?\s*)?(?=[\[{])", data, re.MULTILINE | re.IGNORECASE))):
-        tail = _parsed(data[found.end() :])
-        tail = tail.get("claims") if isinstance(tail, dict) else tail
-        if isinstance(tail, list) and (not tail or _claims(tail)):
-            head = data[: found.start()].strip()
-            parsed = _parsed(head)
-            return (head if parsed is None else parsed), _claims(tail)
     return (data if whole is None else whole), []
 
 
@@ -61,7 +54,7 @@ def page_in(text: str) -> tuple[str, int, int, str] | None:
     started = re.search(r'"text":\s*"((?:[^"\\]|\\.)*)', text)
     if not (source and started):
         return None
-    page = json.loads(f'"{started.group(1)}"', strict=False)
+    page = _unescaped(started.group(1))
     offset = int(offset_found.group(1)) if offset_found else 0
     return json.loads(source.group(1)), offset, offset + len(page) + 1, page
 
@@ -76,7 +69,12 @@ def _parsed(text: str) -> Any:
 def _cut_output(data: str) -> str:
     """The output, if it is a string, of a result that was cut somewhere."""
     started = re.match(r'\{"output":\s*"((?:[^"\\]|\\.)*)', data)
-    return str(json.loads(f'"{started.group(1)}"', strict=False)) if started else ""
+    return _unescaped(started.group(1)) if started else ""
+
+
+def _unescaped(inner: str) -> str:
+    """What stands between the quotes of a JSON string that may end in the middle of an escape."""
+    return str(json.loads('"' + re.sub(r"\\u[0-9a-fA-F]{0,3}$", "", inner) + '"', strict=False))
 
 
 def _claims(value: Any) -> list[dict[str, Any]]:

@@ -174,7 +174,8 @@ def _refused_quotes(conversation: Conversation) -> list[str]:
     answer = json_in(conversation.last_answer or "")
     if not isinstance(answer, dict) or not conversation.prompts:
         return []
-    named = set(re.findall(r"\bc\d+\b", conversation.prompts[-1]))
+    told = next((text for text in reversed(conversation.prompts) if "cannot be used" in text), "")
+    named = set(re.findall(r"\bc\d+\b", told))
     return [source["quote"] for claim in answer.get("claims") or () if claim["id"] in named for source in claim["sources"]]
 
 

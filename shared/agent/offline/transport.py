@@ -86,6 +86,8 @@ def _parse(body: bytes, counting: bool) -> tuple[Conversation, dict[str, Any]]:
         return Conversation.from_request(asked), asked
     except BadRequest as error:
         raise _HttpError(400, str(error)) from error
+    except (AttributeError, KeyError, TypeError) as error:  # a field of another type than the API's: only the commonest are named
+        raise _HttpError(400, f"The request is malformed: {type(error).__name__}: {error}") from error
 
 
 def _message(conversation: Conversation, asked: dict[str, Any], digest: str) -> dict[str, Any]:

@@ -118,6 +118,8 @@ def test_the_client_raises_not_found_for_an_unknown_path() -> None:
         (_body(messages=[{"role": "user"}]), "messages.0.content"),
         (_body(tools=[{"description": "nameless"}]), "tools.0.name"),
         (_body(tool_choice={"type": "any"}), "tool_choice"),
+        (_body(tools=5), "malformed"),
+        (_body(output_config="x"), "malformed"),
         (_body(messages=[{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "x"}]}]), "tool_use_id"),
     ],
 )
