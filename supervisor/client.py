@@ -14,6 +14,7 @@ All methods are safe to call from several threads.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -140,14 +141,23 @@ class Client:
         Raises:
             UnknownJob: there is no such job.
         """
-        until = self.ledger.connection.now() + wait_s
+        self.wait(job_id, wait_s)
+        return report_on(self.ledger, job_id)
+
+    def wait(self, job_id: JobId, wait_s: float) -> JobStatus:
+        """Wait up to `wait_s` seconds for the job's end; the status as it is then.
+
+        Raises:
+            UnknownJob: there is no such job.
+        """
+        until = time.monotonic() + wait_s
         version = 0
-        while not JobStatus(self.standing(job_id).status).ended:
-            left = until - self.ledger.connection.now()
+        while not (status := JobStatus(self.standing(job_id).status)).ended:
+            left = until - time.monotonic()
             if left <= 0:
                 break
             version = max([version, *(one.version for one in self.ledger.journal.follow(job_id, version, min(left, FOLLOW_S)))])
-        return report_on(self.ledger, job_id)
+        return status
 
     def cancel(self, job_id: JobId) -> bool:
         """Stop the job everywhere. Returns whether there was anything to stop.
