@@ -10,6 +10,7 @@ from typing import Any
 from shared.agent.offline import planner, research, review, synthesis, writing
 from shared.agent.offline.conversation import Conversation
 from shared.agent.offline.schema_filler import fill, property_schema, resolve
+from shared.agent.offline.statements import marked
 
 Block = dict[str, Any]
 _ROLES: Mapping[str, Callable[[Conversation], dict[str, Any]]] = {
@@ -55,8 +56,8 @@ def _final(conversation: Conversation, envelope: dict[str, Any]) -> Block:
     schema = conversation.schema
     if schema is None:
         return {"type": "text", "text": envelope["output"]}
-    facts = [claim["text"] for claim in envelope["claims"]]
-    facts += [claim.text for result in conversation.results for claim in result.claims]
+    facts = [marked(claim["text"], claim["id"]) for claim in envelope["claims"]]
+    facts += [marked(claim.text, claim.id) for result in conversation.results for claim in result.claims]
     has = resolve(schema, schema).get("properties", {})
     if not {"status", "output", "claims"} <= set(has):
         return _text(fill(schema, facts, text=envelope["output"]))

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.agent.offline.schema_filler import fill
+from shared.agent.offline.statements import markers_in
 from tests.shared.agent.offline.asking_the_model import EXAMPLES, Library, ask, envelope_schema, work
 
 FACTS = ["Qdrant is released under the Apache License 2.0.", "pgvector has up to 16,000 dimensions.", "Milvus is written in Go and C++."]
@@ -69,6 +70,8 @@ def test_an_answer_schema_of_the_user_is_filled_from_the_documents() -> None:
     answer = work("<task>Research Qdrant with regard to licence.</task>", Library.of(EXAMPLES), schema=envelope_schema(wanted))
     jsonschema.validate(answer["output"], wanted)
     assert "Apache" in answer["output"]["licence"]
+    assert markers_in(answer["output"]["licence"]) <= {claim["id"] for claim in answer["claims"]}
+    assert all(markers_in(fact) for fact in answer["output"]["facts"])
 
 
 def test_a_schema_that_comes_in_words_is_obeyed_too() -> None:
