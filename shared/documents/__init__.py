@@ -1,1 +1,1 @@
-"""Documents: how files become text, and how a folder of them is read (`read_folder`, `upload`, `extract`)."""
+"""Documents: how files become text, and how a folder of them is read (`read_folder`, `extract`)."""

@@ -70,8 +70,8 @@ def _ranked(candidates: list[tuple[int, float]], words: Sequence[str], paths: Ma
     """Boosted by path; equals in order of path and place, so that the same search always gives the same answer."""
 
     def boosted(number: int, score: float) -> float:
-        path = paths[number >> ORDINAL_BITS].casefold()
-        return score * (1 + _PATH_BOOST * sum(len(word) > 2 and word in path for word in words) / len(words))
+        named = words_of(paths[number >> ORDINAL_BITS])
+        return score * (1 + _PATH_BOOST * sum(word in named for word in words) / len(words))
 
     scored = [(number, boosted(number, score)) for number, score in candidates]
     return sorted(scored, key=lambda found: (-found[1], paths[found[0] >> ORDINAL_BITS], found[0]))

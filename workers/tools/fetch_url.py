@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import ssl
+import threading
 import zlib
+from collections import OrderedDict
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -20,6 +22,7 @@ from shared.agent.tool import Tool, ToolContext, ToolFailed
 from shared.documents.extraction import extract
 from shared.documents.media import PDF, is_text
 from shared.documents.refused import Refused
+from shared.wire.documents import Document
 from workers.tools.addresses import AddressRefused, Policy, Resolver, is_public, system_resolver
 from workers.tools.arguments import Arguments, built_in
 from workers.tools.pinned_http import Deadline, PinnedTransport
@@ -30,12 +33,14 @@ MAX_SECONDS = 20.0
 """Of one fetch, redirects included."""
 MAX_REDIRECTS = 5
 MOST_CHARS = 12_000
-"""Of one answer; the rest is read with read_document."""
+"""Of one answer."""
+_REMEMBERED_PAGES = 256
+"""Whose reading can go on without fetching them again."""
 _LONGEST_URL = 1_000
 _DESCRIPTION = (
-    f"Fetch a public web page, text file, JSON or PDF by its http(s) URL. Returns its text (the first {MOST_CHARS:,} characters; read on "
-    "with read_document, giving the returned source). The page can then be quoted and cited under that source. Addresses of private "
-    "networks are refused."
+    f"Fetch a public web page, text file, JSON or PDF by its http(s) URL. Returns its text ({MOST_CHARS:,} characters at a time; "
+    "to read on, call again with `offset` set to where the previous text ended). The page can then be quoted and cited under the returned "
+    "source. Addresses of private networks are refused."
 )
 _HEADERS = {
     "user-agent": "handoff-queue (fetch_url)",
@@ -46,6 +51,7 @@ _HEADERS = {
 
 class _Fetch(Arguments):
     url: str = Field(description="The whole URL, beginning with https:// or http://")
+    offset: int = Field(default=0, description="Characters to skip from the start of the page's text.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +77,41 @@ def fetch_url_tool(web: Web | None = None) -> Tool:
     """The tool over the public internet."""
     reached = web or Web()
 
+    known: OrderedDict[tuple[str, str], Document] = OrderedDict()
+    """(job, URL as asked for) -> the page as it was kept: a page that changes at each visit must still be read in one piece."""
+    lock = threading.Lock()
+
     def fetch(given: _Fetch, context: ToolContext) -> str:
-        page = _fetched(given.url.strip(), reached, min(reached.max_seconds, context.remaining_s()))
-        try:
-            text = extract(page.data, page.media_type, page.charset)
-        except Refused as reason:
-            raise ToolFailed(f"{page.url} {reason}") from None
-        if not text.strip():
-            raise ToolFailed(f"{page.url} holds no text (made by scripts?): try another page")
-        document = context.keep_document(page.url, page.media_type, text)
-        return json.dumps({"source": document.path, "total_chars": len(text), "text": text[:MOST_CHARS]}, ensure_ascii=False)
+        url = given.url.strip()
+        with lock:
+            document = known.get((context.job_id, url))
+        if document is not None and given.offset > 0:
+            return _answer(document, context.text_of(document.digest), given.offset)
+        document, text = _kept(_fetched(url, reached, min(reached.max_seconds, context.remaining_s())), context)
+        with lock:
+            known[context.job_id, url] = document
+            while len(known) > _REMEMBERED_PAGES:
+                known.popitem(last=False)
+        return _answer(document, text, given.offset)
 
     return built_in("fetch_url", _DESCRIPTION, _Fetch, fetch)
+
+
+def _kept(page: _Page, context: ToolContext) -> tuple[Document, str]:
+    """The page's text, stored so that it can be cited."""
+    try:
+        text = extract(page.data, page.media_type, page.charset)
+    except Refused as reason:
+        raise ToolFailed(f"{page.url} {reason}") from None
+    if not text.strip():
+        raise ToolFailed(f"{page.url} holds no text (made by scripts?): try another page")
+    return context.keep_document(page.url, page.media_type, text), text
+
+
+def _answer(document: Document, text: str, given_offset: int) -> str:
+    offset = min(max(given_offset, 0), len(text))
+    piece = text[offset : offset + MOST_CHARS]
+    return json.dumps({"source": document.path, "offset": offset, "total_chars": len(text), "text": piece}, ensure_ascii=False)
 
 
 def _fetched(url: str, web: Web, seconds: float) -> _Page:

@@ -28,6 +28,10 @@ class Library:
             raise ToolFailed("the text is gone")
         return self._texts[digest]
 
+    def add(self, text: str) -> None:
+        """A text that came later, as a fetched page does; the manifest stays."""
+        self._texts[digest_of(text)] = text
+
     def lose(self, path: str) -> None:
         """As if the ledger had let it expire."""
         del self._texts[next(document.digest for document in self.manifest.documents if document.path == path)]

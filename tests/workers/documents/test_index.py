@@ -55,6 +55,12 @@ def test_a_match_in_path_and_heading_counts_more(index: DocumentIndex) -> None:
     assert sources(index, "rome", library) == ["rome.md", "a.md"]
 
 
+def test_a_part_of_a_word_in_a_path_counts_nothing(index: DocumentIndex) -> None:
+    library = Library({"a.md": "one vector here", "pgvector.md": "two vector here", "vector.md": "six vector here"})
+
+    assert sources(index, "vector", library) == ["vector.md", "a.md", "pgvector.md"]
+
+
 def test_words_match_in_other_forms_and_without_accents(index: DocumentIndex) -> None:
     assert sources(index, "flowing") == ["cities/paris.md", "cities/rome.md"]
     assert sources(index, "naive RESUME") == ["notes.md"]

@@ -30,6 +30,7 @@ class Desk:
 
     def _keep(self, source: str, media_type: str, text: str) -> Document:
         self.kept[source] = (media_type, text)
+        self.library.add(text)
         return Document(path=source, digest=digest_of(text), media_type=media_type, chars=len(text))
 
     def call(self, tool: Tool, **arguments: object) -> str:

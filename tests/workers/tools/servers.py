@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
@@ -46,14 +46,15 @@ def always_here(_host: str, _port: int) -> list[str]:
     return ["127.0.0.1"]
 
 
-@contextmanager
-def serving(pages: Mapping[str, Page], *, certificate: Path | None = None, key: Path | None = None) -> Iterator[Server]:
-    """Serve until the block ends."""
-    over = threading.Event()
+class _Quiet(ThreadingHTTPServer):
+    daemon_threads = True
 
-    class Quiet(ThreadingHTTPServer):
-        def handle_error(self, request: object, client_address: object) -> None:
-            """A client that hangs up is no error here."""
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that hangs up is no error here."""
+
+
+def _handler(pages: Mapping[str, Page], server: Server, over: threading.Event) -> type[BaseHTTPRequestHandler]:
+    """The class that answers from `pages`, and notes what it was asked."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -65,22 +66,25 @@ def serving(pages: Mapping[str, Page], *, certificate: Path | None = None, key: 
                 self.send_header(name, value)
             if page.content_type is not None:
                 self.send_header("Content-Type", page.content_type)
-            if "Content-Length" not in page.headers:
-                self.send_header("Connection", "close")
             self.end_headers()
-            try:
+            with suppress(OSError):
                 self.wfile.write(page.body)
                 while page.hangs and not over.wait(0.05):
                     self.wfile.write(b".")
-            except OSError:
-                pass
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             pass
 
-    with Quiet(("127.0.0.1", 0), Handler) as running:
-        running.daemon_threads = True
-        server = Server(running.server_port)
+    return Handler
+
+
+@contextmanager
+def serving(pages: Mapping[str, Page], *, certificate: Path | None = None, key: Path | None = None) -> Iterator[Server]:
+    """Serve until the block ends; with a certificate, over TLS."""
+    over = threading.Event()
+    server = Server(port=0)
+    with _Quiet(("127.0.0.1", 0), _handler(pages, server, over)) as running:
+        server.port = running.server_port
         if certificate is not None:
             tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             tls.load_cert_chain(certificate, key)

@@ -30,7 +30,7 @@ def test_a_page_becomes_text_and_is_kept_to_be_cited() -> None:
         url = f"http://site.example:{server.port}/a?b=1"
         answer = json.loads(desk.call(tool(), url=f"{url}#part"))
 
-    assert answer == {"source": url, "total_chars": 10, "text": "# T\n\nGrüße"}
+    assert answer == {"source": url, "offset": 0, "total_chars": 10, "text": "# T\n\nGrüße"}
     assert desk.kept == {url: ("text/html", "# T\n\nGrüße")}
     assert server.asked == [(f"site.example:{server.port}", "/a?b=1")]
 
@@ -43,6 +43,19 @@ def test_a_long_page_is_shown_in_part_and_kept_whole() -> None:
     assert answer["total_chars"] == 50_000
     assert len(answer["text"]) == MOST_CHARS
     assert len(desk.kept[answer["source"]][1]) == 50_000
+
+
+def test_a_long_page_is_read_on_without_fetching_it_again() -> None:
+    desk = Desk()
+    reading = tool()
+    text = "".join(chr(97 + position % 26) for position in range(MOST_CHARS + 5))
+    with serving({"/": Page(text.encode(), "text/plain")}) as server:
+        url = f"http://site.example:{server.port}/"
+        first = json.loads(desk.call(reading, url=url))
+        rest = json.loads(desk.call(reading, url=url, offset=MOST_CHARS))
+
+    assert first["text"] + rest["text"] == text
+    assert len(server.asked) == 1
 
 
 def test_a_pdf_is_read() -> None:
