@@ -68,6 +68,7 @@ def test_a_sentinel_url_keeps_its_hosts_and_names_its_master() -> None:
     assert app.conf.result_backend_transport_options["master_name"] == "main"
 
 
+@pytest.mark.slow
 def test_a_plain_celery_worker_runs_threads_without_gossip_and_says_when_it_is_ready(redis_url: str, processes: Processes) -> None:
     command = [sys.executable, "-m", "celery", "-A", WORKER_APP, "worker", "-Q", "known"]
     environment = {"HANDOFF_REDIS_URL": redis_url, "PYTHONPATH": str(ROOT)}

@@ -20,6 +20,7 @@ from shared.wire.errors import UserError
 from tests.shared.local.a_parent import DEAF
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]
 PROMISED_S = 5.0
 """No process outlives a killed parent longer than this."""

@@ -17,6 +17,8 @@ from shared.local.redis_server import PrivateRedis, find_server, version_of
 from shared.wire.errors import UserError
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 
 def test_it_takes_commands_and_never_evicts(processes: Processes, tmp_path: Path) -> None:
     url = PrivateRedis(processes, tmp_path).start()
