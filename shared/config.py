@@ -15,6 +15,10 @@ OFFLINE_MODEL = "offline"
 """The name of the embedded, deterministic, extractive model: no key, no network."""
 
 
+DEFAULT_REDIS_URL = "redis://localhost:6379/0"
+"""Celery's own habit; the CLI starts a private Redis instead where nothing is set."""
+
+
 class Settings(BaseSettings):
     """Defaults suit one machine; a fleet sets `HANDOFF_REDIS_URL` and the model's key."""
 
@@ -83,3 +87,8 @@ def load_settings() -> Settings:
         return Settings()
     except ValidationError as error:
         raise UserError(f"a setting in the environment is wrong: HANDOFF_{problems_of(error)}") from error
+
+
+def redis_url_of(settings: Settings) -> str:
+    """Here and not in `shared.process`: a client needs the URL, and none of what a worker loads."""
+    return settings.redis_url.get_secret_value() if settings.redis_url else DEFAULT_REDIS_URL

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from shared.agent.anthropic_clients import model_from
 from shared.agent.model import Model
 from shared.attempt import Attempts
-from shared.config import Settings
+from shared.config import Settings, redis_url_of
 from shared.drain import Drain
 from shared.ledger.leases import Leases
 from shared.ledger.ledger import Ledger, open_ledger
 from shared.library import Library
 
-DEFAULT_REDIS_URL = "redis://localhost:6379/0"
-"""Celery's own habit; the CLI starts a private Redis instead where nothing is set."""
+__all__ = ["Process", "redis_url_of", "start_process"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +29,6 @@ class Process:
     drain: Drain
     attempts: Attempts
     name: str
-
-
-def redis_url_of(settings: Settings) -> str:
-    return settings.redis_url.get_secret_value() if settings.redis_url else DEFAULT_REDIS_URL
 
 
 def start_process(settings: Settings, *, watchdog: bool, make_model: Callable[[Settings], Model] = model_from) -> Process:

@@ -26,13 +26,12 @@ from pydantic import SecretStr
 
 from shared.agent.price import prices_from
 from shared.celery_app import make_app
-from shared.config import OFFLINE_MODEL, Settings, load_settings
+from shared.config import OFFLINE_MODEL, Settings, load_settings, redis_url_of
 from shared.documents.folder import FolderReading, read_folder
 from shared.ledger.blobs import ref
 from shared.ledger.jobs import JobStanding
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger, open_ledger
-from shared.process import redis_url_of
 from shared.wire.errors import UnknownJob, UserError, VersionConflict
 from shared.wire.events import CancelRequested, HandoffIssued, JobEnded, JobStatus, JobSubmitted, PlanMade, Recorded, RetryRequested
 from shared.wire.ids import JobId, StepId, is_job_id, job_id_for, new_job_id
@@ -89,7 +88,7 @@ class Client:
             UserError: the request, its documents, its schema or its limits are not usable; says how to mend it.
             LedgerUnavailable: Redis cannot be reached; nothing was enqueued.
         """
-        self._check(request)
+        self.check(request)
         job_id = job_id_for(request.tenant, request.idempotency_key) if request.idempotency_key else new_job_id()
         manifest, count = self._upload(request)
         payloads = [request.text, *([manifest] if manifest else [])]
@@ -210,7 +209,12 @@ class Client:
         """The newest jobs first."""
         return self.ledger.jobs.standings(self.ledger.jobs.newest(count))
 
-    def _check(self, request: Request) -> None:
+    def check(self, request: Request) -> None:
+        """What can be said of a request without Redis and without its documents.
+
+        Raises:
+            UserError: see `submit`.
+        """
         most = self._settings.max_request_chars
         if not request.text.strip():
             raise UserError("the request is empty: say in plain words what you want")
