@@ -17,6 +17,8 @@ _CANDIDATES = 100
 """Passages that bm25 proposes, out of which the paths choose."""
 _MOST_OF_ONE_DOCUMENT = 3
 """Passages, as long as other documents have something to say too."""
+_FREQUENT = 2_000
+"""Passages with a word that make it add to the rank of others only, unless the others find too little."""
 _FUZZY_VOCABULARY = 5_000
 """Words with the same beginning that a misspelt one is compared to."""
 
@@ -41,19 +43,29 @@ class Match:
 def best(connection: sqlite3.Connection, query: str, paths: Mapping[int, str], ids_json: str, limit: int) -> list[Match]:
     """The best passages among the documents in `paths` (whose ids `ids_json` repeats), best first."""
     words = words_of(query)
-    for expression in _expressions(connection, words):
+    for enough, expression in _expressions(connection, words, limit):
         candidates = connection.execute(_MATCHES, (expression, ids_json)).fetchall() if expression else []
-        if candidates:
+        if len(candidates) >= enough:
             ranked = _ranked([(number, -score) for number, score in candidates], words, paths)
             return _shown(connection, _varied(ranked, limit))
     return []
 
 
-def _expressions(connection: sqlite3.Connection, words: Sequence[str]) -> Iterator[str]:
-    """As typed; words that begin alike; words that are spelt alike."""
-    yield any_of(words)
-    yield any_beginning_with(words)
-    yield any_of([similar for word in words for similar in _spelt_like(connection, word)])
+def _expressions(connection: sqlite3.Connection, words: Sequence[str], limit: int) -> Iterator[tuple[int, str]]:
+    """As typed; words that begin alike; words that are spelt alike. With each, how many matches make the rest needless."""
+    frequent = {word for word in words if _is_frequent(connection, word)}
+    telling = [word for word in words if word not in frequent]
+    if frequent and telling:
+        yield limit, f"({any_of(telling)}) AND ({any_of(words)})"
+    yield 1, any_of(words)
+    yield 1, any_beginning_with(words)
+    yield 1, any_of([similar for word in words for similar in _spelt_like(connection, word)])
+
+
+def _is_frequent(connection: sqlite3.Connection, word: str) -> bool:
+    """Ranking each of the many passages that hold it would take most of the time, and tell them apart the least."""
+    query = f"SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? LIMIT {_FREQUENT})"  # noqa: S608 - a constant
+    return bool(connection.execute(query, (any_of([word]),)).fetchone()[0] >= _FREQUENT)
 
 
 def _spelt_like(connection: sqlite3.Connection, word: str) -> list[str]:

@@ -55,6 +55,15 @@ def test_a_match_in_path_and_heading_counts_more(index: DocumentIndex) -> None:
     assert sources(index, "rome", library) == ["rome.md", "a.md"]
 
 
+def test_a_word_that_stands_everywhere_does_not_hide_the_telling_one_nor_is_it_lost(index: DocumentIndex) -> None:
+    library = Library({f"{number:04}.md": f"whale {number} {'plankton' if number in (7, 70) else ''}" for number in range(2_500)})
+
+    found = sources(index, "whale plankton", library, limit=8)
+
+    assert set(found[:2]) == {"0007.md", "0070.md"}
+    assert len(found) == 8
+
+
 def test_a_part_of_a_word_in_a_path_counts_nothing(index: DocumentIndex) -> None:
     library = Library({"a.md": "one vector here", "pgvector.md": "two vector here", "vector.md": "six vector here"})
 
