@@ -5,26 +5,27 @@ Load what it refers to, claim it, run the agent loop, finish. However that ends,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import structlog
 
 from shared.agent.anthropic_clients import model_from
 from shared.agent.equipment import Equipment
-from shared.agent.loop import run
+from shared.agent.loop import first_worst_case, run
 from shared.agent.model import Model
 from shared.agent.price import prices_from
-from shared.agent.prompt import ENVELOPE_RULES, Loaded, opening_of
+from shared.agent.prompt import ENVELOPE_RULES, Loaded, Opening, opening_of
 from shared.agent.reading import Reading
 from shared.agent.tool import Tool
+from shared.agent.turns import WorstCase
 from shared.config import OFFLINE_MODEL, Settings
 from shared.ledger.claims import MAX_CLAIMS, Claim, ClaimVerdict
 from shared.ledger.leases import Leases
 from shared.ledger.ledger import Ledger
 from shared.library import JobLibrary, Library
-from shared.wire.errors import Cancelled, Draining, LeaseLost, LedgerError
+from shared.wire.errors import Cancelled, Draining, LeaseLost, LedgerError, LedgerUnavailable, MalformedMessage
 from shared.wire.events import Event, HandoffFinished
 from shared.wire.handoff import AgentHandoff, BlobRef, HandoffResult, ResultStatus, StopReason, failed
 from shared.wire.message import digest_of
@@ -80,6 +81,22 @@ Fit = Callable[[AgentHandoff, SpecialistSpec, Loaded, JobLibrary], Fitting]
 Conclude = Callable[[AgentHandoff, HandoffResult], Consequences]
 
 
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A handoff and all that it is run with, but for the claim."""
+
+    handoff: AgentHandoff
+    spec: SpecialistSpec
+    opening: Opening
+    equipment: Equipment
+
+    def first_worst_case(self) -> WorstCase | None:
+        return first_worst_case(self.handoff, self.spec, self.opening, self.equipment)
+
+    def run(self, claim: Claim) -> HandoffResult:
+        return run(self.handoff, self.spec, self.opening, replace(self.equipment, turns=claim))
+
+
 def nothing_follows(_handoff: AgentHandoff, _result: HandoffResult) -> Consequences:
     return Consequences()
 
@@ -103,37 +120,42 @@ class Attempts:
         Raises:
             LedgerUnavailable: nothing is lost; the lease runs out, and the sweeper has it run again.
         """
-        claim = self.ledger.claims.claim(handoff.job_id, handoff.handoff_id, digest_of(text), self.worker)
+        run_with = self._prepared(handoff, fit)
+        first = run_with.first_worst_case() if isinstance(run_with, _Run) else None
+        claim = self.ledger.claims.claim(handoff.job_id, handoff.handoff_id, digest_of(text), self.worker, first)
         if claim.verdict not in (ClaimVerdict.GRANTED, ClaimVerdict.EXHAUSTED):
             return Ended(Ending.NOT_OURS, claim.verdict.value)
         with self.leases.held(claim):
             try:
-                result = self._result(claim, handoff, fit)
-                return self._finish(claim, handoff, result, conclude)
+                return self._finish(claim, handoff, self._result(claim, handoff, run_with), conclude)
             except Draining as reason:
                 claim.release()
                 return Ended(Ending.HANDED_BACK, str(reason))
             except (LeaseLost, Cancelled) as reason:
                 return Ended(Ending.NOT_OURS, str(reason))
 
-    def _result(self, claim: Claim, handoff: AgentHandoff, fit: Fit) -> HandoffResult:
+    def _result(self, claim: Claim, handoff: AgentHandoff, run_with: _Run | HandoffResult) -> HandoffResult:
         if claim.verdict is ClaimVerdict.EXHAUSTED:
             why = f"its worker died or froze {MAX_CLAIMS} times while running it"
             return failed(handoff, why, StopReason.TOO_MANY_CLAIMS)
+        return run_with.run(claim) if isinstance(run_with, _Run) else run_with
+
+    def _prepared(self, handoff: AgentHandoff, fit: Fit) -> _Run | HandoffResult:
+        """Everything that a run needs, or the failed result of a handoff that cannot be run here."""
         name = handoff.model or ""
         if self.settings.is_offline and name not in ("", OFFLINE_MODEL):
             return failed(handoff, f"{name} was asked for, and worker {self.worker} has no key for it: set ANTHROPIC_API_KEY there")
         try:
             spec, loaded = self._load(handoff)
-        except LedgerError as error:
-            return failed(handoff, f"what the handoff refers to is not in the ledger: {error}")
+        except LedgerUnavailable:
+            raise
+        except (LedgerError, MalformedMessage) as error:
+            return failed(handoff, f"what the handoff refers to cannot be read: {error}")
         books = self.library.of_job(handoff.job_id, handoff.handoff_id, loaded.manifest, handoff.limits.deadline)
         fitting = fit(handoff, spec, loaded, books)
-        opening = opening_of(handoff, spec, loaded, answer_rules=fitting.answer_rules)
         equipment = Equipment(
             model=self._model(name),
             model_name=self._model_name(handoff, spec),
-            turns=claim,
             reading=fitting.reading,
             prices=prices_from(self.settings),
             tools=fitting.tools,
@@ -142,7 +164,7 @@ class Attempts:
             silence_s=self.settings.model_silence_s,
             streams_draft=fitting.streams_draft,
         )
-        return run(handoff, spec, opening, equipment)
+        return _Run(handoff, spec, opening_of(handoff, spec, loaded, answer_rules=fitting.answer_rules), equipment)
 
     def _load(self, handoff: AgentHandoff) -> tuple[SpecialistSpec, Loaded]:
         """Everything that the handoff refers to, in at most one round trip."""
@@ -201,8 +223,3 @@ def finished_event(result: HandoffResult, worker: str) -> HandoffFinished:
 
 def _line(text: str | None) -> str | None:
     return " ".join(text.split())[:ERROR_CHARS] if text else None
-
-
-def urgent(results: Sequence[HandoffResult]) -> bool:
-    """Whether the supervisor should hear of these at once, without waiting for their siblings."""
-    return any(result.status in (ResultStatus.FAILED, ResultStatus.NEEDS_INPUT) for result in results)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shared.agent.model import Model
 from shared.agent.price import Prices
 from shared.agent.reading import Reading
 from shared.agent.tool import Tool, ToolContext
-from shared.agent.turns import Turns
+from shared.agent.turns import Turns, Unclaimed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,7 @@ class Equipment:
     model: Model
     model_name: str
     """`handoff.model`, or the spec's, or the default of its tier."""
-    turns: Turns
+    turns: Turns = field(default_factory=Unclaimed)
     reading: Reading
     prices: Prices
     tools: tuple[Tool, ...] = ()

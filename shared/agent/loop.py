@@ -16,7 +16,7 @@ from shared.agent.prompt import Opening
 from shared.agent.reading import NotAcceptable
 from shared.agent.thinking import Thinking
 from shared.agent.tool_calls import CUT_CALL, MAY_HAVE_RUN, NO_TURNS_LEFT, observed, results_of
-from shared.agent.turns import Called, Checkpoint, Prompted, Replied
+from shared.agent.turns import Called, Checkpoint, Prompted, Replied, WorstCase
 from shared.logs import log_of
 from shared.wire.errors import Interrupted, LedgerError, LimitReached, ModelError, ModelRefused
 from shared.wire.handoff import AgentHandoff, HandoffResult, StopReason
@@ -50,6 +50,12 @@ def run(handoff: AgentHandoff, spec: SpecialistSpec, opening: Opening, equipment
         place = traceback.extract_tb(error.__traceback__)[-1]
         _log.error("defect in the agent loop", error=type(error).__name__, place=f"{Path(place.filename).name}:{place.lineno}")
         return agent.outcome.failed(agent.talk, StopReason.DEFECT, f"a defect of ours: {type(error).__name__}")
+
+
+def first_worst_case(handoff: AgentHandoff, spec: SpecialistSpec, opening: Opening, equipment: Equipment) -> WorstCase | None:
+    """The most that the first model call can use, to be set aside along with the claim. None: it shows only later."""
+    agent = _Agent(handoff, spec, opening, equipment)
+    return agent.thinking.first_worst_case(agent.talk)
 
 
 class _Agent:

@@ -56,6 +56,15 @@ class Thinking:
             return True
         return self._tokens_left(talk) < 2 * self._expected_input(talk) + self._limits.max_output_tokens + LEAST_OUTPUT_TOKENS
 
+    def first_worst_case(self, talk: Conversation) -> WorstCase | None:
+        """What the first call can use, if that is known before the claim: then both are one round trip."""
+        if self.is_last(talk):
+            return None
+        try:
+            return self._equipment.prices.worst(self._call(talk, is_last=False))
+        except LimitReached:
+            return None
+
     def turn(self, talk: Conversation, *, is_last: bool) -> None:
         """Make one call and checkpoint what came of it. A failed one is waited out, so that the next turn can try again.
 

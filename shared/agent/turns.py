@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import Field, TypeAdapter
 
+from shared.wire.errors import LeaseLost
 from shared.wire.message import Message
 from shared.wire.usage import Usage
 
@@ -90,3 +91,22 @@ class Turns(Protocol):
     def beat(self, doing: str, draft: str | None = None) -> None:
         """A sign of life: what goes on right now, in a few words; at most sent on twice a second. Raises if interrupted."""
         ...
+
+
+class Unclaimed:
+    """The turns of a handoff before its claim: there are none, and none may be made."""
+
+    def so_far(self) -> tuple[Checkpoint, ...]:
+        return ()
+
+    def reserve(self, worst: WorstCase) -> None:
+        self._refuse(worst)
+
+    def checkpoint(self, *checkpoints: Checkpoint) -> None:
+        self._refuse(checkpoints)
+
+    def beat(self, doing: str, draft: str | None = None) -> None:
+        self._refuse(doing, draft)
+
+    def _refuse(self, *_: object) -> None:
+        raise LeaseLost("this handoff has not been claimed")
