@@ -13,11 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import redis
-from pydantic import SecretStr
-
 from benchmarks.instant_model import DELAY
-from shared.celery_app import make_app
 from shared.config import Settings
 from shared.local.processes import ChildSpec, Processes
 from shared.local.redis_server import PrivateRedis
@@ -86,21 +82,21 @@ class Ours:
 
 
 class Canvas:
-    """Jobs as Celery users write them, their ends read from a list."""
+    """Jobs as Celery users write them, their ends read from the result backend."""
 
     def __init__(self, url: str) -> None:
-        settings = Settings(redis_url=SecretStr(url), offline=True)
-        self._app = make_app("canvas-client", url, settings, ("canvas_supervisor",))
-        self._redis: redis.Redis = redis.Redis.from_url(url)
+        os.environ["HANDOFF_REDIS_URL"] = url
+        from benchmarks.canvas import job_of
+
+        self._job_of = job_of
 
     def warm_up(self) -> None:
         self.run(1)
 
     def run(self, count: int) -> None:
-        for n in range(count):
-            self._app.send_task("canvas.plan", args=[f"job{n}"], queue="canvas_supervisor")
-        for _ in range(count):
-            assert self._redis.brpop(["canvas:done"], timeout=300)
+        sent = [self._job_of(f"job{n}").apply_async() for n in range(count)]
+        for result in sent:
+            result.get(timeout=300)
 
 
 def timed(run: Callable[[int], None], count: int) -> float:
