@@ -1,0 +1,136 @@
+"""The outcome of a job for a reader: the answer and its sources on stdout, what it took on stderr."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from shared.wire.events import JobStatus
+from supervisor.cli.terminal import figures, money, plain, short, write_line
+
+if TYPE_CHECKING:
+    from supervisor.report import JobResult
+
+_QUOTE_CHARS = 160
+
+
+def answer_text(result: JobResult) -> str:
+    """Markdown; for a job with an answer schema the value as JSON."""
+    if result.answer is None:
+        return ""
+    return plain(result.answer if isinstance(result.answer, str) else json.dumps(result.answer, ensure_ascii=False, indent=2))
+
+
+def print_answer(result: JobResult, streamed: str = "") -> None:
+    """What is not on the screen yet of the answer, then its sources. `streamed`: what was shown while it was written."""
+    text = answer_text(result)
+    if not text:
+        return
+    if text.startswith(streamed):
+        write_line(text[len(streamed) :])
+    else:  # checking changed the draft: the answer is what was checked
+        write_line(f"\n\n---\n\n{text}")
+    if sources := sources_of(result):
+        write_line(f"\n{sources}")
+
+
+def sources_of(result: JobResult) -> str:
+    """`[1] notes/qdrant.md: "..."`, one line a source."""
+    if not result.citations:
+        return ""
+    lines = [f'[{one["n"]}] {plain(one["source"])}: "{short(one["quote"], _QUOTE_CHARS)}"' for one in result.citations]
+    return "\n".join(["Sources:", *lines])
+
+
+def print_account(result: JobResult, console: Console) -> None:
+    """Plan, handoffs, verdicts, notes, totals."""
+    console.print(account(result))
+
+
+def account(result: JobResult) -> RenderableType:
+    parts: list[RenderableType] = []
+    if result.plan:
+        parts.append(_plan(result.plan))
+    if result.handoffs:
+        parts.append(_handoffs(result))
+    parts += [Text(f"review, round {one['round']}: {_verdict(one)}") for one in result.verdicts]
+    parts += [Text(f"note: {short(note, 400)}", style="yellow") for note in result.notes]
+    parts.append(Text(total(result), style="bold"))
+    return Group(*parts)
+
+
+def total(result: JobResult) -> str:
+    """The last line: what came of it, and what it took."""
+    usage = result.usage
+    tokens = f"{usage['input_tokens']:,} + {usage['output_tokens']:,} tokens"
+    parts = [
+        result.job_id,
+        result.status.value,
+        f"{result.wall_s:.1f} s",
+        figures(usage["turns"], "turn"),
+        tokens,
+        money(usage["cost_usd"]),
+    ]
+    return "  ".join([*parts, *([result.model] if result.model else [])])
+
+
+def verdict_on(result: JobResult) -> str | None:
+    """What must be said of an outcome that is not simply good; None: it is."""
+    reason = short(result.notes[-1], 300) if result.notes else "see `handoff show`"
+    match result.status:
+        case JobStatus.PARTIAL:
+            return f"{result.job_id} is partial: the answer names what is missing or not settled"
+        case JobStatus.FAILED:
+            return f"{result.job_id} failed: {reason}"
+        case JobStatus.CANCELLED:
+            return f"{result.job_id} was cancelled"
+        case _:
+            return None
+
+
+def _plan(plan: dict[str, Any]) -> RenderableType:
+    lines = [Text(f"plan: {figures(len(plan['steps']), 'step')}" + (f", answer {plan['method']}" if plan.get("method") else ""))]
+    for step in plan["steps"]:
+        after = f" (after {', '.join(step['depends_on'])})" if step["depends_on"] else ""
+        lines.append(Text(f"  {step['id']} · {step['specialist']}{after}: {short(step['task'], 100)}"))
+    return Group(*lines)
+
+
+def _handoffs(result: JobResult) -> RenderableType:
+    done = {one["handoff_id"]: one for one in result.results}
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table.add_column("handoff", no_wrap=True)
+    table.add_column("by", no_wrap=True)
+    table.add_column("state", no_wrap=True)
+    for heading in ("turns", "in", "out", "cost", "seconds"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("worker", style="dim", no_wrap=True)
+    for handoff in result.handoffs:
+        table.add_row(*_row(handoff, done.get(handoff["handoff_id"])))
+    return table
+
+
+def _row(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> list[str]:
+    started, ended = handoff.get("started_at"), handoff.get("finished_at")
+    seconds = f"{ended - started:.2f}" if started and ended else ""
+    named = [handoff["handoff_id"], handoff["assigned_to"]]
+    if outcome is None:
+        return [*named, handoff.get("state") or "issued", str(handoff.get("turns") or ""), "", "", "", seconds, handoff.get("worker") or ""]
+    usage, cost = outcome["usage"], outcome["usage"]["cost_microusd"]
+    tokens = [f"{usage['input_tokens']:,}", f"{usage['output_tokens']:,}"]
+    price = money(None if cost is None else cost / 1_000_000)
+    return [*named, outcome["status"], str(outcome["turns"]), *tokens, price, seconds, handoff.get("worker") or ""]
+
+
+def _verdict(verdict: dict[str, Any]) -> str:
+    if verdict["verdict"] is None:
+        return f"none ({short(verdict.get('problem') or '', 120)})"
+    named = [f"{one['step']}: {short(one['problem'], 100)}" for one in verdict["revisions"]] + [
+        f"open: {short(point, 100)}" for point in verdict["open_points"]
+    ]
+    return " · ".join([verdict["verdict"], *named])

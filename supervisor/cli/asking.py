@@ -1,0 +1,133 @@
+"""From what was typed to a `Request`: its text, its limits, the form of its answer."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shared.config import OFFLINE_MODEL, Settings
+from shared.wire.errors import MissingCredentials, UserError
+from shared.wire.limits import JobLimits
+from supervisor.cli.terminal import note
+
+if TYPE_CHECKING:
+    from supervisor.client import Client, Request
+
+_MICROUSD = 1_000_000
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a user typed about one job. None: not said."""
+
+    request: str
+    docs: Path | None = None
+    skip_bad_docs: bool = False
+    model: str | None = None
+    max_turns: int | None = None
+    max_usd: float | None = None
+    max_rounds: int | None = None
+    timeout_s: int | None = None
+    answer_schema: Mapping[str, Any] | None = None
+    tenant: str = "default"
+    idempotency_key: str | None = None
+    webhook: str | None = None
+
+
+def text_of(argument: str | None, settings: Settings) -> str:
+    """The request itself; `-` reads it from stdin, and never more of it than may be.
+
+    Raises:
+        UserError: empty, not text, or too long.
+    """
+    most = settings.max_request_chars
+    if argument == "-":
+        try:
+            text = sys.stdin.read(most + 1)
+        except UnicodeDecodeError as error:
+            raise UserError("the request on stdin is not UTF-8 text") from error
+    else:
+        text = argument or ""
+    if not text.strip():
+        raise UserError("the request is empty: say in plain words what you want")
+    if len(text) > most:
+        raise UserError(f"the request has more than {most:,} characters: put long texts into --docs")
+    if any("\ud800" <= character <= "\udfff" for character in text):  # bytes on the command line that are no text
+        raise UserError("the request is not UTF-8 text")
+    return text
+
+
+def schema_of(file: Path | None) -> dict[str, Any] | None:
+    """Raises: UserError: not there, or no JSON object."""
+    if file is None:
+        return None
+    try:
+        schema = json.loads(file.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise UserError(f"the answer schema {file} cannot be read: {reason}") from error
+    except ValueError as error:
+        raise UserError(f"the answer schema {file} is not JSON: {error}") from error
+    if not isinstance(schema, dict):
+        raise UserError(f"the answer schema {file} must be a JSON object (a JSON Schema)")
+    return schema
+
+
+def limits_of(asked: Asked) -> JobLimits:
+    """Raises: UserError: a limit that leaves nothing."""
+    if asked.max_usd is not None and not 1 / _MICROUSD <= asked.max_usd < 1e9:
+        raise UserError("--max-usd must be more than 0")
+    wanted = {
+        "max_turns_per_handoff": asked.max_turns,
+        "max_microusd": None if asked.max_usd is None else int(asked.max_usd * _MICROUSD),
+        "max_rounds": asked.max_rounds,
+        "max_seconds": asked.timeout_s,
+    }
+    return JobLimits(**{name: value for name, value in wanted.items() if value is not None})
+
+
+def request_of(asked: Asked, jobs: Client) -> Request:
+    """Checked, and with its documents read; says on stderr what was left out of them.
+
+    Raises:
+        UserError: whatever is wrong with it.
+    """
+    from supervisor.client import Request
+
+    request = Request(
+        text=asked.request,
+        documents=asked.docs,
+        skip_bad_documents=asked.skip_bad_docs,
+        limits=limits_of(asked),
+        model=asked.model,
+        answer_schema=asked.answer_schema,
+        tenant=asked.tenant,
+        idempotency_key=asked.idempotency_key,
+        webhook_url=asked.webhook,
+    )
+    jobs.check(request)
+    if asked.docs is None:
+        return request
+    from dataclasses import replace
+
+    reading = jobs.read_documents(request)
+    for left_out in reading.notes:
+        note(f"documents: {left_out}")
+    return replace(request, documents=reading)
+
+
+def check_model(model: str | None, settings: Settings) -> None:
+    """Before anything is started on this machine.
+
+    Raises:
+        MissingCredentials: a real model, and nothing to reach it with.
+    """
+    if model is not None and model != OFFLINE_MODEL and settings.is_offline:
+        raise MissingCredentials(
+            f"{model} needs a key: set ANTHROPIC_API_KEY, or ANTHROPIC_BASE_URL for a server of your own "
+            "(without --model the offline model answers)"
+        )

@@ -1,0 +1,36 @@
+"""`python -P -m supervisor.cli.celery_process -A workers.app worker ...`: Celery's own command line, safe to start anywhere.
+
+Two things that plain `celery` lacks. The app is imported before Celery puts the current folder in front of everything, where a user's own
+`shared/` or `workers/` would be found instead of ours. And what a person got wrong (a specialist's file, a setting) is one line, exit 2.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+from shared.wire.errors import UserError
+from supervisor.cli.errors import BAD_INPUT, say
+
+
+def celery_command(app: str, *arguments: str) -> list[str]:
+    """The command line of a Celery process of ours."""
+    return [sys.executable, "-P", "-m", "supervisor.cli.celery_process", "-A", app, *arguments]
+
+
+def run_celery(arguments: list[str]) -> int:
+    """Become Celery: returns only when the app cannot be made."""
+    try:
+        import_module(arguments[arguments.index("-A") + 1])
+    except UserError as error:
+        say(str(error))
+        return BAD_INPUT
+    sys.argv = ["celery", *arguments]
+    from celery.__main__ import main
+
+    main()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(run_celery(sys.argv[1:]))

@@ -1,0 +1,5 @@
+"""stub"""
+
+
+def doctor() -> int:
+    return 0

@@ -1,0 +1,61 @@
+"""The answer while it is written: the synthesizer's draft, numbered the way the finished answer will be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shared.wire.handoff import Claim, HandoffResult
+from shared.wire.ids import HandoffId
+from supervisor.cli.terminal import plain
+from supervisor.cli.view import View
+from supervisor.lifecycle.answering import MARKER, UNPROVEN, number_citations
+
+if TYPE_CHECKING:
+    from supervisor.client import Client
+
+_WRITES = "synthesizer"
+
+
+class Draft:
+    """Gives out each piece of the answer once."""
+
+    def __init__(self, jobs: Client) -> None:
+        self._jobs = jobs
+        self._claims: dict[str, Claim] = {}
+        self._read: set[HandoffId] = set()
+        self.shown = ""
+        """All that was given out."""
+
+    def more(self, view: View) -> str:
+        """What can be shown in addition now. Nothing when the draft was begun anew: then the finished answer is shown as a whole."""
+        writing = [event.handoff_id for event in view.issued if event.assigned_to == _WRITES]
+        standing = view.standings.get(writing[-1]) if writing else None
+        if standing is None or not standing.draft:
+            return ""
+        self._learn_claims(view)
+        text = plain(settled_part(standing.draft, self._claims))
+        if not text.startswith(self.shown):
+            return ""
+        new, self.shown = text[len(self.shown) :], text
+        return new
+
+    def _learn_claims(self, view: View) -> None:
+        results = {
+            done.handoff_id: done.result.digest for done in view.finished.values() if done.claims and done.handoff_id not in self._read
+        }
+        texts = self._jobs.ledger.blobs.get(view.job_id, list(results.values()))
+        for handoff_id, digest in results.items():
+            self._read.add(handoff_id)
+            self._claims |= {claim.id: claim for claim in HandoffResult.from_json(texts[digest]).claims}
+
+
+def settled_part(draft: str, claims: dict[str, Claim]) -> str:
+    """As much of a draft as will not change: up to a marker that is not whole, or whose claim is the writer's own. Its markers numbered."""
+    start = draft.rfind("[")
+    if start >= 0 and "]" not in draft[start:]:
+        draft = draft[:start]
+    for match in MARKER.finditer(draft):
+        if number_citations(match[0], claims)[0] == UNPROVEN:
+            draft = draft[: match.start()]
+            break
+    return number_citations(draft, claims)[0]

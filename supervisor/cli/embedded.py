@@ -1,0 +1,131 @@
+"""The whole system for the length of one command: a private Redis, a supervisor and workers in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from shared.config import Settings
+from shared.local.processes import ChildSpec, Processes
+from shared.local.redis_server import PrivateRedis
+from shared.local.run_directory import RunDirectory
+from shared.wire.errors import LedgerUnavailable, UserError
+from supervisor.cli import kept
+from supervisor.cli.celery_process import celery_command
+from supervisor.cli.nursery import nursery_command
+
+if TYPE_CHECKING:
+    from supervisor.client import Client
+
+WORKERS = 3
+"""Processes that serve all specialists: enough that a fan-out is one in fact."""
+SLOTS = 8
+"""Handoffs that each of them runs at once."""
+DRAIN_S = 2.0
+"""After Ctrl-C somebody waits in front of the screen: a turn that takes longer is cut, and done again on `--resume`."""
+READY_WITHIN_S = 60.0
+_LOOK_EVERY_S = 0.02
+_NURSERY = "nursery"
+
+
+class Embedded:
+    """`with Embedded(settings) as system:` returns as soon as Redis answers; the others start meanwhile."""
+
+    def __init__(self, settings: Settings, *, resume: str | None = None) -> None:
+        self._settings = settings
+        self._resume = resume
+        self._surroundings = surroundings_of(settings) if resume is None else kept.surroundings_of(settings, resume)
+        self._parts = ExitStack()
+        self._keep_as: str | None = None
+        self._kept = False
+        self.url = ""
+
+    def __enter__(self) -> Self:
+        with ExitStack() as parts:
+            self._folder = parts.enter_context(RunDirectory()).path
+            if self._resume:
+                kept.restore(self._settings, self._resume, self._folder)
+            self._processes = parts.enter_context(Processes(self._folder))
+            self.url = PrivateRedis(self._processes, self._folder).start()
+            for spec in self._children():
+                self._processes.start(spec)
+            self._parts = parts.pop_all()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        with self._parts:
+            try:
+                self._processes.stop(grace_s=DRAIN_S + 3 if self._keep_as else 0.0)
+            except KeyboardInterrupt:  # a second Ctrl-C: now
+                self._processes.stop(grace_s=0.0)
+            if self._keep_as:
+                self._kept = kept.keep(self._settings, self._keep_as, self._folder / "redis", self._surroundings)
+            elif self._resume and kind is None:
+                kept.forget(self._settings, self._resume)
+
+    def keep_as(self, job_id: str) -> None:
+        """Let the handoffs that run end their turns, and keep all that was done for `--resume`."""
+        self._keep_as = job_id
+
+    @property
+    def was_kept(self) -> bool:
+        return self._kept
+
+    def wait_until_ready(self, jobs: Client) -> None:
+        """Return when all workers have announced what they serve.
+
+        Raises:
+            UserError: one cannot start; the line that it left.
+        """
+        until = time.monotonic() + READY_WITHIN_S
+        while len(jobs.ledger.roles.announcements()) < WORKERS:
+            self.check()
+            if time.monotonic() > until:
+                raise UserError(f"the workers were not ready within {READY_WITHIN_S:.0f} s: {self._last_words()}")
+            time.sleep(_LOOK_EVERY_S)
+
+    def check(self) -> None:
+        """Raises: UserError, LedgerUnavailable: a process that is needed has gone for good."""
+        broken = self._processes.broken()
+        if "redis" in broken:
+            raise LedgerUnavailable(f"the private Redis has gone: {broken['redis'].splitlines()[-1]}")
+        if broken:
+            raise UserError(self._last_words())
+
+    def _children(self) -> list[ChildSpec]:
+        environment = {**self._surroundings, "HANDOFF_REDIS_URL": self.url, "HANDOFF_DRAIN_S": str(DRAIN_S)}
+        arguments = {"supervisor": _arguments("supervisor", "supervisor.app", 8)}
+        arguments |= {f"worker{n}": _arguments(f"worker{n}", "workers.app", SLOTS) for n in range(1, WORKERS + 1)}
+        if sys.platform == "linux":
+            command = nursery_command(self._folder, arguments)
+            return [ChildSpec(_NURSERY, command, environment, is_ready=lambda: True, restart=False)]
+        return [ChildSpec(name, celery_command(*own[1:]), environment) for name, own in arguments.items()]
+
+    def _last_words(self) -> str:
+        """What the first process that could not start said of it: its one line for people, else its last."""
+        logs = [path.read_text(errors="replace") for path in sorted((self._folder / "logs").glob("*.log")) if path.stem != "redis"]
+        lines = [line for log in logs for line in log.splitlines() if line.strip()]
+        told = [line.removeprefix("handoff: ") for line in lines if line.startswith("handoff: ")]
+        return told[0] if told else f"a process of this run has ended: {lines[-1] if lines else 'it wrote nothing'}"
+
+
+def surroundings_of(settings: Settings) -> dict[str, str]:
+    """What workers must be told beside the URL, as environment variables; in absolute paths."""
+    found: dict[str, str] = {
+        "HANDOFF_SPECIALISTS_DIRS": _paths(settings.specialists_dirs),
+        "HANDOFF_TOOLS_DIRS": _paths(settings.tools_dirs),
+    }
+    return found | ({} if settings.offline is None else {"HANDOFF_OFFLINE": str(settings.offline).lower()})
+
+
+def _paths(paths: tuple[Path, ...]) -> str:
+    return json.dumps([str(path.expanduser().resolve()) for path in paths])
+
+
+def _arguments(name: str, app: str, slots: int) -> list[str]:
+    return ["-A", app, "worker", "-n", f"{name}@%h", "-c", str(slots)]

@@ -1,0 +1,104 @@
+"""How a command ends: one line for whatever went wrong, and an exit code that a script can rely on. Never a traceback."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import NoReturn
+
+from shared.wire.errors import HandoffError, LedgerUnavailable, UserError
+from shared.wire.events import JobStatus
+
+OK, FAILED, BAD_INPUT, NO_REDIS, NOT_ENDED = 0, 1, 2, 3, 4
+DEFECT = 70
+"""sysexits.h, EX_SOFTWARE."""
+INTERRUPTED = 130
+"""A shell's 128 + SIGINT; a cancelled job ends its command the same way."""
+DEBUG = "HANDOFF_DEBUG"
+"""Set: a defect shows its traceback."""
+
+EXIT_CODES = (
+    "Exit codes: 0 ok or partial (which stderr says); 1 failed; 2 bad input; 3 no Redis; 4 the job has not ended yet; "
+    "130 cancelled, or Ctrl-C."
+)
+
+
+def exit_code_of(status: JobStatus) -> int:
+    """A partial answer is an answer: it names its gaps, and stderr says so."""
+    match status:
+        case JobStatus.OK | JobStatus.PARTIAL:
+            return OK
+        case JobStatus.CANCELLED:
+            return INTERRUPTED
+        case JobStatus.FAILED:
+            return FAILED
+        case JobStatus.QUEUED | JobStatus.RUNNING:
+            return NOT_ENDED
+
+
+def guarded(command: Callable[[], object]) -> NoReturn:
+    """Run a command and leave the process with its exit code."""
+    try:
+        code = _outcome(command)
+        sys.stdout.flush()
+    except BrokenPipeError:  # `handoff list | head`: nobody reads on, which is no error
+        _point_at_nothing(sys.stdout)
+        code = OK
+    sys.exit(code)
+
+
+def say(message: str) -> None:
+    """One line on stderr."""
+    try:
+        sys.stderr.write(f"handoff: {one_line(message)}\n")
+        sys.stderr.flush()
+    except BrokenPipeError:
+        _point_at_nothing(sys.stderr)
+
+
+def one_line(message: str) -> str:
+    return " ".join(part.strip() for part in message.splitlines() if part.strip())
+
+
+def _outcome(command: Callable[[], object]) -> int:
+    try:
+        ended = command()
+    except (UserError, LedgerUnavailable) as error:
+        say(str(error))
+        return error.exit_code
+    except KeyboardInterrupt:
+        say("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        raise
+    except Exception as error:  # noqa: BLE001 (the last line of defence against tracebacks)
+        return _unforeseen(error)
+    return ended if isinstance(ended, int) else OK
+
+
+def _unforeseen(error: Exception) -> int:
+    if isinstance(error, HandoffError):
+        say(str(error))
+        return FAILED
+    if isinstance(error, OSError):
+        say(f"{error.filename or 'the system'}: {error.strerror or error}")
+        return FAILED
+    if callable(format_message := getattr(error, "format_message", None)):  # typer's: an unknown option, a missing argument
+        if message := format_message():  # none: nothing was typed, and the help has been shown
+            say(f"{message} (see `handoff --help`)")
+        return BAD_INPUT
+    if type(error).__module__.startswith(("kombu.", "redis.")):  # Redis went while Celery was publishing
+        say("Redis cannot be reached: is it running, and is HANDOFF_REDIS_URL right?")
+        return NO_REDIS
+    if os.environ.get(DEBUG):
+        traceback.print_exception(error)
+    say(f"a defect of ours, please report it: {type(error).__name__}: {str(error)[:300]} ({DEBUG}=1 shows where)")
+    return DEFECT
+
+
+def _point_at_nothing(stream: object) -> None:
+    """So that the flush at the interpreter's end finds no broken pipe either."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, stream.fileno())  # type: ignore[attr-defined]

@@ -1,0 +1,148 @@
+"""Commands on jobs that are in the queue: watch, result, show, list, cancel, retry, delete, and the dead letters."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shared.wire.errors import UserError
+from shared.wire.events import JobStatus
+from shared.wire.ids import JobId
+from supervisor.cli.errors import INTERRUPTED, OK, exit_code_of, say
+from supervisor.cli.terminal import figures, money, short, write_line
+
+if TYPE_CHECKING:
+    from shared.ledger.jobs import JobStanding
+    from supervisor.client import Client
+
+Job = Annotated[str, typer.Argument(metavar="JOB", help="The id that `submit` printed, j-0123456789ab.")]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
+
+
+def client_of_broker() -> Client:
+    """Raises: UserError: HANDOFF_REDIS_URL is not set."""
+    from shared.config import load_settings
+
+    settings = load_settings()
+    if settings.redis_url is None:
+        raise UserError("HANDOFF_REDIS_URL is not set: name the broker (`handoff up` starts one and prints it), or use `handoff run`")
+    from supervisor import client
+
+    return client.connect(settings=settings)
+
+
+def watch(job: Job, as_json: AsJson = False) -> int:
+    """Follow a job until its end, then print its answer.
+
+    May be stopped and started at any time; it begins with what has happened so far.
+    """
+    from supervisor.cli.run import stay
+
+    jobs = client_of_broker()
+    try:
+        return stay(jobs, JobId(job), as_json=as_json)
+    except KeyboardInterrupt:
+        say(f"the job goes on: `handoff watch {job}` comes back to it")
+        return INTERRUPTED
+
+
+def result(
+    job: Job,
+    as_json: AsJson = False,
+    wait: Annotated[float, typer.Option(min=0, metavar="S", help="Wait up to S seconds for the job's end.")] = 0.0,
+) -> int:
+    """Print a job's answer, its sources and what it took. Exit code 4: it has not ended yet."""
+    from supervisor.cli.run import print_outcome
+
+    found = client_of_broker().result(JobId(job), wait_s=wait)
+    if as_json or found.status.ended:
+        print_outcome(found, as_json=as_json)
+    else:
+        say(f"{job} is {found.status.value}: --wait S waits for its end, `handoff watch {job}` shows what it does")
+    return exit_code_of(found.status)
+
+
+def show(job: Job, as_json: AsJson = False) -> int:
+    """Everything about a job: its plan, every handoff with its full payload, every result, every verdict."""
+    from supervisor.cli.showing import print_everything
+
+    jobs = client_of_broker()
+    found = jobs.result(JobId(job))
+    if as_json:
+        write_line(found.to_json())
+    else:
+        letters = [letter for letter in jobs.ledger.dead.newest() if job in letter.body]
+        print_everything(found, letters)
+    return OK
+
+
+def list_jobs(
+    as_json: AsJson = False,
+    count: Annotated[int, typer.Option("-n", min=1, max=10_000, help="How many.")] = 20,
+) -> int:
+    """The newest jobs."""
+    standings = client_of_broker().newest(count)
+    if as_json:
+        write_line(json.dumps([_as_json(standing) for standing in standings], ensure_ascii=False))
+        return OK
+    for standing in standings:
+        tokens = standing.input_tokens + standing.output_tokens
+        cost = money(None if standing.cost_microusd is None else standing.cost_microusd / 1_000_000)
+        took = f"{figures(standing.turns, 'turn'):>9}  {figures(tokens, 'token'):>14}  {cost:>12}"
+        write_line(f"{standing.job_id}  {standing.status:<9}  {_clock(standing.submitted_at)}  {took}  {short(standing.title, 60)}")
+    if not standings:
+        say('there are no jobs (`handoff submit "..."` makes one)')
+    return OK
+
+
+def cancel(job: Job) -> int:
+    """Stop a job everywhere; what it has done stays."""
+    if client_of_broker().cancel(JobId(job)):
+        write_line(f"{job} is being cancelled")
+    else:
+        say(f"{job} had ended before")
+    return OK
+
+
+def retry(
+    job: Job,
+    from_step: Annotated[str | None, typer.Option("--from", metavar="STEP", help="Everything from this step on.")] = None,
+) -> int:
+    """Go on with an ended job: do again what did not succeed, or everything from a step on."""
+    client_of_broker().retry(JobId(job), from_step)
+    write_line(f"{job} goes on: `handoff watch {job}`")
+    return OK
+
+
+def delete(job: Job) -> int:
+    """Remove an ended job and everything of it."""
+    client_of_broker().delete(JobId(job))
+    write_line(f"{job} is deleted")
+    return OK
+
+
+def dead(as_json: AsJson = False, count: Annotated[int, typer.Option("-n", min=1, help="How many.")] = 20) -> int:
+    """Messages that no process could take, with the reason."""
+    letters = client_of_broker().ledger.dead.newest(count)
+    if as_json:
+        write_line(json.dumps([letter.model_dump() for letter in letters], ensure_ascii=False))
+        return OK
+    for letter in letters:
+        write_line(f"{_clock(letter.at)}  {letter.queue}: {short(letter.reason, 200)}\n    {short(letter.body, 400)}")
+    if not letters:
+        say("there are no dead letters")
+    return OK
+
+
+def _as_json(standing: JobStanding) -> dict[str, Any]:
+    fields = asdict(standing)
+    cost = fields.pop("cost_microusd")
+    return {**fields, "cost_usd": None if cost is None else cost / 1_000_000, "ended": JobStatus(standing.status).ended}
+
+
+def _clock(unix_s: float) -> str:
+    return datetime.fromtimestamp(unix_s, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,159 @@
+"""`handoff run`: submit a job and stay until its answer, on the broker that is set or on one of its own."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shared.config import OFFLINE_MODEL, Settings, load_settings
+from shared.wire.errors import LedgerUnavailable, UserError
+from shared.wire.ids import JobId, is_job_id
+from supervisor.cli.asking import Asked, check_model, request_of
+from supervisor.cli.errors import INTERRUPTED, exit_code_of, say
+from supervisor.cli.terminal import note, stderr, write_line
+
+if TYPE_CHECKING:
+    from supervisor.client import Client
+    from supervisor.report import JobResult
+
+
+@dataclass(frozen=True)
+class HowToRun:
+    """What `run` was told beside the job."""
+
+    specialists: tuple[Path, ...] = ()
+    tools: tuple[Path, ...] = ()
+    as_json: bool = False
+    resume: str | None = None
+
+
+def run(asked: Asked | None, how: HowToRun) -> int:
+    """Returns the exit code. `asked` None: `how.resume` names the job."""
+    settings = load_settings()
+    signal.signal(signal.SIGTERM, _like_ctrl_c)
+    if settings.redis_url is not None:
+        _refuse_what_workers_own(how)
+        if asked is None:
+            raise UserError(f"--resume goes on with a run of this machine, and HANDOFF_REDIS_URL is set: `handoff watch {how.resume}`")
+        return _run_there(asked, how, settings)
+    if how.resume is not None and not is_job_id(how.resume):
+        raise UserError(f"{how.resume} is not a job id: it looks like j-0123456789ab")
+    return _run_here(asked, how, _settings_here(asked, how, settings))
+
+
+def _run_there(asked: Asked, how: HowToRun, settings: Settings) -> int:
+    """On the broker in HANDOFF_REDIS_URL, with its workers."""
+    from supervisor import client
+    from supervisor.cli.fleet_state import require_somebody
+
+    jobs = client.connect(settings=settings)
+    request = request_of(asked, jobs)
+    require_somebody(jobs, settings, asked.model)
+    job_id = jobs.submit(request)
+    try:
+        return stay(jobs, job_id, as_json=how.as_json)
+    except KeyboardInterrupt:
+        say(f"the job goes on: `handoff watch {job_id}` comes back to it, `handoff cancel {job_id}` stops it")
+        return INTERRUPTED
+    except LedgerUnavailable as error:
+        raise LedgerUnavailable(f"{error} Nothing is lost: `handoff watch {job_id}` comes back to the job") from error
+
+
+def _run_here(asked: Asked | None, how: HowToRun, settings: Settings) -> int:
+    """On a Redis and processes of its own, which end with it."""
+    from supervisor.cli.embedded import Embedded
+
+    job_id: JobId | None = None
+    system = Embedded(settings, resume=how.resume)
+    try:
+        with system:
+            from supervisor import client
+
+            jobs = client.connect(system.url, settings)
+            try:
+                request = request_of(asked, jobs) if asked else None
+                note("starting a private Redis, a supervisor and workers (HANDOFF_REDIS_URL is not set)")
+                system.wait_until_ready(jobs)
+                job_id = jobs.submit(request) if request else JobId(str(how.resume))
+                return stay(jobs, job_id, as_json=how.as_json, check=system.check)
+            except KeyboardInterrupt:
+                if job_id is not None:
+                    system.keep_as(job_id)
+                raise
+    except KeyboardInterrupt:
+        say(_after_ctrl_c(job_id, was_kept=system.was_kept))
+        return INTERRUPTED
+
+
+def stay(jobs: Client, job_id: JobId, *, as_json: bool, check: Callable[[], None] = lambda: None) -> int:
+    """Show the job until its end, then its outcome. Returns the exit code."""
+    from supervisor.cli.draft import Draft
+    from supervisor.cli.screen import Screen
+    from supervisor.cli.view import follow
+
+    draft = None if as_json else Draft(jobs)
+    with Screen(draft) as screen:
+        for moment in follow(jobs, job_id, check=check):
+            screen.show(moment)
+    result = jobs.result(job_id)
+    print_outcome(result, as_json=as_json, streamed=draft.shown if draft else "")
+    return exit_code_of(result.status)
+
+
+def print_outcome(result: JobResult, *, as_json: bool, streamed: str = "") -> None:
+    """The answer on stdout (or everything, as one JSON object), the account on stderr."""
+    from supervisor.cli.answer import print_account, print_answer, verdict_on
+
+    if as_json:
+        write_line(result.to_json())
+    else:
+        print_answer(result, streamed)
+        note("")
+        print_account(result, stderr())
+    if remark := verdict_on(result):
+        say(remark)
+
+
+def _settings_here(asked: Asked | None, how: HowToRun, settings: Settings) -> Settings:
+    """Everything about specialists and models that can be refused before anything starts."""
+    from shared.specialists import load_specialists
+    from supervisor.cli.built_in import built_in_specialists
+
+    changes: dict[str, Any] = {
+        "specialists_dirs": (*settings.specialists_dirs, *how.specialists),
+        "tools_dirs": (*settings.tools_dirs, *how.tools),
+    }
+    if asked is not None:
+        check_model(asked.model, settings)
+        if asked.model == OFFLINE_MODEL:
+            changes["offline"] = True
+    changed = settings.model_copy(update=changes)
+    load_specialists(built_in_specialists(), *changed.specialists_dirs)
+    for folder in changed.tools_dirs:
+        if not folder.expanduser().is_dir():
+            raise UserError(f"no such folder of tools: {folder} (give an existing folder to --tools)")
+    return changed
+
+
+def _refuse_what_workers_own(how: HowToRun) -> None:
+    for option, given, variable in (("--specialists", how.specialists, "SPECIALISTS"), ("--tools", how.tools, "TOOLS")):
+        if given:
+            raise UserError(
+                f"{option} is the workers' affair, and HANDOFF_REDIS_URL names a broker with workers of its own: "
+                f"start them with HANDOFF_{variable}_DIRS, or unset HANDOFF_REDIS_URL"
+            )
+
+
+def _after_ctrl_c(job_id: JobId | None, *, was_kept: bool) -> str:
+    if job_id is None:
+        return "interrupted before the job was submitted; everything is stopped"
+    if was_kept:
+        return f"interrupted; everything is stopped, and what was done is kept: `handoff run --resume {job_id}` goes on"
+    return "interrupted; everything is stopped, and what was done could not be kept (is HANDOFF_CACHE_DIR writable?)"
+
+
+def _like_ctrl_c(*_: object) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,61 @@
+"""`handoff show`: a job taken apart, so that a person sees what each agent was told and what it said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from supervisor.cli.answer import answer_text, sources_of, total
+from supervisor.cli.terminal import plain, write_line
+
+if TYPE_CHECKING:
+    from shared.ledger.dead import DeadLetter
+    from supervisor.report import JobResult
+
+_WIDTH = 120
+
+
+class _Readable(yaml.SafeDumper):
+    """YAML as people write it: long texts as blocks."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    clean = "\n".join(line.rstrip() for line in plain(text).splitlines())
+    return dumper.represent_scalar("tag:yaml.org,2002:str", clean, style="|" if "\n" in clean else None)
+
+
+_Readable.add_representer(str, _text)
+
+
+def readable(value: Any) -> str:
+    """Any JSON value, for the eye."""
+    return yaml.dump(value, Dumper=_Readable, sort_keys=False, allow_unicode=True, width=_WIDTH)
+
+
+def print_everything(result: JobResult, letters: Sequence[DeadLetter]) -> None:
+    """To stdout, in the order in which it happened."""
+    outcomes = {one["handoff_id"]: one for one in result.results}
+    _section(total(result), "")
+    if result.plan:
+        _section("plan", readable(result.plan))
+    for handoff in result.handoffs:
+        name = handoff["handoff_id"]
+        _section(f"handoff {name} to {handoff['assigned_to']}, {handoff.get('state') or 'issued'}", readable(handoff))
+        _section(f"result of {name}", readable(outcomes[name]) if name in outcomes else "none yet")
+    for verdict in result.verdicts:
+        _section(f"review, round {verdict['round']}", readable(verdict))
+    for letter in letters:
+        _section("dead letter", readable(letter.model_dump()))
+    if result.notes:
+        _section("notes", readable(list(result.notes)))
+    if result.answer is not None:
+        _section("answer", "\n\n".join(part for part in (answer_text(result), sources_of(result)) if part))
+
+
+def _section(title: str, body: str) -> None:
+    write_line(f"=== {title}")
+    if body:
+        write_line(body.rstrip())
+    write_line()

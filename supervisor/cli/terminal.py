@@ -1,0 +1,61 @@
+"""Where a command writes: the answer and what was asked for on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+from rich.console import Console
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Terminal escapes, and what turns the reading direction: documents and models may write them, a terminal must not obey."""
+
+FILE_COLUMNS = 160
+"""Where nobody's screen is the limit."""
+
+
+def plain(text: str) -> str:
+    """Text of others, fit for a terminal."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
+
+
+def short(text: str, most: int) -> str:
+    """One line of it."""
+    line = " ".join(plain(text).split())
+    return line if len(line) <= most else line[: most - 1].rstrip() + "…"
+
+
+def stderr() -> Console:
+    return Console(stderr=True, highlight=False, markup=False, emoji=False, width=None if sys.stderr.isatty() else FILE_COLUMNS)
+
+
+def stdout() -> Console:
+    return Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else FILE_COLUMNS)
+
+
+def write(text: str) -> None:
+    """On stdout, at once."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def write_line(text: str = "") -> None:
+    write(text + "\n")
+
+
+def note(text: str) -> None:
+    """On stderr, at once."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def figures(count: int, word: str) -> str:
+    """`1 turn`, `2,310 tokens`."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+def money(usd: float | None) -> str:
+    """Never zero for unknown."""
+    if usd is None:
+        return "cost unknown"
+    return f"${usd:.4f}" if usd else "$0"

@@ -1,0 +1,103 @@
+"""What a command knows of a job at one moment, and how it follows the job: folded from the journal, with the handoffs' standings beside."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from shared.ledger.jobs import HandoffStanding, JobStanding
+from shared.wire.errors import LedgerUnavailable
+from shared.wire.events import HandoffFinished, HandoffIssued, Recorded
+from shared.wire.ids import HandoffId, JobId
+from supervisor.lifecycle.evolve import fold
+from supervisor.lifecycle.state import JobState
+
+if TYPE_CHECKING:
+    from supervisor.client import Client
+
+TICK_S = 0.2
+"""Between two looks at running handoffs; events come at once."""
+RECONNECT_FOR_S = 30.0
+"""How long a command waits for a Redis that has gone: a restart takes a few seconds."""
+_RECONNECT_EVERY_S = 0.5
+_SETTLED = frozenset({"done", "dropped"})
+
+
+@dataclass(frozen=True)
+class View:
+    """One moment of one job. Times are Unix seconds by Redis's clock."""
+
+    job_id: JobId
+    now: float = 0.0
+    state: JobState | None = None
+    books: JobStanding | None = None
+    issued: tuple[HandoffIssued, ...] = ()
+    finished: Mapping[HandoffId, HandoffFinished] = field(default_factory=dict)
+    standings: Mapping[HandoffId, HandoffStanding] = field(default_factory=dict)
+
+    @property
+    def version(self) -> int:
+        return self.state.version if self.state else 0
+
+    @property
+    def ended(self) -> bool:
+        return self.state is not None and self.state.ended is not None
+
+    def told(self, events: Sequence[Recorded]) -> View:
+        """The view after these events."""
+        issued = [one.event for one in events if isinstance(one.event, HandoffIssued)]
+        finished = {one.event.handoff_id: one.event for one in events if isinstance(one.event, HandoffFinished)}
+        return replace(
+            self,
+            state=fold(self.job_id, self.state, events),
+            issued=(*self.issued, *issued),
+            finished={**self.finished, **finished},
+        )
+
+
+def look(jobs: Client, view: View) -> View:
+    """The view with how its handoffs stand now; those that have ended are not asked for again."""
+    settled = {handoff_id for handoff_id, standing in view.standings.items() if standing.state in _SETTLED}
+    wanted = [event.handoff_id for event in view.issued if event.handoff_id not in settled]
+    standings = jobs.ledger.jobs.handoffs(view.job_id, wanted)
+    books = next(iter(jobs.ledger.jobs.standings([view.job_id])), view.books)
+    return replace(view, now=jobs.ledger.connection.now(), books=books, standings={**view.standings, **standings})
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What has happened since the last moment, and how things stand now."""
+
+    view: View
+    events: tuple[Recorded, ...] = ()
+    trouble: str | None = None
+    """Redis is away; nothing else is new."""
+
+
+def follow(jobs: Client, job_id: JobId, *, check: Callable[[], None] = lambda: None) -> Iterator[Moment]:
+    """The job from its beginning to its end, moment by moment. A Redis that comes back within `RECONNECT_FOR_S` costs nothing.
+
+    `check` is called at each moment, and may raise what ends the waiting.
+
+    Raises:
+        UnknownJob: there is no such job.
+        LedgerUnavailable: Redis stays away.
+    """
+    jobs.standing(job_id)
+    view, away_since = View(job_id), None
+    while not view.ended:
+        check()
+        try:
+            events = jobs.ledger.journal.follow(job_id, view.version, TICK_S)
+            view = look(jobs, view.told(events))
+        except LedgerUnavailable as error:
+            away_since = away_since or time.monotonic()
+            if time.monotonic() - away_since > RECONNECT_FOR_S:
+                raise
+            yield Moment(view, trouble=str(error))
+            time.sleep(_RECONNECT_EVERY_S)
+            continue
+        away_since = None
+        yield Moment(view, tuple(events))
