@@ -116,6 +116,12 @@ class Library:
             return UNLIMITED_S if deadline is None else max(0.0, deadline - self._ledger.connection.now())
 
         context = ToolContext(
-            job_id=job_id, handoff_id=handoff_id, manifest=manifest, text_of=self.text_of, keep_document=keep, remaining_s=remaining_s
+            job_id=job_id,
+            handoff_id=handoff_id,
+            manifest=manifest,
+            text_of=self.text_of,
+            keep_document=keep,
+            remaining_s=remaining_s,
+            fetched=fetched,
         )
         return JobLibrary(context, Sources(self.text_of, manifest, fetched))

@@ -10,8 +10,7 @@ from typing import Any
 import anthropic
 import httpx2
 
-from shared.agent.model import NeverSent
-from shared.wire.errors import HandoffError, ModelBusy, ModelError, ModelRejected, ModelUnreachable
+from shared.wire.errors import HandoffError, ModelBusy, ModelError, ModelRejected, ModelUnreachable, NeverSent
 
 _MOST_CHARS = 300
 _KEY = re.compile(r"(sk-[A-Za-z0-9_-]{6,}|Bearer\s+\S+|[A-Za-z0-9_-]{40,})")

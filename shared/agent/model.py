@@ -10,17 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from shared.wire.errors import ModelUnreachable
 from shared.wire.usage import NOTHING_USED, Usage
 
 Block = dict[str, Any]
 """A content block as the Messages API writes it: {"type": "text", ...}, {"type": "tool_use", ...}, ..."""
 MessageParam = dict[str, Any]
 """{"role": "user" | "assistant", "content": str | [Block]}"""
-
-
-class NeverSent(ModelUnreachable):
-    """No connection was made: certainly nothing was generated, so the call is settled at zero."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from shared.agent.answers import draft_in
 from shared.agent.conversation import Conversation
 from shared.agent.equipment import Equipment
-from shared.agent.model import ModelCall, NeverSent, Pulse
+from shared.agent.model import ModelCall, Pulse
 from shared.agent.price import request_bytes
 from shared.agent.retry import delay_s, reason_of
 from shared.agent.tool import Tool
 from shared.agent.tool_calls import definition
 from shared.agent.turns import CallFailed, Checkpoint, Observed, Prompted, Replied, WorstCase
-from shared.wire.errors import LimitReached, ModelBusy, ModelError, ModelRejected
+from shared.wire.errors import LimitReached, ModelBusy, ModelError, ModelRejected, NeverSent
 from shared.wire.handoff import StopReason
 from shared.wire.limits import HandoffLimits
 from shared.wire.usage import NOTHING_USED, Usage

@@ -28,6 +28,8 @@ class ToolContext:
     """(source, media_type, text) -> the document, stored in the ledger so that it can be cited like any other."""
     remaining_s: Callable[[], float]
     """Seconds until the handoff's deadline."""
+    fetched: Callable[[], tuple[Document, ...]] = tuple
+    """Pages that were fetched for this job: documents like any other."""
 
 
 @dataclass(frozen=True, slots=True)

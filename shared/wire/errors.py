@@ -20,6 +20,7 @@ HandoffError
     ├── ModelRejected        400, 401, 403, 404, 413, 422: the same call will fail again
     ├── ModelBusy            429, 529: later, perhaps `retry_after_s`
     ├── ModelUnreachable     5xx, time-outs, connections, a stream cut in the middle
+    │   └── NeverSent            no connection was made: nothing was paid
     └── ModelRefused         the model declined (stop reason `refusal`)
 """
 
@@ -125,6 +126,10 @@ class ModelUnreachable(ModelError):
     """Server error, time-out, broken connection or cut stream. What was generated may have been paid."""
 
     retryable: ClassVar[bool] = True
+
+
+class NeverSent(ModelUnreachable):
+    """No connection was made: certainly nothing was generated, so the call is settled at zero."""
 
 
 class ModelRefused(ModelError):

@@ -6,15 +6,18 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field, JsonValue, StringConstraints
+from pydantic import Field, JsonValue
 
 from shared.agent.reading import NotAcceptable, Read
+from shared.wire.events import Resolution
 from shared.wire.handoff import ResultStatus
-from shared.wire.ids import StepId, StepIdField
+from shared.wire.ids import StepId
 from shared.wire.message import Message
 from supervisor.roles.answer_text import Lenient, clipped, name_of, parse
+
+LONGEST_ANSWER = 20_000
 
 
 class Action(StrEnum):
@@ -22,15 +25,6 @@ class Action(StrEnum):
     """The step runs again with the answer as feedback."""
     GIVE_UP = "give_up"
     """What is missing cannot be had: the step ends with what it has, and the answer says so."""
-
-
-class Resolution(Message):
-    """What becomes of one step that needs something."""
-
-    step: StepIdField
-    action: Action
-    answer: Annotated[str, StringConstraints(max_length=20_000)] = ""
-    """For `answer`: what the step asked for. For `give_up`: why it cannot be had."""
 
 
 class Resolutions(Message):
@@ -69,15 +63,14 @@ class NeedsReading:
 
     def read(self, text: str, *, last_try: bool) -> Read:
         """Raises: NotAcceptable: a step without a resolution or with an empty answer; on the last try it is given up instead."""
-        given: dict[str, Resolution] = {}
+        given: dict[str, ResolutionAnswer] = {}
         for raw in parse(ResolutionsAnswer, text).resolutions:
-            given.setdefault(name_of(raw.step), _resolution_of(raw))
-        wanting = [step for step in self.steps if step not in given or not _is_usable(given[step])]
+            given.setdefault(name_of(raw.step), raw)
+        wanting = [step for step in self.steps if step not in given or not (_gives_up(given[step]) or _answer_in(given[step]))]
         if wanting and not last_try:
             raise NotAcceptable(f"every step that asks needs `answer` with the answer, or `give_up`; missing: {', '.join(wanting)}")
-        for step in wanting:
-            given[step] = Resolution(step=StepId(step), action=Action.GIVE_UP, answer="Nobody could answer this.")
-        kept = Resolutions(resolutions=tuple(given[step] for step in self.steps))
+        answers = {step: None if step in wanting or _gives_up(given[step]) else _answer_in(given[step]) for step in self.steps}
+        kept = Resolutions(resolutions=tuple(Resolution(step=StepId(step), answer=answer) for step, answer in answers.items()))
         notes = tuple(f"step {step} asked for something that nobody could answer" for step in wanting)
         return Read(ResultStatus.OK, kept.model_dump(mode="json"), notes=notes)
 
@@ -91,12 +84,10 @@ def resolutions_of(output: JsonValue) -> tuple[Resolution, ...]:
     return Resolutions.from_json(json.dumps(output)).resolutions
 
 
-def _resolution_of(raw: ResolutionAnswer) -> Resolution:
+def _gives_up(raw: ResolutionAnswer) -> bool:
     """An action that is no known word counts by whether there is an answer."""
-    answer = clipped(raw.answer or "", 20_000)
-    gives_up = name_of(raw.action) == Action.GIVE_UP or (name_of(raw.action) != Action.ANSWER and not answer)
-    return Resolution(step=StepId(name_of(raw.step)), action=Action.GIVE_UP if gives_up else Action.ANSWER, answer=answer)
+    return name_of(raw.action) == Action.GIVE_UP or (name_of(raw.action) != Action.ANSWER and not _answer_in(raw))
 
 
-def _is_usable(resolution: Resolution) -> bool:
-    return resolution.action is Action.GIVE_UP or bool(resolution.answer)
+def _answer_in(raw: ResolutionAnswer) -> str:
+    return clipped(raw.answer or "", LONGEST_ANSWER)

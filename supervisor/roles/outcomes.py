@@ -12,7 +12,7 @@ from shared.wire.plan import Plan
 from supervisor.lifecycle.answering import usable_sinks
 from supervisor.lifecycle.state import JobState, StepStatus
 from supervisor.roles.assessment import verdict_of
-from supervisor.roles.needs import Action, resolutions_of
+from supervisor.roles.needs import resolutions_of
 from supervisor.roles.planner import degraded_plan, plan_of
 
 TITLE_CHARS = 80
@@ -66,18 +66,10 @@ def _plan(result: HandoffResult, request: str, specialists: frozenset[str]) -> t
 def _resolved(state: JobState, result: HandoffResult) -> NeedsResolved:
     needy = [step_id for step_id, step in state.steps.items() if step.status is StepStatus.IN_NEED]
     try:
-        answers = {item.step: item for item in resolutions_of(result.output)} if result.status is ResultStatus.OK else {}
+        answers = {item.step: item.answer for item in resolutions_of(result.output)} if result.status is ResultStatus.OK else {}
     except HandoffError:
         answers = {}
-    return NeedsResolved(
-        resolutions=tuple(
-            Resolution(step=step_id, answer=answers[step_id].answer if _is_answered(answers.get(step_id)) else None) for step_id in needy
-        )
-    )
-
-
-def _is_answered(resolution: object) -> bool:
-    return getattr(resolution, "action", None) is Action.ANSWER
+    return NeedsResolved(resolutions=tuple(Resolution(step=step_id, answer=answers.get(step_id)) for step_id in needy))
 
 
 def _reviewed(state: JobState, result: HandoffResult) -> Reviewed:

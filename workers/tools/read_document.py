@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 import json
+from collections.abc import Sequence
 
 from pydantic import Field
 
 from shared.agent.tool import Tool, ToolContext, ToolFailed
-from shared.wire.documents import Document, Manifest
+from shared.wire.documents import Document
 from workers.tools.arguments import Arguments, built_in
 
 MOST_CHARS = 12_000
@@ -30,7 +31,7 @@ def read_document_tool() -> Tool:
 
 
 def _read(given: _Read, context: ToolContext) -> str:
-    document = _named(given.source, context.manifest)
+    document = _named(given.source, (*context.manifest.documents, *context.fetched()))
     text = context.text_of(document.digest)
     offset = min(max(given.offset, 0), len(text))
     piece = text[offset : offset + MOST_CHARS]
@@ -38,14 +39,14 @@ def _read(given: _Read, context: ToolContext) -> str:
     return json.dumps(answer, ensure_ascii=False)
 
 
-def _named(source: str, manifest: Manifest) -> Document:
+def _named(source: str, documents: Sequence[Document]) -> Document:
     """The document with this path; models add `./` and forget folders, which is no reason to fail if only one can be meant.
 
     Raises:
         ToolFailed: naming the likeliest.
     """
     wanted = source.strip().removeprefix("./")
-    by_path = {document.path: document for document in manifest.documents}
+    by_path = {document.path: document for document in documents}
     if wanted in by_path:
         return by_path[wanted]
     meant = [path for path in by_path if path.rpartition("/")[2].casefold() == wanted.rpartition("/")[2].casefold()]

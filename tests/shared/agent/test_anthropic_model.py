@@ -9,8 +9,8 @@ import anthropic
 import pytest
 
 from shared.agent.anthropic_model import AnthropicModel
-from shared.agent.model import ModelCall, ModelReply, NeverSent, Pulse
-from shared.wire.errors import Draining, LimitReached, ModelBusy, ModelError, ModelRejected, ModelUnreachable
+from shared.agent.model import ModelCall, ModelReply, Pulse
+from shared.wire.errors import Draining, LimitReached, ModelBusy, ModelError, ModelRejected, ModelUnreachable, NeverSent
 from tests.doubles.messages_server import MessagesServer, Reply, Script, calls, fails, in_turn, says
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
