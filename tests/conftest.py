@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 import redis
 
+from shared.config import Settings
+from shared.ledger.ledger import Ledger, open_ledger
 from shared.local.processes import Processes
 from shared.local.redis_server import PrivateRedis
 from shared.local.run_directory import RunDirectory
+from tests.leaks import keys_for_ever
 
 _OURS = ("HANDOFF_", "ANTHROPIC_", "CELERY_", "FLOWER_")
 
@@ -32,11 +35,20 @@ def redis_server() -> Iterator[str]:
 
 
 @pytest.fixture
-def redis_url(redis_server: str) -> str:
-    """The URL of an empty Redis."""
+def redis_url(redis_server: str) -> Iterator[str]:
+    """The URL of an empty Redis. The test fails if it leaves a key of ours that would stay for ever."""
     with redis.Redis.from_url(redis_server) as client:
         client.flushall()
-    return redis_server
+        yield redis_server
+        assert keys_for_ever(client) == []
+
+
+@pytest.fixture
+def ledger(redis_url: str) -> Iterator[Ledger]:
+    """An empty ledger; leases as long as they are by default, so that none runs out by itself."""
+    opened = open_ledger(redis_url, Settings())
+    yield opened
+    opened.connection.close()
 
 
 @pytest.fixture

@@ -70,6 +70,8 @@ class Claim:
 
     def reserve(self, worst: WorstCase) -> None:
         if self.drain.asked:
+            if self._unsent:
+                self._turn()
             raise Draining(f"{self.handoff_id} goes back to its queue")
         if self.reserved:
             self.reserved = False
@@ -121,7 +123,7 @@ class Claim:
             self.keep_s * 1000,
             int(CHORD_SILENCE_S * 1000),
             ref(text).digest,
-            _used(self._unsent),
+            self._last_used,
             journal,
         ]
         answer = self.connection.script("finish", self._keys, [*order, *stored((text, *payloads))])
@@ -129,7 +131,14 @@ class Claim:
 
     def release(self) -> None:
         """Hand it back: it does not count as a claim."""
-        self.connection.script("release", self._keys, [self.handoff_id, self.fence])
+        self.connection.script("release", self._keys, [self.handoff_id, self.fence, self._last_used])
+
+    @property
+    def _last_used(self) -> str:
+        """What to book when the claim ends: nothing if the call that the claim came with was never made; '' is the worst case, because
+        a call that was made and not yet settled was cut.
+        """
+        return _NOTHING if self.reserved else _used(self._unsent)
 
     @property
     def _keys(self) -> list[str]:
@@ -182,7 +191,7 @@ class Claims:
             [keys.job(job_id), keys.DUE],
             [handoff_id, digest, worker, int(self._lease_s * 1000), MAX_CLAIMS, self._keep_s * 1000, _worst(first)],
         )
-        verdict, fence, reserved, *checkpoints = answer
+        verdict, fence, reserved, checkpoints = answer
         return Claim(
             connection=self._connection,
             job_id=job_id,
@@ -195,6 +204,9 @@ class Claims:
             reserved=bool(reserved),
             drain=self._drain,
         )
+
+
+_NOTHING = json.dumps({"turns": 0, "input": 0, "output": 0, "usd": 0})
 
 
 def _used(checkpoints: Sequence[Checkpoint]) -> str:

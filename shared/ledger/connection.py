@@ -114,7 +114,9 @@ def in_our_words() -> Iterator[None]:
     except (redis.ConnectionError, redis.TimeoutError) as error:
         raise LedgerUnavailable("Redis cannot be reached: is it running, and is HANDOFF_REDIS_URL right?") from error
     except redis.ResponseError as error:
-        text = str(error)
+        text = str(error)  # from within a script, Redis's own code stands somewhere in the middle
+        if "READONLY" in text:
+            raise LedgerUnavailable("Redis is read-only: HANDOFF_REDIS_URL points at a replica; use the primary") from error
         if "NOAUTH" in text or "WRONGPASS" in text or "NOPERM" in text:
             raise LedgerUnavailable("Redis refuses us: check user and password in HANDOFF_REDIS_URL") from error
         if "OOM" in text:

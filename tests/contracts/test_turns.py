@@ -1,4 +1,4 @@
-"""What every `Turns` promises. To check another one, add a maker to `MAKERS`: a function that gives a `Ledgered`."""
+"""What every `Turns` promises. To check another one, add a maker to `MAKERS`: a function that gives a `Ledgered` (and may use a ledger)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from dataclasses import dataclass
 import pytest
 
 from shared.agent.turns import Called, CallFailed, Checkpoint, Observed, Prompted, Replied, Turns, WorstCase
+from shared.ledger.ledger import Ledger
 from shared.wire.errors import Cancelled, Interrupted, LimitReached
+from shared.wire.events import CancelRequested
 from shared.wire.usage import Usage
+from tests.doubles.jobs import a_job, claim, issue, let_lease_run_out
 from tests.doubles.turns import MemoryTurns
 
 
@@ -24,12 +27,27 @@ class Ledgered:
     """The job is cancelled."""
 
 
-def in_memory() -> Ledgered:
+def in_memory(_ledger: Ledger) -> Ledgered:
     turns = MemoryTurns(most_tokens=1_000)
     return Ledgered(turns, turns.again, lambda: setattr(turns, "interrupt_with", Cancelled("by the user")))
 
 
-MAKERS = [pytest.param(in_memory, id="memory")]
+def in_the_ledger(ledger: Ledger) -> Ledgered:
+    job_id = a_job(ledger, max_tokens=1_000)
+    issue(ledger, job_id, "find.1")
+    first = claim(ledger, job_id, "find.1")
+
+    def claimed_again() -> Turns:
+        let_lease_run_out(ledger, first)
+        return claim(ledger, job_id, "find.1")
+
+    def cancel() -> None:
+        ledger.journal.append(job_id, CancelRequested(), {"cancelled": 1})
+
+    return Ledgered(first, claimed_again, cancel)
+
+
+MAKERS = [pytest.param(in_memory, id="memory"), pytest.param(in_the_ledger, id="ledger")]
 
 REPLIED = Replied(
     content=({"type": "tool_use", "id": "t1", "name": "look", "input": {"q": "é"}},),
@@ -47,8 +65,8 @@ EVERY_KIND: tuple[Checkpoint, ...] = (
 
 
 @pytest.fixture(params=MAKERS)
-def ledgered(request: pytest.FixtureRequest) -> Ledgered:
-    made: Ledgered = request.param()
+def ledgered(request: pytest.FixtureRequest, ledger: Ledger) -> Ledgered:
+    made: Ledgered = request.param(ledger)
     return made
 
 

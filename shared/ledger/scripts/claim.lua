@@ -1,6 +1,6 @@
 -- The exclusive right to run one handoff, for one lease.
 -- KEYS job, due.  ARGV handoff, digest of the message, worker, lease_ms, max_claims, keep_ms, worst case of the first call (JSON or '')
--- Returns {verdict, fence, reserved (1|0), deadline..., checkpoint, ...}; verdict: granted | exhausted | busy | duplicate | cancelled | unknown
+-- Returns {verdict, fence, reserved (1|0), checkpoints}; verdict: granted | exhausted | busy | duplicate | cancelled | unknown
 local job, due = KEYS[1], KEYS[2]
 local handoff, digest, worker = ARGV[1], ARGV[2], ARGV[3]
 local lease, max_claims, keep, worst = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), decoded(ARGV[7])
@@ -9,10 +9,10 @@ local id = string.match(job, '{(.-)}')
 local at = now_ms()
 
 local f = redis.call('HMGET', h, 'state', 'digest', 'lease', 'claims', 'queue')
-if not f[1] or f[2] ~= digest then return { 'unknown', 0, 0 } end
-if f[1] == 'done' or f[1] == 'dropped' then return { 'duplicate', 0, 0 } end
-if redis.call('HGET', job, 'cancelled') then return { 'cancelled', 0, 0 } end
-if f[1] == 'running' and tonumber(f[3]) > at then return { 'busy', 0, 0 } end
+if not f[1] or f[2] ~= digest then return { 'unknown', 0, 0, {} } end
+if f[1] == 'done' or f[1] == 'dropped' then return { 'duplicate', 0, 0, {} } end
+if redis.call('HGET', job, 'cancelled') then return { 'cancelled', 0, 0, {} } end
+if f[1] == 'running' and tonumber(f[3]) > at then return { 'busy', 0, 0, {} } end
 
 local member = id .. '/' .. handoff
 if f[5] then
@@ -38,4 +38,4 @@ redis.call('ZADD', due, at + lease, member)
 local checkpoints = redis.call('LRANGE', t, 0, -1)
 local reserved = 0
 if worst and verdict == 'granted' and #checkpoints == 0 and not reserve(job, h, worst) then reserved = 1 end
-return { verdict, fence, reserved, unpack(checkpoints) }
+return { verdict, fence, reserved, checkpoints }

@@ -17,13 +17,15 @@ local function append(job, event, at)
   return version
 end
 
--- A handoff's reservation becomes what was really used. `used` nil: the worst case, because the call was in the air.
+local NOTHING = { turns = 0, input = 0, output = 0, usd = 0 }
+
+-- A handoff's reservation becomes what was really used. `used` nil: the worst case, because the call was in the air. A price of -1 is unknown.
 local function settle(job, h, used)
   local r = redis.call('HMGET', h, 'r_turns', 'r_in', 'r_out', 'r_usd')
   if r[1] then
     add(job, 'reserved_turns', -r[1])
     add(job, 'reserved_tokens', -(r[2] + r[3]))
-    add(job, 'reserved_usd', -r[4])
+    add(job, 'reserved_usd', -math.max(tonumber(r[4]), 0))
     redis.call('HDEL', h, 'r_turns', 'r_in', 'r_out', 'r_usd')
     used = used or { turns = tonumber(r[1]), input = tonumber(r[2]), output = tonumber(r[3]), usd = tonumber(r[4]) }
   end
@@ -37,7 +39,9 @@ local function settle(job, h, used)
 end
 
 -- Sets the worst case of the next call aside. Returns nil, or why not: 'wait' (others' reservations may come back) or a limit's name.
+-- A handoff has one call at a time: what it had set aside before and never used goes back first.
 local function reserve(job, h, worst)
+  settle(job, h, NOTHING)
   local b = redis.call('HMGET', job, 'max_turns', 'turns', 'reserved_turns',
     'max_tokens', 'input_tokens', 'output_tokens', 'reserved_tokens', 'max_usd', 'usd', 'reserved_usd')
   local function n(i) return tonumber(b[i] or 0) or 0 end
@@ -53,11 +57,10 @@ local function reserve(job, h, worst)
       if spent + reserved + asked > limit then return 'wait' end
     end
   end
-  local usd = math.max(worst.usd, 0)
   add(job, 'reserved_turns', 1)
   add(job, 'reserved_tokens', worst.input + worst.output)
-  add(job, 'reserved_usd', usd)
-  redis.call('HSET', h, 'r_turns', 1, 'r_in', worst.input, 'r_out', worst.output, 'r_usd', usd)
+  add(job, 'reserved_usd', math.max(worst.usd, 0))
+  redis.call('HSET', h, 'r_turns', 1, 'r_in', worst.input, 'r_out', worst.output, 'r_usd', worst.usd)
   return nil
 end
 

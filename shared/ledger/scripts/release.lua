@@ -1,9 +1,9 @@
 -- A claim handed back at a deploy: its queue's message goes back too, and the claim does not count.
--- KEYS job, due.  ARGV handoff, fence.  Returns 1 | 0
+-- KEYS job, due.  ARGV handoff, fence, used (JSON or '').  Returns 1 | 0
 local job, due, handoff = KEYS[1], KEYS[2], ARGV[1]
 local h = job .. ':h:' .. handoff
 if trouble(job, h, ARGV[2]) == 'lost' then return 0 end
-settle(job, h, nil)
+settle(job, h, decoded(ARGV[3]))
 redis.call('HINCRBY', h, 'claims', -1)
 redis.call('HINCRBY', h, 'fence', 1)
 redis.call('HSET', h, 'state', 'issued', 'lease', 0)

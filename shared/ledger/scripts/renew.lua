@@ -6,6 +6,7 @@ local why = trouble(job, h, ARGV[2])
 if why then return why end
 local at = now_ms()
 redis.call('HSET', h, 'lease', at + ARGV[3], 'beat', at)
+redis.call('HDEL', h, 'lost')
 if ARGV[4] ~= '' then redis.call('HSET', h, 'doing', ARGV[4]) end
 if ARGV[5] ~= '' then redis.call('HSET', h, 'draft', ARGV[5]) end
 redis.call('ZADD', due, at + ARGV[3], string.match(job, '{(.-)}') .. '/' .. handoff)

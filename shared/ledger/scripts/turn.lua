@@ -16,6 +16,7 @@ if why then return { why } end
 
 local at = now_ms()
 redis.call('HSET', h, 'lease', at + lease, 'beat', at, 'doing', ARGV[7])
+redis.call('HDEL', h, 'lost')
 redis.call('ZADD', due, at + lease, string.match(job, '{(.-)}') .. '/' .. handoff)
 if worst then
   local no = reserve(job, h, worst)

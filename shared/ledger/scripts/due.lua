@@ -1,0 +1,7 @@
+-- When the sweeper must look at a job again, unless something has happened since: then what has happened says when.
+-- KEYS job, due.  ARGV version that this was decided on, due (ms | -1 never).  Returns 1 | 0
+local job, due = KEYS[1], KEYS[2]
+if tonumber(redis.call('HGET', job, 'version') or 0) ~= tonumber(ARGV[1]) then return 0 end
+local id = string.match(job, '{(.-)}')
+if tonumber(ARGV[2]) >= 0 then redis.call('ZADD', due, ARGV[2], id) else redis.call('ZREM', due, id) end
+return 1

@@ -1,0 +1,137 @@
+"""Jobs in a real ledger without a supervisor: submitted, given handoffs, claimed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shared.agent.turns import Replied, WorstCase
+from shared.ledger import keys
+from shared.ledger.blobs import ref
+from shared.ledger.claims import Claim, ClaimVerdict
+from shared.ledger.journal import Commit
+from shared.ledger.ledger import Ledger
+from shared.wire.events import Event, HandoffFinished, HandoffIssued, JobSubmitted
+from shared.wire.handoff import HandoffResult, ResultStatus
+from shared.wire.ids import HandoffId, JobId, StepId, new_job_id
+from shared.wire.limits import JobLimits
+from shared.wire.message import digest_of
+from shared.wire.usage import Usage
+
+
+def submission(request: str = "Compare things.", limits: JobLimits | None = None, **changes: Any) -> JobSubmitted:
+    return JobSubmitted(request=ref(request), title=request, limits=limits or JobLimits(), **changes)
+
+
+def a_job(ledger: Ledger, **books: int) -> JobId:
+    """Submitted. `books`: max_turns, max_tokens, max_usd."""
+    job_id = new_job_id()
+    fields: dict[str, str | int] = {"status": "running", **books}
+    due_at = ledger.connection.now() + 3_600
+    ledger.journal.commit(
+        Commit(job_id=job_id, expected=0, events=[submission()], payloads=["Compare things."], fields=fields, due_at=due_at, creates=True)
+    )
+    return job_id
+
+
+def version_of(ledger: Ledger, job_id: JobId) -> int:
+    return ledger.jobs.standings([job_id])[0].version
+
+
+def text_of(handoff_id: str) -> str:
+    """Stands for the handoff's message: only its digest matters to the ledger."""
+    return f"the message of {handoff_id}"
+
+
+def issued(handoff_id: str, role: str = "researcher", group: str | None = "g1", index: int = 0) -> HandoffIssued:
+    step, _, attempt = handoff_id.partition(".")
+    return HandoffIssued(
+        handoff_id=HandoffId(handoff_id),
+        step_id=StepId(step),
+        attempt=int(attempt),
+        assigned_to=role,
+        handoff=ref(text_of(handoff_id)),
+        specialist=digest_of("spec"),
+        group=group,
+        index=index,
+    )
+
+
+def issue(ledger: Ledger, job_id: JobId, *handoff_ids: str, role: str = "researcher", group: str | None = "g1") -> None:
+    """Give these handoffs out, as one group."""
+    events = [issued(handoff_id, role, group, index) for index, handoff_id in enumerate(handoff_ids)]
+    due_at = ledger.connection.now() + 3_600
+    ledger.journal.commit(Commit(job_id=job_id, expected=version_of(ledger, job_id), events=events, due_at=due_at))
+
+
+def claim(ledger: Ledger, job_id: JobId, handoff_id: str, worker: str = "w1", first: WorstCase | None = None) -> Claim:
+    return ledger.claims.claim(job_id, HandoffId(handoff_id), digest_of(text_of(handoff_id)), worker, first)
+
+
+def granted(ledger: Ledger, job_id: JobId, handoff_id: str, worker: str = "w1") -> Claim:
+    made = claim(ledger, job_id, handoff_id, worker)
+    assert made.verdict is ClaimVerdict.GRANTED
+    return made
+
+
+def let_lease_run_out(ledger: Ledger, claimed: Claim) -> None:
+    """As if its worker had been silent for that long."""
+    member = f"{claimed.job_id}/{claimed.handoff_id}"
+    past_ms = int(ledger.connection.now() * 1000) - 1
+    ledger.connection.redis.hset(keys.handoff(claimed.job_id, claimed.handoff_id), "lease", past_ms)
+    ledger.connection.redis.zadd(keys.DUE, {member: past_ms})
+
+
+def result_of(claimed: Claim, output: str = "An answer.") -> HandoffResult:
+    step, _, attempt = claimed.handoff_id.partition(".")
+    return HandoffResult(
+        handoff_id=claimed.handoff_id,
+        job_id=claimed.job_id,
+        step_id=StepId(step),
+        attempt=int(attempt),
+        status=ResultStatus.OK,
+        output=output,
+    )
+
+
+def finished(result: HandoffResult) -> HandoffFinished:
+    return HandoffFinished(
+        handoff_id=result.handoff_id,
+        status=result.status,
+        result=ref(result.to_json()),
+        usage=result.usage,
+        turns=result.turns,
+        stop_reason=result.stop_reason,
+        confidence=result.confidence,
+    )
+
+
+def finish(claimed: Claim, output: str = "An answer.", *more: Event) -> int | None:
+    result = result_of(claimed, output)
+    return claimed.finish(result, (finished(result), *more))
+
+
+def replied(input_tokens: int = 100, output_tokens: int = 20, microusd: int | None = 5, stop_reason: str = "tool_use") -> Replied:
+    usage = Usage(input_tokens=input_tokens, output_tokens=output_tokens, cost_microusd=microusd)
+    return Replied(content=({"type": "text", "text": "Hm."},), stop_reason=stop_reason, usage=usage, model="some-model")
+
+
+def books(ledger: Ledger, job_id: JobId) -> dict[str, int]:
+    """What the job has spent and reserved."""
+    fields = ledger.connection.redis.hgetall(keys.job(job_id))
+    names = ("turns", "input_tokens", "output_tokens", "usd", "reserved_turns", "reserved_tokens", "reserved_usd", "unpriced")
+    return {name: int(fields.get(name.encode(), 0)) for name in names}
+
+
+def nothing_reserved(ledger: Ledger, job_id: JobId) -> bool:
+    return all(value == 0 for name, value in books(ledger, job_id).items() if name.startswith("reserved"))
+
+
+def everything(ledger: Ledger) -> dict[bytes, bytes]:
+    """All that Redis holds, to the byte: equal before and after means that nothing was written."""
+    return {name: ledger.connection.redis.dump(name) for name in ledger.connection.redis.scan_iter()}
+
+
+def verdict(claimed: Claim, worst: WorstCase) -> bytes:
+    """ok, wait or the name of a limit: what `reserve` acts on."""
+    answer = claimed._turn(worst=worst)
+    return answer[-1]

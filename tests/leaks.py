@@ -1,0 +1,26 @@
+"""Redis keys that would stay for ever: a test that leaves one fails."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+KEPT_FOR_EVER = (
+    r"handoff:due",  # what must be woken: emptied by ending jobs
+    r"handoff:jobs",  # one entry a job, removed with retention
+    r"handoff:queues",  # one field a queue
+    r"handoff:waiting:.+",  # one entry a handoff that nobody has claimed yet
+    r"_kombu\.binding\..+",  # kombu's binding tables: one a queue
+)
+OURS = ("handoff:", "celery-task", "_kombu.", "unacked")
+"""Everything else is a queue: a list of messages that is gone when they are."""
+
+
+def keys_for_ever(client: Any) -> list[str]:
+    """The keys of ours and of Celery's without a TTL, but for those that must not have one."""
+    names = sorted(name.decode() for name in client.scan_iter(count=1_000) if name.decode().startswith(OURS))
+    suspects = [name for name in names if not any(re.fullmatch(pattern, name) for pattern in KEPT_FOR_EVER)]
+    pipe = client.pipeline(transaction=False)
+    for name in suspects:
+        pipe.ttl(name)
+    return [name for name, seconds in zip(suspects, pipe.execute(), strict=True) if seconds == -1]

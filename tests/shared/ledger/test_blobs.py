@@ -1,0 +1,81 @@
+"""Payloads live once, by content; documents for all jobs together; all of it for a limited time."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.ledger import keys
+from shared.ledger.blobs import COMPRESS_FROM, packed, ref, unpacked
+from shared.ledger.ledger import Ledger
+from shared.wire.documents import Document
+from shared.wire.errors import LedgerError
+from shared.wire.message import digest_of
+from tests.doubles.jobs import a_job
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
+
+
+@given(TEXTS | TEXTS.map(lambda text: text * 200))
+def test_every_text_comes_back_as_it_was(text: str) -> None:
+    assert unpacked(packed(text)) == text
+
+
+def test_long_texts_are_stored_small(ledger: Ledger) -> None:
+    job_id, text = a_job(ledger), "The same again. " * 10_000
+    ledger.blobs.put(job_id, [text])
+
+    assert ledger.connection.redis.hstrlen(keys.blobs(job_id), digest_of(text)) < len(text) / 20
+    assert len(packed("x" * (COMPRESS_FROM - 1))) == COMPRESS_FROM
+
+
+def test_payloads_come_back_by_digest_in_one_go(ledger: Ledger) -> None:
+    job_id, texts = a_job(ledger), ["one", "two", "drei: ü"]
+    ledger.blobs.put(job_id, texts)
+
+    assert ledger.blobs.get(job_id, [digest_of(text) for text in texts]) == {digest_of(text): text for text in texts}
+    assert ledger.blobs.get(job_id, []) == {}
+
+
+def test_a_payload_that_is_gone_is_named(ledger: Ledger) -> None:
+    job_id = a_job(ledger)
+    ledger.blobs.put(job_id, ["one"])
+
+    with pytest.raises(LedgerError, match=digest_of("two")[:12]):
+        ledger.blobs.get(job_id, [digest_of("one"), digest_of("two")])
+
+
+def test_a_reference_tells_the_size(ledger: Ledger) -> None:
+    assert (ref("drei: ü").digest, ref("drei: ü").size) == (digest_of("drei: ü"), 7)
+
+
+def test_documents_are_asked_for_before_they_are_sent(ledger: Ledger) -> None:
+    ledger.blobs.put_documents({digest_of("one"): "one"})
+
+    assert ledger.blobs.missing_documents([digest_of("one"), digest_of("two")]) == {digest_of("two")}
+    assert ledger.blobs.documents([digest_of("one"), digest_of("two")]) == {digest_of("one"): "one"}
+
+
+def test_a_document_that_is_used_again_stays_for_another_while(ledger: Ledger) -> None:
+    ledger.blobs.put_documents({digest_of("one"): "one"})
+    ledger.connection.redis.expire(keys.document(digest_of("one")), 5)
+    ledger.blobs.missing_documents([digest_of("one")])
+
+    assert ledger.connection.redis.ttl(keys.document(digest_of("one"))) > 1_000
+
+
+def test_thousands_of_documents_are_asked_for_in_parts(ledger: Ledger) -> None:
+    digests = [digest_of(str(n)) for n in range(2_500)]
+
+    assert ledger.blobs.missing_documents(digests) == set(digests)
+
+
+def test_a_fetched_page_belongs_to_its_job(ledger: Ledger) -> None:
+    job_id, other = a_job(ledger), a_job(ledger)
+    page = Document(path="https://example.org/a", digest=digest_of("text"), media_type="text/html", chars=4)
+    ledger.blobs.put_fetched(job_id, page, "text")
+
+    assert ledger.blobs.fetched(job_id) == [page]
+    assert ledger.blobs.fetched(other) == []
+    assert ledger.blobs.documents([page.digest]) == {page.digest: "text"}

@@ -1,0 +1,72 @@
+"""What goes wrong with Redis is said in one line that tells how to mend it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from shared.ledger.connection import Connection
+from shared.ledger.ledger import Ledger
+from shared.wire.errors import LedgerError, LedgerUnavailable
+from tests.doubles.jobs import a_job
+
+
+@pytest.fixture
+def admin(redis_url: str) -> Iterator[redis.Redis]:
+    """Sets the server's configuration; afterwards it is as it was."""
+    with redis.Redis.from_url(redis_url) as client:
+        before = client.config_get("maxmemory")
+        yield client
+        client.config_set("maxmemory", before["maxmemory"])
+        client.replicaof("NO", "ONE")
+
+
+def test_nobody_there() -> None:
+    with pytest.raises(LedgerUnavailable, match="is it running"):
+        Connection("redis://127.0.0.1:1/0").now()
+
+
+def test_the_wrong_password(redis_url: str) -> None:
+    with pytest.raises(LedgerUnavailable, match="password"):
+        Connection("redis://:wrong@" + redis_url.split("@")[1]).now()
+
+
+def test_no_password(redis_url: str) -> None:
+    with pytest.raises(LedgerUnavailable, match="HANDOFF_REDIS_URL"):
+        Connection("redis://" + redis_url.split("@")[1]).now()
+
+
+@pytest.mark.parametrize("url", ["localhost:6379", "http://localhost", ""])
+def test_what_is_no_redis_url(url: str) -> None:
+    with pytest.raises(LedgerUnavailable, match="redis://"):
+        Connection(url)
+
+
+def test_a_full_server(ledger: Ledger, admin: redis.Redis) -> None:
+    admin.config_set("maxmemory", 1)
+
+    with pytest.raises(LedgerUnavailable, match="full"):
+        a_job(ledger)
+
+
+def test_a_replica(ledger: Ledger, admin: redis.Redis) -> None:
+    admin.replicaof("127.0.0.1", "1")
+
+    with pytest.raises(LedgerUnavailable, match="read-only"):
+        a_job(ledger)
+
+
+def test_a_command_that_is_refused_is_a_defect_of_ours(ledger: Ledger) -> None:
+    ledger.connection.redis.set("handoff:due", "not a sorted set", ex=5)
+
+    with pytest.raises(LedgerError, match="did not do what was asked"):
+        ledger.jobs.sweep()
+
+
+def test_scripts_are_loaded_again_after_the_server_forgot_them(ledger: Ledger) -> None:
+    ledger.jobs.sweep()
+    ledger.connection.redis.script_flush()
+
+    assert ledger.jobs.sweep() == {}

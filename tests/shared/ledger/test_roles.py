@@ -1,0 +1,79 @@
+"""Workers announce what they serve; who dies is forgotten, and where workers differ, most of them decide."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared.ledger import keys
+from shared.ledger.ledger import Ledger
+from shared.ledger.roles import ANNOUNCED_FOR_S, Announcement, Roles
+from shared.wire.specialist import SpecialistSpec
+from tests.doubles.handoffs import a_spec
+
+
+@pytest.fixture
+def roles(ledger: Ledger) -> Roles:
+    return Roles(ledger.connection)
+
+
+def says(worker: str, *specs: SpecialistSpec, slots: int = 4, model: str = "offline") -> Announcement:
+    return Announcement(worker=worker, specialists=specs, slots=slots, model=model)
+
+
+def test_what_workers_announce_is_served(ledger: Ledger, roles: Roles) -> None:
+    roles.announce(says("w1", a_spec(name="researcher"), a_spec(name="writer")))
+    roles.announce(says("w2", a_spec(name="researcher"), slots=3, model="anthropic"))
+
+    served = ledger.roles.served()
+    assert sorted(served) == ["researcher", "writer"]
+    assert served["researcher"].workers == ("w1", "w2")
+    assert (served["researcher"].slots, served["researcher"].models) == (7, ("anthropic", "offline"))
+    assert served["writer"].digest == a_spec(name="writer").content_digest
+
+
+def test_queued_messages_are_counted(ledger: Ledger, roles: Roles) -> None:
+    roles.announce(says("w1", a_spec(name="researcher")))
+    ledger.connection.redis.lpush("researcher", "one", "two")
+
+    assert ledger.roles.served()["researcher"].queued == 2
+
+
+def test_an_announcement_holds_for_a_while_only(ledger: Ledger, roles: Roles) -> None:
+    roles.announce(says("w1", a_spec()))
+    assert 0 < ledger.connection.redis.ttl(keys.worker("w1")) <= ANNOUNCED_FOR_S
+
+    ledger.connection.redis.delete(keys.worker("w1"))  # what its TTL does
+    assert ledger.roles.served() == {}
+
+
+def test_workers_that_are_long_gone_are_not_even_looked_for(ledger: Ledger, roles: Roles) -> None:
+    roles.announce(says("w1", a_spec()))
+    ledger.connection.redis.zadd(keys.WORKERS, {"w1": 1})
+    roles.announce(says("w2", a_spec()))
+
+    assert ledger.connection.redis.zrange(keys.WORKERS, 0, -1) == [b"w2"]
+
+
+def test_a_worker_that_leaves_takes_its_word_back(ledger: Ledger, roles: Roles) -> None:
+    roles.announce(says("w1", a_spec()))
+    roles.withdraw("w1")
+
+    assert ledger.roles.served() == {}
+
+
+def test_where_workers_differ_most_of_them_decide(ledger: Ledger, roles: Roles) -> None:
+    old, new = a_spec(name="researcher"), a_spec("search_documents", name="researcher")
+    roles.announce(says("w1", old))
+    roles.announce(says("w2", new))
+    roles.announce(says("w3", new))
+
+    assert ledger.roles.served()["researcher"].digest == new.content_digest
+    assert ledger.roles.served()["researcher"].workers == ("w1", "w2", "w3")
+
+
+def test_a_worker_of_another_version_does_not_hide_the_rest(ledger: Ledger, roles: Roles) -> None:
+    roles.announce(says("w1", a_spec()))
+    roles.announce(says("w2", a_spec()))
+    ledger.connection.redis.set(keys.worker("w2"), '{"schema_version": 99}', ex=10)
+
+    assert ledger.roles.served()["researcher"].workers == ("w1",)
