@@ -12,7 +12,7 @@ from shared.attempt import Attempts, Ended, Ending
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
 from shared.wire.errors import VersionConflict
-from shared.wire.events import Recorded
+from shared.wire.events import Recorded, WebhookTried
 from shared.wire.handoff import AgentHandoff
 from shared.wire.ids import HandoffId, JobId
 from supervisor.dispatch import Dispatcher
@@ -66,7 +66,7 @@ class Advance:
             state = self._states.load(job_id)
             if state is None:
                 log.warning("no such job", job_id=job_id)
-                self._ledger.journal.set_due(job_id, None)
+                self._ledger.journal.set_due(job_id, None, 0)
                 return
             seen = self._look(state, suspects)
             try:
@@ -99,7 +99,7 @@ class Advance:
         if prepared.events:
             self._commit(state, later, prepared, due_at)
         elif not effects:
-            self._ledger.journal.set_due(state.job_id, due_at)
+            self._ledger.journal.set_due(state.job_id, due_at, state.version)
             return False
         for group in prepared.groups:
             self._dispatcher.publish_group(state.job_id, group)
@@ -126,7 +126,10 @@ class Advance:
                         self._preparing.choose_answer(later, command, prepared)
                     case EndJob():
                         self._preparing.end(later, command, prepared)
-                    case PublishAgain() | RunRole() | DeliverWebhook():
+                    case DeliverWebhook():
+                        prepared.events.append(WebhookTried(attempt=command.attempt, delivered=False, under_way=True))
+                        effects.append(command)
+                    case PublishAgain() | RunRole():
                         effects.append(command)
                     case _:
                         assert_never(command)
@@ -148,7 +151,6 @@ class Advance:
                 due_at=due_at,
             )
         )
-        self._states.remember(later)
 
     def _do(self, state: JobState, effect: Command) -> bool:
         """Returns whether the journal has grown by it."""

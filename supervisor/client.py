@@ -124,12 +124,14 @@ class Client:
             UnknownJob: there is no such job.
         """
         self.standing(job_id)
+        is_over = False
         while True:
             found = self.ledger.journal.follow(job_id, after, FOLLOW_S) if follow else self.ledger.journal.read(job_id, after)
             for recorded in found:
                 after = recorded.version
+                is_over = isinstance(recorded.event, JobEnded) or (is_over and not isinstance(recorded.event, RetryRequested))
                 yield recorded
-            if not follow or (found and isinstance(found[-1].event, JobEnded)):
+            if not follow or is_over:
                 return
             if not found and JobStatus(self.standing(job_id).status).ended:
                 return

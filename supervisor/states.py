@@ -6,6 +6,7 @@ import threading
 from collections import OrderedDict
 
 from shared.ledger.journal import Journal
+from shared.wire.events import Recorded
 from shared.wire.ids import JobId
 from supervisor.lifecycle.evolve import fold
 from supervisor.lifecycle.state import JobState
@@ -15,33 +16,35 @@ KEPT = 2_000
 
 
 class States:
-    """The newest known state of the jobs that this process has looked at."""
+    """The newest known state of the jobs that this process has looked at, each with the event that it ends with."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._known: OrderedDict[JobId, JobState] = OrderedDict()
+        self._known: OrderedDict[JobId, tuple[JobState, Recorded]] = OrderedDict()
         self._lock = threading.Lock()
 
     def load(self, job_id: JobId) -> JobState | None:
-        """The state as the journal tells it now; None: there is no such job."""
-        with self._lock:
-            known = self._known.get(job_id)
-        events = self._journal.read(job_id, after=known.version if known else 0)
-        if known and events and events[0].version != known.version + 1:
-            known, events = None, self._journal.read(job_id)  # the journal is not the one that was known: begin again
-        return self.remember(fold(job_id, known, events))
+        """The state as the journal tells it now; None: there is no such job.
 
-    def remember(self, state: JobState | None) -> JobState | None:
-        if state is not None:
-            with self._lock:
-                known = self._known.get(state.job_id)
-                if known is None or known.version < state.version:
-                    self._known[state.job_id] = state
-                self._known.move_to_end(state.job_id)
-                while len(self._known) > KEPT:
-                    self._known.popitem(last=False)
+        The last known event is read again: where it no longer stands, the journal is another one (Redis came back with older data,
+        the job was deleted and submitted anew), and what was known of it is forgotten.
+        """
+        with self._lock:
+            state, last = self._known.get(job_id, (None, None))
+        events = self._journal.read(job_id, after=last.version - 1 if last else 0)
+        if last is not None:
+            if events and events[0] == last:
+                events = events[1:]
+            else:
+                state, last, events = None, None, self._journal.read(job_id)
+        state = fold(job_id, state, events)
+        last = events[-1] if events else last
+        with self._lock:
+            if state is None or last is None:
+                self._known.pop(job_id, None)
+                return None
+            self._known[job_id] = (state, last)
+            self._known.move_to_end(job_id)
+            while len(self._known) > KEPT:
+                self._known.popitem(last=False)
         return state
-
-    def forget(self, job_id: JobId) -> None:
-        with self._lock:
-            self._known.pop(job_id, None)

@@ -6,6 +6,7 @@ import threading
 
 import structlog
 
+from shared.ledger.jobs import SWEEP_AT_MOST
 from shared.ledger.ledger import Ledger
 from shared.wire.errors import LedgerUnavailable
 from supervisor.dispatch import Dispatcher
@@ -44,7 +45,8 @@ class Sweeper:
         sweeps = 0
         while not self._stop.wait(self._interval_s):
             try:
-                self.sweep()
+                while self.sweep() >= SWEEP_AT_MOST:  # after an outage: thousands at once
+                    pass
                 if sweeps % FORGET_EVERY == 0:
                     self._ledger.jobs.forget_older_than(self._ledger.connection.now() - self._keep_s)
                 sweeps += 1

@@ -208,6 +208,8 @@ class WebhookTried(Message):
     attempt: PositiveInt
     delivered: bool
     detail: str = ""
+    under_way: bool = False
+    """Written before the POST, so that only one supervisor makes it; how it went comes after it."""
 
 
 Event = (

@@ -25,11 +25,14 @@ NOT_REVIEWED = "The answer was not reviewed"
 
 def usable_sinks(state: JobState) -> tuple[StepId, ...]:
     """The steps whose results are the answer: the plan's sinks, or, where a sink failed, the last usable ones before it."""
-    return tuple(
-        step_id
-        for step_id, step in state.steps.items()
-        if step.usable and not any(state.steps[later].usable for later in state.downstream(frozenset({step_id})))
-    )
+    usable = [step_id for step_id, step in state.steps.items() if step.usable]
+    built_upon, frontier = set[StepId](), list(usable)
+    while frontier:
+        for dependency in state.steps[frontier.pop()].outline.depends_on:
+            if dependency not in built_upon:
+                built_upon.add(dependency)
+                frontier.append(dependency)
+    return tuple(step_id for step_id in usable if step_id not in built_upon)
 
 
 def choose_method(state: JobState) -> AnswerMethod:
@@ -37,7 +40,7 @@ def choose_method(state: JobState) -> AnswerMethod:
     sinks = usable_sinks(state)
     if not sinks:
         return AnswerMethod.NONE
-    if len(sinks) == 1 and (state.submitted.answer_schema is None or not state.dependents[sinks[0]]):
+    if len(sinks) == 1 and (state.submitted.answer_schema is None or sinks == state.sinks):
         return AnswerMethod.SINGLE_SINK
     if state.submitted.answer_schema is not None:
         return AnswerMethod.SYNTHESIZED
@@ -52,7 +55,8 @@ def assemble(
     method = state.synthesised.method if state.synthesised else AnswerMethod.NONE
     parts = [synthesis] if synthesis else [results[step_id] for step_id in usable_sinks(state) if step_id in results]
     claims = {claim.id: claim for part in parts for claim in part.claims}
-    value = parts[0].output if len(parts) == 1 and not isinstance(parts[0].output, str) else None
+    has_the_form = synthesis is not None or state.submitted.answer_schema is None or usable_sinks(state) == state.sinks
+    value = parts[0].output if len(parts) == 1 and has_the_form and not isinstance(parts[0].output, str) else None
     body = _body(state, parts)
     text, citations = number_citations(body, claims) if value is None else (body, _all_citations(claims))
     gaps = _gaps(state)

@@ -29,6 +29,8 @@ MOST_NEEDS_ANSWERED = 2
 """How often the planner answers one step's needs before the step is given up."""
 WEBHOOK_BACKOFF_S = (0.0, 5.0, 30.0, 120.0, 600.0, 3_600.0)
 """Before each try to deliver a webhook; after the last it is left."""
+WEBHOOK_GIVEN_UP_AFTER_S = 30.0
+"""A try of which nothing was heard for so long died with its supervisor; longer than the POST's own timeout."""
 MOST_IN_A_CHORD = 500
 """Handoffs: publishing 1,000 takes a second, and other jobs wait meanwhile."""
 NOBODY_THERE_S = 2.0
@@ -107,6 +109,8 @@ def _work(state: JobState, now: float) -> tuple[Command, ...]:
 
 def _groups(state: JobState, ready: list[StepId]) -> list[Command]:
     """Ready steps that the same steps wait for meet in one chord: unequal branches never wait for each other."""
+    if not ready:
+        return []
     dependents = state.dependents
     together: dict[frozenset[StepId], list[StepId]] = {}
     for step_id in ready:
@@ -184,7 +188,7 @@ def _recoveries(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
                 commands.append(RunRole(handoff_id))
         elif abandoned or (found.state == "issued" and found.lost):
             again.append(handoff_id)
-    return (*commands, PublishAgain(tuple(again))) if again else tuple(commands)
+    return (PublishAgain(tuple(again)), *commands) if again else tuple(commands)  # running a role takes as long as its model does
 
 
 def _after_the_end(state: JobState, now: float) -> tuple[Command, ...]:
@@ -195,6 +199,8 @@ def _after_the_end(state: JobState, now: float) -> tuple[Command, ...]:
 def _webhook_due(state: JobState) -> float | None:
     if state.submitted.webhook_url is None or state.webhook_delivered or state.webhook_attempts >= len(WEBHOOK_BACKOFF_S):
         return None
+    if state.webhook_under_way:
+        return state.webhook_tried_at + WEBHOOK_GIVEN_UP_AFTER_S
     return state.webhook_tried_at + WEBHOOK_BACKOFF_S[state.webhook_attempts]
 
 

@@ -84,6 +84,7 @@ def _changes(state: JobState, recorded: Recorded) -> dict[str, Any]:  # noqa: PL
             return {
                 "webhook_attempts": event.attempt,
                 "webhook_delivered": event.delivered,
+                "webhook_under_way": event.under_way,
                 "webhook_tried_at": recorded.at,
             }
         case _:
@@ -181,9 +182,11 @@ def _abandoned(state: JobState, event: StepsAbandoned) -> dict[str, Any]:
 def _retried(state: JobState, event: RetryRequested, at: float) -> dict[str, Any]:
     if not state.ended:
         return {}
-    roots = {event.from_step} if event.from_step in state.steps else set()
-    if event.from_step is None:
-        roots = {step_id for step_id, step in state.steps.items() if step.result_status is not ResultStatus.OK}
+    roots = {step_id for step_id, step in state.steps.items() if step.status is not StepStatus.SETTLED}  # nothing comes of these any more
+    if event.from_step in state.steps:
+        roots.add(event.from_step)
+    elif event.from_step is None:
+        roots |= {step_id for step_id, step in state.steps.items() if step.result_status is not ResultStatus.OK}
     steps = dict(state.steps)
     for step_id in {*roots, *state.downstream(frozenset(roots))}:
         step = steps[step_id]
@@ -199,6 +202,7 @@ def _retried(state: JobState, event: RetryRequested, at: float) -> dict[str, Any
         "cancel_requested": False,
         "webhook_attempts": 0,
         "webhook_delivered": False,
+        "webhook_under_way": False,
     }
 
 

@@ -40,7 +40,7 @@ def step_handoff(
     """The next attempt at a step of the plan. `answer_schema`: what the user wants the job's answer to look like."""
     current = state.steps[step.id]
     attempt = current.attempt + 1
-    is_only_sink = not state.dependents[step.id] and sum(not ids for ids in state.dependents.values()) == 1
+    is_only_sink = state.sinks == (step.id,)
     asked = state.submitted.limits.max_turns_per_handoff
     max_turns = min(spec.max_turns, asked) if asked else spec.max_turns
     return AgentHandoff(

@@ -95,6 +95,8 @@ class JobState(Message):
     webhook_attempts: NonNegativeInt = 0
     webhook_tried_at: float = 0.0
     webhook_delivered: bool = False
+    webhook_under_way: bool = False
+    """A try was begun, and how it went is not yet known."""
 
     @property
     def deadline(self) -> float:
@@ -123,6 +125,11 @@ class JobState(Message):
             for dependency in step.outline.depends_on:
                 found[dependency].add(step_id)
         return {step_id: frozenset(ids) for step_id, ids in found.items()}
+
+    @property
+    def sinks(self) -> tuple[StepId, ...]:
+        """The plan's last steps, in its order."""
+        return tuple(step_id for step_id, waiting in self.dependents.items() if not waiting)
 
     def downstream(self, roots: frozenset[StepId]) -> frozenset[StepId]:
         """The steps that build, directly or not, on any of these."""
