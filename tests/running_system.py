@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,8 +37,10 @@ class RunningSystem:
 
 
 @contextmanager
-def running_system(folder: Path, workers: Sequence[tuple[str, str, str]] = (SUPERVISOR, EVERYONE)) -> Iterator[RunningSystem]:
-    """Ready when it begins, gone when it ends."""
+def running_system(
+    folder: Path, workers: Sequence[tuple[str, str, str]] = (SUPERVISOR, EVERYONE), settings: Mapping[str, str] | None = None
+) -> Iterator[RunningSystem]:
+    """Ready when it begins, gone when it ends. `settings`: environment variables of all processes, beside the usual ones."""
     with Processes(folder) as processes:
         url = PrivateRedis(processes, folder, append_only=False).start()
         environment = {
@@ -46,6 +48,7 @@ def running_system(folder: Path, workers: Sequence[tuple[str, str, str]] = (SUPE
             "HANDOFF_OFFLINE": "true",
             "HANDOFF_CACHE_DIR": str(folder / "cache"),
             "PYTHONPATH": str(ROOT),
+            **(settings or {}),
         }
         system = RunningSystem(url, processes, environment)
         for name, app, queues in workers:

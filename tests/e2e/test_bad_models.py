@@ -1,0 +1,155 @@
+"""Whatever a model's server does, the job ends, says why in one line, and loses nothing: real processes, real HTTP."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from shared.wire.events import JobStatus
+from supervisor.client import Request
+from supervisor.report import JobResult
+from tests.doubles.messages_server import Json, MessagesServer, Reply, fails, says, says_json
+from tests.running_system import RunningSystem, running_system
+
+pytestmark = pytest.mark.slow
+
+PLAN = {
+    "steps": [{"id": "look", "specialist": "generalist", "task": "Look.", "depends_on": [], "fallback": "-"}],
+    "synthesis": "merge",
+    "why": "",
+}
+ANSWER = {"status": "ok", "output": "It is so.", "claims": [], "confidence": 0.9, "needs": None, "problem": None}
+PASS = {"verdict": "PASS", "revisions": [], "open_points": []}
+
+
+@dataclass
+class Scripted:
+    """A system, and the server that all its models talk to."""
+
+    server: MessagesServer
+    system: RunningSystem
+
+    def run(
+        self, behaviour: Reply | None = None, *, plan: Reply | None = None, answer: Reply | None = None, verdict: Reply | None = None
+    ) -> JobResult:
+        """One job; `behaviour` is what the server does for every call, the others for one kind of call."""
+
+        def script(request: Json) -> Reply:
+            properties = request.get("output_config", {}).get("format", {}).get("schema", {}).get("properties", {})
+            if "steps" in properties:
+                return plan or behaviour or says_json(PLAN)
+            if "verdict" in properties:
+                return verdict or behaviour or says_json(PASS)
+            return answer or behaviour or says_json(ANSWER)
+
+        self.server.script = script
+        jobs = self.system.jobs()
+        return jobs.result(jobs.submit(Request("Say how it is.")), wait_s=60)
+
+
+@pytest.fixture(scope="module")
+def scripted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scripted]:
+    folder: Path = tmp_path_factory.mktemp("bad-models")
+    with MessagesServer(lambda _request: says_json(ANSWER)) as server:
+        settings = {"HANDOFF_OFFLINE": "false", "ANTHROPIC_API_KEY": "sk-test-canary-0123456789", "ANTHROPIC_BASE_URL": server.url}
+        with running_system(folder, settings=settings) as system:
+            yield Scripted(server, system)
+
+
+def test_a_model_that_behaves_gives_an_answer(scripted: Scripted) -> None:
+    result = scripted.run()
+    assert (result.status, result.answer) == (JobStatus.OK, "It is so.")
+
+
+def test_a_wrong_key_ends_the_job_and_says_which_variable_to_mend(scripted: Scripted) -> None:
+    result = scripted.run(fails(401, "invalid x-api-key", "authentication_error"))
+    assert result.status is JobStatus.FAILED
+    assert any("ANTHROPIC_API_KEY" in note for note in result.notes)
+
+
+def test_no_part_of_the_key_is_in_what_the_job_leaves_behind(scripted: Scripted) -> None:
+    result = scripted.run(fails(401, "invalid key sk-test-canary-0123456789", "authentication_error"))
+    assert "canary" not in result.to_json()
+
+
+@pytest.mark.parametrize("status", [429, 500, 529])
+def test_a_server_that_never_recovers_ends_the_job_with_its_status(scripted: Scripted, status: int) -> None:
+    result = scripted.run(fails(status, "later", retry_after="0"))
+    assert result.status is JobStatus.FAILED
+    assert result.results, "the failed handoffs can be read"
+
+
+@pytest.mark.parametrize("status", [429, 500, 529])
+def test_a_server_that_recovers_costs_a_turn_and_no_answer(scripted: Scripted, status: int) -> None:
+    left = [fails(status, "later", retry_after="0")]
+
+    def script(request: Json) -> Reply:
+        if left:
+            return left.pop()
+        properties = request["output_config"]["format"]["schema"]["properties"]
+        return says_json(PLAN if "steps" in properties else PASS if "verdict" in properties else ANSWER)
+
+    scripted.server.script = script
+    jobs = scripted.system.jobs()
+    result = jobs.result(jobs.submit(Request("Say how it is.")), wait_s=60)
+    assert (result.status, result.usage["turns"]) == (JobStatus.OK, 4)
+
+
+def test_a_refusal_is_the_reason_of_the_failure(scripted: Scripted) -> None:
+    result = scripted.run(answer=says("", stop_reason="refusal"))
+    assert result.status is JobStatus.FAILED
+    assert [one["stop_reason"] for one in result.results if one["step_id"] == "look"] == ["refused"]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        pytest.param(says('{"status": "ok", "output": "It is', stop_reason="max_tokens"), id="truncated JSON"),
+        pytest.param(Reply(blocks=()), id="empty content"),
+        pytest.param(says_json(ANSWER, cut_after_events=3), id="a stream cut in the middle"),
+        pytest.param(Reply(body="<html>Bad gateway</html>"), id="something that is no reply"),
+    ],
+)
+def test_a_specialist_without_a_usable_reply_ends_the_job_with_a_reason(scripted: Scripted, reply: Reply) -> None:
+    result = scripted.run(answer=reply)
+    assert result.status in (JobStatus.FAILED, JobStatus.PARTIAL)
+    assert result.notes or result.answer
+    assert any(one["error"] for one in result.results)
+
+
+def test_a_planner_that_cannot_plan_leaves_the_request_to_the_generalist(scripted: Scripted) -> None:
+    result = scripted.run(plan=says("I would rather not."))
+    assert (result.status, result.answer) == (JobStatus.OK, "It is so.")
+    assert result.plan is not None
+    assert result.plan["degraded"]
+    assert any("one specialist got the whole request" in note for note in result.notes)
+
+
+def test_a_reviewer_that_cannot_review_is_said_with_the_answer(scripted: Scripted) -> None:
+    result = scripted.run(verdict=says("No comment."))
+    assert result.status is JobStatus.PARTIAL
+    assert any("not reviewed" in note for note in result.notes)
+
+
+def test_endless_revise_ends_after_its_rounds_with_the_open_points(scripted: Scripted) -> None:
+    revise = {"verdict": "REVISE", "revisions": [{"step": "look", "problem": "Not good enough."}], "open_points": []}
+    result = scripted.run(verdict=says_json(revise))
+    assert result.status is JobStatus.PARTIAL
+    assert [one["verdict"] for one in result.verdicts] == ["REVISE"] * 3
+    assert "Not good enough." in str(result.answer)
+
+
+def test_nonsense_that_validates_is_an_answer_without_sources_and_ends(scripted: Scripted) -> None:
+    nonsense = {
+        "status": "ok",
+        "output": "Blah [c1].",
+        "claims": [{"id": "c1", "text": "Blah", "sources": [{"source": "x", "quote": "y"}]}],
+    }
+    result = scripted.run(answer=says_json(nonsense | {"confidence": 1, "needs": None, "problem": None}))
+    assert result.status.ended
+    assert result.citations == ()
+    assert json.dumps(result.notes) != "[]"
