@@ -26,7 +26,7 @@ from shared.ledger.leases import Leases
 from shared.ledger.ledger import Ledger
 from shared.library import JobLibrary, Library
 from shared.wire.errors import Cancelled, Draining, LeaseLost, LedgerError, LedgerUnavailable, MalformedMessage
-from shared.wire.events import Event, HandoffFinished
+from shared.wire.events import Event, HandoffFinished, Recorded
 from shared.wire.handoff import AgentHandoff, BlobRef, HandoffResult, ResultStatus, StopReason, failed
 from shared.wire.message import digest_of
 from shared.wire.specialist import SpecialistSpec, Tier
@@ -57,6 +57,8 @@ class Ended:
     result: HandoffResult | None = None
     parts_left: int = -1
     """Of the chord; -1: none."""
+    recorded: tuple[Recorded, ...] = ()
+    """What entered the journal by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +184,12 @@ class Attempts:
     def _finish(self, claim: Claim, handoff: AgentHandoff, result: HandoffResult, conclude: Conclude) -> Ended:
         followed = conclude(handoff, result)
         finished = finished_event(result, self.worker)
-        left = claim.finish(result, (finished, *followed.events), followed.payloads)
-        if left is None:
+        done = claim.finish(result, (finished, *followed.events), followed.payloads)
+        if done is None:
             return Ended(Ending.NOT_OURS, "finished too late")
+        self.library.remember((result.to_json(), *followed.payloads))
         log.info("handoff finished", status=result.status.value, turns=result.turns, stop_reason=result.stop_reason.value)
-        return Ended(Ending.FINISHED, result.status.value, result, left)
+        return Ended(Ending.FINISHED, result.status.value, result, done.parts_left, done.recorded)
 
     def _model(self, name: str) -> Model:
         """One client a process for each of: the provider's, the offline one."""

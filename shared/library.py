@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from shared.agent.envelope import Sources
@@ -73,6 +73,11 @@ class Library:
             self._payloads.put(digest, text)
             found[digest] = text
         return found
+
+    def remember(self, texts: Iterable[str]) -> None:
+        """Payloads that this process has just written: it will not have to fetch them."""
+        for text in texts:
+            self._payloads.put(digest_of(text), text)
 
     def manifest(self, text: str) -> Manifest:
         """Parsed once: a manifest may name 10,000 documents."""

@@ -61,25 +61,21 @@ class Advance:
         Raises:
             LedgerUnavailable: the sweeper tries again.
         """
+        state = self._states.load(job_id)
+        if state is None:
+            log.warning("no such job", job_id=job_id)
+            self._ledger.journal.set_due(job_id, None, 0)
         conflicts = 0
-        while True:
-            state = self._states.load(job_id)
-            if state is None:
-                log.warning("no such job", job_id=job_id)
-                self._ledger.journal.set_due(job_id, None, 0)
-                return
-            seen = self._look(state, suspects)
+        while state is not None:
             try:
-                again = self._step(state, seen)
+                state = self._step(state, self._look(state, suspects))
+                suspects = ()
             except VersionConflict:
                 conflicts += 1
                 if conflicts > MOST_CONFLICTS:
                     raise
                 time.sleep(0.002 * min(conflicts, 10))
-                continue
-            suspects = ()
-            if not again:
-                return
+                state = self._states.load(job_id)
 
     def think(self, handoff: AgentHandoff, text: str) -> Ended:
         """Run a role's handoff that came from the think queue, then go on with the job."""
@@ -91,8 +87,8 @@ class Advance:
             self(handoff.job_id)
         return ended
 
-    def _step(self, state: JobState, seen: Seen) -> bool:
-        """One decision. Returns whether there may be more to decide at once."""
+    def _step(self, state: JobState, seen: Seen) -> JobState | None:
+        """One decision. Returns the state to decide on next; None: nothing more can be done now."""
         now = self._ledger.connection.now()
         prepared, later, effects = self._decide(state, seen, now)
         due_at = next_due(later, now, claim_within_s=self._lease_s)
@@ -100,12 +96,15 @@ class Advance:
             self._commit(state, later, prepared, due_at)
         elif not effects:
             self._ledger.journal.set_due(state.job_id, due_at, state.version)
-            return False
+            return None
         for group in prepared.groups:
             self._dispatcher.publish_group(state.job_id, group)
-        done = [self._do(later, effect) for effect in effects]
-        thought = [self._run_role(later, handoff, text) for handoff, text in prepared.roles]
-        return any(done) or any(thought)
+        grown = [self._do(later, effect) for effect in effects]
+        grown += [self._run_role(later, handoff, text) for handoff, text in prepared.roles]
+        new = [recorded for recorded in grown if recorded is not None]
+        if not new:
+            return None
+        return (self._states.fold_on(later, new[0]) if len(new) == 1 else None) or self._states.load(state.job_id)
 
     def _decide(self, state: JobState, seen: Seen, now: float) -> tuple[Prepared, JobState, list[Command]]:
         """Decide until nothing more follows, as if each decision had been recorded at once; one commit records them all."""
@@ -140,7 +139,7 @@ class Advance:
             seen = Seen(roles=seen.roles)  # what was wrong has been ordered to be mended
 
     def _commit(self, state: JobState, later: JobState, prepared: Prepared, due_at: float | None) -> None:
-        self._ledger.journal.commit(
+        recorded = self._ledger.journal.commit(
             Commit(
                 job_id=state.job_id,
                 expected=state.version,
@@ -151,29 +150,33 @@ class Advance:
                 due_at=due_at,
             )
         )
+        self._states.remember(later, recorded[-1])
+        self._attempts.library.remember(prepared.payloads)
 
-    def _do(self, state: JobState, effect: Command) -> bool:
-        """Returns whether the journal has grown by it."""
+    def _do(self, state: JobState, effect: Command) -> Sequence[Recorded] | None:
+        """What entered the journal by it; None: nothing did."""
         match effect:
             case PublishAgain():
                 log.warning("published again", handoffs=list(effect.handoffs), job_id=state.job_id)
                 self._dispatcher.publish_again(state.job_id, self._preparing.outgoing(state, effect.handoffs))
-                return False
+                return None
             case RunRole():
-                return any(self._run_role(state, item.handoff, item.text) for item in self._preparing.outgoing(state, [effect.handoff_id]))
+                item = next(iter(self._preparing.outgoing(state, [effect.handoff_id])), None)
+                return self._run_role(state, item.handoff, item.text) if item else None
             case DeliverWebhook():
                 self._webhooks.deliver(state, effect.attempt)
-                return True
+                return ()
             case _:
                 raise AssertionError(f"{effect} is recorded, not done")
 
-    def _run_role(self, state: JobState, handoff: AgentHandoff, text: str) -> bool:
-        """Think here, or have somebody else think if this process's slots run short. Returns whether a result is there."""
+    def _run_role(self, state: JobState, handoff: AgentHandoff, text: str) -> Sequence[Recorded] | None:
+        """Think here, or have somebody else think if this process's slots run short. Returns what entered the journal by it."""
         with self._thinker.slot() as free:
             if free:
-                return self._thinker.think(state, handoff, text).how is Ending.FINISHED
+                ended = self._thinker.think(state, handoff, text)
+                return ended.recorded if ended.how is Ending.FINISHED else None
         self._dispatcher.think(handoff, text)
-        return False
+        return None
 
     def _look(self, state: JobState, suspects: Sequence[HandoffId]) -> Seen:
         """What is to be known outside the journal; nothing is asked where nothing is suspect."""

@@ -152,12 +152,12 @@ class Client:
             UnknownJob: there is no such job.
         """
         until = time.monotonic() + wait_s
-        version = 0
-        while not (status := JobStatus(self.standing(job_id).status)).ended:
-            left = until - time.monotonic()
-            if left <= 0:
-                break
-            version = max([version, *(one.version for one in self.ledger.journal.follow(job_id, version, min(left, FOLLOW_S)))])
+        status, version = JobStatus(self.standing(job_id).status), 0
+        while not status.ended and (left := until - time.monotonic()) > 0:
+            new = self.ledger.journal.follow(job_id, version, min(left, FOLLOW_S))
+            version = new[-1].version if new else version
+            if not new or isinstance(new[-1].event, JobEnded):
+                status = JobStatus(self.standing(job_id).status)
         return status
 
     def cancel(self, job_id: JobId) -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 
 from shared.ledger.journal import Journal
 from shared.wire.events import Recorded
 from shared.wire.ids import JobId
-from supervisor.lifecycle.evolve import fold
+from supervisor.lifecycle.evolve import fold, fold_on
 from supervisor.lifecycle.state import JobState
 
 KEPT = 2_000
@@ -39,12 +40,26 @@ class States:
                 state, last, events = None, None, self._journal.read(job_id)
         state = fold(job_id, state, events)
         last = events[-1] if events else last
+        if state is None or last is None:
+            self.forget(job_id)
+            return None
+        return self.remember(state, last)
+
+    def fold_on(self, state: JobState, events: Sequence[Recorded]) -> JobState | None:
+        """The state after events that this process has just written; None: something else came between, so it must be read."""
+        if not events or events[0].version != state.version + 1:
+            return None
+        return self.remember(fold_on(state, events), events[-1])
+
+    def remember(self, state: JobState, last: Recorded) -> JobState:
+        """Keep a state, and the event that it ends with."""
         with self._lock:
-            if state is None or last is None:
-                self._known.pop(job_id, None)
-                return None
-            self._known[job_id] = (state, last)
-            self._known.move_to_end(job_id)
+            self._known[state.job_id] = (state, last)
+            self._known.move_to_end(state.job_id)
             while len(self._known) > KEPT:
                 self._known.popitem(last=False)
         return state
+
+    def forget(self, job_id: JobId) -> None:
+        with self._lock:
+            self._known.pop(job_id, None)

@@ -14,8 +14,9 @@ from shared.drain import Drain
 from shared.ledger import keys
 from shared.ledger.blobs import packed, ref, stored, unpacked
 from shared.ledger.connection import Connection
+from shared.ledger.journal import in_place
 from shared.wire.errors import Cancelled, Draining, LeaseLost, LimitReached
-from shared.wire.events import Event
+from shared.wire.events import Event, Recorded
 from shared.wire.handoff import HandoffResult
 from shared.wire.ids import HandoffId, JobId
 
@@ -42,6 +43,15 @@ class ClaimVerdict(StrEnum):
     CANCELLED = "cancelled"
     UNKNOWN = "unknown"
     """The ledger has no such handoff with this content: forged, or deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A handoff's end, as it stands in the journal."""
+
+    parts_left: int
+    """Of its group, still out; -1: it has none."""
+    recorded: tuple[Recorded, ...]
 
 
 @dataclass(slots=True)
@@ -110,11 +120,8 @@ class Claim:
         answer = self.connection.script("renew", self._keys, [self.handoff_id, self.fence, int(self.lease_s * 1000), self._doing, draft])
         self._heed(answer)
 
-    def finish(self, result: HandoffResult, events: Sequence[Event], payloads: Sequence[str] = ()) -> int | None:
-        """The first writer wins. `payloads`: what the events refer to by digest, beside the result itself.
-
-        Returns how many parts of the group are still out (-1: no group), None if this came too late.
-        """
+    def finish(self, result: HandoffResult, events: Sequence[Event], payloads: Sequence[str] = ()) -> Finished | None:
+        """The first writer wins; None: this came too late. `payloads`: what the events refer to by digest, beside the result itself."""
         text = result.to_json()
         journal = json.dumps([event.to_json() for event in events])
         order = [
@@ -127,7 +134,9 @@ class Claim:
             journal,
         ]
         answer = self.connection.script("finish", self._keys, [*order, *stored((text, *payloads))])
-        return int(answer[1]) if answer[0] == b"ok" else None
+        if answer[0] != b"ok":
+            return None
+        return Finished(parts_left=int(answer[1]), recorded=tuple(in_place(events, int(answer[2]), int(answer[3]) / 1000)))
 
     def release(self) -> None:
         """Hand it back: it does not count as a claim."""

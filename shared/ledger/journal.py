@@ -45,8 +45,8 @@ class Journal:
         self._connection = connection
         self._keep_ms = keep_s * 1000
 
-    def commit(self, commit: Commit) -> int:
-        """Append all of it or nothing. Returns the new version.
+    def commit(self, commit: Commit) -> list[Recorded]:
+        """Append all of it or nothing. Returns the events in their places.
 
         Raises:
             VersionConflict: the journal is not at `expected`; nothing was written.
@@ -66,12 +66,12 @@ class Journal:
             "due": -1 if commit.due_at is None else int(commit.due_at * 1000),
             "keep_ms": self._keep_ms,
         } | ({"created": 1} if commit.creates else {})
-        done, version = self._connection.script(
+        done, version, at = self._connection.script(
             "commit", [keys.job(commit.job_id), keys.DUE, keys.JOBS], [json.dumps(order), *stored(commit.payloads)]
         )
         if not done:
             raise VersionConflict(f"{commit.job_id} is at version {version}, not {commit.expected}")
-        return int(version)
+        return in_place(commit.events, int(version), int(at) / 1000)
 
     def append(self, job_id: JobId, event: Event, fields: Mapping[str, str | int] | None = None) -> int:
         """Add a fact, whatever the version. A field set to '' is removed. The sweeper looks at the job a second later.
@@ -107,6 +107,12 @@ class Journal:
         """
         due_ms = -1 if due_at is None else int(due_at * 1000)
         self._connection.script("due", [keys.job(job_id), keys.DUE], [version, due_ms])
+
+
+def in_place(events: Sequence[Event], last_version: int, at: float) -> list[Recorded]:
+    """Events that were appended together, the last of them at `last_version`."""
+    first = last_version - len(events) + 1
+    return [Recorded(version, at, event) for version, event in enumerate(events, start=first)]
 
 
 def _issue(event: HandoffIssued) -> dict[str, Any]:

@@ -106,8 +106,10 @@ def finished(result: HandoffResult) -> HandoffFinished:
 
 
 def finish(claimed: Claim, output: str = "An answer.", *more: Event) -> int | None:
+    """How many parts of its group are still out; None: it came too late."""
     result = result_of(claimed, output)
-    return claimed.finish(result, (finished(result), *more))
+    done = claimed.finish(result, (finished(result), *more))
+    return None if done is None else done.parts_left
 
 
 def replied(input_tokens: int = 100, output_tokens: int = 20, microusd: int | None = 5, stop_reason: str = "tool_use") -> Replied:

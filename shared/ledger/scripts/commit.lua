@@ -2,11 +2,11 @@
 -- KEYS job, due, jobs.  ARGV: a JSON object
 --   expected, events[], fields{}, issue[{id, queue, fields{}}], drop[id], groups{name: size}, due (ms | -1 none), created, keep_ms
 -- then pairs of digest and compressed payload.
--- Returns {1, version} or {0, version as it is}.
+-- Returns {1, version, Unix ms} or {0, version as it is}.
 local job, due, jobs = KEYS[1], KEYS[2], KEYS[3]
 local c = cjson.decode(ARGV[1])
 local version = tonumber(redis.call('HGET', job, 'version') or 0)
-if version ~= c.expected then return { 0, version } end
+if version ~= c.expected then return { 0, version, 0 } end
 local at = now_ms()
 local id = string.match(job, '{(.-)}')
 
@@ -43,4 +43,4 @@ end
 if c.due >= 0 then redis.call('ZADD', due, c.due, id) else redis.call('ZREM', due, id) end
 if c.created then redis.call('ZADD', jobs, at, id) end
 for _, key in ipairs({ job, job .. ':log', job .. ':blob' }) do redis.call('PEXPIRE', key, c.keep_ms) end
-return { 1, version }
+return { 1, version, at }

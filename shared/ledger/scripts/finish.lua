@@ -1,7 +1,7 @@
 -- The end of a handoff: the first writer wins, and the events that follow from the result enter the journal with it.
 -- KEYS job, due.  ARGV handoff, fence, keep_ms, silence_ms, result digest, used (JSON or ''), events (JSON list),
 -- then pairs of digest and compressed payload.
--- Returns {'ok', parts of the group still out} | {'lost'} | {'duplicate'}
+-- Returns {'ok', parts of the group still out, version, Unix ms} | {'lost'} | {'duplicate'}
 local job, due, handoff, fence = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local h, t = job .. ':h:' .. handoff, job .. ':t:' .. handoff
 local f = redis.call('HMGET', h, 'fence', 'state', 'group')
@@ -24,4 +24,4 @@ if f[3] then
   if left <= 0 then redis.call('ZADD', due, 'LT', at + tonumber(ARGV[4]), id) end
 end
 for _, key in ipairs({ job .. ':blob', job .. ':log', job, h }) do redis.call('PEXPIRE', key, keep) end
-return { 'ok', left }
+return { 'ok', left, tonumber(redis.call('HGET', job, 'version')), at }

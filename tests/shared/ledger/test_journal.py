@@ -23,7 +23,10 @@ def a_batch(name: str, size: int) -> list[StepsAbandoned]:
 
 
 def commit(ledger: Ledger, job_id: JobId, expected: int, *events: object, **changes: object) -> int:
-    return ledger.journal.commit(Commit(job_id=job_id, expected=expected, events=list(events), **changes))  # type: ignore[arg-type]
+    order = Commit(job_id=job_id, expected=expected, events=list(events), **changes)  # type: ignore[arg-type]
+    recorded = ledger.journal.commit(order)
+    assert recorded == ledger.journal.read(job_id, after=expected)[: len(recorded)]
+    return recorded[-1].version if recorded else expected
 
 
 def test_a_commit_appends_its_events_in_order_and_says_the_new_version(ledger: Ledger) -> None:
