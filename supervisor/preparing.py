@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from shared.config import OFFLINE_MODEL
 from shared.ledger.ledger import Ledger
 from shared.library import Library
 from shared.wire.events import Abandoned, Event, HandoffIssued, JobEnded, Reviewed, StepsAbandoned, Synthesised
@@ -28,7 +29,7 @@ from supervisor.roles.briefs import Candidate, assessment_brief, needs_brief, pl
 from supervisor.roles.needs import NeedsReading
 from supervisor.roles.planner import PlanReading
 
-OFFLINE_NOTE = "Made without a language model: the offline model only quotes and arranges what the documents say."
+OFFLINE_LABEL = "Made without a language model: the offline model only quotes and arranges what the documents say."
 
 
 @dataclass(slots=True)
@@ -147,8 +148,8 @@ class Preparing:
         texts = self._library.payloads(state.job_id, digests)
         results = {step_id: HandoffResult.from_json(texts[ref.digest]) for step_id, ref in refs.items() if ref}
         synthesis = HandoffResult.from_json(texts[synthesis_ref.digest]) if synthesis_ref else None
-        notes = (OFFLINE_NOTE,) if any(model.startswith("offline") for model in state.models) else ()
-        answer = assemble(state, command.status, results, synthesis, notes)
+        label = OFFLINE_LABEL if OFFLINE_MODEL in state.models else None
+        answer = assemble(state, command.status, results, synthesis, label)
         into.drop += list(state.open)
         has_answer = bool(sinks) or synthesis is not None
         into.events.append(

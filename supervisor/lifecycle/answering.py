@@ -49,9 +49,12 @@ def choose_method(state: JobState) -> AnswerMethod:
 
 
 def assemble(
-    state: JobState, status: JobStatus, results: Mapping[StepId, HandoffResult], synthesis: HandoffResult | None, notes: tuple[str, ...]
+    state: JobState, status: JobStatus, results: Mapping[StepId, HandoffResult], synthesis: HandoffResult | None, label: str | None
 ) -> Answer:
-    """The answer of a job that has ended. `results`: those of `usable_sinks(state)`; `synthesis`: the synthesizer's."""
+    """The answer of a job that has ended.
+
+    `results`: those of `usable_sinks(state)`; `synthesis`: the synthesizer's; `label`: what must stand with the text wherever it goes.
+    """
     method = state.synthesised.method if state.synthesised else AnswerMethod.NONE
     parts = [synthesis] if synthesis else [results[step_id] for step_id in usable_sinks(state) if step_id in results]
     claims = {claim.id: claim for part in parts for claim in part.claims}
@@ -62,7 +65,8 @@ def assemble(
     gaps = _gaps(state)
     open_points = _open_points(state)
     if value is None:
-        text = "\n\n".join(block for block in (text, _gap_text(gaps), _open_text(open_points)) if block)
+        footer = f"_{label}_" if label else ""
+        text = "\n\n".join(block for block in (text, _gap_text(gaps), _open_text(open_points), footer) if block)
     return Answer(
         status=status,
         text=text,
@@ -70,7 +74,7 @@ def assemble(
         citations=citations,
         gaps=gaps,
         open_points=open_points,
-        notes=(*_own_notes(state), *notes, *dict.fromkeys(note for part in parts for note in part.notes)),
+        notes=(*_own_notes(state), *((label,) if label else ()), *dict.fromkeys(note for part in parts for note in part.notes)),
         method=method,
     )
 
