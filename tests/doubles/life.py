@@ -1,0 +1,232 @@
+"""A job's life without Redis, Celery or models: decisions are recorded as the shell would, results are made up by the test."""
+
+from __future__ import annotations
+
+from typing import Any, assert_never
+
+from shared.ledger.blobs import ref
+from shared.wire.events import (
+    Abandoned,
+    AnswerMethod,
+    Event,
+    HandoffFinished,
+    HandoffIssued,
+    JobEnded,
+    NeedsResolved,
+    Recorded,
+    Resolution,
+    Reviewed,
+    StepsAbandoned,
+    Synthesised,
+    WebhookTried,
+    parse_event,
+)
+from shared.wire.handoff import AgentHandoff, ResultStatus, StopReason
+from shared.wire.ids import HandoffId, JobId, StepId, handoff_id
+from shared.wire.limits import JobLimits
+from shared.wire.plan import Plan, Step, Synthesis
+from shared.wire.usage import Usage
+from shared.wire.verdict import Decision, Revision, Verdict
+from supervisor.lifecycle.commands import (
+    AbandonSteps,
+    ChooseAnswer,
+    Command,
+    DeliverWebhook,
+    EndJob,
+    IssueGroup,
+    IssueRole,
+    PublishAgain,
+    RunRole,
+    SkipReview,
+)
+from supervisor.lifecycle.decide import HandoffSeen, Seen, decide
+from supervisor.lifecycle.evolve import begin, evolve
+from supervisor.lifecycle.handoffs import step_handoff
+from supervisor.lifecycle.state import JobState, StepState
+from supervisor.roles.outcomes import plan_made
+from tests.doubles.handoffs import JOB, a_spec
+from tests.doubles.jobs import submission
+
+BEGIN = 1_000_000.0
+RESEARCHERS = frozenset({"researcher", "writer"})
+
+
+def a_plan(synthesis: Synthesis = Synthesis.MERGE, /, **depends_on: str) -> Plan:
+    """`a_plan(a="", b="a", c="a b")`: steps and what they depend on."""
+    steps = [
+        Step(id=StepId(name), specialist="researcher", task=f"Do {name}.", depends_on=tuple(map(StepId, before.split())))
+        for name, before in depends_on.items()
+    ]
+    return Plan(steps=tuple(steps), synthesis=synthesis)
+
+
+class Life:
+    """One job. `goes_on()` decides and records until nothing follows; the test says what happens in between."""
+
+    def __init__(self, limits: JobLimits | None = None, **submitted: Any) -> None:
+        self.now = BEGIN
+        first = Recorded(1, self.now, submission(limits=limits, **submitted))
+        self.journal = [first]
+        self.state: JobState = begin(JobId(JOB), first)
+        self.roles = RESEARCHERS
+        self.plan: Plan | None = None
+        self.handoffs: dict[str, AgentHandoff] = {}
+        self.done: list[Command] = []
+        """What was decided and is no event: published again, run, delivered."""
+
+    # What the supervisor does
+
+    def seen(self, **handoffs: HandoffSeen) -> Seen:
+        """`a_1=HandoffSeen(...)` speaks of the handoff a.1."""
+        return Seen(self.roles, {HandoffId(name.replace("_", ".")): found for name, found in handoffs.items()})
+
+    def decides(self, seen: Seen | None = None) -> tuple[Command, ...]:
+        return decide(self.state, seen or self.seen(), self.now)
+
+    def goes_on(self, seen: Seen | None = None) -> list[Command]:
+        """Everything that follows now, recorded."""
+        followed: list[Command] = []
+        while commands := self.decides(seen):
+            before = len(self.journal)
+            for command in commands:
+                self.record(command)
+            followed += commands
+            seen = None
+            if len(self.journal) == before:
+                break
+        return followed
+
+    def record(self, command: Command) -> None:
+        match command:
+            case IssueRole(role, attempt):
+                self.happens(_issued(StepId(role), attempt, role))
+            case IssueGroup(group, steps):
+                self._issue(group, steps)
+            case AbandonSteps(steps, why):
+                stand_ins = tuple(Abandoned(step=step, result=ref(f"{step} was abandoned")) for step in steps)
+                self.happens(StepsAbandoned(steps=stand_ins, why=why))
+            case SkipReview(why):
+                self.happens(Reviewed(round=len(self.state.rounds) + 1, verdict=None, problem=why))
+            case ChooseAnswer(method):
+                self.happens(Synthesised(method=method))
+            case EndJob(status, reason):
+                self.happens(JobEnded(status=status, reason=reason))
+            case DeliverWebhook(attempt):
+                self.happens(WebhookTried(attempt=attempt, delivered=False, under_way=True))
+                self.done.append(command)
+            case PublishAgain() | RunRole():
+                self.done.append(command)
+            case _:
+                assert_never(command)
+
+    def _issue(self, group: str, steps: tuple[StepId, ...]) -> None:
+        assert self.plan is not None
+        spec = a_spec()
+        for index, step_id in enumerate(steps):
+            handoff = step_handoff(self.state, self.plan.by_id[step_id], spec, spec.content_digest, None)
+            self.handoffs[handoff.handoff_id] = handoff
+            self.happens(_issued(step_id, handoff.attempt, "researcher", group, index))
+
+    # What happens
+
+    def happens(self, *events: Event) -> None:
+        for event in events:
+            assert parse_event(event.to_json()) == event, "an event comes back from the journal as it was"
+            recorded = Recorded(self.state.version + 1, self.now, event)
+            self.journal.append(recorded)
+            self.state = evolve(self.state, recorded)
+
+    def finishes(self, step: str, status: str = "ok", **changes: Any) -> None:
+        """The latest handoff of a step, or of a role, has a result."""
+        latest = max((i for i, one in self.state.open.items() if one.step_id == step), key=lambda i: self.state.open[i].attempt)
+        self.happens(finished(latest, ResultStatus(status), **changes))
+
+    def plans(self, plan: Plan | None = None, /, **depends_on: str) -> None:
+        self.plan = plan or a_plan(**depends_on)
+        event, _ = plan_made(self.plan, None)
+        self.finishes("planner")
+        self.happens(event)
+
+    def judges(self, *open_points: str, **problems: str) -> None:
+        """`judges()` is PASS; `judges(a="wrong")` is REVISE."""
+        revisions = tuple(Revision(step=StepId(step), problem=problem) for step, problem in problems.items())
+        verdict = Verdict(verdict=Decision.REVISE if revisions else Decision.PASS, revisions=revisions, open_points=open_points)
+        self.finishes("assessor")
+        self.happens(Reviewed(round=len(self.state.rounds) + 1, verdict=verdict))
+
+    def answers_needs(self, **answers: str | None) -> None:
+        """`answers_needs(a="42", b=None)`: None gives the step up."""
+        self.finishes("planner")
+        self.happens(NeedsResolved(resolutions=tuple(Resolution(step=StepId(step), answer=said) for step, said in answers.items())))
+
+    def synthesises(self) -> None:
+        self.finishes("synthesizer")
+        self.happens(Synthesised(method=AnswerMethod.SYNTHESIZED, result=ref("the synthesis")))
+
+    # How it stands
+
+    def step(self, name: str) -> StepState:
+        return self.state.steps[StepId(name)]
+
+    @property
+    def out(self) -> set[str]:
+        """The steps and roles that somebody is at work on."""
+        return {handoff.step_id for handoff in self.state.open.values()}
+
+    def events(self, kind: type[Any]) -> list[Any]:
+        return [recorded.event for recorded in self.journal if isinstance(recorded.event, kind)]
+
+
+def planned(plan: Plan | None = None, /, *, limits: JobLimits | None = None, **depends_on: str) -> Life:
+    """A job whose first steps are out."""
+    life = Life(limits)
+    life.goes_on()
+    life.plans(plan, **depends_on)
+    life.goes_on()
+    return life
+
+
+def group(name: str, *steps: str) -> IssueGroup:
+    return IssueGroup(name, tuple(map(StepId, steps)))
+
+
+def given_up(why: str, *steps: str) -> AbandonSteps:
+    return AbandonSteps(tuple(map(StepId, steps)), why)
+
+
+def again(*handoffs: str) -> PublishAgain:
+    return PublishAgain(tuple(map(HandoffId, handoffs)))
+
+
+def run(handoff: str) -> RunRole:
+    return RunRole(HandoffId(handoff))
+
+
+def finished(of: HandoffId, status: ResultStatus, **changes: Any) -> HandoffFinished:
+    needy, failed = status is ResultStatus.NEEDS_INPUT, status is ResultStatus.FAILED
+    values: dict[str, Any] = {
+        "handoff_id": of,
+        "status": status,
+        "result": ref(f"the result of {of}"),
+        "usage": Usage(input_tokens=10, output_tokens=1),
+        "turns": 1,
+        "stop_reason": StopReason.FINISHED,
+        "confidence": 0.9,
+        "needs": "a number" if needy else None,
+        "error": "it broke" if failed else None,
+    }
+    return HandoffFinished(**{**values, **changes})
+
+
+def _issued(step: StepId, attempt: int, who: str, group: str | None = None, index: int = 0) -> HandoffIssued:
+    of = handoff_id(step, attempt)
+    return HandoffIssued(
+        handoff_id=of,
+        step_id=step,
+        attempt=attempt,
+        assigned_to=who,
+        handoff=ref(f"the message of {of}"),
+        specialist=a_spec().content_digest,
+        group=group,
+        index=index,
+    )

@@ -1,0 +1,287 @@
+"""Deadlines, caps, retries, webhooks, and what is done about messages and processes that were lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared.wire.events import AnswerMethod, CancelRequested, JobStatus, RetryRequested, WebhookTried
+from shared.wire.ids import StepId
+from shared.wire.limits import JobLimits
+from shared.wire.plan import Synthesis
+from supervisor.lifecycle.commands import (
+    ChooseAnswer,
+    DeliverWebhook,
+    EndJob,
+    IssueGroup,
+    IssueRole,
+    SkipReview,
+)
+from supervisor.lifecycle.decide import WEBHOOK_BACKOFF_S, WEBHOOK_GIVEN_UP_AFTER_S, HandoffSeen, next_due
+from supervisor.lifecycle.state import LAST_CHANCE_S
+from tests.doubles.life import BEGIN, Life, a_plan, again, given_up, planned, run
+
+LEASE_S = 15.0
+
+
+def done(life: Life, *names: str) -> None:
+    for name in names:
+        life.finishes(name)
+    life.goes_on()
+
+
+# Time
+
+
+def test_a_job_without_a_plan_at_its_deadline_has_failed() -> None:
+    life = Life(JobLimits(max_seconds=100))
+    life.goes_on()
+    life.now = BEGIN + 100
+
+    (end,) = life.goes_on()
+    assert isinstance(end, EndJob)
+    assert end.status is JobStatus.FAILED
+
+
+def test_at_the_deadline_the_job_ends_with_what_it_has() -> None:
+    life = planned(limits=JobLimits(max_seconds=100), a="", b="", c="a b")
+    done(life, "a")
+    life.now = BEGIN + 100
+
+    why = "the job's 100 s are over"
+    assert life.goes_on() == [given_up(why, "b", "c"), SkipReview(why), ChooseAnswer(AnswerMethod.MERGED), EndJob(JobStatus.PARTIAL)]
+    assert life.step("b").error == why
+
+
+def test_a_review_that_is_not_over_at_the_deadline_is_done_without() -> None:
+    life = planned(limits=JobLimits(max_seconds=100), a="")
+    done(life, "a")
+    life.now = BEGIN + 100
+
+    assert life.goes_on()[-1] == EndJob(JobStatus.PARTIAL)
+
+
+def test_a_synthesis_that_is_not_over_at_the_deadline_is_done_by_code() -> None:
+    life = planned(a_plan(Synthesis.RECONCILE, a="", b=""), limits=JobLimits(max_seconds=100))
+    done(life, "a", "b")
+    life.judges()
+    life.goes_on()
+    life.now = BEGIN + 100
+
+    assert life.goes_on()[0] == ChooseAnswer(AnswerMethod.MERGED)
+
+
+def test_in_the_last_moments_no_review_and_no_synthesis_is_begun() -> None:
+    life = planned(a_plan(Synthesis.RECONCILE, a="", b=""))
+    life.now = life.state.working_deadline + 1
+    life.finishes("a")
+    life.finishes("b")
+
+    assert life.goes_on()[:2] == [SkipReview("no time was left for a review"), ChooseAnswer(AnswerMethod.MERGED)]
+
+
+@pytest.mark.parametrize(("seconds", "last_chance_s"), [(100, 5.0), (3_600, LAST_CHANCE_S)])
+def test_handoffs_end_early_enough_for_an_answer(seconds: int, last_chance_s: float) -> None:
+    life = planned(limits=JobLimits(max_seconds=seconds), a="")
+
+    assert life.handoffs["a.1"].limits.deadline == BEGIN + seconds - last_chance_s
+
+
+# Caps
+
+
+def test_more_handoffs_than_the_job_may_have_are_not_issued() -> None:
+    life = planned(limits=JobLimits(max_handoffs=3), a="", b="", c="a b")
+    done(life, "a", "b")
+
+    assert life.step("c").error == "the job's limit of 3 handoffs is reached"
+    assert life.out == {"assessor"}
+
+
+def test_the_users_cap_on_turns_holds_for_every_specialist() -> None:
+    life = planned(limits=JobLimits(max_turns_per_handoff=2), a="")
+
+    assert life.handoffs["a.1"].limits.max_turns == 2
+
+
+# Retry
+
+
+def ended(life: Life) -> Life:
+    while not life.state.ended:
+        for name in sorted(life.out - {"planner", "assessor"}):
+            life.finishes(name, "failed" if name == "b" else "ok")
+        life.goes_on()
+        if "assessor" in life.out:
+            life.judges()
+            life.goes_on()
+    return life
+
+
+def test_a_retry_does_again_what_did_not_succeed_and_what_builds_on_it() -> None:
+    life = ended(planned(a="", b="", c="a", d="b c"))
+    life.happens(RetryRequested())
+
+    assert life.state.status is JobStatus.RUNNING
+    assert [command.steps for command in life.goes_on() if isinstance(command, IssueGroup)] == [("b",)]
+    done(life, "b")
+    assert life.out == {"d"}
+
+
+def test_a_retry_from_a_step_does_it_and_what_builds_on_it_again() -> None:
+    life = ended(planned(a="", c="a", d="c"))
+    life.happens(RetryRequested(from_step=StepId("c")))
+    life.goes_on()
+
+    assert life.out == {"c"}
+    assert life.handoffs["c.2"].feedback[-1].author == "user"
+
+
+def test_a_retry_after_a_cancel_goes_on_with_what_was_running_then() -> None:
+    life = planned(a="", b="a", c="")
+    done(life, "a")
+    life.happens(CancelRequested())
+    life.goes_on()
+    life.happens(RetryRequested(from_step=StepId("c")))
+    life.goes_on()
+
+    assert life.out == {"b", "c"}
+    assert life.state.cancel_requested is False
+
+
+def test_a_retry_of_a_job_that_was_never_planned_plans_it() -> None:
+    life = Life()
+    life.goes_on()
+    life.happens(CancelRequested())
+    life.goes_on()
+    life.happens(RetryRequested())
+
+    assert life.goes_on() == [IssueRole("planner", 2)]
+
+
+def test_a_retry_has_the_jobs_whole_time_and_rounds_again() -> None:
+    life = planned(limits=JobLimits(max_seconds=100, max_rounds=1), a="")
+    for _ in range(2):
+        done(life, "a")
+        life.judges(a="wrong")
+        life.goes_on()
+    assert life.state.status is JobStatus.PARTIAL
+    life.now += 1_000
+    life.happens(RetryRequested(from_step=StepId("a")))
+    life.goes_on()
+    done(life, "a")
+    life.judges(a="still wrong")
+    life.goes_on()
+
+    assert life.out == {"a"}
+    assert life.state.deadline == life.now + 100
+
+
+def test_a_retry_of_a_running_job_changes_nothing() -> None:
+    life = planned(a="")
+    life.happens(RetryRequested())
+
+    assert life.decides() == ()
+    assert life.out == {"a"}
+
+
+def test_a_cancel_of_an_ended_job_changes_nothing() -> None:
+    life = ended(planned(a=""))
+    life.happens(CancelRequested())
+
+    assert (life.state.status, life.decides()) == (JobStatus.OK, ())
+
+
+# Webhook
+
+
+def with_webhook() -> Life:
+    life = Life(webhook_url="https://example.org/hook")
+    life.goes_on()
+    life.plans(a="")
+    life.goes_on()
+    return life
+
+
+def test_the_end_is_told_to_the_webhook_at_once_and_once() -> None:
+    life = with_webhook()
+    done(life, "a")
+    life.judges()
+
+    assert life.goes_on()[-1] == DeliverWebhook(1)
+    assert life.decides() == ()
+    life.happens(WebhookTried(attempt=1, delivered=True))
+    assert life.decides() == ()
+    assert next_due(life.state, life.now, LEASE_S) is None
+
+
+def test_a_webhook_that_fails_is_tried_again_with_growing_pauses_and_then_left() -> None:
+    life = with_webhook()
+    done(life, "a")
+    life.judges()
+    life.goes_on()
+    for attempt, pause_s in enumerate(WEBHOOK_BACKOFF_S[1:], start=1):
+        life.happens(WebhookTried(attempt=attempt, delivered=False))
+        assert next_due(life.state, life.now, LEASE_S) == life.now + pause_s
+        life.now += pause_s - 0.1
+        assert life.decides() == ()
+        life.now += 0.1
+        assert life.goes_on() == [DeliverWebhook(attempt + 1)]
+    life.happens(WebhookTried(attempt=len(WEBHOOK_BACKOFF_S), delivered=False))
+
+    assert next_due(life.state, life.now, LEASE_S) is None
+
+
+def test_a_try_whose_supervisor_died_is_made_again() -> None:
+    life = with_webhook()
+    done(life, "a")
+    life.judges()
+    life.goes_on()
+    life.now += WEBHOOK_GIVEN_UP_AFTER_S
+
+    assert life.goes_on() == [DeliverWebhook(2)]
+
+
+# What was lost
+
+
+def test_a_lost_message_and_one_whose_worker_died_are_published_again() -> None:
+    life = planned(a="", b="", c="")
+    seen = life.seen(a_1=HandoffSeen("issued", lost=True), b_1=HandoffSeen("running", lease_until=life.now - 1), c_1=HandoffSeen("issued"))
+
+    assert life.decides(seen) == (again("a.1", "b.1"),)
+
+
+def test_what_runs_waits_or_has_ended_is_left_alone() -> None:
+    life = planned(a="", b="")
+    seen = life.seen(a_1=HandoffSeen("running", lease_until=life.now + 5), b_1=HandoffSeen("issued"), z_1=HandoffSeen("running"))
+
+    assert life.decides(seen) == ()
+
+
+@pytest.mark.parametrize("standing", [HandoffSeen("issued"), HandoffSeen("running", lease_until=BEGIN - 1)])
+def test_a_role_that_nobody_works_on_is_run(standing: HandoffSeen) -> None:
+    life = Life()
+    life.goes_on()
+
+    assert life.decides(life.seen(planner_1=standing)) == (run("planner.1"),)
+
+
+def test_messages_go_out_before_a_role_is_run_because_that_takes_as_long_as_its_model() -> None:
+    life = planned(a="", b="")
+    life.finishes("a", "needs_input")
+    life.goes_on()
+    seen = life.seen(planner_2=HandoffSeen("issued"), b_1=HandoffSeen("issued", lost=True))
+
+    assert life.decides(seen) == (again("b.1"), run("planner.2"))
+
+
+def test_a_job_is_looked_at_again_by_its_deadline_and_sooner_while_a_role_is_at_work() -> None:
+    life = Life()
+    life.roles = frozenset()
+    assert next_due(life.state, life.now, LEASE_S) == life.now + 2
+    life = Life()
+    life.goes_on()
+    assert next_due(life.state, life.now, LEASE_S) == life.now + LEASE_S
+    life.plans(a="")
+    life.goes_on()
+    assert next_due(life.state, life.now, LEASE_S) == life.state.deadline

@@ -1,0 +1,104 @@
+"""Rounds of review, and how what came of them becomes the answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared.ledger.blobs import ref
+from shared.wire.events import AnswerMethod, JobStatus, Synthesised
+from shared.wire.limits import JobLimits
+from shared.wire.plan import Synthesis
+from supervisor.lifecycle.commands import ChooseAnswer, Command, EndJob, IssueGroup, IssueRole
+from supervisor.lifecycle.state import StepStatus
+from tests.doubles.life import a_plan, planned
+
+
+def groups_of(commands: list[Command]) -> list[set[str]]:
+    return [set(command.steps) for command in commands if isinstance(command, IssueGroup)]
+
+
+def test_revised_steps_run_again_with_the_feedback_and_so_does_what_builds_on_them() -> None:
+    life = planned(a="", b="", c="a", d="b")
+    for name in ("a", "b"):
+        life.finishes(name)
+    life.goes_on()
+    for name in ("c", "d"):
+        life.finishes(name)
+    life.goes_on()
+    life.judges(a="not what was asked")
+
+    assert groups_of(life.goes_on()) == [{"a"}]
+    assert life.step("c").status is StepStatus.WAITING
+    assert life.step("b").status is life.step("d").status is StepStatus.SETTLED
+    (feedback,) = life.handoffs["a.2"].feedback
+    assert (feedback.author, feedback.text, feedback.previous) == ("reviewer", "not what was asked", ref("the result of a.1"))
+    life.finishes("a")
+    assert groups_of(life.goes_on()) == [{"c"}]
+    assert life.handoffs["c.2"].feedback[0].author == "reviewer"
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 2, 5])
+def test_work_is_sent_back_at_most_so_often_and_then_the_answer_leaves_with_open_points(rounds: int) -> None:
+    life = planned(limits=JobLimits(max_rounds=rounds), a="")
+    sent_back = -1
+    while not life.state.ended:
+        sent_back += 1
+        life.finishes("a")
+        life.goes_on()
+        life.judges("and this", a="still wrong")
+        life.goes_on()
+
+    assert sent_back == rounds
+    assert life.state.status is JobStatus.PARTIAL
+
+
+def test_a_job_that_was_accepted_after_a_revision_is_ok() -> None:
+    life = planned(a="")
+    life.finishes("a")
+    life.goes_on()
+    life.judges(a="wrong")
+    life.goes_on()
+    life.finishes("a")
+    life.goes_on()
+    life.judges()
+    life.goes_on()
+
+    assert life.state.status is JobStatus.OK
+
+
+# Synthesis
+
+
+def test_independent_sections_are_merged_by_code() -> None:
+    life = planned(a="", b="")
+    for name in ("a", "b"):
+        life.finishes(name)
+    life.goes_on()
+    life.judges()
+
+    assert life.goes_on()[0] == ChooseAnswer(AnswerMethod.MERGED)
+
+
+def test_only_what_must_be_reconciled_costs_a_call() -> None:
+    life = planned(a_plan(Synthesis.RECONCILE, a="", b=""))
+    for name in ("a", "b"):
+        life.finishes(name)
+    life.goes_on()
+    life.judges()
+
+    assert life.goes_on() == [IssueRole("synthesizer", 1)]
+    life.synthesises()
+    assert life.goes_on() == [EndJob(JobStatus.OK)]
+
+
+def test_a_synthesis_with_a_problem_makes_the_answer_partial() -> None:
+    life = planned(a_plan(Synthesis.RECONCILE, a="", b=""))
+    for name in ("a", "b"):
+        life.finishes(name)
+    life.goes_on()
+    life.judges()
+    life.goes_on()
+    life.finishes("synthesizer", "failed")
+    life.happens(Synthesised(method=AnswerMethod.MERGED, problem="the synthesizer failed"))
+
+    assert life.goes_on() == [EndJob(JobStatus.PARTIAL)]
