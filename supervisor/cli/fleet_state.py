@@ -22,7 +22,7 @@ class _Enough(Exception):
     """The answer that was waited for has come: a way out of Celery's collecting, which knows no other."""
 
 
-def queues_by_node(settings: Settings, wanted: frozenset[str] = frozenset()) -> dict[str, set[str]]:
+def queues_by_node(settings: Settings, wanted: frozenset[str] = frozenset(), within_s: float = ANSWER_WITHIN_S) -> dict[str, set[str]]:
     """What each live Celery node consumes. With `wanted`, returns as soon as all of these queues have somebody."""
     from shared.celery_app import make_app
     from shared.config import redis_url_of
@@ -37,7 +37,7 @@ def queues_by_node(settings: Settings, wanted: frozenset[str] = frozenset()) -> 
             raise _Enough
 
     with suppress(_Enough):
-        app.control.broadcast("active_queues", reply=True, timeout=ANSWER_WITHIN_S, callback=heard)
+        app.control.broadcast("active_queues", reply=True, timeout=within_s, callback=heard)
     return found
 
 

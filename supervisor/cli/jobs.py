@@ -35,7 +35,11 @@ def client_of_broker() -> Client:
     return client.connect(settings=settings)
 
 
-def watch(job: Job, as_json: AsJson = False) -> int:
+def watch(
+    job: Job,
+    as_json: AsJson = False,
+    reconnect: Annotated[float, typer.Option(min=0, metavar="S", help="How long to try again when Redis goes away.")] = 30.0,
+) -> int:
     """Follow a job until its end, then print its answer.
 
     May be stopped and started at any time; it begins with what has happened so far.
@@ -44,7 +48,7 @@ def watch(job: Job, as_json: AsJson = False) -> int:
 
     jobs = client_of_broker()
     try:
-        return stay(jobs, JobId(job), as_json=as_json)
+        return stay(jobs, JobId(job), as_json=as_json, reconnect_for_s=reconnect)
     except KeyboardInterrupt:
         say(f"the job goes on: `handoff watch {job}` comes back to it")
         return INTERRUPTED

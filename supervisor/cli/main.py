@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from supervisor.cli import doctor, fleet, jobs, processes, submit
+from supervisor.cli import doctor, fleet, jobs, processes, submit, up
 from supervisor.cli.errors import EXIT_CODES, guarded
 
 ABOUT = f"""
@@ -129,7 +129,7 @@ PANELS: dict[str, tuple[tuple[str, Callable[..., int]], ...]] = {
         ("retry", jobs.retry),
         ("delete", jobs.delete),
     ),
-    "Processes": (("up", processes.up), ("supervisor", processes.supervisor), ("worker", processes.worker)),
+    "Processes": (("up", up.up), ("supervisor", processes.supervisor), ("worker", processes.worker)),
     "Looking after it": (("specialists", fleet.specialists), ("doctor", doctor.doctor), ("dead", jobs.dead)),
 }
 for panel, commands in PANELS.items():
@@ -142,3 +142,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     guarded(lambda: app(standalone_mode=False))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,13 +1,124 @@
-"""stub"""
+"""`handoff supervisor` and `handoff worker`: become the right Celery worker, with the right queues."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Collection, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shared.config import DEFAULT_REDIS_URL, Settings, load_settings, redis_url_of
+from shared.wire.errors import LedgerUnavailable, UserError
+from supervisor.cli.built_in import built_in_specialists
+from supervisor.cli.celery_process import celery_command
+from supervisor.cli.embedded import surroundings_of
+from supervisor.cli.errors import say
+
+Slots = Annotated[int | None, typer.Option("-c", "--concurrency", min=1, help="Handoffs (threads) at once.")]
+OwnSpecialists = Annotated[list[Path], typer.Option("--specialists", help="A folder of your own specialists; may be repeated.")]
+OwnTools = Annotated[list[Path], typer.Option("--tools", help="A folder of your own tools; may be repeated.")]
 
 
-def up() -> int:
-    return 0
+def names_to_complete() -> list[str]:
+    """For the shell's completion: it may never fail."""
+    try:
+        return specialist_names(load_settings())
+    except Exception:  # noqa: BLE001
+        return []
 
 
-def supervisor() -> int:
-    return 0
+def supervisor(concurrency: Slots = None) -> int:
+    """Start a supervisor process: plans, reviews, answers, and looks after lost work.
+
+    The same as `celery -A supervisor.app worker`. Any number may run.
+    """
+    settings = load_settings()
+    _look_at_redis(settings)
+    return _become("supervisor.app", f"supervisor-{os.getpid()}", [], concurrency, settings)
 
 
-def worker() -> int:
-    return 0
+def worker(
+    roles: Annotated[list[str], typer.Argument(metavar="ROLE...", autocompletion=names_to_complete, help="The specialists to serve.")] = [],  # noqa: B006
+    everyone: Annotated[bool, typer.Option("--all", help="Serve every specialist.")] = False,
+    concurrency: Slots = None,
+    specialists: OwnSpecialists = [],  # noqa: B006
+    tools: OwnTools = [],  # noqa: B006
+) -> int:
+    """Start a worker process for one or more specialists.
+
+    The same as `celery -A workers.app worker -Q ROLE,ROLE`. Any number may run, on any machine that reaches the broker.
+
+      handoff worker researcher -c 32
+
+      handoff worker --all --specialists ./our-specialists --tools ./our-tools
+    """
+    settings = with_own(load_settings(), specialists, tools)
+    known = specialist_names(settings)
+    if everyone == bool(roles):
+        raise UserError(f"name the specialists to serve, or give --all (there are: {', '.join(known)})")
+    check_roles(roles, known)
+    _look_at_redis(settings)
+    queues = ["-Q", ",".join(dict.fromkeys(roles))] if roles else []
+    name = "-".join(list(dict.fromkeys(roles))[:3]) or "everyone"
+    return _become("workers.app", f"{name}-{os.getpid()}", queues, concurrency, settings)
+
+
+def with_own(settings: Settings, specialists: Sequence[Path], tools: Sequence[Path]) -> Settings:
+    """The settings with folders from the command line added."""
+    return settings.model_copy(
+        update={
+            "specialists_dirs": (*settings.specialists_dirs, *specialists),
+            "tools_dirs": (*settings.tools_dirs, *tools),
+        }
+    )
+
+
+def specialist_names(settings: Settings) -> list[str]:
+    """Raises: InvalidSpecialist: one of the files is wrong."""
+    from shared.specialists import load_specialists
+
+    return list(load_specialists(built_in_specialists(), *settings.specialists_dirs))
+
+
+def check_roles(roles: Collection[str], known: Collection[str]) -> None:
+    """Raises: UserError: names the first unknown one, and what it may have been meant to be."""
+    for role in roles:
+        if role not in known:
+            near = get_close_matches(role, known, n=2)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(known)}; your own come from --specialists DIR"
+            raise UserError(f"there is no specialist {role[:64]!r}: {hint}")
+
+
+def _become(app: str, name: str, queues: list[str], concurrency: int | None, settings: Settings) -> int:
+    """Never returns: signals and exit code are Celery's from here on."""
+    slots = ["-c", str(concurrency)] if concurrency else []
+    os.environ.update(surroundings_of(settings))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    command = celery_command(app, "worker", "-n", f"{name}@%h", *queues, *slots)
+    os.execv(command[0], command)
+
+
+def _look_at_redis(settings: Settings) -> None:
+    """A broker that is away is waited for, as Celery does. One that refuses us will go on doing so.
+
+    Raises:
+        LedgerUnavailable: wrong URL or password.
+    """
+    from shared.ledger.ledger import open_ledger
+
+    if settings.redis_url is None:
+        say(f"HANDOFF_REDIS_URL is not set: trying {DEFAULT_REDIS_URL}")
+    ledger = open_ledger(redis_url_of(settings), settings)
+    try:
+        ledger.connection.now()
+    except LedgerUnavailable as error:
+        if "cannot be reached" not in str(error):
+            raise
+        say(f"{error} Waiting for it")
+    finally:
+        ledger.connection.close()

@@ -14,6 +14,7 @@ from shared.wire.ids import JobId, is_job_id
 from supervisor.cli.asking import Asked, check_model, request_of
 from supervisor.cli.errors import INTERRUPTED, exit_code_of, say
 from supervisor.cli.terminal import note, stderr, write_line
+from supervisor.cli.view import RECONNECT_FOR_S, follow
 
 if TYPE_CHECKING:
     from supervisor.client import Client
@@ -88,15 +89,16 @@ def _run_here(asked: Asked | None, how: HowToRun, settings: Settings) -> int:
         return INTERRUPTED
 
 
-def stay(jobs: Client, job_id: JobId, *, as_json: bool, check: Callable[[], None] = lambda: None) -> int:
+def stay(
+    jobs: Client, job_id: JobId, *, as_json: bool, check: Callable[[], None] = lambda: None, reconnect_for_s: float = RECONNECT_FOR_S
+) -> int:
     """Show the job until its end, then its outcome. Returns the exit code."""
     from supervisor.cli.draft import Draft
     from supervisor.cli.screen import Screen
-    from supervisor.cli.view import follow
 
     draft = None if as_json else Draft(jobs)
     with Screen(draft) as screen:
-        for moment in follow(jobs, job_id, check=check):
+        for moment in follow(jobs, job_id, check=check, reconnect_for_s=reconnect_for_s):
             screen.show(moment)
     result = jobs.result(job_id)
     print_outcome(result, as_json=as_json, streamed=draft.shown if draft else "")

@@ -50,8 +50,9 @@ def note(text: str) -> None:
 
 
 def figures(count: int, word: str) -> str:
-    """`1 turn`, `2,310 tokens`."""
-    return f"{count:,} {word}{'' if count == 1 else 's'}"
+    """`1 turn`, `2,310 tokens`, `3 processes`."""
+    plural = f"{word}es" if word.endswith("s") else f"{word}s"
+    return f"{count:,} {word if count == 1 else plural}"
 
 
 def money(usd: float | None) -> str:

@@ -76,8 +76,10 @@ class Moment:
     """Redis is away; nothing else is new."""
 
 
-def follow(jobs: Client, job_id: JobId, *, check: Callable[[], None] = lambda: None) -> Iterator[Moment]:
-    """The job from its beginning to its end, moment by moment. A Redis that comes back within `RECONNECT_FOR_S` costs nothing.
+def follow(
+    jobs: Client, job_id: JobId, *, check: Callable[[], None] = lambda: None, reconnect_for_s: float = RECONNECT_FOR_S
+) -> Iterator[Moment]:
+    """The job from its beginning to its end, moment by moment. A Redis that comes back within `reconnect_for_s` costs nothing.
 
     `check` is called at each moment, and may raise what ends the waiting.
 
@@ -94,7 +96,7 @@ def follow(jobs: Client, job_id: JobId, *, check: Callable[[], None] = lambda: N
             view = look(jobs, view.told(events))
         except LedgerUnavailable as error:
             away_since = away_since or time.monotonic()
-            if time.monotonic() - away_since > RECONNECT_FOR_S:
+            if time.monotonic() - away_since > reconnect_for_s:
                 raise
             yield Moment(view, trouble=str(error))
             time.sleep(_RECONNECT_EVERY_S)

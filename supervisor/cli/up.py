@@ -1,0 +1,175 @@
+"""`handoff up`: the whole system on this machine without Docker, on a Redis whose data stays."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import signal
+import socket
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shared.config import Settings, load_settings
+from shared.local.processes import ChildSpec, Processes
+from shared.local.redis_server import PrivateRedis
+from shared.wire.errors import UserError
+from supervisor.cli.celery_process import celery_command
+from supervisor.cli.embedded import surroundings_of
+from supervisor.cli.errors import FAILED, OK, one_line, say
+from supervisor.cli.processes import OwnSpecialists, OwnTools, Slots, check_roles, specialist_names, with_own
+from supervisor.cli.terminal import note, write_line
+
+WORKERS = 2
+"""Processes that serve everybody, where --worker says nothing."""
+MOST_PROCESSES = 64
+_LOOK_EVERY_S = 0.5
+_AFTER_DRAIN_S = 5.0
+
+
+def up(
+    worker: Annotated[list[str], typer.Option(metavar="ROLE=N", help="N processes for a specialist; one more serves the others.")] = [],  # noqa: B006
+    concurrency: Slots = None,
+    flower: Annotated[bool, typer.Option("--flower", help="Flower too, behind a password.")] = False,
+    port: Annotated[int, typer.Option(min=1, max=65_535, help="Flower's port on 127.0.0.1.")] = 5555,
+    home: Annotated[Path, typer.Option(envvar="HANDOFF_HOME", help="Where Redis's data and the logs stay.")] = Path(".handoff"),
+    specialists: OwnSpecialists = [],  # noqa: B006
+    tools: OwnTools = [],  # noqa: B006
+) -> int:
+    """Start the whole system on this machine: Redis, supervisor, workers. Ctrl-C drains and stops it; jobs go on at the next start.
+
+    With HANDOFF_REDIS_URL set, that Redis is used instead of one of its own. Prints the line that the other terminal needs.
+
+      handoff up --worker researcher=3 --worker writer=1 --flower
+    """
+    settings = with_own(load_settings(), specialists, tools)
+    queues = workers_of(worker, specialist_names(settings))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _like_ctrl_c)
+    with ExitStack() as parts:
+        folder = _take(home, parts)
+        processes = parts.enter_context(Processes(folder))
+        try:
+            _start(processes, folder, settings, queues, concurrency, port if flower else None)
+            return _stay(processes)
+        except KeyboardInterrupt:
+            _stop(processes, settings)
+            return OK
+
+
+def workers_of(wanted: Sequence[str], known: Sequence[str]) -> dict[str, list[str]]:
+    """Process name -> its queues. Whoever is not named is served by one process more, so that no step waits for nobody.
+
+    Raises:
+        UserError: not ROLE=N, or an unknown role.
+    """
+    counts: dict[str, int] = {}
+    for item in wanted:
+        role, _, number = item.partition("=")
+        if not number.isdigit() or not 1 <= int(number) <= MOST_PROCESSES:
+            raise UserError(f"--worker {item}: write ROLE=N, a specialist and a number of processes from 1 to {MOST_PROCESSES}")
+        check_roles([role], known)
+        counts[role] = int(number)
+    if not counts:
+        return {f"worker{n}": [] for n in range(1, WORKERS + 1)}
+    found = {f"{role}{n}": [role] for role, count in counts.items() for n in range(1, count + 1)}
+    rest = [role for role in known if role not in counts]
+    return found | ({"others": rest} if rest else {})
+
+
+def _start(
+    processes: Processes, folder: Path, settings: Settings, queues: dict[str, list[str]], slots: int | None, flower_port: int | None
+) -> None:
+    note("starting ...")
+    own_redis = settings.redis_url is None
+    url = PrivateRedis(processes, folder).start() if settings.redis_url is None else settings.redis_url.get_secret_value()
+    environment = {**surroundings_of(settings), "HANDOFF_REDIS_URL": url}
+    more = ["-c", str(slots)] if slots else []
+    processes.start(ChildSpec("supervisor", celery_command("supervisor.app", "worker", "-n", "supervisor@%h"), environment))
+    for name, own in queues.items():
+        served = ["-Q", ",".join(own)] if own else []
+        processes.start(ChildSpec(name, celery_command("workers.app", "worker", "-n", f"{name}@%h", *served, *more), environment))
+    password = _start_flower(processes, environment, flower_port) if flower_port else None
+    _wait(processes)
+    if own_redis:
+        write_line(f"export HANDOFF_REDIS_URL={url}")
+    for name, own in queues.items():
+        note(f"{name}: {', '.join(own) or 'all specialists'}")
+    note(f"supervisor; {'Redis with its data' if own_redis else 'your Redis'}; logs in {folder / 'logs'}")
+    if flower_port:
+        shown = f"user admin, password {password}" if password else "log-in as in FLOWER_BASIC_AUTH"
+        note(f"Flower: http://127.0.0.1:{flower_port}, {shown}")
+    note("Ctrl-C stops everything; in another terminal, with the export line above: handoff submit, handoff run, handoff doctor")
+
+
+def _start_flower(processes: Processes, environment: dict[str, str], port: int) -> str | None:
+    """Returns the password, if it was made up here. On a command line anybody could read it."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise UserError(f"port {port} is taken: choose another for Flower with --port") from error
+    password = None if os.environ.get("FLOWER_BASIC_AUTH") else secrets.token_urlsafe(12)
+    log_in = {"FLOWER_BASIC_AUTH": f"admin:{password}"} if password else {}
+    command = celery_command("supervisor.app", "flower", "--address=127.0.0.1", f"--port={port}", "--read_only")
+    processes.start(ChildSpec("flower", command, {**environment, **log_in}, is_ready=lambda: _answers(port)))
+    return password
+
+
+def _answers(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1.0):
+            return True
+    except OSError:
+        return False
+
+
+def _wait(processes: Processes) -> None:
+    """Raises: UserError: one cannot start; the line for people in its log, if it left one."""
+    try:
+        processes.wait_until_ready()
+    except UserError as error:
+        lines = [line.removeprefix("handoff: ") for line in str(error).splitlines() if line.startswith("handoff: ")]
+        raise UserError(lines[-1] if lines else str(error)) from error
+
+
+def _stay(processes: Processes) -> int:
+    """Until Ctrl-C, or until a process cannot be kept alive."""
+    while not (broken := processes.broken()):
+        time.sleep(_LOOK_EVERY_S)
+    for name, tail in broken.items():
+        say(f"{name} has died too often, and everything is stopped: {one_line(tail)[-300:]}")
+    return FAILED
+
+
+def _stop(processes: Processes, settings: Settings) -> None:
+    note(f"stopping: turns that run have up to {settings.drain_s:.0f} s; Ctrl-C again stops at once")
+    try:
+        processes.stop(grace_s=settings.drain_s + _AFTER_DRAIN_S)
+    except KeyboardInterrupt:
+        processes.stop(grace_s=0.0)
+    note("stopped; jobs that have not ended go on at the next `handoff up`")
+
+
+def _take(home: Path, parts: ExitStack) -> Path:
+    """Raises: UserError: it cannot be written, or another `handoff up` uses it."""
+    folder = home.expanduser().resolve()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = parts.enter_context((folder / "lock").open("w"))
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise UserError(f"another `handoff up` uses {folder}: stop it, or give this one a --home of its own") from error
+    except OSError as error:
+        raise UserError(f"{folder} cannot be used ({error.strerror}): choose another folder with --home") from error
+    return folder
+
+
+def _like_ctrl_c(*_: object) -> None:
+    raise KeyboardInterrupt
