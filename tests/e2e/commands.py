@@ -1,0 +1,90 @@
+"""`handoff` as a user types it: a process of its own, with nobody's environment."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.waiting import wait_until
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = ROOT / "examples" / "vector-databases"
+REQUEST = "Compare Qdrant, pgvector and Milvus for filtering and durable storage"
+
+
+@dataclass(frozen=True)
+class Handoff:
+    """The command in a folder of its own, which is also where its private folders go: what it leaves behind can be found."""
+
+    folder: Path
+
+    def run(self, *arguments: str, stdin: str = "", timeout_s: float = 60.0, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(*arguments),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+            cwd=self.folder,
+            env=self.environment(**environment),
+        )
+
+    @contextmanager
+    def started(self, *arguments: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+        """The command while it runs; its output goes to the files `out` and `err`. Killed at the end, if it still runs."""
+        with (self.folder / "out").open("w") as out, (self.folder / "err").open("w") as err:
+            process = subprocess.Popen(
+                self.command(*arguments), stdout=out, stderr=err, text=True, cwd=self.folder, env=self.environment(**environment)
+            )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+    def wait_for(self, words: str, *, where: str = "err", timeout_s: float = 40.0) -> None:
+        wait_until(lambda: words in self.read(where), timeout_s=timeout_s, what=f"{words!r} in {where}")
+
+    def read(self, where: str) -> str:
+        return (self.folder / where).read_text()
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-P", "-m", "supervisor.cli.main", *arguments]
+
+    def environment(self, **more: str) -> dict[str, str]:
+        own = {"TMPDIR": str(self.folder), "HANDOFF_CACHE_DIR": str(self.folder / "cache"), "PYTHONPATH": str(ROOT)}
+        return {**os.environ, **own, **more}
+
+    def left_behind(self) -> list[str]:
+        """Processes that have to do with this folder: every one of ours names it, on its command line or in its environment."""
+        return [command for pid, command in _processes() if str(self.folder) in command or _inherits(pid, str(self.folder))]
+
+
+def interrupt(process: subprocess.Popen[str]) -> int:
+    """Ctrl-C, and the exit code."""
+    process.send_signal(signal.SIGINT)
+    return process.wait(timeout=30)
+
+
+def _processes() -> Iterator[tuple[int, str]]:
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if command and int(place.name) != os.getpid():
+            yield int(place.name), command
+
+
+def _inherits(pid: int, folder: str) -> bool:
+    try:
+        return f"TMPDIR={folder}\0".encode() in Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False

@@ -1,0 +1,262 @@
+"""Whatever a person gets wrong is one line that says what and how to mend it, a non-zero exit, and never a traceback."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shared.config import Settings
+from shared.ledger.ledger import open_ledger
+from shared.ledger.roles import Announcement
+from shared.local.processes import Processes
+from shared.local.redis_server import PrivateRedis
+from shared.wire.specialist import SpecialistSpec
+from supervisor import client
+from tests.e2e.commands import DOCUMENTS, Handoff
+
+pytestmark = pytest.mark.slow
+
+BAD_INPUT, NO_REDIS = 2, 3
+NOBODY = "redis://127.0.0.1:1/0"
+
+
+@pytest.fixture
+def handoff(tmp_path: Path) -> Handoff:
+    return Handoff(tmp_path)
+
+
+def said(done: subprocess.CompletedProcess[str], exit_code: int) -> str:
+    """The one line, after checking that it is one."""
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("starting a private Redis")]
+    assert done.returncode == exit_code, done.stderr
+    assert done.stdout == ""
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("handoff: ")
+    return lines[0]
+
+
+@pytest.mark.parametrize("request_text", ["", "   \n "])
+def test_an_empty_request(handoff: Handoff, request_text: str) -> None:
+    assert "empty" in said(handoff.run("run", request_text), BAD_INPUT)
+    assert "empty" in said(handoff.run("run", "-", stdin=request_text), BAD_INPUT)
+
+
+def test_a_request_of_a_megabyte(handoff: Handoff) -> None:
+    assert "--docs" in said(handoff.run("run", "-", stdin="word " * 200_000), BAD_INPUT)
+
+
+def junk(folder: Path) -> None:
+    (folder / "photo.bin").write_bytes(bytes(range(256)) * 40)
+
+
+def huge(folder: Path) -> None:
+    with (folder / "huge.txt").open("wb") as file:
+        file.truncate(200_000_000)
+
+
+def broken_pdf(folder: Path) -> None:
+    (folder / "broken.pdf").write_bytes(b"%PDF-1.7\nnothing that a PDF should have")
+
+
+def link_out(folder: Path) -> None:
+    (folder.parent / "secret.txt").write_text("not for this job")
+    (folder / "link.txt").symlink_to("../secret.txt")
+
+
+def empty(folder: Path) -> None:
+    assert folder.is_dir()
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [(junk, "photo.bin"), (huge, "huge.txt"), (broken_pdf, "broken.pdf"), (link_out, "link.txt"), (empty, "docs")],
+)
+def test_a_folder_that_cannot_be_taken(handoff: Handoff, make: Callable[[Path], None], named: str) -> None:
+    (handoff.folder / "docs").mkdir()
+    make(handoff.folder / "docs")
+
+    assert named in said(handoff.run("run", "What is it?", "--docs", "docs"), BAD_INPUT)
+
+
+def test_no_such_folder(handoff: Handoff) -> None:
+    assert "nowhere" in said(handoff.run("run", "What is it?", "--docs", "nowhere"), BAD_INPUT)
+
+
+GOOD = "---\nname: poet\ndescription: Writes short verses about facts. Not for anything else.\n---\nYou write verses of four lines.\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"poet.md": "name: poet\n"}, "no front matter"),
+        ({"poet.md": GOOD.replace("description", "descripton")}, "did you mean description?"),
+        ({"poet.md": GOOD.replace("name: poet", "name: supervisor")}, "reserved"),
+        ({"poet.md": GOOD, "second.md": GOOD}, "is taken by"),
+        ({"poet.md": GOOD.replace("---\nYou", "tools: [serch_documents]\n---\nYou")}, "did you mean search_documents?"),
+    ],
+)
+def test_a_specialist_that_is_wrong(handoff: Handoff, files: dict[str, str], words: str) -> None:
+    (handoff.folder / "people").mkdir()
+    for name, text in files.items():
+        (handoff.folder / "people" / name).write_text(text)
+
+    line = said(handoff.run("run", "What is it?", "--specialists", "people"), BAD_INPUT)
+
+    assert "poet.md" in line
+    assert words in line
+
+
+def test_a_tool_that_is_wrong(handoff: Handoff) -> None:
+    (handoff.folder / "things").mkdir()
+    (handoff.folder / "things" / "own.py").write_text("def rhymes(word):\n    return word\n")
+
+    assert "rhymes" in said(handoff.run("run", "What is it?", "--tools", "things"), BAD_INPUT)
+    assert "no such folder of tools" in said(handoff.run("run", "What is it?", "--tools", "nowhere"), BAD_INPUT)
+
+
+def test_a_real_model_without_a_key(handoff: Handoff) -> None:
+    line = said(handoff.run("run", "What is it?", "--model", "claude-opus-5-5"), BAD_INPUT)
+
+    assert "ANTHROPIC_API_KEY" in line
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--max-usd", "0"],
+        ["--max-usd", "nan"],
+        ["--max-turns", "0"],
+        ["--answer-schema", "none.json"],
+        ["--resume", "j-000000000000"],
+        ["--no"],
+    ],
+)
+def test_an_option_that_makes_no_sense(handoff: Handoff, arguments: list[str]) -> None:
+    assert said(handoff.run("run", *(["What is it?"] if "--resume" not in arguments else []), *arguments), BAD_INPUT)
+
+
+def test_an_answer_schema_that_is_none(handoff: Handoff) -> None:
+    (handoff.folder / "form.json").write_text('{"type": "banana"}')
+
+    assert "schema" in said(handoff.run("run", "What is it?", "--answer-schema", "form.json"), BAD_INPUT)
+
+
+COMMANDS = [["watch"], ["result"], ["show"], ["cancel"], ["retry"], ["delete"]]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("job_id", ["j-0123456789ab", "nonsense", "../../etc"])
+def test_an_unknown_job(handoff: Handoff, redis_url: str, command: list[str], job_id: str) -> None:
+    assert f"there is no job {job_id}" in said(handoff.run(*command, job_id, HANDOFF_REDIS_URL=redis_url), BAD_INPUT)
+
+
+@pytest.mark.parametrize("command", [["run", "x"], ["submit", "x"], ["list"], ["dead"], ["specialists"], ["watch", "j-0123456789ab"]])
+def test_no_redis_where_the_url_points(handoff: Handoff, command: list[str]) -> None:
+    assert "cannot be reached" in said(handoff.run(*command, HANDOFF_REDIS_URL=NOBODY), NO_REDIS)
+
+
+@pytest.mark.parametrize("url", ["http://localhost:6379", "nonsense", "redis://127.0.0.1:port/0"])
+def test_a_url_that_is_not_redis(handoff: Handoff, url: str) -> None:
+    assert "HANDOFF_REDIS_URL" in said(handoff.run("list", HANDOFF_REDIS_URL=url), NO_REDIS)
+    assert "HANDOFF_REDIS_URL" in said(handoff.run("worker", "--all", HANDOFF_REDIS_URL=url), NO_REDIS)
+
+
+def test_a_wrong_password(handoff: Handoff, redis_url: str) -> None:
+    wrong = redis_url.replace("redis://:", "redis://:wrong")
+
+    for command in (["run", "x"], ["submit", "x"], ["list"], ["supervisor"]):
+        assert "password" in said(handoff.run(*command, HANDOFF_REDIS_URL=wrong), NO_REDIS)
+
+
+def test_no_broker_named(handoff: Handoff) -> None:
+    assert "HANDOFF_REDIS_URL is not set" in said(handoff.run("submit", "x"), BAD_INPUT)
+
+
+def test_no_worker_is_said_within_seconds(handoff: Handoff, redis_url: str) -> None:
+    line = said(handoff.run("run", "x", HANDOFF_REDIS_URL=redis_url, timeout_s=15), BAD_INPUT)
+
+    assert "no worker serves" in line
+    assert "handoff worker --all" in line
+
+
+def test_no_supervisor_is_said_within_seconds(handoff: Handoff, redis_url: str) -> None:
+    spec = SpecialistSpec(name="poet", description="Writes short verses.", instructions="You write verses of four lines.")
+    ledger = open_ledger(redis_url, Settings())
+    ledger.roles.announce(Announcement(worker="one", specialists=(spec,), slots=1, model="offline"))
+
+    line = said(handoff.run("run", "x", HANDOFF_REDIS_URL=redis_url, timeout_s=15), BAD_INPUT)
+
+    assert "no supervisor" in line
+    assert "handoff supervisor" in line
+    assert client.connect(redis_url, Settings()).newest() == [], "nothing waits in the queue that nobody was told of"
+
+
+def test_what_belongs_to_the_workers_is_refused_with_a_broker_of_ones_own(handoff: Handoff, redis_url: str) -> None:
+    line = said(handoff.run("run", "x", "--specialists", "people", HANDOFF_REDIS_URL=redis_url), BAD_INPUT)
+
+    assert "HANDOFF_SPECIALISTS_DIRS" in line
+
+
+def test_a_setting_that_is_wrong_is_named_without_its_value(handoff: Handoff) -> None:
+    line = said(handoff.run("list", HANDOFF_LEASE_S="very-long"), BAD_INPUT)
+
+    assert "lease_s" in line.lower()
+    assert "very-long" not in line
+
+
+def test_a_redis_that_goes_away_is_said_at_once_and_nothing_is_lost(handoff: Handoff, processes: Processes) -> None:
+    url = PrivateRedis(processes, handoff.folder / "redis", append_only=False).start()
+    job_id = client.connect(url, Settings()).submit(client.Request("What is HNSW?", documents=DOCUMENTS))
+
+    with handoff.started("watch", job_id, "--reconnect", "1", HANDOFF_REDIS_URL=url) as process:
+        handoff.wait_for("submitted")
+        os.kill(processes.pids()["redis"], signal.SIGKILL)
+        handoff.wait_for("trying again", timeout_s=5)
+        assert process.wait(timeout=20) == NO_REDIS
+
+    assert "Traceback" not in handoff.read("err")
+    assert "cannot be reached" in handoff.read("err").splitlines()[-1]
+
+
+def test_an_unknown_role_comes_with_what_was_meant(handoff: Handoff) -> None:
+    assert "did you mean researcher?" in said(handoff.run("worker", "resercher"), BAD_INPUT)
+    assert "did you mean writer?" in said(handoff.run("up", "--worker", "wrter=2"), BAD_INPUT)
+    assert "ROLE=N" in said(handoff.run("up", "--worker", "writer"), BAD_INPUT)
+
+
+def test_a_reader_that_stops_reading_is_no_error(handoff: Handoff) -> None:
+    done = subprocess.run(
+        f"{' '.join(handoff.command('specialists'))} | head -1",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=handoff.folder,
+        env=handoff.environment(),
+        timeout=30,
+    )
+
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ('{"request": "one"}\n{"request": }\n', "jobs.jsonl:2: "),
+        ('{"request": "one"}\n\n{"request": ""}\n', "jobs.jsonl:3: the request is empty"),
+        ('{"request": "one", "dox": "x"}\n', "jobs.jsonl:1: dox"),
+        ('{"request": "one"}\n{"request": "two", "docs": "nowhere"}\n', "jobs.jsonl:2: "),
+        ("", "holds no job"),
+    ],
+)
+def test_a_line_that_is_wrong_is_named_and_nothing_is_submitted(handoff: Handoff, redis_url: str, lines: str, words: str) -> None:
+    (handoff.folder / "jobs.jsonl").write_text(lines)
+
+    assert words in said(handoff.run("submit", "--file", "jobs.jsonl", HANDOFF_REDIS_URL=redis_url), BAD_INPUT)
+    assert client.connect(redis_url, Settings()).newest() == []

@@ -1,0 +1,164 @@
+"""`handoff run` with nothing else on the machine: from a request to a cited answer, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.doubles.messages_server import MessagesServer, says
+from tests.e2e.commands import DOCUMENTS, REQUEST, Handoff, interrupt
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+KEYS = ["job_id", "status", "answer", "citations", "plan", "handoffs", "results", "verdicts", "usage", "wall_s", "model", "notes"]
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+
+
+@pytest.fixture
+def handoff(tmp_path: Path) -> Handoff:
+    return Handoff(tmp_path)
+
+
+@pytest.fixture
+def silent_model() -> Iterator[str]:
+    """A model server that takes requests and says nothing: a job on it runs until somebody stops it."""
+    never = threading.Event()
+    with MessagesServer(lambda _: says("too late", stall=never, stall_before_headers=True)) as server:
+        yield server.url
+        never.set()
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What `--json` prints: one object, and nothing else on stdout."""
+    done = Handoff(tmp_path_factory.mktemp("json")).run("run", REQUEST, "--docs", str(DOCUMENTS), "--json")
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_json_has_exactly_these_keys(outcome: dict[str, Any]) -> None:
+    assert list(outcome) == KEYS
+    assert (outcome["status"], outcome["model"]) == ("ok", "offline")
+    assert sorted(outcome["usage"]) == ["cost_usd", "input_tokens", "output_tokens", "turns"]
+
+
+def test_three_researchers_work_in_processes_of_their_own(outcome: dict[str, Any]) -> None:
+    research = [one for one in outcome["handoffs"] if one["assigned_to"] == "researcher"]
+    workers, supervisors = (
+        {one["worker"] for one in outcome["handoffs"] if (one["group"] is None) is is_role} for is_role in (False, True)
+    )
+    assert len(research) >= 3
+    assert len(workers) > 1
+    assert not workers & supervisors
+
+
+def test_citations_point_into_the_documents(outcome: dict[str, Any]) -> None:
+    assert len(outcome["citations"]) >= 3
+    for citation in outcome["citations"]:
+        text = (DOCUMENTS / citation["source"]).read_text()
+        assert text[citation["start"] : citation["end"]] == citation["quote"]
+        assert f"[{citation['n']}]" in outcome["answer"]
+
+
+def test_the_answer_is_on_stdout_what_it_took_on_stderr_and_nothing_stays(handoff: Handoff) -> None:
+    done = handoff.run("run", REQUEST, "--docs", str(DOCUMENTS))
+
+    assert done.returncode == 0, done.stderr
+    assert "# Qdrant, pgvector and Milvus" in done.stdout
+    assert "Sources:\n[1] " in done.stdout
+    assert "plan: 4 steps" not in done.stdout
+    for told in ("plan: 4 steps", "works, in ", "review, round 1: PASS", "turns", "tokens", "$0"):
+        assert told in done.stderr
+    assert handoff.left_behind() == []
+    assert list(handoff.folder.glob("handoff-run-*")) == []
+
+
+@linux_only
+def test_nothing_runs_5_seconds_after_the_command_was_killed(handoff: Handoff, silent_model: str) -> None:
+    with handoff.started("run", REQUEST, ANTHROPIC_BASE_URL=silent_model) as process:
+        handoff.wait_for("submitted")
+        assert len(handoff.left_behind()) >= 6, "the command, Redis, and the four that do the work"
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+        wait_until(lambda: not handoff.left_behind(), timeout_s=5.0, what="the end of all processes")
+
+
+@linux_only
+def test_ctrl_c_stops_everything_and_the_job_can_be_resumed(handoff: Handoff, silent_model: str) -> None:
+    with handoff.started("run", REQUEST, "--docs", str(DOCUMENTS), ANTHROPIC_BASE_URL=silent_model) as process:
+        handoff.wait_for("submitted")
+        assert interrupt(process) == 130
+    said = handoff.read("err")
+    job_id = said.split("--resume ")[1].split("`")[0]
+
+    assert handoff.left_behind() == []
+    assert "Traceback" not in said
+
+    resumed = handoff.run("run", "--resume", job_id, "--json", HANDOFF_OFFLINE="true")
+    assert resumed.returncode == 0, resumed.stderr
+    assert json.loads(resumed.stdout)["job_id"] == job_id
+    again = handoff.run("run", "--resume", job_id)
+    assert (again.returncode, "no interrupted run" in again.stderr) == (2, True), "what has ended is not kept"
+
+
+def test_an_interrupted_start_leaves_nothing_and_says_so(handoff: Handoff) -> None:
+    with handoff.started("run", REQUEST) as process:
+        handoff.wait_for("starting")
+        assert interrupt(process) == 130
+
+    assert handoff.left_behind() == []
+
+
+def test_own_specialists_and_tools_reach_the_workers(handoff: Handoff) -> None:
+    (handoff.folder / "people").mkdir()
+    (handoff.folder / "people" / "poet.md").write_text(POET)
+    (handoff.folder / "things").mkdir()
+    (handoff.folder / "things" / "rhymes.py").write_text(RHYMES)
+
+    done = handoff.run("run", REQUEST, "--docs", str(DOCUMENTS), "--specialists", "people", "--tools", "things", "--json")
+
+    assert done.returncode == 0, done.stderr
+    planner = next(one for one in json.loads(done.stdout)["handoffs"] if one["assigned_to"] == "planner")
+    assert '"poet"' in planner["task_description"]
+    assert '"rhymes"' in planner["task_description"]
+
+
+def test_a_job_out_of_time_ends_instead_of_hanging(handoff: Handoff, silent_model: str) -> None:
+    done = handoff.run("run", REQUEST, "--timeout", "2", "--json", ANTHROPIC_BASE_URL=silent_model)
+
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["status"] == "failed"
+    assert "failed:" in done.stderr
+
+
+def test_an_answer_in_a_form_of_the_users_own_is_printed_as_json(handoff: Handoff) -> None:
+    (handoff.folder / "form.json").write_text('{"type": "object", "properties": {"summary": {"type": "string"}}, "required": ["summary"]}')
+
+    done = handoff.run("run", REQUEST, "--docs", str(DOCUMENTS), "--answer-schema", "form.json", "--json")
+
+    assert done.returncode == 0, done.stderr
+    assert "summary" in json.loads(done.stdout)["answer"]
+
+
+POET = """---
+name: poet
+description: Writes short verses about what earlier steps have found. Not for anything else.
+tools: [rhymes]
+---
+You write verses of four lines about the facts that you are given, and nothing besides.
+"""
+RHYMES = '''
+def rhymes(word: str) -> str:
+    """Words that rhyme with a word."""
+    return "none"
+'''
