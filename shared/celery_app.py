@@ -43,6 +43,7 @@ def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str
     )
     app.amqp.queues.select(own)  # a worker started without -Q leaves `unrouted` to the eyes of a person
     _route_logs(settings)
+    _settle_concurrency()
     touch_while_alive()
     return app
 
@@ -167,3 +168,12 @@ def _route_logs(settings: Settings) -> None:
 
     signals.setup_logging.disconnect(dispatch_uid=__name__)
     signals.setup_logging.connect(set_up, weak=False, dispatch_uid=__name__)
+
+
+def _settle_concurrency() -> None:
+    """Have `-c` change the setting too: what a worker announces, and how much a supervisor does in place, is read from there."""
+
+    def settle(instance: Any, conf: Any, **_: Any) -> None:
+        conf.worker_concurrency = instance.concurrency
+
+    signals.celeryd_after_setup.connect(settle, weak=False, dispatch_uid=f"{__name__}.concurrency")

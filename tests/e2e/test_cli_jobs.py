@@ -1,0 +1,146 @@
+"""Submitting, following and mending jobs on a broker with supervisors and workers of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.commands import DOCUMENTS, REQUEST, Handoff
+from tests.running_system import RunningSystem, running_system
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSystem]:
+    with running_system(tmp_path_factory.mktemp("system")) as running:
+        yield running
+
+
+@pytest.fixture
+def handoff(tmp_path: Path) -> Handoff:
+    return Handoff(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def job_id(system: RunningSystem, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A job that has ended well."""
+    done = Handoff(tmp_path_factory.mktemp("job")).run(
+        "run", REQUEST, "--docs", str(DOCUMENTS), "--json", HANDOFF_REDIS_URL=system.redis_url
+    )
+    assert done.returncode == 0, done.stderr
+    found: str = json.loads(done.stdout)["job_id"]
+    return found
+
+
+def test_run_uses_the_broker_that_is_set(handoff: Handoff, system: RunningSystem, job_id: str) -> None:
+    listed = json.loads(handoff.run("list", "--json", HANDOFF_REDIS_URL=system.redis_url).stdout)
+
+    assert [one["status"] for one in listed if one["job_id"] == job_id] == ["ok"]
+
+
+def test_submit_prints_the_id_at_once_and_watch_brings_the_answer(handoff: Handoff, system: RunningSystem) -> None:
+    submitted = handoff.run("submit", "-", "--docs", str(DOCUMENTS), stdin="What is HNSW?", HANDOFF_REDIS_URL=system.redis_url)
+    watched = handoff.run("watch", submitted.stdout.strip(), HANDOFF_REDIS_URL=system.redis_url)
+
+    assert (submitted.returncode, watched.returncode) == (0, 0), watched.stderr
+    assert "HNSW" in watched.stdout
+    assert "Sources:" in watched.stdout
+
+
+def test_the_same_key_gives_the_same_job(handoff: Handoff, system: RunningSystem) -> None:
+    again = [handoff.run("submit", "What is IVF?", "--idempotency-key", "k1", HANDOFF_REDIS_URL=system.redis_url).stdout for _ in range(2)]
+    other = handoff.run("submit", "Another request", "--idempotency-key", "k1", HANDOFF_REDIS_URL=system.redis_url)
+
+    assert again[0] == again[1]
+    assert (other.returncode, "take a new key" in other.stderr) == (2, True)
+
+
+def test_a_file_of_jobs_gives_an_id_a_line(handoff: Handoff, system: RunningSystem) -> None:
+    (handoff.folder / "jobs.jsonl").write_text(
+        "".join(json.dumps({"request": f"What is {what}?", "docs": str(DOCUMENTS), "max_turns": 4}) + "\n" for what in ("HNSW", "IVF"))
+    )
+
+    submitted = handoff.run("submit", "--file", "jobs.jsonl", HANDOFF_REDIS_URL=system.redis_url)
+    ids = submitted.stdout.split()
+    results = [handoff.run("result", one, "--wait", "30", "--json", HANDOFF_REDIS_URL=system.redis_url) for one in ids]
+
+    assert [json.loads(one.stdout)["status"] for one in results] == ["ok", "ok"]
+    assert {one["limits"]["max_turns"] for one in json.loads(results[0].stdout)["handoffs"] if one["assigned_to"] == "researcher"} == {4}
+
+
+def test_result_prints_the_answer_again(handoff: Handoff, system: RunningSystem, job_id: str) -> None:
+    done = handoff.run("result", job_id, HANDOFF_REDIS_URL=system.redis_url)
+
+    assert done.returncode == 0
+    assert "Sources:\n[1] " in done.stdout
+
+
+def test_show_gives_every_handoff_and_result_in_full(handoff: Handoff, system: RunningSystem, job_id: str) -> None:
+    shown = handoff.run("show", job_id, HANDOFF_REDIS_URL=system.redis_url).stdout
+    whole = json.loads(handoff.run("show", job_id, "--json", HANDOFF_REDIS_URL=system.redis_url).stdout)
+
+    for one in whole["handoffs"]:
+        assert f"=== handoff {one['handoff_id']} to {one['assigned_to']}" in shown
+        assert f"=== result of {one['handoff_id']}" in shown
+        assert one["task_description"].splitlines()[0] in shown
+    assert "expected_output_format:" in shown
+
+
+def test_an_ended_job_is_done_again_from_a_step(handoff: Handoff, system: RunningSystem, job_id: str) -> None:
+    wrong = handoff.run("retry", job_id, "--from", "nonsense", HANDOFF_REDIS_URL=system.redis_url)
+    right = handoff.run("retry", job_id, "--from", "write", HANDOFF_REDIS_URL=system.redis_url)
+    outcome = handoff.run("result", job_id, "--wait", "30", "--json", HANDOFF_REDIS_URL=system.redis_url)
+
+    assert (wrong.returncode, "its steps are" in wrong.stderr) == (2, True)
+    assert right.returncode == 0
+    attempts = [one["attempt"] for one in json.loads(outcome.stdout)["handoffs"] if one["step_id"] == "write"]
+    assert attempts == [1, 2]
+
+
+def test_a_cancelled_job_ends_its_commands_with_130(handoff: Handoff, system: RunningSystem) -> None:
+    submitted = handoff.run("submit", REQUEST, "--docs", str(DOCUMENTS), HANDOFF_REDIS_URL=system.redis_url).stdout.strip()
+    cancelled = handoff.run("cancel", submitted, HANDOFF_REDIS_URL=system.redis_url)
+    watched = handoff.run("watch", submitted, "--json", HANDOFF_REDIS_URL=system.redis_url)
+
+    assert cancelled.returncode == 0
+    if "had ended before" not in cancelled.stderr:
+        assert (watched.returncode, json.loads(watched.stdout)["status"]) == (130, "cancelled")
+
+
+def test_a_deleted_job_is_unknown(handoff: Handoff, system: RunningSystem) -> None:
+    job = handoff.run("submit", "What is IVF?", HANDOFF_REDIS_URL=system.redis_url).stdout.strip()
+    handoff.run("result", job, "--wait", "30", HANDOFF_REDIS_URL=system.redis_url)
+
+    assert handoff.run("delete", job, HANDOFF_REDIS_URL=system.redis_url).returncode == 0
+    assert "there is no job" in handoff.run("result", job, HANDOFF_REDIS_URL=system.redis_url).stderr
+
+
+def test_specialists_says_who_is_served_and_what_each_may_use(handoff: Handoff, system: RunningSystem) -> None:
+    served = {one["name"]: one for one in json.loads(handoff.run("specialists", "--json", HANDOFF_REDIS_URL=system.redis_url).stdout)}
+
+    assert "researcher" in served
+    assert "legal" not in served, "nobody serves it here"
+    assert "search_documents" in served["researcher"]["tools"]
+    assert len(served["researcher"]["workers"]) == 1
+
+
+def test_doctor_finds_a_sound_system_sound_and_says_what_would_be_lost(handoff: Handoff, system: RunningSystem) -> None:
+    done = handoff.run("doctor", "--json", HANDOFF_REDIS_URL=system.redis_url)
+    found = {one["about"]: one for one in json.loads(done.stdout)}
+
+    assert done.returncode == 0
+    assert found["queue supervisor"]["level"] == "ok"
+    assert found["queue researcher"]["level"] == "ok"
+    assert (found["persistence"]["level"], "appendonly" in found["persistence"]["mend"]) == ("warn", True)
+
+
+def test_doctor_fails_where_nobody_works(handoff: Handoff, redis_url: str) -> None:
+    done = handoff.run("doctor", HANDOFF_REDIS_URL=redis_url)
+
+    assert done.returncode == 1
+    assert "handoff worker --all" in done.stdout
+    assert "handoff supervisor" in done.stdout

@@ -1,0 +1,101 @@
+"""`handoff up`: the whole system on one machine, and what it leaves for the next start. `worker` and `supervisor`: one process of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import urllib.error
+import urllib.request
+from base64 import b64encode
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.commands import DOCUMENTS, REQUEST, Handoff
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def handoff(tmp_path: Path) -> Handoff:
+    return Handoff(tmp_path)
+
+
+def url_in(handoff: Handoff) -> str:
+    handoff.wait_for("Ctrl-C stops everything")
+    match = re.search(r"^export HANDOFF_REDIS_URL=(\S+)$", handoff.read("out"), re.MULTILINE)
+    assert match, handoff.read("out")
+    return match[1]
+
+
+def test_up_serves_other_terminals_until_ctrl_c_and_keeps_their_jobs(handoff: Handoff) -> None:
+    with handoff.started("up", "--worker", "researcher=2") as system:
+        url = url_in(handoff)
+        done = handoff.run("run", REQUEST, "--docs", str(DOCUMENTS), "--json", HANDOFF_REDIS_URL=url)
+        served = json.loads(handoff.run("specialists", "--json", HANDOFF_REDIS_URL=url).stdout)
+        second = handoff.run("up")
+        system.send_signal(signal.SIGINT)
+        assert system.wait(timeout=60) == 0
+
+    assert done.returncode == 0, done.stderr
+    assert {one["name"]: len(one["workers"]) for one in served}["researcher"] == 2
+    assert {one["name"]: len(one["workers"]) for one in served}["writer"] == 1
+    assert (second.returncode, "another `handoff up`" in second.stderr) == (2, True)
+    assert handoff.left_behind() == []
+
+    with handoff.started("up"):
+        listed = handoff.run("list", "--json", HANDOFF_REDIS_URL=url_in(handoff))
+    assert [one["job_id"] for one in json.loads(listed.stdout)] == [json.loads(done.stdout)["job_id"]]
+
+
+def test_nothing_of_it_outlives_a_kill(handoff: Handoff) -> None:
+    with handoff.started("up") as system:
+        url_in(handoff)
+        system.kill()
+        system.wait()
+
+        wait_until(lambda: not handoff.left_behind(), timeout_s=5.0, what="the end of all processes")
+
+
+def test_flower_is_closed_without_its_password(handoff: Handoff) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with handoff.started("up", "--flower", "--port", str(port)):
+        url_in(handoff)
+        match = re.search(r"user admin, password (\S+)", handoff.read("err"))
+        assert match
+        page = urllib.request.Request(f"http://127.0.0.1:{port}/workers")
+        with pytest.raises(urllib.error.HTTPError, match="401") as refused:
+            urllib.request.urlopen(page, timeout=10)
+        refused.value.close()
+        page.add_header("Authorization", "Basic " + b64encode(f"admin:{match[1]}".encode()).decode())
+        with urllib.request.urlopen(page, timeout=10) as answer:
+            assert answer.status == 200
+
+
+def test_worker_and_supervisor_are_celery_workers_of_the_right_queues(handoff: Handoff, redis_url: str, tmp_path: Path) -> None:
+    ready = {name: tmp_path / f"{name}.ready" for name in ("worker", "supervisor")}
+    with (
+        handoff.started("worker", "researcher", "writer", "-c", "2", HANDOFF_REDIS_URL=redis_url, HANDOFF_READY_FILE=str(ready["worker"])),
+        handoff.started("supervisor", HANDOFF_REDIS_URL=redis_url, HANDOFF_READY_FILE=str(ready["supervisor"])),
+    ):
+        wait_until(lambda: all(file.exists() for file in ready.values()), timeout_s=40, what="both")
+        found = {one["about"]: one["found"] for one in json.loads(handoff.run("doctor", "--json", HANDOFF_REDIS_URL=redis_url).stdout)}
+
+    assert found["queue supervisor"].startswith("1 process,")
+    assert found["queue writer"].startswith("1 process with 2 slots")
+    assert "queue legal" not in found
+
+
+def test_processes_start_in_a_folder_that_has_a_shared_of_its_own(handoff: Handoff) -> None:
+    for name in ("shared", "workers"):
+        (handoff.folder / name).mkdir()
+        (handoff.folder / name / "__init__.py").write_text("raise SystemExit('not this one')")
+
+    done = handoff.run("run", "What is HNSW?", "--docs", str(DOCUMENTS))
+
+    assert done.returncode == 0, done.stderr
