@@ -109,7 +109,7 @@ def test_a_job_from_the_host_is_done_by_researchers_in_different_containers(syst
 
 
 def test_flower_answers_those_who_log_in_and_nobody_else(system: System) -> None:
-    assert system.flower("/api/workers")
+    assert system.flower("/api/workers?refresh=1")
     with pytest.raises(urllib.error.HTTPError) as refused:
         system.flower("/api/workers", log_in=False)
 
