@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from celery import Celery, chord, group
+from celery import Celery
 from celery.canvas import Signature
 
 from shared.celery_app import declare_queues
@@ -39,15 +39,17 @@ class Dispatcher:
         self._app = app
 
     def publish_group(self, job_id: JobId, outgoing: Sequence[Outgoing]) -> None:
-        """A chord: these handoffs, then `supervisor.advance`."""
-        name = outgoing[0].group
-        self._declare(outgoing)
-        header = [self._signature(item) for item in outgoing]
-        chord(group(header, task_id=self._group_id(job_id, name), app=self._app), self._body(job_id, name), app=self._app).apply_async()
+        """A chord: these handoffs, then `supervisor.advance`.
+
+        Put together by hand, message for message what `chord(header)(body)` sends, for two reasons: Celery's canvas tells the backend the
+        chord's size only with its last message, and it subscribes to a result of every handoff, which nobody sends and nobody cancels.
+        """
+        self._app.backend.set_chord_size(self._group_id(job_id, outgoing[0].group), len(outgoing))
+        self.publish_again(job_id, outgoing)
 
     def publish_again(self, job_id: JobId, outgoing: Sequence[Outgoing]) -> None:
         """Messages that were lost, or whose workers were: with the same ids and the same place in their chords."""
-        self._declare(outgoing)
+        declare_queues(self._app, {queue_of(item.handoff.assigned_to) for item in outgoing})
         for item in outgoing:
             self._signature(item).apply_async(
                 group_id=self._group_id(job_id, item.group), group_index=item.index, chord=self._body(job_id, item.group)
@@ -68,7 +70,13 @@ class Dispatcher:
     def _advance(self, job_id: JobId, suspects: Sequence[HandoffId]) -> Signature:
         shown = f"({job_id}{', ' + ' '.join(suspects) if suspects else ''})"
         return self._app.signature(
-            ADVANCE, args=(job_id, list(suspects)), immutable=True, queue=SUPERVISOR_QUEUE, argsrepr=shown, kwargsrepr="{}"
+            ADVANCE,
+            args=(job_id, list(suspects)),
+            immutable=True,
+            queue=SUPERVISOR_QUEUE,
+            ignore_result=True,
+            argsrepr=shown,
+            kwargsrepr="{}",
         )
 
     def _body(self, job_id: JobId, name: str) -> Signature:
@@ -83,12 +91,10 @@ class Dispatcher:
             args=(item.text,),
             queue=queue_of(handoff.assigned_to),
             task_id=task_id_of(handoff.job_id, handoff.handoff_id),
+            ignore_result=True,  # or the publisher subscribes to a result that nobody sends, for as long as it lives
             argsrepr=f"({handoff.job_id}, {handoff.handoff_id}, {shown})",
             kwargsrepr="{}",
         )
 
     def _group_id(self, job_id: JobId, name: str) -> str:
         return f"{job_id}:{name}"
-
-    def _declare(self, outgoing: Sequence[Outgoing]) -> None:
-        declare_queues(self._app, {queue_of(item.handoff.assigned_to) for item in outgoing})

@@ -10,10 +10,9 @@ KEPT_FOR_EVER = (
     r"handoff:jobs",  # one entry a job, removed with retention
     r"handoff:queues",  # one field a queue
     r"handoff:waiting:.+",  # one entry a handoff that nobody has claimed yet
-    r"_kombu\.binding\..+",  # kombu's binding tables: one a queue
 )
-OURS = ("handoff:", "celery-task", "_kombu.", "unacked")
-"""Everything else is a queue: a list of messages that is gone when they are."""
+OURS = ("handoff:", "celery-")
+"""The rest is kombu's: one binding table a queue, the messages themselves, and an entry for each that is not acknowledged yet."""
 
 
 def keys_for_ever(client: Any) -> list[str]:

@@ -1,0 +1,161 @@
+"""Two supervisors and three workers with one slot each, and a model that does what a test says: what is lost, a test takes away itself.
+
+Everything of a test bears its name: the request is `plan NAME`, its tasks are `Do STEP of NAME.`, so that tests share the processes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from shared.ledger import keys
+from shared.ledger.jobs import HandoffStanding
+from shared.wire.events import HandoffFinished, HandoffIssued, JobEnded, JobStatus
+from shared.wire.ids import HandoffId, JobId
+from supervisor.client import Client, Request
+from supervisor.report import JobResult
+from tests.doubles.messages_server import Json, MessagesServer, Reply, calls, says_json
+from tests.leaks import keys_for_ever
+from tests.running_system import RunningSystem
+from tests.waiting import wait_until
+
+LEASE_S = 1.2
+RECOVERY_S = LEASE_S + 5
+"""What is promised."""
+SPECIALIST = "generalist"
+ENVELOPE = {"status": "ok", "output": "So it is.", "claims": [], "confidence": 0.9, "needs": None, "problem": None}
+PASS = {"verdict": "PASS", "revisions": [], "open_points": []}
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A model call that is answered when the test says so."""
+
+    arrived: threading.Event = field(default_factory=threading.Event)
+    go: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass(slots=True)
+class Script:
+    """The model. A step's first `turns - 1` turns ask for the time, its last one answers."""
+
+    plans: dict[str, dict[str, str]] = field(default_factory=dict)
+    turns: dict[str, int] = field(default_factory=dict)
+    """NAME -> turns of each of its steps; 1 where nothing is said."""
+    calls: Counter[tuple[str, str, int]] = field(default_factory=Counter)
+    """(NAME, step or role, turn) -> calls that came in."""
+    held: dict[tuple[str, str, int], Held] = field(default_factory=dict)
+
+    def hold(self, name: str, who: str, turn: int = 1) -> Held:
+        """The next call of this turn waits."""
+        return self.held.setdefault((name, who, turn), Held())
+
+    def __call__(self, request: Json) -> Reply:
+        said = "".join(block.get("text", "") for block in request["messages"][0]["content"])
+        turn = 1 + sum(message["role"] == "assistant" for message in request["messages"])
+        properties = request.get("output_config", {}).get("format", {}).get("schema", {}).get("properties", {})
+        step = re.search(r"Do ([\w-]+) of ([\w-]+)\.</task>", said)
+        if step:
+            name, who = step[2], step[1]
+        else:
+            found = re.search(r"Request:\s+plan ([\w-]+)", said)
+            name, who = found[1] if found else "", "planner" if "steps" in properties else "assessor"
+        self.calls[name, who, turn] += 1
+        held = self.held.pop((name, who, turn), None)
+        if held:
+            held.arrived.set()
+        rest: dict[str, Any] = {"stall": held.go} if held else {}
+        if who == "planner":
+            return says_json(self._plan(name), **rest)
+        if who == "assessor":
+            return says_json(PASS, **rest)
+        return calls(("now", {}), **rest) if turn < self.turns.get(name, 1) else says_json(ENVELOPE, **rest)
+
+    def _plan(self, name: str) -> Json:
+        steps = [
+            {"id": step, "specialist": SPECIALIST, "task": f"Do {step} of {name}.", "depends_on": before.split(), "fallback": "-"}
+            for step, before in self.plans[name].items()
+        ]
+        return {"steps": steps, "synthesis": "merge", "why": ""}
+
+
+@dataclass(slots=True)
+class Fleet:
+    """What a test can do to the system, and see of it."""
+
+    system: RunningSystem
+    server: MessagesServer
+    model: Script
+    jobs: Client
+
+    def submit(self, name: str, *, turns: int = 1, webhook_url: str | None = None, **plan: str) -> JobId:
+        self.model.plans[name] = plan
+        self.model.turns[name] = turns
+        return self.jobs.submit(Request(f"plan {name}", webhook_url=webhook_url))
+
+    def ends(self, job_id: JobId, within_s: float = 30.0) -> JobResult:
+        """The result. Every handoff was issued once and has ended once; the job has ended once; nothing is reserved any more."""
+        result = self.jobs.result(job_id, wait_s=within_s)
+        assert result.status.ended, f"{job_id} has not ended: {self.shown(job_id)}"
+        events = [recorded.event for recorded in self.jobs.events(job_id, follow=False)]
+        for kind, at_most in ((HandoffIssued, 1), (HandoffFinished, 1)):
+            seen = Counter(event.handoff_id for event in events if isinstance(event, kind))
+            assert all(count <= at_most for count in seen.values()), seen
+        assert sum(isinstance(event, JobEnded) for event in events) == 1
+        reserved = self.redis.hmget(keys.job(job_id), "reserved_turns", "reserved_tokens", "reserved_usd")
+        assert all(int(value or 0) == 0 for value in reserved)
+        return result
+
+    def ends_well(self, job_id: JobId, within_s: float = 30.0) -> JobResult:
+        result = self.ends(job_id, within_s)
+        assert result.status is JobStatus.OK, (result.notes, result.answer, self.shown(job_id))
+        return result
+
+    def shown(self, job_id: JobId) -> list[str]:
+        return [recorded.event.type for recorded in self.jobs.events(job_id, follow=False)]
+
+    def standing(self, job_id: JobId, handoff_id: str) -> HandoffStanding:
+        return self.jobs.ledger.jobs.handoffs(job_id, [HandoffId(handoff_id)])[HandoffId(handoff_id)]
+
+    def pid_of(self, job_id: JobId, handoff_id: str) -> int:
+        """The process that runs a handoff."""
+        return int(self.standing(job_id, handoff_id).worker.rpartition(":")[2])
+
+    def kill(self, pid: int, number: signal.Signals = signal.SIGKILL) -> None:
+        assert pid in self.system.processes.pids().values(), "only what this test has started"
+        os.kill(pid, number)
+
+    def occupy(self, name: str) -> tuple[JobId, list[Held]]:
+        """Take all slots of all workers, so that what is published next stays in its queue."""
+        held = [self.model.hold(name, step) for step in ("x", "y", "z")]
+        job_id = self.submit(name, x="", y="", z="")
+        for one in held:
+            assert one.arrived.wait(30)
+        return job_id, held
+
+    def queued(self, at_least: int) -> list[bytes]:
+        """The messages that wait for a specialist."""
+
+        def look() -> list[bytes]:
+            found: list[bytes] = self.redis.lrange(SPECIALIST, 0, -1)
+            return found if len(found) >= at_least else []
+
+        return wait_until(look, what=f"{at_least} messages in the queue")
+
+    @property
+    def redis(self) -> Any:
+        return self.jobs.ledger.connection.redis
+
+    def is_whole(self) -> bool:
+        """All processes are there, and take work."""
+        processes = self.system.processes
+        return len(processes.pids()) == len(processes._children) and all(child.is_ready() for child in processes._children.values())
+
+    @property
+    def kept_for_ever(self) -> list[str]:
+        return keys_for_ever(self.redis)

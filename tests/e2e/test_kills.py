@@ -1,0 +1,118 @@
+"""Kill any process at any moment: the job ends, once, and repeats at most the call that was in the air."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from shared.wire.events import HandoffFinished
+from tests.e2e.fleet import RECOVERY_S, Fleet
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_worker_killed_in_the_middle_of_a_call_repeats_that_call_elsewhere_and_no_other(fleet: Fleet) -> None:
+    held = fleet.model.hold("kill-worker", "a", turn=2)
+    job_id = fleet.submit("kill-worker", turns=2, a="")
+    assert held.arrived.wait(30)
+    pid = fleet.pid_of(job_id, "a.1")
+    fleet.kill(pid)
+    killed_at = time.monotonic()
+
+    result = fleet.ends_well(job_id)
+
+    assert time.monotonic() - killed_at < RECOVERY_S + 1
+    made = {turn: fleet.model.calls["kill-worker", "a", turn] for turn in (1, 2)}
+    assert made == {1: 1, 2: 2}
+    assert fleet.standing(job_id, "a.1").claims == 2
+    assert fleet.pid_of(job_id, "a.1") != pid
+    assert result.usage["turns"] == 5, "planner, two of the step, the one that was in the air, assessor"
+    held.go.set()
+
+
+def test_a_supervisor_killed_while_it_plans_is_replaced(fleet: Fleet) -> None:
+    held = fleet.model.hold("kill-supervisor", "planner")
+    job_id = fleet.submit("kill-supervisor", a="", b="a")
+    assert held.arrived.wait(30)
+    fleet.kill(fleet.pid_of(job_id, "planner.1"))
+
+    fleet.ends_well(job_id)
+
+    assert fleet.model.calls["kill-supervisor", "planner", 1] == 2
+    held.go.set()
+
+
+def test_a_supervisor_killed_while_it_reviews_is_replaced(fleet: Fleet) -> None:
+    held = fleet.model.hold("kill-review", "assessor")
+    job_id = fleet.submit("kill-review", a="")
+    assert held.arrived.wait(30)
+    fleet.kill(fleet.pid_of(job_id, "assessor.1"))
+
+    fleet.ends_well(job_id)
+
+    assert fleet.model.calls["kill-review", "a", 1] == 1
+    held.go.set()
+
+
+def test_all_processes_killed_at_once_come_back_and_go_on(fleet: Fleet) -> None:
+    held = [fleet.model.hold("kill-all", step) for step in ("a", "b")]
+    job_id = fleet.submit("kill-all", a="", b="", c="a b")
+    for one in held:
+        assert one.arrived.wait(30)
+    pids = {name: pid for name, pid in fleet.system.processes.pids().items() if name != "redis"}
+    for pid in pids.values():
+        fleet.kill(pid)
+
+    fleet.ends_well(job_id, within_s=60)
+
+    assert [fleet.model.calls["kill-all", step, 1] for step in ("a", "b", "c")] == [2, 2, 1]
+    for one in held:
+        one.go.set()
+
+
+def test_a_worker_that_wakes_up_after_its_lease_can_write_nothing(fleet: Fleet) -> None:
+    held = fleet.model.hold("paused", "a")
+    job_id = fleet.submit("paused", a="")
+    assert held.arrived.wait(30)
+    pid = fleet.pid_of(job_id, "a.1")
+    fleet.kill(pid, signal.SIGSTOP)
+    try:
+        wait_until(lambda: fleet.standing(job_id, "a.1").claims == 2, what="another worker's claim")
+    finally:
+        fleet.kill(pid, signal.SIGCONT)
+        held.go.set()
+
+    fleet.ends_well(job_id)
+
+    ended = [recorded.event for recorded in fleet.jobs.events(job_id, follow=False) if isinstance(recorded.event, HandoffFinished)]
+    (of_the_step,) = [event for event in ended if event.handoff_id == "a.1"]
+    assert not of_the_step.worker.endswith(f":{pid}")
+    assert fleet.model.calls["paused", "a", 1] == 2
+
+
+def test_a_worker_that_is_told_to_end_finishes_its_turn_and_hands_the_rest_back_at_once(fleet: Fleet) -> None:
+    held = fleet.model.hold("deploy", "a")
+    job_id = fleet.submit("deploy", turns=2, a="")
+    assert held.arrived.wait(30)
+    pid = fleet.pid_of(job_id, "a.1")
+    next_turn = fleet.model.hold("deploy", "a", turn=2)
+    fleet.kill(pid, signal.SIGTERM)
+    wait_until(lambda: "drain" in fleet_logs(fleet) or "shutdown" in fleet_logs(fleet), what="the shutdown")
+    held.go.set()
+    told_at = time.monotonic()
+
+    assert next_turn.arrived.wait(30)
+    assert time.monotonic() - told_at < 3, "handed back, not left to its lease"
+    assert fleet.pid_of(job_id, "a.1") != pid
+    assert fleet.standing(job_id, "a.1").claims == 1, "handing back does not count"
+    next_turn.go.set()
+    fleet.ends_well(job_id)
+    assert [fleet.model.calls["deploy", "a", turn] for turn in (1, 2)] == [1, 1]
+
+
+def fleet_logs(fleet: Fleet) -> str:
+    logs = [fleet.system.processes.log_of(name) for name in ("w1", "w2", "w3")]
+    return "".join(log.read_text(errors="replace").lower() for log in logs)
