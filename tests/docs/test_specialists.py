@@ -1,0 +1,81 @@
+"""The specialist of docs/specialists.md is one, and the page's tables are those of the code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shared.specialists import front_matter, lint, load_specialists, read_specialist
+from shared.specialists.reader import FIELDS
+from shared.wire.handoff import ResultStatus
+from shared.wire.names import RESERVED
+from shared.wire.specialist import SpecialistSpec
+from tests.docs.pages import blocks, coded, rows, sections, text_of
+from tests.docs.test_tools import OWN_TOOLS
+from workers.specialists import BUILT_IN
+from workers.tools.registry import BUILT_IN as BUILT_IN_TOOLS
+
+PAGE = text_of("specialists")
+SECTIONS = sections(PAGE)
+
+
+@pytest.fixture
+def example(tmp_path: Path) -> Path:
+    (text,) = blocks(SECTIONS["A complete one"], "markdown")
+    path = tmp_path / "orders.md"
+    path.write_text(text)
+    return path
+
+
+def column(heading: str, place: int = 0) -> list[str]:
+    return [coded(row[place]) for row in rows(SECTIONS[heading])]
+
+
+def test_the_example_is_a_specialist_with_the_tool_of_the_other_page(example: Path) -> None:
+    spec = read_specialist(example, tools={*BUILT_IN_TOOLS, *OWN_TOOLS})
+
+    assert spec.name == "orders"
+    assert set(spec.tools) & OWN_TOOLS
+    assert spec.output_schema["required"] == ["summary", "orders"]
+
+
+def test_the_example_leaves_nothing_to_remark_beside_the_built_in_ones(example: Path) -> None:
+    together = load_specialists(BUILT_IN, example.parent)
+
+    assert "orders" in together
+    assert lint.lint(together.values()) == []
+
+
+def test_the_readme_shows_a_specialist(tmp_path: Path) -> None:
+    (text,) = blocks((BUILT_IN.parents[1] / "README.md").read_text(), "markdown")
+    path = tmp_path / "historian.md"
+    path.write_text(text)
+
+    assert set(read_specialist(path, tools=BUILT_IN_TOOLS).tools) == {"search_documents", "read_document"}
+
+
+def test_the_fields_and_their_defaults_are_the_readers() -> None:
+    listed = {coded(row[0]): coded(row[1]) for row in rows(SECTIONS["Front matter"])}
+    fields = SpecialistSpec.model_fields
+
+    assert set(listed) == set(FIELDS)
+    for name in ("tier", "max_turns", "max_output_tokens"):
+        assert listed[name] == str(fields[name].default)
+    assert {name for name in FIELDS if fields[name].is_required()} == {name for name, default in listed.items() if default == "required"}
+    assert f"{front_matter.MAX_FILE_BYTES:,} bytes" in SECTIONS["Front matter"]
+
+
+def test_every_reserved_name_is_named() -> None:
+    assert all(f"`{name}`" in SECTIONS["Front matter"] for name in RESERVED)
+
+
+def test_every_rule_of_the_lint_is_there_with_its_figures() -> None:
+    assert column("Lint") == [rule.value for rule in lint.Rule]
+    assert f"{lint.LONGEST_DESCRIPTION} characters" in SECTIONS["Lint"]
+    assert f"{lint.LONGEST_INSTRUCTIONS:,} characters" in SECTIONS["Lint"]
+
+
+def test_every_built_in_specialist_and_every_status_is_listed() -> None:
+    assert sorted(column("Overriding one")) == sorted(load_specialists(BUILT_IN))
+    assert set(column("Claims and citations")) == {status.value for status in ResultStatus}

@@ -1,0 +1,70 @@
+"""The tools of docs/tools.md load, do what the page says of them, and its limits are those of the code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shared.agent import tool_calls
+from shared.agent.tool import Tool
+from shared.documents import elsewhere
+from tests.docs.pages import ROOT, blocks, coded, rows, sections, text_of
+from tests.workers.tools.contexts import Desk
+from workers.tools import fetch_url, read_document, search_documents, web_search
+from workers.tools.registry import BUILT_IN
+from workers.tools.user_tools import ENTRY_POINT_GROUP, load_tools
+
+PAGE = text_of("tools")
+SECTIONS = sections(PAGE)
+OWN_TOOLS = {"order_status", "remind_warehouse"}
+"""Of the page's example."""
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> dict[str, Tool]:
+    (text,) = blocks(SECTIONS["Your own"], "python")
+    (tmp_path / "shop.py").write_text(text)
+    return {tool.name: tool for tool in load_tools(tmp_path)}
+
+
+def test_the_example_loads_as_two_tools(tools: dict[str, Tool]) -> None:
+    assert set(tools) == OWN_TOOLS
+    assert {name: tool.repeatable for name, tool in tools.items()} == {"order_status": True, "remind_warehouse": False}
+    assert tools["order_status"].description.startswith("The state of an order")
+    assert tools["remind_warehouse"].input_schema["required"] == ["order_id"]
+    assert tools["order_status"].input_schema["properties"]["order_id"]["description"] == "As printed on the invoice, like A-1042."
+
+
+def test_the_example_says_that_its_secret_is_missing(tools: dict[str, Tool], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SHOP_TOKEN", raising=False)
+
+    assert Desk().failure(tools["order_status"], order_id="A-1") == (
+        "order_status is not set up: the worker's environment lacks SHOP_TOKEN"
+    )
+
+
+def test_the_readme_shows_a_tool(tmp_path: Path) -> None:
+    (text,) = blocks((ROOT / "README.md").read_text(), "python")
+    (tmp_path / "readme.py").write_text(text)
+
+    assert [tool.name for tool in load_tools(tmp_path)] == ["order_status"]
+
+
+def test_every_built_in_tool_is_listed_with_its_limits() -> None:
+    limits = {coded(row[0]): row[2] for row in rows(SECTIONS["Built-in"])}
+
+    assert set(limits) == set(BUILT_IN)
+    assert f"at most {search_documents.MOST_HITS}" in limits["search_documents"]
+    assert f"{read_document.MOST_CHARS:,} characters" in limits["read_document"]
+    assert f"{web_search.MAX_USES} searches" in limits["web_search"]
+    for figure in (f"{fetch_url.MAX_BYTES:,} bytes", f"{fetch_url.MAX_SECONDS:g} seconds", f"{fetch_url.MAX_REDIRECTS} redirects"):
+        assert figure in limits["fetch_url"]
+    assert f"{fetch_url.MOST_CHARS:,} characters" in limits["fetch_url"]
+
+
+def test_the_figures_of_the_text_are_those_of_the_code() -> None:
+    assert f"{tool_calls.MOST_RESULT_CHARS:,} characters" in SECTIONS["Your own"]
+    assert f"`{ENTRY_POINT_GROUP}`" in SECTIONS["Your own"]
+    assert f"{elsewhere.TIMEOUT_S} seconds a file" in SECTIONS["Built-in"]
+    assert f"{elsewhere.MEMORY_BYTES >> 30} GB" in SECTIONS["Built-in"]
