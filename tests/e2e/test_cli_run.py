@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.doubles.messages_server import MessagesServer, says
+from tests.doubles.messages_server import Json, MessagesServer, Reply, says, says_json
 from tests.e2e.commands import DOCUMENTS, REQUEST, Handoff, interrupt
 from tests.waiting import wait_until
 
@@ -133,6 +133,28 @@ def test_own_specialists_and_tools_reach_the_workers(handoff: Handoff) -> None:
     assert '"rhymes"' in planner["task_description"]
 
 
+def test_the_answer_is_on_stdout_while_it_is_written(handoff: Handoff) -> None:
+    go_on = threading.Event()
+
+    def script(request: Json) -> Reply:
+        properties = request.get("output_config", {}).get("format", {}).get("schema", {}).get("properties", {})
+        if "steps" in properties:
+            return says_json(TWO_VIEWS)
+        if "verdict" in properties:
+            return says_json({"verdict": "PASS", "revisions": [], "open_points": []})
+        if SYNTHESIS not in json.dumps(request["system"]):
+            return says_json(envelope("One side."))
+        return says_json(envelope("The whole of it. " * 200), stall=go_on)
+
+    with MessagesServer(script) as server, handoff.started("run", REQUEST, ANTHROPIC_BASE_URL=server.url) as process:
+        handoff.wait_for("The whole of it.", where="out")
+        assert process.poll() is None, "it is still being written"
+        go_on.set()
+        assert process.wait(timeout=30) == 0
+
+    assert handoff.read("out").count("The whole of it.") == 200
+
+
 def test_a_job_out_of_time_ends_instead_of_hanging(handoff: Handoff, silent_model: str) -> None:
     done = handoff.run("run", REQUEST, "--timeout", "2", "--json", ANTHROPIC_BASE_URL=silent_model)
 
@@ -148,6 +170,21 @@ def test_an_answer_in_a_form_of_the_users_own_is_printed_as_json(handoff: Handof
 
     assert done.returncode == 0, done.stderr
     assert "summary" in json.loads(done.stdout)["answer"]
+
+
+SYNTHESIS = "synthes"
+"""Only the synthesizer's own instructions speak of it."""
+TWO_VIEWS = {
+    "steps": [
+        {"id": side, "specialist": "generalist", "task": f"Look {side}.", "depends_on": [], "fallback": "-"} for side in ("left", "right")
+    ],
+    "synthesis": "reconcile",
+    "why": "",
+}
+
+
+def envelope(output: str) -> Json:
+    return {"status": "ok", "output": output, "claims": [], "confidence": 0.9, "needs": None, "problem": None}
 
 
 POET = """---

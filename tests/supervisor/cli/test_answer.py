@@ -1,0 +1,73 @@
+"""The answer as it leaves the command: complete, once, and harmless to a terminal."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import JsonValue
+
+from shared.wire.events import JobStatus
+from shared.wire.handoff import Citation, Claim
+from supervisor.cli.answer import print_answer, sources_of, total, verdict_on
+from supervisor.cli.draft import settled_part
+from supervisor.report import JobResult
+
+USAGE = {"turns": 1, "input_tokens": 1_200, "output_tokens": 34, "cost_usd": None}
+SOURCE = {"n": 1, "source": "a.md", "digest": "d", "start": 0, "end": 4, "quote": "It\nis so.", "claim": "so", "step": "left"}
+CLAIM = Claim(id="left.c1", text="so", sources=(Citation(source="a.md", digest="a" * 64, start=0, end=4, quote="It is"),))
+
+
+def result(answer: JsonValue = "It is so [1].", status: JobStatus = JobStatus.OK) -> JobResult:
+    return JobResult(job_id="j-0123456789ab", status=status, answer=answer, citations=(SOURCE,), usage=USAGE, wall_s=1.25, model="m")
+
+
+def test_answer_then_sources(capsys: pytest.CaptureFixture[str]) -> None:
+    print_answer(result())
+
+    assert capsys.readouterr().out == 'It is so [1].\n\nSources:\n[1] a.md: "It is so."\n'
+
+
+def test_what_was_streamed_is_not_printed_again(capsys: pytest.CaptureFixture[str]) -> None:
+    print_answer(result(), streamed="It is")
+
+    assert capsys.readouterr().out.startswith(" so [1].\n")
+
+
+def test_a_draft_that_was_changed_is_followed_by_the_whole_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    print_answer(result(), streamed="It was")
+
+    assert "---\n\nIt is so [1].\n" in capsys.readouterr().out
+
+
+def test_the_value_of_a_schema_is_json(capsys: pytest.CaptureFixture[str]) -> None:
+    print_answer(result({"so": True}))
+
+    assert capsys.readouterr().out.startswith('{\n  "so": true\n}')
+
+
+def test_escapes_in_an_answer_do_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    print_answer(result("red \x1b[31mor\x9b2J not\u202e"))
+
+    assert not {"\x1b", "\x9b", "\u202e"} & set(capsys.readouterr().out)
+
+
+def test_an_unknown_price_is_never_zero() -> None:
+    assert total(result()) == "j-0123456789ab  ok  1.2 s  1 turn  1,200 + 34 tokens  cost unknown  m"
+    assert sources_of(JobResult(job_id="j-0123456789ab", status=JobStatus.OK)) == ""
+
+
+def test_only_what_is_not_simply_good_is_remarked_on() -> None:
+    assert verdict_on(result()) is None
+    assert "partial" in (verdict_on(result(status=JobStatus.PARTIAL)) or "")
+
+
+@pytest.mark.parametrize(
+    ("draft", "shown"),
+    [
+        ("It is so", "It is so"),
+        ("It is so [left.c1]. And", "It is so [1]. And"),
+        ("It is so [left.c", "It is so "),
+        ("It is so [left.c1] and [own.c1] more", "It is so [1] and "),
+    ],
+)
+def test_a_draft_is_shown_as_far_as_it_will_not_change(draft: str, shown: str) -> None:
+    assert settled_part(draft, {CLAIM.id: CLAIM}) == shown

@@ -1,0 +1,88 @@
+"""What was typed, and what is made of it before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shared.config import Settings
+from shared.wire.errors import MissingCredentials, UserError
+from supervisor.cli.asking import Asked, check_model, limits_of, schema_of, text_of
+from supervisor.cli.doctor import Level, persistence
+from supervisor.cli.kept import forget, keep, restore, surroundings_of
+from supervisor.cli.up import workers_of
+
+KNOWN = ["analyst", "researcher", "writer"]
+
+
+def test_bytes_that_are_no_text_are_no_request() -> None:
+    with pytest.raises(UserError, match="UTF-8"):
+        text_of("\udcff", Settings())
+
+
+def test_limits_are_those_that_were_given() -> None:
+    limits = limits_of(Asked("x", max_turns=3, max_usd=0.5, timeout_s=9))
+
+    assert (limits.max_turns_per_handoff, limits.max_microusd, limits.max_seconds) == (3, 500_000, 9)
+
+
+def test_a_schema_is_an_object(tmp_path: Path) -> None:
+    (tmp_path / "form.json").write_text("[]")
+
+    with pytest.raises(UserError, match="JSON object"):
+        schema_of(tmp_path / "form.json")
+
+
+def test_a_real_model_needs_a_key_and_the_offline_one_does_not() -> None:
+    check_model("offline", Settings())
+    check_model(None, Settings())
+    with pytest.raises(MissingCredentials, match="ANTHROPIC_API_KEY"):
+        check_model("claude-haiku-5-5", Settings())
+
+
+def test_whoever_is_not_named_is_served_by_one_process_more() -> None:
+    assert workers_of([], KNOWN) == {"worker1": [], "worker2": []}
+    assert workers_of(["researcher=2"], KNOWN) == {
+        "researcher1": ["researcher"],
+        "researcher2": ["researcher"],
+        "others": ["analyst", "writer"],
+    }
+
+
+@pytest.mark.parametrize("wrong", ["researcher", "researcher=0", "researcher=x", "reseacher=1", "=1", "researcher=999"])
+def test_a_worker_option_that_is_wrong_is_refused(wrong: str) -> None:
+    with pytest.raises(UserError):
+        workers_of([wrong], KNOWN)
+
+
+def test_doctor_judges_what_a_restart_would_lose() -> None:
+    sound = {"redis_version": "7.2.4", "config": {"appendonly": "yes", "maxmemory-policy": "noeviction"}}
+    poor = {"redis_version": "5.0.7", "role": "slave", "maxmemory": 100, "used_memory": 90, "config": {"maxmemory-policy": "allkeys-lru"}}
+
+    assert {one.level for one in persistence(sound)} == {Level.OK}
+    levels = {one.about: one.level for one in persistence(poor)}
+    assert levels == {
+        "version": Level.FAIL,
+        "role": Level.FAIL,
+        "persistence": Level.WARN,
+        "eviction": Level.FAIL,
+        "memory": Level.WARN,
+    }
+    assert all(one.mend for one in persistence(poor))
+
+
+def test_an_interrupted_run_is_kept_until_it_has_ended(tmp_path: Path) -> None:
+    settings = Settings(cache_dir=tmp_path / "cache")
+    (tmp_path / "run" / "redis").mkdir(parents=True)
+    (tmp_path / "run" / "redis" / "data").write_text("all of it")
+    (tmp_path / "again").mkdir()
+
+    assert keep(settings, "j-0123456789ab", tmp_path / "run" / "redis", {"HANDOFF_OFFLINE": "true"})
+    restore(settings, "j-0123456789ab", tmp_path / "again")
+    assert (tmp_path / "again" / "redis" / "data").read_text() == "all of it"
+    assert surroundings_of(settings, "j-0123456789ab") == {"HANDOFF_OFFLINE": "true"}
+
+    forget(settings, "j-0123456789ab")
+    with pytest.raises(UserError, match="none"):
+        surroundings_of(settings, "j-0123456789ab")

@@ -1,0 +1,54 @@
+"""How a command ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from shared.wire.errors import LedgerError, LedgerUnavailable, UserError
+from shared.wire.events import JobStatus
+from supervisor.cli.errors import exit_code_of, guarded
+
+
+def ending(command: Callable[[], object]) -> object:
+    with pytest.raises(SystemExit) as end:
+        guarded(command)
+    return end.value.code
+
+
+def raising(error: BaseException) -> Callable[[], object]:
+    def command() -> object:
+        raise error
+
+    return command
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (UserError("wrong"), 2),
+        (LedgerUnavailable("gone"), 3),
+        (LedgerError("odd"), 1),
+        (KeyboardInterrupt(), 130),
+        (PermissionError(13, "Permission denied", "/x"), 1),
+        (RuntimeError("a\nb"), 70),
+    ],
+)
+def test_every_error_is_one_line_and_an_exit_code(error: BaseException, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ending(raising(error)) == code
+
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert said.err.startswith("handoff: ")
+
+
+def test_a_command_says_its_exit_code() -> None:
+    assert ending(lambda: 4) == 4
+    assert ending(lambda: None) == 0
+
+
+@pytest.mark.parametrize(("status", "code"), [("ok", 0), ("partial", 0), ("failed", 1), ("cancelled", 130), ("running", 4), ("queued", 4)])
+def test_a_jobs_status_is_an_exit_code(status: str, code: int) -> None:
+    assert exit_code_of(JobStatus(status)) == code

@@ -1,0 +1,73 @@
+"""The same for a log: a line an event."""
+
+from __future__ import annotations
+
+from shared.ledger.jobs import HandoffStanding
+from shared.wire.events import (
+    AnswerMethod,
+    CancelRequested,
+    Event,
+    JobEnded,
+    JobStatus,
+    RetryRequested,
+    Reviewed,
+    StepsAbandoned,
+    Synthesised,
+    WebhookTried,
+)
+from shared.wire.handoff import ResultStatus
+from shared.wire.verdict import Decision, Verdict
+from supervisor.cli.lines import claimed, lines_of
+from supervisor.cli.view import Moment
+from tests.supervisor.cli.moments import JOB, PLANNED, SUBMITTED, finished, issued, recorded, view_of
+
+BEFORE: tuple[Event, ...] = (
+    SUBMITTED,
+    issued("planner", "planner", group=None),
+    finished("planner"),
+    PLANNED,
+    issued("left", "researcher"),
+)
+
+
+def last_line(*events: Event) -> str:
+    view = view_of(*BEFORE, *events)
+    return list(lines_of(Moment(view, tuple(recorded(*BEFORE, *events)))))[-1]
+
+
+def test_a_job_is_told_from_submission_to_plan() -> None:
+    lines = list(lines_of(Moment(view_of(*BEFORE), tuple(recorded(*BEFORE)))))
+
+    assert lines == [
+        f"{JOB}: submitted with 3 documents",
+        "planner: ok, 3 turns, 1,200 tokens",
+        "plan: 2 steps: left (researcher), both (writer)",
+        "left (researcher): handed over",
+    ]
+
+
+def test_a_failure_says_why() -> None:
+    line = last_line(finished("left", status=ResultStatus.FAILED, error="no such\ndocument"))
+
+    assert line == "left (researcher): failed, 3 turns, 1,200 tokens: no such document"
+
+
+def test_every_other_event_has_its_line() -> None:
+    assert last_line(Reviewed(round=1, verdict=Verdict(verdict=Decision.PASS))) == "review, round 1: PASS"
+    assert last_line(Reviewed(round=1, verdict=None, problem="no time")) == "review, round 1: none (no time)"
+    assert last_line(StepsAbandoned(steps=(), why="too late")).startswith("given up")
+    assert last_line(Synthesised(method=AnswerMethod.MERGED)) == "answer: merged"
+    assert last_line(CancelRequested()) == "cancel requested"
+    assert last_line(JobEnded(status=JobStatus.OK)) == f"{JOB}: ok"
+    assert last_line(JobEnded(status=JobStatus.OK), RetryRequested()) == "again, what did not succeed"
+    assert last_line(WebhookTried(attempt=2, delivered=False, detail="404")) == "webhook: try 2 failed: 404"
+
+
+def test_a_claim_is_told_once_and_a_second_claim_as_one() -> None:
+    before = view_of(*BEFORE, standings={"left.1": HandoffStanding("issued")})
+    first = view_of(*BEFORE, standings={"left.1": HandoffStanding("running", claims=1, worker="host:1")})
+    second = view_of(*BEFORE, standings={"left.1": HandoffStanding("running", claims=2, worker="host:2")})
+
+    assert list(claimed(before, first)) == ["left (researcher): works, in host:1"]
+    assert list(claimed(first, first)) == []
+    assert list(claimed(first, second)) == ["left (researcher): works (claim 2), in host:2"]

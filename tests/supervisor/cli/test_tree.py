@@ -1,0 +1,106 @@
+"""The live tree: who does what, in which state, since when."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from shared.ledger.jobs import HandoffStanding
+from shared.wire.events import JobEnded, JobStatus, Reviewed
+from shared.wire.handoff import ResultStatus
+from shared.wire.ids import StepId
+from shared.wire.verdict import Decision, Revision, Verdict
+from supervisor.cli.tree import MOST_ROWS, picture
+from supervisor.cli.view import View
+from tests.supervisor.cli.moments import JOB, PLANNED, SUBMITTED, finished, issued, view_of
+
+PLANNER = (SUBMITTED, issued("planner", "planner", group=None), finished("planner"), PLANNED)
+
+
+def drawn(view: View, width: int = 120) -> str:
+    out = io.StringIO()
+    Console(file=out, width=width, highlight=False, markup=False).print(picture(view))
+    return out.getvalue()
+
+
+def row(view: View, name: str) -> str:
+    return next(line for line in drawn(view).splitlines() if f" {name}" in line)
+
+
+def test_the_headline_says_how_the_job_stands() -> None:
+    assert drawn(view_of(*PLANNER)).splitlines()[0].split("  ") == [JOB, "running", "9 s", "4 turns", "2,400 tokens", "$0.0015"]
+
+
+def test_a_job_that_nobody_has_looked_at_waits_for_a_supervisor() -> None:
+    assert "waits for a supervisor" in row(view_of(SUBMITTED), "planner")
+
+
+def test_a_step_says_what_it_waits_for() -> None:
+    assert "waits for left" in row(view_of(*PLANNER), "both")
+
+
+def test_a_handoff_that_nobody_has_claimed_is_in_its_queue() -> None:
+    view = view_of(*PLANNER, issued("left", "researcher"), standings={"left.1": HandoffStanding("issued", issued_at=105.0)})
+
+    assert "in its queue for 5 s" in row(view, "left")
+
+
+def test_a_running_handoff_says_turn_doing_seconds_and_tokens() -> None:
+    standing = HandoffStanding("running", turns=1, doing="search_documents", started_at=107.5, input_tokens=900, output_tokens=100)
+    view = view_of(*PLANNER, issued("left", "researcher"), standings={"left.1": standing})
+
+    assert "left (researcher)" in row(view, "left")
+    for said in ("turn 2", "search_documents", "2.5 s", "1,000 tokens"):
+        assert said in row(view, "left")
+
+
+@pytest.mark.parametrize(
+    ("status", "mark"), [(ResultStatus.OK, "✓"), (ResultStatus.PARTIAL, "◐"), (ResultStatus.FAILED, "✗"), (ResultStatus.NEEDS_INPUT, "?")]
+)
+def test_a_finished_handoff_shows_how_it_ended(status: ResultStatus, mark: str) -> None:
+    view = view_of(*PLANNER, issued("left", "researcher"), finished("left", status=status, error="no such document"))
+
+    assert f"{mark} left" in drawn(view)
+    assert ("no such document" in row(view, "left")) is (status in (ResultStatus.PARTIAL, ResultStatus.FAILED))
+
+
+def test_a_verdict_stands_at_its_round() -> None:
+    revise = Verdict(verdict=Decision.REVISE, revisions=(Revision(step=StepId("left"), problem="no source"),))
+    events = (issued("left", "researcher"), finished("left"), issued("assessor", "assessor", group=None), finished("assessor"))
+    view = view_of(*PLANNER, *events, Reviewed(round=1, verdict=revise))
+
+    assert "REVISE left" in row(view, "assessor")
+    assert "again: no source" in row(view, "left")
+
+
+def test_a_later_attempt_is_called_one() -> None:
+    view = view_of(*PLANNER, issued("left", "researcher"), finished("left"), issued("left", "researcher", attempt=2, group="g2"))
+
+    assert "attempt 2" in row(view, "left")
+
+
+def test_what_others_wrote_cannot_command_the_terminal() -> None:
+    view = view_of(*PLANNER, issued("left", "researcher"), finished("left", status=ResultStatus.FAILED, error="\x1b]0;owned\x07[bold]x"))
+
+    assert "\x1b" not in drawn(view)
+    assert "[bold]x" in drawn(view)
+
+
+def test_a_line_is_never_wider_than_the_screen() -> None:
+    view = view_of(*PLANNER, issued("left", "researcher"), finished("left", status=ResultStatus.FAILED, error="word " * 50))
+
+    assert all(len(line) <= 60 for line in drawn(view, width=60).splitlines())
+
+
+def test_a_large_plan_is_cut_to_the_screen() -> None:
+    outlines = tuple(PLANNED.steps[0].model_copy(update={"id": StepId(f"s{number}")}) for number in range(100))
+    view = view_of(*PLANNER[:3], PLANNED.model_copy(update={"steps": outlines}))
+
+    assert len(drawn(view).splitlines()) == MOST_ROWS + 2
+    assert "and 61 more" in drawn(view)
+
+
+def test_an_ended_job_is_ended() -> None:
+    assert view_of(*PLANNER, JobEnded(status=JobStatus.FAILED, reason="nobody")).ended
