@@ -1,0 +1,79 @@
+"""The product in its first true form: a request and documents in, a cited answer out, through real processes and no model."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from shared.documents.folder import read_folder
+from shared.wire.events import JobStatus
+from shared.wire.handoff import AgentHandoff, HandoffResult
+from supervisor.client import Request
+from supervisor.report import JobResult
+from tests.e2e.fleet import Fleet
+from tests.running_system import DOCUMENTS
+
+pytestmark = pytest.mark.slow
+
+COMPARISON = "Compare Qdrant, pgvector and Milvus for a team that needs filtering and durable storage"
+
+
+def run(fleet: Fleet, text: str) -> JobResult:
+    return fleet.jobs.result(fleet.jobs.submit(Request(text, documents=DOCUMENTS, model="offline")), wait_s=60)
+
+
+@pytest.fixture(scope="module")
+def result(running_fleet: Fleet) -> JobResult:
+    return run(running_fleet, COMPARISON)
+
+
+def test_the_main_job_ends_well(result: JobResult) -> None:
+    assert result.status is JobStatus.OK
+    assert result.answer
+
+
+def test_at_least_three_researchers_share_one_chord_in_processes_of_their_own(result: JobResult) -> None:
+    researchers = [handoff for handoff in result.handoffs if handoff["assigned_to"] == "researcher"]
+
+    assert len(researchers) >= 3
+    assert len({handoff["worker"] for handoff in researchers}) == len(researchers)
+    assert len({handoff["group"] for handoff in researchers}) == 1
+
+
+def test_every_citation_is_what_the_document_says(result: JobResult) -> None:
+    texts = read_folder(DOCUMENTS, max_document_bytes=10**7, max_documents=100).texts
+
+    assert result.citations
+    assert all(texts[one["digest"]][one["start"] : one["end"]] == one["quote"] for one in result.citations)
+    assert all(f"[{one['n']}]" in str(result.answer) for one in result.citations)
+
+
+def test_it_was_reviewed_and_says_that_no_model_made_it(result: JobResult) -> None:
+    assert [verdict["verdict"] for verdict in result.verdicts][-1] == "PASS"
+    assert any("without a language model" in note for note in result.notes)
+
+
+def test_every_handoff_and_every_result_can_be_read_in_full(result: JobResult) -> None:
+    extra = {"state", "worker", "claims", "turns", "issued_at", "started_at", "finished_at", "group"}
+    for handoff in result.handoffs:
+        parsed = AgentHandoff.from_json(_json({name: value for name, value in handoff.items() if name not in extra}))
+        assert [item.step_id for item in parsed.context] == list(parsed.depends_on)
+    assert {HandoffResult.from_json(_json(one)).handoff_id for one in result.results} == {one["handoff_id"] for one in result.handoffs}
+
+
+def test_two_jobs_at_once_do_not_disturb_each_other(fleet: Fleet) -> None:
+    texts = [COMPARISON, "Which index does Faiss offer, and what is HNSW?"]
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda text: run(fleet, text), texts)
+
+    assert first.status.ended
+    assert second.status.ended
+    assert first.status is JobStatus.OK
+    assert second.answer != first.answer
+
+
+def _json(value: object) -> str:
+    from json import dumps
+
+    return dumps(value)
