@@ -6,9 +6,8 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.text import Text
 
 from shared.config import Settings, load_settings
@@ -18,6 +17,7 @@ from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE, 
 from supervisor.cli.errors import FAILED, OK
 from supervisor.cli.fleet_state import START_A_SUPERVISOR, START_WORKERS, queues_by_node
 from supervisor.cli.model_access import model_access
+from supervisor.cli.options import AsJson
 from supervisor.cli.terminal import figures, stdout, write_line
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Finding:
 _STYLE = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 
 
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False) -> int:
+def doctor(as_json: AsJson = False) -> int:
     """Check broker, persistence, supervisors, workers, dead letters and model access; say what is wrong and how to mend it.
 
     Exit code 1 when anything fails.

@@ -15,7 +15,8 @@ from shared.config import Settings, load_settings
 from shared.wire.specialist import SpecialistSpec
 from supervisor.cli.built_in import built_in_specialists
 from supervisor.cli.errors import FAILED, OK, say
-from supervisor.cli.processes import OwnSpecialists, with_own
+from supervisor.cli.options import AsJson, OwnSpecialists
+from supervisor.cli.processes import with_own
 from supervisor.cli.terminal import note, short, stdout, write_line
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 def specialists(
     lint: Annotated[bool, typer.Option("--lint", help="Warn of what will make them work badly; exit 1 if there is anything.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
+    as_json: AsJson = False,
     own: OwnSpecialists = [],  # noqa: B006
 ) -> int:
     """Who is served by live workers, how busy they are, and what tools each may use.

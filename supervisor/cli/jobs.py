@@ -13,6 +13,7 @@ from shared.wire.errors import UserError
 from shared.wire.events import JobStatus
 from shared.wire.ids import JobId
 from supervisor.cli.errors import INTERRUPTED, OK, exit_code_of, say
+from supervisor.cli.options import AsJson
 from supervisor.cli.terminal import figures, money, short, write_line
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from supervisor.client import Client
 
 Job = Annotated[str, typer.Argument(metavar="JOB", help="The id that `submit` printed, j-0123456789ab.")]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
 
 
 def client_of_broker() -> Client:

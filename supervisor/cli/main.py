@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from supervisor.cli import doctor, fleet, jobs, processes, submit, up
+from supervisor.cli.asking import Asked, schema_of
 from supervisor.cli.errors import EXIT_CODES, guarded
+from supervisor.cli.options import (
+    AnswerSchema,
+    AsJson,
+    Docs,
+    MaxRounds,
+    MaxTurns,
+    MaxUsd,
+    Model,
+    OwnSpecialists,
+    OwnTools,
+    RequestText,
+    SkipBadDocs,
+    Timeout,
+)
 
 ABOUT = f"""
 A team of LLM specialists, run as a distributed task queue.
@@ -70,18 +84,18 @@ def options(
 
 @app.command(rich_help_panel="Jobs")
 def run(
-    request: Annotated[str | None, typer.Argument(help="What you want, in plain words; `-` reads it from stdin.")] = None,
-    docs: Annotated[Path | None, typer.Option(help="A folder (or file) to work from.")] = None,
-    specialists: Annotated[list[Path], typer.Option(help="A folder of your own specialists; may be repeated.")] = [],  # noqa: B006
-    tools: Annotated[list[Path], typer.Option(help="A folder of your own tools; may be repeated.")] = [],  # noqa: B006
-    model: Annotated[str | None, typer.Option(help="The model of every agent of this job.")] = None,
-    max_turns: Annotated[int | None, typer.Option(min=1, help="The most turns of one handoff.")] = None,
-    max_usd: Annotated[float | None, typer.Option(help="The most that the job may cost.")] = None,
-    max_rounds: Annotated[int | None, typer.Option(min=0, max=10, help="How often a review may send work back.")] = None,
-    timeout: Annotated[int | None, typer.Option(min=1, help="Seconds until the job ends with what it has.")] = None,
-    answer_schema: Annotated[Path | None, typer.Option(help="A JSON Schema that the answer must match.")] = None,
-    skip_bad_docs: Annotated[bool, typer.Option("--skip-bad-docs", help="Leave out documents that cannot be read.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout, everything else on stderr.")] = False,
+    request: RequestText = None,
+    docs: Docs = None,
+    specialists: OwnSpecialists = [],  # noqa: B006
+    tools: OwnTools = [],  # noqa: B006
+    model: Model = None,
+    max_turns: MaxTurns = None,
+    max_usd: MaxUsd = None,
+    max_rounds: MaxRounds = None,
+    timeout: Timeout = None,
+    answer_schema: AnswerSchema = None,
+    skip_bad_docs: SkipBadDocs = False,
+    as_json: AsJson = False,
     resume: Annotated[str | None, typer.Option(metavar="JOB", help="Go on with a run that Ctrl-C interrupted.")] = None,
 ) -> int:
     """Submit a job and stay until its answer.
@@ -93,29 +107,11 @@ def run(
 
       handoff run "List the deadlines" --docs contract.pdf --answer-schema deadlines.json --json | jq .answer
     """
-    from shared.config import load_settings
-    from shared.wire.errors import UserError
-    from supervisor.cli.asking import Asked, schema_of, text_of
     from supervisor.cli.run import HowToRun
     from supervisor.cli.run import run as run_job
 
-    how = HowToRun(tuple(specialists), tuple(tools), as_json, resume)
-    if resume is not None:
-        if request is not None:
-            raise UserError("--resume goes on with its own request: leave the other one out")
-        return run_job(None, how)
-    asked = Asked(
-        request=text_of(request, load_settings()),
-        docs=docs,
-        skip_bad_docs=skip_bad_docs,
-        model=model,
-        max_turns=max_turns,
-        max_usd=max_usd,
-        max_rounds=max_rounds,
-        timeout_s=timeout,
-        answer_schema=schema_of(answer_schema),
-    )
-    return run_job(asked, how)
+    asked = Asked("", docs, skip_bad_docs, model, max_turns, max_usd, max_rounds, timeout, schema_of(answer_schema))
+    return run_job(request, asked, HowToRun(tuple(specialists), tuple(tools), as_json, resume))
 
 
 PANELS: dict[str, tuple[tuple[str, Callable[..., int]], ...]] = {

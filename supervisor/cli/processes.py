@@ -17,10 +17,7 @@ from supervisor.cli.built_in import built_in_specialists
 from supervisor.cli.celery_process import celery_command
 from supervisor.cli.embedded import surroundings_of
 from supervisor.cli.errors import say
-
-Slots = Annotated[int | None, typer.Option("-c", "--concurrency", min=1, help="Handoffs (threads) at once.")]
-OwnSpecialists = Annotated[list[Path], typer.Option("--specialists", help="A folder of your own specialists; may be repeated.")]
-OwnTools = Annotated[list[Path], typer.Option("--tools", help="A folder of your own tools; may be repeated.")]
+from supervisor.cli.options import OwnSpecialists, OwnTools, Slots
 
 
 def names_to_complete() -> list[str]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shared.config import OFFLINE_MODEL, Settings, load_settings
 from shared.wire.errors import LedgerUnavailable, UserError
 from shared.wire.ids import JobId, is_job_id
-from supervisor.cli.asking import Asked, check_model, request_of
+from supervisor.cli.asking import Asked, check_model, request_of, text_of
 from supervisor.cli.errors import INTERRUPTED, exit_code_of, say
 from supervisor.cli.terminal import note, stderr, write_line
 from supervisor.cli.view import RECONNECT_FOR_S, follow
@@ -31,18 +31,17 @@ class HowToRun:
     resume: str | None = None
 
 
-def run(asked: Asked | None, how: HowToRun) -> int:
-    """Returns the exit code. `asked` None: `how.resume` names the job."""
+def run(request: str | None, asked: Asked, how: HowToRun) -> int:
+    """Returns the exit code. `request`: as it was typed; `asked`: all else about the job; with `how.resume` neither counts."""
     settings = load_settings()
     signal.signal(signal.SIGTERM, _like_ctrl_c)
-    if settings.redis_url is not None:
-        _refuse_what_workers_own(how)
-        if asked is None:
-            raise UserError(f"--resume goes on with a run of this machine, and HANDOFF_REDIS_URL is set: `handoff watch {how.resume}`")
-        return _run_there(asked, how, settings)
-    if how.resume is not None and not is_job_id(how.resume):
-        raise UserError(f"{how.resume} is not a job id: it looks like j-0123456789ab")
-    return _run_here(asked, how, _settings_here(asked, how, settings))
+    if how.resume is not None:
+        return _run_here(None, how, _settings_to_resume(request, how, settings))
+    asked = replace(asked, request=text_of(request, settings))
+    if settings.redis_url is None:
+        return _run_here(asked, how, _settings_here(asked, how, settings))
+    _refuse_what_workers_own(how)
+    return _run_there(asked, how, settings)
 
 
 def _run_there(asked: Asked, how: HowToRun, settings: Settings) -> int:
@@ -119,7 +118,17 @@ def print_outcome(result: JobResult, *, as_json: bool, streamed: str = "") -> No
         say(remark)
 
 
-def _settings_here(asked: Asked | None, how: HowToRun, settings: Settings) -> Settings:
+def _settings_to_resume(request: str | None, how: HowToRun, settings: Settings) -> Settings:
+    if request is not None:
+        raise UserError("--resume goes on with its own request: leave the other one out")
+    if settings.redis_url is not None:
+        raise UserError(f"--resume goes on with a run of this machine, and HANDOFF_REDIS_URL is set: `handoff watch {how.resume}`")
+    if not is_job_id(str(how.resume)):
+        raise UserError(f"{how.resume} is not a job id: it looks like j-0123456789ab")
+    return settings
+
+
+def _settings_here(asked: Asked, how: HowToRun, settings: Settings) -> Settings:
     """Everything about specialists and models that can be refused before anything starts."""
     from shared.specialists import load_specialists
     from supervisor.cli.built_in import built_in_specialists
@@ -128,10 +137,9 @@ def _settings_here(asked: Asked | None, how: HowToRun, settings: Settings) -> Se
         "specialists_dirs": (*settings.specialists_dirs, *how.specialists),
         "tools_dirs": (*settings.tools_dirs, *how.tools),
     }
-    if asked is not None:
-        check_model(asked.model, settings)
-        if asked.model == OFFLINE_MODEL:
-            changes["offline"] = True
+    check_model(asked.model, settings)
+    if asked.model == OFFLINE_MODEL:
+        changes["offline"] = True
     changed = settings.model_copy(update=changes)
     load_specialists(built_in_specialists(), *changed.specialists_dirs)
     for folder in changed.tools_dirs:

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from shared.config import load_settings
 from shared.wire.errors import LedgerUnavailable, UserError
 from shared.wire.message import problems_of
 from supervisor.cli.asking import Asked, request_of, schema_of, text_of
 from supervisor.cli.errors import OK, say
 from supervisor.cli.jobs import client_of_broker
+from supervisor.cli.options import AnswerSchema, Docs, MaxRounds, MaxTurns, MaxUsd, Model, RequestText, SkipBadDocs, Timeout
 from supervisor.cli.terminal import write_line
 
 if TYPE_CHECKING:
@@ -40,17 +42,17 @@ class Line(BaseModel):
 
 
 def submit(
-    request: Annotated[str | None, typer.Argument(help="What you want, in plain words; `-` reads it from stdin.")] = None,
-    file: Annotated[Path | None, typer.Option(help="Many jobs: one JSON object a line.")] = None,
-    docs: Annotated[Path | None, typer.Option(help="A folder (or file) to work from.")] = None,
-    model: Annotated[str | None, typer.Option(help="The model of every agent of this job.")] = None,
-    max_turns: Annotated[int | None, typer.Option(min=1, help="The most turns of one handoff.")] = None,
-    max_usd: Annotated[float | None, typer.Option(help="The most that the job may cost.")] = None,
-    max_rounds: Annotated[int | None, typer.Option(min=0, max=10, help="How often a review may send work back.")] = None,
-    timeout: Annotated[int | None, typer.Option(min=1, help="Seconds until the job ends with what it has.")] = None,
-    answer_schema: Annotated[Path | None, typer.Option(help="A JSON Schema that the answer must match.")] = None,
-    skip_bad_docs: Annotated[bool, typer.Option("--skip-bad-docs", help="Leave out documents that cannot be read.")] = False,
-    idempotency_key: Annotated[str | None, typer.Option(help="The same key gives the same job.")] = None,
+    request: RequestText = None,
+    file: Annotated[Path | None, typer.Option(metavar="JSONL", help="Many jobs: one JSON object a line.")] = None,
+    docs: Docs = None,
+    model: Model = None,
+    max_turns: MaxTurns = None,
+    max_usd: MaxUsd = None,
+    max_rounds: MaxRounds = None,
+    timeout: Timeout = None,
+    answer_schema: AnswerSchema = None,
+    skip_bad_docs: SkipBadDocs = False,
+    idempotency_key: Annotated[str | None, typer.Option(metavar="K", help="The same key gives the same job.")] = None,
     tenant: Annotated[str, typer.Option(help="Whose job it is; keys are told apart by tenant.")] = "default",
     webhook: Annotated[str | None, typer.Option(metavar="URL", help="Gets a signed POST when the job has ended.")] = None,
 ) -> int:
@@ -62,36 +64,24 @@ def submit(
 
     A line of the file that is wrong is named, and then nothing is submitted.
     """
-    if (request is None) == (file is None):
-        raise UserError("give either a request or --file jobs.jsonl")
+    schema = schema_of(answer_schema)
+    limits = (max_turns, max_usd, max_rounds, timeout)
+    asked = Asked("", docs, skip_bad_docs, model, *limits, schema, tenant, idempotency_key, webhook)
     jobs = client_of_broker()
-    from shared.config import load_settings
-
-    settings = load_settings()
-    asked = Asked(
-        request="",
-        docs=docs,
-        skip_bad_docs=skip_bad_docs,
-        model=model,
-        max_turns=max_turns,
-        max_usd=max_usd,
-        max_rounds=max_rounds,
-        timeout_s=timeout,
-        answer_schema=schema_of(answer_schema),
-        tenant=tenant,
-        idempotency_key=idempotency_key,
-        webhook=webhook,
-    )
-    if file is None:
-        requests = [request_of(replace(asked, request=text_of(request, settings)), jobs)]
-    elif idempotency_key is not None:
-        raise UserError("--idempotency-key is for one job: give each line of the file an idempotency_key of its own")
-    else:
-        requests = _requests_of(file, asked, jobs)
-    _enqueue(jobs, requests)
+    _enqueue(jobs, _requests(request, file, asked, jobs))
     if not jobs.ledger.roles.served():
         say("no worker serves any specialist on this broker yet: the jobs wait (`handoff up`, or `handoff worker --all`)")
     return OK
+
+
+def _requests(request: str | None, file: Path | None, asked: Asked, jobs: Client) -> list[Request]:
+    if (request is None) == (file is None):
+        raise UserError("give either a request or --file jobs.jsonl")
+    if file is None:
+        return [request_of(replace(asked, request=text_of(request, load_settings())), jobs)]
+    if asked.idempotency_key is not None:
+        raise UserError("--idempotency-key is for one job: give each line of the file an idempotency_key of its own")
+    return _requests_of(file, asked, jobs)
 
 
 def _enqueue(jobs: Client, requests: list[Request]) -> None:
@@ -111,7 +101,7 @@ def _requests_of(file: Path, asked: Asked, jobs: Client) -> list[Request]:
         UserError: names the line.
     """
     try:
-        lines = file.read_text(encoding="utf-8-sig").splitlines()
+        lines = file.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise UserError(f"{file} cannot be read: {reason}") from error

@@ -22,7 +22,8 @@ from shared.wire.errors import UserError
 from supervisor.cli.celery_process import celery_command
 from supervisor.cli.embedded import surroundings_of
 from supervisor.cli.errors import FAILED, OK, one_line, say
-from supervisor.cli.processes import OwnSpecialists, OwnTools, Slots, check_roles, specialist_names, with_own
+from supervisor.cli.options import OwnSpecialists, OwnTools, Slots
+from supervisor.cli.processes import check_roles, specialist_names, with_own
 from supervisor.cli.terminal import note, write_line
 
 WORKERS = 2

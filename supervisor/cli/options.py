@@ -1,0 +1,24 @@
+"""Options that several commands take, said once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+RequestText = Annotated[str | None, typer.Argument(metavar="REQUEST", help="What you want, in plain words; `-` reads it from stdin.")]
+Docs = Annotated[Path | None, typer.Option("--docs", metavar="DIR", help="A folder (or file) to work from.")]
+SkipBadDocs = Annotated[bool, typer.Option("--skip-bad-docs", help="Leave out documents that cannot be read.")]
+Model = Annotated[str | None, typer.Option("--model", metavar="NAME", help="The model of every agent of this job.")]
+MaxTurns = Annotated[int | None, typer.Option("--max-turns", metavar="N", min=1, help="The most turns of one handoff.")]
+MaxUsd = Annotated[float | None, typer.Option("--max-usd", metavar="X", help="The most that the job may cost.")]
+MaxRounds = Annotated[int | None, typer.Option("--max-rounds", metavar="N", min=0, max=10, help="How often a review may send work back.")]
+Timeout = Annotated[int | None, typer.Option("--timeout", metavar="S", min=1, help="Seconds until the job ends with what it has.")]
+AnswerSchema = Annotated[Path | None, typer.Option("--answer-schema", metavar="FILE", help="A JSON Schema that the answer must match.")]
+OwnSpecialists = Annotated[
+    list[Path], typer.Option("--specialists", metavar="DIR", help="A folder of your own specialists; may be repeated.")
+]
+OwnTools = Annotated[list[Path], typer.Option("--tools", metavar="DIR", help="A folder of your own tools; may be repeated.")]
+Slots = Annotated[int | None, typer.Option("-c", "--concurrency", metavar="N", min=1, help="Handoffs (threads) at once.")]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, everything else on stderr.")]
