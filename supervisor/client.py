@@ -156,7 +156,7 @@ class Client:
         while not status.ended and (left := until - time.monotonic()) > 0:
             new = self.ledger.journal.follow(job_id, version, min(left, FOLLOW_S))
             version = new[-1].version if new else version
-            if not new or isinstance(new[-1].event, JobEnded):
+            if not new or any(isinstance(one.event, JobEnded) for one in new):  # its webhook's tries may stand after it
                 status = JobStatus(self.standing(job_id).status)
         return status
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import structlog
 from celery import Celery
 from celery.canvas import Signature
+from kombu.exceptions import OperationalError
 
 from shared.celery_app import declare_queues
 from shared.wire.handoff import AgentHandoff
@@ -15,6 +17,8 @@ from shared.wire.names import ADVANCE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, queu
 
 SHOWN_CHARS = 60
 """Of a task, in Flower and in logs."""
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +65,18 @@ class Dispatcher:
 
     def wake(self, job_id: JobId, suspects: Sequence[HandoffId] = ()) -> None:
         """Have some supervisor look at the job. `suspects`: handoffs that something may be wrong with."""
-        self._advance(job_id, suspects).apply_async()
+        self._send(self._advance(job_id, suspects), job_id)
 
     def announce(self, job_id: JobId) -> None:
         """The first wake-up of a new job."""
-        self._advance(job_id, ()).set(queue=SUBMISSIONS_QUEUE).apply_async()
+        self._send(self._advance(job_id, ()).set(queue=SUBMISSIONS_QUEUE), job_id)
+
+    def _send(self, wake_up: Signature, job_id: JobId) -> None:
+        """What is to be done stands in the ledger already: a wake-up that cannot be sent costs time, because the sweeper sends another."""
+        try:
+            wake_up.apply_async()
+        except OperationalError as error:
+            log.warning("wake-up not sent", job_id=job_id, why=type(error).__name__)
 
     def _advance(self, job_id: JobId, suspects: Sequence[HandoffId]) -> Signature:
         shown = f"({job_id}{', ' + ' '.join(suspects) if suspects else ''})"

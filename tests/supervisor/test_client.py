@@ -1,0 +1,197 @@
+"""The door to the queue: what it takes, what it refuses in one line, and what stays when a job goes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from shared.agent.turns import WorstCase
+from shared.config import Settings
+from shared.wire.errors import LedgerUnavailable, LimitReached, UnknownJob, UserError
+from shared.wire.events import JobEnded, JobStatus, RetryRequested, WebhookTried
+from shared.wire.ids import JobId
+from shared.wire.limits import JobLimits
+from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
+from supervisor import client
+from supervisor.client import Client, Request
+from tests.doubles.jobs import finish, granted, issue, replied
+
+
+@pytest.fixture
+def jobs(redis_url: str) -> Iterator[Client]:
+    made = client.connect(redis_url, Settings(offline=True))
+    yield made
+    made.ledger.connection.close()
+
+
+def end(jobs: Client, job_id: JobId, status: JobStatus = JobStatus.OK) -> None:
+    jobs.ledger.journal.append(job_id, JobEnded(status=status), {"status": status.value})
+
+
+def messages(jobs: Client, queue: str) -> int:
+    return int(jobs.ledger.connection.redis.llen(queue))
+
+
+def test_a_job_is_taken_and_announced_at_once(jobs: Client) -> None:
+    job_id = jobs.submit(Request("Compare  things.\nNow."))
+
+    standing = jobs.standing(job_id)
+    assert (standing.status, standing.title, standing.version) == ("queued", "Compare things. Now.", 1)
+    assert messages(jobs, SUBMISSIONS_QUEUE) == 1
+    assert [one.job_id for one in jobs.newest()] == [job_id]
+
+
+def test_the_jobs_budget_is_in_the_ledger_from_the_start(jobs: Client) -> None:
+    job_id = jobs.submit(Request("Compare.", limits=JobLimits(max_turns=1)))
+    issue(jobs.ledger, job_id, "a.1")
+    claimed = granted(jobs.ledger, job_id, "a.1")
+    claimed.reserve(WorstCase(1, 1, 1))
+    claimed.checkpoint(replied())
+
+    with pytest.raises(LimitReached):
+        claimed.reserve(WorstCase(1, 1, 1))
+
+
+def test_the_same_key_gives_the_same_job_and_announces_it_once(jobs: Client) -> None:
+    request = Request("Compare.", idempotency_key="k1")
+    with ThreadPoolExecutor(8) as pool:
+        job_ids = set(pool.map(lambda _: jobs.submit(request), range(16)))
+
+    assert len(job_ids) == 1
+    assert messages(jobs, SUBMISSIONS_QUEUE) == 1
+
+
+def test_the_same_key_of_another_tenant_is_another_job(jobs: Client) -> None:
+    mine, yours = (jobs.submit(Request("Compare.", idempotency_key="k1", tenant=tenant)) for tenant in ("me", "you"))
+
+    assert mine != yours
+
+
+def test_a_key_that_was_used_for_another_request_is_refused(jobs: Client) -> None:
+    jobs.submit(Request("Compare.", idempotency_key="k1"))
+
+    with pytest.raises(UserError, match="another request"):
+        jobs.submit(Request("Compare something else.", idempotency_key="k1"))
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"text": " \n"}, "empty"),
+    ({"text": "x" * 100_001}, "--docs"),
+    ({"text": "x", "answer_schema": {"type": "no such type"}}, "not a JSON Schema"),
+    ({"text": "x", "webhook_url": "ftp://example.org"}, "http"),
+]
+
+
+@pytest.mark.parametrize(("fields", "said"), REFUSED, ids=[said for _, said in REFUSED])
+def test_what_cannot_be_done_is_refused_in_one_line_and_nothing_is_stored(jobs: Client, fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=said) as refused:
+        jobs.submit(Request(**fields))
+
+    assert "\n" not in str(refused.value)
+    assert jobs.newest() == []
+
+
+def test_without_redis_it_says_so() -> None:
+    with pytest.raises(LedgerUnavailable, match="is it running"):
+        client.connect("redis://127.0.0.1:1/0", Settings(offline=True)).submit(Request("x"))
+
+
+@pytest.mark.parametrize("job_id", ["j-000000000000", "nonsense", "", "j-*"])
+def test_an_unknown_job_is_unknown_everywhere(jobs: Client, job_id: str) -> None:
+    unknown = JobId(job_id)
+    for ask in (jobs.standing, jobs.result, jobs.cancel, jobs.retry, jobs.delete, lambda one: list(jobs.events(one))):
+        with pytest.raises(UnknownJob):
+            ask(unknown)
+
+
+def test_events_come_in_order_and_end_with_the_job(jobs: Client) -> None:
+    job_id = jobs.submit(Request("Compare."))
+    end(jobs, job_id)
+
+    assert [one.version for one in jobs.events(job_id)] == [1, 2]
+    assert [one.version for one in jobs.events(job_id, after=1)] == [2]
+
+
+def test_what_a_webhook_adds_after_the_end_keeps_nobody_waiting(jobs: Client) -> None:
+    job_id = jobs.submit(Request("Compare."))
+    end(jobs, job_id)
+    jobs.ledger.journal.append(job_id, WebhookTried(attempt=1, delivered=False, under_way=True))
+
+    assert [one.event.type for one in jobs.events(job_id)] == ["job_submitted", "job_ended", "webhook_tried"]
+    assert jobs.wait(job_id, 60) is JobStatus.OK
+
+
+def test_a_follower_of_a_retried_job_follows_it_to_its_last_end(jobs: Client) -> None:
+    job_id = jobs.submit(Request("Compare."))
+    end(jobs, job_id, JobStatus.FAILED)
+    jobs.retry(job_id)
+    end(jobs, job_id)
+
+    kinds = [one.event.type for one in jobs.events(job_id)]
+    assert kinds == ["job_submitted", "job_ended", "retry_requested", "job_ended"]
+
+
+def test_waiting_for_a_job_that_does_not_end_comes_back_in_time(jobs: Client) -> None:
+    assert jobs.result(jobs.submit(Request("Compare.")), wait_s=0.05).status is JobStatus.QUEUED
+
+
+def test_a_cancel_reaches_the_ledger_and_wakes_a_supervisor(jobs: Client) -> None:
+    job_id = jobs.submit(Request("Compare."))
+
+    assert jobs.cancel(job_id)
+    assert jobs.standing(job_id).cancelled
+    assert messages(jobs, SUPERVISOR_QUEUE) == 1
+    end(jobs, job_id, JobStatus.CANCELLED)
+    assert not jobs.cancel(job_id)
+
+
+def test_only_an_ended_job_can_be_retried_or_deleted(jobs: Client) -> None:
+    job_id = jobs.submit(Request("Compare."))
+
+    for what in (jobs.retry, jobs.delete):
+        with pytest.raises(UserError, match="has not ended"):
+            what(job_id)
+
+
+def test_a_retry_from_a_step_that_does_not_exist_names_those_that_do(jobs: Client) -> None:
+    job_id = jobs.submit(Request("Compare."))
+    end(jobs, job_id)
+
+    with pytest.raises(UserError, match="not planned yet"):
+        jobs.retry(job_id, "nowhere")
+
+
+def test_a_retry_takes_back_the_cancel(jobs: Client) -> None:
+    job_id = jobs.submit(Request("Compare."))
+    jobs.cancel(job_id)
+    end(jobs, job_id, JobStatus.CANCELLED)
+    jobs.retry(job_id)
+
+    assert (jobs.standing(job_id).status, jobs.standing(job_id).cancelled) == ("running", False)
+    assert jobs.ledger.journal.read(job_id)[-1].event == RetryRequested()
+
+
+def test_nothing_stays_of_a_job_that_was_deleted(jobs: Client) -> None:
+    job_id = jobs.submit(Request("Compare."))
+    issue(jobs.ledger, job_id, "a.1", "b.1")
+    finish(granted(jobs.ledger, job_id, "a.1"))
+    end(jobs, job_id)
+
+    jobs.delete(job_id)
+
+    redis = jobs.ledger.connection.redis
+    assert [name for name in redis.scan_iter() if job_id.encode() in name] == []
+    assert redis.zscore("handoff:due", job_id) is None
+    with pytest.raises(UnknownJob):
+        jobs.standing(job_id)
+
+
+def test_a_report_is_one_json_object(jobs: Client) -> None:
+    job_id = jobs.submit(Request("Compare."))
+
+    report = json.loads(jobs.result(job_id).to_json())
+    assert (report["job_id"], report["status"], report["answer"]) == (job_id, "queued", None)

@@ -1,0 +1,77 @@
+"""One try to tell a webhook that a job has ended, and what the journal keeps of it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from shared.ledger.ledger import Ledger
+from shared.wire.events import JobEnded, JobStatus, WebhookTried
+from supervisor.lifecycle.state import JobState
+from supervisor.states import States
+from supervisor.webhook import SIGNATURE_HEADER, TIMESTAMP_HEADER, Webhooks, signature
+from tests.doubles.hook_server import HookServer
+from tests.doubles.jobs import a_job
+
+
+def ended(ledger: Ledger, url: str) -> JobState:
+    job_id = a_job(ledger)
+    ledger.journal.append(job_id, JobEnded(status=JobStatus.OK))
+    state = States(ledger.journal).load(job_id)
+    assert state is not None
+    return state.model_copy(update={"submitted": state.submitted.model_copy(update={"webhook_url": url})})
+
+
+def tried(ledger: Ledger, state: JobState) -> WebhookTried:
+    event = ledger.journal.read(state.job_id)[-1].event
+    assert isinstance(event, WebhookTried)
+    return event
+
+
+def test_the_post_says_which_job_ended_and_how(ledger: Ledger) -> None:
+    with HookServer(204) as hook:
+        state = ended(ledger, hook.url)
+        Webhooks(ledger, None).deliver(state, 3)
+
+    (post,) = hook.posts
+    assert json.loads(post.body) == {"job_id": state.job_id, "status": "ok", "reason": None, "attempt": 3}
+    assert SIGNATURE_HEADER.lower() not in post.headers
+    assert tried(ledger, state) == WebhookTried(attempt=3, delivered=True, detail="204")
+
+
+def test_with_a_secret_the_post_is_signed(ledger: Ledger) -> None:
+    with HookServer() as hook:
+        Webhooks(ledger, "secret").deliver(ended(ledger, hook.url), 1)
+
+    (post,) = hook.posts
+    timestamp = post.headers[TIMESTAMP_HEADER.lower()]
+    assert post.headers[SIGNATURE_HEADER.lower()] == signature("secret", timestamp, post.body)
+    assert signature("other", timestamp, post.body) != signature("secret", timestamp, post.body)
+
+
+@pytest.mark.parametrize("status", [400, 404, 500, 503])
+def test_what_is_not_accepted_is_not_delivered(ledger: Ledger, status: int) -> None:
+    with HookServer(status) as hook:
+        state = ended(ledger, hook.url)
+        Webhooks(ledger, None).deliver(state, 1)
+
+    assert tried(ledger, state) == WebhookTried(attempt=1, delivered=False, detail=str(status))
+
+
+def test_nobody_is_sent_elsewhere(ledger: Ledger) -> None:
+    with HookServer() as elsewhere, HookServer(302, location=elsewhere.url) as hook:
+        state = ended(ledger, hook.url)
+        Webhooks(ledger, None).deliver(state, 1)
+
+    assert elsewhere.posts == []
+    assert not tried(ledger, state).delivered
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1/hook", "ftp://127.0.0.1/hook", "file:///etc/passwd", "http://[/"])
+def test_an_address_that_does_not_work_is_a_failed_try(ledger: Ledger, url: str) -> None:
+    state = ended(ledger, url)
+    Webhooks(ledger, None).deliver(state, 1)
+
+    assert not tried(ledger, state).delivered
+    assert tried(ledger, state).detail
