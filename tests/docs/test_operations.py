@@ -1,0 +1,84 @@
+"""docs/operations.md: its commands, services and figures exist."""
+
+from __future__ import annotations
+
+import re
+
+import yaml
+
+from shared.agent.retry import MOST_TRIES
+from shared.celery_app import DEFAULT_THREADS
+from shared.config import Settings
+from shared.ledger.claims import MAX_CLAIMS
+from shared.ledger.leases import FROZEN_AFTER_LEASES
+from shared.local.redis_server import OLDEST
+from shared.specialists import load_specialists
+from shared.wire.handoff import StopReason
+from supervisor.assembly import QUEUES
+from supervisor.cli.doctor import FULL
+from tests.docs.pages import ROOT, blocks, sections, spans, text_of
+from workers.specialists import BUILT_IN
+
+PAGE = text_of("operations")
+COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+WORDS = {3: "three", 5: "five"}
+
+
+def celery_commands() -> list[str]:
+    texts = [PAGE, text_of("cli"), (ROOT / "README.md").read_text()]
+    return [span for text in texts for span in spans(text) if span.startswith("celery ")]
+
+
+def test_plain_celery_commands_name_apps_and_queues_that_exist() -> None:
+    queues = {"supervisor.app": {*QUEUES}, "workers.app": {*load_specialists(BUILT_IN), "ROLE"}}
+    named = celery_commands()
+
+    assert len(named) >= 5
+    for command in named:
+        app = re.search(r"-A (\S+)", command)
+        assert app
+        assert (ROOT / f"{app[1].replace('.', '/')}.py").exists()
+        if taken := re.search(r"-Q (\S+)", command):
+            assert set(taken[1].split(",")) <= queues[app[1]], command
+
+
+def test_compose_commands_name_services_that_exist() -> None:
+    texts = [PAGE, (ROOT / "README.md").read_text()]
+    named = {service for text in texts for service in re.findall(r"--scale (\w+)=", text)}
+
+    assert named
+    assert named <= set(COMPOSE)
+
+
+def test_the_override_changes_services_that_exist_and_serves_all_that_they_served() -> None:
+    (block,) = blocks(PAGE, "yaml")
+    changed = yaml.safe_load(block)["services"]
+
+    assert set(changed) <= set(COMPOSE)
+    before, after = COMPOSE["experts"]["command"], changed["experts"]["command"]
+    assert set(after) - set(before) == {"orders", "8"}
+    assert set(before) - set(after) == {"${WORKER_SLOTS:-8}"}
+
+
+def test_the_figures_of_the_text_are_those_of_the_code() -> None:
+    dies = sections(PAGE)["When something dies"]
+
+    assert f"After {WORDS[MAX_CLAIMS]} claims" in dies
+    assert f"renew for {WORDS[FROZEN_AFTER_LEASES]} leases" in dies
+    assert f"Up to {WORDS[MOST_TRIES]} tries" in dies
+    assert f"above {100 * FULL:.0f} %" in sections(PAGE)["Redis"]
+    assert f"Redis {'.'.join(map(str, OLDEST))} or newer" in sections(PAGE)["Redis"]
+    assert f"{DEFAULT_THREADS} is a small number" in sections(PAGE)["Scaling"]
+    assert set(re.findall(r"stop_reason: (\w+)", dies)) <= {reason.value for reason in StopReason}
+
+
+def test_compose_waits_longer_than_a_process_drains() -> None:
+    graces = {
+        name: int(service["stop_grace_period"].removesuffix("s"))
+        for name, service in COMPOSE.items()
+        if name in {"supervisor", "researcher", "experts"}
+    }
+
+    assert set(graces.values()) == {45}
+    assert min(graces.values()) > Settings().drain_s
+    assert "Compose waits 45 seconds" in " ".join(PAGE.split())

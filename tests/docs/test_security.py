@@ -1,0 +1,82 @@
+"""The ACL line of docs/security.md is enough for all that the ledger and its clients do, and for no more than it says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from urllib.parse import urlsplit, urlunsplit
+
+import pytest
+import redis
+
+from shared.config import Settings
+from shared.ledger.ledger import open_ledger
+from shared.ledger.roles import Announcement
+from shared.wire.errors import LedgerUnavailable
+from shared.wire.events import JobEnded, JobStatus
+from supervisor import client
+from supervisor.dispatch import SHOWN_CHARS
+from tests.docs.pages import sections, text_of
+from tests.doubles.jobs import a_job, finish, granted, issue, replied
+
+SECTIONS = sections(text_of("security"))
+PASSWORD = "of-this-test"
+
+
+@pytest.fixture
+def url_of_the_user(redis_url: str) -> Iterator[str]:
+    """The same Redis, as the user of the page."""
+    line = re.search(r"^user handoff on >PASSWORD (.+)$", SECTIONS["Redis"], re.MULTILINE)
+    assert line
+    parts = urlsplit(redis_url)
+    with redis.Redis.from_url(redis_url) as everything:
+        everything.execute_command("ACL", "SETUSER", "handoff", "reset", "on", f">{PASSWORD}", *line[1].split())
+        yield urlunsplit(parts._replace(netloc=f"handoff:{PASSWORD}@{parts.hostname}:{parts.port}"))
+        everything.execute_command("ACL", "DELUSER", "handoff")
+
+
+def test_the_user_can_do_all_that_a_client_does(url_of_the_user: str) -> None:
+    jobs = client.connect(url_of_the_user, Settings(offline=True))
+    job_id = jobs.submit(client.Request("Where is order A-1042?"))
+
+    assert [one.event.type for one in jobs.events(job_id, follow=False)] == ["job_submitted"]
+    assert jobs.cancel(job_id)
+    jobs.ledger.journal.append(job_id, JobEnded(status=JobStatus.CANCELLED), {"status": JobStatus.CANCELLED.value})
+    assert jobs.result(job_id, wait_s=1).status is JobStatus.CANCELLED
+    assert [one.job_id for one in jobs.newest()] == [job_id]
+    jobs.delete(job_id)
+
+
+def test_the_user_can_do_all_that_workers_and_supervisors_do(url_of_the_user: str) -> None:
+    ledger = open_ledger(url_of_the_user, Settings())
+    job_id = a_job(ledger)
+    issue(ledger, job_id, "a.1")
+    claim = granted(ledger, job_id, "a.1")
+    claim.checkpoint(replied())
+    claim.renew()
+    finish(claim)
+    ledger.roles.announce(Announcement(worker="w", specialists=(), slots=1, model="offline"))
+    ledger.dead.add("researcher", "garbage", "{")
+    ledger.jobs.sweep()
+
+    assert ledger.roles.announcements()
+    assert ledger.dead.newest()
+    ledger.connection.close()
+
+
+def test_the_user_can_empty_nothing_and_list_nothing(url_of_the_user: str) -> None:
+    with redis.Redis.from_url(url_of_the_user) as limited:
+        for command in (["FLUSHALL"], ["FLUSHDB"], ["KEYS", "*"], ["CONFIG", "GET", "requirepass"], ["ACL", "LIST"], ["SHUTDOWN"]):
+            with pytest.raises(redis.exceptions.NoPermissionError):
+                limited.execute_command(*command)
+
+
+def test_a_wrong_password_is_refused_in_one_line(url_of_the_user: str) -> None:
+    jobs = client.connect(url_of_the_user.replace(PASSWORD, "another"), Settings(offline=True))
+
+    with pytest.raises(LedgerUnavailable, match="refuses the password"):
+        jobs.newest()
+
+
+def test_the_page_says_how_much_of_a_task_others_see() -> None:
+    assert f"first {SHOWN_CHARS} characters" in " ".join(SECTIONS["Secrets"].split())
