@@ -147,8 +147,8 @@ def _synthesise(state: JobState, now: float) -> tuple[Command, ...]:
 
 def _end(state: JobState) -> EndJob:
     if not any(step.usable for step in state.steps.values()):
-        first = next((step.error for step in state.steps.values() if step.error), "no step has a usable result")
-        return EndJob(JobStatus.FAILED, first)
+        roots = (step.error for step in state.steps.values() if step.error and not step.outline.depends_on)  # the cause, not what it led to
+        return EndJob(JobStatus.FAILED, next(roots, "no step has a usable result"))
     whole = all(step.result_status is ResultStatus.OK for step in state.steps.values())
     last = state.rounds_now[-1] if state.rounds_now else None
     accepted = last is not None and last.verdict is not None and last.verdict.verdict is Decision.PASS

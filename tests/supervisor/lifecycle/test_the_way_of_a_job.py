@@ -116,7 +116,7 @@ def test_a_step_with_nothing_to_build_on_is_given_up() -> None:
 
 
 def test_when_everything_failed_nobody_reviews_and_the_job_fails_with_the_first_reason() -> None:
-    life = planned(a="", b="a")
+    life = planned(b="a", a="")
     life.finishes("a", "failed", error="no such thing")
 
     followed = life.goes_on()

@@ -1,0 +1,105 @@
+"""A supervisor's parts in this process, on a real ledger, with the offline model; the test does the specialists' work by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from celery import Celery
+
+from shared.attempt import Attempts
+from shared.config import Settings
+from shared.ledger.blobs import ref
+from shared.ledger.leases import Leases
+from shared.ledger.ledger import Ledger, open_ledger
+from shared.ledger.roles import Announcement
+from shared.library import Library
+from shared.wire.events import Event, HandoffIssued
+from shared.wire.handoff import AgentHandoff, HandoffResult, ResultStatus, failed
+from shared.wire.ids import HandoffId, JobId
+from shared.wire.limits import JobLimits
+from supervisor.advance import Advance
+from supervisor.client import Client, Request
+from supervisor.dispatch import Dispatcher, Outgoing
+from supervisor.thinking import Thinker
+from supervisor.webhook import Webhooks
+from tests.doubles.handoffs import a_spec
+from tests.doubles.jobs import finished
+
+SETTINGS = Settings(offline=True)
+
+
+class DyingDispatcher(Dispatcher):
+    """Publishes until it is told to die: then the process is gone between its commit and its messages."""
+
+    dies = False
+
+    def publish_group(self, job_id: JobId, outgoing: Sequence[Outgoing]) -> None:
+        if self.dies:
+            raise KeyboardInterrupt
+        super().publish_group(job_id, outgoing)
+
+
+@dataclass(slots=True)
+class Shell:
+    """One supervisor process's parts; `another()` is a second one on the same Redis."""
+
+    url: str
+    app: Celery
+    ledger: Ledger = field(init=False)
+    dispatcher: DyingDispatcher = field(init=False)
+    advance: Advance = field(init=False)
+    jobs: Client = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.ledger = open_ledger(self.url, SETTINGS)
+        self.dispatcher = DyingDispatcher(self.app)
+        attempts = Attempts(self.ledger, SETTINGS, "supervisor:1", Leases(SETTINGS.lease_s, watchdog=False), Library(self.ledger))
+        self.advance = Advance(self.ledger, self.dispatcher, attempts, Thinker(attempts, 4), Webhooks(self.ledger, None))
+        self.jobs = Client(self.ledger, self.app, SETTINGS)
+
+    def another(self) -> Shell:
+        return Shell(self.url, self.app)
+
+    def serve(self, *names: str) -> None:
+        """A worker announces these specialists."""
+        specs = tuple(a_spec(name=name) for name in names)
+        self.ledger.roles.announce(Announcement(worker="w1", specialists=specs, slots=4, model="offline"))
+
+    def submit(self, limits: JobLimits | None = None) -> JobId:
+        return self.jobs.submit(Request("Compare Qdrant and Milvus", limits=limits or JobLimits()))
+
+    def events(self, job_id: JobId) -> list[Event]:
+        return [recorded.event for recorded in self.ledger.journal.read(job_id)]
+
+    def kinds(self, job_id: JobId) -> list[str]:
+        return [event.type for event in self.events(job_id)]
+
+    def open(self, job_id: JobId) -> list[HandoffIssued]:
+        """Specialists' handoffs that nobody has finished."""
+        issued = [event for event in self.events(job_id) if isinstance(event, HandoffIssued) and event.group]
+        standings = self.ledger.jobs.handoffs(job_id, [event.handoff_id for event in issued])
+        return [event for event in issued if standings[event.handoff_id].state in ("issued", "running")]
+
+    def do(self, job_id: JobId, event: HandoffIssued, status: ResultStatus = ResultStatus.OK) -> None:
+        """Run one handoff as a worker would."""
+        text = self.ledger.blobs.get(job_id, [event.handoff.digest])[event.handoff.digest]
+        handoff = AgentHandoff.from_json(text)
+        claim = self.ledger.claims.claim(job_id, HandoffId(event.handoff_id), event.handoff.digest, "worker:1")
+        result = failed(handoff, "it broke") if status is ResultStatus.FAILED else _well(handoff)
+        assert claim.finish(result, (finished(result),)) is not None
+        assert ref(result.to_json()).digest
+
+    def close(self) -> None:
+        self.ledger.connection.close()
+
+
+def _well(handoff: AgentHandoff) -> HandoffResult:
+    return HandoffResult(
+        handoff_id=handoff.handoff_id,
+        job_id=handoff.job_id,
+        step_id=handoff.step_id,
+        attempt=handoff.attempt,
+        status=ResultStatus.OK,
+        output=f"What {handoff.step_id} found.",
+    )

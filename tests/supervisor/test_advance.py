@@ -1,0 +1,176 @@
+"""advance(job): run twice, late, or by many at once, the job is the same."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from shared.celery_app import make_app
+from shared.ledger import keys
+from shared.ledger.jobs import LOST_AFTER_S
+from shared.wire.events import HandoffIssued, JobStatus
+from shared.wire.handoff import AgentHandoff, ResultStatus
+from shared.wire.ids import JobId, new_job_id
+from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from supervisor.sweeper import Sweeper
+from tests.supervisor.shell import SETTINGS, Shell
+from tests.waiting import wait_until
+
+SERVED = ("researcher", "writer", "generalist")
+
+
+@pytest.fixture
+def shell(redis_url: str) -> Iterator[Shell]:
+    made = Shell(redis_url, make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)))
+    made.serve(*SERVED)
+    yield made
+    made.close()
+
+
+def queued(shell: Shell) -> int:
+    return sum(int(shell.ledger.connection.redis.llen(name)) for name in SERVED)
+
+
+def run_to_the_end(shell: Shell, job_id: JobId, status: ResultStatus = ResultStatus.OK) -> JobStatus:
+    for _ in range(40):
+        shell.advance(job_id)
+        for event in shell.open(job_id):
+            shell.do(job_id, event, status)
+        if "job_ended" in shell.kinds(job_id):
+            return JobStatus(shell.jobs.standing(job_id).status)
+    raise AssertionError(shell.kinds(job_id))
+
+
+def test_the_first_look_plans_and_publishes_what_can_start(shell: Shell) -> None:
+    job_id = shell.submit()
+    shell.advance(job_id)
+
+    assert shell.kinds(job_id)[:4] == ["job_submitted", "handoff_issued", "handoff_finished", "plan_made"]
+    assert len(shell.open(job_id)) == queued(shell) >= 2
+
+
+def test_a_second_look_changes_nothing(shell: Shell) -> None:
+    job_id = shell.submit()
+    shell.advance(job_id)
+    before = shell.kinds(job_id), queued(shell)
+    for _ in range(3):
+        shell.advance(job_id)
+        shell.another().advance(job_id)
+
+    assert (shell.kinds(job_id), queued(shell)) == before
+
+
+def test_many_at_once_plan_once_and_publish_once(shell: Shell) -> None:
+    job_id, start = shell.submit(), threading.Barrier(6)
+    others = [shell, *(shell.another() for _ in range(5))]
+
+    def advance(one: Shell) -> None:
+        start.wait()
+        one.advance(job_id)
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(advance, others))
+
+    issued = Counter(event.handoff_id for event in shell.events(job_id) if isinstance(event, HandoffIssued))
+    assert set(issued.values()) == {1}
+    assert shell.kinds(job_id).count("plan_made") == 1
+    assert len(shell.open(job_id)) == queued(shell)
+    for one in others[1:]:
+        one.close()
+
+
+def test_a_job_goes_from_its_request_to_its_end(shell: Shell) -> None:
+    job_id = shell.submit()
+
+    assert run_to_the_end(shell, job_id).ended
+    assert shell.kinds(job_id).count("job_ended") == 1
+    assert shell.ledger.connection.redis.zscore(keys.DUE, job_id) is None
+    assert shell.ledger.connection.redis.zrange(keys.DUE, 0, -1) == []
+
+
+def test_a_job_whose_every_step_fails_ends_and_says_why(shell: Shell) -> None:
+    job_id = shell.submit()
+
+    assert run_to_the_end(shell, job_id, ResultStatus.FAILED) is JobStatus.FAILED
+    assert "it broke" in str(shell.jobs.result(job_id).notes)
+
+
+def test_every_handoff_has_exactly_the_results_that_it_depends_on(shell: Shell) -> None:
+    job_id = shell.submit()
+    run_to_the_end(shell, job_id)
+
+    issued = [event for event in shell.events(job_id) if isinstance(event, HandoffIssued) and event.group]
+    texts = shell.ledger.blobs.get(job_id, [event.handoff.digest for event in issued])
+    handoffs = [AgentHandoff.from_json(text) for text in texts.values()]
+    assert any(handoff.depends_on for handoff in handoffs)
+    assert all([item.step_id for item in handoff.context] == list(handoff.depends_on) for handoff in handoffs)
+
+
+def test_a_job_that_is_gone_is_no_longer_looked_after(shell: Shell) -> None:
+    job_id = new_job_id()
+    shell.ledger.connection.redis.zadd(keys.DUE, {job_id: 1})
+    shell.advance(job_id)
+
+    assert shell.ledger.connection.redis.zscore(keys.DUE, job_id) is None
+
+
+def test_with_nobody_there_a_job_waits_and_is_looked_at_again_soon(shell: Shell) -> None:
+    shell.ledger.roles.withdraw("w1")
+    job_id = shell.submit()
+    shell.advance(job_id)
+
+    assert shell.kinds(job_id) == ["job_submitted"]
+    due_ms = shell.ledger.connection.redis.zscore(keys.DUE, job_id)
+    assert due_ms / 1000 - shell.ledger.connection.now() < 3
+
+
+def test_messages_that_a_dying_supervisor_never_sent_are_sent_by_another(shell: Shell) -> None:
+    job_id = shell.submit()
+    shell.dispatcher.dies = True
+    with pytest.raises(KeyboardInterrupt):
+        shell.advance(job_id)
+    assert queued(shell) == 0
+    out = shell.open(job_id)
+    let_time_pass(shell)
+
+    other = shell.another()
+    suspects = other.ledger.jobs.sweep()
+    assert set(suspects[job_id]) == {event.handoff_id for event in out}
+    other.advance(job_id, suspects[job_id])
+
+    assert queued(shell) == len(out)
+    assert run_to_the_end(other, job_id).ended
+    other.close()
+
+
+def let_time_pass(shell: Shell) -> None:
+    """As if the messages that nobody has claimed had been published a while ago."""
+    for name in shell.ledger.connection.redis.keys(keys.WAITING + "*"):
+        for member in shell.ledger.connection.redis.zrange(name, 0, -1):
+            shell.ledger.connection.redis.zincrby(name, -(LOST_AFTER_S + 2) * 1000, member)
+
+
+def test_the_sweeper_wakes_a_supervisor_with_what_is_suspect(shell: Shell) -> None:
+    job_id = shell.submit()
+    shell.advance(job_id)
+    shell.ledger.connection.redis.delete(*SERVED)
+    let_time_pass(shell)
+    sweeper = Sweeper(shell.ledger, shell.dispatcher, interval_s=60, keep_s=60)
+
+    assert sweeper.sweep() == 1
+    assert sweeper.sweep() == 0
+    assert shell.ledger.connection.redis.llen(SUPERVISOR_QUEUE) == 1
+
+
+def test_a_job_that_was_never_announced_is_found_by_the_sweeper(shell: Shell) -> None:
+    job_id = shell.submit()
+    shell.ledger.connection.redis.delete(SUBMISSIONS_QUEUE)
+    shell.ledger.connection.redis.zadd(keys.DUE, {job_id: 1})
+    sweeper = Sweeper(shell.ledger, shell.dispatcher, interval_s=0.01, keep_s=60)
+    sweeper.start()
+    wait_until(lambda: shell.ledger.connection.redis.llen(SUPERVISOR_QUEUE) == 1, what="a wake-up")
+    sweeper.stop()
