@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 from celery import Celery
 
-from shared.attempt import Attempts
+from shared.attempt import Attempts, finished_event
 from shared.config import Settings
-from shared.ledger.blobs import ref
 from shared.ledger.leases import Leases
 from shared.ledger.ledger import Ledger, open_ledger
 from shared.ledger.roles import Announcement
@@ -24,7 +23,6 @@ from supervisor.dispatch import Dispatcher, Outgoing
 from supervisor.thinking import Thinker
 from supervisor.webhook import Webhooks
 from tests.doubles.handoffs import a_spec
-from tests.doubles.jobs import finished
 
 SETTINGS = Settings(offline=True)
 
@@ -87,8 +85,7 @@ class Shell:
         handoff = AgentHandoff.from_json(text)
         claim = self.ledger.claims.claim(job_id, HandoffId(event.handoff_id), event.handoff.digest, "worker:1")
         result = failed(handoff, "it broke") if status is ResultStatus.FAILED else _well(handoff)
-        assert claim.finish(result, (finished(result),)) is not None
-        assert ref(result.to_json()).digest
+        assert claim.finish(result, (finished_event(result, "worker:1"),)) is not None
 
     def close(self) -> None:
         self.ledger.connection.close()
