@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from shared.wire.errors import UserError
-from shared.wire.message import problems_of
 
 OFFLINE_MODEL = "offline"
 """The name of the embedded, deterministic, extractive model: no key, no network."""
@@ -41,10 +42,10 @@ class Settings(BaseSettings):
     offline: bool | None = None
     """True: the offline model whatever keys there are. None: only when there is neither key nor base URL."""
 
-    specialists_dirs: tuple[Path, ...] = ()
-    """Folders of Markdown files that add to the built-in specialists or override them."""
-    tools_dirs: tuple[Path, ...] = ()
-    """Folders of Python files with the user's own tools."""
+    specialists_dirs: Annotated[tuple[Path, ...], NoDecode] = ()
+    """Folders of Markdown files that add to the built-in specialists or override them; several are separated as in PATH."""
+    tools_dirs: Annotated[tuple[Path, ...], NoDecode] = ()
+    """Folders of Python files with the user's own tools; several are separated as in PATH."""
     cache_dir: Path = Path("~/.cache/handoff")
     """Full-text indexes; may be deleted at any time."""
 
@@ -63,6 +64,16 @@ class Settings(BaseSettings):
     webhook_secret: SecretStr | None = None
     """Signs completion webhooks (HMAC-SHA256)."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+
+    @field_validator("specialists_dirs", "tools_dirs", mode="before")
+    @classmethod
+    def _folders(cls, value: Any) -> Any:
+        """A list as PATH writes it; a JSON list is understood, too."""
+        if not isinstance(value, str):
+            return value
+        if value.lstrip().startswith("["):
+            return json.loads(value)
+        return [part for part in value.split(os.pathsep) if part]
 
     @property
     def is_offline(self) -> bool:
@@ -86,7 +97,16 @@ def load_settings() -> Settings:
     try:
         return Settings()
     except ValidationError as error:
-        raise UserError(f"a setting in the environment is wrong: HANDOFF_{problems_of(error)}") from error
+        wrong = "; ".join(
+            f"{_variable(problem['loc'])}: {problem['msg']}" for problem in error.errors(include_url=False, include_input=False)
+        )
+        raise UserError(f"a setting in the environment is wrong: {wrong}") from error
+
+
+def _variable(place: tuple[int | str, ...]) -> str:
+    """The environment variable of a field that pydantic complains of."""
+    name = str(place[0]) if place else "setting"
+    return name if name.isupper() else f"HANDOFF_{name.upper()}"
 
 
 def redis_url_of(settings: Settings) -> str:

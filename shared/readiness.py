@@ -11,8 +11,6 @@ from typing import Any
 
 READY_FILE = "HANDOFF_READY_FILE"
 """The variable that names the file; without it nothing is written."""
-ALIVE_S = 30.0
-"""A file older than this belongs to a worker that is stuck or has no broker. Celery beats every 2 s."""
 
 
 def touch_while_alive() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import structlog
+from celery import signals
 from celery.exceptions import Ignore, Reject
 
 from shared.attempt import Ended, Ending
@@ -71,3 +72,15 @@ def _end(task: Any, ended: Ended) -> str:
             if ended.why == "cancelled" or "was cancelled" in ended.why:
                 task.send_event("task-revoked", terminated=False, signum=None, expired=False)
             raise Ignore(ended.why)
+
+
+def keep_unknown_tasks(ledger: Callable[[], Ledger]) -> None:
+    """Have messages for tasks that this process does not have kept as dead letters: Celery only logs and drops them."""
+
+    def keep(name: str | None = None, message: Any = None, **_: Any) -> None:
+        queue = (getattr(message, "delivery_info", None) or {}).get("routing_key", "?")
+        body = getattr(message, "body", b"")
+        text = body.decode(errors="replace") if isinstance(body, bytes) else str(body)
+        ledger().dead.add(str(queue), f"there is no task {name} in this version", text)
+
+    signals.task_unknown.connect(keep, weak=False, dispatch_uid="task_ends.keep_unknown_tasks")

@@ -30,7 +30,7 @@ from supervisor.lifecycle.commands import (
 )
 from supervisor.lifecycle.decide import HandoffSeen, Seen, decide, next_due
 from supervisor.lifecycle.evolve import fold_on
-from supervisor.lifecycle.state import JobState
+from supervisor.lifecycle.state import JobState, Phase
 from supervisor.preparing import Prepared, Preparing
 from supervisor.states import States
 from supervisor.thinking import Thinker
@@ -38,6 +38,8 @@ from supervisor.webhook import Webhooks
 
 MOST_CONFLICTS = 50
 """In a row; every one of them means that somebody else has made progress."""
+
+NOBODY_THERE = "no worker announces a specialist that this job may use: start one with `handoff worker ROLE`"
 
 log = structlog.get_logger()
 
@@ -95,6 +97,8 @@ class Advance:
         if prepared.events:
             self._commit(state, later, prepared, due_at)
         elif not effects:
+            if state.phase is Phase.PLANNING and not seen.roles:
+                self._ledger.jobs.set_waiting_for(state.job_id, NOBODY_THERE)
             self._ledger.journal.set_due(state.job_id, due_at, state.version)
             return None
         for group in prepared.groups:
@@ -145,7 +149,7 @@ class Advance:
                 expected=state.version,
                 events=prepared.events,
                 payloads=prepared.payloads,
-                fields={"status": later.status.value},
+                fields={"status": later.status.value, **({"waiting_for": ""} if state.plan is None else {})},
                 drop=prepared.drop,
                 due_at=due_at,
             )

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +89,7 @@ class Client:
             LedgerUnavailable: Redis cannot be reached; nothing was enqueued.
         """
         self.check(request)
+        self._check_fleet(request)
         job_id = job_id_for(request.tenant, request.idempotency_key) if request.idempotency_key else new_job_id()
         manifest, count = self._upload(request)
         payloads = [request.text, *([manifest] if manifest else [])]
@@ -202,7 +203,9 @@ class Client:
 
     def standing(self, job_id: JobId) -> JobStanding:
         """Raises: UnknownJob."""
-        standing = next(iter(self.ledger.jobs.standings([job_id])), None) if is_job_id(job_id) else None
+        if not is_job_id(job_id):
+            raise UnknownJob(f"{job_id[:80]!r} is no job id: they look like j-0123456789ab (see `handoff list`)")
+        standing = next(iter(self.ledger.jobs.standings([job_id])), None)
         if standing is None:
             raise UnknownJob(f"there is no job {job_id} (see `handoff list`)")
         return standing
@@ -232,15 +235,25 @@ class Client:
         self._check_prices(request)
 
     def _check_prices(self, request: Request) -> None:
+        """A budget in money can be kept only where prices are known. A model that is named is a real one, whatever this process has."""
         if request.limits.max_microusd is None:
             return
-        prices, settings = prices_from(self._settings), self._settings
+        settings = self._settings
         defaults = (OFFLINE_MODEL,) if settings.is_offline else (settings.supervisor_model, settings.specialist_model)
+        prices = replace(prices_from(settings), is_free=False)
         for name in (request.model,) if request.model else defaults:
             if prices.cost_microusd(Usage(input_tokens=1, output_tokens=1), name) is None:
                 raise UserError(
                     f"the price of {name} is not known, so --max-usd cannot be kept: set HANDOFF_PRICE_AS to a model with the same price"
                 )
+
+    def _check_fleet(self, request: Request) -> None:
+        """A real model cannot be had from workers without a key; with no worker there, it may come with one."""
+        models = {model for served in self.ledger.roles.served().values() for model in served.models}
+        if request.model not in (None, OFFLINE_MODEL) and models == {OFFLINE_MODEL}:
+            raise UserError(
+                f"no live worker has a key for {request.model}: set ANTHROPIC_API_KEY where the workers run, or leave the model out"
+            )
 
     def _upload(self, request: Request) -> tuple[str | None, int]:
         """Store the documents' texts that are new; returns the manifest's JSON and how many documents it has."""

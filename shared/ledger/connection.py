@@ -87,9 +87,9 @@ def _sentinel(url: str, options: dict[str, Any]) -> redis.Redis:
     name = parse_qs(parts[0].query).get("master_name", ["mymaster"])[0]
     hosts = [(part.hostname or "localhost", part.port or 26379) for part in parts]
     database = int(parts[0].path.strip("/") or 0)
-    password = unquote(parts[0].password) if parts[0].password else None
+    username, password = (unquote(part) if part else None for part in (parts[0].username, parts[0].password))
     sentinel: Any = Sentinel
-    client: redis.Redis = sentinel(hosts, **options).master_for(name, db=database, password=password, **options)
+    client: redis.Redis = sentinel(hosts, **options).master_for(name, db=database, username=username, password=password, **options)
     return client
 
 
