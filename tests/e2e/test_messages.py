@@ -136,9 +136,6 @@ def test_after_a_cancel_no_turn_is_begun_anywhere_and_queued_steps_never_start(f
     assert fleet.model.calls["cancel", "d", 1] == 0
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a cancel is heard with the stream's next event: a silent stream keeps its slot until model_silence_s"
-)
 def test_a_cancel_frees_the_slots_of_streams_that_are_silent(fleet: Fleet) -> None:
     job_id, held = fleet.occupy("silent")
     fleet.jobs.cancel(job_id)
