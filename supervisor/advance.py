@@ -97,9 +97,8 @@ class Advance:
         if prepared.events:
             self._commit(state, later, prepared, due_at)
         elif not effects:
-            if state.phase is Phase.PLANNING and not seen.roles:
-                self._ledger.jobs.set_waiting_for(state.job_id, NOBODY_THERE)
-            self._ledger.journal.set_due(state.job_id, due_at, state.version)
+            nobody = state.phase is Phase.PLANNING and not seen.roles
+            self._ledger.journal.set_due(state.job_id, due_at, state.version, NOBODY_THERE if nobody else "")
             return None
         for group in prepared.groups:
             self._dispatcher.publish_group(state.job_id, group)

@@ -15,16 +15,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import jsonschema
 from celery import Celery
 from pydantic import SecretStr
 
-from shared.agent.price import prices_from
 from shared.celery_app import make_app
 from shared.config import OFFLINE_MODEL, Settings, load_settings, redis_url_of
 from shared.documents.folder import FolderReading, read_folder
@@ -37,9 +33,9 @@ from shared.wire.events import CancelRequested, HandoffIssued, JobEnded, JobStat
 from shared.wire.ids import JobId, StepId, is_job_id, job_id_for, new_job_id
 from shared.wire.limits import JobLimits
 from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
-from shared.wire.usage import Usage
 from supervisor.dispatch import Dispatcher
 from supervisor.report import JobResult, report_on
+from supervisor.request import Request, check_request
 from supervisor.roles.outcomes import title_of
 
 ANNOUNCE_AFTER_S = 5.0
@@ -48,29 +44,6 @@ FOLLOW_S = 5.0
 """The longest that one look for new events blocks."""
 UPLOAD_CHARS = 4_000_000
 """Documents' characters in one round trip."""
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What a user asks for."""
-
-    text: str
-    documents: Path | FolderReading | None = None
-    """A folder or a file to work from."""
-    skip_bad_documents: bool = False
-    """Leave out what cannot be read, instead of refusing all of it."""
-    limits: JobLimits = field(default_factory=JobLimits)
-    model: str | None = None
-    """Overrides every agent's model."""
-    answer_schema: Mapping[str, Any] | None = None
-    """JSON Schema of the answer."""
-    specialists: tuple[str, ...] = ()
-    """Only these may be used."""
-    tenant: str = "default"
-    idempotency_key: str | None = None
-    """The same key gives the same job, however often it is submitted."""
-    webhook_url: str | None = None
-    """Gets a signed POST when the job has ended; see `supervisor.webhook`."""
 
 
 class Client:
@@ -220,32 +193,7 @@ class Client:
         Raises:
             UserError: see `submit`.
         """
-        most = self._settings.max_request_chars
-        if not request.text.strip():
-            raise UserError("the request is empty: say in plain words what you want")
-        if len(request.text) > most:
-            raise UserError(f"the request has {len(request.text):,} characters, at most {most:,} are taken: put long texts into --docs")
-        if request.answer_schema is not None:
-            try:
-                jsonschema.validators.validator_for(dict(request.answer_schema)).check_schema(dict(request.answer_schema))
-            except jsonschema.SchemaError as error:
-                raise UserError(f"the answer schema is not a JSON Schema: {error.message}") from error
-        if request.webhook_url is not None and not request.webhook_url.startswith(("http://", "https://")):
-            raise UserError("the webhook must be an http:// or https:// URL")
-        self._check_prices(request)
-
-    def _check_prices(self, request: Request) -> None:
-        """A budget in money can be kept only where prices are known. A model that is named is a real one, whatever this process has."""
-        if request.limits.max_microusd is None:
-            return
-        settings = self._settings
-        defaults = (OFFLINE_MODEL,) if settings.is_offline else (settings.supervisor_model, settings.specialist_model)
-        prices = replace(prices_from(settings), is_free=False)
-        for name in (request.model,) if request.model else defaults:
-            if prices.cost_microusd(Usage(input_tokens=1, output_tokens=1), name) is None:
-                raise UserError(
-                    f"the price of {name} is not known, so --max-usd cannot be kept: set HANDOFF_PRICE_AS to a model with the same price"
-                )
+        check_request(request, self._settings)
 
     def _check_fleet(self, request: Request) -> None:
         """A real model cannot be had from workers without a key; with no worker there, it may come with one."""

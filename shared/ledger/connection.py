@@ -98,7 +98,7 @@ def in_our_words() -> Iterator[None]:
     """Redis's errors as one line that says how to mend it.
 
     Raises:
-        LedgerUnavailable: Redis is gone, refuses the password, is loading, read-only or full.
+        LedgerUnavailable: Redis is gone or is something else, refuses the password, is loading, read-only or full.
         LedgerError: it refused a command; a defect of ours.
     """
     try:
@@ -111,6 +111,8 @@ def in_our_words() -> Iterator[None]:
         raise LedgerUnavailable("Redis is read-only: HANDOFF_REDIS_URL points at a replica; use the primary") from error
     except redis.exceptions.BusyLoadingError as error:
         raise LedgerUnavailable("Redis is still loading its data: try again in a moment") from error
+    except redis.InvalidResponse as error:
+        raise LedgerUnavailable("what answers there is not Redis: check host and port in HANDOFF_REDIS_URL") from error
     except (redis.ConnectionError, redis.TimeoutError) as error:
         raise LedgerUnavailable("Redis cannot be reached: is it running, and is HANDOFF_REDIS_URL right?") from error
     except redis.ResponseError as error:

@@ -88,11 +88,6 @@ class Jobs:
             answers = pipe.execute()
         return {handoff_id: _handoff(fields) for handoff_id, fields in zip(handoff_ids, answers, strict=True) if fields}
 
-    def set_waiting_for(self, job_id: JobId, what: str) -> None:
-        """What keeps the job from going on, for whoever looks at it."""
-        with in_our_words():
-            self._connection.redis.hset(keys.job(job_id), "waiting_for", what)
-
     def delete(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> None:
         """Remove everything of an ended job but the documents, which other jobs may use."""
         with in_our_words():

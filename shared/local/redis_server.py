@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import secrets
 import shutil
 import socket
 import subprocess
@@ -11,6 +10,7 @@ import sys
 from pathlib import Path
 
 from shared.local.processes import ChildSpec, Processes
+from shared.local.redis_access import RedisAccess, access_from
 from shared.wire.errors import UserError
 
 OLDEST = (6, 2)
@@ -26,17 +26,12 @@ _START_TIMEOUT_S = 15.0
 class PrivateRedis:
     """Started among `processes`, so it is stopped with them and started again on the same port and data if it dies."""
 
-    def __init__(self, processes: Processes, folder: Path, *, append_only: bool = True) -> None:
+    def __init__(self, processes: Processes, folder: Path, *, append_only: bool = True, earlier: RedisAccess | None = None) -> None:
+        """`earlier`: the port and password that it had before; the port is taken again if it is free."""
         self._processes = processes
         self._data = folder / "redis"
         self._append_only = append_only
-        self._password = secrets.token_urlsafe(24)
-        self._port = 0
-
-    @property
-    def url(self) -> str:
-        """Carries the password: for an environment variable, never for a command line or a log."""
-        return f"redis://:{self._password}@127.0.0.1:{self._port}/0"
+        self.access = access_from(earlier)
 
     def start(self) -> str:
         """Start it, wait until it answers, and return its URL.
@@ -46,20 +41,19 @@ class PrivateRedis:
         """
         server = find_server()
         self._data.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._port = _free_port()
         configuration = self._data / "redis.conf"
         configuration.touch(mode=0o600)
         configuration.write_text(self._configuration())
         command = [str(server), str(configuration)]
         self._processes.start(ChildSpec("redis", command, is_ready=self.answers, restart=self._append_only, ends_last=True))
         self._processes.wait_until_ready(_START_TIMEOUT_S)
-        return self.url
+        return self.access.url
 
     def answers(self) -> bool:
         """Whether the server on our port is ours and takes commands. Raw, because only the ledger may import redis."""
         try:
-            with socket.create_connection(("127.0.0.1", self._port), timeout=1.0) as connection:
-                connection.sendall(f"AUTH {self._password}\r\nPING\r\n".encode())
+            with socket.create_connection(("127.0.0.1", self.access.port), timeout=1.0) as connection:
+                connection.sendall(f"AUTH {self.access.password}\r\nPING\r\n".encode())
                 with connection.makefile("rb") as replies:
                     return replies.readline() == b"+OK\r\n" and replies.readline() == b"+PONG\r\n"
         except OSError:
@@ -68,8 +62,8 @@ class PrivateRedis:
     def _configuration(self) -> str:
         lines = {
             "bind": "127.0.0.1",
-            "port": self._port,
-            "requirepass": self._password,
+            "port": self.access.port,
+            "requirepass": self.access.password,
             "dir": self._data,
             "appendonly": "yes" if self._append_only else "no",
             "appendfsync": "everysec",
@@ -103,11 +97,3 @@ def version_of(server: Path) -> tuple[int, ...]:
         return ()
     numbers = re.search(r"\bv=(\d+(?:\.\d+)*)", shown)
     return tuple(map(int, numbers[1].split("."))) if numbers else ()
-
-
-def _free_port() -> int:
-    """A port that is free now. Should someone else take it first, the server does not start, or `answers` finds a stranger there."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -106,16 +106,22 @@ def _look_at_redis(settings: Settings) -> None:
     Raises:
         LedgerUnavailable: wrong URL or password.
     """
-    from shared.ledger.ledger import open_ledger
-
     if settings.redis_url is None:
         say(f"HANDOFF_REDIS_URL is not set: trying {DEFAULT_REDIS_URL}")
-    ledger = open_ledger(redis_url_of(settings), settings)
     try:
-        ledger.connection.now()
+        reach_redis(settings)
     except LedgerUnavailable as error:
         if "cannot be reached" not in str(error):
             raise
         say(f"{error} Waiting for it")
+
+
+def reach_redis(settings: Settings) -> None:
+    """Raises: LedgerUnavailable: no Redis there, a wrong URL or password."""
+    from shared.ledger.ledger import open_ledger
+
+    ledger = open_ledger(redis_url_of(settings), settings)
+    try:
+        ledger.connection.now()
     finally:
         ledger.connection.close()

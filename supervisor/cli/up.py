@@ -17,18 +17,20 @@ import typer
 
 from shared.config import Settings, load_settings
 from shared.local.processes import ChildSpec, Processes
+from shared.local.redis_access import read_access, write_access
 from shared.local.redis_server import PrivateRedis
 from shared.wire.errors import UserError
 from supervisor.cli.celery_process import celery_command
 from supervisor.cli.embedded import surroundings_of
 from supervisor.cli.errors import FAILED, OK, one_line, say
 from supervisor.cli.options import OwnSpecialists, OwnTools, Slots
-from supervisor.cli.processes import check_roles, specialist_names, with_own
+from supervisor.cli.processes import check_roles, reach_redis, specialist_names, with_own
 from supervisor.cli.terminal import note, write_line
 
 WORKERS = 2
 """Processes that serve everybody, where --worker says nothing."""
 MOST_PROCESSES = 64
+_ACCESS = "redis-access.json"
 _LOOK_EVERY_S = 0.5
 _AFTER_DRAIN_S = 5.0
 
@@ -38,7 +40,7 @@ def up(
     concurrency: Slots = None,
     flower: Annotated[bool, typer.Option("--flower", help="Flower too, behind a password.")] = False,
     port: Annotated[int, typer.Option(min=1, max=65_535, help="Flower's port on 127.0.0.1.")] = 5555,
-    home: Annotated[Path, typer.Option(envvar="HANDOFF_HOME", help="Where Redis's data and the logs stay.")] = Path(".handoff"),
+    home: Annotated[Path, typer.Option(envvar="HANDOFF_HOME", help="Where Redis's data and password and the logs stay.")] = Path(".handoff"),
     specialists: OwnSpecialists = [],  # noqa: B006
     tools: OwnTools = [],  # noqa: B006
 ) -> int:
@@ -50,6 +52,8 @@ def up(
     """
     settings = with_own(load_settings(), specialists, tools)
     queues = workers_of(worker, specialist_names(settings))
+    if settings.redis_url is not None:
+        reach_redis(settings)  # its processes would wait for it without a word
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _like_ctrl_c)
     with ExitStack() as parts:
@@ -88,7 +92,7 @@ def _start(
 ) -> None:
     note("starting ...")
     own_redis = settings.redis_url is None
-    url = PrivateRedis(processes, folder).start() if settings.redis_url is None else settings.redis_url.get_secret_value()
+    url = _start_redis(processes, folder) if settings.redis_url is None else settings.redis_url.get_secret_value()
     environment = {**surroundings_of(settings), "HANDOFF_REDIS_URL": url}
     more = ["-c", str(slots)] if slots else []
     processes.start(ChildSpec("supervisor", celery_command("supervisor.app", "worker", "-n", "supervisor@%h"), environment))
@@ -105,7 +109,19 @@ def _start(
     if flower_port:
         shown = f"user admin, password {password}" if password else "log-in as in FLOWER_BASIC_AUTH"
         note(f"Flower: http://127.0.0.1:{flower_port}, {shown}")
-    note("Ctrl-C stops everything; in another terminal, with the export line above: handoff submit, handoff run, handoff doctor")
+    there = "with the export line above" if own_redis else "with the same HANDOFF_REDIS_URL"
+    note(f"Ctrl-C stops everything; in another terminal, {there}: handoff submit, handoff run, handoff doctor")
+
+
+def _start_redis(processes: Processes, folder: Path) -> str:
+    """With the port and password of the last time, if that port is free: other terminals have them in their environment."""
+    earlier = read_access(folder / _ACCESS)
+    redis = PrivateRedis(processes, folder, earlier=earlier)
+    if earlier is not None and redis.access.port != earlier.port:
+        note(f"port {earlier.port} of the last start is taken: the export line has changed")
+    url = redis.start()
+    write_access(folder / _ACCESS, redis.access)
+    return url
 
 
 def _start_flower(processes: Processes, environment: dict[str, str], port: int) -> str | None:

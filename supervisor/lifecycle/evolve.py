@@ -196,6 +196,7 @@ def _retried(state: JobState, event: RetryRequested, at: float) -> dict[str, Any
         "phase": Phase.PLANNING if state.plan is None else Phase.WORKING,
         "steps": steps,
         "started_at": at,
+        "handoffs": 0,
         "rounds_before": len(state.rounds),
         "synthesised": None,
         "ended": None,

@@ -78,7 +78,7 @@ class JobState(Message):
     specialists: dict[str, str] = Field(default_factory=dict)
     """Name -> digest of the spec: a job keeps the specialists that it started with."""
     handoffs: NonNegativeInt = 0
-    """Issued so far."""
+    """Issued since the submission or the latest retry."""
     groups: NonNegativeInt = 0
     """Chords so far."""
     role_attempts: dict[str, int] = Field(default_factory=dict)

@@ -1,7 +1,8 @@
 -- When the sweeper must look at a job again, unless something has happened since: then what has happened says when.
--- KEYS job, due.  ARGV version that this was decided on, due (ms | -1 never).  Returns 1 | 0
+-- KEYS job, due.  ARGV version that this was decided on, due (ms | -1 never), what it waits for ('' nothing to be told).  Returns 1 | 0
 local job, due = KEYS[1], KEYS[2]
 if tonumber(redis.call('HGET', job, 'version') or 0) ~= tonumber(ARGV[1]) then return 0 end
 local id = string.match(job, '{(.-)}')
 if tonumber(ARGV[2]) >= 0 then redis.call('ZADD', due, ARGV[2], id) else redis.call('ZREM', due, id) end
+if ARGV[3] ~= '' then redis.call('HSET', job, 'waiting_for', ARGV[3]) end
 return 1

@@ -1,0 +1,70 @@
+"""What a user asks for, and what can be said of it without Redis and without its documents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+
+from shared.agent.price import prices_from
+from shared.config import OFFLINE_MODEL, Settings
+from shared.documents.folder import FolderReading
+from shared.wire.errors import UserError
+from shared.wire.limits import JobLimits
+from shared.wire.usage import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a user asks for."""
+
+    text: str
+    documents: Path | FolderReading | None = None
+    """A folder or a file to work from."""
+    skip_bad_documents: bool = False
+    """Leave out what cannot be read, instead of refusing all of it."""
+    limits: JobLimits = field(default_factory=JobLimits)
+    model: str | None = None
+    """Overrides every agent's model."""
+    answer_schema: Mapping[str, Any] | None = None
+    """JSON Schema of the answer."""
+    specialists: tuple[str, ...] = ()
+    """Only these may be used."""
+    tenant: str = "default"
+    idempotency_key: str | None = None
+    """The same key gives the same job, however often it is submitted."""
+    webhook_url: str | None = None
+    """Gets a signed POST when the job has ended; see `supervisor.webhook`."""
+
+
+def check_request(request: Request, settings: Settings) -> None:
+    """Raises: UserError: an empty or huge request, a schema that is none, a webhook that is no URL, a budget that cannot be kept."""
+    most = settings.max_request_chars
+    if not request.text.strip():
+        raise UserError("the request is empty: say in plain words what you want")
+    if len(request.text) > most:
+        raise UserError(f"the request has {len(request.text):,} characters, at most {most:,} are taken: put long texts into --docs")
+    if request.answer_schema is not None:
+        try:
+            jsonschema.validators.validator_for(dict(request.answer_schema)).check_schema(dict(request.answer_schema))
+        except jsonschema.SchemaError as error:
+            raise UserError(f"the answer schema is not a JSON Schema: {error.message}") from error
+    if request.webhook_url is not None and not request.webhook_url.startswith(("http://", "https://")):
+        raise UserError("the webhook must be an http:// or https:// URL")
+    _check_prices(request, settings)
+
+
+def _check_prices(request: Request, settings: Settings) -> None:
+    """A budget in money can be kept only where prices are known. A model that is named is a real one, whatever this process has."""
+    if request.limits.max_microusd is None:
+        return
+    defaults = (OFFLINE_MODEL,) if settings.is_offline else (settings.supervisor_model, settings.specialist_model)
+    prices = replace(prices_from(settings), is_free=False)
+    for name in (request.model,) if request.model else defaults:
+        if prices.cost_microusd(Usage(input_tokens=1, output_tokens=1), name) is None:
+            raise UserError(
+                f"the price of {name} is not known, so --max-usd cannot be kept: set HANDOFF_PRICE_AS to a model with the same price"
+            )
