@@ -40,7 +40,7 @@ def up(
     concurrency: Slots = None,
     flower: Annotated[bool, typer.Option("--flower", help="Flower too, behind a password.")] = False,
     port: Annotated[int, typer.Option(min=1, max=65_535, help="Flower's port on 127.0.0.1.")] = 5555,
-    home: Annotated[Path, typer.Option(envvar="HANDOFF_HOME", help="Where Redis's data and password and the logs stay.")] = Path(".handoff"),
+    home: Annotated[Path, typer.Option(envvar="HANDOFF_HOME", help="Where Redis's data, password and logs stay.")] = Path(".handoff"),
     specialists: OwnSpecialists = [],  # noqa: B006
     tools: OwnTools = [],  # noqa: B006
 ) -> int:

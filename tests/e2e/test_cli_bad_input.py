@@ -7,6 +7,7 @@ import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -17,6 +18,7 @@ from shared.local.processes import Processes
 from shared.local.redis_server import PrivateRedis
 from shared.wire.specialist import SpecialistSpec
 from supervisor import client
+from tests.doubles.hook_server import HookServer
 from tests.e2e.commands import DOCUMENTS, Handoff
 
 pytestmark = pytest.mark.slow
@@ -150,9 +152,20 @@ COMMANDS = [["watch"], ["result"], ["show"], ["cancel"], ["retry"], ["delete"]]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("job_id", ["j-0123456789ab", "nonsense", "../../etc"])
-def test_an_unknown_job(handoff: Handoff, redis_url: str, command: list[str], job_id: str) -> None:
-    assert f"there is no job {job_id}" in said(handoff.run(*command, job_id, HANDOFF_REDIS_URL=redis_url), BAD_INPUT)
+def test_an_unknown_job(handoff: Handoff, redis_url: str, command: list[str]) -> None:
+    line = said(handoff.run(*command, "j-0123456789ab", HANDOFF_REDIS_URL=redis_url), BAD_INPUT)
+
+    assert "there is no job j-0123456789ab" in line
+    assert "`handoff list`" in line
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("job_id", ["nonsense", "../../etc", "j-0123456789AB", ""])
+def test_what_is_no_job_id(handoff: Handoff, redis_url: str, command: list[str], job_id: str) -> None:
+    line = said(handoff.run(*command, job_id, HANDOFF_REDIS_URL=redis_url), BAD_INPUT)
+
+    assert f"{job_id!r} is no job id" in line
+    assert "j-0123456789ab" in line
 
 
 @pytest.mark.parametrize("command", [["run", "x"], ["submit", "x"], ["list"], ["dead"], ["specialists"], ["watch", "j-0123456789ab"]])
@@ -171,6 +184,25 @@ def test_a_wrong_password(handoff: Handoff, redis_url: str) -> None:
 
     for command in (["run", "x"], ["submit", "x"], ["list"], ["supervisor"]):
         assert "password" in said(handoff.run(*command, HANDOFF_REDIS_URL=wrong), NO_REDIS)
+
+
+@pytest.mark.parametrize("url", [NOBODY, "http://localhost:6379"])
+def test_up_without_the_redis_that_is_named_says_so_within_seconds(handoff: Handoff, url: str) -> None:
+    assert "HANDOFF_REDIS_URL" in said(handoff.run("up", HANDOFF_REDIS_URL=url, timeout_s=15), NO_REDIS)
+    assert not (handoff.folder / ".handoff").exists(), "nothing was begun"
+
+
+def test_up_with_a_wrong_password_says_so_within_seconds(handoff: Handoff, redis_url: str) -> None:
+    wrong = redis_url.replace("redis://:", "redis://:wrong")
+
+    assert "password" in said(handoff.run("up", HANDOFF_REDIS_URL=wrong, timeout_s=15), NO_REDIS)
+
+
+def test_up_where_something_else_than_redis_answers_says_so_within_seconds(handoff: Handoff) -> None:
+    with HookServer() as server:
+        line = said(handoff.run("up", HANDOFF_REDIS_URL=f"redis://{urlsplit(server.url).netloc}/0", timeout_s=15), NO_REDIS)
+
+    assert "is not Redis" in line
 
 
 def test_no_broker_named(handoff: Handoff) -> None:

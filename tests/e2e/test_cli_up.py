@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from shared.local.redis_access import RedisAccess, write_access
 from tests.e2e.commands import DOCUMENTS, REQUEST, Handoff
 from tests.waiting import wait_until
 
@@ -47,8 +48,33 @@ def test_up_serves_other_terminals_until_ctrl_c_and_keeps_their_jobs(handoff: Ha
     assert handoff.left_behind() == []
 
     with handoff.started("up"):
-        listed = handoff.run("list", "--json", HANDOFF_REDIS_URL=url_in(handoff))
+        assert url_in(handoff) == url, "what other terminals have exported still holds"
+        listed = handoff.run("list", "--json", HANDOFF_REDIS_URL=url)
+    assert (handoff.folder / ".handoff" / "redis-access.json").stat().st_mode & 0o777 == 0o600
     assert [one["job_id"] for one in json.loads(listed.stdout)] == [json.loads(done.stdout)["job_id"]]
+
+
+def test_up_takes_another_port_where_the_earlier_one_is_taken(handoff: Handoff) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        (handoff.folder / ".handoff").mkdir()
+        earlier = RedisAccess(port=other.getsockname()[1], password="a-password-of-some-length")
+        write_access(handoff.folder / ".handoff" / "redis-access.json", earlier)
+        with handoff.started("up", "--worker", "researcher=1"):
+            url = url_in(handoff)
+
+    assert f"port {earlier.port} of the last start is taken" in handoff.read("err")
+    assert url != earlier.url
+    assert earlier.password in url
+
+
+def test_up_on_a_redis_of_ones_own_says_what_other_terminals_need(handoff: Handoff, redis_url: str) -> None:
+    with handoff.started("up", HANDOFF_REDIS_URL=redis_url):
+        handoff.wait_for("Ctrl-C stops everything")
+
+    assert "export" not in handoff.read("err") + handoff.read("out")
+    assert "with the same HANDOFF_REDIS_URL" in handoff.read("err")
 
 
 def test_nothing_of_it_outlives_a_kill(handoff: Handoff) -> None:

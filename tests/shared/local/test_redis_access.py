@@ -1,0 +1,74 @@
+"""Port and password that stay: kept for their owner's eyes only, and taken again where that is possible."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from shared.local.redis_access import RedisAccess, access_from, is_free, read_access, write_access
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "redis-access.json"
+
+
+def test_what_was_written_is_read_again_and_nobody_else_can_read_it(file: Path) -> None:
+    access = access_from(None)
+
+    write_access(file, access)
+
+    assert read_access(file) == access
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
+
+
+def test_a_file_that_was_there_before_is_replaced_with_its_mode(file: Path) -> None:
+    file.write_text("of somebody")
+    file.chmod(0o644)
+
+    write_access(file, access_from(None))
+
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_password_that_others_could_read_is_not_used_again(file: Path) -> None:
+    write_access(file, access_from(None))
+    file.chmod(0o640)
+
+    assert read_access(file) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", '{"port": 0, "password": "abcdefghijklmnopqrst"}', '{"port": 6379, "password": "x\\nrequirepass easy-to-guess"}']
+)
+def test_a_file_that_makes_no_sense_is_as_none(file: Path, text: str) -> None:
+    file.touch(mode=0o600)
+    file.write_text(text)
+
+    assert read_access(file) is None
+
+
+def test_without_a_file_there_is_no_access(file: Path) -> None:
+    assert read_access(file) is None
+
+
+def test_a_port_that_is_taken_is_changed_and_the_password_stays() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        earlier = RedisAccess(port=other.getsockname()[1], password="a-password-of-some-length")
+
+        now = access_from(earlier)
+
+        assert not is_free(earlier.port)
+    assert now.port != earlier.port
+    assert now.password == earlier.password
+
+
+def test_a_password_stays_out_of_what_is_shown() -> None:
+    access = access_from(None)
+
+    assert access.password not in repr(access)
