@@ -45,8 +45,8 @@ def redis_url(redis_server: str) -> Iterator[str]:
 
 @pytest.fixture
 def ledger(redis_url: str) -> Iterator[Ledger]:
-    """An empty ledger; leases as long as they are by default, so that none runs out by itself."""
-    opened = open_ledger(redis_url, Settings())
+    """An empty ledger; leases so long that none runs out by itself, however busy the machine is."""
+    opened = open_ledger(redis_url, Settings(lease_s=3_600))
     yield opened
     opened.connection.close()
 

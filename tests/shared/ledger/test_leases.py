@@ -39,7 +39,8 @@ def test_held_claims_are_renewed_and_released_ones_are_not(redis_url: str) -> No
 
 def test_a_claim_that_cannot_be_renewed_for_a_lease_is_presumed_lost(processes: Processes, tmp_path: Path) -> None:
     server = PrivateRedis(processes, tmp_path, append_only=False)
-    ledger = open_ledger(server.start(), Settings(lease_s=LEASE_S))
+    url = server.start()
+    ledger = open_ledger(url, Settings(lease_s=LEASE_S))
     leases = Leases(LEASE_S, watchdog=False)
     leases.start()
     job_id = a_job(ledger)
@@ -47,7 +48,7 @@ def test_a_claim_that_cannot_be_renewed_for_a_lease_is_presumed_lost(processes: 
     held = granted(ledger, job_id, "held.1")
 
     with leases.held(held):
-        redis.Redis.from_url(server.url).shutdown(nosave=True)
+        redis.Redis.from_url(url).shutdown(nosave=True)
 
         def is_lost() -> bool:
             try:
