@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
+from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 
 from shared.config import Settings, load_settings
 from shared.wire.specialist import SpecialistSpec
@@ -17,10 +20,13 @@ from supervisor.cli.built_in import built_in_specialists
 from supervisor.cli.errors import FAILED, OK, say
 from supervisor.cli.options import AsJson, OwnSpecialists
 from supervisor.cli.processes import with_own
-from supervisor.cli.terminal import note, short, stdout, write_line
+from supervisor.cli.terminal import figures, note, plain, stdout, write_line
 
 if TYPE_CHECKING:
     from shared.ledger.roles import Served
+
+TABLE_COLUMNS = 120
+"""Below, the descriptions' column would be a few words wide."""
 
 
 def specialists(
@@ -42,7 +48,8 @@ def specialists(
     else:
         if served is None:
             note("from files; who is served by live workers is known with HANDOFF_REDIS_URL")
-        _print(specs, served)
+        console = stdout()
+        console.print(shown(specs, served, console.width))
     if served is not None and not served:
         say("no worker serves any specialist on this broker: start one (`handoff worker --all`, or `handoff up`)")
         return FAILED
@@ -72,7 +79,12 @@ def _lint(settings: Settings) -> int:
     return FAILED if remarks else OK
 
 
-def _print(specs: Mapping[str, SpecialistSpec], served: Mapping[str, Served] | None) -> None:
+def shown(specs: Mapping[str, SpecialistSpec], served: Mapping[str, Served] | None, columns: int) -> RenderableType:
+    """Descriptions in full: planners choose by them, and what somebody is not for stands at their end."""
+    return _table(specs, served) if columns >= TABLE_COLUMNS else _paragraphs(specs, served)
+
+
+def _table(specs: Mapping[str, SpecialistSpec], served: Mapping[str, Served] | None) -> RenderableType:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     table.add_column("specialist", no_wrap=True)
     if served is not None:
@@ -82,8 +94,28 @@ def _print(specs: Mapping[str, SpecialistSpec], served: Mapping[str, Served] | N
     table.add_column("what it is for")
     for name, spec in specs.items():
         live = [] if served is None else [str(len(served[name].workers)), str(served[name].slots), str(served[name].queued)]
-        table.add_row(name, *live, ", ".join(spec.tools) or "-", short(spec.description, 200))
-    stdout().print(table)
+        table.add_row(name, *live, ", ".join(spec.tools) or "-", _in_one_line(spec.description))
+    return table
+
+
+def _paragraphs(specs: Mapping[str, SpecialistSpec], served: Mapping[str, Served] | None) -> RenderableType:
+    parts: list[RenderableType] = []
+    for name, spec in specs.items():
+        parts.append(Text(name, style="bold"))
+        if served is not None:
+            one = served[name]
+            parts.append(_indented(f"{figures(len(one.workers), 'worker')}, {figures(one.slots, 'slot')}, {one.queued} queued"))
+        parts.append(_indented(f"tools: {', '.join(spec.tools) or '-'}"))
+        parts.append(_indented(_in_one_line(spec.description)))
+    return Group(*parts)
+
+
+def _indented(text: str) -> RenderableType:
+    return Padding(Text(text), (0, 0, 0, 2), expand=False)
+
+
+def _in_one_line(text: str) -> str:
+    return " ".join(plain(text).split())
 
 
 def _as_json(spec: SpecialistSpec, live: Served | None) -> dict[str, Any]:
