@@ -1,4 +1,4 @@
-"""Dead letters: messages that could not be taken, with the reason. Shown, never dropped in silence."""
+"""Dead letters: messages that could not be taken, with the reason. Shown, and kept until a person drops them or retention does."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from shared.ledger.connection import Connection, in_our_words
 from shared.wire.message import Message
 
 KEEP_AT_MOST = 1_000
+_ID_CHARS = 8
+"""Of a digest: among 1,000 letters, one chance in 8,600 that any two share it."""
 
 
 class DeadLetter(Message):
@@ -18,6 +20,11 @@ class DeadLetter(Message):
     reason: str
     body: str
     """The message's argument, as it came."""
+
+    @property
+    def id(self) -> str:
+        """A name that stays, while its place in the list changes with each letter that comes in."""
+        return self.content_digest[:_ID_CHARS]
 
 
 class DeadLetters:
@@ -39,3 +46,16 @@ class DeadLetters:
     def newest(self, count: int = KEEP_AT_MOST) -> list[DeadLetter]:
         with in_our_words():
             return [DeadLetter.from_json(text) for text in self._connection.redis.lrange(keys.DEAD, 0, count - 1)]
+
+    def drop(self, letter: DeadLetter) -> bool:
+        """False: somebody else, or retention, was quicker."""
+        with in_our_words():
+            return int(self._connection.redis.lrem(keys.DEAD, 1, letter.to_json())) > 0
+
+    def drop_all(self) -> int:
+        """Returns how many there were: what comes in meanwhile is among them, or stays."""
+        with in_our_words():
+            pipe = self._connection.redis.pipeline(transaction=True)
+            pipe.llen(keys.DEAD)
+            pipe.unlink(keys.DEAD)
+            return int(pipe.execute()[0])

@@ -10,6 +10,7 @@ from shared.ledger.blobs import Blobs
 from shared.ledger.claims import Claims
 from shared.ledger.connection import Connection
 from shared.ledger.dead import DeadLetters
+from shared.ledger.health import Health
 from shared.ledger.jobs import Jobs
 from shared.ledger.journal import Journal
 from shared.ledger.roles import Roles
@@ -26,6 +27,7 @@ class Ledger:
     jobs: Jobs
     roles: Roles
     dead: DeadLetters
+    health: Health
 
 
 def open_ledger(redis_url: str, settings: Settings, *, drain: Drain | None = None) -> Ledger:
@@ -40,4 +42,5 @@ def open_ledger(redis_url: str, settings: Settings, *, drain: Drain | None = Non
         jobs=Jobs(connection),
         roles=Roles(connection),
         dead=DeadLetters(connection, keep_s),
+        health=Health(connection),
     )

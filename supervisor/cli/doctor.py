@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from shared.config import Settings, load_settings
 from shared.local.redis_server import OLDEST, find_server, version_of
-from shared.wire.errors import HandoffError, LedgerUnavailable, UserError
-from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE, UNROUTED_QUEUE
+from shared.wire.errors import LedgerUnavailable, UserError
+from shared.wire.names import RESERVED, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE, UNROUTED_QUEUE
 from supervisor.cli.errors import FAILED, OK
 from supervisor.cli.fleet_state import START_A_SUPERVISOR, START_WORKERS, queues_by_node
 from supervisor.cli.model_access import model_access
 from supervisor.cli.options import AsJson
-from supervisor.cli.terminal import figures, stdout, write_line
+from supervisor.cli.terminal import figures, plain, stdout, write_line
 
 if TYPE_CHECKING:
+    from shared.ledger.health import QueueDepth, RedisFacts
     from supervisor.client import Client
 
 FULL = 0.7
@@ -92,7 +93,7 @@ def _broker(settings: Settings) -> Iterator[Finding]:
 
     try:
         jobs = client.connect(settings=settings)
-        facts = _facts(jobs)
+        facts = jobs.ledger.health.facts()
     except LedgerUnavailable as error:
         what, _, mend = str(error).partition(": ")
         yield Finding(Level.FAIL, "broker", what, mend or "check HANDOFF_REDIS_URL")
@@ -103,50 +104,32 @@ def _broker(settings: Settings) -> Iterator[Finding]:
     yield from _leftovers(jobs)
 
 
-def _facts(jobs: Client) -> dict[str, Any]:
-    """Redis's own account of itself; `config` is empty where a hosted Redis does not tell."""
-    from shared.ledger.connection import in_our_words
-
-    redis = jobs.ledger.connection.redis
-    with in_our_words():
-        facts = dict(redis.info())
-    try:
-        with in_our_words():
-            config = {name: redis.config_get(name).get(name) for name in ("appendonly", "appendfsync", "maxmemory-policy", "save")}
-    except HandoffError:
-        config = {}
-    return {**facts, "config": config}
-
-
-def persistence(facts: dict[str, Any]) -> Iterator[Finding]:
+def persistence(facts: RedisFacts) -> Iterator[Finding]:
     """What Redis's settings mean for jobs. Pure."""
-    version = str(facts.get("redis_version", "0"))
-    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    old = "install Redis 6.2 or newer, or Valkey"
-    yield Finding(Level.OK if numbers >= OLDEST else Level.FAIL, "version", version, "" if numbers >= OLDEST else old)
-    if facts.get("role") not in (None, "master"):
-        yield Finding(Level.FAIL, "role", f"this Redis is a {facts['role']}", "point HANDOFF_REDIS_URL at the primary")
-    config = facts.get("config") or {}
-    durable = config.get("appendonly") == "yes" or facts.get("aof_enabled") in (1, "1")
-    mend = "redis-cli CONFIG SET appendonly yes, and in redis.conf"
-    lost = "appendonly is off: a restart of Redis loses jobs"
-    yield Finding(Level.OK if durable else Level.WARN, "persistence", "append-only file" if durable else lost, "" if durable else mend)
-    policy = config.get("maxmemory-policy") or facts.get("maxmemory_policy") or "unknown"
-    keeps = policy == "noeviction"
+    is_new = facts.version >= OLDEST
+    version = ".".join(map(str, facts.version)) or "unknown"
+    yield Finding(Level.OK if is_new else Level.FAIL, "version", version, "" if is_new else "install Redis 6.2 or newer, or Valkey")
+    if not facts.is_primary:
+        yield Finding(Level.FAIL, "role", "this Redis is a replica", "point HANDOFF_REDIS_URL at the primary")
+    if facts.append_only:
+        yield Finding(Level.OK, "persistence", "append-only file")
+    else:
+        lost = "appendonly is off: a restart of Redis loses jobs"
+        yield Finding(Level.WARN, "persistence", lost, "redis-cli CONFIG SET appendonly yes, and in redis.conf")
+    keeps = facts.eviction == "noeviction"
     evicts = "CONFIG SET maxmemory-policy noeviction: an evicted journal is a lost job"
-    yield Finding(Level.OK if keeps else Level.FAIL, "eviction", f"maxmemory-policy {policy}", "" if keeps else evicts)
-    most, used = int(facts.get("maxmemory") or 0), int(facts.get("used_memory") or 0)
-    if most:
-        full = used > FULL * most
+    yield Finding(Level.OK if keeps else Level.FAIL, "eviction", f"maxmemory-policy {facts.eviction}", "" if keeps else evicts)
+    if most := facts.max_memory_bytes:
+        full = facts.used_memory_bytes > FULL * most
         more = "raise maxmemory, or delete old jobs (handoff delete)"
-        yield Finding(Level.WARN if full else Level.OK, "memory", f"{100 * used // most} % of maxmemory", more if full else "")
+        percent = f"{100 * facts.used_memory_bytes // most} % of maxmemory"
+        yield Finding(Level.WARN if full else Level.OK, "memory", percent, more if full else "")
 
 
 def _processes(jobs: Client, settings: Settings) -> Iterator[Finding]:
     nodes = queues_by_node(settings, within_s=COUNT_FOR_S)
-    for queue in (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE):
+    for queue, waiting in jobs.ledger.health.messages((SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)).items():
         serving = sorted(node for node, queues in nodes.items() if queue in queues)
-        waiting = _depth(jobs, queue)
         found = f"{figures(len(serving), 'process')}, {waiting} waiting"
         yield Finding(Level.OK if serving else Level.FAIL, f"queue {queue}", found, "" if serving else START_A_SUPERVISOR)
     served = jobs.ledger.roles.served()
@@ -154,25 +137,31 @@ def _processes(jobs: Client, settings: Settings) -> Iterator[Finding]:
         yield Finding(Level.FAIL, "workers", "no worker serves any specialist", START_WORKERS)
     for name, one in served.items():
         yield Finding(Level.OK, f"queue {name}", f"{figures(len(one.workers), 'process')} with {one.slots} slots, {one.queued} waiting")
+    yield from forsaken(jobs.ledger.health.depths(), {*served, *RESERVED})
     models = {model for one in served.values() for model in one.models}
     if len(models) > 1:
         mend = "give all of them the same key, or HANDOFF_OFFLINE=true"
         yield Finding(Level.WARN, "workers' models", f"workers differ: {', '.join(sorted(models))}", mend)
 
 
+def forsaken(depths: Iterable[QueueDepth], served: Collection[str]) -> Iterator[Finding]:
+    """Queues that nobody serves any more though messages wait in them. Pure."""
+    for one in depths:
+        if one.messages and one.queue not in served:
+            name = plain(one.queue)
+            found = f"{figures(one.messages, 'message')} waiting, and no worker serves it"
+            start = f"`handoff worker {name}` (for one of your own with --specialists DIR), or `handoff cancel` the jobs that wait"
+            mend = start if one.wanted else f"their jobs have ended: `redis-cli DEL {name}` removes them"
+            yield Finding(Level.WARN, f"queue {name}", found, mend)
+
+
 def _leftovers(jobs: Client) -> Iterator[Finding]:
-    unrouted = _depth(jobs, UNROUTED_QUEUE)
+    unrouted = jobs.ledger.health.messages([UNROUTED_QUEUE])[UNROUTED_QUEUE]
     if unrouted:
         yield Finding(
             Level.WARN, f"queue {UNROUTED_QUEUE}", f"{unrouted} messages that no queue was named for", "look at who publishes them"
         )
     letters = len(jobs.ledger.dead.newest())
-    found = f"{letters} messages could not be taken" if letters else "none"
-    yield Finding(Level.WARN if letters else Level.OK, "dead letters", found, "`handoff dead` shows them" if letters else "")
-
-
-def _depth(jobs: Client, queue: str) -> int:
-    from shared.ledger.connection import in_our_words
-
-    with in_our_words():
-        return int(jobs.ledger.connection.redis.llen(queue))
+    found = f"{figures(letters, 'message')} could not be taken" if letters else "none"
+    mend = "`handoff dead` lists them, `handoff dead show ID` shows one, `handoff dead drop --all` clears them"
+    yield Finding(Level.WARN if letters else Level.OK, "dead letters", found, mend if letters else "")

@@ -1,10 +1,9 @@
-"""Commands on jobs that are in the queue: watch, result, show, list, cancel, retry, delete, and the dead letters."""
+"""Commands on jobs that are in the queue: watch, result, show, list, cancel, retry, delete."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,7 +13,7 @@ from shared.wire.events import JobStatus
 from shared.wire.ids import JobId
 from supervisor.cli.errors import INTERRUPTED, OK, exit_code_of, say
 from supervisor.cli.options import AsJson
-from supervisor.cli.terminal import figures, money, short, write_line
+from supervisor.cli.terminal import clock, figures, money, short, write_line
 
 if TYPE_CHECKING:
     from shared.ledger.jobs import JobStanding
@@ -97,7 +96,7 @@ def list_jobs(
         tokens = standing.input_tokens + standing.output_tokens
         cost = money(None if standing.cost_microusd is None else standing.cost_microusd / 1_000_000)
         took = f"{figures(standing.turns, 'turn'):>9}  {figures(tokens, 'token'):>14}  {cost:>12}"
-        write_line(f"{standing.job_id}  {standing.status:<9}  {_clock(standing.submitted_at)}  {took}  {short(standing.title, 60)}")
+        write_line(f"{standing.job_id}  {standing.status:<9}  {clock(standing.submitted_at)}  {took}  {short(standing.title, 60)}")
     if not standings:
         say('there are no jobs (`handoff submit "..."` makes one)')
     return OK
@@ -129,24 +128,7 @@ def delete(job: Job) -> int:
     return OK
 
 
-def dead(as_json: AsJson = False, count: Annotated[int, typer.Option("-n", min=1, help="How many.")] = 20) -> int:
-    """Messages that no process could take, with the reason."""
-    letters = client_of_broker().ledger.dead.newest(count)
-    if as_json:
-        write_line(json.dumps([letter.model_dump() for letter in letters], ensure_ascii=False))
-        return OK
-    for letter in letters:
-        write_line(f"{_clock(letter.at)}  {letter.queue}: {short(letter.reason, 200)}\n    {short(letter.body, 400)}")
-    if not letters:
-        say("there are no dead letters")
-    return OK
-
-
 def _as_json(standing: JobStanding) -> dict[str, Any]:
     fields = asdict(standing)
     cost = fields.pop("cost_microusd")
     return {**fields, "cost_usd": None if cost is None else cost / 1_000_000, "ended": JobStatus(standing.status).ended}
-
-
-def _clock(unix_s: float) -> str:
-    return datetime.fromtimestamp(unix_s, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from datetime import UTC, datetime
 
 from rich.console import Console
 
@@ -60,3 +61,8 @@ def money(usd: float | None) -> str:
     if usd is None:
         return "cost unknown"
     return f"${usd:.4f}" if usd else "$0"
+
+
+def clock(unix_s: float) -> str:
+    """A moment in the reader's own time."""
+    return datetime.fromtimestamp(unix_s, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")

@@ -241,6 +241,20 @@ def test_a_setting_that_is_wrong_is_named_without_its_value(handoff: Handoff) ->
     assert "very-long" not in line
 
 
+@pytest.mark.parametrize(
+    "arguments", [["show"], ["drop"], ["list", "--all"], ["show", "x", "--all"], ["drop", "x", "--all"], ["list", "x"], ["burn"]]
+)
+def test_what_cannot_be_done_with_dead_letters(handoff: Handoff, redis_url: str, arguments: list[str]) -> None:
+    assert "handoff" in said(handoff.run("dead", *arguments, HANDOFF_REDIS_URL=redis_url), BAD_INPUT)
+
+
+def test_an_unknown_dead_letter(handoff: Handoff, redis_url: str) -> None:
+    for what in ("show", "drop"):
+        assert "there is no dead letter 'x' (see `handoff dead`)" in said(
+            handoff.run("dead", what, "x", HANDOFF_REDIS_URL=redis_url), BAD_INPUT
+        )
+
+
 def test_a_redis_that_goes_away_is_said_at_once_and_nothing_is_lost(handoff: Handoff, processes: Processes) -> None:
     url = PrivateRedis(processes, handoff.folder / "redis", append_only=False).start()
     job_id = client.connect(url, Settings()).submit(client.Request("What is HNSW?", documents=DOCUMENTS))

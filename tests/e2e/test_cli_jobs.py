@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from shared.config import Settings
+from shared.ledger.ledger import open_ledger
 from tests.e2e.commands import DOCUMENTS, REQUEST, Handoff
 from tests.running_system import RunningSystem, running_system
 
@@ -136,6 +138,35 @@ def test_doctor_finds_a_sound_system_sound_and_says_what_would_be_lost(handoff: 
     assert found["queue supervisor"]["level"] == "ok"
     assert found["queue researcher"]["level"] == "ok"
     assert (found["persistence"]["level"], "appendonly" in found["persistence"]["mend"]) == ("warn", True)
+
+
+def test_dead_letters_are_listed_shown_and_dropped(handoff: Handoff, redis_url: str) -> None:
+    ledger = open_ledger(redis_url, Settings())
+    for body in ('{"job_id": 7}', '{"job_id": 8}', '{"job_id": 9}'):
+        ledger.dead.add("researcher", "AgentHandoff: job_id: Input should be a valid string", body)
+
+    def dead(*arguments: str) -> str:
+        done = handoff.run("dead", *arguments, HANDOFF_REDIS_URL=redis_url)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    newest, middle, _ = (one["id"] for one in json.loads(dead("--json")))
+    assert dead("list", "-n", "1").startswith(f"{newest}  ")
+    assert '{"job_id": 8}' in dead("show", middle)
+    assert json.loads(dead("show", middle, "--json"))["queue"] == "researcher"
+    assert dead("drop", middle) == "1 dead letter dropped\n"
+    assert [letter.body for letter in ledger.dead.newest()] == ['{"job_id": 9}', '{"job_id": 7}']
+    assert dead("drop", "--all") == "2 dead letters dropped\n"
+    assert "no dead letters" in handoff.run("dead", HANDOFF_REDIS_URL=redis_url).stderr
+    ledger.connection.close()
+
+
+def test_a_queue_without_jobs_says_how_to_make_one(handoff: Handoff, redis_url: str) -> None:
+    done = handoff.run("list", HANDOFF_REDIS_URL=redis_url)
+
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == 'handoff: there are no jobs (`handoff submit "..."` makes one)\n'
+    assert handoff.run("list", "--json", HANDOFF_REDIS_URL=redis_url).stdout == "[]\n"
 
 
 def test_doctor_fails_where_nobody_works(handoff: Handoff, redis_url: str) -> None:

@@ -9,7 +9,6 @@ import pytest
 from shared.config import Settings
 from shared.wire.errors import MissingCredentials, UserError
 from supervisor.cli.asking import Asked, check_model, limits_of, schema_of, text_of
-from supervisor.cli.doctor import Level, persistence
 from supervisor.cli.kept import forget, keep, restore, surroundings_of
 from supervisor.cli.up import workers_of
 
@@ -54,22 +53,6 @@ def test_whoever_is_not_named_is_served_by_one_process_more() -> None:
 def test_a_worker_option_that_is_wrong_is_refused(wrong: str) -> None:
     with pytest.raises(UserError):
         workers_of([wrong], KNOWN)
-
-
-def test_doctor_judges_what_a_restart_would_lose() -> None:
-    sound = {"redis_version": "7.2.4", "config": {"appendonly": "yes", "maxmemory-policy": "noeviction"}}
-    poor = {"redis_version": "5.0.7", "role": "slave", "maxmemory": 100, "used_memory": 90, "config": {"maxmemory-policy": "allkeys-lru"}}
-
-    assert {one.level for one in persistence(sound)} == {Level.OK}
-    levels = {one.about: one.level for one in persistence(poor)}
-    assert levels == {
-        "version": Level.FAIL,
-        "role": Level.FAIL,
-        "persistence": Level.WARN,
-        "eviction": Level.FAIL,
-        "memory": Level.WARN,
-    }
-    assert all(one.mend for one in persistence(poor))
 
 
 def test_an_interrupted_run_is_kept_until_it_has_ended(tmp_path: Path) -> None:

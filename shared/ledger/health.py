@@ -1,0 +1,92 @@
+"""How Redis itself is doing, and what lies in its queues: for whoever looks after the system."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shared.ledger import keys
+from shared.ledger.connection import Connection, in_our_words
+from shared.wire.errors import LedgerError, LedgerUnavailable
+
+
+@dataclass(frozen=True, slots=True)
+class RedisFacts:
+    """What Redis says of itself."""
+
+    version: tuple[int, ...]
+    """(7, 0, 15); () where it does not say."""
+    is_primary: bool
+    append_only: bool
+    eviction: str
+    """maxmemory-policy."""
+    max_memory_bytes: int
+    """0: no limit."""
+    used_memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDepth:
+    """One queue to which handoffs were published."""
+
+    queue: str
+    messages: int
+    wanted: int
+    """Handoffs of jobs that wait for a claim there. Fewer than messages: the rest belongs to jobs that have ended."""
+
+
+class Health:
+    """Reads only."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def facts(self) -> RedisFacts:
+        """Out of INFO; where CONFIG is allowed, its settings are preferred.
+
+        Raises:
+            LedgerUnavailable: Redis cannot be reached, or refuses us.
+        """
+        with in_our_words():
+            info: dict[str, Any] = self._connection.redis.info()
+        return RedisFacts(
+            version=tuple(int(part) for part in str(info.get("redis_version", "")).split(".") if part.isdigit()),
+            is_primary=info.get("role", "master") == "master",
+            append_only=self._setting("appendonly") == "yes" or bool(int(info.get("aof_enabled", 0))),
+            eviction=self._setting("maxmemory-policy") or str(info.get("maxmemory_policy", "unknown")),
+            max_memory_bytes=int(info.get("maxmemory", 0)),
+            used_memory_bytes=int(info.get("used_memory", 0)),
+        )
+
+    def messages(self, queues: Sequence[str]) -> dict[str, int]:
+        """How many wait in each, in one round trip."""
+        with in_our_words():
+            pipe = self._connection.redis.pipeline(transaction=False)
+            for queue in queues:
+                pipe.llen(queue)
+            return dict(zip(queues, map(int, pipe.execute()), strict=True))
+
+    def depths(self) -> list[QueueDepth]:
+        """Of every queue to which a handoff was ever published, served or not, by name."""
+        with in_our_words():
+            queues = sorted(name.decode(errors="replace") for name in self._connection.redis.hkeys(keys.QUEUES))
+            pipe = self._connection.redis.pipeline(transaction=False)
+            for queue in queues:
+                pipe.llen(queue)
+                pipe.zcard(keys.WAITING + queue)
+            counts = [int(count) for count in pipe.execute()]
+        return [QueueDepth(*one) for one in zip(queues, counts[::2], counts[1::2], strict=True)]
+
+    def _setting(self, name: str) -> str | None:
+        """None: a hosted Redis, or an ACL, keeps CONFIG to itself."""
+        try:
+            with in_our_words():
+                value = self._connection.redis.config_get(name).get(name)
+        except LedgerUnavailable as error:
+            if "cannot be reached" in str(error):
+                raise
+            return None
+        except LedgerError:
+            return None
+        return None if value is None else str(value)

@@ -1,0 +1,86 @@
+"""`handoff dead`: messages that no process could take, looked at and cleared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, assert_never
+
+import typer
+
+from shared.wire.errors import UserError
+from supervisor.cli.errors import OK, say
+from supervisor.cli.jobs import client_of_broker
+from supervisor.cli.options import AsJson
+from supervisor.cli.terminal import clock, figures, short, write_line
+
+if TYPE_CHECKING:
+    from shared.ledger.dead import DeadLetter, DeadLetters
+
+
+class What(StrEnum):
+    """What to do with dead letters."""
+
+    LIST = "list"
+    SHOW = "show"
+    DROP = "drop"
+
+
+def dead(
+    what: Annotated[What, typer.Argument(help="What to do.")] = What.LIST,
+    letter: Annotated[str | None, typer.Argument(metavar="ID", help="Which letter, as `list` names it.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Drop all of them.")] = False,
+    as_json: AsJson = False,
+    count: Annotated[int, typer.Option("-n", min=1, help="How many to list.")] = 20,
+) -> int:
+    """Messages that no process could take, with the reason: list them, show one as a whole, drop one or all.
+
+    handoff dead show 1f0c2a9e
+
+    handoff dead drop --all
+    """
+    if everything != (what is What.DROP and letter is None):
+        raise UserError("give `handoff dead drop` the ID of a letter (see `handoff dead`), or --all; nothing else takes --all")
+    if (what is What.SHOW and letter is None) or (what is What.LIST and letter is not None):
+        raise UserError("`handoff dead show ID` shows one letter, `handoff dead list` all of them")
+    letters = client_of_broker().ledger.dead
+    match what:
+        case What.LIST:
+            _list(letters.newest(count), as_json=as_json)
+        case What.SHOW:
+            _show(_find(letters, str(letter)), as_json=as_json)
+        case What.DROP:
+            dropped = letters.drop_all() if letter is None else int(letters.drop(_find(letters, letter)))
+            write_line(f"{figures(dropped, 'dead letter')} dropped")
+        case _:
+            assert_never(what)
+    return OK
+
+
+def _list(letters: Sequence[DeadLetter], *, as_json: bool) -> None:
+    if as_json:
+        write_line(json.dumps([_as_json(letter) for letter in letters], ensure_ascii=False))
+        return
+    for letter in letters:
+        write_line(f"{letter.id}  {clock(letter.at)}  {short(letter.queue, 60)}: {short(letter.reason, 200)}")
+        write_line(f"    {short(letter.body, 400)}")
+    if not letters:
+        say("there are no dead letters")
+
+
+def _show(letter: DeadLetter, *, as_json: bool) -> None:
+    from supervisor.cli.showing import readable
+
+    write_line(json.dumps(_as_json(letter), ensure_ascii=False) if as_json else readable(_as_json(letter)).rstrip())
+
+
+def _find(letters: DeadLetters, wanted: str) -> DeadLetter:
+    found = next((letter for letter in letters.newest() if letter.id == wanted), None)
+    if found is None:
+        raise UserError(f"there is no dead letter {short(wanted, 40)!r} (see `handoff dead`)")
+    return found
+
+
+def _as_json(letter: DeadLetter) -> dict[str, Any]:
+    return {"id": letter.id, **letter.model_dump()}

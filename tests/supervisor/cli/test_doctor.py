@@ -1,0 +1,81 @@
+"""What the doctor makes of what it sees. Against a whole system: tests/e2e/test_cli_jobs.py."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from pydantic import SecretStr
+
+from shared.config import Settings
+from shared.ledger.health import QueueDepth, RedisFacts
+from shared.ledger.ledger import Ledger
+from supervisor.cli.doctor import Finding, Level, examine, forsaken, persistence
+from tests.doubles.jobs import a_job, issue
+
+SOUND = RedisFacts((7, 0, 15), is_primary=True, append_only=True, eviction="noeviction", max_memory_bytes=1_000, used_memory_bytes=100)
+
+
+def wrong(facts: RedisFacts) -> dict[str, Level]:
+    return {finding.about: finding.level for finding in persistence(facts) if finding.level is not Level.OK}
+
+
+def test_a_sound_redis_is_sound() -> None:
+    assert wrong(SOUND) == {}
+    assert all(finding.mend == "" for finding in persistence(SOUND))
+
+
+@pytest.mark.parametrize(
+    ("facts", "about", "level"),
+    [
+        (replace(SOUND, version=(6, 0, 16)), "version", Level.FAIL),
+        (replace(SOUND, version=()), "version", Level.FAIL),
+        (replace(SOUND, is_primary=False), "role", Level.FAIL),
+        (replace(SOUND, append_only=False), "persistence", Level.WARN),
+        (replace(SOUND, eviction="allkeys-lru"), "eviction", Level.FAIL),
+        (replace(SOUND, used_memory_bytes=701), "memory", Level.WARN),
+    ],
+)
+def test_what_would_lose_jobs_is_said_with_how_to_mend_it(facts: RedisFacts, about: str, level: Level) -> None:
+    assert wrong(facts) == {about: level}
+    assert all(finding.mend for finding in persistence(facts) if finding.level is not Level.OK)
+
+
+def test_a_queue_that_nobody_serves_is_named_with_what_waits_in_it() -> None:
+    (finding,) = forsaken([QueueDepth("poet", 3, 2), QueueDepth("writer", 5, 5), QueueDepth("old", 0, 0)], {"writer"})
+
+    assert (finding.level, finding.about) == (Level.WARN, "queue poet")
+    assert finding.found.startswith("3 messages waiting")
+    assert "`handoff worker poet`" in finding.mend
+
+
+def test_messages_that_nobody_wants_any_more_may_be_removed() -> None:
+    (finding,) = forsaken([QueueDepth("poet", 1, 0)], set())
+
+    assert "1 message waiting" in finding.found
+    assert "`redis-cli DEL poet`" in finding.mend
+
+
+def found_in(redis_url: str) -> dict[str, Finding]:
+    return {finding.about: finding for finding in examine(Settings(redis_url=SecretStr(redis_url), offline=True))}
+
+
+@pytest.mark.slow
+def test_in_a_real_redis_waiting_messages_are_found_though_no_worker_ever_announced_their_queue(ledger: Ledger, redis_url: str) -> None:
+    issue(ledger, a_job(ledger), "a.1", role="poet")
+    ledger.connection.redis.lpush("poet", "a.1")
+
+    finding = found_in(redis_url)["queue poet"]
+
+    assert (finding.level, finding.found.split(",")[0]) == (Level.WARN, "1 message waiting")
+
+
+@pytest.mark.slow
+def test_dead_letters_come_with_how_to_look_at_them_and_clear_them(ledger: Ledger, redis_url: str) -> None:
+    ledger.dead.add("researcher", "no handoff", "{}")
+
+    finding = found_in(redis_url)["dead letters"]
+
+    assert finding.level is Level.WARN
+    assert "`handoff dead show ID`" in finding.mend
+    assert "`handoff dead drop --all`" in finding.mend
