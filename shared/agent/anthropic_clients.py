@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import anthropic
@@ -13,6 +14,9 @@ from shared.wire.errors import MissingCredentials, UserError
 
 _NO_KEY = "no-key-needed"
 """Sent to a base URL without a key: the SDK insists on one, a local server does not look."""
+_DEFAULT_BASE_URL = "https://api.anthropic.com"
+"""The SDK's own. Said to it where the environment holds an empty ANTHROPIC_BASE_URL, as Compose hands on what is not set: it would take the
+empty text for a URL, and every call would fail."""
 _EXTRAS = {"bedrock": ("botocore", "bedrock"), "vertex": ("google.auth", "vertex")}
 
 
@@ -49,10 +53,11 @@ def _offline() -> anthropic.Anthropic:
 def _anthropic(settings: Settings) -> anthropic.Anthropic:
     key = settings.anthropic_api_key.get_secret_value() if settings.anthropic_api_key else None
     token = settings.anthropic_auth_token.get_secret_value() if settings.anthropic_auth_token and not key else None
+    base_url = settings.anthropic_base_url or (_DEFAULT_BASE_URL if "ANTHROPIC_BASE_URL" in os.environ else None)
     if not key and not token and settings.anthropic_base_url:
         key = _NO_KEY
     try:
-        client = anthropic.Anthropic(api_key=key, auth_token=token, base_url=settings.anthropic_base_url, max_retries=0)
+        client = anthropic.Anthropic(api_key=key, auth_token=token, base_url=base_url, max_retries=0)
     except (anthropic.AnthropicError, ValueError) as error:
         raise MissingCredentials(
             f"the credentials of the model cannot be loaded ({type(error).__name__}): set ANTHROPIC_API_KEY"

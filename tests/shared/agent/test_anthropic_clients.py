@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import anthropic
 import pytest
 
 from shared.agent.anthropic_clients import model_from
@@ -44,6 +45,20 @@ def test_a_key_is_sent_to_the_base_url(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_token_is_sent_to_the_base_url(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ask(monkeypatch, ANTHROPIC_AUTH_TOKEN="token-of-mine")["authorization"] == "Bearer token-of-mine"
+
+
+@pytest.mark.parametrize("environment", [{}, {"ANTHROPIC_BASE_URL": ""}])
+def test_an_empty_base_url_is_none(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> None:
+    """As a container of the compose file has it: every variable is there, most of them empty."""
+    for name, value in {"ANTHROPIC_API_KEY": "sk-of-mine", **environment}.items():
+        monkeypatch.setenv(name, value)
+
+    model = model_from(Settings())
+
+    assert isinstance(model, AnthropicModel)
+    assert isinstance(model._client, anthropic.Anthropic)
+    assert str(model._client.base_url) == "https://api.anthropic.com"
+    model.close()
 
 
 def test_a_real_model_without_a_key_says_what_to_set() -> None:
