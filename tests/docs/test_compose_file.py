@@ -1,0 +1,73 @@
+"""docker-compose.yml hands each service the settings that docs/configuration.md says it reads, and no others."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.docs.pages import ROOT, coded, rows, sections, text_of
+
+SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+WORKERS = {name for name, service in SERVICES.items() if service.get("command", [""])[0] == "worker"}
+NO_AGENTS = ("flower", "redis")
+PAGE = text_of("configuration")
+OTHERS = {coded(row[0]) for row in rows(sections(PAGE)["Not settings of the system"])}
+READ_BY = {coded(row[0]): row[3] for row in rows(PAGE) if coded(row[0]) not in OTHERS}
+ABOUT_FOLDERS = {"HANDOFF_SPECIALISTS_DIRS", "HANDOFF_TOOLS_DIRS", "HANDOFF_CACHE_DIR"}
+"""They name places in the container, so they come with a volume: in an override, or in the image."""
+SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD")
+
+
+def readers(variable: str) -> set[str]:
+    """The services that read a setting."""
+    said = READ_BY[variable]
+    found = WORKERS if "workers" in said or said == "all" else set()
+    return found | ({"supervisor"} if "supervisor" in said or said == "all" else set())
+
+
+def given(service: str) -> dict[str, str]:
+    environment: dict[str, str] = SERVICES[service].get("environment", {})
+    return environment
+
+
+def test_the_services_are_those_that_this_test_knows() -> None:
+    assert set(SERVICES) == {"supervisor", *WORKERS, *NO_AGENTS}
+    assert len(WORKERS) == 6
+
+
+@pytest.mark.parametrize("variable", sorted(set(READ_BY) - ABOUT_FOLDERS))
+def test_a_setting_reaches_whoever_reads_it_and_nobody_else(variable: str) -> None:
+    reached = {name for name in SERVICES if variable in given(name)}
+
+    assert reached - {"flower"} == readers(variable)
+    assert "flower" not in reached or variable in {"HANDOFF_REDIS_URL", "HANDOFF_LOG_LEVEL"}
+
+
+@pytest.mark.parametrize("service", NO_AGENTS)
+def test_flower_and_redis_get_no_key_of_a_model_and_no_secret_but_their_own(service: str) -> None:
+    own = {"flower": {"FLOWER_BASIC_AUTH", "HANDOFF_REDIS_URL"}, "redis": {"REDIS_PASSWORD"}}[service]
+    secrets = {name for name in given(service) if SECRET.search(name)}
+
+    assert secrets <= own
+    assert not {name for name, value in given(service).items() if name not in own and SECRET.search(value)}
+    assert not {name for name in given(service) if name.startswith("ANTHROPIC_")}
+
+
+def test_the_webhook_secret_is_the_supervisors() -> None:
+    assert [name for name in SERVICES if "WEBHOOK_SECRET" in str(SERVICES[name])] == ["supervisor"]
+
+
+def test_no_value_of_a_setting_is_fixed_but_where_it_must_be() -> None:
+    fixed = {name for service in SERVICES for name, value in given(service).items() if "${" not in value}
+
+    assert fixed == set()
+
+
+def test_the_environment_file_names_every_setting_that_compose_takes() -> None:
+    taken = {name for text in [(ROOT / "docker-compose.yml").read_text()] for name in re.findall(r"\$\{([A-Z_]+)", text)}
+    named = set(re.findall(r"^(?:# )?([A-Z_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE))
+
+    assert named == taken
