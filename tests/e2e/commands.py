@@ -15,6 +15,7 @@ from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = ROOT / "examples" / "vector-databases"
+BAD_INPUT, NO_REDIS = 2, 3
 REQUEST = "Compare Qdrant, pgvector and Milvus for filtering and durable storage"
 
 
@@ -65,6 +66,16 @@ class Handoff:
     def left_behind(self) -> list[str]:
         """Processes that have to do with this folder: every one of ours names it, on its command line or in its environment."""
         return [command for pid, command in _processes() if str(self.folder) in command or _inherits(pid, str(self.folder))]
+
+
+def said(done: subprocess.CompletedProcess[str], exit_code: int) -> str:
+    """The one line, after checking that it is one."""
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("starting a private Redis")]
+    assert done.returncode == exit_code, done.stderr
+    assert done.stdout == ""
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("handoff: ")
+    return lines[0]
 
 
 def interrupt(process: subprocess.Popen[str]) -> int:

@@ -2,44 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
 from shared.config import Settings
-from shared.ledger.ledger import open_ledger
-from shared.ledger.roles import Announcement
-from shared.local.processes import Processes
-from shared.local.redis_server import PrivateRedis
-from shared.wire.specialist import SpecialistSpec
 from supervisor import client
-from tests.doubles.hook_server import HookServer
-from tests.e2e.commands import DOCUMENTS, Handoff
+from tests.e2e.commands import BAD_INPUT, Handoff, said
 
 pytestmark = pytest.mark.slow
-
-BAD_INPUT, NO_REDIS = 2, 3
-NOBODY = "redis://127.0.0.1:1/0"
 
 
 @pytest.fixture
 def handoff(tmp_path: Path) -> Handoff:
     return Handoff(tmp_path)
-
-
-def said(done: subprocess.CompletedProcess[str], exit_code: int) -> str:
-    """The one line, after checking that it is one."""
-    lines = [line for line in done.stderr.splitlines() if not line.startswith("starting a private Redis")]
-    assert done.returncode == exit_code, done.stderr
-    assert done.stdout == ""
-    assert len(lines) == 1, done.stderr
-    assert lines[0].startswith("handoff: ")
-    return lines[0]
 
 
 @pytest.mark.parametrize("request_text", ["", "   \n "])
@@ -168,66 +146,6 @@ def test_what_is_no_job_id(handoff: Handoff, redis_url: str, command: list[str],
     assert "j-0123456789ab" in line
 
 
-@pytest.mark.parametrize("command", [["run", "x"], ["submit", "x"], ["list"], ["dead"], ["specialists"], ["watch", "j-0123456789ab"]])
-def test_no_redis_where_the_url_points(handoff: Handoff, command: list[str]) -> None:
-    assert "cannot be reached" in said(handoff.run(*command, HANDOFF_REDIS_URL=NOBODY), NO_REDIS)
-
-
-@pytest.mark.parametrize("url", ["http://localhost:6379", "nonsense", "redis://127.0.0.1:port/0"])
-def test_a_url_that_is_not_redis(handoff: Handoff, url: str) -> None:
-    assert "HANDOFF_REDIS_URL" in said(handoff.run("list", HANDOFF_REDIS_URL=url), NO_REDIS)
-    assert "HANDOFF_REDIS_URL" in said(handoff.run("worker", "--all", HANDOFF_REDIS_URL=url), NO_REDIS)
-
-
-def test_a_wrong_password(handoff: Handoff, redis_url: str) -> None:
-    wrong = redis_url.replace("redis://:", "redis://:wrong")
-
-    for command in (["run", "x"], ["submit", "x"], ["list"], ["supervisor"]):
-        assert "password" in said(handoff.run(*command, HANDOFF_REDIS_URL=wrong), NO_REDIS)
-
-
-@pytest.mark.parametrize("url", [NOBODY, "http://localhost:6379"])
-def test_up_without_the_redis_that_is_named_says_so_within_seconds(handoff: Handoff, url: str) -> None:
-    assert "HANDOFF_REDIS_URL" in said(handoff.run("up", HANDOFF_REDIS_URL=url, timeout_s=15), NO_REDIS)
-    assert not (handoff.folder / ".handoff").exists(), "nothing was begun"
-
-
-def test_up_with_a_wrong_password_says_so_within_seconds(handoff: Handoff, redis_url: str) -> None:
-    wrong = redis_url.replace("redis://:", "redis://:wrong")
-
-    assert "password" in said(handoff.run("up", HANDOFF_REDIS_URL=wrong, timeout_s=15), NO_REDIS)
-
-
-def test_up_where_something_else_than_redis_answers_says_so_within_seconds(handoff: Handoff) -> None:
-    with HookServer() as server:
-        line = said(handoff.run("up", HANDOFF_REDIS_URL=f"redis://{urlsplit(server.url).netloc}/0", timeout_s=15), NO_REDIS)
-
-    assert "is not Redis" in line
-
-
-def test_no_broker_named(handoff: Handoff) -> None:
-    assert "HANDOFF_REDIS_URL is not set" in said(handoff.run("submit", "x"), BAD_INPUT)
-
-
-def test_no_worker_is_said_within_seconds(handoff: Handoff, redis_url: str) -> None:
-    line = said(handoff.run("run", "x", HANDOFF_REDIS_URL=redis_url, timeout_s=15), BAD_INPUT)
-
-    assert "no worker serves" in line
-    assert "handoff worker --all" in line
-
-
-def test_no_supervisor_is_said_within_seconds(handoff: Handoff, redis_url: str) -> None:
-    spec = SpecialistSpec(name="poet", description="Writes short verses.", instructions="You write verses of four lines.")
-    ledger = open_ledger(redis_url, Settings())
-    ledger.roles.announce(Announcement(worker="one", specialists=(spec,), slots=1, model="offline"))
-
-    line = said(handoff.run("run", "x", HANDOFF_REDIS_URL=redis_url, timeout_s=15), BAD_INPUT)
-
-    assert "no supervisor" in line
-    assert "handoff supervisor" in line
-    assert client.connect(redis_url, Settings()).newest() == [], "nothing waits in the queue that nobody was told of"
-
-
 def test_what_belongs_to_the_workers_is_refused_with_a_broker_of_ones_own(handoff: Handoff, redis_url: str) -> None:
     line = said(handoff.run("run", "x", "--specialists", "people", HANDOFF_REDIS_URL=redis_url), BAD_INPUT)
 
@@ -253,20 +171,6 @@ def test_an_unknown_dead_letter(handoff: Handoff, redis_url: str) -> None:
         assert "there is no dead letter 'x' (see `handoff dead`)" in said(
             handoff.run("dead", what, "x", HANDOFF_REDIS_URL=redis_url), BAD_INPUT
         )
-
-
-def test_a_redis_that_goes_away_is_said_at_once_and_nothing_is_lost(handoff: Handoff, processes: Processes) -> None:
-    url = PrivateRedis(processes, handoff.folder / "redis", append_only=False).start()
-    job_id = client.connect(url, Settings()).submit(client.Request("What is HNSW?", documents=DOCUMENTS))
-
-    with handoff.started("watch", job_id, "--reconnect", "1", HANDOFF_REDIS_URL=url) as process:
-        handoff.wait_for("submitted")
-        os.kill(processes.pids()["redis"], signal.SIGKILL)
-        handoff.wait_for("trying again", timeout_s=5)
-        assert process.wait(timeout=20) == NO_REDIS
-
-    assert "Traceback" not in handoff.read("err")
-    assert "cannot be reached" in handoff.read("err").splitlines()[-1]
 
 
 def test_an_unknown_role_comes_with_what_was_meant(handoff: Handoff) -> None:

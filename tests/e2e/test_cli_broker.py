@@ -1,0 +1,103 @@
+"""A broker that is not named, not there, not Redis, refuses us, goes away, or has nobody who works: said at once, in one line."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from shared.config import Settings
+from shared.ledger.ledger import open_ledger
+from shared.ledger.roles import Announcement
+from shared.local.processes import Processes
+from shared.local.redis_server import PrivateRedis
+from shared.wire.specialist import SpecialistSpec
+from supervisor import client
+from tests.doubles.hook_server import HookServer
+from tests.e2e.commands import BAD_INPUT, DOCUMENTS, NO_REDIS, Handoff, said
+
+pytestmark = pytest.mark.slow
+
+NOBODY = "redis://127.0.0.1:1/0"
+
+
+@pytest.fixture
+def handoff(tmp_path: Path) -> Handoff:
+    return Handoff(tmp_path)
+
+
+@pytest.mark.parametrize("command", [["run", "x"], ["submit", "x"], ["list"], ["dead"], ["specialists"], ["watch", "j-0123456789ab"]])
+def test_no_redis_where_the_url_points(handoff: Handoff, command: list[str]) -> None:
+    assert "cannot be reached" in said(handoff.run(*command, HANDOFF_REDIS_URL=NOBODY), NO_REDIS)
+
+
+@pytest.mark.parametrize("url", ["http://localhost:6379", "nonsense", "redis://127.0.0.1:port/0"])
+def test_a_url_that_is_not_redis(handoff: Handoff, url: str) -> None:
+    assert "HANDOFF_REDIS_URL" in said(handoff.run("list", HANDOFF_REDIS_URL=url), NO_REDIS)
+    assert "HANDOFF_REDIS_URL" in said(handoff.run("worker", "--all", HANDOFF_REDIS_URL=url), NO_REDIS)
+
+
+def test_a_wrong_password(handoff: Handoff, redis_url: str) -> None:
+    wrong = redis_url.replace("redis://:", "redis://:wrong")
+
+    for command in (["run", "x"], ["submit", "x"], ["list"], ["supervisor"]):
+        assert "password" in said(handoff.run(*command, HANDOFF_REDIS_URL=wrong), NO_REDIS)
+
+
+@pytest.mark.parametrize("url", [NOBODY, "http://localhost:6379"])
+def test_up_without_the_redis_that_is_named_says_so_within_seconds(handoff: Handoff, url: str) -> None:
+    assert "HANDOFF_REDIS_URL" in said(handoff.run("up", HANDOFF_REDIS_URL=url, timeout_s=15), NO_REDIS)
+    assert not (handoff.folder / ".handoff").exists(), "nothing was begun"
+
+
+def test_up_with_a_wrong_password_says_so_within_seconds(handoff: Handoff, redis_url: str) -> None:
+    wrong = redis_url.replace("redis://:", "redis://:wrong")
+
+    assert "password" in said(handoff.run("up", HANDOFF_REDIS_URL=wrong, timeout_s=15), NO_REDIS)
+
+
+def test_up_where_something_else_than_redis_answers_says_so_within_seconds(handoff: Handoff) -> None:
+    with HookServer() as server:
+        line = said(handoff.run("up", HANDOFF_REDIS_URL=f"redis://{urlsplit(server.url).netloc}/0", timeout_s=15), NO_REDIS)
+
+    assert "is not Redis" in line
+
+
+def test_no_broker_named(handoff: Handoff) -> None:
+    assert "HANDOFF_REDIS_URL is not set" in said(handoff.run("submit", "x"), BAD_INPUT)
+
+
+def test_no_worker_is_said_within_seconds(handoff: Handoff, redis_url: str) -> None:
+    line = said(handoff.run("run", "x", HANDOFF_REDIS_URL=redis_url, timeout_s=15), BAD_INPUT)
+
+    assert "no worker serves" in line
+    assert "handoff worker --all" in line
+
+
+def test_no_supervisor_is_said_within_seconds(handoff: Handoff, redis_url: str) -> None:
+    spec = SpecialistSpec(name="poet", description="Writes short verses.", instructions="You write verses of four lines.")
+    ledger = open_ledger(redis_url, Settings())
+    ledger.roles.announce(Announcement(worker="one", specialists=(spec,), slots=1, model="offline"))
+
+    line = said(handoff.run("run", "x", HANDOFF_REDIS_URL=redis_url, timeout_s=15), BAD_INPUT)
+
+    assert "no supervisor" in line
+    assert "handoff supervisor" in line
+    assert client.connect(redis_url, Settings()).newest() == [], "nothing waits in the queue that nobody was told of"
+
+
+def test_a_redis_that_goes_away_is_said_at_once_and_nothing_is_lost(handoff: Handoff, processes: Processes) -> None:
+    url = PrivateRedis(processes, handoff.folder / "redis", append_only=False).start()
+    job_id = client.connect(url, Settings()).submit(client.Request("What is HNSW?", documents=DOCUMENTS))
+
+    with handoff.started("watch", job_id, "--reconnect", "1", HANDOFF_REDIS_URL=url) as process:
+        handoff.wait_for("submitted")
+        os.kill(processes.pids()["redis"], signal.SIGKILL)
+        handoff.wait_for("trying again", timeout_s=5)
+        assert process.wait(timeout=20) == NO_REDIS
+
+    assert "Traceback" not in handoff.read("err")
+    assert "cannot be reached" in handoff.read("err").splitlines()[-1]
