@@ -38,7 +38,6 @@ class Prepared:
 
     events: list[Event] = field(default_factory=list)
     payloads: list[str] = field(default_factory=list)
-    drop: list[HandoffId] = field(default_factory=list)
     groups: list[list[Outgoing]] = field(default_factory=list)
     roles: list[tuple[AgentHandoff, str]] = field(default_factory=list)
 
@@ -126,18 +125,14 @@ class Preparing:
                 stop_reason=StopReason.CANCELLED,
             )
             given_up.append(Abandoned(step=step_id, result=into.ref(stand_in.to_json())))
-            if step.handoff_id in state.open:
-                into.drop.append(step.handoff_id)
         into.events.append(StepsAbandoned(steps=tuple(given_up), why=command.why))
 
     def skip_review(self, state: JobState, command: SkipReview, into: Prepared) -> None:
-        into.drop += [handoff_id for handoff_id, handoff in state.open.items() if handoff.group is None]
         into.events.append(Reviewed(round=len(state.rounds) + 1, verdict=None, problem=command.why))
 
     def choose_answer(self, state: JobState, command: ChooseAnswer, into: Prepared) -> None:
         wanted = choose_method(state)
         problem = "no time was left for a synthesis" if wanted is not command.method else None
-        into.drop += [handoff_id for handoff_id, handoff in state.open.items() if handoff.group is None]
         into.events.append(Synthesised(method=command.method, problem=problem))
 
     def end(self, state: JobState, command: EndJob, into: Prepared) -> None:
@@ -150,7 +145,6 @@ class Preparing:
         synthesis = HandoffResult.from_json(texts[synthesis_ref.digest]) if synthesis_ref else None
         label = OFFLINE_LABEL if OFFLINE_MODEL in state.models else None
         answer = assemble(state, command.status, results, synthesis, label)
-        into.drop += list(state.open)
         has_answer = bool(sinks) or synthesis is not None
         into.events.append(
             JobEnded(status=command.status, answer=into.ref(answer.to_json()) if has_answer else None, reason=command.reason)

@@ -13,11 +13,11 @@ from shared.attempt import Attempts, Consequences, Ended, Fitting
 from shared.library import JobLibrary
 from shared.wire.handoff import AgentHandoff, HandoffResult
 from shared.wire.specialist import SpecialistSpec
-from supervisor.lifecycle.state import JobState, StepStatus
+from supervisor.lifecycle.state import JobState
 from supervisor.roles.assessment import VerdictReading
-from supervisor.roles.needs import NeedsReading
+from supervisor.roles.needs import NeedsReading, steps_asked_in
 from supervisor.roles.outcomes import outcome_of
-from supervisor.roles.planner import PlanReading
+from supervisor.roles.planner import PlanReading, specialists_offered_in
 
 
 class Thinker:
@@ -49,7 +49,7 @@ class Thinker:
 
         def conclude(_handoff: AgentHandoff, result: HandoffResult) -> Consequences:
             request = self._attempts.library.payloads(state.job_id, [state.submitted.request.digest])[state.submitted.request.digest]
-            events, payloads = outcome_of(role, state, result, request, frozenset(_specialists_in(handoff)))
+            events, payloads = outcome_of(handoff, state, result, request)
             return Consequences(events, payloads)
 
         return self._attempts.attempt(text, handoff, fit, conclude)
@@ -58,15 +58,8 @@ class Thinker:
 def _reading(role: str, state: JobState, handoff: AgentHandoff) -> Reading:
     match role:
         case "planner" if state.plan is None:
-            return PlanReading(_specialists_in(handoff), state.submitted.limits.max_steps)
+            return PlanReading(specialists_offered_in(handoff.expected_output_format), state.submitted.limits.max_steps)
         case "planner":
-            return NeedsReading(tuple(step_id for step_id, step in state.steps.items() if step.status is StepStatus.IN_NEED))
+            return NeedsReading(steps_asked_in(handoff.expected_output_format))
         case _:
             return VerdictReading(tuple(state.steps))
-
-
-def _specialists_in(handoff: AgentHandoff) -> tuple[str, ...]:
-    """The specialists that the planner may name: those that its handoff's schema lists, whoever is there by now."""
-    properties = handoff.expected_output_format.get("properties", {})
-    step = properties.get("steps", {}).get("items", {}).get("properties", {})
-    return tuple(step.get("specialist", {}).get("enum", ()))

@@ -35,7 +35,7 @@ class ContextResult(Message):
 class Feedback(Message):
     """What was wrong with the previous attempt, or the answer to what it needed."""
 
-    author: Literal["reviewer", "planner", "user", "supervisor"]
+    author: Literal["assessor", "planner", "user"]
     text: Text
     previous: BlobRef | None = None
     """The HandoffResult that it speaks of."""
@@ -177,7 +177,8 @@ class HandoffResult(Message):
                 if not self.error:
                     raise ValueError("status failed must say why")
             case ResultStatus.PARTIAL:
-                pass
+                if self.output is None:
+                    raise ValueError("status partial needs the work so far; without any it is failed")
         return self
 
 

@@ -95,10 +95,10 @@ def _work(state: JobState, now: float) -> tuple[Command, ...]:
     ready = [
         step_id for step_id, step in state.steps.items() if step.status is StepStatus.WAITING and _dependencies_settled(state, step_id)
     ]
-    over = state.handoffs + len(ready) - state.submitted.limits.max_handoffs
-    if ready and over > 0:
+    room = max(0, state.submitted.limits.max_handoffs - state.handoffs)
+    if ready and not room:
         return (AbandonSteps(tuple(ready), f"the job's limit of {state.submitted.limits.max_handoffs} handoffs is reached"),)
-    commands += _groups(state, ready)
+    commands += _groups(state, ready[:room])
     needy = [step_id for step_id, step in state.steps.items() if step.status is StepStatus.IN_NEED]
     if needy and not state.has_open("planner"):
         commands.append(_answer_needs(state, needy))

@@ -23,7 +23,7 @@ from shared.wire.events import (
     WebhookTried,
 )
 from shared.wire.handoff import Feedback, ResultStatus
-from shared.wire.ids import JobId, StepId
+from shared.wire.ids import HandoffId, JobId, StepId
 from shared.wire.names import ROLES
 from shared.wire.verdict import Decision
 from supervisor.lifecycle.state import JobState, Phase, StepState, StepStatus
@@ -73,7 +73,7 @@ def _changes(state: JobState, recorded: Recorded) -> dict[str, Any]:  # noqa: PL
         case StepsAbandoned() as event:
             return _abandoned(state, event)
         case Synthesised() as event:
-            return {"synthesised": event, "phase": Phase.ANSWERING}
+            return {"synthesised": event, "phase": Phase.ANSWERING, "open": _without(state, "synthesizer")}
         case JobEnded() as event:
             return {"ended": event, "phase": Phase.ENDED, "status": event.status, "open": {}}
         case CancelRequested():
@@ -120,8 +120,15 @@ def _finished(state: JobState, event: HandoffFinished) -> dict[str, Any]:
     if issued is None or issued.assigned_to in ROLES:
         return changes
     step = state.steps[issued.step_id]
+    changes["steps"] = {**state.steps, issued.step_id: _with_result(step, event)}
+    return changes
+
+
+def _with_result(step: StepState, event: HandoffFinished) -> StepState:
+    if event.status is ResultStatus.FAILED and step.sent_back:
+        return _stood_in_for(step, event.error or event.stop_reason.value)
     needy = event.status is ResultStatus.NEEDS_INPUT
-    settled = step.model_copy(
+    return step.model_copy(
         update={
             "status": StepStatus.IN_NEED if needy else StepStatus.SETTLED,
             "result": event.result,
@@ -130,8 +137,18 @@ def _finished(state: JobState, event: HandoffFinished) -> dict[str, Any]:
             "error": event.needs if needy else event.error,
         }
     )
-    changes["steps"] = {**state.steps, issued.step_id: settled}
-    return changes
+
+
+def _stood_in_for(step: StepState, why: str) -> StepState:
+    """A result that was sent back is better than none: it is the step's result again, and what was wrong with it is said."""
+    return step.model_copy(
+        update={
+            "status": StepStatus.SETTLED,
+            "result": step.sent_back,
+            "result_status": ResultStatus.PARTIAL,
+            "error": f"sent back, and not mended: {why}",
+        }
+    )
 
 
 def _resolved(state: JobState, event: NeedsResolved) -> dict[StepId, StepState]:
@@ -141,7 +158,9 @@ def _resolved(state: JobState, event: NeedsResolved) -> dict[StepId, StepState]:
         if step is None or step.status is not StepStatus.IN_NEED:
             continue
         if resolution.answer is None:
-            steps[resolution.step] = step.model_copy(update={"status": StepStatus.SETTLED, "error": f"needs: {step.error}"})
+            needs = f"needs: {step.error}"
+            given_up = step.model_copy(update={"status": StepStatus.SETTLED, "error": needs})
+            steps[resolution.step] = _stood_in_for(step, needs) if step.sent_back else given_up
         else:
             feedback = Feedback(author="planner", text=resolution.answer, previous=step.result)
             steps[resolution.step] = _again(step, feedback)
@@ -149,34 +168,33 @@ def _resolved(state: JobState, event: NeedsResolved) -> dict[StepId, StepState]:
 
 
 def _reviewed(state: JobState, event: Reviewed) -> dict[str, Any]:
-    rounds = (*state.rounds, event)
+    rounds, still_open = (*state.rounds, event), _without(state, "assessor")
     verdict = event.verdict
     may_send_back = len(rounds) - state.rounds_before <= state.submitted.limits.max_rounds
     if verdict is None or verdict.verdict is Decision.PASS or not may_send_back:
-        return {"rounds": rounds, "phase": Phase.SYNTHESISING}
+        return {"rounds": rounds, "phase": Phase.SYNTHESISING, "open": still_open}
     steps = dict(state.steps)
     named = {revision.step: revision.problem for revision in verdict.revisions if revision.step in steps}
     for step_id in {*named, *state.downstream(frozenset(named))}:
         step = steps[step_id]
         text = named.get(step_id, "A step that you depend on was done again: its new result is in your context. Bring yours up to date.")
-        steps[step_id] = _again(step, Feedback(author="reviewer", text=text, previous=step.result))
-    return {"rounds": rounds, "steps": steps}
+        steps[step_id] = _again(step, Feedback(author="assessor", text=text, previous=step.result))
+    return {"rounds": rounds, "steps": steps, "open": still_open}
 
 
 def _abandoned(state: JobState, event: StepsAbandoned) -> dict[str, Any]:
     steps, given_up = dict(state.steps), {item.step for item in event.steps}
     for item in event.steps:
-        steps[item.step] = steps[item.step].model_copy(
-            update={
-                "status": StepStatus.SETTLED,
-                "result": item.result,
-                "result_status": ResultStatus.FAILED,
-                "confidence": 0.0,
-                "error": event.why,
-            }
-        )
+        step = steps[item.step]
+        failed = {"status": StepStatus.SETTLED, "result": item.result, "result_status": ResultStatus.FAILED, "error": event.why}
+        steps[item.step] = _stood_in_for(step, event.why) if step.sent_back else step.model_copy(update={**failed, "confidence": 0.0})
     still_open = {handoff_id: handoff for handoff_id, handoff in state.open.items() if handoff.step_id not in given_up}
     return {"steps": steps, "open": still_open}
+
+
+def _without(state: JobState, role: str) -> dict[HandoffId, HandoffIssued]:
+    """The open handoffs, but for those of a role whose answer is no longer waited for."""
+    return {handoff_id: handoff for handoff_id, handoff in state.open.items() if handoff.assigned_to != role}
 
 
 def _retried(state: JobState, event: RetryRequested, at: float) -> dict[str, Any]:
@@ -215,6 +233,7 @@ def _again(step: StepState, feedback: Feedback | None) -> StepState:
             "result": None,
             "result_status": None,
             "error": None,
+            "sent_back": step.result if step.usable else step.sent_back,
             "feedback": (*step.feedback, feedback) if feedback else step.feedback,
         }
     )

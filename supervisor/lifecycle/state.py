@@ -54,6 +54,8 @@ class StepState(Message):
     """Why the result is not `ok`."""
     feedback: tuple[Feedback, ...] = ()
     """For the next attempt, oldest first."""
+    sent_back: BlobRef | None = None
+    """The usable result of an earlier attempt: it stands in when the attempts after it come to nothing."""
 
     @property
     def usable(self) -> bool:

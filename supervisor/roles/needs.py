@@ -75,6 +75,12 @@ class NeedsReading:
         return Read(ResultStatus.OK, kept.model_dump(mode="json"), notes=notes)
 
 
+def steps_asked_in(schema: Mapping[str, Any]) -> tuple[str, ...]:
+    """The steps that a `NeedsReading.schema` asks about: those of its handoff, whatever else has come to need something by now."""
+    item = schema.get("properties", {}).get("resolutions", {}).get("items", {}).get("properties", {})
+    return tuple(item.get("step", {}).get("enum", ()))
+
+
 def resolutions_of(output: JsonValue) -> tuple[Resolution, ...]:
     """The resolutions in an accepted result.
 

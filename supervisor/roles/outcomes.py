@@ -6,34 +6,34 @@ from typing import assert_never
 
 from shared.wire.errors import HandoffError
 from shared.wire.events import AnswerMethod, Event, NeedsResolved, PlanMade, Resolution, Reviewed, StepOutline, Synthesised
-from shared.wire.handoff import BlobRef, HandoffResult, ResultStatus
+from shared.wire.handoff import AgentHandoff, BlobRef, HandoffResult, ResultStatus
+from shared.wire.ids import StepId
 from shared.wire.message import digest_of
 from shared.wire.plan import Plan
 from supervisor.lifecycle.answering import usable_sinks
-from supervisor.lifecycle.state import JobState, StepStatus
+from supervisor.lifecycle.state import JobState
 from supervisor.roles.assessment import verdict_of
-from supervisor.roles.needs import resolutions_of
-from supervisor.roles.planner import degraded_plan, plan_of
+from supervisor.roles.needs import resolutions_of, steps_asked_in
+from supervisor.roles.planner import degraded_plan, plan_of, specialists_offered_in
 
 TITLE_CHARS = 80
 
 
-def outcome_of(
-    role: str, state: JobState, result: HandoffResult, request: str, specialists: frozenset[str]
-) -> tuple[tuple[Event, ...], tuple[str, ...]]:
-    """The events that follow from a role's result, and the payloads that they refer to."""
-    match role:
+def outcome_of(handoff: AgentHandoff, state: JobState, result: HandoffResult, request: str) -> tuple[tuple[Event, ...], tuple[str, ...]]:
+    """The events that follow from the result of a role's handoff, and the payloads that they refer to."""
+    schema = handoff.expected_output_format
+    match handoff.assigned_to:
         case "planner" if state.plan is None:
-            plan, degraded = _plan(result, request, specialists)
+            plan, degraded = _plan(result, request, specialists_offered_in(schema))
             event, text = plan_made(plan, degraded)
             return (event,), (text,)
         case "planner":
-            return (_resolved(state, result),), ()
+            return (_resolved(steps_asked_in(schema), result),), ()
         case "assessor":
             return (_reviewed(state, result),), ()
         case "synthesizer":
             return (_synthesised(state, result),), ()
-        case _:
+        case role:
             raise HandoffError(f"{role} is not a role that has consequences")
 
 
@@ -53,7 +53,7 @@ def title_of(text: str) -> str:
     return line if len(line) <= TITLE_CHARS else line[: TITLE_CHARS - 1].rstrip() + "…"
 
 
-def _plan(result: HandoffResult, request: str, specialists: frozenset[str]) -> tuple[Plan, str | None]:
+def _plan(result: HandoffResult, request: str, specialists: tuple[str, ...]) -> tuple[Plan, str | None]:
     try:
         if result.status is ResultStatus.OK:
             return plan_of(result.output), None
@@ -63,13 +63,12 @@ def _plan(result: HandoffResult, request: str, specialists: frozenset[str]) -> t
     return degraded_plan(request, specialists), " ".join(why.split())[:300]
 
 
-def _resolved(state: JobState, result: HandoffResult) -> NeedsResolved:
-    needy = [step_id for step_id, step in state.steps.items() if step.status is StepStatus.IN_NEED]
+def _resolved(asked: tuple[str, ...], result: HandoffResult) -> NeedsResolved:
     try:
         answers = {item.step: item.answer for item in resolutions_of(result.output)} if result.status is ResultStatus.OK else {}
     except HandoffError:
         answers = {}
-    return NeedsResolved(resolutions=tuple(Resolution(step=step_id, answer=answers.get(step_id)) for step_id in needy))
+    return NeedsResolved(resolutions=tuple(Resolution(step=StepId(step), answer=answers.get(StepId(step))) for step in asked))
 
 
 def _reviewed(state: JobState, result: HandoffResult) -> Reviewed:

@@ -92,6 +92,12 @@ class PlanReading:
         return Read(ResultStatus.OK, plan.model_dump(mode="json"))
 
 
+def specialists_offered_in(schema: Mapping[str, Any]) -> tuple[str, ...]:
+    """The specialists that a `PlanReading.schema` offers: those of its handoff, whoever is there by now."""
+    step = schema.get("properties", {}).get("steps", {}).get("items", {}).get("properties", {})
+    return tuple(step.get("specialist", {}).get("enum", ()))
+
+
 def plan_of(output: JsonValue) -> Plan:
     """The plan in an accepted planner's result.
 

@@ -75,9 +75,9 @@ def test_no_data_can_end_its_own_quotation(output: str) -> None:
 def test_feedback_comes_with_what_it_speaks_of() -> None:
     previous = a_result("find", "A first try.")
     digest = digest_of(previous.to_json())
-    feedback = Feedback(author="reviewer", text="Too short.", previous=BlobRef(digest=digest, size=1))
+    feedback = Feedback(author="assessor", text="Too short.", previous=BlobRef(digest=digest, size=1))
     text = message_of(Loaded(previous={digest: previous}), feedback=(feedback,))
-    assert '<feedback author="reviewer">Too short.</feedback>  <previous><data>{"output": "A first try."' in text
+    assert '<feedback author="assessor">Too short.</feedback>  <previous><data>{"output": "A first try."' in text
 
 
 def test_the_first_fifty_documents_are_named() -> None:

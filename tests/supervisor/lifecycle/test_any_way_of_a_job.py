@@ -8,7 +8,16 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.wire.events import CancelRequested, HandoffFinished, JobEnded, JobSubmitted, RetryRequested, Reviewed, WebhookTried
+from shared.wire.events import (
+    CancelRequested,
+    HandoffFinished,
+    HandoffIssued,
+    JobEnded,
+    JobSubmitted,
+    RetryRequested,
+    Reviewed,
+    WebhookTried,
+)
 from shared.wire.handoff import ResultStatus
 from shared.wire.ids import HandoffId, JobId, StepId
 from shared.wire.limits import JobLimits
@@ -177,6 +186,22 @@ def test_every_job_ends_once_and_keeps_its_rules_on_the_way(seed: int) -> None:
     world = World(Random(seed))
     world.run()
     world.check_end()
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 10**9))
+def test_a_step_that_was_ever_usable_never_ends_with_nothing(seed: int) -> None:
+    world = World(Random(seed))
+    world.run()
+    if world.state.status is JobStatus.CANCELLED:  # stopped in the middle of a revision
+        return
+    once_usable = {issued.step_id for issued in world.events(HandoffIssued) if issued.handoff_id in usable_handoffs(world)}
+    assert all(world.state.steps[step_id].usable for step_id in once_usable if step_id in world.state.steps)
+
+
+def usable_handoffs(world: World) -> set[HandoffId]:
+    ends = world.events(HandoffFinished)
+    return {end.handoff_id for end in ends if end.status in (ResultStatus.OK, ResultStatus.PARTIAL)}
 
 
 @settings(max_examples=200, deadline=None)

@@ -97,6 +97,13 @@ def test_more_handoffs_than_the_job_may_have_are_not_issued() -> None:
     assert life.out == {"assessor"}
 
 
+def test_of_several_ready_steps_as_many_run_as_the_limit_of_handoffs_allows() -> None:
+    life = planned(limits=JobLimits(max_handoffs=3), a="", b="", c="", d="")
+
+    assert life.out == {"a", "b"}
+    assert {life.step(name).error for name in "cd"} == {"the job's limit of 3 handoffs is reached"}
+
+
 def test_the_users_cap_on_turns_holds_for_every_specialist() -> None:
     life = planned(limits=JobLimits(max_turns_per_handoff=2), a="")
 

@@ -10,7 +10,7 @@ from shared.wire.limits import JobLimits
 from shared.wire.plan import Synthesis
 from supervisor.lifecycle.commands import ChooseAnswer, Command, EndJob, IssueGroup, IssueRole
 from supervisor.lifecycle.state import StepStatus
-from tests.doubles.life import a_plan, planned
+from tests.doubles.life import Life, a_plan, planned
 
 
 def groups_of(commands: list[Command]) -> list[set[str]]:
@@ -31,10 +31,10 @@ def test_revised_steps_run_again_with_the_feedback_and_so_does_what_builds_on_th
     assert life.step("c").status is StepStatus.WAITING
     assert life.step("b").status is life.step("d").status is StepStatus.SETTLED
     (feedback,) = life.handoffs["a.2"].feedback
-    assert (feedback.author, feedback.text, feedback.previous) == ("reviewer", "not what was asked", ref("the result of a.1"))
+    assert (feedback.author, feedback.text, feedback.previous) == ("assessor", "not what was asked", ref("the result of a.1"))
     life.finishes("a")
     assert groups_of(life.goes_on()) == [{"c"}]
-    assert life.handoffs["c.2"].feedback[0].author == "reviewer"
+    assert life.handoffs["c.2"].feedback[0].author == "assessor"
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 2, 5])
@@ -102,3 +102,46 @@ def test_a_synthesis_with_a_problem_makes_the_answer_partial() -> None:
     life.happens(Synthesised(method=AnswerMethod.MERGED, problem="the synthesizer failed"))
 
     assert life.goes_on() == [EndJob(JobStatus.PARTIAL)]
+
+
+def sent_back() -> Life:
+    """A job whose one good result was sent back."""
+    life = planned(a="")
+    life.finishes("a")
+    life.goes_on()
+    life.judges(a="add a table")
+    life.goes_on()
+    return life
+
+
+def test_a_result_that_was_sent_back_stands_in_when_its_revision_fails() -> None:
+    life = sent_back()
+    life.finishes("a", "failed", error="no model")
+    life.goes_on()
+
+    assert life.step("a").result == ref("the result of a.1")
+    assert life.step("a").error == "sent back, and not mended: no model"
+    life.judges()
+    life.goes_on()
+    assert life.state.status is JobStatus.PARTIAL
+
+
+def test_a_result_that_was_sent_back_stands_in_when_time_is_over() -> None:
+    life = sent_back()
+    life.now = life.state.deadline
+    life.goes_on()
+
+    assert life.step("a").result == ref("the result of a.1")
+    assert life.state.status is JobStatus.PARTIAL
+
+
+def test_what_builds_on_a_step_whose_revision_failed_is_not_hopeless() -> None:
+    life = planned(a="", b="a")
+    for name in ("a", "b"):
+        life.finishes(name)
+        life.goes_on()
+    life.judges(a="wrong")
+    life.goes_on()
+    life.finishes("a", "failed")
+
+    assert groups_of(life.goes_on()) == [{"b"}]

@@ -65,7 +65,7 @@ def test_what_two_steps_found_alike_is_said_once() -> None:
 
 
 def test_a_statement_that_the_reviewer_objects_to_is_dropped() -> None:
-    feedback = f'<feedback author="reviewer">Cite or drop this statement: "{QDRANT}"</feedback>'
+    feedback = f'<feedback author="assessor">Cite or drop this statement: "{QDRANT}"</feedback>'
     output = _written("What do they filter on?", _result("find", QDRANT, MILVUS), more=feedback)["output"]
     assert QDRANT[:-1] not in output
     assert MILVUS[:-1] in output
