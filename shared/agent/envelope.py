@@ -23,6 +23,8 @@ from shared.wire.message import problems_of
 MOST_PROBLEMS = 5
 """Told to the model at once."""
 UNSTATED_CONFIDENCE = 0.5
+MOST_TEXT_CHARS = 100_000
+"""What `shared.wire.handoff.Text` takes."""
 
 _CLAIMS_SCHEMA: dict[str, Any] = {
     "type": "array",
@@ -187,7 +189,8 @@ class EnvelopeReading:
                 if not (envelope.problem or "").strip():
                     raise NotAcceptable('status failed must say why in "problem"')
             case ResultStatus.PARTIAL:
-                pass
+                if envelope.output is None or says_only_that_it_is_done(envelope.output):
+                    raise NotAcceptable("status partial must give the work so far as the output; where there is none, the status is failed")
 
     def _read(self, envelope: _Envelope, *, last_try: bool) -> Read:
         claims, problems = self._own_claims(envelope)
@@ -218,6 +221,11 @@ class EnvelopeReading:
                 continue
             if name in self.known_claims and not name.startswith(f"{self.step_id}."):
                 continue  # restated from another step: that step's own claim, with its checked sources, is carried over
+            if not given.text.strip() or len(given.text) > MOST_TEXT_CHARS:
+                problems.append(
+                    f"{given.id}: its text " + (f"is longer than {MOST_TEXT_CHARS} characters" if given.text.strip() else "is empty")
+                )
+                continue
             found = [self.sources.citation(source.source, source.quote) for source in given.sources]
             problems += [f"{given.id}: {item}" for item in found if isinstance(item, str)]
             claims[name] = Claim(id=name, text=given.text, sources=tuple(item for item in found if isinstance(item, Citation)))

@@ -79,6 +79,9 @@ def test_markers_are_renamed_wherever_the_output_holds_text() -> None:
         (envelope(None, status="failed"), "say why"),
         (envelope(status="great"), "status"),
         ({"answer": 1}, 'no "output"'),
+        (envelope(None, status="partial"), "the work so far"),
+        (envelope(claims=[{**a_claim("Rust"), "text": " "}]), "c1: its text is empty"),
+        (envelope(claims=[{**a_claim("Rust"), "text": "x" * 100_001}]), "longer than 100000"),
     ],
 )
 def test_what_is_to_be_mended_is_said(value: dict[str, Any], said: str) -> None:
@@ -96,6 +99,15 @@ def test_on_the_last_try_what_is_unproven_is_dropped_with_a_note(value: dict[str
     assert found.notes
     assert all(claim.sources == () for claim in found.claims)
     assert "c7" not in str(found.output)
+
+
+@pytest.mark.parametrize("text", ["", " \n", "x" * 100_001])
+def test_a_claim_that_says_nothing_or_too_much_is_dropped_with_a_note(text: str) -> None:
+    value = envelope("In Rust [c1].", claims=[{**a_claim("It is written in Rust."), "text": text}])
+    for found in (read(value, last_try=True), READING.salvage(json.dumps(value))):
+        assert found is not None
+        assert (found.output, found.claims) == ("In Rust .", ())
+        assert found.notes[0].startswith("dropped: c1: its text")
 
 
 def test_a_source_may_be_named_by_the_end_of_its_path() -> None:
