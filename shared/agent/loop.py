@@ -35,21 +35,17 @@ def run(handoff: AgentHandoff, spec: SpecialistSpec, opening: Opening, equipment
         Interrupted: the claim is gone; nothing more may be written.
         LedgerError: checkpoints cannot be written.
     """
-    agent = _Agent(handoff, spec, opening, equipment)
+    agent: _Agent | None = None
     try:
-        return agent.run()
-    except LimitReached as limit:
-        return agent.outcome.stopped(agent.talk, _reason_of(limit), str(limit), agent.thinking.draft)
-    except ModelRefused as error:
-        return agent.outcome.failed(agent.talk, StopReason.REFUSED, str(error))
-    except ModelError as error:
-        return agent.outcome.stopped_or_failed(agent.talk, StopReason.MODEL_ERROR, str(error), agent.thinking.draft)
+        agent = _Agent(handoff, spec, opening, equipment)
+        return agent.result()
     except (Interrupted, LedgerError):
         raise
     except Exception as error:  # noqa: BLE001 - a handoff always has a result; the text of a stranger's error may hold payload, its place not
         place = traceback.extract_tb(error.__traceback__)[-1]
         _log.error("defect in the agent loop", error=type(error).__name__, place=f"{Path(place.filename).name}:{place.lineno}")
-        return agent.outcome.failed(agent.talk, StopReason.DEFECT, f"a defect of ours: {type(error).__name__}")
+        talk = agent.talk if agent else Conversation(opening.message)
+        return Outcome(handoff, equipment.reading).failed(talk, StopReason.DEFECT, f"a defect of ours: {type(error).__name__}")
 
 
 def first_worst_case(handoff: AgentHandoff, spec: SpecialistSpec, opening: Opening, equipment: Equipment) -> WorstCase | None:
@@ -69,7 +65,18 @@ class _Agent:
         self.outcome = Outcome(handoff, equipment.reading)
         self.thinking = Thinking(handoff.limits, opening.system, tuple(self._tools.values()), equipment, self._note)
 
-    def run(self) -> HandoffResult:
+    def result(self) -> HandoffResult:
+        """The result of going on to the end, or of what stopped it."""
+        try:
+            return self._go_on()
+        except LimitReached as limit:
+            return self.outcome.stopped(self.talk, _reason_of(limit), str(limit), self.thinking.draft)
+        except ModelRefused as error:
+            return self.outcome.failed(self.talk, StopReason.REFUSED, str(error))
+        except ModelError as error:
+            return self.outcome.stopped_or_failed(self.talk, StopReason.MODEL_ERROR, str(error), self.thinking.draft)
+
+    def _go_on(self) -> HandoffResult:
         while True:
             reply = self.talk.open_reply
             if reply is None:

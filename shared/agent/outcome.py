@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from shared.agent.conversation import Conversation
 from shared.agent.reading import NotAcceptable, Read, Reading, Salvages
-from shared.wire.handoff import AgentHandoff, HandoffResult, ResultStatus, StopReason
+from shared.wire.handoff import AgentHandoff, HandoffResult, ResultStatus, StopReason, says_only_that_it_is_done
 from shared.wire.message import problems_of
 
 MOST_ERROR_CHARS = 500
@@ -35,13 +35,16 @@ class Outcome:
             raise NotAcceptable(problems_of(error)) from error
 
     def stopped(self, talk: Conversation, reason: StopReason, error: str, draft: str = "") -> HandoffResult:
-        """The work so far, `partial`: the newest text that the reading can salvage, else the newest text as it is, else none."""
-        drafts = [text for text in (draft, *talk.drafts) if text.strip()]
-        return self._salvaged(drafts, talk, reason, error) or self._result(
-            Read(ResultStatus.PARTIAL, drafts[0][:MOST_SALVAGED_CHARS] if drafts else None, confidence=0.0, error=error),
-            talk,
-            reason,
-        )
+        """The work so far, `partial`: the newest text that the reading can salvage, else the newest prose as it is; `failed` if none is.
+
+        A text that is JSON and could not be salvaged is no work: nobody could read it as an answer.
+        """
+        drafts = _drafts(talk, draft)
+        salvaged = self._salvaged(drafts, talk, reason, error)
+        prose = next((text for text in drafts if not text.lstrip().startswith(("{", "```"))), None)
+        if salvaged or prose is None:
+            return salvaged or self.failed(talk, reason, error)
+        return self._result(Read(ResultStatus.PARTIAL, prose[:MOST_SALVAGED_CHARS], confidence=0.0, error=error), talk, reason)
 
     def failed(self, talk: Conversation, reason: StopReason, error: str) -> HandoffResult:
         """Nothing usable."""
@@ -49,15 +52,14 @@ class Outcome:
 
     def stopped_or_failed(self, talk: Conversation, reason: StopReason, error: str, draft: str = "") -> HandoffResult:
         """`partial` if the reading can salvage something, else `failed`."""
-        drafts = [text for text in (draft, *talk.drafts) if text.strip()]
-        return self._salvaged(drafts, talk, reason, error) or self.failed(talk, reason, error)
+        return self._salvaged(_drafts(talk, draft), talk, reason, error) or self.failed(talk, reason, error)
 
     def _salvaged(self, drafts: list[str], talk: Conversation, reason: StopReason, error: str) -> HandoffResult | None:
         if not isinstance(self.reading, Salvages):
             return None
         for text in drafts:
             read = self.reading.salvage(text)
-            if read is not None and read.output is not None:
+            if read is not None and read.output is not None and not says_only_that_it_is_done(read.output):
                 return self._result(_stopped(read, error), talk, reason)
         return None
 
@@ -78,6 +80,10 @@ class Outcome:
             model=talk.last_reply.model if talk.last_reply else None,
             **values,
         )
+
+
+def _drafts(talk: Conversation, draft: str) -> list[str]:
+    return [text for text in (draft, *talk.drafts) if text.strip()]
 
 
 def _stopped(read: Read, error: str) -> Read:

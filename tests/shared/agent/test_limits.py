@@ -50,10 +50,18 @@ def test_max_turns_leaves_the_newest_text() -> None:
     assert result.output == "So far: Rust."
 
 
-def test_max_turns_without_any_text_is_a_partial_result_too() -> None:
+def test_max_turns_without_any_text_is_a_failure_that_names_the_limit() -> None:
     result = running(calls(("look", {"q": "a"})), tools=(LOOK,), handoff=limited(max_turns=2)).go()
-    assert (result.status, result.stop_reason) == (ResultStatus.PARTIAL, StopReason.MAX_TURNS)
-    assert result.error
+    assert (result.status, result.stop_reason, result.output) == (ResultStatus.FAILED, StopReason.MAX_TURNS, None)
+    assert "2 turns" in str(result.error)
+
+
+@pytest.mark.parametrize("text", ["", '{"status": "ok", "outp', '{"status": "ok", "output": null}', '{"output": "[c7]", "claims": []}'])
+def test_a_limit_that_leaves_no_usable_text_is_a_failure(text: str) -> None:
+    run = running(calls(("look", {"q": "a"}), text=text), tools=(LOOK,), turns=MemoryTurns(most_turns=1))
+    result = run.go()
+    assert (result.status, result.stop_reason, result.output) == (ResultStatus.FAILED, StopReason.JOB_BUDGET, None)
+    assert "job_turns" in str(result.error)
 
 
 def test_an_unproven_quote_on_the_last_turn_is_dropped_with_a_note() -> None:

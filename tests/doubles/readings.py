@@ -1,0 +1,30 @@
+"""A reading with a defect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shared.agent.reading import NotAcceptable, Read
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenReading:
+    """Raises where it is told to; takes nothing otherwise."""
+
+    error: Exception
+    in_read: bool
+    in_salvage: bool
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        return {"type": "object"}
+
+    def read(self, text: str, *, last_try: bool) -> Read:
+        raise self.error if self.in_read else NotAcceptable("it is not what was asked for")
+
+    def salvage(self, text: str) -> Read | None:
+        if self.in_salvage:
+            raise self.error
+        return None

@@ -1,0 +1,67 @@
+"""Whatever is broken in our own code, a handoff has a result."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.wire.errors import Draining, HandoffError, LedgerUnavailable, ModelError, ModelRefused, ModelRejected
+from shared.wire.handoff import HandoffResult, ResultStatus, StopReason
+from tests.doubles.handoffs import a_tool
+from tests.doubles.messages_server import Reply, calls, says
+from tests.doubles.readings import BrokenReading
+from tests.doubles.runs import running
+from tests.doubles.turns import MemoryTurns
+
+SECRET = "a secret"
+LOOK = a_tool("look", lambda _arguments: "found")
+errors = st.sampled_from([ValueError(SECRET), KeyError(SECRET), RecursionError(SECRET), AssertionError(SECRET), MemoryError(SECRET)])
+replies: st.SearchStrategy[list[Reply | ModelError]] = st.lists(
+    st.sampled_from(
+        [
+            says("Some text."),
+            says(""),
+            says("I will not.", stop_reason="refusal"),
+            says("Half a", stop_reason="max_tokens"),
+            calls(("look", {"q": "a"}), text="So far."),
+            ModelRejected("no", status=400),
+            ModelRefused("no"),
+        ]
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(errors, st.booleans(), st.booleans(), replies, st.integers(1, 5))
+def test_a_reading_that_raises_never_costs_the_result(
+    error: Exception, in_read: bool, in_salvage: bool, script: list[Reply | ModelError], most_turns: int
+) -> None:
+    reading = BrokenReading(error, in_read, in_salvage)
+    result = running(*script, tools=(LOOK,), reading=reading, turns=MemoryTurns(most_turns=most_turns)).go()
+    assert isinstance(result, HandoffResult)
+    assert result.status in (ResultStatus.FAILED, ResultStatus.PARTIAL)
+    assert result.output is not None or result.status is ResultStatus.FAILED
+    assert SECRET not in result.to_json()
+
+
+def test_a_defect_while_salvaging_after_a_limit_is_a_failed_result() -> None:
+    reading = BrokenReading(ValueError(SECRET), in_read=False, in_salvage=True)
+    result = running(calls(("look", {"q": "a"}), text="So far."), tools=(LOOK,), reading=reading, turns=MemoryTurns(most_turns=1)).go()
+    assert (result.status, result.stop_reason) == (ResultStatus.FAILED, StopReason.DEFECT)
+
+
+@given(st.binary(max_size=40))
+def test_a_checkpoint_that_cannot_be_read_is_a_failed_result(saved: bytes) -> None:
+    result = running(says("Some text."), turns=MemoryTurns(saved=[saved.decode("latin-1")])).go()
+    assert (result.status, result.stop_reason) == (ResultStatus.FAILED, StopReason.DEFECT)
+
+
+@pytest.mark.parametrize("error", [Draining("stop"), LedgerUnavailable("away")])
+def test_an_interruption_and_a_ledger_that_is_away_pass_through(error: HandoffError) -> None:
+    def crash(_checkpoint: object) -> None:
+        raise error
+
+    with pytest.raises(type(error)):
+        running(says("Some text."), turns=MemoryTurns(on_checkpoint=crash)).go()
