@@ -13,6 +13,7 @@ from shared.wire.events import (
     HandoffFinished,
     HandoffIssued,
     JobEnded,
+    JobStatus,
     JobSubmitted,
     RetryRequested,
     Reviewed,
