@@ -127,6 +127,7 @@ class Attempts:
         claim = self.ledger.claims.claim(handoff.job_id, handoff.handoff_id, digest_of(text), self.worker, first)
         if claim.verdict not in (ClaimVerdict.GRANTED, ClaimVerdict.EXHAUSTED):
             return Ended(Ending.NOT_OURS, claim.verdict.value)
+        claim.deadline = handoff.limits.deadline
         with self.leases.held(claim):
             try:
                 return self._finish(claim, handoff, self._result(claim, handoff, run_with), conclude)

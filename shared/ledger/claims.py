@@ -71,6 +71,8 @@ class Claim:
     reserved: bool = False
     """The first call's worst case was set aside with the claim."""
     drain: Drain = field(default_factory=Drain)
+    deadline: float | None = None
+    """The handoff's; Unix time in seconds, by Redis's clock. Nobody waits for budget beyond it."""
     _interrupted: LeaseLost | Cancelled | Draining | None = None
     _beaten_at: float = field(default_factory=time.monotonic)
     _doing: str = "starting"
@@ -90,6 +92,8 @@ class Claim:
             return
         while (answer := self._turn(worst=worst))[0] == b"wait":
             self.beat("waiting for the job's budget")
+            if self.deadline is not None and self.connection.now() >= self.deadline:
+                raise LimitReached("deadline", "while waiting for the job's budget")
             time.sleep(RESERVE_RETRY_S)
         if answer[0] == b"limit":
             limit = answer[1].decode()

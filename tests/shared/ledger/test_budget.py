@@ -73,6 +73,20 @@ def test_a_call_that_may_fit_when_others_come_back_waits_for_them(ledger: Ledger
         waiting.result(10)
 
 
+def test_nobody_waits_for_others_beyond_the_deadline(ledger: Ledger) -> None:
+    _, first, second = two_claims(ledger, max_tokens=1_000)
+    first.reserve(WORST)
+    second.deadline = ledger.connection.now()
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(second.reserve, WORST)
+        try:
+            with pytest.raises(LimitReached, match="deadline"):
+                waiting.result(10)
+        finally:
+            first.checkpoint(replied(100, 20, 5))
+
+
 def test_a_call_that_waits_for_others_hears_that_they_have_used_it_up(ledger: Ledger) -> None:
     _, first, second = two_claims(ledger, max_tokens=1_000)
     first.reserve(WORST)
