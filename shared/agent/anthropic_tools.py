@@ -12,6 +12,7 @@ import anthropic
 from anthropic.lib.tools import ToolError
 from pydantic import ValidationError
 
+from shared.agent.patterns import UnusablePattern, check_patterns
 from shared.agent.tool import Tool, ToolFailed
 from shared.wire.errors import InvalidTool
 from shared.wire.message import problems_of
@@ -37,6 +38,10 @@ def tool_from(function: Callable[..., Any], *, repeatable: bool | None = None) -
         schema = {key: value for key, value in dict(wrapped.input_schema).items() if key != "title"}
     except Exception as error:  # whatever a user's annotations make pydantic raise is about that file, not about us
         raise InvalidTool(f"tool {name}: its parameters cannot be described as JSON ({type(error).__name__})") from error
+    try:
+        check_patterns(schema)
+    except UnusablePattern as error:
+        raise InvalidTool(f"tool {name}: {error}") from error
     may_repeat = getattr(function, "repeatable", True) if repeatable is None else repeatable
     return Tool(
         name=name,

@@ -14,6 +14,7 @@ import jsonschema
 from jsonschema.validators import validator_for
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
+from shared.agent.patterns import UnusablePattern, check_patterns
 from shared.specialists.front_matter import FrontMatter, parse
 from shared.wire.errors import InvalidSpecialist
 from shared.wire.message import problems_of
@@ -138,6 +139,10 @@ def _check_schema(path: Path, line: int, schema: Any) -> None:
         raise refuse(f"is not a JSON Schema ({error.message[:200]}, at {where}); mend that keyword") from error
     if remote := next((ref for ref in _references(plain) if not ref.startswith("#")), None):
         raise refuse(f"refers to {remote}, and nothing is fetched; copy that part into $defs")
+    try:
+        check_patterns(plain)
+    except UnusablePattern as error:
+        raise refuse(str(error)) from error
 
 
 def _references(schema: JsonValue) -> Iterator[str]:

@@ -7,9 +7,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError
-from referencing.exceptions import Unresolvable
+from shared.agent.patterns import UnusablePattern, matches
+from shared.agent.schemas import BrokenSchema, problem_with
 
 Schema = Mapping[str, Any]
 _DEEPEST = 12
@@ -217,7 +216,12 @@ def _matching(pattern: str, texts: Sequence[str], schema: Schema, root: Schema) 
         "AAA",
         "1970-01-01",
     ]
-    return next((piece for piece in tries if len(piece) <= 300 and re.search(pattern, piece) and _is_valid(piece, schema, root)), "unknown")
+    try:
+        return next(
+            (piece for piece in tries if len(piece) <= 300 and matches(pattern, piece) and _is_valid(piece, schema, root)), "unknown"
+        )
+    except UnusablePattern:
+        return "unknown"
 
 
 def _type_of(schema: Schema) -> str:
@@ -240,6 +244,6 @@ def _is_valid(value: Any, schema: Any, root: Schema) -> bool:
         return schema is not False
     defs = {key: root[key] for key in ("$defs", "definitions") if key in root and key not in schema}
     try:
-        return Draft202012Validator({**defs, **schema}).is_valid(value)
-    except (SchemaError, Unresolvable, re.error):
+        return problem_with(value, {**defs, **schema}) is None
+    except BrokenSchema:
         return True

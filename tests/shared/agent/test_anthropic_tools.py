@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
+from pydantic import Field
 
 from shared.agent.anthropic_tools import tool_from
 from shared.agent.tool import ToolFailed
@@ -36,6 +37,15 @@ def test_the_schema_comes_from_signature_and_docstring() -> None:
 
 def test_it_runs() -> None:
     assert ran(add, a=2) == "3"
+
+
+def test_a_pattern_that_could_take_for_ever_is_refused() -> None:
+    def send(to: Annotated[str, Field(json_schema_extra={"pattern": "(?=a)a"})]) -> str:
+        """Send it."""
+        return to
+
+    with pytest.raises(InvalidTool, match="is not one of RE2's"):
+        tool_from(send)
 
 
 def test_what_is_not_text_is_sent_as_json() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -21,6 +22,54 @@ def test_a_problem_is_one_line_that_says_where() -> None:
 def test_a_broken_schema_says_so_and_nothing_is_fetched(schema: dict[str, Any]) -> None:
     with pytest.raises(BrokenSchema):
         problem_with({"a": "text"} if "properties" in schema else "text", schema)
+
+
+EVIL = "^(a+)+$"
+LONG = "a" * 100_000 + "b"
+
+
+@pytest.mark.parametrize(
+    ("value", "schema"),
+    [
+        (LONG, {"type": "string", "pattern": EVIL}),
+        (LONG, {"$schema": "https://json-schema.org/draft/2020-12/schema", "pattern": EVIL}),
+        ([LONG], {"$schema": "http://json-schema.org/draft-07/schema#", "items": {"$ref": "#/$defs/A"}, "$defs": {"A": {"pattern": EVIL}}}),
+        ([LONG], {"items": {"$schema": "http://json-schema.org/draft-07/schema#", "pattern": EVIL}}),
+        ({LONG: 1}, {"patternProperties": {EVIL: {"type": "string"}}, "additionalProperties": False}),
+        ({LONG: 1}, {"patternProperties": {EVIL: {"type": "string"}}, "additionalProperties": {"type": "string"}}),
+        ({"a": LONG}, {"properties": {"a": {"pattern": EVIL}}, "unevaluatedProperties": False}),
+    ],
+)
+def test_no_pattern_takes_long(value: Any, schema: dict[str, Any]) -> None:
+    before = time.process_time()
+    assert problem_with(value, schema)
+    assert time.process_time() - before < 1
+
+
+def test_patterns_are_matched_anywhere_and_cover_additional_properties() -> None:
+    schema = {"patternProperties": {"^x-": {"type": "integer"}}, "properties": {"n": {"pattern": r"\d{2}"}}, "additionalProperties": False}
+    assert problem_with({"x-a": 1, "n": "no 42."}, schema) is None
+    assert "'x'" in str(problem_with({"x-a": "x"}, schema))
+    assert "'y' was unexpected" in str(problem_with({"y": 1}, schema))
+    assert "does not match" in str(problem_with({"n": "4"}, schema))
+
+
+@pytest.mark.parametrize("pattern", ["(?=a)b", r"(a)\1", "(", "a{2000}", "(?<!x)y"])
+@pytest.mark.parametrize("keyword", ["pattern", "patternProperties"])
+def test_a_pattern_that_re2_does_not_take_is_named(pattern: str, keyword: str) -> None:
+    schema = {"properties": {"a": {keyword: pattern if keyword == "pattern" else {pattern: {}}}}}
+    with pytest.raises(BrokenSchema, match="is not one of RE2's"):
+        problem_with({"a": 7}, schema)
+
+
+def test_unevaluated_properties_beside_patterns_are_refused_as_jsonschema_would_run_them_on_re() -> None:
+    with pytest.raises(BrokenSchema, match="use additionalProperties"):
+        problem_with({LONG: 1}, {"unevaluatedProperties": False, "allOf": [{"patternProperties": {EVIL: {}}}]})
+
+
+def test_what_only_looks_like_a_pattern_is_none() -> None:
+    schema = {"properties": {"pattern": {"type": "string"}, "p": {"enum": [{"pattern": "("}]}, "q": {"const": {"pattern": "("}}}}
+    assert problem_with({"pattern": "(", "p": {"pattern": "("}, "q": {"pattern": "("}}, schema) is None
 
 
 def test_lists_of_types_become_alternatives() -> None:

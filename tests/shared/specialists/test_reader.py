@@ -92,6 +92,7 @@ def test_a_byte_order_mark_windows_lines_and_folded_text_are_taken(tmp_path: Pat
         (front("output_schema:\n  type: strin\n"), ":4: output_schema: is not a JSON Schema ('strin' is not valid"),
         (front("output_schema: text\n"), ":4: output_schema: must be a mapping of JSON values"),
         (front("output_schema:\n  const: 2026-01-01\n"), ":4: output_schema: must be a mapping of JSON values; quote dates"),
+        (front("output_schema:\n  pattern: (?=x)y\n"), ":4: output_schema: the pattern '(?=x)y' is not one of RE2's"),
         (front("output_schema:\n  $ref: http://x.example/s\n"), ":4: output_schema: refers to http://x.example/s, and nothing is fetched"),
         (front().replace(BODY, " "), ":5: no instructions; write them below the front matter"),
         (front().replace(BODY, "Count."), ":5: instructions: String should have at least 20 characters"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import jsonschema
@@ -107,3 +108,14 @@ TREES = st.recursive(
 @given(TREES, st.sampled_from([FACTS, FACTS[:1], []]))
 def test_any_schema_of_common_parts_is_filled_validly(schema: dict[str, Any], facts: list[str]) -> None:
     jsonschema.validate(fill(schema, facts), schema)
+
+
+def test_no_pattern_takes_long() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}, "required": ["a"]}
+    before = time.process_time()
+    assert fill(schema, ["a" * 200 + "b"]) == {"a": "a"}
+    assert time.process_time() - before < 1
+
+
+def test_a_pattern_that_re2_does_not_take_is_filled_all_the_same() -> None:
+    assert fill({"type": "string", "pattern": "(?=x)x"}) == "unknown"
