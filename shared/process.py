@@ -35,7 +35,7 @@ def start_process(settings: Settings, *, watchdog: bool, make_model: Callable[[S
     """Open the ledger and start to renew leases. `watchdog`: end this process if it freezes."""
     drain = Drain()
     ledger = open_ledger(redis_url_of(settings), settings, drain=drain)
-    leases = Leases(settings.lease_s, watchdog=watchdog)
+    leases = Leases(redis_url_of(settings), settings.lease_s, watchdog=watchdog)
     leases.start()
     name = f"{socket.gethostname()}:{os.getpid()}"
     attempts = Attempts(ledger, settings, name, leases, Library(ledger), make_model)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from shared.agent.turns import CallFailed, Checkpoint, Replied, WorstCase, checkpoint_adapter
 from shared.drain import Drain
@@ -122,9 +123,12 @@ class Claim:
 
     def renew(self, draft: str = "") -> None:
         """Prolong the lease, and learn whether the claim still holds."""
+        self.heed(self.connection.script("renew", *self.renewal(draft)))
+
+    def renewal(self, draft: str = "") -> tuple[list[str], list[Any]]:
+        """Keys and arguments of `renew.lua`, whose answer is to be heeded."""
         self._beaten_at = time.monotonic()
-        answer = self.connection.script("renew", self._keys, [self.handoff_id, self.fence, int(self.lease_s * 1000), self._doing, draft])
-        self._heed(answer)
+        return self._keys, [self.handoff_id, self.fence, int(self.lease_s * 1000), self._doing, draft]
 
     def finish(self, result: HandoffResult, events: Sequence[Event], payloads: Sequence[str] = ()) -> Finished | None:
         """The first writer wins; None: this came too late. `payloads`: what the events refer to by digest, beside the result itself."""
@@ -167,7 +171,7 @@ class Claim:
             answer: list[bytes] = self.connection.script("turn", self._keys, [*order, *(packed(item.to_json()) for item in sent)])
             del self._unsent[: len(sent)]
             self._beaten_at = time.monotonic()
-            self._heed(answer[0])
+            self.heed(answer[0])
             return answer
 
     def presume_lost(self) -> None:
@@ -179,7 +183,8 @@ class Claim:
         if self._interrupted is not None:
             raise self._interrupted
 
-    def _heed(self, answer: bytes) -> None:
+    def heed(self, answer: bytes) -> None:
+        """What the ledger said of this claim. Raises `Interrupted` if it no longer holds."""
         if answer == b"lost":
             self._interrupted = LeaseLost(f"{self.handoff_id}: the lease is gone")
         elif answer == b"cancelled":

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
 from typing import Any
@@ -19,17 +20,40 @@ CONNECT_TIMEOUT_S = 5.0
 SOCKET_TIMEOUT_S = 30.0
 """A dead socket is noticed after this; no script takes a tenth of it."""
 MAX_CONNECTIONS = 64
-"""Per process; threads beyond it wait for one."""
+"""Per process; threads beyond it wait for one. Those that wait for news do it on connections of their own."""
 CLOCK_GOOD_FOR_S = 60.0
 """Crystals drift by less than 0.1 ms in this time."""
+
+READ_ONLY = "Redis is read-only: HANDOFF_REDIS_URL points at a replica; use the primary"
+FULL = "Redis is full: raise its maxmemory, or delete old jobs (handoff delete)"
+NOT_NOW = "Redis cannot do it just now (a failover, or a script that takes long): try again in a moment"
+KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str], ...] = (
+    (redis.AuthenticationError, "Redis refuses the password: check the one in HANDOFF_REDIS_URL"),
+    (redis.exceptions.OutOfMemoryError, FULL),
+    (redis.exceptions.ReadOnlyError, READ_ONLY),
+    (redis.exceptions.BusyLoadingError, "Redis is still loading its data: try again in a moment"),
+    ((redis.exceptions.TryAgainError, redis.exceptions.ClusterDownError), NOT_NOW),
+    (redis.InvalidResponse, "what answers there is not Redis: check host and port in HANDOFF_REDIS_URL"),
+    ((redis.ConnectionError, redis.TimeoutError), "Redis cannot be reached: is it running, and is HANDOFF_REDIS_URL right?"),
+)
+"""redis-py's errors, the first that fits, and what they mean to a person. A primary that is gone is a ClusterDownError."""
+CODES = (
+    ("READONLY", READ_ONLY),
+    ("NOAUTH|WRONGPASS|NOPERM", "Redis refuses us: check user and password in HANDOFF_REDIS_URL"),
+    ("OOM", FULL),
+    ("MISCONF", "Redis cannot save to its disk: see its log"),
+    (r"\b(BUSY|NOREPLICAS|MASTERDOWN|TRYAGAIN|CLUSTERDOWN|UNKILLABLE)\b", NOT_NOW),
+)
+"""The same for Redis's own codes."""
 
 
 class Connection:
     """A pool of connections, shared by all threads of a process."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, timeout_s: float = SOCKET_TIMEOUT_S) -> None:
+        """`timeout_s`: how long Redis may be silent."""
         self.url = url
-        self.redis: Any = _client(url)
+        self.redis: Any = _client(url, timeout_s)
         """redis-py's client; Any, because its types are unions over protocols and versions that we do not use."""
         self._clock_offset = 0.0
         self._clock_until = 0.0
@@ -46,13 +70,31 @@ class Connection:
         with in_our_words():
             return self._scripts[name](keys=keys, args=args)
 
+    def script_for_each(self, name: str, calls: Sequence[tuple[list[str], list[Any]]]) -> list[Any]:
+        """Run `scripts/<name>.lua` once for each keys and args, all in one round trip (and one before it, that the server has the script).
+
+        An answer may be a `LedgerError`: that call failed, and the others did not.
+
+        Raises:
+            LedgerUnavailable: see `in_our_words`.
+        """
+        script = self.redis.register_script(_source(name))
+        with in_our_words():
+            pipe = self.redis.pipeline(transaction=False)
+            for keys, args in calls:
+                script(keys=keys, args=args, client=pipe)
+            answers = pipe.execute(raise_on_error=False)
+        return [_in_our_words(answer) if isinstance(answer, redis.RedisError) else answer for answer in answers]
+
     def now(self) -> float:
         """Unix time in seconds by Redis's clock: asked once a minute, in between this host's monotonic clock carries it on."""
-        if time.monotonic() >= self._clock_until:
+        asked_at = time.monotonic()
+        if asked_at >= self._clock_until:
             with in_our_words():
                 seconds, micros = self.redis.time()
-            self._clock_offset = float(seconds) + float(micros) / 1e6 - time.monotonic()
-            self._clock_until = time.monotonic() + CLOCK_GOOD_FOR_S
+            answered_at = time.monotonic()
+            self._clock_offset = float(seconds) + float(micros) / 1e6 - (asked_at + answered_at) / 2
+            self._clock_until = answered_at + CLOCK_GOOD_FOR_S
         return time.monotonic() + self._clock_offset
 
     def close(self) -> None:
@@ -65,17 +107,17 @@ def _source(name: str) -> str:
     return (folder / "prelude.lua").read_text() + (folder / f"{name}.lua").read_text()
 
 
-def _client(url: str) -> redis.Redis:
+def _client(url: str, timeout_s: float) -> redis.Redis:
     options: dict[str, Any] = {
-        "socket_timeout": SOCKET_TIMEOUT_S,
-        "socket_connect_timeout": CONNECT_TIMEOUT_S,
+        "socket_timeout": timeout_s,
+        "socket_connect_timeout": min(CONNECT_TIMEOUT_S, timeout_s),
         "health_check_interval": 25,
         "protocol": 2,  # one shape of answers, whatever the server's version
     }
     if url.startswith("sentinel://"):
         return _sentinel(url, options)
     try:
-        pool = redis.BlockingConnectionPool.from_url(url, max_connections=MAX_CONNECTIONS, timeout=SOCKET_TIMEOUT_S, **options)
+        pool = redis.BlockingConnectionPool.from_url(url, max_connections=MAX_CONNECTIONS, timeout=timeout_s, **options)
     except ValueError as error:
         raise LedgerUnavailable(f"HANDOFF_REDIS_URL is not a Redis URL ({error}); it looks like redis://:password@host:6379/0") from error
     return redis.Redis(connection_pool=pool)
@@ -98,31 +140,18 @@ def in_our_words() -> Iterator[None]:
     """Redis's errors as one line that says how to mend it.
 
     Raises:
-        LedgerUnavailable: Redis is gone or is something else, refuses the password, is loading, read-only or full.
+        LedgerUnavailable: Redis is gone or is something else, refuses the password, is loading, read-only, full, or busy with itself.
         LedgerError: it refused a command; a defect of ours.
     """
     try:
         yield
-    except redis.AuthenticationError as error:
-        raise LedgerUnavailable("Redis refuses the password: check the one in HANDOFF_REDIS_URL") from error
-    except redis.exceptions.OutOfMemoryError as error:
-        raise LedgerUnavailable("Redis is full: raise its maxmemory, or delete old jobs (handoff delete)") from error
-    except redis.exceptions.ReadOnlyError as error:
-        raise LedgerUnavailable("Redis is read-only: HANDOFF_REDIS_URL points at a replica; use the primary") from error
-    except redis.exceptions.BusyLoadingError as error:
-        raise LedgerUnavailable("Redis is still loading its data: try again in a moment") from error
-    except redis.InvalidResponse as error:
-        raise LedgerUnavailable("what answers there is not Redis: check host and port in HANDOFF_REDIS_URL") from error
-    except (redis.ConnectionError, redis.TimeoutError) as error:
-        raise LedgerUnavailable("Redis cannot be reached: is it running, and is HANDOFF_REDIS_URL right?") from error
-    except redis.ResponseError as error:
-        text = str(error)  # from within a script, Redis's own code stands somewhere in the middle
-        if "READONLY" in text:
-            raise LedgerUnavailable("Redis is read-only: HANDOFF_REDIS_URL points at a replica; use the primary") from error
-        if "NOAUTH" in text or "WRONGPASS" in text or "NOPERM" in text:
-            raise LedgerUnavailable("Redis refuses us: check user and password in HANDOFF_REDIS_URL") from error
-        if "OOM" in text:
-            raise LedgerUnavailable("Redis is full: raise its maxmemory, or delete old jobs (handoff delete)") from error
-        if "MISCONF" in text:
-            raise LedgerUnavailable("Redis cannot save to its disk: see its log") from error
-        raise LedgerError(f"Redis did not do what was asked: {text}") from error
+    except redis.RedisError as error:
+        raise _in_our_words(error) from error
+
+
+def _in_our_words(error: redis.RedisError) -> LedgerError:
+    text = str(error)  # from within a script, Redis's own code stands somewhere in the middle
+    found = next((why for kinds, why in KINDS if isinstance(error, kinds)), None)
+    if found is None and isinstance(error, redis.ResponseError):
+        found = next((why for codes, why in CODES if re.search(codes, text)), None)
+    return LedgerUnavailable(found) if found else LedgerError(f"Redis did not do what was asked: {text}")

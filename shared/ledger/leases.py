@@ -6,28 +6,40 @@ import faulthandler
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 
 import structlog
 
 from shared.ledger.claims import Claim
-from shared.wire.errors import Interrupted, LedgerUnavailable
+from shared.ledger.connection import Connection
+from shared.wire.errors import Interrupted, LedgerError
 
 RENEWALS_PER_LEASE = 3
+SILENCE_PER_LEASE = 0.25
+"""A renewal waits this part of a lease for Redis: less than until the next one is due, so that two of them fit into a lease."""
 FROZEN_AFTER_LEASES = 3
 """A process whose threads could not run for so many leases holds its interpreter lock: it has lost its claims, and is ended."""
 
 log = structlog.get_logger()
 
 
-class Leases:
-    """The claims that this process holds."""
+@dataclass(slots=True)
+class _Held:
+    claim: Claim
+    renewed_at: float
+    """Monotonic; when the last renewal that Redis confirmed was sent, for the lease runs from then at the earliest."""
 
-    def __init__(self, lease_s: float, *, watchdog: bool) -> None:
+
+class Leases:
+    """The claims that this process holds. Their renewals have a connection of their own: they never wait for other threads' calls."""
+
+    def __init__(self, redis_url: str, lease_s: float, *, watchdog: bool) -> None:
         """`watchdog`: end the process if it freezes (its parent starts it again)."""
+        self._connection = Connection(redis_url, timeout_s=lease_s * SILENCE_PER_LEASE)
         self._lease_s = lease_s
         self._watchdog = watchdog
-        self._held: dict[int, tuple[Claim, float]] = {}
+        self._held: dict[int, _Held] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._renew_for_ever, name="leases", daemon=True)
@@ -44,7 +56,7 @@ class Leases:
     def held(self, claim: Claim) -> Iterator[None]:
         """Renew this claim until the block ends."""
         with self._lock:
-            self._held[id(claim)] = (claim, time.monotonic())
+            self._held[id(claim)] = _Held(claim, time.monotonic())
         try:
             yield
         finally:
@@ -52,24 +64,37 @@ class Leases:
                 del self._held[id(claim)]
 
     def _renew_for_ever(self) -> None:
+        self._show_life()
         while not self._stop.wait(self._lease_s / RENEWALS_PER_LEASE):
-            if self._watchdog:
-                faulthandler.dump_traceback_later(self._lease_s * FROZEN_AFTER_LEASES, exit=True)
-            with self._lock:
-                held = list(self._held.values())
-            for claim, renewed_at in held:
-                self._renew(claim, renewed_at)
+            self._show_life()
+            try:
+                self._renew()
+            except Exception:  # without this thread, every claim of the process is lost
+                log.exception("leases not renewed")
+        self._connection.close()
 
-    def _renew(self, claim: Claim, renewed_at: float) -> None:
-        try:
-            claim.renew()
-        except Interrupted:
-            return
-        except LedgerUnavailable as error:
-            if time.monotonic() - renewed_at > self._lease_s:
-                claim.presume_lost()
-            log.warning("lease not renewed", job_id=claim.job_id, handoff_id=claim.handoff_id, why=str(error))
-            return
+    def _show_life(self) -> None:
+        if self._watchdog:
+            faulthandler.dump_traceback_later(self._lease_s * FROZEN_AFTER_LEASES, exit=True)
+
+    def _renew(self) -> None:
+        """All of them in one round trip: however many there are, a silent Redis holds this thread for one timeout."""
         with self._lock:
-            if id(claim) in self._held:
-                self._held[id(claim)] = (claim, time.monotonic())
+            held = list(self._held.values())
+        if not held:
+            return
+        asked_at = time.monotonic()
+        answers: list[bytes | LedgerError]
+        try:
+            answers = self._connection.script_for_each("renew", [one.claim.renewal() for one in held])
+        except LedgerError as error:
+            answers = [error] * len(held)
+        for one, answer in zip(held, answers, strict=True):
+            if not isinstance(answer, LedgerError):
+                one.renewed_at = asked_at
+                with suppress(Interrupted):  # the claim remembers it, for the thread that works on it
+                    one.claim.heed(answer)
+                continue
+            if time.monotonic() - one.renewed_at > self._lease_s:
+                one.claim.presume_lost()
+            log.warning("lease not renewed", job_id=one.claim.job_id, handoff_id=one.claim.handoff_id, why=str(answer))

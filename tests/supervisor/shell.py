@@ -52,7 +52,7 @@ class Shell:
     def __post_init__(self) -> None:
         self.ledger = open_ledger(self.url, SETTINGS)
         self.dispatcher = DyingDispatcher(self.app)
-        attempts = Attempts(self.ledger, SETTINGS, "supervisor:1", Leases(SETTINGS.lease_s, watchdog=False), Library(self.ledger))
+        attempts = Attempts(self.ledger, SETTINGS, "supervisor:1", Leases(self.url, SETTINGS.lease_s, watchdog=False), Library(self.ledger))
         self.advance = Advance(self.ledger, self.dispatcher, attempts, Thinker(attempts, 4), Webhooks(self.ledger, None))
         self.jobs = Client(self.ledger, self.app, SETTINGS)
 

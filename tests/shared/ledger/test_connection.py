@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from shared.ledger.connection import Connection
+from shared.ledger.connection import Connection, in_our_words
 from shared.ledger.ledger import Ledger
 from shared.wire.errors import LedgerError, LedgerUnavailable
-from tests.doubles.jobs import a_job
+from tests.doubles.jobs import a_job, granted, issue
 
 
 @pytest.fixture
@@ -69,4 +69,22 @@ def test_scripts_are_loaded_again_after_the_server_forgot_them(ledger: Ledger) -
     ledger.jobs.sweep()
     ledger.connection.redis.script_flush()
 
-    assert ledger.jobs.sweep() == {}
+    assert ledger.jobs.sweep().due == {}
+
+
+@pytest.mark.parametrize("code", ["BUSY", "NOREPLICAS", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN", "UNKILLABLE"])
+def test_what_passes_by_itself_is_no_defect_of_ours(ledger: Ledger, code: str) -> None:
+    with pytest.raises(LedgerUnavailable, match="just now"), in_our_words():
+        ledger.connection.redis.eval(f"return redis.error_reply('{code} not now')", 0)
+
+
+def test_one_call_of_many_that_fails_leaves_the_others_alone(ledger: Ledger) -> None:
+    job_id = a_job(ledger)
+    issue(ledger, job_id, "find.1", "look.1")
+    first, second = granted(ledger, job_id, "find.1"), granted(ledger, job_id, "look.1")
+    keys_, args = first.renewal()
+
+    failed, done = ledger.connection.script_for_each("renew", [(keys_, [*args[:2], "no number", *args[3:]]), second.renewal()])
+
+    assert isinstance(failed, LedgerError)
+    assert done == b"ok"

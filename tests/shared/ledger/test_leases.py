@@ -21,7 +21,7 @@ LEASE_S = 0.4
 
 def test_held_claims_are_renewed_and_released_ones_are_not(redis_url: str) -> None:
     ledger = open_ledger(redis_url, Settings(lease_s=LEASE_S))
-    leases = Leases(LEASE_S, watchdog=False)
+    leases = Leases(redis_url, LEASE_S, watchdog=False)
     leases.start()
     job_id = a_job(ledger)
     issue(ledger, job_id, "held.1", "left.1")
@@ -41,7 +41,7 @@ def test_a_claim_that_cannot_be_renewed_for_a_lease_is_presumed_lost(processes: 
     server = PrivateRedis(processes, tmp_path, append_only=False)
     url = server.start()
     ledger = open_ledger(url, Settings(lease_s=LEASE_S))
-    leases = Leases(LEASE_S, watchdog=False)
+    leases = Leases(url, LEASE_S, watchdog=False)
     leases.start()
     job_id = a_job(ledger)
     issue(ledger, job_id, "held.1")
