@@ -141,6 +141,8 @@ class Attempts:
         if claim.verdict is ClaimVerdict.EXHAUSTED:
             why = f"its worker died or froze {MAX_CLAIMS} times while running it"
             return failed(handoff, why, StopReason.TOO_MANY_CLAIMS)
+        if claim.unreadable is not None:
+            return failed(handoff, f"the checkpoints of its earlier claims cannot be read: {claim.unreadable}")
         return run_with.run(claim) if isinstance(run_with, _Run) else run_with
 
     def _prepared(self, handoff: AgentHandoff, fit: Fit) -> _Run | HandoffResult:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import threading
 import time
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+from pydantic import ValidationError
 
 from shared.agent.turns import CallFailed, Checkpoint, Replied, WorstCase, checkpoint_adapter
 from shared.drain import Drain
@@ -20,6 +23,7 @@ from shared.wire.errors import Cancelled, Draining, LeaseLost, LimitReached
 from shared.wire.events import Event, Recorded
 from shared.wire.handoff import HandoffResult
 from shared.wire.ids import HandoffId, JobId
+from shared.wire.message import problems_of
 
 MAX_CLAIMS = 3
 """A handoff that was claimed this often and never finished takes its process down: it fails instead of freezing the next one."""
@@ -69,6 +73,8 @@ class Claim:
     keep_s: int
     verdict: ClaimVerdict
     checkpoints: tuple[Checkpoint, ...] = ()
+    unreadable: str | None = None
+    """Why the checkpoints of earlier claims cannot be read, so that it can only be ended."""
     reserved: bool = False
     """The first call's worst case was set aside with the claim."""
     drain: Drain = field(default_factory=Drain)
@@ -211,7 +217,8 @@ class Claims:
             [keys.job(job_id), keys.DUE],
             [handoff_id, digest, worker, int(self._lease_s * 1000), MAX_CLAIMS, self._keep_s * 1000, _worst(first)],
         )
-        verdict, fence, reserved, checkpoints = answer
+        verdict, fence, reserved, stored_checkpoints = answer
+        checkpoints, unreadable = _read(stored_checkpoints) if verdict == b"granted" else ((), None)
         return Claim(
             connection=self._connection,
             job_id=job_id,
@@ -220,10 +227,21 @@ class Claims:
             lease_s=self._lease_s,
             keep_s=self._keep_s,
             verdict=ClaimVerdict(verdict.decode()),
-            checkpoints=tuple(checkpoint_adapter.validate_json(unpacked(item)) for item in checkpoints),
+            checkpoints=checkpoints,
+            unreadable=unreadable,
             reserved=bool(reserved),
             drain=self._drain,
         )
+
+
+def _read(stored_checkpoints: Sequence[bytes]) -> tuple[tuple[Checkpoint, ...], str | None]:
+    """The checkpoints, or none and why: another version may have written them, and a claim that was granted must be ended all the same."""
+    try:
+        return tuple(checkpoint_adapter.validate_json(unpacked(item)) for item in stored_checkpoints), None
+    except ValidationError as error:
+        return (), problems_of(error)
+    except (ValueError, zlib.error) as error:
+        return (), type(error).__name__
 
 
 _NOTHING = json.dumps({"turns": 0, "input": 0, "output": 0, "usd": 0})

@@ -1,0 +1,108 @@
+"""However an attempt goes wrong, its handoff ends: with a result that says why, and not by being tried for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from shared.agent.envelope import EnvelopeReading
+from shared.agent.model import Model
+from shared.agent.prompt import Loaded
+from shared.attempt import Attempts, Ended, Ending, Fitting
+from shared.config import Settings
+from shared.ledger import keys
+from shared.ledger.blobs import ref
+from shared.ledger.claims import MAX_CLAIMS
+from shared.ledger.journal import Commit
+from shared.ledger.leases import Leases
+from shared.ledger.ledger import Ledger
+from shared.library import JobLibrary, Library
+from shared.wire.events import HandoffIssued
+from shared.wire.handoff import AgentHandoff, HandoffResult, ResultStatus, StopReason
+from shared.wire.limits import HandoffLimits
+from shared.wire.message import digest_of
+from shared.wire.specialist import SpecialistSpec
+from tests.doubles.handoffs import a_handoff, a_spec
+from tests.doubles.jobs import a_job, version_of
+from tests.doubles.model import ScriptedModel, one_by_one
+from tests.doubles.runs import answers
+
+SETTINGS = Settings(lease_s=3_600, offline=True)
+
+
+def a_model(_settings: Settings) -> Model:
+    return ScriptedModel(one_by_one(answers("Rust.", claims=[])))
+
+
+@pytest.fixture
+def attempts(ledger: Ledger, redis_url: str) -> Iterator[Attempts]:
+    leases = Leases(redis_url, SETTINGS.lease_s, watchdog=False)
+    yield Attempts(ledger, SETTINGS, "w1", leases, Library(ledger), a_model)
+    leases.stop()
+
+
+def handed_out(ledger: Ledger, limits: HandoffLimits | None = None, **of_job: int) -> AgentHandoff:
+    """A handoff that the ledger knows, with its specialist."""
+    job_id = a_job(ledger, **of_job)
+    spec = a_spec().to_json()
+    handoff = a_handoff(limits=limits, job_id=job_id, specialist=digest_of(spec))
+    event = HandoffIssued(
+        handoff_id=handoff.handoff_id,
+        step_id=handoff.step_id,
+        attempt=1,
+        assigned_to="researcher",
+        handoff=ref(handoff.to_json()),
+        specialist=handoff.specialist,
+        group="g1",
+    )
+    due_at = ledger.connection.now() + 3_600
+    ledger.journal.commit(Commit(job_id=job_id, expected=version_of(ledger, job_id), events=[event], payloads=[spec], due_at=due_at))
+    return handoff
+
+
+def fit(handoff: AgentHandoff, _spec: SpecialistSpec, loaded: Loaded, books: JobLibrary) -> Fitting:
+    return Fitting(EnvelopeReading(handoff.step_id, handoff.expected_output_format, books.sources, loaded.known_claims()))
+
+
+def result_of(ended: Ended) -> HandoffResult:
+    assert ended.how is Ending.FINISHED
+    assert ended.result is not None
+    return ended.result
+
+
+def test_an_attempt_ends_with_the_models_answer(ledger: Ledger, attempts: Attempts) -> None:
+    handoff = handed_out(ledger)
+
+    assert result_of(attempts.attempt(handoff.to_json(), handoff, fit)).output == "Rust."
+
+
+def test_who_waits_for_budget_at_the_deadline_ends_with_it(ledger: Ledger, attempts: Attempts) -> None:
+    late = ledger.connection.now() + 0.3
+    handoff = handed_out(ledger, HandoffLimits(deadline=late), max_turns=1)
+    ledger.connection.redis.hset(keys.job(handoff.job_id), "reserved_turns", 1)
+
+    assert result_of(attempts.attempt(handoff.to_json(), handoff, fit)).stop_reason is StopReason.DEADLINE
+
+
+UNREADABLE = [pytest.param(b'={"kind": "of another version"}', id="not ours"), pytest.param(b"znot compressed", id="not compressed")]
+
+
+@pytest.mark.parametrize("stored", UNREADABLE)
+def test_checkpoints_that_cannot_be_read_end_it_with_the_reason(ledger: Ledger, attempts: Attempts, stored: bytes) -> None:
+    handoff = handed_out(ledger)
+    ledger.connection.redis.rpush(keys.turns(handoff.job_id, handoff.handoff_id), stored)
+
+    result = result_of(attempts.attempt(handoff.to_json(), handoff, fit))
+
+    assert result.status is ResultStatus.FAILED
+    assert "checkpoints of its earlier claims cannot be read" in (result.error or "")
+
+
+@pytest.mark.parametrize("stored", UNREADABLE)
+def test_a_handoff_that_was_claimed_too_often_ends_whatever_its_checkpoints_are(ledger: Ledger, attempts: Attempts, stored: bytes) -> None:
+    handoff = handed_out(ledger)
+    ledger.connection.redis.rpush(keys.turns(handoff.job_id, handoff.handoff_id), stored)
+    ledger.connection.redis.hset(keys.handoff(handoff.job_id, handoff.handoff_id), "claims", MAX_CLAIMS)
+
+    assert result_of(attempts.attempt(handoff.to_json(), handoff, fit)).stop_reason is StopReason.TOO_MANY_CLAIMS
