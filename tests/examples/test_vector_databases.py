@@ -66,3 +66,23 @@ def test_each_request_to_try_is_answered_without_a_second_round(request_text: st
     sentences = [line for line in re.split(r"(?<=[.])\s+", job.answer["output"]) if MARKED.search(line)]
     assert len(sentences) == len(set(sentences)), "nothing is said twice"
     assert sentences
+
+
+@pytest.mark.parametrize(
+    ("request_text", "said"),
+    [
+        ("Compare Qdrant, pgvector and Milvus", "## pgvector"),
+        ("Qdrant vs pgvector", "written in C"),
+        ("Compare Qdrant, Weaviate, Redis and Vespa", "## Redis"),
+        ("Tell me about pgvector", "PostgreSQL"),
+        ("pgvector", "PostgreSQL"),
+        ("What is pgvector written in?", "pgvector: it is written in C [research_pgvector_written.c1]."),
+        ("Which databases are written in C?", "pgvector: it is written in C "),
+        ("How does Redis persist data?", "append-only"),
+    ],
+)
+def test_bare_requests_end_well_in_the_first_round(request_text: str, said: str) -> None:
+    job = run_job(request_text, LIBRARY)
+    assert job.answer["status"] == "ok"
+    assert job.verdict == {"verdict": "PASS", "revisions": [], "open_points": []}
+    assert said in job.answer["output"]

@@ -10,7 +10,9 @@ from functools import lru_cache
 _ABBREVIATIONS = frozenset(
     {"e.g.", "i.e.", "etc.", "vs.", "cf.", "approx.", "dr.", "mr.", "mrs.", "ms.", "prof.", "no.", "fig.", "st.", "al."}
 )
-_BREAK = re.compile(r"(?<=[.!?])[\"')\]”’]*(\s+)(?=\S)")
+CLOSING = "\"')]”’*_"
+"""What may stand between a full stop and the end of its sentence."""
+_BREAK = re.compile(rf"(?<=[.!?])[{re.escape(CLOSING)}]*(\s+)(?=\S)")
 _FEWEST_WORDS, _MOST_WORDS = 4, 60
 
 
@@ -50,7 +52,7 @@ def sentences_of(text: str, source: str, *, starts_whole: bool = True, ends_whol
             heading = block
             title = title or block
             continue
-        pieces = _split(block)
+        pieces = split(block)
         if number == 0 and not starts_whole:
             pieces = pieces[1:]
         if number == len(blocks) - 1 and not ends_whole:
@@ -94,20 +96,28 @@ def _blocks(text: str) -> Iterator[tuple[str, str]]:
             lines.append(stripped.removeprefix("> "))
 
 
-def _split(block: str) -> list[str]:
+def split(block: str) -> list[str]:
+    """The sentences of a paragraph. Whoever drafts and whoever reviews must find the same ones."""
     pieces, start = [], 0
     for found in _BREAK.finditer(block):
-        before = block[start : found.start(1)]
-        last = before.rsplit(" ", 1)[-1].lower().lstrip("(")
-        if last in _ABBREVIATIONS or re.fullmatch(r"[a-z]\.", last) or re.fullmatch(r"\d{1,2}\.", before.strip()):
+        before = block[start : found.start(1)].strip()
+        if _is_open(before):
             continue
-        pieces.append(before.strip())
+        pieces.append(before)
         start = found.end()
     pieces.append(block[start:].strip())
     return [piece for piece in pieces if piece]
 
 
+def _is_open(before: str) -> bool:
+    """Whether the full stop belongs to an abbreviation, a number or an initial. "It is written in C." ends; "Donald E." does not."""
+    *others, last = before.split(" ")
+    plain = last.lower().lstrip("(")
+    is_initial = re.fullmatch(r"\(?[A-Z]\.", last) is not None and (not others or others[-1].lstrip("(")[:1].isupper())
+    return plain in _ABBREVIATIONS or is_initial or re.fullmatch(r"\d{1,2}\.", before) is not None
+
+
 def _is_statement(piece: str, kind: str) -> bool:
     count = len(piece.split())
-    ended = piece.rstrip("\"')]”’")[-1:] in (".", "!") or (kind == "item" and piece[-1:] not in ":?,;")
+    ended = piece.rstrip(CLOSING)[-1:] in (".", "!") or (kind == "item" and piece[-1:] not in ":?,;")
     return ended and _FEWEST_WORDS <= count <= _MOST_WORDS

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from shared.agent.markers import MARKER
+from shared.agent.offline.sentences import CLOSING, split
 
 NOT_FOUND = "Not found in the documents"
 _UNCITED_MAY_BE_SHORTER_THAN = 4
@@ -15,8 +16,8 @@ _UNCITED_MAY_BE_SHORTER_THAN = 4
 def marked(text: str, marker: str) -> str:
     """A statement with its marker before the full stop, so that whoever splits sentences keeps the two together."""
     text = text.strip()
-    end = text[-1:] if text[-1:] in ".!" else ""
-    return f"{text.removesuffix(end) if end else text} [{marker}]{end or '.'}"
+    end = re.search(rf"[.!][{re.escape(CLOSING)}]*$", text)
+    return f"{text[: end.start()]} [{marker}]{end.group()}" if end else f"{text} [{marker}]."
 
 
 def not_found(labels: list[str]) -> str:
@@ -41,7 +42,7 @@ def unmarked_statements(output: str) -> Iterator[str]:
         if line.startswith("|"):
             pieces = [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip("|"))[1:]]
         else:
-            pieces = re.split(r"(?<=[.!?])\s+(?=[A-Z*`\"(])", re.sub(r"^(?:[-*+]|\d+[.)])\s+", "", line))
+            pieces = split(re.sub(r"^(?:[-*+]|\d+[.)])\s+", "", line))
         yield from (piece for piece in pieces if _states_something(piece))
 
 

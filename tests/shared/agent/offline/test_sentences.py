@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.agent.offline.sentences import sentences_of
+from shared.agent.offline.statements import marked, unmarked_statements
 
 TEXT = """# Title
 
@@ -53,3 +54,23 @@ def test_every_quote_stands_in_the_text(text: str) -> None:
     folded = " ".join(text.split())
     for sentence in sentences_of(text, "doc.md"):
         assert all(word in folded for word in sentence.quote.split())
+
+
+def test_a_sentence_that_ends_in_a_letter_ends_and_an_initial_does_not() -> None:
+    text = "It is, as a whole, written in C. Vectors are columns of ordinary tables. Donald E. Knuth wrote a book."
+    assert _texts(text) == [
+        "It is, as a whole, written in C.",
+        "Vectors are columns of ordinary tables.",
+        "Donald E. Knuth wrote a book.",
+    ]
+
+
+words = st.sampled_from(
+    ["It", "is", "in", "C.", "e.g.", "**Bold.**", "*so*", "(see", "it.)", "no.", "5", "J.", '"Yes."', "store", "2.", "fast!", "Go"]
+)
+
+
+@given(st.lists(words, min_size=1, max_size=24).map(" ".join), st.sampled_from(["", "- ", "# T\n\n"]))
+def test_who_reviews_finds_the_same_sentences_as_who_drafts(text: str, before: str) -> None:
+    for sentence in sentences_of(before + text, "doc.md"):
+        assert list(unmarked_statements(marked(sentence.standing_alone, "c1"))) == []
