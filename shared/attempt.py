@@ -5,6 +5,7 @@ Load what it refers to, claim it, run the agent loop, finish. However that ends,
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -25,7 +26,17 @@ from shared.ledger.claims import MAX_CLAIMS, Claim, ClaimVerdict
 from shared.ledger.leases import Leases
 from shared.ledger.ledger import Ledger
 from shared.library import JobLibrary, Library
-from shared.wire.errors import Cancelled, Draining, LeaseLost, LedgerError, LedgerUnavailable, MalformedMessage
+from shared.wire.errors import (
+    Cancelled,
+    Draining,
+    Interrupted,
+    LeaseLost,
+    LedgerError,
+    LedgerUnavailable,
+    MalformedMessage,
+    MissingCredentials,
+    UserError,
+)
 from shared.wire.events import Event, HandoffFinished, Recorded
 from shared.wire.handoff import AgentHandoff, BlobRef, HandoffResult, ResultStatus, StopReason, failed
 from shared.wire.message import digest_of
@@ -115,6 +126,7 @@ class Attempts:
     library: Library
     make_model: Callable[[Settings], Model] = model_from
     _models: dict[bool, Model] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def attempt(self, text: str, handoff: AgentHandoff, fit: Fit, conclude: Conclude = nothing_follows) -> Ended:
         """Claim the handoff whose message is `text`, and run it to its end.
@@ -122,8 +134,7 @@ class Attempts:
         Raises:
             LedgerUnavailable: nothing is lost; the lease runs out, and the sweeper has it run again.
         """
-        run_with = self._prepared(handoff, fit)
-        first = run_with.first_worst_case() if isinstance(run_with, _Run) else None
+        run_with, first = self._prepared(handoff, fit)
         claim = self.ledger.claims.claim(handoff.job_id, handoff.handoff_id, digest_of(text), self.worker, first)
         if claim.verdict not in (ClaimVerdict.GRANTED, ClaimVerdict.EXHAUSTED):
             return Ended(Ending.NOT_OURS, claim.verdict.value)
@@ -145,17 +156,28 @@ class Attempts:
             return failed(handoff, f"the checkpoints of its earlier claims cannot be read: {claim.unreadable}")
         return run_with.run(claim) if isinstance(run_with, _Run) else run_with
 
-    def _prepared(self, handoff: AgentHandoff, fit: Fit) -> _Run | HandoffResult:
-        """Everything that a run needs, or the failed result of a handoff that cannot be run here."""
-        name = handoff.model or ""
-        if self.settings.is_offline and name not in ("", OFFLINE_MODEL):
-            return failed(handoff, f"{name} was asked for, and worker {self.worker} has no key for it: set ANTHROPIC_API_KEY there")
+    def _prepared(self, handoff: AgentHandoff, fit: Fit) -> tuple[_Run | HandoffResult, WorstCase | None]:
+        """Everything that a run needs, or the failed result of a handoff that cannot be run here: what raised before the claim would be
+        tried again for ever, for only claims are counted. With it the worst case of the first call.
+        """
         try:
-            spec, loaded = self._load(handoff)
+            run_with = self._run(handoff, fit)
+            return run_with, run_with.first_worst_case()
         except LedgerUnavailable:
             raise
         except (LedgerError, MalformedMessage) as error:
-            return failed(handoff, f"what the handoff refers to cannot be read: {error}")
+            return failed(handoff, f"what the handoff refers to cannot be read: {error}"), None
+        except UserError as error:
+            return failed(handoff, f"worker {self.worker} cannot run it: {error}"), None
+        except Exception as error:
+            log.exception("defect before a handoff")
+            return failed(handoff, f"a defect of ours, before it was run: {type(error).__name__}"), None
+
+    def _run(self, handoff: AgentHandoff, fit: Fit) -> _Run:
+        name = handoff.model or ""
+        if self.settings.is_offline and name not in ("", OFFLINE_MODEL):
+            raise MissingCredentials(f"{name} was asked for, and there is no key for it; set ANTHROPIC_API_KEY there")
+        spec, loaded = self._load(handoff)
         books = self.library.of_job(handoff.job_id, handoff.handoff_id, loaded.manifest, handoff.limits.deadline)
         fitting = fit(handoff, spec, loaded, books)
         equipment = Equipment(
@@ -185,7 +207,7 @@ class Attempts:
         )
 
     def _finish(self, claim: Claim, handoff: AgentHandoff, result: HandoffResult, conclude: Conclude) -> Ended:
-        followed = conclude(handoff, result)
+        result, followed = self._concluded(handoff, result, conclude)
         finished = finished_event(result, self.worker)
         done = claim.finish(result, (finished, *followed.events), followed.payloads)
         if done is None:
@@ -194,12 +216,31 @@ class Attempts:
         log.info("handoff finished", status=result.status.value, turns=result.turns, stop_reason=result.stop_reason.value)
         return Ended(Ending.FINISHED, result.status.value, result, done.parts_left, done.recorded)
 
+    def _concluded(self, handoff: AgentHandoff, result: HandoffResult, conclude: Conclude) -> tuple[HandoffResult, Consequences]:
+        """The result and what follows from it. If our own code cannot say what that is, it is a failed one, and what follows from that."""
+        try:
+            return result, conclude(handoff, result)
+        except (LedgerUnavailable, Interrupted):
+            raise
+        except Exception as error:
+            log.exception("defect after a handoff")
+            why = failed(handoff, f"a defect of ours, after it was run: {type(error).__name__}")
+            instead = why.model_copy(update={"usage": result.usage, "turns": result.turns, "model": result.model})
+        try:
+            return instead, conclude(handoff, instead)
+        except (LedgerUnavailable, Interrupted):
+            raise
+        except Exception:
+            log.exception("defect after a failed handoff")
+            return instead, Consequences()
+
     def _model(self, name: str) -> Model:
         """One client a process for each of: the provider's, the offline one."""
         offline = self.settings.is_offline or name == OFFLINE_MODEL
-        if offline not in self._models:
-            self._models[offline] = self.make_model(self.settings.model_copy(update={"offline": True}) if offline else self.settings)
-        return self._models[offline]
+        with self._lock:
+            if offline not in self._models:
+                self._models[offline] = self.make_model(self.settings.model_copy(update={"offline": True}) if offline else self.settings)
+            return self._models[offline]
 
     def _model_name(self, handoff: AgentHandoff, spec: SpecialistSpec) -> str:
         if self.settings.is_offline:

@@ -17,6 +17,8 @@ from shared.wire.message import digest_of
 PAYLOAD_CHARS = 32_000_000
 DOCUMENT_CHARS = 64_000_000
 """What a process keeps in memory of each kind, in characters."""
+MANIFESTS = 16
+"""The same for manifests, which are kept parsed."""
 UNLIMITED_S = 3_600.0
 
 
@@ -60,6 +62,7 @@ class Library:
         self._payloads = TextCache(PAYLOAD_CHARS)
         self._documents = TextCache(DOCUMENT_CHARS)
         self._manifests: OrderedDict[str, Manifest] = OrderedDict()
+        self._lock = threading.Lock()
 
     def payloads(self, job_id: JobId, digests: Sequence[str]) -> dict[str, str]:
         """Payloads of a job by digest; a round trip only for what this process has not seen.
@@ -82,11 +85,13 @@ class Library:
     def manifest(self, text: str) -> Manifest:
         """Parsed once: a manifest may name 10,000 documents."""
         digest = digest_of(text)
-        if digest not in self._manifests:
-            self._manifests[digest] = Manifest.from_json(text)
-            while len(self._manifests) > 16:
-                self._manifests.popitem(last=False)
-        return self._manifests[digest]
+        with self._lock:
+            manifest = self._manifests.get(digest)
+            if manifest is None:
+                manifest = self._manifests[digest] = Manifest.from_json(text)
+                while len(self._manifests) > MANIFESTS:
+                    self._manifests.popitem(last=False)
+            return manifest
 
     def text_of(self, digest: str) -> str:
         """Raises: ToolFailed: the document has been removed."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 
 from shared.agent.envelope import EnvelopeReading
 from shared.agent.model import Model
 from shared.agent.prompt import Loaded
-from shared.attempt import Attempts, Ended, Ending, Fitting
+from shared.attempt import Attempts, Consequences, Ended, Ending, Fitting
 from shared.config import Settings
 from shared.ledger import keys
 from shared.ledger.blobs import ref
@@ -18,6 +21,7 @@ from shared.ledger.journal import Commit
 from shared.ledger.leases import Leases
 from shared.ledger.ledger import Ledger
 from shared.library import JobLibrary, Library
+from shared.wire.errors import InvalidTool, LedgerUnavailable, MissingCredentials
 from shared.wire.events import HandoffIssued
 from shared.wire.handoff import AgentHandoff, HandoffResult, ResultStatus, StopReason
 from shared.wire.limits import HandoffLimits
@@ -106,3 +110,79 @@ def test_a_handoff_that_was_claimed_too_often_ends_whatever_its_checkpoints_are(
     ledger.connection.redis.hset(keys.handoff(handoff.job_id, handoff.handoff_id), "claims", MAX_CLAIMS)
 
     assert result_of(attempts.attempt(handoff.to_json(), handoff, fit)).stop_reason is StopReason.TOO_MANY_CLAIMS
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (InvalidTool("tool grep takes a name twice"), "tool grep takes a name twice"),
+        (MissingCredentials("there is no key: set ANTHROPIC_API_KEY"), "set ANTHROPIC_API_KEY"),
+        (KeyError("sk-secret"), "KeyError"),
+    ],
+    ids=["a tool", "no key", "a defect"],
+)
+def test_what_goes_wrong_before_the_claim_ends_it_with_the_reason_and_no_secret(
+    ledger: Ledger, attempts: Attempts, error: Exception, said: str
+) -> None:
+    handoff = handed_out(ledger)
+
+    def cannot_fit(*_: object) -> Fitting:
+        raise error
+
+    result = result_of(attempts.attempt(handoff.to_json(), handoff, cannot_fit))
+
+    assert result.status is ResultStatus.FAILED
+    assert said in (result.error or "")
+    assert "sk-secret" not in result.to_json()
+
+
+def test_a_ledger_that_is_away_before_the_claim_ends_nothing(ledger: Ledger, attempts: Attempts) -> None:
+    handoff = handed_out(ledger)
+
+    def is_away(*_: object) -> Fitting:
+        raise LedgerUnavailable("Redis cannot be reached")
+
+    with pytest.raises(LedgerUnavailable):
+        attempts.attempt(handoff.to_json(), handoff, is_away)
+
+
+@pytest.mark.parametrize("defects", [1, 2], ids=["of this answer", "of any answer"])
+def test_a_defect_in_what_follows_from_an_answer_ends_it_as_failed(ledger: Ledger, attempts: Attempts, defects: int) -> None:
+    handoff = handed_out(ledger)
+    seen: list[HandoffResult] = []
+
+    def conclude(_handoff: AgentHandoff, result: HandoffResult) -> Consequences:
+        seen.append(result)
+        if len(seen) <= defects:
+            raise KeyError("sk-secret")
+        return Consequences(payloads=("what follows from a failed one",))
+
+    result = result_of(attempts.attempt(handoff.to_json(), handoff, fit, conclude))
+
+    assert [one.status for one in seen] == [ResultStatus.OK, ResultStatus.FAILED]
+    assert result.status is ResultStatus.FAILED
+    assert "KeyError" in (result.error or "")
+    assert "sk-secret" not in result.to_json()
+    assert result.turns == 1
+
+
+def test_threads_that_ask_at_once_share_one_model(attempts: Attempts) -> None:
+    made, together = [], threading.Barrier(4)
+
+    def make(_settings: Settings) -> Model:
+        made.append(1)
+        with suppress(threading.BrokenBarrierError):
+            others.wait(0.2)
+        return ScriptedModel(one_by_one(answers()))
+
+    others = threading.Barrier(2)
+    attempts.make_model = make
+
+    def ask(_n: int) -> Model:
+        together.wait()
+        return attempts._model("")
+
+    with ThreadPoolExecutor(4) as pool:
+        models = list(pool.map(ask, range(4)))
+    assert len(made) == 1
+    assert len(set(map(id, models))) == 1
