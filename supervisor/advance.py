@@ -57,8 +57,8 @@ class Advance:
         self._states = States(ledger.journal)
         self._lease_s = attempts.settings.lease_s
 
-    def __call__(self, job_id: JobId, suspects: Sequence[HandoffId] = ()) -> None:
-        """Take the job as far as it can go now.
+    def __call__(self, job_id: JobId, suspects: Sequence[HandoffId] = (), woken_by: str = "") -> None:
+        """Take the job as far as it can go now. `woken_by`: the queue whose remembered wake-up this is, if it is one.
 
         Raises:
             LedgerUnavailable: the sweeper tries again.
@@ -66,11 +66,11 @@ class Advance:
         state = self._states.load(job_id)
         if state is None:
             log.warning("no such job", job_id=job_id)
-            self._ledger.journal.set_due(job_id, None, 0)
+            self._ledger.journal.set_due(job_id, None, 0, woken_by=woken_by)
         conflicts = 0
         while state is not None:
             try:
-                state = self._step(state, self._look(state, suspects))
+                state = self._step(state, self._look(state, suspects), woken_by)
                 suspects = ()
             except VersionConflict:
                 conflicts += 1
@@ -89,17 +89,18 @@ class Advance:
             self(handoff.job_id)
         return ended
 
-    def _step(self, state: JobState, seen: Seen) -> JobState | None:
+    def _step(self, state: JobState, seen: Seen, woken_by: str) -> JobState | None:
         """One decision. Returns the state to decide on next; None: nothing more can be done now."""
         now = self._ledger.connection.now()
         prepared, later, effects = self._decide(state, seen, now)
         due_at = next_due(later, now, claim_within_s=self._lease_s)
         if prepared.events:
-            self._commit(state, later, prepared, due_at)
-        elif not effects:
+            self._commit(state, later, prepared, due_at, woken_by)
+        else:  # before the effects: a role may run for minutes, and the job can be woken meanwhile
             nobody = state.phase is Phase.PLANNING and not seen.roles
-            self._ledger.journal.set_due(state.job_id, due_at, state.version, NOBODY_THERE if nobody else "")
-            return None
+            self._ledger.journal.set_due(state.job_id, due_at, state.version, NOBODY_THERE if nobody else "", woken_by)
+            if not effects:
+                return None
         for group in prepared.groups:
             self._dispatcher.publish_group(state.job_id, group)
         grown = [self._do(later, effect) for effect in effects]
@@ -141,7 +142,7 @@ class Advance:
             later = fold_on(later, [Recorded(later.version + n, now, event) for n, event in enumerate(new, start=1)])
             seen = Seen(roles=seen.roles)  # what was wrong has been ordered to be mended
 
-    def _commit(self, state: JobState, later: JobState, prepared: Prepared, due_at: float | None) -> None:
+    def _commit(self, state: JobState, later: JobState, prepared: Prepared, due_at: float | None, woken_by: str) -> None:
         recorded = self._ledger.journal.commit(
             Commit(
                 job_id=state.job_id,
@@ -149,8 +150,9 @@ class Advance:
                 events=prepared.events,
                 payloads=prepared.payloads,
                 fields={"status": later.status.value, **({"waiting_for": ""} if state.plan is None else {})},
-                drop=prepared.drop,
+                drop=sorted(state.open.keys() - later.open.keys()),
                 due_at=due_at,
+                woken_by=woken_by,
             )
         )
         self._states.remember(later, recorded[-1])

@@ -77,12 +77,12 @@ def make_supervisor_app(settings: Settings, make_model: Callable[[Settings], Mod
     app = make_app("supervisor", redis_url_of(settings), settings, QUEUES)
     once = _Once(app, settings, make_model)
 
-    def advance(job_id: object, suspects: object = ()) -> None:
+    def advance(job_id: object, suspects: object = (), woken_by: object = "") -> None:
         if not isinstance(job_id, str) or not is_job_id(job_id) or not isinstance(suspects, list | tuple):
             once().process.ledger.dead.add(SUPERVISOR_QUEUE, "advance takes a job id and a list of handoff ids", repr(job_id)[:1_000])
             return
         with logged_as(job_id=job_id):
-            once().advance(JobId(job_id), [HandoffId(str(item)) for item in suspects])
+            once().advance(JobId(job_id), [HandoffId(str(item)) for item in suspects], str(woken_by))
 
     app.task(advance, name=ADVANCE, shared=False)
     for role in ROLES:

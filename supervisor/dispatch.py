@@ -63,13 +63,15 @@ class Dispatcher:
         """A role's handoff, to any supervisor that has a slot."""
         self._signature(Outgoing(handoff, text, "", 0)).apply_async()
 
-    def wake(self, job_id: JobId, suspects: Sequence[HandoffId] = ()) -> None:
-        """Have some supervisor look at the job. `suspects`: handoffs that something may be wrong with."""
-        self._send(self._advance(job_id, suspects), job_id)
+    def wake(self, job_id: JobId, suspects: Sequence[HandoffId] = (), *, remembered: bool = False) -> None:
+        """Have some supervisor look at the job. `suspects`: handoffs that something may be wrong with. `remembered`: the ledger knows
+        of this wake-up, and wants to hear that it was taken.
+        """
+        self._send(self._advance(job_id, suspects, SUPERVISOR_QUEUE if remembered else ""), job_id)
 
     def announce(self, job_id: JobId) -> None:
-        """The first wake-up of a new job."""
-        self._send(self._advance(job_id, ()).set(queue=SUBMISSIONS_QUEUE), job_id)
+        """The first wake-up of a new job, which the ledger remembers since its submission."""
+        self._send(self._advance(job_id, (), SUBMISSIONS_QUEUE).set(queue=SUBMISSIONS_QUEUE), job_id)
 
     def _send(self, wake_up: Signature, job_id: JobId) -> None:
         """What is to be done stands in the ledger already: a wake-up that cannot be sent costs time, because the sweeper sends another."""
@@ -78,11 +80,11 @@ class Dispatcher:
         except OperationalError as error:
             log.warning("wake-up not sent", job_id=job_id, why=type(error).__name__)
 
-    def _advance(self, job_id: JobId, suspects: Sequence[HandoffId]) -> Signature:
+    def _advance(self, job_id: JobId, suspects: Sequence[HandoffId], remembered_in: str = "") -> Signature:
         shown = f"({job_id}{', ' + ' '.join(suspects) if suspects else ''})"
         return self._app.signature(
             ADVANCE,
-            args=(job_id, list(suspects)),
+            args=(job_id, list(suspects), *([remembered_in] if remembered_in else [])),
             immutable=True,
             queue=SUPERVISOR_QUEUE,
             ignore_result=True,

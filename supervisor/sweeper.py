@@ -6,7 +6,6 @@ import threading
 
 import structlog
 
-from shared.ledger.jobs import SWEEP_AT_MOST
 from shared.ledger.ledger import Ledger
 from shared.wire.errors import LedgerUnavailable
 from supervisor.dispatch import Dispatcher
@@ -36,16 +35,21 @@ class Sweeper:
 
     def sweep(self) -> int:
         """Wake every job that needs a look; returns how many."""
-        due = self._ledger.jobs.sweep()
-        for job_id, suspects in due.items():
-            self._dispatcher.wake(job_id, suspects)
-        return len(due)
+        return self._sweep()[0]
+
+    def _sweep(self) -> tuple[int, bool]:
+        swept = self._ledger.jobs.sweep()
+        for job_id, suspects in swept.due.items():
+            self._dispatcher.wake(job_id, suspects, remembered=True)
+        for job_id in swept.fresh:
+            self._dispatcher.announce(job_id)
+        return len(swept.due) + len(swept.fresh), swept.more
 
     def _run(self) -> None:
         sweeps = 0
         while not self._stop.wait(self._interval_s):
             try:
-                while self.sweep() >= SWEEP_AT_MOST:  # after an outage: thousands at once
+                while self._sweep()[1]:  # after an outage: thousands at once
                     pass
                 if sweeps % FORGET_EVERY == 0:
                     self._ledger.jobs.forget_older_than(self._ledger.connection.now() - self._keep_s)

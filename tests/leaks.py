@@ -9,7 +9,8 @@ KEPT_FOR_EVER = (
     r"handoff:due",  # what must be woken: emptied by ending jobs
     r"handoff:jobs",  # one entry a job, removed with retention
     r"handoff:queues",  # one field a queue
-    r"handoff:waiting:.+",  # one entry a handoff that nobody has claimed yet
+    r"handoff:waiting:.+",  # one entry a handoff that nobody has claimed yet, or a wake-up that nobody has taken yet
+    r"handoff:taken",  # two fields
 )
 OURS = ("handoff:", "celery-")
 """The rest is kombu's: one binding table a queue, the messages themselves, and an entry for each that is not acknowledged yet."""

@@ -11,7 +11,7 @@ from shared.wire.ids import HandoffId, JobId
 
 SWEEP_AT_MOST = 200
 SWEEP_BUMP_S = 5.0
-"""A job that was found due is found again after this, unless its supervisor has set another time."""
+"""A handoff that was found, and that waits in no queue, is found again after this."""
 LOST_AFTER_S = 5.0
 """A message that is in no queue is on its way to a claim for at most this long."""
 
@@ -51,6 +51,18 @@ class JobStanding:
     cost_microusd: int | None
     cancelled: bool
     waiting_for: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What one sweep found."""
+
+    due: dict[JobId, list[HandoffId]]
+    """Jobs that need a look, each with the handoffs that something may be wrong with."""
+    fresh: tuple[JobId, ...] = ()
+    """Jobs that nobody has begun, to be announced again."""
+    more: bool = False
+    """There may be more."""
 
 
 class Jobs:
@@ -100,10 +112,10 @@ class Jobs:
             pipe.zrem(keys.DUE, job_id, *(f"{job_id}/{handoff_id}" for handoff_id in handoff_ids))
             pipe.execute()
 
-    def sweep(self) -> dict[JobId, list[HandoffId]]:
-        """Jobs that need a look, each with the handoffs that something may be wrong with. Any number of sweepers share the work."""
-        found = self._connection.script(
-            "sweep", [keys.DUE, keys.QUEUES], [SWEEP_AT_MOST, int(SWEEP_BUMP_S * 1000), int(LOST_AFTER_S * 1000)]
+    def sweep(self) -> Swept:
+        """What needs a look now: each job once, until somebody has looked or the wake-up is lost. Any number of sweepers share the work."""
+        found, fresh, more = self._connection.script(
+            "sweep", [keys.DUE, keys.QUEUES, keys.TAKEN], [SWEEP_AT_MOST, int(SWEEP_BUMP_S * 1000), int(LOST_AFTER_S * 1000)]
         )
         due: dict[JobId, list[HandoffId]] = {}
         for member in found:
@@ -111,7 +123,7 @@ class Jobs:
             suspects = due.setdefault(JobId(job_id), [])
             if handoff_id:
                 suspects.append(HandoffId(handoff_id))
-        return due
+        return Swept(due, tuple(JobId(member.decode()) for member in fresh), bool(more))
 
     def forget_older_than(self, unix_s: float) -> None:
         """Drop from the list what retention has removed."""

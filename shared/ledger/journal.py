@@ -36,6 +36,8 @@ class Commit:
     due_at: float | None = None
     """Unix time in seconds at which the sweeper must look at the job again; None: never."""
     creates: bool = False
+    woken_by: str = ""
+    """The queue whose remembered wake-up led to this decision, if one did."""
 
 
 class Journal:
@@ -65,6 +67,7 @@ class Journal:
             "groups": groups,
             "due": -1 if commit.due_at is None else int(commit.due_at * 1000),
             "keep_ms": self._keep_ms,
+            "woken_by": commit.woken_by,
         } | ({"created": 1} if commit.creates else {})
         done, version, at = self._connection.script(
             "commit", [keys.job(commit.job_id), keys.DUE, keys.JOBS], [json.dumps(order), *stored(commit.payloads)]
@@ -101,12 +104,13 @@ class Journal:
             answer = self._connection.redis.xread({keys.log(job_id): f"{after}-0"}, block=max(1, int(wait_s * 1000)), count=READ_AT_MOST)
         return [_recorded(entry) for entry in answer[0][1]] if answer else []
 
-    def set_due(self, job_id: JobId, due_at: float | None, version: int, waiting_for: str = "") -> None:
+    def set_due(self, job_id: JobId, due_at: float | None, version: int, waiting_for: str = "", woken_by: str = "") -> None:
         """When the sweeper must look at the job again. Nothing changes if the journal is no longer at `version`: a result that came
         meanwhile has set its own time, in case nobody else wakes the supervisor. `waiting_for`: told to whoever looks at the job.
+        `woken_by`: the queue whose remembered wake-up led here, if one did.
         """
         due_ms = -1 if due_at is None else int(due_at * 1000)
-        self._connection.script("due", [keys.job(job_id), keys.DUE], [version, due_ms, waiting_for])
+        self._connection.script("due", [keys.job(job_id), keys.DUE], [version, due_ms, waiting_for, woken_by])
 
 
 def in_place(events: Sequence[Event], last_version: int, at: float) -> list[Recorded]:

@@ -15,7 +15,10 @@ WORKERS = f"{PREFIX}workers"
 QUEUES = f"{PREFIX}queues"
 """hash: queue -> when the latest claimed handoff of it was published (Unix ms)."""
 WAITING = f"{PREFIX}waiting:"
-"""+ queue, zset: `job/handoff` that was published and not yet claimed -> Unix ms of its publication."""
+"""+ queue, zset: `job/handoff` that was published and not yet claimed -> Unix ms of its publication. For `supervisor` and `submissions`:
+`job` that was woken and not looked at since -> Unix ms of its wake-up."""
+TAKEN = f"{PREFIX}taken"
+"""hash: supervisor, submissions -> when the latest wake-up that was taken from there had been sent (Unix ms)."""
 DEAD = f"{PREFIX}dead"
 """list: messages that did not parse, newest first."""
 

@@ -138,7 +138,7 @@ def test_messages_that_a_dying_supervisor_never_sent_are_sent_by_another(shell: 
     let_time_pass(shell)
 
     other = shell.another()
-    suspects = other.ledger.jobs.sweep()
+    suspects = other.ledger.jobs.sweep().due
     assert set(suspects[job_id]) == {event.handoff_id for event in out}
     other.advance(job_id, suspects[job_id])
 
@@ -169,8 +169,28 @@ def test_the_sweeper_wakes_a_supervisor_with_what_is_suspect(shell: Shell) -> No
 def test_a_job_that_was_never_announced_is_found_by_the_sweeper(shell: Shell) -> None:
     job_id = shell.submit()
     shell.ledger.connection.redis.delete(SUBMISSIONS_QUEUE)
-    shell.ledger.connection.redis.zadd(keys.DUE, {job_id: 1})
+    let_time_pass(shell)
     sweeper = Sweeper(shell.ledger, shell.dispatcher, interval_s=0.01, keep_s=60)
     sweeper.start()
-    wait_until(lambda: shell.ledger.connection.redis.llen(SUPERVISOR_QUEUE) == 1, what="a wake-up")
+    wait_until(lambda: shell.ledger.connection.redis.llen(SUBMISSIONS_QUEUE) == 1, what="an announcement")
     sweeper.stop()
+    assert shell.ledger.connection.redis.zscore(keys.WAITING + SUBMISSIONS_QUEUE, job_id)
+    shell.advance(job_id, woken_by=SUBMISSIONS_QUEUE)
+    assert shell.ledger.connection.redis.zscore(keys.WAITING + SUBMISSIONS_QUEUE, job_id) is None
+    assert shell.ledger.connection.redis.hexists(keys.TAKEN, SUBMISSIONS_QUEUE)
+
+
+def test_wake_ups_that_nobody_takes_are_sent_once(shell: Shell) -> None:
+    shell.ledger.roles.withdraw("w1")
+    job_ids = [shell.submit() for _ in range(20)]
+    for job_id in job_ids:
+        shell.advance(job_id)
+    shell.ledger.connection.redis.delete(SUBMISSIONS_QUEUE)
+    sweeper = Sweeper(shell.ledger, shell.dispatcher, interval_s=60, keep_s=60)
+    for _ in range(5):
+        shell.ledger.connection.redis.zadd(keys.DUE, dict.fromkeys(job_ids, 1))
+        sweeper.sweep()
+        let_time_pass(shell)
+
+    assert shell.ledger.connection.redis.llen(SUBMISSIONS_QUEUE) == len(job_ids)
+    assert shell.ledger.connection.redis.llen(SUPERVISOR_QUEUE) == 0

@@ -122,6 +122,15 @@ def test_wake_ups_name_the_job_and_what_is_suspect(app: Celery, queues: Any) -> 
     assert [one["argsrepr"] for one in headers_in(queues, SUBMISSIONS_QUEUE)] == [f"({JOB})"]
 
 
+def test_a_wake_up_that_the_ledger_remembers_says_so(app: Celery, queues: Any) -> None:
+    dispatcher = Dispatcher(app)
+    dispatcher.wake(JobId(JOB), remembered=True)
+    dispatcher.announce(JobId(JOB))
+
+    assert [body_of(message)[0] for message in queues.lrange(SUPERVISOR_QUEUE, 0, -1)] == [[JOB, [], SUPERVISOR_QUEUE]]
+    assert [body_of(message)[0] for message in queues.lrange(SUBMISSIONS_QUEUE, 0, -1)] == [[JOB, [], SUBMISSIONS_QUEUE]]
+
+
 def test_a_role_goes_to_any_supervisor_that_has_a_slot(app: Celery, queues: Any) -> None:
     handoff = a_handoff(assigned_to="planner", step_id=StepId("planner"), handoff_id=handoff_id("planner", 1))
     Dispatcher(app).think(handoff, handoff.to_json())

@@ -1,6 +1,7 @@
 -- Compare-and-append: the only way in which a decision enters a journal.
 -- KEYS job, due, jobs.  ARGV: a JSON object
---   expected, events[], fields{}, issue[{id, queue, fields{}}], drop[id], groups{name: size}, due (ms | -1 none), created, keep_ms
+--   expected, events[], fields{}, issue[{id, queue, fields{}}], drop[id], groups{name: size}, due (ms | -1 none), created, keep_ms,
+--   woken_by (the queue whose remembered wake-up led here, or '')
 -- then pairs of digest and compressed payload.
 -- Returns {1, version, Unix ms} or {0, version as it is}.
 local job, due, jobs = KEYS[1], KEYS[2], KEYS[3]
@@ -41,6 +42,10 @@ for _, handoff in ipairs(c.drop) do
 end
 
 if c.due >= 0 then redis.call('ZADD', due, c.due, id) else redis.call('ZREM', due, id) end
-if c.created then redis.call('ZADD', jobs, at, id) end
+looked_at(id, c.woken_by)
+if c.created then
+  redis.call('ZADD', jobs, at, id)
+  if c.fields.status == 'queued' then redis.call('ZADD', 'handoff:waiting:submissions', at, id) end -- it is announced next
+end
 for _, key in ipairs({ job, job .. ':log', job .. ':blob' }) do redis.call('PEXPIRE', key, c.keep_ms) end
 return { 1, version, at }

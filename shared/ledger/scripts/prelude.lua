@@ -64,15 +64,39 @@ local function reserve(job, h, worst)
   return nil
 end
 
--- Whether this claim still holds: nil, 'lost' or 'cancelled'.
+-- Whether this claim still holds: nil, 'lost' or 'cancelled'. A job that was deleted, or has expired, must not be written to: its hash
+-- would come back without anything else of it, and for ever.
 local function trouble(job, h, fence)
+  if redis.call('EXISTS', job) == 0 then return 'lost' end
   local f = redis.call('HMGET', h, 'fence', 'state')
   if f[1] ~= fence or f[2] ~= 'running' then return 'lost' end
   if redis.call('HGET', job, 'cancelled') then return 'cancelled' end
   return nil
 end
 
+-- A job that is at work stays for as long as it may still run, and for its retention after that: never for less than `ms` from now.
+local function stay(job, h, ms)
+  for _, key in ipairs({ job, job .. ':log', job .. ':blob', job .. ':fetched', h }) do
+    local left = redis.call('PTTL', key)
+    if left >= 0 and left < ms then redis.call('PEXPIRE', key, ms) end
+  end
+end
+
 local function decoded(text)
   if text == '' then return nil end
   return cjson.decode(text)
+end
+
+-- Somebody has looked at a job: its wake-up waits no longer. `queue`: the one whose remembered wake-up that was, if any; those that were
+-- sent to it clearly earlier and were not taken are lost.
+local function looked_at(id, queue)
+  for _, name in ipairs({ 'supervisor', 'submissions' }) do
+    local sent = redis.call('ZSCORE', 'handoff:waiting:' .. name, id)
+    if sent then
+      redis.call('ZREM', 'handoff:waiting:' .. name, id)
+      if name == queue and tonumber(sent) > tonumber(redis.call('HGET', 'handoff:taken', name) or 0) then
+        redis.call('HSET', 'handoff:taken', name, sent)
+      end
+    end
+  end
 end

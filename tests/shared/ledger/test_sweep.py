@@ -8,13 +8,30 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from shared.agent.turns import WorstCase
 from shared.ledger import keys
 from shared.ledger.jobs import LOST_AFTER_S, SWEEP_AT_MOST
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
+from shared.wire.errors import LeaseLost
 from shared.wire.events import CancelRequested
-from shared.wire.ids import HandoffId, JobId
-from tests.doubles.jobs import a_job, claim, finish, granted, issue, issued, let_lease_run_out, version_of
+from shared.wire.ids import HandoffId, JobId, new_job_id
+from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
+from tests.doubles.jobs import (
+    a_job,
+    books,
+    claim,
+    finish,
+    granted,
+    issue,
+    issued,
+    let_lease_run_out,
+    nothing_reserved,
+    replied,
+    submission,
+    verdict,
+    version_of,
+)
 
 QUEUE = "researcher"
 
@@ -34,6 +51,25 @@ def issued_ago(ledger: Ledger, job_id: JobId, seconds: float, *handoff_ids: str)
     ledger.connection.redis.zadd(keys.WAITING + QUEUE, {f"{job_id}/{handoff_id}": at_ms for handoff_id in handoff_ids})
 
 
+def looked_at(ledger: Ledger, job_id: JobId, woken_by: str = SUPERVISOR_QUEUE) -> None:
+    """A supervisor has taken the wake-up, and found nothing to do."""
+    ledger.journal.set_due(job_id, ledger.connection.now() + 3_600, version_of(ledger, job_id), woken_by=woken_by)
+
+
+def woken_ago(ledger: Ledger, seconds: float, *job_ids: JobId, queue: str = SUPERVISOR_QUEUE) -> None:
+    """As if these wake-ups had been sent so long ago."""
+    at_ms = (ledger.connection.now() - seconds) * 1000
+    ledger.connection.redis.zadd(keys.WAITING + queue, dict.fromkeys(job_ids, at_ms))
+
+
+def running_and_queued(ledger: Ledger) -> tuple[JobId, JobId]:
+    """A job that was begun, and one that nobody has looked at yet."""
+    fresh = new_job_id()
+    fields: dict[str, str | int] = {"status": "queued"}
+    ledger.journal.commit(Commit(job_id=fresh, expected=0, events=[submission()], fields=fields, due_at=1, creates=True))
+    return a_job(ledger), fresh
+
+
 @pytest.fixture
 def job_id(ledger: Ledger) -> JobId:
     """A job with three handoffs on the researchers' queue."""
@@ -43,15 +79,114 @@ def job_id(ledger: Ledger) -> JobId:
 
 
 def test_what_is_not_due_is_left_alone(ledger: Ledger, job_id: JobId) -> None:
-    assert ledger.jobs.sweep() == {}
+    assert ledger.jobs.sweep().due == {}
 
 
 def test_a_job_that_is_due_is_found_once_and_again_later(ledger: Ledger, job_id: JobId) -> None:
     make_due(ledger, job_id)
 
-    assert ledger.jobs.sweep() == {job_id: []}
-    assert ledger.jobs.sweep() == {}
-    assert ledger.connection.redis.zscore(keys.DUE, job_id) > ledger.connection.now() * 1000
+    assert ledger.jobs.sweep().due == {job_id: []}
+    assert ledger.jobs.sweep().due == {}
+    woken_ago(ledger, LOST_AFTER_S + 1, job_id)
+    assert ledger.jobs.sweep().due == {job_id: []}
+
+
+def test_a_wake_up_that_waits_in_its_queue_is_not_sent_again_however_often_the_job_is_due(ledger: Ledger, job_id: JobId) -> None:
+    """With no supervisor there for an hour, its queue does not grow."""
+    make_due(ledger, job_id)
+    ledger.jobs.sweep()
+    ledger.connection.redis.lpush(SUPERVISOR_QUEUE, "the wake-up")
+    woken_ago(ledger, 3_600, job_id)
+    issued_ago(ledger, job_id, 3_600, "b.1")
+    let_lease_run_out(ledger, granted(ledger, job_id, "a.1"))
+    make_due(ledger, job_id)
+
+    assert [ledger.jobs.sweep().due for _ in range(3)] == [{}, {}, {}]
+    looked_at(ledger, job_id)
+    ledger.connection.redis.zadd(keys.DUE, {f"{job_id}/a.1": 1})
+    assert {*ledger.jobs.sweep().due[job_id]} == {"a.1", "b.1"}
+
+
+def test_a_wake_up_that_a_later_one_overtook_is_sent_again(ledger: Ledger) -> None:
+    first, second, third = (a_job(ledger) for _ in range(3))
+    ledger.connection.redis.lpush(SUPERVISOR_QUEUE, "the third's")
+    for seconds, job_id in ((90, first), (60, second), (30, third)):
+        woken_ago(ledger, seconds, job_id)
+    assert ledger.jobs.sweep().due == {}
+    looked_at(ledger, second)
+
+    assert ledger.jobs.sweep().due == {first: []}
+
+
+def test_a_look_that_nobody_was_woken_for_overtakes_no_wake_up(ledger: Ledger) -> None:
+    """A chord's body comes past a job whose own wake-up still stands in the middle of the queue."""
+    first, second = a_job(ledger), a_job(ledger)
+    ledger.connection.redis.lpush(SUPERVISOR_QUEUE, "both")
+    woken_ago(ledger, 90, first)
+    woken_ago(ledger, 30, second)
+    looked_at(ledger, second, woken_by="")
+
+    assert ledger.jobs.sweep().due == {}
+
+
+def test_a_job_that_nobody_has_begun_is_announced_again_when_that_is_lost_and_not_before(ledger: Ledger) -> None:
+    _, fresh = running_and_queued(ledger)
+    swept = ledger.jobs.sweep()
+    assert (swept.due, swept.fresh) == ({}, ())
+    woken_ago(ledger, LOST_AFTER_S + 1, fresh, queue=SUBMISSIONS_QUEUE)
+
+    swept = ledger.jobs.sweep()
+    assert (swept.due, swept.fresh) == ({}, (fresh,))
+    ledger.connection.redis.lpush(SUBMISSIONS_QUEUE, "again")
+    woken_ago(ledger, 3_600, fresh, queue=SUBMISSIONS_QUEUE)
+    assert ledger.jobs.sweep().fresh == ()
+
+
+def test_a_job_that_was_begun_is_woken_and_one_that_was_not_is_announced(ledger: Ledger) -> None:
+    running, fresh = running_and_queued(ledger)
+    looked_at(ledger, fresh, SUBMISSIONS_QUEUE)
+    make_due(ledger, running)
+    make_due(ledger, fresh)
+
+    swept = ledger.jobs.sweep()
+    assert (swept.due, swept.fresh) == ({running: []}, (fresh,))
+
+
+def test_a_job_is_due_soon_when_something_happened_while_it_was_looked_at(ledger: Ledger, job_id: JobId) -> None:
+    make_due(ledger, job_id)
+    decided_on = version_of(ledger, job_id)
+    ledger.jobs.sweep()
+    finish(granted(ledger, job_id, "a.1"))
+    ledger.journal.set_due(job_id, ledger.connection.now() + 3_600, decided_on, woken_by=SUPERVISOR_QUEUE)
+
+    assert ledger.connection.redis.zscore(keys.DUE, job_id) < (ledger.connection.now() + 10) * 1000
+
+
+def test_what_a_dead_worker_had_set_aside_is_booked_when_its_lease_is_found_to_have_run_out(ledger: Ledger) -> None:
+    """Its siblings wait for that budget, and may hold every slot in which it could be claimed again."""
+    job_id = a_job(ledger, max_turns=2)
+    issue(ledger, job_id, "a.1", "b.1")
+    worst = WorstCase(input_tokens=100, output_tokens=50, microusd=7)
+    dead, sibling = claim(ledger, job_id, "a.1", first=worst), granted(ledger, job_id, "b.1")
+    let_lease_run_out(ledger, dead)
+    ledger.jobs.sweep()
+
+    spent = {"turns": 1, "input_tokens": 100, "output_tokens": 50, "usd": 7, "unpriced": 0}
+    assert nothing_reserved(ledger, job_id)
+    assert {name: books(ledger, job_id)[name] for name in spent} == spent
+    assert verdict(sibling, worst) == b"ok"
+    with pytest.raises(LeaseLost):
+        dead.checkpoint(replied())
+    assert granted(ledger, job_id, "a.1").fence > dead.fence
+    assert books(ledger, job_id)["turns"] == 1
+
+
+def test_a_lapsed_lease_of_a_job_that_retention_has_removed_brings_nothing_back(ledger: Ledger, job_id: JobId) -> None:
+    let_lease_run_out(ledger, claim(ledger, job_id, "a.1", first=WorstCase(input_tokens=1, output_tokens=1, microusd=1)))
+    ledger.connection.redis.delete(keys.job(job_id))
+
+    assert ledger.jobs.sweep().due == {}
+    assert not ledger.connection.redis.exists(keys.job(job_id))
 
 
 def test_many_sweepers_share_what_is_due(ledger: Ledger) -> None:
@@ -62,7 +197,7 @@ def test_many_sweepers_share_what_is_due(ledger: Ledger) -> None:
 
     def sweep(_: int) -> list[JobId]:
         start.wait()
-        return [*ledger.jobs.sweep(), *ledger.jobs.sweep()]
+        return [*ledger.jobs.sweep().due, *ledger.jobs.sweep().due]
 
     with ThreadPoolExecutor(8) as pool:
         found = Counter(job_id for swept in pool.map(sweep, range(8)) for job_id in swept)
@@ -73,13 +208,13 @@ def test_one_sweep_takes_no_more_than_it_can_do(ledger: Ledger) -> None:
     for _ in range(SWEEP_AT_MOST + 20):
         make_due(ledger, a_job(ledger))
 
-    assert [len(ledger.jobs.sweep()) for _ in range(3)] == [SWEEP_AT_MOST, 20, 0]
+    assert [len(ledger.jobs.sweep().due) for _ in range(3)] == [SWEEP_AT_MOST, 20, 0]
 
 
 def test_a_handoff_whose_lease_ran_out_is_found(ledger: Ledger, job_id: JobId) -> None:
     let_lease_run_out(ledger, granted(ledger, job_id, "a.1"))
 
-    assert ledger.jobs.sweep() == {job_id: [HandoffId("a.1")]}
+    assert ledger.jobs.sweep().due == {job_id: [HandoffId("a.1")]}
     assert ledger.jobs.handoffs(job_id, [HandoffId("a.1")])[HandoffId("a.1")].lost
 
 
@@ -91,30 +226,30 @@ def test_a_handoff_whose_lease_ran_out_is_found_once_and_then_waits_in_its_queue
     issued_ago(ledger, job_id, 3_600, "a.1")
     ledger.connection.redis.hset(keys.QUEUES, QUEUE, int((ledger.connection.now() - 3_601) * 1000))
 
-    assert ledger.jobs.sweep() == {}
+    assert ledger.jobs.sweep().due == {}
     assert ledger.connection.redis.zscore(keys.DUE, f"{job_id}/a.1") is None
 
 
 def test_and_when_that_message_is_lost_too_it_is_found_again(ledger: Ledger, job_id: JobId) -> None:
     let_lease_run_out(ledger, granted(ledger, job_id, "a.1"))
     ledger.jobs.sweep()
+    looked_at(ledger, job_id)
     issued_ago(ledger, job_id, LOST_AFTER_S + 1, "a.1")
 
-    assert ledger.jobs.sweep() == {job_id: [HandoffId("a.1")]}
+    assert ledger.jobs.sweep().due == {job_id: [HandoffId("a.1")]}
 
 
-def test_a_worker_that_was_only_slow_is_no_longer_suspect(ledger: Ledger, job_id: JobId) -> None:
+def test_a_worker_that_was_only_slow_renews_in_time_or_is_refused(ledger: Ledger, job_id: JobId) -> None:
     slow = granted(ledger, job_id, "a.1")
     let_lease_run_out(ledger, slow)
-    ledger.jobs.sweep()
     slow.renew()
-    issued_ago(ledger, job_id, LOST_AFTER_S + 1, "a.1")
-
-    assert ledger.jobs.sweep() == {}
-    assert not ledger.jobs.handoffs(job_id, [slow.handoff_id])[slow.handoff_id].lost
-    assert ledger.connection.redis.zscore(keys.WAITING + QUEUE, f"{job_id}/a.1") is None
+    assert ledger.jobs.sweep().due == {}
     let_lease_run_out(ledger, slow)
-    assert ledger.jobs.sweep() == {job_id: [HandoffId("a.1")]}
+    assert ledger.jobs.sweep().due == {job_id: [HandoffId("a.1")]}
+
+    with pytest.raises(LeaseLost):
+        slow.renew()
+    assert finish(slow) is None
 
 
 def test_a_role_whose_supervisor_died_is_found_until_somebody_has_it(ledger: Ledger) -> None:
@@ -122,9 +257,10 @@ def test_a_role_whose_supervisor_died_is_found_until_somebody_has_it(ledger: Led
     issue(ledger, job_id, "planner.1", role="planner", group=None)
     let_lease_run_out(ledger, granted(ledger, job_id, "planner.1"))
 
-    assert ledger.jobs.sweep() == {job_id: [HandoffId("planner.1")]}
+    assert ledger.jobs.sweep().due == {job_id: [HandoffId("planner.1")]}
+    looked_at(ledger, job_id)
     ledger.connection.redis.zadd(keys.DUE, {f"{job_id}/planner.1": 1})
-    assert ledger.jobs.sweep() == {job_id: [HandoffId("planner.1")]}
+    assert ledger.jobs.sweep().due == {job_id: [HandoffId("planner.1")]}
 
 
 def test_a_handoff_that_ended_is_never_found(ledger: Ledger, job_id: JobId) -> None:
@@ -132,7 +268,7 @@ def test_a_handoff_that_ended_is_never_found(ledger: Ledger, job_id: JobId) -> N
     issued_ago(ledger, job_id, 60, "a.1")
     ledger.connection.redis.zadd(keys.DUE, {f"{job_id}/a.1": 1})
 
-    assert ledger.jobs.sweep() == {}
+    assert ledger.jobs.sweep().due == {}
     assert ledger.connection.redis.zscore(keys.DUE, f"{job_id}/a.1") is None
     assert ledger.connection.redis.zscore(keys.WAITING + QUEUE, f"{job_id}/a.1") is None
 
@@ -140,15 +276,15 @@ def test_a_handoff_that_ended_is_never_found(ledger: Ledger, job_id: JobId) -> N
 def test_a_message_that_is_gone_from_an_empty_queue_is_lost(ledger: Ledger, job_id: JobId) -> None:
     issued_ago(ledger, job_id, LOST_AFTER_S + 1, "a.1")
 
-    assert ledger.jobs.sweep() == {job_id: [HandoffId("a.1")]}
+    assert ledger.jobs.sweep().due == {job_id: [HandoffId("a.1")]}
     assert ledger.jobs.handoffs(job_id, [HandoffId("a.1")])[HandoffId("a.1")].lost
-    assert ledger.jobs.sweep() == {}
+    assert ledger.jobs.sweep().due == {}
 
 
 def test_a_message_that_is_on_its_way_to_a_worker_is_not_lost(ledger: Ledger, job_id: JobId) -> None:
     issued_ago(ledger, job_id, LOST_AFTER_S - 2, "a.1")
 
-    assert ledger.jobs.sweep() == {}
+    assert ledger.jobs.sweep().due == {}
 
 
 def test_a_message_that_a_later_one_overtook_is_lost(ledger: Ledger, job_id: JobId) -> None:
@@ -157,7 +293,7 @@ def test_a_message_that_a_later_one_overtook_is_lost(ledger: Ledger, job_id: Job
     issued_ago(ledger, job_id, 30, "b.1")
     granted(ledger, job_id, "b.1")
 
-    assert ledger.jobs.sweep() == {job_id: [HandoffId("a.1")]}
+    assert ledger.jobs.sweep().due == {job_id: [HandoffId("a.1")]}
 
 
 def test_a_message_that_was_handed_back_stands_at_the_end_of_its_queue(ledger: Ledger, job_id: JobId) -> None:
@@ -167,7 +303,7 @@ def test_a_message_that_was_handed_back_stands_at_the_end_of_its_queue(ledger: L
     granted(ledger, job_id, "a.1").release()
     granted(ledger, job_id, "b.1")
 
-    assert ledger.jobs.sweep() == {}
+    assert ledger.jobs.sweep().due == {}
 
 
 def test_thousands_that_wait_in_a_queue_for_hours_are_not_lost(ledger: Ledger) -> None:
@@ -177,11 +313,11 @@ def test_thousands_that_wait_in_a_queue_for_hours_are_not_lost(ledger: Ledger) -
     published(ledger, *names)
     issued_ago(ledger, job_id, 7_200, *names)
 
-    assert ledger.jobs.sweep() == {}
+    assert ledger.jobs.sweep().due == {}
     for name in names[:50]:  # in the order of the queue
         ledger.connection.redis.rpop(QUEUE)
         granted(ledger, job_id, name)
-        assert ledger.jobs.sweep() == {}
+        assert ledger.jobs.sweep().due == {}
 
 
 def test_the_last_of_thousands_is_not_lost_when_a_later_jobs_only_message_is_claimed(ledger: Ledger) -> None:
@@ -238,7 +374,7 @@ def test_members_of_jobs_that_retention_has_removed_go_away(ledger: Ledger) -> N
     ledger.connection.redis.hset(keys.QUEUES, QUEUE, 0)
     ledger.connection.redis.zadd(keys.WAITING + QUEUE, {"j-000000000000/b.1": 1})
 
-    assert ledger.jobs.sweep() == {}
+    assert ledger.jobs.sweep().due == {}
     assert not ledger.connection.redis.exists(keys.DUE, keys.WAITING + QUEUE)
 
 

@@ -286,6 +286,8 @@ def test_a_job_is_looked_at_again_by_its_deadline_and_sooner_while_a_role_is_at_
     life = Life()
     life.roles = frozenset()
     assert next_due(life.state, life.now, LEASE_S) == life.now + 2
+    assert next_due(life.state, life.now + 40, LEASE_S) == life.now + 50
+    assert next_due(life.state, life.now + 300, LEASE_S) == life.now + 330
     life = Life()
     life.goes_on()
     assert next_due(life.state, life.now, LEASE_S) == life.now + LEASE_S
