@@ -135,10 +135,10 @@ class Attempts:
             LedgerUnavailable: nothing is lost; the lease runs out, and the sweeper has it run again.
         """
         run_with, first = self._prepared(handoff, fit)
-        claim = self.ledger.claims.claim(handoff.job_id, handoff.handoff_id, digest_of(text), self.worker, first)
+        deadline = handoff.limits.deadline
+        claim = self.ledger.claims.claim(handoff.job_id, handoff.handoff_id, digest_of(text), self.worker, first, deadline=deadline)
         if claim.verdict not in (ClaimVerdict.GRANTED, ClaimVerdict.EXHAUSTED):
             return Ended(Ending.NOT_OURS, claim.verdict.value)
-        claim.deadline = handoff.limits.deadline
         with self.leases.held(claim):
             try:
                 return self._finish(claim, handoff, self._result(claim, handoff, run_with), conclude)

@@ -26,7 +26,7 @@ from shared.wire.ids import HandoffId, JobId
 from shared.wire.message import problems_of
 
 MAX_CLAIMS = 3
-"""A handoff that was claimed this often and never finished takes its process down: it fails instead of freezing the next one."""
+"""A handoff that was claimed this often and never got further takes its process down: it fails instead of freezing the next one."""
 BEAT_EVERY_S = 2.0
 """So often does a sign of life leave the process: 500 running handoffs are 250 small round trips a second."""
 NEWS_EVERY_S = 0.4
@@ -134,7 +134,7 @@ class Claim:
     def renewal(self, draft: str = "") -> tuple[list[str], list[Any]]:
         """Keys and arguments of `renew.lua`, whose answer is to be heeded."""
         self._beaten_at = time.monotonic()
-        return self._keys, [self.handoff_id, self.fence, int(self.lease_s * 1000), self._doing, draft]
+        return self._keys, [self.handoff_id, self.fence, int(self.lease_s * 1000), self._doing, draft, *_keep(self.keep_s, self.deadline)]
 
     def finish(self, result: HandoffResult, events: Sequence[Event], payloads: Sequence[str] = ()) -> Finished | None:
         """The first writer wins; None: this came too late. `payloads`: what the events refer to by digest, beside the result itself."""
@@ -173,7 +173,8 @@ class Claim:
         with self._lock:
             self.check_lease()
             sent = list(self._unsent)
-            order = [self.handoff_id, self.fence, int(self.lease_s * 1000), self.keep_s * 1000, _used(sent), _worst(worst), self._doing]
+            lease_ms, keep = int(self.lease_s * 1000), _keep(self.keep_s, self.deadline)
+            order = [self.handoff_id, self.fence, lease_ms, *keep, _used(sent), _worst(worst), self._doing]
             answer: list[bytes] = self.connection.script("turn", self._keys, [*order, *(packed(item.to_json()) for item in sent)])
             del self._unsent[: len(sent)]
             self._beaten_at = time.monotonic()
@@ -207,15 +208,25 @@ class Claims:
         self._keep_s = keep_s
         self._drain = drain
 
-    def claim(self, job_id: JobId, handoff_id: HandoffId, digest: str, worker: str, first: WorstCase | None = None) -> Claim:
+    def claim(
+        self,
+        job_id: JobId,
+        handoff_id: HandoffId,
+        digest: str,
+        worker: str,
+        first: WorstCase | None = None,
+        *,
+        deadline: float | None = None,
+    ) -> Claim:
         """Try to get the handoff whose message has this digest. The claim that comes back says by its verdict whether it is one.
 
-        `first`: the worst case of the first model call, set aside in the same round trip where that is possible.
+        `first`: the worst case of the first model call, set aside in the same round trip where that is possible. `deadline`: the
+        handoff's.
         """
         answer = self._connection.script(
             "claim",
             [keys.job(job_id), keys.DUE],
-            [handoff_id, digest, worker, int(self._lease_s * 1000), MAX_CLAIMS, self._keep_s * 1000, _worst(first)],
+            [handoff_id, digest, worker, int(self._lease_s * 1000), MAX_CLAIMS, *_keep(self._keep_s, deadline), _worst(first)],
         )
         verdict, fence, reserved, stored_checkpoints = answer
         checkpoints, unreadable = _read(stored_checkpoints) if verdict == b"granted" else ((), None)
@@ -231,6 +242,7 @@ class Claims:
             unreadable=unreadable,
             reserved=bool(reserved),
             drain=self._drain,
+            deadline=deadline,
         )
 
 
@@ -242,6 +254,11 @@ def _read(stored_checkpoints: Sequence[bytes]) -> tuple[tuple[Checkpoint, ...], 
         return (), problems_of(error)
     except (ValueError, zlib.error) as error:
         return (), type(error).__name__
+
+
+def _keep(keep_s: int, deadline: float | None) -> tuple[int, int]:
+    """`keep_ms` and `deadline` of the scripts: a job that is at work stays until its time is over, and then for its retention."""
+    return keep_s * 1000, int((deadline or 0) * 1000)
 
 
 _NOTHING = json.dumps({"turns": 0, "input": 0, "output": 0, "usd": 0})

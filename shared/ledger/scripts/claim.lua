@@ -1,15 +1,16 @@
 -- The exclusive right to run one handoff, for one lease.
--- KEYS job, due.  ARGV handoff, digest of the message, worker, lease_ms, max_claims, keep_ms, worst case of the first call (JSON or '')
+-- KEYS job, due.  ARGV handoff, digest of the message, worker, lease_ms, max_claims, keep_ms, deadline (ms | 0),
+-- worst case of the first call (JSON or '')
 -- Returns {verdict, fence, reserved (1|0), checkpoints}; verdict: granted | exhausted | busy | duplicate | cancelled | unknown
 local job, due = KEYS[1], KEYS[2]
 local handoff, digest, worker = ARGV[1], ARGV[2], ARGV[3]
-local lease, max_claims, keep, worst = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), decoded(ARGV[7])
+local lease, max_claims, keep, worst = tonumber(ARGV[4]), tonumber(ARGV[5]), keep_from_now(ARGV[6], ARGV[7]), decoded(ARGV[8])
 local h, t = job .. ':h:' .. handoff, job .. ':t:' .. handoff
 local id = string.match(job, '{(.-)}')
 local at = now_ms()
 
 local f = redis.call('HMGET', h, 'state', 'digest', 'lease', 'claims', 'queue')
-if not f[1] or f[2] ~= digest then return { 'unknown', 0, 0, {} } end
+if not f[1] or f[2] ~= digest or redis.call('EXISTS', job) == 0 then return { 'unknown', 0, 0, {} } end
 if f[1] == 'done' or f[1] == 'dropped' then return { 'duplicate', 0, 0, {} } end
 if redis.call('HGET', job, 'cancelled') then return { 'cancelled', 0, 0, {} } end
 if f[1] == 'running' and tonumber(f[3]) > at then return { 'busy', 0, 0, {} } end
@@ -33,9 +34,10 @@ local fence = redis.call('HINCRBY', h, 'fence', 1)
 redis.call('HSET', h, 'state', 'running', 'worker', worker, 'lease', at + lease, 'claims', claims + 1, 'beat', at)
 redis.call('HSETNX', h, 'started_at', at)
 redis.call('HDEL', h, 'lost')
-redis.call('PEXPIRE', h, keep)
+stay(job, h, keep)
 redis.call('ZADD', due, at + lease, member)
 local checkpoints = redis.call('LRANGE', t, 0, -1)
+if #checkpoints > 0 then redis.call('PEXPIRE', t, keep) end
 local reserved = 0
 if worst and verdict == 'granted' and #checkpoints == 0 and not reserve(job, h, worst) then reserved = 1 end
 return { verdict, fence, reserved, checkpoints }

@@ -74,7 +74,12 @@ local function trouble(job, h, fence)
   return nil
 end
 
--- A job that is at work stays for as long as it may still run, and for its retention after that: never for less than `ms` from now.
+-- How long what belongs to a job that is at work must stay: its retention begins at its deadline (Unix ms; 0: it has none).
+local function keep_from_now(keep_ms, deadline)
+  return tonumber(keep_ms) + math.max(0, tonumber(deadline) - now_ms())
+end
+
+-- Never shortens what a key has left.
 local function stay(job, h, ms)
   for _, key in ipairs({ job, job .. ':log', job .. ':blob', job .. ':fetched', h }) do
     local left = redis.call('PTTL', key)

@@ -1,22 +1,25 @@
 -- One round trip per turn: checkpoint, settle, reserve the next call, renew the lease, learn of a cancel.
--- KEYS job, due.  ARGV handoff, fence, lease_ms, keep_ms, used (JSON or ''), worst case (JSON or ''), doing, checkpoint...
+-- KEYS job, due.  ARGV handoff, fence, lease_ms, keep_ms, deadline (ms | 0), used (JSON or ''), worst case (JSON or ''), doing, checkpoint...
 -- Returns {'ok'} | {'lost'} | {'cancelled'} | {'wait'} | {'limit', name}
 local job, due, handoff, fence = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
-local lease, keep, used, worst = tonumber(ARGV[3]), tonumber(ARGV[4]), decoded(ARGV[5]), decoded(ARGV[6])
+local lease, keep, used, worst = tonumber(ARGV[3]), keep_from_now(ARGV[4], ARGV[5]), decoded(ARGV[6]), decoded(ARGV[7])
 local h, t = job .. ':h:' .. handoff, job .. ':t:' .. handoff
 
 local why = trouble(job, h, fence)
 if why == 'lost' then return { why } end
-if #ARGV > 7 then
-  for i = 8, #ARGV do redis.call('RPUSH', t, ARGV[i]) end
+if #ARGV > 8 then
+  for i = 9, #ARGV do redis.call('RPUSH', t, ARGV[i]) end
   redis.call('PEXPIRE', t, keep)
+  -- It got further: what took down the claims before was not this handoff. One that freezes its process writes nothing.
+  redis.call('HSET', h, 'claims', 1)
 end
 if used then settle(job, h, used) end
 if why then return { why } end
 
 local at = now_ms()
-redis.call('HSET', h, 'lease', at + lease, 'beat', at, 'doing', ARGV[7])
+redis.call('HSET', h, 'lease', at + lease, 'beat', at, 'doing', ARGV[8])
 redis.call('HDEL', h, 'lost')
+stay(job, h, keep)
 redis.call('ZADD', due, at + lease, string.match(job, '{(.-)}') .. '/' .. handoff)
 if worst then
   local no = reserve(job, h, worst)

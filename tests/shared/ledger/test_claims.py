@@ -255,3 +255,33 @@ def test_signs_of_life_that_come_fast_do_not_all_leave_the_process(ledger: Ledge
         running.beat("thinking")
 
     assert ledger.connection.redis.info("commandstats")["cmdstat_evalsha"]["calls"] - before <= 3
+
+
+def test_a_handoff_whose_claims_all_got_further_is_not_held_responsible_for_their_ends(ledger: Ledger, job_id: JobId) -> None:
+    for _ in range(3 * MAX_CLAIMS):
+        killed = granted(ledger, job_id, "find.1")
+        killed.checkpoint(replied())
+        let_lease_run_out(ledger, killed)
+
+    assert claim(ledger, job_id, "find.1").verdict is ClaimVerdict.GRANTED
+
+
+def test_a_handoff_that_freezes_after_its_last_checkpoint_is_claimed_too_often(ledger: Ledger, job_id: JobId) -> None:
+    first = granted(ledger, job_id, "find.1")
+    first.checkpoint(replied())
+    let_lease_run_out(ledger, first)
+    for _ in range(MAX_CLAIMS - 1):
+        frozen = granted(ledger, job_id, "find.1")
+        frozen.reserve(WorstCase(500, 100, 50))
+        frozen.renew()
+        let_lease_run_out(ledger, frozen)
+
+    assert claim(ledger, job_id, "find.1").verdict is ClaimVerdict.EXHAUSTED
+
+
+def test_a_claim_that_got_further_and_was_handed_back_does_not_count(ledger: Ledger, job_id: JobId) -> None:
+    running = granted(ledger, job_id, "find.1")
+    running.checkpoint(replied())
+    running.release()
+
+    assert ledger.jobs.handoffs(job_id, [ONE])[ONE].claims == 0

@@ -1,0 +1,105 @@
+"""Retention begins when a job's time is over; a job that was deleted stays deleted, whoever still works for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from shared.agent.turns import WorstCase
+from shared.config import Settings
+from shared.ledger import keys
+from shared.ledger.claims import Claim, ClaimVerdict
+from shared.ledger.ledger import Ledger, open_ledger
+from shared.wire.errors import LeaseLost
+from shared.wire.ids import HandoffId, JobId
+from shared.wire.message import digest_of
+from tests.doubles.jobs import a_job, claim, everything, granted, issue, replied, text_of
+
+ONE = HandoffId("find.1")
+KEEP_S, JOB_S = 100, 10_000
+
+
+@pytest.fixture
+def ledger(redis_url: str) -> Iterator[Ledger]:
+    """One that keeps jobs for less time than they may take."""
+    opened = open_ledger(redis_url, Settings(lease_s=3_600, retention_s=KEEP_S))
+    yield opened
+    opened.connection.close()
+
+
+@pytest.fixture
+def job_id(ledger: Ledger) -> JobId:
+    job_id = a_job(ledger)
+    issue(ledger, job_id, "find.1", "look.1")
+    return job_id
+
+
+def long_claim(ledger: Ledger, job_id: JobId) -> Claim:
+    deadline = ledger.connection.now() + JOB_S
+    return ledger.claims.claim(job_id, ONE, digest_of(text_of(ONE)), "w1", deadline=deadline)
+
+
+def keys_of(job_id: JobId) -> list[str]:
+    return [keys.job(job_id), keys.log(job_id), keys.blobs(job_id), keys.handoff(job_id, ONE)]
+
+
+def shortest_s(ledger: Ledger, names: list[str]) -> int:
+    return min(int(ledger.connection.redis.ttl(name)) for name in names)
+
+
+def test_a_claim_keeps_its_job_for_the_job_s_time_and_the_retention(ledger: Ledger, job_id: JobId) -> None:
+    long_claim(ledger, job_id)
+
+    assert shortest_s(ledger, keys_of(job_id)) > JOB_S + KEEP_S / 2
+
+
+@pytest.mark.parametrize("sign", [Claim.renew, lambda claimed: claimed.reserve(WorstCase(1, 1, 1))], ids=["renewal", "turn"])
+def test_every_sign_of_life_keeps_the_job(ledger: Ledger, job_id: JobId, sign: Callable[[Claim], None]) -> None:
+    claimed = long_claim(ledger, job_id)
+    issue(ledger, job_id, "read.1", group="g2")  # a decision keeps the job for its retention only
+    assert shortest_s(ledger, keys_of(job_id)) <= KEEP_S
+
+    sign(claimed)
+
+    assert shortest_s(ledger, keys_of(job_id)) > JOB_S + KEEP_S / 2
+
+
+def test_checkpoints_stay_as_long_as_their_job(ledger: Ledger, job_id: JobId) -> None:
+    long_claim(ledger, job_id).checkpoint(replied())
+
+    assert shortest_s(ledger, [keys.turns(job_id, ONE)]) > JOB_S + KEEP_S / 2
+
+
+def test_what_stays_for_longer_is_not_cut_short(ledger: Ledger, job_id: JobId) -> None:
+    ledger.connection.redis.expire(keys.job(job_id), 9 * JOB_S)
+
+    long_claim(ledger, job_id)
+
+    assert shortest_s(ledger, [keys.job(job_id)]) > 8 * JOB_S
+
+
+def test_a_handoff_that_its_job_has_left_behind_is_unknown(ledger: Ledger, job_id: JobId) -> None:
+    ledger.connection.redis.delete(keys.job(job_id))
+    before = everything(ledger)
+
+    assert claim(ledger, job_id, "find.1").verdict is ClaimVerdict.UNKNOWN
+    assert everything(ledger) == before
+
+
+@pytest.mark.parametrize(
+    "word",
+    [Claim.renew, lambda claimed: claimed.checkpoint(replied()), lambda claimed: claimed.reserve(WorstCase(1, 1, 1))],
+    ids=["renewal", "checkpoint", "reservation"],
+)
+def test_whoever_works_for_a_job_that_is_gone_has_lost_it_and_writes_nothing(
+    ledger: Ledger, job_id: JobId, word: Callable[[Claim], None]
+) -> None:
+    claimed = granted(ledger, job_id, "find.1")
+    ledger.connection.redis.delete(keys.job(job_id))
+    before = everything(ledger)
+
+    with pytest.raises(LeaseLost):
+        word(claimed)
+    claimed.release()
+    assert everything(ledger) == before
