@@ -21,6 +21,9 @@ SOCKET_TIMEOUT_S = 30.0
 """A dead socket is noticed after this; no script takes a tenth of it."""
 MAX_CONNECTIONS = 64
 """Per process; threads beyond it wait for one. Those that wait for news do it on connections of their own."""
+UNBOUNDED = 2**31
+NO_CONNECTION_LEFT = "No connection available"
+"""redis-py's words for a pool that stayed exhausted for its timeout."""
 CLOCK_GOOD_FOR_S = 60.0
 """Crystals drift by less than 0.1 ms in this time."""
 
@@ -55,6 +58,8 @@ class Connection:
         self.url = url
         self.redis: Any = _client(url, timeout_s)
         """redis-py's client; Any, because its types are unions over protocols and versions that we do not use."""
+        self.waiting: Any = _client(url, timeout_s, most=None)
+        """The same for calls that wait for news: each holds a connection all the while, so these are as many as are needed."""
         self._clock_offset = 0.0
         self._clock_until = 0.0
         self._scripts: dict[str, redis.commands.core.Script] = {}
@@ -99,6 +104,7 @@ class Connection:
 
     def close(self) -> None:
         self.redis.close()
+        self.waiting.close()
 
 
 @functools.cache
@@ -107,7 +113,7 @@ def _source(name: str) -> str:
     return (folder / "prelude.lua").read_text() + (folder / f"{name}.lua").read_text()
 
 
-def _client(url: str, timeout_s: float) -> redis.Redis:
+def _client(url: str, timeout_s: float, most: int | None = MAX_CONNECTIONS) -> redis.Redis:
     options: dict[str, Any] = {
         "socket_timeout": timeout_s,
         "socket_connect_timeout": min(CONNECT_TIMEOUT_S, timeout_s),
@@ -117,7 +123,11 @@ def _client(url: str, timeout_s: float) -> redis.Redis:
     if url.startswith("sentinel://"):
         return _sentinel(url, options)
     try:
-        pool = redis.BlockingConnectionPool.from_url(url, max_connections=MAX_CONNECTIONS, timeout=timeout_s, **options)
+        pool = (
+            redis.ConnectionPool.from_url(url, max_connections=UNBOUNDED, **options)
+            if most is None
+            else redis.BlockingConnectionPool.from_url(url, max_connections=most, timeout=timeout_s, **options)
+        )
     except ValueError as error:
         raise LedgerUnavailable(f"HANDOFF_REDIS_URL is not a Redis URL ({error}); it looks like redis://:password@host:6379/0") from error
     return redis.Redis(connection_pool=pool)
@@ -150,6 +160,8 @@ def in_our_words() -> Iterator[None]:
 
 
 def _in_our_words(error: redis.RedisError) -> LedgerError:
+    if NO_CONNECTION_LEFT in str(error):
+        return LedgerUnavailable(f"all {MAX_CONNECTIONS} connections of this process to Redis are in use: run fewer threads in it")
     text = str(error)  # from within a script, Redis's own code stands somewhere in the middle
     found = next((why for kinds, why in KINDS if isinstance(error, kinds)), None)
     if found is None and isinstance(error, redis.ResponseError):

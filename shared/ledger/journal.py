@@ -101,7 +101,7 @@ class Journal:
     def follow(self, job_id: JobId, after: int, wait_s: float) -> list[Recorded]:
         """Like `read`, but waits up to `wait_s` seconds for something to happen."""
         with in_our_words():
-            answer = self._connection.redis.xread({keys.log(job_id): f"{after}-0"}, block=max(1, int(wait_s * 1000)), count=READ_AT_MOST)
+            answer = self._connection.waiting.xread({keys.log(job_id): f"{after}-0"}, block=max(1, int(wait_s * 1000)), count=READ_AT_MOST)
         return [_recorded(entry) for entry in answer[0][1]] if answer else []
 
     def set_due(self, job_id: JobId, due_at: float | None, version: int, waiting_for: str = "", woken_by: str = "") -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from shared.ledger.connection import Connection, in_our_words
+from shared.ledger.connection import MAX_CONNECTIONS, Connection, in_our_words
 from shared.ledger.ledger import Ledger
 from shared.wire.errors import LedgerError, LedgerUnavailable
 from tests.doubles.jobs import a_job, granted, issue
@@ -88,3 +88,15 @@ def test_one_call_of_many_that_fails_leaves_the_others_alone(ledger: Ledger) -> 
 
     assert isinstance(failed, LedgerError)
     assert done == b"ok"
+
+
+def test_a_process_that_uses_all_its_connections_is_told_so(redis_url: str) -> None:
+    connection = Connection(redis_url, timeout_s=0.2)
+    pool = connection.redis.connection_pool
+    taken = [pool.get_connection() for _ in range(MAX_CONNECTIONS)]
+
+    with pytest.raises(LedgerUnavailable, match="are in use"):
+        connection.now()
+    for one in taken:
+        pool.release(one)
+    connection.close()

@@ -6,9 +6,11 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import redis
 
 from shared.ledger import keys
 from shared.ledger.blobs import ref
+from shared.ledger.connection import MAX_CONNECTIONS
 from shared.ledger.journal import READ_AT_MOST, Commit
 from shared.ledger.ledger import Ledger
 from shared.wire.errors import UnknownJob, VersionConflict
@@ -171,6 +173,18 @@ def test_followers_hear_of_an_event_when_it_happens(ledger: Ledger) -> None:
         ledger.journal.append(job_id, CancelRequested())
 
         assert [recorded.event for recorded in heard.result(5)] == [CancelRequested()]
+
+
+def test_any_number_of_followers_leave_the_others_their_connections(ledger: Ledger) -> None:
+    job_id, many = a_job(ledger), MAX_CONNECTIONS + 1
+
+    with ThreadPoolExecutor(many) as pool:
+        heard = [pool.submit(ledger.journal.follow, job_id, 1, 20.0) for _ in range(many)]
+        with redis.Redis.from_url(ledger.connection.url) as looking:
+            wait_until(lambda: looking.info("clients")["blocked_clients"] == many, what="the followers")
+        ledger.journal.append(job_id, CancelRequested())
+
+        assert all(len(one.result(10)) == 1 for one in heard)
 
 
 def test_followers_of_a_silent_job_come_back_with_nothing(ledger: Ledger) -> None:
