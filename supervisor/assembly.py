@@ -21,6 +21,7 @@ from shared.wire.names import ADVANCE, ROLES, SUBMISSIONS_QUEUE, SUPERVISOR_QUEU
 from supervisor.advance import Advance
 from supervisor.dispatch import Dispatcher
 from supervisor.sweeper import Sweeper
+from supervisor.think_queue import ThinkQueue
 from supervisor.thinking import Thinker
 from supervisor.webhook import Webhooks
 
@@ -34,6 +35,8 @@ class Supervisor:
     process: Process
     advance: Advance
     sweeper: Sweeper
+    thinker: Thinker
+    think_queue: ThinkQueue
 
 
 class _Once:
@@ -45,19 +48,30 @@ class _Once:
         self._make_model = make_model
         self._lock = threading.Lock()
         self._built: Supervisor | None = None
+        self._is_stopping = False
 
     def __call__(self) -> Supervisor:
         with self._lock:
             if self._built is None:
                 self._built = build(self._app, self._settings, self._make_model)
+                if self._is_stopping:
+                    self._end(self._built)
             return self._built
 
-    def started(self, **_: Any) -> None:
-        self().sweeper.start()
+    def started(self, sender: Any = None, **_: Any) -> None:
+        supervisor = self()
+        supervisor.sweeper.start()
+        supervisor.think_queue.attach(sender, lambda: supervisor.thinker.is_full)
 
     def stopping(self, **_: Any) -> None:
-        self().process.drain.begin(self._settings.drain_s)
-        self().sweeper.stop()
+        """Runs in a signal's handler, whatever its thread was doing: takes no lock. Who is just building sees the flag."""
+        self._is_stopping = True
+        if self._built is not None:
+            self._end(self._built)
+
+    def _end(self, supervisor: Supervisor) -> None:
+        supervisor.process.drain.begin(self._settings.drain_s)
+        supervisor.sweeper.stop()
 
 
 def build(app: Celery, settings: Settings, make_model: Callable[[Settings], Model]) -> Supervisor:
@@ -66,10 +80,11 @@ def build(app: Celery, settings: Settings, make_model: Callable[[Settings], Mode
     slots = int(app.conf.worker_concurrency or DEFAULT_THREADS)
     dispatcher = Dispatcher(app)
     secret = settings.webhook_secret.get_secret_value() if settings.webhook_secret else None
-    thinker = Thinker(process.attempts, slots // 2)
+    think_queue = ThinkQueue()
+    thinker = Thinker(process.attempts, slots // 2, think_queue.changed)
     advance = Advance(process.ledger, dispatcher, process.attempts, thinker, Webhooks(process.ledger, secret))
     sweeper = Sweeper(process.ledger, dispatcher, interval_s=settings.sweep_interval_s, keep_s=settings.retention_s)
-    return Supervisor(process, advance, sweeper)
+    return Supervisor(process, advance, sweeper, thinker, think_queue)
 
 
 def make_supervisor_app(settings: Settings, make_model: Callable[[Settings], Model] = model_from) -> Celery:

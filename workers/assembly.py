@@ -63,21 +63,21 @@ class _Once:
         with self._lock:
             if self._built is None:
                 self._built = Worker(start_process(self._settings, watchdog=True, make_model=self._make_model), self._registry)
+                if self._stop.is_set():
+                    self._built.process.drain.begin(self._settings.drain_s)
             return self._built
 
     def started(self, **_: Any) -> None:
         threading.Thread(target=self._announce_for_ever, name="announcements", daemon=True).start()
 
     def stopping(self, **_: Any) -> None:
+        """Runs in a signal's handler, whatever its thread was doing: takes no lock and asks nobody. Who is just building sees the flag."""
         self._stop.set()
-        worker = self()
-        worker.process.drain.begin(self._settings.drain_s)
-        try:
-            worker.process.ledger.roles.withdraw(worker.process.name)
-        except LedgerUnavailable as error:
-            log.warning("not withdrawn", why=str(error))
+        if self._built is not None:
+            self._built.process.drain.begin(self._settings.drain_s)
 
     def _announce_for_ever(self) -> None:
+        """From the start to the end of the process; at its end it withdraws what it announced."""
         worker = self()
         served = [self._specialists[queue] for queue in self._app.amqp.queues.consume_from if queue in self._specialists]
         announcement = Announcement(
@@ -86,13 +86,19 @@ class _Once:
             slots=int(self._app.conf.worker_concurrency or DEFAULT_THREADS),
             model="offline" if self._settings.is_offline else self._settings.model_provider,
         )
-        while True:
-            try:
-                worker.process.ledger.roles.announce(announcement)
-            except LedgerUnavailable as error:
-                log.warning("not announced", why=str(error))
-            if self._stop.wait(ANNOUNCED_FOR_S / 3):
-                return
+        while not self._stop.is_set():
+            _tried("announced", worker.process.ledger.roles.announce, announcement)
+            self._stop.wait(ANNOUNCED_FOR_S / 3)
+        _tried("withdrawn", worker.process.ledger.roles.withdraw, worker.process.name)
+
+
+def _tried(done: str, call: Callable[[Any], None], argument: Any) -> None:
+    try:
+        call(argument)
+    except LedgerUnavailable as error:
+        log.warning(f"not {done}", why=str(error))
+    except Exception:  # a worker that is no longer announced gets no work
+        log.exception(f"not {done}")
 
 
 def make_workers_app(settings: Settings, make_model: Callable[[Settings], Model] = model_from) -> Celery:

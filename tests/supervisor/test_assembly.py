@@ -1,0 +1,28 @@
+"""A supervisor that is asked to stop does so whatever it was doing."""
+
+from __future__ import annotations
+
+import threading
+
+from shared.agent.anthropic_clients import model_from
+from shared.celery_app import make_app
+from shared.config import Settings
+from supervisor.assembly import QUEUES, _Once
+
+
+def test_a_signal_that_comes_while_the_supervisor_is_built_is_heeded_when_it_is(redis_url: str) -> None:
+    """The handler runs on the thread that builds, which holds the lock."""
+    settings = Settings(lease_s=3_600, redis_url=redis_url)
+    once = _Once(make_app("supervisor", redis_url, settings, QUEUES), settings, model_from)
+
+    def interrupted_while_building() -> None:
+        with once._lock:
+            once.stopping()
+
+    building = threading.Thread(target=interrupted_while_building, daemon=True)
+    building.start()
+    building.join(10)
+
+    assert not building.is_alive()
+    assert once().process.drain.asked
+    once().process.leases.stop()

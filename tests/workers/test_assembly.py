@@ -1,0 +1,65 @@
+"""A worker that is asked to stop does so whatever it was doing, and is announced for as long as it serves."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from shared.agent.anthropic_clients import model_from
+from shared.celery_app import make_app
+from shared.config import Settings
+from shared.ledger import keys
+from shared.ledger.ledger import Ledger
+from tests.doubles.handoffs import a_spec
+from tests.waiting import wait_until
+from workers.assembly import _Once
+from workers.documents.index import DocumentIndex
+from workers.tools.registry import build_registry
+
+
+@pytest.fixture
+def once(redis_url: str, tmp_path: Path) -> Iterator[_Once]:
+    settings = Settings(lease_s=3_600, redis_url=redis_url, cache_dir=tmp_path)
+    app = make_app("workers", redis_url, settings, ["researcher"])
+    made = _Once(app, settings, {"researcher": a_spec()}, build_registry(settings, DocumentIndex(tmp_path)), model_from)
+    yield made
+    made.stopping()
+    if made._built is not None:
+        made._built.process.leases.stop()
+
+
+def test_a_signal_that_comes_while_the_worker_is_built_is_heeded_when_it_is(once: _Once) -> None:
+    """The handler runs on the thread that builds, which holds the lock."""
+
+    def interrupted_while_building() -> None:
+        with once._lock:
+            once.stopping()
+
+    building = threading.Thread(target=interrupted_while_building, daemon=True)
+    building.start()
+    building.join(10)
+
+    assert not building.is_alive()
+    assert once().process.drain.asked
+
+
+def test_a_worker_withdraws_what_it_announced(once: _Once, ledger: Ledger) -> None:
+    once.started()
+    wait_until(ledger.roles.announcements, what="the announcement")
+
+    once.stopping()
+    wait_until(lambda: not ledger.roles.announcements(), what="the withdrawal")
+
+
+def test_what_goes_wrong_once_is_announced_later(once: _Once, ledger: Ledger, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workers.assembly.ANNOUNCED_FOR_S", 0.3)
+    with redis.Redis.from_url(redis_url) as admin:
+        admin.set(keys.WORKERS, "no sorted set", ex=60)
+        once.started()
+        wait_until(lambda: admin.keys(f"{keys.PREFIX}worker:*"), what="an announcement that went wrong half-way")
+        admin.delete(keys.WORKERS)
+        wait_until(ledger.roles.announcements, what="the announcement")
