@@ -7,11 +7,9 @@ import secrets
 from typing import Any
 
 from shared.agent.model import Block, ModelReply, Pulse
+from shared.agent.price import WEB_SEARCH_MICROUSD
 from shared.wire.errors import ModelUnreachable
 from shared.wire.usage import Usage
-
-_SEARCH_MICROUSD = 10_000
-"""Anthropic's price of one server-side search."""
 
 
 class Gathering:
@@ -24,7 +22,6 @@ class Gathering:
         self.stop_reason: str | None = None
         self.has_started = False
         self.is_over = False
-        self.output_chars = 0
         self._texts: dict[int, list[str]] = {}
         self._inputs: dict[int, list[str]] = {}
 
@@ -58,7 +55,7 @@ class Gathering:
 
     def pulse(self) -> Pulse:
         texts = [self._text_of(index) for index in sorted(self.blocks) if self.blocks[index].get("type") == "text"]
-        return Pulse(output_chars=self.output_chars, text="".join(texts), usage=usage_of(self.usage))
+        return Pulse("".join(texts), usage_of(self.usage), is_usage_final=self.stop_reason is not None)
 
     def reply(self, request_id: str | None) -> ModelReply:
         """The whole reply.
@@ -84,13 +81,10 @@ class Gathering:
         match delta.get("type"):
             case "text_delta":
                 self._texts.setdefault(index, []).append(delta["text"])
-                self.output_chars += len(delta["text"])
             case "input_json_delta":
                 self._inputs.setdefault(index, []).append(delta["partial_json"])
-                self.output_chars += len(delta["partial_json"])
             case "thinking_delta":
                 block["thinking"] = block.get("thinking", "") + delta["thinking"]
-                self.output_chars += len(delta["thinking"])
             case "signature_delta":
                 block["signature"] = delta["signature"]
             case "citations_delta":
@@ -122,7 +116,7 @@ def usage_of(reported: dict[str, Any]) -> Usage:
         output_tokens=_count(reported, "output_tokens"),
         cache_read_tokens=read,
         cache_write_tokens=written,
-        cost_microusd=searches * _SEARCH_MICROUSD,
+        cost_microusd=searches * WEB_SEARCH_MICROUSD,
     )
 
 

@@ -53,11 +53,12 @@ class ModelReply:
 class Pulse:
     """A sign of life while a reply is awaited or streams in."""
 
-    output_chars: int = 0
     text: str = ""
     """The final text so far (may be the beginning of a JSON value)."""
     usage: Usage = field(default=NOTHING_USED)
     """What the server has reported so far."""
+    is_usage_final: bool = False
+    """Whether it will report no more: the reply has ended, and only its last event may be missing."""
 
 
 class Model(Protocol):

@@ -57,7 +57,7 @@ class Prices:
 
     def worst(self, call: ModelCall, input_tokens: int | None = None) -> WorstCase:
         """The most that a call can use. `input_tokens`: a tighter bound than the bytes of the request, if the caller has one."""
-        uses = _server_tool_uses(call)
+        uses = server_tool_uses(call)
         bound = min(most_input_tokens(call), input_tokens) if input_tokens is not None else most_input_tokens(call)
         bound += uses * SERVER_TOOL_TOKENS
         plain = Usage(input_tokens=bound, output_tokens=call.max_output_tokens)
@@ -87,7 +87,8 @@ def most_input_tokens(call: ModelCall) -> int:
     return request_bytes(call) + HIDDEN_TOKENS
 
 
-def _server_tool_uses(call: ModelCall) -> int:
+def server_tool_uses(call: ModelCall) -> int:
+    """How often a call may use tools on the provider's side: each adds input that nobody sees beforehand."""
     return sum(_uses(tool) for tool in call.tools if "input_schema" not in tool)
 
 

@@ -8,7 +8,7 @@ from shared.agent.answers import draft_in
 from shared.agent.conversation import Conversation
 from shared.agent.equipment import Equipment
 from shared.agent.model import ModelCall, Pulse
-from shared.agent.price import request_bytes
+from shared.agent.price import request_bytes, server_tool_uses
 from shared.agent.retry import delay_s, reason_of
 from shared.agent.tool import Tool
 from shared.agent.tool_calls import definition
@@ -121,14 +121,18 @@ class Thinking:
         self._wait(delay, reason_of(error))
 
     def _settled(self, call: ModelCall, worst: WorstCase) -> Usage:
-        """What a call without a reply is taken to have cost: what the server reported, and never less than what arrived (a token is at
-        least one character of what we saw); the worst case if it reported nothing.
+        """What a call without a reply is taken to have cost: what the server reported at its end; before that, the most that it can have.
+
+        What arrived bounds nothing: a token may be less than a character, and thinking may be hidden. Only the input is known from the
+        beginning, unless tools on the server's side add to it.
         """
         reported = self._pulse.usage
-        if reported.input_tokens == 0:
+        if self._pulse.is_usage_final:
+            return self._equipment.prices.priced(reported, call.model)
+        if reported.input_tokens == 0 or server_tool_uses(call):
             return Usage(input_tokens=worst.input_tokens, output_tokens=worst.output_tokens, cost_microusd=worst.microusd)
-        output = min(max(reported.output_tokens, self._pulse.output_chars), max(worst.output_tokens, reported.output_tokens))
-        return self._equipment.prices.priced(reported.model_copy(update={"output_tokens": output}), call.model)
+        most = reported.model_copy(update={"output_tokens": max(worst.output_tokens, reported.output_tokens)})
+        return self._equipment.prices.priced(most, call.model)
 
     def _on_pulse(self, pulse: Pulse) -> None:
         self._pulse = pulse

@@ -27,7 +27,7 @@ class ScriptedModel:
         text = "".join(str(block["text"]) for block in blocks if block["type"] == "text")
         usage = usage_of(reply.usage)
         for end in range(0, len(text), max(1, len(text) // 4)):
-            on_pulse(Pulse(output_chars=end, text=text[:end], usage=usage))
+            on_pulse(Pulse(text=text[:end], usage=usage))
         return ModelReply(blocks, reply.stop_reason or "end_turn", usage, reply.model or call.model)
 
 

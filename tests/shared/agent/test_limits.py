@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shared.agent.conversation import LAST_TURN
+from shared.agent.model import ModelCall, ModelReply, Pulse
 from shared.agent.price import Prices
+from shared.agent.tool import Tool
 from shared.wire.errors import Cancelled, Draining, ModelBusy, ModelRejected, ModelUnreachable
 from shared.wire.handoff import ResultStatus, StopReason
 from shared.wire.limits import HandoffLimits
+from shared.wire.usage import Usage
 from tests.doubles.handoffs import a_handoff, a_tool
 from tests.doubles.messages_server import Reply, calls, says
 from tests.doubles.model import one_by_one
@@ -101,7 +108,10 @@ def test_the_deadline_cuts_the_call_and_keeps_what_it_wrote() -> None:
     result = run.go()
     assert (result.status, result.stop_reason) == (ResultStatus.PARTIAL, StopReason.DEADLINE)
     assert result.output is not None
-    assert result.usage.total_tokens > 0, "a call that was cut was paid"
+    worst = run.turns.reserved[0]
+    assert result.usage.input_tokens == 100, "known from the beginning"
+    assert result.usage.output_tokens == worst.output_tokens, "a call that was cut was paid, and nobody has told how much"
+    assert 0 < (result.usage.cost_microusd or 0) <= (worst.microusd or 0)
 
 
 def test_the_deadline_leaves_a_tool_that_hangs() -> None:
@@ -165,6 +175,35 @@ def test_a_cut_stream_is_settled_at_the_worst_case_if_nothing_was_reported() -> 
     worst = run.turns.reserved[0]
     assert result.usage.input_tokens == worst.input_tokens + 100
     assert result.usage.output_tokens == worst.output_tokens + 20
+
+
+@dataclass(slots=True)
+class CutModel:
+    """A stream that breaks after one pulse, every time."""
+
+    pulse: Pulse
+
+    def reply(self, call: ModelCall, on_pulse: Callable[[Pulse], None]) -> ModelReply:
+        on_pulse(self.pulse)
+        raise ModelUnreachable("cut")
+
+
+@given(st.integers(0, 100), st.booleans())
+def test_a_cut_stream_is_settled_at_what_was_reported_at_its_end_and_never_below_before(output: int, is_final: bool) -> None:
+    pulse = Pulse("text", Usage(input_tokens=100, output_tokens=output), is_usage_final=is_final)
+    run = running(answers(), model=CutModel(pulse), handoff=limited(max_turns=1))
+    result = run.go()
+    expected = output if is_final else run.turns.reserved[0].output_tokens
+    assert (result.usage.input_tokens, result.usage.output_tokens) == (100, expected)
+
+
+def test_a_cut_search_is_settled_at_the_worst_case_of_its_input_too() -> None:
+    param = {"type": "web_search_20250305", "name": "web_search", "max_uses": 2}
+    search = Tool("web_search", "Searches.", {}, None, server_param=param)
+    pulse = Pulse("text", Usage(input_tokens=100, output_tokens=1))
+    run = running(answers(), model=CutModel(pulse), tools=(search,), handoff=limited(max_turns=2))
+    result = run.go()
+    assert result.usage.input_tokens >= run.turns.reserved[0].input_tokens > 60_000
 
 
 def test_a_model_that_stays_away_is_given_up() -> None:
