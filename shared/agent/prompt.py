@@ -82,7 +82,7 @@ def opening_of(handoff: AgentHandoff, spec: SpecialistSpec, loaded: Loaded, *, a
     pasted = max(LEAST_PASTED_CHARS, MOST_PASTED_CHARS // max(1, len(rendered)))
     parts = [f"<task>{_inside(handoff.task_description)}</task>"]
     parts += [_result(item.step_id, loaded, rendered, pasted) for item in handoff.context]
-    parts += [_feedback(item, loaded) for item in handoff.feedback]
+    parts += _feedbacks(handoff.feedback, loaded.previous)
     if loaded.manifest.documents:
         parts.append(_documents(loaded.manifest))
     if answer_rules and handoff.expected_output_format != {"type": "string"}:
@@ -138,9 +138,15 @@ def _result(step: StepId, loaded: Loaded, rendered: Mapping[StepId, str], pasted
     return f'<result step="{step}" status="{loaded.results[step].status}"> <data>{text[:pasted]}</data>{note} </result>'
 
 
-def _feedback(item: Feedback, loaded: Loaded) -> str:
+def _feedbacks(feedback: tuple[Feedback, ...], previous: Mapping[str, HandoffResult]) -> list[str]:
+    """What was said, each time; of the results that it speaks of only the newest, which holds what was mended: every turn pays for it."""
+    spoken_of = [item.previous.digest if item.previous else "" for item in feedback]
+    newest = max((index for index, digest in enumerate(spoken_of) if digest in previous), default=-1)
+    return [_feedback(item, previous[spoken_of[index]] if index == newest else None) for index, item in enumerate(feedback)]
+
+
+def _feedback(item: Feedback, previous: HandoffResult | None) -> str:
     said = f'<feedback author="{item.author}">{_inside(item.text)}</feedback>'
-    previous = loaded.previous.get(item.previous.digest) if item.previous else None
     if previous is None:
         return said
     text = data_of(previous)

@@ -80,6 +80,19 @@ def test_feedback_comes_with_what_it_speaks_of() -> None:
     assert '<feedback author="assessor">Too short.</feedback>  <previous><data>{"output": "A first try."' in text
 
 
+def test_only_the_newest_previous_result_is_pasted() -> None:
+    results = [a_result("find", f"Try {n}. " + "x" * MOST_PASTED_CHARS) for n in range(5)]
+    previous = {digest_of(result.to_json()): result for result in results}
+    said = [Feedback(author="assessor", text=f"Mend {n}.", previous=BlobRef(digest=digest, size=1)) for n, digest in enumerate(previous)]
+    text = message_of(Loaded(previous=previous), feedback=(*said, Feedback(author="user", text="Go on.")))
+    assert len(text) < MOST_PASTED_CHARS + 2_000
+    assert text.count("<previous>") == 1
+    assert "Mend 4.</feedback>  <previous>" in text
+    assert "Try 4." in text
+    assert all(f"Mend {n}." in text for n in range(5))
+    assert '<feedback author="user">Go on.</feedback>' in text
+
+
 def test_the_first_fifty_documents_are_named() -> None:
     documents = tuple(Document(path=f"d{n:03}.md", digest=digest_of(str(n)), media_type="text/plain", chars=1) for n in range(60))
     text = message_of(Loaded(manifest=Manifest(documents=documents)))
