@@ -18,11 +18,13 @@ from types import ModuleType
 from typing import Any
 
 from shared.agent.tool import Tool, ToolContext, ToolFailed
+from shared.logs import log_of
 from shared.wire.errors import InvalidTool
 from shared.wire.message import digest_of
 from workers.tools.marks import secrets_of
 
 ENTRY_POINT_GROUP = "handoff.tools"
+_log = log_of(__name__)
 
 
 def load_tools(folder: Path) -> tuple[Tool, ...]:
@@ -109,7 +111,10 @@ def _as_tool(function: Callable[..., Any], where: str) -> Tool:
 
 
 def _guarded(tool: Tool, secrets: tuple[str, ...]) -> Tool:
-    """The tool, run only when its secrets are there, and with their values blacked out of whatever it says."""
+    """The tool, run only when its secrets are there, and with their values blacked out of whatever it says.
+
+    Of what it raises only `ToolFailed` speaks to the model, in words that its author chose; of anything else the loop tells the type.
+    """
     run = tool.run
     assert run is not None
 
@@ -121,8 +126,10 @@ def _guarded(tool: Tool, secrets: tuple[str, ...]) -> Tool:
             return _blacked_out(run(arguments, context), secrets)
         except ToolFailed as error:
             raise ToolFailed(_blacked_out(str(error), secrets)) from None
-        except Exception as error:  # noqa: BLE001 - whatever a user's code raises is for the model to read, without our traceback
-            raise ToolFailed(_blacked_out(f"{tool.name} failed ({_in_one_line(error)})", secrets)) from None
+        except Exception as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            _log.warning("a tool raised", tool=tool.name, error=type(error).__name__, place=f"{Path(place.filename).name}:{place.lineno}")
+            raise
 
     return Tool(tool.name, tool.description, tool.input_schema, guarded, repeatable=tool.repeatable)
 

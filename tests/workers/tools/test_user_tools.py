@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from shared.agent.tool import Tool
+from shared.agent.tool_calls import result_of
 from shared.wire.errors import InvalidTool
 from tests.workers.tools.contexts import Desk
 from workers.tools.user_tools import installed_tools, load_tools
@@ -16,6 +17,7 @@ from workers.tools.user_tools import installed_tools, load_tools
 WEATHER = '''
 import os
 from pathlib import Path
+from shared.agent.tool import ToolFailed
 from workers.tools.marks import tool
 
 def weather(city: str, days: int = 1) -> str:
@@ -31,7 +33,7 @@ def weather(city: str, days: int = 1) -> str:
 def report(city: str) -> str:
     """Report the weather of a city to the office."""
     if city == "nowhere":
-        raise RuntimeError("refused with " + os.environ["WEATHER_TOKEN"])
+        raise ToolFailed("refused with " + os.environ["WEATHER_TOKEN"])
     return "reported with " + os.environ["WEATHER_TOKEN"]
 
 def _private(x):
@@ -83,7 +85,7 @@ def test_a_secrets_value_never_leaves_the_tool(tmp_path: Path, monkeypatch: pyte
     report = tools_of(tmp_path, weather=WEATHER)["report"]
 
     assert Desk().call(report, city="Oslo") == "reported with [WEATHER_TOKEN]"
-    assert Desk().failure(report, city="nowhere") == "report failed (RuntimeError: refused with [WEATHER_TOKEN])"
+    assert Desk().failure(report, city="nowhere") == "refused with [WEATHER_TOKEN]"
 
 
 def test_a_secret_inside_json_is_blacked_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,16 +101,25 @@ def test_a_secret_inside_json_is_blacked_out(tmp_path: Path, monkeypatch: pytest
     assert Desk().call(tools_of(tmp_path, leak=text)["leak"]) == '{"it": "[TOKEN]"}'
 
 
-def test_whatever_a_tool_raises_is_an_observation_of_one_line(tmp_path: Path) -> None:
+def test_of_what_a_tool_raises_the_model_is_told_the_type_and_no_text(tmp_path: Path) -> None:
     text = '''
-        def divide(a: int) -> float:
-            """One over a."""
-            return 1 / a
-    '''
-    divide = tools_of(tmp_path, divide=text)["divide"]
+        from shared.agent.tool import ToolFailed
 
-    assert Desk().failure(divide, a=0) == "divide failed (ZeroDivisionError: division by zero)"
-    assert "divide" in Desk().failure(divide, a="x")
+        def fetch(a: int) -> str:
+            """Fetch it."""
+            if not a:
+                raise ToolFailed("give an a above 0")
+            raise OSError("no route to https://shop.example/?key=canary")
+    '''
+    fetch = tools_of(tmp_path, fetch=text)["fetch"]
+
+    def told(**arguments: object) -> str:
+        call = {"type": "tool_use", "id": "t", "name": "fetch", "input": arguments}
+        return result_of(call, {"fetch": fetch}, Desk().context).text
+
+    assert told(a=1) == "fetch failed with OSError; try other arguments, or do without"
+    assert told(a=0) == "give an a above 0"
+    assert told(a="x").startswith("fetch: bad arguments at $.a")
 
 
 @pytest.mark.parametrize(
