@@ -15,6 +15,7 @@ from shared.wire.errors import VersionConflict
 from shared.wire.events import Recorded, WebhookTried
 from shared.wire.handoff import AgentHandoff
 from shared.wire.ids import HandoffId, JobId
+from shared.wire.names import THINK_QUEUE
 from supervisor.dispatch import Dispatcher
 from supervisor.lifecycle.commands import (
     AbandonSteps,
@@ -84,7 +85,10 @@ class Advance:
         state = self._states.load(handoff.job_id)
         if state is None or handoff.handoff_id not in state.open:
             return Ended(Ending.NOT_OURS, "duplicate")
-        ended = self._thinker.think(state, handoff, text)
+        with self._thinker.slot() as free:
+            if not free:  # it was fetched just before this process stopped to take from that queue
+                return Ended(Ending.HANDED_BACK, "no slot to think is free")
+            ended = self._thinker.think(state, handoff, text)
         if ended.how is Ending.FINISHED:
             self(handoff.job_id)
         return ended
@@ -179,8 +183,11 @@ class Advance:
         with self._thinker.slot() as free:
             if free:
                 ended = self._thinker.think(state, handoff, text)
+                if ended.how is Ending.HANDED_BACK:  # this process shuts down, and no message goes back to a queue
+                    self._dispatcher.wake(state.job_id)
                 return ended.recorded if ended.how is Ending.FINISHED else None
-        self._dispatcher.think(handoff, text)
+        if self._ledger.jobs.queue(state.job_id, handoff.handoff_id, THINK_QUEUE):
+            self._dispatcher.think(handoff, text)
         return None
 
     def _look(self, state: JobState, suspects: Sequence[HandoffId]) -> Seen:
@@ -190,5 +197,5 @@ class Advance:
         standings = self._ledger.jobs.handoffs(state.job_id, ask)
         return Seen(
             roles=roles,
-            handoffs={i: HandoffSeen(found.state, found.lease_until, found.lost) for i, found in standings.items()},
+            handoffs={i: HandoffSeen(found.state, found.lease_until, found.lost, bool(found.queue)) for i, found in standings.items()},
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from shared.agent.envelope import EnvelopeReading
@@ -21,21 +21,36 @@ from supervisor.roles.planner import PlanReading, specialists_offered_in
 
 
 class Thinker:
-    """Runs roles' handoffs in this process, at most `slots` at once in place of other work."""
+    """Runs roles' handoffs in this process, at most `slots` at once: those issued here, and those from the think queue."""
 
-    def __init__(self, attempts: Attempts, slots: int) -> None:
+    def __init__(self, attempts: Attempts, slots: int, on_change: Callable[[], None] = lambda: None) -> None:
+        """`on_change`: called when the last slot was taken, and when one is free again."""
         self._attempts = attempts
-        self._slots = threading.BoundedSemaphore(max(1, slots))
+        self._free = max(1, slots)
+        self._lock = threading.Lock()
+        self._on_change = on_change
+
+    @property
+    def is_full(self) -> bool:
+        return self._free == 0
 
     @contextmanager
     def slot(self) -> Iterator[bool]:
-        """Whether a role may run in place: half of a supervisor's slots stay free for decisions."""
-        free = self._slots.acquire(blocking=False)
+        """Whether a role may run in this process: half of a supervisor's slots stay free for decisions."""
+        with self._lock:
+            got, self._free = self._free > 0, max(0, self._free - 1)
+            is_last = got and self._free == 0
+        if is_last:
+            self._on_change()
         try:
-            yield free
+            yield got
         finally:
-            if free:
-                self._slots.release()
+            if got:
+                with self._lock:
+                    self._free += 1
+                    was_full = self._free == 1
+                if was_full:
+                    self._on_change()
 
     def think(self, state: JobState, handoff: AgentHandoff, text: str) -> Ended:
         """Run the handoff; what follows from its result is in the journal with it."""

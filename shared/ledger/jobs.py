@@ -23,6 +23,8 @@ class HandoffStanding:
     state: str
     lease_until: float | None = None
     lost: bool = False
+    queue: str = ""
+    """To which its message was sent; a role's has none while it is run in place."""
     worker: str = ""
     claims: int = 0
     turns: int = 0
@@ -112,6 +114,10 @@ class Jobs:
             pipe.zrem(keys.DUE, job_id, *(f"{job_id}/{handoff_id}" for handoff_id in handoff_ids))
             pipe.execute()
 
+    def queue(self, job_id: JobId, handoff_id: HandoffId, queue: str) -> bool:
+        """Note that a role's handoff is about to be sent to this queue; False: it waits there already, or somebody has it."""
+        return bool(self._connection.script("queue", [keys.job(job_id), keys.DUE], [handoff_id, queue]))
+
     def sweep(self) -> Swept:
         """What needs a look now: each job once, until somebody has looked or the wake-up is lost. Any number of sweepers share the work."""
         found, fresh, more = self._connection.script(
@@ -161,6 +167,7 @@ def _handoff(fields: dict[bytes, bytes]) -> HandoffStanding:
         state=fields.get(b"state", b"issued").decode(),
         lease_until=seconds(b"lease"),
         lost=b"lost" in fields,
+        queue=fields.get(b"queue", b"").decode(),
         worker=fields.get(b"worker", b"").decode(),
         claims=number(b"claims"),
         turns=number(b"turns"),

@@ -34,7 +34,7 @@ WEBHOOK_GIVEN_UP_AFTER_S = 30.0
 MOST_IN_A_CHORD = 500
 """Handoffs: publishing 1,000 takes a second, and other jobs wait meanwhile."""
 NOBODY_THERE_S = (2.0, 30.0)
-"""Until the next look when no worker announces any specialist: a quarter of the job's age, within these. 10,000 jobs: 333 looks a second."""
+"""Until the next look when no worker announces any specialist: a quarter of the job's age, within these; 10,000 jobs: 333 a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,8 @@ class HandoffSeen:
     """Unix time in seconds."""
     lost: bool = False
     """Published, never claimed, and its message is no longer in its queue."""
+    queued: bool = False
+    """Its message was sent to a queue. A role that was not is run where it was issued."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +186,7 @@ def _recoveries(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
             continue
         abandoned = found.state == "running" and (found.lease_until or 0.0) < now
         if issued.group is None:
-            if abandoned or found.state == "issued":
+            if abandoned or (found.state == "issued" and (found.lost or not found.queued)):
                 commands.append(RunRole(handoff_id))
         elif abandoned or (found.state == "issued" and found.lost):
             again.append(handoff_id)

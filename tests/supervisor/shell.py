@@ -9,6 +9,7 @@ from celery import Celery
 
 from shared.attempt import Attempts, finished_event
 from shared.config import Settings
+from shared.drain import Drain
 from shared.ledger.leases import Leases
 from shared.ledger.ledger import Ledger, open_ledger
 from shared.ledger.roles import Announcement
@@ -44,16 +45,19 @@ class Shell:
 
     url: str
     app: Celery
+    drain: Drain = field(default_factory=Drain)
     ledger: Ledger = field(init=False)
     dispatcher: DyingDispatcher = field(init=False)
     advance: Advance = field(init=False)
+    thinker: Thinker = field(init=False)
     jobs: Client = field(init=False)
 
     def __post_init__(self) -> None:
-        self.ledger = open_ledger(self.url, SETTINGS)
+        self.ledger = open_ledger(self.url, SETTINGS, drain=self.drain)
         self.dispatcher = DyingDispatcher(self.app)
         attempts = Attempts(self.ledger, SETTINGS, "supervisor:1", Leases(self.url, SETTINGS.lease_s, watchdog=False), Library(self.ledger))
-        self.advance = Advance(self.ledger, self.dispatcher, attempts, Thinker(attempts, 4), Webhooks(self.ledger, None))
+        self.thinker = Thinker(attempts, 4)
+        self.advance = Advance(self.ledger, self.dispatcher, attempts, self.thinker, Webhooks(self.ledger, None))
         self.jobs = Client(self.ledger, self.app, SETTINGS)
 
     def another(self) -> Shell:

@@ -6,15 +6,17 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
 
+from shared.attempt import Ending
 from shared.celery_app import make_app
 from shared.ledger import keys
 from shared.ledger.jobs import LOST_AFTER_S
 from shared.wire.events import HandoffIssued, JobStatus
 from shared.wire.handoff import AgentHandoff, ResultStatus
-from shared.wire.ids import JobId, new_job_id
+from shared.wire.ids import HandoffId, JobId, new_job_id
 from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
 from supervisor.sweeper import Sweeper
 from tests.supervisor.shell import SETTINGS, Shell
@@ -194,3 +196,55 @@ def test_wake_ups_that_nobody_takes_are_sent_once(shell: Shell) -> None:
 
     assert shell.ledger.connection.redis.llen(SUBMISSIONS_QUEUE) == len(job_ids)
     assert shell.ledger.connection.redis.llen(SUPERVISOR_QUEUE) == 0
+
+
+def no_slot(shell: Shell) -> ExitStack:
+    """All of this supervisor's slots think about something else."""
+    taken = ExitStack()
+    while not shell.thinker.is_full:
+        taken.enter_context(shell.thinker.slot())
+    return taken
+
+
+def test_a_role_that_finds_no_slot_is_sent_to_the_think_queue_once_however_often_the_job_is_looked_at(shell: Shell) -> None:
+    job_id, redis = shell.submit(), shell.ledger.connection.redis
+    with no_slot(shell):
+        for _ in range(3):
+            shell.advance(job_id)
+        shell.another().advance(job_id)
+        assert redis.llen(THINK_QUEUE) == 1
+
+        redis.delete(THINK_QUEUE)
+        let_time_pass(shell)
+        assert shell.ledger.jobs.sweep().due == {job_id: [HandoffId("planner.1")]}
+        for _ in range(3):
+            shell.advance(job_id)
+        assert redis.llen(THINK_QUEUE) == 1
+    assert "plan_made" not in shell.kinds(job_id)
+
+
+def test_what_comes_from_the_think_queue_takes_a_slot_or_goes_back(shell: Shell) -> None:
+    job_id = shell.submit()
+    with no_slot(shell):
+        shell.advance(job_id)
+        (event,) = [event for event in shell.events(job_id) if isinstance(event, HandoffIssued)]
+        text = shell.ledger.blobs.get(job_id, [event.handoff.digest])[event.handoff.digest]
+        handoff = AgentHandoff.from_json(text)
+        assert shell.advance.think(handoff, text).how is Ending.HANDED_BACK
+    assert not shell.thinker.is_full
+
+    assert shell.advance.think(handoff, text).how is Ending.FINISHED
+    assert "plan_made" in shell.kinds(job_id)
+    assert not shell.ledger.connection.redis.exists(keys.WAITING + THINK_QUEUE)
+
+
+def test_a_role_that_is_handed_back_at_a_drain_is_run_by_another_supervisor_at_once(shell: Shell) -> None:
+    job_id, other = shell.submit(), shell.another()
+    shell.drain.begin(0.0)
+    shell.advance(job_id)
+    assert "plan_made" not in shell.kinds(job_id)
+
+    assert shell.ledger.connection.redis.llen(SUPERVISOR_QUEUE) == 1
+    other.advance(job_id)
+    assert "plan_made" in shell.kinds(job_id)
+    other.close()

@@ -265,6 +265,14 @@ def test_what_runs_waits_or_has_ended_is_left_alone() -> None:
     assert life.decides(seen) == ()
 
 
+def test_a_role_that_waits_in_a_queue_is_left_there_until_it_is_lost() -> None:
+    life = Life()
+    life.goes_on()
+
+    assert life.decides(life.seen(planner_1=HandoffSeen("issued", queued=True))) == ()
+    assert life.decides(life.seen(planner_1=HandoffSeen("issued", queued=True, lost=True))) == (run("planner.1"),)
+
+
 @pytest.mark.parametrize("standing", [HandoffSeen("issued"), HandoffSeen("running", lease_until=BEGIN - 1)])
 def test_a_role_that_nobody_works_on_is_run(standing: HandoffSeen) -> None:
     life = Life()

@@ -1,0 +1,29 @@
+"""A supervisor's model calls leave half of its slots to decisions."""
+
+from __future__ import annotations
+
+from shared.wire.names import THINK_QUEUE
+from tests.e2e.fleet import Fleet
+from tests.waiting import wait_until
+
+THINK_SLOTS = 4
+"""Two supervisors with four slots each."""
+
+
+def test_while_as_many_roles_think_as_may_other_jobs_fan_in(fleet: Fleet) -> None:
+    step = fleet.model.hold("fan-in", "a")
+    working = fleet.submit("fan-in", a="", b="a")
+    assert step.arrived.wait(20)
+    names = [f"think-{n}" for n in range(3 * THINK_SLOTS)]
+    held = [fleet.model.hold(name, "planner") for name in names]
+    job_ids = [fleet.submit(name, a="") for name in names]
+    waiting = len(names) - THINK_SLOTS
+    wait_until(lambda: int(fleet.redis.llen(THINK_QUEUE)) == waiting, what="roles that wait for a slot")
+    step.go.set()
+
+    wait_until(lambda: fleet.shown(working).count("handoff_issued") == 4, what="the plan, both steps and the review")
+    assert sum(one.arrived.is_set() for one in held) == THINK_SLOTS
+    for one in held:
+        one.go.set()
+    for job_id in (working, *job_ids):
+        fleet.ends_well(job_id)
