@@ -20,12 +20,12 @@ from shared.agent.price import prices_from
 from shared.agent.prompt import ENVELOPE_RULES, Loaded, Opening, opening_of
 from shared.agent.reading import Reading
 from shared.agent.tool import Tool
-from shared.agent.turns import WorstCase
 from shared.config import OFFLINE_MODEL, Settings
 from shared.ledger.claims import MAX_CLAIMS, Claim, ClaimVerdict
 from shared.ledger.leases import Leases
 from shared.ledger.ledger import Ledger
 from shared.library import JobLibrary, Library
+from shared.wire.checkpoints import WorstCase
 from shared.wire.errors import (
     Cancelled,
     Draining,

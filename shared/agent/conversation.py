@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from shared.agent.model import Block, MessageParam
-from shared.agent.turns import Called, CallFailed, Checkpoint, Observed, Prompted, Replied
+from shared.wire.checkpoints import Called, CallFailed, Checkpoint, Observed, Prompted, Replied
 from shared.wire.usage import NOTHING_USED, Usage
 
 LAST_TURN = "This is your last turn: no more tools can be called. Give your answer now, as complete as what you have allows."

@@ -10,7 +10,6 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from pydantic import Field as PydanticField
 
 from shared.agent.answers import json_object_in, partial_object_in
-from shared.agent.markers import qualified, renamed_markers
 from shared.agent.quotes import MOST_QUOTE_CHARS, find_quote
 from shared.agent.reading import NotAcceptable, Read
 from shared.agent.schemas import BrokenSchema, problem_with
@@ -18,6 +17,7 @@ from shared.agent.tool import ToolFailed
 from shared.wire.documents import Document, Manifest
 from shared.wire.handoff import Citation, Claim, ResultStatus, says_only_that_it_is_done
 from shared.wire.ids import StepId
+from shared.wire.markers import qualified, renamed_markers
 from shared.wire.message import problems_of
 
 MOST_PROBLEMS = 5

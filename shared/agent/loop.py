@@ -11,13 +11,13 @@ from pathlib import Path
 
 from shared.agent.conversation import EMPTY, LAST_TURN, TOO_LONG, UNUSABLE, Conversation, calls_of, text_of
 from shared.agent.equipment import Equipment
+from shared.agent.model_turn import ModelTurns
 from shared.agent.outcome import Outcome
 from shared.agent.prompt import Opening
 from shared.agent.reading import NotAcceptable
-from shared.agent.thinking import Thinking
 from shared.agent.tool_calls import CUT_CALL, MAY_HAVE_RUN, NO_TURNS_LEFT, observed, results_of
-from shared.agent.turns import Called, Checkpoint, Prompted, Replied, WorstCase
 from shared.logs import log_of
+from shared.wire.checkpoints import Called, Checkpoint, Prompted, Replied, WorstCase
 from shared.wire.errors import Interrupted, LedgerError, LimitReached, ModelError, ModelRefused
 from shared.wire.handoff import AgentHandoff, HandoffResult, StopReason
 from shared.wire.specialist import SpecialistSpec
@@ -51,7 +51,7 @@ def run(handoff: AgentHandoff, spec: SpecialistSpec, opening: Opening, equipment
 def first_worst_case(handoff: AgentHandoff, spec: SpecialistSpec, opening: Opening, equipment: Equipment) -> WorstCase | None:
     """The most that the first model call can use, to be set aside along with the claim. None: it shows only later."""
     agent = _Agent(handoff, spec, opening, equipment)
-    return agent.thinking.first_worst_case(agent.talk)
+    return agent.model_turns.first_worst_case(agent.talk)
 
 
 class _Agent:
@@ -63,18 +63,18 @@ class _Agent:
         self._tools = {tool.name: tool for tool in (*equipment.tools, *opening.tools) if tool.name in spec.tools or tool in opening.tools}
         self.talk = Conversation(opening.message, equipment.turns.so_far())
         self.outcome = Outcome(handoff, equipment.reading)
-        self.thinking = Thinking(handoff.limits, opening.system, tuple(self._tools.values()), equipment, self._note)
+        self.model_turns = ModelTurns(handoff.limits, opening.system, tuple(self._tools.values()), equipment, self._note)
 
     def result(self) -> HandoffResult:
         """The result of going on to the end, or of what stopped it."""
         try:
             return self._go_on()
         except LimitReached as limit:
-            return self.outcome.stopped(self.talk, _reason_of(limit), str(limit), self.thinking.draft)
+            return self.outcome.stopped(self.talk, _reason_of(limit), str(limit), self.model_turns.draft)
         except ModelRefused as error:
             return self.outcome.failed(self.talk, StopReason.REFUSED, str(error))
         except ModelError as error:
-            return self.outcome.stopped_or_failed(self.talk, StopReason.MODEL_ERROR, str(error), self.thinking.draft)
+            return self.outcome.stopped_or_failed(self.talk, StopReason.MODEL_ERROR, str(error), self.model_turns.draft)
 
     def _go_on(self) -> HandoffResult:
         while True:
@@ -90,10 +90,10 @@ class _Agent:
         """One model call, after telling the model if it is the last."""
         if self.talk.turns >= self._limits.max_turns:
             raise LimitReached(StopReason.MAX_TURNS, f"no answer within {self._limits.max_turns} turns")
-        is_last = self.thinking.is_last(self.talk)
+        is_last = self.model_turns.is_last(self.talk)
         if is_last and not self.talk.is_told_last:
             self._note(Prompted(text=LAST_TURN))
-        self.thinking.turn(self.talk, is_last=is_last)
+        self.model_turns.turn(self.talk, is_last=is_last)
 
     def _act(self, reply: Replied) -> None:
         """Run the calls that have no result yet, except those that must not be run."""

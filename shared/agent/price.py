@@ -13,8 +13,8 @@ from genai_prices import Usage as PricedUsage
 from genai_prices import calc_price
 
 from shared.agent.model import ModelCall
-from shared.agent.turns import WorstCase
 from shared.config import OFFLINE_MODEL, Settings
+from shared.wire.checkpoints import WorstCase
 from shared.wire.usage import Usage
 
 MICROUSD = 1_000_000

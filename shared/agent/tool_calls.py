@@ -9,7 +9,7 @@ from queue import Empty, SimpleQueue
 from shared.agent.model import Block
 from shared.agent.schemas import BrokenSchema, problem_with
 from shared.agent.tool import Tool, ToolContext, ToolFailed
-from shared.agent.turns import Observed
+from shared.wire.checkpoints import Observed
 from shared.wire.errors import HandoffError
 
 MOST_RESULT_CHARS = 24_000

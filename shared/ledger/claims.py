@@ -13,12 +13,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from shared.agent.turns import CallFailed, Checkpoint, Replied, WorstCase, checkpoint_adapter
 from shared.drain import Drain
 from shared.ledger import keys
 from shared.ledger.blobs import packed, ref, stored, unpacked
 from shared.ledger.connection import Connection
 from shared.ledger.journal import in_place
+from shared.wire.checkpoints import CallFailed, Checkpoint, Replied, WorstCase, checkpoint_adapter
 from shared.wire.errors import Cancelled, Draining, LeaseLost, LimitReached
 from shared.wire.events import Event, Recorded
 from shared.wire.handoff import HandoffResult

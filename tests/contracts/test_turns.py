@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from shared.agent.turns import Called, CallFailed, Checkpoint, Observed, Prompted, Replied, Turns, WorstCase
+from shared.agent.turns import Turns
 from shared.ledger.ledger import Ledger
+from shared.wire.checkpoints import Called, CallFailed, Checkpoint, Observed, Prompted, Replied, WorstCase
 from shared.wire.errors import Cancelled, Interrupted, LimitReached
 from shared.wire.events import CancelRequested
 from shared.wire.usage import Usage

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from shared.agent.turns import Replied, WorstCase
 from shared.ledger import keys
 from shared.ledger.blobs import ref
 from shared.ledger.claims import Claim, ClaimVerdict
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
+from shared.wire.checkpoints import Replied, WorstCase
 from shared.wire.events import Event, HandoffFinished, HandoffIssued, JobSubmitted
 from shared.wire.handoff import HandoffResult, ResultStatus
 from shared.wire.ids import HandoffId, JobId, StepId, new_job_id

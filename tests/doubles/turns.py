@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from shared.agent.turns import CallFailed, Checkpoint, Replied, WorstCase, checkpoint_adapter
+from shared.wire.checkpoints import CallFailed, Checkpoint, Replied, WorstCase, checkpoint_adapter
 from shared.wire.errors import Interrupted, LimitReached
 
 

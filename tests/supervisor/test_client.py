@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from shared.agent.turns import WorstCase
 from shared.config import Settings
+from shared.wire.checkpoints import WorstCase
 from shared.wire.errors import LedgerUnavailable, LimitReached, UnknownJob, UserError
 from shared.wire.events import JobEnded, JobStatus, RetryRequested, WebhookTried
 from shared.wire.ids import JobId

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from shared.agent.markers import MARKER
 from shared.agent.offline.sentences import CLOSING, split
+from shared.wire.markers import MARKER
 
 NOT_FOUND = "Not found in the documents"
 _UNCITED_MAY_BE_SHORTER_THAN = 4

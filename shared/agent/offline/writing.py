@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from shared.agent.markers import MARKER
 from shared.agent.offline.asking import Asking, joined, request_in, understand
 from shared.agent.offline.aspects import Aspect, all_aspects, aspect, content_words
 from shared.agent.offline.conversation import Conversation, KnownClaim, Result
 from shared.agent.offline.findings import heading_of
 from shared.agent.offline.statements import gaps_in, marked, not_found
 from shared.agent.offline.topic import FIT, defines, mentions, similar
+from shared.wire.markers import MARKER
 
 _SAME = 0.9
 _NONE = "not found"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.agent.conversation import LAST_TURN, TOO_LONG, UNUSABLE, Conversation, text_of
-from shared.agent.turns import CallFailed, Checkpoint, Observed, Prompted, Replied
+from shared.wire.checkpoints import CallFailed, Checkpoint, Observed, Prompted, Replied
 from shared.wire.usage import Usage
 
 OPENING = {"role": "user", "content": [{"type": "text", "text": "task"}]}

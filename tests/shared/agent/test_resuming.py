@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shared.agent.tool_calls import MAY_HAVE_RUN
-from shared.agent.turns import Called, Checkpoint, Observed, Replied
+from shared.wire.checkpoints import Called, Checkpoint, Observed, Replied
 from shared.wire.handoff import HandoffResult, ResultStatus
 from shared.wire.usage import Usage
 from tests.doubles.handoffs import a_tool

@@ -6,10 +6,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
-from shared.agent.turns import WorstCase
 from shared.ledger.claims import Claim
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
+from shared.wire.checkpoints import WorstCase
 from shared.wire.events import CancelRequested
 from shared.wire.ids import HandoffId
 from tests.doubles.jobs import a_job, books, claim, finish, issue, let_lease_run_out, nothing_reserved, replied, verdict, version_of

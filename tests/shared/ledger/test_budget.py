@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from shared.agent.turns import CallFailed, WorstCase
 from shared.ledger.claims import Claim
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
+from shared.wire.checkpoints import CallFailed, WorstCase
 from shared.wire.errors import LimitReached
 from shared.wire.events import CancelRequested
 from shared.wire.ids import HandoffId, JobId

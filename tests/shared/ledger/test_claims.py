@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from shared.agent.turns import Observed, WorstCase
 from shared.config import Settings
 from shared.ledger import keys
 from shared.ledger.claims import MAX_CLAIMS, Claim, ClaimVerdict
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger, open_ledger
+from shared.wire.checkpoints import Observed, WorstCase
 from shared.wire.errors import Cancelled, Draining, LeaseLost
 from shared.wire.events import CancelRequested
 from shared.wire.ids import HandoffId, JobId, new_job_id

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from shared.agent.turns import WorstCase
 from shared.ledger import keys
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
+from shared.wire.checkpoints import WorstCase
 from shared.wire.errors import LeaseLost
 from shared.wire.events import CancelRequested, HandoffFinished
 from shared.wire.ids import HandoffId, JobId

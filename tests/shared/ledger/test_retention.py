@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from shared.agent.turns import WorstCase
 from shared.config import Settings
 from shared.ledger import keys
 from shared.ledger.claims import Claim, ClaimVerdict
 from shared.ledger.ledger import Ledger, open_ledger
+from shared.wire.checkpoints import WorstCase
 from shared.wire.errors import LeaseLost
 from shared.wire.ids import HandoffId, JobId
 from shared.wire.message import digest_of

@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from shared.agent.turns import WorstCase
 from shared.ledger import keys
 from shared.ledger.jobs import LOST_AFTER_S, SWEEP_AT_MOST
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
+from shared.wire.checkpoints import WorstCase
 from shared.wire.errors import LeaseLost
 from shared.wire.events import CancelRequested
 from shared.wire.ids import HandoffId, JobId, new_job_id

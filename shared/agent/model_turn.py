@@ -12,7 +12,7 @@ from shared.agent.price import request_bytes, server_tool_uses
 from shared.agent.retry import delay_s, reason_of
 from shared.agent.tool import Tool
 from shared.agent.tool_calls import definition
-from shared.agent.turns import CallFailed, Checkpoint, Observed, Prompted, Replied, WorstCase
+from shared.wire.checkpoints import CallFailed, Checkpoint, Observed, Prompted, Replied, WorstCase
 from shared.wire.errors import LimitReached, ModelBusy, ModelError, ModelRejected, NeverSent
 from shared.wire.handoff import StopReason
 from shared.wire.limits import HandoffLimits
@@ -28,7 +28,7 @@ DRAFT_EVERY_S = 0.4
 """How often the draft is taken out of the unfinished JSON: each time costs a parse of all of it."""
 
 
-class Thinking:
+class ModelTurns:
     """Makes the model calls of one handoff. Writes checkpoints through `note`."""
 
     def __init__(

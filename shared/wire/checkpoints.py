@@ -1,0 +1,66 @@
+"""The checkpoints of a handoff, as the ledger stores them: what a conversation with a model is made of, and what one call may cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter
+
+from shared.wire.message import Message
+from shared.wire.usage import Usage
+
+
+class Replied(Message):
+    """A paid reply of the model."""
+
+    kind: Literal["replied"] = "replied"
+    content: tuple[dict[str, Any], ...]
+    stop_reason: str
+    usage: Usage
+    model: str
+
+
+class Observed(Message):
+    """The result of one tool call."""
+
+    kind: Literal["observed"] = "observed"
+    tool_use_id: str
+    text: str
+    is_error: bool = False
+
+
+class Prompted(Message):
+    """What our own code told the model between turns: what to repair, that the last turn has come."""
+
+    kind: Literal["prompted"] = "prompted"
+    text: str
+
+
+class Called(Message):
+    """A tool that is not safe to repeat is about to run."""
+
+    kind: Literal["called"] = "called"
+    tool_use_id: str
+
+
+class CallFailed(Message):
+    """A model call that gave no reply; it was a turn all the same."""
+
+    kind: Literal["call_failed"] = "call_failed"
+    error: str
+    usage: Usage
+
+
+Checkpoint = Annotated[Replied | Observed | Prompted | Called | CallFailed, Field(discriminator="kind")]
+checkpoint_adapter: TypeAdapter[Checkpoint] = TypeAdapter(Checkpoint)
+
+
+@dataclass(frozen=True, slots=True)
+class WorstCase:
+    """The most that one model call can use: reserved before it, settled after it. Whole tokens, micro-dollars."""
+
+    input_tokens: int
+    output_tokens: int
+    microusd: int | None
+    """None: the price is not known."""
