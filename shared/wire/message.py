@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from typing import Any, Self
+from typing import Self
 
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from shared.wire.errors import MalformedMessage
 
@@ -41,11 +40,6 @@ class Message(BaseModel):
 def digest_of(text: str | bytes) -> str:
     """SHA-256 of the UTF-8 bytes, hexadecimal: the name of a blob."""
     return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()
-
-
-def canonical_json(value: JsonValue | dict[str, Any]) -> str:
-    """Equal values give equal text: keys sorted, no spaces."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def problems_of(error: ValidationError, most: int = 3) -> str:
