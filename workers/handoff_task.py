@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import structlog
+
 from shared.agent.envelope import EnvelopeReading
 from shared.agent.prompt import Loaded
 from shared.attempt import Attempts, Ended, Ending, Fitting
+from shared.ledger.claims import URGENT
 from shared.library import JobLibrary
-from shared.wire.handoff import AgentHandoff, ResultStatus
+from shared.wire.handoff import AgentHandoff
 from shared.wire.ids import JobId
 from shared.wire.specialist import SpecialistSpec
 from workers.tools.registry import Registry
 
-URGENT = (ResultStatus.FAILED, ResultStatus.NEEDS_INPUT)
-"""The supervisor hears of these at once, without waiting for the rest of the chord."""
+log = structlog.get_logger()
 
 
 def run_handoff(attempts: Attempts, registry: Registry, wake: Callable[[JobId], None], handoff: AgentHandoff, text: str) -> Ended:
@@ -26,5 +28,8 @@ def run_handoff(attempts: Attempts, registry: Registry, wake: Callable[[JobId], 
 
     ended = attempts.attempt(text, handoff, fit)
     if ended.how is Ending.FINISHED and ended.result and ended.result.status in URGENT and ended.parts_left > 0:
-        wake(handoff.job_id)
+        try:
+            wake(handoff.job_id)
+        except Exception:  # the result stands in the ledger, and so does that the sweeper must look: this part is done
+            log.exception("supervisor not woken")
     return ended

@@ -21,7 +21,7 @@ from shared.ledger.journal import in_place
 from shared.wire.checkpoints import CallFailed, Checkpoint, Replied, WorstCase, checkpoint_adapter
 from shared.wire.errors import Cancelled, Draining, LeaseLost, LimitReached
 from shared.wire.events import Event, Recorded
-from shared.wire.handoff import HandoffResult
+from shared.wire.handoff import HandoffResult, ResultStatus
 from shared.wire.ids import HandoffId, JobId
 from shared.wire.message import problems_of
 
@@ -35,6 +35,10 @@ RESERVE_RETRY_S = 0.2
 """Between two tries while other reservations of the job are out."""
 CHORD_SILENCE_S = 3.0
 """All parts of a chord are done, and its body has not come: the sweeper looks."""
+
+
+URGENT = (ResultStatus.FAILED, ResultStatus.NEEDS_INPUT)
+"""The supervisor hears of these at once, without waiting for the rest of the chord."""
 
 
 class ClaimVerdict(StrEnum):
@@ -148,6 +152,7 @@ class Claim:
             ref(text).digest,
             self._last_used,
             journal,
+            int(result.status in URGENT),
         ]
         answer = self.connection.script("finish", self._keys, [*order, *stored((text, *payloads))])
         if answer[0] != b"ok":

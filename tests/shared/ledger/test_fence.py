@@ -105,3 +105,12 @@ def test_a_dropped_part_is_not_waited_for(ledger: Ledger, job_id: JobId) -> None
     drop(ledger, job_id, "find.1")
 
     assert finish(granted(ledger, job_id, "look.1")) == 0
+
+
+def test_a_result_for_a_job_that_was_removed_brings_nothing_back(ledger: Ledger, job_id: JobId) -> None:
+    running = granted(ledger, job_id, "find.1")
+    ledger.connection.redis.delete(keys.job(job_id))
+    before = everything(ledger)
+
+    assert finish(running) is None
+    assert everything(ledger) == before

@@ -15,6 +15,7 @@ from shared.ledger.ledger import Ledger
 from shared.wire.checkpoints import WorstCase
 from shared.wire.errors import LeaseLost
 from shared.wire.events import CancelRequested
+from shared.wire.handoff import ResultStatus
 from shared.wire.ids import HandoffId, JobId, new_job_id
 from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from tests.doubles.jobs import (
@@ -22,12 +23,14 @@ from tests.doubles.jobs import (
     books,
     claim,
     finish,
+    finished,
     granted,
     issue,
     issued,
     let_lease_run_out,
     nothing_reserved,
     replied,
+    result_of,
     submission,
     verdict,
     version_of,
@@ -350,6 +353,16 @@ def test_when_the_last_part_of_a_chord_is_done_its_job_is_due_soon(ledger: Ledge
     assert ledger.connection.redis.zscore(keys.DUE, job_id) > (ledger.connection.now() + 60) * 1000
 
     finish(granted(ledger, job_id, "c.1"))
+    assert ledger.connection.redis.zscore(keys.DUE, job_id) < (ledger.connection.now() + 10) * 1000
+
+
+@pytest.mark.parametrize("status", [ResultStatus.FAILED, ResultStatus.NEEDS_INPUT])
+def test_what_the_supervisor_must_hear_at_once_makes_its_job_due_soon(ledger: Ledger, job_id: JobId, status: ResultStatus) -> None:
+    """The worker wakes it now. Should it die before, the sweeper looks."""
+    running = granted(ledger, job_id, "a.1")
+    result = result_of(running).model_copy(update={"status": status, "error": "it broke", "needs": "a key"})
+    assert running.finish(result, (finished(result),)) is not None
+
     assert ledger.connection.redis.zscore(keys.DUE, job_id) < (ledger.connection.now() + 10) * 1000
 
 
