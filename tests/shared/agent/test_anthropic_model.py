@@ -158,9 +158,11 @@ def test_a_limit_that_a_pulse_raises_passes_through(serve: Serve) -> None:
     def too_late(_pulse: Pulse) -> None:
         raise LimitReached("deadline")
 
-    model, _ = serve(in_turn(says("Some text" * 100)))
+    never = threading.Event()
+    model, _ = serve(in_turn(says("Some text" * 100, stall=never)))  # a reply that is whole already would be taken
     with pytest.raises(LimitReached):
         model.reply(CALL, too_late)
+    never.set()
 
 
 def test_a_server_that_ignores_streaming_is_understood(serve: Serve) -> None:
