@@ -11,11 +11,11 @@ import structlog
 from shared.attempt import Attempts, Ended, Ending
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
-from shared.wire.errors import VersionConflict
+from shared.wire.errors import MalformedMessage, VersionConflict
 from shared.wire.events import Recorded, WebhookTried
 from shared.wire.handoff import AgentHandoff
 from shared.wire.ids import HandoffId, JobId
-from shared.wire.names import THINK_QUEUE
+from shared.wire.names import SUPERVISOR_QUEUE, THINK_QUEUE
 from supervisor.dispatch import Dispatcher
 from supervisor.lifecycle.commands import (
     AbandonSteps,
@@ -64,7 +64,11 @@ class Advance:
         Raises:
             LedgerUnavailable: the sweeper tries again.
         """
-        state = self._states.load(job_id)
+        try:
+            state = self._states.load(job_id)
+        except MalformedMessage as error:
+            self._give_up(job_id, str(error))
+            return
         if state is None:
             log.warning("no such job", job_id=job_id)
             self._ledger.journal.set_due(job_id, None, 0, woken_by=woken_by)
@@ -92,6 +96,12 @@ class Advance:
         if ended.how is Ending.FINISHED:
             self(handoff.job_id)
         return ended
+
+    def _give_up(self, job_id: JobId, why: str) -> None:
+        """Its journal cannot be read, by this version at least: a person must look, and nothing wakes it any more until somebody does."""
+        log.error("unreadable journal", job_id=job_id, why=why)
+        self._ledger.journal.take_out(job_id)
+        self._ledger.dead.add(SUPERVISOR_QUEUE, f"the journal of {job_id} cannot be read: {why}", job_id)
 
     def _step(self, state: JobState, seen: Seen, woken_by: str) -> JobState | None:
         """One decision. Returns the state to decide on next; None: nothing more can be done now."""
@@ -134,7 +144,8 @@ class Advance:
                     case EndJob():
                         self._preparing.end(later, command, prepared)
                     case DeliverWebhook():
-                        prepared.events.append(WebhookTried(attempt=command.attempt, delivered=False, under_way=True))
+                        begun = WebhookTried(attempt=command.attempt, delivered=False, under_way=True, end=later.ended_version)
+                        prepared.events.append(begun)
                         effects.append(command)
                     case PublishAgain() | RunRole():
                         effects.append(command)

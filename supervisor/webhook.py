@@ -5,8 +5,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import Any
 from urllib.error import HTTPError, URLError
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
 import structlog
 
@@ -15,6 +21,7 @@ from shared.wire.events import WebhookTried
 from supervisor.lifecycle.state import JobState
 
 TIMEOUT_S = 10.0
+"""For all of a try; a receiver that sends a byte now and then would hold a slot for ever otherwise."""
 SIGNATURE_HEADER = "X-Handoff-Signature"
 """`sha256=` and the hexadecimal HMAC-SHA256 of `<timestamp>.<body>` under HANDOFF_WEBHOOK_SECRET."""
 TIMESTAMP_HEADER = "X-Handoff-Timestamp"
@@ -29,12 +36,63 @@ class _NoRedirects(HTTPRedirectHandler):
         return None
 
 
+class _Http(HTTPHandler):
+    """Notes its connections in `made`."""
+
+    def __init__(self, made: list[HTTPConnection]) -> None:
+        super().__init__()
+        self._made = made
+
+    def http_open(self, req: Request) -> Any:
+        return self.do_open(self._connection, req)
+
+    def _connection(self, host: str, **options: Any) -> HTTPConnection:
+        self._made.append(HTTPConnection(host, **options))
+        return self._made[-1]
+
+
+class _Https(HTTPSHandler):
+    """The same, encrypted."""
+
+    def __init__(self, made: list[HTTPConnection]) -> None:
+        super().__init__()
+        self._made = made
+
+    def https_open(self, req: Request) -> Any:
+        return self.do_open(self._connection, req)
+
+    def _connection(self, host: str, **options: Any) -> HTTPConnection:
+        self._made.append(HTTPSConnection(host, **options))
+        return self._made[-1]
+
+
+@contextmanager
+def _cut_after(seconds: float) -> Iterator[list[HTTPConnection]]:
+    """Shut the connections in the list down when the time is over: a socket's own timeout begins anew with every byte."""
+    made: list[HTTPConnection] = []
+
+    def cut() -> None:
+        for connection in made:
+            if connection.sock is not None:
+                with suppress(OSError):
+                    connection.sock.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, cut)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield made
+    finally:
+        timer.cancel()
+
+
 class Webhooks:
     """Delivers, and writes down how it went."""
 
-    def __init__(self, ledger: Ledger, secret: str | None) -> None:
+    def __init__(self, ledger: Ledger, secret: str | None, timeout_s: float = TIMEOUT_S) -> None:
         self._ledger = ledger
         self._secret = secret
+        self._timeout_s = timeout_s
 
     def deliver(self, state: JobState, attempt: int) -> None:
         """One try. The body has the id and the status; whoever gets it asks for the result."""
@@ -43,7 +101,8 @@ class Webhooks:
             {"job_id": state.job_id, "status": state.ended.status.value, "reason": state.ended.reason, "attempt": attempt}
         ).encode()
         delivered, detail = self._post(state.submitted.webhook_url or "", body)
-        self._ledger.journal.append(state.job_id, WebhookTried(attempt=attempt, delivered=delivered, detail=detail))
+        tried = WebhookTried(attempt=attempt, delivered=delivered, detail=detail, end=state.ended_version)
+        self._ledger.journal.append(state.job_id, tried)
         log.info("webhook", job_id=state.job_id, attempt=attempt, delivered=delivered, detail=detail)
 
     def _post(self, url: str, body: bytes) -> tuple[bool, str]:
@@ -54,11 +113,13 @@ class Webhooks:
         if self._secret:
             headers[SIGNATURE_HEADER] = signature(self._secret, timestamp, body)
         try:
-            with build_opener(_NoRedirects()).open(Request(url, body, headers), timeout=TIMEOUT_S) as answer:  # noqa: S310
-                return 200 <= answer.status < 300, str(answer.status)
+            with _cut_after(self._timeout_s) as made:
+                opener = build_opener(_NoRedirects(), _Http(made), _Https(made))
+                with opener.open(Request(url, body, headers), timeout=self._timeout_s) as answer:  # noqa: S310
+                    return 200 <= answer.status < 300, str(answer.status)
         except HTTPError as error:
             return False, str(error.code)
-        except (URLError, OSError, ValueError) as error:
+        except (URLError, HTTPException, OSError, ValueError) as error:
             return False, type(error).__name__
 
 

@@ -75,12 +75,14 @@ def _changes(state: JobState, recorded: Recorded) -> dict[str, Any]:  # noqa: PL
         case Synthesised() as event:
             return {"synthesised": event, "phase": Phase.ANSWERING, "open": _without(state, "synthesizer")}
         case JobEnded() as event:
-            return {"ended": event, "phase": Phase.ENDED, "status": event.status, "open": {}}
+            return {"ended": event, "ended_version": recorded.version, "phase": Phase.ENDED, "status": event.status, "open": {}}
         case CancelRequested():
             return {} if state.ended else {"cancel_requested": True}
         case RetryRequested() as event:
             return _retried(state, event, recorded.at)
         case WebhookTried() as event:
+            if event.end and event.end != state.ended_version:
+                return {}  # it was under way when the user retried: the end that comes has not been posted
             return {
                 "webhook_attempts": event.attempt,
                 "webhook_delivered": event.delivered,
@@ -218,6 +220,7 @@ def _retried(state: JobState, event: RetryRequested, at: float) -> dict[str, Any
         "rounds_before": len(state.rounds),
         "synthesised": None,
         "ended": None,
+        "ended_version": 0,
         "cancel_requested": False,
         "webhook_attempts": 0,
         "webhook_delivered": False,

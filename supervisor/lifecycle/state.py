@@ -89,6 +89,8 @@ class JobState(Message):
     """Rounds that ended with an earlier answer, before a retry."""
     synthesised: Synthesised | None = None
     ended: JobEnded | None = None
+    ended_version: NonNegativeInt = 0
+    """Of the journal, at that end; 0: it has not ended."""
     cancel_requested: bool = False
     usage: Usage = NOTHING_USED
     turns: NonNegativeInt = 0

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
 
 import pytest
 
 from shared.ledger.ledger import Ledger
-from shared.wire.events import JobEnded, JobStatus, WebhookTried
+from shared.wire.events import JobEnded, JobStatus, RetryRequested, WebhookTried
 from supervisor.lifecycle.state import JobState
 from supervisor.states import States
 from supervisor.webhook import SIGNATURE_HEADER, TIMESTAMP_HEADER, Webhooks, signature
 from tests.doubles.hook_server import HookServer
-from tests.doubles.jobs import a_job
+from tests.doubles.jobs import a_job, version_of
 
 
 def ended(ledger: Ledger, url: str) -> JobState:
@@ -37,7 +39,7 @@ def test_the_post_says_which_job_ended_and_how(ledger: Ledger) -> None:
     (post,) = hook.posts
     assert json.loads(post.body) == {"job_id": state.job_id, "status": "ok", "reason": None, "attempt": 3}
     assert SIGNATURE_HEADER.lower() not in post.headers
-    assert tried(ledger, state) == WebhookTried(attempt=3, delivered=True, detail="204")
+    assert tried(ledger, state) == WebhookTried(attempt=3, delivered=True, detail="204", end=2)
 
 
 def test_with_a_secret_the_post_is_signed(ledger: Ledger) -> None:
@@ -56,7 +58,7 @@ def test_what_is_not_accepted_is_not_delivered(ledger: Ledger, status: int) -> N
         state = ended(ledger, hook.url)
         Webhooks(ledger, None).deliver(state, 1)
 
-    assert tried(ledger, state) == WebhookTried(attempt=1, delivered=False, detail=str(status))
+    assert tried(ledger, state) == WebhookTried(attempt=1, delivered=False, detail=str(status), end=2)
 
 
 def test_nobody_is_sent_elsewhere(ledger: Ledger) -> None:
@@ -75,3 +77,41 @@ def test_an_address_that_does_not_work_is_a_failed_try(ledger: Ledger, url: str)
 
     assert not tried(ledger, state).delivered
     assert tried(ledger, state).detail
+
+
+def test_a_receiver_that_answers_byte_by_byte_is_cut_when_the_time_is_over(ledger: Ledger) -> None:
+    cut, pause = threading.Event(), threading.Event()
+
+    def trickle(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        with connection:
+            connection.sendall(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+            for _ in range(500):
+                pause.wait(0.02)
+                try:
+                    connection.sendall(b"x")
+                except OSError:
+                    cut.set()
+                    return
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=trickle, args=(server,), daemon=True)
+        thread.start()
+        state = ended(ledger, f"http://127.0.0.1:{server.getsockname()[1]}/")
+        Webhooks(ledger, None, timeout_s=0.3).deliver(state, 1)
+        thread.join()
+
+    assert cut.is_set()
+    assert tried(ledger, state).attempt == 1
+
+
+def test_a_try_that_was_under_way_at_a_retry_says_nothing_of_the_next_end(ledger: Ledger) -> None:
+    with HookServer() as hook:
+        state = ended(ledger, hook.url)
+        ledger.journal.append(state.job_id, RetryRequested())
+        Webhooks(ledger, None).deliver(state, 1)
+        ledger.journal.append(state.job_id, JobEnded(status=JobStatus.OK))
+
+    now = States(ledger.journal).load(state.job_id)
+    assert now is not None
+    assert (now.ended_version, now.webhook_attempts, now.webhook_delivered) == (version_of(ledger, state.job_id), 0, False)
