@@ -9,6 +9,7 @@ from typing import Any
 
 import jsonschema
 
+from shared.agent.patterns import UnusablePattern, check_patterns
 from shared.agent.price import prices_from
 from shared.config import OFFLINE_MODEL, Settings
 from shared.documents.folder import FolderReading
@@ -52,6 +53,10 @@ def check_request(request: Request, settings: Settings) -> None:
             jsonschema.validators.validator_for(dict(request.answer_schema)).check_schema(dict(request.answer_schema))
         except jsonschema.SchemaError as error:
             raise UserError(f"the answer schema is not a JSON Schema: {error.message}") from error
+        try:
+            check_patterns(request.answer_schema)
+        except UnusablePattern as error:
+            raise UserError(f"the answer schema cannot be used: {error}") from error
     if request.webhook_url is not None and not request.webhook_url.startswith(("http://", "https://")):
         raise UserError("the webhook must be an http:// or https:// URL")
     _check_prices(request, settings)

@@ -111,9 +111,11 @@ class Claim:
             raise LimitReached(limit, "the job's budget does not allow another model call")
 
     def checkpoint(self, *checkpoints: Checkpoint) -> None:
-        """A reply without tool calls goes out with what comes next (the next call's reservation, or `finish`): one round trip less."""
+        """A final reply goes out with what comes next (the next call's reservation, or `finish`): one round trip less. One after which
+        tools run, ours or the server's, goes out at once.
+        """
         self._unsent.extend(checkpoints)
-        if not all(isinstance(item, Replied) and item.stop_reason != "tool_use" for item in checkpoints):
+        if not all(isinstance(item, Replied) and item.stop_reason not in ("tool_use", "pause_turn") for item in checkpoints):
             self._turn()
 
     def beat(self, doing: str, draft: str | None = None) -> None:

@@ -11,7 +11,7 @@ from shared.ledger import keys
 from shared.ledger.blobs import stored
 from shared.ledger.connection import Connection, in_our_words
 from shared.wire.errors import UnknownJob, VersionConflict
-from shared.wire.events import Event, HandoffIssued, Recorded, parse_event
+from shared.wire.events import Event, HandoffIssued, JobSubmitted, Recorded, parse_event
 from shared.wire.ids import HandoffId, JobId
 from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, queue_of
 
@@ -66,7 +66,7 @@ class Journal:
             "drop": list(commit.drop),
             "groups": groups,
             "due": -1 if commit.due_at is None else int(commit.due_at * 1000),
-            "keep_ms": self._keep_ms,
+            "keep_ms": self._keep_ms + sum(1000 * one.limits.max_seconds for one in commit.events if isinstance(one, JobSubmitted)),
             "woken_by": commit.woken_by,
         } | ({"created": 1} if commit.creates else {})
         done, version, at = self._connection.script(

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from shared.wire.handoff import Claim, HandoffResult
 from shared.wire.ids import HandoffId
+from shared.wire.markers import MARKER
 from supervisor.cli.terminal import plain
 from supervisor.cli.view import View
-from supervisor.lifecycle.answering import MARKER, UNPROVEN, number_citations
+from supervisor.lifecycle.answering import UNPROVEN, number_citations
 
 if TYPE_CHECKING:
     from supervisor.client import Client

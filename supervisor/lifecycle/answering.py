@@ -12,12 +12,11 @@ from shared.wire.answer import Answer, Gap, NumberedCitation
 from shared.wire.events import AnswerMethod, JobStatus
 from shared.wire.handoff import Citation, Claim, HandoffResult, ResultStatus
 from shared.wire.ids import StepId
+from shared.wire.markers import MARKER
 from shared.wire.plan import Synthesis
 from shared.wire.verdict import Decision
 from supervisor.lifecycle.state import JobState, StepState
 
-MARKER = re.compile(r"\[((?:[a-z][a-z0-9_-]{0,47}\.)c[0-9]{1,4}(?:\s*[,;]\s*(?:[a-z][a-z0-9_-]{0,47}\.)c[0-9]{1,4})*)\]")
-"""`[step.c1]` or `[step.c1, step.c2]`: where an output points to its claims."""
 UNPROVEN = "[no source]"
 """Stands where a statement points to a claim without a source that could be checked."""
 NOT_REVIEWED = "The answer was not reviewed"
@@ -85,7 +84,10 @@ def number_citations(text: str, claims: Mapping[str, Claim]) -> tuple[str, tuple
 
     def numbered(match: re.Match[str]) -> str:
         found: dict[int, None] = {}
-        for claim_id in re.split(r"\s*[,;]\s*", match[1]):
+        claim_ids = re.split(r"\s*[,;]\s*", match[1])
+        if not any("." in claim_id for claim_id in claim_ids):  # a result's markers are all qualified: this is something else
+            return match[0]
+        for claim_id in claim_ids:
             claim = claims.get(claim_id)
             for citation in claim.sources if claim else ():
                 found[_number(numbers, claim_id, claim.text if claim else "", citation)] = None

@@ -21,7 +21,7 @@ for place, handoff in ipairs(c.issue) do
   local h = job .. ':h:' .. handoff.id
   redis.call('HSET', h, 'state', 'issued', 'issued_at', at)
   for name, value in pairs(handoff.fields) do redis.call('HSET', h, name, value) end
-  redis.call('PEXPIRE', h, c.keep_ms)
+  redis.call('PEXPIRE', h, math.max(c.keep_ms, redis.call('PTTL', job)))
   if handoff.queue then
     redis.call('ZADD', 'handoff:waiting:' .. handoff.queue, at + PUBLISHING_MS * (place - 1), id .. '/' .. handoff.id)
     redis.call('HSETNX', 'handoff:queues', handoff.queue, 0)
@@ -47,5 +47,5 @@ if c.created then
   redis.call('ZADD', jobs, at, id)
   if c.fields.status == 'queued' then redis.call('ZADD', 'handoff:waiting:submissions', at, id) end -- it is announced next
 end
-for _, key in ipairs({ job, job .. ':log', job .. ':blob' }) do redis.call('PEXPIRE', key, c.keep_ms) end
+stay(job, job, c.keep_ms)
 return { 1, version, at }

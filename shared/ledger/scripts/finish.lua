@@ -23,5 +23,5 @@ if f[2] then
   -- The chord's body, or for what is urgent the worker, should wake the supervisor now; should that not come, the sweeper does.
   if left <= 0 or ARGV[8] == '1' then redis.call('ZADD', due, 'LT', at + tonumber(ARGV[4]), id) end
 end
-for _, key in ipairs({ job .. ':blob', job .. ':log', job, h }) do redis.call('PEXPIRE', key, keep) end
+stay(job, h, keep)
 return { 'ok', left, tonumber(redis.call('HGET', job, 'version')), at }

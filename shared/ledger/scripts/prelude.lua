@@ -83,7 +83,7 @@ end
 local function stay(job, h, ms)
   for _, key in ipairs({ job, job .. ':log', job .. ':blob', job .. ':fetched', h }) do
     local left = redis.call('PTTL', key)
-    if left >= 0 and left < ms then redis.call('PEXPIRE', key, ms) end
+    if left ~= -2 and left < ms then redis.call('PEXPIRE', key, ms) end
   end
 end
 
