@@ -47,6 +47,11 @@ class Conversation:
         return sum((item.usage for item in self.checkpoints if isinstance(item, Replied | CallFailed)), NOTHING_USED)
 
     @property
+    def replied_tokens(self) -> int:
+        """What replies have really used. A call that failed is booked at its worst case, which says nothing about this conversation."""
+        return sum(item.usage.total_tokens for item in self.checkpoints if isinstance(item, Replied))
+
+    @property
     def last_reply(self) -> Replied | None:
         return next((item for item in reversed(self.checkpoints) if isinstance(item, Replied)), None)
 

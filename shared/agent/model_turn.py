@@ -94,7 +94,7 @@ class ModelTurns:
     def _call(self, talk: Conversation, *, is_last: bool) -> ModelCall:
         room = self._tokens_left(talk) - self._expected_input(talk)
         if room < LEAST_OUTPUT_TOKENS:
-            raise LimitReached(StopReason.MAX_TOKENS, f"{talk.usage.total_tokens} of {self._limits.max_tokens} tokens are used")
+            raise LimitReached(StopReason.MAX_TOKENS, f"{talk.replied_tokens} of {self._limits.max_tokens} tokens are used")
         deadline = self._limits.deadline
         left_s = deadline - self._equipment.now() if deadline is not None else self._equipment.silence_s
         has_calls = any(block.get("type") == "tool_use" for item in talk.checkpoints if isinstance(item, Replied) for block in item.content)
@@ -160,7 +160,7 @@ class ModelTurns:
             raise LimitReached(StopReason.DEADLINE, "the time for this step is over")
 
     def _tokens_left(self, talk: Conversation) -> int:
-        return self._limits.max_tokens - talk.usage.total_tokens
+        return self._limits.max_tokens - talk.replied_tokens
 
     def _expected_input(self, talk: Conversation) -> int:
         """The next call's input as expected: the last reply's, plus what came since."""

@@ -8,7 +8,16 @@ from typing import Annotated
 import typer
 
 RequestText = Annotated[str | None, typer.Argument(metavar="REQUEST", help="What you want, in plain words; `-` reads it from stdin.")]
-Docs = Annotated[Path | None, typer.Option("--docs", metavar="DIR", help="A folder (or file) to work from.")]
+
+
+def _folder(text: str) -> Path:
+    """`Path("")` is the current folder: an unset variable must not upload it."""
+    if not text.strip():
+        raise typer.BadParameter("it is empty: name a folder, or a dot for this one")
+    return Path(text)
+
+
+Docs = Annotated[Path | None, typer.Option("--docs", metavar="DIR", parser=_folder, help="A folder (or file) to work from.")]
 SkipBadDocs = Annotated[bool, typer.Option("--skip-bad-docs", help="Leave out documents that cannot be read.")]
 Model = Annotated[str | None, typer.Option("--model", metavar="NAME", help="The model of every agent of this job.")]
 MaxTurns = Annotated[int | None, typer.Option("--max-turns", metavar="N", min=1, help="The most turns of one handoff.")]

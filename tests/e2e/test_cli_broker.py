@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import socketserver
+import threading
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -16,7 +17,6 @@ from shared.local.processes import Processes
 from shared.local.redis_server import PrivateRedis
 from shared.wire.specialist import SpecialistSpec
 from supervisor import client
-from tests.doubles.hook_server import HookServer
 from tests.e2e.commands import BAD_INPUT, DOCUMENTS, NO_REDIS, Handoff, said
 
 pytestmark = pytest.mark.slow
@@ -59,9 +59,20 @@ def test_up_with_a_wrong_password_says_so_within_seconds(handoff: Handoff, redis
     assert "password" in said(handoff.run("up", HANDOFF_REDIS_URL=wrong, timeout_s=15), NO_REDIS)
 
 
+class NoRedis(socketserver.BaseRequestHandler):
+    """Answers whatever it is asked, like a web server, and does not hang up first."""
+
+    def handle(self) -> None:
+        while self.request.recv(65_536):
+            self.request.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
 def test_up_where_something_else_than_redis_answers_says_so_within_seconds(handoff: Handoff) -> None:
-    with HookServer() as server:
-        line = said(handoff.run("up", HANDOFF_REDIS_URL=f"redis://{urlsplit(server.url).netloc}/0", timeout_s=15), NO_REDIS)
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), NoRedis) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        line = said(handoff.run("up", HANDOFF_REDIS_URL=f"redis://127.0.0.1:{server.server_address[1]}/0", timeout_s=15), NO_REDIS)
+        server.shutdown()
 
     assert "is not Redis" in line
 

@@ -14,8 +14,6 @@ from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
 from shared.wire.checkpoints import WorstCase
 from shared.wire.errors import LeaseLost
-from shared.wire.events import CancelRequested
-from shared.wire.handoff import ResultStatus
 from shared.wire.ids import HandoffId, JobId, new_job_id
 from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from tests.doubles.jobs import (
@@ -23,14 +21,11 @@ from tests.doubles.jobs import (
     books,
     claim,
     finish,
-    finished,
     granted,
     issue,
-    issued,
     let_lease_run_out,
     nothing_reserved,
     replied,
-    result_of,
     submission,
     verdict,
     version_of,
@@ -274,125 +269,3 @@ def test_a_handoff_that_ended_is_never_found(ledger: Ledger, job_id: JobId) -> N
     assert ledger.jobs.sweep().due == {}
     assert ledger.connection.redis.zscore(keys.DUE, f"{job_id}/a.1") is None
     assert ledger.connection.redis.zscore(keys.WAITING + QUEUE, f"{job_id}/a.1") is None
-
-
-def test_a_message_that_is_gone_from_an_empty_queue_is_lost(ledger: Ledger, job_id: JobId) -> None:
-    issued_ago(ledger, job_id, LOST_AFTER_S + 1, "a.1")
-
-    assert ledger.jobs.sweep().due == {job_id: [HandoffId("a.1")]}
-    assert ledger.jobs.handoffs(job_id, [HandoffId("a.1")])[HandoffId("a.1")].lost
-    assert ledger.jobs.sweep().due == {}
-
-
-def test_a_message_that_is_on_its_way_to_a_worker_is_not_lost(ledger: Ledger, job_id: JobId) -> None:
-    issued_ago(ledger, job_id, LOST_AFTER_S - 2, "a.1")
-
-    assert ledger.jobs.sweep().due == {}
-
-
-def test_a_message_that_a_later_one_overtook_is_lost(ledger: Ledger, job_id: JobId) -> None:
-    published(ledger, "c.1")
-    issued_ago(ledger, job_id, 60, "a.1")
-    issued_ago(ledger, job_id, 30, "b.1")
-    granted(ledger, job_id, "b.1")
-
-    assert ledger.jobs.sweep().due == {job_id: [HandoffId("a.1")]}
-
-
-def test_a_message_that_was_handed_back_stands_at_the_end_of_its_queue(ledger: Ledger, job_id: JobId) -> None:
-    published(ledger, "c.1")
-    issued_ago(ledger, job_id, 60, "a.1")
-    issued_ago(ledger, job_id, 30, "b.1")
-    granted(ledger, job_id, "a.1").release()
-    granted(ledger, job_id, "b.1")
-
-    assert ledger.jobs.sweep().due == {}
-
-
-def test_thousands_that_wait_in_a_queue_for_hours_are_not_lost(ledger: Ledger) -> None:
-    job_id, names = a_job(ledger), [f"s{n}.1" for n in range(10_000)]
-    for at in range(0, 10_000, 1_000):
-        issue(ledger, job_id, *names[at : at + 1_000], group=f"g{at}")
-    published(ledger, *names)
-    issued_ago(ledger, job_id, 7_200, *names)
-
-    assert ledger.jobs.sweep().due == {}
-    for name in names[:50]:  # in the order of the queue
-        ledger.connection.redis.rpop(QUEUE)
-        granted(ledger, job_id, name)
-        assert ledger.jobs.sweep().due == {}
-
-
-def test_the_last_of_thousands_is_not_lost_when_a_later_jobs_only_message_is_claimed(ledger: Ledger) -> None:
-    """Publishing 10,000 messages takes a while; what another job publishes meanwhile gets between them."""
-    job_id, other = a_job(ledger), a_job(ledger)
-    names = [f"s{n}.1" for n in range(10_000)]
-    ledger.journal.commit(Commit(job_id=job_id, expected=1, events=[issued(name) for name in names]))
-    issue(ledger, other, "a.1")
-    published(ledger, "all of them")
-    later_ms = ledger.connection.now() * 1000
-    ledger.connection.redis.zadd(keys.WAITING + QUEUE, {f"{other}/a.1": later_ms})
-    rank = ledger.connection.redis.zrank(keys.WAITING + QUEUE, f"{other}/a.1")
-    granted(ledger, other, "a.1")
-
-    last = ledger.connection.redis.zscore(keys.WAITING + QUEUE, f"{job_id}/{names[-1]}")
-    assert rank < 5_000
-    assert last - later_ms > 10_000
-
-
-def test_a_role_that_waits_on_the_think_queue_is_no_lost_message(ledger: Ledger) -> None:
-    issue(ledger, a_job(ledger), "planner.1", role="planner", group=None)
-
-    assert ledger.connection.redis.keys(keys.WAITING + "*") == []
-
-
-def test_when_the_last_part_of_a_chord_is_done_its_job_is_due_soon(ledger: Ledger, job_id: JobId) -> None:
-    """The chord's body should come now. Should it not, the sweeper looks."""
-    finish(granted(ledger, job_id, "a.1"))
-    finish(granted(ledger, job_id, "b.1"))
-    assert ledger.connection.redis.zscore(keys.DUE, job_id) > (ledger.connection.now() + 60) * 1000
-
-    finish(granted(ledger, job_id, "c.1"))
-    assert ledger.connection.redis.zscore(keys.DUE, job_id) < (ledger.connection.now() + 10) * 1000
-
-
-@pytest.mark.parametrize("status", [ResultStatus.FAILED, ResultStatus.NEEDS_INPUT])
-def test_what_the_supervisor_must_hear_at_once_makes_its_job_due_soon(ledger: Ledger, job_id: JobId, status: ResultStatus) -> None:
-    """The worker wakes it now. Should it die before, the sweeper looks."""
-    running = granted(ledger, job_id, "a.1")
-    result = result_of(running).model_copy(update={"status": status, "error": "it broke", "needs": "a key"})
-    assert running.finish(result, (finished(result),)) is not None
-
-    assert ledger.connection.redis.zscore(keys.DUE, job_id) < (ledger.connection.now() + 10) * 1000
-
-
-def test_a_job_that_was_cancelled_is_due_soon(ledger: Ledger, job_id: JobId) -> None:
-    ledger.journal.append(job_id, CancelRequested(), {"cancelled": 1})
-
-    assert ledger.connection.redis.zscore(keys.DUE, job_id) < (ledger.connection.now() + 10) * 1000
-
-
-def test_nothing_is_left_of_what_was_dropped(ledger: Ledger, job_id: JobId) -> None:
-    running = granted(ledger, job_id, "a.1")
-    everything = [HandoffId("a.1"), HandoffId("b.1"), HandoffId("c.1")]
-    ledger.journal.commit(Commit(job_id=job_id, expected=version_of(ledger, job_id), events=[CancelRequested()], drop=everything))
-
-    assert running.fence == 1
-    assert ledger.connection.redis.zrange(keys.DUE, 0, -1) == []
-    assert ledger.connection.redis.zrange(keys.WAITING + QUEUE, 0, -1) == []
-
-
-def test_members_of_jobs_that_retention_has_removed_go_away(ledger: Ledger) -> None:
-    ledger.connection.redis.zadd(keys.DUE, {"j-000000000000/a.1": 1})
-    ledger.connection.redis.hset(keys.QUEUES, QUEUE, 0)
-    ledger.connection.redis.zadd(keys.WAITING + QUEUE, {"j-000000000000/b.1": 1})
-
-    assert ledger.jobs.sweep().due == {}
-    assert not ledger.connection.redis.exists(keys.DUE, keys.WAITING + QUEUE)
-
-
-def test_a_handoff_that_is_claimed_waits_no_longer(ledger: Ledger, job_id: JobId) -> None:
-    for name in ("a.1", "b.1", "c.1"):
-        claim(ledger, job_id, name)
-
-    assert not ledger.connection.redis.exists(keys.WAITING + QUEUE)
