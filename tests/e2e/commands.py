@@ -42,7 +42,13 @@ class Handoff:
         """The command while it runs; its output goes to the files `out` and `err`. Killed at the end, if it still runs."""
         with (self.folder / "out").open("w") as out, (self.folder / "err").open("w") as err:
             process = subprocess.Popen(
-                self.command(*arguments), stdout=out, stderr=err, text=True, cwd=self.folder, env=self.environment(**environment)
+                self.command(*arguments),
+                stdout=out,
+                stderr=err,
+                text=True,
+                cwd=self.folder,
+                env=self.environment(**environment),
+                preexec_fn=_hear_ctrl_c,  # noqa: PLW1509 (it only sets a signal)
             )
         try:
             yield process
@@ -76,6 +82,11 @@ def said(done: subprocess.CompletedProcess[str], exit_code: int) -> str:
     assert len(lines) == 1, done.stderr
     assert lines[0].startswith("handoff: ")
     return lines[0]
+
+
+def _hear_ctrl_c() -> None:
+    """As in a terminal: a test run in the background of a script ignores SIGINT, and its children would inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def interrupt(process: subprocess.Popen[str]) -> int:
