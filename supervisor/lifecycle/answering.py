@@ -15,6 +15,7 @@ from shared.wire.ids import StepId
 from shared.wire.markers import MARKER
 from shared.wire.plan import Synthesis
 from shared.wire.verdict import Decision
+from supervisor.lifecycle.headings import below
 from supervisor.lifecycle.state import JobState, StepState
 
 UNPROVEN = "[no source]"
@@ -121,7 +122,7 @@ def _body(state: JobState, parts: list[HandoffResult]) -> str:
         step = state.steps.get(part.step_id)
         text = _as_text(part.output).strip()
         title = step.outline.title if step else part.step_id
-        sections.append(text if text.startswith("#") else f"## {title}\n\n{text}")
+        sections.append(f"## {title}\n\n{below(2, text)}")
     return "\n\n".join(sections)
 
 

@@ -122,7 +122,7 @@ def test_independent_sections_follow_each_other_with_titles_and_one_numbering() 
         a_result("b", "# Its own title\n\nSecond [b.c1].", claims=(says("b.c1", quote("two.md")),)),
     )
 
-    assert answer.text == "## Do a.\n\nFirst [1].\n\n# Its own title\n\nSecond [2]."
+    assert answer.text == "## Do a.\n\nFirst [1].\n\n## Do b.\n\n### Its own title\n\nSecond [2]."
 
 
 def test_a_synthesis_takes_the_place_of_the_results() -> None:
