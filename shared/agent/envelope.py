@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError, field_validator
 from pydantic import Field as PydanticField
 
 from shared.agent.answers import json_object_in, partial_object_in
+from shared.agent.empty_forms import is_empty_form
 from shared.agent.quotes import MOST_QUOTE_CHARS, find_quote
 from shared.agent.reading import NotAcceptable, Read
 from shared.agent.schemas import BrokenSchema, problem_with
@@ -23,6 +24,7 @@ from shared.wire.message import problems_of
 MOST_PROBLEMS = 5
 """Told to the model at once."""
 UNSTATED_CONFIDENCE = 0.5
+_NOTHING = frozenset({"", "-", "none", "null", "nothing", "n/a"})
 MOST_TEXT_CHARS = 100_000
 """What `shared.wire.handoff.Text` takes."""
 
@@ -71,6 +73,11 @@ class _Envelope(_Lenient):
     confidence: float = UNSTATED_CONFIDENCE
     needs: str | None = None
     problem: str | None = None
+
+    @field_validator("needs", "problem")
+    @classmethod
+    def _nothing_in_words_is_nothing(cls, value: str | None) -> str | None:
+        return None if (value or "").strip().lower().strip(".") in _NOTHING else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,18 +205,33 @@ class EnvelopeReading:
         dangling: list[str] = []
         output, used = renamed_markers(envelope.output, self.step_id, known, dangling)
         problems += [f"[{name}] in the output points to no claim" for name in dangling]
-        if problems and not last_try:
-            raise NotAcceptable("; ".join(problems[:MOST_PROBLEMS]))
         carried = {name: known[name] for name in used if name not in claims}
+        kept = (*claims.values(), *carried.values())
+        doubts = self._doubts(envelope, is_unproven=bool(problems) and not any(claim.sources for claim in kept))
+        if (problems or doubts) and not last_try:
+            raise NotAcceptable("; ".join([*doubts, *problems][:MOST_PROBLEMS]))
         return Read(
-            status=envelope.status,
+            status=ResultStatus.PARTIAL if doubts else envelope.status,
             output=output,
-            claims=(*claims.values(), *carried.values()),
+            claims=kept,
             confidence=_clamped(envelope.confidence),
             needs=envelope.needs,
-            error=envelope.problem,
+            error="; ".join(doubts) or envelope.problem,
             notes=tuple(f"dropped: {problem}" for problem in problems),
         )
+
+    def _doubts(self, envelope: _Envelope, *, is_unproven: bool) -> list[str]:
+        """Why a result that calls itself ok is not: what code can see of it."""
+        if envelope.status is not ResultStatus.OK:
+            return []
+        doubts = []
+        if said := envelope.problem or envelope.needs:
+            doubts.append(f"it says that it is ok, and also what is wrong or missing: {said}")
+        if is_empty_form(envelope.output, self.output_schema):
+            doubts.append("the output only fills its form, and says nothing")
+        if is_unproven:
+            doubts.append("nothing in it has a source that could be checked")
+        return doubts
 
     def _own_claims(self, envelope: _Envelope) -> tuple[dict[str, Claim], list[str]]:
         claims: dict[str, Claim] = {}

@@ -170,6 +170,8 @@ class HandoffResult(Message):
                     raise ValueError("status ok needs an output")
                 if says_only_that_it_is_done(self.output):
                     raise ValueError("'I completed the task' is not a result: the output must be the work itself")
+                if self.needs or self.error:
+                    raise ValueError("status ok needs nothing and has no error")
             case ResultStatus.NEEDS_INPUT:
                 if not self.needs:
                     raise ValueError("status needs_input must say what is needed")

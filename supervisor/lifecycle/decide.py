@@ -151,11 +151,12 @@ def _end(state: JobState) -> EndJob:
     if not any(step.usable for step in state.steps.values()):
         roots = (step.error for step in state.steps.values() if step.error and not step.outline.depends_on)  # the cause, not what it led to
         return EndJob(JobStatus.FAILED, next(roots, "no step has a usable result"))
+    planned = state.plan is not None and state.plan.degraded is None
     whole = all(step.result_status is ResultStatus.OK for step in state.steps.values())
     last = state.rounds_now[-1] if state.rounds_now else None
     accepted = last is not None and last.verdict is not None and last.verdict.verdict is Decision.PASS
     settled = state.synthesised is not None and state.synthesised.problem is None
-    return EndJob(JobStatus.OK if whole and accepted and settled else JobStatus.PARTIAL)
+    return EndJob(JobStatus.OK if planned and whole and accepted and settled else JobStatus.PARTIAL)
 
 
 def _out_of_time(state: JobState, now: float) -> tuple[Command, ...]:

@@ -56,23 +56,21 @@ class VerdictReading:
         }
         return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
-    def read(self, text: str, *, last_try: bool) -> Read:
-        """Raises: NotAcceptable: a REVISE that names no step that could be done again; on the last try it passes, with open points."""
+    def read(self, text: str, *, last_try: bool) -> Read:  # noqa: ARG002 (a verdict that contradicts itself is none, however often)
+        """Raises: NotAcceptable: no verdict, or one that contradicts itself: a PASS with revisions, a REVISE without."""
         answer = parse(VerdictAnswer, text)
         decision = _decision_of(answer.verdict)
         revisions, strays = self._revisions_of(answer)
+        if decision is Decision.PASS and (revisions or strays):
+            remarks = "; ".join([*(f"{one.step}: {one.problem}" for one in revisions), *strays])
+            raise NotAcceptable(f"PASS names no step to do again: answer REVISE, or make these open points: {remarks}")
+        if decision is Decision.REVISE and not revisions:
+            steps, remarks = ", ".join(self.steps), "".join(f"; {problem}" for problem in strays)
+            raise NotAcceptable(
+                f"REVISE must name, for each step to do again, the step (one of {steps}) and its problem; or answer PASS{remarks}"
+            )
         points = [point for raw in answer.open_points if (point := clipped(raw, LONGEST_POINT))]
-        if decision is Decision.REVISE and not revisions and not last_try:
-            steps = ", ".join(self.steps)
-            raise NotAcceptable(f"REVISE must name, for each step to do again, the step (one of {steps}) and its problem; or answer PASS")
-        if decision is Decision.PASS:
-            strays += [clipped(f"{one.step}: {one.problem}", LONGEST_POINT) for one in revisions]
-            revisions = []
-        verdict = Verdict(
-            verdict=Decision.REVISE if revisions else Decision.PASS,
-            revisions=tuple(revisions),
-            open_points=tuple(dict.fromkeys([*points, *strays])),
-        )
+        verdict = Verdict(verdict=decision, revisions=tuple(revisions), open_points=tuple(dict.fromkeys([*points, *strays])))
         return Read(ResultStatus.OK, verdict.model_dump(mode="json"))
 
     def _revisions_of(self, answer: VerdictAnswer) -> tuple[list[Revision], list[str]]:

@@ -141,9 +141,9 @@ class Life:
         latest = max((i for i, one in self.state.open.items() if one.step_id == step), key=lambda i: self.state.open[i].attempt)
         self.happens(finished(latest, ResultStatus(status), **changes))
 
-    def plans(self, plan: Plan | None = None, /, **depends_on: str) -> None:
+    def plans(self, plan: Plan | None = None, /, *, degraded: str | None = None, **depends_on: str) -> None:
         self.plan = plan or a_plan(**depends_on)
-        event, _ = plan_made(self.plan, None)
+        event, _ = plan_made(self.plan, degraded)
         self.finishes("planner")
         self.happens(event)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,7 +122,7 @@ def test_a_specialist_without_a_usable_reply_ends_the_job_with_a_reason(scripted
 
 def test_a_planner_that_cannot_plan_leaves_the_request_to_the_generalist(scripted: Scripted) -> None:
     result = scripted.run(plan=says("I would rather not."))
-    assert (result.status, result.answer) == (JobStatus.OK, "It is so.")
+    assert (result.status, result.answer) == (JobStatus.PARTIAL, "It is so.")
     assert result.plan is not None
     assert result.plan["degraded"]
     assert any("one specialist got the whole request" in note for note in result.notes)
@@ -143,13 +142,21 @@ def test_endless_revise_ends_after_its_rounds_with_the_open_points(scripted: Scr
     assert "Not good enough." in str(result.answer)
 
 
-def test_nonsense_that_validates_is_an_answer_without_sources_and_ends(scripted: Scripted) -> None:
-    nonsense = {
-        "status": "ok",
-        "output": "Blah [c1].",
-        "claims": [{"id": "c1", "text": "Blah", "sources": [{"source": "x", "quote": "y"}]}],
-    }
-    result = scripted.run(answer=says_json(nonsense | {"confidence": 1, "needs": None, "problem": None}))
-    assert result.status.ended
-    assert result.citations == ()
-    assert json.dumps(result.notes) != "[]"
+def test_nonsense_that_validates_is_partial_and_says_that_nothing_stands_behind_it(scripted: Scripted) -> None:
+    nonsense = {"output": "Blah [c1].", "claims": [{"id": "c1", "text": "Blah", "sources": [{"source": "x", "quote": "y"}]}]}
+    result = scripted.run(answer=says_json(ANSWER | nonsense))
+    assert (result.status, result.citations) == (JobStatus.PARTIAL, ())
+    assert "nothing in it has a source that could be checked" in str(result.answer)
+    assert any("there is no source" in note for note in result.notes)
+
+
+def test_an_answer_that_says_what_it_lacks_is_not_ok_by_calling_itself_so(scripted: Scripted) -> None:
+    result = scripted.run(answer=says_json(ANSWER | {"problem": "I could not read a thing."}))
+    assert result.status is JobStatus.PARTIAL
+    assert "I could not read a thing." in str(result.answer)
+
+
+def test_a_verdict_that_passes_what_it_sends_back_is_no_review(scripted: Scripted) -> None:
+    result = scripted.run(verdict=says_json(PASS | {"revisions": [{"step": "look", "problem": "All of it is wrong."}]}))
+    assert result.status is JobStatus.PARTIAL
+    assert any("not reviewed" in note and "All of it is wrong." in note for note in result.notes)

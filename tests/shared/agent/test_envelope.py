@@ -72,6 +72,8 @@ def test_markers_are_renamed_wherever_the_output_holds_text() -> None:
         (envelope(claims=[a_claim("written in Go")]), "does not stand in"),
         (envelope(claims=[a_claim("x", source="nowhere.md")]), "there is no source"),
         (envelope("Rust [c7]."), "points to no claim"),
+        (envelope(needs="the prices"), "what is wrong or missing: the prices"),
+        (envelope(problem="I saw no price."), "what is wrong or missing: I saw no price."),
         (envelope(claims=[a_claim("Rust", claim_id="c1"), a_claim("Rust", claim_id="c1")]), "taken twice"),
         (envelope(""), "the work itself"),
         (envelope("Task completed successfully."), "the work itself"),
@@ -94,11 +96,45 @@ def test_what_is_to_be_mended_is_said(value: dict[str, Any], said: str) -> None:
     "value",
     [envelope(claims=[a_claim("written in Go")]), envelope("Rust [c7].", claims=[])],
 )
-def test_on_the_last_try_what_is_unproven_is_dropped_with_a_note(value: dict[str, Any]) -> None:
+def test_on_the_last_try_what_is_unproven_is_dropped_and_the_result_is_partial(value: dict[str, Any]) -> None:
     found = read(value, last_try=True)
     assert found.notes
     assert all(claim.sources == () for claim in found.claims)
     assert "c7" not in str(found.output)
+    assert (found.status, found.error) == (ResultStatus.PARTIAL, "nothing in it has a source that could be checked")
+
+
+def test_one_proven_claim_among_unproven_ones_is_enough_to_be_ok() -> None:
+    value = envelope(claims=[a_claim("It is written in Rust."), a_claim("written in Go", claim_id="c2")])
+    found = read(value, last_try=True)
+    assert (found.status, found.error, len(found.notes)) == (ResultStatus.OK, None, 1)
+
+
+def test_an_answer_that_never_meant_to_cite_is_ok_without_sources() -> None:
+    found = read(envelope("Queues fill and drain.", claims=[]))
+    assert (found.status, found.error, found.claims) == (ResultStatus.OK, None, ())
+
+
+@pytest.mark.parametrize("said", [{"needs": "the prices"}, {"problem": "the prices"}])
+def test_a_result_that_is_ok_and_says_what_is_missing_is_partial_in_the_end(said: dict[str, str]) -> None:
+    found = read(envelope(**said), last_try=True)
+    assert found.status is ResultStatus.PARTIAL
+    assert "the prices" in str(found.error)
+
+
+@pytest.mark.parametrize("nothing", ["", " ", "none", "None.", "N/A", "null", "-"])
+def test_needs_and_problems_that_say_none_are_none(nothing: str) -> None:
+    found = read(envelope(needs=nothing, problem=nothing))
+    assert (found.status, found.needs, found.error) == (ResultStatus.OK, None, None)
+
+
+def test_a_form_without_content_costs_a_turn_and_then_is_partial() -> None:
+    form = {"type": "object", "properties": {"name": {"type": "string"}, "price": {"type": "number"}}}
+    reading = EnvelopeReading(STEP, form, Sources(TEXT_OF, MANIFEST))
+    text = json.dumps(envelope({"name": "string", "price": 0}, claims=[]))
+    with pytest.raises(NotAcceptable, match="only fills its form"):
+        reading.read(text, last_try=False)
+    assert reading.read(text, last_try=True).status is ResultStatus.PARTIAL
 
 
 @pytest.mark.parametrize("text", ["", " \n", "x" * 100_001])

@@ -74,7 +74,7 @@ def test_a_limit_that_leaves_no_usable_text_is_a_failure(text: str) -> None:
 def test_an_unproven_quote_on_the_last_turn_is_dropped_with_a_note() -> None:
     wrong = [{"id": "c1", "text": "It is.", "sources": [{"source": "qdrant.md", "quote": "written in Go"}]}]
     result = running(answers(claims=wrong), handoff=limited(max_turns=1)).go()
-    assert result.status is ResultStatus.OK
+    assert result.status is ResultStatus.PARTIAL, "it was all that stood behind the answer"
     assert result.claims[0].sources == ()
     assert "does not stand in" in result.notes[0]
 

@@ -66,6 +66,19 @@ def test_a_job_that_was_accepted_after_a_revision_is_ok() -> None:
     assert life.state.status is JobStatus.OK
 
 
+def test_a_job_without_a_plan_worth_the_name_is_partial_however_good_its_one_step() -> None:
+    life = Life()
+    life.goes_on()
+    life.plans(degraded="the plan has no steps", answer="")
+    life.goes_on()
+    life.finishes("answer")
+    life.goes_on()
+    life.judges()
+    life.goes_on()
+
+    assert life.state.status is JobStatus.PARTIAL
+
+
 # Synthesis
 
 

@@ -40,24 +40,23 @@ def test_a_step_that_is_named_twice_runs_again_once_with_both_problems() -> None
     assert [(one.step, one.problem) for one in verdict.revisions] == [("qdrant", "No licence.\nNo price.")]
 
 
+@pytest.mark.parametrize("last_try", [False, True])
 @pytest.mark.parametrize("revisions", [[], [("milvus", "Missing.")], [("qdrant", "  ")]])
-def test_revise_without_a_step_and_problem_costs_a_turn_and_then_passes(revisions: list[tuple[str, str]]) -> None:
-    text = answer("REVISE", *revisions, open_points=["Old."])
+def test_a_revise_that_nobody_could_follow_is_no_verdict(revisions: list[tuple[str, str]], last_try: bool) -> None:
     with pytest.raises(NotAcceptable, match="one of pgvector, qdrant"):
-        READING.read(text, last_try=False)
-    verdict = read(text, last_try=True)
-    assert verdict.verdict is Decision.PASS
-    assert verdict.open_points == ("Old.", *(problem for _, problem in revisions if problem.strip()))
+        READING.read(answer("REVISE", *revisions, open_points=["Old."]), last_try=last_try)
+
+
+@pytest.mark.parametrize("last_try", [False, True])
+@pytest.mark.parametrize("step", ["qdrant", "milvus"])
+def test_a_pass_that_names_revisions_is_no_verdict_and_what_it_named_is_said(step: str, last_try: bool) -> None:
+    with pytest.raises(NotAcceptable, match=r"PASS .*Could be shorter\."):
+        READING.read(answer("PASS", (step, "Could be shorter.")), last_try=last_try)
 
 
 def test_problems_of_steps_that_were_not_shown_become_open_points() -> None:
     verdict = read(answer("REVISE", ("qdrant", "No price."), ("milvus", "Missing.")))
     assert (verdict.steps, verdict.open_points) == (frozenset({StepId("qdrant")}), ("Missing.",))
-
-
-def test_remarks_that_come_with_a_pass_become_open_points() -> None:
-    verdict = read(answer("PASS", ("qdrant", "Could be shorter.")))
-    assert (verdict.verdict, verdict.open_points) == (Decision.PASS, ("qdrant: Could be shorter.",))
 
 
 @pytest.mark.parametrize("text", ['{"verdict": "PASS"}', '{"verdict": " pass. ", "revisions": null, "open_points": null}'])
