@@ -53,10 +53,12 @@ class Ending(StrEnum):
 
     FINISHED = "finished"
     """The result is in the journal."""
-    NOT_OURS = "not_ours"
-    """A duplicate, cancelled, or somebody else's: nothing was done, or nothing more may be."""
+    UNWANTED = "unwanted"
+    """Nobody waits for a result: cancelled, dropped, deleted, or it has one already."""
+    ELSEWHERE = "elsewhere"
+    """Another delivery says how it ends: another claim has it, or the sweeper has it run again."""
     HANDED_BACK = "handed_back"
-    """The process shuts down: the message goes back to its queue."""
+    """It cannot be run here now: the message goes back to its queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,15 +140,17 @@ class Attempts:
         deadline = handoff.limits.deadline
         claim = self.ledger.claims.claim(handoff.job_id, handoff.handoff_id, digest_of(text), self.worker, first, deadline=deadline)
         if claim.verdict not in (ClaimVerdict.GRANTED, ClaimVerdict.EXHAUSTED):
-            return Ended(Ending.NOT_OURS, claim.verdict.value)
+            return Ended(Ending.ELSEWHERE if claim.verdict is ClaimVerdict.BUSY else Ending.UNWANTED, claim.verdict.value)
         with self.leases.held(claim):
             try:
                 return self._finish(claim, handoff, self._result(claim, handoff, run_with), conclude)
-            except Draining as reason:
+            except Draining:
                 claim.release()
-                return Ended(Ending.HANDED_BACK, str(reason))
-            except (LeaseLost, Cancelled) as reason:
-                return Ended(Ending.NOT_OURS, str(reason))
+                return Ended(Ending.HANDED_BACK, "its worker shuts down")
+            except Cancelled as reason:
+                return Ended(Ending.UNWANTED, str(reason))
+            except LeaseLost as reason:
+                return Ended(Ending.ELSEWHERE, str(reason))
 
     def _result(self, claim: Claim, handoff: AgentHandoff, run_with: _Run | HandoffResult) -> HandoffResult:
         if claim.verdict is ClaimVerdict.EXHAUSTED:
@@ -210,8 +214,6 @@ class Attempts:
         result, followed = self._concluded(handoff, result, conclude)
         finished = finished_event(result, self.worker)
         done = claim.finish(result, (finished, *followed.events), followed.payloads)
-        if done is None:
-            return Ended(Ending.NOT_OURS, "finished too late")
         self.library.remember((result.to_json(), *followed.payloads))
         log.info("handoff finished", status=result.status.value, turns=result.turns, stop_reason=result.stop_reason.value)
         return Ended(Ending.FINISHED, result.status.value, result, done.parts_left, done.recorded)

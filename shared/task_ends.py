@@ -1,32 +1,55 @@
-"""How a Celery task of a handoff may end, and no other way.
+"""How a Celery task of a handoff may end, and no other way; what Flower shows of it is what has happened.
 
-Finished: return a short status. A duplicate, a cancel, a lost lease, an unreadable message: `Ignore` (a plain return would count a part
-of the chord that is not done; `Reject` would fail the chord). Shutting down: `Reject(requeue=True)`. Never an exception of ours.
+| the attempt ...                             | Celery               | the chord's part | Flower                              |
+|---------------------------------------------|----------------------|------------------|-------------------------------------|
+| has a result that is not `failed`           | the body returns     | counted          | SUCCESS, the result's status        |
+| has a result that is `failed`               | `Ignore`             | counted, by us   | FAILURE, the kind of its failure    |
+| is wanted by nobody: cancelled, a duplicate | `Ignore`             | not counted      | REVOKED, if nothing better is known |
+| is ended by another delivery                | `Ignore`             | not counted      | as it was: that one will say        |
+| is handed back to its queue                 | `Reject`, requeued   | not counted      | RETRY, and why                      |
+| has a message that cannot be read           | `Ignore`             | not counted      | FAILURE, and why                    |
+
+An exception would fail the whole chord; so would `Reject` without a requeue. A plain return would count a part that is not done, and
+is always shown as SUCCESS: once that was said of a task, no event takes it back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import structlog
 from celery import signals
 from celery.exceptions import Ignore, Reject
+from celery.worker.request import Request
 
 from shared.attempt import Ended, Ending
 from shared.ledger.ledger import Ledger
 from shared.logs import logged_as
 from shared.wire.errors import HandoffError, MalformedMessage
-from shared.wire.handoff import AgentHandoff
+from shared.wire.handoff import AgentHandoff, HandoffResult, ResultStatus
 
 log = structlog.get_logger()
+
+
+class HandoffRequest(Request):  # type: ignore[misc]
+    """Celery's own, but silent about a message that goes back to its queue: `_end` has said so before, and why."""
+
+    def send_event(self, type: str, **fields: Any) -> None:  # noqa: A002 - Celery's own signature
+        if not (type == "task-rejected" and fields.get("requeue")):
+            super().send_event(type, **fields)
+
+
+def register(app: Any, name: str, body: Callable[[Any, object], str]) -> None:
+    """Have this app run handoffs of one role. `body`: of the task and its message's one argument; calls `run_task`."""
+    app.task(body, name=name, shared=False, bind=True, Request=HandoffRequest)
 
 
 def run_task(task: Any, ledger: Ledger, role: str, text: object, attempt: Callable[[AgentHandoff, str], Ended]) -> str:
     """The body of every `specialist.<role>` task. `text`: the message's one argument.
 
     Raises:
-        Ignore, Reject: Celery's own words for an end that is not a result.
+        Ignore, Reject: Celery's own words for an end that is not a plain return.
     """
     handoff = _taken(task, ledger, role, text)
     assert isinstance(text, str)
@@ -35,10 +58,10 @@ def run_task(task: Any, ledger: Ledger, role: str, text: object, attempt: Callab
             ended = attempt(handoff, text)
         except HandoffError as error:  # the ledger is away: the lease runs out, and the sweeper has it run again
             log.warning("handoff left to the sweeper", why=str(error))
-            ended = Ended(Ending.NOT_OURS, str(error))
+            ended = Ended(Ending.ELSEWHERE, str(error))
         except Exception as error:
             log.exception("defect around a handoff")
-            ended = Ended(Ending.NOT_OURS, f"a defect: {type(error).__name__}")
+            ended = Ended(Ending.ELSEWHERE, f"a defect: {type(error).__name__}")
         return _end(task, ended)
 
 
@@ -54,24 +77,46 @@ def _taken(task: Any, ledger: Ledger, role: str, text: object) -> AgentHandoff:
         reason = str(error)
         log.warning("dead letter", role=role, why=reason)
         ledger.dead.add(role, reason, text if isinstance(text, str) else repr(text)[:10_000])
-        task.send_event("task-failed", exception=f"dead letter: {reason}", traceback="")
+        _tell(task, "task-failed", exception=f"dead letter: {reason}", traceback="")
         raise Ignore(reason) from error
 
 
 def _end(task: Any, ended: Ended) -> str:
-    """Flower must not show as running for ever what ends without a result."""
     match ended.how:
         case Ending.FINISHED:
+            if ended.result is not None and ended.result.status is ResultStatus.FAILED:
+                _end_as_failed(task, ended.result)
             return ended.why
         case Ending.HANDED_BACK:
             log.info("handed back", why=ended.why)
-            task.send_event("task-retried", exception="handed back: its worker shuts down", traceback="")
+            _tell(task, "task-retried", exception=f"handed back: {ended.why}", traceback="")
             raise Reject(ended.why, requeue=True)
-        case Ending.NOT_OURS:
-            log.info("handoff not taken", why=ended.why)
-            if ended.why == "cancelled" or "was cancelled" in ended.why:
-                task.send_event("task-revoked", terminated=False, signum=None, expired=False)
+        case Ending.UNWANTED:
+            log.info("handoff not wanted", why=ended.why)
+            _tell(task, "task-revoked", terminated=False, signum=None, expired=False)
             raise Ignore(ended.why)
+        case Ending.ELSEWHERE:
+            log.info("handoff left to another delivery", why=ended.why)
+            raise Ignore(ended.why)
+
+
+def _end_as_failed(task: Any, result: HandoffResult) -> NoReturn:
+    """Count the chord's part as Celery would for a plain return, and say what a plain return cannot."""
+    try:
+        task.backend.mark_as_done(task.request.id, result.status.value, request=task.request, store_result=False)
+    except Exception:  # the ledger knows that the part is done, and the sweeper that the chord is silent
+        log.exception("a part of a chord not counted")
+    why = f"{result.status}, stop reason {result.stop_reason}"
+    _tell(task, "task-failed", exception=why, traceback="")
+    raise Ignore(why)
+
+
+def _tell(task: Any, event: str, **fields: Any) -> None:
+    """Flower is no reason for a handoff to end otherwise."""
+    try:
+        task.send_event(event, **fields)
+    except Exception as error:  # noqa: BLE001 - whatever the broker's client raises
+        log.warning("event not sent", task_event=event, why=type(error).__name__)
 
 
 def keep_unknown_tasks(ledger: Callable[[], Ledger]) -> None:

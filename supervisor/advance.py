@@ -88,7 +88,7 @@ class Advance:
         """Run a role's handoff that came from the think queue, then go on with the job."""
         state = self._states.load(handoff.job_id)
         if state is None or handoff.handoff_id not in state.open:
-            return Ended(Ending.NOT_OURS, "duplicate")
+            return Ended(Ending.UNWANTED, "duplicate")
         with self._thinker.slot() as free:
             if not free:  # it was fetched just before this process stopped to take from that queue
                 return Ended(Ending.HANDED_BACK, "no slot to think is free")

@@ -15,7 +15,7 @@ from shared.celery_app import DEFAULT_THREADS, make_app
 from shared.config import Settings
 from shared.logs import logged_as
 from shared.process import Process, redis_url_of, start_process
-from shared.task_ends import keep_unknown_tasks, run_task
+from shared.task_ends import keep_unknown_tasks, register, run_task
 from shared.wire.ids import HandoffId, JobId, is_job_id
 from shared.wire.names import ADVANCE, ROLES, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE, task_of
 from supervisor.advance import Advance
@@ -101,7 +101,7 @@ def make_supervisor_app(settings: Settings, make_model: Callable[[Settings], Mod
 
     app.task(advance, name=ADVANCE, shared=False)
     for role in ROLES:
-        app.task(_thinking(once, role), name=task_of(role), shared=False, bind=True)
+        register(app, task_of(role), _thinking(once, role))
     keep_unknown_tasks(lambda: once().process.ledger)
     signals.worker_ready.connect(once.started, weak=False, dispatch_uid="supervisor.started")
     signals.worker_shutting_down.connect(once.stopping, weak=False, dispatch_uid="supervisor.stopping")

@@ -17,7 +17,7 @@ from shared.config import Settings
 from shared.ledger.roles import ANNOUNCED_FOR_S, Announcement
 from shared.process import Process, redis_url_of, start_process
 from shared.specialists import load_specialists
-from shared.task_ends import keep_unknown_tasks, run_task
+from shared.task_ends import keep_unknown_tasks, register, run_task
 from shared.wire.errors import LedgerUnavailable
 from shared.wire.handoff import AgentHandoff
 from shared.wire.ids import JobId
@@ -117,7 +117,7 @@ def make_workers_app(settings: Settings, make_model: Callable[[Settings], Model]
         app.send_task(ADVANCE, args=(job_id, []), queue=SUPERVISOR_QUEUE, argsrepr=f"({job_id})", kwargsrepr="{}", ignore_result=True)
 
     for name in specialists:
-        app.task(_specialist(once, name, wake), name=task_of(name), shared=False, bind=True)
+        register(app, task_of(name), _specialist(once, name, wake))
     keep_unknown_tasks(lambda: once().process.ledger)
     signals.worker_ready.connect(once.started, weak=False, dispatch_uid="workers.started")
     signals.worker_shutting_down.connect(once.stopping, weak=False, dispatch_uid="workers.stopping")

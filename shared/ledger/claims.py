@@ -142,8 +142,10 @@ class Claim:
         self._beaten_at = time.monotonic()
         return self._keys, [self.handoff_id, self.fence, int(self.lease_s * 1000), self._doing, draft, *_keep(self.keep_s, self.deadline)]
 
-    def finish(self, result: HandoffResult, events: Sequence[Event], payloads: Sequence[str] = ()) -> Finished | None:
-        """The first writer wins; None: this came too late. `payloads`: what the events refer to by digest, beside the result itself."""
+    def finish(self, result: HandoffResult, events: Sequence[Event], payloads: Sequence[str] = ()) -> Finished:
+        """The first writer wins; who comes too late is `Interrupted`. `payloads`: what the events refer to by digest, beside the result
+        itself.
+        """
         text = result.to_json()
         journal = json.dumps([event.to_json() for event in events])
         order = [
@@ -158,7 +160,7 @@ class Claim:
         ]
         answer = self.connection.script("finish", self._keys, [*order, *stored((text, *payloads))])
         if answer[0] != b"ok":
-            return None
+            self.heed(answer[0])
         return Finished(parts_left=int(answer[1]), recorded=tuple(in_place(events, int(answer[2]), int(answer[3]) / 1000)))
 
     def release(self) -> None:
@@ -201,6 +203,8 @@ class Claim:
         """What the ledger said of this claim. Raises `Interrupted` if it no longer holds."""
         if answer == b"lost":
             self._interrupted = LeaseLost(f"{self.handoff_id}: the lease is gone")
+        elif answer == b"dropped":
+            self._interrupted = Cancelled(f"{self.handoff_id}: its job does not want it any more")
         elif answer == b"cancelled":
             self._interrupted = Cancelled(f"{self.job_id} was cancelled")
         self.check_lease()

@@ -10,6 +10,7 @@ from shared.ledger.claims import Claim, ClaimVerdict
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
 from shared.wire.checkpoints import Replied, WorstCase
+from shared.wire.errors import Interrupted
 from shared.wire.events import Event, HandoffFinished, HandoffIssued, JobSubmitted
 from shared.wire.handoff import HandoffResult, ResultStatus
 from shared.wire.ids import HandoffId, JobId, StepId, new_job_id
@@ -108,8 +109,10 @@ def finished(result: HandoffResult) -> HandoffFinished:
 def finish(claimed: Claim, output: str = "An answer.", *more: Event) -> int | None:
     """How many parts of its group are still out; None: it came too late."""
     result = result_of(claimed, output)
-    done = claimed.finish(result, (finished(result), *more))
-    return None if done is None else done.parts_left
+    try:
+        return claimed.finish(result, (finished(result), *more)).parts_left
+    except Interrupted:
+        return None
 
 
 def replied(input_tokens: int = 100, output_tokens: int = 20, microusd: int | None = 5, stop_reason: str = "tool_use") -> Replied:

@@ -50,6 +50,8 @@ class Script:
     calls: Counter[tuple[str, str, int]] = field(default_factory=Counter)
     """(NAME, step or role, turn) -> calls that came in."""
     held: dict[tuple[str, str, int], Held] = field(default_factory=dict)
+    envelopes: dict[tuple[str, str], Json] = field(default_factory=dict)
+    """(NAME, step) -> what its last turn answers, where it is not the usual."""
 
     def hold(self, name: str, who: str, turn: int = 1) -> Held:
         """The next call of this turn waits."""
@@ -74,7 +76,9 @@ class Script:
             return says_json(self._plan(name), **rest)
         if who == "assessor":
             return says_json(PASS, **rest)
-        return calls(("now", {}), **rest) if turn < self.turns.get(name, 1) else says_json(ENVELOPE, **rest)
+        if turn < self.turns.get(name, 1):
+            return calls(("now", {}), **rest)
+        return says_json(self.envelopes.get((name, who), ENVELOPE), **rest)
 
     def _plan(self, name: str) -> Json:
         steps = [
@@ -125,6 +129,18 @@ class Fleet:
     def pid_of(self, job_id: JobId, handoff_id: str) -> int:
         """The process that runs a handoff."""
         return int(self.standing(job_id, handoff_id).worker.rpartition(":")[2])
+
+    def issued(self, job_id: JobId) -> list[HandoffIssued]:
+        return [one.event for one in self.jobs.events(job_id, follow=False) if isinstance(one.event, HandoffIssued)]
+
+    def announced(self) -> set[int]:
+        """The workers that are not about to end."""
+        return {int(one.worker.rpartition(":")[2]) for one in self.jobs.ledger.roles.announcements()}
+
+    def logged(self, what: str, job_id: JobId) -> bool:
+        """Whether some process has said this of the job."""
+        logs = [self.system.processes.log_of(name).read_text(errors="replace") for name in self.system.processes.pids()]
+        return any(what in line and job_id in line for log in logs for line in log.splitlines())
 
     def kill(self, pid: int, number: signal.Signals = signal.SIGKILL) -> None:
         assert pid in self.system.processes.pids().values(), "only what this test has started"

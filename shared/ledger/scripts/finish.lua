@@ -1,12 +1,11 @@
 -- The end of a handoff: the first writer wins, and the events that follow from the result enter the journal with it.
 -- KEYS job, due.  ARGV handoff, fence, keep_ms, silence_ms, result digest, used (JSON or ''), events (JSON list), urgent (1|0),
 -- then pairs of digest and compressed payload.
--- Returns {'ok', parts of the group still out, version, Unix ms} | {'lost'} | {'duplicate'}
+-- Returns {'ok', parts of the group still out, version, Unix ms} | {'lost'} | {'dropped'}
 local job, due, handoff, fence = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local h, t = job .. ':h:' .. handoff, job .. ':t:' .. handoff
-local f = redis.call('HMGET', h, 'state', 'group')
-if f[1] == 'done' then return { 'duplicate' } end
-if trouble(job, h, fence) == 'lost' then return { 'lost' } end
+local why = gone(job, h, fence)
+if why then return { why } end
 
 local at, keep = now_ms(), tonumber(ARGV[3])
 local id = string.match(job, '{(.-)}')
@@ -17,9 +16,9 @@ redis.call('HDEL', h, 'lease', 'draft', 'doing')
 redis.call('DEL', t)
 redis.call('ZREM', due, id .. '/' .. handoff)
 for _, event in ipairs(cjson.decode(ARGV[7])) do append(job, event, at) end
-local left = -1
-if f[2] then
-  left = redis.call('HINCRBY', job, 'g:' .. f[2], -1)
+local left, group = -1, redis.call('HGET', h, 'group')
+if group then
+  left = redis.call('HINCRBY', job, 'g:' .. group, -1)
   -- The chord's body, or for what is urgent the worker, should wake the supervisor now; should that not come, the sweeper does.
   if left <= 0 or ARGV[8] == '1' then redis.call('ZADD', due, 'LT', at + tonumber(ARGV[4]), id) end
 end

@@ -64,14 +64,18 @@ local function reserve(job, h, worst)
   return nil
 end
 
--- Whether this claim still holds: nil, 'lost' or 'cancelled'. A job that was deleted, or has expired, must not be written to: its hash
--- would come back without anything else of it, and for ever.
-local function trouble(job, h, fence)
-  if redis.call('EXISTS', job) == 0 then return 'lost' end
+-- Whether this claim has no right to write any more: nil, 'lost' (another claim has it, or has ended it) or 'dropped' (nobody wants it).
+-- A job that was deleted, or has expired, must not be written to: its hash would come back without anything else of it, and for ever.
+local function gone(job, h, fence)
+  if redis.call('EXISTS', job) == 0 then return 'dropped' end
   local f = redis.call('HMGET', h, 'fence', 'state')
+  if f[2] == 'dropped' then return 'dropped' end
   if f[1] ~= fence or f[2] ~= 'running' then return 'lost' end
-  if redis.call('HGET', job, 'cancelled') then return 'cancelled' end
   return nil
+end
+
+local function is_cancelled(job)
+  return redis.call('HGET', job, 'cancelled')
 end
 
 -- How long what belongs to a job that is at work must stay: its retention begins at its deadline (Unix ms; 0: it has none).

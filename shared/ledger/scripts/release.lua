@@ -2,7 +2,7 @@
 -- KEYS job, due.  ARGV handoff, fence, used (JSON or '').  Returns 1 | 0
 local job, due, handoff = KEYS[1], KEYS[2], ARGV[1]
 local h = job .. ':h:' .. handoff
-if trouble(job, h, ARGV[2]) == 'lost' then return 0 end
+if gone(job, h, ARGV[2]) then return 0 end
 settle(job, h, decoded(ARGV[3]))
 redis.call('HINCRBY', h, 'claims', -1)
 redis.call('HINCRBY', h, 'fence', 1)

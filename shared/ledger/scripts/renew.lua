@@ -1,10 +1,11 @@
 -- A sign of life, and the lease with it.
 -- KEYS job, due.  ARGV handoff, fence, lease_ms, doing ('' keeps), draft ('' keeps), keep_ms, deadline (ms | 0).
--- Returns 'ok' | 'lost' | 'cancelled'
+-- Returns 'ok' | 'lost' | 'dropped' | 'cancelled'
 local job, due, handoff = KEYS[1], KEYS[2], ARGV[1]
 local h = job .. ':h:' .. handoff
-local why = trouble(job, h, ARGV[2])
+local why = gone(job, h, ARGV[2])
 if why then return why end
+if is_cancelled(job) then return 'cancelled' end
 local at = now_ms()
 redis.call('HSET', h, 'lease', at + ARGV[3], 'beat', at)
 redis.call('HDEL', h, 'lost')

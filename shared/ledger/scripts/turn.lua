@@ -1,12 +1,12 @@
 -- One round trip per turn: checkpoint, settle, reserve the next call, renew the lease, learn of a cancel.
 -- KEYS job, due.  ARGV handoff, fence, lease_ms, keep_ms, deadline (ms | 0), used (JSON or ''), worst case (JSON or ''), doing, checkpoint...
--- Returns {'ok'} | {'lost'} | {'cancelled'} | {'wait'} | {'limit', name}
+-- Returns {'ok'} | {'lost'} | {'dropped'} | {'cancelled'} | {'wait'} | {'limit', name}
 local job, due, handoff, fence = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local lease, keep, used, worst = tonumber(ARGV[3]), keep_from_now(ARGV[4], ARGV[5]), decoded(ARGV[6]), decoded(ARGV[7])
 local h, t = job .. ':h:' .. handoff, job .. ':t:' .. handoff
 
-local why = trouble(job, h, fence)
-if why == 'lost' then return { why } end
+local why = gone(job, h, fence)
+if why then return { why } end
 if #ARGV > 8 then
   for i = 9, #ARGV do redis.call('RPUSH', t, ARGV[i]) end
   redis.call('PEXPIRE', t, keep)
@@ -14,7 +14,7 @@ if #ARGV > 8 then
   redis.call('HSET', h, 'claims', 1)
 end
 if used then settle(job, h, used) end
-if why then return { why } end
+if is_cancelled(job) then return { 'cancelled' } end
 
 local at = now_ms()
 redis.call('HSET', h, 'lease', at + lease, 'beat', at, 'doing', ARGV[8])

@@ -8,7 +8,7 @@ from shared.ledger import keys
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
 from shared.wire.checkpoints import WorstCase
-from shared.wire.errors import LeaseLost
+from shared.wire.errors import Cancelled, LeaseLost
 from shared.wire.events import CancelRequested, HandoffFinished
 from shared.wire.ids import HandoffId, JobId
 from tests.doubles.jobs import a_job, everything, finish, granted, issue, let_lease_run_out, replied, result_of, version_of
@@ -70,7 +70,7 @@ def test_a_dropped_handoff_can_write_nothing(ledger: Ledger, job_id: JobId) -> N
     drop(ledger, job_id, "find.1")
 
     assert finish(running) is None
-    with pytest.raises(LeaseLost):
+    with pytest.raises(Cancelled):
         running.checkpoint(replied())
     assert not ledger.connection.redis.exists(keys.turns(job_id, ONE))
 

@@ -11,7 +11,7 @@ from shared.ledger import keys
 from shared.ledger.claims import Claim, ClaimVerdict
 from shared.ledger.ledger import Ledger, open_ledger
 from shared.wire.checkpoints import WorstCase
-from shared.wire.errors import LeaseLost
+from shared.wire.errors import Cancelled
 from shared.wire.ids import HandoffId, JobId
 from shared.wire.message import digest_of
 from tests.doubles.jobs import a_job, claim, everything, granted, issue, replied, text_of
@@ -99,14 +99,14 @@ def test_a_handoff_that_its_job_has_left_behind_is_unknown(ledger: Ledger, job_i
     [Claim.renew, lambda claimed: claimed.checkpoint(replied()), lambda claimed: claimed.reserve(WorstCase(1, 1, 1))],
     ids=["renewal", "checkpoint", "reservation"],
 )
-def test_whoever_works_for_a_job_that_is_gone_has_lost_it_and_writes_nothing(
+def test_whoever_works_for_a_job_that_is_gone_hears_that_and_writes_nothing(
     ledger: Ledger, job_id: JobId, word: Callable[[Claim], None]
 ) -> None:
     claimed = granted(ledger, job_id, "find.1")
     ledger.connection.redis.delete(keys.job(job_id))
     before = everything(ledger)
 
-    with pytest.raises(LeaseLost):
+    with pytest.raises(Cancelled):
         word(claimed)
     claimed.release()
     assert everything(ledger) == before

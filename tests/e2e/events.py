@@ -1,0 +1,52 @@
+"""What Flower makes of the fleet's events: Celery's own state of the cluster, fed with what really comes over the wire."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from celery import Celery
+from celery.events.state import State
+
+from shared.wire.ids import JobId
+from tests.waiting import wait_until
+
+
+class Watched:
+    """Every task as Flower would show it now, and as it has shown it before."""
+
+    def __init__(self) -> None:
+        self._state = State()
+        self._shown: defaultdict[str, list[str]] = defaultdict(list)
+
+    def see(self, event: dict[str, Any]) -> None:
+        self._state.event(event)
+        if event["type"].startswith("task-"):
+            self._shown[event["uuid"]].append(self._state.tasks[event["uuid"]].state)
+
+    def shown(self, job_id: JobId, handoff_id: str) -> list[str]:
+        return self._shown[f"{job_id}:{handoff_id}"]
+
+    def becomes(self, job_id: JobId, handoff_id: str, state: str) -> Any:
+        """The task, once it is shown in this state. Fails if it never is."""
+        uuid = f"{job_id}:{handoff_id}"
+        wait_until(lambda: self.shown(job_id, handoff_id)[-1:] == [state], what=f"{uuid} as {state}, instead of {self._shown[uuid]}")
+        return self._state.tasks[uuid]
+
+
+@contextmanager
+def watching(app: Celery) -> Iterator[Watched]:
+    """Sees all events from here on."""
+    watched, listening = Watched(), threading.Event()
+    with app.connection_for_read() as connection:
+        receiver = app.events.Receiver(connection, handlers={"*": watched.see})
+        receiver.on_consume_ready = lambda *_args, **_kwargs: listening.set()
+        thread = threading.Thread(target=lambda: receiver.capture(limit=None, timeout=None, wakeup=False), name="events", daemon=True)
+        thread.start()
+        assert listening.wait(20)
+        yield watched
+        receiver.should_stop = True
+        thread.join(10)

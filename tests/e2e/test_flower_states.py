@@ -1,0 +1,112 @@
+"""What Flower shows of a specialist's task is what has happened to its handoff."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from shared.celery_app import declare_queues
+from shared.wire.events import JobStatus
+from shared.wire.ids import new_job_id
+from shared.wire.names import task_of
+from tests.e2e.events import Watched, watching
+from tests.e2e.fleet import ENVELOPE, SPECIALIST, Fleet
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+PROBLEM = "the words of a model"
+
+
+@pytest.fixture
+def events(fleet: Fleet) -> Iterator[Watched]:
+    with watching(fleet.jobs._dispatcher._app) as watched:
+        yield watched
+
+
+def test_what_is_done_has_succeeded_and_says_how_well(fleet: Fleet, events: Watched) -> None:
+    fleet.model.envelopes["shown-done", "b"] = {**ENVELOPE, "status": "partial"}
+    job_id = fleet.submit("shown-done", a="", b="")
+    fleet.ends(job_id)
+
+    assert events.becomes(job_id, "a.1", "SUCCESS").result == "'ok'"
+    assert events.becomes(job_id, "b.1", "SUCCESS").result == "'partial'"
+
+
+def test_what_failed_has_failed_without_a_models_words_and_its_chord_goes_on(fleet: Fleet, events: Watched) -> None:
+    """The chord's body comes: nobody has to wait until the sweeper finds it silent."""
+    fleet.model.envelopes["shown-failed", "b"] = {**ENVELOPE, "status": "failed", "problem": PROBLEM}
+    last = fleet.model.hold("shown-failed", "a")
+    job_id = fleet.submit("shown-failed", a="", b="")
+    assert last.arrived.wait(30)
+    failed = events.becomes(job_id, "b.1", "FAILURE")
+    last.go.set()
+    fleet.ends(job_id)
+
+    assert failed.exception == "failed, stop reason finished"
+    assert PROBLEM not in str(failed.as_dict())
+    (group,) = {event.group for event in fleet.issued(job_id) if event.step_id == "b"}
+    wait_until(lambda: events.shown(job_id, f"{group}:fan-in"), what="the chord's body")
+
+
+def test_what_is_cancelled_while_it_runs_or_waits_is_revoked(fleet: Fleet, events: Watched) -> None:
+    held = [fleet.model.hold("shown-cancelled", step) for step in "abc"]
+    job_id = fleet.submit("shown-cancelled", a="", b="", c="", d="")
+    for one in held:
+        assert one.arrived.wait(30)
+
+    fleet.jobs.cancel(job_id)
+    assert fleet.ends(job_id).status is JobStatus.CANCELLED
+    for step in "abcd":
+        events.becomes(job_id, f"{step}.1", "REVOKED")
+    for one in held:
+        one.go.set()
+
+
+def test_what_one_worker_lost_and_another_has_done_has_succeeded_once_for_all(fleet: Fleet, events: Watched) -> None:
+    held = fleet.model.hold("shown-lost", "a")
+    job_id = fleet.submit("shown-lost", a="")
+    assert held.arrived.wait(30)
+    pid = fleet.pid_of(job_id, "a.1")
+    fleet.kill(pid, signal.SIGSTOP)
+    try:
+        wait_until(lambda: fleet.standing(job_id, "a.1").claims == 2, what="another worker's claim")
+    finally:
+        fleet.kill(pid, signal.SIGCONT)
+        held.go.set()
+    fleet.ends_well(job_id)
+    wait_until(lambda: fleet.logged("left to another delivery", job_id), what="the end of the first one")
+
+    events.becomes(job_id, "a.1", "SUCCESS")
+
+
+def test_what_is_handed_back_waits_for_another_worker_and_then_succeeds(fleet: Fleet, events: Watched) -> None:
+    held = fleet.model.hold("shown-back", "a")
+    busy = [fleet.model.hold("shown-busy", step) for step in "xy"]
+    job_id = fleet.submit("shown-back", turns=2, a="")
+    assert held.arrived.wait(30)
+    others = fleet.submit("shown-busy", x="", y="")
+    for one in busy:
+        assert one.arrived.wait(30)
+    pid = fleet.pid_of(job_id, "a.1")
+    fleet.kill(pid, signal.SIGTERM)
+    wait_until(lambda: pid not in fleet.announced(), what="the shutdown")
+    held.go.set()
+
+    assert events.becomes(job_id, "a.1", "RETRY").exception == "handed back: its worker shuts down"
+    for one in busy:
+        one.go.set()
+    fleet.ends_well(job_id)
+    fleet.ends_well(others)
+    events.becomes(job_id, "a.1", "SUCCESS")
+    assert "REJECTED" not in events.shown(job_id, "a.1")
+
+
+def test_a_message_that_cannot_be_read_has_failed(fleet: Fleet, events: Watched) -> None:
+    app, job_id = fleet.jobs._dispatcher._app, new_job_id()
+    declare_queues(app, [SPECIALIST])
+    app.send_task(task_of(SPECIALIST), args=("{",), queue=SPECIALIST, task_id=f"{job_id}:a.1")
+
+    assert "dead letter" in events.becomes(job_id, "a.1", "FAILURE").exception
