@@ -31,7 +31,7 @@ from supervisor.lifecycle.commands import (
 )
 from supervisor.lifecycle.decide import HandoffSeen, Seen, decide, next_due
 from supervisor.lifecycle.evolve import fold_on
-from supervisor.lifecycle.state import JobState, Phase
+from supervisor.lifecycle.state import JobState
 from supervisor.preparing import Prepared, Preparing
 from supervisor.states import States
 from supervisor.thinking import Thinker
@@ -39,8 +39,6 @@ from supervisor.webhook import Webhooks
 
 MOST_CONFLICTS = 50
 """In a row; every one of them means that somebody else has made progress."""
-
-NOBODY_THERE = "no worker announces a specialist that this job may use: start one with `handoff worker ROLE`"
 
 log = structlog.get_logger()
 
@@ -71,7 +69,7 @@ class Advance:
             return
         if state is None:
             log.warning("no such job", job_id=job_id)
-            self._ledger.journal.set_due(job_id, None, 0, woken_by=woken_by)
+            self._ledger.journal.set_due(job_id, None, 0, woken_by)
         conflicts = 0
         while state is not None:
             try:
@@ -111,8 +109,7 @@ class Advance:
         if prepared.events:
             self._commit(state, later, prepared, due_at, woken_by)
         else:  # before the effects: a role may run for minutes, and the job can be woken meanwhile
-            nobody = state.phase is Phase.PLANNING and not seen.roles
-            self._ledger.journal.set_due(state.job_id, due_at, state.version, NOBODY_THERE if nobody else "", woken_by)
+            self._ledger.journal.set_due(state.job_id, due_at, state.version, woken_by)
             if not effects:
                 return None
         for group in prepared.groups:
@@ -164,7 +161,7 @@ class Advance:
                 expected=state.version,
                 events=prepared.events,
                 payloads=prepared.payloads,
-                fields={"status": later.status.value, **({"waiting_for": ""} if state.plan is None else {})},
+                fields={"status": later.status.value},
                 drop=sorted(state.open.keys() - later.open.keys()),
                 due_at=due_at,
                 woken_by=woken_by,

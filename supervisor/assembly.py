@@ -83,7 +83,7 @@ def build(app: Celery, settings: Settings, make_model: Callable[[Settings], Mode
     think_queue = ThinkQueue()
     thinker = Thinker(process.attempts, slots // 2, think_queue.changed)
     advance = Advance(process.ledger, dispatcher, process.attempts, thinker, Webhooks(process.ledger, secret))
-    sweeper = Sweeper(process.ledger, dispatcher, interval_s=settings.sweep_interval_s, keep_s=settings.retention_s)
+    sweeper = Sweeper(process.ledger, dispatcher, process.name, interval_s=settings.sweep_interval_s, keep_s=settings.retention_s)
     return Supervisor(process, advance, sweeper, thinker, think_queue)
 
 

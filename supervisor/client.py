@@ -37,6 +37,7 @@ from supervisor.dispatch import Dispatcher
 from supervisor.report import JobResult, report_on
 from supervisor.request import Request, check_request
 from supervisor.roles.outcomes import title_of
+from supervisor.waiting import with_waiting
 
 ANNOUNCE_AFTER_S = 5.0
 """A job whose first wake-up was lost is found by a sweeper after this."""
@@ -82,6 +83,7 @@ class Client:
         )
         due_at = self.ledger.connection.now() + ANNOUNCE_AFTER_S
         fields: dict[str, str | int] = {"status": JobStatus.QUEUED.value, "title": submitted.title, **_books(request.limits)}
+        fields |= {"specialists": " ".join(request.specialists)} if request.specialists else {}
         try:
             self.ledger.journal.commit(
                 Commit(job_id=job_id, expected=0, events=[submitted], payloads=payloads, fields=fields, due_at=due_at, creates=True)
@@ -97,7 +99,7 @@ class Client:
         Raises:
             UnknownJob: there is no such job.
         """
-        self.standing(job_id)
+        self._known(job_id)
         is_over = False
         while True:
             found = self.ledger.journal.follow(job_id, after, FOLLOW_S) if follow else self.ledger.journal.read(job_id, after)
@@ -107,7 +109,7 @@ class Client:
                 yield recorded
             if not follow or is_over:
                 return
-            if not found and JobStatus(self.standing(job_id).status).ended:
+            if not found and JobStatus(self._known(job_id).status).ended:
                 return
 
     def result(self, job_id: JobId, wait_s: float = 0.0) -> JobResult:
@@ -126,12 +128,12 @@ class Client:
             UnknownJob: there is no such job.
         """
         until = time.monotonic() + wait_s
-        status, version = JobStatus(self.standing(job_id).status), 0
+        status, version = JobStatus(self._known(job_id).status), 0
         while not status.ended and (left := until - time.monotonic()) > 0:
             new = self.ledger.journal.follow(job_id, version, min(left, FOLLOW_S))
             version = new[-1].version if new else version
             if not new or any(isinstance(one.event, JobEnded) for one in new):  # its webhook's tries may stand after it
-                status = JobStatus(self.standing(job_id).status)
+                status = JobStatus(self._known(job_id).status)
         return status
 
     def cancel(self, job_id: JobId) -> bool:
@@ -140,7 +142,7 @@ class Client:
         Raises:
             UnknownJob: there is no such job.
         """
-        if JobStatus(self.standing(job_id).status).ended:
+        if JobStatus(self._known(job_id).status).ended:
             return False
         self.ledger.journal.append(job_id, CancelRequested(), {"cancelled": 1})
         self._dispatcher.wake(job_id)
@@ -152,15 +154,15 @@ class Client:
         Raises:
             UserError: the job has not ended, or has no such step.
         """
-        if not JobStatus(self.standing(job_id).status).ended:
+        if not JobStatus(self._known(job_id).status).ended:
             raise UserError(f"{job_id} has not ended yet: cancel it first, or wait")
-        if from_step is not None:
-            plans = [recorded.event for recorded in self.ledger.journal.read(job_id) if isinstance(recorded.event, PlanMade)]
-            steps = [step.id for step in plans[-1].steps] if plans else []
-            if from_step not in steps:
-                raise UserError(f"{job_id} has no step {from_step}: its steps are {', '.join(steps) or 'not planned yet'}")
+        plans = [recorded.event for recorded in self.ledger.journal.read(job_id) if isinstance(recorded.event, PlanMade)]
+        steps = [step.id for step in plans[-1].steps] if plans else []
+        if from_step is not None and from_step not in steps:
+            raise UserError(f"{job_id} has no step {from_step}: its steps are {', '.join(steps) or 'not planned yet'}")
         event = RetryRequested(from_step=StepId(from_step) if from_step else None)
-        self.ledger.journal.append(job_id, event, {"status": JobStatus.RUNNING.value, "cancelled": ""})
+        status = JobStatus.RUNNING if plans else JobStatus.QUEUED
+        self.ledger.journal.append(job_id, event, {"status": status.value, "cancelled": ""})
         self._dispatcher.wake(job_id)
 
     def delete(self, job_id: JobId) -> None:
@@ -169,12 +171,20 @@ class Client:
         Raises:
             UserError: it has not ended.
         """
-        if not JobStatus(self.standing(job_id).status).ended:
+        if not JobStatus(self._known(job_id).status).ended:
             raise UserError(f"{job_id} has not ended yet: cancel it first")
         issued = [one.event.handoff_id for one in self.ledger.journal.read(job_id) if isinstance(one.event, HandoffIssued)]
         self.ledger.jobs.delete(job_id, issued)
 
     def standing(self, job_id: JobId) -> JobStanding:
+        """Status, books, and what the job waits for if somebody is missing.
+
+        Raises:
+            UnknownJob: there is no such job.
+        """
+        return with_waiting(self.ledger, [self._known(job_id)])[0]
+
+    def _known(self, job_id: JobId) -> JobStanding:
         """Raises: UnknownJob."""
         if not is_job_id(job_id):
             raise UnknownJob(f"{job_id[:80]!r} is no job id: they look like j-0123456789ab (see `handoff list`)")
@@ -184,8 +194,8 @@ class Client:
         return standing
 
     def newest(self, count: int = 20) -> list[JobStanding]:
-        """The newest jobs first."""
-        return self.ledger.jobs.standings(self.ledger.jobs.newest(count))
+        """The newest jobs first, each as `standing` has it."""
+        return with_waiting(self.ledger, self.ledger.jobs.standings(self.ledger.jobs.newest(count)))
 
     def check(self, request: Request) -> None:
         """What can be said of a request without Redis and without its documents.

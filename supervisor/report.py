@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from pydantic import JsonValue
@@ -13,6 +14,7 @@ from shared.wire.errors import UnknownJob
 from shared.wire.events import HandoffFinished, HandoffIssued, JobEnded, JobStatus, JobSubmitted, PlanMade, Recorded, Reviewed, Synthesised
 from shared.wire.ids import JobId
 from shared.wire.message import Message
+from supervisor.waiting import missing_for
 
 
 class JobResult(Message):
@@ -38,6 +40,7 @@ class JobResult(Message):
     """From submit to the end, or to now."""
     model: str | None = None
     notes: tuple[str, ...] = ()
+    """For the reader: what is missing, what went wrong, and while the job runs, who is not there and is needed."""
 
 
 def report_on(ledger: Ledger, job_id: JobId) -> JobResult:
@@ -57,6 +60,7 @@ def report_on(ledger: Ledger, job_id: JobId) -> JobResult:
     answer = None
     if is_over and ended is not None and isinstance(ended.event, JobEnded) and ended.event.answer:
         answer = Answer.from_json(payloads[ended.event.answer.digest])
+    over = ended.event if is_over and ended is not None and isinstance(ended.event, JobEnded) else None
     return JobResult(
         job_id=job_id,
         status=JobStatus(standing.status),
@@ -69,7 +73,7 @@ def report_on(ledger: Ledger, job_id: JobId) -> JobResult:
         usage=_usage(standing),
         wall_s=round((ended.at if is_over and ended else ledger.connection.now()) - events[0].at, 3),
         model=", ".join(dict.fromkeys(event.model for event in _of(events, HandoffFinished) if event.model)) or None,
-        notes=_notes(answer, ended.event if is_over and ended and isinstance(ended.event, JobEnded) else None, standing),
+        notes=_notes(answer, over, map(str, missing_for(ledger, standing))),
     )
 
 
@@ -156,10 +160,8 @@ def _usage(standing: JobStanding) -> dict[str, Any]:
     }
 
 
-def _notes(answer: Answer | None, ended: JobEnded | None, standing: JobStanding) -> tuple[str, ...]:
+def _notes(answer: Answer | None, ended: JobEnded | None, waits: Iterable[str]) -> tuple[str, ...]:
     notes = list(answer.notes) if answer else []
     if ended and ended.reason:
         notes.append(ended.reason)
-    if standing.waiting_for:
-        notes.append(standing.waiting_for)
-    return tuple(notes)
+    return (*notes, *waits)

@@ -1,13 +1,19 @@
-"""The sweeper: wakes what time, a lost message or a dead process has left behind. Every supervisor runs one; they share the work."""
+"""The sweeper: wakes what time, a lost message or a dead process has left behind. Every supervisor runs one; they share the work.
+
+It is also who says that its supervisor is there: one that does not sweep is none to count on.
+"""
 
 from __future__ import annotations
 
 import threading
+import time
+from contextlib import suppress
 
 import structlog
 
 from shared.ledger.ledger import Ledger
-from shared.wire.errors import LedgerUnavailable
+from shared.ledger.roles import ANNOUNCED_FOR_S
+from shared.wire.errors import LedgerError, LedgerUnavailable
 from supervisor.dispatch import Dispatcher
 
 FORGET_EVERY = 600
@@ -19,8 +25,10 @@ log = structlog.get_logger()
 class Sweeper:
     """One thread, one Redis round trip per interval when nothing is due."""
 
-    def __init__(self, ledger: Ledger, dispatcher: Dispatcher, *, interval_s: float, keep_s: int) -> None:
+    def __init__(self, ledger: Ledger, dispatcher: Dispatcher, name: str, *, interval_s: float, keep_s: int) -> None:
+        """`name`: that of this process. The others: HANDOFF_SWEEP_INTERVAL_S, HANDOFF_RETENTION_S."""
         self._ledger = ledger
+        self._name = name
         self._dispatcher = dispatcher
         self._interval_s = interval_s
         self._keep_s = keep_s
@@ -46,9 +54,12 @@ class Sweeper:
         return len(swept.due) + len(swept.fresh), swept.more
 
     def _run(self) -> None:
-        sweeps = 0
-        while not self._stop.wait(self._interval_s):
+        sweeps, announced_at = 0, float("-inf")
+        while not self._stop.is_set():
             try:
+                if time.monotonic() - announced_at >= ANNOUNCED_FOR_S / 3:
+                    self._ledger.roles.announce_supervisor(self._name)
+                    announced_at = time.monotonic()
                 while self._sweep()[1]:  # after an outage: thousands at once
                     pass
                 if sweeps % FORGET_EVERY == 0:
@@ -58,3 +69,6 @@ class Sweeper:
                 log.warning("not swept", why=str(error))
             except Exception:  # the sweeper must outlive a broker that is restarting
                 log.exception("not swept")
+            self._stop.wait(min(self._interval_s, ANNOUNCED_FOR_S / 3))
+        with suppress(LedgerError):
+            self._ledger.roles.withdraw_supervisor(self._name)

@@ -89,7 +89,7 @@ class _Once:
         while not self._stop.is_set():
             _tried("announced", worker.process.ledger.roles.announce, announcement)
             self._stop.wait(ANNOUNCED_FOR_S / 3)
-        _tried("withdrawn", worker.process.ledger.roles.withdraw, worker.process.name)
+        _tried("withdrawn", worker.process.ledger.roles.withdraw, announcement)
 
 
 def _tried(done: str, call: Callable[[Any], None], argument: Any) -> None:

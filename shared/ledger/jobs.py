@@ -52,7 +52,10 @@ class JobStanding:
     output_tokens: int
     cost_microusd: int | None
     cancelled: bool
+    specialists: tuple[str, ...] = ()
+    """Only these may be used; empty: all."""
     waiting_for: str = ""
+    """Who is not there and is needed: the hash does not know, `supervisor.waiting` adds it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +155,7 @@ def _standing(job_id: JobId, fields: dict[bytes, bytes], submitted_ms: float) ->
         output_tokens=number(b"output_tokens"),
         cost_microusd=None if b"unpriced" in fields else number(b"usd"),
         cancelled=b"cancelled" in fields,
-        waiting_for=fields.get(b"waiting_for", b"").decode(),
+        specialists=tuple(fields.get(b"specialists", b"").decode().split()),
     )
 
 

@@ -104,13 +104,13 @@ class Journal:
             answer = self._connection.waiting.xread({keys.log(job_id): f"{after}-0"}, block=max(1, int(wait_s * 1000)), count=READ_AT_MOST)
         return [_recorded(entry) for entry in answer[0][1]] if answer else []
 
-    def set_due(self, job_id: JobId, due_at: float | None, version: int, waiting_for: str = "", woken_by: str = "") -> None:
+    def set_due(self, job_id: JobId, due_at: float | None, version: int, woken_by: str = "") -> None:
         """When the sweeper must look at the job again. Nothing changes if the journal is no longer at `version`: a result that came
-        meanwhile has set its own time, in case nobody else wakes the supervisor. `waiting_for`: told to whoever looks at the job.
-        `woken_by`: the queue whose remembered wake-up led here, if one did.
+        meanwhile has set its own time, in case nobody else wakes the supervisor. `woken_by`: the queue whose remembered wake-up led
+        here, if one did.
         """
         due_ms = -1 if due_at is None else int(due_at * 1000)
-        self._connection.script("due", [keys.job(job_id), keys.DUE], [version, due_ms, waiting_for, woken_by])
+        self._connection.script("due", [keys.job(job_id), keys.DUE], [version, due_ms, woken_by])
 
     def take_out(self, job_id: JobId) -> None:
         """Wake nobody for this job any more, whatever its version, until something happens to it."""

@@ -1,19 +1,25 @@
-"""What specialists live workers serve. Each worker announces itself with a TTL: who dies is forgotten."""
+"""Who is there: what specialists live workers serve, and whether there is a supervisor.
+
+Each process announces itself, and what it says holds for a while only: who dies is forgotten.
+"""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from shared.ledger import keys
 from shared.ledger.connection import Connection, in_our_words
 from shared.wire.errors import MalformedMessage
+from shared.wire.ids import HandoffId, JobId
 from shared.wire.message import Message
-from shared.wire.names import queue_of
+from shared.wire.names import SUPERVISOR_QUEUE, queue_of
 from shared.wire.specialist import SpecialistSpec
 
-ANNOUNCED_FOR_S = 30
-"""An announcement is repeated every third of it."""
+ANNOUNCED_FOR_S = 15
+"""An announcement is repeated every third of it. As long as a lease is by default: a dead worker is missed about when its handoffs are."""
 GOOD_FOR_S = 1.0
 """How long a process believes what it has read."""
 
@@ -42,6 +48,16 @@ class Served:
     models: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """Who is there at one moment, and what waits for somebody who is not."""
+
+    queues: frozenset[str]
+    """That somebody serves: specialists' names, and `supervisor`."""
+    unclaimed: Mapping[JobId, Mapping[HandoffId, str]] = field(default_factory=dict)
+    """Handoffs that wait in the queue of a specialist whom nobody serves, and whose it is. Only of the jobs that were asked for."""
+
+
 class Roles:
     """The announcements."""
 
@@ -52,28 +68,54 @@ class Roles:
 
     def announce(self, announcement: Announcement) -> None:
         """Say that this worker is there, for another `ANNOUNCED_FOR_S`."""
-        until = (self._connection.now() + ANNOUNCED_FOR_S) * 1000
         with in_our_words():
             pipe = self._connection.redis.pipeline(transaction=False)
             pipe.set(keys.worker(announcement.worker), announcement.to_json(), ex=ANNOUNCED_FOR_S)
-            pipe.zadd(keys.WORKERS, {announcement.worker: until})
-            pipe.zremrangebyscore(keys.WORKERS, "-inf", until - 2 * ANNOUNCED_FOR_S * 1000)
-            pipe.expire(keys.WORKERS, 10 * ANNOUNCED_FOR_S)
+            self._serve(pipe, _members(announcement))
             pipe.execute()
 
-    def withdraw(self, worker: str) -> None:
+    def withdraw(self, announcement: Announcement) -> None:
         """This worker takes nothing any more."""
         with in_our_words():
             pipe = self._connection.redis.pipeline(transaction=False)
-            pipe.delete(keys.worker(worker))
-            pipe.zrem(keys.WORKERS, worker)
+            pipe.delete(keys.worker(announcement.worker))
+            pipe.zrem(keys.SERVING, "", *_members(announcement))
             pipe.execute()
+
+    def announce_supervisor(self, name: str) -> None:
+        """Say that this supervisor is there, for another `ANNOUNCED_FOR_S`."""
+        with in_our_words():
+            pipe = self._connection.redis.pipeline(transaction=False)
+            self._serve(pipe, [f"{SUPERVISOR_QUEUE}/{name}"])
+            pipe.execute()
+
+    def withdraw_supervisor(self, name: str) -> None:
+        """This supervisor begins nothing any more."""
+        with in_our_words():
+            self._connection.redis.zrem(keys.SERVING, f"{SUPERVISOR_QUEUE}/{name}")
+
+    def _serve(self, pipe: Any, members: Sequence[str]) -> None:
+        now = self._connection.now()
+        pipe.zremrangebyscore(keys.SERVING, "-inf", now * 1000)
+        if members:
+            pipe.zadd(keys.SERVING, dict.fromkeys(members, (now + ANNOUNCED_FOR_S) * 1000))
+            pipe.expire(keys.SERVING, ANNOUNCED_FOR_S)
+
+    def presence(self, job_ids: Sequence[JobId] = ()) -> Presence:
+        """Who is there now, and what of these jobs waits for somebody who is not: one round trip, a few hundred bytes."""
+        served, waiting = self._connection.script("presence", [keys.SERVING, keys.QUEUES], list(job_ids))
+        unclaimed: dict[JobId, dict[HandoffId, str]] = {}
+        for member in waiting:
+            queue, job_id, handoff_id = member.decode().split("/")
+            unclaimed.setdefault(JobId(job_id), {})[HandoffId(handoff_id)] = queue
+        return Presence(frozenset(queue.decode() for queue in served), unclaimed)
 
     def announcements(self) -> list[Announcement]:
         """Of all live workers; those of another version that do not parse are left out."""
         with in_our_words():
-            workers = self._connection.redis.zrange(keys.WORKERS, 0, -1)
-            texts = self._connection.redis.mget([keys.worker(worker.decode()) for worker in workers]) if workers else []
+            members = (member.decode().partition("/") for member in self._connection.redis.zrange(keys.SERVING, 0, -1))
+            workers = sorted({worker for queue, _, worker in members if queue != SUPERVISOR_QUEUE})
+            texts = self._connection.redis.mget([keys.worker(worker) for worker in workers]) if workers else []
         found = []
         for text in texts:
             if text is not None:
@@ -114,3 +156,7 @@ class Roles:
                 models=tuple(sorted({one.model for one in everyone})),
             )
         return found
+
+
+def _members(announcement: Announcement) -> list[str]:
+    return [f"{spec.name}/{announcement.worker}" for spec in announcement.specialists]

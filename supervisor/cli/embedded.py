@@ -15,6 +15,7 @@ from shared.local.processes import ChildSpec, Processes
 from shared.local.redis_server import PrivateRedis
 from shared.local.run_directory import RunDirectory
 from shared.wire.errors import LedgerUnavailable, UserError
+from shared.wire.names import SUPERVISOR_QUEUE
 from supervisor.cli import kept
 from supervisor.cli.celery_process import celery_command
 from supervisor.cli.nursery import nursery_command
@@ -77,16 +78,17 @@ class Embedded:
         return self._kept
 
     def wait_until_ready(self, jobs: Client) -> None:
-        """Return when all workers have announced what they serve.
+        """Return when the supervisor and all workers have announced themselves.
 
         Raises:
             UserError: one cannot start; the line that it left.
         """
         until = time.monotonic() + READY_WITHIN_S
-        while len(jobs.ledger.roles.announcements()) < WORKERS:
+        roles = jobs.ledger.roles
+        while len(roles.announcements()) < WORKERS or SUPERVISOR_QUEUE not in roles.presence().queues:
             self.check()
             if time.monotonic() > until:
-                raise UserError(f"the workers were not ready within {READY_WITHIN_S:.0f} s: {self._last_words()}")
+                raise UserError(f"the processes of this run were not ready within {READY_WITHIN_S:.0f} s: {self._last_words()}")
             time.sleep(_LOOK_EVERY_S)
 
     def check(self) -> None:

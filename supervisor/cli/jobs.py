@@ -97,6 +97,8 @@ def list_jobs(
         cost = money(None if standing.cost_microusd is None else standing.cost_microusd / 1_000_000)
         took = f"{figures(standing.turns, 'turn'):>9}  {figures(tokens, 'token'):>14}  {cost:>12}"
         write_line(f"{standing.job_id}  {standing.status:<9}  {clock(standing.submitted_at)}  {took}  {short(standing.title, 60)}")
+        if standing.waiting_for:
+            write_line(f"    {standing.waiting_for}")
     if not standings:
         say('there are no jobs (`handoff submit "..."` makes one)')
     return OK

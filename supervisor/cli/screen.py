@@ -10,7 +10,7 @@ from typing import Self
 from rich.live import Live
 
 from supervisor.cli.draft import Draft
-from supervisor.cli.lines import claimed, lines_of
+from supervisor.cli.lines import claimed, lines_of, waits
 from supervisor.cli.terminal import note, stderr, write
 from supervisor.cli.tree import picture
 from supervisor.cli.view import Moment, View
@@ -49,7 +49,8 @@ class Screen:
         if self._live is not None:
             self._live.update(picture(moment.view))
         elif not self._shares_the_terminal():
-            for line in (*lines_of(moment), *(claimed(self._before, moment.view) if self._before else ())):
+            before = self._before or View(moment.view.job_id)
+            for line in (*lines_of(moment), *claimed(before, moment.view), *waits(before, moment.view)):
                 note(line)
         self._before = moment.view
         self._stream(moment.view)

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from shared.config import load_settings
 from shared.wire.errors import LedgerUnavailable, UserError
 from shared.wire.message import problems_of
+from shared.wire.names import SUPERVISOR_QUEUE
 from supervisor.cli.asking import Asked, request_of, schema_of, text_of
 from supervisor.cli.errors import OK, say
 from supervisor.cli.jobs import client_of_broker
@@ -69,7 +70,10 @@ def submit(
     asked = Asked("", docs, skip_bad_docs, model, *limits, schema, tenant, idempotency_key, webhook)
     jobs = client_of_broker()
     _enqueue(jobs, _requests(request, file, asked, jobs))
-    if not jobs.ledger.roles.served():
+    there = jobs.ledger.roles.presence().queues
+    if SUPERVISOR_QUEUE not in there:
+        say("no supervisor takes jobs from this broker yet: the jobs wait (`handoff up`, or `handoff supervisor`)")
+    if not there - {SUPERVISOR_QUEUE}:
         say("no worker serves any specialist on this broker yet: the jobs wait (`handoff up`, or `handoff worker --all`)")
     return OK
 

@@ -50,6 +50,8 @@ def picture(view: View) -> RenderableType:
         tree.add(line)
     if hidden > 0:
         tree.add(Text(f"and {hidden} more", style="dim"))
+    for one in view.missing:
+        tree.add(Text(f"! {one}", style="yellow"))
     return tree
 
 

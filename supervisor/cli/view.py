@@ -13,6 +13,7 @@ from shared.wire.events import HandoffFinished, HandoffIssued, Recorded
 from shared.wire.ids import HandoffId, JobId
 from supervisor.lifecycle.evolve import fold
 from supervisor.lifecycle.state import JobState
+from supervisor.waiting import LOOK_EVERY_S, Missing, missing_for
 
 if TYPE_CHECKING:
     from supervisor.client import Client
@@ -36,6 +37,8 @@ class View:
     issued: tuple[HandoffIssued, ...] = ()
     finished: Mapping[HandoffId, HandoffFinished] = field(default_factory=dict)
     standings: Mapping[HandoffId, HandoffStanding] = field(default_factory=dict)
+    missing: tuple[Missing, ...] = ()
+    """Who is needed and not there."""
 
     @property
     def version(self) -> int:
@@ -88,12 +91,14 @@ def follow(
         LedgerUnavailable: Redis stays away.
     """
     jobs.standing(job_id)
-    view, away_since = View(job_id), None
+    view, away_since, asked_at = View(job_id), None, float("-inf")
     while not view.ended:
         check()
         try:
             events = jobs.ledger.journal.follow(job_id, view.version, TICK_S)
             view = look(jobs, view.told(events))
+            if view.books is not None and (time.monotonic() - asked_at >= LOOK_EVERY_S or view.ended):
+                view, asked_at = replace(view, missing=missing_for(jobs.ledger, view.books)), time.monotonic()
         except LedgerUnavailable as error:
             away_since = away_since or time.monotonic()
             if time.monotonic() - away_since > reconnect_for_s:

@@ -212,7 +212,7 @@ def _retried(state: JobState, event: RetryRequested, at: float) -> dict[str, Any
         step = steps[step_id]
         steps[step_id] = _again(step, Feedback(author="user", text="Try again.", previous=step.result) if step.result else None)
     return {
-        "status": JobStatus.RUNNING,
+        "status": JobStatus.QUEUED if state.plan is None else JobStatus.RUNNING,
         "phase": Phase.PLANNING if state.plan is None else Phase.WORKING,
         "steps": steps,
         "started_at": at,

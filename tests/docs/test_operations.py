@@ -11,6 +11,7 @@ from shared.celery_app import DEFAULT_THREADS
 from shared.config import Settings
 from shared.ledger.claims import MAX_CLAIMS
 from shared.ledger.leases import FROZEN_AFTER_LEASES
+from shared.ledger.roles import ANNOUNCED_FOR_S
 from shared.local.redis_server import OLDEST
 from shared.specialists import load_specialists
 from shared.wire.handoff import StopReason
@@ -66,6 +67,8 @@ def test_the_figures_of_the_text_are_those_of_the_code() -> None:
     assert f"After {WORDS[MAX_CLAIMS]} claims" in dies
     assert f"renew for {WORDS[FROZEN_AFTER_LEASES]} leases" in dies
     assert f"Up to {WORDS[MOST_TRIES]} tries" in dies
+    assert f"every {ANNOUNCED_FOR_S / 3:.0f} seconds" in dies
+    assert f"missed after {ANNOUNCED_FOR_S} seconds" in dies
     assert f"above {100 * FULL:.0f} %" in sections(PAGE)["Redis"]
     assert f"Redis {'.'.join(map(str, OLDEST))} or newer" in sections(PAGE)["Redis"]
     assert f"{DEFAULT_THREADS} is a small number" in sections(PAGE)["Scaling"]

@@ -17,6 +17,7 @@ from shared.wire.events import JobEnded, JobStatus
 from supervisor import client
 from supervisor.dispatch import SHOWN_CHARS
 from tests.docs.pages import sections, text_of
+from tests.doubles.handoffs import a_spec
 from tests.doubles.jobs import a_job, finish, granted, issue, replied
 
 SECTIONS = sections(text_of("security"))
@@ -55,11 +56,13 @@ def test_the_user_can_do_all_that_workers_and_supervisors_do(url_of_the_user: st
     claim.checkpoint(replied())
     claim.renew()
     finish(claim)
-    ledger.roles.announce(Announcement(worker="w", specialists=(), slots=1, model="offline"))
+    ledger.roles.announce(Announcement(worker="w", specialists=(a_spec(),), slots=1, model="offline"))
+    ledger.roles.announce_supervisor("s")
     ledger.dead.add("researcher", "garbage", "{")
     ledger.jobs.sweep()
 
     assert ledger.roles.announcements()
+    assert ledger.roles.presence([job_id]).queues == {a_spec().name, "supervisor"}
     assert ledger.dead.newest()
     ledger.connection.close()
 

@@ -51,6 +51,7 @@ class Shell:
     advance: Advance = field(init=False)
     thinker: Thinker = field(init=False)
     jobs: Client = field(init=False)
+    _announced: Announcement = field(init=False)
 
     def __post_init__(self) -> None:
         self.ledger = open_ledger(self.url, SETTINGS, drain=self.drain)
@@ -66,7 +67,12 @@ class Shell:
     def serve(self, *names: str) -> None:
         """A worker announces these specialists."""
         specs = tuple(a_spec(name=name) for name in names)
-        self.ledger.roles.announce(Announcement(worker="w1", specialists=specs, slots=4, model="offline"))
+        self._announced = Announcement(worker="w1", specialists=specs, slots=4, model="offline")
+        self.ledger.roles.announce(self._announced)
+
+    def leave(self) -> None:
+        """That worker withdraws."""
+        self.ledger.roles.withdraw(self._announced)
 
     def submit(self, limits: JobLimits | None = None) -> JobId:
         return self.jobs.submit(Request("Compare Qdrant and Milvus", limits=limits or JobLimits()))

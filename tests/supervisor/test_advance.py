@@ -121,7 +121,7 @@ def test_a_job_that_is_gone_is_no_longer_looked_after(shell: Shell) -> None:
 
 
 def test_with_nobody_there_a_job_waits_and_is_looked_at_again_soon(shell: Shell) -> None:
-    shell.ledger.roles.withdraw("w1")
+    shell.leave()
     job_id = shell.submit()
     shell.advance(job_id)
 
@@ -161,7 +161,7 @@ def test_the_sweeper_wakes_a_supervisor_with_what_is_suspect(shell: Shell) -> No
     shell.advance(job_id)
     shell.ledger.connection.redis.delete(*SERVED)
     let_time_pass(shell)
-    sweeper = Sweeper(shell.ledger, shell.dispatcher, interval_s=60, keep_s=60)
+    sweeper = Sweeper(shell.ledger, shell.dispatcher, "supervisor:1", interval_s=60, keep_s=60)
 
     assert sweeper.sweep() == 1
     assert sweeper.sweep() == 0
@@ -172,7 +172,7 @@ def test_a_job_that_was_never_announced_is_found_by_the_sweeper(shell: Shell) ->
     job_id = shell.submit()
     shell.ledger.connection.redis.delete(SUBMISSIONS_QUEUE)
     let_time_pass(shell)
-    sweeper = Sweeper(shell.ledger, shell.dispatcher, interval_s=0.01, keep_s=60)
+    sweeper = Sweeper(shell.ledger, shell.dispatcher, "supervisor:1", interval_s=0.01, keep_s=60)
     sweeper.start()
     wait_until(lambda: shell.ledger.connection.redis.llen(SUBMISSIONS_QUEUE) == 1, what="an announcement")
     sweeper.stop()
@@ -183,12 +183,12 @@ def test_a_job_that_was_never_announced_is_found_by_the_sweeper(shell: Shell) ->
 
 
 def test_wake_ups_that_nobody_takes_are_sent_once(shell: Shell) -> None:
-    shell.ledger.roles.withdraw("w1")
+    shell.leave()
     job_ids = [shell.submit() for _ in range(20)]
     for job_id in job_ids:
         shell.advance(job_id)
     shell.ledger.connection.redis.delete(SUBMISSIONS_QUEUE)
-    sweeper = Sweeper(shell.ledger, shell.dispatcher, interval_s=60, keep_s=60)
+    sweeper = Sweeper(shell.ledger, shell.dispatcher, "supervisor:1", interval_s=60, keep_s=60)
     for _ in range(5):
         shell.ledger.connection.redis.zadd(keys.DUE, dict.fromkeys(job_ids, 1))
         sweeper.sweep()

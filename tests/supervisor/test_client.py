@@ -171,7 +171,7 @@ def test_a_retry_takes_back_the_cancel(jobs: Client) -> None:
     end(jobs, job_id, JobStatus.CANCELLED)
     jobs.retry(job_id)
 
-    assert (jobs.standing(job_id).status, jobs.standing(job_id).cancelled) == ("running", False)
+    assert (jobs.standing(job_id).status, jobs.standing(job_id).cancelled) == ("queued", False)
     assert jobs.ledger.journal.read(job_id)[-1].event == RetryRequested()
 
 

@@ -58,8 +58,8 @@ def test_a_worker_withdraws_what_it_announced(once: _Once, ledger: Ledger) -> No
 def test_what_goes_wrong_once_is_announced_later(once: _Once, ledger: Ledger, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workers.assembly.ANNOUNCED_FOR_S", 0.3)
     with redis.Redis.from_url(redis_url) as admin:
-        admin.set(keys.WORKERS, "no sorted set", ex=60)
+        admin.set(keys.SERVING, "no sorted set", ex=60)
         once.started()
         wait_until(lambda: admin.keys(f"{keys.PREFIX}worker:*"), what="an announcement that went wrong half-way")
-        admin.delete(keys.WORKERS)
+        admin.delete(keys.SERVING)
         wait_until(ledger.roles.announcements, what="the announcement")

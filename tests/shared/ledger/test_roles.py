@@ -48,15 +48,15 @@ def test_an_announcement_holds_for_a_while_only(ledger: Ledger, roles: Roles) ->
 
 def test_workers_that_are_long_gone_are_not_even_looked_for(ledger: Ledger, roles: Roles) -> None:
     roles.announce(says("w1", a_spec()))
-    ledger.connection.redis.zadd(keys.WORKERS, {"w1": 1})
+    ledger.connection.redis.zadd(keys.SERVING, {f"{a_spec().name}/w1": 1})
     roles.announce(says("w2", a_spec()))
 
-    assert ledger.connection.redis.zrange(keys.WORKERS, 0, -1) == [b"w2"]
+    assert ledger.connection.redis.zrange(keys.SERVING, 0, -1) == [f"{a_spec().name}/w2".encode()]
 
 
 def test_a_worker_that_leaves_takes_its_word_back(ledger: Ledger, roles: Roles) -> None:
     roles.announce(says("w1", a_spec()))
-    roles.withdraw("w1")
+    roles.withdraw(says("w1", a_spec()))
 
     assert ledger.roles.served() == {}
 

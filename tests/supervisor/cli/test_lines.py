@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from shared.ledger.jobs import HandoffStanding
 from shared.wire.events import (
     AnswerMethod,
@@ -17,8 +19,9 @@ from shared.wire.events import (
 )
 from shared.wire.handoff import ResultStatus
 from shared.wire.verdict import Decision, Verdict
-from supervisor.cli.lines import claimed, lines_of
+from supervisor.cli.lines import claimed, lines_of, waits
 from supervisor.cli.view import Moment
+from supervisor.waiting import Missing
 from tests.supervisor.cli.moments import JOB, PLANNED, SUBMITTED, finished, issued, recorded, view_of
 
 BEFORE: tuple[Event, ...] = (
@@ -71,3 +74,15 @@ def test_a_claim_is_told_once_and_a_second_claim_as_one() -> None:
     assert list(claimed(before, first)) == ["left (researcher): works, in host:1"]
     assert list(claimed(first, first)) == []
     assert list(claimed(first, second)) == ["left (researcher): works (claim 2), in host:2"]
+
+
+def test_who_is_missing_is_told_once_and_so_is_that_it_is_over() -> None:
+    sound = view_of(*BEFORE)
+    one = replace(sound, missing=(Missing("a worker of `poet`", "handoff worker poet", ("a",)),))
+    two = replace(sound, missing=(Missing("a worker of `poet`", "handoff worker poet", ("a", "b")),))
+
+    assert list(waits(sound, one)) == ["step a waits for a worker of `poet`: start one with `handoff worker poet`"]
+    assert list(waits(one, one)) == []
+    assert list(waits(one, two)) == ["steps a, b wait for a worker of `poet`: start one with `handoff worker poet`"]
+    assert list(waits(two, sound)) == ["no longer waits for a worker of `poet`"]
+    assert list(waits(two, view_of(*BEFORE, JobEnded(status=JobStatus.FAILED)))) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -14,6 +15,7 @@ from shared.wire.ids import StepId
 from shared.wire.verdict import Decision, Revision, Verdict
 from supervisor.cli.tree import MOST_ROWS, picture
 from supervisor.cli.view import View
+from supervisor.waiting import Missing
 from tests.supervisor.cli.moments import JOB, PLANNED, SUBMITTED, finished, issued, view_of
 
 PLANNER = (SUBMITTED, issued("planner", "planner", group=None), finished("planner"), PLANNED)
@@ -100,6 +102,12 @@ def test_a_large_plan_is_cut_to_the_screen() -> None:
 
     assert len(drawn(view).splitlines()) == MOST_ROWS + 2
     assert "and 61 more" in drawn(view)
+
+
+def test_who_is_missing_stands_below_the_steps() -> None:
+    view = replace(view_of(*PLANNER), missing=(Missing("a worker of `poet`", "handoff worker poet", ("left",)),))
+
+    assert drawn(view).splitlines()[-1].endswith("! step left waits for a worker of `poet`: start one with `handoff worker poet`")
 
 
 def test_an_ended_job_is_ended() -> None:

@@ -1,0 +1,80 @@
+"""What a job waits for because nobody is there who does it: read when somebody asks, and written down nowhere.
+
+Who dies is missed when its announcement has run out (`ANNOUNCED_FOR_S`); a handoff that it had claimed waits in its queue again when
+its lease has, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from shared.ledger.jobs import JobStanding
+from shared.ledger.ledger import Ledger
+from shared.ledger.roles import Presence
+from shared.wire.events import JobStatus
+from shared.wire.ids import JobId
+from shared.wire.names import SUPERVISOR_QUEUE
+
+LOOK_EVERY_S = 2.0
+"""How often a watcher asks who is there: one round trip."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Somebody without whom a job does not go on, and who is not there."""
+
+    whom: str
+    """`a worker of ...`, for a sentence."""
+    start: str
+    """The command that starts one."""
+    steps: tuple[str, ...] = ()
+    """Those that wait; empty: the job as a whole."""
+
+    def __str__(self) -> str:
+        match self.steps:
+            case ():
+                waits = "the job waits"
+            case (step,):
+                waits = f"step {step} waits"
+            case _:
+                waits = f"steps {', '.join(self.steps)} wait"
+        return f"{waits} for {self.whom}: start one with `{self.start}`"
+
+
+def missing(job: JobStanding, there: Presence) -> tuple[Missing, ...]:
+    """Everybody who is needed now and is not there. Pure."""
+    if JobStatus(job.status).ended:
+        return ()
+    found = [] if SUPERVISOR_QUEUE in there.queues else [Missing("a supervisor", "handoff supervisor")]
+    waiting: dict[str, list[str]] = {}
+    for handoff_id, specialist in sorted(there.unclaimed.get(job.job_id, {}).items()):
+        waiting.setdefault(specialist, []).append(handoff_id.rpartition(".")[0])
+    found += [_worker_of((specialist,), *steps) for specialist, steps in sorted(waiting.items())]
+    if job.status == JobStatus.QUEUED and not _may_be_planned(job, there):
+        found.append(_worker_of(job.specialists) if job.specialists else Missing("a worker of any specialist", "handoff worker --all"))
+    return tuple(found)
+
+
+def missing_for(ledger: Ledger, job: JobStanding) -> tuple[Missing, ...]:
+    """The same, asked of the ledger in one round trip; none for a job that has ended."""
+    return () if JobStatus(job.status).ended else missing(job, ledger.roles.presence([job.job_id]))
+
+
+def with_waiting(ledger: Ledger, jobs: Sequence[JobStanding]) -> list[JobStanding]:
+    """These with what they wait for: one round trip for all that have not ended."""
+    going_on: list[JobId] = [job.job_id for job in jobs if not JobStatus(job.status).ended]
+    if not going_on:
+        return list(jobs)
+    there = ledger.roles.presence(going_on)
+    return [replace(job, waiting_for="; ".join(map(str, missing(job, there)))) for job in jobs]
+
+
+def _worker_of(specialists: Sequence[str], *steps: str) -> Missing:
+    whom = " or ".join(f"`{name}`" for name in specialists)
+    return Missing(f"a worker of {whom}", f"handoff worker {specialists[0]}", steps)
+
+
+def _may_be_planned(job: JobStanding, there: Presence) -> bool:
+    served = there.queues - {SUPERVISOR_QUEUE}
+    return bool(served & set(job.specialists) if job.specialists else served)

@@ -1,0 +1,95 @@
+"""Nobody is there who does a step, or looks after a job: whoever watches is told within seconds, and told when it is over."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shared.config import Settings
+from shared.ledger.roles import ANNOUNCED_FOR_S, Announcement
+from supervisor import client
+from tests.doubles.handoffs import a_spec
+from tests.doubles.messages_server import MessagesServer
+from tests.e2e.commands import Handoff
+from tests.e2e.fleet import LEASE_S, SPECIALIST, Script
+from tests.running_system import SUPERVISOR, RunningSystem, running_system
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+WAITS = f"step a waits for a worker of `{SPECIALIST}`: start one with `handoff worker {SPECIALIST}`"
+SAID_WITHIN_S = ANNOUNCED_FOR_S + LEASE_S + 5
+
+
+@pytest.fixture
+def model() -> Script:
+    return Script()
+
+
+@pytest.fixture
+def system(model: Script, tmp_path: Path) -> Iterator[RunningSystem]:
+    """A supervisor, and no worker."""
+    with MessagesServer(model) as server:
+        settings = {
+            "HANDOFF_OFFLINE": "false",
+            "HANDOFF_LEASE_S": str(LEASE_S),
+            "HANDOFF_SWEEP_INTERVAL_S": "0.2",
+            "ANTHROPIC_API_KEY": "a-key",
+            "ANTHROPIC_BASE_URL": server.url,
+        }
+        with running_system(tmp_path, (SUPERVISOR,), settings) as running:
+            yield running
+
+
+def in_folder(tmp_path: Path, name: str) -> Handoff:
+    (tmp_path / name).mkdir()
+    return Handoff(tmp_path / name)
+
+
+def test_a_role_that_loses_its_last_worker_in_mid_job_is_named_until_one_is_there_again(
+    system: RunningSystem, model: Script, tmp_path: Path
+) -> None:
+    first, second, watcher = (in_folder(tmp_path, name) for name in ("first", "second", "watcher"))
+    jobs = client.connect(system.redis_url, Settings(offline=True))
+    model.plans["lonely"] = {"a": ""}
+    held = model.hold("lonely", "a")
+
+    with first.started("worker", SPECIALIST, **system.environment) as worker:
+        job_id = jobs.submit(client.Request("plan lonely"))
+        assert held.arrived.wait(60)
+        with watcher.started("watch", job_id, **system.environment) as watching:
+            watcher.wait_for("handed over")
+            worker.kill()
+            watcher.wait_for(WAITS, timeout_s=SAID_WITHIN_S)
+            listed = json.loads(watcher.run("list", "--json", HANDOFF_REDIS_URL=system.redis_url).stdout)
+            with second.started("worker", SPECIALIST, **system.environment):
+                assert watching.wait(timeout=60) == 0
+    held.go.set()
+
+    assert [one["waiting_for"] for one in listed] == [WAITS]
+    said = watcher.read("err").splitlines()
+    assert said.count(WAITS) == 1
+    assert f"no longer waits for a worker of `{SPECIALIST}`" in said
+    assert jobs.result(job_id).notes == ()
+    jobs.ledger.connection.close()
+
+
+def test_a_job_in_the_queue_waits_for_a_supervisor_until_there_is_one(redis_url: str, tmp_path: Path) -> None:
+    watcher, other = in_folder(tmp_path, "watcher"), in_folder(tmp_path, "other")
+    jobs = client.connect(redis_url, Settings(offline=True))
+    jobs.ledger.roles.announce(Announcement(worker="w1", specialists=(a_spec(),), slots=1, model="offline"))
+    submitted = watcher.run("submit", "What is HNSW?", HANDOFF_REDIS_URL=redis_url)
+
+    with watcher.started("watch", submitted.stdout.strip(), HANDOFF_REDIS_URL=redis_url):
+        watcher.wait_for("the job waits for a supervisor: start one with `handoff supervisor`", timeout_s=10)
+        with other.started("supervisor", HANDOFF_REDIS_URL=redis_url) as supervisor:
+            watcher.wait_for("no longer waits for a supervisor")
+            supervisor.terminate()
+            supervisor.wait(timeout=60)
+        wait_until(lambda: jobs.ledger.roles.presence().queues == {a_spec().name}, timeout_s=5, what="the withdrawal")
+
+    assert "no supervisor takes jobs from this broker yet" in submitted.stderr
+    jobs.ledger.connection.close()
