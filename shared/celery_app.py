@@ -11,7 +11,6 @@ from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
 
 from celery import Celery, signals
-from celery.worker.consumer import Consumer
 from kombu import Queue
 
 from shared.config import Settings
@@ -55,14 +54,6 @@ def declare_queues(app: Celery, queues: Iterable[str]) -> None:
             app.amqp.queues.add(_queue(queue))
 
 
-def consumer_without_gossip(*args: Any, worker_options: dict[str, Any] | None = None, **kwargs: Any) -> Consumer:
-    """Celery's consumer minus gossip and mingle, also for people who type plain `celery worker`.
-
-    Workers have nothing to tell each other, and each of the two leaves pidbox keys behind and slows down a reconnect.
-    """
-    return Consumer(*args, worker_options={**(worker_options or {}), "without_gossip": True, "without_mingle": True}, **kwargs)
-
-
 def _queue(name: str) -> Queue:
     return Queue(name, routing_key=name)
 
@@ -92,6 +83,7 @@ def _messages() -> dict[str, Any]:
 
 def _broker(transport: dict[str, Any]) -> dict[str, Any]:
     return {
+        "broker_transport": "shared.broker:SentinelTransport" if "master_name" in transport else "shared.broker:Transport",
         "broker_transport_options": {
             **transport,
             "visibility_timeout": VISIBILITY_TIMEOUT_S,
@@ -128,7 +120,7 @@ def _worker() -> dict[str, Any]:
     return {
         "worker_pool": "threads",  # a model call is waiting: a slot is a thread, not 115 MB of process
         "worker_concurrency": DEFAULT_THREADS,
-        "worker_consumer": "shared.celery_app:consumer_without_gossip",
+        "worker_consumer": "shared.broker:WorkerConsumer",
         "worker_prefetch_multiplier": 1,  # a message fetched and not started is one that an idle worker cannot have
         "worker_disable_prefetch": False,  # leaves replies popped in a socket: lost with the process
         "worker_cancel_long_running_tasks_on_connection_loss": False,  # the fence makes a second copy harmless; the first was paid
