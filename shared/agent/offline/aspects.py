@@ -1,4 +1,4 @@
-"""Aspects that people ask for, and the words by which documents speak of them: a small thesaurus, and plain stems for the rest."""
+"""Aspects that people ask for, and the words by which documents speak of them: a small thesaurus, and stems for the rest."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from shared.agent.offline.sentences import words_of
+from shared.agent.offline.stems import has_stem, stem, stems_of
 
 _STRONG_WEIGHT, _WEAK_WEIGHT = 2.0, 1.0
+
+_AMOUNT = r"\d[\d.,]*\s?"
 
 # name: (words that name the aspect, words that hint at it); each a regular expression that starts at a word
 _THESAURUS: dict[str, tuple[str, str]] = {
@@ -30,7 +33,8 @@ _THESAURUS: dict[str, tuple[str, str]] = {
     "consistency": (r"consisten\w*|transactions?|transactional", r"acid\b|isolation|mvcc|rollback\w*"),
     "performance": (r"latency|throughput|performance|faster|fast\b", r"speed\w*|recall|queries per second"),
     "memory": (r"memory|ram\b", r"compress\w*|quanti[sz]\w*|disk"),
-    "cost": (r"costs?\b|pric\w*", r"cheap\w*|expensive|free\b"),
+    "cost": (rf"pric\w*|[$€£]\s?\d|{_AMOUNT}(?:dollars?|euros?|usd|eur)\b", r"costs?\b|cheap\w*|expensive|free\b|sells for"),
+    "weight": (rf"weigh\w*|{_AMOUNT}(?:kg|g|grams?|kilograms?|kilos?|lbs?|pounds?|ounces)\b", r"heav(?:y|ier)\b|light(?:er|est|weight)?\b"),
     "security": (r"secur\w*|authenticat\w*|encrypt\w*", r"tls\b|access control|passwords?|permissions?"),
 }
 _ASKED_BY = {
@@ -46,7 +50,8 @@ _ASKED_BY = {
     "consistency": r"consisten\w*|transaction\w*",
     "performance": r"performan\w*|latency|throughput|speed\b",
     "memory": r"memory|ram\b",
-    "cost": r"costs?\b|pric\w*",
+    "cost": r"costs?\b|pric\w*|how (?:much|expensive|cheap)",
+    "weight": r"weigh\w*|(?:how|too) (?:heavy|light)",
     "security": r"secur\w*|encrypt\w*|authenticat\w*",
 }
 _STOP_WORDS = frozenset(
@@ -177,12 +182,15 @@ class Aspect:
 
     label: str
     key: str
-    strong: re.Pattern[str]
+    strong: re.Pattern[str] | None
     weak: re.Pattern[str] | None
+    stems: tuple[str, ...] = ()
+    """Of the phrase's own words, where the thesaurus does not know it."""
 
     def score(self, text: str) -> float:
         """How much a text speaks of this aspect; 0.0: not at all."""
-        strong = len({found.lower() for found in self.strong.findall(text)})
+        strong = len({found.lower() for found in self.strong.findall(text)}) if self.strong else 0
+        strong += sum(has_stem(each, stems_of(text)) for each in self.stems)
         weak = len({found.lower() for found in self.weak.findall(text)}) if self.weak else 0
         return _STRONG_WEIGHT * min(strong, 2) + _WEAK_WEIGHT * min(weak, 3)
 
@@ -194,8 +202,8 @@ def aspect(label: str) -> Aspect:
         if re.search(rf"\b(?:{pattern})", label, re.IGNORECASE):
             strong, weak = _THESAURUS[key]
             return Aspect(label, key, _words(strong), _words(weak))
-    stems = [stem(word) for word in content_words(label)] or [re.escape(label.lower())]
-    return Aspect(label, label.lower(), _words("|".join(rf"{re.escape(each)}\w*" for each in stems)), None)
+    stems = tuple(stem(word) for word in content_words(label)) or (label.lower(),)
+    return Aspect(label, label.lower(), None, None, stems)
 
 
 def known_aspects(text: str) -> list[Aspect]:
@@ -212,14 +220,6 @@ def all_aspects() -> list[Aspect]:
 def content_words(text: str) -> list[str]:
     """The words that carry meaning, once each, in order."""
     return list(dict.fromkeys(word for word in words_of(text) if word not in _STOP_WORDS and (len(word) > 1 or word.isdigit())))
-
-
-def stem(word: str) -> str:
-    """A word without its commonest endings; enough to match filter, filters, filtering and filtered."""
-    for ending in ("ations", "ation", "ings", "ing", "ies", "ied", "edly", "ed", "ly", "es", "s", "e"):
-        if word.endswith(ending) and len(word) - len(ending) >= 4:
-            return word[: -len(ending)]
-    return word
 
 
 def _words(pattern: str) -> re.Pattern[str]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shared.agent.offline.aspects import all_aspects
-from shared.agent.offline.sentences import Sentence, words_of
+from shared.agent.offline.sentences import Sentence, title_of
+from shared.agent.offline.stems import has_stem, stems_of
 from shared.agent.offline.topic import FIT, Topic, aspect_score, defines, form_score, is_subject, mentions, similar, subject_score
 
 _PER_ASPECT = 2
@@ -24,6 +25,8 @@ _NEAR_WEIGHT = 0.25
 """What a word in the headings counts, against one in the sentence."""
 _SAME = 0.75
 """Share of words in common from which two sentences say the same."""
+_LEANS_HEAVILY = 4.0
+"""What `form_score` takes off for a beginning like "However, this ..."."""
 _SECOND_BEST = 0.5
 """A further sentence must reach this share of the best one's score."""
 
@@ -79,7 +82,7 @@ def _per_aspect(topic: Topic) -> int:
 
 def _asked(topic: Topic, sentence: Sentence) -> float:
     """How many of the question's own words a sentence has."""
-    return 0.0 if topic.wants_advice else float(sum(_has(s, words_of(sentence.text)) for s in topic.stems))
+    return 0.0 if topic.wants_advice else float(sum(has_stem(s, stems_of(sentence.text)) for s in topic.stems))
 
 
 def _place(thing: str, sentence: Sentence) -> tuple[bool, int]:
@@ -97,14 +100,34 @@ def _about_question(topic: Topic, sentences: Sequence[Sentence]) -> list[Finding
         if share >= _FEWEST_SHARE:
             scored.append((share + _bonus(topic, each) + 0.1 * form_score(each), each))
     chosen = _best(scored, _MOST_FINDINGS if topic.is_enumeration else _PER_QUESTION, [], second_best=_SECOND_BEST_ANSWER)
+    if not chosen and not topic.question.endswith("?"):
+        chosen = _overview(topic, sentences)
     place = {source: index for index, source in enumerate(dict.fromkeys(each.source for each in chosen))}
-    return [Finding(each.title, each) for each in sorted(chosen, key=lambda each: (place[each.source], each.order))]
+    ordered = sorted(chosen, key=lambda each: (place[each.source], each.order))
+    return [Finding(each.title, each if topic.names else _placed(each, ordered)) for each in ordered]
+
+
+def _placed(sentence: Sentence, chosen: Sequence[Sentence]) -> Sentence:
+    """With its section's heading in front, where sections of one document answer differently: "2 March: 1,240 orders were lost"."""
+    headings = {each.heading for each in chosen if each.source == sentence.source}
+    is_clear = len(headings) == 1 or sentence.heading in ("", sentence.title) or similar(sentence.heading, sentence.text) > 0
+    return sentence if is_clear else replace(sentence, said=f"{sentence.heading}: {sentence.text}")
+
+
+def _overview(topic: Topic, sentences: Sequence[Sentence]) -> list[Sentence]:
+    """How each section begins of the documents that the subject names by their titles or paths; of all, if it names nothing at all."""
+    about = [each for each in sentences if all(has_stem(s, stems_of(f"{each.title} {title_of(each.source)}")) for s in topic.stems)]
+    sections = {(each.source, each.heading): each for each in reversed(about) if form_score(each) > -_LEANS_HEAVILY}
+    firsts = sorted(sections.values(), key=lambda each: (each.source, each.order))
+    if len(firsts) <= _MOST_FINDINGS:
+        return firsts
+    return list({each.source: each for each in reversed(firsts)}.values())[::-1][:_MOST_FINDINGS]
 
 
 def _share(topic: Topic, sentence: Sentence, rarity: Mapping[str, float]) -> float:
     """How much of the question's words a sentence has, by their rarity; those in its headings count less. 0.0 without any of its own."""
-    said = {s for s in topic.stems if _has(s, words_of(sentence.text))}
-    near = {s for s in topic.stems if _has(s, words_of(f"{sentence.title} {sentence.heading}"))} - said
+    said = {s for s in topic.stems if has_stem(s, stems_of(sentence.text))}
+    near = {s for s in topic.stems if has_stem(s, stems_of(f"{sentence.title} {sentence.heading}"))} - said
     weighed = sum(rarity[s] for s in said) + _NEAR_WEIGHT * sum(rarity[s] for s in near)
     return weighed / (sum(rarity.values()) or 1.0) if said else 0.0
 
@@ -112,21 +135,17 @@ def _share(topic: Topic, sentence: Sentence, rarity: Mapping[str, float]) -> flo
 def _bonus(topic: Topic, sentence: Sentence) -> float:
     """For saying what the thing asked about is, for having it as the subject or in the document's title, and for aspects asked about."""
     subjects = topic.names or (topic.question.rstrip("?."),)
-    opening = sentence.text.lower().split()[:2]
-    begins = any(_has(s, opening) for s in topic.stems)
-    titled = sum(_has(s, words_of(sentence.title)) for s in topic.stems) / max(1, len(topic.stems))
+    opening = stems_of(" ".join(sentence.text.split()[:2]))
+    begins = any(has_stem(s, opening) for s in topic.stems)
+    titled = sum(has_stem(s, stems_of(sentence.title)) for s in topic.stems) / max(1, len(topic.stems))
     aspects = min(0.2, 0.05 * sum(aspect_score(wanted, sentence) for wanted in topic.aspects))
     return 0.4 * any(defines(name, sentence.text) for name in subjects) + 0.15 * begins + 0.3 * titled + aspects
 
 
 def _rarities(topic: Topic, sentences: Sequence[Sentence]) -> dict[str, float]:
-    """A word that few sentences have tells more than one that all have; one that none has shows what is missing."""
-    bags = [words_of(each.text) for each in sentences]
-    return {s: math.log(1 + len(sentences) / max(0.5, sum(_has(s, bag) for bag in bags))) ** 2 for s in topic.stems}
-
-
-def _has(wanted: str, words: Sequence[str]) -> bool:
-    return any(word.startswith(wanted) for word in words)
+    """A word that few sentences have tells more than one that all have; one that none has counts like one that a single one has."""
+    bags = [stems_of(each.text) for each in sentences]
+    return {s: math.log(1 + len(sentences) / max(1, sum(has_stem(s, bag) for bag in bags))) ** 2 for s in topic.stems}
 
 
 def _best(

@@ -16,6 +16,7 @@ from shared.agent.offline.findings import Finding, find
 from shared.agent.offline.payloads import hits_in, json_in, page_in
 from shared.agent.offline.sentences import Sentence, sentences_of, title_of
 from shared.agent.offline.statements import marked, not_found
+from shared.agent.offline.stems import has_stem, stems_of
 from shared.agent.offline.topic import FIT, Topic, mentions, topics_of
 
 SEARCH, READ = "search_documents", "read_document"
@@ -83,15 +84,15 @@ def envelope(conversation: Conversation) -> dict[str, Any]:
     ]
     wanted = sum(len(topic.aspects) or 1 for topic, _, _ in done.parts)
     missing = sum(len(gaps) if findings else len(topic.aspects) or 1 for topic, findings, gaps in done.parts)
-    needs = joined([topic.needs for topic, findings, _ in done.parts if not findings])
+    without = [topic for topic, findings, _ in done.parts if not findings]
     output = "\n\n".join(_section(topic, findings, gaps, ids) for topic, findings, gaps in done.parts)
     return {
         "status": "ok" if claims else "partial" if done.searched else "needs_input",
         "output": _drafted(conversation, output, claims) if len(done.parts) > 1 and claims else output,
         "claims": claims,
         "confidence": round(0.3 + 0.6 * (1 - missing / wanted), 2) if claims else 0.0,
-        "needs": None if claims else needs,
-        "problem": None,
+        "needs": None if claims else joined([topic.needs for topic in without]),
+        "problem": None if claims else f"not found in the documents: {joined([topic.gap for topic in without])}",
     }
 
 
@@ -143,13 +144,18 @@ def _pages(conversation: Conversation, topic: Topic) -> list[tuple[str, int]]:
         start = hit["start"] if isinstance(hit.get("start"), int) else 0
         starts[source] = min(starts.get(source, start), start)
     for path in conversation.paths:
-        if any(mentions(word, title_of(path)) for word in topic.names):
+        if any(mentions(word, title_of(path)) for word in topic.names) or _is_named(path, topic):
             weight[path] += 1.0
             starts[path] = 0
     for source in weight:
         weight[source] *= 4 if any(mentions(name, title_of(source)) for name in topic.names) else 1
-    best = sorted(weight, key=lambda source: (-weight[source], source))[:_MOST_READS]
+    best = sorted(weight, key=lambda source: (-weight[source], source))[: _MOST_READS if topic.names or topic.stems else _MOST_CALLS]
     return [(source, 0 if starts[source] < _PAGE_CHARS - 1_000 else max(0, starts[source] - 1_000)) for source in best]
+
+
+def _is_named(path: str, topic: Topic) -> bool:
+    """Whether a subject that is no question names a document; one without words of its own ("the documents") names them all."""
+    return not topic.question.endswith("?") and all(has_stem(each, stems_of(title_of(path))) for each in topic.stems)
 
 
 def _sentences(conversation: Conversation) -> list[Sentence]:

@@ -7,7 +7,7 @@ from typing import Any
 from shared.agent.offline.asking import Asking, request_in, understand
 from shared.agent.offline.aspects import aspect
 from shared.agent.offline.conversation import Conversation, Result
-from shared.agent.offline.statements import gaps_in, markers_in, unmarked_statements
+from shared.agent.offline.statements import NOT_FOUND, gaps_in, markers_in, unmarked_statements
 from shared.agent.offline.topic import mentions
 
 _MOST_QUOTED = 3
@@ -28,11 +28,13 @@ def review(conversation: Conversation) -> dict[str, Any]:
     if missing and conversation.results:
         revisions.setdefault(conversation.results[-1].step, []).extend(missing)
     named = [{"step": step, "problem": " ".join(problems)} for step, problems in revisions.items()]
-    return {"verdict": "REVISE" if named else "PASS", "revisions": named, "open_points": list(dict.fromkeys(open_points))}
+    said = gaps_in(conversation.results[-1].text) if conversation.results else []  # the answer itself names these: once is enough
+    points = [point for point in dict.fromkeys(open_points) if point.removeprefix(f"{NOT_FOUND}: ") not in said]
+    return {"verdict": "REVISE" if named else "PASS", "revisions": named, "open_points": points}
 
 
 def _check(result: Result, results: tuple[Result, ...]) -> tuple[list[str], list[str]]:
-    points = [f"Not found in the documents: {gap}" for gap in gaps_in(result.text)]
+    points = [f"{NOT_FOUND}: {gap}" for gap in gaps_in(result.text)]
     if result.status == "failed":
         return ["The step failed: do it again, or say what stands in its way."], points
     if result.status == "needs_input":

@@ -14,6 +14,12 @@ CLOSING = "\"')]”’*_"
 """What may stand between a full stop and the end of its sentence."""
 _BREAK = re.compile(rf"(?<=[.!?])[{re.escape(CLOSING)}]*(\s+)(?=\S)")
 _FEWEST_WORDS, _MOST_WORDS = 4, 60
+_MOST_TITLE_WORDS = 8
+_LABELLED = re.compile(r"[^\W\d][\w ()/%-]{0,30}:\s+\S")
+"""`Price: $499` says something, however short."""
+_STAMPED = re.compile(r"\[?\d{4}-\d\d-\d\d[T ]")
+"""A line of a log."""
+_MOST_LABELLED_WORDS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +31,13 @@ class Sentence:
     title: str
     heading: str
     order: int
+    said: str = ""
+    """A row of a table in words, with its columns' names; empty: as it is quoted."""
 
     @property
     def text(self) -> str:
         """The sentence as plain text: without Markdown's emphasis, links and footnote marks."""
-        plain = re.sub(r"!?\[([^\]]+)\]\([^)]*\)", r"\1", self.quote)
+        plain = re.sub(r"!?\[([^\]]+)\]\([^)]*\)", r"\1", self.said or self.quote)
         plain = re.sub(r"\s*\[\^?\d+\]", "", plain)
         return re.sub(r"\*\*|__|(?<!\w)[*_](?=\S)|(?<=\S)[*_](?!\w)", "", plain).strip()
 
@@ -37,30 +45,33 @@ class Sentence:
     def standing_alone(self) -> str:
         """The text with its document's title in front when it leans on it: "Vespa: it is written in Java"."""
         text = self.text
-        leans = re.match(r"(?:It|Its)\b", text) and self.title.lower() not in text.lower()
-        return f"{self.title}: {text[:1].lower()}{text[1:]}" if leans else text
+        if self.title.lower() in text.lower() or (self.heading and text.startswith(f"{self.heading}: ")):
+            return text
+        leans = _LABELLED.match(text) or re.match(r"(?:It|Its)\b", text)
+        return f"{self.title}: {text[:1].lower() if text[1:2].islower() else text[:1]}{text[1:]}" if leans else text
 
 
 @lru_cache(maxsize=256)
 def sentences_of(text: str, source: str, *, starts_whole: bool = True, ends_whole: bool = True) -> tuple[Sentence, ...]:
-    """Every whole sentence of running text and list items; not of headings, tables and code. A cut edge loses its fragment."""
+    """Every whole sentence of running text, list items and rows of tables; not of headings and code. A cut edge loses its fragment."""
     title = heading = ""
     found: list[Sentence] = []
     blocks = list(_blocks(text))
-    for number, (kind, block) in enumerate(blocks):
-        if kind == "heading":
+    for number, (kind, block, said) in enumerate(blocks):
+        is_title = number == 0 and starts_whole and kind == "text" and block[-1].isalnum() and len(block.split()) <= _MOST_TITLE_WORDS
+        if kind == "heading" or is_title:
             heading = block
             title = title or block
             continue
-        pieces = split(block)
+        pieces = [block] if said else split(block)
         if number == 0 and not starts_whole:
             pieces = pieces[1:]
         if number == len(blocks) - 1 and not ends_whole:
             pieces = [piece for piece in pieces if piece[-1] in ".!?"]
         found += [
-            Sentence(piece, source, title or title_of(source), heading, len(found) + index)
+            Sentence(piece, source, title or title_of(source), heading, len(found) + index, said)
             for index, piece in enumerate(pieces)
-            if _is_statement(piece, kind)
+            if said or _is_statement(piece, kind)
         ]
     return tuple(found)
 
@@ -76,24 +87,50 @@ def words_of(text: str) -> list[str]:
     return re.findall(r"[a-z0-9]+(?:[.'’+#-]*[a-z0-9+#]+)*", text.lower())
 
 
-def _blocks(text: str) -> Iterator[tuple[str, str]]:
-    """("heading" | "item" | "text", folded text), without code, tables and front matter."""
+def _blocks(text: str) -> Iterator[tuple[str, str, str]]:
+    """("heading" | "item" | "text" | "row", folded text, what a row says), without code and front matter."""
     text = re.sub(r"\A---\n.*?\n---\n", "", text, flags=re.DOTALL)
     text = re.sub(r"^(```|~~~).*?(^\1\s*$|\Z)", "\n", text, flags=re.DOTALL | re.MULTILINE)
-    kind, lines = "text", list[str]()
+    kind, lines, columns = "text", list[str](), list[str]()
     for line in [*text.splitlines(), ""]:
         stripped = line.strip()
-        starts_item = re.match(r"(?:[-*+]|\d{1,2}[.)])\s+(.*)", stripped)
-        heading = re.match(r"#{1,6}\s+(.+?)\s*#*$", stripped)
-        if lines and (not stripped or starts_item or heading or stripped.startswith("|")):
-            yield kind, " ".join(" ".join(lines).split())
+        item, heading, underline = _item_in(stripped), re.match(r"#{1,6}\s+(.+?)\s*#*$", stripped), re.fullmatch(r"[=-]{3,}", stripped)
+        is_row = stripped.startswith("|")
+        if lines and (not stripped or item or heading or underline or is_row):
+            yield "heading" if underline and kind == "text" and len(lines) == 1 else kind, " ".join(" ".join(lines).split()), ""
             kind, lines = "text", []
+        columns = _cells(stripped) if is_row and not columns else columns if is_row else []
         if heading:
-            yield "heading", heading.group(1)
-        elif starts_item:
-            kind, lines = "item", [starts_item.group(1)]
-        elif stripped and not stripped.startswith("|") and not re.fullmatch(r"[=*_-]{3,}", stripped):
+            yield "heading", heading.group(1), ""
+        elif is_row:
+            yield from _row(stripped, columns)
+        elif item:
+            kind, lines = "item", [item]
+        elif stripped and not re.fullmatch(r"[=*_-]{3,}", stripped):
             lines.append(stripped.removeprefix("> "))
+
+
+def _item_in(line: str) -> str | None:
+    """What a line says that begins something new without a blank line before it: a list's item, a labelled value, a line of a log."""
+    item = re.match(r"(?:[-*+]|\d{1,2}[.)])\s+(.*)", line)
+    if item:
+        return item.group(1)
+    is_labelled = _LABELLED.match(line) and len(line.split()) <= _MOST_LABELLED_WORDS and line[-1] not in ".,;"
+    return line if is_labelled or _STAMPED.match(line) else None
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))]
+
+
+def _row(line: str, columns: list[str]) -> Iterator[tuple[str, str, str]]:
+    """A row below the columns' names: `| Price | $499 |` says "Price: $499", a wider one "Ember: Price $499, Weight 1.9 kg"."""
+    cells = _cells(line)
+    if cells == columns or not any(cells[1:]) or re.fullmatch(r"[\s|:-]+", line):
+        return
+    values = [f"{name} {value}".strip() for name, value in zip(columns[1:], cells[1:], strict=False) if value]
+    said = f"{cells[0]}: {cells[1] if len(cells) == 2 else ', '.join(values)}"
+    yield "row", " ".join(line.strip("|").split()), said
 
 
 def split(block: str) -> list[str]:
@@ -119,5 +156,7 @@ def _is_open(before: str) -> bool:
 
 def _is_statement(piece: str, kind: str) -> bool:
     count = len(piece.split())
+    if _LABELLED.match(piece) and 2 <= count <= _MOST_LABELLED_WORDS:
+        return piece[-1] not in ":?,;"
     ended = piece.rstrip(CLOSING)[-1:] in (".", "!") or (kind == "item" and piece[-1:] not in ":?,;")
     return ended and _FEWEST_WORDS <= count <= _MOST_WORDS

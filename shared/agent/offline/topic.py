@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from shared.agent.offline.asking import listed, request_in, understand
-from shared.agent.offline.aspects import Aspect, aspect, content_words, known_aspects, stem
+from shared.agent.offline.aspects import Aspect, aspect, content_words, known_aspects
 from shared.agent.offline.sentences import Sentence, words_of
+from shared.agent.offline.stems import stem
 
 FIT = Aspect(
     "which to choose",
@@ -25,6 +26,8 @@ _DEPENDENT_START = re.compile(
 )
 _LONG_WORDS = 34
 _MOST_NAME_WORDS = 6
+_HOW = r"\bhow (?:long|many|much|often|far|old|big|large|fast)\b"
+"""What is asked for, and not what an answer would say."""
 _OBJECTIVE = r"(?:Research|Find out|Look up|Investigate)(?: the (?:question|subject))?:?\s+"
 
 
@@ -68,7 +71,7 @@ class Topic:
 
     @cached_property
     def stems(self) -> tuple[str, ...]:
-        return tuple(stem(word) for word in content_words(self.question))
+        return tuple(stem(word) for word in content_words(re.sub(_HOW, " ", self.question, flags=re.IGNORECASE)))
 
 
 def topics_of(task: str) -> tuple[Topic, ...]:

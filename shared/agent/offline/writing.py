@@ -19,6 +19,8 @@ from shared.wire.markers import MARKER
 _SAME = 0.9
 _NONE = "not found"
 _LONG_CELL_WORDS = 22
+_MOST_COLUMNS = 3
+"""Of things side by side: more are told one below the other."""
 _POINTS_FOR_A_ROW = 2.0
 """One word that merely hints at an aspect makes no row."""
 _FEWEST_ROWS_SHARED = 2
@@ -35,16 +37,16 @@ class Section:
 
 def envelope(conversation: Conversation) -> dict[str, Any]:
     """The answer envelope, with `output` as Markdown. It makes no claims of its own: its markers point to the context's."""
-    text = draft(conversation)
+    text, silent = draft(conversation), _silent_things(conversation)
     unusable = [result.step for result in conversation.results if not result.claims]
     confidence = 0.0 if not _claims(conversation) else round(0.9 * (1 - len(unusable) / len(conversation.results)), 2)
     return {
-        "status": "ok" if _claims(conversation) and not _silent_things(conversation) else "partial",
+        "status": "ok" if _claims(conversation) and not silent else "partial",
         "output": text,
         "claims": [],
         "confidence": confidence,
         "needs": None if _claims(conversation) else f"results with claims from {joined(unusable) or 'earlier steps'}",
-        "problem": None,
+        "problem": f"the results say nothing about {joined(silent)}" if silent else None,
     }
 
 
@@ -138,19 +140,22 @@ def _common_aspects(sections: Sequence[Section]) -> list[Aspect]:
 
 
 def _table(sections: Sequence[Section], aspects: Sequence[Aspect]) -> tuple[str, set[str]]:
-    """A table by aspect, and the claims that it uses; a claim stands in one cell only."""
+    """A table by aspect (of many things: by thing), and the claims that it uses; a claim stands twice only where nothing else does."""
     used: set[str] = set()
     rows = [["", *(section.name for section in sections)]]
     for wanted in aspects:
         cells = []
         for section in sections:
-            free = [claim for claim in section.claims if claim.id not in used and wanted.score(claim.text) and not FIT.score(claim.text)]
-            best = max(free, key=partial(_suits_cell, wanted, section.name), default=None)
+            speaking = [claim for claim in section.claims if wanted.score(claim.text) and not FIT.score(claim.text)]
+            free = [claim for claim in speaking if claim.id not in used]
+            best = max(free or speaking, key=partial(_suits_cell, wanted, section.name), default=None)
             used |= {best.id} if best else set()
-            cells.append(_cell(section.name, best))
+            cells.append(_cell(section.name, wanted.label, best))
         if any(cell != _NONE for cell in cells):
             rows.append([heading_of(wanted.label), *cells])
-    return (_aligned(rows), used) if len(rows) > 1 else ("", set())
+    if len(rows) == 1:
+        return "", set()
+    return _aligned([list(column) for column in zip(*rows, strict=True)] if len(sections) > _MOST_COLUMNS else rows), used
 
 
 def _suits_cell(wanted: Aspect, thing: str, claim: KnownClaim) -> float:
@@ -159,15 +164,14 @@ def _suits_cell(wanted: Aspect, thing: str, claim: KnownClaim) -> float:
     return wanted.score(claim.text) + (2.5 if _begins_with(thing, claim.text) else 0.0) - (1.0 if length > _LONG_CELL_WORDS else 0.0)
 
 
-def _cell(thing: str, claim: KnownClaim | None) -> str:
-    """A claim in a cell: the column names its subject, so the sentence goes on from there."""
+def _cell(thing: str, label: str, claim: KnownClaim | None) -> str:
+    """A claim in a cell: the table names its subject and the aspect, so the sentence goes on from there."""
     if claim is None:
         return _NONE
-    text = claim.text.rstrip(".")
-    text = text.removeprefix(f"{thing}: ")
-    if text.lower().startswith(f"{thing.lower()} ") and re.match(r"(?!and\b|or\b)[a-z]", text[len(thing) + 1 :]):
-        text = text[len(thing) + 1 :]
-    return f"{text} [{claim.id}]".replace("|", "\\|")
+    text = claim.text.rstrip(".").removeprefix(f"{thing}: ")
+    text = re.sub(rf"^{re.escape(label)}: ", "", text, flags=re.IGNORECASE)
+    begins = re.match(rf"(?:the )?{re.escape(thing)} (?!and\b|or\b)(?=[a-z])", text, re.IGNORECASE)
+    return f"{text[begins.end() :] if begins else text} [{claim.id}]".replace("|", "\\|")
 
 
 def _aligned(rows: list[list[str]]) -> str:

@@ -157,3 +157,53 @@ def test_whoever_compares_things_alone_writes_a_table(library: Library) -> None:
     answer = work("<task>Compare Qdrant and Milvus with regard to licence</task>", library)
     assert "| Licence |" in answer["output"].replace("  ", " ").replace("  ", " ")
     assert markers_in(answer["output"]) <= {claim["id"] for claim in answer["claims"]}
+
+
+INCIDENTS = """# Incident log
+
+## 2 March: checkout down
+
+At 09:14 the checkout stopped answering. Its cause was an expired certificate. 1,240 orders were lost.
+
+## 17 April: slow search
+
+Search latency rose to 8 seconds. A missing index caused it. No orders were lost.
+"""
+
+
+LOG = Library({"incidents.md": INCIDENTS, "runbook.md": "# Runbook\n\nAnswer a page within 15 minutes."})
+
+
+def test_a_subject_that_is_a_document_is_told_by_how_its_sections_begin() -> None:
+    answer = work('<task>Research the subject: the incident log</task>\n<documents count="1"> <data>incidents.md</data> </documents>', LOG)
+    assert [claim["text"] for claim in answer["claims"]] == [
+        "At 09:14 the checkout stopped answering.",
+        "Search latency rose to 8 seconds.",
+    ]
+
+
+def test_all_documents_are_told_when_no_other_subject_is_named() -> None:
+    two = Library({"a.md": "# Aero\n\nAero is a thin laptop. It is old.", "b.md": "# Borealis\n\nBorealis is a heavy laptop."})
+    shown = '<documents count="2"> <data>a.md\nb.md</data> </documents>'
+    answer = work(f"<task>Research the subject: the documents</task>\n{shown}", two)
+    assert [claim["text"] for claim in answer["claims"]] == ["Aero is a thin laptop.", "Borealis is a heavy laptop."]
+
+
+def test_answers_out_of_several_sections_say_which_one_each_is_from() -> None:
+    answer = work("<task>Research the question: How many orders were lost?</task>", LOG)
+    assert [claim["text"] for claim in answer["claims"]] == [
+        "2 March: checkout down: 1,240 orders were lost.",
+        "17 April: slow search: No orders were lost.",
+    ]
+    assert [claim["sources"][0]["quote"] for claim in answer["claims"]] == ["1,240 orders were lost.", "No orders were lost."]
+
+
+def test_causes_are_found_by_whatever_form_of_the_word() -> None:
+    answer = work("<task>Research the question: What caused the incidents, and how long did they last?</task>", LOG)
+    assert len([claim for claim in answer["claims"] if "certificate" in claim["text"] or "index" in claim["text"]]) == 2
+
+
+def test_a_price_is_money_and_not_whatever_costs_something() -> None:
+    docs = Library({"m.md": "# Milvus\n\nMilvus is a database. A stronger level costs latency.", "a.md": "# Aero\n\nAero sells for $999."})
+    assert gaps_in(work("<task>Research Milvus with regard to price.</task>", docs)["output"]) == ["price (Milvus)"]
+    assert "$999" in work("<task>Research Aero with regard to price.</task>", docs)["output"]

@@ -13,9 +13,6 @@ TEXT = """# Title
 First sentence, e.g. this one, is whole. The second was made in 2021. Both are here
 over two lines.
 
-| a | table | is | skipped |
-|---|-------|----|---------|
-
 ```
 code is no sentence at all.
 ```
@@ -32,7 +29,7 @@ def test_sentences_end_where_they_end_and_not_at_abbreviations_or_years() -> Non
     assert _texts(TEXT)[:3] == ["First sentence, e.g. this one, is whole.", "The second was made in 2021.", "Both are here over two lines."]
 
 
-def test_tables_code_and_headings_are_not_stated() -> None:
+def test_code_and_headings_are_not_stated() -> None:
     assert not any("table" in text or "code" in text or "Title" in text for text in _texts(TEXT))
 
 
@@ -74,3 +71,27 @@ words = st.sampled_from(
 def test_who_reviews_finds_the_same_sentences_as_who_drafts(text: str, before: str) -> None:
     for sentence in sentences_of(before + text, "doc.md"):
         assert list(unmarked_statements(marked(sentence.standing_alone, "c1"))) == []
+
+
+def test_labelled_values_say_something_however_short() -> None:
+    listed, bare = "# Delta\n\n- Price: $499\n- Weight: 1.3 kg", "Delta\n\nPrice: $499\nWeight: 1.3 kg\n"
+    assert _texts(listed) == _texts(bare) == ["Price: $499", "Weight: 1.3 kg"]
+    assert [each.standing_alone for each in sentences_of(bare, "x.txt")] == ["Delta: price: $499", "Delta: weight: 1.3 kg"]
+
+
+def test_rows_of_tables_are_said_with_their_columns_names_and_quoted_as_they_stand() -> None:
+    narrow = sentences_of("# Ember\n\n| Property | Value |\n|---|---|\n| Price    | $1,099 |\n", "x.md")
+    wide = sentences_of("|Name|Price|Weight|\n|:--|--:|---|\n|Ember|$1,099|1.9 kg|\n|Fjord||990 g|\n", "x.md")
+    assert [(each.text, each.quote) for each in narrow] == [("Price: $1,099", "Price | $1,099")]
+    assert [each.text for each in wide] == ["Ember: Price $1,099, Weight 1.9 kg", "Fjord: Weight 990 g"]
+    assert wide[0].quote == "Ember|$1,099|1.9 kg"
+
+
+def test_the_lines_of_a_log_are_statements_each() -> None:
+    log = "2025-03-02 09:14 gateway stopped answering\n2025-03-02 10:02 gateway was restored\n"
+    assert _texts(log) == log.splitlines()
+
+
+def test_a_first_line_that_stands_alone_and_one_that_is_underlined_are_headings() -> None:
+    found = sentences_of("Cobalt X\n\nIts batteries last long enough.\n\nPrice\n-----\nIt is cheap for that.\n", "c.txt")
+    assert [(each.title, each.heading) for each in found] == [("Cobalt X", "Cobalt X"), ("Cobalt X", "Price")]

@@ -64,6 +64,28 @@ def test_what_two_steps_found_alike_is_said_once() -> None:
     assert output.count("Qdrant filters on the payload") == 1
 
 
+def test_a_claim_that_answers_two_aspects_stands_in_both_cells_when_nothing_else_does() -> None:
+    both = ["Aero weighs 1.1 kg and costs $999.", "Fjord weighs 990 grams.", "Fjord sells for 1,599 dollars."]
+    output = _written("Compare Aero and Fjord by weight and price", _result("find", *both))["output"]
+    assert "not found" not in output
+    assert output.count("weighs 1.1 kg and costs $999 [find.c1]") == 2
+
+
+def test_more_things_than_fit_side_by_side_stand_one_below_the_other() -> None:
+    names = ["Aero", "Borealis", "Cobalt", "Delta"]
+    output = _written("Compare Aero, Borealis, Cobalt and Delta by weight", _result("find", *(f"{name} weighs 2 kg." for name in names)))[
+        "output"
+    ]
+    rows = [line.split("|")[1].strip() for line in output.splitlines() if line.startswith("|")]
+    assert rows == ["", "-" * 8, *names]
+
+
+def test_a_cell_does_not_repeat_what_its_row_and_column_say() -> None:
+    output = _written("Compare Aero and Fjord by weight", _result("find", "Aero: weight: 1.1 kg.", "The Fjord weighs 990 grams."))["output"]
+    assert "| 1.1 kg [find.c1]" in output
+    assert "| weighs 990 grams [find.c2]" in output
+
+
 def test_a_statement_that_the_reviewer_objects_to_is_dropped() -> None:
     feedback = f'<feedback author="assessor">Cite or drop this statement: "{QDRANT}"</feedback>'
     output = _written("What do they filter on?", _result("find", QDRANT, MILVUS), more=feedback)["output"]
@@ -105,13 +127,18 @@ def test_a_part_of_the_request_that_nobody_speaks_of_goes_back_to_the_last_step(
     assert "licence" in verdict["revisions"][0]["problem"]
 
 
-def test_a_gap_that_is_admitted_is_an_open_point_and_not_sent_back() -> None:
-    output = f"{QDRANT[:-1]} [find.c1].\n\nNot found in the documents: licence (Qdrant)."
-    verdict = _verdict(
-        "Compare Qdrant and Milvus for licence", _result("find", QDRANT, MILVUS, output=f"{output}\n\nMilvus too [find.c2].")
-    )
-    assert verdict["verdict"] == "PASS"
-    assert verdict["open_points"] == ["Not found in the documents: licence (Qdrant)"]
+ADMITS = f"{QDRANT[:-1]} [find.c1].\n\nMilvus too [find.c2].\n\nNot found in the documents: licence (Qdrant)."
+
+
+def test_a_gap_that_the_last_result_leaves_out_is_an_open_point() -> None:
+    found, written = _result("find", QDRANT, MILVUS, output=ADMITS), _result("write", QDRANT, MILVUS)
+    verdict = _verdict("Compare Qdrant and Milvus for filtering", found, written)
+    assert (verdict["verdict"], verdict["open_points"]) == ("PASS", ["Not found in the documents: licence (Qdrant)"])
+
+
+def test_a_gap_that_the_last_result_admits_is_neither_sent_back_nor_said_twice() -> None:
+    verdict = _verdict("Compare Qdrant and Milvus for licence", _result("find", QDRANT, MILVUS, output=ADMITS))
+    assert verdict == {"verdict": "PASS", "revisions": [], "open_points": []}
 
 
 def test_the_synthesizer_keeps_markers_says_things_once_and_names_disagreements() -> None:
