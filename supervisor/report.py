@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from shared.ledger.jobs import JobStanding
+from shared.ledger.jobs import HandoffStanding, JobStanding
 from shared.ledger.ledger import Ledger
 from shared.wire.answer import Answer
 from shared.wire.errors import UnknownJob
@@ -29,13 +29,14 @@ class JobResult(Message):
     plan: dict[str, Any] | None = None
     """{steps: [{id, specialist, task, depends_on, fallback}], synthesis, why, degraded, method}"""
     handoffs: tuple[dict[str, Any], ...] = ()
-    """Every AgentHandoff in full, with `worker`, `state`, `claims` and times (Unix seconds)."""
+    """Every AgentHandoff in full, with `worker`, `state`, `claims`, times (Unix seconds) and the `usage` that the budget counted for it."""
     results: tuple[dict[str, Any], ...] = ()
-    """Every HandoffResult in full."""
+    """Every HandoffResult in full. Its own `usage` knows nothing of calls that were in the air when a process was killed."""
     verdicts: tuple[dict[str, Any], ...] = ()
     """{round, verdict, revisions, open_points, problem}"""
     usage: dict[str, Any] = {}  # noqa: RUF012 (pydantic copies it)
-    """{turns, input_tokens, output_tokens, cost_usd}; cost_usd null: a price is not known."""
+    """{turns, input_tokens, output_tokens, cost_usd, cut: {calls, tokens, cost_usd}}: what the budget counted, the sum of that of the
+    handoffs. `cut`: the part of it that is an upper bound. cost_usd null: a price is not known."""
     wall_s: float = 0.0
     """From submit to the end, or to now."""
     model: str | None = None
@@ -70,7 +71,7 @@ def report_on(ledger: Ledger, job_id: JobId) -> JobResult:
         handoffs=_handoffs(ledger, job_id, events, payloads),
         results=tuple(_json(payloads[event.result.digest]) for event in _of(events, HandoffFinished)),
         verdicts=tuple(_verdict(event) for event in _of(events, Reviewed)),
-        usage=_usage(standing),
+        usage=usage_of(standing),
         wall_s=round((ended.at if is_over and ended else ledger.connection.now()) - events[0].at, 3),
         model=", ".join(dict.fromkeys(event.model for event in _of(events, HandoffFinished) if event.model)) or None,
         notes=_notes(answer, over, map(str, missing_for(ledger, standing))),
@@ -135,7 +136,7 @@ def _handoffs(ledger: Ledger, job_id: JobId, events: list[Recorded], payloads: d
                 "state": standing.state,
                 "worker": standing.worker,
                 "claims": standing.claims,
-                "turns": standing.turns,
+                "usage": usage_of(standing),
                 "issued_at": standing.issued_at,
                 "started_at": standing.started_at,
                 "finished_at": standing.finished_at,
@@ -150,13 +151,18 @@ def _verdict(event: Reviewed) -> dict[str, Any]:
     return {"round": event.round, **verdict, "problem": event.problem}
 
 
-def _usage(standing: JobStanding) -> dict[str, Any]:
-    cost = None if standing.cost_microusd is None else standing.cost_microusd / 1_000_000
+def usage_of(books: JobStanding | HandoffStanding) -> dict[str, Any]:
+    """What the budget has counted for a job or a handoff, in the form of `JobResult.usage`."""
     return {
-        "turns": standing.turns,
-        "input_tokens": standing.input_tokens,
-        "output_tokens": standing.output_tokens,
-        "cost_usd": cost,
+        "turns": books.turns,
+        "input_tokens": books.input_tokens,
+        "output_tokens": books.output_tokens,
+        "cost_usd": None if books.cost_microusd is None else books.cost_microusd / 1_000_000,
+        "cut": {
+            "calls": books.cut_calls,
+            "tokens": books.cut_tokens,
+            "cost_usd": None if books.cost_microusd is None else books.cut_microusd / 1_000_000,
+        },
     }
 
 

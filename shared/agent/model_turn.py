@@ -130,9 +130,10 @@ class ModelTurns:
         if self._pulse.is_usage_final:
             return self._equipment.prices.priced(reported, call.model)
         if reported.input_tokens == 0 or server_tool_uses(call):
-            return Usage(input_tokens=worst.input_tokens, output_tokens=worst.output_tokens, cost_microusd=worst.microusd)
+            most = Usage(input_tokens=worst.input_tokens, output_tokens=worst.output_tokens, cost_microusd=worst.microusd)
+            return most.of_a_cut_call()
         most = reported.model_copy(update={"output_tokens": max(worst.output_tokens, reported.output_tokens)})
-        return self._equipment.prices.priced(most, call.model)
+        return self._equipment.prices.priced(most, call.model).of_a_cut_call()
 
     def _on_pulse(self, pulse: Pulse) -> None:
         self._pulse = pulse

@@ -281,7 +281,8 @@ def _used(checkpoints: Sequence[Checkpoint]) -> str:
     if usage is None:
         return ""
     usd = -1 if usage.cost_microusd is None else usage.cost_microusd
-    return json.dumps({"turns": 1, "input": usage.input_tokens, "output": usage.output_tokens, "usd": usd})
+    cut = {"cut": True} if usage.cut_calls else {}
+    return json.dumps({"turns": 1, "input": usage.input_tokens, "output": usage.output_tokens, "usd": usd, **cut})
 
 
 def _worst(worst: WorstCase | None) -> str:

@@ -30,6 +30,11 @@ class HandoffStanding:
     turns: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    cost_microusd: int | None = 0
+    cut_calls: int = 0
+    cut_tokens: int = 0
+    cut_microusd: int = 0
+    """Of these figures, what is an upper bound, as in `Usage`."""
     doing: str = ""
     draft: str = ""
     issued_at: float | None = None
@@ -54,6 +59,10 @@ class JobStanding:
     cancelled: bool
     specialists: tuple[str, ...] = ()
     """Only these may be used; empty: all."""
+    cut_calls: int = 0
+    cut_tokens: int = 0
+    cut_microusd: int = 0
+    """Of these figures, what is an upper bound, as in `Usage`."""
     waiting_for: str = ""
     """Who is not there and is needed: the hash does not know, `supervisor.waiting` adds it."""
 
@@ -156,6 +165,9 @@ def _standing(job_id: JobId, fields: dict[bytes, bytes], submitted_ms: float) ->
         cost_microusd=None if b"unpriced" in fields else number(b"usd"),
         cancelled=b"cancelled" in fields,
         specialists=tuple(fields.get(b"specialists", b"").decode().split()),
+        cut_calls=number(b"cut_calls"),
+        cut_tokens=number(b"cut_tokens"),
+        cut_microusd=number(b"cut_usd"),
     )
 
 
@@ -176,6 +188,10 @@ def _handoff(fields: dict[bytes, bytes]) -> HandoffStanding:
         turns=number(b"turns"),
         input_tokens=number(b"input_tokens"),
         output_tokens=number(b"output_tokens"),
+        cost_microusd=None if b"unpriced" in fields else number(b"usd"),
+        cut_calls=number(b"cut_calls"),
+        cut_tokens=number(b"cut_tokens"),
+        cut_microusd=number(b"cut_usd"),
         doing=fields.get(b"doing", b"").decode(),
         draft=fields.get(b"draft", b"").decode(),
         issued_at=seconds(b"issued_at"),

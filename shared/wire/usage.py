@@ -19,6 +19,13 @@ class Usage(Message):
     """The part of input_tokens that was written to the provider's prompt cache."""
     cost_microusd: NonNegativeInt | None = 0
     """None: the price of the model is not known. Never zero for unknown."""
+    cut_calls: NonNegativeInt = 0
+    """Calls among these that ended without saying what they used, and are counted at the most that it can be: with any, all figures are
+    upper bounds."""
+    cut_tokens: NonNegativeInt = 0
+    """The part of input_tokens and output_tokens that is theirs."""
+    cut_microusd: NonNegativeInt = 0
+    """The part of cost_microusd that is theirs, as far as prices are known."""
 
     def __add__(self, other: Usage) -> Usage:
         unknown = self.cost_microusd is None or other.cost_microusd is None
@@ -28,7 +35,14 @@ class Usage(Message):
             cache_read_tokens=self.cache_read_tokens + other.cache_read_tokens,
             cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
             cost_microusd=None if unknown else (self.cost_microusd or 0) + (other.cost_microusd or 0),
+            cut_calls=self.cut_calls + other.cut_calls,
+            cut_tokens=self.cut_tokens + other.cut_tokens,
+            cut_microusd=self.cut_microusd + other.cut_microusd,
         )
+
+    def of_a_cut_call(self) -> Usage:
+        """The same, known to be no more than an upper bound of what one call used."""
+        return self.model_copy(update={"cut_calls": 1, "cut_tokens": self.total_tokens, "cut_microusd": self.cost_microusd or 0})
 
     @property
     def total_tokens(self) -> int:

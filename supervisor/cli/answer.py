@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shared.wire.events import JobStatus
-from supervisor.cli.terminal import figures, money, plain, short, write_line
+from supervisor.cli.terminal import AT_MOST, figures, money, plain, short, write_line
 
 if TYPE_CHECKING:
     from supervisor.report import JobResult
@@ -60,23 +60,32 @@ def account(result: JobResult) -> RenderableType:
         parts.append(_handoffs(result))
     parts += [Text(f"review, round {one['round']}: {_verdict(one)}") for one in result.verdicts]
     parts += [Text(f"note: {short(note, 400)}", style="yellow") for note in result.notes]
+    if remark := cut_remark(result):
+        parts.append(Text(remark, style="yellow"))
     parts.append(Text(total(result), style="bold"))
     return Group(*parts)
 
 
 def total(result: JobResult) -> str:
     """The last line: what came of it, and what it took."""
-    usage = result.usage
-    tokens = f"{usage['input_tokens']:,} + {usage['output_tokens']:,} tokens"
-    parts = [
-        result.job_id,
-        result.status.value,
-        f"{result.wall_s:.1f} s",
-        figures(usage["turns"], "turn"),
-        tokens,
-        money(usage["cost_usd"]),
-    ]
+    parts = [result.job_id, result.status.value, f"{result.wall_s:.1f} s", *_spent(result.usage)]
     return "  ".join([*parts, *([result.model] if result.model else [])])
+
+
+def _spent(usage: dict[str, Any]) -> list[str]:
+    at_most = usage["cut"]["calls"] > 0
+    tokens = f"{AT_MOST if at_most else ''}{usage['input_tokens']:,} + {usage['output_tokens']:,} tokens"
+    return [figures(usage["turns"], "turn"), tokens, money(usage["cost_usd"], at_most=at_most)]
+
+
+def cut_remark(result: JobResult) -> str | None:
+    """What part of the totals is an upper bound; None: nothing is."""
+    cut = result.usage["cut"]
+    if not cut["calls"]:
+        return None
+    were = "was" if cut["calls"] == 1 else "were"
+    part = f"{cut['tokens']:,} tokens, {money(cut['cost_usd'])}"
+    return f"{figures(cut['calls'], 'call')} {were} cut off, and counted at the most that can have been used: {part}"
 
 
 def verdict_on(result: JobResult) -> str | None:
@@ -119,12 +128,13 @@ def _row(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> list[str]:
     started, ended = handoff.get("started_at"), handoff.get("finished_at")
     seconds = f"{ended - started:.2f}" if started and ended else ""
     named = [handoff["handoff_id"], handoff["assigned_to"]]
-    if outcome is None:
-        return [*named, handoff.get("state") or "issued", str(handoff.get("turns") or ""), "", "", "", seconds, handoff.get("worker") or ""]
-    usage, cost = outcome["usage"], outcome["usage"]["cost_microusd"]
-    tokens = [f"{usage['input_tokens']:,}", f"{usage['output_tokens']:,}"]
-    price = money(None if cost is None else cost / 1_000_000)
-    return [*named, outcome["status"], str(outcome["turns"]), *tokens, price, seconds, handoff.get("worker") or ""]
+    state, worker = outcome["status"] if outcome else handoff.get("state") or "issued", handoff.get("worker") or ""
+    usage = handoff.get("usage")
+    if not usage or not usage["turns"]:
+        return [*named, state, "", "", "", "", seconds, worker]
+    at_most = usage["cut"]["calls"] > 0
+    tokens = [f"{AT_MOST if at_most else ''}{usage[part]:,}" for part in ("input_tokens", "output_tokens")]
+    return [*named, state, str(usage["turns"]), *tokens, money(usage["cost_usd"], at_most=at_most), seconds, worker]
 
 
 def _verdict(verdict: dict[str, Any]) -> str:

@@ -93,9 +93,9 @@ def list_jobs(
         write_line(json.dumps([_as_json(standing) for standing in standings], ensure_ascii=False))
         return OK
     for standing in standings:
-        tokens = standing.input_tokens + standing.output_tokens
-        cost = money(None if standing.cost_microusd is None else standing.cost_microusd / 1_000_000)
-        took = f"{figures(standing.turns, 'turn'):>9}  {figures(tokens, 'token'):>14}  {cost:>12}"
+        tokens, at_most = standing.input_tokens + standing.output_tokens, standing.cut_calls > 0
+        cost = money(None if standing.cost_microusd is None else standing.cost_microusd / 1_000_000, at_most=at_most)
+        took = f"{figures(standing.turns, 'turn'):>9}  {figures(tokens, 'token', at_most=at_most):>14}  {cost:>12}"
         write_line(f"{standing.job_id}  {standing.status:<9}  {clock(standing.submitted_at)}  {took}  {short(standing.title, 60)}")
         if standing.waiting_for:
             write_line(f"    {standing.waiting_for}")
@@ -131,6 +131,7 @@ def delete(job: Job) -> int:
 
 
 def _as_json(standing: JobStanding) -> dict[str, Any]:
-    fields = asdict(standing)
-    cost = fields.pop("cost_microusd")
-    return {**fields, "cost_usd": None if cost is None else cost / 1_000_000, "ended": JobStatus(standing.status).ended}
+    from supervisor.report import usage_of
+
+    fields = {name: value for name, value in asdict(standing).items() if not name.startswith("cut_") and name != "cost_microusd"}
+    return {**fields, **usage_of(standing), "ended": JobStatus(standing.status).ended}

@@ -84,7 +84,8 @@ def _finished(view: View, event: HandoffFinished) -> str:
     who = _who(issued) if issued else event.handoff_id
     trouble = event.needs if event.status is ResultStatus.NEEDS_INPUT else event.error
     said = f": {short(trouble, 120)}" if trouble and event.status is not ResultStatus.OK else ""
-    return f"{who}: {event.status.value}, {figures(event.turns, 'turn')}, {figures(event.usage.total_tokens, 'token')}{said}"
+    turns, tokens, at_most = view.spent(event)
+    return f"{who}: {event.status.value}, {figures(turns, 'turn')}, {figures(tokens, 'token', at_most=at_most)}{said}"
 
 
 def _who(event: HandoffIssued) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from supervisor.cli.answer import answer_text, sources_of, total
+from supervisor.cli.answer import answer_text, cut_remark, sources_of, total
 from supervisor.cli.terminal import plain, write_line
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def readable(value: Any) -> str:
 def print_everything(result: JobResult, letters: Sequence[DeadLetter]) -> None:
     """To stdout, in the order in which it happened."""
     outcomes = {one["handoff_id"]: one for one in result.results}
-    _section(total(result), "")
+    _section(total(result), cut_remark(result) or "")
     if result.plan:
         _section("plan", readable(result.plan))
     for handoff in result.handoffs:

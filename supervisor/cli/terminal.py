@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from datetime import UTC, datetime
@@ -10,6 +11,9 @@ from rich.console import Console
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Terminal escapes, and what turns the reading direction: documents and models may write them, a terminal must not obey."""
+
+AT_MOST = "≤ "
+"""Before a figure that is an upper bound."""
 
 FILE_COLUMNS = 160
 """Where nobody's screen is the limit."""
@@ -50,17 +54,20 @@ def note(text: str) -> None:
     sys.stderr.flush()
 
 
-def figures(count: int, word: str) -> str:
-    """`1 turn`, `2,310 tokens`, `3 processes`."""
+def figures(count: int, word: str, *, at_most: bool = False) -> str:
+    """`1 turn`, `2,310 tokens`, `3 processes`; `≤ 2,310 tokens` for an upper bound."""
     plural = f"{word}es" if word.endswith("s") else f"{word}s"
-    return f"{count:,} {word if count == 1 else plural}"
+    return f"{AT_MOST if at_most else ''}{count:,} {word if count == 1 else plural}"
 
 
-def money(usd: float | None) -> str:
-    """Never zero for unknown."""
+def money(usd: float | None, *, at_most: bool = False) -> str:
+    """Never zero for unknown, nor for little: four decimals, or as many as show two digits. `≤ $0.0123` for an upper bound."""
     if usd is None:
         return "cost unknown"
-    return f"${usd:.4f}" if usd else "$0"
+    if not usd:
+        return "$0"
+    decimals = max(4, min(6, 1 - math.floor(math.log10(usd))))
+    return f"{AT_MOST if at_most else ''}${usd:.{decimals}f}"
 
 
 def clock(unix_s: float) -> str:

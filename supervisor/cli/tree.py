@@ -60,9 +60,10 @@ def headline(view: View) -> str:
     books, state = view.books, view.state
     if books is None or state is None:
         return f"{view.job_id}  queued"
-    tokens = books.input_tokens + books.output_tokens
+    tokens, at_most = books.input_tokens + books.output_tokens, books.cut_calls > 0
     parts = [view.job_id, books.status, f"{max(0.0, view.now - state.started_at):.0f} s", figures(books.turns, "turn")]
-    parts += [figures(tokens, "token"), money(None if books.cost_microusd is None else books.cost_microusd / 1_000_000)]
+    cost = None if books.cost_microusd is None else books.cost_microusd / 1_000_000
+    parts += [figures(tokens, "token", at_most=at_most), money(cost, at_most=at_most)]
     return "  ".join(parts)
 
 
@@ -134,12 +135,14 @@ def _standing_of(view: View, event: HandoffIssued) -> tuple[tuple[str, str], str
     if (done := view.finished.get(event.handoff_id)) is not None:
         trouble = done.needs if done.status is ResultStatus.NEEDS_INPUT else done.error
         said = f"  {short(trouble, 80)}" if trouble and done.status is not ResultStatus.OK else ""
-        parts = [done.status.value, figures(done.turns, "turn"), figures(done.usage.total_tokens, "token"), _seconds(view, standing)]
+        turns, spent, at_most = view.spent(done)
+        parts = [done.status.value, figures(turns, "turn"), figures(spent, "token", at_most=at_most), _seconds(view, standing)]
         return _MARKS[done.status.value], "  ".join(part for part in parts if part) + said
     match standing.state:
         case "running" | "done":
             parts = [f"turn {standing.turns + 1}", standing.doing or "starting", _seconds(view, standing)]
-            parts += [figures(tokens, "token")] if (tokens := standing.input_tokens + standing.output_tokens) else []
+            at_most = standing.cut_calls > 0
+            parts += [figures(tokens, "token", at_most=at_most)] if (tokens := standing.input_tokens + standing.output_tokens) else []
             return _RUNNING, "  ".join(part for part in parts if part)
         case "dropped":
             return _DROPPED, "stopped"

@@ -59,6 +59,15 @@ class View:
             finished={**self.finished, **finished},
         )
 
+    def spent(self, done: HandoffFinished) -> tuple[int, int, bool]:
+        """Turns and tokens that the budget counted for an ended handoff, and whether they are an upper bound. Its result knows nothing of
+        calls that were in the air when an earlier process of it was killed.
+        """
+        books = self.standings.get(done.handoff_id)
+        if books is None or books.state != "done":
+            return done.turns, done.usage.total_tokens, done.usage.cut_calls > 0
+        return books.turns, books.input_tokens + books.output_tokens, books.cut_calls > 0
+
 
 def look(jobs: Client, view: View) -> View:
     """The view with how its handoffs stand now; those that have ended are not asked for again."""

@@ -123,7 +123,8 @@ def replied(input_tokens: int = 100, output_tokens: int = 20, microusd: int | No
 def books(ledger: Ledger, job_id: JobId) -> dict[str, int]:
     """What the job has spent and reserved."""
     fields = ledger.connection.redis.hgetall(keys.job(job_id))
-    names = ("turns", "input_tokens", "output_tokens", "usd", "reserved_turns", "reserved_tokens", "reserved_usd", "unpriced")
+    spent = ("turns", "input_tokens", "output_tokens", "usd", "unpriced", "cut_calls", "cut_tokens", "cut_usd")
+    names = (*spent, "reserved_turns", "reserved_tokens", "reserved_usd")
     return {name: int(fields.get(name.encode(), 0)) for name in names}
 
 

@@ -30,6 +30,12 @@ def test_a_worker_killed_in_the_middle_of_a_call_repeats_that_call_elsewhere_and
     assert fleet.standing(job_id, "a.1").claims == 2
     assert fleet.pid_of(job_id, "a.1") != pid
     assert result.usage["turns"] == 5, "planner, two of the step, the one that was in the air, assessor"
+    assert (result.usage["cut"]["calls"], result.usage["cut"]["tokens"] > 0) == (1, True), "the one that was in the air, at its most"
+    for part in ("turns", "input_tokens", "output_tokens"):
+        assert sum(one["usage"][part] for one in result.handoffs) == result.usage[part]
+    own = next(one for one in result.results if one["handoff_id"] == "a.1")
+    counted = next(one for one in result.handoffs if one["handoff_id"] == "a.1")["usage"]
+    assert counted["turns"] == own["turns"] + 1
     held.go.set()
 
 

@@ -27,7 +27,7 @@ local function settle(job, h, used)
     add(job, 'reserved_tokens', -(r[2] + r[3]))
     add(job, 'reserved_usd', -math.max(tonumber(r[4]), 0))
     redis.call('HDEL', h, 'r_turns', 'r_in', 'r_out', 'r_usd')
-    used = used or { turns = tonumber(r[1]), input = tonumber(r[2]), output = tonumber(r[3]), usd = tonumber(r[4]) }
+    used = used or { turns = tonumber(r[1]), input = tonumber(r[2]), output = tonumber(r[3]), usd = tonumber(r[4]), cut = true }
   end
   if not used then return end
   for _, key in ipairs({ job, h }) do
@@ -35,6 +35,11 @@ local function settle(job, h, used)
     add(key, 'input_tokens', used.input)
     add(key, 'output_tokens', used.output)
     if used.usd >= 0 then add(key, 'usd', used.usd) else redis.call('HSET', key, 'unpriced', 1) end
+    if used.cut then -- an upper bound, and told apart
+      add(key, 'cut_calls', used.turns)
+      add(key, 'cut_tokens', used.input + used.output)
+      add(key, 'cut_usd', math.max(used.usd, 0))
+    end
   end
 end
 

@@ -112,6 +112,8 @@ def test_the_deadline_cuts_the_call_and_keeps_what_it_wrote() -> None:
     assert result.usage.input_tokens == 100, "known from the beginning"
     assert result.usage.output_tokens == worst.output_tokens, "a call that was cut was paid, and nobody has told how much"
     assert 0 < (result.usage.cost_microusd or 0) <= (worst.microusd or 0)
+    assert (result.usage.cut_calls, result.usage.cut_tokens) == (1, result.usage.total_tokens), "and it is said to be an upper bound"
+    assert result.usage.cut_microusd == result.usage.cost_microusd
 
 
 def test_the_deadline_leaves_a_tool_that_hangs() -> None:
@@ -165,6 +167,7 @@ def test_a_busy_model_is_waited_for_and_costs_a_turn_but_nothing_else() -> None:
     run = running(ModelBusy("later", status=429, retry_after_s=4), answers())
     result = run.go()
     assert (result.status, result.turns, result.usage.total_tokens) == (ResultStatus.OK, 2, 120)
+    assert result.usage.cut_calls == 0, "who was turned away has used nothing"
     assert sum(run.clock.waited) == pytest.approx(4, abs=0.3)
     assert ("waiting 4 s: rate limit", None) in run.turns.beats
 
@@ -175,6 +178,7 @@ def test_a_cut_stream_is_settled_at_the_worst_case_if_nothing_was_reported() -> 
     worst = run.turns.reserved[0]
     assert result.usage.input_tokens == worst.input_tokens + 100
     assert result.usage.output_tokens == worst.output_tokens + 20
+    assert (result.usage.cut_calls, result.usage.cut_tokens) == (1, worst.input_tokens + worst.output_tokens)
 
 
 @dataclass(slots=True)
@@ -195,6 +199,7 @@ def test_a_cut_stream_is_settled_at_what_was_reported_at_its_end_and_never_below
     result = run.go()
     expected = output if is_final else run.turns.reserved[0].output_tokens
     assert (result.usage.input_tokens, result.usage.output_tokens) == (100, expected)
+    assert result.usage.cut_calls == (0 if is_final else 1)
 
 
 def test_a_cut_search_is_settled_at_the_worst_case_of_its_input_too() -> None:

@@ -104,6 +104,9 @@ class Books(RuleBasedStateMachine):
         assert now["turns"] + now["reserved_turns"] <= LIMITS["max_turns"]
         assert now["input_tokens"] + now["output_tokens"] + now["reserved_tokens"] <= LIMITS["max_tokens"]
         assert now["usd"] + now["reserved_usd"] <= LIMITS["max_usd"]
+        assert now["cut_calls"] <= now["turns"]
+        assert now["cut_tokens"] <= now["input_tokens"] + now["output_tokens"]
+        assert now["cut_usd"] <= now["usd"]
 
     def teardown(self) -> None:
         """When all is over, nothing is reserved."""

@@ -14,6 +14,7 @@ from shared.wire.checkpoints import CallFailed, WorstCase
 from shared.wire.errors import LimitReached
 from shared.wire.events import CancelRequested
 from shared.wire.ids import HandoffId, JobId
+from shared.wire.usage import Usage
 from tests.doubles.jobs import (
     a_job,
     books,
@@ -117,6 +118,42 @@ def test_a_call_that_was_in_the_air_when_its_handoff_was_dropped_is_paid_at_its_
 
     assert books(ledger, job_id)["input_tokens"] == 500
     assert nothing_reserved(ledger, job_id)
+
+
+@pytest.mark.parametrize("end", ["killed", "dropped", "released", "cut"])
+def test_what_is_paid_at_its_worst_is_told_apart_from_what_was_measured(ledger: Ledger, end: str) -> None:
+    job_id, first, _ = two_claims(ledger)
+    first.reserve(WORST)
+    first.checkpoint(replied(100, 20, 5))
+    first.reserve(WORST)
+
+    if end == "killed":
+        let_lease_run_out(ledger, first)
+        ledger.jobs.sweep()
+    elif end == "dropped":
+        commit = Commit(job_id=job_id, expected=version_of(ledger, job_id), events=[CancelRequested()], drop=[first.handoff_id])
+        ledger.journal.commit(commit)
+    elif end == "released":
+        first.release()
+    else:
+        most = Usage(input_tokens=WORST.input_tokens, output_tokens=WORST.output_tokens, cost_microusd=WORST.microusd)
+        first.checkpoint(CallFailed(error="the connection broke", usage=most.of_a_cut_call()))
+
+    job, handoff = ledger.jobs.standings([job_id])[0], ledger.jobs.handoffs(job_id, [first.handoff_id])[first.handoff_id]
+    for one in (job, handoff):
+        assert (one.turns, one.input_tokens, one.output_tokens, one.cost_microusd) == (2, 600, 120, 55)
+        assert (one.cut_calls, one.cut_tokens, one.cut_microusd) == (1, 600, 50)
+
+
+def test_what_was_measured_is_no_upper_bound(ledger: Ledger) -> None:
+    job_id, first, _ = two_claims(ledger)
+    first.reserve(WORST)
+    first.checkpoint(CallFailed(error="turned away", usage=Usage()))
+    first.reserve(WORST)
+    first.checkpoint(replied(100, 20, 5))
+    finish(first)
+
+    assert ledger.jobs.standings([job_id])[0].cut_calls == 0
 
 
 def test_a_call_that_was_cut_at_a_deploy_is_paid_at_its_worst(ledger: Ledger) -> None:

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+from io import StringIO
+
 import pytest
 from pydantic import JsonValue
+from rich.console import Console
 
 from shared.wire.events import JobStatus
 from shared.wire.handoff import Citation, Claim
-from supervisor.cli.answer import print_answer, sources_of, total, verdict_on
+from supervisor.cli.answer import account, print_answer, sources_of, total, verdict_on
 from supervisor.cli.draft import settled_part
+from supervisor.cli.showing import print_everything
 from supervisor.report import JobResult
 
-USAGE = {"turns": 1, "input_tokens": 1_200, "output_tokens": 34, "cost_usd": None}
+MEASURED = {"calls": 0, "tokens": 0, "cost_usd": 0.0}
+USAGE = {"turns": 1, "input_tokens": 1_200, "output_tokens": 34, "cost_usd": None, "cut": MEASURED}
+CUT = {"turns": 2, "input_tokens": 9_000, "output_tokens": 500, "cost_usd": 0.0123, "cut": {"calls": 1, "tokens": 8_200, "cost_usd": 0.011}}
 SOURCE = {"n": 1, "source": "a.md", "digest": "d", "start": 0, "end": 4, "quote": "It\nis so.", "claim": "so", "step": "left"}
 CLAIM = Claim(id="left.c1", text="so", sources=(Citation(source="a.md", digest="a" * 64, start=0, end=4, quote="It is"),))
 
 
 def result(answer: JsonValue = "It is so [1].", status: JobStatus = JobStatus.OK) -> JobResult:
     return JobResult(job_id="j-0123456789ab", status=status, answer=answer, citations=(SOURCE,), usage=USAGE, wall_s=1.25, model="m")
+
+
+def drawn(outcome: JobResult, columns: int = 120) -> str:
+    written = StringIO()
+    console = Console(file=written, width=columns, highlight=False, markup=False, emoji=False)
+    console.print(account(outcome))
+    return written.getvalue()
 
 
 def test_answer_then_sources(capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,6 +66,24 @@ def test_escapes_in_an_answer_do_not_reach_the_terminal(capsys: pytest.CaptureFi
 def test_an_unknown_price_is_never_zero() -> None:
     assert total(result()) == "j-0123456789ab  ok  1.2 s  1 turn  1,200 + 34 tokens  cost unknown  m"
     assert sources_of(JobResult(job_id="j-0123456789ab", status=JobStatus.OK)) == ""
+
+
+def test_totals_with_a_call_that_was_cut_are_upper_bounds_and_say_which_part(capsys: pytest.CaptureFixture[str]) -> None:
+    handoff = {"handoff_id": "left.1", "assigned_to": "researcher", "worker": "vm:1", "usage": CUT}
+    outcome = {"handoff_id": "left.1", "status": "ok"}
+    cut = result().model_copy(update={"usage": CUT, "handoffs": (handoff,), "results": (outcome,)})
+
+    assert total(cut) == "j-0123456789ab  ok  1.2 s  2 turns  ≤ 9,000 + 500 tokens  ≤ $0.0123  m"
+    assert drawn(cut).splitlines()[-2] == "1 call was cut off, and counted at the most that can have been used: 8,200 tokens, $0.0110"
+    row = next(line for line in drawn(cut).splitlines() if line.startswith("left.1"))
+    assert row.split() == "left.1 researcher ok 2 ≤ 9,000 ≤ 500 ≤ $0.0123 vm:1".split()
+    print_everything(cut, [])
+    assert "1 call was cut off" in capsys.readouterr().out
+
+
+def test_totals_that_were_measured_say_nothing_of_bounds() -> None:
+    assert "≤" not in drawn(result())
+    assert "cut" not in drawn(result())
 
 
 def test_only_what_is_not_simply_good_is_remarked_on() -> None:

@@ -86,3 +86,12 @@ def test_who_is_missing_is_told_once_and_so_is_that_it_is_over() -> None:
     assert list(waits(one, two)) == ["steps a, b wait for a worker of `poet`: start one with `handoff worker poet`"]
     assert list(waits(two, sound)) == ["no longer waits for a worker of `poet`"]
     assert list(waits(two, view_of(*BEFORE, JobEnded(status=JobStatus.FAILED)))) == []
+
+
+def test_what_a_handoff_took_is_what_the_budget_counted_and_an_upper_bound_if_a_call_was_cut() -> None:
+    books = HandoffStanding("done", turns=4, input_tokens=9_000, output_tokens=500, cut_calls=1)
+    view = view_of(*BEFORE, finished("left"), standings={"left.1": books})
+
+    assert list(lines_of(Moment(view, tuple(recorded(*BEFORE, finished("left"))))))[-1] == (
+        "left (researcher): ok, 4 turns, ≤ 9,500 tokens"
+    )

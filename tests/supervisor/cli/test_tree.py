@@ -35,6 +35,16 @@ def test_the_headline_says_how_the_job_stands() -> None:
     assert drawn(view_of(*PLANNER)).splitlines()[0].split("  ") == [JOB, "running", "9 s", "4 turns", "2,400 tokens", "$0.0015"]
 
 
+def test_figures_with_a_cut_call_among_them_are_upper_bounds() -> None:
+    view = view_of(*PLANNER, issued("left", "researcher"), finished("left"), standings={"left.1": HandoffStanding("done", cut_calls=1)})
+    assert view.books is not None
+    view = replace(view, books=replace(view.books, cut_calls=1))
+
+    assert "≤ 2,400 tokens  ≤ $0.0015" in drawn(view).splitlines()[0]
+    assert "≤ " in row(view, "left")
+    assert "≤ " not in drawn(view_of(*PLANNER, issued("left", "researcher"), finished("left")))
+
+
 def test_a_job_that_nobody_has_looked_at_waits_for_a_supervisor() -> None:
     assert "waits for a supervisor" in row(view_of(SUBMITTED), "planner")
 
