@@ -38,12 +38,9 @@ from shared.wire.errors import (
     UserError,
 )
 from shared.wire.events import Event, HandoffFinished, Recorded
-from shared.wire.handoff import AgentHandoff, BlobRef, HandoffResult, ResultStatus, StopReason, failed
+from shared.wire.handoff import AgentHandoff, BlobRef, HandoffResult, StopReason, failed
 from shared.wire.message import digest_of
 from shared.wire.specialist import SpecialistSpec, Tier
-
-ERROR_CHARS = 300
-"""Of a failure, in the journal; the whole of it is in the result."""
 
 log = structlog.get_logger()
 
@@ -252,7 +249,7 @@ class Attempts:
 
 
 def finished_event(result: HandoffResult, worker: str) -> HandoffFinished:
-    """What the journal keeps of a result."""
+    """What the journal keeps of a result: nothing of what the model has written."""
     text = result.to_json()
     return HandoffFinished(
         handoff_id=result.handoff_id,
@@ -263,12 +260,6 @@ def finished_event(result: HandoffResult, worker: str) -> HandoffFinished:
         stop_reason=result.stop_reason,
         confidence=result.confidence,
         claims=len(result.claims),
-        needs=_line(result.needs),
-        error=_line(result.error) if result.status is not ResultStatus.OK else None,
         model=result.model,
         worker=worker,
     )
-
-
-def _line(text: str | None) -> str | None:
-    return " ".join(text.split())[:ERROR_CHARS] if text else None

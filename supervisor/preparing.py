@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,10 +19,11 @@ from shared.wire.message import digest_of
 from shared.wire.plan import Plan
 from shared.wire.specialist import SpecialistSpec
 from supervisor.dispatch import Outgoing
-from supervisor.lifecycle.answering import assemble, choose_method, usable_sinks
+from supervisor.lifecycle.answering import assemble, choose_method, gaps_of, parts_of, usable_sinks, words_wanted
 from supervisor.lifecycle.commands import AbandonSteps, ChooseAnswer, EndJob, IssueGroup, IssueRole, SkipReview
 from supervisor.lifecycle.handoffs import role_handoff, step_handoff
 from supervisor.lifecycle.state import JobState, StepStatus
+from supervisor.lifecycle.words import Words
 from supervisor.roles import read_role
 from supervisor.roles.assessment import VerdictReading
 from supervisor.roles.briefs import Candidate, assessment_brief, needs_brief, plan_brief, synthesis_brief
@@ -83,20 +84,23 @@ class Preparing:
             return plan_brief(request, candidates, limits.max_steps), (), reading.schema
         plan = self.plan(state)
         if role == "planner":
-            needs: dict[str, str] = {
-                step_id: step.error or "" for step_id, step in state.steps.items() if step.status is StepStatus.IN_NEED
-            }
+            asking = {step_id: step.result for step_id, step in state.steps.items() if step.status is StepStatus.IN_NEED and step.result}
+            words = self._words(state, asking.values())
+            needs = {str(step_id): words.result(ref).needs or "" for step_id, ref in asking.items()}
             about = tuple(step_id for step_id, step in state.steps.items() if step.result)
             return needs_brief(request, plan, needs), about, NeedsReading(tuple(needs)).schema
         if role == "assessor":
             brief = assessment_brief(request, plan, len(state.rounds_now) + 1, limits.max_rounds)
             return brief, tuple(state.steps), VerdictReading(tuple(state.steps)).schema
-        last = state.rounds_now[-1].verdict if state.rounds_now else None
-        gaps = [f"{step_id}: {step.error}" for step_id, step in state.steps.items() if step.result_status is not ResultStatus.OK]
+        words = self._words(state, words_wanted(state))
+        last = words.verdict(state.last_round) if state.last_round else None
+        gaps = [f"{gap.step}: {gap.why}" for gap in gaps_of(state, words)]
         return synthesis_brief(request, plan, gaps, last.open_points if last else ()), usable_sinks(state), self._answer_schema(state)
 
     def issue_group(self, state: JobState, command: IssueGroup, into: Prepared) -> None:
         plan = self.plan(state)
+        remarks = [remark for step_id in command.steps for remark in state.steps[step_id].remarks]
+        words = self._words(state, [remark.result for remark in remarks if remark.result])
         group: list[Outgoing] = []
         for index, step_id in enumerate(command.steps):
             step = plan.by_id[step_id]
@@ -104,7 +108,7 @@ class Preparing:
             if text is not None:
                 into.payloads.append(text)
             schema = self._answer_schema(state) if state.submitted.answer_schema else None
-            handoff = step_handoff(state, step, spec, digest, schema)
+            handoff = step_handoff(state, step, spec, digest, words, schema)
             message = handoff.to_json()
             group.append(Outgoing(handoff, message, command.group, index))
             into.events.append(_issued(handoff, into.ref(message), command.group, index))
@@ -128,7 +132,7 @@ class Preparing:
         into.events.append(StepsAbandoned(steps=tuple(given_up), why=command.why))
 
     def skip_review(self, state: JobState, command: SkipReview, into: Prepared) -> None:
-        into.events.append(Reviewed(round=len(state.rounds) + 1, verdict=None, problem=command.why))
+        into.events.append(Reviewed(round=len(state.rounds) + 1, decision=None, problem=command.why))
 
     def choose_answer(self, state: JobState, command: ChooseAnswer, into: Prepared) -> None:
         wanted = choose_method(state)
@@ -136,19 +140,13 @@ class Preparing:
         into.events.append(Synthesised(method=command.method, problem=problem))
 
     def end(self, state: JobState, command: EndJob, into: Prepared) -> None:
-        sinks = usable_sinks(state)
-        refs = {step_id: state.steps[step_id].result for step_id in sinks}
-        synthesis_ref = state.synthesised.result if state.synthesised else None
-        digests = [ref.digest for ref in (*refs.values(), synthesis_ref) if ref]
-        texts = self._library.payloads(state.job_id, digests)
-        results = {step_id: HandoffResult.from_json(texts[ref.digest]) for step_id, ref in refs.items() if ref}
-        synthesis = HandoffResult.from_json(texts[synthesis_ref.digest]) if synthesis_ref else None
-        label = OFFLINE_LABEL if OFFLINE_MODEL in state.models else None
-        answer = assemble(state, command.status, results, synthesis, label)
-        has_answer = bool(sinks) or synthesis is not None
-        into.events.append(
-            JobEnded(status=command.status, answer=into.ref(answer.to_json()) if has_answer else None, reason=command.reason)
-        )
+        parts = parts_of(state)
+        answer = None
+        if parts:
+            words = self._words(state, (*parts, *words_wanted(state)))
+            label = OFFLINE_LABEL if OFFLINE_MODEL in state.models else None
+            answer = into.ref(assemble(state, command.status, words, label).to_json())
+        into.events.append(JobEnded(status=command.status, answer=answer, reason=command.reason, because=command.because))
 
     def plan(self, state: JobState) -> Plan:
         assert state.plan is not None
@@ -185,6 +183,10 @@ class Preparing:
             return {"type": "string"}
         schema: dict[str, JsonValue] = json.loads(self._text(state, state.submitted.answer_schema))
         return schema
+
+    def _words(self, state: JobState, refs: Iterable[BlobRef]) -> Words:
+        """What these results say, in at most one round trip."""
+        return Words(self._library.payloads(state.job_id, [ref.digest for ref in refs]))
 
     def _text(self, state: JobState, ref: BlobRef) -> str:
         return self._library.payloads(state.job_id, [ref.digest])[ref.digest]

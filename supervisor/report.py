@@ -14,6 +14,7 @@ from shared.wire.errors import UnknownJob
 from shared.wire.events import HandoffFinished, HandoffIssued, JobEnded, JobStatus, JobSubmitted, PlanMade, Recorded, Reviewed, Synthesised
 from shared.wire.ids import JobId
 from shared.wire.message import Message
+from supervisor.lifecycle.words import Words
 from supervisor.waiting import missing_for
 
 
@@ -56,6 +57,7 @@ def report_on(ledger: Ledger, job_id: JobId) -> JobResult:
     if not events or standing is None:
         raise UnknownJob(f"there is no job {job_id} (see `handoff list`)")
     payloads = ledger.blobs.get(job_id, _digests_of(events))
+    words = Words(payloads)
     ended = next((recorded for recorded in reversed(events) if isinstance(recorded.event, JobEnded)), None)
     is_over = ended is not None and JobStatus(standing.status).ended
     answer = None
@@ -67,14 +69,14 @@ def report_on(ledger: Ledger, job_id: JobId) -> JobResult:
         status=JobStatus(standing.status),
         answer=None if answer is None else (answer.value if answer.value is not None else answer.text),
         citations=_citations(answer),
-        plan=_plan(events, payloads),
+        plan=_plan(events, payloads, words),
         handoffs=_handoffs(ledger, job_id, events, payloads),
         results=tuple(_json(payloads[event.result.digest]) for event in _of(events, HandoffFinished)),
-        verdicts=tuple(_verdict(event) for event in _of(events, Reviewed)),
+        verdicts=tuple(_verdict(event, words) for event in _of(events, Reviewed)),
         usage=usage_of(standing),
         wall_s=round((ended.at if is_over and ended else ledger.connection.now()) - events[0].at, 3),
         model=", ".join(dict.fromkeys(event.model for event in _of(events, HandoffFinished) if event.model)) or None,
-        notes=_notes(answer, over, map(str, missing_for(ledger, standing))),
+        notes=_notes(answer, over, words, map(str, missing_for(ledger, standing))),
     )
 
 
@@ -99,8 +101,8 @@ def _digests_of(events: list[Recorded]) -> list[str]:
                 refs.append(event.result)
             case PlanMade() as event:
                 refs.append(event.plan)
-            case JobEnded(answer=answer) if answer:
-                refs.append(answer)
+            case JobEnded() as event:
+                refs += [ref for ref in (event.answer, event.because) if ref]
             case JobSubmitted() as event:
                 refs.append(event.request)
             case _:
@@ -114,13 +116,15 @@ def _citations(answer: Answer | None) -> tuple[dict[str, Any], ...]:
     return tuple({"n": one.n, **one.citation.model_dump(), "claim": one.claim, "step": one.step} for one in answer.citations)
 
 
-def _plan(events: list[Recorded], payloads: dict[str, str]) -> dict[str, Any] | None:
+def _plan(events: list[Recorded], payloads: dict[str, str], words: Words) -> dict[str, Any] | None:
     made = _of(events, PlanMade)
     if not made:
         return None
     synthesised = _of(events, Synthesised)
     method = synthesised[-1].method.value if synthesised else None
-    return {**_json(payloads[made[-1].plan.digest]), "degraded": made[-1].degraded, "method": method}
+    plan, degraded = made[-1].plan, made[-1].degraded
+    why = (words.why(degraded) or "the planner's answer was no plan") if degraded else None
+    return {**_json(payloads[plan.digest]), "degraded": why, "method": method}
 
 
 def _handoffs(ledger: Ledger, job_id: JobId, events: list[Recorded], payloads: dict[str, str]) -> tuple[dict[str, Any], ...]:
@@ -146,9 +150,11 @@ def _handoffs(ledger: Ledger, job_id: JobId, events: list[Recorded], payloads: d
     return tuple(found)
 
 
-def _verdict(event: Reviewed) -> dict[str, Any]:
-    verdict = event.verdict.model_dump(mode="json") if event.verdict else {"verdict": None, "revisions": [], "open_points": []}
-    return {"round": event.round, **verdict, "problem": event.problem}
+def _verdict(event: Reviewed, words: Words) -> dict[str, Any]:
+    verdict = words.verdict(event)
+    said = verdict.model_dump(mode="json") if verdict else {"verdict": None, "revisions": [], "open_points": []}
+    why = words.why(event.result) if event.decision is None else None
+    return {"round": event.round, **said, "problem": why or event.problem}
 
 
 def usage_of(books: JobStanding | HandoffStanding) -> dict[str, Any]:
@@ -166,8 +172,8 @@ def usage_of(books: JobStanding | HandoffStanding) -> dict[str, Any]:
     }
 
 
-def _notes(answer: Answer | None, ended: JobEnded | None, waits: Iterable[str]) -> tuple[str, ...]:
+def _notes(answer: Answer | None, ended: JobEnded | None, words: Words, waits: Iterable[str]) -> tuple[str, ...]:
     notes = list(answer.notes) if answer else []
     if ended and ended.reason:
-        notes.append(ended.reason)
+        notes.append(words.why(ended.because) or ended.reason)
     return (*notes, *waits)

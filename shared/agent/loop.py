@@ -112,7 +112,8 @@ class _Agent:
         once = [call for call in runnable if (tool := self._tools.get(str(call.get("name")))) and not tool.repeatable]
         if once:
             self._note(*(Called(tool_use_id=call["id"]) for call in once))
-        doing = ", ".join(dict.fromkeys(str(call.get("name")) for call in runnable))
+        names = (str(call.get("name")) for call in runnable)  # as the model wrote them, and everybody sees what is being done
+        doing = ", ".join(dict.fromkeys(name if name in self._tools else "an unknown tool" for name in names))
         if runnable:
             self._pulse(doing)
         for result in results_of(runnable, self._tools, equipment.tool_context, lambda: self._pulse(doing)):

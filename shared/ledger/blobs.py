@@ -10,7 +10,7 @@ from shared.ledger.connection import Connection, in_our_words
 from shared.wire.documents import Document
 from shared.wire.errors import LedgerError
 from shared.wire.handoff import BlobRef
-from shared.wire.ids import JobId
+from shared.wire.ids import HandoffId, JobId
 from shared.wire.message import digest_of
 
 COMPRESS_FROM = 512
@@ -68,6 +68,12 @@ class Blobs:
         if missing:
             raise LedgerError(f"payloads of {job_id} are gone: {', '.join(missing)}")
         return {digest: unpacked(value) for digest, value in zip(digests, stored, strict=True)}
+
+    def draft(self, job_id: JobId, handoff_id: HandoffId) -> str:
+        """The answer that a handoff is writing, as far as it goes; '' before it begins and after it has ended."""
+        with in_our_words():
+            stored = self._redis.hget(keys.blobs(job_id), keys.draft(handoff_id))
+        return unpacked(stored) if stored is not None else ""
 
     # Documents: the same, for all jobs together.
 

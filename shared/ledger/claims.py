@@ -87,6 +87,7 @@ class Claim:
     _interrupted: LeaseLost | Cancelled | Draining | None = None
     _beaten_at: float = field(default_factory=time.monotonic)
     _doing: str = "starting"
+    _unsent_draft: str = ""
     _unsent: list[Checkpoint] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -123,8 +124,9 @@ class Claim:
         now = time.monotonic()
         since = now - self._beaten_at
         changed, self._doing = doing != self._doing, doing
+        self._unsent_draft = draft or self._unsent_draft
         if since >= (NEWS_EVERY_S if changed or draft else BEAT_EVERY_S):
-            self.renew(draft or "")
+            self.renew()
 
     def check(self) -> None:
         """Raises `Interrupted` if it is known that the claim no longer holds."""
@@ -133,14 +135,16 @@ class Claim:
         if self.drain.over:
             raise Draining(f"{self.handoff_id} goes back to its queue")
 
-    def renew(self, draft: str = "") -> None:
+    def renew(self) -> None:
         """Prolong the lease, and learn whether the claim still holds."""
-        self.heed(self.connection.script("renew", *self.renewal(draft)))
+        self.heed(self.connection.script("renew", *self.renewal()))
 
-    def renewal(self, draft: str = "") -> tuple[list[str], list[Any]]:
+    def renewal(self) -> tuple[list[str], list[Any]]:
         """Keys and arguments of `renew.lua`, whose answer is to be heeded."""
         self._beaten_at = time.monotonic()
-        return self._keys, [self.handoff_id, self.fence, int(self.lease_s * 1000), self._doing, draft, *_keep(self.keep_s, self.deadline)]
+        draft, self._unsent_draft = self._unsent_draft, ""
+        shown = packed(draft) if draft else ""
+        return self._keys, [self.handoff_id, self.fence, int(self.lease_s * 1000), self._doing, shown, *_keep(self.keep_s, self.deadline)]
 
     def finish(self, result: HandoffResult, events: Sequence[Event], payloads: Sequence[str] = ()) -> Finished:
         """The first writer wins; who comes too late is `Interrupted`. `payloads`: what the events refer to by digest, beside the result

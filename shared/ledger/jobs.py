@@ -36,7 +36,6 @@ class HandoffStanding:
     cut_microusd: int = 0
     """Of these figures, what is an upper bound, as in `Usage`."""
     doing: str = ""
-    draft: str = ""
     issued_at: float | None = None
     started_at: float | None = None
     finished_at: float | None = None
@@ -193,7 +192,6 @@ def _handoff(fields: dict[bytes, bytes]) -> HandoffStanding:
         cut_tokens=number(b"cut_tokens"),
         cut_microusd=number(b"cut_usd"),
         doing=fields.get(b"doing", b"").decode(),
-        draft=fields.get(b"draft", b"").decode(),
         issued_at=seconds(b"issued_at"),
         started_at=seconds(b"started_at"),
         finished_at=seconds(b"finished_at"),

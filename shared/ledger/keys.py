@@ -44,8 +44,13 @@ def turns(job_id: JobId, handoff_id: HandoffId) -> str:
 
 
 def blobs(job_id: JobId) -> str:
-    """hash: digest -> compressed payload."""
+    """hash: digest -> compressed payload; `draft:HANDOFF` -> what is being written, as far as it goes."""
     return f"{job(job_id)}:blob"
+
+
+def draft(handoff_id: HandoffId) -> str:
+    """The field of `blobs` that holds a handoff's draft; `renew.lua`, `finish.lua` and `commit.lua` write and remove it."""
+    return f"draft:{handoff_id}"
 
 
 def fetched(job_id: JobId) -> str:

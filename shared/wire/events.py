@@ -1,4 +1,7 @@
-"""What can happen to a job, in the past tense. Small: ids, digests, figures; payloads are blobs.
+"""What can happen to a job, in the past tense. Small: ids, digests, figures, and words of our own; payloads are blobs.
+
+Nothing that a model or a tool has written stands in an event: where its words matter, the event refers to the HandoffResult that holds
+them (`supervisor.lifecycle.words` reads them there). Of a plan alone, names and first words of tasks are here, for lists and Flower.
 
 A journal is a list of these; nothing else is true about a job. Fields are only ever added, with a default, so that a newer version reads
 what an older one wrote.
@@ -19,7 +22,7 @@ from shared.wire.limits import JobLimits
 from shared.wire.message import Message, problems_of
 from shared.wire.plan import Synthesis
 from shared.wire.usage import Usage
-from shared.wire.verdict import Verdict
+from shared.wire.verdict import Decision
 
 
 class JobStatus(StrEnum):
@@ -78,7 +81,7 @@ class HandoffIssued(Message):
 
 
 class HandoffFinished(Message):
-    """A result is there. A failure is a result."""
+    """A result is there. A failure is a result; why stands in it."""
 
     type: Literal["handoff_finished"] = "handoff_finished"
     handoff_id: HandoffIdField
@@ -89,9 +92,6 @@ class HandoffFinished(Message):
     stop_reason: StopReason
     confidence: float
     claims: NonNegativeInt = 0
-    needs: str | None = None
-    error: str | None = None
-    """One line, at most 300 characters."""
     model: str | None = None
     worker: str = ""
 
@@ -107,36 +107,39 @@ class StepOutline(Message):
 
 
 class PlanMade(Message):
-    """The job has a plan. `degraded` says why it is not the planner's: one step, the whole request, for the generalist."""
+    """The job has a plan."""
 
     type: Literal["plan_made"] = "plan_made"
     plan: BlobRef
     steps: tuple[StepOutline, ...]
     synthesis: Synthesis = Synthesis.MERGE
-    degraded: str | None = None
-
-
-class Resolution(Message):
-    """What the planner says to a step that needs something. `answer` None: it is given up."""
-
-    step: StepIdField
-    answer: str | None = None
+    degraded: BlobRef | None = None
+    """The planner's HandoffResult, if that is no plan: then there is one step, the whole request, for the generalist."""
 
 
 class NeedsResolved(Message):
-    """The planner has answered what steps needed."""
+    """The planner has dealt with what steps needed."""
 
     type: Literal["needs_resolved"] = "needs_resolved"
-    resolutions: tuple[Resolution, ...]
+    result: BlobRef
+    """The planner's HandoffResult; its output is a `shared.wire.resolutions.Resolutions`."""
+    answered: tuple[StepIdField, ...] = ()
+    given_up: tuple[StepIdField, ...] = ()
 
 
 class Reviewed(Message):
-    """A round of results was judged. `verdict` None: it could not be; the answer says so."""
+    """A round of results was judged. `decision` None: it could not be; the answer says so."""
 
     type: Literal["reviewed"] = "reviewed"
     round: PositiveInt
-    verdict: Verdict | None
+    decision: Decision | None
+    result: BlobRef | None = None
+    """The assessor's HandoffResult; its output is the `shared.wire.verdict.Verdict`. None: nobody was asked."""
+    steps: tuple[StepIdField, ...] = ()
+    """To do again."""
+    open_points: NonNegativeInt = 0
     problem: str | None = None
+    """Why there is no decision."""
 
 
 class Abandoned(Message):
@@ -168,13 +171,14 @@ class AnswerMethod(StrEnum):
 
 
 class Synthesised(Message):
-    """The supervisor knows what the answer is made of: a synthesizer's result (`result`), or those of steps."""
+    """The supervisor knows what the answer is made of: a synthesizer's result, or those of steps."""
 
     type: Literal["synthesised"] = "synthesised"
     method: AnswerMethod
     result: BlobRef | None = None
+    """The synthesizer's HandoffResult, if one was asked: what the answer is made of, or, with another method, why it is not."""
     problem: str | None = None
-    """Why a synthesizer's result could not be had."""
+    """What is not as it should be with the synthesis."""
 
 
 class JobEnded(Message):
@@ -185,6 +189,8 @@ class JobEnded(Message):
     answer: BlobRef | None = None
     """A `shared.wire.answer.Answer`, as JSON."""
     reason: str | None = None
+    because: BlobRef | None = None
+    """The HandoffResult that says more about the reason."""
 
 
 class CancelRequested(Message):

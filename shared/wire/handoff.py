@@ -32,10 +32,14 @@ class ContextResult(Message):
     """A HandoffResult, as JSON. A failed one is here too: the specialist must know what is missing."""
 
 
+Author = Literal["assessor", "planner", "user"]
+"""Of a feedback."""
+
+
 class Feedback(Message):
     """What was wrong with the previous attempt, or the answer to what it needed."""
 
-    author: Literal["assessor", "planner", "user"]
+    author: Author
     text: Text
     previous: BlobRef | None = None
     """The HandoffResult that it speaks of."""

@@ -31,10 +31,13 @@ class Draft:
         """What can be shown in addition now. Nothing when the draft was begun anew: then the finished answer is shown as a whole."""
         writing = [event.handoff_id for event in view.issued if event.assigned_to == _WRITES]
         standing = view.standings.get(writing[-1]) if writing else None
-        if standing is None or not standing.draft:
+        if standing is None or standing.state != "running":
+            return ""
+        draft = self._jobs.ledger.blobs.draft(view.job_id, writing[-1])
+        if not draft:
             return ""
         self._learn_claims(view)
-        text = plain(settled_part(standing.draft, self._claims))
+        text = plain(settled_part(draft, self._claims))
         if not text.startswith(self.shown):
             return ""
         new, self.shown = text[len(self.shown) :], text

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from shared.wire.events import (
     CancelRequested,
+    Event,
     HandoffFinished,
     HandoffIssued,
     JobEnded,
@@ -19,10 +20,10 @@ from shared.wire.events import (
     Synthesised,
     WebhookTried,
 )
-from shared.wire.handoff import ResultStatus
 from shared.wire.names import ROLES
 from supervisor.cli.terminal import figures, short
 from supervisor.cli.view import Moment, View
+from supervisor.lifecycle.words import said_by
 
 
 def lines_of(moment: Moment) -> Iterator[str]:
@@ -56,21 +57,22 @@ def _line_of(view: View, recorded: Recorded) -> str | None:  # noqa: PLR0911 (on
             return f"{view.job_id}: submitted{documents}"
         case PlanMade() as event:
             steps = ", ".join(f"{step.id} ({step.specialist})" for step in event.steps)
-            return f"plan: {figures(len(event.steps), 'step')}: {steps}" + (f"; {event.degraded}" if event.degraded else "")
+            return f"plan: {figures(len(event.steps), 'step')}: {steps}" + _because(view, event, "; ")
         case HandoffIssued() as event:
             return f"{_who(event)}: handed over" if event.assigned_to not in ROLES else None
         case HandoffFinished() as event:
             return _finished(view, event)
         case Reviewed() as event:
-            return f"review, round {event.round}: {_verdict(event)}"
+            return f"review, round {event.round}: {_verdict(view, event)}"
         case NeedsResolved() as event:
-            return "; ".join(f"{one.step}: {'answered' if one.answer else 'given up'}" for one in event.resolutions)
+            return "; ".join([f"{step}: answered" for step in event.answered] + [f"{step}: given up" for step in event.given_up])
         case StepsAbandoned() as event:
             return f"given up: {', '.join(item.step for item in event.steps)}: {short(event.why, 120)}"
         case Synthesised() as event:
-            return f"answer: {event.method.value}" + (f" ({short(event.problem, 120)})" if event.problem else "")
+            problem = f" ({event.problem}{_because(view, event, ': ')})" if event.problem else ""
+            return f"answer: {event.method.value}{problem}"
         case JobEnded() as event:
-            return f"{view.job_id}: {event.status.value}" + (f": {short(event.reason, 200)}" if event.reason else "")
+            return f"{view.job_id}: {event.status.value}" + (_because(view, event, ": ") or (f": {event.reason}" if event.reason else ""))
         case CancelRequested():
             return "cancel requested"
         case RetryRequested() as event:
@@ -82,10 +84,15 @@ def _line_of(view: View, recorded: Recorded) -> str | None:  # noqa: PLR0911 (on
 def _finished(view: View, event: HandoffFinished) -> str:
     issued = next((one for one in view.issued if one.handoff_id == event.handoff_id), None)
     who = _who(issued) if issued else event.handoff_id
-    trouble = event.needs if event.status is ResultStatus.NEEDS_INPUT else event.error
-    said = f": {short(trouble, 120)}" if trouble and event.status is not ResultStatus.OK else ""
     turns, tokens, at_most = view.spent(event)
-    return f"{who}: {event.status.value}, {figures(turns, 'turn')}, {figures(tokens, 'token', at_most=at_most)}{said}"
+    took = f"{figures(turns, 'turn')}, {figures(tokens, 'token', at_most=at_most)}"
+    return f"{who}: {event.status.value}, {took}{_because(view, event, ': ')}"
+
+
+def _because(view: View, event: Event, before: str) -> str:
+    """What the result behind an event says, if there is anything to say."""
+    whys = filter(None, map(view.words.why, said_by(event)))
+    return next((f"{before}{short(why, 200)}" for why in whys), "")
 
 
 def _who(event: HandoffIssued) -> str:
@@ -93,8 +100,9 @@ def _who(event: HandoffIssued) -> str:
     return name if event.attempt == 1 else f"{name} {event.attempt}"
 
 
-def _verdict(event: Reviewed) -> str:
-    if event.verdict is None:
-        return f"none ({short(event.problem or 'no reason given', 120)})"
-    named = "; ".join(f"{item.step}: {short(item.problem, 80)}" for item in event.verdict.revisions)
-    return event.verdict.verdict.value + (f" {named}" if named else "")
+def _verdict(view: View, event: Reviewed) -> str:
+    verdict = view.words.verdict(event)
+    if verdict is None:
+        return f"none ({event.problem}{_because(view, event, ': ')})"
+    named = "; ".join(f"{item.step}: {short(item.problem, 80)}" for item in verdict.revisions)
+    return verdict.verdict.value + (f" {named}" if named else "")

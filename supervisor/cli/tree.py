@@ -12,13 +12,12 @@ from rich.tree import Tree
 
 from shared.ledger.jobs import HandoffStanding
 from shared.wire.events import HandoffIssued
-from shared.wire.handoff import ResultStatus
 from shared.wire.ids import StepId
 from shared.wire.names import ROLES
-from shared.wire.verdict import Decision
 from supervisor.cli.terminal import figures, money, short
 from supervisor.cli.view import View
 from supervisor.lifecycle.state import JobState, StepState, StepStatus
+from supervisor.lifecycle.words import said_by
 
 _MARKS = {"ok": ("✓", "green"), "partial": ("◐", "yellow"), "failed": ("✗", "red"), "needs_input": ("?", "yellow")}
 _WAITING, _QUEUED, _RUNNING, _DROPPED = ("·", "dim"), ("○", "default"), ("●", "cyan"), ("–", "dim")
@@ -97,11 +96,9 @@ def _verdict(state: JobState, attempt: int) -> str:
     if attempt > len(state.rounds):
         return ""
     round_ = state.rounds[attempt - 1]
-    if round_.verdict is None:
+    if round_.decision is None:
         return "no verdict"
-    if round_.verdict.verdict is Decision.PASS:
-        return "PASS"
-    return f"REVISE {', '.join(item.step for item in round_.verdict.revisions)}"
+    return " ".join([round_.decision.value, ", ".join(round_.steps)]).rstrip()
 
 
 def _step_row(view: View, step_id: StepId, step: StepState) -> Row:
@@ -110,15 +107,15 @@ def _step_row(view: View, step_id: StepId, step: StepState) -> Row:
     match step.status:
         case StepStatus.WAITING:
             waits = _waits_for(view, step)
-            again = f"again: {short(step.feedback[-1].text, 60)}  " if step.feedback else ""
+            again = f"again: {short(view.words.feedback(step_id, step.remarks[-1]).text, 60)}  " if step.remarks else ""
             return Row(*_WAITING, who, f"{again}waits for {', '.join(waits)}" if waits else f"{again}{short(step.outline.title, 60)}")
         case StepStatus.RUNNING | StepStatus.SETTLED | StepStatus.IN_NEED:
             event = next((one for one in reversed(view.issued) if one.handoff_id == step.handoff_id), None)
             if event is None:
-                return Row(*_MARKS["failed"], who, short(step.error or "it did not run", 80))
+                return Row(*_MARKS["failed"], who, short(view.words.why(step.trouble) or "it did not run", 80))
             mark, what = _standing_of(view, event)
             if step.status is StepStatus.SETTLED and event.handoff_id not in view.finished:
-                mark, what = _MARKS["failed"], short(step.error or "given up", 80)
+                mark, what = _MARKS["failed"], short(view.words.why(step.trouble) or "given up", 80)
             return Row(*mark, who, attempt + what)
         case _:
             assert_never(step.status)
@@ -133,8 +130,8 @@ def _standing_of(view: View, event: HandoffIssued) -> tuple[tuple[str, str], str
     """Mark and words for one handoff."""
     standing = view.standings.get(event.handoff_id, HandoffStanding("issued"))
     if (done := view.finished.get(event.handoff_id)) is not None:
-        trouble = done.needs if done.status is ResultStatus.NEEDS_INPUT else done.error
-        said = f"  {short(trouble, 80)}" if trouble and done.status is not ResultStatus.OK else ""
+        trouble = view.words.why(done.result) if said_by(done) else None
+        said = f"  {short(trouble, 80)}" if trouble else ""
         turns, spent, at_most = view.spent(done)
         parts = [done.status.value, figures(turns, "turn"), figures(spent, "token", at_most=at_most), _seconds(view, standing)]
         return _MARKS[done.status.value], "  ".join(part for part in parts if part) + said

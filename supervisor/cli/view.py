@@ -13,6 +13,7 @@ from shared.wire.events import HandoffFinished, HandoffIssued, Recorded
 from shared.wire.ids import HandoffId, JobId
 from supervisor.lifecycle.evolve import fold
 from supervisor.lifecycle.state import JobState
+from supervisor.lifecycle.words import Words, said_by
 from supervisor.waiting import LOOK_EVERY_S, Missing, missing_for
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ class View:
     standings: Mapping[HandoffId, HandoffStanding] = field(default_factory=dict)
     missing: tuple[Missing, ...] = ()
     """Who is needed and not there."""
+    words: Words = field(default_factory=Words)
+    """What its events only refer to."""
 
     @property
     def version(self) -> int:
@@ -67,6 +70,14 @@ class View:
         if books is None or books.state != "done":
             return done.turns, done.usage.total_tokens, done.usage.cut_calls > 0
         return books.turns, books.input_tokens + books.output_tokens, books.cut_calls > 0
+
+
+def heard(jobs: Client, view: View, events: Sequence[Recorded]) -> View:
+    """The view after these events, with the words that belong to them; a round trip only where there are any."""
+    said = (ref.digest for one in events for ref in said_by(one.event))
+    new = [digest for digest in dict.fromkeys(said) if digest not in view.words.texts]
+    words = Words({**view.words.texts, **jobs.ledger.blobs.get(view.job_id, new)}) if new else view.words
+    return replace(view.told(events), words=words)
 
 
 def look(jobs: Client, view: View) -> View:
@@ -105,7 +116,7 @@ def follow(
         check()
         try:
             events = jobs.ledger.journal.follow(job_id, view.version, TICK_S)
-            view = look(jobs, view.told(events))
+            view = look(jobs, heard(jobs, view, events))
             if view.books is not None and (time.monotonic() - asked_at >= LOOK_EVERY_S or view.ended):
                 view, asked_at = replace(view, missing=missing_for(jobs.ledger, view.books)), time.monotonic()
         except LedgerUnavailable as error:

@@ -10,13 +10,14 @@ from pydantic import JsonValue
 
 from shared.wire.answer import Answer, Gap, NumberedCitation
 from shared.wire.events import AnswerMethod, JobStatus
-from shared.wire.handoff import Citation, Claim, HandoffResult, ResultStatus
+from shared.wire.handoff import BlobRef, Citation, Claim, HandoffResult, ResultStatus
 from shared.wire.ids import StepId
 from shared.wire.markers import MARKER
 from shared.wire.plan import Synthesis
 from shared.wire.verdict import Decision
 from supervisor.lifecycle.headings import below
 from supervisor.lifecycle.state import JobState, StepState
+from supervisor.lifecycle.words import Words, said_by
 
 UNPROVEN = "[no source]"
 """Stands where a statement points to a claim without a source that could be checked."""
@@ -48,22 +49,34 @@ def choose_method(state: JobState) -> AnswerMethod:
     return AnswerMethod.SYNTHESIZED if reconcile else AnswerMethod.MERGED
 
 
-def assemble(
-    state: JobState, status: JobStatus, results: Mapping[StepId, HandoffResult], synthesis: HandoffResult | None, label: str | None
-) -> Answer:
+def parts_of(state: JobState) -> tuple[BlobRef, ...]:
+    """The results that the answer is made of."""
+    if state.synthesis is not None:
+        return (state.synthesis,)
+    return tuple(ref for step_id in usable_sinks(state) if (ref := state.steps[step_id].result))
+
+
+def words_wanted(state: JobState) -> tuple[BlobRef, ...]:
+    """The results whose words stand in an answer, beside those that it is made of."""
+    troubles = (step.trouble for step in state.steps.values() if step.trouble)
+    events = (state.plan, state.last_round, state.synthesised)
+    return (*troubles, *(ref for event in events if event for ref in said_by(event)))
+
+
+def assemble(state: JobState, status: JobStatus, words: Words, label: str | None) -> Answer:
     """The answer of a job that has ended.
 
-    `results`: those of `usable_sinks(state)`; `synthesis`: the synthesizer's; `label`: what must stand with the text wherever it goes.
+    `words`: of `parts_of(state)` and `words_wanted(state)`; `label`: what must stand with the text wherever it goes.
     """
     method = state.synthesised.method if state.synthesised else AnswerMethod.NONE
-    parts = [synthesis] if synthesis else [results[step_id] for step_id in usable_sinks(state) if step_id in results]
+    parts = [words.result(ref) for ref in parts_of(state)]
     claims = {claim.id: claim for part in parts for claim in part.claims}
-    has_the_form = synthesis is not None or state.submitted.answer_schema is None or usable_sinks(state) == state.sinks
+    has_the_form = state.synthesis is not None or state.submitted.answer_schema is None or usable_sinks(state) == state.sinks
     value = parts[0].output if len(parts) == 1 and has_the_form and not isinstance(parts[0].output, str) else None
     body = _body(state, parts)
     text, citations = number_citations(body, claims) if value is None else (body, _all_citations(claims))
-    gaps = _gaps(state)
-    open_points = _open_points(state)
+    gaps = gaps_of(state, words)
+    open_points = _open_points(state, words)
     if value is None:
         footer = f"_{label}_" if label else ""
         text = "\n\n".join(block for block in (text, _gap_text(gaps), _open_text(open_points), footer) if block)
@@ -74,7 +87,7 @@ def assemble(
         citations=citations,
         gaps=gaps,
         open_points=open_points,
-        notes=(*_own_notes(state), *((label,) if label else ()), *dict.fromkeys(note for part in parts for note in part.notes)),
+        notes=(*_own_notes(state, words), *((label,) if label else ()), *dict.fromkeys(note for part in parts for note in part.notes)),
         method=method,
     )
 
@@ -130,22 +143,27 @@ def _as_text(output: JsonValue) -> str:
     return output if isinstance(output, str) else json.dumps(output, ensure_ascii=False, indent=2)
 
 
-def _gaps(state: JobState) -> tuple[Gap, ...]:
+def gaps_of(state: JobState, words: Words) -> tuple[Gap, ...]:
+    """What is missing or not whole, and why."""
     return tuple(
-        Gap(step=step_id, specialist=step.outline.specialist, why=_why(step))
+        Gap(step=step_id, specialist=step.outline.specialist, why=_why(step, words))
         for step_id, step in state.steps.items()
         if step.result_status is not ResultStatus.OK
     )
 
 
-def _why(step: StepState) -> str:
+def _why(step: StepState, words: Words) -> str:
+    why = words.why(step.trouble)
+    if step.trouble and words.result(step.trouble).status is ResultStatus.NEEDS_INPUT:
+        why = f"needs: {why}"
+    sent_back = f"sent back, and not mended: {why}" if step.trouble != step.result else why
     if step.result_status is ResultStatus.PARTIAL:
-        return f"not whole: {step.error}" if step.error else "not whole"
-    return step.error or "it did not run"
+        return f"not whole: {sent_back}" if why else "not whole"
+    return why or "it did not run"
 
 
-def _open_points(state: JobState) -> tuple[str, ...]:
-    last = state.rounds_now[-1].verdict if state.rounds_now else None
+def _open_points(state: JobState, words: Words) -> tuple[str, ...]:
+    last = words.verdict(state.last_round) if state.last_round else None
     if last is None:
         return ()
     standing = tuple(f"{item.step}: {item.problem}" for item in last.revisions) if last.verdict is Decision.REVISE else ()
@@ -162,13 +180,17 @@ def _open_text(points: tuple[str, ...]) -> str:
     return "\n".join(["**Open points of the review:**", "", *(f"- {point}" for point in points)]) if points else ""
 
 
-def _own_notes(state: JobState) -> tuple[str, ...]:
+def _own_notes(state: JobState, words: Words) -> tuple[str, ...]:
     notes = []
     if state.plan and state.plan.degraded:
-        notes.append(f"No usable plan was made ({state.plan.degraded}): one specialist got the whole request.")
-    if state.synthesised and state.synthesised.problem:
-        notes.append(f"The results were put together by code: {state.synthesised.problem}.")
-    last = state.rounds_now[-1] if state.rounds_now else None
-    if last is not None and last.verdict is None:
-        notes.append(f"{NOT_REVIEWED}: {last.problem}.")
+        notes.append(f"No usable plan was made{_in_brackets(words.why(state.plan.degraded))}: one specialist got the whole request.")
+    made, last = state.synthesised, state.last_round
+    if made and made.problem:
+        notes.append(f"The results were put together by code: {made.problem}{_in_brackets(words.why(made.result))}.")
+    if last is not None and last.decision is None:
+        notes.append(f"{NOT_REVIEWED}: {last.problem}{_in_brackets(words.why(last.result))}.")
     return tuple(notes)
+
+
+def _in_brackets(why: str | None) -> str:
+    return f" ({why})" if why else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shared.wire.events import AnswerMethod, JobStatus
+from shared.wire.handoff import BlobRef
 from shared.wire.ids import HandoffId, StepId
 
 
@@ -52,6 +53,8 @@ class EndJob:
 
     status: JobStatus
     reason: str | None = None
+    because: BlobRef | None = None
+    """The HandoffResult that says more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from shared.wire.events import AnswerMethod, JobStatus
-from shared.wire.handoff import ResultStatus
+from shared.wire.handoff import ResultStatus, StopReason
 from shared.wire.ids import HandoffId, StepId
 from shared.wire.verdict import Decision
 from supervisor.lifecycle.answering import choose_method, usable_sinks
@@ -31,6 +31,7 @@ WEBHOOK_BACKOFF_S = (0.0, 5.0, 30.0, 120.0, 600.0, 3_600.0)
 """Before each try to deliver a webhook; after the last it is left."""
 WEBHOOK_GIVEN_UP_AFTER_S = 30.0
 """A try of which nothing was heard for so long died with its supervisor; longer than the POST's own timeout."""
+NOTHING_USABLE = "no step has a usable result"
 MOST_IN_A_CHORD = 500
 """Handoffs: publishing 1,000 takes a second, and other jobs wait meanwhile."""
 NOBODY_THERE_S = (2.0, 30.0)
@@ -123,7 +124,7 @@ def _groups(state: JobState, ready: list[StepId]) -> list[Command]:
 
 def _answer_needs(state: JobState, needy: list[StepId]) -> Command:
     asked_too_often = tuple(
-        step_id for step_id in needy if sum(item.author == "planner" for item in state.steps[step_id].feedback) >= MOST_NEEDS_ANSWERED
+        step_id for step_id in needy if sum(item.author == "planner" for item in state.steps[step_id].remarks) >= MOST_NEEDS_ANSWERED
     )
     if asked_too_often:
         return AbandonSteps(asked_too_often, f"still needs something after {MOST_NEEDS_ANSWERED} answers of the planner")
@@ -132,7 +133,7 @@ def _answer_needs(state: JobState, needy: list[StepId]) -> Command:
 
 def _review(state: JobState, now: float) -> Command:
     if not any(step.usable for step in state.steps.values()):
-        return SkipReview("no step has a usable result")
+        return SkipReview(NOTHING_USABLE)
     if now >= state.working_deadline:
         return SkipReview("no time was left for a review")
     return _role(state, "assessor")
@@ -149,14 +150,23 @@ def _synthesise(state: JobState, now: float) -> tuple[Command, ...]:
 
 def _end(state: JobState) -> EndJob:
     if not any(step.usable for step in state.steps.values()):
-        roots = (step.error for step in state.steps.values() if step.error and not step.outline.depends_on)  # the cause, not what it led to
-        return EndJob(JobStatus.FAILED, next(roots, "no step has a usable result"))
+        return _fail(state)
     planned = state.plan is not None and state.plan.degraded is None
     whole = all(step.result_status is ResultStatus.OK for step in state.steps.values())
-    last = state.rounds_now[-1] if state.rounds_now else None
-    accepted = last is not None and last.verdict is not None and last.verdict.verdict is Decision.PASS
+    accepted = state.last_round is not None and state.last_round.decision is Decision.PASS
     settled = state.synthesised is not None and state.synthesised.problem is None
     return EndJob(JobStatus.OK if planned and whole and accepted and settled else JobStatus.PARTIAL)
+
+
+def _fail(state: JobState) -> EndJob:
+    """With the first step that failed by itself: the cause, not what it led to."""
+    roots = ((step_id, step) for step_id, step in state.steps.items() if step.trouble and not step.outline.depends_on)
+    step_id, step = next(roots, (None, None))
+    if step is None:
+        return EndJob(JobStatus.FAILED, NOTHING_USABLE)
+    ended_itself = step.stop_reason in (None, StopReason.FINISHED)
+    how = step.result_status if ended_itself else step.stop_reason
+    return EndJob(JobStatus.FAILED, f"{NOTHING_USABLE} ({step_id}: {how})", step.trouble)
 
 
 def _out_of_time(state: JobState, now: float) -> tuple[Command, ...]:

@@ -22,11 +22,11 @@ from shared.wire.events import (
     Synthesised,
     WebhookTried,
 )
-from shared.wire.handoff import Feedback, ResultStatus
+from shared.wire.handoff import BlobRef, ResultStatus, StopReason
 from shared.wire.ids import HandoffId, JobId, StepId
 from shared.wire.names import ROLES
 from shared.wire.verdict import Decision
-from supervisor.lifecycle.state import JobState, Phase, StepState, StepStatus
+from supervisor.lifecycle.state import JobState, Phase, Remark, StepState, StepStatus
 
 
 def fold(job_id: JobId, state: JobState | None, events: Iterable[Recorded]) -> JobState | None:
@@ -128,7 +128,7 @@ def _finished(state: JobState, event: HandoffFinished) -> dict[str, Any]:
 
 def _with_result(step: StepState, event: HandoffFinished) -> StepState:
     if event.status is ResultStatus.FAILED and step.sent_back:
-        return _stood_in_for(step, event.error or event.stop_reason.value)
+        return _stood_in_for(step, event.result, event.stop_reason)
     needy = event.status is ResultStatus.NEEDS_INPUT
     return step.model_copy(
         update={
@@ -136,61 +136,58 @@ def _with_result(step: StepState, event: HandoffFinished) -> StepState:
             "result": event.result,
             "result_status": event.status,
             "confidence": event.confidence,
-            "error": event.needs if needy else event.error,
+            "stop_reason": event.stop_reason,
+            "trouble": event.result if event.status is not ResultStatus.OK else None,
         }
     )
 
 
-def _stood_in_for(step: StepState, why: str) -> StepState:
-    """A result that was sent back is better than none: it is the step's result again, and what was wrong with it is said."""
+def _stood_in_for(step: StepState, trouble: BlobRef | None, stop_reason: StopReason | None) -> StepState:
+    """A result that was sent back is better than none: it is the step's result again, and what came of mending it is said."""
     return step.model_copy(
         update={
             "status": StepStatus.SETTLED,
             "result": step.sent_back,
             "result_status": ResultStatus.PARTIAL,
-            "error": f"sent back, and not mended: {why}",
+            "stop_reason": stop_reason,
+            "trouble": trouble,
         }
     )
 
 
 def _resolved(state: JobState, event: NeedsResolved) -> dict[StepId, StepState]:
     steps = dict(state.steps)
-    for resolution in event.resolutions:
-        step = steps.get(resolution.step)
-        if step is None or step.status is not StepStatus.IN_NEED:
-            continue
-        if resolution.answer is None:
-            needs = f"needs: {step.error}"
-            given_up = step.model_copy(update={"status": StepStatus.SETTLED, "error": needs})
-            steps[resolution.step] = _stood_in_for(step, needs) if step.sent_back else given_up
-        else:
-            feedback = Feedback(author="planner", text=resolution.answer, previous=step.result)
-            steps[resolution.step] = _again(step, feedback)
+    asked = {step_id: step for step_id, step in steps.items() if step.status is StepStatus.IN_NEED}
+    for step_id in asked.keys() & {*event.answered}:
+        steps[step_id] = _again(asked[step_id], Remark(author="planner", result=event.result, previous=asked[step_id].result))
+    for step_id in asked.keys() & {*event.given_up}:
+        step = asked[step_id]
+        given_up = step.model_copy(update={"status": StepStatus.SETTLED})
+        steps[step_id] = _stood_in_for(step, step.trouble, step.stop_reason) if step.sent_back else given_up
     return steps
 
 
 def _reviewed(state: JobState, event: Reviewed) -> dict[str, Any]:
     rounds, still_open = (*state.rounds, event), _without(state, "assessor")
-    verdict = event.verdict
     may_send_back = len(rounds) - state.rounds_before <= state.submitted.limits.max_rounds
-    if verdict is None or verdict.verdict is Decision.PASS or not may_send_back:
+    if event.decision is not Decision.REVISE or not may_send_back:
         return {"rounds": rounds, "phase": Phase.SYNTHESISING, "open": still_open}
     steps = dict(state.steps)
-    named = {revision.step: revision.problem for revision in verdict.revisions if revision.step in steps}
-    for step_id in {*named, *state.downstream(frozenset(named))}:
+    named = frozenset(event.steps) & steps.keys()
+    for step_id in {*named, *state.downstream(named)}:
         step = steps[step_id]
-        text = named.get(step_id, "A step that you depend on was done again: its new result is in your context. Bring yours up to date.")
-        steps[step_id] = _again(step, Feedback(author="assessor", text=text, previous=step.result))
+        steps[step_id] = _again(step, Remark(author="assessor", result=event.result, previous=step.result))
     return {"rounds": rounds, "steps": steps, "open": still_open}
 
 
 def _abandoned(state: JobState, event: StepsAbandoned) -> dict[str, Any]:
-    steps, given_up = dict(state.steps), {item.step for item in event.steps}
+    steps, abandoned = dict(state.steps), {item.step for item in event.steps}
     for item in event.steps:
         step = steps[item.step]
-        failed = {"status": StepStatus.SETTLED, "result": item.result, "result_status": ResultStatus.FAILED, "error": event.why}
-        steps[item.step] = _stood_in_for(step, event.why) if step.sent_back else step.model_copy(update={**failed, "confidence": 0.0})
-    still_open = {handoff_id: handoff for handoff_id, handoff in state.open.items() if handoff.step_id not in given_up}
+        failed = {"status": StepStatus.SETTLED, "result": item.result, "result_status": ResultStatus.FAILED, "trouble": item.result}
+        given_up = step.model_copy(update={**failed, "confidence": 0.0, "stop_reason": None})
+        steps[item.step] = _stood_in_for(step, item.result, None) if step.sent_back else given_up
+    still_open = {handoff_id: handoff for handoff_id, handoff in state.open.items() if handoff.step_id not in abandoned}
     return {"steps": steps, "open": still_open}
 
 
@@ -210,7 +207,7 @@ def _retried(state: JobState, event: RetryRequested, at: float) -> dict[str, Any
     steps = dict(state.steps)
     for step_id in {*roots, *state.downstream(frozenset(roots))}:
         step = steps[step_id]
-        steps[step_id] = _again(step, Feedback(author="user", text="Try again.", previous=step.result) if step.result else None)
+        steps[step_id] = _again(step, Remark(author="user", previous=step.result) if step.result else None)
     return {
         "status": JobStatus.QUEUED if state.plan is None else JobStatus.RUNNING,
         "phase": Phase.PLANNING if state.plan is None else Phase.WORKING,
@@ -228,15 +225,16 @@ def _retried(state: JobState, event: RetryRequested, at: float) -> dict[str, Any
     }
 
 
-def _again(step: StepState, feedback: Feedback | None) -> StepState:
+def _again(step: StepState, remark: Remark | None) -> StepState:
     """The step before its next attempt."""
     return step.model_copy(
         update={
             "status": StepStatus.WAITING,
             "result": None,
             "result_status": None,
-            "error": None,
+            "stop_reason": None,
+            "trouble": None,
             "sent_back": step.result if step.usable else step.sent_back,
-            "feedback": (*step.feedback, feedback) if feedback else step.feedback,
+            "remarks": (*step.remarks, remark) if remark else step.remarks,
         }
     )

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from shared.wire.errors import HandoffError
-from shared.wire.handoff import AgentHandoff, Artifact, ContextResult, Feedback
+from shared.wire.handoff import AgentHandoff, Artifact, ContextResult
 from shared.wire.ids import StepId, handoff_id
 from shared.wire.limits import HandoffLimits
 from shared.wire.plan import Step
 from shared.wire.specialist import SpecialistSpec
 from supervisor.lifecycle.state import JobState
+from supervisor.lifecycle.words import Words
 
 TOKENS_PER_TURN = 40_000
 """A handoff's token budget is this times its turns: a long context read on every turn, and its answer."""
@@ -35,9 +36,9 @@ def context_for(state: JobState, depends_on: tuple[StepId, ...]) -> tuple[Contex
 
 
 def step_handoff(
-    state: JobState, step: Step, spec: SpecialistSpec, spec_digest: str, answer_schema: Mapping[str, Any] | None
+    state: JobState, step: Step, spec: SpecialistSpec, spec_digest: str, words: Words, answer_schema: Mapping[str, Any] | None
 ) -> AgentHandoff:
-    """The next attempt at a step of the plan. `answer_schema`: what the user wants the job's answer to look like."""
+    """The next attempt at a step of the plan. `words`: of its remarks; `answer_schema`: what the user wants the answer to look like."""
     current = state.steps[step.id]
     attempt = current.attempt + 1
     is_only_sink = state.sinks == (step.id,)
@@ -53,7 +54,7 @@ def step_handoff(
         task_description=step.task,
         depends_on=step.depends_on,
         context=context_for(state, step.depends_on),
-        feedback=current.feedback,
+        feedback=tuple(words.feedback(step.id, remark) for remark in current.remarks),
         artifacts=artifacts(state),
         expected_output_format=dict(answer_schema) if answer_schema is not None and is_only_sink else spec.output_schema,
         fallback_instruction=step.fallback,
@@ -76,7 +77,6 @@ def role_handoff(
     task: str,
     about: tuple[StepId, ...],
     schema: Mapping[str, Any],
-    feedback: tuple[Feedback, ...] = (),
 ) -> AgentHandoff:
     """What one of the supervisor's roles is asked. `about`: the steps whose results it sees."""
     step_id = StepId(spec.name)
@@ -90,7 +90,6 @@ def role_handoff(
         task_description=task,
         depends_on=about,
         context=context_for(state, about),
-        feedback=feedback,
         artifacts=artifacts(state),
         expected_output_format=dict(schema),
         limits=HandoffLimits(

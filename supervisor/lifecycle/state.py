@@ -6,8 +6,18 @@ from enum import StrEnum
 
 from pydantic import Field, NonNegativeInt
 
-from shared.wire.events import HandoffIssued, JobEnded, JobStatus, JobSubmitted, PlanMade, Reviewed, StepOutline, Synthesised
-from shared.wire.handoff import BlobRef, Feedback, ResultStatus
+from shared.wire.events import (
+    AnswerMethod,
+    HandoffIssued,
+    JobEnded,
+    JobStatus,
+    JobSubmitted,
+    PlanMade,
+    Reviewed,
+    StepOutline,
+    Synthesised,
+)
+from shared.wire.handoff import Author, BlobRef, ResultStatus, StopReason
 from shared.wire.ids import HandoffId, JobId, StepId
 from shared.wire.message import Message
 from shared.wire.usage import NOTHING_USED, Usage
@@ -38,6 +48,16 @@ class StepStatus(StrEnum):
     """It has a result: its own, or a failed one that stands in for it."""
 
 
+class Remark(Message):
+    """Why a step is done again. `supervisor.lifecycle.words` makes a Feedback of it."""
+
+    author: Author
+    result: BlobRef | None = None
+    """The HandoffResult of the role that says it; None: it is said in words of our own."""
+    previous: BlobRef | None = None
+    """The HandoffResult that it speaks of."""
+
+
 class StepState(Message):
     """One step of the plan."""
 
@@ -50,9 +70,11 @@ class StepState(Message):
     result: BlobRef | None = None
     result_status: ResultStatus | None = None
     confidence: float = 0.0
-    error: str | None = None
-    """Why the result is not `ok`."""
-    feedback: tuple[Feedback, ...] = ()
+    stop_reason: StopReason | None = None
+    """Why its latest attempt ended; None: it has not, or was given up."""
+    trouble: BlobRef | None = None
+    """The HandoffResult that says why its own is not `ok`: that one, or what came to nothing where `result` stands in for it."""
+    remarks: tuple[Remark, ...] = ()
     """For the next attempt, oldest first."""
     sent_back: BlobRef | None = None
     """The usable result of an earlier attempt: it stands in when the attempts after it come to nothing."""
@@ -116,6 +138,16 @@ class JobState(Message):
     def rounds_now(self) -> tuple[Reviewed, ...]:
         """The rounds since the submission or the latest retry."""
         return self.rounds[self.rounds_before :]
+
+    @property
+    def last_round(self) -> Reviewed | None:
+        return self.rounds_now[-1] if self.rounds_now else None
+
+    @property
+    def synthesis(self) -> BlobRef | None:
+        """The synthesizer's result that the answer is made of; None: it is made of those of steps."""
+        made = self.synthesised
+        return made.result if made is not None and made.method is AnswerMethod.SYNTHESIZED else None
 
     def has_open(self, role: str) -> bool:
         """Whether one of the supervisor's roles is at work on the job."""

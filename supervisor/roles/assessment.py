@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import Field, JsonValue, field_validator
+from pydantic import Field, field_validator
 
 from shared.agent.reading import NotAcceptable, Read
 from shared.wire.handoff import ResultStatus
@@ -86,15 +85,6 @@ class VerdictReading:
                 strays.append(problem)
         kept = [Revision(step=StepId(step), problem=clipped("\n".join(found), LONGEST_POINT)) for step, found in problems.items()]
         return kept, strays
-
-
-def verdict_of(output: JsonValue) -> Verdict:
-    """The verdict in an accepted assessor's result.
-
-    Raises:
-        MalformedMessage: not one that `VerdictReading` has accepted.
-    """
-    return Verdict.from_json(json.dumps(output))
 
 
 def _decision_of(text: str) -> Decision:

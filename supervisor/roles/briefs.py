@@ -23,6 +23,9 @@ MAX_BRIEF_CHARS = 100_000
 MAX_TASK_CHARS = 1_200
 """Characters of each step's task that the assessor is shown."""
 
+MAX_NEED_CHARS = 4_000
+"""Characters of what a step says that it needs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -46,7 +49,7 @@ def plan_brief(request: str, candidates: Sequence[Candidate], max_steps: int) ->
 
 def needs_brief(request: str, plan: Plan, needs: Mapping[str, str]) -> str:
     """The planner's second job: what steps asked for, by step. Their results so far come as the handoff's context."""
-    asked: list[JsonValue] = [{"step": step, "needs": need.strip()} for step, need in sorted(needs.items())]
+    asked: list[JsonValue] = [{"step": step, "needs": clipped(need, MAX_NEED_CHARS)} for step, need in sorted(needs.items())]
     job = "Steps of your plan cannot go on without something. Resolve each need: answer it, or give it up."
     return _brief(job, request, plan=_steps(plan), needs=asked)
 

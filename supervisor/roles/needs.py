@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from pydantic import Field, JsonValue
+from pydantic import Field
 
 from shared.agent.reading import NotAcceptable, Read
-from shared.wire.events import Resolution
 from shared.wire.handoff import ResultStatus
 from shared.wire.ids import StepId
-from shared.wire.message import Message
+from shared.wire.resolutions import Resolution, Resolutions
 from supervisor.roles.answer_text import Lenient, clipped, name_of, parse
 
 LONGEST_ANSWER = 20_000
@@ -25,12 +23,6 @@ class Action(StrEnum):
     """The step runs again with the answer as feedback."""
     GIVE_UP = "give_up"
     """What is missing cannot be had: the step ends with what it has, and the answer says so."""
-
-
-class Resolutions(Message):
-    """One for each step that asked, in the order in which they were named."""
-
-    resolutions: tuple[Resolution, ...]
 
 
 class ResolutionAnswer(Lenient):
@@ -45,7 +37,7 @@ class ResolutionsAnswer(Lenient):
 
 @dataclass(frozen=True, slots=True)
 class NeedsReading:
-    """Reads the answer to `briefs.needs_brief`. `Read.output` is `Resolutions` as JSON."""
+    """Reads the answer to `briefs.needs_brief`. `Read.output` is `Resolutions` as JSON; `resolutions_of` makes it one again."""
 
     steps: tuple[str, ...]
     """Those that need something."""
@@ -79,15 +71,6 @@ def steps_asked_in(schema: Mapping[str, Any]) -> tuple[str, ...]:
     """The steps that a `NeedsReading.schema` asks about: those of its handoff, whatever else has come to need something by now."""
     item = schema.get("properties", {}).get("resolutions", {}).get("items", {}).get("properties", {})
     return tuple(item.get("step", {}).get("enum", ()))
-
-
-def resolutions_of(output: JsonValue) -> tuple[Resolution, ...]:
-    """The resolutions in an accepted result.
-
-    Raises:
-        MalformedMessage: not one that `NeedsReading` has accepted.
-    """
-    return Resolutions.from_json(json.dumps(output)).resolutions
 
 
 def _gives_up(raw: ResolutionAnswer) -> bool:

@@ -1,19 +1,24 @@
-"""How a role's answer becomes an event. A role that failed has consequences too: the job goes on without it, and says so."""
+"""How a role's answer becomes an event. A role that failed has consequences too: the job goes on without it, and says so.
+
+What the role has written stays in its result; the event refers to that.
+"""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import assert_never
 
 from shared.wire.errors import HandoffError
-from shared.wire.events import AnswerMethod, Event, NeedsResolved, PlanMade, Resolution, Reviewed, StepOutline, Synthesised
+from shared.wire.events import AnswerMethod, Event, NeedsResolved, PlanMade, Reviewed, StepOutline, Synthesised
 from shared.wire.handoff import AgentHandoff, BlobRef, HandoffResult, ResultStatus
 from shared.wire.ids import StepId
 from shared.wire.message import digest_of
 from shared.wire.plan import Plan
+from shared.wire.resolutions import resolutions_of
+from shared.wire.verdict import verdict_of
 from supervisor.lifecycle.answering import usable_sinks
 from supervisor.lifecycle.state import JobState
-from supervisor.roles.assessment import verdict_of
-from supervisor.roles.needs import resolutions_of, steps_asked_in
+from supervisor.roles.needs import steps_asked_in
 from supervisor.roles.planner import degraded_plan, plan_of, specialists_offered_in
 
 TITLE_CHARS = 80
@@ -21,30 +26,29 @@ TITLE_CHARS = 80
 
 def outcome_of(handoff: AgentHandoff, state: JobState, result: HandoffResult, request: str) -> tuple[tuple[Event, ...], tuple[str, ...]]:
     """The events that follow from the result of a role's handoff, and the payloads that they refer to."""
-    schema = handoff.expected_output_format
+    schema, ref = handoff.expected_output_format, _ref(result.to_json())
     match handoff.assigned_to:
         case "planner" if state.plan is None:
-            plan, degraded = _plan(result, request, specialists_offered_in(schema))
-            event, text = plan_made(plan, degraded)
+            plan = _plan(result)
+            event, text = plan_made(plan or degraded_plan(request, specialists_offered_in(schema)), None if plan else ref)
             return (event,), (text,)
         case "planner":
-            return (_resolved(steps_asked_in(schema), result),), ()
+            return (_resolved(steps_asked_in(schema), result, ref),), ()
         case "assessor":
-            return (_reviewed(state, result),), ()
+            return (_reviewed(state, result, ref),), ()
         case "synthesizer":
-            return (_synthesised(state, result),), ()
+            return (_synthesised(state, result, ref),), ()
         case role:
             raise HandoffError(f"{role} is not a role that has consequences")
 
 
-def plan_made(plan: Plan, degraded: str | None) -> tuple[PlanMade, str]:
-    """The event of a plan, and the plan's payload."""
+def plan_made(plan: Plan, degraded: BlobRef | None) -> tuple[PlanMade, str]:
+    """The event of a plan, and the plan's payload. `degraded`: the planner's result, if this is not its plan."""
     text = plan.to_json()
     outlines = tuple(
         StepOutline(id=step.id, specialist=step.specialist, depends_on=step.depends_on, title=title_of(step.task)) for step in plan.steps
     )
-    ref = BlobRef(digest=digest_of(text), size=len(text))
-    return PlanMade(plan=ref, steps=outlines, synthesis=plan.synthesis, degraded=degraded), text
+    return PlanMade(plan=_ref(text), steps=outlines, synthesis=plan.synthesis, degraded=degraded), text
 
 
 def title_of(text: str) -> str:
@@ -53,47 +57,45 @@ def title_of(text: str) -> str:
     return line if len(line) <= TITLE_CHARS else line[: TITLE_CHARS - 1].rstrip() + "…"
 
 
-def _plan(result: HandoffResult, request: str, specialists: tuple[str, ...]) -> tuple[Plan, str | None]:
-    try:
-        if result.status is ResultStatus.OK:
-            return plan_of(result.output), None
-        why = result.error or result.stop_reason.value
-    except HandoffError as error:
-        why = str(error)
-    return degraded_plan(request, specialists), " ".join(why.split())[:300]
+def _ref(text: str) -> BlobRef:
+    return BlobRef(digest=digest_of(text), size=len(text))
 
 
-def _resolved(asked: tuple[str, ...], result: HandoffResult) -> NeedsResolved:
-    try:
-        answers = {item.step: item.answer for item in resolutions_of(result.output)} if result.status is ResultStatus.OK else {}
-    except HandoffError:
-        answers = {}
-    return NeedsResolved(resolutions=tuple(Resolution(step=StepId(step), answer=answers.get(StepId(step))) for step in asked))
+def _plan(result: HandoffResult) -> Plan | None:
+    with suppress(HandoffError):
+        return plan_of(result.output) if result.status is ResultStatus.OK else None
+    return None
 
 
-def _reviewed(state: JobState, result: HandoffResult) -> Reviewed:
+def _resolved(asked: tuple[str, ...], result: HandoffResult, ref: BlobRef) -> NeedsResolved:
+    answered = set[StepId]()
+    with suppress(HandoffError):
+        answered = {item.step for item in resolutions_of(result.output) if item.answer} if result.status is ResultStatus.OK else answered
+    steps = [StepId(step) for step in asked]
+    return NeedsResolved(
+        result=ref,
+        answered=tuple(step for step in steps if step in answered),
+        given_up=tuple(step for step in steps if step not in answered),
+    )
+
+
+def _reviewed(state: JobState, result: HandoffResult, ref: BlobRef) -> Reviewed:
     number = len(state.rounds) + 1
-    try:
+    with suppress(HandoffError):
         if result.status is ResultStatus.OK:
-            return Reviewed(round=number, verdict=verdict_of(result.output))
-        problem = result.error or result.stop_reason.value
-    except HandoffError as error:
-        problem = str(error)
-    return Reviewed(round=number, verdict=None, problem=" ".join(problem.split())[:300])
+            verdict = verdict_of(result.output)
+            named = tuple(revision.step for revision in verdict.revisions)
+            return Reviewed(round=number, decision=verdict.verdict, result=ref, steps=named, open_points=len(verdict.open_points))
+    return Reviewed(round=number, decision=None, result=ref, problem="the assessor failed")
 
 
-def _synthesised(state: JobState, result: HandoffResult) -> Synthesised:
+def _synthesised(state: JobState, result: HandoffResult, ref: BlobRef) -> Synthesised:
     match result.status:
         case ResultStatus.OK | ResultStatus.PARTIAL if result.output not in (None, ""):
-            text = result.to_json()
-            partial = (
-                None if result.status is ResultStatus.OK else f"the synthesis is not whole: {result.error or result.stop_reason.value}"
-            )
-            ref = BlobRef(digest=digest_of(text), size=len(text))
+            partial = None if result.status is ResultStatus.OK else "the synthesis is not whole"
             return Synthesised(method=AnswerMethod.SYNTHESIZED, result=ref, problem=partial)
         case ResultStatus.OK | ResultStatus.PARTIAL | ResultStatus.FAILED | ResultStatus.NEEDS_INPUT:
-            why = result.error or result.needs or result.stop_reason.value
             method = AnswerMethod.MERGED if usable_sinks(state) else AnswerMethod.NONE
-            return Synthesised(method=method, problem=f"the synthesizer failed ({' '.join(why.split())[:300]})")
+            return Synthesised(method=method, result=ref, problem="the synthesizer failed")
         case _:
             assert_never(result.status)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, assert_never
 
+from shared.attempt import finished_event
 from shared.ledger.blobs import ref
 from shared.wire.events import (
     Abandoned,
@@ -14,17 +15,17 @@ from shared.wire.events import (
     JobEnded,
     NeedsResolved,
     Recorded,
-    Resolution,
     Reviewed,
     StepsAbandoned,
     Synthesised,
     WebhookTried,
     parse_event,
 )
-from shared.wire.handoff import AgentHandoff, ResultStatus, StopReason
+from shared.wire.handoff import AgentHandoff, BlobRef, HandoffResult, ResultStatus
 from shared.wire.ids import HandoffId, JobId, StepId, handoff_id
 from shared.wire.limits import JobLimits
 from shared.wire.plan import Plan, Step, Synthesis
+from shared.wire.resolutions import Resolution, Resolutions
 from shared.wire.usage import Usage
 from shared.wire.verdict import Decision, Revision, Verdict
 from supervisor.lifecycle.commands import (
@@ -43,8 +44,9 @@ from supervisor.lifecycle.decide import HandoffSeen, Seen, decide
 from supervisor.lifecycle.evolve import begin, evolve
 from supervisor.lifecycle.handoffs import step_handoff
 from supervisor.lifecycle.state import JobState, StepState
+from supervisor.lifecycle.words import Words
 from supervisor.roles.outcomes import plan_made
-from tests.doubles.handoffs import JOB, a_spec
+from tests.doubles.handoffs import JOB, a_result, a_spec
 from tests.doubles.jobs import submission
 
 BEGIN = 1_000_000.0
@@ -71,6 +73,8 @@ class Life:
         self.roles = RESEARCHERS
         self.plan: Plan | None = None
         self.handoffs: dict[str, AgentHandoff] = {}
+        self.payloads: dict[str, str] = {}
+        """Every HandoffResult, by digest."""
         self.done: list[Command] = []
         """What was decided and is no event: published again, run, delivered."""
 
@@ -103,14 +107,14 @@ class Life:
             case IssueGroup(group, steps):
                 self._issue(group, steps)
             case AbandonSteps(steps, why):
-                stand_ins = tuple(Abandoned(step=step, result=ref(f"{step} was abandoned")) for step in steps)
+                stand_ins = tuple(Abandoned(step=step, result=self.stores(a_stand_in(step, why))) for step in steps)
                 self.happens(StepsAbandoned(steps=stand_ins, why=why))
             case SkipReview(why):
-                self.happens(Reviewed(round=len(self.state.rounds) + 1, verdict=None, problem=why))
+                self.happens(Reviewed(round=len(self.state.rounds) + 1, decision=None, problem=why))
             case ChooseAnswer(method):
                 self.happens(Synthesised(method=method))
-            case EndJob(status, reason):
-                self.happens(JobEnded(status=status, reason=reason))
+            case EndJob(status, reason, because):
+                self.happens(JobEnded(status=status, reason=reason, because=because))
             case DeliverWebhook(attempt):
                 self.happens(WebhookTried(attempt=attempt, delivered=False, under_way=True))
                 self.done.append(command)
@@ -123,7 +127,7 @@ class Life:
         assert self.plan is not None
         spec = a_spec()
         for index, step_id in enumerate(steps):
-            handoff = step_handoff(self.state, self.plan.by_id[step_id], spec, spec.content_digest, None)
+            handoff = step_handoff(self.state, self.plan.by_id[step_id], spec, spec.content_digest, self.words, None)
             self.handoffs[handoff.handoff_id] = handoff
             self.happens(_issued(step_id, handoff.attempt, "researcher", group, index))
 
@@ -136,37 +140,66 @@ class Life:
             self.journal.append(recorded)
             self.state = evolve(self.state, recorded)
 
-    def finishes(self, step: str, status: str = "ok", **changes: Any) -> None:
+    def stores(self, result: HandoffResult) -> BlobRef:
+        text = result.to_json()
+        self.payloads[ref(text).digest] = text
+        return ref(text)
+
+    def ends(self, of: HandoffId, status: ResultStatus = ResultStatus.OK, **changes: Any) -> BlobRef:
+        """A handoff has a result. `changes`: of the result."""
+        result = a_result_of(of, status, **changes)
+        self.happens(finished_event(result, ""))
+        return self.stores(result)
+
+    def finishes(self, step: str, status: str = "ok", **changes: Any) -> BlobRef:
         """The latest handoff of a step, or of a role, has a result."""
         latest = max((i for i, one in self.state.open.items() if one.step_id == step), key=lambda i: self.state.open[i].attempt)
-        self.happens(finished(latest, ResultStatus(status), **changes))
+        return self.ends(latest, ResultStatus(status), **changes)
 
     def plans(self, plan: Plan | None = None, /, *, degraded: str | None = None, **depends_on: str) -> None:
         self.plan = plan or a_plan(**depends_on)
-        event, _ = plan_made(self.plan, degraded)
-        self.finishes("planner")
+        result = self.finishes("planner", "failed" if degraded else "ok", error=degraded)
+        event, _ = plan_made(self.plan, result if degraded else None)
         self.happens(event)
 
     def judges(self, *open_points: str, **problems: str) -> None:
         """`judges()` is PASS; `judges(a="wrong")` is REVISE."""
         revisions = tuple(Revision(step=StepId(step), problem=problem) for step, problem in problems.items())
         verdict = Verdict(verdict=Decision.REVISE if revisions else Decision.PASS, revisions=revisions, open_points=open_points)
-        self.finishes("assessor")
-        self.happens(Reviewed(round=len(self.state.rounds) + 1, verdict=verdict))
+        result = self.finishes("assessor", output=verdict.model_dump(mode="json"))
+        named = tuple(revision.step for revision in revisions)
+        number, points = len(self.state.rounds) + 1, len(open_points)
+        self.happens(Reviewed(round=number, decision=verdict.verdict, result=result, steps=named, open_points=points))
 
     def answers_needs(self, **answers: str | None) -> None:
         """`answers_needs(a="42", b=None)`: None gives the step up."""
-        self.finishes("planner")
-        self.happens(NeedsResolved(resolutions=tuple(Resolution(step=StepId(step), answer=said) for step, said in answers.items())))
+        said = Resolutions(resolutions=tuple(Resolution(step=StepId(step), answer=answer) for step, answer in answers.items()))
+        result = self.finishes("planner", output=said.model_dump(mode="json"))
+        answered = tuple(item.step for item in said.resolutions if item.answer)
+        given_up = tuple(item.step for item in said.resolutions if not item.answer)
+        self.happens(NeedsResolved(result=result, answered=answered, given_up=given_up))
 
     def synthesises(self) -> None:
-        self.finishes("synthesizer")
-        self.happens(Synthesised(method=AnswerMethod.SYNTHESIZED, result=ref("the synthesis")))
+        result = self.finishes("synthesizer", output="All in all.")
+        self.happens(Synthesised(method=AnswerMethod.SYNTHESIZED, result=result))
 
     # How it stands
 
     def step(self, name: str) -> StepState:
         return self.state.steps[StepId(name)]
+
+    @property
+    def words(self) -> Words:
+        return Words(self.payloads)
+
+    def result_of(self, handoff: str) -> BlobRef:
+        """`a.1`: the first attempt at a."""
+        found: BlobRef = next(event.result for event in self.events(HandoffFinished) if event.handoff_id == handoff)
+        return found
+
+    def why(self, name: str) -> str | None:
+        """Why a step's result is not `ok`."""
+        return self.words.why(self.step(name).trouble)
 
     @property
     def out(self) -> set[str]:
@@ -202,20 +235,23 @@ def run(handoff: str) -> RunRole:
     return RunRole(HandoffId(handoff))
 
 
-def finished(of: HandoffId, status: ResultStatus, **changes: Any) -> HandoffFinished:
-    needy, failed = status is ResultStatus.NEEDS_INPUT, status is ResultStatus.FAILED
+def a_result_of(of: HandoffId, status: ResultStatus, **changes: Any) -> HandoffResult:
+    step, _, attempt = of.partition(".")
     values: dict[str, Any] = {
         "handoff_id": of,
+        "attempt": int(attempt),
         "status": status,
-        "result": ref(f"the result of {of}"),
         "usage": Usage(input_tokens=10, output_tokens=1),
         "turns": 1,
-        "stop_reason": StopReason.FINISHED,
         "confidence": 0.9,
-        "needs": "a number" if needy else None,
-        "error": "it broke" if failed else None,
+        "needs": "a number" if status is ResultStatus.NEEDS_INPUT else None,
+        "error": "it broke" if status is ResultStatus.FAILED else None,
     }
-    return HandoffFinished(**{**values, **changes})
+    return a_result(step, changes.pop("output", f"What {of} found.")).model_copy(update={**values, **changes})
+
+
+def a_stand_in(step: StepId, why: str) -> HandoffResult:
+    return a_result_of(handoff_id(step, 1), ResultStatus.FAILED, error=why)
 
 
 def _issued(step: StepId, attempt: int, who: str, group: str | None = None, index: int = 0) -> HandoffIssued:

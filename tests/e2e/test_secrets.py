@@ -1,22 +1,34 @@
-"""A key, a secret in a document and a secret in a tool's output stay where payloads are: in no other key, no event, no log."""
+"""A key, a secret in a document and one that a model repeats stay where payloads are: in no other key, event, log or message to others.
+
+Which keys are payloads' is what docs/security.md says.
+"""
 
 from __future__ import annotations
 
+import base64
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from shared.ledger import keys
+from shared.wire.events import JobStatus
+from shared.wire.ids import HandoffId, JobId
 from supervisor.client import Request
+from tests.docs.pages import rows, sections, spans, text_of
+from tests.doubles.hook_server import HookServer
 from tests.e2e.conftest import CANARY, WEBHOOK_SECRET
-from tests.e2e.fleet import Fleet
+from tests.e2e.fleet import SPECIALIST, Fleet
+from tests.e2e.parrot import SECRET, Parrot
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
 IN_DOCUMENT = "canary-in-a-document-7731"
-PAYLOADS = re.compile(rf"{re.escape(keys.PREFIX)}(\{{.+\}}:(blob|t:.+|fetched)|doc:.+)")
+PAYLOAD_KEYS = [name for row in rows(sections(text_of("security"))["Where texts are"]) for name in spans(row[0])]
+STANDS_FOR = {"JOB": "j-[0-9a-f]{12}", "HANDOFF": "[a-z.0-9]+", "DIGEST": "[0-9a-f]{64}", "SPECIALIST": SPECIALIST}
+PAYLOADS = re.compile("|".join(re.sub(r"[A-Z]+", lambda name: STANDS_FOR[name[0]], re.escape(name)) for name in PAYLOAD_KEYS))
+END = "nothing more is watched"
 
 
 def everything_in(fleet: Fleet) -> dict[str, str]:
@@ -32,10 +44,43 @@ def everything_in(fleet: Fleet) -> dict[str, str]:
     return {name.decode(): str(read[fleet.redis.type(name).decode()](name)) for name in fleet.redis.scan_iter()}
 
 
-def test_secrets_stay_where_they_belong(fleet: Fleet, tmp_path: Path) -> None:
-    document = tmp_path / "notes.md"
-    document.write_text(f"# Qdrant\n\nThe password of Qdrant is {IN_DOCUMENT}.\n")
-    request = Request("What is the password of Qdrant?", documents=tmp_path, model="offline")
+def logs_of(fleet: Fleet) -> dict[str, str]:
+    logs = {path.name: path.read_text(errors="replace") for path in fleet.system.processes.log_of("w1").parent.glob("*.log")}
+    assert len(logs) >= 6
+    return logs
+
+
+def written(monitor: Iterator[dict[str, str]]) -> Iterator[tuple[str, str, str]]:
+    """Every command that Redis has run, those within scripts too: its name, its key, and the whole of it with Celery's messages decoded.
+
+    A script's own arguments are not keys yet: what it writes of them comes as a command of its own.
+    """
+    for seen in monitor:
+        command = seen["command"]
+        if END in command:
+            return
+        name, _, rest = command.partition(" ")
+        bodies = re.findall(r'body\\*": ?\\*"([A-Za-z0-9+/=]+)', command)
+        if name.upper() not in ("EVALSHA", "EVAL", "SCRIPT"):
+            yield name.upper(), rest.partition(" ")[0], command + "".join(base64.b64decode(body).decode() for body in bodies)
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Path:
+    (tmp_path / "notes.md").write_text(f"# Qdrant\n\nThe password of Qdrant is {IN_DOCUMENT}, or {SECRET}.\n")
+    return tmp_path
+
+
+@pytest.fixture
+def parrot(fleet: Fleet) -> Iterator[Parrot]:
+    before, fleet.server.script = fleet.server.script, Parrot()
+    yield fleet.server.script
+    fleet.server.script.go.set()
+    fleet.server.script = before
+
+
+def test_secrets_stay_where_they_belong(fleet: Fleet, notes: Path) -> None:
+    request = Request("What is the password of Qdrant?", documents=notes, model="offline")
 
     job_id = fleet.jobs.submit(request)
     result = fleet.jobs.result(job_id, wait_s=60)
@@ -45,9 +90,40 @@ def test_secrets_stay_where_they_belong(fleet: Fleet, tmp_path: Path) -> None:
     held = everything_in(fleet)
     assert [name for name, text in held.items() if CANARY in text or WEBHOOK_SECRET in text] == []
     assert [name for name, text in held.items() if IN_DOCUMENT in text and not PAYLOADS.fullmatch(name)] == []
-    logs = {path.name: path.read_text(errors="replace") for path in fleet.system.processes.log_of("w1").parent.glob("*.log")}
-    assert len(logs) >= 6
-    assert [name for name, text in logs.items() for secret in (CANARY, WEBHOOK_SECRET, IN_DOCUMENT) if secret in text] == []
+    secrets = (CANARY, WEBHOOK_SECRET, IN_DOCUMENT)
+    assert [name for name, text in logs_of(fleet).items() for secret in secrets if secret in text] == []
+
+
+def test_what_a_model_repeats_stays_where_payloads_are_at_every_moment(fleet: Fleet, parrot: Parrot, notes: Path) -> None:
+    with HookServer(200) as hook, fleet.redis.monitor() as monitor:
+        jobs = {
+            name: fleet.jobs.submit(Request(f"plan {name}", documents=notes, webhook_url=hook.url)) for name in ("talk", "fail", "mute")
+        }
+        wait_until(lambda: SECRET in draft_of(fleet, jobs["talk"]), what="a draft")
+        parrot.go.set()
+        results = {name: fleet.jobs.result(job_id, wait_s=60) for name, job_id in jobs.items()}
+        wait_until(lambda: len(hook.posts) == 3, what="the webhooks")
+        fleet.redis.echo(END)
+        commands = list(written(monitor.listen()))
+
+    assert [result.status for result in results.values()] == [JobStatus.PARTIAL, JobStatus.FAILED, JobStatus.PARTIAL]
+    for result in results.values():
+        silent = [one for one in result.results if SECRET not in str(one)]
+        assert {one["step_id"] for one in silent} <= {"planner"}, "everybody else has repeated it"
+        assert SECRET in str((result.notes, result.plan, result.verdicts)), "and whoever asks for the result is told"
+    assert {gap for gap in str(results["talk"].answer).splitlines() if gap.startswith("- give")} == {
+        f"- give (generalist): needs: {SECRET}"
+    }
+    assert len({name for name, key, _ in commands if PAYLOADS.fullmatch(key)}) > 3, "the watch saw them come and go"
+    assert sorted({(name, key) for name, key, text in commands if SECRET in text and not PAYLOADS.fullmatch(key)}) == []
+    assert any(name == "PUBLISH" and "task-received" in text for name, _, text in commands), "Celery's events were among them"
+    assert [name for name, text in logs_of(fleet).items() if SECRET in text] == []
+    assert [one.body for one in hook.posts if SECRET.encode() in one.body] == []
+    assert all(SECRET not in one.event.to_json() for job_id in jobs.values() for one in fleet.jobs.events(job_id, follow=False))
+
+
+def draft_of(fleet: Fleet, job_id: JobId) -> str:
+    return fleet.jobs.ledger.blobs.draft(job_id, HandoffId("synthesizer.1"))
 
 
 def test_the_key_reaches_the_model_and_nobody_else(fleet: Fleet) -> None:

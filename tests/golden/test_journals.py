@@ -9,6 +9,7 @@ from typing import Any, get_args
 import pytest
 
 from shared.wire.events import Event, Recorded, parse_event
+from shared.wire.handoff import BlobRef
 from shared.wire.ids import JobId
 from supervisor.lifecycle.evolve import fold
 from supervisor.lifecycle.state import JobState
@@ -22,6 +23,10 @@ def read(path: Path) -> list[Recorded]:
     return [Recorded(line["version"], line["at"], parse_event(json.dumps(line["event"]))) for line in lines]
 
 
+def shown(ref: BlobRef | None) -> str | None:
+    return ref.digest if ref else None
+
+
 def facts(state: JobState) -> dict[str, Any]:
     """What a journal says about its job, in words that outlive the state's fields."""
     return {
@@ -29,7 +34,12 @@ def facts(state: JobState) -> dict[str, Any]:
         "status": state.status,
         "phase": state.phase,
         "steps": {
-            name: {"status": step.status, "attempt": step.attempt, "result": step.result_status, "error": step.error}
+            name: {
+                "status": step.status,
+                "attempt": step.attempt,
+                "result": step.result_status,
+                "why": shown(step.trouble),
+            }
             for name, step in state.steps.items()
         },
         "open": sorted(state.open),

@@ -32,6 +32,7 @@ for _, handoff in ipairs(c.drop) do
   local state = redis.call('HGET', h, 'state')
   if state and state ~= 'done' and state ~= 'dropped' then
     redis.call('HSET', h, 'state', 'dropped')
+    redis.call('HDEL', job .. ':blob', 'draft:' .. handoff)
     settle(job, h, nil)
     redis.call('DEL', job .. ':t:' .. handoff)
     redis.call('ZREM', due, id .. '/' .. handoff)

@@ -12,7 +12,8 @@ local id = string.match(job, '{(.-)}')
 settle(job, h, decoded(ARGV[6]))
 for i = 9, #ARGV, 2 do redis.call('HSETNX', job .. ':blob', ARGV[i], ARGV[i + 1]) end
 redis.call('HSET', h, 'state', 'done', 'result', ARGV[5], 'finished_at', at)
-redis.call('HDEL', h, 'lease', 'draft', 'doing')
+redis.call('HDEL', h, 'lease', 'doing')
+redis.call('HDEL', job .. ':blob', 'draft:' .. handoff)
 redis.call('DEL', t)
 redis.call('ZREM', due, id .. '/' .. handoff)
 for _, event in ipairs(cjson.decode(ARGV[7])) do append(job, event, at) end

@@ -1,5 +1,5 @@
 -- A sign of life, and the lease with it.
--- KEYS job, due.  ARGV handoff, fence, lease_ms, doing ('' keeps), draft ('' keeps), keep_ms, deadline (ms | 0).
+-- KEYS job, due.  ARGV handoff, fence, lease_ms, doing ('' keeps), compressed draft ('' keeps), keep_ms, deadline (ms | 0).
 -- Returns 'ok' | 'lost' | 'dropped' | 'cancelled'
 local job, due, handoff = KEYS[1], KEYS[2], ARGV[1]
 local h = job .. ':h:' .. handoff
@@ -10,7 +10,7 @@ local at = now_ms()
 redis.call('HSET', h, 'lease', at + ARGV[3], 'beat', at)
 redis.call('HDEL', h, 'lost')
 if ARGV[4] ~= '' then redis.call('HSET', h, 'doing', ARGV[4]) end
-if ARGV[5] ~= '' then redis.call('HSET', h, 'draft', ARGV[5]) end
+if ARGV[5] ~= '' then redis.call('HSET', job .. ':blob', 'draft:' .. handoff, ARGV[5]) end
 stay(job, h, keep_from_now(ARGV[6], ARGV[7]))
 redis.call('ZADD', due, at + ARGV[3], string.match(job, '{(.-)}') .. '/' .. handoff)
 return 'ok'

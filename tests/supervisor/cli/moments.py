@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from shared.attempt import finished_event
+from shared.ledger.blobs import ref
 from shared.ledger.jobs import HandoffStanding, JobStanding
-from shared.wire.events import Event, HandoffFinished, HandoffIssued, JobSubmitted, PlanMade, Recorded, StepOutline
-from shared.wire.handoff import BlobRef, ResultStatus, StopReason
+from shared.wire.events import Event, HandoffFinished, HandoffIssued, JobSubmitted, PlanMade, Recorded, Reviewed, StepOutline
+from shared.wire.handoff import BlobRef, HandoffResult, ResultStatus
 from shared.wire.ids import HandoffId, JobId, StepId, handoff_id
 from shared.wire.limits import JobLimits
 from shared.wire.usage import Usage
+from shared.wire.verdict import Verdict
 from supervisor.cli.view import View
+from supervisor.lifecycle.words import Words, said_by
+from tests.doubles.handoffs import a_result
 
 JOB = JobId("j-0123456789ab")
+SAID: dict[str, str] = {}
+"""All results that these moments speak of, by digest."""
 REF = BlobRef(digest="a" * 64, size=1)
 SUBMITTED = JobSubmitted(request=REF, title="Compare", limits=JobLimits(), document_count=3)
 PLANNED = PlanMade(
@@ -35,17 +42,31 @@ def issued(step: str, to: str, *, attempt: int = 1, group: str | None = "g1") ->
 
 
 def finished(step: str, *, attempt: int = 1, status: ResultStatus = ResultStatus.OK, error: str | None = None) -> HandoffFinished:
-    return HandoffFinished(
-        handoff_id=handoff_id(step, attempt),
-        status=status,
-        result=REF,
-        usage=Usage(input_tokens=1_000, output_tokens=200),
-        turns=3,
-        stop_reason=StopReason.FINISHED,
-        confidence=0.9,
-        error=error,
-        model="offline",
+    result = a_result(step).model_copy(
+        update={
+            "handoff_id": handoff_id(step, attempt),
+            "attempt": attempt,
+            "status": status,
+            "usage": Usage(input_tokens=1_000, output_tokens=200),
+            "turns": 3,
+            "needs": error if status is ResultStatus.NEEDS_INPUT else None,
+            "error": error if status in (ResultStatus.PARTIAL, ResultStatus.FAILED) else None,
+            "model": "offline",
+        }
     )
+    return finished_event(_said(result), "")
+
+
+def reviewed(verdict: Verdict) -> Reviewed:
+    result = _said(a_result("assessor", verdict.model_dump(mode="json")))
+    steps, points = tuple(item.step for item in verdict.revisions), len(verdict.open_points)
+    return Reviewed(round=1, decision=verdict.verdict, result=ref(result.to_json()), steps=steps, open_points=points)
+
+
+def _said(result: HandoffResult) -> HandoffResult:
+    """It can be read by every view from now on."""
+    SAID[ref(result.to_json()).digest] = result.to_json()
+    return result
 
 
 def recorded(*events: Event) -> list[Recorded]:
@@ -54,5 +75,6 @@ def recorded(*events: Event) -> list[Recorded]:
 
 def view_of(*events: Event, now: float = 110.0, standings: dict[str, HandoffStanding] | None = None) -> View:
     books = JobStanding(JOB, "running", len(events), "Compare", 101.0, 4, 2_000, 400, 1_500, cancelled=False)
+    words = Words({ref.digest: SAID[ref.digest] for event in events for ref in said_by(event)})  # and no others
     known = {HandoffId(name): standing for name, standing in (standings or {}).items()}
-    return View(JOB, now=now, books=books, standings=known).told(recorded(*events))
+    return View(JOB, now=now, books=books, standings=known, words=words).told(recorded(*events))

@@ -22,7 +22,7 @@ from shared.wire.verdict import Decision, Verdict
 from supervisor.cli.lines import claimed, lines_of, waits
 from supervisor.cli.view import Moment
 from supervisor.waiting import Missing
-from tests.supervisor.cli.moments import JOB, PLANNED, SUBMITTED, finished, issued, recorded, view_of
+from tests.supervisor.cli.moments import JOB, PLANNED, SUBMITTED, finished, issued, recorded, reviewed, view_of
 
 BEFORE: tuple[Event, ...] = (
     SUBMITTED,
@@ -56,8 +56,8 @@ def test_a_failure_says_why() -> None:
 
 
 def test_every_other_event_has_its_line() -> None:
-    assert last_line(Reviewed(round=1, verdict=Verdict(verdict=Decision.PASS))) == "review, round 1: PASS"
-    assert last_line(Reviewed(round=1, verdict=None, problem="no time")) == "review, round 1: none (no time)"
+    assert last_line(reviewed(Verdict(verdict=Decision.PASS))) == "review, round 1: PASS"
+    assert last_line(Reviewed(round=1, decision=None, problem="no time")) == "review, round 1: none (no time)"
     assert last_line(StepsAbandoned(steps=(), why="too late")).startswith("given up")
     assert last_line(Synthesised(method=AnswerMethod.MERGED)) == "answer: merged"
     assert last_line(CancelRequested()) == "cancel requested"

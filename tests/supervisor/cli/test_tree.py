@@ -9,14 +9,14 @@ import pytest
 from rich.console import Console
 
 from shared.ledger.jobs import HandoffStanding
-from shared.wire.events import JobEnded, JobStatus, Reviewed
+from shared.wire.events import JobEnded, JobStatus
 from shared.wire.handoff import ResultStatus
 from shared.wire.ids import StepId
 from shared.wire.verdict import Decision, Revision, Verdict
 from supervisor.cli.tree import MOST_ROWS, picture
 from supervisor.cli.view import View
 from supervisor.waiting import Missing
-from tests.supervisor.cli.moments import JOB, PLANNED, SUBMITTED, finished, issued, view_of
+from tests.supervisor.cli.moments import JOB, PLANNED, SUBMITTED, finished, issued, reviewed, view_of
 
 PLANNER = (SUBMITTED, issued("planner", "planner", group=None), finished("planner"), PLANNED)
 
@@ -75,13 +75,13 @@ def test_a_finished_handoff_shows_how_it_ended(status: ResultStatus, mark: str) 
     view = view_of(*PLANNER, issued("left", "researcher"), finished("left", status=status, error="no such document"))
 
     assert f"{mark} left" in drawn(view)
-    assert ("no such document" in row(view, "left")) is (status in (ResultStatus.PARTIAL, ResultStatus.FAILED))
+    assert ("no such document" in row(view, "left")) is (status is not ResultStatus.OK)
 
 
 def test_a_verdict_stands_at_its_round() -> None:
     revise = Verdict(verdict=Decision.REVISE, revisions=(Revision(step=StepId("left"), problem="no source"),))
     events = (issued("left", "researcher"), finished("left"), issued("assessor", "assessor", group=None), finished("assessor"))
-    view = view_of(*PLANNER, *events, Reviewed(round=1, verdict=revise))
+    view = view_of(*PLANNER, *events, reviewed(revise))
 
     assert "REVISE left" in row(view, "assessor")
     assert "again: no source" in row(view, "left")

@@ -8,6 +8,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shared.attempt import finished_event
 from shared.wire.events import (
     CancelRequested,
     HandoffFinished,
@@ -28,7 +29,7 @@ from supervisor.lifecycle.decide import HandoffSeen, Seen, next_due
 from supervisor.lifecycle.evolve import fold
 from supervisor.lifecycle.state import StepStatus
 from tests.doubles.handoffs import JOB
-from tests.doubles.life import Life, finished
+from tests.doubles.life import Life, a_result_of
 
 LEASE_S = 15.0
 MOST_MOVES = 2_000
@@ -135,7 +136,7 @@ class World(Life):
                 self.synthesises()
             case _:
                 status = self.dice.choices(list(ResultStatus), [6, 1, 2, 1])[0]
-                self.happens(finished(handoff_id, status))
+                self.ends(handoff_id, status)
         if self.dice.random() < 0.8:  # the chord's body, or the worker, wakes the supervisor; or nobody does
             self.advance()
 
@@ -144,7 +145,7 @@ class World(Life):
         match self.dice.randrange(4):
             case 0:
                 self.finishes("assessor", "failed")
-                self.happens(Reviewed(round=len(self.state.rounds) + 1, verdict=None, problem="no verdict"))
+                self.happens(Reviewed(round=len(self.state.rounds) + 1, decision=None, problem="no verdict"))
             case 1:
                 self.judges(**dict.fromkeys(self.dice.sample(steps, self.dice.randint(1, len(steps))), "wrong"))
             case _:
@@ -222,7 +223,7 @@ def test_an_ended_job_stays_as_it_is_whatever_comes_late(seed: int) -> None:
     world = World(Random(seed))
     world.run()
     status, steps = world.state.status, world.state.steps
-    late = [finished(HandoffId(f"{step}.9"), ResultStatus.OK) for step in sorted(steps)]
+    late = [finished_event(a_result_of(HandoffId(f"{step}.9"), ResultStatus.OK), "") for step in sorted(steps)]
 
     world.happens(CancelRequested(), *late, WebhookTried(attempt=1, delivered=True))
 

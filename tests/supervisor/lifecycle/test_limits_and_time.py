@@ -41,7 +41,7 @@ def test_at_the_deadline_the_job_ends_with_what_it_has() -> None:
 
     why = "the job's 100 s are over"
     assert life.goes_on() == [given_up(why, "b", "c"), SkipReview(why), ChooseAnswer(AnswerMethod.MERGED), EndJob(JobStatus.PARTIAL)]
-    assert life.step("b").error == why
+    assert life.why("b") == why
 
 
 def test_a_review_that_is_not_over_at_the_deadline_is_done_without() -> None:
@@ -85,7 +85,7 @@ def test_more_handoffs_than_the_job_may_have_are_not_issued() -> None:
     life = planned(limits=JobLimits(max_handoffs=3), a="", b="", c="a b")
     done(life, "a", "b")
 
-    assert life.step("c").error == "the job's limit of 3 handoffs is reached"
+    assert life.why("c") == "the job's limit of 3 handoffs is reached"
     assert life.out == {"assessor"}
 
 
@@ -93,7 +93,7 @@ def test_of_several_ready_steps_as_many_run_as_the_limit_of_handoffs_allows() ->
     life = planned(limits=JobLimits(max_handoffs=3), a="", b="", c="", d="")
 
     assert life.out == {"a", "b"}
-    assert {life.step(name).error for name in "cd"} == {"the job's limit of 3 handoffs is reached"}
+    assert {life.why(name) for name in "cd"} == {"the job's limit of 3 handoffs is reached"}
 
 
 def test_the_users_cap_on_turns_holds_for_every_specialist() -> None:

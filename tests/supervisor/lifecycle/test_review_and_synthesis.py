@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from shared.ledger.blobs import ref
 from shared.wire.events import AnswerMethod, JobStatus, Synthesised
 from shared.wire.limits import JobLimits
 from shared.wire.plan import Synthesis
+from supervisor.lifecycle.answering import gaps_of
 from supervisor.lifecycle.commands import ChooseAnswer, Command, EndJob, IssueGroup, IssueRole
 from supervisor.lifecycle.state import StepStatus
 from tests.doubles.life import Life, a_plan, planned
@@ -31,7 +31,7 @@ def test_revised_steps_run_again_with_the_feedback_and_so_does_what_builds_on_th
     assert life.step("c").status is StepStatus.WAITING
     assert life.step("b").status is life.step("d").status is StepStatus.SETTLED
     (feedback,) = life.handoffs["a.2"].feedback
-    assert (feedback.author, feedback.text, feedback.previous) == ("assessor", "not what was asked", ref("the result of a.1"))
+    assert (feedback.author, feedback.text, feedback.previous) == ("assessor", "not what was asked", life.result_of("a.1"))
     life.finishes("a")
     assert groups_of(life.goes_on()) == [{"c"}]
     assert life.handoffs["c.2"].feedback[0].author == "assessor"
@@ -132,8 +132,8 @@ def test_a_result_that_was_sent_back_stands_in_when_its_revision_fails() -> None
     life.finishes("a", "failed", error="no model")
     life.goes_on()
 
-    assert life.step("a").result == ref("the result of a.1")
-    assert life.step("a").error == "sent back, and not mended: no model"
+    assert life.step("a").result == life.result_of("a.1")
+    assert gaps_of(life.state, life.words)[0].why == "not whole: sent back, and not mended: no model"
     life.judges()
     life.goes_on()
     assert life.state.status is JobStatus.PARTIAL
@@ -144,7 +144,7 @@ def test_a_result_that_was_sent_back_stands_in_when_time_is_over() -> None:
     life.now = life.state.deadline
     life.goes_on()
 
-    assert life.step("a").result == ref("the result of a.1")
+    assert life.step("a").result == life.result_of("a.1")
     assert life.state.status is JobStatus.PARTIAL
 
 

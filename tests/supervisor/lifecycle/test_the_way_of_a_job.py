@@ -123,7 +123,7 @@ def test_when_everything_failed_nobody_reviews_and_the_job_fails_with_the_first_
     assert followed[-3:] == [
         SkipReview("no step has a usable result"),
         ChooseAnswer(AnswerMethod.NONE),
-        EndJob(JobStatus.FAILED, "no such thing"),
+        EndJob(JobStatus.FAILED, "no step has a usable result (a: failed)", life.result_of("a.1")),
     ]
 
 
@@ -179,7 +179,7 @@ def test_what_the_planner_gives_up_is_settled_without_a_result_to_build_on() -> 
     life.answers_needs(a=None)
     life.goes_on()
 
-    assert life.step("a").error == "needs: the year"
+    assert life.why("a") == "the year"
     assert life.state.status is JobStatus.FAILED
 
 

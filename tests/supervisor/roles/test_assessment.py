@@ -10,8 +10,8 @@ import pytest
 
 from shared.agent.reading import NotAcceptable
 from shared.wire.ids import StepId
-from shared.wire.verdict import Decision, Verdict
-from supervisor.roles.assessment import VerdictReading, verdict_of
+from shared.wire.verdict import Decision, Verdict, verdict_of
+from supervisor.roles.assessment import VerdictReading
 
 READING = VerdictReading(("pgvector", "qdrant"))
 

@@ -8,7 +8,8 @@ import jsonschema
 import pytest
 
 from shared.agent.reading import NotAcceptable
-from supervisor.roles.needs import NeedsReading, resolutions_of
+from shared.wire.resolutions import resolutions_of
+from supervisor.roles.needs import NeedsReading
 
 READING = NeedsReading(("costs", "laws"))
 

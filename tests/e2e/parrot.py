@@ -1,0 +1,79 @@
+"""A model that repeats a secret in every text that it can write, and by the request's name in every place where a text can go.
+
+`plan talk` comes to an answer with gaps, a second round and a synthesis; `plan fail` to none; `plan mute` to one without its roles.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from typing import Any
+
+from tests.doubles.messages_server import Json, Reply, calls, says, says_json
+
+SECRET = "canary-of-a-model-9920"
+STEPS = {
+    "talk": ("look", "ask", "give", "fail", "part"),
+    "fail": ("fail",),
+    "mute": ("look", "part"),
+}
+
+
+class Parrot:
+    """The synthesizer of `talk` waits with the end of its answer until `go` is set."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+
+    def __call__(self, request: Json) -> Reply:
+        said = "".join(block.get("text", "") for block in request["messages"][0]["content"])
+        properties = request.get("output_config", {}).get("format", {}).get("schema", {}).get("properties", {})
+        name = (re.search(r"Request:\s+plan (\w+)", said) or ["", ""])[1]
+        if "steps" in properties:
+            return says_json(_plan(name)) if name != "fail" else says(f"I won't: {SECRET}.", stop_reason="refusal")
+        if "resolutions" in properties:
+            answers = [("ask", "answer"), ("give", "give_up")]  # what is given up, code says
+            return says_json({"resolutions": [{"step": step, "action": action, "answer": SECRET} for step, action in answers]})
+        if "verdict" in properties:
+            return says_json(_REVISE) if name == "talk" else says(f"I won't: {SECRET}.", stop_reason="refusal")
+        if "Write the one answer" in said:
+            whole = _envelope("partial", output=f"All in all, {SECRET}. " * 20)
+            return says_json(whole, stall=self.go) if name == "talk" else says(f"I won't: {SECRET}.", stop_reason="refusal")
+        return self._work(said, len(request["messages"]) > 1)
+
+    def _work(self, said: str, has_looked: bool) -> Reply:
+        step = (re.search(r"<task>Do (\w+)\.", said) or ["", "fail"])[1]
+        is_again = "<feedback" in said
+        match step:
+            case "look" if not has_looked:
+                return calls((SECRET, {}), ("search_documents", {"query": "password"}), text=SECRET)
+            case "ask" | "give" if not is_again:
+                return says_json(_envelope("needs_input", output=None))
+            case "part":
+                return says_json(_envelope("partial"))
+            case "look" | "ask" if not (step == "look" and is_again):
+                return says_json(_envelope("ok"))
+            case _:
+                return says_json(_envelope("failed", output=None))
+
+
+def _plan(name: str) -> Json:
+    """The secret stands behind the first words of each task: those are its title."""
+    task = "Do {}." + " It is a long way to the end of this task, and what stands there is nobody's affair:" + f" {SECRET}"
+    steps = [
+        {"id": step, "specialist": "generalist", "task": task.format(step), "depends_on": [], "fallback": SECRET} for step in STEPS[name]
+    ]
+    return {"steps": steps, "synthesis": "reconcile", "why": SECRET}
+
+
+def _envelope(status: str, output: Any = f"So it is: {SECRET} [c1].") -> Json:
+    claims = [{"id": "c1", "text": SECRET, "sources": [{"source": "notes.md", "quote": SECRET}]}] if output else []
+    needs, problem = (SECRET if status == "needs_input" else None), (SECRET if status in ("partial", "failed") else None)
+    return {"status": status, "output": output, "claims": claims, "confidence": 0.5, "needs": needs, "problem": problem}
+
+
+_REVISE: Json = {
+    "verdict": "REVISE",
+    "revisions": [{"step": "look", "problem": f"Not good enough: {SECRET}."}],
+    "open_points": [f"Nobody knows {SECRET}."],
+}

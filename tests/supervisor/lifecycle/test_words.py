@@ -1,0 +1,75 @@
+"""Events refer to results; their words are read back where somebody needs them."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared.ledger.blobs import ref
+from shared.wire.events import Reviewed
+from shared.wire.handoff import HandoffResult, ResultStatus, StopReason
+from shared.wire.ids import StepId
+from shared.wire.verdict import Decision, Verdict
+from supervisor.lifecycle.state import Remark
+from supervisor.lifecycle.words import BRING_UP_TO_DATE, TRY_AGAIN, WHY_CHARS, Words
+from tests.doubles.handoffs import a_result
+from tests.doubles.life import planned
+
+
+def why(result: HandoffResult) -> str | None:
+    return Words({ref(result.to_json()).digest: result.to_json()}).why(ref(result.to_json()))
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        (a_result(), None),
+        (a_result(status=ResultStatus.NEEDS_INPUT, needs="the year"), "the year"),
+        (a_result(status=ResultStatus.FAILED, error="no such\n  document"), "no such document"),
+        (a_result(status=ResultStatus.FAILED, error="x" * 1_000), "x" * WHY_CHARS),
+        (a_result(status=ResultStatus.PARTIAL, stop_reason=StopReason.DEADLINE), "deadline"),
+        (a_result(status=ResultStatus.PARTIAL), None),
+    ],
+)
+def test_a_result_says_in_one_line_why_it_is_not_whole(result: HandoffResult, said: str | None) -> None:
+    assert why(result) == said
+
+
+def test_a_verdict_that_says_nothing_more_needs_no_payload() -> None:
+    passed = Reviewed(round=1, decision=Decision.PASS, result=ref("the assessor's result"))
+
+    assert Words().verdict(passed) == Verdict(verdict=Decision.PASS)
+    assert Words().verdict(Reviewed(round=1, decision=None, problem="no time")) is None
+
+
+def test_each_step_is_told_its_own_problem_and_who_builds_on_it_that_it_was_done_again() -> None:
+    life = planned(a="", b="a", c="")
+    for name in ("a", "c", "b"):
+        life.finishes(name)
+        life.goes_on()
+    life.judges(a="wrong", c="too long")
+
+    told = {name: life.words.feedback(StepId(name), life.step(name).remarks[-1]).text for name in "abc"}
+    assert told == {"a": "wrong", "b": BRING_UP_TO_DATE, "c": "too long"}
+
+
+def test_a_user_who_wants_it_again_has_no_result_that_says_so() -> None:
+    assert Words().feedback(StepId("a"), Remark(author="user")).text == TRY_AGAIN
+
+
+def test_no_event_and_no_state_repeats_what_a_model_has_written() -> None:
+    said = "what a model has written"
+    life = planned(a="", b="", c="")
+    life.finishes("a", "needs_input", needs=said)
+    life.finishes("b", "failed", error=said)
+    life.finishes("c", "partial", error=said, output=said)
+    life.goes_on()
+    life.answers_needs(a=said)
+    life.goes_on()
+    life.finishes("a", output=said)
+    life.goes_on()
+    life.judges(said, a=said)
+    life.goes_on()
+
+    assert said in life.handoffs["a.3"].feedback[-1].text
+    assert not any(said in recorded.event.to_json() for recorded in life.journal)
+    assert said not in life.state.to_json()
