@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
 from celery import Celery, signals
 from kombu import Queue
 
+from shared.broker import use_our_transports
 from shared.config import Settings
 from shared.logs import configure_logging
 from shared.readiness import touch_while_alive
@@ -32,6 +33,7 @@ def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str
     """An app that knows exactly these queues (and `unrouted`), logs through `shared.logs`, and has connected to nothing yet."""
     url, transport = _for_celery(redis_url)
     own = list(dict.fromkeys(queues))
+    use_our_transports()
     app = Celery(name, broker=url, backend=url)
     app.conf.update(
         **_messages(),
@@ -83,7 +85,6 @@ def _messages() -> dict[str, Any]:
 
 def _broker(transport: dict[str, Any]) -> dict[str, Any]:
     return {
-        "broker_transport": "shared.broker:SentinelTransport" if "master_name" in transport else "shared.broker:Transport",
         "broker_transport_options": {
             **transport,
             "visibility_timeout": VISIBILITY_TIMEOUT_S,

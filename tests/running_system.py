@@ -38,11 +38,18 @@ class RunningSystem:
 
 @contextmanager
 def running_system(
-    folder: Path, workers: Sequence[tuple[str, str, str]] = (SUPERVISOR, EVERYONE), settings: Mapping[str, str] | None = None
+    folder: Path,
+    workers: Sequence[tuple[str, str, str]] = (SUPERVISOR, EVERYONE),
+    settings: Mapping[str, str] | None = None,
+    *,
+    append_only: bool = False,
 ) -> Iterator[RunningSystem]:
-    """Ready when it begins, gone when it ends. `settings`: environment variables of all processes, beside the usual ones."""
+    """Ready when it begins, gone when it ends. `settings`: environment variables of all processes, beside the usual ones.
+
+    `append_only`: Redis keeps what it holds, and is started again when it dies.
+    """
     with Processes(folder) as processes:
-        url = PrivateRedis(processes, folder, append_only=False).start()
+        url = PrivateRedis(processes, folder, append_only=append_only).start()
         environment = {
             "HANDOFF_REDIS_URL": url,
             "HANDOFF_OFFLINE": "true",

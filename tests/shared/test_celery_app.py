@@ -86,3 +86,16 @@ def test_a_plain_celery_worker_runs_threads_without_gossip_and_says_when_it_is_r
     assert answer.startswith(b"ThreadPoolExecutor")
     assert '"job_id": "j1"' in log, log
     assert redis_url not in log
+
+
+@pytest.mark.parametrize("url", ["redis://h:1/0", "rediss://h:1/0", "sentinel://h:1/0"])
+def test_a_channel_whose_connection_is_closed_fails_as_a_connection_does(url: str) -> None:
+    """An error that Celery connects again after. Without a connection there is nothing that it could be sent to."""
+    connection = make_app("t", url, Settings(), []).connection()
+    transport = connection.transport
+    channel = object.__new__(transport.Channel)
+    channel.connection = transport
+    connection.close()
+
+    with pytest.raises(transport.connection_errors):
+        channel._get_pool()
