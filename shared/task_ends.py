@@ -33,10 +33,22 @@ log = structlog.get_logger()
 
 
 class HandoffRequest(Request):  # type: ignore[misc]
-    """Celery's own, but silent about a message that goes back to its queue: `_end` has said so before, and why."""
+    """Celery's own, but what goes back to its queue is said to be retried, and why: of REJECTED nobody hears after STARTED.
+
+    Said here and not by the task, whose events would overtake those that wait in the worker's buffer.
+    """
+
+    _handed_back = ""
+
+    def on_failure(self, exc_info: Any, *args: Any, **kwargs: Any) -> Any:
+        error = getattr(exc_info.exception, "exc", exc_info.exception)  # a pool of processes wraps it
+        self._handed_back = str(error.reason) if isinstance(error, Reject) else ""
+        return super().on_failure(exc_info, *args, **kwargs)
 
     def send_event(self, type: str, **fields: Any) -> None:  # noqa: A002 - Celery's own signature
-        if not (type == "task-rejected" and fields.get("requeue")):
+        if type == "task-rejected" and fields.get("requeue"):
+            super().send_event("task-retried", exception=f"handed back: {self._handed_back}", traceback="")
+        else:
             super().send_event(type, **fields)
 
 
@@ -89,7 +101,6 @@ def _end(task: Any, ended: Ended) -> str:
             return ended.why
         case Ending.HANDED_BACK:
             log.info("handed back", why=ended.why)
-            _tell(task, "task-retried", exception=f"handed back: {ended.why}", traceback="")
             raise Reject(ended.why, requeue=True)
         case Ending.UNWANTED:
             log.info("handoff not wanted", why=ended.why)

@@ -33,7 +33,7 @@ class Watched:
     def becomes(self, job_id: JobId, handoff_id: str, state: str) -> Any:
         """The task, once it is shown in this state. Fails if it never is."""
         uuid = f"{job_id}:{handoff_id}"
-        wait_until(lambda: self.shown(job_id, handoff_id)[-1:] == [state], what=f"{uuid} as {state}, instead of {self._shown[uuid]}")
+        wait_until(lambda: self.shown(job_id, handoff_id)[-1:] == [state], what=f"{uuid} as {state}")
         return self._state.tasks[uuid]
 
 
