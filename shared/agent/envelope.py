@@ -52,7 +52,7 @@ _CLAIMS_SCHEMA: dict[str, Any] = {
 
 
 class _Lenient(BaseModel):
-    model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True)
+    model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True, hide_input_in_errors=True)
 
 
 class _Source(_Lenient):

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
-from shared.wire.message import Message
+from shared.wire.message import NO_PAYLOAD_IN_ERRORS, Message
 from shared.wire.usage import Usage
 
 
@@ -53,7 +53,7 @@ class CallFailed(Message):
 
 
 Checkpoint = Annotated[Replied | Observed | Prompted | Called | CallFailed, Field(discriminator="kind")]
-checkpoint_adapter: TypeAdapter[Checkpoint] = TypeAdapter(Checkpoint)
+checkpoint_adapter: TypeAdapter[Checkpoint] = TypeAdapter(Checkpoint, config=NO_PAYLOAD_IN_ERRORS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from shared.wire.errors import MalformedMessage
 from shared.wire.handoff import BlobRef, ResultStatus, StopReason
 from shared.wire.ids import Digest, HandoffIdField, NameField, StepIdField
 from shared.wire.limits import JobLimits
-from shared.wire.message import Message, problems_of
+from shared.wire.message import NO_PAYLOAD_IN_ERRORS, Message, problems_of
 from shared.wire.plan import Synthesis
 from shared.wire.usage import Usage
 from shared.wire.verdict import Decision
@@ -234,7 +234,7 @@ Event = (
     | RetryRequested
     | WebhookTried
 )
-_adapter: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="type")])
+_adapter: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="type")], config=NO_PAYLOAD_IN_ERRORS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from shared.wire.errors import MalformedMessage
 class Message(BaseModel):
     """A frozen value that travels between processes or lies in the ledger as JSON."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", ser_json_inf_nan="null")
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", ser_json_inf_nan="null", hide_input_in_errors=True)
 
     def to_json(self) -> str:
         """The one JSON text of this value: what is hashed is what is stored and sent."""
@@ -35,6 +35,10 @@ class Message(BaseModel):
     def content_digest(self) -> str:
         """SHA-256 of the JSON text, hexadecimal."""
         return digest_of(self.to_json())
+
+
+NO_PAYLOAD_IN_ERRORS = ConfigDict(hide_input_in_errors=True)
+"""For whatever else parses what others have written: the traceback of a defect goes into a log."""
 
 
 def digest_of(text: str | bytes) -> str:

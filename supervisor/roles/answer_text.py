@@ -18,7 +18,7 @@ _Answer = TypeVar("_Answer", bound="Lenient")
 class Lenient(BaseModel):
     """A role's answer as it came: unknown fields are ignored, numbers and strings may stand for each other."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", coerce_numbers_to_str=True)
+    model_config = ConfigDict(frozen=True, extra="ignore", coerce_numbers_to_str=True, hide_input_in_errors=True)
 
 
 def parse(kind: type[_Answer], text: str) -> _Answer:

@@ -99,7 +99,7 @@ def test_what_a_model_repeats_stays_where_payloads_are_at_every_moment(fleet: Fl
         jobs = {
             name: fleet.jobs.submit(Request(f"plan {name}", documents=notes, webhook_url=hook.url)) for name in ("talk", "fail", "mute")
         }
-        wait_until(lambda: SECRET in draft_of(fleet, jobs["talk"]), what="a draft")
+        wait_until(lambda: SECRET in draft_of(fleet, jobs["talk"]), timeout_s=60, what="a draft")
         parrot.go.set()
         results = {name: fleet.jobs.result(job_id, wait_s=60) for name, job_id in jobs.items()}
         wait_until(lambda: len(hook.posts) == 3, what="the webhooks")

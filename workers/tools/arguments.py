@@ -14,7 +14,7 @@ from shared.wire.message import problems_of
 class Arguments(BaseModel):
     """Lenient where models are sloppy ("8" for 8), closed to arguments that do not exist."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
 Given = TypeVar("Given", bound=Arguments)
