@@ -17,14 +17,14 @@ from shared.agent.equipment import Equipment
 from shared.agent.loop import first_worst_case, run
 from shared.agent.model import Model
 from shared.agent.price import prices_from
-from shared.agent.prompt import ENVELOPE_RULES, Loaded, Opening, opening_of
-from shared.agent.reading import Reading
-from shared.agent.tool import Tool
+from shared.agent.prompt import Loaded, Opening, opening_of
 from shared.config import OFFLINE_MODEL, Settings
-from shared.ledger.claims import MAX_CLAIMS, Claim, ClaimVerdict
+from shared.fitting import Conclude, Consequences, Fit, nothing_follows
+from shared.ledger.claim import Claim, ClaimVerdict
+from shared.ledger.claims import MAX_CLAIMS, Claiming
 from shared.ledger.leases import Leases
 from shared.ledger.ledger import Ledger
-from shared.library import JobLibrary, Library
+from shared.library import Library
 from shared.wire.checkpoints import WorstCase
 from shared.wire.errors import (
     Cancelled,
@@ -37,7 +37,7 @@ from shared.wire.errors import (
     MissingCredentials,
     UserError,
 )
-from shared.wire.events import Event, HandoffFinished, Recorded
+from shared.wire.events import HandoffFinished, Recorded
 from shared.wire.handoff import AgentHandoff, BlobRef, HandoffResult, StopReason, failed
 from shared.wire.message import digest_of
 from shared.wire.specialist import SpecialistSpec, Tier
@@ -72,28 +72,6 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Fitting:
-    """What a handoff is run with, apart from the model: differs between specialists and roles."""
-
-    reading: Reading
-    tools: tuple[Tool, ...] = ()
-    answer_rules: str = ENVELOPE_RULES
-    streams_draft: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Consequences:
-    """What follows in the journal from a result, in the same step as the result itself."""
-
-    events: tuple[Event, ...] = ()
-    payloads: tuple[str, ...] = ()
-
-
-Fit = Callable[[AgentHandoff, SpecialistSpec, Loaded, JobLibrary], Fitting]
-Conclude = Callable[[AgentHandoff, HandoffResult], Consequences]
-
-
-@dataclass(frozen=True, slots=True)
 class _Run:
     """A handoff and all that it is run with, but for the claim."""
 
@@ -109,8 +87,15 @@ class _Run:
         return run(self.handoff, self.spec, self.opening, replace(self.equipment, turns=claim))
 
 
-def nothing_follows(_handoff: AgentHandoff, _result: HandoffResult) -> Consequences:
-    return Consequences()
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A handoff that can be claimed and run here."""
+
+    handoff: AgentHandoff
+    claiming: Claiming
+    run_with: _Run | HandoffResult
+    """A result: why it cannot be run."""
+    conclude: Conclude
 
 
 @dataclass(slots=True)
@@ -133,14 +118,32 @@ class Attempts:
         Raises:
             LedgerUnavailable: nothing is lost; the lease runs out, and the sweeper has it run again.
         """
+        ready = self.ready(text, handoff, fit, conclude)
+        return self.run(ready, self.ledger.claims.claim(ready.claiming))
+
+    def ready(self, text: str, handoff: AgentHandoff, fit: Fit, conclude: Conclude = nothing_follows) -> Ready:
+        """Everything that a run needs, or the failed result of a handoff that cannot be run here: what raised before the claim would be
+        tried again for ever, for only claims are counted.
+
+        Raises:
+            LedgerUnavailable: what it refers to could not be fetched now.
+        """
         run_with, first = self._prepared(handoff, fit)
         deadline = handoff.limits.deadline
-        claim = self.ledger.claims.claim(handoff.job_id, handoff.handoff_id, digest_of(text), self.worker, first, deadline=deadline)
+        claiming = Claiming(handoff.job_id, handoff.handoff_id, digest_of(text), self.worker, first, deadline)
+        return Ready(handoff, claiming, run_with, conclude)
+
+    def run(self, ready: Ready, claim: Claim) -> Ended:
+        """Run it to its end under this claim, if it is one.
+
+        Raises:
+            LedgerUnavailable: nothing is lost; the lease runs out, and the sweeper has it run again.
+        """
         if claim.verdict not in (ClaimVerdict.GRANTED, ClaimVerdict.EXHAUSTED):
             return Ended(Ending.ELSEWHERE if claim.verdict is ClaimVerdict.BUSY else Ending.UNWANTED, claim.verdict.value)
         with self.leases.held(claim):
             try:
-                return self._finish(claim, handoff, self._result(claim, handoff, run_with), conclude)
+                return self._finish(claim, ready.handoff, self._result(claim, ready), ready.conclude)
             except Draining:
                 claim.release()
                 return Ended(Ending.HANDED_BACK, "its worker shuts down")
@@ -149,18 +152,15 @@ class Attempts:
             except LeaseLost as reason:
                 return Ended(Ending.ELSEWHERE, str(reason))
 
-    def _result(self, claim: Claim, handoff: AgentHandoff, run_with: _Run | HandoffResult) -> HandoffResult:
+    def _result(self, claim: Claim, ready: Ready) -> HandoffResult:
         if claim.verdict is ClaimVerdict.EXHAUSTED:
             why = f"its worker died or froze {MAX_CLAIMS} times while running it"
-            return failed(handoff, why, StopReason.TOO_MANY_CLAIMS)
+            return failed(ready.handoff, why, StopReason.TOO_MANY_CLAIMS)
         if claim.unreadable is not None:
-            return failed(handoff, f"the checkpoints of its earlier claims cannot be read: {claim.unreadable}")
-        return run_with.run(claim) if isinstance(run_with, _Run) else run_with
+            return failed(ready.handoff, f"the checkpoints of its earlier claims cannot be read: {claim.unreadable}")
+        return ready.run_with.run(claim) if isinstance(ready.run_with, _Run) else ready.run_with
 
     def _prepared(self, handoff: AgentHandoff, fit: Fit) -> tuple[_Run | HandoffResult, WorstCase | None]:
-        """Everything that a run needs, or the failed result of a handoff that cannot be run here: what raised before the claim would be
-        tried again for ever, for only claims are counted. With it the worst case of the first call.
-        """
         try:
             run_with = self._run(handoff, fit)
             return run_with, run_with.first_worst_case()

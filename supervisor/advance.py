@@ -8,7 +8,8 @@ from typing import assert_never
 
 import structlog
 
-from shared.attempt import Attempts, Ended, Ending
+from shared.attempt import Attempts, Ended, Ending, Ready
+from shared.ledger.claim import Claim
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
 from shared.wire.errors import MalformedMessage, VersionConflict
@@ -87,8 +88,8 @@ class Advance:
         state = self._states.load(handoff.job_id)
         if state is None or handoff.handoff_id not in state.open:
             return Ended(Ending.UNWANTED, "duplicate")
-        with self._thinker.slot() as free:
-            if not free:  # it was fetched just before this process stopped to take from that queue
+        with self._thinker.slot() as is_free:
+            if not is_free:  # it was fetched just before this process stopped to take from that queue
                 return Ended(Ending.HANDED_BACK, "no slot to think is free")
             ended = self._thinker.think(state, handoff, text)
         if ended.how is Ending.FINISHED:
@@ -106,20 +107,29 @@ class Advance:
         now = self._ledger.connection.now()
         prepared, later, effects = self._decide(state, seen, now)
         due_at = next_due(later, now, claim_within_s=self._lease_s)
-        if prepared.events:
-            self._commit(state, later, prepared, due_at, woken_by)
-        else:  # before the effects: a role may run for minutes, and the job can be woken meanwhile
+        if not prepared.events:  # before the effects: a role may run for minutes, and the job can be woken meanwhile
             self._ledger.journal.set_due(state.job_id, due_at, state.version, woken_by)
-            if not effects:
-                return None
-        for group in prepared.groups:
-            self._dispatcher.publish_group(state.job_id, group)
-        grown = [self._do(later, effect) for effect in effects]
-        grown += [self._run_role(later, handoff, text) for handoff, text in prepared.roles]
-        new = [recorded for recorded in grown if recorded is not None]
+            return self._grown(later, [self._do(later, effect) for effect in effects])
+        self._attempts.library.remember(prepared.payloads)
+        role = prepared.role
+        with self._thinker.slot(wanted=role is not None) as is_free:
+            ready = self._thinker.ready(later, role.handoff, role.text) if role and is_free else None
+            claim = self._commit(state, later, prepared, due_at, woken_by, ready)
+            for group in prepared.groups:
+                self._dispatcher.publish_group(state.job_id, group)
+            grown = [self._do(later, effect) for effect in effects]
+            if ready and claim:
+                grown.append(self._thought(later, self._thinker.run(ready, claim)))
+            elif role:
+                self._have_thought(later, role.handoff, role.text)
+        return self._grown(later, grown)
+
+    def _grown(self, state: JobState, parts: Sequence[Sequence[Recorded] | None]) -> JobState | None:
+        """The state after what was done has entered the journal; None: nothing did."""
+        new = [recorded for recorded in parts if recorded is not None]
         if not new:
             return None
-        return (self._states.fold_on(later, new[0]) if len(new) == 1 else None) or self._states.load(state.job_id)
+        return (self._states.fold_on(state, new[0]) if len(new) == 1 else None) or self._states.load(state.job_id)
 
     def _decide(self, state: JobState, seen: Seen, now: float) -> tuple[Prepared, JobState, list[Command]]:
         """Decide until nothing more follows, as if each decision had been recorded at once; one commit records them all."""
@@ -154,21 +164,27 @@ class Advance:
             later = fold_on(later, [Recorded(later.version + n, now, event) for n, event in enumerate(new, start=1)])
             seen = Seen(roles=seen.roles)  # what was wrong has been ordered to be mended
 
-    def _commit(self, state: JobState, later: JobState, prepared: Prepared, due_at: float | None, woken_by: str) -> None:
-        recorded = self._ledger.journal.commit(
-            Commit(
-                job_id=state.job_id,
-                expected=state.version,
-                events=prepared.events,
-                payloads=prepared.payloads,
-                fields={"status": later.status.value},
-                drop=sorted(state.open.keys() - later.open.keys()),
-                due_at=due_at,
-                woken_by=woken_by,
-            )
+    def _commit(
+        self, state: JobState, later: JobState, prepared: Prepared, due_at: float | None, woken_by: str, ready: Ready | None
+    ) -> Claim | None:
+        """Record it, and claim the role's handoff that it issues, if that is to be run here: one round trip for both."""
+        commit = Commit(
+            job_id=state.job_id,
+            expected=state.version,
+            events=prepared.events,
+            payloads=prepared.payloads,
+            fields={"status": later.status.value},
+            drop=sorted(state.open.keys() - later.open.keys()),
+            due_at=due_at,
+            woken_by=woken_by,
         )
+        claim = None
+        if ready:
+            recorded, claim = self._ledger.claims.commit_and_claim(commit, ready.claiming)
+        else:
+            recorded = self._ledger.journal.commit(commit)
         self._states.remember(later, recorded[-1])
-        self._attempts.library.remember(prepared.payloads)
+        return claim
 
     def _do(self, state: JobState, effect: Command) -> Sequence[Recorded] | None:
         """What entered the journal by it; None: nothing did."""
@@ -188,15 +204,20 @@ class Advance:
 
     def _run_role(self, state: JobState, handoff: AgentHandoff, text: str) -> Sequence[Recorded] | None:
         """Think here, or have somebody else think if this process's slots run short. Returns what entered the journal by it."""
-        with self._thinker.slot() as free:
-            if free:
-                ended = self._thinker.think(state, handoff, text)
-                if ended.how is Ending.HANDED_BACK:  # this process shuts down, and no message goes back to a queue
-                    self._dispatcher.wake(state.job_id)
-                return ended.recorded if ended.how is Ending.FINISHED else None
+        with self._thinker.slot() as is_free:
+            if is_free:
+                return self._thought(state, self._thinker.think(state, handoff, text))
+        self._have_thought(state, handoff, text)
+        return None
+
+    def _thought(self, state: JobState, ended: Ended) -> Sequence[Recorded] | None:
+        if ended.how is Ending.HANDED_BACK:  # this process shuts down, and no message goes back to a queue
+            self._dispatcher.wake(state.job_id)
+        return ended.recorded if ended.how is Ending.FINISHED else None
+
+    def _have_thought(self, state: JobState, handoff: AgentHandoff, text: str) -> None:
         if self._ledger.jobs.queue(state.job_id, handoff.handoff_id, THINK_QUEUE):
             self._dispatcher.think(handoff, text)
-        return None
 
     def _look(self, state: JobState, suspects: Sequence[HandoffId]) -> Seen:
         """What is to be known outside the journal; nothing is asked where nothing is suspect."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import structlog
 from celery import Celery
 from celery.canvas import Signature
-from kombu.exceptions import OperationalError
+from kombu.exceptions import BatchPublishError, OperationalError
 
 from shared.celery_app import declare_queues
 from shared.wire.handoff import AgentHandoff
@@ -52,12 +52,18 @@ class Dispatcher:
         self.publish_again(job_id, outgoing)
 
     def publish_again(self, job_id: JobId, outgoing: Sequence[Outgoing]) -> None:
-        """Messages that were lost, or whose workers were: with the same ids and the same place in their chords."""
+        """Messages that were lost, or whose workers were: with the same ids and the same place in their chords. In one round trip.
+        Those that cannot be sent are as good as lost: the sweeper finds them.
+        """
         declare_queues(self._app, {queue_of(item.handoff.assigned_to) for item in outgoing})
-        for item in outgoing:
-            self._signature(item).apply_async(
-                group_id=self._group_id(job_id, item.group), group_index=item.index, chord=self._body(job_id, item.group)
-            )
+        bodies = {name: self._body(job_id, name) for name in {item.group for item in outgoing}}
+        try:
+            with self._app.producer_or_acquire() as producer, producer.batch():
+                for item in outgoing:
+                    group_id, body = self._group_id(job_id, item.group), bodies[item.group]
+                    self._signature(item).apply_async(group_id=group_id, group_index=item.index, chord=body, producer=producer)
+        except (OperationalError, BatchPublishError) as error:
+            log.warning("handoffs left to the sweeper", job_id=job_id, why=type(error).__name__)
 
     def think(self, handoff: AgentHandoff, text: str) -> None:
         """A role's handoff, to any supervisor that has a slot."""

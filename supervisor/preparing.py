@@ -33,6 +33,14 @@ from supervisor.roles.planner import PlanReading
 OFFLINE_LABEL = "Made without a language model: the offline model only quotes and arranges what the documents say."
 
 
+@dataclass(frozen=True, slots=True)
+class RoleHandoff:
+    """A handoff to one of the supervisor's own roles, and its bytes."""
+
+    handoff: AgentHandoff
+    text: str
+
+
 @dataclass(slots=True)
 class Prepared:
     """One decision, ready to be committed and then carried out."""
@@ -40,7 +48,8 @@ class Prepared:
     events: list[Event] = field(default_factory=list)
     payloads: list[str] = field(default_factory=list)
     groups: list[list[Outgoing]] = field(default_factory=list)
-    roles: list[tuple[AgentHandoff, str]] = field(default_factory=list)
+    role: RoleHandoff | None = None
+    """At most one role at a time is at work on a job."""
 
     def ref(self, text: str) -> BlobRef:
         """Have this payload stored with the commit."""
@@ -72,7 +81,7 @@ class Preparing:
         handoff = role_handoff(state, spec, digest, command.attempt, task=task, about=about, schema=schema)
         text = handoff.to_json()
         into.payloads.append(spec.to_json())
-        into.roles.append((handoff, text))
+        into.role = RoleHandoff(handoff, text)
         into.events.append(_issued(handoff, into.ref(text)))
 
     def _brief(self, state: JobState, role: str, request: str) -> tuple[str, tuple[StepId, ...], Mapping[str, Any]]:

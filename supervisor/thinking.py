@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from shared.agent.envelope import EnvelopeReading
 from shared.agent.prompt import ENVELOPE_RULES, Loaded
 from shared.agent.reading import Reading
-from shared.attempt import Attempts, Consequences, Ended, Fitting
+from shared.attempt import Attempts, Ended, Ready
+from shared.fitting import Consequences, Fitting
+from shared.ledger.claim import Claim
 from shared.library import JobLibrary
 from shared.wire.handoff import AgentHandoff, HandoffResult
 from shared.wire.specialist import SpecialistSpec
@@ -35,10 +37,11 @@ class Thinker:
         return self._free == 0
 
     @contextmanager
-    def slot(self) -> Iterator[bool]:
+    def slot(self, *, wanted: bool = True) -> Iterator[bool]:
         """Whether a role may run in this process: half of a supervisor's slots stay free for decisions."""
         with self._lock:
-            got, self._free = self._free > 0, max(0, self._free - 1)
+            got = wanted and self._free > 0
+            self._free -= got
             is_last = got and self._free == 0
         if is_last:
             self._on_change()
@@ -53,7 +56,15 @@ class Thinker:
                     self._on_change()
 
     def think(self, state: JobState, handoff: AgentHandoff, text: str) -> Ended:
-        """Run the handoff; what follows from its result is in the journal with it."""
+        """Claim the handoff and run it; what follows from its result is in the journal with it."""
+        ready = self.ready(state, handoff, text)
+        return self.run(ready, self._attempts.ledger.claims.claim(ready.claiming))
+
+    def run(self, ready: Ready, claim: Claim) -> Ended:
+        return self._attempts.run(ready, claim)
+
+    def ready(self, state: JobState, handoff: AgentHandoff, text: str) -> Ready:
+        """The role's handoff as it can be claimed and run here."""
         role = handoff.assigned_to
 
         def fit(_handoff: AgentHandoff, _spec: SpecialistSpec, loaded: Loaded, books: JobLibrary) -> Fitting:
@@ -67,7 +78,7 @@ class Thinker:
             events, payloads = outcome_of(handoff, state, result, request)
             return Consequences(events, payloads)
 
-        return self._attempts.attempt(text, handoff, fit, conclude)
+        return self._attempts.ready(text, handoff, fit, conclude)
 
 
 def _reading(role: str, state: JobState, handoff: AgentHandoff) -> Reading:

@@ -8,8 +8,9 @@ import structlog
 
 from shared.agent.envelope import EnvelopeReading
 from shared.agent.prompt import Loaded
-from shared.attempt import Attempts, Ended, Ending, Fitting
-from shared.ledger.claims import URGENT
+from shared.attempt import Attempts, Ended, Ending
+from shared.fitting import Fitting
+from shared.ledger.claim import URGENT
 from shared.library import JobLibrary
 from shared.wire.handoff import AgentHandoff
 from shared.wire.ids import JobId

@@ -8,7 +8,7 @@ from shared.agent.answers import draft_in
 from shared.agent.conversation import Conversation
 from shared.agent.equipment import Equipment
 from shared.agent.model import ModelCall, Pulse
-from shared.agent.price import request_bytes, server_tool_uses
+from shared.agent.price import HIDDEN_TOKENS, request_bytes, server_tool_uses
 from shared.agent.retry import delay_s, reason_of
 from shared.agent.tool import Tool
 from shared.agent.tool_calls import definition
@@ -41,6 +41,7 @@ class ModelTurns:
         self._note: Callable[..., None] = note
         self._pulse = Pulse()
         self._shown = ("", float("-inf"))
+        self._rendered = (-1, 0)
         self._longest_turn_s = 0.0
         self.draft = ""
         """The text of a call that was cut: work that no checkpoint holds."""
@@ -61,7 +62,7 @@ class ModelTurns:
         if self.is_last(talk):
             return None
         try:
-            return self._equipment.prices.worst(self._call(talk, is_last=False))
+            return self._equipment.prices.worst(self._call(talk, is_last=False), self._most_input(talk))
         except LimitReached:
             return None
 
@@ -74,7 +75,7 @@ class ModelTurns:
         """
         self._check_deadline()
         call = self._call(talk, is_last=is_last)
-        worst = self._equipment.prices.worst(call, _most_input(talk, call))
+        worst = self._equipment.prices.worst(call, self._most_input(talk))
         self._equipment.turns.beat("thinking")
         self._equipment.turns.reserve(worst)
         self._pulse, started = Pulse(), self._equipment.now()
@@ -168,16 +169,24 @@ class ModelTurns:
         reply = talk.last_reply
         if reply is not None and reply.usage.input_tokens:
             return reply.usage.input_tokens + reply.usage.output_tokens + _bytes_of(talk.since_reply) // BYTES_PER_TOKEN
-        draft = ModelCall(model="", system=self._system, messages=talk.messages, max_output_tokens=1, tools=self._tools)
-        return request_bytes(draft) // BYTES_PER_TOKEN
+        return self._rendered_bytes(talk) // BYTES_PER_TOKEN
 
+    def _most_input(self, talk: Conversation) -> int:
+        """An upper bound: the last call's reported input and output, and a token for each byte said since; before that, the request's
+        bytes."""
+        reply = talk.last_reply
+        if reply is None or reply.usage.input_tokens == 0:
+            return self._rendered_bytes(talk) + HIDDEN_TOKENS
+        return reply.usage.input_tokens + reply.usage.output_tokens + _bytes_of(talk.since_reply) + 500 + 50 * len(talk.messages)
 
-def _most_input(talk: Conversation, call: ModelCall) -> int | None:
-    """A tighter bound than the request's bytes: the last call's reported input and output, and a token for each byte said since."""
-    reply = talk.last_reply
-    if reply is None or reply.usage.input_tokens == 0:
-        return None
-    return reply.usage.input_tokens + reply.usage.output_tokens + _bytes_of(talk.since_reply) + 500 + 50 * len(call.messages)
+    def _rendered_bytes(self, talk: Conversation) -> int:
+        """Of a request without a reply. Rendered once for all that is derived from it: it may hold all that a handoff was given."""
+        length = len(talk.checkpoints)
+        if self._rendered[0] != length:
+            schema = dict(self._equipment.reading.schema)
+            call = ModelCall("", self._system, talk.messages, max_output_tokens=1, tools=self._tools, output_schema=schema)
+            self._rendered = (length, request_bytes(call))
+        return self._rendered[1]
 
 
 def _bytes_of(checkpoints: tuple[Checkpoint, ...]) -> int:

@@ -56,10 +56,9 @@ class Prices:
         return usage.model_copy(update={"cost_microusd": 0 if self.is_free else cost})
 
     def worst(self, call: ModelCall, input_tokens: int | None = None) -> WorstCase:
-        """The most that a call can use. `input_tokens`: a tighter bound than the bytes of the request, if the caller has one."""
+        """The most that a call can use. `input_tokens`: what it can send at most, if the caller has rendered it already or knows better."""
         uses = server_tool_uses(call)
-        bound = min(most_input_tokens(call), input_tokens) if input_tokens is not None else most_input_tokens(call)
-        bound += uses * SERVER_TOOL_TOKENS
+        bound = (most_input_tokens(call) if input_tokens is None else input_tokens) + uses * SERVER_TOOL_TOKENS
         plain = Usage(input_tokens=bound, output_tokens=call.max_output_tokens)
         written = plain.model_copy(update={"cache_write_tokens": bound})
         costs = [self.cost_microusd(usage, call.model) for usage in (plain, written)]

@@ -43,17 +43,6 @@ class Blobs:
         self._redis = connection.redis
         self._keep_s = keep_s
 
-    def put(self, job_id: JobId, texts: Iterable[str]) -> None:
-        """Store what is new, in one round trip."""
-        fields = {digest_of(text): packed(text) for text in texts}
-        if not fields:
-            return
-        with in_our_words():
-            pipe = self._redis.pipeline(transaction=False)
-            pipe.hset(keys.blobs(job_id), mapping=fields)
-            pipe.expire(keys.blobs(job_id), self._keep_s)
-            pipe.execute()
-
     def get(self, job_id: JobId, digests: Sequence[str]) -> dict[str, str]:
         """The texts of all these digests, in one round trip.
 

@@ -1,254 +1,79 @@
-"""Claims: the exclusive, leased, fenced right to run one handoff; its checkpoints and its share of the budget."""
+"""Where claims are made: of a handoff whose message came, or of one along with the commit that issues it."""
 
 from __future__ import annotations
 
-import json
-import threading
-import time
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
 
 from shared.drain import Drain
 from shared.ledger import keys
-from shared.ledger.blobs import packed, ref, stored, unpacked
+from shared.ledger.blobs import unpacked
+from shared.ledger.claim import Claim, ClaimVerdict, keep_of, worst_of
 from shared.ledger.connection import Connection
-from shared.ledger.journal import in_place
-from shared.wire.checkpoints import CallFailed, Checkpoint, Replied, WorstCase, checkpoint_adapter
-from shared.wire.errors import Cancelled, Draining, LeaseLost, LimitReached
-from shared.wire.events import Event, Recorded
-from shared.wire.handoff import HandoffResult, ResultStatus
-from shared.wire.ids import HandoffId, JobId
+from shared.ledger.journal import Commit, Journal
+from shared.wire.checkpoints import Checkpoint, WorstCase, checkpoint_adapter
+from shared.wire.events import Recorded
+from shared.wire.ids import Digest, HandoffId, JobId
 from shared.wire.message import problems_of
 
 MAX_CLAIMS = 3
 """A handoff that was claimed this often and never got further takes its process down: it fails instead of freezing the next one."""
-BEAT_EVERY_S = 2.0
-"""So often does a sign of life leave the process: 500 running handoffs are 250 small round trips a second."""
-NEWS_EVERY_S = 0.4
-"""The same when there is something new to see: another thing that goes on, or more of the answer's text."""
-RESERVE_RETRY_S = 0.2
-"""Between two tries while other reservations of the job are out."""
-CHORD_SILENCE_S = 3.0
-"""All parts of a chord are done, and its body has not come: the sweeper looks."""
-
-
-URGENT = (ResultStatus.FAILED, ResultStatus.NEEDS_INPUT)
-"""The supervisor hears of these at once, without waiting for the rest of the chord."""
-
-
-class ClaimVerdict(StrEnum):
-    """What came of trying to claim."""
-
-    GRANTED = "granted"
-    EXHAUSTED = "exhausted"
-    """Granted for one purpose: to end it as failed; it was claimed too often."""
-    BUSY = "busy"
-    """Another worker has it, and is alive."""
-    DUPLICATE = "duplicate"
-    """It has ended, or is no longer wanted."""
-    CANCELLED = "cancelled"
-    UNKNOWN = "unknown"
-    """The ledger has no such handoff with this content: forged, or deleted."""
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
-    """A handoff's end, as it stands in the journal."""
+class Claiming:
+    """Who wants to run which handoff."""
 
-    parts_left: int
-    """Of its group, still out; -1: it has none."""
-    recorded: tuple[Recorded, ...]
-
-
-@dataclass(slots=True)
-class Claim:
-    """One granted claim. Implements `shared.agent.turns.Turns`. All methods raise `Interrupted` once it no longer holds."""
-
-    connection: Connection
     job_id: JobId
     handoff_id: HandoffId
-    fence: int
-    lease_s: float
-    keep_s: int
-    verdict: ClaimVerdict
-    checkpoints: tuple[Checkpoint, ...] = ()
-    unreadable: str | None = None
-    """Why the checkpoints of earlier claims cannot be read, so that it can only be ended."""
-    reserved: bool = False
-    """The first call's worst case was set aside with the claim."""
-    drain: Drain = field(default_factory=Drain)
+    digest: Digest
+    """Of its message: only what the ledger has issued, to the byte, is run."""
+    worker: str
+    first: WorstCase | None = None
+    """The worst case of the first model call, set aside in the same round trip where that is possible."""
     deadline: float | None = None
-    """The handoff's; Unix time in seconds, by Redis's clock. Nobody waits for budget beyond it."""
-    _interrupted: LeaseLost | Cancelled | Draining | None = None
-    _beaten_at: float = field(default_factory=time.monotonic)
-    _doing: str = "starting"
-    _unsent_draft: str = ""
-    _unsent: list[Checkpoint] = field(default_factory=list)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def so_far(self) -> tuple[Checkpoint, ...]:
-        return self.checkpoints
-
-    def reserve(self, worst: WorstCase) -> None:
-        if self.drain.asked:
-            if self._unsent:
-                self._turn()
-            raise Draining(f"{self.handoff_id} goes back to its queue")
-        if self.reserved:
-            self.reserved = False
-            return
-        while (answer := self._turn(worst=worst))[0] == b"wait":
-            self.beat("waiting for the job's budget")
-            if self.deadline is not None and self.connection.now() >= self.deadline:
-                raise LimitReached("deadline", "while waiting for the job's budget")
-            time.sleep(RESERVE_RETRY_S)
-        if answer[0] == b"limit":
-            limit = answer[1].decode()
-            raise LimitReached(limit, "the job's budget does not allow another model call")
-
-    def checkpoint(self, *checkpoints: Checkpoint) -> None:
-        """A final reply goes out with what comes next (the next call's reservation, or `finish`): one round trip less. One after which
-        tools run, ours or the server's, goes out at once.
-        """
-        self._unsent.extend(checkpoints)
-        if not all(isinstance(item, Replied) and item.stop_reason not in ("tool_use", "pause_turn") for item in checkpoints):
-            self._turn()
-
-    def beat(self, doing: str, draft: str | None = None) -> None:
-        self.check()
-        now = time.monotonic()
-        since = now - self._beaten_at
-        changed, self._doing = doing != self._doing, doing
-        self._unsent_draft = draft or self._unsent_draft
-        if since >= (NEWS_EVERY_S if changed or draft else BEAT_EVERY_S):
-            self.renew()
-
-    def check(self) -> None:
-        """Raises `Interrupted` if it is known that the claim no longer holds."""
-        if self._interrupted is not None:
-            raise self._interrupted
-        if self.drain.over:
-            raise Draining(f"{self.handoff_id} goes back to its queue")
-
-    def renew(self) -> None:
-        """Prolong the lease, and learn whether the claim still holds."""
-        self.heed(self.connection.script("renew", *self.renewal()))
-
-    def renewal(self) -> tuple[list[str], list[Any]]:
-        """Keys and arguments of `renew.lua`, whose answer is to be heeded."""
-        self._beaten_at = time.monotonic()
-        draft, self._unsent_draft = self._unsent_draft, ""
-        shown = packed(draft) if draft else ""
-        return self._keys, [self.handoff_id, self.fence, int(self.lease_s * 1000), self._doing, shown, *_keep(self.keep_s, self.deadline)]
-
-    def finish(self, result: HandoffResult, events: Sequence[Event], payloads: Sequence[str] = ()) -> Finished:
-        """The first writer wins; who comes too late is `Interrupted`. `payloads`: what the events refer to by digest, beside the result
-        itself.
-        """
-        text = result.to_json()
-        journal = json.dumps([event.to_json() for event in events])
-        order = [
-            self.handoff_id,
-            self.fence,
-            self.keep_s * 1000,
-            int(CHORD_SILENCE_S * 1000),
-            ref(text).digest,
-            self._last_used,
-            journal,
-            int(result.status in URGENT),
-        ]
-        answer = self.connection.script("finish", self._keys, [*order, *stored((text, *payloads))])
-        if answer[0] != b"ok":
-            self.heed(answer[0])
-        return Finished(parts_left=int(answer[1]), recorded=tuple(in_place(events, int(answer[2]), int(answer[3]) / 1000)))
-
-    def release(self) -> None:
-        """Hand it back: it does not count as a claim."""
-        self.connection.script("release", self._keys, [self.handoff_id, self.fence, self._last_used])
-
-    @property
-    def _last_used(self) -> str:
-        """What to book when the claim ends: nothing if the call that the claim came with was never made; '' is the worst case, because
-        a call that was made and not yet settled was cut.
-        """
-        return _NOTHING if self.reserved else _used(self._unsent)
-
-    @property
-    def _keys(self) -> list[str]:
-        return [keys.job(self.job_id), keys.DUE]
-
-    def _turn(self, *, worst: WorstCase | None = None) -> list[bytes]:
-        with self._lock:
-            self.check_lease()
-            sent = list(self._unsent)
-            lease_ms, keep = int(self.lease_s * 1000), _keep(self.keep_s, self.deadline)
-            order = [self.handoff_id, self.fence, lease_ms, *keep, _used(sent), _worst(worst), self._doing]
-            answer: list[bytes] = self.connection.script("turn", self._keys, [*order, *(packed(item.to_json()) for item in sent)])
-            del self._unsent[: len(sent)]
-            self._beaten_at = time.monotonic()
-            self.heed(answer[0])
-            return answer
-
-    def presume_lost(self) -> None:
-        """The lease could not be renewed in time: somebody else may have it by now."""
-        self._interrupted = self._interrupted or LeaseLost(f"{self.handoff_id}: the lease could not be renewed")
-
-    def check_lease(self) -> None:
-        """Like `check`, but a drain does not count: what was paid for is written down all the same."""
-        if self._interrupted is not None:
-            raise self._interrupted
-
-    def heed(self, answer: bytes) -> None:
-        """What the ledger said of this claim. Raises `Interrupted` if it no longer holds."""
-        if answer == b"lost":
-            self._interrupted = LeaseLost(f"{self.handoff_id}: the lease is gone")
-        elif answer == b"dropped":
-            self._interrupted = Cancelled(f"{self.handoff_id}: its job does not want it any more")
-        elif answer == b"cancelled":
-            self._interrupted = Cancelled(f"{self.job_id} was cancelled")
-        self.check_lease()
+    """The handoff's; Unix time in seconds."""
 
 
 class Claims:
-    """Where claims are made."""
+    """Grants claims."""
 
-    def __init__(self, connection: Connection, *, lease_s: float, keep_s: int, drain: Drain) -> None:
+    def __init__(self, connection: Connection, journal: Journal, *, lease_s: float, keep_s: int, drain: Drain) -> None:
         self._connection = connection
+        self._journal = journal
         self._lease_s = lease_s
         self._keep_s = keep_s
         self._drain = drain
 
-    def claim(
-        self,
-        job_id: JobId,
-        handoff_id: HandoffId,
-        digest: str,
-        worker: str,
-        first: WorstCase | None = None,
-        *,
-        deadline: float | None = None,
-    ) -> Claim:
-        """Try to get the handoff whose message has this digest. The claim that comes back says by its verdict whether it is one.
+    def claim(self, wanted: Claiming) -> Claim:
+        """Try to get the handoff. The claim that comes back says by its verdict whether it is one."""
+        answer = self._connection.script("claim", [keys.job(wanted.job_id), keys.DUE], self._order(wanted))
+        return self._claim(wanted, answer)
 
-        `first`: the worst case of the first model call, set aside in the same round trip where that is possible. `deadline`: the
-        handoff's.
+    def commit_and_claim(self, commit: Commit, wanted: Claiming) -> tuple[list[Recorded], Claim]:
+        """Commit a decision and claim a handoff that it issues, in one round trip and all at once.
+
+        Raises:
+            VersionConflict: see `Journal.commit`.
         """
-        answer = self._connection.script(
-            "claim",
-            [keys.job(job_id), keys.DUE],
-            [handoff_id, digest, worker, int(self._lease_s * 1000), MAX_CLAIMS, *_keep(self._keep_s, deadline), _worst(first)],
-        )
+        recorded, answer = self._journal.commit_with(commit, self._order(wanted))
+        return recorded, self._claim(wanted, answer)
+
+    def _order(self, wanted: Claiming) -> list[Any]:
+        keep = keep_of(self._keep_s, wanted.deadline)
+        return [wanted.handoff_id, wanted.digest, wanted.worker, int(self._lease_s * 1000), MAX_CLAIMS, *keep, worst_of(wanted.first)]
+
+    def _claim(self, wanted: Claiming, answer: Sequence[Any]) -> Claim:
         verdict, fence, reserved, stored_checkpoints = answer
         checkpoints, unreadable = _read(stored_checkpoints) if verdict == b"granted" else ((), None)
         return Claim(
             connection=self._connection,
-            job_id=job_id,
-            handoff_id=handoff_id,
+            job_id=wanted.job_id,
+            handoff_id=wanted.handoff_id,
             fence=int(fence),
             lease_s=self._lease_s,
             keep_s=self._keep_s,
@@ -257,7 +82,7 @@ class Claims:
             unreadable=unreadable,
             reserved=bool(reserved),
             drain=self._drain,
-            deadline=deadline,
+            deadline=wanted.deadline,
         )
 
 
@@ -269,28 +94,3 @@ def _read(stored_checkpoints: Sequence[bytes]) -> tuple[tuple[Checkpoint, ...], 
         return (), problems_of(error)
     except (ValueError, zlib.error) as error:
         return (), type(error).__name__
-
-
-def _keep(keep_s: int, deadline: float | None) -> tuple[int, int]:
-    """`keep_ms` and `deadline` of the scripts: a job that is at work stays until its time is over, and then for its retention."""
-    return keep_s * 1000, int((deadline or 0) * 1000)
-
-
-_NOTHING = json.dumps({"turns": 0, "input": 0, "output": 0, "usd": 0})
-
-
-def _used(checkpoints: Sequence[Checkpoint]) -> str:
-    """What the model call among these has used; '' if there is none. Never more than one: each is settled before the next is made."""
-    usage = next((item.usage for item in checkpoints if isinstance(item, Replied | CallFailed)), None)
-    if usage is None:
-        return ""
-    usd = -1 if usage.cost_microusd is None else usage.cost_microusd
-    cut = {"cut": True} if usage.cut_calls else {}
-    return json.dumps({"turns": 1, "input": usage.input_tokens, "output": usage.output_tokens, "usd": usd, **cut})
-
-
-def _worst(worst: WorstCase | None) -> str:
-    if worst is None:
-        return ""
-    usd = -1 if worst.microusd is None else worst.microusd
-    return json.dumps({"input": worst.input_tokens, "output": worst.output_tokens, "usd": usd})

@@ -50,6 +50,10 @@ CODES = (
 """The same for Redis's own codes."""
 
 
+INCLUDED = {"claim": ("claiming",), "commit": ("claiming",)}
+"""What stands in front of some scripts, beside the prelude, which stands in front of all."""
+
+
 class Connection:
     """A pool of connections, shared by all threads of a process."""
 
@@ -110,7 +114,7 @@ class Connection:
 @functools.cache
 def _source(name: str) -> str:
     folder = files("shared.ledger") / "scripts"
-    return (folder / "prelude.lua").read_text() + (folder / f"{name}.lua").read_text()
+    return "".join((folder / f"{part}.lua").read_text() for part in ("prelude", *INCLUDED.get(name, ()), name))
 
 
 def _client(url: str, timeout_s: float, most: int | None = MAX_CONNECTIONS) -> redis.Redis:

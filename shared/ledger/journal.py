@@ -53,28 +53,36 @@ class Journal:
         Raises:
             VersionConflict: the journal is not at `expected`; nothing was written.
         """
+        return self.commit_with(commit, None)[0]
+
+    def commit_with(self, commit: Commit, claim: Sequence[Any] | None) -> tuple[list[Recorded], Any]:
+        """The same along with a claim of a handoff that it issues. `claim`: the arguments of `claim.lua`, whose answer comes back."""
         issued = [event for event in commit.events if isinstance(event, HandoffIssued)]
         groups: dict[str, int] = {}
         for event in issued:
             if event.group:
                 groups[event.group] = groups.get(event.group, 0) + 1
-        order = {
-            "expected": commit.expected,
-            "events": [event.to_json() for event in commit.events],
-            "fields": dict(commit.fields),
-            "issue": [_issue(event) for event in issued],
-            "drop": list(commit.drop),
-            "groups": groups,
-            "due": -1 if commit.due_at is None else int(commit.due_at * 1000),
-            "keep_ms": self._keep_ms + sum(1000 * one.limits.max_seconds for one in commit.events if isinstance(one, JobSubmitted)),
-            "woken_by": commit.woken_by,
-        } | ({"created": 1} if commit.creates else {})
-        done, version, at = self._connection.script(
+        order = (
+            {
+                "expected": commit.expected,
+                "events": [event.to_json() for event in commit.events],
+                "fields": dict(commit.fields),
+                "issue": [_issue(event) for event in issued],
+                "drop": list(commit.drop),
+                "groups": groups,
+                "due": -1 if commit.due_at is None else int(commit.due_at * 1000),
+                "keep_ms": self._keep_ms + sum(1000 * one.limits.max_seconds for one in commit.events if isinstance(one, JobSubmitted)),
+                "woken_by": commit.woken_by,
+            }
+            | ({"created": 1} if commit.creates else {})
+            | ({"claim": claim} if claim else {})
+        )
+        done, version, at, claimed = self._connection.script(
             "commit", [keys.job(commit.job_id), keys.DUE, keys.JOBS], [json.dumps(order), *stored(commit.payloads)]
         )
         if not done:
             raise VersionConflict(f"{commit.job_id} is at version {version}, not {commit.expected}")
-        return in_place(commit.events, int(version), int(at) / 1000)
+        return in_place(commit.events, int(version), int(at) / 1000), claimed
 
     def append(self, job_id: JobId, event: Event, fields: Mapping[str, str | int] | None = None) -> int:
         """Add a fact, whatever the version. A field set to '' is removed. The sweeper looks at the job a second later.

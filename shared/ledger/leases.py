@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from shared.ledger.claims import Claim
+from shared.ledger.claim import Claim
 from shared.ledger.connection import Connection
 from shared.wire.errors import Interrupted, LedgerError
 

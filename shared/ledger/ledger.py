@@ -34,11 +34,12 @@ def open_ledger(redis_url: str, settings: Settings, *, drain: Drain | None = Non
     """Nothing is sent until something is asked. `drain`: set when this process is shutting down."""
     connection = Connection(redis_url)
     keep_s = settings.retention_s
+    journal = Journal(connection, keep_s)
     return Ledger(
         connection=connection,
-        journal=Journal(connection, keep_s),
+        journal=journal,
         blobs=Blobs(connection, keep_s),
-        claims=Claims(connection, lease_s=settings.lease_s, keep_s=keep_s, drain=drain or Drain()),
+        claims=Claims(connection, journal, lease_s=settings.lease_s, keep_s=keep_s, drain=drain or Drain()),
         jobs=Jobs(connection),
         roles=Roles(connection),
         dead=DeadLetters(connection, keep_s),

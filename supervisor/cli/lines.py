@@ -43,15 +43,11 @@ def claimed(before: View, after: View) -> Iterator[str]:
             yield f"{_who(names[handoff_id])}: works{again}, in {standing.worker}"
 
 
-def missed(before: View, after: View) -> Iterator[str]:
-    """Who is newly found missing."""
+def waits(before: View, after: View) -> Iterator[str]:
+    """Who is newly found missing, and who no longer is; nothing for a job that has ended."""
     yield from (str(one) for one in after.missing if one not in before.missing)
-
-
-def no_longer_missed(before: View, after: View) -> Iterator[str]:
-    """Whom the job waits for no more."""
     still = {one.whom for one in after.missing}
-    yield from (f"no longer waits for {one.whom}" for one in before.missing if one.whom not in still)
+    yield from (f"no longer waits for {one.whom}" for one in before.missing if one.whom not in still and not after.ended)
 
 
 def _line_of(view: View, recorded: Recorded) -> str | None:  # noqa: PLR0911 (one case an event)

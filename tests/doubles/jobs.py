@@ -6,7 +6,8 @@ from typing import Any
 
 from shared.ledger import keys
 from shared.ledger.blobs import ref
-from shared.ledger.claims import Claim, ClaimVerdict
+from shared.ledger.claim import Claim, ClaimVerdict
+from shared.ledger.claims import Claiming
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
 from shared.wire.checkpoints import Replied, WorstCase
@@ -65,7 +66,7 @@ def issue(ledger: Ledger, job_id: JobId, *handoff_ids: str, role: str = "researc
 
 
 def claim(ledger: Ledger, job_id: JobId, handoff_id: str, worker: str = "w1", first: WorstCase | None = None) -> Claim:
-    return ledger.claims.claim(job_id, HandoffId(handoff_id), digest_of(text_of(handoff_id)), worker, first)
+    return ledger.claims.claim(Claiming(job_id, HandoffId(handoff_id), digest_of(text_of(handoff_id)), worker, first))
 
 
 def granted(ledger: Ledger, job_id: JobId, handoff_id: str, worker: str = "w1") -> Claim:

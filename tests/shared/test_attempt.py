@@ -12,8 +12,9 @@ import pytest
 from shared.agent.envelope import EnvelopeReading
 from shared.agent.model import Model
 from shared.agent.prompt import Loaded
-from shared.attempt import Attempts, Consequences, Ended, Ending, Fitting
+from shared.attempt import Attempts, Ended, Ending
 from shared.config import Settings
+from shared.fitting import Consequences, Fitting
 from shared.ledger import keys
 from shared.ledger.blobs import ref
 from shared.ledger.claims import MAX_CLAIMS

@@ -10,6 +10,7 @@ from celery import Celery
 from shared.attempt import Attempts, finished_event
 from shared.config import Settings
 from shared.drain import Drain
+from shared.ledger.claims import Claiming
 from shared.ledger.leases import Leases
 from shared.ledger.ledger import Ledger, open_ledger
 from shared.ledger.roles import Announcement
@@ -93,7 +94,7 @@ class Shell:
         """Run one handoff as a worker would."""
         text = self.ledger.blobs.get(job_id, [event.handoff.digest])[event.handoff.digest]
         handoff = AgentHandoff.from_json(text)
-        claim = self.ledger.claims.claim(job_id, HandoffId(event.handoff_id), event.handoff.digest, "worker:1")
+        claim = self.ledger.claims.claim(Claiming(job_id, HandoffId(event.handoff_id), event.handoff.digest, "worker:1"))
         result = failed(handoff, "it broke") if status is ResultStatus.FAILED else _well(handoff)
         claim.finish(result, (finished_event(result, "worker:1"),))
 

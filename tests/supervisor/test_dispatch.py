@@ -138,3 +138,21 @@ def test_a_role_goes_to_any_supervisor_that_has_a_slot(app: Celery, queues: Any)
     assert [(one["task"], one["id"], one["group"]) for one in headers_in(queues, THINK_QUEUE)] == [
         ("specialist.planner", f"{JOB}:planner.1", None)
     ]
+
+
+def test_a_group_leaves_at_once_however_large_it_is(app: Celery, queues: Any) -> None:
+    dispatcher = Dispatcher(app)
+    dispatcher.publish_group(JobId(JOB), [outgoing("warm", 0)])
+    queues.config_resetstat()
+    dispatcher.publish_again(JobId(JOB), [outgoing(f"s{n}", n) for n in range(30)])
+
+    assert queues.info("commandstats")["cmdstat_lpush"]["calls"] == 30
+    assert queues.info("stats")["total_reads_processed"] < 15
+
+
+def test_what_cannot_be_published_is_left_to_the_sweeper(redis_url: str) -> None:
+    app = make_app("test", "redis://127.0.0.1:1/0", Settings(), OWN)
+
+    Dispatcher(app).publish_again(JobId(JOB), [outgoing("a", 0)])
+
+    app.close()

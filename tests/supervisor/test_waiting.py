@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from shared.config import Settings
-from shared.ledger.claims import Claim
+from shared.ledger.claim import Claim
 from shared.ledger.jobs import JobStanding
 from shared.ledger.ledger import Ledger
 from shared.ledger.roles import Announcement, Presence

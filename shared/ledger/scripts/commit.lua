@@ -1,13 +1,13 @@
 -- Compare-and-append: the only way in which a decision enters a journal.
 -- KEYS job, due, jobs.  ARGV: a JSON object
 --   expected, events[], fields{}, issue[{id, queue, fields{}}], drop[id], groups{name: size}, due (ms | -1 none), created, keep_ms,
---   woken_by (the queue whose remembered wake-up led here, or '')
+--   woken_by (the queue whose remembered wake-up led here, or ''), claim (the order of `claim`, for a handoff issued here; may be missing)
 -- then pairs of digest and compressed payload.
--- Returns {1, version, Unix ms} or {0, version as it is}.
+-- Returns {1, version, Unix ms, what `claim` answers, if anything} or {0, version as it is, 0}.
 local job, due, jobs = KEYS[1], KEYS[2], KEYS[3]
 local c = cjson.decode(ARGV[1])
 local version = tonumber(redis.call('HGET', job, 'version') or 0)
-if version ~= c.expected then return { 0, version, 0 } end
+if version ~= c.expected then return { 0, version, 0, false } end
 local at = now_ms()
 local id = string.match(job, '{(.-)}')
 
@@ -49,4 +49,4 @@ if c.created then
   if c.fields.status == 'queued' then redis.call('ZADD', 'handoff:waiting:submissions', at, id) end -- it is announced next
 end
 stay(job, job, c.keep_ms)
-return { 1, version, at }
+return { 1, version, at, c.claim and claim(job, due, c.claim) or false }

@@ -17,18 +17,21 @@ local function append(job, event, at)
   return version
 end
 
-local NOTHING = { turns = 0, input = 0, output = 0, usd = 0 }
+-- Takes a handoff's reservation back. Returns the worst case that it was for; nil: there is none.
+local function unreserve(job, h)
+  local r = redis.call('HMGET', h, 'r_turns', 'r_in', 'r_out', 'r_usd')
+  if not r[1] then return nil end
+  add(job, 'reserved_turns', -r[1])
+  add(job, 'reserved_tokens', -(r[2] + r[3]))
+  add(job, 'reserved_usd', -math.max(tonumber(r[4]), 0))
+  redis.call('HDEL', h, 'r_turns', 'r_in', 'r_out', 'r_usd')
+  return { turns = tonumber(r[1]), input = tonumber(r[2]), output = tonumber(r[3]), usd = tonumber(r[4]), cut = true }
+end
 
 -- A handoff's reservation becomes what was really used. `used` nil: the worst case, because the call was in the air. A price of -1 is unknown.
 local function settle(job, h, used)
-  local r = redis.call('HMGET', h, 'r_turns', 'r_in', 'r_out', 'r_usd')
-  if r[1] then
-    add(job, 'reserved_turns', -r[1])
-    add(job, 'reserved_tokens', -(r[2] + r[3]))
-    add(job, 'reserved_usd', -math.max(tonumber(r[4]), 0))
-    redis.call('HDEL', h, 'r_turns', 'r_in', 'r_out', 'r_usd')
-    used = used or { turns = tonumber(r[1]), input = tonumber(r[2]), output = tonumber(r[3]), usd = tonumber(r[4]), cut = true }
-  end
+  local worst = unreserve(job, h)
+  used = used or worst
   if not used then return end
   for _, key in ipairs({ job, h }) do
     add(key, 'turns', used.turns)
@@ -46,7 +49,7 @@ end
 -- Sets the worst case of the next call aside. Returns nil, or why not: 'wait' (others' reservations may come back) or a limit's name.
 -- A handoff has one call at a time: what it had set aside before and never used goes back first.
 local function reserve(job, h, worst)
-  settle(job, h, NOTHING)
+  unreserve(job, h)
   local b = redis.call('HMGET', job, 'max_turns', 'turns', 'reserved_turns',
     'max_tokens', 'input_tokens', 'output_tokens', 'reserved_tokens', 'max_usd', 'usd', 'reserved_usd')
   local function n(i) return tonumber(b[i] or 0) or 0 end
@@ -88,11 +91,17 @@ local function keep_from_now(keep_ms, deadline)
   return tonumber(keep_ms) + math.max(0, tonumber(deadline) - now_ms())
 end
 
--- Never shortens what a key has left.
+-- Never shortens what a key has left. A job's journal and payloads live as long as its hash.
 local function stay(job, h, ms)
-  for _, key in ipairs({ job, job .. ':log', job .. ':blob', job .. ':fetched', h }) do
+  for _, key in ipairs({ job, h, job .. ':fetched' }) do
     local left = redis.call('PTTL', key)
-    if left ~= -2 and left < ms then redis.call('PEXPIRE', key, ms) end
+    if left ~= -2 and left < ms then
+      redis.call('PEXPIRE', key, ms)
+      if key == job then
+        redis.call('PEXPIRE', job .. ':log', ms)
+        redis.call('PEXPIRE', job .. ':blob', ms)
+      end
+    end
   end
 end
 

@@ -8,13 +8,22 @@ from hypothesis import strategies as st
 
 from shared.ledger import keys
 from shared.ledger.blobs import COMPRESS_FROM, packed, ref, unpacked
+from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
 from shared.wire.documents import Document
 from shared.wire.errors import LedgerError
+from shared.wire.events import CancelRequested
+from shared.wire.ids import JobId
 from shared.wire.message import digest_of
 from tests.doubles.jobs import a_job
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
+
+
+def store(ledger: Ledger, job_id: JobId, texts: list[str]) -> None:
+    """As a decision that refers to them does."""
+    version = ledger.journal.read(job_id)[-1].version
+    ledger.journal.commit(Commit(job_id=job_id, expected=version, events=[CancelRequested()], payloads=texts))
 
 
 @given(TEXTS | TEXTS.map(lambda text: text * 200))
@@ -24,7 +33,7 @@ def test_every_text_comes_back_as_it_was(text: str) -> None:
 
 def test_long_texts_are_stored_small(ledger: Ledger) -> None:
     job_id, text = a_job(ledger), "The same again. " * 10_000
-    ledger.blobs.put(job_id, [text])
+    store(ledger, job_id, [text])
 
     assert ledger.connection.redis.hstrlen(keys.blobs(job_id), digest_of(text)) < len(text) / 20
     assert len(packed("x" * (COMPRESS_FROM - 1))) == COMPRESS_FROM
@@ -32,7 +41,7 @@ def test_long_texts_are_stored_small(ledger: Ledger) -> None:
 
 def test_payloads_come_back_by_digest_in_one_go(ledger: Ledger) -> None:
     job_id, texts = a_job(ledger), ["one", "two", "drei: ü"]
-    ledger.blobs.put(job_id, texts)
+    store(ledger, job_id, texts)
 
     assert ledger.blobs.get(job_id, [digest_of(text) for text in texts]) == {digest_of(text): text for text in texts}
     assert ledger.blobs.get(job_id, []) == {}
@@ -40,7 +49,7 @@ def test_payloads_come_back_by_digest_in_one_go(ledger: Ledger) -> None:
 
 def test_a_payload_that_is_gone_is_named(ledger: Ledger) -> None:
     job_id = a_job(ledger)
-    ledger.blobs.put(job_id, ["one"])
+    store(ledger, job_id, ["one"])
 
     with pytest.raises(LedgerError, match=digest_of("two")[:12]):
         ledger.blobs.get(job_id, [digest_of("one"), digest_of("two")])

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from shared.ledger.claims import Claim
+from shared.ledger.claim import Claim
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
 from shared.wire.checkpoints import CallFailed, WorstCase

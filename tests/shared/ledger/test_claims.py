@@ -9,7 +9,8 @@ import pytest
 
 from shared.config import Settings
 from shared.ledger import keys
-from shared.ledger.claims import MAX_CLAIMS, Claim, ClaimVerdict
+from shared.ledger.claim import Claim, ClaimVerdict
+from shared.ledger.claims import MAX_CLAIMS, Claiming
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger, open_ledger
 from shared.wire.checkpoints import Observed, WorstCase
@@ -76,7 +77,7 @@ def test_a_cancelled_job_grants_nothing(ledger: Ledger, job_id: JobId) -> None:
 
 
 def test_a_message_with_other_content_is_unknown(ledger: Ledger, job_id: JobId) -> None:
-    assert ledger.claims.claim(job_id, ONE, "0" * 64, "w1").verdict is ClaimVerdict.UNKNOWN
+    assert ledger.claims.claim(Claiming(job_id, ONE, "0" * 64, "w1")).verdict is ClaimVerdict.UNKNOWN
     assert claim(ledger, job_id, "find.1").verdict is ClaimVerdict.GRANTED
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import redis
 
 from shared.config import Settings
-from shared.ledger.claims import ClaimVerdict
+from shared.ledger.claim import ClaimVerdict
 from shared.ledger.leases import Leases
 from shared.ledger.ledger import open_ledger
 from shared.local.processes import Processes

@@ -8,7 +8,8 @@ import pytest
 
 from shared.config import Settings
 from shared.ledger import keys
-from shared.ledger.claims import Claim, ClaimVerdict
+from shared.ledger.claim import Claim, ClaimVerdict
+from shared.ledger.claims import Claiming
 from shared.ledger.ledger import Ledger, open_ledger
 from shared.wire.checkpoints import WorstCase
 from shared.wire.errors import Cancelled
@@ -37,7 +38,7 @@ def job_id(ledger: Ledger) -> JobId:
 
 def long_claim(ledger: Ledger, job_id: JobId) -> Claim:
     deadline = ledger.connection.now() + JOB_S
-    return ledger.claims.claim(job_id, ONE, digest_of(text_of(ONE)), "w1", deadline=deadline)
+    return ledger.claims.claim(Claiming(job_id, ONE, digest_of(text_of(ONE)), "w1", deadline=deadline))
 
 
 def keys_of(job_id: JobId) -> list[str]:

@@ -1,0 +1,43 @@
+-- In front of the scripts that claim: the exclusive right to run one handoff, for one lease.
+-- order: handoff, digest of the message, worker, lease_ms, max_claims, keep_ms, deadline (ms | 0), worst case of the first call (JSON or '')
+-- Returns {verdict, fence, reserved (1|0), checkpoints}; verdict: granted | exhausted | busy | duplicate | cancelled | unknown
+local function claim(job, due, order)
+  local handoff, digest, worker = order[1], order[2], order[3]
+  local lease, max_claims, keep, worst = tonumber(order[4]), tonumber(order[5]), keep_from_now(order[6], order[7]), decoded(order[8])
+  local h, t = job .. ':h:' .. handoff, job .. ':t:' .. handoff
+  local id = string.match(job, '{(.-)}')
+  local at = now_ms()
+
+  local f = redis.call('HMGET', h, 'state', 'digest', 'lease', 'claims', 'queue')
+  if not f[1] or f[2] ~= digest or redis.call('EXISTS', job) == 0 then return { 'unknown', 0, 0, {} } end
+  if f[1] == 'done' or f[1] == 'dropped' then return { 'duplicate', 0, 0, {} } end
+  if redis.call('HGET', job, 'cancelled') then return { 'cancelled', 0, 0, {} } end
+  if f[1] == 'running' and tonumber(f[3]) > at then return { 'busy', 0, 0, {} } end
+
+  local member = id .. '/' .. handoff
+  if f[5] then
+    local waiting = 'handoff:waiting:' .. f[5]
+    local published = redis.call('ZSCORE', waiting, member)
+    if published then
+      redis.call('ZREM', waiting, member)
+      if tonumber(published) > tonumber(redis.call('HGET', 'handoff:queues', f[5]) or 0) then
+        redis.call('HSET', 'handoff:queues', f[5], published)
+      end
+    end
+  end
+  settle(job, h, nil)
+  local claims = tonumber(f[4] or 0)
+  local verdict = 'granted'
+  if claims >= max_claims then verdict = 'exhausted' end
+  local fence = redis.call('HINCRBY', h, 'fence', 1)
+  redis.call('HSET', h, 'state', 'running', 'worker', worker, 'lease', at + lease, 'claims', claims + 1, 'beat', at)
+  redis.call('HSETNX', h, 'started_at', at)
+  redis.call('HDEL', h, 'lost')
+  stay(job, h, keep)
+  redis.call('ZADD', due, at + lease, member)
+  local checkpoints = redis.call('LRANGE', t, 0, -1)
+  if #checkpoints > 0 then redis.call('PEXPIRE', t, keep) end
+  local reserved = 0
+  if worst and verdict == 'granted' and #checkpoints == 0 and not reserve(job, h, worst) then reserved = 1 end
+  return { verdict, fence, reserved, checkpoints }
+end
