@@ -124,7 +124,7 @@ class EnvelopeReading:
     """The handoff's expected_output_format."""
     sources: Sources
     known_claims: Mapping[str, Claim] = field(default_factory=dict)
-    """Claims of other steps' results (`Loaded.known_claims()`), by qualified id: what the output points to is carried over."""
+    """Claims of other steps' results (`Loaded.known_claims()`), by qualified id: what is pointed to or restated is carried over."""
 
     @property
     def schema(self) -> Mapping[str, Any]:
@@ -242,7 +242,8 @@ class EnvelopeReading:
                 problems.append(f'claim id "{given.id[:60]}" is ' + ("taken twice" if name else "not of the form c1, c2, ..."))
                 continue
             if name in self.known_claims and not name.startswith(f"{self.step_id}."):
-                continue  # restated from another step: that step's own claim, with its checked sources, is carried over
+                claims[name] = self.known_claims[name]  # restated from another step: that step's own claim, with its checked sources
+                continue
             if not given.text.strip() or len(given.text) > MOST_TEXT_CHARS:
                 problems.append(
                     f"{given.id}: its text " + (f"is longer than {MOST_TEXT_CHARS} characters" if given.text.strip() else "is empty")

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shared.wire.events import JobStatus
-from supervisor.cli.terminal import AT_MOST, figures, money, plain, short, write_line
+from supervisor.cli.terminal import AT_MOST, figures, money, note, plain, short, write_line
 
 if TYPE_CHECKING:
     from supervisor.report import JobResult
@@ -27,7 +27,10 @@ def answer_text(result: JobResult) -> str:
 
 
 def print_answer(result: JobResult, streamed: str = "") -> None:
-    """What is not on the screen yet of the answer, then its sources. `streamed`: what was shown while it was written."""
+    """What is not on the screen yet of the answer, then its sources. `streamed`: what was shown while it was written.
+
+    Of an answer in a form of the user's own, stdout gets the JSON value alone.
+    """
     text = answer_text(result)
     if not text:
         return
@@ -36,7 +39,7 @@ def print_answer(result: JobResult, streamed: str = "") -> None:
     else:  # checking changed the draft: the answer is what was checked
         write_line(f"\n\n---\n\n{text}")
     if sources := sources_of(result):
-        write_line(f"\n{sources}")
+        (write_line if isinstance(result.answer, str) else note)(f"\n{sources}")
 
 
 def sources_of(result: JobResult) -> str:
@@ -93,7 +96,8 @@ def verdict_on(result: JobResult) -> str | None:
     reason = short(result.notes[-1], 300) if result.notes else "see `handoff show`"
     match result.status:
         case JobStatus.PARTIAL:
-            return f"{result.job_id} is partial: the answer names what is missing or not settled"
+            names = "the answer names" if isinstance(result.answer, str) else "the notes name"
+            return f"{result.job_id} is partial: {names} what is missing or not settled"
         case JobStatus.FAILED:
             return f"{result.job_id} failed: {reason}"
         case JobStatus.CANCELLED:

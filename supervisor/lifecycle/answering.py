@@ -72,59 +72,78 @@ def assemble(state: JobState, status: JobStatus, words: Words, label: str | None
     parts = [words.result(ref) for ref in parts_of(state)]
     claims = {claim.id: claim for part in parts for claim in part.claims}
     has_the_form = state.synthesis is not None or state.submitted.answer_schema is None or usable_sinks(state) == state.sinks
-    value = parts[0].output if len(parts) == 1 and has_the_form and not isinstance(parts[0].output, str) else None
-    body = _body(state, parts)
-    text, citations = number_citations(body, claims) if value is None else (body, _all_citations(claims))
+    is_form = len(parts) == 1 and has_the_form and (state.submitted.answer_schema is not None or not isinstance(parts[0].output, str))
+    value, citations = _numbered(parts[0].output, claims) if is_form else (None, ())
+    text, citations = (_as_text(value), citations) if is_form else number_citations(_body(state, parts), claims)
     gaps = gaps_of(state, words)
     open_points = _open_points(state, words)
-    if value is None:
+    if not is_form:
         footer = f"_{label}_" if label else ""
         text = "\n\n".join(block for block in (text, _gap_text(gaps), _open_text(open_points), footer) if block)
+    beside = (*map(_gap_line, gaps), *open_points) if is_form else ()  # a form has no place for what is to be said about it
     return Answer(
         status=status,
         text=text,
-        value=value,
+        value=None if isinstance(value, str) else value,
         citations=citations,
         gaps=gaps,
         open_points=open_points,
-        notes=(*_own_notes(state, words), *((label,) if label else ()), *dict.fromkeys(note for part in parts for note in part.notes)),
+        notes=(
+            *_own_notes(state, words),
+            *beside,
+            *((label,) if label else ()),
+            *dict.fromkeys(note for part in parts for note in part.notes),
+        ),
         method=method,
     )
 
 
 def number_citations(text: str, claims: Mapping[str, Claim]) -> tuple[str, tuple[NumberedCitation, ...]]:
     """`[step.c1]` becomes `[n]`, one number for each place in a document, counted in the order of the text."""
-    numbers: dict[tuple[str, int, int], NumberedCitation] = {}
-
-    def numbered(match: re.Match[str]) -> str:
-        found: dict[int, None] = {}
-        claim_ids = re.split(r"\s*[,;]\s*", match[1])
-        if not any("." in claim_id for claim_id in claim_ids):  # a result's markers are all qualified: this is something else
-            return match[0]
-        for claim_id in claim_ids:
-            claim = claims.get(claim_id)
-            for citation in claim.sources if claim else ():
-                found[_number(numbers, claim_id, claim.text if claim else "", citation)] = None
-        return "".join(f"[{n}]" for n in found) or UNPROVEN
-
-    text = MARKER.sub(numbered, text)
-    return text, tuple(numbers.values())
+    numbers: _Numbers = {}
+    return MARKER.sub(lambda match: _numbers_of(match, claims, numbers), text), tuple(numbers.values())
 
 
-def _number(numbers: dict[tuple[str, int, int], NumberedCitation], claim_id: str, claim: str, citation: Citation) -> int:
+def _numbered(form: JsonValue, claims: Mapping[str, Claim]) -> tuple[JsonValue, tuple[NumberedCitation, ...]]:
+    """The same for all texts of a form; after the sources that they point to come those of its figures, which have no marker."""
+    numbers: _Numbers = {}
+
+    def walk(value: JsonValue) -> JsonValue:
+        if isinstance(value, str):
+            return MARKER.sub(lambda match: _numbers_of(match, claims, numbers), value)
+        if isinstance(value, list):
+            return [walk(item) for item in value]
+        return {key: walk(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+    numbered = walk(form)
+    for claim in claims.values():
+        for citation in claim.sources:
+            _number(numbers, claim.id, claim.text, citation)
+    return numbered, tuple(numbers.values())
+
+
+_Numbers = dict[tuple[str, int, int], NumberedCitation]
+
+
+def _numbers_of(match: re.Match[str], claims: Mapping[str, Claim], numbers: _Numbers) -> str:
+    """What stands in the place of a marker."""
+    found: dict[int, None] = {}
+    claim_ids = re.split(r"\s*[,;]\s*", match[1])
+    if not any("." in claim_id for claim_id in claim_ids):  # a result's markers are all qualified: this is something else
+        return match[0]
+    for claim_id in claim_ids:
+        claim = claims.get(claim_id)
+        for citation in claim.sources if claim else ():
+            found[_number(numbers, claim_id, claim.text if claim else "", citation)] = None
+    return "".join(f"[{n}]" for n in found) or UNPROVEN
+
+
+def _number(numbers: _Numbers, claim_id: str, claim: str, citation: Citation) -> int:
     place = (citation.digest, citation.start, citation.end)
     if place not in numbers:
         step = StepId(claim_id.partition(".")[0]) if "." in claim_id else None
         numbers[place] = NumberedCitation(n=len(numbers) + 1, claim=claim, citation=citation, step=step)
     return numbers[place].n
-
-
-def _all_citations(claims: Mapping[str, Claim]) -> tuple[NumberedCitation, ...]:
-    numbers: dict[tuple[str, int, int], NumberedCitation] = {}
-    for claim in claims.values():
-        for citation in claim.sources:
-            _number(numbers, claim.id, claim.text, citation)
-    return tuple(numbers.values())
 
 
 def _body(state: JobState, parts: list[HandoffResult]) -> str:
@@ -173,7 +192,11 @@ def _open_points(state: JobState, words: Words) -> tuple[str, ...]:
 def _gap_text(gaps: tuple[Gap, ...]) -> str:
     if not gaps:
         return ""
-    return "\n".join(["**Missing or not whole:**", "", *(f"- {gap.step} ({gap.specialist}): {gap.why}" for gap in gaps)])
+    return "\n".join(["**Missing or not whole:**", "", *(f"- {_gap_line(gap)}" for gap in gaps)])
+
+
+def _gap_line(gap: Gap) -> str:
+    return f"{gap.step} ({gap.specialist}): {gap.why}"
 
 
 def _open_text(points: tuple[str, ...]) -> str:

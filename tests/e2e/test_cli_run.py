@@ -163,13 +163,17 @@ def test_a_job_out_of_time_ends_instead_of_hanging(handoff: Handoff, silent_mode
     assert "failed:" in done.stderr
 
 
-def test_an_answer_in_a_form_of_the_users_own_is_printed_as_json(handoff: Handoff) -> None:
-    (handoff.folder / "form.json").write_text('{"type": "object", "properties": {"summary": {"type": "string"}}, "required": ["summary"]}')
+def test_an_answer_in_a_form_of_the_users_own_is_alone_on_stdout_and_what_it_lacks_is_said_beside_it(handoff: Handoff) -> None:
+    properties = {"summary": {"type": "string"}, "price_usd": {"type": "number"}, "founded": {"type": ["integer", "null"]}}
+    (handoff.folder / "form.json").write_text(json.dumps({"type": "object", "properties": properties, "required": list(properties)}))
 
-    done = handoff.run("run", REQUEST, "--docs", str(DOCUMENTS), "--answer-schema", "form.json", "--json")
+    done = handoff.run("run", REQUEST, "--docs", str(DOCUMENTS), "--answer-schema", "form.json")
 
     assert done.returncode == 0, done.stderr
-    assert "summary" in json.loads(done.stdout)["answer"]
+    form = json.loads(done.stdout)
+    assert (set(form), form["founded"]) == ({"summary", "founded"}, None)
+    for said in ("the documents do not say: price_usd", "Made without a language model", "is partial", "Sources:"):
+        assert said in done.stderr
 
 
 SYNTHESIS = "synthes"

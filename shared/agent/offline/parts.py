@@ -8,11 +8,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from shared.agent.offline import planner, research, review, synthesis, writing
+from shared.agent.offline.asking import joined
 from shared.agent.offline.conversation import Conversation
-from shared.agent.offline.schema_filler import fill, property_schema, resolve
-from shared.agent.offline.statements import marked
+from shared.agent.offline.forms import Filled, fill_in
+from shared.agent.offline.placeholders import placeholder
+from shared.agent.offline.schema_parts import property_schema, resolve
 
 Block = dict[str, Any]
+_MOST_NAMED = 20
+"""Of the places in a form that documents do not speak of."""
 _ROLES: Mapping[str, Callable[[Conversation], dict[str, Any]]] = {
     "steps": planner.plan,
     "resolutions": planner.give_up,
@@ -33,7 +37,7 @@ def reply_to(conversation: Conversation) -> list[Block]:
         return [_final(conversation, write(conversation))]
     calls = research.next_calls(conversation)
     if not calls and conversation.must_call:
-        arguments = fill(conversation.tools[conversation.must_call], [conversation.task], text=conversation.task)
+        arguments = placeholder(conversation.tools[conversation.must_call], text=conversation.task)
         calls = [research.ToolCall(conversation.must_call, arguments)]
     return [_tool_use(call.name, dict(call.input)) for call in calls] or [_final(conversation, research.envelope(conversation))]
 
@@ -52,19 +56,35 @@ def _goes_on_searching(conversation: Conversation) -> bool:
 
 
 def _final(conversation: Conversation, envelope: dict[str, Any]) -> Block:
-    """The envelope as the schema wants it: its output filled in, or the whole of it if the schema is none of ours."""
+    """The envelope with its output in the form that is wanted; or, if the schema is none of ours, the form alone, and valid."""
     schema = conversation.schema
     if schema is None:
         return {"type": "text", "text": envelope["output"]}
-    facts = [marked(claim["text"], claim["id"]) for claim in envelope["claims"]]
-    facts += [marked(claim.text, claim.id) for result in conversation.results for claim in result.claims]
     has = resolve(schema, schema).get("properties", {})
     if not {"status", "output", "claims"} <= set(has):
-        return _text(fill(schema, facts, text=envelope["output"]))
+        filled = _filled(conversation, envelope, schema, schema)
+        return _text(placeholder(schema) if filled.missing else filled.value)
     wanted, root = (conversation.output_format, None) if conversation.output_format else (property_schema(schema, "output"), schema)
     if wanted and not _is_free_text(wanted):
-        envelope = {**envelope, "output": fill(wanted, facts, root=root, text=" ".join(facts[:3]) or envelope["output"])}
+        envelope = _in_form(envelope, _filled(conversation, envelope, wanted, root))
     return _text({key: value for key, value in envelope.items() if key in has})
+
+
+def _filled(conversation: Conversation, envelope: dict[str, Any], form: Mapping[str, Any], root: Mapping[str, Any] | None) -> Filled:
+    claims, subjects = writing.subjects_of(conversation, envelope["claims"])
+    return fill_in(form, claims, subjects, root=root)
+
+
+def _in_form(envelope: dict[str, Any], filled: Filled) -> dict[str, Any]:
+    """With the claims that the form was filled from, since a number has no place for a marker; what they do not say makes it partial."""
+    own = {claim["id"]: claim for claim in envelope["claims"]}
+    claims = [own.get(used, {"id": used, "text": used, "sources": []}) for used in filled.used]
+    changed = {**envelope, "output": filled.value, "claims": claims}
+    if not filled.missing or envelope["status"] == "needs_input":
+        return changed
+    places = [*filled.missing[:_MOST_NAMED], *([f"{len(filled.missing) - _MOST_NAMED} more"] if len(filled.missing) > _MOST_NAMED else [])]
+    status = "failed" if filled.value is None else "partial"
+    return {**changed, "status": status, "problem": f"the documents do not say: {joined(places)}", "confidence": 0.5 if claims else 0.0}
 
 
 def _is_free_text(schema: Mapping[str, Any]) -> bool:

@@ -9,7 +9,8 @@ from typing import Any
 from shared.agent.offline.asking import Asking, joined, request_in, understand
 from shared.agent.offline.aspects import content_words
 from shared.agent.offline.conversation import Conversation
-from shared.agent.offline.schema_filler import fill, property_schema, resolve
+from shared.agent.offline.placeholders import placeholder
+from shared.agent.offline.schema_parts import property_schema, resolve
 
 _MOST_STEPS = 8
 """Unless the request says otherwise: more questions than that are put together."""
@@ -107,4 +108,4 @@ def _fit(value: dict[str, Any], schema: Mapping[str, Any], root: Mapping[str, An
         return value
     kept = {key: each for key, each in value.items() if key in properties}
     missing = [key for key in schema.get("required", ()) if key not in kept]
-    return {**kept, **{key: fill(properties[key], root=root) for key in missing}}
+    return {**kept, **{key: placeholder(properties[key], root=root) for key in missing}}

@@ -39,7 +39,7 @@ def _check(result: Result, results: tuple[Result, ...]) -> tuple[list[str], list
         return ["The step failed: do it again, or say what stands in its way."], points
     if result.status == "needs_input":
         return [], [*points, f"{result.step} needs input that it does not have."]
-    if not result.text.strip():
+    if result.output is None or (isinstance(result.output, str) and not result.output.strip()):
         return ["The output is empty."], points
     problems = []
     if isinstance(result.output, str):

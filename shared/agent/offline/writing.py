@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,8 @@ from shared.agent.offline.asking import Asking, joined, request_in, understand
 from shared.agent.offline.aspects import Aspect, all_aspects, aspect, content_words
 from shared.agent.offline.conversation import Conversation, KnownClaim, Result
 from shared.agent.offline.findings import heading_of
+from shared.agent.offline.forms import Subject
+from shared.agent.offline.sentences import title_of
 from shared.agent.offline.statements import gaps_in, marked, not_found
 from shared.agent.offline.topic import FIT, defines, mentions, similar
 from shared.wire.markers import MARKER
@@ -72,6 +74,22 @@ def draft(conversation: Conversation) -> str:
     return "\n\n".join([*parts, *([not_found(named)] if named else [])])
 
 
+def subjects_of(conversation: Conversation, own: Sequence[Mapping[str, Any]]) -> tuple[list[KnownClaim], list[Subject]]:
+    """What a form can be filled from: the claims (`own`: of a researcher, who has no context's), and those of each thing compared.
+
+    Where nothing is compared and several documents speak, each of them is a subject.
+    """
+    if own:
+        known = tuple(KnownClaim(claim["id"], claim["text"], claim["sources"][0]["source"]) for claim in own)
+        conversation = replace(conversation, results=(Result("answer", "ok", "", known),))
+    claims, things = _claims(conversation), understand(request_in(conversation.task)).things
+    by_name = {thing: _of_thing(thing, things, conversation.results, claims) for thing in things}
+    sources = dict.fromkeys(claim.source for claim in claims)
+    if not things and len(sources) > 1:
+        by_name = {title_of(source): [claim for claim in claims if claim.source == source] for source in sources}
+    return claims, [Subject(_as_written(name, found), tuple(found)) for name, found in by_name.items()]
+
+
 def _claims(conversation: Conversation) -> list[KnownClaim]:
     """The context's claims, each said once, without what the reviewer objected to."""
     objected = [quote for text in conversation.feedback for quote in re.findall(r"[\"“«]([^\"”»]{12,})[\"”»]", text)]
@@ -116,7 +134,11 @@ def _of_thing(thing: str, things: Sequence[str], results: Sequence[Result], clai
     others = [other for other in things if other != thing]
     kept = []
     for claim in claims:
-        own = claim.id.split(".")[0] in own_steps or _begins_with(thing, claim.text) or (not own_steps and mentions(thing, claim.text))
+        own = (
+            claim.id.split(".")[0] in own_steps
+            or _begins_with(thing, claim.text)
+            or (not own_steps and mentions(thing, f"{claim.text} {title_of(claim.source)}"))
+        )
         if own and not any(_begins_with(other, claim.text) for other in others):
             kept.append(claim)
     return kept

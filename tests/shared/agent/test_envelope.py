@@ -56,6 +56,11 @@ def test_a_claim_of_another_step_that_is_restated_keeps_its_own_sources() -> Non
     assert found.claims == (ELSEWHERE,)
 
 
+def test_a_claim_of_another_step_that_is_restated_is_carried_over_without_a_marker() -> None:
+    found = read(envelope(claims=[a_claim("It is written in Rust."), {"id": "other.c1", "text": "other.c1", "sources": []}]))
+    assert (found.claims[1], found.notes) == (ELSEWHERE, ())
+
+
 def test_several_markers_in_one_bracket_are_taken_apart() -> None:
     assert read(envelope("Both [c1, other.c1].")).output == "Both [find.c1][other.c1]."
 

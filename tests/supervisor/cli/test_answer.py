@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from io import StringIO
 
 import pytest
@@ -51,10 +52,12 @@ def test_a_draft_that_was_changed_is_followed_by_the_whole_answer(capsys: pytest
     assert "---\n\nIt is so [1].\n" in capsys.readouterr().out
 
 
-def test_the_value_of_a_schema_is_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_value_of_a_schema_is_alone_on_stdout_and_its_sources_are_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     print_answer(result({"so": True}))
 
-    assert capsys.readouterr().out.startswith('{\n  "so": true\n}')
+    written = capsys.readouterr()
+    assert json.loads(written.out) == {"so": True}
+    assert '[1] a.md: "It is so."' in written.err
 
 
 def test_escapes_in_an_answer_do_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

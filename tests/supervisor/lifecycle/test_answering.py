@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pydantic import JsonValue
 
 from shared.ledger.blobs import ref
 from shared.wire.answer import Answer
 from shared.wire.events import AnswerMethod, JobStatus
-from shared.wire.handoff import Citation, Claim, HandoffResult
+from shared.wire.handoff import Citation, Claim, HandoffResult, ResultStatus
 from shared.wire.ids import StepId
 from shared.wire.limits import JobLimits
 from shared.wire.message import digest_of
@@ -90,12 +91,18 @@ def test_other_brackets_are_left_alone(text: str) -> None:
 # The answer
 
 
-def answer_of(life: Life, *results: HandoffResult, status: JobStatus = JobStatus.OK, synthesis: HandoffResult | None = None) -> Answer:
+def answer_of(
+    life: Life,
+    *results: HandoffResult,
+    status: JobStatus = JobStatus.OK,
+    synthesis: HandoffResult | None = None,
+    label: str | None = None,
+) -> Answer:
     """`results`: instead of what the steps have said so far."""
     said = {ref.digest: result.to_json() for result in results if (ref := life.step(result.step_id).result)}
     if synthesis and life.state.synthesis:
         said[life.state.synthesis.digest] = synthesis.to_json()
-    return assemble(life.state, status, Words({**life.payloads, **said}), None)
+    return assemble(life.state, status, Words({**life.payloads, **said}), label)
 
 
 def done(life: Life, **statuses: str) -> Life:
@@ -232,11 +239,30 @@ def test_the_plans_only_last_step_answers_in_the_form_that_was_asked_for() -> No
     life.judges()
     life.goes_on()
 
-    result = a_result("b", {"name": "Qdrant", "why": "[a.c1]"}, claims=(says("a.c1", quote("one.md")),))
-    answer = answer_of(life, result)
+    found = (says("a.c1", quote("figures.md")), says("a.c2", quote("one.md")))
+    answer = answer_of(life, a_result("b", {"name": "Qdrant", "whys": ["So [a.c2]."], "n": 1}, claims=found))
 
-    assert (answer.method, answer.value) == (AnswerMethod.SINGLE_SINK, {"name": "Qdrant", "why": "[a.c1]"})
-    assert [item.n for item in answer.citations] == [1]
+    assert (answer.method, answer.value) == (AnswerMethod.SINGLE_SINK, {"name": "Qdrant", "whys": ["So [1]."], "n": 1})
+    assert [(item.n, item.citation.source) for item in answer.citations] == [(1, "one.md"), (2, "figures.md")]
+
+
+@pytest.mark.parametrize("form", [{"price": 1}, "yes"])
+def test_what_is_to_be_said_beside_a_form_stands_in_the_notes_and_not_in_it(form: JsonValue) -> None:
+    life = with_schema(a="")
+    life.finishes("a", "partial")
+    life.goes_on()
+    life.judges("Prices are of 2024.")
+    life.goes_on()
+
+    result = a_result("a", form, status=ResultStatus.PARTIAL, error="the documents do not say: colour")
+    answer = answer_of(life, result, status=JobStatus.PARTIAL, label="Made without a language model.")
+
+    assert (answer.value or answer.text) == form
+    assert answer.notes == (
+        "a (researcher): not whole: the documents do not say: colour",
+        "Prices are of 2024.",
+        "Made without a language model.",
+    )
 
 
 @pytest.mark.parametrize("statuses", [{"a": "ok", "b": "ok"}, {"a": "ok", "b": "failed"}])
