@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -59,7 +60,24 @@ def check_request(request: Request, settings: Settings) -> None:
             raise UserError(f"the answer schema cannot be used: {error}") from error
     if request.webhook_url is not None and not request.webhook_url.startswith(("http://", "https://")):
         raise UserError("the webhook must be an http:// or https:// URL")
+    _check_encodable(request)
     _check_prices(request, settings)
+
+
+def _check_encodable(request: Request) -> None:
+    """Half a character (a lone surrogate, which JSON can spell and file names can hold) is no text: nothing could store or send it."""
+    named = {
+        "the request": request.text,
+        "the model's name": request.model,
+        "the tenant": request.tenant,
+        "the idempotency key": request.idempotency_key,
+        "the webhook": request.webhook_url,
+        "a specialist's name": "".join(request.specialists),
+        "the answer schema": json.dumps(request.answer_schema, ensure_ascii=False) if request.answer_schema is not None else None,
+    }
+    for name, text in named.items():
+        if text is not None and any("\ud800" <= character <= "\udfff" for character in text):
+            raise UserError(f"{name} is not UTF-8 text: it holds half a character (a lone surrogate)")
 
 
 def _check_prices(request: Request, settings: Settings) -> None:

@@ -23,6 +23,17 @@ def json_object_in(text: str) -> dict[str, Any] | None:
     return _largest_object(text)
 
 
+def what_came(text: str) -> str:
+    """What a final text is that holds no JSON object, in words; nothing of what it says."""
+    candidates = (text, *(match.group(1) for match in _FENCE.finditer(text)))
+    value = next((found for candidate in candidates if (found := _parsed(candidate.strip())) is not None), None)
+    if value is not None:
+        return "a JSON list" if isinstance(value, list) else "a JSON value that is no object"
+    return (
+        "JSON that is broken or cut off" if text[_beginning(text) :][:1] in ("{", "[") else f"plain text ({len(text.strip()):,} characters)"
+    )
+
+
 def partial_object_in(text: str) -> dict[str, Any] | None:
     """What there is of a JSON object that was cut off."""
     start = text.find("{")

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError, field_validator
 from pydantic import Field as PydanticField
 
-from shared.agent.answers import json_object_in, partial_object_in
+from shared.agent.answers import json_object_in, partial_object_in, what_came
 from shared.agent.empty_forms import is_empty_form
 from shared.agent.quotes import MOST_QUOTE_CHARS, find_quote
 from shared.agent.reading import NotAcceptable, Read
@@ -151,10 +151,10 @@ class EnvelopeReading:
         """See `shared.agent.reading.Reading`."""
         value = json_object_in(text)
         if value is None:
-            raise NotAcceptable("it is not one JSON object (the answer envelope)")
+            raise NotAcceptable(f'{what_came(text)} came where one JSON object with "status", "output" and "claims" was expected')
         if "output" not in value and "status" not in value:
             if not last_try:
-                raise NotAcceptable('the JSON object has no "output": it must be the answer envelope')
+                raise NotAcceptable('a JSON object without "output" came where one with "status", "output" and "claims" was expected')
             value = {"output": value}
         try:
             envelope = _Envelope.model_validate(value)

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from shared.agent.answers import json_object_in
+from shared.agent.answers import json_object_in, what_came
 from shared.agent.reading import NotAcceptable
 from shared.wire.message import problems_of
 
@@ -29,7 +29,7 @@ def parse(kind: type[_Answer], text: str) -> _Answer:
     """
     value = json_object_in(text)
     if value is None:
-        raise NotAcceptable("the answer must be one JSON object, and nothing else")
+        raise NotAcceptable(f"{what_came(text)} came where one JSON object was expected, and nothing else")
     try:
         return kind.model_validate(value)
     except ValidationError as error:

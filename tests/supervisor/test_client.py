@@ -83,6 +83,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"text": "x" * 100_001}, "--docs"),
     ({"text": "x", "answer_schema": {"type": "no such type"}}, "not a JSON Schema"),
     ({"text": "x", "webhook_url": "ftp://example.org"}, "http"),
+    ({"text": "What is \ud800?"}, "the request is not UTF-8 text"),
+    ({"text": "x", "tenant": "\udcff"}, "the tenant is not UTF-8 text"),
+    ({"text": "x", "idempotency_key": "\ud800"}, "the idempotency key is not"),
+    ({"text": "x", "webhook_url": "http://example.org/\ud800"}, "the webhook is not"),
+    ({"text": "x", "specialists": ("\ud800",)}, "a specialist's name is not"),
+    ({"text": "x", "answer_schema": {"description": "\ud800"}}, "the answer schema is not UTF-8"),
 ]
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.agent.answers import draft_in, json_object_in, partial_object_in
+from shared.agent.answers import draft_in, json_object_in, partial_object_in, what_came
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -61,3 +61,18 @@ def test_a_cut_object_keeps_what_there_is() -> None:
 def test_what_stands_inside_an_object_that_was_cut_off_is_not_the_answer() -> None:
     assert json_object_in('{"output": "x", "claims": [{"id": "c1"}, {"id": ') is None
     assert json_object_in('```json\n{"output": "x", "claims": [{"id": "c1"}') is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("I would rather not.", "plain text (19 characters)"),
+        ('{"output": "It is', "JSON that is broken or cut off"),
+        ('```json\n{"output": ', "JSON that is broken or cut off"),
+        ("[1, 2]", "a JSON list"),
+        ("```json\n[1]\n```", "a JSON list"),
+        ('"done"', "a JSON value that is no object"),
+    ],
+)
+def test_what_came_instead_of_an_object_is_named_and_not_quoted(text: str, said: str) -> None:
+    assert what_came(text) == said

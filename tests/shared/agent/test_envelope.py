@@ -85,7 +85,7 @@ def test_markers_are_renamed_wherever_the_output_holds_text() -> None:
         (envelope(status="needs_input"), "what is missing"),
         (envelope(None, status="failed"), "say why"),
         (envelope(status="great"), "status"),
-        ({"answer": 1}, 'no "output"'),
+        ({"answer": 1}, 'without "output"'),
         (envelope(None, status="partial"), "the work so far"),
         (envelope(claims=[{**a_claim("Rust"), "text": " "}]), "c1: its text is empty"),
         (envelope(claims=[{**a_claim("Rust"), "text": "x" * 100_001}]), "longer than 100000"),

@@ -119,7 +119,7 @@ def test_an_unacceptable_answer_is_repaired_in_a_turn() -> None:
     result = run.go()
     assert result.status is ResultStatus.OK
     assert result.turns == 2
-    assert "not one JSON object" in last_message(run)[0]["text"]
+    assert "plain text (12 characters) came where one JSON object" in last_message(run)[0]["text"]
 
 
 def test_prose_that_is_never_repaired_is_kept_as_a_partial_result() -> None:

@@ -85,9 +85,9 @@ def test_all_that_is_wrong_is_said_in_one_turn() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", "must be one JSON object"),
-        ("I completed the task", "must be one JSON object"),
-        ('{"steps": [', "must be one JSON object"),
+        ("", "one JSON object was expected"),
+        ("I completed the task", "plain text (20 characters) came where one JSON object was expected"),
+        ('{"steps": [', "broken or cut off"),
         ('{"plan": []}', "steps: Field required"),
         (json.dumps({"steps": []}), "the plan has no steps"),
         (json.dumps({"steps": [{"id": "a"}]}), "steps.0.specialist: Field required; steps.0.task: Field required"),
