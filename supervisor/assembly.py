@@ -69,6 +69,11 @@ class _Once:
         if self._built is not None:
             self._end(self._built)
 
+    def stopped(self, **_: Any) -> None:
+        """When nothing runs any more."""
+        if self._built is not None:
+            self._built.sweeper.wait_until_withdrawn()
+
     def _end(self, supervisor: Supervisor) -> None:
         supervisor.process.drain.begin(self._settings.drain_s)
         supervisor.sweeper.stop()
@@ -105,6 +110,7 @@ def make_supervisor_app(settings: Settings, make_model: Callable[[Settings], Mod
     keep_unknown_tasks(lambda: once().process.ledger)
     signals.worker_ready.connect(once.started, weak=False, dispatch_uid="supervisor.started")
     signals.worker_shutting_down.connect(once.stopping, weak=False, dispatch_uid="supervisor.stopping")
+    signals.worker_shutdown.connect(once.stopped, weak=False, dispatch_uid="supervisor.stopped")
     return app
 
 

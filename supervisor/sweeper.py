@@ -12,7 +12,7 @@ from contextlib import suppress
 import structlog
 
 from shared.ledger.ledger import Ledger
-from shared.ledger.roles import ANNOUNCED_FOR_S
+from shared.ledger.roles import ANNOUNCED_FOR_S, WITHDRAWN_WITHIN_S
 from shared.wire.errors import LedgerError, LedgerUnavailable
 from supervisor.dispatch import Dispatcher
 
@@ -40,6 +40,11 @@ class Sweeper:
 
     def stop(self) -> None:
         self._stop.set()
+
+    def wait_until_withdrawn(self) -> None:
+        """After `stop`, before the process ends: nobody is to count on this supervisor any more."""
+        if self._thread.is_alive():
+            self._thread.join(WITHDRAWN_WITHIN_S)
 
     def sweep(self) -> int:
         """Wake every job that needs a look; returns how many."""

@@ -14,7 +14,7 @@ from shared.agent.anthropic_clients import model_from
 from shared.agent.model import Model
 from shared.celery_app import DEFAULT_THREADS, make_app
 from shared.config import Settings
-from shared.ledger.roles import ANNOUNCED_FOR_S, Announcement
+from shared.ledger.roles import ANNOUNCED_FOR_S, WITHDRAWN_WITHIN_S, Announcement
 from shared.process import Process, redis_url_of, start_process
 from shared.specialists import load_specialists
 from shared.task_ends import keep_unknown_tasks, register, run_task
@@ -58,6 +58,7 @@ class _Once:
         self._lock = threading.Lock()
         self._built: Worker | None = None
         self._stop = threading.Event()
+        self._announcing = threading.Thread(target=self._announce_for_ever, name="announcements", daemon=True)
 
     def __call__(self) -> Worker:
         with self._lock:
@@ -68,13 +69,18 @@ class _Once:
             return self._built
 
     def started(self, **_: Any) -> None:
-        threading.Thread(target=self._announce_for_ever, name="announcements", daemon=True).start()
+        self._announcing.start()
 
     def stopping(self, **_: Any) -> None:
         """Runs in a signal's handler, whatever its thread was doing: takes no lock and asks nobody. Who is just building sees the flag."""
         self._stop.set()
         if self._built is not None:
             self._built.process.drain.begin(self._settings.drain_s)
+
+    def stopped(self, **_: Any) -> None:
+        """When nothing runs any more."""
+        if self._announcing.is_alive():
+            self._announcing.join(WITHDRAWN_WITHIN_S)
 
     def _announce_for_ever(self) -> None:
         """From the start to the end of the process; at its end it withdraws what it announced."""
@@ -121,6 +127,7 @@ def make_workers_app(settings: Settings, make_model: Callable[[Settings], Model]
     keep_unknown_tasks(lambda: once().process.ledger)
     signals.worker_ready.connect(once.started, weak=False, dispatch_uid="workers.started")
     signals.worker_shutting_down.connect(once.stopping, weak=False, dispatch_uid="workers.stopping")
+    signals.worker_shutdown.connect(once.stopped, weak=False, dispatch_uid="workers.stopped")
     return app
 
 

@@ -20,6 +20,8 @@ from shared.wire.specialist import SpecialistSpec
 
 ANNOUNCED_FOR_S = 15
 """An announcement is repeated every third of it. As long as a lease is by default: a dead worker is missed about when its handoffs are."""
+WITHDRAWN_WITHIN_S = 2.0
+"""A process that ends waits at most this long until its announcement is taken back; what is not runs out."""
 GOOD_FOR_S = 1.0
 """How long a process believes what it has read."""
 

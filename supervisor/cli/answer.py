@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
     from supervisor.report import JobResult
 
 _QUOTE_CHARS = 160
+_ANY_COLUMNS = 10_000
+"""As wide as a table wants to be."""
 
 
 def answer_text(result: JobResult) -> str:
@@ -60,7 +65,7 @@ def account(result: JobResult) -> RenderableType:
     if result.plan:
         parts.append(_plan(result.plan))
     if result.handoffs:
-        parts.append(_handoffs(result))
+        parts.append(_Handoffs(result))
     parts += [Text(f"review, round {one['round']}: {_verdict(one)}") for one in result.verdicts]
     parts += [Text(f"note: {short(note, 400)}", style="yellow") for note in result.notes]
     if remark := cut_remark(result):
@@ -71,14 +76,16 @@ def account(result: JobResult) -> RenderableType:
 
 def total(result: JobResult) -> str:
     """The last line: what came of it, and what it took."""
-    parts = [result.job_id, result.status.value, f"{result.wall_s:.1f} s", *_spent(result.usage)]
-    return "  ".join([*parts, *([result.model] if result.model else [])])
+    return f"{result.job_id}  {result.status.value}  {took(result)}"
 
 
-def _spent(usage: dict[str, Any]) -> list[str]:
+def took(result: JobResult) -> str:
+    """`12.3 s  9 turns  13,884 + 962 tokens  $0.0123  model`."""
+    usage = result.usage
     at_most = usage["cut"]["calls"] > 0
     tokens = f"{AT_MOST if at_most else ''}{usage['input_tokens']:,} + {usage['output_tokens']:,} tokens"
-    return [figures(usage["turns"], "turn"), tokens, money(usage["cost_usd"], at_most=at_most)]
+    parts = [f"{result.wall_s:.1f} s", figures(usage["turns"], "turn"), tokens, money(usage["cost_usd"], at_most=at_most)]
+    return "  ".join([*parts, *([result.model] if result.model else [])])
 
 
 def cut_remark(result: JobResult) -> str | None:
@@ -114,8 +121,28 @@ def _plan(plan: dict[str, Any]) -> RenderableType:
     return Group(*lines)
 
 
-def _handoffs(result: JobResult) -> RenderableType:
-    done = {one["handoff_id"]: one for one in result.results}
+@dataclass(frozen=True)
+class _Handoffs:
+    """A table where it fits the screen, else two lines a handoff: an id that is cut cannot be looked up."""
+
+    result: JobResult
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        done = {one["handoff_id"]: one for one in self.result.results}
+        rows = [_row(handoff, done.get(handoff["handoff_id"])) for handoff in self.result.handoffs]
+        table = _table(rows)
+        if Measurement.get(console, options.update(max_width=_ANY_COLUMNS), table).maximum <= options.max_width:
+            yield table
+            return
+        for name, by, state, turns, read, written, *rest in rows:
+            yield Text(f"{name}  {by}  {state}")
+            spent = [f"{turns} turn{'s' if turns != '1' else ''}", f"{read} + {written} tokens"] if turns else []
+            cost, seconds, worker = rest
+            took = [*spent, cost, f"{seconds} s" if seconds else "", worker]
+            yield Padding(Text("  ".join(part for part in took if part), style="dim"), (0, 0, 0, 2), expand=False)
+
+
+def _table(rows: list[list[str]]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     table.add_column("handoff", no_wrap=True)
     table.add_column("by", no_wrap=True)
@@ -123,8 +150,8 @@ def _handoffs(result: JobResult) -> RenderableType:
     for heading in ("turns", "in", "out", "cost", "seconds"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("worker", style="dim", no_wrap=True)
-    for handoff in result.handoffs:
-        table.add_row(*_row(handoff, done.get(handoff["handoff_id"])))
+    for row in rows:
+        table.add_row(*row)
     return table
 
 

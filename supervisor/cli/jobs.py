@@ -12,8 +12,9 @@ from shared.wire.errors import UserError
 from shared.wire.events import JobStatus
 from shared.wire.ids import JobId
 from supervisor.cli.errors import INTERRUPTED, OK, exit_code_of, say
+from supervisor.cli.listing import listed
 from supervisor.cli.options import AsJson
-from supervisor.cli.terminal import clock, figures, money, short, write_line
+from supervisor.cli.terminal import stdout, write_line
 
 if TYPE_CHECKING:
     from shared.ledger.jobs import JobStanding
@@ -92,13 +93,10 @@ def list_jobs(
     if as_json:
         write_line(json.dumps([_as_json(standing) for standing in standings], ensure_ascii=False))
         return OK
+    columns = stdout().width
     for standing in standings:
-        tokens, at_most = standing.input_tokens + standing.output_tokens, standing.cut_calls > 0
-        cost = money(None if standing.cost_microusd is None else standing.cost_microusd / 1_000_000, at_most=at_most)
-        took = f"{figures(standing.turns, 'turn'):>9}  {figures(tokens, 'token', at_most=at_most):>14}  {cost:>12}"
-        write_line(f"{standing.job_id}  {standing.status:<9}  {clock(standing.submitted_at)}  {took}  {short(standing.title, 60)}")
-        if standing.waiting_for:
-            write_line(f"    {standing.waiting_for}")
+        for line in listed(standing, columns):
+            write_line(line)
     if not standings:
         say('there are no jobs (`handoff submit "..."` makes one)')
     return OK

@@ -43,11 +43,15 @@ def claimed(before: View, after: View) -> Iterator[str]:
             yield f"{_who(names[handoff_id])}: works{again}, in {standing.worker}"
 
 
-def waits(before: View, after: View) -> Iterator[str]:
-    """Who is newly found missing, and who no longer is; nothing for a job that has ended."""
+def missed(before: View, after: View) -> Iterator[str]:
+    """Who is newly found missing."""
     yield from (str(one) for one in after.missing if one not in before.missing)
+
+
+def no_longer_missed(before: View, after: View) -> Iterator[str]:
+    """Whom the job waits for no more."""
     still = {one.whom for one in after.missing}
-    yield from (f"no longer waits for {one.whom}" for one in before.missing if one.whom not in still and not after.ended)
+    yield from (f"no longer waits for {one.whom}" for one in before.missing if one.whom not in still)
 
 
 def _line_of(view: View, recorded: Recorded) -> str | None:  # noqa: PLR0911 (one case an event)

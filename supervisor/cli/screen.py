@@ -10,7 +10,7 @@ from typing import Self
 from rich.live import Live
 
 from supervisor.cli.draft import Draft
-from supervisor.cli.lines import claimed, lines_of, waits
+from supervisor.cli.lines import claimed, lines_of, missed, no_longer_missed
 from supervisor.cli.terminal import note, stderr, write
 from supervisor.cli.tree import picture
 from supervisor.cli.view import Moment, View
@@ -50,7 +50,8 @@ class Screen:
             self._live.update(picture(moment.view))
         elif not self._shares_the_terminal():
             before = self._before or View(moment.view.job_id)
-            for line in (*lines_of(moment), *claimed(before, moment.view), *waits(before, moment.view)):
+            changes = before, moment.view
+            for line in (*no_longer_missed(*changes), *lines_of(moment), *claimed(*changes), *missed(*changes)):
                 note(line)
         self._before = moment.view
         self._stream(moment.view)

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from supervisor.cli.answer import answer_text, cut_remark, sources_of, total
-from supervisor.cli.terminal import plain, write_line
+from supervisor.cli.answer import answer_text, cut_remark, sources_of, took
+from supervisor.cli.terminal import plain, stdout, write_line
 
 if TYPE_CHECKING:
     from shared.ledger.dead import DeadLetter
     from supervisor.report import JobResult
 
-_WIDTH = 120
+_MOST_COLUMNS = 120
+_LAST_WORD_CHARS = 12
+"""YAML folds after the word that passes the width."""
 
 
 class _Readable(yaml.SafeDumper):
@@ -29,15 +31,16 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 _Readable.add_representer(str, _text)
 
 
-def readable(value: Any) -> str:
-    """Any JSON value, for the eye."""
-    return yaml.dump(value, Dumper=_Readable, sort_keys=False, allow_unicode=True, width=_WIDTH)
+def readable(value: Any, columns: int | None = None) -> str:
+    """Any JSON value, for the eye. `columns`: of the screen; None: of this one."""
+    width = min(_MOST_COLUMNS, columns or stdout().width) - _LAST_WORD_CHARS
+    return yaml.dump(value, Dumper=_Readable, sort_keys=False, allow_unicode=True, width=width)
 
 
 def print_everything(result: JobResult, letters: Sequence[DeadLetter]) -> None:
     """To stdout, in the order in which it happened."""
     outcomes = {one["handoff_id"]: one for one in result.results}
-    _section(total(result), cut_remark(result) or "")
+    _section(f"{result.job_id}  {result.status.value}", "\n".join(line for line in (took(result), cut_remark(result)) if line))
     if result.plan:
         _section("plan", readable(result.plan))
     for handoff in result.handoffs:

@@ -48,7 +48,8 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_json_has_exactly_these_keys(outcome: dict[str, Any]) -> None:
     assert list(outcome) == KEYS
     assert (outcome["status"], outcome["model"]) == ("ok", "offline")
-    assert sorted(outcome["usage"]) == ["cost_usd", "input_tokens", "output_tokens", "turns"]
+    assert sorted(outcome["usage"]) == ["cost_usd", "cut", "input_tokens", "output_tokens", "turns"]
+    assert outcome["usage"]["cut"] == {"calls": 0, "tokens": 0, "cost_usd": 0.0}
 
 
 def test_three_researchers_work_in_processes_of_their_own(outcome: dict[str, Any]) -> None:

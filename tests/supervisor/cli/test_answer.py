@@ -13,7 +13,7 @@ from shared.wire.events import JobStatus
 from shared.wire.handoff import Citation, Claim
 from supervisor.cli.answer import account, print_answer, sources_of, total, verdict_on
 from supervisor.cli.draft import settled_part
-from supervisor.cli.showing import print_everything
+from supervisor.cli.showing import print_everything, readable
 from supervisor.report import JobResult
 
 MEASURED = {"calls": 0, "tokens": 0, "cost_usd": 0.0}
@@ -82,6 +82,34 @@ def test_totals_with_a_call_that_was_cut_are_upper_bounds_and_say_which_part(cap
     assert row.split() == "left.1 researcher ok 2 ≤ 9,000 ≤ 500 ≤ $0.0123 vm:1".split()
     print_everything(cut, [])
     assert "1 call was cut off" in capsys.readouterr().out
+
+
+def an_account(columns: int) -> str:
+    """Of a handoff whose table is some 120 columns wide."""
+    handoff = {"handoff_id": "research_the_first_thing.1", "assigned_to": "researcher", "worker": "a-host-with-a-name:12345"}
+    outcome = {"handoff_id": handoff["handoff_id"], "status": "ok"}
+    changes = {"handoffs": ({**handoff, "usage": CUT, "started_at": 100.0, "finished_at": 101.5},), "results": (outcome,)}
+    return drawn(result().model_copy(update=changes), columns)
+
+
+def test_on_a_narrow_terminal_no_id_is_cut_and_no_figure_is_lost() -> None:
+    narrow = an_account(60)
+
+    assert max(map(len, narrow.splitlines())) <= 60
+    lines = narrow.splitlines()
+    assert lines[0].rstrip() == "research_the_first_thing.1  researcher  ok"
+    assert " ".join(" ".join(lines[1:3]).split()).startswith("2 turns ≤ 9,000 + ≤ 500 tokens ≤ $0.0123 1.50 s a-host-with-a-name:12345")
+    assert any(line.startswith("j-0123456789ab  ok") for line in lines)
+
+
+def test_where_the_table_fits_it_is_one() -> None:
+    assert an_account(160).splitlines()[0].split() == "handoff by state turns in out cost seconds worker".split()
+
+
+def test_what_show_prints_is_folded_to_the_screen() -> None:
+    text = readable({"task": "word " * 40}, columns=60)
+
+    assert max(map(len, text.splitlines())) <= 60
 
 
 def test_totals_that_were_measured_say_nothing_of_bounds() -> None:

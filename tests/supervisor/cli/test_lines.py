@@ -19,7 +19,7 @@ from shared.wire.events import (
 )
 from shared.wire.handoff import ResultStatus
 from shared.wire.verdict import Decision, Verdict
-from supervisor.cli.lines import claimed, lines_of, waits
+from supervisor.cli.lines import claimed, lines_of, missed, no_longer_missed
 from supervisor.cli.view import Moment
 from supervisor.waiting import Missing
 from tests.supervisor.cli.moments import JOB, PLANNED, SUBMITTED, finished, issued, recorded, reviewed, view_of
@@ -81,11 +81,11 @@ def test_who_is_missing_is_told_once_and_so_is_that_it_is_over() -> None:
     one = replace(sound, missing=(Missing("a worker of `poet`", "handoff worker poet", ("a",)),))
     two = replace(sound, missing=(Missing("a worker of `poet`", "handoff worker poet", ("a", "b")),))
 
-    assert list(waits(sound, one)) == ["step a waits for a worker of `poet`: start one with `handoff worker poet`"]
-    assert list(waits(one, one)) == []
-    assert list(waits(one, two)) == ["steps a, b wait for a worker of `poet`: start one with `handoff worker poet`"]
-    assert list(waits(two, sound)) == ["no longer waits for a worker of `poet`"]
-    assert list(waits(two, view_of(*BEFORE, JobEnded(status=JobStatus.FAILED)))) == []
+    assert list(missed(sound, one)) == ["step a waits for a worker of `poet`: start one with `handoff worker poet`"]
+    assert list(missed(one, one)) == []
+    assert list(missed(one, two)) == ["steps a, b wait for a worker of `poet`: start one with `handoff worker poet`"]
+    assert list(no_longer_missed(one, two)) == []
+    assert list(no_longer_missed(two, sound)) == ["no longer waits for a worker of `poet`"]
 
 
 def test_what_a_handoff_took_is_what_the_budget_counted_and_an_upper_bound_if_a_call_was_cut() -> None:

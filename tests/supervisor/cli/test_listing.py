@@ -1,0 +1,38 @@
+"""`handoff list`: every job can be told from the others, however narrow the terminal is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from shared.ledger.jobs import JobStanding
+from supervisor.cli.listing import listed
+from tests.supervisor.cli.moments import JOB
+
+LONG = "Compare Qdrant, pgvector and Milvus for a team that needs filtering and durable storage"
+STANDING = JobStanding(JOB, "cancelled", 9, LONG, 101.0, 1_200, 57_002_000, 400, 12_345_678, cancelled=True, cut_calls=1)
+WAITING = replace(STANDING, waiting_for="step a waits for a worker of `poet`: start one with `handoff worker poet`; the job waits for x: y")
+
+
+@pytest.mark.parametrize("columns", [60, 80, 119, 120, 160])
+def test_no_line_is_wider_than_the_screen_and_the_id_is_whole(columns: int) -> None:
+    lines = list(listed(WAITING, columns))
+
+    assert max(map(len, lines)) <= columns
+    assert lines[0].startswith(f"{JOB}  cancelled")
+    for said in ("1,200 turns", "≤ 57,002,400 tokens", "≤ $12.3457", "Compare Qdrant"):
+        assert any(said in line for line in lines)
+
+
+@pytest.mark.parametrize("columns", [60, 160])
+def test_what_a_job_waits_for_stands_below_it_a_line_each(columns: int) -> None:
+    text = " ".join(" ".join(listed(WAITING, columns)).split())
+
+    assert text.endswith("step a waits for a worker of `poet`: start one with `handoff worker poet` the job waits for x: y")
+    assert "waits" not in " ".join(listed(STANDING, columns))
+
+
+def test_where_there_is_room_a_job_is_one_line() -> None:
+    assert len(list(listed(STANDING, 120))) == 1
+    assert len(list(listed(STANDING, 119))) == 3
