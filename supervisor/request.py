@@ -43,8 +43,18 @@ class Request:
 
 
 def check_request(request: Request, settings: Settings) -> None:
-    """Raises: UserError: an empty or huge request, a schema that is none, a webhook that is no URL, a budget that cannot be kept."""
+    """What can be said of it without Redis.
+
+    Raises:
+        UserError: documents that are no path, an empty or huge request, a schema that is none, a webhook that is no URL, a budget that
+            cannot be kept.
+    """
     most = settings.max_request_chars
+    if not isinstance(request.documents, Path | FolderReading | None):
+        kind = type(request.documents).__name__
+        raise UserError(
+            f"documents must be a pathlib.Path or what `read_documents` gave, not {kind}: write Path({request.documents!r:.80})"
+        )
     if not request.text.strip():
         raise UserError("the request is empty: say in plain words what you want")
     if len(request.text) > most:

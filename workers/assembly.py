@@ -113,7 +113,8 @@ def make_workers_app(settings: Settings, make_model: Callable[[Settings], Model]
     Raises:
         UserError: a specialist's or a tool's file is wrong.
     """
-    registry = build_registry(settings, DocumentIndex(settings.cache_dir.expanduser()))
+    index = DocumentIndex(settings.cache_dir.expanduser())
+    registry = build_registry(settings, index)
     specialists = load_specialists(BUILT_IN, *settings.specialists_dirs, tools=frozenset(registry.names))
     app = make_app("workers", redis_url_of(settings), settings, [*specialists, SUPERVISOR_QUEUE])
     app.amqp.queues.select(list(specialists))
@@ -128,6 +129,7 @@ def make_workers_app(settings: Settings, make_model: Callable[[Settings], Model]
     signals.worker_ready.connect(once.started, weak=False, dispatch_uid="workers.started")
     signals.worker_shutting_down.connect(once.stopping, weak=False, dispatch_uid="workers.stopping")
     signals.worker_shutdown.connect(once.stopped, weak=False, dispatch_uid="workers.stopped")
+    signals.worker_shutdown.connect(lambda **_: index.close(), weak=False, dispatch_uid="workers.closed")
     return app
 
 

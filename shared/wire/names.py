@@ -14,10 +14,10 @@ THINK_QUEUE = "think"
 UNROUTED_QUEUE = "unrouted"
 """Celery's default queue: nothing should ever be in it."""
 
-ROLES = ("planner", "assessor", "judge", "synthesizer")
+ROLES = ("planner", "assessor", "synthesizer")
 """The supervisor's own agents: handoffs too, on the think queue. `reviewer` is a specialist (docs/decisions/0002)."""
-RESERVED = (*ROLES, "supervisor", SUBMISSIONS_QUEUE, THINK_QUEUE, UNROUTED_QUEUE)
-"""Names that no specialist can take."""
+RESERVED = (*ROLES, "judge", "supervisor", SUBMISSIONS_QUEUE, THINK_QUEUE, UNROUTED_QUEUE)
+"""Names that no specialist can take; `judge` is kept for a role to come."""
 
 
 def task_of(role: str) -> str:

@@ -76,11 +76,6 @@ class Plan(Message):
         """The steps that nothing waits for, in the plan's order: their results are the answer."""
         return tuple(step.id for step in self.steps if not self.dependents[step.id])
 
-    @cached_property
-    def order(self) -> tuple[StepId, ...]:
-        """Every step after all that it depends on; the same plan always gives the same order."""
-        return tuple(TopologicalSorter({step.id: step.depends_on for step in self.steps}).static_order())
-
     def downstream(self, step_ids: Collection[StepId]) -> frozenset[StepId]:
         """The steps that build, directly or not, on any of these; without these themselves unless they do, too."""
         found: set[StepId] = set()
@@ -93,13 +88,10 @@ class Plan(Message):
         return frozenset(found)
 
 
-def check(plan: Plan, specialists: Collection[str], max_steps: int) -> list[str]:
-    """What is wrong with a sound plan here and now: specialists that nobody serves, more steps than the job may have."""
-    return limit_problems(plan.steps, specialists, max_steps)
-
-
 def limit_problems(steps: Sequence[Step], specialists: Collection[str], max_steps: int) -> list[str]:
-    """The same for steps that may not make a plan yet, so that a planner hears of everything in one turn."""
+    """What is wrong with steps here and now: specialists that nobody serves, more of them than the job may have. They need not make a
+    plan yet, so that a planner hears of everything in one turn.
+    """
     found = []
     if len(steps) > max_steps:
         found.append(f"{len(steps)} steps, at most {max_steps} are allowed: merge or drop some")

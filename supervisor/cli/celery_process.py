@@ -6,7 +6,10 @@ Two things that plain `celery` lacks. The app is imported before Celery puts the
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 
 from shared.wire.errors import UserError
@@ -16,6 +19,22 @@ from supervisor.cli.errors import BAD_INPUT, say
 def celery_command(app: str, *arguments: str) -> list[str]:
     """The command line of a Celery process of ours."""
     return [sys.executable, "-P", "-m", "supervisor.cli.celery_process", "-A", app, *arguments]
+
+
+def check_app(app: str, surroundings: Mapping[str, str]) -> None:
+    """Make the app once, in a process of its own that ends at once: what is wrong with a person's files is said before anything starts.
+
+    `surroundings`: environment variables beside this process's own.
+
+    Raises:
+        UserError: in the words of the app.
+    """
+    tried = subprocess.run(
+        celery_command(app, "--version"), env={**os.environ, **surroundings}, capture_output=True, text=True, errors="replace", check=False
+    )
+    if tried.returncode:
+        told = [line.removeprefix("handoff: ") for line in tried.stderr.splitlines() if line.startswith("handoff: ")]
+        raise UserError(told[-1] if told else f"{app} cannot be started: {tried.stderr.strip()[-1_500:]}")
 
 
 def run_celery(arguments: list[str]) -> int:

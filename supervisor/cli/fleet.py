@@ -18,8 +18,8 @@ from shared.config import Settings, load_settings
 from shared.wire.specialist import SpecialistSpec
 from supervisor.cli.built_in import built_in_specialists
 from supervisor.cli.errors import FAILED, OK, say
-from supervisor.cli.options import AsJson, OwnSpecialists
-from supervisor.cli.processes import with_own
+from supervisor.cli.options import AsJson, OwnSpecialists, OwnTools
+from supervisor.cli.processes import check_own, with_own
 from supervisor.cli.terminal import figures, note, plain, stdout, write_line
 
 if TYPE_CHECKING:
@@ -33,12 +33,13 @@ def specialists(
     lint: Annotated[bool, typer.Option("--lint", help="Warn of what will make them work badly; exit 1 if there is anything.")] = False,
     as_json: AsJson = False,
     own: OwnSpecialists = [],  # noqa: B006
+    tools: OwnTools = [],  # noqa: B006
 ) -> int:
     """Who is served by live workers, how busy they are, and what tools each may use.
 
     Without a broker, or with --specialists or --lint: the specialists that the files on this machine describe.
     """
-    settings = with_own(load_settings(), own, [])
+    settings = with_own(load_settings(), own, tools)
     if lint:
         return _lint(settings)
     served = _served(settings) if settings.redis_url is not None and not own else None
@@ -63,9 +64,12 @@ def _served(settings: Settings) -> Mapping[str, Served]:
 
 
 def _in_files(settings: Settings) -> dict[str, SpecialistSpec]:
+    """Raises: UserError: one of the files is wrong, or names a tool that no worker here would have."""
     from shared.specialists import load_specialists
 
-    return load_specialists(built_in_specialists(), *map(Path.expanduser, settings.specialists_dirs))
+    found = load_specialists(built_in_specialists(), *map(Path.expanduser, settings.specialists_dirs))
+    check_own(settings)
+    return found
 
 
 def _lint(settings: Settings) -> int:

@@ -14,7 +14,7 @@ import typer
 from shared.config import DEFAULT_REDIS_URL, Settings, load_settings, redis_url_of
 from shared.wire.errors import LedgerUnavailable, UserError
 from supervisor.cli.built_in import built_in_specialists
-from supervisor.cli.celery_process import celery_command
+from supervisor.cli.celery_process import celery_command, check_app
 from supervisor.cli.embedded import surroundings_of
 from supervisor.cli.errors import say
 from supervisor.cli.options import OwnSpecialists, OwnTools, Slots
@@ -72,6 +72,16 @@ def with_own(settings: Settings, specialists: Sequence[Path], tools: Sequence[Pa
             "tools_dirs": (*settings.tools_dirs, *tools),
         }
     )
+
+
+def check_own(settings: Settings) -> None:
+    """Whether a worker can be made of the user's own files. Built-in ones need no look, and what a tool's file does is for workers only.
+
+    Raises:
+        UserError: a specialist's or a tool's file is wrong; says which, and how to mend it.
+    """
+    if settings.specialists_dirs or settings.tools_dirs:
+        check_app("workers.app", surroundings_of(settings))
 
 
 def specialist_names(settings: Settings) -> list[str]:

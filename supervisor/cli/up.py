@@ -24,7 +24,7 @@ from supervisor.cli.celery_process import celery_command
 from supervisor.cli.embedded import surroundings_of
 from supervisor.cli.errors import FAILED, OK, one_line, say
 from supervisor.cli.options import OwnSpecialists, OwnTools, Slots
-from supervisor.cli.processes import check_roles, reach_redis, specialist_names, with_own
+from supervisor.cli.processes import check_own, check_roles, reach_redis, specialist_names, with_own
 from supervisor.cli.terminal import note, write_line
 
 WORKERS = 2
@@ -52,6 +52,7 @@ def up(
     """
     settings = with_own(load_settings(), specialists, tools)
     queues = workers_of(worker, specialist_names(settings))
+    check_own(settings)
     if settings.redis_url is not None:
         reach_redis(settings)  # its processes would wait for it without a word
     for number in (signal.SIGTERM, signal.SIGHUP):

@@ -32,6 +32,8 @@ WEBHOOK_BACKOFF_S = (0.0, 5.0, 30.0, 120.0, 600.0, 3_600.0)
 WEBHOOK_GIVEN_UP_AFTER_S = 30.0
 """A try of which nothing was heard for so long died with its supervisor; longer than the POST's own timeout."""
 NOTHING_USABLE = "no step has a usable result"
+MOST_FRUITLESS = 3
+"""Results of roles in a row that nothing followed from. The next one would be paid for, and come to nothing, too."""
 MOST_IN_A_CHORD = 500
 """Handoffs: publishing 1,000 takes a second, and other jobs wait meanwhile."""
 NOBODY_THERE_S = (2.0, 30.0)
@@ -68,6 +70,8 @@ def decide(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
         return _after_the_end(state, now)
     if state.cancel_requested:
         return (EndJob(JobStatus.CANCELLED, "cancelled by the user"),)
+    if state.fruitless >= MOST_FRUITLESS:
+        return (EndJob(JobStatus.FAILED, f"a defect of ours: nothing followed from {state.fruitless} results of the supervisor's roles"),)
     late = _out_of_time(state, now)
     return late or (*_recoveries(state, seen, now), *_next(state, seen, now))
 

@@ -65,15 +65,15 @@ def _changes(state: JobState, recorded: Recorded) -> dict[str, Any]:  # noqa: PL
             return _finished(state, event)
         case PlanMade() as event:
             steps = {outline.id: StepState(outline=outline) for outline in event.steps}
-            return {"plan": event, "steps": steps, "phase": Phase.WORKING}
+            return {"plan": event, "steps": steps, "phase": Phase.WORKING, "fruitless": 0}
         case NeedsResolved() as event:
-            return {"steps": _resolved(state, event)}
+            return {"steps": _resolved(state, event), "fruitless": 0}
         case Reviewed() as event:
-            return _reviewed(state, event)
+            return {**_reviewed(state, event), "fruitless": 0}
         case StepsAbandoned() as event:
             return _abandoned(state, event)
         case Synthesised() as event:
-            return {"synthesised": event, "phase": Phase.ANSWERING, "open": _without(state, "synthesizer")}
+            return {"synthesised": event, "phase": Phase.ANSWERING, "open": _without(state, "synthesizer"), "fruitless": 0}
         case JobEnded() as event:
             return {"ended": event, "ended_version": recorded.version, "phase": Phase.ENDED, "status": event.status, "open": {}}
         case CancelRequested():
@@ -119,8 +119,10 @@ def _finished(state: JobState, event: HandoffFinished) -> dict[str, Any]:
         "turns": state.turns + event.turns,
         "models": state.models if model is None or model in state.models else (*state.models, model),
     }
-    if issued is None or issued.assigned_to in ROLES:
+    if issued is None:
         return changes
+    if issued.assigned_to in ROLES:  # what follows from its result comes next, and with it
+        return {**changes, "fruitless": state.fruitless + 1}
     step = state.steps[issued.step_id]
     changes["steps"] = {**state.steps, issued.step_id: _with_result(step, event)}
     return changes
@@ -214,6 +216,7 @@ def _retried(state: JobState, event: RetryRequested, at: float) -> dict[str, Any
         "steps": steps,
         "started_at": at,
         "handoffs": 0,
+        "fruitless": 0,
         "rounds_before": len(state.rounds),
         "synthesised": None,
         "ended": None,

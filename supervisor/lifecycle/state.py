@@ -106,6 +106,8 @@ class JobState(Message):
     groups: NonNegativeInt = 0
     """Chords so far."""
     role_attempts: dict[str, int] = Field(default_factory=dict)
+    fruitless: NonNegativeInt = 0
+    """Results of roles, the latest in a row, that nothing followed from: each time a defect of ours, after the model was paid."""
     rounds: tuple[Reviewed, ...] = ()
     rounds_before: NonNegativeInt = 0
     """Rounds that ended with an earlier answer, before a retry."""

@@ -210,3 +210,18 @@ def test_a_line_that_is_wrong_is_named_and_nothing_is_submitted(handoff: Handoff
 
     assert words in said(handoff.run("submit", "--file", "jobs.jsonl", HANDOFF_REDIS_URL=redis_url), BAD_INPUT)
     assert client.connect(redis_url, Settings()).newest() == []
+
+
+@pytest.mark.parametrize("command", [["up"], ["specialists"], ["specialists", "--lint"]])
+def test_a_specialist_that_names_a_tool_that_is_not_there_is_refused_before_anything_starts(handoff: Handoff, command: list[str]) -> None:
+    people = handoff.folder / "people"
+    people.mkdir()
+    instructions = "You know everything that there is to know."
+    (people / "oracle.md").write_text(
+        f"---\nname: oracle\ndescription: Knows what nobody else knows.\ntools: [web_serch]\n---\n{instructions}\n"
+    )
+
+    line = said(handoff.run(*command, "--specialists", "people"), BAD_INPUT)
+
+    assert "oracle.md:4: tools: there is no tool web_serch; did you mean web_search?" in line
+    assert not (handoff.folder / ".handoff").exists()

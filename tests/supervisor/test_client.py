@@ -201,3 +201,8 @@ def test_a_report_is_one_json_object(jobs: Client) -> None:
 
     report = json.loads(jobs.result(job_id).to_json())
     assert (report["job_id"], report["status"], report["answer"]) == (job_id, "queued", None)
+
+
+def test_documents_that_are_no_path_are_refused_with_what_to_write(jobs: Client) -> None:
+    with pytest.raises(UserError, match=r"not str: write Path\('docs'\)"):
+        jobs.submit(Request("Compare.", documents="docs"))  # type: ignore[arg-type]

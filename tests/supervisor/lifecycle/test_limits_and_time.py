@@ -15,6 +15,7 @@ from supervisor.lifecycle.commands import (
     IssueRole,
     SkipReview,
 )
+from supervisor.lifecycle.decide import MOST_FRUITLESS
 from supervisor.lifecycle.state import LAST_CHANCE_S
 from tests.doubles.life import BEGIN, Life, a_plan, done, given_up, planned
 
@@ -100,6 +101,32 @@ def test_the_users_cap_on_turns_holds_for_every_specialist() -> None:
     life = planned(limits=JobLimits(max_turns_per_handoff=2), a="")
 
     assert life.handoffs["a.1"].limits.max_turns == 2
+
+
+def test_a_job_ends_when_nothing_follows_from_what_its_roles_say() -> None:
+    """Each of their results is paid for."""
+    life = planned(a="")
+    done(life, "a")
+    for _ in range(MOST_FRUITLESS):
+        assert life.out == {"assessor"}
+        life.finishes("assessor", "failed")
+        life.goes_on()
+
+    assert life.state.status is JobStatus.FAILED
+    assert life.state.ended is not None
+    assert "a defect of ours" in (life.state.ended.reason or "")
+
+
+def test_results_that_something_followed_from_do_not_count_against_those_that_come() -> None:
+    life = planned(a="")
+    for _ in range(MOST_FRUITLESS - 1):
+        done(life, "a")
+        life.finishes("assessor", "failed")
+        life.goes_on()
+        life.judges(a="wrong")
+        life.goes_on()
+
+    assert life.out == {"a"}
 
 
 # Retry

@@ -43,7 +43,7 @@ def test_an_answer_that_fits_the_schema_becomes_a_plan() -> None:
     text = answer(step("a"), step("b"), step("report", "a", "b", specialist="writer"), synthesis="reconcile")
     jsonschema.validate(json.loads(text), READING.schema)
     plan = read(text)
-    assert (plan.order[-1], plan.sinks, plan.synthesis, plan.why) == ("report", ("report",), Synthesis.RECONCILE, "Two things.")
+    assert (plan.sinks, plan.synthesis, plan.why) == (("report",), Synthesis.RECONCILE, "Two things.")
 
 
 def test_the_schema_names_those_specialists_that_live_workers_serve() -> None:
@@ -65,18 +65,18 @@ def test_what_is_left_out_or_null_has_a_default() -> None:
 
 
 def test_prose_and_a_fence_around_the_answer_do_no_harm() -> None:
-    assert read(f"Here is the plan:\n```json\n{answer(step('a'))}\n```\nGood luck.").order == ("a",)
+    assert read(f"Here is the plan:\n```json\n{answer(step('a'))}\n```\nGood luck.").sinks == ("a",)
 
 
 def test_all_that_is_wrong_is_said_in_one_turn() -> None:
-    steps = (step("a", "b"), step("b", "a"), step("c", "z", specialist="oracle"), step("judge"), step("e", task=""))
+    steps = (step("a", "b"), step("b", "a"), step("c", "z", specialist="oracle"), step("assessor"), step("e", task=""))
     message = refusal(answer(*steps))
     for part in (
         "cycle: ",
         "step c depends on z",
         "no specialist oracle (there are: researcher, writer)",
         "4 steps, at most 3",
-        "step id judge",
+        "step id assessor",
     ):
         assert part in message
     assert "step 5 (e): task: String should have at least 1 character" in message

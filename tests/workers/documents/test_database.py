@@ -8,8 +8,8 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -20,13 +20,6 @@ from workers.documents.database import Database
 from workers.documents.index import DocumentIndex
 
 LIBRARY = Library({f"{number:04}.md": f"Document {number} speaks of whales. Word{number} too." for number in range(600)})
-
-
-@pytest.fixture
-def index(tmp_path: Path) -> Iterator[DocumentIndex]:
-    index = DocumentIndex(tmp_path)
-    yield index
-    index.close()
 
 
 def found(index: DocumentIndex, query: str = "word7") -> list[str]:
@@ -126,7 +119,7 @@ def test_several_processes_fill_the_same_index_at_once(tmp_path: Path) -> None:
     with multiprocessing.get_context("spawn").Pool(3) as pool:
         assert pool.map(_search_elsewhere, [str(tmp_path)] * 6) == [["0007.md"]] * 6
 
-    with Database(tmp_path).connection() as (_, connection):
+    with closing(Database(tmp_path)) as database, database.connection() as (_, connection):
         assert connection.execute("SELECT count(*) FROM documents").fetchone() == (600,)
         assert connection.execute("SELECT count(*) FROM passages").fetchone() == (600,)
         connection.execute("INSERT INTO words (words, rank) VALUES ('integrity-check', 0)")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,13 +19,6 @@ CITIES = Library(
         "notes.md": "# Notes\n\nA river named in passing: Tiber.\n\n## Café\n\nNaïve résumé of the menu.",
     }
 )
-
-
-@pytest.fixture
-def index(tmp_path: Path) -> Iterator[DocumentIndex]:
-    index = DocumentIndex(tmp_path)
-    yield index
-    index.close()
 
 
 def sources(index: DocumentIndex, query: str, library: Library = CITIES, limit: int = 8) -> list[str]:

@@ -10,10 +10,10 @@ from workers.documents.index import DocumentIndex
 from workers.tools.search_documents import search_documents_tool
 
 
-def test_hits_can_be_quoted_and_the_number_of_documents_is_said(tmp_path: Path) -> None:
+def test_hits_can_be_quoted_and_the_number_of_documents_is_said(index: DocumentIndex) -> None:
     desk = Desk({"a.md": "Whales sing.", "b.md": "Cats do not."})
 
-    answer = json.loads(desk.call(search_documents_tool(DocumentIndex(tmp_path)), query="whales"))
+    answer = json.loads(desk.call(search_documents_tool(index), query="whales"))
 
     assert answer["searched"] == 2
     (hit,) = answer["hits"]
@@ -21,16 +21,16 @@ def test_hits_can_be_quoted_and_the_number_of_documents_is_said(tmp_path: Path) 
     assert hit["score"] > 0
 
 
-def test_a_number_as_text_is_understood_and_kept_within_bounds(tmp_path: Path) -> None:
+def test_a_number_as_text_is_understood_and_kept_within_bounds(index: DocumentIndex) -> None:
     desk = Desk({f"{number}.md": f"whale {number}" for number in range(30)})
-    tool = search_documents_tool(DocumentIndex(tmp_path))
+    tool = search_documents_tool(index)
 
     assert len(json.loads(desk.call(tool, query="whale", limit="3"))["hits"]) == 3
     assert len(json.loads(desk.call(tool, query="whale", limit=1_000))["hits"]) == 20
 
 
-def test_wrong_arguments_are_explained_without_repeating_them(tmp_path: Path) -> None:
-    tool = search_documents_tool(DocumentIndex(tmp_path))
+def test_wrong_arguments_are_explained_without_repeating_them(index: DocumentIndex) -> None:
+    tool = search_documents_tool(index)
 
     assert Desk().failure(tool, words="canary") == (
         "search_documents: wrong arguments: query: Field required; words: Extra inputs are not permitted"
@@ -44,10 +44,10 @@ def test_an_index_that_cannot_be_opened_points_to_reading(tmp_path: Path) -> Non
     assert "read_document instead" in Desk({"a.md": "text"}).failure(tool, query="text")
 
 
-def test_a_text_that_is_gone_is_named(tmp_path: Path) -> None:
+def test_a_text_that_is_gone_is_named(index: DocumentIndex) -> None:
     desk = Desk({"a.md": "whale one", "b.md": "whale two"})
     desk.library.lose("b.md")
 
-    answer = json.loads(desk.call(search_documents_tool(DocumentIndex(tmp_path)), query="whale"))
+    answer = json.loads(desk.call(search_documents_tool(index), query="whale"))
 
     assert answer["not_searched"] == ["b.md"]
