@@ -63,6 +63,8 @@ def report_on(ledger: Ledger, job_id: JobId) -> JobResult:
     answer = None
     if is_over and ended is not None and isinstance(ended.event, JobEnded) and ended.event.answer:
         answer = Answer.from_json(payloads[ended.event.answer.digest])
+    results = {event.handoff_id for event in _of(events, HandoffFinished)}
+    out = [event.handoff_id for event in _of(events, HandoffIssued) if event.handoff_id not in results]
     over = ended.event if is_over and ended is not None and isinstance(ended.event, JobEnded) else None
     return JobResult(
         job_id=job_id,
@@ -76,7 +78,7 @@ def report_on(ledger: Ledger, job_id: JobId) -> JobResult:
         usage=usage_of(standing),
         wall_s=round((ended.at if is_over and ended else ledger.connection.now()) - events[0].at, 3),
         model=", ".join(dict.fromkeys(event.model for event in _of(events, HandoffFinished) if event.model)) or None,
-        notes=_notes(answer, over, words, map(str, missing_for(ledger, standing))),
+        notes=_notes(answer, over, words, map(str, missing_for(ledger, standing, out))),
     )
 
 

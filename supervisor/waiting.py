@@ -6,14 +6,14 @@ its lease has, too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from shared.ledger.jobs import JobStanding
 from shared.ledger.ledger import Ledger
 from shared.ledger.roles import Presence
 from shared.wire.events import JobStatus
-from shared.wire.ids import JobId
+from shared.wire.ids import HandoffId, JobId
 from shared.wire.names import SUPERVISOR_QUEUE
 
 LOOK_EVERY_S = 2.0
@@ -56,9 +56,11 @@ def missing(job: JobStanding, there: Presence) -> tuple[Missing, ...]:
     return tuple(found)
 
 
-def missing_for(ledger: Ledger, job: JobStanding) -> tuple[Missing, ...]:
-    """The same, asked of the ledger in one round trip; none for a job that has ended."""
-    return () if JobStatus(job.status).ended else missing(job, ledger.roles.presence([job.job_id]))
+def missing_for(ledger: Ledger, job: JobStanding, out: Iterable[HandoffId]) -> tuple[Missing, ...]:
+    """The same, asked of the ledger in one round trip; none for a job that has ended. `out`: its handoffs that have no result."""
+    if JobStatus(job.status).ended:
+        return ()
+    return missing(job, ledger.roles.presence(handoffs=[(job.job_id, handoff_id) for handoff_id in out]))
 
 
 def with_waiting(ledger: Ledger, jobs: Sequence[JobStanding]) -> list[JobStanding]:

@@ -57,7 +57,7 @@ class Presence:
     queues: frozenset[str]
     """That somebody serves: specialists' names, and `supervisor`."""
     unclaimed: Mapping[JobId, Mapping[HandoffId, str]] = field(default_factory=dict)
-    """Handoffs that wait in the queue of a specialist whom nobody serves, and whose it is. Only of the jobs that were asked for."""
+    """Handoffs that wait in the queue of a specialist whom nobody serves, and whose it is. Only of what was asked for."""
 
 
 class Roles:
@@ -103,9 +103,13 @@ class Roles:
             pipe.zadd(keys.SERVING, dict.fromkeys(members, (now + ANNOUNCED_FOR_S) * 1000))
             pipe.expire(keys.SERVING, ANNOUNCED_FOR_S)
 
-    def presence(self, job_ids: Sequence[JobId] = ()) -> Presence:
-        """Who is there now, and what of these jobs waits for somebody who is not: one round trip, a few hundred bytes."""
-        served, waiting = self._connection.script("presence", [keys.SERVING, keys.QUEUES], list(job_ids))
+    def presence(self, job_ids: Sequence[JobId] = (), handoffs: Sequence[tuple[JobId, HandoffId]] = ()) -> Presence:
+        """Who is there now, and what of these jobs, or which of these handoffs, waits for somebody who is not: one round trip.
+
+        Handoffs cost next to nothing; for jobs, everything that waits in queues that nobody serves is gone through.
+        """
+        asked = [*job_ids, *(f"{job_id}/{handoff_id}" for job_id, handoff_id in handoffs)]
+        served, waiting = self._connection.script("presence", [keys.SERVING, keys.QUEUES], asked)
         unclaimed: dict[JobId, dict[HandoffId, str]] = {}
         for member in waiting:
             queue, job_id, handoff_id = member.decode().split("/")

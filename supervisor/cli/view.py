@@ -118,7 +118,8 @@ def follow(
             events = jobs.ledger.journal.follow(job_id, view.version, TICK_S)
             view = look(jobs, heard(jobs, view, events))
             if view.books is not None and (time.monotonic() - asked_at >= LOOK_EVERY_S or view.ended):
-                view, asked_at = replace(view, missing=missing_for(jobs.ledger, view.books)), time.monotonic()
+                out = [event.handoff_id for event in view.issued if event.handoff_id not in view.finished]
+                view, asked_at = replace(view, missing=missing_for(jobs.ledger, view.books, out)), time.monotonic()
         except LedgerUnavailable as error:
             away_since = away_since or time.monotonic()
             if time.monotonic() - away_since > reconnect_for_s:

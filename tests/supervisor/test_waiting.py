@@ -11,7 +11,7 @@ from shared.ledger.claim import Claim
 from shared.ledger.jobs import JobStanding
 from shared.ledger.ledger import Ledger
 from shared.ledger.roles import Announcement, Presence
-from shared.wire.events import JobEnded, JobStatus
+from shared.wire.events import HandoffIssued, JobEnded, JobStatus
 from shared.wire.ids import HandoffId, JobId
 from supervisor import client
 from supervisor.waiting import missing, missing_for, with_waiting
@@ -81,8 +81,12 @@ def serve(ledger: Ledger, *names: str) -> Announcement:
 
 
 def waited_for(ledger: Ledger, job_id: JobId) -> list[str]:
+    """As one who watches the job is told, and as the list of all jobs tells it: the same."""
     (job,) = ledger.jobs.standings([job_id])
-    return [f"{one.whom}: {', '.join(one.steps)}" for one in missing_for(ledger, job)]
+    out = [one.event.handoff_id for one in ledger.journal.read(job_id) if isinstance(one.event, HandoffIssued)]
+    found = missing_for(ledger, job, out)
+    assert [one.waiting_for for one in with_waiting(ledger, [job])] == ["; ".join(map(str, found))]
+    return [f"{one.whom}: {', '.join(one.steps)}" for one in found]
 
 
 def a_claim(ledger: Ledger) -> Claim:
