@@ -104,14 +104,21 @@ def _about_question(topic: Topic, sentences: Sequence[Sentence]) -> list[Finding
         chosen = _overview(topic, sentences)
     place = {source: index for index, source in enumerate(dict.fromkeys(each.source for each in chosen))}
     ordered = sorted(chosen, key=lambda each: (place[each.source], each.order))
-    return [Finding(each.title, each if topic.names else _placed(each, ordered)) for each in ordered]
+    is_plain = bool(topic.names) or not topic.question.endswith("?")
+    return [Finding(each.title, each if is_plain else _placed(each, ordered, topic)) for each in ordered]
 
 
-def _placed(sentence: Sentence, chosen: Sequence[Sentence]) -> Sentence:
-    """With its section's heading in front, where sections of one document answer differently: "2 March: 1,240 orders were lost"."""
+def _placed(sentence: Sentence, chosen: Sequence[Sentence], topic: Topic) -> Sentence:
+    """With what it is about in front, where others answer differently and it does not say: "2 March: 1,240 orders were lost".
+
+    That is the heading of its section; where things are asked for ("Which laptop ..."), the title of its document.
+    """
     headings = {each.heading for each in chosen if each.source == sentence.source}
-    is_clear = len(headings) == 1 or sentence.heading in ("", sentence.title) or similar(sentence.heading, sentence.text) > 0
-    return sentence if is_clear else replace(sentence, said=f"{sentence.heading}: {sentence.text}")
+    place = sentence.heading if len(headings) > 1 and sentence.heading != sentence.title else ""
+    if not place and topic.is_enumeration and len({each.source for each in chosen}) > 1:
+        place = sentence.title
+    is_clear = not place or similar(place, sentence.standing_alone) > 0
+    return sentence if is_clear else replace(sentence, said=f"{place}: {sentence.text}")
 
 
 def _overview(topic: Topic, sentences: Sequence[Sentence]) -> list[Sentence]:

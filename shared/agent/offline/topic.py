@@ -60,7 +60,7 @@ class Topic:
         """What sentences should be about: the thing, or the proper names in the question."""
         if self.thing:
             return (self.thing,)
-        words = [word.strip("?.,;:!()\"'") for word in self.question.split()]
+        words = [re.sub(r"['’]s$", "", word.strip("?.,;:!()\"'")) for word in self.question.split()]
         return tuple(dict.fromkeys(w for i, w in enumerate(words) if len(w) > 1 and (re.search(r"\w[A-Z]", w) or (i and w[:1].isupper()))))
 
     @property

@@ -198,6 +198,20 @@ def test_answers_out_of_several_sections_say_which_one_each_is_from() -> None:
     assert [claim["sources"][0]["quote"] for claim in answer["claims"]] == ["1,240 orders were lost.", "No orders were lost."]
 
 
+def test_things_that_answer_which_are_named_by_their_documents_titles() -> None:
+    two = Library({"a.md": "# Aero\n\nBattery life is 14 hours.", "b.md": "# Borealis\n\nThe Borealis has a battery life of 6 hours."})
+    answer = work("<task>Research the question: Which laptop has the longest battery life?</task>", two)
+    assert {claim["text"] for claim in answer["claims"]} == {
+        "Aero: Battery life is 14 hours.",
+        "The Borealis has a battery life of 6 hours.",
+    }
+
+
+def test_a_name_is_known_in_its_possessive(library: Library) -> None:
+    answer = work("<task>Research the question: What is Qdrant's licence?</task>", library)
+    assert any("Apache" in claim["text"] for claim in answer["claims"])
+
+
 def test_causes_are_found_by_whatever_form_of_the_word() -> None:
     answer = work("<task>Research the question: What caused the incidents, and how long did they last?</task>", LOG)
     assert len([claim for claim in answer["claims"] if "certificate" in claim["text"] or "index" in claim["text"]]) == 2
