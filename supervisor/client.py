@@ -30,12 +30,13 @@ from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger, open_ledger
 from shared.wire.errors import UnknownJob, UserError, VersionConflict
 from shared.wire.events import CancelRequested, HandoffIssued, JobEnded, JobStatus, JobSubmitted, PlanMade, Recorded, RetryRequested
-from shared.wire.ids import JobId, StepId, is_job_id, job_id_for, new_job_id
-from shared.wire.limits import JobLimits
+from shared.wire.ids import JobId, is_job_id, job_id_for, new_job_id
+from shared.wire.limits import JobLimits, Raise
 from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from supervisor.dispatch import Dispatcher
 from supervisor.report import JobResult, report_on
 from supervisor.request import Request, check_request
+from supervisor.retrying import NewLimits, retry_of
 from supervisor.roles.outcomes import title_of
 from supervisor.waiting import with_waiting
 
@@ -148,21 +149,19 @@ class Client:
         self._dispatcher.wake(job_id)
         return True
 
-    def retry(self, job_id: JobId, from_step: str | None = None) -> None:
-        """Go on with an ended job: what did not succeed again, or everything from one step on.
+    def retry(self, job_id: JobId, from_step: str | None = None, limits: NewLimits = NewLimits()) -> None:  # noqa: B008 (frozen)
+        """Go on with an ended job: what did not succeed again, or everything from one step on. `limits`: raises those of the job.
 
         Raises:
-            UserError: the job has not ended, or has no such step.
+            UserError: the job has not ended, has no such step, or has spent its budget and gets no more.
         """
-        if not JobStatus(self._known(job_id).status).ended:
+        books = self._known(job_id)
+        if not JobStatus(books.status).ended:
             raise UserError(f"{job_id} has not ended yet: cancel it first, or wait")
-        plans = [recorded.event for recorded in self.ledger.journal.read(job_id) if isinstance(recorded.event, PlanMade)]
-        steps = [step.id for step in plans[-1].steps] if plans else []
-        if from_step is not None and from_step not in steps:
-            raise UserError(f"{job_id} has no step {from_step}: its steps are {', '.join(steps) or 'not planned yet'}")
-        event = RetryRequested(from_step=StepId(from_step) if from_step else None)
-        status = JobStatus.RUNNING if plans else JobStatus.QUEUED
-        self.ledger.journal.append(job_id, event, {"status": status.value, "cancelled": ""})
+        events = self.ledger.journal.read(job_id)
+        event = retry_of(events, books, from_step, limits)
+        status = JobStatus.RUNNING if any(isinstance(one.event, PlanMade) for one in events) else JobStatus.QUEUED
+        self.ledger.journal.append(job_id, event, {"status": status.value, "cancelled": "", **_books(event)})
         self._dispatcher.wake(job_id)
 
     def delete(self, job_id: JobId) -> None:
@@ -255,10 +254,10 @@ def connect(redis_url: str | None = None, settings: Settings | None = None) -> C
     return Client(open_ledger(url, settings), make_app("client", url, settings, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE)), settings)
 
 
-def _books(limits: JobLimits) -> dict[str, int]:
+def _books(limits: JobLimits | Raise) -> dict[str, int]:
     """The limits that the budget scripts keep."""
     named = {"max_turns": limits.max_turns, "max_tokens": limits.max_tokens, "max_usd": limits.max_microusd}
     return {name: value for name, value in named.items() if value is not None}
 
 
-__all__ = ["Client", "JobResult", "Request", "UnknownJob", "connect"]
+__all__ = ["Client", "JobResult", "NewLimits", "Request", "UnknownJob", "connect"]

@@ -18,7 +18,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, TypeAdapter, Validation
 from shared.wire.errors import MalformedMessage
 from shared.wire.handoff import BlobRef, ResultStatus, StopReason
 from shared.wire.ids import Digest, HandoffIdField, NameField, StepIdField
-from shared.wire.limits import JobLimits
+from shared.wire.limits import JobLimits, Raise
 from shared.wire.message import NO_PAYLOAD_IN_ERRORS, Message, problems_of
 from shared.wire.plan import Synthesis
 from shared.wire.usage import Usage
@@ -200,8 +200,8 @@ class CancelRequested(Message):
     by: str = "user"
 
 
-class RetryRequested(Message):
-    """Go on with an ended job: what failed again, or everything from one step on."""
+class RetryRequested(Raise):
+    """Go on with an ended job: what failed again, or everything from one step on. With more to spend, if it says so."""
 
     type: Literal["retry_requested"] = "retry_requested"
     from_step: StepIdField | None = None

@@ -114,9 +114,19 @@ def cancel(job: Job) -> int:
 def retry(
     job: Job,
     from_step: Annotated[str | None, typer.Option("--from", metavar="STEP", help="Everything from this step on.")] = None,
+    max_turns: Annotated[int | None, typer.Option("--max-turns", metavar="N", min=1, help="The most turns of the whole job, now.")] = None,
+    max_usd: Annotated[
+        float | None, typer.Option("--max-usd", metavar="X", min=1e-6, max=1e9, help="The most that it may cost, now.")
+    ] = None,
 ) -> int:
-    """Go on with an ended job: do again what did not succeed, or everything from a step on."""
-    client_of_broker().retry(JobId(job), from_step)
+    """Go on with an ended job: do again what did not succeed, or everything from a step on.
+
+    What it has spent stays spent. One that its budget has ended needs a higher limit.
+    """
+    from supervisor.retrying import NewLimits
+
+    limits = NewLimits(max_turns=max_turns, max_microusd=None if max_usd is None else int(max_usd * 1_000_000))
+    client_of_broker().retry(JobId(job), from_step, limits)
     write_line(f"{job} goes on: `handoff watch {job}`")
     return OK
 

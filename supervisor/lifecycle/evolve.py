@@ -24,6 +24,7 @@ from shared.wire.events import (
 )
 from shared.wire.handoff import BlobRef, ResultStatus, StopReason
 from shared.wire.ids import HandoffId, JobId, StepId
+from shared.wire.limits import raised
 from shared.wire.names import ROLES
 from shared.wire.verdict import Decision
 from supervisor.lifecycle.state import JobState, Phase, Remark, StepState, StepStatus
@@ -215,6 +216,7 @@ def _retried(state: JobState, event: RetryRequested, at: float) -> dict[str, Any
         "phase": Phase.PLANNING if state.plan is None else Phase.WORKING,
         "steps": steps,
         "started_at": at,
+        "submitted": state.submitted.model_copy(update={"limits": raised(state.submitted.limits, event)}),
         "handoffs": 0,
         "fruitless": 0,
         "rounds_before": len(state.rounds),

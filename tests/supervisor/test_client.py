@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from shared.config import Settings
+from shared.ledger import keys
 from shared.wire.checkpoints import WorstCase
 from shared.wire.errors import LedgerUnavailable, LimitReached, UnknownJob, UserError
 from shared.wire.events import JobEnded, JobStatus, RetryRequested, WebhookTried
@@ -17,7 +18,7 @@ from shared.wire.ids import JobId
 from shared.wire.limits import JobLimits
 from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from supervisor import client
-from supervisor.client import Client, Request
+from supervisor.client import Client, NewLimits, Request
 from tests.doubles.jobs import finish, granted, issue, replied
 
 
@@ -206,3 +207,11 @@ def test_a_report_is_one_json_object(jobs: Client) -> None:
 def test_documents_that_are_no_path_are_refused_with_what_to_write(jobs: Client) -> None:
     with pytest.raises(UserError, match=r"not str: write Path\('docs'\)"):
         jobs.submit(Request("Compare.", documents="docs"))  # type: ignore[arg-type]
+
+
+def test_a_retry_gives_the_books_the_new_limits(jobs: Client) -> None:
+    job_id = jobs.submit(Request("Compare.", limits=JobLimits(max_turns=1)))
+    end(jobs, job_id)
+    jobs.retry(job_id, limits=NewLimits(max_turns=7, max_microusd=9))
+
+    assert jobs.ledger.connection.redis.hmget(keys.job(job_id), "max_turns", "max_usd") == [b"7", b"9"]
