@@ -117,7 +117,7 @@ class Library:
 
         def keep(source: str, media_type: str, text: str) -> Document:
             document = Document(path=source, digest=digest_of(text), media_type=media_type, chars=len(text))
-            self._ledger.blobs.put_fetched(job_id, document, text)
+            self._ledger.blobs.put_fetched(job_id, document, text, remaining_s())
             self._documents.put(document.digest, text)
             pages.append(document)
             return document

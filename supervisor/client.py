@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from celery import Celery
@@ -28,6 +28,7 @@ from shared.ledger.blobs import ref
 from shared.ledger.jobs import JobStanding
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger, open_ledger
+from shared.wire.documents import Manifest
 from shared.wire.errors import UnknownJob, UserError, VersionConflict
 from shared.wire.events import CancelRequested, HandoffIssued, JobEnded, JobStatus, JobSubmitted, PlanMade, Recorded, RetryRequested
 from shared.wire.ids import JobId, is_job_id, job_id_for, new_job_id
@@ -160,6 +161,7 @@ class Client:
             raise UserError(f"{job_id} has not ended yet: cancel it first, or wait")
         events = self.ledger.journal.read(job_id)
         event = retry_of(events, books, from_step, limits)
+        self._keep_documents(job_id, events)
         status = JobStatus.RUNNING if any(isinstance(one.event, PlanMade) for one in events) else JobStatus.QUEUED
         self.ledger.journal.append(job_id, event, {"status": status.value, "cancelled": "", **_books(event)})
         self._dispatcher.wake(job_id)
@@ -204,6 +206,16 @@ class Client:
         """
         check_request(request, self._settings)
 
+    def _keep_documents(self, job_id: JobId, events: Sequence[Recorded]) -> None:
+        """Have the documents of an ended job stay while it is at work again."""
+        submitted = events[0].event
+        if not isinstance(submitted, JobSubmitted) or submitted.manifest is None:
+            return
+        manifest = Manifest.from_json(self.ledger.blobs.get(job_id, [submitted.manifest.digest])[submitted.manifest.digest])
+        gone = self.ledger.blobs.missing_documents([document.digest for document in manifest.documents], submitted.limits.max_seconds)
+        if gone:
+            raise UserError(f"{len(gone)} of the documents of {job_id} are no longer stored: submit it again with --docs")
+
     def _check_fleet(self, request: Request) -> None:
         """A real model cannot be had from workers without a key; with no worker there, it may come with one."""
         models = {model for served in self.ledger.roles.served().values() for model in served.models}
@@ -217,15 +229,16 @@ class Client:
         if request.documents is None:
             return None, 0
         reading = request.documents if isinstance(request.documents, FolderReading) else self.read_documents(request)
-        new = self.ledger.blobs.missing_documents(list(reading.texts))
+        work_s = request.limits.max_seconds
+        new = self.ledger.blobs.missing_documents(list(reading.texts), work_s)
         batch: dict[str, str] = {}
         for digest in sorted(new):
             batch[digest] = reading.texts[digest]
             if sum(map(len, batch.values())) > UPLOAD_CHARS:
-                self.ledger.blobs.put_documents(batch)
+                self.ledger.blobs.put_documents(batch, work_s)
                 batch = {}
         if batch:
-            self.ledger.blobs.put_documents(batch)
+            self.ledger.blobs.put_documents(batch, work_s)
         return reading.manifest.to_json(), len(reading.manifest.documents)
 
     def read_documents(self, request: Request) -> FolderReading:

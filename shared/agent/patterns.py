@@ -8,12 +8,14 @@ from typing import Any
 
 import re2
 
+from shared.wire.errors import HandoffError
+
 _VALUES = ("const", "enum", "default", "examples")
 """Keywords whose content is no schema. (What hides in a property of such a name is found when it is applied.)"""
 _MOST_SHOWN_CHARS = 80
 
 
-class UnusablePattern(ValueError):
+class UnusablePattern(HandoffError, ValueError):
     """RE2 does not take the pattern; the message shows it and says how to mend it."""
 
 

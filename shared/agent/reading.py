@@ -8,10 +8,11 @@ from typing import Any, Protocol, runtime_checkable
 
 from pydantic import JsonValue
 
+from shared.wire.errors import HandoffError
 from shared.wire.handoff import Claim, ResultStatus
 
 
-class NotAcceptable(Exception):
+class NotAcceptable(HandoffError):
     """The final text is not a result; the message is what the model is told to mend (one turn), and then the reason of the failure."""
 
 

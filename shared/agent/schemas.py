@@ -11,6 +11,7 @@ import referencing.exceptions
 from jsonschema.protocols import Validator
 
 from shared.agent.patterns import UnusablePattern, check_patterns, matches
+from shared.wire.errors import HandoffError
 
 MOST_CHARS = 300
 _NOWHERE: referencing.Registry[Any] = referencing.Registry()
@@ -18,7 +19,7 @@ _NOWHERE: referencing.Registry[Any] = referencing.Registry()
 _Errors = Iterator[jsonschema.ValidationError]
 
 
-class BrokenSchema(Exception):
+class BrokenSchema(HandoffError):
     """The schema cannot be checked against: not a schema, a reference that leads nowhere, a pattern that is none (or not one of RE2's)."""
 
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from shared.wire.documents import Document, Manifest
+from shared.wire.errors import HandoffError
 from shared.wire.ids import HandoffId, JobId
 
 
-class ToolFailed(Exception):
+class ToolFailed(HandoffError):
     """What a tool raises to tell the model, in one line, what went wrong and what to do instead. An observation, not an error."""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from shared.wire.errors import HandoffError
 
-class Refused(Exception):
+
+class Refused(HandoffError):
     """The message completes "NAME ...": what is wrong, and how to mend it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -40,6 +41,7 @@ class Blobs:
     """Content-addressed payloads."""
 
     def __init__(self, connection: Connection, keep_s: int) -> None:
+        self._connection = connection
         self._redis = connection.redis
         self._keep_s = keep_s
 
@@ -66,23 +68,21 @@ class Blobs:
 
     # Documents: the same, for all jobs together.
 
-    def missing_documents(self, digests: Sequence[str]) -> set[str]:
-        """Which of these texts are not stored; those that are stay for another retention time."""
+    def missing_documents(self, digests: Sequence[str], work_s: float) -> set[str]:
+        """Which of these texts are not stored; those that are stay for the `work_s` seconds of a job, and then for the retention."""
         missing: set[str] = set()
         for start in range(0, len(digests), 1_000):
             part = digests[start : start + 1_000]
-            with in_our_words():
-                pipe = self._redis.pipeline(transaction=False)
-                for digest in part:
-                    pipe.expire(keys.document(digest), self._keep_s)
-                missing.update(digest for digest, there in zip(part, pipe.execute(), strict=True) if not there)
+            found = self._connection.script("keep", [keys.document(digest) for digest in part], [1000 * self._stay_s(work_s)])
+            missing.update(digest for digest, there in zip(part, found, strict=True) if not there)
         return missing
 
-    def put_documents(self, texts: Mapping[str, str]) -> None:
+    def put_documents(self, texts: Mapping[str, str], work_s: float) -> None:
+        """Store what was missing, for as long."""
         with in_our_words():
             pipe = self._redis.pipeline(transaction=False)
             for digest, text in texts.items():
-                pipe.set(keys.document(digest), packed(text), ex=self._keep_s)
+                pipe.set(keys.document(digest), packed(text), ex=self._stay_s(work_s), nx=True)
             pipe.execute()
 
     def documents(self, digests: Sequence[str]) -> dict[str, str]:
@@ -95,14 +95,18 @@ class Blobs:
 
     # Pages that were fetched for one job: documents that it alone may cite.
 
-    def put_fetched(self, job_id: JobId, document: Document, text: str) -> None:
+    def put_fetched(self, job_id: JobId, document: Document, text: str, work_s: float) -> None:
         """Store the text, and remember the page under its URL."""
+        self.missing_documents([document.digest], work_s)
+        self.put_documents({document.digest: text}, work_s)
         with in_our_words():
             pipe = self._redis.pipeline(transaction=False)
-            pipe.set(keys.document(document.digest), packed(text), ex=self._keep_s)
             pipe.hset(keys.fetched(job_id), document.path, document.to_json())
-            pipe.expire(keys.fetched(job_id), self._keep_s)
+            pipe.expire(keys.fetched(job_id), self._stay_s(work_s))
             pipe.execute()
+
+    def _stay_s(self, work_s: float) -> int:
+        return self._keep_s + math.ceil(work_s)
 
     def fetched(self, job_id: JobId) -> list[Document]:
         with in_our_words():

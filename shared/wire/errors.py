@@ -15,6 +15,12 @@ HandoffError
 │   ├── LeaseLost            another claim has the fence
 │   ├── Cancelled            the job was cancelled
 │   └── Draining             the process was asked to stop
+├── told to a model, which may mend it; each stands beside what raises it
+│   ├── ToolFailed           shared.agent.tool: what a tool has to say instead of a result
+│   ├── NotAcceptable        shared.agent.reading: an answer that is none
+│   ├── BrokenSchema         shared.agent.schemas: nothing can be checked against it
+│   └── UnusablePattern      shared.agent.patterns: no regular expression of RE2's
+├── Refused              shared.documents.refused: a file that is no document; becomes an InvalidDocuments
 ├── LimitReached         a limit of the handoff or the job: ends it as `partial`
 └── ModelError           the model's server; see its `retryable`
     ├── ModelRejected        400, 401, 403, 404, 413, 422: the same call will fail again

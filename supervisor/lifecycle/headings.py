@@ -40,4 +40,4 @@ def _words(lines: list[str], markup: str) -> str:
     """What a heading says: behind its `#`s, or above the line that underlines it."""
     if markup.startswith("#"):
         return lines[0].strip().lstrip("#").strip()
-    return " ".join(line.strip() for line in lines[:-1])
+    return " ".join(word for line in lines[:-1] for word in line.split())

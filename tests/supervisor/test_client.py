@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from shared.wire.errors import LedgerUnavailable, LimitReached, UnknownJob, User
 from shared.wire.events import JobEnded, JobStatus, RetryRequested, WebhookTried
 from shared.wire.ids import JobId
 from shared.wire.limits import JobLimits
+from shared.wire.message import digest_of
 from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from supervisor import client
 from supervisor.client import Client, NewLimits, Request
@@ -215,3 +217,18 @@ def test_a_retry_gives_the_books_the_new_limits(jobs: Client) -> None:
     jobs.retry(job_id, limits=NewLimits(max_turns=7, max_microusd=9))
 
     assert jobs.ledger.connection.redis.hmget(keys.job(job_id), "max_turns", "max_usd") == [b"7", b"9"]
+
+
+def test_a_retry_needs_the_jobs_documents_and_has_them_stay(jobs: Client, tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("A fact.")
+    job_id = jobs.submit(Request("Compare.", documents=tmp_path))
+    end(jobs, job_id)
+    name, redis = keys.document(digest_of("A fact.")), jobs.ledger.connection.redis
+    redis.expire(name, 5)
+    jobs.retry(job_id)
+    assert redis.ttl(name) > Settings().retention_s
+
+    end(jobs, job_id)
+    redis.delete(name)
+    with pytest.raises(UserError, match=r"1 of the documents of .* are no longer stored: submit it again with --docs"):
+        jobs.retry(job_id)

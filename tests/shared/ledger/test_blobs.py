@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.config import Settings
 from shared.ledger import keys
 from shared.ledger.blobs import COMPRESS_FROM, packed, ref, unpacked
 from shared.ledger.journal import Commit
@@ -17,6 +18,8 @@ from shared.wire.ids import JobId
 from shared.wire.message import digest_of
 from tests.doubles.jobs import a_job
 
+WORK_S = 600
+"""What a job may take."""
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 
 
@@ -60,30 +63,49 @@ def test_a_reference_tells_the_size(ledger: Ledger) -> None:
 
 
 def test_documents_are_asked_for_before_they_are_sent(ledger: Ledger) -> None:
-    ledger.blobs.put_documents({digest_of("one"): "one"})
+    ledger.blobs.put_documents({digest_of("one"): "one"}, WORK_S)
 
-    assert ledger.blobs.missing_documents([digest_of("one"), digest_of("two")]) == {digest_of("two")}
+    assert ledger.blobs.missing_documents([digest_of("one"), digest_of("two")], WORK_S) == {digest_of("two")}
     assert ledger.blobs.documents([digest_of("one"), digest_of("two")]) == {digest_of("one"): "one"}
 
 
 def test_a_document_that_is_used_again_stays_for_another_while(ledger: Ledger) -> None:
-    ledger.blobs.put_documents({digest_of("one"): "one"})
+    ledger.blobs.put_documents({digest_of("one"): "one"}, WORK_S)
     ledger.connection.redis.expire(keys.document(digest_of("one")), 5)
-    ledger.blobs.missing_documents([digest_of("one")])
+    ledger.blobs.missing_documents([digest_of("one")], WORK_S)
 
     assert ledger.connection.redis.ttl(keys.document(digest_of("one"))) > 1_000
+
+
+def test_a_document_stays_while_its_job_may_be_at_work_and_then_for_its_retention(ledger: Ledger) -> None:
+    ledger.blobs.put_documents({digest_of("one"): "one"}, WORK_S)
+
+    assert (
+        Settings().retention_s + WORK_S - 5
+        < ledger.connection.redis.ttl(keys.document(digest_of("one")))
+        <= Settings().retention_s + WORK_S
+    )
+
+
+def test_a_short_job_does_not_take_a_document_from_a_long_one(ledger: Ledger) -> None:
+    digest = digest_of("one")
+    ledger.blobs.put_documents({digest: "one"}, 100 * WORK_S)
+    ledger.blobs.missing_documents([digest], WORK_S)
+    ledger.blobs.put_documents({digest: "one"}, WORK_S)
+
+    assert ledger.connection.redis.ttl(keys.document(digest)) > Settings().retention_s + 99 * WORK_S
 
 
 def test_thousands_of_documents_are_asked_for_in_parts(ledger: Ledger) -> None:
     digests = [digest_of(str(n)) for n in range(2_500)]
 
-    assert ledger.blobs.missing_documents(digests) == set(digests)
+    assert ledger.blobs.missing_documents(digests, WORK_S) == set(digests)
 
 
 def test_a_fetched_page_belongs_to_its_job(ledger: Ledger) -> None:
     job_id, other = a_job(ledger), a_job(ledger)
     page = Document(path="https://example.org/a", digest=digest_of("text"), media_type="text/html", chars=4)
-    ledger.blobs.put_fetched(job_id, page, "text")
+    ledger.blobs.put_fetched(job_id, page, "text", WORK_S)
 
     assert ledger.blobs.fetched(job_id) == [page]
     assert ledger.blobs.fetched(other) == []

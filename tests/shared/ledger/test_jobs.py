@@ -43,7 +43,7 @@ def test_a_deleted_job_leaves_nothing_but_documents(ledger: Ledger) -> None:
     issue(ledger, job_id, "a.1", "b.1")
     granted(ledger, job_id, "a.1").checkpoint(replied())
     page = Document(path="https://example.org/a", digest=digest_of("text"), media_type="text/html", chars=4)
-    ledger.blobs.put_fetched(job_id, page, "text")
+    ledger.blobs.put_fetched(job_id, page, "text", 600)
     ledger.dead.add("researcher", "garbage", "{")
 
     ledger.jobs.delete(job_id, [HandoffId("a.1"), HandoffId("b.1")])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from supervisor.lifecycle.headings import below
@@ -58,6 +58,8 @@ def test_headings_are_found_whatever_ends_the_lines(end: str) -> None:
     assert below(2, f"Before.{end}# Overview{end}After.") == "Before.\n### Overview\nAfter."
 
 
+@example("\x0c\na\r=")
+@example("\x0c\r=>\r=")
 @given(st.text(alphabet="#=-~`> \nab\r\t\x0b\x0c\x85\u2028", max_size=200))
 def test_every_text_keeps_its_words_and_once_moved_it_stays(text: str) -> None:
     moved = below(2, text)
