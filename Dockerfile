@@ -19,7 +19,8 @@ COPY pyproject.toml README.md ./
 COPY shared shared
 COPY supervisor supervisor
 COPY workers workers
-RUN pip install --no-deps --editable . && python -m compileall -q shared supervisor workers
+COPY chaos chaos
+RUN pip install --no-deps --editable . && python -m compileall -q shared supervisor workers chaos
 
 USER handoff
 ENTRYPOINT ["handoff"]

@@ -45,7 +45,7 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
         self._flush_events()
 
 
-class _Channel(redis_transport.Channel):  # type: ignore[misc]
+class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
     """A channel that keeps the client it makes for a pool, and says what is wrong once its connection is closed.
 
     A client is nothing but a view of its pool, and safe between threads.
@@ -66,14 +66,14 @@ class _Channel(redis_transport.Channel):  # type: ignore[misc]
         return super()._get_pool(asynchronous)
 
 
-class _SentinelChannel(_Channel, redis_transport.SentinelChannel):  # type: ignore[misc]
+class _SentinelChannel(LastingChannel, redis_transport.SentinelChannel):  # type: ignore[misc]
     """The same where sentinels say which server to use."""
 
 
 class Transport(redis_transport.Transport):  # type: ignore[misc]
     """For redis:// and rediss://."""
 
-    Channel = _Channel
+    Channel = LastingChannel
 
 
 class SentinelTransport(redis_transport.SentinelTransport):  # type: ignore[misc]

@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
 from celery import Celery, signals
 from kombu import Queue
 
+from shared import failpoints
 from shared.broker import use_our_transports
 from shared.config import Settings
 from shared.logs import configure_logging
@@ -42,6 +43,10 @@ def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str
         **_worker(),
         task_queues=[_queue(queue) for queue in dict.fromkeys([*own, UNROUTED_QUEUE])],
     )
+    if failpoints.is_on():
+        from shared.failing_broker import use_failpoints
+
+        use_failpoints(app)
     app.amqp.queues.select(own)  # a worker started without -Q leaves `unrouted` to the eyes of a person
     _route_logs(settings)
     _settle_concurrency()

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import redis
 
+from chaos.leaks import keys_for_ever
 from shared.config import Settings
 from shared.ledger.ledger import Ledger, open_ledger
 from shared.local.processes import Processes
 from shared.local.redis_server import PrivateRedis
 from shared.local.run_directory import RunDirectory
-from tests.leaks import keys_for_ever
 
 _OURS = ("HANDOFF_", "ANTHROPIC_", "CELERY_", "FLOWER_")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("shared", "supervisor", "workers")
+ROOMS = ("shared", "supervisor", "workers", "chaos")
 MOST_LINES = 300
 MOST_FUNCTION_LINES = 40
 VAGUE = {"utils", "util", "helpers", "helper", "manager", "base", "common", "misc"}

@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import redis
 from redis.sentinel import Sentinel
 
+from shared.failpoints import around
 from shared.wire.errors import LedgerError, LedgerUnavailable
 
 CONNECT_TIMEOUT_S = 5.0
@@ -76,8 +77,9 @@ class Connection:
         """
         if name not in self._scripts:
             self._scripts[name] = self.redis.register_script(_source(name))
+        script = self._scripts[name]
         with in_our_words():
-            return self._scripts[name](keys=keys, args=args)
+            return around("script", name, lambda: script(keys=keys, args=args), redis.ConnectionError)
 
     def script_for_each(self, name: str, calls: Sequence[tuple[list[str], list[Any]]]) -> list[Any]:
         """Run `scripts/<name>.lua` once for each keys and args, all in one round trip (and one before it, that the server has the script).
@@ -92,7 +94,7 @@ class Connection:
             pipe = self.redis.pipeline(transaction=False)
             for keys, args in calls:
                 script(keys=keys, args=args, client=pipe)
-            answers = pipe.execute(raise_on_error=False)
+            answers = around("script", name, lambda: pipe.execute(raise_on_error=False), redis.ConnectionError)
         return [_in_our_words(answer) if isinstance(answer, redis.RedisError) else answer for answer in answers]
 
     def now(self) -> float:

@@ -40,6 +40,8 @@ class ChildSpec:
     is_ready: Callable[[], bool] | None = None
     """None: it is ready once it has touched its ready file (`shared.readiness` does it for Celery workers)."""
     restart: bool = True
+    is_hunted: bool = False
+    """It is killed on purpose: started again at once, however often it dies."""
     ends_last: bool = False
     """The others need it until they have ended: the Redis that draining workers hand their messages back to."""
 
@@ -87,6 +89,10 @@ class Processes:
     def pids(self) -> dict[str, int]:
         """The process of each child that runs now."""
         return {name: pid for name, child in self._children.items() if (pid := child.pid) is not None}
+
+    def is_ready(self, name: str) -> bool:
+        """Whether this child runs and takes work."""
+        return self._children[name].is_ready()
 
     def broken(self) -> dict[str, str]:
         """The end of the log of each child that has been given up."""
@@ -149,9 +155,9 @@ class _Child(threading.Thread):
                 return
             deaths.append(time.monotonic())
             too_often = len(deaths) > MOST_RESTARTS and deaths[-1] - deaths[0] < RESTART_WINDOW_S
-            if too_often or not self.spec.restart:
+            if (too_often and not self.spec.is_hunted) or not self.spec.restart:
                 break
-            if self._ending.wait(_FIRST_PAUSE_S * 2 ** (len(deaths) - 1)):
+            if self._ending.wait(_FIRST_PAUSE_S * (1 if self.spec.is_hunted else 2 ** (len(deaths) - 1))):
                 return
         if not self._ending.is_set():
             self.given_up.set()

@@ -26,11 +26,14 @@ _START_TIMEOUT_S = 15.0
 class PrivateRedis:
     """Started among `processes`, so it is stopped with them and started again on the same port and data if it dies."""
 
-    def __init__(self, processes: Processes, folder: Path, *, append_only: bool = True, earlier: RedisAccess | None = None) -> None:
-        """`earlier`: the port and password that it had before; the port is taken again if it is free."""
+    def __init__(
+        self, processes: Processes, folder: Path, *, append_only: bool = True, earlier: RedisAccess | None = None, is_hunted: bool = False
+    ) -> None:
+        """`earlier`: the port and password that it had before; the port is taken again if it is free. `is_hunted`: see `ChildSpec`."""
         self._processes = processes
         self._data = folder / "redis"
         self._append_only = append_only
+        self._is_hunted = is_hunted
         self.access = access_from(earlier)
 
     def start(self) -> str:
@@ -45,7 +48,8 @@ class PrivateRedis:
         configuration.touch(mode=0o600)
         configuration.write_text(self._configuration())
         command = [str(server), str(configuration)]
-        self._processes.start(ChildSpec("redis", command, is_ready=self.answers, restart=self._append_only, ends_last=True))
+        spec = ChildSpec("redis", command, is_ready=self.answers, restart=self._append_only, is_hunted=self._is_hunted, ends_last=True)
+        self._processes.start(spec)
         self._processes.wait_until_ready(_START_TIMEOUT_S)
         return self.access.url
 

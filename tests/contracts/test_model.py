@@ -10,10 +10,10 @@ from itertools import pairwise
 import anthropic
 import pytest
 
+from chaos.messages_server import MessagesServer, Reply, calls, says
 from shared.agent.anthropic_model import AnthropicModel
 from shared.agent.model import Model, ModelCall, Pulse
 from shared.wire.errors import Cancelled
-from tests.doubles.messages_server import MessagesServer, Reply, calls, says
 from tests.doubles.model import ScriptedModel, one_by_one
 
 Maker = Callable[[Reply], AbstractContextManager[Model]]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from chaos.messages_server import Reply, says_json
 from shared.agent.envelope import EnvelopeReading, Sources
 from shared.agent.equipment import Equipment
 from shared.agent.loop import run
@@ -17,7 +18,6 @@ from shared.agent.tool import Tool
 from shared.wire.errors import ModelError
 from shared.wire.handoff import AgentHandoff, HandoffResult
 from tests.doubles.handoffs import STEP, a_handoff, a_manifest, a_spec, a_tool_context
-from tests.doubles.messages_server import Reply, says_json
 from tests.doubles.model import ScriptedModel, one_by_one
 from tests.doubles.turns import MemoryTurns
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from chaos.messages_server import MessagesServer
 from shared.config import Settings
 from supervisor import client
-from tests.doubles.messages_server import MessagesServer
 from tests.e2e.fleet import LEASE_S, Fleet, Script
 from tests.running_system import EVERYONE, SUPERVISOR, running_system
 from tests.waiting import wait_until

@@ -13,14 +13,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from chaos.leaks import keys_for_ever
+from chaos.messages_server import Json, MessagesServer, Reply, calls, says_json
 from shared.ledger import keys
 from shared.ledger.jobs import HandoffStanding
 from shared.wire.events import HandoffFinished, HandoffIssued, JobEnded, JobStatus
 from shared.wire.ids import HandoffId, JobId
 from supervisor.client import Client, Request
 from supervisor.report import JobResult
-from tests.doubles.messages_server import Json, MessagesServer, Reply, calls, says_json
-from tests.leaks import keys_for_ever
 from tests.running_system import RunningSystem
 from tests.waiting import wait_until
 

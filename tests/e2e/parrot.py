@@ -9,7 +9,7 @@ import re
 import threading
 from typing import Any
 
-from tests.doubles.messages_server import Json, Reply, calls, says, says_json
+from chaos.messages_server import Json, Reply, calls, says, says_json
 
 SECRET = "canary-of-a-model-9920"
 STEPS = {

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from chaos.messages_server import Json, MessagesServer, Reply, fails, says, says_json
 from shared.wire.events import JobStatus
 from supervisor.client import Request
 from supervisor.report import JobResult
-from tests.doubles.messages_server import Json, MessagesServer, Reply, fails, says, says_json
 from tests.running_system import RunningSystem, running_system
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.doubles.messages_server import Json, MessagesServer, Reply, says, says_json
+from chaos.messages_server import Json, MessagesServer, Reply, says, says_json
 from tests.e2e.commands import DOCUMENTS, REQUEST, Handoff, interrupt
 from tests.waiting import wait_until
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doubles.messages_server import MessagesServer
+from chaos.messages_server import MessagesServer
 from tests.e2e.fleet import SPECIALIST, Fleet, Script
 from tests.running_system import RunningSystem, running_system
 from tests.waiting import wait_until

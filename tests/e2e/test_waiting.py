@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from chaos.messages_server import MessagesServer
 from shared.config import Settings
 from shared.ledger.roles import ANNOUNCED_FOR_S, Announcement
 from supervisor import client
 from tests.doubles.handoffs import a_spec
-from tests.doubles.messages_server import MessagesServer
 from tests.e2e.commands import Handoff
 from tests.e2e.fleet import LEASE_S, SPECIALIST, Script
 from tests.running_system import SUPERVISOR, RunningSystem, running_system

@@ -5,12 +5,12 @@ from typing import Any
 import anthropic
 import pytest
 
+from chaos.messages_server import MessagesServer, says
 from shared.agent.anthropic_clients import model_from
 from shared.agent.anthropic_model import AnthropicModel
 from shared.agent.model import ModelCall
 from shared.config import Settings
 from shared.wire.errors import MissingCredentials, UserError
-from tests.doubles.messages_server import MessagesServer, says
 
 NAMES = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "ANTHROPIC_PROFILE", "AWS_REGION", "CLOUD_ML_REGION")
 CALL = ModelCall(model="m", system="s", messages=({"role": "user", "content": "x"},), max_output_tokens=10)

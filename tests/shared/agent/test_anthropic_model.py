@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 import anthropic
 import pytest
 
+from chaos.messages_server import MessagesServer, Reply, Script, calls, fails, in_turn, says
 from shared.agent.anthropic_model import AnthropicModel
 from shared.agent.model import ModelCall, ModelReply, Pulse
 from shared.wire.errors import Draining, LimitReached, ModelBusy, ModelError, ModelRejected, ModelUnreachable, NeverSent
-from tests.doubles.messages_server import MessagesServer, Reply, Script, calls, fails, in_turn, says
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
 TOOL = {"name": "look", "description": "Looks.", "input_schema": SCHEMA}

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chaos.messages_server import Reply, calls, says
 from shared.wire.errors import Draining, HandoffError, LedgerUnavailable, ModelError, ModelRefused, ModelRejected
 from shared.wire.handoff import HandoffResult, ResultStatus, StopReason
 from tests.doubles.handoffs import a_tool
-from tests.doubles.messages_server import Reply, calls, says
 from tests.doubles.readings import BrokenReading
 from tests.doubles.runs import running
 from tests.doubles.turns import MemoryTurns

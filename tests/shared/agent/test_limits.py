@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chaos.messages_server import Reply, calls, says
 from shared.agent.conversation import LAST_TURN
 from shared.agent.model import ModelCall, ModelReply, Pulse
 from shared.agent.price import Prices
@@ -20,7 +21,6 @@ from shared.wire.handoff import ResultStatus, StopReason
 from shared.wire.limits import HandoffLimits
 from shared.wire.usage import Usage
 from tests.doubles.handoffs import a_handoff, a_tool
-from tests.doubles.messages_server import Reply, calls, says
 from tests.doubles.model import one_by_one
 from tests.doubles.runs import Run, answers, running
 from tests.doubles.turns import MemoryTurns

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from chaos.messages_server import Reply, calls, says, says_json
 from shared.agent.conversation import TOO_LONG
 from shared.agent.tool import ToolFailed
 from shared.agent.tool_calls import MOST_RESULT_CHARS
@@ -15,7 +16,6 @@ from shared.wire.errors import LimitReached
 from shared.wire.handoff import ResultStatus, StopReason
 from shared.wire.limits import HandoffLimits
 from tests.doubles.handoffs import a_handoff, a_tool
-from tests.doubles.messages_server import Reply, calls, says, says_json
 from tests.doubles.runs import Run, answers, envelope, running
 from tests.doubles.turns import MemoryTurns
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import anthropic
 import pytest
 
+from chaos.messages_server import MessagesServer, Reply, Script, calls, fails, in_turn, says, says_json
 from shared.agent.anthropic_model import AnthropicModel
 from shared.wire.handoff import HandoffResult, ResultStatus, StopReason
 from tests.doubles.handoffs import a_tool
-from tests.doubles.messages_server import MessagesServer, Reply, Script, calls, fails, in_turn, says, says_json
 from tests.doubles.runs import Run, answers, envelope, running
 
 LOOK = a_tool("look", lambda arguments: f"found {arguments['q']}")

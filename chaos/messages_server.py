@@ -1,4 +1,4 @@
-"""A small Messages-API server on loopback: real HTTP and real server-sent events, scripted by a function, and able to misbehave.
+"""A small Messages-API server on loopback, for `handoff chaos` and for tests: real HTTP, real server-sent events, and it can misbehave.
 
     with MessagesServer(lambda request: says("hello")) as server:
         client = anthropic.Anthropic(api_key="k", base_url=server.url, max_retries=0)
@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -39,6 +40,8 @@ class Reply:
     """The connection breaks after so many events."""
     stall: threading.Event | None = None
     """Before the end of the stream, the server waits for this."""
+    takes_s: float = 0.0
+    """As long as this takes, the end of the stream is out, or the answer if it is no stream."""
     stall_before_headers: bool = False
     as_json: bool = False
     """Ignore `stream: true`."""
@@ -83,6 +86,12 @@ def in_turn(*replies: Reply) -> Script:
     return script
 
 
+class _Listener(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128  # a whole fleet calls at once
+
+
 class MessagesServer:
     """Serves the script on a free port while the `with` block lasts."""
 
@@ -90,9 +99,7 @@ class MessagesServer:
         self.script = script
         self.requests: list[Json] = []
         self.headers: list[dict[str, str]] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = True
-        self._server.block_on_close = False
+        self._server = _Listener(("127.0.0.1", 0), self._handler())
         self._thread = threading.Thread(target=lambda: self._server.serve_forever(poll_interval=0.02), daemon=True)
 
     @property
@@ -108,15 +115,19 @@ class MessagesServer:
         self._server.server_close()
         self._thread.join()
 
+    def answer(self, request: Json, headers: Mapping[str, str]) -> Reply:
+        """What a request gets; from many threads."""
+        self.requests.append(request)
+        self.headers.append(dict(headers))
+        return self.script(request)
+
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         server = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 request = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                server.requests.append(request)
-                server.headers.append({name.lower(): value for name, value in self.headers.items()})
-                reply = server.script(request)
+                reply = server.answer(request, {name.lower(): value for name, value in self.headers.items()})
                 if reply.model is None:
                     reply = replace(reply, model=request["model"])
                 try:
@@ -175,6 +186,8 @@ def _pieces(text: str, size: int) -> list[str]:
 def _answer(handler: BaseHTTPRequestHandler, reply: Reply, *, is_stream: bool) -> None:
     if reply.stall is not None and reply.stall_before_headers:
         reply.stall.wait(30)
+    if reply.body is not None or not is_stream:
+        time.sleep(reply.takes_s)
     handler.send_response(reply.status)
     handler.send_header("request-id", "req_1")
     for name, value in reply.headers.items():
@@ -199,5 +212,8 @@ def _answer(handler: BaseHTTPRequestHandler, reply: Reply, *, is_stream: bool) -
         if event["type"] == "message_delta" and reply.stall is not None:
             handler.wfile.flush()
             reply.stall.wait(30)
+        if event["type"] == "message_delta" and reply.takes_s:
+            handler.wfile.flush()
+            time.sleep(reply.takes_s)
         handler.wfile.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
     handler.close_connection = True

@@ -1,0 +1,127 @@
+"""The system under test: a private Redis with an append-only file, several supervisors and workers, every one of them hunted."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from chaos.model import CUSTOM_HEADERS, PROCESS
+from shared.config import Settings
+from shared.failpoints import FAILPOINTS
+from shared.local.processes import ChildSpec, Processes
+from shared.local.redis_server import PrivateRedis
+from supervisor.cli.celery_process import celery_command
+from supervisor.client import Client, connect
+
+REDIS = "redis"
+WORKER, SUPERVISOR = "worker", "supervisor"
+SWEEP_S = 0.3
+DRAIN_S = 0.4
+RETENTION_S = 3_600
+READY_WITHIN_S = 120.0
+"""Of all processes together, on a machine that has other things to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much of everything."""
+
+    workers: int = 4
+    supervisors: int = 3
+    slots: int = 4
+    """Of each process. Half of a supervisor's may think; beyond that its roles' handoffs go to a queue."""
+    lease_s: float = 3.0
+
+
+@dataclass(slots=True)
+class Fleet:
+    """What is running, and what can be done to it."""
+
+    folder: Path
+    size: Size
+    url: str
+    processes: Processes
+    jobs: Client
+    names: dict[int, str] = field(default_factory=dict)
+    """Every process that was seen, also those that are gone: pid -> name."""
+
+    def look(self) -> dict[str, int]:
+        """The processes that run now: name -> pid."""
+        pids = self.processes.pids()
+        self.names |= {pid: name for name, pid in pids.items()}
+        return pids
+
+    def ready(self, kind: str) -> dict[str, int]:
+        """Those of a kind that take work."""
+        return {name: pid for name, pid in self.look().items() if name.startswith(kind) and self.processes.is_ready(name)}
+
+    def signal(self, name: str, number: signal.Signals) -> bool:
+        """False: it is gone already."""
+        pid = self.look().get(name)
+        if pid is None:
+            return False
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+            return True
+        return False
+
+    def points(self, kind: str) -> Path:
+        """Where failpoints of all processes of a kind are armed."""
+        return points_in(self.folder, kind)
+
+
+def points_in(folder: Path, kind: str) -> Path:
+    return folder / "failpoints" / kind
+
+
+@contextmanager
+def running_fleet(folder: Path, size: Size, model_url: str) -> Iterator[Fleet]:
+    """Ready when it begins, gone when it ends.
+
+    Raises:
+        UserError: something does not start.
+    """
+    with Processes(folder) as processes:
+        url = PrivateRedis(processes, folder, is_hunted=True).start()
+        common = environment_of(folder, url, size, model_url)
+        for kind, app, count in ((SUPERVISOR, "supervisor.app", size.supervisors), (WORKER, "workers.app", size.workers)):
+            points_in(folder, kind).mkdir(parents=True)
+            for number in range(1, count + 1):
+                name = f"{kind}{number}"
+                command = celery_command(app, "worker", "-n", f"{name}@%h", "-c", str(size.slots))
+                processes.start(ChildSpec(name, command, {**common, **_own(folder, kind, name)}, is_hunted=True))
+        processes.wait_until_ready(READY_WITHIN_S)
+        jobs = connect(url, Settings(offline=True, retention_s=RETENTION_S))
+        try:
+            yield Fleet(folder, size, url, processes, jobs)
+        finally:
+            jobs.ledger.connection.close()
+
+
+def _own(folder: Path, kind: str, name: str) -> dict[str, str]:
+    return {CUSTOM_HEADERS: f"{PROCESS}: {name}", FAILPOINTS: str(points_in(folder, kind))}
+
+
+def environment_of(folder: Path, url: str, size: Size, model_url: str) -> dict[str, str]:
+    """Whatever this process's own settings are: a run must not depend on them, and must not reach a model that costs money."""
+    return {
+        "HANDOFF_REDIS_URL": url,
+        "HANDOFF_OFFLINE": "false",
+        "HANDOFF_MODEL_PROVIDER": "anthropic",
+        "HANDOFF_SUPERVISOR_MODEL": "",
+        "HANDOFF_SPECIALIST_MODEL": "",
+        "HANDOFF_SPECIALISTS_DIRS": "",
+        "HANDOFF_TOOLS_DIRS": "",
+        "HANDOFF_LEASE_S": str(size.lease_s),
+        "HANDOFF_SWEEP_INTERVAL_S": str(SWEEP_S),
+        "HANDOFF_DRAIN_S": str(DRAIN_S),
+        "HANDOFF_RETENTION_S": str(RETENTION_S),
+        "HANDOFF_CACHE_DIR": str(folder / "cache"),
+        "ANTHROPIC_API_KEY": "none",
+        "ANTHROPIC_AUTH_TOKEN": "",
+        "ANTHROPIC_BASE_URL": model_url,
+    }

@@ -1,0 +1,113 @@
+"""The model of a run: a Messages-API server on loopback that answers as planned, and writes down every call that it was paid for."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from chaos.messages_server import USAGE, Json, MessagesServer, Reply, calls, fails, says, says_json
+from chaos.plan import CallKey, PlannedJob, Shape, Trouble
+
+PROCESS = "x-chaos-process"
+"""The header that says which process calls; the SDK takes it from its own environment variable."""
+CUSTOM_HEADERS = "ANTHROPIC_CUSTOM_HEADERS"
+MENDED = "It has been mended."
+DONE = "So it is."
+ENVELOPE = {"status": "ok", "output": DONE, "claims": [], "confidence": 0.9, "needs": None, "problem": None}
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request that came in. `at`: Unix seconds; `process`: the name of the one that made it."""
+
+    key: CallKey
+    process: str
+    at: float
+    tokens: int
+    """That it was paid for; 0 for one that was turned away."""
+
+
+class Model(MessagesServer):
+    """Answers every call of these jobs; more can be added while it runs."""
+
+    def __init__(self, jobs: Iterable[PlannedJob] = ()) -> None:
+        super().__init__(lambda _request: fails(400, "no script"))
+        self.calls: list[Call] = []
+        self._jobs = {job.name: job for job in jobs}
+        self._tries: Counter[CallKey] = Counter()
+        self._lock = threading.Lock()
+
+    def add(self, jobs: Iterable[PlannedJob]) -> None:
+        self._jobs |= {job.name: job for job in jobs}
+
+    def answer(self, request: Json, headers: Mapping[str, str]) -> Reply:
+        key = key_of(request)
+        job = self._jobs[key.job]
+        with self._lock:
+            self._tries[key] += 1
+            trouble = job.trouble(key) if self._tries[key] == 1 else None
+        reply = replace(_reply(job, key), takes_s=job.takes_s(key)) if trouble is None else _trouble(trouble)
+        tokens = 0 if reply.status != 200 else USAGE["input_tokens"] + USAGE["output_tokens"]
+        with self._lock:
+            self.calls.append(Call(key, headers.get(PROCESS, "?"), time.time(), tokens))
+        return reply
+
+
+def key_of(request: Json) -> CallKey:
+    """Whose call this is. A step that has feedback is at its second attempt, and so is the review of what was mended."""
+    said = "".join(block.get("text", "") for block in request["messages"][0]["content"])
+    turn = 1 + sum(message["role"] == "assistant" for message in request["messages"])
+    properties = request.get("output_config", {}).get("format", {}).get("schema", {}).get("properties", {})
+    if step := re.search(r"^<task>Do (\w+) of ([\w-]+)\.</task>", said):
+        return CallKey(step[2], f"{step[1]}.{2 if '<feedback' in said else 1}", turn)
+    name = re.findall(r"Request:\s+chaos ([\w-]+)", said)[-1]
+    role = "planner" if "steps" in properties else "assessor" if "verdict" in properties else "synthesizer"
+    return CallKey(name, f"{role}.{2 if MENDED in said else 1}", turn)
+
+
+def _reply(job: PlannedJob, key: CallKey) -> Reply:
+    role, _, attempt = key.handoff.partition(".")
+    match role:
+        case "planner":
+            return says("I had rather not.") if job.shape is Shape.REPAIRED and key.turn == 1 else says_json(_plan(job))
+        case "assessor" if job.shape is Shape.REVISED and attempt == "1":
+            return says_json({"verdict": "REVISE", "revisions": [{"step": "a", "problem": "Mend it."}], "open_points": []})
+        case "assessor":
+            return says_json({"verdict": "PASS", "revisions": [], "open_points": []})
+        case "synthesizer":
+            return says_json(ENVELOPE)
+    turns = next(step.turns for step in job.steps if step.id == role)
+    if key.turn < turns and attempt == "1":
+        return calls(("now", {}))
+    return says_json({**ENVELOPE, "output": MENDED if attempt == "2" else DONE})
+
+
+def _plan(job: PlannedJob) -> dict[str, Any]:
+    steps = [
+        {
+            "id": step.id,
+            "specialist": step.specialist,
+            "task": f"Do {step.id} of {job.name}.",
+            "depends_on": list(step.after),
+            "fallback": "-",
+        }
+        for step in job.steps
+    ]
+    return {"steps": steps, "synthesis": "reconcile" if job.shape is Shape.WRITTEN else "merge", "why": ""}
+
+
+def _trouble(trouble: Trouble) -> Reply:
+    match trouble:
+        case Trouble.BUSY:
+            return fails(429, "slow down", "rate_limit_error", retry_after="0.2")
+        case Trouble.OVERLOADED:
+            return fails(529, "overloaded", "overloaded_error")
+        case Trouble.GARBAGE:
+            return Reply(body="<html>Welcome to this network.</html>", headers={"content-type": "text/html"})
+        case Trouble.CUT:
+            return replace(says_json(ENVELOPE), cut_after_events=4)

@@ -1,0 +1,128 @@
+"""What is run: jobs of several shapes, out of a seed, and the model calls that each of them needs when nothing goes wrong. Pure."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+
+SPECIALISTS = ("generalist", "analyst", "writer")
+ROOMY_TURNS = 60
+"""A budget that no job of these shapes comes near, whatever is repeated."""
+TROUBLE_SHARE = 0.06
+"""Of all model calls."""
+
+
+class Shape(StrEnum):
+    """What a job is like."""
+
+    PARALLEL = "parallel"
+    """Three steps at once."""
+    DIAMOND = "diamond"
+    """One, then two, then one."""
+    TOOLS = "tools"
+    """Two steps of three turns, with a tool between."""
+    REVISED = "revised"
+    """A step is sent back once."""
+    REPAIRED = "repaired"
+    """The first plan cannot be read."""
+    WRITTEN = "written"
+    """A model writes the answer out of two results."""
+    TIGHT = "tight"
+    """Six steps at once on a budget of four calls."""
+
+
+class Trouble(StrEnum):
+    """What the provider does to the first try of a call."""
+
+    BUSY = "429"
+    OVERLOADED = "529"
+    GARBAGE = "garbage"
+    CUT = "cut"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStep:
+    """One step: its specialist, what it waits for, its turns."""
+
+    id: str
+    specialist: str
+    after: tuple[str, ...] = ()
+    turns: int = 1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class CallKey:
+    """What a model call was for. `handoff`: the handoff's id; `turn`: from 1, replies only."""
+
+    job: str
+    handoff: str
+    turn: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedJob:
+    """One job. `name`: unique within the run, part of every text of the job, so that the server knows whose call it answers."""
+
+    name: str
+    shape: Shape
+    steps: tuple[PlannedStep, ...]
+    seed: int
+
+    @property
+    def request(self) -> str:
+        return f"chaos {self.name}"
+
+    @property
+    def max_turns(self) -> int:
+        return 4 if self.shape is Shape.TIGHT else ROOMY_TURNS
+
+    def needs(self) -> Counter[CallKey]:
+        """The calls of a run in which nothing but the planned trouble goes wrong. A tight budget allows no more than it does."""
+        turns = {f"{step.id}.1": step.turns for step in self.steps}
+        turns["planner.1"] = 2 if self.shape is Shape.REPAIRED else 1
+        turns["assessor.1"] = 1
+        if self.shape is Shape.REVISED:
+            turns |= {f"{self.steps[0].id}.2": 1, "assessor.2": 1}
+        if self.shape is Shape.WRITTEN:
+            turns["synthesizer.1"] = 1
+        keys = [CallKey(self.name, handoff, turn) for handoff, count in turns.items() for turn in range(1, count + 1)]
+        return Counter({key: 1 + (self.trouble(key) is not None) for key in keys})
+
+    def trouble(self, key: CallKey) -> Trouble | None:
+        """What happens to the first try of this call."""
+        dice = random.Random(f"{self.seed} {key.job} {key.handoff} {key.turn}")  # noqa: S311 - a seed is the point
+        return dice.choice(list(Trouble)) if self.shape is not Shape.TIGHT and dice.random() < TROUBLE_SHARE else None
+
+    def takes_s(self, key: CallKey) -> float:
+        """How long the server takes for this call: long enough for kills to find calls in the air."""
+        return random.Random(f"{self.seed} {key.job} {key.handoff} {key.turn} s").choice((0.02, 0.2, 0.5, 0.9))  # noqa: S311
+
+
+def jobs_of(seed: int, count: int, first: int = 0) -> list[PlannedJob]:
+    """`count` jobs, every shape in turn, from the one with this number on."""
+    shapes = list(Shape)
+    random.Random(f"{seed} shapes").shuffle(shapes)  # noqa: S311
+    return [_job(seed, number, shapes[number % len(shapes)]) for number in range(first, first + count)]
+
+
+def _job(seed: int, number: int, shape: Shape) -> PlannedJob:
+    dice = random.Random(f"{seed} {number}")  # noqa: S311
+
+    def step(name: str, *after: str, turns: int = 1) -> PlannedStep:
+        return PlannedStep(name, dice.choice(SPECIALISTS), after, turns)
+
+    steps: tuple[PlannedStep, ...]
+    match shape:
+        case Shape.DIAMOND:
+            steps = (step("a"), step("b", "a"), step("c", "a", turns=2), step("d", "b", "c"))
+        case Shape.TOOLS:
+            steps = (step("a", turns=3), step("b", turns=3))
+        case Shape.TIGHT:
+            steps = tuple(step(name) for name in "abcdef")
+        case Shape.WRITTEN:
+            steps = (step("a"), step("b"))
+        case _:
+            steps = (step("a"), step("b"), step("c"))
+    return PlannedJob(f"{seed}-{number}", shape, steps, seed)

@@ -1,0 +1,93 @@
+"""Celery's transport and result backend with failpoints, where a process has any: never loaded otherwise.
+
+Points, beside those of the ledger's scripts: `publish.QUEUE` around every single message; `publish.group.before|middle|after` around what
+leaves together; `chord.size`, `chord.part` (the whole of a part's return) and `chord.count` (only its script) of the backend; `ack` and
+`requeue` around what becomes of a message.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery import Celery
+from celery.backends.redis import RedisBackend
+from kombu.transport import TRANSPORT_ALIASES
+from kombu.transport import redis as redis_transport
+
+from shared.broker import LastingChannel
+from shared.failpoints import AFTER, BEFORE, MIDDLE, around, at
+
+LOST: type[Exception] = redis_transport.redis.exceptions.ConnectionError
+
+
+class _QoS(redis_transport.QoS):  # type: ignore[misc]
+    def ack(self, delivery_tag: str) -> None:
+        acknowledge = super().ack
+        around("ack", "", lambda: acknowledge(delivery_tag), LOST)
+
+    def reject(self, delivery_tag: str, requeue: bool = False) -> None:
+        reject = super().reject
+        around("requeue" if requeue else "ack", "", lambda: reject(delivery_tag, requeue=requeue), LOST)
+
+
+class _Batch(redis_transport.PublishBatch):  # type: ignore[misc]
+    """Sends the first of its messages by itself: who dies in between has published a part of them."""
+
+    _buffered: int
+
+    def flush(self) -> None:
+        if not self._buffered:
+            return
+        at(f"publish.group.{BEFORE}")
+        commands = list(self.pipeline.command_stack)
+        if len(commands) > 1:
+            self.pipeline.command_stack[:] = commands[:1]
+            super().flush()
+            at(f"publish.group.{MIDDLE}")
+            self.pipeline.command_stack[:] = commands[1:]
+            self._buffered = len(commands) - 1
+        super().flush()
+        at(f"publish.group.{AFTER}")
+
+
+class _Channel(LastingChannel):
+    QoS = _QoS
+
+    def create_publish_batch(self, max_size: int) -> Any:
+        return _Batch(self, max_size)
+
+    def _put(self, queue: str, message: Any, **kwargs: Any) -> None:
+        put = super()._put
+        if kwargs.get("_publish_batch") is not None:
+            put(queue, message, **kwargs)
+        else:
+            around("publish", queue, lambda: put(queue, message, **kwargs), LOST)
+
+
+class FailingTransport(redis_transport.Transport):  # type: ignore[misc]
+    """For redis://."""
+
+    Channel = _Channel
+
+
+class FailingBackend(RedisBackend):  # type: ignore[misc]
+    """For redis://."""
+
+    def set_chord_size(self, group_id: str, chord_size: int) -> None:
+        set_size = super().set_chord_size
+        around("chord", "size", lambda: set_size(group_id, chord_size), LOST)
+
+    def on_chord_part_return(self, request: Any, state: Any, result: Any, *more: Any, **rest: Any) -> None:
+        count = super().on_chord_part_return
+        around("chord", "part", lambda: count(request, state, result, *more, **rest), LOST)
+
+    @property
+    def _chord_part_return_script(self) -> Any:
+        script = super()._chord_part_return_script
+        return lambda **call: around("chord", "count", lambda: script(**call), LOST)
+
+
+def use_failpoints(app: Celery) -> None:
+    """Have this app's messages and results go through them."""
+    TRANSPORT_ALIASES["redis"] = f"{__name__}:{FailingTransport.__name__}"
+    app.loader.override_backends = {"redis": f"{__name__}:{FailingBackend.__name__}"}
