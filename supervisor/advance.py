@@ -12,8 +12,8 @@ from shared.attempt import Attempts, Ended, Ending, Ready
 from shared.ledger.claim import Claim
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
-from shared.wire.errors import MalformedMessage, VersionConflict
-from shared.wire.events import Recorded, WebhookTried
+from shared.wire.errors import HandoffError, Interrupted, LedgerUnavailable, MalformedMessage, VersionConflict
+from shared.wire.events import JobEnded, JobStatus, Recorded, WebhookTried
 from shared.wire.handoff import AgentHandoff
 from shared.wire.ids import HandoffId, JobId
 from shared.wire.names import SUPERVISOR_QUEUE, THINK_QUEUE
@@ -38,6 +38,10 @@ from supervisor.states import States
 from supervisor.thinking import Thinker
 from supervisor.webhook import Webhooks
 
+MOST_STUMBLES = 8
+"""Looks in a row, over about eight minutes, at which our own code fails for a job."""
+MOST_DECISIONS = 100
+"""That follow from one another without anything from outside: a job has five phases."""
 MOST_CONFLICTS = 50
 """In a row; every one of them means that somebody else has made progress."""
 
@@ -64,10 +68,14 @@ class Advance:
             LedgerUnavailable: the sweeper tries again.
         """
         try:
-            state = self._states.load(job_id)
-        except MalformedMessage as error:
-            self._give_up(job_id, str(error))
-            return
+            self._advance(job_id, suspects, woken_by)
+        except (LedgerUnavailable, Interrupted):
+            raise
+        except Exception as error:  # noqa: BLE001 - logged there; what raises here would be tried for ever
+            self._stumbled(job_id, error, woken_by)
+
+    def _advance(self, job_id: JobId, suspects: Sequence[HandoffId], woken_by: str) -> None:
+        state = self._states.load(job_id)
         if state is None:
             log.warning("no such job", job_id=job_id)
             self._ledger.journal.set_due(job_id, None, 0, woken_by)
@@ -83,6 +91,27 @@ class Advance:
                 time.sleep(0.002 * min(conflicts, 10))
                 state = self._states.load(job_id)
 
+    def _stumbled(self, job_id: JobId, error: Exception, woken_by: str) -> None:
+        """A journal or a payload that this version cannot read, or a defect of ours: looked at again, later each time, for another version
+        may do better. After `MOST_STUMBLES` the job ends with that reason.
+        """
+        why = str(error) if isinstance(error, HandoffError) else type(error).__name__
+        log.error("a job cannot be carried on", job_id=job_id, why=why, exc_info=not isinstance(error, HandoffError))
+        times = self._ledger.journal.stumble(job_id, woken_by)
+        if times == 1:
+            self._ledger.dead.add(SUPERVISOR_QUEUE, f"{job_id} cannot be carried on: {why}", job_id)
+        if times < MOST_STUMBLES:
+            return
+        try:
+            state = self._states.load(job_id)
+        except MalformedMessage:  # nobody here can say how far it is: that is left to who can
+            return
+        if state is not None and not state.ended:
+            reason = f"a defect of ours ({type(error).__name__}): see the supervisor's log; what steps have found is in `handoff show`"
+            end = Prepared(events=[JobEnded(status=JobStatus.FAILED, reason=reason)])
+            later = fold_on(state, [Recorded(state.version + 1, self._ledger.connection.now(), end.events[0])])
+            self._commit(state, later, end, None, "", None)
+
     def think(self, handoff: AgentHandoff, text: str) -> Ended:
         """Run a role's handoff that came from the think queue, then go on with the job."""
         state = self._states.load(handoff.job_id)
@@ -96,12 +125,6 @@ class Advance:
             self(handoff.job_id)
         return ended
 
-    def _give_up(self, job_id: JobId, why: str) -> None:
-        """Its journal cannot be read, by this version at least: a person must look, and nothing wakes it any more until somebody does."""
-        log.error("unreadable journal", job_id=job_id, why=why)
-        self._ledger.journal.take_out(job_id)
-        self._ledger.dead.add(SUPERVISOR_QUEUE, f"the journal of {job_id} cannot be read: {why}", job_id)
-
     def _step(self, state: JobState, seen: Seen, woken_by: str) -> JobState | None:
         """One decision. Returns the state to decide on next; None: nothing more can be done now."""
         now = self._ledger.connection.now()
@@ -110,7 +133,7 @@ class Advance:
         if not prepared.events:  # before the effects: a role may run for minutes, and the job can be woken meanwhile
             self._ledger.journal.set_due(state.job_id, due_at, state.version, woken_by)
             return self._grown(later, [self._do(later, effect) for effect in effects])
-        self._attempts.library.remember(prepared.payloads)
+        self._attempts.library.remember(prepared.texts.values())
         role = prepared.role
         with self._thinker.slot(wanted=role is not None) as is_free:
             ready = self._thinker.ready(later, role.handoff, role.text) if role and is_free else None
@@ -134,7 +157,7 @@ class Advance:
     def _decide(self, state: JobState, seen: Seen, now: float) -> tuple[Prepared, JobState, list[Command]]:
         """Decide until nothing more follows, as if each decision had been recorded at once; one commit records them all."""
         prepared, effects, later = Prepared(), list[Command](), state
-        while True:
+        for _ in range(MOST_DECISIONS):
             recorded = len(prepared.events)
             for command in decide(later, seen, now):
                 match command:
@@ -163,6 +186,7 @@ class Advance:
                 return prepared, later, effects
             later = fold_on(later, [Recorded(later.version + n, now, event) for n, event in enumerate(new, start=1)])
             seen = Seen(roles=seen.roles)  # what was wrong has been ordered to be mended
+        raise AssertionError("decisions follow from decisions without end")
 
     def _commit(
         self, state: JobState, later: JobState, prepared: Prepared, due_at: float | None, woken_by: str, ready: Ready | None
@@ -172,7 +196,7 @@ class Advance:
             job_id=state.job_id,
             expected=state.version,
             events=prepared.events,
-            payloads=prepared.payloads,
+            payloads=list(prepared.texts.values()),
             fields={"status": later.status.value},
             drop=sorted(state.open.keys() - later.open.keys()),
             due_at=due_at,

@@ -46,15 +46,17 @@ class Prepared:
     """One decision, ready to be committed and then carried out."""
 
     events: list[Event] = field(default_factory=list)
-    payloads: list[str] = field(default_factory=list)
+    texts: dict[str, str] = field(default_factory=dict)
+    """Payloads by digest, to be stored with the commit."""
     groups: list[list[Outgoing]] = field(default_factory=list)
     role: RoleHandoff | None = None
     """At most one role at a time is at work on a job."""
 
     def ref(self, text: str) -> BlobRef:
         """Have this payload stored with the commit."""
-        self.payloads.append(text)
-        return BlobRef(digest=digest_of(text), size=len(text))
+        ref = BlobRef(digest=digest_of(text), size=len(text))
+        self.texts[ref.digest] = text
+        return ref
 
 
 class Preparing:
@@ -77,14 +79,14 @@ class Preparing:
     def issue_role(self, state: JobState, command: IssueRole, into: Prepared) -> None:
         spec, digest = self._role(command.role)
         request = self._text(state, state.submitted.request)
-        task, about, schema = self._brief(state, command.role, request)
+        task, about, schema = self._brief(state, command.role, request, into)
         handoff = role_handoff(state, spec, digest, command.attempt, task=task, about=about, schema=schema)
         text = handoff.to_json()
-        into.payloads.append(spec.to_json())
+        into.ref(spec.to_json())
         into.role = RoleHandoff(handoff, text)
         into.events.append(_issued(handoff, into.ref(text)))
 
-    def _brief(self, state: JobState, role: str, request: str) -> tuple[str, tuple[StepId, ...], Mapping[str, Any]]:
+    def _brief(self, state: JobState, role: str, request: str, into: Prepared) -> tuple[str, tuple[StepId, ...], Mapping[str, Any]]:
         """What the role is asked, which results it sees, and the schema of its answer."""
         limits = state.submitted.limits
         if role == "planner" and state.plan is None:
@@ -94,14 +96,14 @@ class Preparing:
         plan = self.plan(state)
         if role == "planner":
             asking = {step_id: step.result for step_id, step in state.steps.items() if step.status is StepStatus.IN_NEED and step.result}
-            words = self._words(state, asking.values())
+            words = self._words(state, asking.values(), into)
             needs = {str(step_id): words.result(ref).needs or "" for step_id, ref in asking.items()}
             about = tuple(step_id for step_id, step in state.steps.items() if step.result)
             return needs_brief(request, plan, needs), about, NeedsReading(tuple(needs)).schema
         if role == "assessor":
             brief = assessment_brief(request, plan, len(state.rounds_now) + 1, limits.max_rounds)
             return brief, tuple(state.steps), VerdictReading(tuple(state.steps)).schema
-        words = self._words(state, words_wanted(state))
+        words = self._words(state, words_wanted(state), into)
         last = words.verdict(state.last_round) if state.last_round else None
         gaps = [f"{gap.step}: {gap.why}" for gap in gaps_of(state, words)]
         return synthesis_brief(request, plan, gaps, last.open_points if last else ()), usable_sinks(state), self._answer_schema(state)
@@ -109,13 +111,13 @@ class Preparing:
     def issue_group(self, state: JobState, command: IssueGroup, into: Prepared) -> None:
         plan = self.plan(state)
         remarks = [remark for step_id in command.steps for remark in state.steps[step_id].remarks]
-        words = self._words(state, [remark.result for remark in remarks if remark.result])
+        words = self._words(state, [remark.result for remark in remarks if remark.result], into)
         group: list[Outgoing] = []
         for index, step_id in enumerate(command.steps):
             step = plan.by_id[step_id]
             spec, digest, text = self._specialist(state, step.specialist)
             if text is not None:
-                into.payloads.append(text)
+                into.ref(text)
             schema = self._answer_schema(state) if state.submitted.answer_schema else None
             handoff = step_handoff(state, step, spec, digest, words, schema)
             message = handoff.to_json()
@@ -152,7 +154,7 @@ class Preparing:
         parts = parts_of(state)
         answer = None
         if parts:
-            words = self._words(state, (*parts, *words_wanted(state)))
+            words = self._words(state, (*parts, *words_wanted(state)), into)
             label = OFFLINE_LABEL if OFFLINE_MODEL in state.models else None
             answer = into.ref(assemble(state, command.status, words, label).to_json())
         into.events.append(JobEnded(status=command.status, answer=answer, reason=command.reason, because=command.because))
@@ -193,9 +195,11 @@ class Preparing:
         schema: dict[str, JsonValue] = json.loads(self._text(state, state.submitted.answer_schema))
         return schema
 
-    def _words(self, state: JobState, refs: Iterable[BlobRef]) -> Words:
-        """What these results say, in at most one round trip."""
-        return Words(self._library.payloads(state.job_id, [ref.digest for ref in refs]))
+    def _words(self, state: JobState, refs: Iterable[BlobRef], into: Prepared) -> Words:
+        """What these results say, in at most one round trip. Some may be of this very decision, and stand nowhere else yet."""
+        digests = [ref.digest for ref in refs]
+        stored = self._library.payloads(state.job_id, [digest for digest in digests if digest not in into.texts])
+        return Words(stored | {digest: into.texts[digest] for digest in digests if digest in into.texts})
 
     def _text(self, state: JobState, ref: BlobRef) -> str:
         return self._library.payloads(state.job_id, [ref.digest])[ref.digest]

@@ -13,10 +13,14 @@ from shared.ledger.connection import Connection, in_our_words
 from shared.wire.errors import UnknownJob, VersionConflict
 from shared.wire.events import Event, HandoffIssued, JobSubmitted, Recorded, parse_event
 from shared.wire.ids import HandoffId, JobId
-from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, queue_of
+from shared.wire.names import queue_of
 
 READ_AT_MOST = 5_000
 """Events in one round trip."""
+
+
+STUMBLE_AT_MOST_MS = 300_000
+"""Between two looks at a job that cannot be carried on by this version: another one, or a person, may mend it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +124,11 @@ class Journal:
         due_ms = -1 if due_at is None else int(due_at * 1000)
         self._connection.script("due", [keys.job(job_id), keys.DUE], [version, due_ms, woken_by])
 
-    def take_out(self, job_id: JobId) -> None:
-        """Wake nobody for this job any more, whatever its version, until something happens to it."""
-        with in_our_words():
-            pipe = self._connection.redis.pipeline(transaction=True)
-            pipe.zrem(keys.DUE, job_id)
-            for queue in (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE):
-                pipe.zrem(keys.WAITING + queue, job_id)
-            pipe.execute()
+    def stumble(self, job_id: JobId, woken_by: str = "") -> int:
+        """Our own code could not carry the job on: the sweeper wakes it again, later each time. Returns how often in a row, until something
+        happens to it; 0: there is no such job.
+        """
+        return int(self._connection.script("stumble", [keys.job(job_id), keys.DUE], [woken_by, STUMBLE_AT_MOST_MS]))
 
 
 def in_place(events: Sequence[Event], last_version: int, at: float) -> list[Recorded]:

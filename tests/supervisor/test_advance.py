@@ -248,18 +248,3 @@ def test_a_role_that_is_handed_back_at_a_drain_is_run_by_another_supervisor_at_o
     other.advance(job_id)
     assert "plan_made" in shell.kinds(job_id)
     other.close()
-
-
-def test_a_job_whose_journal_cannot_be_read_is_a_dead_letter_and_wakes_nobody_any_more(shell: Shell) -> None:
-    job_id, redis = shell.submit(), shell.ledger.connection.redis
-    redis.xadd(keys.log(job_id), {"e": '{"type": "of_another_version"}', "t": 1}, id="2-0")
-    redis.expire(keys.log(job_id), 60)
-    redis.zadd(keys.DUE, {job_id: 1})
-    shell.advance(job_id)
-
-    (letter,) = shell.ledger.dead.newest()
-    assert letter.body == job_id
-    assert "cannot be read" in letter.reason
-    let_time_pass(shell)
-    swept = shell.ledger.jobs.sweep()
-    assert (swept.due, swept.fresh) == ({}, ())

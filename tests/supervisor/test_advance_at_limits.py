@@ -1,0 +1,94 @@
+"""A job that meets a limit in the middle ends with what it has; one that our own code cannot carry on ends with that reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from shared.celery_app import make_app
+from shared.ledger import keys
+from shared.wire.events import JobEnded, JobStatus, PlanMade
+from shared.wire.ids import JobId
+from shared.wire.limits import JobLimits
+from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from supervisor.advance import MOST_STUMBLES
+from tests.supervisor.shell import SETTINGS, Shell
+from tests.waiting import wait_until
+
+
+@pytest.fixture
+def shell(redis_url: str) -> Iterator[Shell]:
+    made = Shell(redis_url, make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)))
+    made.serve("researcher", "writer", "generalist")
+    yield made
+    made.close()
+
+
+def with_one_step_done(shell: Shell, limits: JobLimits) -> JobId:
+    job_id = shell.submit(limits)
+    shell.advance(job_id)
+    first, *others = shell.open(job_id)
+    assert others
+    shell.do(job_id, first)
+    shell.advance(job_id)
+    return job_id
+
+
+def test_at_its_deadline_a_job_ends_with_what_it_has(shell: Shell) -> None:
+    job_id = with_one_step_done(shell, JobLimits(max_seconds=2))
+    until = shell.ledger.journal.read(job_id)[0].at + 2
+    wait_until(lambda: shell.ledger.connection.now() > until, what="the deadline")
+    shell.another().advance(job_id)
+
+    result = shell.jobs.result(job_id)
+    assert result.status is JobStatus.PARTIAL
+    assert "found." in str(result.answer)
+    assert "the job's 2 s are over" in str(result.answer)
+
+
+def test_at_its_limit_of_handoffs_a_job_ends_with_what_it_has(shell: Shell) -> None:
+    job_id = with_one_step_done(shell, JobLimits(max_handoffs=3))
+    for event in shell.open(job_id):
+        shell.do(job_id, event)
+    shell.advance(job_id)
+
+    assert shell.jobs.result(job_id).status is JobStatus.PARTIAL
+
+
+def looked_at_again(shell: Shell, job_id: JobId, times: int) -> None:
+    """As often as the sweeper would, without the waiting."""
+    for _ in range(times):
+        shell.ledger.connection.redis.zadd(keys.DUE, {job_id: 1})
+        shell.advance(job_id, woken_by=SUPERVISOR_QUEUE)
+
+
+def test_a_journal_of_a_newer_version_is_one_dead_letter_and_is_left_to_who_can_read_it(shell: Shell) -> None:
+    job_id, redis = shell.submit(), shell.ledger.connection.redis
+    redis.xadd(keys.log(job_id), {"e": '{"type": "of_another_version"}', "t": 1}, id="2-0")
+    redis.hset(keys.job(job_id), "version", 2)
+    looked_at_again(shell, job_id, MOST_STUMBLES + 2)
+
+    (letter,) = shell.ledger.dead.newest()
+    assert letter.body == job_id
+    assert "cannot be carried on" in letter.reason
+    assert shell.jobs.standing(job_id).status == "queued"
+    assert redis.zscore(keys.DUE, job_id) > 1000 * shell.ledger.connection.now()
+
+
+def test_a_job_that_our_own_code_cannot_carry_on_is_tried_again_and_then_ends_with_that_reason(shell: Shell) -> None:
+    job_id = shell.submit()
+    shell.advance(job_id)
+    (made,) = [event for event in shell.events(job_id) if isinstance(event, PlanMade)]
+    for event in shell.open(job_id):
+        shell.do(job_id, event)
+    shell.ledger.connection.redis.hdel(keys.blobs(job_id), made.plan.digest)
+    looked_at_again(fresh := shell.another(), job_id, MOST_STUMBLES - 1)
+    assert fresh.jobs.standing(job_id).status == "running"
+
+    looked_at_again(fresh, job_id, 1)
+
+    assert fresh.jobs.standing(job_id).status == "failed"
+    last = fresh.events(job_id)[-1]
+    assert isinstance(last, JobEnded)
+    assert "a defect of ours (LedgerError)" in str(last.reason)
