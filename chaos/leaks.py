@@ -10,6 +10,8 @@ KEPT_FOR_EVER = (
     r"handoff:jobs",  # one entry a job, removed with retention
     r"handoff:queues",  # one field a queue
     r"handoff:waiting:.+",  # one entry a handoff that nobody has claimed yet, or a wake-up that nobody has taken yet
+    r"handoff:paused",  # one field a paused role
+    r"handoff:held:.+",  # one entry a handoff of a paused role; gone when the role is resumed
     r"handoff:taken",  # two fields
 )
 OURS = ("handoff:", "celery-")

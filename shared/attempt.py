@@ -35,6 +35,7 @@ from shared.wire.errors import (
     LedgerUnavailable,
     MalformedMessage,
     MissingCredentials,
+    Paused,
     UserError,
 )
 from shared.wire.events import HandoffFinished, Recorded
@@ -54,8 +55,14 @@ class Ending(StrEnum):
     """Nobody waits for a result: cancelled, dropped, deleted, or it has one already."""
     ELSEWHERE = "elsewhere"
     """Another delivery says how it ends: another claim has it, or the sweeper has it run again."""
+    HELD = "held"
+    """Its role is paused: it is published again when that is over."""
     HANDED_BACK = "handed_back"
     """It cannot be run here now: the message goes back to its queue."""
+
+
+_WITHOUT_A_CLAIM = {ClaimVerdict.BUSY: Ending.ELSEWHERE, ClaimVerdict.PAUSED: Ending.HELD}
+"""What a refused claim means; any other: nobody waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,13 +147,15 @@ class Attempts:
             LedgerUnavailable: nothing is lost; the lease runs out, and the sweeper has it run again.
         """
         if claim.verdict not in (ClaimVerdict.GRANTED, ClaimVerdict.EXHAUSTED):
-            return Ended(Ending.ELSEWHERE if claim.verdict is ClaimVerdict.BUSY else Ending.UNWANTED, claim.verdict.value)
+            return Ended(_WITHOUT_A_CLAIM.get(claim.verdict, Ending.UNWANTED), claim.verdict.value)
         with self.leases.held(claim):
             try:
                 return self._finish(claim, ready.handoff, self._result(claim, ready), ready.conclude)
             except Draining:
                 claim.release()
                 return Ended(Ending.HANDED_BACK, "its worker shuts down")
+            except Paused as reason:
+                return Ended(Ending.HELD, str(reason))
             except Cancelled as reason:
                 return Ended(Ending.UNWANTED, str(reason))
             except LeaseLost as reason:

@@ -10,6 +10,7 @@ import structlog
 
 from shared.attempt import Attempts, Ended, Ending, Ready
 from shared.ledger.claim import Claim
+from shared.ledger.jobs import HandoffStanding
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
 from shared.wire.errors import HandoffError, Interrupted, LedgerUnavailable, MalformedMessage, VersionConflict
@@ -129,7 +130,7 @@ class Advance:
         """One decision. Returns the state to decide on next; None: nothing more can be done now."""
         now = self._ledger.connection.now()
         prepared, later, effects = self._decide(state, seen, now)
-        due_at = next_due(later, now, claim_within_s=self._lease_s)
+        due_at = next_due(later, now, self._lease_s, seen)
         if not prepared.events:  # before the effects: a role may run for minutes, and the job can be woken meanwhile
             self._ledger.journal.set_due(state.job_id, due_at, state.version, woken_by)
             return self._grown(later, [self._do(later, effect) for effect in effects])
@@ -250,5 +251,9 @@ class Advance:
         standings = self._ledger.jobs.handoffs(state.job_id, ask)
         return Seen(
             roles=roles,
-            handoffs={i: HandoffSeen(found.state, found.lease_until, found.lost, bool(found.queue)) for i, found in standings.items()},
+            handoffs={i: _seen(found) for i, found in standings.items()},
         )
+
+
+def _seen(found: HandoffStanding) -> HandoffSeen:
+    return HandoffSeen(found.state, found.lease_until, found.lost, bool(found.queue), found.held)

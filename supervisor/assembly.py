@@ -15,13 +15,13 @@ from shared.celery_app import DEFAULT_THREADS, make_app
 from shared.config import Settings
 from shared.logs import logged_as
 from shared.process import Process, redis_url_of, start_process
+from shared.taking import Taking
 from shared.task_ends import keep_unknown_tasks, register, run_task
 from shared.wire.ids import HandoffId, JobId, is_job_id
 from shared.wire.names import ADVANCE, ROLES, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE, task_of
 from supervisor.advance import Advance
 from supervisor.dispatch import Dispatcher
 from supervisor.sweeper import Sweeper
-from supervisor.think_queue import ThinkQueue
 from supervisor.thinking import Thinker
 from supervisor.webhook import Webhooks
 
@@ -36,7 +36,7 @@ class Supervisor:
     advance: Advance
     sweeper: Sweeper
     thinker: Thinker
-    think_queue: ThinkQueue
+    taking: Taking
 
 
 class _Once:
@@ -61,7 +61,7 @@ class _Once:
     def started(self, sender: Any = None, **_: Any) -> None:
         supervisor = self()
         supervisor.sweeper.start()
-        supervisor.think_queue.attach(sender, lambda: supervisor.thinker.is_full)
+        supervisor.taking.attach(sender, [THINK_QUEUE], lambda _: not supervisor.thinker.is_full)
 
     def stopping(self, **_: Any) -> None:
         """Runs in a signal's handler, whatever its thread was doing: takes no lock. Who is just building sees the flag."""
@@ -85,11 +85,11 @@ def build(app: Celery, settings: Settings, make_model: Callable[[Settings], Mode
     slots = int(app.conf.worker_concurrency or DEFAULT_THREADS)
     dispatcher = Dispatcher(app)
     secret = settings.webhook_secret.get_secret_value() if settings.webhook_secret else None
-    think_queue = ThinkQueue()
-    thinker = Thinker(process.attempts, slots // 2, think_queue.changed)
+    taking = Taking()
+    thinker = Thinker(process.attempts, slots // 2, taking.changed)
     advance = Advance(process.ledger, dispatcher, process.attempts, thinker, Webhooks(process.ledger, secret))
     sweeper = Sweeper(process.ledger, dispatcher, process.name, interval_s=settings.sweep_interval_s, keep_s=settings.retention_s)
-    return Supervisor(process, advance, sweeper, thinker, think_queue)
+    return Supervisor(process, advance, sweeper, thinker, taking)
 
 
 def make_supervisor_app(settings: Settings, make_model: Callable[[Settings], Model] = model_from) -> Celery:

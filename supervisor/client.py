@@ -33,7 +33,7 @@ from shared.wire.errors import UnknownJob, UserError, VersionConflict
 from shared.wire.events import CancelRequested, HandoffIssued, JobEnded, JobStatus, JobSubmitted, PlanMade, Recorded, RetryRequested
 from shared.wire.ids import JobId, is_job_id, job_id_for, new_job_id
 from shared.wire.limits import JobLimits, Raise
-from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
+from shared.wire.names import ROLES, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
 from supervisor.dispatch import Dispatcher
 from supervisor.report import JobResult, report_on
 from supervisor.request import Request, check_request
@@ -45,6 +45,8 @@ ANNOUNCE_AFTER_S = 5.0
 """A job whose first wake-up was lost is found by a sweeper after this."""
 FOLLOW_S = 5.0
 """The longest that one look for new events blocks."""
+MOST_REASON_CHARS = 200
+"""Of a pause: it stands in a line of everything that waits for it."""
 UPLOAD_CHARS = 4_000_000
 """Documents' characters in one round trip."""
 
@@ -165,6 +167,22 @@ class Client:
         status = JobStatus.RUNNING if any(isinstance(one.event, PlanMade) for one in events) else JobStatus.QUEUED
         self.ledger.journal.append(job_id, event, {"status": status.value, "cancelled": "", **_books(event)})
         self._dispatcher.wake(job_id)
+
+    def pause(self, role: str, reason: str = "") -> None:
+        """Stop a specialist, or one of the supervisor's roles, on every machine: no claim, and no turn after the one that runs. What it
+        was to do waits.
+
+        Raises:
+            UserError: nobody has ever served it, so it would be a slip of the pen.
+        """
+        known = {*ROLES, *self.ledger.roles.served(), *(one.queue for one in self.ledger.health.depths())} - {THINK_QUEUE}
+        if role not in known:
+            raise UserError(f"nobody serves or has served {role[:64]!r}; there are: {', '.join(sorted(known))}")
+        self.ledger.pauses.pause(role, " ".join(reason.split())[:MOST_REASON_CHARS])
+
+    def resume(self, role: str) -> int | None:
+        """Let it go on. Returns how many handoffs it had been stopped at; None: it was not paused."""
+        return self.ledger.pauses.resume(role)
 
     def delete(self, job_id: JobId) -> None:
         """Remove an ended job and everything of it.

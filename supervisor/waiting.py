@@ -1,4 +1,4 @@
-"""What a job waits for because nobody is there who does it: read when somebody asks, and written down nowhere.
+"""What a job waits for because nobody is there who does it, or because a role is paused: read when somebody asks, and written down nowhere.
 
 Who dies is missed when its announcement has run out (`ANNOUNCED_FOR_S`); a handoff that it had claimed waits in its queue again when
 its lease has, too.
@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 
 from shared.ledger.jobs import JobStanding
 from shared.ledger.ledger import Ledger
+from shared.ledger.pauses import Pause
 from shared.ledger.roles import Presence
 from shared.wire.events import JobStatus
 from shared.wire.ids import HandoffId, JobId
-from shared.wire.names import SUPERVISOR_QUEUE
+from shared.wire.names import ROLES, SUPERVISOR_QUEUE
 
 LOOK_EVERY_S = 2.0
 """How often a watcher asks who is there: one round trip."""
@@ -22,12 +23,12 @@ LOOK_EVERY_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Somebody without whom a job does not go on, and who is not there."""
+    """Somebody without whom a job does not go on, and who is not there or is paused."""
 
     whom: str
     """`a worker of ...`, for a sentence."""
-    start: str
-    """The command that starts one."""
+    mend: str
+    """What ends the wait, with its command."""
     steps: tuple[str, ...] = ()
     """Those that wait; empty: the job as a whole."""
 
@@ -39,20 +40,21 @@ class Missing:
                 waits = f"step {step} waits"
             case _:
                 waits = f"steps {', '.join(self.steps)} wait"
-        return f"{waits} for {self.whom}: start one with `{self.start}`"
+        return f"{waits} for {self.whom}: {self.mend}"
 
 
 def missing(job: JobStanding, there: Presence) -> tuple[Missing, ...]:
     """Everybody who is needed now and is not there. Pure."""
     if JobStatus(job.status).ended:
         return ()
-    found = [] if SUPERVISOR_QUEUE in there.queues else [Missing("a supervisor", "handoff supervisor")]
+    found = [] if SUPERVISOR_QUEUE in there.queues else [Missing("a supervisor", _start("supervisor"))]
     waiting: dict[str, list[str]] = {}
     for handoff_id, specialist in sorted(there.unclaimed.get(job.job_id, {}).items()):
         waiting.setdefault(specialist, []).append(handoff_id.rpartition(".")[0])
-    found += [_worker_of((specialist,), *steps) for specialist, steps in sorted(waiting.items())]
+    for whom, steps in sorted(waiting.items()):
+        found.append(_paused(whom, there.paused[whom], *steps) if whom in there.paused else _worker_of((whom,), *steps))
     if job.status == JobStatus.QUEUED and not _may_be_planned(job, there):
-        found.append(_worker_of(job.specialists) if job.specialists else Missing("a worker of any specialist", "handoff worker --all"))
+        found.append(_worker_of(job.specialists) if job.specialists else Missing("a worker of any specialist", _start("worker --all")))
     return tuple(found)
 
 
@@ -74,7 +76,16 @@ def with_waiting(ledger: Ledger, jobs: Sequence[JobStanding]) -> list[JobStandin
 
 def _worker_of(specialists: Sequence[str], *steps: str) -> Missing:
     whom = " or ".join(f"`{name}`" for name in specialists)
-    return Missing(f"a worker of {whom}", f"handoff worker {specialists[0]}", steps)
+    return Missing(f"a worker of {whom}", _start(f"worker {specialists[0]}"), steps)
+
+
+def _paused(role: str, pause: Pause, *steps: str) -> Missing:
+    why = f" ({pause.reason})" if pause.reason else ""
+    return Missing(f"`{role}`, which is paused{why}", f"let it go on with `handoff resume {role}`", () if role in ROLES else steps)
+
+
+def _start(command: str) -> str:
+    return f"start one with `handoff {command}`"
 
 
 def _may_be_planned(job: JobStanding, there: Presence) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +13,14 @@ from celery import Celery, signals
 
 from shared.agent.anthropic_clients import model_from
 from shared.agent.model import Model
+from shared.attempt import Ending
 from shared.celery_app import DEFAULT_THREADS, make_app
 from shared.config import Settings
+from shared.ledger.pauses import HEEDED_WITHIN_S
 from shared.ledger.roles import ANNOUNCED_FOR_S, WITHDRAWN_WITHIN_S, Announcement
 from shared.process import Process, redis_url_of, start_process
 from shared.specialists import load_specialists
+from shared.taking import Taking
 from shared.task_ends import keep_unknown_tasks, register, run_task
 from shared.wire.errors import LedgerUnavailable
 from shared.wire.handoff import AgentHandoff
@@ -58,7 +62,9 @@ class _Once:
         self._lock = threading.Lock()
         self._built: Worker | None = None
         self._stop = threading.Event()
-        self._announcing = threading.Thread(target=self._announce_for_ever, name="announcements", daemon=True)
+        self._taking = Taking()
+        self._paused: frozenset[str] = frozenset()
+        self._announcing: threading.Thread | None = None
 
     def __call__(self) -> Worker:
         with self._lock:
@@ -68,8 +74,21 @@ class _Once:
                     self._built.process.drain.begin(self._settings.drain_s)
             return self._built
 
-    def started(self, **_: Any) -> None:
+    def started(self, sender: Any = None, **_: Any) -> None:
+        served = self._served()
+        if sender is not None:
+            self._taking.attach(sender, [spec.name for spec in served], lambda queue: queue not in self._paused)
+        self._announcing = threading.Thread(target=self._announce_for_ever, args=(served,), name="announcements", daemon=True)
         self._announcing.start()
+
+    def held(self, role: str) -> None:
+        """A handoff was refused because its role is paused: this process need not wait until it looks again."""
+        self._heed(self._paused | {role})
+
+    def _heed(self, paused: frozenset[str]) -> None:
+        if paused != self._paused:
+            self._paused = paused
+            self._taking.changed()
 
     def stopping(self, **_: Any) -> None:
         """Runs in a signal's handler, whatever its thread was doing: takes no lock and asks nobody. Who is just building sees the flag."""
@@ -79,32 +98,39 @@ class _Once:
 
     def stopped(self, **_: Any) -> None:
         """When nothing runs any more."""
-        if self._announcing.is_alive():
+        if self._announcing is not None:
             self._announcing.join(WITHDRAWN_WITHIN_S)
 
-    def _announce_for_ever(self) -> None:
-        """From the start to the end of the process; at its end it withdraws what it announced."""
+    def _served(self) -> list[SpecialistSpec]:
+        queues = self._app.amqp.queues.consume_from
+        return sorted((self._specialists[queue] for queue in queues if queue in self._specialists), key=lambda spec: spec.name)
+
+    def _announce_for_ever(self, served: Sequence[SpecialistSpec]) -> None:
+        """From the start to the end of the process; at its end it withdraws what it announced. Between, it heeds pauses."""
         worker = self()
-        served = [self._specialists[queue] for queue in self._app.amqp.queues.consume_from if queue in self._specialists]
         announcement = Announcement(
             worker=worker.process.name,
-            specialists=tuple(sorted(served, key=lambda spec: spec.name)),
+            specialists=tuple(served),
             slots=int(self._app.conf.worker_concurrency or DEFAULT_THREADS),
             model="offline" if self._settings.is_offline else self._settings.model_provider,
         )
+        ledger, announced_at = worker.process.ledger, float("-inf")
         while not self._stop.is_set():
-            _tried("announced", worker.process.ledger.roles.announce, announcement)
-            self._stop.wait(ANNOUNCED_FOR_S / 3)
-        _tried("withdrawn", worker.process.ledger.roles.withdraw, announcement)
+            _tried("pauses not heeded", lambda: self._heed(ledger.pauses.roles()))
+            if time.monotonic() - announced_at >= ANNOUNCED_FOR_S / 3 - HEEDED_WITHIN_S:
+                announced_at = time.monotonic()
+                _tried("not announced", lambda: ledger.roles.announce(announcement))
+            self._stop.wait(HEEDED_WITHIN_S)
+        _tried("not withdrawn", lambda: ledger.roles.withdraw(announcement))
 
 
-def _tried(done: str, call: Callable[[Any], None], argument: Any) -> None:
+def _tried(otherwise: str, call: Callable[[], None]) -> None:
     try:
-        call(argument)
+        call()
     except LedgerUnavailable as error:
-        log.warning(f"not {done}", why=str(error))
+        log.warning(otherwise, why=str(error))
     except Exception:  # a worker that is no longer announced gets no work
-        log.exception(f"not {done}")
+        log.exception(otherwise)
 
 
 def make_workers_app(settings: Settings, make_model: Callable[[Settings], Model] = model_from) -> Celery:
@@ -138,7 +164,10 @@ def _specialist(once: _Once, role: str, wake: Any) -> Any:
         worker = once()
 
         def attempt(handoff: AgentHandoff, message: str) -> Any:
-            return run_handoff(worker.process.attempts, worker.registry, wake, handoff, message)
+            ended = run_handoff(worker.process.attempts, worker.registry, wake, handoff, message)
+            if ended.how is Ending.HELD:
+                once.held(role)
+            return ended
 
         return run_task(self, worker.process.ledger, role, text, attempt)
 

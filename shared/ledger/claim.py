@@ -16,7 +16,7 @@ from shared.ledger.blobs import packed, ref, stored
 from shared.ledger.connection import Connection
 from shared.ledger.journal import in_place
 from shared.wire.checkpoints import CallFailed, Checkpoint, Replied, WorstCase
-from shared.wire.errors import Cancelled, Draining, LeaseLost, LimitReached
+from shared.wire.errors import Cancelled, Draining, Interrupted, LeaseLost, LimitReached, Paused
 from shared.wire.events import Event, Recorded
 from shared.wire.handoff import HandoffResult, ResultStatus
 from shared.wire.ids import HandoffId, JobId
@@ -41,6 +41,8 @@ class ClaimVerdict(StrEnum):
     GRANTED = "granted"
     EXHAUSTED = "exhausted"
     """Granted for one purpose: to end it as failed; it was claimed too often."""
+    PAUSED = "paused"
+    """Its role is: it waits until that is resumed."""
     BUSY = "busy"
     """Another worker has it, and is alive."""
     DUPLICATE = "duplicate"
@@ -78,7 +80,7 @@ class Claim:
     drain: Drain = field(default_factory=Drain)
     deadline: float | None = None
     """The handoff's; Unix time in seconds, by Redis's clock. Nobody waits for budget beyond it."""
-    _interrupted: LeaseLost | Cancelled | Draining | None = None
+    _interrupted: Interrupted | None = None
     _beaten_at: float = field(default_factory=time.monotonic)
     _doing: str = "starting"
     _unsent_draft: str = ""
@@ -203,6 +205,8 @@ class Claim:
             self._interrupted = LeaseLost(f"{self.handoff_id}: the lease is gone")
         elif answer == b"dropped":
             self._interrupted = Cancelled(f"{self.handoff_id}: its job does not want it any more")
+        elif answer == b"paused":
+            self._interrupted = Paused(f"{self.handoff_id}: its role is paused")
         elif answer == b"cancelled":
             self._interrupted = Cancelled(f"{self.job_id} was cancelled")
         self.check_lease()

@@ -51,7 +51,7 @@ CODES = (
 """The same for Redis's own codes."""
 
 
-INCLUDED = {"claim": ("claiming",), "commit": ("claiming",)}
+INCLUDED = {"claim": ("pausing", "claiming"), "commit": ("pausing", "claiming"), "turn": ("pausing",)}
 """What stands in front of some scripts, beside the prelude, which stands in front of all."""
 
 

@@ -23,6 +23,8 @@ class HandoffStanding:
     state: str
     lease_until: float | None = None
     lost: bool = False
+    held: bool = False
+    """It waits until its role is resumed."""
     queue: str = ""
     """To which its message was sent; a role's has none while it is run in place."""
     worker: str = ""
@@ -181,6 +183,7 @@ def _handoff(fields: dict[bytes, bytes]) -> HandoffStanding:
         state=fields.get(b"state", b"issued").decode(),
         lease_until=seconds(b"lease"),
         lost=b"lost" in fields,
+        held=b"held" in fields,
         queue=fields.get(b"queue", b"").decode(),
         worker=fields.get(b"worker", b"").decode(),
         claims=number(b"claims"),

@@ -13,6 +13,7 @@ from shared.ledger.dead import DeadLetters
 from shared.ledger.health import Health
 from shared.ledger.jobs import Jobs
 from shared.ledger.journal import Journal
+from shared.ledger.pauses import Pauses
 from shared.ledger.roles import Roles
 
 
@@ -26,6 +27,7 @@ class Ledger:
     claims: Claims
     jobs: Jobs
     roles: Roles
+    pauses: Pauses
     dead: DeadLetters
     health: Health
 
@@ -42,6 +44,7 @@ def open_ledger(redis_url: str, settings: Settings, *, drain: Drain | None = Non
         claims=Claims(connection, journal, lease_s=settings.lease_s, keep_s=keep_s, drain=drain or Drain()),
         jobs=Jobs(connection),
         roles=Roles(connection),
+        pauses=Pauses(connection),
         dead=DeadLetters(connection, keep_s),
         health=Health(connection),
     )

@@ -12,6 +12,7 @@ from typing import Any
 
 from shared.ledger import keys
 from shared.ledger.connection import Connection, in_our_words
+from shared.ledger.pauses import Pause
 from shared.wire.errors import MalformedMessage
 from shared.wire.ids import HandoffId, JobId
 from shared.wire.message import Message
@@ -46,8 +47,9 @@ class Served:
     workers: tuple[str, ...]
     slots: int
     queued: int
-    """Messages in its queue."""
+    """Messages in its queue, and handoffs that are held while it is paused."""
     models: tuple[str, ...] = ()
+    paused: Pause | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,9 @@ class Presence:
     queues: frozenset[str]
     """That somebody serves: specialists' names, and `supervisor`."""
     unclaimed: Mapping[JobId, Mapping[HandoffId, str]] = field(default_factory=dict)
-    """Handoffs that wait in the queue of a specialist whom nobody serves, and whose it is. Only of what was asked for."""
+    """Handoffs that wait for a specialist whom nobody serves, or for a role that is paused, and for whom. Only of what was asked for."""
+    paused: Mapping[str, Pause] = field(default_factory=dict)
+    """By role."""
 
 
 class Roles:
@@ -109,12 +113,13 @@ class Roles:
         Handoffs cost next to nothing; for jobs, everything that waits in queues that nobody serves is gone through.
         """
         asked = [*job_ids, *(f"{job_id}/{handoff_id}" for job_id, handoff_id in handoffs)]
-        served, waiting = self._connection.script("presence", [keys.SERVING, keys.QUEUES], asked)
+        served, waiting, paused = self._connection.script("presence", [keys.SERVING, keys.QUEUES, keys.PAUSED], asked)
         unclaimed: dict[JobId, dict[HandoffId, str]] = {}
         for member in waiting:
             queue, job_id, handoff_id = member.decode().split("/")
             unclaimed.setdefault(JobId(job_id), {})[HandoffId(handoff_id)] = queue
-        return Presence(frozenset(queue.decode() for queue in served), unclaimed)
+        pauses = {role.decode(): Pause.from_json(text) for role, text in zip(paused[::2], paused[1::2], strict=True)}
+        return Presence(frozenset(queue.decode() for queue in served), unclaimed, pauses)
 
     def announcements(self) -> list[Announcement]:
         """Of all live workers; those of another version that do not parse are left out."""
@@ -148,9 +153,11 @@ class Roles:
             pipe = self._connection.redis.pipeline(transaction=False)
             for name in names:
                 pipe.llen(queue_of(name))
-            depths = pipe.execute() if names else []
+                pipe.zcard(keys.HELD + name)
+                pipe.hget(keys.PAUSED, name)
+            answers = pipe.execute() if names else []
         found = {}
-        for name, depth in zip(names, depths, strict=True):
+        for name, depth, held, paused in zip(names, answers[::3], answers[1::3], answers[2::3], strict=True):
             digest, serving = max(by_name[name].items(), key=lambda item: (len(item[1]), item[0]))
             everyone = [announcement for one in by_name[name].values() for announcement, _ in one]
             found[name] = Served(
@@ -158,8 +165,9 @@ class Roles:
                 digest=digest,
                 workers=tuple(sorted(one.worker for one in everyone)),
                 slots=sum(one.slots for one in everyone),
-                queued=int(depth),
+                queued=int(depth) + int(held),
                 models=tuple(sorted({one.model for one in everyone})),
+                paused=Pause.from_json(paused) if paused else None,
             )
         return found
 

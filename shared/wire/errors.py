@@ -14,6 +14,7 @@ HandoffError
 ├── Interrupted          this process must stop working on the handoff, and write nothing more
 │   ├── LeaseLost            another claim has the fence
 │   ├── Cancelled            the job was cancelled
+│   ├── Paused               its role was paused: it waits until that is resumed
 │   └── Draining             the process was asked to stop
 ├── told to a model, which may mend it; each stands beside what raises it
 │   ├── ToolFailed           shared.agent.tool: what a tool has to say instead of a result
@@ -93,6 +94,10 @@ class LeaseLost(Interrupted):
 
 class Cancelled(Interrupted):
     """The job was cancelled, or ended without this handoff."""
+
+
+class Paused(Interrupted):
+    """The role was paused; the handoff waits in the ledger until it is resumed."""
 
 
 class Draining(Interrupted):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -18,10 +18,11 @@ from supervisor.cli.errors import FAILED, OK
 from supervisor.cli.fleet_state import START_A_SUPERVISOR, START_WORKERS, queues_by_node
 from supervisor.cli.model_access import model_access
 from supervisor.cli.options import AsJson
-from supervisor.cli.terminal import figures, plain, stdout, write_line
+from supervisor.cli.terminal import clock, figures, plain, stdout, write_line
 
 if TYPE_CHECKING:
     from shared.ledger.health import QueueDepth, RedisFacts
+    from shared.ledger.pauses import Pause
     from supervisor.client import Client
 
 FULL = 0.7
@@ -101,6 +102,7 @@ def _broker(settings: Settings) -> Iterator[Finding]:
     yield Finding(Level.OK, "broker and backend", "reached, and takes commands")
     yield from persistence(facts)
     yield from _processes(jobs, settings)
+    yield from paused(jobs.ledger.pauses.all())
     yield from _leftovers(jobs)
 
 
@@ -142,6 +144,13 @@ def _processes(jobs: Client, settings: Settings) -> Iterator[Finding]:
     if len(models) > 1:
         mend = "give all of them the same key, or HANDOFF_OFFLINE=true"
         yield Finding(Level.WARN, "workers' models", f"workers differ: {', '.join(sorted(models))}", mend)
+
+
+def paused(pauses: Mapping[str, Pause]) -> Iterator[Finding]:
+    """Roles that somebody has stopped. Pure."""
+    for role, pause in pauses.items():
+        why = f": {plain(pause.reason)}" if pause.reason else ""
+        yield Finding(Level.WARN, f"role {plain(role)}", f"paused since {clock(pause.at)}{why}", f"`handoff resume {plain(role)}`")
 
 
 def forsaken(depths: Iterable[QueueDepth], served: Collection[str]) -> Iterator[Finding]:

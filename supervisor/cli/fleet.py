@@ -98,20 +98,24 @@ def _table(specs: Mapping[str, SpecialistSpec], served: Mapping[str, Served] | N
     table.add_column("what it is for")
     for name, spec in specs.items():
         live = [] if served is None else [str(len(served[name].workers)), str(served[name].slots), str(served[name].queued)]
-        table.add_row(name, *live, ", ".join(spec.tools) or "-", _in_one_line(spec.description))
+        table.add_row(name + _paused(name, served), *live, ", ".join(spec.tools) or "-", _in_one_line(spec.description))
     return table
 
 
 def _paragraphs(specs: Mapping[str, SpecialistSpec], served: Mapping[str, Served] | None) -> RenderableType:
     parts: list[RenderableType] = []
     for name, spec in specs.items():
-        parts.append(Text(name, style="bold"))
+        parts.append(Text(name + _paused(name, served), style="bold"))
         if served is not None:
             one = served[name]
             parts.append(_indented(f"{figures(len(one.workers), 'worker')}, {figures(one.slots, 'slot')}, {one.queued} queued"))
         parts.append(_indented(f"tools: {', '.join(spec.tools) or '-'}"))
         parts.append(_indented(_in_one_line(spec.description)))
     return Group(*parts)
+
+
+def _paused(name: str, served: Mapping[str, Served] | None) -> str:
+    return " (paused)" if served is not None and served[name].paused else ""
 
 
 def _indented(text: str) -> RenderableType:
@@ -126,4 +130,5 @@ def _as_json(spec: SpecialistSpec, live: Served | None) -> dict[str, Any]:
     shown = {"name": spec.name, "description": spec.description, "tools": spec.tools, "model": spec.model, "max_turns": spec.max_turns}
     if live is None:
         return shown
-    return shown | {"workers": live.workers, "slots": live.slots, "queued": live.queued, "models": live.models}
+    paused = live.paused.model_dump() if live.paused else None
+    return shown | {"workers": live.workers, "slots": live.slots, "queued": live.queued, "models": live.models, "paused": paused}

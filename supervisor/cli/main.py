@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from supervisor.cli import dead, doctor, fleet, jobs, processes, submit, up
+from supervisor.cli import dead, doctor, fleet, jobs, pausing, processes, submit, up
 from supervisor.cli.asking import Asked, schema_of
 from supervisor.cli.errors import EXIT_CODES, guarded
 from supervisor.cli.options import (
@@ -126,7 +126,13 @@ PANELS: dict[str, tuple[tuple[str, Callable[..., int]], ...]] = {
         ("delete", jobs.delete),
     ),
     "Processes": (("up", up.up), ("supervisor", processes.supervisor), ("worker", processes.worker)),
-    "Looking after it": (("specialists", fleet.specialists), ("doctor", doctor.doctor), ("dead", dead.dead)),
+    "Looking after it": (
+        ("specialists", fleet.specialists),
+        ("doctor", doctor.doctor),
+        ("pause", pausing.pause),
+        ("resume", pausing.resume),
+        ("dead", dead.dead),
+    ),
 }
 for panel, commands in PANELS.items():
     for name, command in commands:

@@ -52,6 +52,8 @@ class HandoffSeen:
     """Published, never claimed, and its message is no longer in its queue."""
     queued: bool = False
     """Its message was sent to a queue. A role that was not is run where it was issued."""
+    held: bool = False
+    """Its role is paused. Whoever resumes it has it found again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +199,7 @@ def _recoveries(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
     commands: list[Command] = []
     for handoff_id, found in seen.handoffs.items():
         issued = state.open.get(handoff_id)
-        if issued is None:
+        if issued is None or found.held:
             continue
         abandoned = found.state == "running" and (found.lease_until or 0.0) < now
         if issued.group is None:
@@ -221,17 +223,18 @@ def _webhook_due(state: JobState) -> float | None:
     return state.webhook_tried_at + WEBHOOK_BACKOFF_S[state.webhook_attempts]
 
 
-def next_due(state: JobState, now: float, claim_within_s: float) -> float | None:
+def next_due(state: JobState, now: float, claim_within_s: float, seen: Seen = Seen()) -> float | None:
     """When the sweeper must look at the job, if nothing happens before; None: never. Unix time in seconds.
 
-    `claim_within_s`: how soon a role's handoff that was just issued must have been claimed.
+    `claim_within_s`: how soon a role's handoff that was just issued must have been claimed, unless the role is paused.
     """
     if state.ended:
         return _webhook_due(state)
     if state.phase is Phase.PLANNING and not state.open:
         soonest_s, latest_s = NOBODY_THERE_S
         return min(now + min(max(soonest_s, (now - state.started_at) / 4), latest_s), max(state.deadline, now + 1.0))
-    if any(handoff.group is None for handoff in state.open.values()):
+    held = {handoff_id for handoff_id, found in seen.handoffs.items() if found.held}
+    if any(handoff.group is None and handoff_id not in held for handoff_id, handoff in state.open.items()):
         return min(now + claim_within_s, state.deadline)
     return max(state.deadline, now + 1.0)
 

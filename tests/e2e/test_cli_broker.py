@@ -112,3 +112,11 @@ def test_a_redis_that_goes_away_is_said_at_once_and_nothing_is_lost(handoff: Han
 
     assert "Traceback" not in handoff.read("err")
     assert "cannot be reached" in handoff.read("err").splitlines()[-1]
+
+
+def test_a_role_is_paused_seen_and_resumed_from_the_command_line(handoff: Handoff, redis_url: str) -> None:
+    assert "'plannr'" in said(handoff.run("pause", "plannr", HANDOFF_REDIS_URL=redis_url), BAD_INPUT)
+    assert handoff.run("pause", "planner", "--reason", "wait for the\nnew prompt", HANDOFF_REDIS_URL=redis_url).returncode == 0
+    assert ": wait for the new prompt -> `handoff resume planner`" in handoff.run("doctor", HANDOFF_REDIS_URL=redis_url).stdout
+    assert handoff.run("resume", "planner", HANDOFF_REDIS_URL=redis_url).stdout == "planner goes on\n"
+    assert "was not paused" in handoff.run("resume", "planner", HANDOFF_REDIS_URL=redis_url).stderr

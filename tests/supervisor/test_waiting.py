@@ -10,6 +10,7 @@ from shared.config import Settings
 from shared.ledger.claim import Claim
 from shared.ledger.jobs import JobStanding
 from shared.ledger.ledger import Ledger
+from shared.ledger.pauses import Pause
 from shared.ledger.roles import Announcement, Presence
 from shared.wire.events import HandoffIssued, JobEnded, JobStatus
 from shared.wire.ids import HandoffId, JobId
@@ -48,6 +49,12 @@ def test_steps_that_wait_for_the_same_specialist_stand_in_one_line() -> None:
         "step c waits for a worker of `clerk`: start one with `handoff worker clerk`",
         "steps a, b wait for a worker of `poet`: start one with `handoff worker poet`",
     ]
+
+
+def test_a_step_of_a_paused_role_says_why_and_how_it_goes_on_whether_anybody_serves_it_or_not() -> None:
+    for queues in (("supervisor", "poet"), ("supervisor",)):
+        presence = replace(there(*queues, s2_1="poet"), paused={"poet": Pause(at=1.0, reason="it rhymes")})
+        assert said(JOB, presence) == ["step s2 waits for `poet`, which is paused (it rhymes): let it go on with `handoff resume poet`"]
 
 
 @pytest.mark.parametrize("job", [JOB, QUEUED])

@@ -1,6 +1,7 @@
 -- In front of the scripts that claim: the exclusive right to run one handoff, for one lease.
 -- order: handoff, digest of the message, worker, lease_ms, max_claims, keep_ms, deadline (ms | 0), worst case of the first call (JSON or '')
--- Returns {verdict, fence, reserved (1|0), checkpoints}; verdict: granted | exhausted | busy | duplicate | cancelled | unknown
+-- Returns {verdict, fence, reserved (1|0), checkpoints}; verdict: granted | exhausted | paused | busy | duplicate | cancelled |
+-- unknown
 local function claim(job, due, order)
   local handoff, digest, worker = order[1], order[2], order[3]
   local lease, max_claims, keep, worst = tonumber(order[4]), tonumber(order[5]), keep_from_now(order[6], order[7]), decoded(order[8])
@@ -13,6 +14,14 @@ local function claim(job, due, order)
   if f[1] == 'done' or f[1] == 'dropped' then return { 'duplicate', 0, 0, {} } end
   if redis.call('HGET', job, 'cancelled') then return { 'cancelled', 0, 0, {} } end
   if f[1] == 'running' and tonumber(f[3]) > at then return { 'busy', 0, 0, {} } end
+
+  local paused = paused_role(h)
+  if paused then
+    settle(job, h, nil)
+    redis.call('HINCRBY', h, 'fence', 1)
+    hold(job, due, handoff, paused)
+    return { 'paused', 0, 0, {} }
+  end
 
   local member = id .. '/' .. handoff
   if f[5] then
@@ -32,7 +41,7 @@ local function claim(job, due, order)
   local fence = redis.call('HINCRBY', h, 'fence', 1)
   redis.call('HSET', h, 'state', 'running', 'worker', worker, 'lease', at + lease, 'claims', claims + 1, 'beat', at)
   redis.call('HSETNX', h, 'started_at', at)
-  redis.call('HDEL', h, 'lost')
+  redis.call('HDEL', h, 'lost', 'held')
   stay(job, h, keep)
   redis.call('ZADD', due, at + lease, member)
   local checkpoints = redis.call('LRANGE', t, 0, -1)

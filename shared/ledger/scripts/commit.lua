@@ -36,8 +36,9 @@ for _, handoff in ipairs(c.drop) do
     settle(job, h, nil)
     redis.call('DEL', job .. ':t:' .. handoff)
     redis.call('ZREM', due, id .. '/' .. handoff)
-    local f = redis.call('HMGET', h, 'queue', 'group')
+    local f = redis.call('HMGET', h, 'queue', 'group', 'role')
     if f[1] then redis.call('ZREM', 'handoff:waiting:' .. f[1], id .. '/' .. handoff) end
+    if f[3] then redis.call('ZREM', 'handoff:held:' .. f[3], id .. '/' .. handoff) end
     if f[2] then redis.call('HINCRBY', job, 'g:' .. f[2], -1) end -- or its siblings would wait for it
   end
 end

@@ -1,7 +1,8 @@
--- Who is there, and which of these handoffs, or of all of these jobs, wait in the queue of a specialist whom nobody serves. Reads only.
--- KEYS serving, queues.  ARGV `job` (the queues are read to their ends) or `job/handoff`...
--- Returns {queues that are served, `queue/job/handoff` of what waits}
-local serving, queues = KEYS[1], KEYS[2]
+-- Who is there, who is paused, and which of these handoffs, or of all of these jobs, wait for somebody who is not there or is paused.
+-- Reads only.
+-- KEYS serving, queues, paused.  ARGV `job` (the queues are read to their ends) or `job/handoff`...
+-- Returns {queues that are served, `queue/job/handoff` of what waits, role and pause of each that is paused}
+local serving, queues, paused = KEYS[1], KEYS[2], redis.call('HGETALL', KEYS[3])
 local jobs, handoffs = {}, {}
 local served, names, found = { think = true }, {}, {} -- who serves `think` is a supervisor
 for _, asked in ipairs(ARGV) do
@@ -12,15 +13,19 @@ for _, member in ipairs(redis.call('ZRANGEBYSCORE', serving, now_ms(), '+inf')) 
   if not served[queue] then names[#names + 1] = queue end
   served[queue] = true
 end
-for _, queue in ipairs(redis.call('HKEYS', queues)) do
-  if not served[queue] then
-    local waiting = 'handoff:waiting:' .. queue
-    for _, member in ipairs(handoffs) do
-      if redis.call('ZSCORE', waiting, member) then found[#found + 1] = queue .. '/' .. member end
-    end
-    for _, member in ipairs(next(jobs) and redis.call('ZRANGE', waiting, 0, -1) or {}) do
-      if jobs[string.match(member, '^(.-)/')] then found[#found + 1] = queue .. '/' .. member end
-    end
+local function look(waiting, whom)
+  for _, member in ipairs(handoffs) do
+    if redis.call('ZSCORE', waiting, member) then found[#found + 1] = whom .. '/' .. member end
+  end
+  for _, member in ipairs(next(jobs) and redis.call('ZRANGE', waiting, 0, -1) or {}) do
+    if jobs[string.match(member, '^(.-)/')] then found[#found + 1] = whom .. '/' .. member end
   end
 end
-return { names, found }
+for i = 1, #paused, 2 do
+  look('handoff:held:' .. paused[i], paused[i])
+  served[paused[i]] = nil -- what waits in its queue waits for it too
+end
+for _, queue in ipairs(redis.call('HKEYS', queues)) do
+  if not served[queue] then look('handoff:waiting:' .. queue, queue) end
+end
+return { names, found, paused }

@@ -1,6 +1,6 @@
 -- One round trip per turn: checkpoint, settle, reserve the next call, renew the lease, learn of a cancel.
 -- KEYS job, due.  ARGV handoff, fence, lease_ms, keep_ms, deadline (ms | 0), used (JSON or ''), worst case (JSON or ''), doing, checkpoint...
--- Returns {'ok'} | {'lost'} | {'dropped'} | {'cancelled'} | {'wait'} | {'limit', name}
+-- Returns {'ok'} | {'lost'} | {'dropped'} | {'cancelled'} | {'paused'} | {'wait'} | {'limit', name}
 local job, due, handoff, fence = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local lease, keep, used, worst = tonumber(ARGV[3]), keep_from_now(ARGV[4], ARGV[5]), decoded(ARGV[6]), decoded(ARGV[7])
 local h, t = job .. ':h:' .. handoff, job .. ':t:' .. handoff
@@ -15,6 +15,14 @@ if #ARGV > 8 then
 end
 if used then settle(job, h, used) end
 if is_cancelled(job) then return { 'cancelled' } end
+local paused = worst and paused_role(h)
+if paused then -- between two turns: the claim ends here, and does not count
+  unreserve(job, h)
+  redis.call('HINCRBY', h, 'claims', -1)
+  redis.call('HINCRBY', h, 'fence', 1)
+  hold(job, due, handoff, paused)
+  return { 'paused' }
+end
 
 local at = now_ms()
 redis.call('HSET', h, 'lease', at + lease, 'beat', at, 'doing', ARGV[8])

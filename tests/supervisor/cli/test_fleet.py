@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from io import StringIO
 
 import pytest
 from rich.console import Console
 
+from shared.ledger.pauses import Pause
 from shared.ledger.roles import Served
 from shared.specialists import load_specialists
 from shared.wire.specialist import SpecialistSpec
@@ -56,3 +58,12 @@ def test_a_description_cannot_command_the_terminal() -> None:
 
     for columns in (40, 160):
         assert "\x1b" not in text_of({"poet": spec}, columns, live=False)
+
+
+def test_a_paused_specialist_is_marked(specs: dict[str, SpecialistSpec]) -> None:
+    one = {"researcher": replace(served(specs["researcher"]), paused=Pause(at=1.0))}
+
+    for columns in (40, 160):
+        written = StringIO()
+        Console(file=written, width=columns).print(shown({"researcher": specs["researcher"]}, one, columns))
+        assert "researcher (paused)" in written.getvalue()

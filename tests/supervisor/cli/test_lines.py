@@ -78,8 +78,8 @@ def test_a_claim_is_told_once_and_a_second_claim_as_one() -> None:
 
 def test_who_is_missing_is_told_once_and_so_is_that_it_is_over() -> None:
     sound = view_of(*BEFORE)
-    one = replace(sound, missing=(Missing("a worker of `poet`", "handoff worker poet", ("a",)),))
-    two = replace(sound, missing=(Missing("a worker of `poet`", "handoff worker poet", ("a", "b")),))
+    one = replace(sound, missing=(Missing("a worker of `poet`", "start one with `handoff worker poet`", ("a",)),))
+    two = replace(sound, missing=(Missing("a worker of `poet`", "start one with `handoff worker poet`", ("a", "b")),))
 
     assert list(missed(sound, one)) == ["step a waits for a worker of `poet`: start one with `handoff worker poet`"]
     assert list(missed(one, one)) == []

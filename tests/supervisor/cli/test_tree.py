@@ -115,7 +115,7 @@ def test_a_large_plan_is_cut_to_the_screen() -> None:
 
 
 def test_who_is_missing_stands_below_the_steps() -> None:
-    view = replace(view_of(*PLANNER), missing=(Missing("a worker of `poet`", "handoff worker poet", ("left",)),))
+    view = replace(view_of(*PLANNER), missing=(Missing("a worker of `poet`", "start one with `handoff worker poet`", ("left",)),))
 
     assert drawn(view).splitlines()[-1].endswith("! step left waits for a worker of `poet`: start one with `handoff worker poet`")
 

@@ -1,0 +1,51 @@
+"""The kill switch: a role that is paused is granted no claim and no further turn, on any machine, until somebody resumes it.
+
+The scripts `claim`, `commit` and `turn` look at it. What they stop is *held*: it waits in no queue, and nobody publishes it meanwhile.
+"""
+
+from __future__ import annotations
+
+from shared.ledger import keys
+from shared.ledger.connection import Connection, in_our_words
+from shared.wire.message import Message
+
+HEEDED_WITHIN_S = 2.0
+"""How often a worker looks whether it may take from its queues. What it has taken before is refused the claim, and held."""
+
+
+class Pause(Message):
+    """That a role is paused."""
+
+    at: float
+    """Unix time in seconds."""
+    reason: str = ""
+    """In a person's words."""
+
+
+class Pauses:
+    """Those that hold now."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def pause(self, role: str, reason: str) -> None:
+        """From now on. Paused twice, the newer reason holds."""
+        pause = Pause(at=self._connection.now(), reason=reason)
+        with in_our_words():
+            self._connection.redis.hset(keys.PAUSED, role, pause.to_json())
+
+    def resume(self, role: str) -> int | None:
+        """How many handoffs go on by it; None: it was not paused."""
+        held = int(self._connection.script("resume", [keys.DUE, keys.PAUSED, keys.HELD + role], [role]))
+        return None if held < 0 else held
+
+    def all(self) -> dict[str, Pause]:
+        """By role."""
+        with in_our_words():
+            found = self._connection.redis.hgetall(keys.PAUSED)
+        return {role.decode(): Pause.from_json(text) for role, text in sorted(found.items())}
+
+    def roles(self) -> frozenset[str]:
+        """Their names alone."""
+        with in_our_words():
+            return frozenset(role.decode() for role in self._connection.redis.hkeys(keys.PAUSED))

@@ -1,0 +1,19 @@
+-- In front of the scripts that a pause stops: a role's kill switch.
+
+-- The role of a handoff, if it is paused.
+local function paused_role(h)
+  local role = redis.call('HGET', h, 'role')
+  if role and redis.call('HEXISTS', 'handoff:paused', role) == 1 then return role end
+  return nil
+end
+
+-- The handoff waits for the role's `resume`, and only for that: in no queue, and not for the sweeper.
+local function hold(job, due, handoff, role)
+  local h, member = job .. ':h:' .. handoff, string.match(job, '{(.-)}') .. '/' .. handoff
+  redis.call('HSET', h, 'state', 'issued', 'lease', 0, 'held', 1)
+  redis.call('HDEL', h, 'lost')
+  redis.call('ZREM', due, member)
+  local queue = redis.call('HGET', h, 'queue')
+  if queue then redis.call('ZREM', 'handoff:waiting:' .. queue, member) end
+  redis.call('ZADD', 'handoff:held:' .. role, now_ms(), member)
+end

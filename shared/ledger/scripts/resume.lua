@@ -1,0 +1,16 @@
+-- A role's pause is over: what was held is lost to every queue, and is found by the next sweep.
+-- KEYS due, paused, held.  ARGV role.  Returns the handoffs that were held; -1: it was not paused.
+local due, paused, held = KEYS[1], KEYS[2], KEYS[3]
+if redis.call('HDEL', paused, ARGV[1]) == 0 then return -1 end
+local at = now_ms()
+local members = redis.call('ZRANGE', held, 0, -1)
+for _, member in ipairs(members) do
+  local job, handoff = string.match(member, '^(.-)/(.+)$')
+  local h = 'handoff:{' .. job .. '}:h:' .. handoff
+  if redis.call('HDEL', h, 'held') == 1 then
+    redis.call('HSET', h, 'lost', 1)
+    redis.call('ZADD', due, at, member)
+  end
+end
+redis.call('DEL', held)
+return #members

@@ -1,0 +1,47 @@
+"""Which of its queues this process's Celery worker takes from: all but those that something speaks against.
+
+The think queue while there is no slot to think (docs/decisions/0007), and the queues of paused roles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import structlog
+
+log = structlog.get_logger()
+
+
+class Taking:
+    """Pauses and resumes the consumption of some queues of one worker."""
+
+    def __init__(self) -> None:
+        self._consumer: Any = None
+        self._may_take: dict[str, bool] = {}
+        self._ask: Callable[[str], bool] = bool
+
+    def attach(self, consumer: Any, queues: Iterable[str], may_take: Callable[[str], bool]) -> None:
+        """`consumer`: Celery's, of a worker that has started. Queues that it does not serve are left as they are."""
+        self._ask = may_take
+        self._may_take = {queue: True for queue in queues if queue in consumer.app.amqp.queues.consume_from}
+        self._consumer = consumer
+        self.changed()
+
+    def changed(self) -> None:
+        """From any thread: `may_take` may answer otherwise now. The worker's own thread then looks how it is by then."""
+        if self._consumer is not None:
+            self._consumer.call_soon(self._settle)
+
+    def _settle(self) -> None:
+        for queue, is_taken in self._may_take.items():
+            if self._ask(queue) == is_taken:
+                continue
+            self._may_take[queue] = not is_taken
+            try:
+                if is_taken:
+                    self._consumer.cancel_task_queue(queue)
+                else:
+                    self._consumer.add_task_queue(queue)
+            except Exception:  # between two connections: which queues to take from has been noted, and holds for the next one
+                log.exception("a queue is left until the next connection", queue=queue)
