@@ -14,7 +14,7 @@ import structlog
 
 from shared.agent.anthropic_clients import model_from
 from shared.agent.equipment import Equipment
-from shared.agent.loop import first_worst_case, run
+from shared.agent.loop import first_call, run
 from shared.agent.model import Model
 from shared.agent.price import prices_from
 from shared.agent.prompt import Loaded, Opening, opening_of
@@ -24,6 +24,7 @@ from shared.ledger.claim import Claim, ClaimVerdict
 from shared.ledger.claims import MAX_CLAIMS, Claiming
 from shared.ledger.leases import Leases
 from shared.ledger.ledger import Ledger
+from shared.ledger.pace import account_of
 from shared.library import Library
 from shared.wire.checkpoints import WorstCase
 from shared.wire.errors import (
@@ -41,9 +42,14 @@ from shared.wire.errors import (
 from shared.wire.events import HandoffFinished, Recorded
 from shared.wire.handoff import AgentHandoff, BlobRef, HandoffResult, StopReason, failed
 from shared.wire.message import digest_of
+from shared.wire.pace import Expected
 from shared.wire.specialist import SpecialistSpec, Tier
 
 log = structlog.get_logger()
+
+_First = tuple[WorstCase | None, Expected | None]
+"""What a handoff's first call can use, and will take of its provider's rate limits."""
+_NO_CALL: _First = (None, None)
 
 
 class Ending(StrEnum):
@@ -87,8 +93,8 @@ class _Run:
     opening: Opening
     equipment: Equipment
 
-    def first_worst_case(self) -> WorstCase | None:
-        return first_worst_case(self.handoff, self.spec, self.opening, self.equipment)
+    def first_call(self) -> _First:
+        return first_call(self.handoff, self.spec, self.opening, self.equipment) or _NO_CALL
 
     def run(self, claim: Claim) -> HandoffResult:
         return run(self.handoff, self.spec, self.opening, replace(self.equipment, turns=claim))
@@ -137,7 +143,7 @@ class Attempts:
         """
         run_with, first = self._prepared(handoff, fit)
         deadline = handoff.limits.deadline
-        claiming = Claiming(handoff.job_id, handoff.handoff_id, digest_of(text), self.worker, first, deadline)
+        claiming = Claiming(handoff.job_id, handoff.handoff_id, digest_of(text), self.worker, *first, deadline)
         return Ready(handoff, claiming, run_with, conclude)
 
     def run(self, ready: Ready, claim: Claim) -> Ended:
@@ -169,19 +175,19 @@ class Attempts:
             return failed(ready.handoff, f"the checkpoints of its earlier claims cannot be read: {claim.unreadable}")
         return ready.run_with.run(claim) if isinstance(ready.run_with, _Run) else ready.run_with
 
-    def _prepared(self, handoff: AgentHandoff, fit: Fit) -> tuple[_Run | HandoffResult, WorstCase | None]:
+    def _prepared(self, handoff: AgentHandoff, fit: Fit) -> tuple[_Run | HandoffResult, _First]:
         try:
             run_with = self._run(handoff, fit)
-            return run_with, run_with.first_worst_case()
+            return run_with, run_with.first_call()
         except LedgerUnavailable:
             raise
         except (LedgerError, MalformedMessage) as error:
-            return failed(handoff, f"what the handoff refers to cannot be read: {error}"), None
+            return failed(handoff, f"what the handoff refers to cannot be read: {error}"), _NO_CALL
         except UserError as error:
-            return failed(handoff, f"worker {self.worker} cannot run it: {error}"), None
+            return failed(handoff, f"worker {self.worker} cannot run it: {error}"), _NO_CALL
         except Exception as error:
             log.exception("defect before a handoff")
-            return failed(handoff, f"a defect of ours, before it was run: {type(error).__name__}"), None
+            return failed(handoff, f"a defect of ours, before it was run: {type(error).__name__}"), _NO_CALL
 
     def _run(self, handoff: AgentHandoff, fit: Fit) -> _Run:
         name = handoff.model or ""
@@ -190,9 +196,11 @@ class Attempts:
         spec, loaded = self._load(handoff)
         books = self.library.of_job(handoff.job_id, handoff.handoff_id, loaded.manifest, handoff.limits.deadline)
         fitting = fit(handoff, spec, loaded, books)
+        model_name = self._model_name(handoff, spec)
         equipment = Equipment(
             model=self._model(name),
-            model_name=self._model_name(handoff, spec),
+            model_name=model_name,
+            lane=lane_of(self.settings, model_name),
             reading=fitting.reading,
             prices=prices_from(self.settings),
             tools=fitting.tools,
@@ -255,6 +263,15 @@ class Attempts:
             return OFFLINE_MODEL
         default = self.settings.supervisor_model if spec.tier is Tier.CAPABLE else self.settings.specialist_model
         return handoff.model or spec.model or default
+
+
+def lane_of(settings: Settings, model: str) -> str | None:
+    """Whom a provider counts the calls of this model for; None: nobody does."""
+    if settings.is_offline or model == OFFLINE_MODEL:
+        return None
+    secrets = (settings.anthropic_api_key, settings.anthropic_auth_token)
+    key = next((one.get_secret_value() for one in secrets if one), None)
+    return f"{account_of(settings.model_provider, settings.anthropic_base_url, key)}:{model}"
 
 
 def finished_event(result: HandoffResult, worker: str) -> HandoffFinished:

@@ -58,6 +58,8 @@ class Settings(BaseSettings):
     """At SIGTERM: how long running turns may go on before the rest is handed back."""
     model_silence_s: float = Field(default=120.0, gt=0)
     """The longest silence on the wire of a model call."""
+    rate_window_s: float = Field(default=60.0, gt=0)
+    """The time that the provider's rate limits are given for: Anthropic's are per minute."""
     max_request_chars: int = 100_000
     max_document_bytes: int = 20_000_000
     max_documents: int = 10_000

@@ -11,6 +11,7 @@ from typing import Any
 import anthropic
 
 from shared.agent.anthropic_errors import as_ours
+from shared.agent.anthropic_limits import limits_of
 from shared.agent.anthropic_request import request_of
 from shared.agent.anthropic_stream import Gathering
 from shared.agent.model import ModelCall, ModelReply, Pulse
@@ -95,9 +96,10 @@ class _Exchange:
             self._arrived.put(error)
 
     def _gather(self) -> ModelReply:
-        gathering = Gathering(self._request["model"])
         stream = self._client.messages.create(**self._request, timeout=self._timeout)
         with closing(stream):
+            gathering = Gathering(self._request["model"], limits_of(stream.response.headers))
+            self._arrived.put(gathering.pulse())
             if "json" in stream.response.headers.get("content-type", ""):
                 stream.response.read()
                 gathering.take_whole(stream.response.json())

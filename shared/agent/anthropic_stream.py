@@ -9,14 +9,16 @@ from typing import Any
 from shared.agent.model import Block, ModelReply, Pulse
 from shared.agent.price import WEB_SEARCH_MICROUSD
 from shared.wire.errors import ModelUnreachable
+from shared.wire.pace import RateLimits
 from shared.wire.usage import Usage
 
 
 class Gathering:
     """What has come of a reply so far. Blocks stay as the server wrote them, known type or not: they are sent back in the next turn."""
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, limits: RateLimits) -> None:
         self.model = model
+        self.limits = limits
         self.blocks: dict[int, Block] = {}
         self.usage: dict[str, Any] = {}
         self.stop_reason: str | None = None
@@ -55,7 +57,7 @@ class Gathering:
 
     def pulse(self) -> Pulse:
         texts = [self._text_of(index) for index in sorted(self.blocks) if self.blocks[index].get("type") == "text"]
-        return Pulse("".join(texts), usage_of(self.usage), is_usage_final=self.stop_reason is not None)
+        return Pulse("".join(texts), usage_of(self.usage), is_usage_final=self.stop_reason is not None, limits=self.limits)
 
     def reply(self, request_id: str | None) -> ModelReply:
         """The whole reply.
@@ -74,6 +76,7 @@ class Gathering:
             usage=usage_of(self.usage),
             model=self.model,
             request_id=request_id,
+            limits=self.limits,
         )
 
     def _delta(self, index: int, delta: dict[str, Any]) -> None:

@@ -21,6 +21,8 @@ class Equipment:
     model: Model
     model_name: str
     """`handoff.model`, or the spec's, or the default of its tier."""
+    lane: str | None = None
+    """Whom the provider counts the calls for, see `shared.wire.pace.Expected`. None: nobody counts."""
     turns: Turns = field(default_factory=Unclaimed)
     reading: Reading
     prices: Prices

@@ -20,6 +20,7 @@ from shared.logs import log_of
 from shared.wire.checkpoints import Called, Checkpoint, Prompted, Replied, WorstCase
 from shared.wire.errors import Interrupted, LedgerError, LimitReached, ModelError, ModelRefused
 from shared.wire.handoff import AgentHandoff, HandoffResult, StopReason
+from shared.wire.pace import Expected
 from shared.wire.specialist import SpecialistSpec
 
 MOST_REPAIRS = 1
@@ -48,10 +49,14 @@ def run(handoff: AgentHandoff, spec: SpecialistSpec, opening: Opening, equipment
         return Outcome(handoff, equipment.reading).failed(talk, StopReason.DEFECT, f"a defect of ours: {type(error).__name__}")
 
 
-def first_worst_case(handoff: AgentHandoff, spec: SpecialistSpec, opening: Opening, equipment: Equipment) -> WorstCase | None:
-    """The most that the first model call can use, to be set aside along with the claim. None: it shows only later."""
+def first_call(
+    handoff: AgentHandoff, spec: SpecialistSpec, opening: Opening, equipment: Equipment
+) -> tuple[WorstCase, Expected | None] | None:
+    """The most that the first model call can use, to be set aside along with the claim, and what it will take of its provider's rate
+    limits. None: it shows only later.
+    """
     agent = _Agent(handoff, spec, opening, equipment)
-    return agent.model_turns.first_worst_case(agent.talk)
+    return agent.model_turns.first(agent.talk)
 
 
 class _Agent:

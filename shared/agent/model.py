@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from shared.wire.pace import NOTHING_SAID, RateLimits
 from shared.wire.usage import NOTHING_USED, Usage
 
 Block = dict[str, Any]
@@ -47,6 +48,8 @@ class ModelReply:
     model: str
     """As the server named it."""
     request_id: str | None = None
+    limits: RateLimits = NOTHING_SAID
+    """The provider's rate limits, as far as it told them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,8 @@ class Pulse:
     """What the server has reported so far."""
     is_usage_final: bool = False
     """Whether it will report no more: the reply has ended, and only its last event may be missing."""
+    limits: RateLimits | None = None
+    """What the server said of its rate limits when it took the call; None: it has not answered yet."""
 
 
 class Model(Protocol):

@@ -16,6 +16,7 @@ from shared.wire.checkpoints import CallFailed, Checkpoint, Observed, Prompted, 
 from shared.wire.errors import LimitReached, ModelBusy, ModelError, ModelRejected, NeverSent
 from shared.wire.handoff import StopReason
 from shared.wire.limits import HandoffLimits
+from shared.wire.pace import Expected, RateLimits
 from shared.wire.usage import NOTHING_USED, Usage
 
 LEAST_OUTPUT_TOKENS = 256
@@ -24,6 +25,8 @@ BYTES_PER_TOKEN = 3
 """For the handoff's own token limit, before a first reply tells the truth: English is nearer 4, code and other scripts nearer 2 or 3. (The
 job's budget is never estimated: it is reserved at the worst case.)"""
 WAIT_SLICE_S = 0.25
+ASK_AGAIN_S = 2.0
+"""Who waits for the provider's rate limits asks again after this at the latest: others give up, or have used less than they took."""
 DRAFT_EVERY_S = 0.4
 """How often the draft is taken out of the unfinished JSON: each time costs a parse of all of it."""
 
@@ -40,6 +43,7 @@ class ModelTurns:
         self._equipment = equipment
         self._note: Callable[..., None] = note
         self._pulse = Pulse()
+        self._is_heard = False
         self._shown = ("", float("-inf"))
         self._rendered = (-1, 0)
         self._longest_turn_s = 0.0
@@ -57,14 +61,15 @@ class ModelTurns:
             return True
         return self._tokens_left(talk) < 2 * self._expected_input(talk) + self._limits.max_output_tokens + LEAST_OUTPUT_TOKENS
 
-    def first_worst_case(self, talk: Conversation) -> WorstCase | None:
-        """What the first call can use, if that is known before the claim: then both are one round trip."""
+    def first(self, talk: Conversation) -> tuple[WorstCase, Expected | None] | None:
+        """What the first call can and will use, if that is known before the claim: then both are one round trip."""
         if self.is_last(talk):
             return None
         try:
-            return self._equipment.prices.worst(self._call(talk, is_last=False), self._most_input(talk))
+            call = self._call(talk, is_last=False)
         except LimitReached:
             return None
+        return self._equipment.prices.worst(call, self._most_input(talk)), self._expected(talk, call)
 
     def turn(self, talk: Conversation, *, is_last: bool) -> None:
         """Make one call and checkpoint what came of it. A failed one is waited out, so that the next turn can try again.
@@ -77,8 +82,8 @@ class ModelTurns:
         call = self._call(talk, is_last=is_last)
         worst = self._equipment.prices.worst(call, self._most_input(talk))
         self._equipment.turns.beat("thinking")
-        self._equipment.turns.reserve(worst)
-        self._pulse, started = Pulse(), self._equipment.now()
+        self._reserve(worst, self._expected(talk, call))
+        self._pulse, self._is_heard, started = Pulse(), False, self._equipment.now()
         try:
             reply = self._equipment.model.reply(call, self._on_pulse)
         except ModelError as error:
@@ -88,9 +93,25 @@ class ModelTurns:
             self.draft = self._pulse.text
             self._note(CallFailed(error=str(limit), usage=self._settled(call, worst)))
             raise
+        self._hear(reply.limits)
         self._longest_turn_s = max(self._longest_turn_s, self._equipment.now() - started)
         usage = self._equipment.prices.priced(reply.usage, call.model)
         self._note(Replied(content=reply.content, stop_reason=reply.stop_reason, usage=usage, model=reply.model))
+
+    def _reserve(self, worst: WorstCase, expected: Expected | None) -> None:
+        """Wait until the call may be made."""
+        while (wait := self._equipment.turns.reserve(worst, expected)) is not None:
+            self._wait(min(wait.seconds, ASK_AGAIN_S), wait.why, shown_s=wait.seconds)
+
+    def _expected(self, talk: Conversation, call: ModelCall) -> Expected | None:
+        lane = self._equipment.lane
+        return None if lane is None else Expected(lane, self._expected_input(talk), call.max_output_tokens)
+
+    def _hear(self, limits: RateLimits | None) -> None:
+        """The server has taken the call: the others hear of it at once, not when the reply is whole."""
+        if limits is not None and not self._is_heard:
+            self._is_heard = True
+            self._equipment.turns.heard(limits)
 
     def _call(self, talk: Conversation, *, is_last: bool) -> ModelCall:
         room = self._tokens_left(talk) - self._expected_input(talk)
@@ -114,11 +135,16 @@ class ModelTurns:
         """Settle, then wait for the next try or give up."""
         has_begun = self._pulse.usage.total_tokens > 0  # overloaded in the middle of a stream: what came was paid
         usage = NOTHING_USED if _is_unpaid(error) and not has_begun else self._settled(call, worst)
+        is_refused = isinstance(error, ModelBusy) and error.status != 400
+        if is_refused:
+            self._equipment.turns.refused(reason_of(error), error.retry_after_s)
         self._note(CallFailed(error=str(error), usage=usage))
         delay = delay_s(error, talk.failures_in_a_row + 1, self._equipment.dice())
         if delay is None or talk.turns + 1 >= self._limits.max_turns:
             self.draft = self._pulse.text
             raise error
+        if is_refused and self._equipment.lane is not None:
+            return  # the next call waits with all others
         self._wait(delay, reason_of(error))
 
     def _settled(self, call: ModelCall, worst: WorstCase) -> Usage:
@@ -138,6 +164,7 @@ class ModelTurns:
 
     def _on_pulse(self, pulse: Pulse) -> None:
         self._pulse = pulse
+        self._hear(pulse.limits)
         self._equipment.turns.beat("thinking", self._draft_so_far(pulse.text) if self._equipment.streams_draft else None)
         self._check_deadline()
 
@@ -149,11 +176,12 @@ class ModelTurns:
             self._shown = (draft, now)
         return draft
 
-    def _wait(self, seconds: float, why: str) -> None:
-        """Wait, and learn meanwhile if there is nothing left to wait for."""
+    def _wait(self, seconds: float, why: str, shown_s: float | None = None) -> None:
+        """Wait, and learn meanwhile if there is nothing left to wait for. `shown_s`: how long it is said to last, if longer."""
         until = self._equipment.now() + seconds
+        more_s = (shown_s or seconds) - seconds
         while (left := until - self._equipment.now()) > 0:
-            self._equipment.turns.beat(f"waiting {max(1, round(left))} s: {why}")
+            self._equipment.turns.beat(f"waiting {max(1, round(left + more_s))} s: {why}")
             self._check_deadline()
             self._equipment.wait(min(left, WAIT_SLICE_S))
 

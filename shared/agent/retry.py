@@ -10,6 +10,8 @@ FIRST_DELAY_S = 1.0
 LONGEST_DELAY_S = 20.0
 LONGEST_RETRY_AFTER_S = 60.0
 """A server's `retry-after` is obeyed up to this: rate limits are per minute, and a slot must not sleep for an hour."""
+LONGEST_HOLD_S = 600.0
+"""The same where the whole fleet waits for it, and slots are freed meanwhile; then one call finds out."""
 
 
 def delay_s(error: ModelError, tries: int, dice: float) -> float | None:

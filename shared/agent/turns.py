@@ -4,10 +4,11 @@ and, in unit tests, by `tests.doubles.turns.MemoryTurns`; both pass tests/contra
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from shared.wire.checkpoints import Checkpoint, WorstCase
 from shared.wire.errors import LeaseLost
+from shared.wire.pace import Expected, RateLimits, Wait
 
 
 class Turns(Protocol):
@@ -17,12 +18,21 @@ class Turns(Protocol):
         """What earlier claims of this handoff have checkpointed, oldest first."""
         ...
 
-    def reserve(self, worst: WorstCase) -> None:
-        """Before a model call. Waits while other reservations of the job are out.
+    def reserve(self, worst: WorstCase, expected: Expected | None = None) -> Wait | None:
+        """Before a model call. Waits while other reservations of the job are out. None: the call may be made; else the provider's rate
+        limits stand against it, nothing is reserved, and it is to be asked again. `expected` None: nobody counts.
 
         Raises:
             LimitReached: the job's budget can never take this call; `limit` names it.
         """
+        ...
+
+    def heard(self, limits: RateLimits) -> None:
+        """The provider takes the call that was reserved last, and says this of its limits."""
+        ...
+
+    def refused(self, why: str, retry_after_s: float | None) -> None:
+        """The provider takes no calls now (429, 529): nobody makes one before `retry_after_s` seconds, or a backoff, are over."""
         ...
 
     def checkpoint(self, *checkpoints: Checkpoint) -> None:
@@ -40,8 +50,14 @@ class Unclaimed:
     def so_far(self) -> tuple[Checkpoint, ...]:
         return ()
 
-    def reserve(self, worst: WorstCase) -> None:
-        self._refuse(worst)
+    def reserve(self, worst: WorstCase, expected: Expected | None = None) -> Wait | None:
+        self._refuse(worst, expected)
+
+    def heard(self, limits: RateLimits) -> None:
+        self._refuse(limits)
+
+    def refused(self, why: str, retry_after_s: float | None) -> None:
+        self._refuse(why, retry_after_s)
 
     def checkpoint(self, *checkpoints: Checkpoint) -> None:
         self._refuse(checkpoints)
@@ -49,5 +65,5 @@ class Unclaimed:
     def beat(self, doing: str, draft: str | None = None) -> None:
         self._refuse(doing, draft)
 
-    def _refuse(self, *_: object) -> None:
+    def _refuse(self, *_: object) -> NoReturn:
         raise LeaseLost("this handoff has not been claimed")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -15,11 +15,13 @@ from shared.ledger import keys
 from shared.ledger.blobs import packed, ref, stored
 from shared.ledger.connection import Connection
 from shared.ledger.journal import in_place
+from shared.ledger.pace import Pacing
 from shared.wire.checkpoints import CallFailed, Checkpoint, Replied, WorstCase
 from shared.wire.errors import Cancelled, Draining, Interrupted, LeaseLost, LimitReached, Paused
 from shared.wire.events import Event, Recorded
 from shared.wire.handoff import HandoffResult, ResultStatus
 from shared.wire.ids import HandoffId, JobId
+from shared.wire.pace import Expected, RateLimits, Wait
 
 BEAT_EVERY_S = 2.0
 """So often does a sign of life leave the process: 500 running handoffs are 250 small round trips a second."""
@@ -72,6 +74,7 @@ class Claim:
     lease_s: float
     keep_s: int
     verdict: ClaimVerdict
+    pacing: Pacing
     checkpoints: tuple[Checkpoint, ...] = ()
     unreadable: str | None = None
     """Why the checkpoints of earlier claims cannot be read, so that it can only be ended."""
@@ -90,15 +93,15 @@ class Claim:
     def so_far(self) -> tuple[Checkpoint, ...]:
         return self.checkpoints
 
-    def reserve(self, worst: WorstCase) -> None:
+    def reserve(self, worst: WorstCase, expected: Expected | None = None) -> Wait | None:
         if self.drain.asked:
             if self._unsent:
                 self._turn()
             raise Draining(f"{self.handoff_id} goes back to its queue")
         if self.reserved:
             self.reserved = False
-            return
-        while (answer := self._turn(worst=worst))[0] == b"wait":
+            return None
+        while (answer := self._turn(worst=worst, expected=expected))[0] == b"wait":
             self.beat("waiting for the job's budget")
             if self.deadline is not None and self.connection.now() >= self.deadline:
                 raise LimitReached("deadline", "while waiting for the job's budget")
@@ -106,6 +109,16 @@ class Claim:
         if answer[0] == b"limit":
             limit = answer[1].decode()
             raise LimitReached(limit, "the job's budget does not allow another model call")
+        if answer[0] == b"pace":
+            return Wait(int(answer[1]) / 1000, answer[2].decode())
+        self.pacing.let_go(expected, answer[1:])
+        return None
+
+    def heard(self, limits: RateLimits) -> None:
+        self.pacing.heard(limits)
+
+    def refused(self, why: str, retry_after_s: float | None) -> None:
+        self.pacing.refused(why, retry_after_s)
 
     def checkpoint(self, *checkpoints: Checkpoint) -> None:
         """A final reply goes out with what comes next (the next call's reservation, or `finish`): one round trip less. One after which
@@ -172,23 +185,43 @@ class Claim:
         """What to book when the claim ends: nothing if the call that the claim came with was never made; '' is the worst case, because
         a call that was made and not yet settled was cut.
         """
-        return _NOTHING if self.reserved else _used(self._unsent)
+        if self.reserved:
+            return json.dumps({"turns": 0, "input": 0, "output": 0, "usd": 0} | self.pacing.back(None))
+        return self._used(self._unsent)
 
     @property
     def _keys(self) -> list[str]:
         return [keys.job(self.job_id), keys.DUE]
 
-    def _turn(self, *, worst: WorstCase | None = None) -> list[bytes]:
+    def _turn(self, *, worst: WorstCase | None = None, expected: Expected | None = None) -> list[Any]:
         with self._lock:
             self.check_lease()
             sent = list(self._unsent)
             lease_ms, keep = int(self.lease_s * 1000), keep_of(self.keep_s, self.deadline)
-            order = [self.handoff_id, self.fence, lease_ms, *keep, _used(sent), worst_of(worst), self._doing]
-            answer: list[bytes] = self.connection.script("turn", self._keys, [*order, *(packed(item.to_json()) for item in sent)])
+            order = [
+                self.handoff_id,
+                self.fence,
+                lease_ms,
+                *keep,
+                self._used(sent),
+                worst_of(worst, self.pacing.order(expected)),
+                self._doing,
+            ]
+            answer: list[Any] = self.connection.script("turn", self._keys, [*order, *(packed(item.to_json()) for item in sent)])
             del self._unsent[: len(sent)]
             self._beaten_at = time.monotonic()
             self.heed(answer[0])
             return answer
+
+    def _used(self, checkpoints: Sequence[Checkpoint]) -> str:
+        """What the model call among these has used; '' if there is none. Never more than one: each is settled before the next is made."""
+        usage = next((item.usage for item in checkpoints if isinstance(item, Replied | CallFailed)), None)
+        if usage is None:
+            return ""
+        usd = -1 if usage.cost_microusd is None else usage.cost_microusd
+        cut = {"cut": True} if usage.cut_calls else {}
+        used = {"turns": 1, "input": usage.input_tokens, "output": usage.output_tokens, "usd": usd}
+        return json.dumps(used | cut | self.pacing.back(usage))
 
     def presume_lost(self) -> None:
         """The lease could not be renewed in time: somebody else may have it by now."""
@@ -217,21 +250,9 @@ def keep_of(keep_s: int, deadline: float | None) -> tuple[int, int]:
     return keep_s * 1000, int((deadline or 0) * 1000)
 
 
-_NOTHING = json.dumps({"turns": 0, "input": 0, "output": 0, "usd": 0})
-
-
-def _used(checkpoints: Sequence[Checkpoint]) -> str:
-    """What the model call among these has used; '' if there is none. Never more than one: each is settled before the next is made."""
-    usage = next((item.usage for item in checkpoints if isinstance(item, Replied | CallFailed)), None)
-    if usage is None:
-        return ""
-    usd = -1 if usage.cost_microusd is None else usage.cost_microusd
-    cut = {"cut": True} if usage.cut_calls else {}
-    return json.dumps({"turns": 1, "input": usage.input_tokens, "output": usage.output_tokens, "usd": usd, **cut})
-
-
-def worst_of(worst: WorstCase | None) -> str:
+def worst_of(worst: WorstCase | None, pace: Mapping[str, Any]) -> str:
+    """The worst case as the scripts take it. `pace`: `Pacing.order`."""
     if worst is None:
         return ""
     usd = -1 if worst.microusd is None else worst.microusd
-    return json.dumps({"input": worst.input_tokens, "output": worst.output_tokens, "usd": usd})
+    return json.dumps({"input": worst.input_tokens, "output": worst.output_tokens, "usd": usd, **pace})

@@ -15,10 +15,12 @@ from shared.ledger.blobs import unpacked
 from shared.ledger.claim import Claim, ClaimVerdict, keep_of, worst_of
 from shared.ledger.connection import Connection
 from shared.ledger.journal import Commit, Journal
+from shared.ledger.pace import Pacing
 from shared.wire.checkpoints import Checkpoint, WorstCase, checkpoint_adapter
 from shared.wire.events import Recorded
 from shared.wire.ids import Digest, HandoffId, JobId
 from shared.wire.message import problems_of
+from shared.wire.pace import Expected
 
 MAX_CLAIMS = 3
 """A handoff that was claimed this often and never got further takes its process down: it fails instead of freezing the next one."""
@@ -35,6 +37,8 @@ class Claiming:
     worker: str
     first: WorstCase | None = None
     """The worst case of the first model call, set aside in the same round trip where that is possible."""
+    expected: Expected | None = None
+    """What that call will take of its provider's rate limits; None: nobody counts."""
     deadline: float | None = None
     """The handoff's; Unix time in seconds."""
 
@@ -42,12 +46,15 @@ class Claiming:
 class Claims:
     """Grants claims."""
 
-    def __init__(self, connection: Connection, journal: Journal, *, lease_s: float, keep_s: int, drain: Drain) -> None:
+    def __init__(
+        self, connection: Connection, journal: Journal, *, lease_s: float, keep_s: int, drain: Drain, rate_window_s: float
+    ) -> None:
         self._connection = connection
         self._journal = journal
         self._lease_s = lease_s
         self._keep_s = keep_s
         self._drain = drain
+        self._rate_window_s = rate_window_s
 
     def claim(self, wanted: Claiming) -> Claim:
         """Try to get the handoff. The claim that comes back says by its verdict whether it is one."""
@@ -65,10 +72,17 @@ class Claims:
 
     def _order(self, wanted: Claiming) -> list[Any]:
         keep = keep_of(self._keep_s, wanted.deadline)
-        return [wanted.handoff_id, wanted.digest, wanted.worker, int(self._lease_s * 1000), MAX_CLAIMS, *keep, worst_of(wanted.first)]
+        first = worst_of(wanted.first, self._pacing(wanted).order(wanted.expected))
+        return [wanted.handoff_id, wanted.digest, wanted.worker, int(self._lease_s * 1000), MAX_CLAIMS, *keep, first]
+
+    def _pacing(self, wanted: Claiming) -> Pacing:
+        return Pacing(self._connection, f"{wanted.job_id}/{wanted.handoff_id}", self._rate_window_s)
 
     def _claim(self, wanted: Claiming, answer: Sequence[Any]) -> Claim:
-        verdict, fence, reserved, stored_checkpoints = answer
+        verdict, fence, reserved, stored_checkpoints, *taken = answer
+        pacing = self._pacing(wanted)
+        if reserved:
+            pacing.let_go(wanted.expected, taken[0])
         checkpoints, unreadable = _read(stored_checkpoints) if verdict == b"granted" else ((), None)
         return Claim(
             connection=self._connection,
@@ -78,6 +92,7 @@ class Claims:
             lease_s=self._lease_s,
             keep_s=self._keep_s,
             verdict=ClaimVerdict(verdict.decode()),
+            pacing=pacing,
             checkpoints=checkpoints,
             unreadable=unreadable,
             reserved=bool(reserved),

@@ -51,7 +51,14 @@ CODES = (
 """The same for Redis's own codes."""
 
 
-INCLUDED = {"claim": ("pausing", "claiming"), "commit": ("pausing", "claiming"), "turn": ("pausing",)}
+INCLUDED = {
+    "claim": ("pausing", "pacing", "claiming"),
+    "commit": ("pausing", "pacing", "claiming"),
+    "finish": ("pacing",),
+    "pace": ("pacing",),
+    "release": ("pacing",),
+    "turn": ("pausing", "pacing"),
+}
 """What stands in front of some scripts, beside the prelude, which stands in front of all."""
 
 

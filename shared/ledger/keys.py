@@ -67,6 +67,11 @@ def document(digest: str) -> str:
     return f"{PREFIX}doc:{digest}"
 
 
+def pace(lane: str) -> str:
+    """hash: what a provider lets through of a lane; `:line` and `:alive`, zsets: who waits. `scripts/pacing.lua` writes them."""
+    return f"{PREFIX}pace:{lane}"
+
+
 def worker(worker_id: str) -> str:
     """string: what one worker announces."""
     return f"{PREFIX}worker:{worker_id}"

@@ -41,7 +41,9 @@ def open_ledger(redis_url: str, settings: Settings, *, drain: Drain | None = Non
         connection=connection,
         journal=journal,
         blobs=Blobs(connection, keep_s),
-        claims=Claims(connection, journal, lease_s=settings.lease_s, keep_s=keep_s, drain=drain or Drain()),
+        claims=Claims(
+            connection, journal, lease_s=settings.lease_s, keep_s=keep_s, drain=drain or Drain(), rate_window_s=settings.rate_window_s
+        ),
         jobs=Jobs(connection),
         roles=Roles(connection),
         pauses=Pauses(connection),

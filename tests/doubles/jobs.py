@@ -140,5 +140,5 @@ def everything(ledger: Ledger) -> dict[bytes, bytes]:
 
 def verdict(claimed: Claim, worst: WorstCase) -> bytes:
     """ok, wait or the name of a limit: what `reserve` acts on."""
-    answer = claimed._turn(worst=worst)
+    answer: list[bytes] = claimed._turn(worst=worst)
     return answer[-1]

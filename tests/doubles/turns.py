@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from shared.wire.checkpoints import CallFailed, Checkpoint, Replied, WorstCase, checkpoint_adapter
 from shared.wire.errors import Interrupted, LimitReached
+from shared.wire.pace import Expected, RateLimits, Wait
+from tests.doubles.pace import MemoryPace
 
 
 @dataclass(slots=True)
@@ -26,18 +28,29 @@ class MemoryTurns:
     on_checkpoint: Callable[[Checkpoint], None] = lambda _checkpoint: None
     """Called before each is kept; what it raises is a crash at that point."""
     on_beat: Callable[[str], None] = lambda _doing: None
+    pace: MemoryPace = field(default_factory=MemoryPace)
+    """Shared by those whose calls one provider counts."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def so_far(self) -> tuple[Checkpoint, ...]:
         return tuple(checkpoint_adapter.validate_json(text) for text in self.saved)
 
-    def reserve(self, worst: WorstCase) -> None:
+    def reserve(self, worst: WorstCase, expected: Expected | None = None) -> Wait | None:
         self._check()
         if self.most_turns is not None and self.used_turns >= self.most_turns:
             raise LimitReached("job_turns", f"{self.used_turns} are used")
         if self.most_tokens is not None and self.used_tokens + worst.input_tokens + worst.output_tokens > self.most_tokens:
             raise LimitReached("job_tokens", f"{self.used_tokens} are used")
+        if expected is not None and (wait := self.pace.admit(id(self))) is not None:
+            return wait
         self.reserved.append(worst)
+        return None
+
+    def heard(self, limits: RateLimits) -> None:
+        self.pace.heard(id(self), limits)
+
+    def refused(self, why: str, retry_after_s: float | None) -> None:
+        self.pace.refused(id(self), why, retry_after_s)
 
     def checkpoint(self, *checkpoints: Checkpoint) -> None:
         self._check()

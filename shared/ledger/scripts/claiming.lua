@@ -1,7 +1,7 @@
 -- In front of the scripts that claim: the exclusive right to run one handoff, for one lease.
 -- order: handoff, digest of the message, worker, lease_ms, max_claims, keep_ms, deadline (ms | 0), worst case of the first call (JSON or '')
--- Returns {verdict, fence, reserved (1|0), checkpoints}; verdict: granted | exhausted | paused | busy | duplicate | cancelled |
--- unknown
+-- Returns {verdict, fence, reserved (1|0), checkpoints, what `admit` says was taken}; verdict: granted | exhausted | paused | busy |
+-- duplicate | cancelled | unknown
 local function claim(job, due, order)
   local handoff, digest, worker = order[1], order[2], order[3]
   local lease, max_claims, keep, worst = tonumber(order[4]), tonumber(order[5]), keep_from_now(order[6], order[7]), decoded(order[8])
@@ -46,7 +46,7 @@ local function claim(job, due, order)
   redis.call('ZADD', due, at + lease, member)
   local checkpoints = redis.call('LRANGE', t, 0, -1)
   if #checkpoints > 0 then redis.call('PEXPIRE', t, keep) end
-  local reserved = 0
-  if worst and verdict == 'granted' and #checkpoints == 0 and not reserve(job, h, worst) then reserved = 1 end
-  return { verdict, fence, reserved, checkpoints }
+  local no, _, _, taken = 'not asked', nil, nil, nil
+  if worst and verdict == 'granted' and #checkpoints == 0 then no, _, _, taken = let_go(job, h, worst, member, at) end
+  return { verdict, fence, no and 0 or 1, checkpoints, taken or {} }
 end

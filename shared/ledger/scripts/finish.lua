@@ -9,7 +9,9 @@ if why then return { why } end
 
 local at, keep = now_ms(), tonumber(ARGV[3])
 local id = string.match(job, '{(.-)}')
-settle(job, h, decoded(ARGV[6]))
+local used = decoded(ARGV[6])
+settle(job, h, used)
+even_out(used and used.pace, id .. '/' .. handoff, at)
 for i = 9, #ARGV, 2 do redis.call('HSETNX', job .. ':blob', ARGV[i], ARGV[i + 1]) end
 redis.call('HSET', h, 'state', 'done', 'result', ARGV[5], 'finished_at', at)
 redis.call('HDEL', h, 'lease', 'doing')

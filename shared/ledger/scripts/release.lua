@@ -3,11 +3,12 @@
 local job, due, handoff = KEYS[1], KEYS[2], ARGV[1]
 local h = job .. ':h:' .. handoff
 if gone(job, h, ARGV[2]) then return 0 end
-settle(job, h, decoded(ARGV[3]))
+local used, member = decoded(ARGV[3]), string.match(job, '{(.-)}') .. '/' .. handoff
+settle(job, h, used)
+even_out(used and used.pace, member, now_ms())
 redis.call('HINCRBY', h, 'claims', -1)
 redis.call('HINCRBY', h, 'fence', 1)
 redis.call('HSET', h, 'state', 'issued', 'lease', 0)
-local member = string.match(job, '{(.-)}') .. '/' .. handoff
 redis.call('ZREM', due, member)
 local queue = redis.call('HGET', h, 'queue')
 if queue then redis.call('ZADD', 'handoff:waiting:' .. queue, now_ms(), member) end

@@ -1,10 +1,12 @@
 -- One round trip per turn: checkpoint, settle, reserve the next call, renew the lease, learn of a cancel.
 -- KEYS job, due.  ARGV handoff, fence, lease_ms, keep_ms, deadline (ms | 0), used (JSON or ''), worst case (JSON or ''), doing, checkpoint...
--- Returns {'ok'} | {'lost'} | {'dropped'} | {'cancelled'} | {'paused'} | {'wait'} | {'limit', name}
+-- Returns {'ok', what `admit` says was taken...} | {'lost'} | {'dropped'} | {'cancelled'} | {'paused'} | {'wait'} | {'pace', ms, why} |
+-- {'limit', name}
 local job, due, handoff, fence = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local lease, keep, used, worst = tonumber(ARGV[3]), keep_from_now(ARGV[4], ARGV[5]), decoded(ARGV[6]), decoded(ARGV[7])
 local h, t = job .. ':h:' .. handoff, job .. ':t:' .. handoff
 
+local member = string.match(job, '{(.-)}') .. '/' .. handoff
 local why = gone(job, h, fence)
 if why then return { why } end
 if #ARGV > 8 then
@@ -13,7 +15,10 @@ if #ARGV > 8 then
   -- It got further: what took down the claims before was not this handoff. One that freezes its process writes nothing.
   redis.call('HSET', h, 'claims', 1)
 end
-if used then settle(job, h, used) end
+if used then
+  settle(job, h, used)
+  even_out(used.pace, member, now_ms())
+end
 if is_cancelled(job) then return { 'cancelled' } end
 local paused = worst and paused_role(h)
 if paused then -- between two turns: the claim ends here, and does not count
@@ -28,10 +33,12 @@ local at = now_ms()
 redis.call('HSET', h, 'lease', at + lease, 'beat', at, 'doing', ARGV[8])
 redis.call('HDEL', h, 'lost')
 stay(job, h, keep)
-redis.call('ZADD', due, at + lease, string.match(job, '{(.-)}') .. '/' .. handoff)
+redis.call('ZADD', due, at + lease, member)
 if worst then
-  local no = reserve(job, h, worst)
+  local no, ms, ms_for, taken = let_go(job, h, worst, member, at)
   if no == 'wait' then return { 'wait' } end
+  if no == 'pace' then return { 'pace', ms, ms_for } end
   if no then return { 'limit', no } end
+  return { 'ok', unpack(taken or {}) }
 end
 return { 'ok' }

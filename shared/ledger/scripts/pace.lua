@@ -1,0 +1,44 @@
+-- What a provider has said to a call: that it takes it, with its limits, or that it does not.
+-- KEYS lane.  ARGV job/handoff, JSON {lane, window, asked_at (Unix ms), limits{NAME: [limit, remaining]} or
+--   why, retry_after (ms; -1: it did not say), first, longest, most (ms), dice (0 to 1)}.  Returns 1
+local member, said = ARGV[1], cjson.decode(ARGV[2])
+local lane, window, at = lane_of(said.lane), said.window, now_ms()
+local is = lane.is
+redis.call('HSET', lane.key, 'known', 1)
+
+if said.why then
+  if said.asked_at >= (is.cleared or 0) then
+    local strikes, is_probe = is.strikes or 0, is.going == member
+    if is_probe or strikes == 0 then strikes = strikes + 1 end -- those that were out with it tell nothing new
+    local backoff = math.min(said.first * 2 ^ (strikes - 1), said.longest)
+    local hold = backoff * (0.5 + said.dice / 2)
+    if said.retry_after >= 0 then hold = math.min(said.retry_after + backoff * said.dice / 4, said.most) end
+    is['until'] = math.max(is['until'] or 0, at + math.ceil(hold))
+    redis.call('HSET', lane.key, 'until', is['until'], 'why', said.why, 'strikes', strikes)
+    if is_probe then redis.call('HDEL', lane.key, 'going', 'going_until') end
+  end
+else
+  if is.going == member then
+    redis.call('HDEL', lane.key, 'going', 'going_until', 'until', 'why', 'strikes')
+    redis.call('HSET', lane.key, 'cleared', at)
+    is['until'] = nil
+  end
+  for name, one in pairs(said.limits) do
+    local limit, remaining = one[1], one[2]
+    local level = remaining
+    if is[name] == limit then -- it may have refilled, and others may have been let go, since the server counted: only a clear lack counts
+      level = math.min(level_at(lane, name, at, window), remaining + limit * math.max(0, at - said.asked_at) / window + SLACK[name])
+    end
+    redis.call('HSET', lane.key, name, limit, name .. '_level', string.format('%.3f', level))
+  end
+  if next(said.limits) then -- a bucket that nothing was said of has to be brought to the same time
+    for _, name in ipairs(BUCKETS) do
+      if is[name] and not said.limits[name] then
+        redis.call('HSET', lane.key, name .. '_level', string.format('%.3f', level_at(lane, name, at, window)))
+      end
+    end
+    redis.call('HSET', lane.key, 'at', at)
+  end
+end
+keep_lane(lane, at)
+return 1

@@ -1,0 +1,125 @@
+"""What every `Turns` promises of the pace of model calls: what one process hears, all of them heed. `MAKERS` lists the implementations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from shared.agent.turns import Turns
+from shared.ledger.ledger import Ledger
+from shared.wire.checkpoints import CallFailed, WorstCase
+from shared.wire.pace import NOTHING_SAID, Allowance, Expected, RateLimits, Wait
+from shared.wire.usage import NOTHING_USED
+from tests.doubles.jobs import a_job, granted, issue
+from tests.doubles.pace import MemoryPace
+from tests.doubles.turns import MemoryTurns
+from tests.waiting import wait_until
+
+WORST = WorstCase(100, 100, 0)
+EXPECTED = Expected("account:some-model", 50, 50)
+FAILED = CallFailed(error="no", usage=NOTHING_USED)
+
+Fleet = Callable[[], Turns]
+"""Each call gives the turns of one more handoff, claimed by a process of its own."""
+
+
+def in_memory(_ledger: Ledger) -> Fleet:
+    pace = MemoryPace()
+    return lambda: MemoryTurns(pace=pace)
+
+
+def in_the_ledger(ledger: Ledger) -> Fleet:
+    job_id = a_job(ledger)
+    names = iter([f"find-{letter}.1" for letter in "abcdefghij"])
+
+    def one_more() -> Turns:
+        name = next(names)
+        issue(ledger, job_id, name)
+        return granted(ledger, job_id, name, worker=name)
+
+    return one_more
+
+
+MAKERS = [pytest.param(in_memory, id="memory"), pytest.param(in_the_ledger, id="ledger")]
+
+
+@pytest.fixture(params=MAKERS)
+def fleet(request: pytest.FixtureRequest, ledger: Ledger) -> Fleet:
+    made: Fleet = request.param(ledger)
+    return made
+
+
+def goes(turns: Turns, expected: Expected | None = EXPECTED) -> bool:
+    return turns.reserve(WORST, expected) is None
+
+
+def waits(turns: Turns, expected: Expected | None = EXPECTED) -> Wait:
+    wait = turns.reserve(WORST, expected)
+    assert wait is not None
+    return wait
+
+
+def known(fleet: Fleet, limits: RateLimits = NOTHING_SAID) -> Turns:
+    """A process that has heard of the lane, and told."""
+    first = fleet()
+    assert goes(first)
+    first.heard(limits)
+    return first
+
+
+def test_the_first_call_of_all_goes_ahead_and_shows_what_the_limits_are(fleet: Fleet) -> None:
+    first, second, third = fleet(), fleet(), fleet()
+    assert goes(first)
+    assert waits(second).why == "first call"
+    first.heard(NOTHING_SAID)
+    assert goes(second)
+    assert goes(third), "nothing is limited"
+
+
+def test_a_call_that_nobody_counts_waits_for_nobody(fleet: Fleet) -> None:
+    first, second = fleet(), fleet()
+    assert goes(first)
+    assert goes(second, None)
+
+
+def test_one_refusal_holds_back_all_until_it_is_over(fleet: Fleet) -> None:
+    first, second = known(fleet), fleet()
+    assert goes(first)
+    first.refused("overloaded", 30)
+    first.checkpoint(FAILED)
+    for one in (first, second, fleet()):
+        wait = waits(one)
+        assert (wait.why, 25 < wait.seconds < 40) == ("overloaded", True)
+
+
+def test_after_a_refusal_one_call_goes_first_and_the_others_when_it_has_succeeded(fleet: Fleet) -> None:
+    first, second, third = known(fleet), fleet(), fleet()
+    assert goes(first)
+    first.refused("rate limit", 0.1)
+    first.checkpoint(FAILED)
+    wait_until(lambda: goes(second), what="the probe")
+    assert waits(first).why == waits(third).why == "rate limit"
+    second.heard(NOTHING_SAID)
+    assert goes(first)
+    assert goes(third)
+
+
+def test_a_probe_that_is_refused_holds_back_all_again_and_longer(fleet: Fleet) -> None:
+    first, second = known(fleet), fleet()
+    assert goes(first)
+    first.refused("rate limit", 0.01)
+    first.checkpoint(FAILED)
+    wait_until(lambda: goes(second), what="the probe")
+    second.refused("rate limit", None)
+    second.checkpoint(FAILED)
+    assert waits(first).seconds > 0.5, "the second backoff is 1 to 2 s"
+
+
+def test_no_more_calls_go_than_the_provider_says_are_left(fleet: Fleet) -> None:
+    known(fleet, RateLimits(requests=Allowance(limit=50, remaining=2)))
+    assert goes(fleet())
+    assert goes(fleet())
+    wait = waits(fleet())
+    assert 0 < wait.seconds <= 60 / 50
+    assert wait.why == "rate limit"

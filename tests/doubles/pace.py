@@ -1,0 +1,64 @@
+"""`MemoryPace`: what the processes of a fleet share of one lane's pace, in memory: who is held back, who goes ahead, how many requests.
+
+No token buckets and no line: those are in `shared/ledger/scripts/pacing.lua`. With `MemoryTurns` it passes tests/contracts/test_pace.py.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from shared.agent.retry import FIRST_DELAY_S
+from shared.wire.pace import Allowance, RateLimits, Wait
+
+
+@dataclass(slots=True)
+class MemoryPace:
+    """Callers are told apart by any number."""
+
+    now: Callable[[], float] = time.monotonic
+    window_s: float = 60.0
+    known: bool = False
+    until: float = 0.0
+    why: str = ""
+    strikes: int = 0
+    going: int | None = None
+    requests: Allowance | None = None
+    level: float = 0.0
+    at: float = 0.0
+
+    def admit(self, caller: int) -> Wait | None:
+        now = self.now()
+        self._refill(now)
+        if now < self.until:
+            return Wait(self.until - now, self.why)
+        if self.requests is not None and self.level < 1:
+            return Wait((1 - self.level) * self.window_s / self.requests.limit, "rate limit")
+        if self.strikes or not self.known:
+            if self.going not in (None, caller):
+                return Wait(0.2, self.why or "first call")
+            self.going = caller
+        self.level -= 1
+        return None
+
+    def heard(self, caller: int, limits: RateLimits) -> None:
+        self.known = True
+        if self.going == caller:
+            self.going, self.strikes, self.until = None, 0, 0.0
+        if limits.requests is not None and limits.requests != self.requests:
+            self.requests, self.level, self.at = limits.requests, limits.requests.remaining, self.now()
+
+    def refused(self, caller: int, why: str, retry_after_s: float | None) -> None:
+        self.known, self.why = True, why
+        if self.going == caller or not self.strikes:
+            self.strikes += 1
+        if self.going == caller:
+            self.going = None
+        hold_s = FIRST_DELAY_S * 2 ** (self.strikes - 1) if retry_after_s is None else retry_after_s
+        self.until = max(self.until, self.now() + hold_s)
+
+    def _refill(self, now: float) -> None:
+        if self.requests is not None:
+            self.level = min(self.requests.limit, self.level + (now - self.at) * self.requests.limit / self.window_s)
+            self.at = now
