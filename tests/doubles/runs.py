@@ -62,6 +62,7 @@ class Run:
     reading: Reading | None = None
     clock: Clock = field(default_factory=Clock)
     model: Model | None = None
+    lane: str | None = None
     streams_draft: bool = False
     prices: Prices = field(default_factory=Prices)
     scripted: ScriptedModel = field(init=False)
@@ -81,6 +82,7 @@ class Run:
         equipment = Equipment(
             model=self.model or self.scripted,
             model_name="claude-haiku-5-5",
+            lane=self.lane,
             turns=self.turns,
             reading=reading,
             prices=self.prices,

@@ -1,0 +1,90 @@
+"""`python -m benchmarks.pace`: many worker processes against a server that allows few requests a minute."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from chaos.messages_server import Json, MessagesServer, Reply, says_json
+from supervisor.client import Request
+from tests.doubles.rate_limits import Bucket, RateLimited
+from tests.running_system import SUPERVISOR, running_system
+
+STEPS = 20
+MODEL = "claude-haiku-5-5"
+"""The specialists'; the supervisor's roles have a lane of their own."""
+ANSWER = {"status": "ok", "output": "So it is.", "claims": [], "confidence": 0.9, "needs": None, "problem": None}
+PASS = {"verdict": "PASS", "revisions": [], "open_points": []}
+
+
+@dataclass(frozen=True, slots=True)
+class Paced:
+    """What the server saw of the specialists' model, and how the jobs ended."""
+
+    bucket: Bucket
+    took_s: float
+    statuses: tuple[str, ...]
+
+
+def model(request: Json) -> Reply:
+    """Plans so many steps at once, does each in one turn, passes the review."""
+    properties = request.get("output_config", {}).get("format", {}).get("schema", {}).get("properties", {})
+    if "steps" in properties:
+        said = "".join(block.get("text", "") for block in request["messages"][0]["content"])
+        count = int((re.search(r"plan (\d+)", said) or ["", "1"])[1])
+        steps: list[dict[str, Any]] = [
+            {"id": f"s{n}", "specialist": "generalist", "task": f"Do part {n}.", "depends_on": [], "fallback": "-"} for n in range(count)
+        ]
+        return says_json({"steps": steps, "synthesis": "merge", "why": ""})
+    return says_json(PASS if "verdict" in properties else ANSWER)
+
+
+def paced(folder: Path, *, workers: int, slots: int, limit: int, window_s: float, calls: int) -> Paced:
+    """Run jobs of that many calls in all, on so many worker processes, and say what the server saw."""
+    limited = RateLimited(model, limit=limit, window_s=window_s, answers_after_s=0.2)
+    with MessagesServer(limited) as server:
+        settings = {
+            "HANDOFF_OFFLINE": "false",
+            "ANTHROPIC_API_KEY": "no-key",
+            "ANTHROPIC_BASE_URL": server.url,
+            "HANDOFF_RATE_WINDOW_S": str(window_s),
+        }
+        with running_system(folder, (SUPERVISOR,), settings) as system:
+            for n in range(workers):
+                arguments = ("-A", "workers.app", "worker", "-n", f"w{n}@%h", "-Q", "generalist", "-c", str(slots))
+                system.processes.start(system.celery(f"w{n}", *arguments))
+            system.processes.wait_until_ready()
+            jobs = system.jobs()
+            began = time.monotonic()
+            ids = [jobs.submit(Request(f"plan {min(STEPS, calls - at)}")) for at in range(0, calls, STEPS)]
+            ended = [jobs.wait(job_id, 60 + 3 * calls * window_s / limit) for job_id in ids]
+            jobs.ledger.connection.close()
+            return Paced(limited.buckets[MODEL], time.monotonic() - began, tuple(one.value for one in ended))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.pace", description=__doc__)
+    parser.add_argument("--workers", type=int, default=8, help="processes")
+    parser.add_argument("--slots", type=int, default=8, help="of each")
+    parser.add_argument("--limit", type=int, default=50, help="requests in a window")
+    parser.add_argument("--window", type=float, default=60.0, help="seconds")
+    parser.add_argument("--calls", type=int, default=200, help="of the specialists, in all")
+    asked = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        seen = paced(Path(folder), workers=asked.workers, slots=asked.slots, limit=asked.limit, window_s=asked.window, calls=asked.calls)
+    bucket = seen.bucket
+    print(f"{asked.workers} worker processes of {asked.slots} slots, {asked.limit} requests in {asked.window:g} s")
+    print(f"calls answered   {len(bucket.taken)} in {bucket.taken[-1] - bucket.taken[0]:.1f} s")
+    print(f"refused with 429 {len(bucket.refused)}")
+    print(f"quota used       {bucket.used:.1%}")
+    print(f"jobs             {', '.join(f'{seen.statuses.count(one)} {one}' for one in sorted(set(seen.statuses)))}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""A provider's rate limits around a script of `MessagesServer`: one token bucket of requests a model, refilled all the time; 429 when it is
+empty; the headers that the real one sends.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+
+from chaos.messages_server import Json, Reply, Script, fails
+
+
+@dataclass(slots=True)
+class Bucket:
+    """The requests of one model."""
+
+    limit: int
+    window_s: float
+    level: float = field(init=False)
+    at: float = field(default_factory=time.monotonic)
+    taken: list[float] = field(default_factory=list)
+    """When each call came that was answered."""
+    refused: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.level = self.limit
+
+    def take(self) -> bool:
+        now = time.monotonic()
+        self.level = min(self.limit, self.level + (now - self.at) * self.limit / self.window_s)
+        self.at = now
+        goes = self.level >= 1
+        self.level -= goes
+        (self.taken if goes else self.refused).append(now)
+        return goes
+
+    @property
+    def used(self) -> float:
+        """The part of what was allowed from the first call to the last."""
+        span_s = self.taken[-1] - self.taken[0]
+        return len(self.taken) / (self.limit + span_s * self.limit / self.window_s)
+
+
+class RateLimited:
+    """The script, as far as the limits allow."""
+
+    def __init__(self, script: Script, *, limit: int, window_s: float, answers_after_s: float = 0.0) -> None:
+        self._script = script
+        self._limit = limit
+        self._window_s = window_s
+        self._answers_after_s = answers_after_s
+        self._lock = threading.Lock()
+        self.buckets: dict[str, Bucket] = defaultdict(lambda: Bucket(limit, window_s))
+
+    def __call__(self, request: Json) -> Reply:
+        with self._lock:
+            bucket = self.buckets[request["model"]]
+            goes, left = bucket.take(), int(bucket.level)
+        headers = {"anthropic-ratelimit-requests-limit": str(self._limit), "anthropic-ratelimit-requests-remaining": str(left)}
+        if not goes:
+            refused = fails(429, kind="rate_limit_error", retry_after=f"{self._window_s / self._limit:.3f}")
+            return replace(refused, headers=refused.headers | headers)
+        if self._answers_after_s:
+            threading.Event().wait(self._answers_after_s)
+        return replace(self._script(request), headers=headers)

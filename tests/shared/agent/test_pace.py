@@ -1,0 +1,104 @@
+"""The loop and the pace of its calls: what it hears it tells, and it waits as long as it must."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import anthropic
+import pytest
+
+from chaos.messages_server import MessagesServer, fails, in_turn
+from shared.agent.anthropic_limits import limits_of
+from shared.agent.anthropic_model import AnthropicModel
+from shared.wire.errors import Cancelled, ModelBusy, ModelRejected
+from shared.wire.handoff import ResultStatus, StopReason
+from shared.wire.limits import HandoffLimits
+from shared.wire.pace import NOTHING_SAID, Allowance, RateLimits
+from tests.doubles.handoffs import a_handoff
+from tests.doubles.pace import MemoryPace
+from tests.doubles.runs import Clock, Run, answers, running
+from tests.doubles.turns import MemoryTurns
+
+HEADERS = {
+    "anthropic-ratelimit-requests-limit": "50",
+    "anthropic-ratelimit-requests-remaining": "49",
+    "anthropic-ratelimit-output-tokens-limit": "8000",
+    "anthropic-ratelimit-output-tokens-remaining": "7000",
+}
+
+
+def paced(*replies: object, held_s: float = 0.0, **rest: object) -> Run:
+    """A run whose calls a provider counts, by its own clock. `held_s`: nobody may call for so long."""
+    clock = Clock()
+    pace = MemoryPace(now=clock.now, known=True, until=clock.now_s + held_s, why="rate limit", strikes=int(held_s > 0))
+    return running(*replies, clock=clock, turns=MemoryTurns(pace=pace), lane="account:some-model", **rest)  # type: ignore[arg-type]
+
+
+def test_headers_become_limits() -> None:
+    assert limits_of(HEADERS) == RateLimits(requests=Allowance(50, 49), output_tokens=Allowance(8_000, 7_000))
+
+
+@pytest.mark.parametrize("wrong", [{}, {"limit": "50"}, {"limit": "0", "remaining": "0"}, {"limit": "many", "remaining": "-1"}])
+def test_headers_that_make_no_sense_say_nothing(wrong: dict[str, str]) -> None:
+    assert limits_of({f"anthropic-ratelimit-requests-{name}": value for name, value in wrong.items()}) == NOTHING_SAID
+
+
+def test_what_the_server_says_of_its_limits_is_told() -> None:
+    run = paced(answers())
+    with (
+        MessagesServer(in_turn(replace(answers(), headers=HEADERS))) as server,
+        anthropic.Anthropic(api_key="k", base_url=server.url, max_retries=0) as client,
+    ):
+        run.model = AnthropicModel(client)
+        run.go()
+    assert run.turns.pace.requests == Allowance(50, 49)
+
+
+def test_a_refusal_over_http_holds_back_the_lane_for_as_long_as_the_server_says() -> None:
+    run = paced(answers())
+    with (
+        MessagesServer(in_turn(fails(429, retry_after="7"), answers())) as server,
+        anthropic.Anthropic(api_key="k", base_url=server.url, max_retries=0) as client,
+    ):
+        run.model = AnthropicModel(client)
+        result = run.go()
+    assert (result.status, result.turns) == (ResultStatus.OK, 2)
+    assert sum(run.clock.waited) == pytest.approx(7, abs=0.5)
+
+
+def test_a_wait_is_visible_and_counts_down() -> None:
+    run = paced(answers(), held_s=12)
+    assert run.go().status is ResultStatus.OK
+    shown = list(dict.fromkeys(doing for doing, _ in run.turns.beats if doing.startswith("waiting")))
+    assert shown == [f"waiting {left} s: rate limit" for left in range(12, 0, -1)]
+
+
+def test_a_wait_ends_at_the_deadline() -> None:
+    run = paced(answers(), held_s=15, handoff=a_handoff(limits=HandoffLimits(deadline=1_005.0)))
+    assert run.go().stop_reason is StopReason.DEADLINE
+    assert sum(run.clock.waited) == pytest.approx(5, abs=0.5)
+    assert run.calls == []
+
+
+def test_an_interruption_passes_through_a_wait_for_the_provider() -> None:
+    run = paced(answers(), held_s=12)
+
+    def cancel(doing: str) -> None:
+        if doing == "waiting 9 s: rate limit":
+            raise Cancelled("by the user")
+
+    run.turns.on_beat = cancel
+    with pytest.raises(Cancelled):
+        run.go()
+
+
+def test_a_refused_schema_holds_nobody_back() -> None:
+    run = paced(ModelBusy("trying without strict schemas", status=400, retry_after_s=0), answers())
+    assert run.go().status is ResultStatus.OK
+    assert run.turns.pace.strikes == 0
+
+
+def test_a_rejected_call_holds_nobody_back() -> None:
+    run = paced(ModelRejected("the key was refused (401)", status=401))
+    run.go()
+    assert run.turns.pace.strikes == 0
