@@ -20,7 +20,7 @@ if said.why then
 else
   if is.going == member then
     redis.call('HDEL', lane.key, 'going', 'going_until', 'until', 'why', 'strikes')
-    redis.call('HSET', lane.key, 'cleared', at)
+    redis.call('HSET', lane.key, 'cleared', said.asked_at)
     is['until'] = nil
   end
   for name, one in pairs(said.limits) do

@@ -3,7 +3,7 @@
 --   known                 somebody has heard from it; before that, one call goes ahead and shows what the limits are
 --   until, why, strikes   refused (429, 529): no call before this Unix ms; refusals since the last success
 --   going, going_until    who goes ahead of all others, and how long they wait for it at the most
---   cleared               when the last probe succeeded, Unix ms: what was asked before, and refused, is no news
+--   cleared               when the last call that went ahead and succeeded was let go, Unix ms: refusals of earlier ones are no news
 --   NAME, NAME_level, at  a token bucket each of requests, input and output: limit in a window, what is left, as of when
 --   output_mean           output tokens that a call has used of late
 -- Where there are limits, it has a line of those who wait: two zsets of job/handoff, by when it came, and until when it counts as alive.
