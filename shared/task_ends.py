@@ -9,6 +9,7 @@
 | is held: its role is paused                | `Ignore`             | not counted      | RETRY, and why                      |
 | is handed back to its queue                 | `Reject`, requeued   | not counted      | RETRY, and why                      |
 | has a message that cannot be read           | `Ignore`             | not counted      | FAILURE, and why                    |
+| ... and that another version has issued     | `Ignore`             | not counted      | RETRY, and why                      |
 
 An exception would fail the whole chord; so would `Reject` without a requeue. A plain return would count a part that is not done, and
 is always shown as SUCCESS: once that was said of a task, no event takes it back.
@@ -88,9 +89,12 @@ def _taken(task: Any, ledger: Ledger, role: str, text: object) -> AgentHandoff:
         return handoff
     except MalformedMessage as error:
         reason = str(error)
-        log.warning("dead letter", role=role, why=reason)
-        ledger.dead.add(role, reason, text if isinstance(text, str) else repr(text)[:10_000])
-        _tell(task, "task-failed", exception=f"dead letter: {reason}", traceback="")
+        is_dead = ledger.dead.unread(role, reason, text if isinstance(text, str) else repr(text)[:10_000])
+        log.warning("dead letter" if is_dead else "left to another version", role=role, why=reason)
+        if is_dead:
+            _tell(task, "task-failed", exception=f"dead letter: {reason}", traceback="")
+        else:
+            _tell(task, "task-retried", exception=f"left to another version: {reason}", traceback="")
         raise Ignore(reason) from error
 
 
@@ -142,6 +146,6 @@ def keep_unknown_tasks(ledger: Callable[[], Ledger]) -> None:
         queue = (getattr(message, "delivery_info", None) or {}).get("routing_key", "?")
         body = getattr(message, "body", b"")
         text = body.decode(errors="replace") if isinstance(body, bytes) else str(body)
-        ledger().dead.add(str(queue), f"there is no task {name} in this version", text)
+        ledger().dead.unread(str(queue), f"there is no task {name} in this version", text)
 
     signals.task_unknown.connect(keep, weak=False, dispatch_uid="task_ends.keep_unknown_tasks")

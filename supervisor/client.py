@@ -25,6 +25,7 @@ from shared.celery_app import make_app
 from shared.config import OFFLINE_MODEL, Settings, load_settings, redis_url_of
 from shared.documents.folder import FolderReading, read_folder
 from shared.ledger.blobs import ref
+from shared.ledger.dead import DeadLetter, handoff_in
 from shared.ledger.jobs import JobStanding
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger, open_ledger
@@ -47,8 +48,6 @@ FOLLOW_S = 5.0
 """The longest that one look for new events blocks."""
 MOST_REASON_CHARS = 200
 """Of a pause: it stands in a line of everything that waits for it."""
-UPLOAD_CHARS = 4_000_000
-"""Documents' characters in one round trip."""
 
 
 class Client:
@@ -184,6 +183,22 @@ class Client:
         """Let it go on. Returns how many handoffs it had been stopped at; None: it was not paused."""
         return self.ledger.pauses.resume(role)
 
+    def retry_dead(self, letter: DeadLetter) -> None:
+        """Put what a dead letter was about back where it came from, and drop the letter. Mend the cause first.
+
+        Raises:
+            UserError: it is no message of ours, or nobody waits for it any more.
+        """
+        if is_job_id(letter.body):
+            if JobStatus(self._known(JobId(letter.body)).status).ended:
+                raise UserError(f"{letter.body} has ended meanwhile: its letter can only be dropped")
+            self._dispatcher.wake(JobId(letter.body))
+        elif named := handoff_in(letter.body):
+            self.ledger.dead.publish_again(named[0], named[1])
+        else:
+            raise UserError(f"letter {letter.id} is no message of ours, and there is nothing to try again: drop it")
+        self.ledger.dead.drop(letter)
+
     def delete(self, job_id: JobId) -> None:
         """Remove an ended job and everything of it.
 
@@ -247,16 +262,7 @@ class Client:
         if request.documents is None:
             return None, 0
         reading = request.documents if isinstance(request.documents, FolderReading) else self.read_documents(request)
-        work_s = request.limits.max_seconds
-        new = self.ledger.blobs.missing_documents(list(reading.texts), work_s)
-        batch: dict[str, str] = {}
-        for digest in sorted(new):
-            batch[digest] = reading.texts[digest]
-            if sum(map(len, batch.values())) > UPLOAD_CHARS:
-                self.ledger.blobs.put_documents(batch, work_s)
-                batch = {}
-        if batch:
-            self.ledger.blobs.put_documents(batch, work_s)
+        self.ledger.blobs.put_new_documents(reading.texts, request.limits.max_seconds)
         return reading.manifest.to_json(), len(reading.manifest.documents)
 
     def read_documents(self, request: Request) -> FolderReading:

@@ -16,6 +16,8 @@ from shared.wire.message import digest_of
 
 COMPRESS_FROM = 512
 """Bytes; below, zlib saves nothing worth its time."""
+UPLOAD_CHARS = 4_000_000
+"""Documents' characters in one round trip."""
 
 
 def packed(text: str) -> bytes:
@@ -76,6 +78,17 @@ class Blobs:
             found = self._connection.script("keep", [keys.document(digest) for digest in part], [1000 * self._stay_s(work_s)])
             missing.update(digest for digest, there in zip(part, found, strict=True) if not there)
         return missing
+
+    def put_new_documents(self, texts: Mapping[str, str], work_s: float) -> None:
+        """Store those of these texts that are not there yet, by digest; see `put_documents`."""
+        batch: dict[str, str] = {}
+        for digest in sorted(self.missing_documents(list(texts), work_s)):
+            batch[digest] = texts[digest]
+            if sum(map(len, batch.values())) > UPLOAD_CHARS:
+                self.put_documents(batch, work_s)
+                batch = {}
+        if batch:
+            self.put_documents(batch, work_s)
 
     def put_documents(self, texts: Mapping[str, str], work_s: float) -> None:
         """Store what was missing, for as long."""

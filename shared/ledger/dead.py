@@ -1,12 +1,24 @@
-"""Dead letters: messages that could not be taken, with the reason. Shown, and kept until a person drops them or retention does."""
+"""Dead letters: messages that could not be taken, with the reason. Kept until a person tries them again, drops them, or retention does.
+
+A handoff that this process cannot read, but that the ledger has issued to the byte, was written by another version. It is no dead letter
+yet: workers of that version may be there, or come. Its message ends, and the sweeper publishes it again, every few seconds, for
+`PATIENCE_S`. After that its handoff is held, as a paused role's are: nobody publishes it until somebody says `handoff dead retry`.
+"""
 
 from __future__ import annotations
 
+import json
+import re
+
 from shared.ledger import keys
 from shared.ledger.connection import Connection, in_our_words
-from shared.wire.message import Message
+from shared.wire.errors import UserError
+from shared.wire.ids import HANDOFF_ID_PATTERN, HandoffId, JobId, is_job_id
+from shared.wire.message import Message, digest_of
 
 KEEP_AT_MOST = 1_000
+PATIENCE_S = 60.0
+"""How long a handoff is left to workers of another version. A deploy that replaces one process after the other takes about that."""
 _ID_CHARS = 8
 """Of a digest: among 1,000 letters, one chance in 8,600 that any two share it."""
 
@@ -43,6 +55,28 @@ class DeadLetters:
             pipe.expire(keys.DEAD, self._keep_s)
             pipe.execute()
 
+    def unread(self, queue: str, reason: str, body: str, patience_s: float = PATIENCE_S) -> bool:
+        """A message of this queue cannot be read here. Returns whether it is a dead letter; if not, another version may take it."""
+        if (named := handoff_in(body)) is not None:
+            job_id, handoff_id, text = named
+            order = [handoff_id, digest_of(text), int(patience_s * 1000)]
+            if self._connection.script("unread", [keys.job(job_id), keys.DUE], order) in (b"left", b"over"):
+                return False
+        self.add(queue, reason, body)
+        return True
+
+    def publish_again(self, job_id: JobId, handoff_id: HandoffId) -> None:
+        """Have the sweeper publish a handoff whose message was a dead letter.
+
+        Raises:
+            UserError: nobody waits for it any more.
+        """
+        answer = self._connection.script("retry", [keys.job(job_id), keys.DUE], [handoff_id])
+        if answer == b"unknown":
+            raise UserError(f"the ledger has no handoff {handoff_id} of {job_id}: nobody waits for it, so it can only be dropped")
+        if answer == b"over":
+            raise UserError(f"{handoff_id} of {job_id} runs, or has ended meanwhile: its letter can only be dropped")
+
     def newest(self, count: int = KEEP_AT_MOST) -> list[DeadLetter]:
         with in_our_words():
             return [DeadLetter.from_json(text) for text in self._connection.redis.lrange(keys.DEAD, 0, count - 1)]
@@ -59,3 +93,17 @@ class DeadLetters:
             pipe.llen(keys.DEAD)
             pipe.unlink(keys.DEAD)
             return int(pipe.execute()[0])
+
+
+def handoff_in(body: str) -> tuple[JobId, HandoffId, str] | None:
+    """Whose handoff this is, and the handoff's own text: out of that text, or of a Celery message around it. None: out of neither."""
+    try:
+        value = json.loads(body)
+        if isinstance(value, list):
+            body = value[0][0]
+            value = json.loads(body)
+        job_id, handoff_id = value["job_id"], value["handoff_id"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
+    named = isinstance(job_id, str) and isinstance(handoff_id, str) and is_job_id(job_id) and re.fullmatch(HANDOFF_ID_PATTERN, handoff_id)
+    return (JobId(job_id), HandoffId(handoff_id), body) if named else None

@@ -24,7 +24,7 @@ class HandoffStanding:
     lease_until: float | None = None
     lost: bool = False
     held: bool = False
-    """It waits until its role is resumed."""
+    """It waits until its role is resumed, or its dead letter tried again."""
     queue: str = ""
     """To which its message was sent; a role's has none while it is run in place."""
     worker: str = ""

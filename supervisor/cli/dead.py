@@ -1,4 +1,4 @@
-"""`handoff dead`: messages that no process could take, looked at and cleared."""
+"""`handoff dead`: messages that no process could take, looked at, tried again and cleared."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ class What(StrEnum):
 
     LIST = "list"
     SHOW = "show"
+    RETRY = "retry"
     DROP = "drop"
 
 
@@ -34,22 +35,29 @@ def dead(
     as_json: AsJson = False,
     count: Annotated[int, typer.Option("-n", min=1, help="How many to list.")] = 20,
 ) -> int:
-    """Messages that no process could take, with the reason: list them, show one as a whole, drop one or all.
+    """Messages that no process could take, with the reason: list them, show one as a whole, try one again, drop one or all.
 
     handoff dead show 1f0c2a9e
+
+    handoff dead retry 1f0c2a9e
 
     handoff dead drop --all
     """
     if everything != (what is What.DROP and letter is None):
         raise UserError("give `handoff dead drop` the ID of a letter (see `handoff dead`), or --all; nothing else takes --all")
-    if (what is What.SHOW and letter is None) or (what is What.LIST and letter is not None):
-        raise UserError("`handoff dead show ID` shows one letter, `handoff dead list` all of them")
-    letters = client_of_broker().ledger.dead
+    if (what in (What.SHOW, What.RETRY) and letter is None) or (what is What.LIST and letter is not None):
+        raise UserError("`handoff dead show ID` and `handoff dead retry ID` are about one letter, `handoff dead list` about all of them")
+    jobs = client_of_broker()
+    letters = jobs.ledger.dead
     match what:
         case What.LIST:
             _list(letters.newest(count), as_json=as_json)
         case What.SHOW:
             _show(_find(letters, str(letter)), as_json=as_json)
+        case What.RETRY:
+            found = _find(letters, str(letter))
+            jobs.retry_dead(found)
+            write_line(f"letter {found.id} is tried again")
         case What.DROP:
             dropped = letters.drop_all() if letter is None else int(letters.drop(_find(letters, letter)))
             write_line(f"{figures(dropped, 'dead letter')} dropped")

@@ -53,7 +53,7 @@ class HandoffSeen:
     queued: bool = False
     """Its message was sent to a queue. A role that was not is run where it was issued."""
     held: bool = False
-    """Its role is paused. Whoever resumes it has it found again."""
+    """Its role is paused, or its message is a dead letter. Whoever ends that has it found again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
+
+from shared.config import Settings
 from shared.ledger import keys
+from shared.ledger.blobs import ref
+from shared.ledger.claim import ClaimVerdict
+from shared.ledger.claims import Claiming
+from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
+from shared.wire.errors import UserError
+from shared.wire.ids import HandoffId, JobId
+from shared.wire.message import digest_of
+from supervisor import client
+from tests.doubles.jobs import a_job, issued
+from tests.doubles.sweeps import QUEUE, issued_ago, looked_at
 
 
 def test_the_newest_comes_first_and_what_was_said_is_kept(ledger: Ledger) -> None:
@@ -41,3 +56,70 @@ def test_all_are_dropped(ledger: Ledger) -> None:
 
     assert (ledger.dead.drop_all(), ledger.dead.drop_all()) == (2, 0)
     assert ledger.dead.newest() == []
+
+
+# Handoffs that this version cannot read
+
+FUTURE = HandoffId("find.1")
+
+
+def a_future_handoff(ledger: Ledger) -> tuple[JobId, str]:
+    """Issued by a newer version: this one cannot read its message, which was published and taken a while ago."""
+    job_id = a_job(ledger)
+    text = json.dumps({"schema_version": 2, "job_id": job_id, "handoff_id": FUTURE, "of_the_future": True})
+    event = issued(FUTURE).model_copy(update={"handoff": ref(text)})
+    ledger.journal.commit(Commit(job_id=job_id, expected=1, events=[event]))
+    issued_ago(ledger, job_id, 60, FUTURE)
+    return job_id, text
+
+
+def test_what_another_version_has_issued_is_left_to_it_for_a_while_and_then_to_a_person(ledger: Ledger) -> None:
+    job_id, text = a_future_handoff(ledger)
+
+    assert not ledger.dead.unread(QUEUE, "schema_version: 2", text)
+    assert ledger.dead.newest() == []
+    assert ledger.jobs.sweep().due == {job_id: [FUTURE]}, "published again, for somebody who knows it"
+
+    assert ledger.dead.unread(QUEUE, "schema_version: 2", text, patience_s=0)
+    looked_at(ledger, job_id)
+    assert ledger.jobs.sweep().due == {}
+    assert [letter.body for letter in ledger.dead.newest()] == [text]
+
+
+def test_a_worker_that_knows_it_may_come_at_any_time(ledger: Ledger) -> None:
+    job_id, text = a_future_handoff(ledger)
+    ledger.dead.unread(QUEUE, "schema_version: 2", text)
+
+    claimed = ledger.claims.claim(Claiming(job_id, FUTURE, digest_of(text), "w2"))
+
+    assert claimed.verdict is ClaimVerdict.GRANTED
+    assert not ledger.dead.unread(QUEUE, "schema_version: 2", text, patience_s=0), "a second copy, that nobody waits for"
+    assert ledger.dead.newest() == []
+
+
+@pytest.mark.parametrize("around", ["{}", '[[{}], {{}}, {{"callbacks": null}}]'])
+def test_what_is_tried_again_is_found_by_the_next_sweep(ledger: Ledger, redis_url: str, around: str) -> None:
+    job_id, text = a_future_handoff(ledger)
+    jobs = client.connect(redis_url, Settings(offline=True))
+    ledger.dead.unread(QUEUE, "schema_version: 2", around.format(text if around == "{}" else json.dumps(text)), patience_s=0)
+    assert ledger.jobs.sweep().due == {}
+
+    jobs.retry_dead(ledger.dead.newest()[0])
+
+    assert ledger.dead.newest() == []
+    assert ledger.jobs.sweep().due == {job_id: [FUTURE]}
+    jobs.ledger.connection.close()
+
+
+def test_what_nobody_waits_for_or_is_no_message_cannot_be_tried_again(ledger: Ledger, redis_url: str) -> None:
+    job_id, text = a_future_handoff(ledger)
+    jobs = client.connect(redis_url, Settings(offline=True))
+    stranger = json.dumps({"job_id": "j-000000000000", "handoff_id": "a.1"})
+    for body, why in (("{", "no message of ours"), (stranger, "has no handoff"), ("j-000000000000", "there is no job"), (text, "runs")):
+        ledger.dead.add(QUEUE, "unreadable", body)
+        if why == "runs":
+            ledger.claims.claim(Claiming(job_id, FUTURE, digest_of(text), "w2"))
+        with pytest.raises(UserError, match=why):
+            jobs.retry_dead(ledger.dead.newest()[0])
+    assert len(ledger.dead.newest()) == 4
+    jobs.ledger.connection.close()

@@ -1,0 +1,14 @@
+-- A handoff whose message was a dead letter is lost to its queue again: the next sweep finds it.
+-- KEYS job, due.  ARGV handoff.  Returns 'ok' | 'unknown' | 'over' (it runs, or has ended)
+local job, due, handoff = KEYS[1], KEYS[2], ARGV[1]
+local h = job .. ':h:' .. handoff
+local f = redis.call('HMGET', h, 'state', 'role')
+if not f[1] or redis.call('EXISTS', job) == 0 then return 'unknown' end
+if f[1] ~= 'issued' then return 'over' end
+local member = string.match(job, '{(.-)}') .. '/' .. handoff
+local is_paused = f[2] and redis.call('ZSCORE', 'handoff:held:' .. f[2], member)
+if not is_paused and redis.call('HDEL', h, 'held') == 1 then
+  redis.call('HSET', h, 'lost', 1)
+  redis.call('ZADD', due, now_ms(), member)
+end
+return 'ok'

@@ -1,0 +1,17 @@
+-- A message came that this process cannot read. One that the ledger has issued was written by another version: it is left to whoever knows it,
+-- for a while, and then to a person.
+-- KEYS job, due.  ARGV handoff, digest of the message, patience_ms.
+-- Returns 'unknown' (not issued) | 'over' (nobody waits for it) | 'left' (the sweeper publishes it again) | 'dead' (nobody does, until `retry`)
+local job, due, handoff = KEYS[1], KEYS[2], ARGV[1]
+local h, member = job .. ':h:' .. handoff, string.match(job, '{(.-)}') .. '/' .. handoff
+local f = redis.call('HMGET', h, 'state', 'digest', 'queue', 'unread')
+if f[2] ~= ARGV[2] or redis.call('EXISTS', job) == 0 then return 'unknown' end
+if f[1] ~= 'issued' then return 'over' end
+local at = now_ms()
+if not f[4] then redis.call('HSET', h, 'unread', at) end
+if at - (f[4] or at) < tonumber(ARGV[3]) then return 'left' end
+redis.call('HSET', h, 'held', 1)
+redis.call('HDEL', h, 'lost', 'unread')
+redis.call('ZREM', due, member)
+if f[3] then redis.call('ZREM', 'handoff:waiting:' .. f[3], member) end
+return 'dead'
