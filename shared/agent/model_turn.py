@@ -223,5 +223,7 @@ def _bytes_of(checkpoints: tuple[Checkpoint, ...]) -> int:
 
 
 def _is_unpaid(error: ModelError) -> bool:
-    """Refused, turned away or never sent: nothing was generated. An error response is not billed either; a broken stream may have been."""
-    return isinstance(error, ModelBusy | ModelRejected | NeverSent) or (error.status is not None and error.status >= 400)
+    """Refused, turned away or never sent: nothing was generated. A broken stream may have been paid, and so may a 5xx or a 408: a gateway
+    says so of a provider that has written its answer.
+    """
+    return isinstance(error, ModelBusy | ModelRejected | NeverSent)

@@ -16,7 +16,7 @@ from shared.agent.conversation import LAST_TURN
 from shared.agent.model import ModelCall, ModelReply, Pulse
 from shared.agent.price import Prices
 from shared.agent.tool import Tool
-from shared.wire.errors import Cancelled, Draining, ModelBusy, ModelRejected, ModelUnreachable
+from shared.wire.errors import Cancelled, Draining, ModelBusy, ModelError, ModelRejected, ModelUnreachable, NeverSent
 from shared.wire.handoff import ResultStatus, StopReason
 from shared.wire.limits import HandoffLimits
 from shared.wire.usage import Usage
@@ -179,6 +179,22 @@ def test_a_cut_stream_is_settled_at_the_worst_case_if_nothing_was_reported() -> 
     assert result.usage.input_tokens == worst.input_tokens + 100
     assert result.usage.output_tokens == worst.output_tokens + 20
     assert (result.usage.cut_calls, result.usage.cut_tokens) == (1, worst.input_tokens + worst.output_tokens)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_paid"),
+    [
+        *((ModelUnreachable("failed", status=status), True) for status in (408, 409, 425, 500, 502, 503, 504)),
+        *((ModelBusy("later", status=status), False) for status in (429, 529)),
+        *((ModelRejected("no", status=status), False) for status in (400, 401, 404, 413, 422)),
+        (NeverSent("no connection"), False),
+    ],
+)
+def test_a_call_that_may_have_been_generated_behind_an_error_is_settled_at_the_worst_case(error: ModelError, is_paid: bool) -> None:
+    run = running(error, handoff=limited(max_turns=1))
+    used, worst = run.go().usage, run.turns.reserved[0]
+    expected = (1, worst.input_tokens + worst.output_tokens) if is_paid else (0, 0)
+    assert (used.cut_calls, used.total_tokens) == expected
 
 
 @dataclass(slots=True)
