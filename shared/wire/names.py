@@ -16,7 +16,10 @@ UNROUTED_QUEUE = "unrouted"
 
 ROLES = ("planner", "assessor", "synthesizer")
 """The supervisor's own agents: handoffs too, on the think queue. `reviewer` is a specialist (docs/decisions/0002)."""
-RESERVED = (*ROLES, "judge", "supervisor", SUBMISSIONS_QUEUE, THINK_QUEUE, UNROUTED_QUEUE)
+KEYS_OF_CELERY = ("unacked", "unacked_index", "unacked_mutex", "celery", "celeryev")
+"""A queue is a Redis key of its name. These are kombu's keys for messages that are out, Celery's default queue, and the exchange of its
+events: a specialist of such a name would wait for ever. (All other keys of theirs and ours hold a character that no name may.)"""
+RESERVED = (*ROLES, "judge", "supervisor", SUBMISSIONS_QUEUE, THINK_QUEUE, UNROUTED_QUEUE, *KEYS_OF_CELERY)
 """Names that no specialist can take; `judge` is kept for a role to come."""
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+import pytest
 from celery.worker import WorkController
 from kombu.asynchronous import Hub
 
-from shared.broker import EVENTS_EVERY_S, SentinelTransport, Transport, WorkerConsumer
+from shared.broker import EVENTS_EVERY_S, LastingChannel, SentinelTransport, Transport, WorkerConsumer
 from shared.celery_app import make_app
 from shared.config import Settings
+from shared.wire.ids import NAME_PATTERN
+from shared.wire.names import RESERVED
 
 
 class CountingDispatcher:
@@ -28,6 +32,17 @@ def consumer_with(dispatcher: CountingDispatcher, hub: Any) -> WorkerConsumer:
     consumer = WorkerConsumer(print, init_callback=print, hostname="w", pool=None, app=app, controller=worker, hub=hub, worker_options={})
     consumer.event_dispatcher = dispatcher
     return consumer
+
+
+@pytest.mark.parametrize("key", [LastingChannel.unacked_key, LastingChannel.unacked_index_key, LastingChannel.unacked_mutex_key])
+def test_no_specialist_can_have_a_queue_in_the_place_of_a_key_of_the_broker(key: str) -> None:
+    assert key in RESERVED
+
+
+def test_celerys_own_queue_and_exchanges_are_no_names_for_a_specialist() -> None:
+    conf = make_app("test", "redis://127.0.0.1:1/0", Settings(), ["known"]).conf
+    theirs = {conf.task_default_queue, conf.task_default_exchange or "celery", conf.event_exchange, conf.control_exchange}
+    assert all(name in RESERVED or not re.search(NAME_PATTERN, name) for name in {*theirs, "celery.pidbox"})
 
 
 def test_events_that_come_together_leave_together() -> None:
