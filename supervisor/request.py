@@ -8,10 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import jsonschema
-
-from shared.agent.patterns import UnusablePattern, check_patterns
 from shared.agent.price import prices_from
+from shared.agent.schemas import BrokenSchema, check_schema
 from shared.config import OFFLINE_MODEL, Settings
 from shared.documents.folder import FolderReading
 from shared.wire.errors import UserError
@@ -59,23 +57,20 @@ def check_request(request: Request, settings: Settings) -> None:
         raise UserError("the request is empty: say in plain words what you want")
     if len(request.text) > most:
         raise UserError(f"the request has {len(request.text):,} characters, at most {most:,} are taken: put long texts into --docs")
+    _check_encodable(request)
     if request.answer_schema is not None:
         try:
-            jsonschema.validators.validator_for(dict(request.answer_schema)).check_schema(dict(request.answer_schema))
-        except jsonschema.SchemaError as error:
-            raise UserError(f"the answer schema is not a JSON Schema: {error.message}") from error
-        try:
-            check_patterns(request.answer_schema)
-        except UnusablePattern as error:
-            raise UserError(f"the answer schema cannot be used: {error}") from error
+            check_schema(dict(request.answer_schema))
+        except BrokenSchema as error:
+            raise UserError(f"the answer schema {error}") from error
     if request.webhook_url is not None and not request.webhook_url.startswith(("http://", "https://")):
         raise UserError("the webhook must be an http:// or https:// URL")
-    _check_encodable(request)
     _check_prices(request, settings)
 
 
 def _check_encodable(request: Request) -> None:
     """Half a character (a lone surrogate, which JSON can spell and file names can hold) is no text: nothing could store or send it."""
+    schema = None if request.answer_schema is None else json.dumps(request.answer_schema, ensure_ascii=False, default=str)
     named = {
         "the request": request.text,
         "the model's name": request.model,
@@ -83,7 +78,9 @@ def _check_encodable(request: Request) -> None:
         "the idempotency key": request.idempotency_key,
         "the webhook": request.webhook_url,
         "a specialist's name": "".join(request.specialists),
-        "the answer schema": json.dumps(request.answer_schema, ensure_ascii=False) if request.answer_schema is not None else None,
+        "the answer schema": json.dumps(request.answer_schema, ensure_ascii=False, default=str)
+        if request.answer_schema is not None
+        else None,
     }
     for name, text in named.items():
         if text is not None and any("\ud800" <= character <= "\udfff" for character in text):

@@ -1,14 +1,20 @@
-"""Checking a value against a JSON Schema: one line about the most telling problem, in bounded time, and no way out to the network."""
+"""Checking a value against a JSON Schema: one line about the most telling problem, in bounded time, and no way out to the network.
+
+Dialect 2020-12, whatever a schema says that it is.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 import jsonschema
 import referencing
 import referencing.exceptions
 from jsonschema.protocols import Validator
+from pydantic import JsonValue, TypeAdapter, ValidationError
+from referencing.jsonschema import DRAFT202012
 
 from shared.agent.patterns import UnusablePattern, check_patterns, matches
 from shared.wire.errors import HandoffError
@@ -16,11 +22,83 @@ from shared.wire.errors import HandoffError
 MOST_CHARS = 300
 _NOWHERE: referencing.Registry[Any] = referencing.Registry()
 """Knows nothing beyond the schema itself: jsonschema's own default would fetch a remote `$ref`, from wherever a file says."""
+_json: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
 _Errors = Iterator[jsonschema.ValidationError]
+_REFERENCES = ("$ref", "$dynamicRef")
+_AT_THE_SAME_PLACE = ("not", "if", "then", "else")
+"""Keywords whose schema is for the value itself, not for a part of it."""
+_SEVERAL_AT_THE_SAME_PLACE = ("allOf", "anyOf", "oneOf")
 
 
 class BrokenSchema(HandoffError):
     """The schema cannot be checked against: not a schema, a reference that leads nowhere, a pattern that is none (or not one of RE2's)."""
+
+
+def check_schema(schema: object) -> None:
+    """Refuse a schema that nothing could be checked against, before it is needed.
+
+    Raises:
+        BrokenSchema: what is wrong and how to mend it, to stand after the schema's name.
+    """
+    try:
+        plain = _without_dialect(_json.validate_python(schema, strict=True))
+        _check_form(plain)
+        check_patterns(plain)
+        _check_references(plain)
+    except ValidationError as error:
+        raise BrokenSchema("must be a mapping of JSON values; quote dates and keys that are not plain words") from error
+    except UnusablePattern as error:
+        raise BrokenSchema(f"cannot be used: {error}") from error
+    except CycleError as error:
+        raise BrokenSchema("refers to itself without an end; put the reference into a property or an item") from error
+    except RecursionError as error:
+        raise BrokenSchema("is nested too deeply; write it flatter") from error
+
+
+def _check_form(schema: Any) -> None:
+    try:
+        _Draft202012OnRe2.check_schema(schema)
+    except jsonschema.SchemaError as error:
+        where = "/".join(map(str, error.absolute_path)) or "the top"
+        raise BrokenSchema(f"is not a JSON Schema ({error.message[:200]}, at {where}); mend that keyword") from error
+
+
+def _check_references(schema: Mapping[str, Any]) -> None:
+    """Every part that can be reached, and where its references lead.
+
+    Raises:
+        CycleError: a value would be checked against the same part for ever.
+    """
+    found: dict[int, list[int]] = {}
+    waiting: list[tuple[Any, Any]] = [(schema, _NOWHERE.resolver_with_root(DRAFT202012.create_resource(schema)))]
+    while waiting:
+        part, resolver = waiting.pop()
+        if not isinstance(part, Mapping) or id(part) in found:
+            continue
+        if part.get("enum") == []:
+            raise BrokenSchema("has an empty enum, which no value can match; name the values")
+        resource = DRAFT202012.create_resource(part)
+        resolver = resolver.in_subresource(resource)
+        targets = [_resolved(resolver, part[name]) for name in _REFERENCES if name in part]
+        waiting += [(inner.contents, resolver) for inner in resource.subresources()]
+        waiting += [(target.contents, target.resolver) for target in targets]
+        found[id(part)] = [id(one) for one in (*_at_the_same_place(part), *(target.contents for target in targets))]
+    TopologicalSorter(found).prepare()
+
+
+def _resolved(resolver: Any, reference: str) -> Any:
+    try:
+        target = resolver.lookup(reference)
+    except (referencing.exceptions.Unresolvable, ValueError) as error:
+        mend = "which it does not have" if reference.startswith("#") else "and nothing is fetched; copy that part into $defs"
+        raise BrokenSchema(f"refers to {reference[:200]}, {mend}") from error
+    _check_form(target.contents)
+    return target
+
+
+def _at_the_same_place(part: Mapping[str, Any]) -> list[Any]:
+    several = [inner for name in _SEVERAL_AT_THE_SAME_PLACE for inner in part.get(name, ())]
+    return [*(part[name] for name in _AT_THE_SAME_PLACE if name in part), *several, *part.get("dependentSchemas", {}).values()]
 
 
 def problem_with(value: Any, schema: Mapping[str, Any]) -> str | None:

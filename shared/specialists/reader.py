@@ -10,11 +10,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-import jsonschema
-from jsonschema.validators import validator_for
-from pydantic import JsonValue, TypeAdapter, ValidationError
+from pydantic import ValidationError
 
-from shared.agent.patterns import UnusablePattern, check_patterns
+from shared.agent.schemas import BrokenSchema, check_schema
 from shared.specialists.front_matter import FrontMatter, parse
 from shared.wire.errors import InvalidSpecialist
 from shared.wire.message import problems_of
@@ -24,7 +22,6 @@ from shared.wire.specialist import SpecialistSpec, Tier
 FIELDS = tuple(name for name in SpecialistSpec.model_fields if name != "instructions")
 NOT_SPECIALISTS = frozenset({"readme.md"})
 """Files that people put beside their specialists."""
-_json: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
 
 
 def read_specialist(path: Path, *, tools: Collection[str] | None = None, reserved: Collection[str] = RESERVED) -> SpecialistSpec:
@@ -40,7 +37,10 @@ def read_specialist(path: Path, *, tools: Collection[str] | None = None, reserve
     if not parts.body:
         raise InvalidSpecialist(f"{path}:{parts.body_line}: no instructions; write them below the front matter")
     if "output_schema" in values:
-        _check_schema(path, parts.line_of("output_schema"), values["output_schema"])
+        try:
+            check_schema(values["output_schema"])
+        except BrokenSchema as error:
+            raise _wrong(path, parts, "output_schema", str(error)) from error
     spec = _spec_of(path, parts, values)
     if spec.name in reserved:
         raise _wrong(path, parts, "name", f"{spec.name} is reserved for the system itself; choose another name")
@@ -121,39 +121,6 @@ def _spec_of(path: Path, parts: FrontMatter, values: dict[str, Any]) -> Speciali
         line = parts.body_line if field == "instructions" else parts.line_of(field)
         hints = {"name": " (lower-case letters, digits, - and _, a letter first)", "tier": " (capable or cheap)"}
         raise InvalidSpecialist(f"{path}:{line}: {problems_of(error, most=1)}{hints.get(field, '')}; mend this field") from error
-
-
-def _check_schema(path: Path, line: int, schema: Any) -> None:
-    def refuse(problem: str) -> InvalidSpecialist:
-        return InvalidSpecialist(f"{path}:{line}: output_schema: {problem}")
-
-    try:
-        plain = _json.validate_python(schema, strict=True)
-    except ValidationError as error:
-        raise refuse("must be a mapping of JSON values; quote dates and keys that are not plain words") from error
-    validator = validator_for(plain, default=jsonschema.Draft202012Validator)
-    try:
-        validator.check_schema(plain)
-    except jsonschema.SchemaError as error:
-        where = "/".join(map(str, error.absolute_path)) or "the top"
-        raise refuse(f"is not a JSON Schema ({error.message[:200]}, at {where}); mend that keyword") from error
-    if remote := next((ref for ref in _references(plain) if not ref.startswith("#")), None):
-        raise refuse(f"refers to {remote}, and nothing is fetched; copy that part into $defs")
-    try:
-        check_patterns(plain)
-    except UnusablePattern as error:
-        raise refuse(str(error)) from error
-
-
-def _references(schema: JsonValue) -> Iterator[str]:
-    if isinstance(schema, dict):
-        for key, value in schema.items():
-            if key in ("$ref", "$dynamicRef") and isinstance(value, str):
-                yield value
-            yield from _references(value)
-    elif isinstance(schema, list):
-        for item in schema:
-            yield from _references(item)
 
 
 def _check_tools(path: Path, parts: FrontMatter, spec: SpecialistSpec, tools: Collection[str] | None) -> None:

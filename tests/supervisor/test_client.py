@@ -85,6 +85,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"text": " \n"}, "empty"),
     ({"text": "x" * 100_001}, "--docs"),
     ({"text": "x", "answer_schema": {"type": "no such type"}}, "not a JSON Schema"),
+    ({"text": "x", "answer_schema": {"$ref": "#/nope"}}, "the answer schema refers to #/nope, which it does not have"),
+    ({"text": "x", "answer_schema": {"enum": {1, 2}}}, "the answer schema must be a mapping of JSON values"),
     ({"text": "x", "webhook_url": "ftp://example.org"}, "http"),
     ({"text": "What is \ud800?"}, "the request is not UTF-8 text"),
     ({"text": "x", "tenant": "\udcff"}, "the tenant is not UTF-8 text"),

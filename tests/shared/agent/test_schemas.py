@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from shared.agent.anthropic_request import strict
-from shared.agent.schemas import BrokenSchema, problem_with
+from shared.agent.schemas import BrokenSchema, check_schema, problem_with
 
 
 def test_a_problem_is_one_line_that_says_where() -> None:
@@ -22,6 +22,47 @@ def test_a_problem_is_one_line_that_says_where() -> None:
 def test_a_broken_schema_says_so_and_nothing_is_fetched(schema: dict[str, Any]) -> None:
     with pytest.raises(BrokenSchema):
         problem_with({"a": "text"} if "properties" in schema else "text", schema)
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ({"type": "nothing"}, "is not a JSON Schema .* at type"),
+        ({"items": [{"type": "string"}]}, "is not a JSON Schema"),
+        ({"$ref": "http://x.example/y"}, "refers to http://x.example/y, and nothing is fetched"),
+        ({"$ref": "#/nope"}, "refers to #/nope, which it does not have"),
+        ({"properties": {"a": {"items": {"$ref": "#nope"}}}}, "refers to #nope, which it does not have"),
+        ({"$ref": "#/a", "a": {"$ref": "#/b"}}, "refers to #/b, which it does not have"),
+        ({"$ref": "#/a", "a": 7}, "is not a JSON Schema"),
+        ({"$ref": "#"}, "refers to itself without an end"),
+        ({"anyOf": [{"type": "null"}, {"$ref": "#"}]}, "refers to itself without an end"),
+        ({"$ref": "#/$defs/A", "$defs": {"A": {"allOf": [{"$ref": "#/$defs/B"}]}, "B": {"$ref": "#/$defs/A"}}}, "without an end"),
+        ({"enum": []}, "has an empty enum"),
+        ({"properties": {"a": {"enum": []}}}, "has an empty enum"),
+        ({"pattern": "(?=a)b"}, "cannot be used: the pattern"),
+        ({"const": {1, 2}}, "must be a mapping of JSON values"),
+        (["a"], "must be a mapping of JSON values"),
+    ],
+)
+def test_a_schema_that_nothing_can_be_checked_against_is_refused_beforehand(schema: object, said: str) -> None:
+    with pytest.raises(BrokenSchema, match=said) as refused:
+        check_schema(schema)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {},
+        {"$defs": {"node": {"properties": {"left": {"$ref": "#/$defs/node"}}}}, "$ref": "#/$defs/node"},
+        {"items": {"$ref": "#"}},
+        {"$schema": "http://json-schema.org/draft-07/schema#", "definitions": {"a": {"type": "string"}}, "$ref": "#/definitions/a"},
+        {"$defs": {"a": {"$anchor": "here"}}, "allOf": [{"$ref": "#here"}, {"$ref": "#here"}]},
+        {"properties": {"$ref": {"type": "string"}, "enum": {"type": "array"}}, "const": {"$ref": "#/nope", "enum": []}},
+    ],
+)
+def test_a_schema_that_only_looks_odd_is_taken(schema: dict[str, Any]) -> None:
+    check_schema(schema)
 
 
 EVIL = "^(a+)+$"
