@@ -78,9 +78,7 @@ def _check_encodable(request: Request) -> None:
         "the idempotency key": request.idempotency_key,
         "the webhook": request.webhook_url,
         "a specialist's name": "".join(request.specialists),
-        "the answer schema": json.dumps(request.answer_schema, ensure_ascii=False, default=str)
-        if request.answer_schema is not None
-        else None,
+        "the answer schema": schema,
     }
     for name, text in named.items():
         if text is not None and any("\ud800" <= character <= "\udfff" for character in text):
