@@ -6,6 +6,7 @@ Load what it refers to, claim it, run the agent loop, finish. However that ends,
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -45,6 +46,8 @@ from shared.wire.message import digest_of
 from shared.wire.pace import Expected
 from shared.wire.specialist import SpecialistSpec, Tier
 
+AWAY_PAUSE_S = 1.0
+"""A worker whose ledger is away gives a message back no faster than this."""
 log = structlog.get_logger()
 
 _First = tuple[WorstCase | None, Expected | None]
@@ -128,11 +131,18 @@ class Attempts:
     def attempt(self, text: str, handoff: AgentHandoff, fit: Fit, conclude: Conclude = nothing_follows) -> Ended:
         """Claim the handoff whose message is `text`, and run it to its end.
 
+        Without a ledger nothing can be begun: the message goes back to its queue, after a moment, so that a queue is not popped empty.
+
         Raises:
-            LedgerUnavailable: nothing is lost; the lease runs out, and the sweeper has it run again.
+            LedgerUnavailable: later on; nothing is lost, for the lease runs out, and the sweeper has it run again.
         """
-        ready = self.ready(text, handoff, fit, conclude)
-        return self.run(ready, self.ledger.claims.claim(ready.claiming))
+        try:
+            ready = self.ready(text, handoff, fit, conclude)
+            claim = self.ledger.claims.claim(ready.claiming)
+        except LedgerUnavailable as error:
+            time.sleep(AWAY_PAUSE_S)
+            return Ended(Ending.HANDED_BACK, f"without a ledger nothing can be begun: {error}")
+        return self.run(ready, claim)
 
     def ready(self, text: str, handoff: AgentHandoff, fit: Fit, conclude: Conclude = nothing_follows) -> Ready:
         """Everything that a run needs, or the failed result of a handoff that cannot be run here: what raised before the claim would be

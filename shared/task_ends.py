@@ -28,7 +28,7 @@ from celery.worker.request import Request
 from shared.attempt import Ended, Ending
 from shared.ledger.ledger import Ledger
 from shared.logs import logged_as
-from shared.wire.errors import HandoffError, MalformedMessage
+from shared.wire.errors import HandoffError, LedgerError, MalformedMessage
 from shared.wire.handoff import AgentHandoff, HandoffResult, ResultStatus
 
 log = structlog.get_logger()
@@ -89,7 +89,11 @@ def _taken(task: Any, ledger: Ledger, role: str, text: object) -> AgentHandoff:
         return handoff
     except MalformedMessage as error:
         reason = str(error)
-        is_dead = ledger.dead.unread(role, reason, text if isinstance(text, str) else repr(text)[:10_000])
+        try:
+            is_dead = ledger.dead.unread(role, reason, text if isinstance(text, str) else repr(text)[:10_000])
+        except LedgerError as away:
+            log.exception("dead letter not kept", role=role)
+            raise Reject(str(away), requeue=True) from error
         log.warning("dead letter" if is_dead else "left to another version", role=role, why=reason)
         if is_dead:
             _tell(task, "task-failed", exception=f"dead letter: {reason}", traceback="")

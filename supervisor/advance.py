@@ -196,6 +196,7 @@ class Advance:
         commit = Commit(
             job_id=state.job_id,
             expected=state.version,
+            tip=state.as_of,
             events=prepared.events,
             payloads=list(prepared.texts.values()),
             fields={"status": later.status.value},

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -13,11 +14,11 @@ from typing import Any
 from shared.drain import Drain
 from shared.ledger import keys
 from shared.ledger.blobs import packed, ref, stored
-from shared.ledger.connection import Connection
+from shared.ledger.connection import Connection, insisted
 from shared.ledger.journal import in_place
 from shared.ledger.pace import Pacing
 from shared.wire.checkpoints import CallFailed, Checkpoint, Replied, WorstCase
-from shared.wire.errors import Cancelled, Draining, Interrupted, LeaseLost, LimitReached, Paused
+from shared.wire.errors import Cancelled, Draining, Interrupted, LeaseLost, LedgerUnavailable, LimitReached, Paused
 from shared.wire.events import Event, Recorded
 from shared.wire.handoff import HandoffResult, ResultStatus
 from shared.wire.ids import HandoffId, JobId
@@ -29,6 +30,10 @@ NEWS_EVERY_S = 0.4
 """The same when there is something new to see: another thing that goes on, or more of the answer's text."""
 RESERVE_RETRY_S = 0.2
 """Between two tries while other reservations of the job are out."""
+OUTAGE_S = 900.0
+"""A Redis that is away is waited for so long, if the handoff has so much time."""
+LATE_S = 60.0
+"""... and so much longer than the handoff has, for what it has found by then."""
 CHORD_SILENCE_S = 3.0
 """All parts of a chord are done, and its body has not come: the sweeper looks."""
 
@@ -70,7 +75,7 @@ class Claim:
     connection: Connection
     job_id: JobId
     handoff_id: HandoffId
-    fence: int
+    fence: str
     lease_s: float
     keep_s: int
     verdict: ClaimVerdict
@@ -87,17 +92,18 @@ class Claim:
     _beaten_at: float = field(default_factory=time.monotonic)
     _doing: str = "starting"
     _unsent_draft: str = ""
-    _unsent: list[Checkpoint] = field(default_factory=list)
+    _stored: int = field(init=False)
+    """Checkpoints that are known to be in the ledger."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._stored = len(self.checkpoints)
 
     def so_far(self) -> tuple[Checkpoint, ...]:
         return self.checkpoints
 
     def reserve(self, worst: WorstCase, expected: Expected | None = None) -> Wait | None:
-        if self.drain.asked:
-            if self._unsent:
-                self._turn()
-            raise Draining(f"{self.handoff_id} goes back to its queue")
+        self._check_drain()
         if self.reserved:
             self.reserved = False
             return None
@@ -106,6 +112,7 @@ class Claim:
             if self.deadline is not None and self.connection.now() >= self.deadline:
                 raise LimitReached("deadline", "while waiting for the job's budget")
             time.sleep(RESERVE_RETRY_S)
+            self._check_drain()
         if answer[0] == b"limit":
             limit = answer[1].decode()
             raise LimitReached(limit, "the job's budget does not allow another model call")
@@ -121,12 +128,8 @@ class Claim:
         self.pacing.refused(why, retry_after_s)
 
     def checkpoint(self, *checkpoints: Checkpoint) -> None:
-        """A final reply goes out with what comes next (the next call's reservation, or `finish`): one round trip less. One after which
-        tools run, ours or the server's, goes out at once.
-        """
-        self._unsent.extend(checkpoints)
-        if not all(isinstance(item, Replied) and item.stop_reason not in ("tool_use", "pause_turn") for item in checkpoints):
-            self._turn()
+        """What was paid is in the ledger when this returns, the final reply too: reading it may take a while, or take the process down."""
+        self._turn(checkpoints)
 
     def beat(self, doing: str, draft: str | None = None) -> None:
         self.check()
@@ -135,7 +138,8 @@ class Claim:
         changed, self._doing = doing != self._doing, doing
         self._unsent_draft = draft or self._unsent_draft
         if since >= (NEWS_EVERY_S if changed or draft else BEAT_EVERY_S):
-            self.renew()
+            with suppress(LedgerUnavailable):  # what is in the air is paid for: the next checkpoint waits for Redis, and the fence decides
+                self.renew()
 
     def check(self) -> None:
         """Raises `Interrupted` if it is known that the claim no longer holds."""
@@ -167,49 +171,50 @@ class Claim:
             self.keep_s * 1000,
             int(CHORD_SILENCE_S * 1000),
             ref(text).digest,
-            self._last_used,
+            self._air,
             journal,
             int(result.status in URGENT),
         ]
-        answer = self.connection.script("finish", self._keys, [*order, *stored((text, *payloads))])
+        answer = self._insisted("finish", [*order, *stored((text, *payloads))])
         if answer[0] != b"ok":
             self.heed(answer[0])
         return Finished(parts_left=int(answer[1]), recorded=tuple(in_place(events, int(answer[2]), int(answer[3]) / 1000)))
 
     def release(self) -> None:
         """Hand it back: it does not count as a claim."""
-        self.connection.script("release", self._keys, [self.handoff_id, self.fence, self._last_used])
+        self.connection.script("release", self._keys, [self.handoff_id, self.fence, self._air])
 
     @property
-    def _last_used(self) -> str:
-        """What to book when the claim ends: nothing if the call that the claim came with was never made; '' is the worst case, because
-        a call that was made and not yet settled was cut.
+    def _air(self) -> str:
+        """What to book of a reservation that still stands when the claim ends: nothing, if the call that the claim came with was never
+        made; '' is the worst case, because a call was made and not settled.
         """
         if self.reserved:
             return json.dumps({"turns": 0, "input": 0, "output": 0, "usd": 0} | self.pacing.back(None))
-        return self._used(self._unsent)
+        return ""
 
     @property
     def _keys(self) -> list[str]:
         return [keys.job(self.job_id), keys.DUE]
 
-    def _turn(self, *, worst: WorstCase | None = None, expected: Expected | None = None) -> list[Any]:
+    def _turn(self, new: Sequence[Checkpoint] = (), *, worst: WorstCase | None = None, expected: Expected | None = None) -> list[Any]:
         with self._lock:
-            self.check_lease()
-            sent = list(self._unsent)
+            self._check_claim()
             lease_ms, keep = int(self.lease_s * 1000), keep_of(self.keep_s, self.deadline)
             order = [
                 self.handoff_id,
                 self.fence,
                 lease_ms,
                 *keep,
-                self._used(sent),
+                self._used(new),
                 worst_of(worst, self.pacing.order(expected)),
                 self._doing,
+                self._stored,
             ]
-            answer: list[Any] = self.connection.script("turn", self._keys, [*order, *(packed(item.to_json()) for item in sent)])
-            del self._unsent[: len(sent)]
+            answer: list[Any] = self._insisted("turn", [*order, *(packed(item.to_json()) for item in new)])
             self._beaten_at = time.monotonic()
+            if answer[0] not in (b"lost", b"dropped"):
+                self._stored += len(new)
             self.heed(answer[0])
             return answer
 
@@ -223,11 +228,25 @@ class Claim:
         used = {"turns": 1, "input": usage.input_tokens, "output": usage.output_tokens, "usd": usd}
         return json.dumps(used | cut | self.pacing.back(usage))
 
-    def presume_lost(self) -> None:
-        """The lease could not be renewed in time: somebody else may have it by now."""
-        self._interrupted = self._interrupted or LeaseLost(f"{self.handoff_id}: the lease could not be renewed")
+    def _insisted(self, script: str, order: list[Any]) -> Any:
+        """Until Redis answers: what was paid for is worth waiting for, and the fence says whether it is still wanted.
 
-    def check_lease(self) -> None:
+        Raises:
+            LedgerUnavailable: the handoff's time, or this process's, is over.
+        """
+        until = time.monotonic() + OUTAGE_S
+
+        def is_worth_it() -> bool:
+            in_time = self.deadline is None or self.connection.now() < self.deadline + LATE_S
+            return in_time and not self.drain.over and time.monotonic() < until
+
+        return insisted(lambda: self.connection.script(script, self._keys, order), is_worth_it)
+
+    def _check_drain(self) -> None:
+        if self.drain.asked:
+            raise Draining(f"{self.handoff_id} goes back to its queue")
+
+    def _check_claim(self) -> None:
         """Like `check`, but a drain does not count: what was paid for is written down all the same."""
         if self._interrupted is not None:
             raise self._interrupted
@@ -242,7 +261,7 @@ class Claim:
             self._interrupted = Paused(f"{self.handoff_id}: its role is paused")
         elif answer == b"cancelled":
             self._interrupted = Cancelled(f"{self.job_id} was cancelled")
-        self.check_lease()
+        self._check_claim()
 
 
 def keep_of(keep_s: int, deadline: float | None) -> tuple[int, int]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from secrets import token_hex
 from typing import Any
 
 from pydantic import ValidationError
@@ -13,7 +15,7 @@ from shared.drain import Drain
 from shared.ledger import keys
 from shared.ledger.blobs import unpacked
 from shared.ledger.claim import Claim, ClaimVerdict, keep_of, worst_of
-from shared.ledger.connection import Connection
+from shared.ledger.connection import Connection, insisted
 from shared.ledger.journal import Commit, Journal
 from shared.ledger.pace import Pacing
 from shared.wire.checkpoints import Checkpoint, WorstCase, checkpoint_adapter
@@ -24,6 +26,8 @@ from shared.wire.pace import Expected
 
 MAX_CLAIMS = 3
 """A handoff that was claimed this often and never got further takes its process down: it fails instead of freezing the next one."""
+CLAIM_PATIENCE_S = 3.0
+"""A Redis that does not answer is asked again for so long: most restarts take less, and a claim said twice is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,10 @@ class Claiming:
     """What that call will take of its provider's rate limits; None: nobody counts."""
     deadline: float | None = None
     """The handoff's; Unix time in seconds."""
+    fence: str = field(default_factory=lambda: token_hex(8))
+    """A word that only this claim knows: what is said without it is refused, and what is said twice with it is done once. No number that
+    is counted up: Redis may come back with an older one, and give it out again.
+    """
 
 
 class Claims:
@@ -57,8 +65,14 @@ class Claims:
         self._rate_window_s = rate_window_s
 
     def claim(self, wanted: Claiming) -> Claim:
-        """Try to get the handoff. The claim that comes back says by its verdict whether it is one."""
-        answer = self._connection.script("claim", [keys.job(wanted.job_id), keys.DUE], self._order(wanted))
+        """Try to get the handoff. The claim that comes back says by its verdict whether it is one.
+
+        Raises:
+            LedgerUnavailable: for `CLAIM_PATIENCE_S`.
+        """
+        until = time.monotonic() + CLAIM_PATIENCE_S
+        order = [[keys.job(wanted.job_id), keys.DUE], self._order(wanted)]
+        answer = insisted(lambda: self._connection.script("claim", *order), lambda: time.monotonic() < until)
         return self._claim(wanted, answer)
 
     def commit_and_claim(self, commit: Commit, wanted: Claiming) -> tuple[list[Recorded], Claim]:
@@ -72,14 +86,14 @@ class Claims:
 
     def _order(self, wanted: Claiming) -> list[Any]:
         keep = keep_of(self._keep_s, wanted.deadline)
-        first = worst_of(wanted.first, self._pacing(wanted).order(wanted.expected))
-        return [wanted.handoff_id, wanted.digest, wanted.worker, int(self._lease_s * 1000), MAX_CLAIMS, *keep, first]
+        first, lease_ms = worst_of(wanted.first, self._pacing(wanted).order(wanted.expected)), int(self._lease_s * 1000)
+        return [wanted.handoff_id, wanted.digest, wanted.worker, lease_ms, MAX_CLAIMS, *keep, first, wanted.fence]
 
     def _pacing(self, wanted: Claiming) -> Pacing:
         return Pacing(self._connection, f"{wanted.job_id}/{wanted.handoff_id}", self._rate_window_s)
 
     def _claim(self, wanted: Claiming, answer: Sequence[Any]) -> Claim:
-        verdict, fence, reserved, stored_checkpoints, *taken = answer
+        verdict, reserved, stored_checkpoints, *taken = answer
         pacing = self._pacing(wanted)
         if reserved:
             pacing.let_go(wanted.expected, taken[0])
@@ -88,7 +102,7 @@ class Claims:
             connection=self._connection,
             job_id=wanted.job_id,
             handoff_id=wanted.handoff_id,
-            fence=int(fence),
+            fence=wanted.fence,
             lease_s=self._lease_s,
             keep_s=self._keep_s,
             verdict=ClaimVerdict(verdict.decode()),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import redis
@@ -16,6 +16,8 @@ from redis.sentinel import Sentinel
 
 from shared.failpoints import around
 from shared.wire.errors import LedgerError, LedgerUnavailable
+
+Answer = TypeVar("Answer")
 
 CONNECT_TIMEOUT_S = 5.0
 SOCKET_TIMEOUT_S = 30.0
@@ -27,6 +29,8 @@ NO_CONNECTION_LEFT = "No connection available"
 """redis-py's words for a pool that stayed exhausted for its timeout."""
 CLOCK_GOOD_FOR_S = 60.0
 """Crystals drift by less than 0.1 ms in this time."""
+CLOCK_RETRY_S = 5.0
+INSIST_EVERY_S = 0.25
 
 READ_ONLY = "Redis is read-only: HANDOFF_REDIS_URL points at a replica; use the primary"
 FULL = "Redis is full: raise its maxmemory, or delete old jobs (handoff delete)"
@@ -72,7 +76,7 @@ class Connection:
         """redis-py's client; Any, because its types are unions over protocols and versions that we do not use."""
         self.waiting: Any = _client(url, timeout_s, most=None)
         """The same for calls that wait for news: each holds a connection all the while, so these are as many as are needed."""
-        self._clock_offset = 0.0
+        self._clock_offset: float | None = None
         self._clock_until = 0.0
         self._scripts: dict[str, redis.commands.core.Script] = {}
 
@@ -108,12 +112,18 @@ class Connection:
         """Unix time in seconds by Redis's clock: asked once a minute, in between this host's monotonic clock carries it on."""
         asked_at = time.monotonic()
         if asked_at >= self._clock_until:
-            with in_our_words():
-                seconds, micros = self.redis.time()
+            try:
+                with in_our_words():
+                    seconds, micros = self.redis.time()
+            except LedgerUnavailable:
+                if self._clock_offset is None:
+                    raise
+                self._clock_until = asked_at + CLOCK_RETRY_S  # crystals do not drift that fast
+                return asked_at + self._clock_offset
             answered_at = time.monotonic()
             self._clock_offset = float(seconds) + float(micros) / 1e6 - (asked_at + answered_at) / 2
             self._clock_until = answered_at + CLOCK_GOOD_FOR_S
-        return time.monotonic() + self._clock_offset
+        return time.monotonic() + (self._clock_offset or 0.0)
 
     def close(self) -> None:
         self.redis.close()
@@ -156,6 +166,21 @@ def _sentinel(url: str, options: dict[str, Any]) -> redis.Redis:
     sentinel: Any = Sentinel
     client: redis.Redis = sentinel(hosts, **options).master_for(name, db=database, username=username, password=password, **options)
     return client
+
+
+def insisted(ask: Callable[[], Answer], is_worth_it: Callable[[], bool]) -> Answer:
+    """What Redis answers, if need be after it was away for a while. Only for what may be said twice.
+
+    Raises:
+        LedgerUnavailable: it is not worth waiting any longer.
+    """
+    while True:
+        try:
+            return ask()
+        except LedgerUnavailable:
+            if not is_worth_it():
+                raise
+        time.sleep(INSIST_EVERY_S)
 
 
 @contextmanager

@@ -31,6 +31,8 @@ class Commit:
     expected: int
     """The version that the decision was made on."""
     events: Sequence[Event]
+    tip: float | None = None
+    """When its last event was written, Unix time in seconds: with the version it tells this history from any other. None: not compared."""
     fields: Mapping[str, str | int] = field(default_factory=dict)
     """Fields of the job's hash: status, limits."""
     payloads: Sequence[str] = ()
@@ -69,6 +71,7 @@ class Journal:
         order = (
             {
                 "expected": commit.expected,
+                "tip": -1 if commit.tip is None else round(commit.tip * 1000),
                 "events": [event.to_json() for event in commit.events],
                 "fields": dict(commit.fields),
                 "issue": [_issue(event) for event in issued],

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import faulthandler
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 
 import structlog
 
@@ -24,13 +22,6 @@ FROZEN_AFTER_LEASES = 3
 log = structlog.get_logger()
 
 
-@dataclass(slots=True)
-class _Held:
-    claim: Claim
-    renewed_at: float
-    """Monotonic; when the last renewal that Redis confirmed was sent, for the lease runs from then at the earliest."""
-
-
 class Leases:
     """The claims that this process holds. Their renewals have a connection of their own: they never wait for other threads' calls."""
 
@@ -39,7 +30,7 @@ class Leases:
         self._connection = Connection(redis_url, timeout_s=lease_s * SILENCE_PER_LEASE)
         self._lease_s = lease_s
         self._watchdog = watchdog
-        self._held: dict[int, _Held] = {}
+        self._held: dict[int, Claim] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._renew_for_ever, name="leases", daemon=True)
@@ -56,7 +47,7 @@ class Leases:
     def held(self, claim: Claim) -> Iterator[None]:
         """Renew this claim until the block ends."""
         with self._lock:
-            self._held[id(claim)] = _Held(claim, time.monotonic())
+            self._held[id(claim)] = claim
         try:
             yield
         finally:
@@ -83,18 +74,14 @@ class Leases:
             held = list(self._held.values())
         if not held:
             return
-        asked_at = time.monotonic()
         answers: list[bytes | LedgerError]
         try:
-            answers = self._connection.script_for_each("renew", [one.claim.renewal() for one in held])
+            answers = self._connection.script_for_each("renew", [claim.renewal() for claim in held])
         except LedgerError as error:
             answers = [error] * len(held)
-        for one, answer in zip(held, answers, strict=True):
+        for claim, answer in zip(held, answers, strict=True):
             if not isinstance(answer, LedgerError):
-                one.renewed_at = asked_at
                 with suppress(Interrupted):  # the claim remembers it, for the thread that works on it
-                    one.claim.heed(answer)
+                    claim.heed(answer)
                 continue
-            if time.monotonic() - one.renewed_at > self._lease_s:
-                one.claim.presume_lost()
-            log.warning("lease not renewed", job_id=one.claim.job_id, handoff_id=one.claim.handoff_id, why=str(answer))
+            log.warning("lease not renewed", job_id=claim.job_id, handoff_id=claim.handoff_id, why=str(answer))

@@ -48,12 +48,12 @@ def begin(job_id: JobId, recorded: Recorded) -> JobState:
     """Raises: MalformedMessage: a journal that does not begin with the submission."""
     if not isinstance(recorded.event, JobSubmitted):
         raise MalformedMessage(f"the journal of {job_id} does not begin with job_submitted")
-    return JobState(job_id=job_id, version=recorded.version, submitted=recorded.event, started_at=recorded.at)
+    return JobState(job_id=job_id, version=recorded.version, as_of=recorded.at, submitted=recorded.event, started_at=recorded.at)
 
 
 def evolve(state: JobState, recorded: Recorded) -> JobState:
     """One event further. Never fails: what the journal holds has happened."""
-    return state.model_copy(update={"version": recorded.version, **_changes(state, recorded)})
+    return state.model_copy(update={"version": recorded.version, "as_of": recorded.at, **_changes(state, recorded)})
 
 
 def _changes(state: JobState, recorded: Recorded) -> dict[str, Any]:  # noqa: PLR0911, PLR0912 (one case an event)

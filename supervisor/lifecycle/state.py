@@ -90,6 +90,8 @@ class JobState(Message):
 
     job_id: JobId
     version: NonNegativeInt
+    as_of: float
+    """Unix time in seconds of its last event."""
     submitted: JobSubmitted
     started_at: float
     """Unix time in seconds of the submission or the latest retry: its time runs from here."""

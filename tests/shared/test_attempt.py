@@ -137,14 +137,14 @@ def test_what_goes_wrong_before_the_claim_ends_it_with_the_reason_and_no_secret(
     assert "sk-secret" not in result.to_json()
 
 
-def test_a_ledger_that_is_away_before_the_claim_ends_nothing(ledger: Ledger, attempts: Attempts) -> None:
+def test_without_a_ledger_nothing_is_begun_and_the_message_goes_back(ledger: Ledger, attempts: Attempts) -> None:
     handoff = handed_out(ledger)
 
     def is_away(*_: object) -> Fitting:
         raise LedgerUnavailable("Redis cannot be reached")
 
-    with pytest.raises(LedgerUnavailable):
-        attempts.attempt(handoff.to_json(), handoff, is_away)
+    assert attempts.attempt(handoff.to_json(), handoff, is_away).how is Ending.HANDED_BACK
+    assert ledger.jobs.handoffs(handoff.job_id, [handoff.handoff_id])[handoff.handoff_id].claims == 0
 
 
 @pytest.mark.parametrize("defects", [1, 2], ids=["of this answer", "of any answer"])

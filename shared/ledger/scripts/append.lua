@@ -3,7 +3,8 @@
 local job, due = KEYS[1], KEYS[2]
 if redis.call('EXISTS', job) == 0 then return 0 end
 local at = now_ms()
-local version = append(job, ARGV[1], at)
+append(job, ARGV[1], at)
+local version = touch(job, at)
 for name, value in pairs(cjson.decode(ARGV[2])) do
   if value == '' then redis.call('HDEL', job, name) else redis.call('HSET', job, name, value) end
 end

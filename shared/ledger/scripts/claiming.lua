@@ -1,6 +1,7 @@
 -- In front of the scripts that claim: the exclusive right to run one handoff, for one lease.
--- order: handoff, digest of the message, worker, lease_ms, max_claims, keep_ms, deadline (ms | 0), worst case of the first call (JSON or '')
--- Returns {verdict, fence, reserved (1|0), checkpoints, what `admit` says was taken}; verdict: granted | exhausted | paused | busy |
+-- order: handoff, digest of the message, worker, lease_ms, max_claims, keep_ms, deadline (ms | 0), worst case of the first call (JSON or ''),
+-- fence: a word that only this claim knows. Said again because its answer was lost, it is the same claim.
+-- Returns {verdict, reserved (1|0), checkpoints, what `admit` says was taken}; verdict: granted | exhausted | paused | busy |
 -- duplicate | cancelled | unknown
 local function claim(job, due, order)
   local handoff, digest, worker = order[1], order[2], order[3]
@@ -9,18 +10,19 @@ local function claim(job, due, order)
   local id = string.match(job, '{(.-)}')
   local at = now_ms()
 
-  local f = redis.call('HMGET', h, 'state', 'digest', 'lease', 'claims', 'queue')
-  if not f[1] or f[2] ~= digest or redis.call('EXISTS', job) == 0 then return { 'unknown', 0, 0, {} } end
-  if f[1] == 'done' or f[1] == 'dropped' then return { 'duplicate', 0, 0, {} } end
-  if redis.call('HGET', job, 'cancelled') then return { 'cancelled', 0, 0, {} } end
-  if f[1] == 'running' and tonumber(f[3]) > at then return { 'busy', 0, 0, {} } end
+  local f = redis.call('HMGET', h, 'state', 'digest', 'lease', 'claims', 'queue', 'fence')
+  if not f[1] or f[2] ~= digest or redis.call('EXISTS', job) == 0 then return { 'unknown', 0, {} } end
+  if f[1] == 'done' or f[1] == 'dropped' then return { 'duplicate', 0, {} } end
+  if redis.call('HGET', job, 'cancelled') then return { 'cancelled', 0, {} } end
+  local fence, is_again = order[9], f[1] == 'running' and f[6] == order[9]
+  if f[1] == 'running' and not is_again and tonumber(f[3]) > at then return { 'busy', 0, {} } end
 
   local paused = paused_role(h)
   if paused then
     settle(job, h, nil)
-    redis.call('HINCRBY', h, 'fence', 1)
+    redis.call('HDEL', h, 'fence')
     hold(job, due, handoff, paused)
-    return { 'paused', 0, 0, {} }
+    return { 'paused', 0, {} }
   end
 
   local member = id .. '/' .. handoff
@@ -34,12 +36,16 @@ local function claim(job, due, order)
       end
     end
   end
-  settle(job, h, nil)
   local claims = tonumber(f[4] or 0)
+  if is_again then
+    unreserve(job, h)
+    claims = claims - 1
+  else
+    settle(job, h, nil)
+  end
   local verdict = 'granted'
   if claims >= max_claims then verdict = 'exhausted' end
-  local fence = redis.call('HINCRBY', h, 'fence', 1)
-  redis.call('HSET', h, 'state', 'running', 'worker', worker, 'lease', at + lease, 'claims', claims + 1, 'beat', at)
+  redis.call('HSET', h, 'state', 'running', 'fence', fence, 'worker', worker, 'lease', at + lease, 'claims', claims + 1, 'beat', at)
   redis.call('HSETNX', h, 'started_at', at)
   redis.call('HDEL', h, 'lost', 'held', 'unread')
   stay(job, h, keep)
@@ -48,5 +54,5 @@ local function claim(job, due, order)
   if #checkpoints > 0 then redis.call('PEXPIRE', t, keep) end
   local no, _, _, taken = 'not asked', nil, nil, nil
   if worst and verdict == 'granted' and #checkpoints == 0 then no, _, _, taken = let_go(job, h, worst, member, at) end
-  return { verdict, fence, no and 0 or 1, checkpoints, taken or {} }
+  return { verdict, no and 0 or 1, checkpoints, taken or {} }
 end

@@ -1,18 +1,20 @@
 -- Compare-and-append: the only way in which a decision enters a journal.
 -- KEYS job, due, jobs.  ARGV: a JSON object
---   expected, events[], fields{}, issue[{id, queue, fields{}}], drop[id], groups{name: size}, due (ms | -1 none), created, keep_ms,
+--   expected, tip (ms of the event that the decision was made on | -1 whatever it is), events[], fields{}, issue[{id, queue, fields{}}], drop[id], groups{name: size}, due (ms | -1 none), created, keep_ms,
 --   woken_by (the queue whose remembered wake-up led here, or ''), claim (the order of `claim`, for a handoff issued here; may be missing)
 -- then pairs of digest and compressed payload.
 -- Returns {1, version, Unix ms, what `claim` answers, if anything} or {0, version as it is, 0}.
 local job, due, jobs = KEYS[1], KEYS[2], KEYS[3]
 local c = cjson.decode(ARGV[1])
 local version = tonumber(redis.call('HGET', job, 'version') or 0)
-if version ~= c.expected then return { 0, version, 0, false } end
+local is_stale = c.tip >= 0 and c.tip ~= tonumber(redis.call('HGET', job, 'tip') or 0)
+if version ~= c.expected or is_stale then return { 0, version, 0, false } end
 local at = now_ms()
 local id = string.match(job, '{(.-)}')
 
 for i = 2, #ARGV, 2 do redis.call('HSETNX', job .. ':blob', ARGV[i], ARGV[i + 1]) end
-for _, event in ipairs(c.events) do version = append(job, event, at) end
+for _, event in ipairs(c.events) do append(job, event, at) end
+version = touch(job, at)
 for name, value in pairs(c.fields) do redis.call('HSET', job, name, value) end
 for name, size in pairs(c.groups) do redis.call('HSET', job, 'g:' .. name, size) end
 -- Publishing takes about a millisecond each: who is last of thousands is not late when the first are claimed.

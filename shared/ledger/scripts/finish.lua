@@ -4,6 +4,11 @@
 -- Returns {'ok', parts of the group still out, version, Unix ms} | {'lost'} | {'dropped'}
 local job, due, handoff, fence = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local h, t = job .. ':h:' .. handoff, job .. ':t:' .. handoff
+local known = redis.call('HMGET', h, 'state', 'fence', 'group', 'end_version', 'finished_at', 'result')
+if known[1] == 'done' and known[2] == fence and known[6] == ARGV[5] then -- said again, because the answer was lost
+  local left = known[3] and redis.call('HGET', job, 'g:' .. known[3]) or -1
+  return { 'ok', tonumber(left), tonumber(known[4]), tonumber(known[5]) }
+end
 local why = gone(job, h, fence)
 if why then return { why } end
 
@@ -19,11 +24,13 @@ redis.call('HDEL', job .. ':blob', 'draft:' .. handoff)
 redis.call('DEL', t)
 redis.call('ZREM', due, id .. '/' .. handoff)
 for _, event in ipairs(cjson.decode(ARGV[7])) do append(job, event, at) end
-local left, group = -1, redis.call('HGET', h, 'group')
+local version = touch(job, at)
+redis.call('HSET', h, 'end_version', version)
+local left, group = -1, known[3]
 if group then
   left = redis.call('HINCRBY', job, 'g:' .. group, -1)
   -- The chord's body, or for what is urgent the worker, should wake the supervisor now; should that not come, the sweeper does.
   if left <= 0 or ARGV[8] == '1' then redis.call('ZADD', due, 'LT', at + tonumber(ARGV[4]), id) end
 end
 stay(job, h, keep)
-return { 'ok', left, tonumber(redis.call('HGET', job, 'version')), at }
+return { 'ok', left, version, at }

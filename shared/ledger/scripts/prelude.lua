@@ -17,6 +17,13 @@ local function append(job, event, at)
   return version
 end
 
+-- After what was appended: version and time of the last event are the journal's tip. Two histories that differ have different tips, also
+-- where Redis has come back with older data and others have gone on from there. Returns the version.
+local function touch(job, at)
+  redis.call('HSET', job, 'tip', at)
+  return tonumber(redis.call('HGET', job, 'version') or 0)
+end
+
 -- Takes a handoff's reservation back. Returns the worst case that it was for; nil: there is none.
 local function unreserve(job, h)
   local r = redis.call('HMGET', h, 'r_turns', 'r_in', 'r_out', 'r_usd')

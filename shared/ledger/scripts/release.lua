@@ -7,7 +7,7 @@ local used, member = decoded(ARGV[3]), string.match(job, '{(.-)}') .. '/' .. han
 settle(job, h, used)
 even_out(used and used.pace, member, now_ms())
 redis.call('HINCRBY', h, 'claims', -1)
-redis.call('HINCRBY', h, 'fence', 1)
+redis.call('HDEL', h, 'fence')
 redis.call('HSET', h, 'state', 'issued', 'lease', 0)
 redis.call('ZREM', due, member)
 local queue = redis.call('HGET', h, 'queue')

@@ -22,7 +22,7 @@ end
 -- longer, and the old claim is refused from here on.
 local function abandon(one)
   settle(one.key, one.h, nil)
-  redis.call('HINCRBY', one.h, 'fence', 1)
+  redis.call('HDEL', one.h, 'fence')
   redis.call('HSET', one.h, 'state', 'issued', 'lease', 0, 'lost', 1)
   one.is_issued = true
 end

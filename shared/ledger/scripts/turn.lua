@@ -1,5 +1,8 @@
 -- One round trip per turn: checkpoint, settle, reserve the next call, renew the lease, learn of a cancel.
--- KEYS job, due.  ARGV handoff, fence, lease_ms, keep_ms, deadline (ms | 0), used (JSON or ''), worst case (JSON or ''), doing, checkpoint...
+-- KEYS job, due.  ARGV handoff, fence, lease_ms, keep_ms, deadline (ms | 0), used (JSON or ''), worst case (JSON or ''), doing,
+-- how many checkpoints the claim knows to be stored, checkpoint...
+-- Said again because its answer was lost, it changes nothing. Fewer are stored than the claim knows: Redis came back with older data, and
+-- who goes on must begin there.
 -- Returns {'ok', what `admit` says was taken...} | {'lost'} | {'dropped'} | {'cancelled'} | {'paused'} | {'wait'} | {'pace', ms, why} |
 -- {'limit', name}
 local job, due, handoff, fence = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
@@ -9,22 +12,24 @@ local h, t = job .. ':h:' .. handoff, job .. ':t:' .. handoff
 local member = string.match(job, '{(.-)}') .. '/' .. handoff
 local why = gone(job, h, fence)
 if why then return { why } end
-if #ARGV > 8 then
-  for i = 9, #ARGV do redis.call('RPUSH', t, ARGV[i]) end
+local stored, known, new = redis.call('LLEN', t), tonumber(ARGV[9]), #ARGV - 9
+if stored ~= known and not (new > 0 and stored == known + new) then return { 'lost' } end
+if new > 0 and stored == known then
+  for i = 10, #ARGV do redis.call('RPUSH', t, ARGV[i]) end
   redis.call('PEXPIRE', t, keep)
   -- It got further: what took down the claims before was not this handoff. One that freezes its process writes nothing.
   redis.call('HSET', h, 'claims', 1)
-end
-if used then
-  settle(job, h, used)
-  even_out(used.pace, member, now_ms())
+  if used then
+    settle(job, h, used)
+    even_out(used.pace, member, now_ms())
+  end
 end
 if is_cancelled(job) then return { 'cancelled' } end
 local paused = worst and paused_role(h)
 if paused then -- between two turns: the claim ends here, and does not count
   unreserve(job, h)
   redis.call('HINCRBY', h, 'claims', -1)
-  redis.call('HINCRBY', h, 'fence', 1)
+  redis.call('HDEL', h, 'fence')
   hold(job, due, handoff, paused)
   return { 'paused' }
 end

@@ -56,7 +56,11 @@ def test_a_lapsed_claim_that_nobody_took_over_still_holds(ledger: Ledger, job_id
 
 def test_a_claim_that_was_lost_says_so_without_asking_again(ledger: Ledger, job_id: JobId) -> None:
     stale = granted(ledger, job_id, "find.1")
-    stale.presume_lost()
+    let_lease_run_out(ledger, stale)
+    granted(ledger, job_id, "find.1", "w2")
+    with pytest.raises(LeaseLost):
+        stale.renew()
+    ledger.connection.close()
 
     with pytest.raises(LeaseLost):
         stale.beat("thinking")

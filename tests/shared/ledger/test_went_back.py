@@ -1,0 +1,74 @@
+"""Redis may come back with what it knew a second ago: a claim, a checkpoint or a decision of the lost time is refused, not built upon."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from shared.ledger import keys
+from shared.ledger.journal import Commit
+from shared.ledger.ledger import Ledger
+from shared.wire.checkpoints import WorstCase
+from shared.wire.errors import LeaseLost, VersionConflict
+from shared.wire.events import CancelRequested, RetryRequested
+from shared.wire.ids import HandoffId, JobId
+from tests.doubles.jobs import a_job, finish, granted, issue, replied
+
+ONE = HandoffId("find.1")
+
+
+@pytest.fixture
+def job_id(ledger: Ledger) -> JobId:
+    job_id = a_job(ledger)
+    issue(ledger, job_id, ONE)
+    return job_id
+
+
+def snapshot(ledger: Ledger) -> Callable[[], None]:
+    """Takes everything as it is now; called, it brings that back."""
+    redis = ledger.connection.redis
+    kept = {name: (redis.dump(name), max(0, redis.pttl(name))) for name in redis.scan_iter()}
+
+    def bring_back() -> None:
+        redis.flushall()
+        for name, (value, ms) in kept.items():
+            redis.restore(name, ms, value)
+
+    return bring_back
+
+
+def test_two_claims_of_one_handoff_never_have_the_same_fence(ledger: Ledger, job_id: JobId) -> None:
+    go_back = snapshot(ledger)
+    lost = granted(ledger, job_id, ONE)
+    go_back()
+    holder = granted(ledger, job_id, ONE, "w2")
+
+    with pytest.raises(LeaseLost):
+        lost.reserve(WorstCase(1, 1, 1))
+    assert finish(lost) is None
+    holder.reserve(WorstCase(1, 1, 1))
+
+
+def test_a_claim_whose_checkpoints_are_gone_adds_none_after_the_hole(ledger: Ledger, job_id: JobId) -> None:
+    held = granted(ledger, job_id, ONE)
+    held.checkpoint(replied())
+    go_back = snapshot(ledger)
+    held.checkpoint(replied())
+    go_back()
+
+    with pytest.raises(LeaseLost):
+        held.checkpoint(replied())
+    assert ledger.connection.redis.llen(keys.turns(job_id, ONE)) == 1
+
+
+def test_a_decision_on_a_history_that_is_gone_is_refused_also_where_another_has_grown_as_long(ledger: Ledger, job_id: JobId) -> None:
+    go_back = snapshot(ledger)
+    ledger.journal.append(job_id, CancelRequested())
+    read = ledger.journal.read(job_id)[-1]
+    go_back()
+    ledger.journal.append(job_id, RetryRequested())
+    assert ledger.journal.read(job_id)[-1].version == read.version
+
+    with pytest.raises(VersionConflict):
+        ledger.journal.commit(Commit(job_id=job_id, expected=read.version, tip=read.at, events=[RetryRequested()]))
