@@ -279,8 +279,7 @@ def lane_of(settings: Settings, model: str) -> str | None:
     """Whom a provider counts the calls of this model for; None: nobody does."""
     if settings.is_offline or model == OFFLINE_MODEL:
         return None
-    secrets = (settings.anthropic_api_key, settings.anthropic_auth_token)
-    key = next((one.get_secret_value() for one in secrets if one), None)
+    key = next((one.get_secret_value() for one in (settings.anthropic_api_key, settings.anthropic_auth_token) if one), None)
     return f"{account_of(settings.model_provider, settings.anthropic_base_url, key)}:{model}"
 
 

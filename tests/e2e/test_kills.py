@@ -27,7 +27,6 @@ def test_a_worker_killed_in_the_middle_of_a_call_repeats_that_call_elsewhere_and
     assert time.monotonic() - killed_at < RECOVERY_S + 1
     made = {turn: fleet.model.calls["kill-worker", "a", turn] for turn in (1, 2)}
     assert made == {1: 1, 2: 2}
-    assert fleet.standing(job_id, "a.1").claims == 2
     assert fleet.pid_of(job_id, "a.1") != pid
     assert result.usage["turns"] == 5, "planner, two of the step, the one that was in the air, assessor"
     assert (result.usage["cut"]["calls"], result.usage["cut"]["tokens"] > 0) == (1, True), "the one that was in the air, at its most"

@@ -63,14 +63,14 @@ def let_the_one_ahead_be_silent(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("limits", [NOTHING_SAID, RateLimits(requests=MANY)], ids=["unlimited", "limited"])
-def test_a_turn_is_one_round_trip_and_one_more_where_there_are_limits_to_tell(ledger: Ledger, job_id: JobId, limits: RateLimits) -> None:
+def test_a_turn_is_two_round_trips_and_one_more_where_there_are_limits_to_tell(ledger: Ledger, job_id: JobId, limits: RateLimits) -> None:
     claimed = known(ledger, job_id, limits)
     before = scripts_run(ledger)
     for _ in range(5):
         claimed.checkpoint(replied(stop_reason="end_turn"))
         assert claimed.reserve(WORST, EXPECTED) is None
         claimed.heard(limits)
-    assert scripts_run(ledger) - before == (5 if limits == NOTHING_SAID else 10)
+    assert scripts_run(ledger) - before == (10 if limits == NOTHING_SAID else 15)
 
 
 def test_another_lane_is_not_held_back(ledger: Ledger, job_id: JobId) -> None:
