@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from shared.ledger.jobs import HandoffStanding, JobStanding
 from shared.ledger.ledger import Ledger
@@ -43,6 +43,8 @@ class JobResult(Message):
     model: str | None = None
     notes: tuple[str, ...] = ()
     """For the reader: what is missing, what went wrong, and while the job runs, who is not there and is needed."""
+    asked_for_a_form: bool = Field(default=False, exclude=True)
+    """The job has an answer schema: its answer is a JSON value, a string as well, and no Markdown."""
 
 
 def report_on(ledger: Ledger, job_id: JobId) -> JobResult:
@@ -79,6 +81,7 @@ def report_on(ledger: Ledger, job_id: JobId) -> JobResult:
         wall_s=round((ended.at if is_over and ended else ledger.connection.now()) - events[0].at, 3),
         model=", ".join(dict.fromkeys(event.model for event in _of(events, HandoffFinished) if event.model)) or None,
         notes=_notes(answer, over, words, map(str, missing_for(ledger, standing, out))),
+        asked_for_a_form=any(event.answer_schema is not None for event in _of(events, JobSubmitted)),
     )
 
 

@@ -25,10 +25,14 @@ _ANY_COLUMNS = 10_000
 
 
 def answer_text(result: JobResult) -> str:
-    """Markdown; for a job with an answer schema the value as JSON."""
+    """Markdown; for a job with an answer schema the value as JSON, a string as well."""
     if result.answer is None:
         return ""
-    return plain(result.answer if isinstance(result.answer, str) else json.dumps(result.answer, ensure_ascii=False, indent=2))
+    return plain(str(result.answer) if _is_markdown(result) else json.dumps(result.answer, ensure_ascii=False, indent=2))
+
+
+def _is_markdown(result: JobResult) -> bool:
+    return isinstance(result.answer, str) and not result.asked_for_a_form
 
 
 def print_answer(result: JobResult, streamed: str = "") -> None:
@@ -44,7 +48,7 @@ def print_answer(result: JobResult, streamed: str = "") -> None:
     else:  # checking changed the draft: the answer is what was checked
         write_line(f"\n\n---\n\n{text}")
     if sources := sources_of(result):
-        (write_line if isinstance(result.answer, str) else note)(f"\n{sources}")
+        (write_line if _is_markdown(result) else note)(f"\n{sources}")
 
 
 def sources_of(result: JobResult) -> str:
@@ -103,7 +107,7 @@ def verdict_on(result: JobResult) -> str | None:
     reason = short(result.notes[-1], 300) if result.notes else "see `handoff show`"
     match result.status:
         case JobStatus.PARTIAL:
-            names = "the answer names" if isinstance(result.answer, str) else "the notes name"
+            names = "the answer names" if _is_markdown(result) else "the notes name"
             return f"{result.job_id} is partial: {names} what is missing or not settled"
         case JobStatus.FAILED:
             return f"{result.job_id} failed: {reason}"

@@ -31,7 +31,7 @@ class Draft:
         """What can be shown in addition now. Nothing when the draft was begun anew: then the finished answer is shown as a whole."""
         writing = [event.handoff_id for event in view.issued if event.assigned_to == _WRITES]
         standing = view.standings.get(writing[-1]) if writing else None
-        if standing is None or standing.state != "running":
+        if standing is None or standing.state != "running" or _is_form(view):
             return ""
         draft = self._jobs.ledger.blobs.draft(view.job_id, writing[-1])
         if not draft:
@@ -51,6 +51,11 @@ class Draft:
         for handoff_id, digest in results.items():
             self._read.add(handoff_id)
             self._claims |= {claim.id: claim for claim in HandoffResult.from_json(texts[digest]).claims}
+
+
+def _is_form(view: View) -> bool:
+    """A value of the user's own form is JSON, and leaves as a whole."""
+    return view.state is not None and view.state.submitted.answer_schema is not None
 
 
 def settled_part(draft: str, claims: dict[str, Claim]) -> str:

@@ -177,6 +177,16 @@ def test_an_answer_in_a_form_of_the_users_own_is_alone_on_stdout_and_what_it_lac
         assert said in done.stderr
 
 
+def test_an_answer_asked_for_as_a_string_is_a_json_string(handoff: Handoff) -> None:
+    (handoff.folder / "form.json").write_text('{"type": "string"}')
+
+    done = handoff.run("run", REQUEST, "--docs", str(DOCUMENTS), "--answer-schema", "form.json")
+
+    assert done.returncode == 0, done.stderr
+    assert isinstance(json.loads(done.stdout), str)
+    assert "Sources:" in done.stderr
+
+
 SYNTHESIS = "synthes"
 """Only the synthesizer's own instructions speak of it."""
 TWO_VIEWS = {

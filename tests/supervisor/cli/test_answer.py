@@ -60,6 +60,18 @@ def test_the_value_of_a_schema_is_alone_on_stdout_and_its_sources_are_on_stderr(
     assert '[1] a.md: "It is so."' in written.err
 
 
+def test_a_form_that_is_a_string_is_a_json_string_alone_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    print_answer(result('It is "so" [1].').model_copy(update={"asked_for_a_form": True}))
+
+    written = capsys.readouterr()
+    assert json.loads(written.out) == 'It is "so" [1].'
+    assert "Sources:" in written.err
+
+
+def test_what_kind_of_answer_was_asked_for_is_no_key_of_the_result() -> None:
+    assert "asked_for_a_form" not in json.loads(result().to_json())
+
+
 def test_escapes_in_an_answer_do_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     print_answer(result("red \x1b[31mor\x9b2J not\u202e"))
 
