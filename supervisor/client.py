@@ -13,7 +13,6 @@ All methods are safe to call from several threads.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,7 +23,6 @@ from pydantic import SecretStr
 from shared.celery_app import make_app
 from shared.config import OFFLINE_MODEL, Settings, load_settings, redis_url_of
 from shared.documents.folder import FolderReading, read_folder
-from shared.ledger.blobs import ref
 from shared.ledger.dead import DeadLetter, handoff_in
 from shared.ledger.jobs import JobStanding
 from shared.ledger.journal import Commit
@@ -36,10 +34,10 @@ from shared.wire.ids import JobId, is_job_id, job_id_for, new_job_id
 from shared.wire.limits import JobLimits, Raise
 from shared.wire.names import ROLES, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
 from supervisor.dispatch import Dispatcher
+from supervisor.export import Export, export_of
 from supervisor.report import JobResult, report_on
-from supervisor.request import Request, check_request
+from supervisor.request import Request, check_request, submission_of
 from supervisor.retrying import NewLimits, retry_of
-from supervisor.roles.outcomes import title_of
 from supervisor.waiting import with_waiting
 
 ANNOUNCE_AFTER_S = 5.0
@@ -69,21 +67,7 @@ class Client:
         self._check_fleet(request)
         job_id = job_id_for(request.tenant, request.idempotency_key) if request.idempotency_key else new_job_id()
         manifest, count = self._upload(request)
-        payloads = [request.text, *([manifest] if manifest else [])]
-        schema = json.dumps(request.answer_schema, sort_keys=True) if request.answer_schema is not None else None
-        payloads += [schema] if schema else []
-        submitted = JobSubmitted(
-            request=ref(request.text),
-            title=title_of(request.text),
-            limits=request.limits,
-            manifest=ref(manifest) if manifest else None,
-            document_count=count,
-            model=request.model,
-            answer_schema=ref(schema) if schema else None,
-            tenant=request.tenant,
-            webhook_url=request.webhook_url,
-            specialists=request.specialists,
-        )
+        submitted, payloads = submission_of(request, manifest, count)
         due_at = self.ledger.connection.now() + ANNOUNCE_AFTER_S
         fields: dict[str, str | int] = {"status": JobStatus.QUEUED.value, "title": submitted.title, **_books(request.limits)}
         fields |= {"specialists": " ".join(request.specialists)} if request.specialists else {}
@@ -138,6 +122,15 @@ class Client:
             if not new or any(isinstance(one.event, JobEnded) for one in new):  # its webhook's tries may stand after it
                 status = JobStatus(self._known(job_id).status)
         return status
+
+    def export(self, job_id: JobId, *, texts: bool = False) -> Export:
+        """The whole of a job, for a file: `export(...).to_json()`. `texts`: those of its documents, too.
+
+        Raises:
+            UnknownJob: there is no such job.
+        """
+        self._known(job_id)
+        return export_of(self.ledger, self._settings, job_id, texts=texts)
 
     def cancel(self, job_id: JobId) -> bool:
         """Stop the job everywhere. Returns whether there was anything to stop.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import Field, JsonValue
@@ -10,12 +10,11 @@ from pydantic import Field, JsonValue
 from shared.ledger.jobs import HandoffStanding, JobStanding
 from shared.ledger.ledger import Ledger
 from shared.wire.answer import Answer
-from shared.wire.errors import UnknownJob
 from shared.wire.events import HandoffFinished, HandoffIssued, JobEnded, JobStatus, JobSubmitted, PlanMade, Recorded, Reviewed, Synthesised
 from shared.wire.ids import JobId
 from shared.wire.message import Message
 from supervisor.lifecycle.words import Words
-from supervisor.waiting import missing_for
+from supervisor.record import Record, record_of
 
 
 class JobResult(Message):
@@ -54,38 +53,37 @@ def report_on(ledger: Ledger, job_id: JobId) -> JobResult:
         UnknownJob: there is none.
         LedgerError: its payloads are gone.
     """
-    events = ledger.journal.read(job_id)
-    standing = next(iter(ledger.jobs.standings([job_id])), None)
-    if not events or standing is None:
-        raise UnknownJob(f"there is no job {job_id} (see `handoff list`)")
-    payloads = ledger.blobs.get(job_id, _digests_of(events))
+    return report_of(record_of(ledger, job_id))
+
+
+def report_of(record: Record) -> JobResult:
+    """The same of what was read before, or exported. Pure."""
+    events, standing, payloads = record.journal, record.job, record.payloads
     words = Words(payloads)
     ended = next((recorded for recorded in reversed(events) if isinstance(recorded.event, JobEnded)), None)
     is_over = ended is not None and JobStatus(standing.status).ended
     answer = None
     if is_over and ended is not None and isinstance(ended.event, JobEnded) and ended.event.answer:
         answer = Answer.from_json(payloads[ended.event.answer.digest])
-    results = {event.handoff_id for event in _of(events, HandoffFinished)}
-    out = [event.handoff_id for event in _of(events, HandoffIssued) if event.handoff_id not in results]
     over = ended.event if is_over and ended is not None and isinstance(ended.event, JobEnded) else None
     return JobResult(
-        job_id=job_id,
+        job_id=standing.job_id,
         status=JobStatus(standing.status),
         answer=None if answer is None else (answer.value if answer.value is not None else answer.text),
         citations=_citations(answer),
         plan=_plan(events, payloads, words),
-        handoffs=_handoffs(ledger, job_id, events, payloads),
+        handoffs=_handoffs(record),
         results=tuple(_json(payloads[event.result.digest]) for event in _of(events, HandoffFinished)),
         verdicts=tuple(_verdict(event, words) for event in _of(events, Reviewed)),
         usage=usage_of(standing),
-        wall_s=round((ended.at if is_over and ended else ledger.connection.now()) - events[0].at, 3),
+        wall_s=round((ended.at if is_over and ended else record.at) - events[0].at, 3),
         model=", ".join(dict.fromkeys(event.model for event in _of(events, HandoffFinished) if event.model)) or None,
-        notes=_notes(answer, over, words, map(str, missing_for(ledger, standing, out))),
+        notes=_notes(answer, over, words, record.waits),
         asked_for_a_form=any(event.answer_schema is not None for event in _of(events, JobSubmitted)),
     )
 
 
-def _of(events: list[Recorded], kind: type[Any]) -> list[Any]:
+def _of(events: Sequence[Recorded], kind: type[Any]) -> list[Any]:
     return [recorded.event for recorded in events if isinstance(recorded.event, kind)]
 
 
@@ -96,32 +94,13 @@ def _json(text: str) -> dict[str, Any]:
     return value
 
 
-def _digests_of(events: list[Recorded]) -> list[str]:
-    refs = []
-    for recorded in events:
-        match recorded.event:
-            case HandoffIssued() as event:
-                refs.append(event.handoff)
-            case HandoffFinished() as event:
-                refs.append(event.result)
-            case PlanMade() as event:
-                refs.append(event.plan)
-            case JobEnded() as event:
-                refs += [ref for ref in (event.answer, event.because) if ref]
-            case JobSubmitted() as event:
-                refs.append(event.request)
-            case _:
-                continue
-    return list(dict.fromkeys(ref.digest for ref in refs))
-
-
 def _citations(answer: Answer | None) -> tuple[dict[str, Any], ...]:
     if answer is None:
         return ()
     return tuple({"n": one.n, **one.citation.model_dump(), "claim": one.claim, "step": one.step} for one in answer.citations)
 
 
-def _plan(events: list[Recorded], payloads: dict[str, str], words: Words) -> dict[str, Any] | None:
+def _plan(events: Sequence[Recorded], payloads: Mapping[str, str], words: Words) -> dict[str, Any] | None:
     made = _of(events, PlanMade)
     if not made:
         return None
@@ -132,12 +111,10 @@ def _plan(events: list[Recorded], payloads: dict[str, str], words: Words) -> dic
     return {**_json(payloads[plan.digest]), "degraded": why, "method": method}
 
 
-def _handoffs(ledger: Ledger, job_id: JobId, events: list[Recorded], payloads: dict[str, str]) -> tuple[dict[str, Any], ...]:
-    issued = _of(events, HandoffIssued)
-    standings = ledger.jobs.handoffs(job_id, [event.handoff_id for event in issued])
+def _handoffs(record: Record) -> tuple[dict[str, Any], ...]:
     found = []
-    for event in issued:
-        standing = standings.get(event.handoff_id)
+    for event in _of(record.journal, HandoffIssued):
+        standing = record.handoffs.get(event.handoff_id)
         extra = (
             {}
             if standing is None
@@ -151,7 +128,7 @@ def _handoffs(ledger: Ledger, job_id: JobId, events: list[Recorded], payloads: d
                 "finished_at": standing.finished_at,
             }
         )
-        found.append({**_json(payloads[event.handoff.digest]), "group": event.group, **extra})
+        found.append({**_json(record.payloads[event.handoff.digest]), "group": event.group, **extra})
     return tuple(found)
 
 

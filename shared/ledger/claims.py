@@ -15,7 +15,7 @@ from shared.drain import Drain
 from shared.ledger import keys
 from shared.ledger.blobs import unpacked
 from shared.ledger.claim import Claim, ClaimVerdict, keep_of, worst_of
-from shared.ledger.connection import Connection, insisted
+from shared.ledger.connection import Connection, in_our_words, insisted
 from shared.ledger.journal import Commit, Journal
 from shared.ledger.pace import Pacing
 from shared.wire.checkpoints import Checkpoint, WorstCase, checkpoint_adapter
@@ -83,6 +83,15 @@ class Claims:
         """
         recorded, answer = self._journal.commit_with(commit, self._order(wanted))
         return recorded, self._claim(wanted, answer)
+
+    def turns(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> dict[HandoffId, tuple[Checkpoint, ...]]:
+        """What the ledger still has of the turns of these, in one round trip; those of another version are left out."""
+        with in_our_words():
+            pipe = self._connection.redis.pipeline(transaction=False)
+            for handoff_id in handoff_ids:
+                pipe.lrange(keys.turns(job_id, handoff_id), 0, -1)
+            found = [_read(one)[0] for one in pipe.execute()] if handoff_ids else []
+        return {handoff_id: turns for handoff_id, turns in zip(handoff_ids, found, strict=True) if turns}
 
     def _order(self, wanted: Claiming) -> list[Any]:
         keep = keep_of(self._keep_s, wanted.deadline)

@@ -73,14 +73,14 @@ def result(
 def show(job: Job, as_json: AsJson = False) -> int:
     """Everything about a job: its plan, every handoff with its full payload, every result, every verdict."""
     from supervisor.cli.showing import print_everything
+    from supervisor.record import letters_about
 
     jobs = client_of_broker()
     found = jobs.result(JobId(job))
     if as_json:
         write_line(found.to_json())
     else:
-        letters = [letter for letter in jobs.ledger.dead.newest() if job in letter.body]
-        print_everything(found, letters)
+        print_everything(found, letters_about(jobs.ledger, JobId(job)))
     return OK
 
 

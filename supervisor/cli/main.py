@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from supervisor.cli import dead, doctor, fleet, jobs, pausing, processes, submit, up
+from supervisor.cli import dead, doctor, exporting, fleet, jobs, pausing, processes, submit, up
 from supervisor.cli.asking import Asked, schema_of
 from supervisor.cli.errors import EXIT_CODES, guarded
 from supervisor.cli.options import (
@@ -121,6 +121,7 @@ PANELS: dict[str, tuple[tuple[str, Callable[..., int]], ...]] = {
         ("result", jobs.result),
         ("show", jobs.show),
         ("list", jobs.list_jobs),
+        ("export", exporting.export),
         ("cancel", jobs.cancel),
         ("retry", jobs.retry),
         ("delete", jobs.delete),

@@ -126,7 +126,7 @@ def test_an_answer_schema_that_is_none(handoff: Handoff) -> None:
     assert "schema" in said(handoff.run("run", "What is it?", "--answer-schema", "form.json"), BAD_INPUT)
 
 
-COMMANDS = [["watch"], ["result"], ["show"], ["cancel"], ["retry"], ["delete"]]
+COMMANDS = [["watch"], ["result"], ["show"], ["export"], ["cancel"], ["retry"], ["delete"]]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -160,14 +160,14 @@ def test_a_setting_that_is_wrong_is_named_without_its_value(handoff: Handoff) ->
 
 
 @pytest.mark.parametrize(
-    "arguments", [["show"], ["drop"], ["list", "--all"], ["show", "x", "--all"], ["drop", "x", "--all"], ["list", "x"], ["burn"]]
+    "arguments", [["show"], ["retry"], ["drop"], ["list", "--all"], ["show", "x", "--all"], ["drop", "x", "--all"], ["list", "x"], ["burn"]]
 )
 def test_what_cannot_be_done_with_dead_letters(handoff: Handoff, redis_url: str, arguments: list[str]) -> None:
     assert "handoff" in said(handoff.run("dead", *arguments, HANDOFF_REDIS_URL=redis_url), BAD_INPUT)
 
 
 def test_an_unknown_dead_letter(handoff: Handoff, redis_url: str) -> None:
-    for what in ("show", "drop"):
+    for what in ("show", "retry", "drop"):
         assert "there is no dead letter 'x' (see `handoff dead`)" in said(
             handoff.run("dead", what, "x", HANDOFF_REDIS_URL=redis_url), BAD_INPUT
         )

@@ -10,6 +10,8 @@ import pytest
 
 from shared.config import Settings
 from shared.ledger.ledger import open_ledger
+from supervisor.export import Export
+from supervisor.report import report_of
 from tests.e2e.commands import DOCUMENTS, REQUEST, Handoff
 from tests.running_system import RunningSystem, running_system
 
@@ -90,6 +92,15 @@ def test_show_gives_every_handoff_and_result_in_full(handoff: Handoff, system: R
         assert f"=== result of {one['handoff_id']}" in shown
         assert one["task_description"].splitlines()[0] in shown
     assert "expected_output_format:" in shown
+
+
+def test_what_show_says_can_be_rebuilt_from_an_exported_file(handoff: Handoff, system: RunningSystem, job_id: str) -> None:
+    done = handoff.run("export", job_id, "--output", "job.json", HANDOFF_REDIS_URL=system.redis_url)
+    whole = json.loads(handoff.run("show", job_id, "--json", HANDOFF_REDIS_URL=system.redis_url).stdout)
+
+    assert (done.returncode, done.stdout) == (0, "")
+    file = Export.from_json((handoff.folder / "job.json").read_text())
+    assert json.loads(report_of(file.record()).to_json()) == whole
 
 
 def test_an_ended_job_is_done_again_from_a_step(handoff: Handoff, system: RunningSystem, job_id: str) -> None:

@@ -10,6 +10,7 @@ from celery import Celery
 from shared.attempt import Attempts, finished_event
 from shared.config import Settings
 from shared.drain import Drain
+from shared.ledger.claim import Claim
 from shared.ledger.claims import Claiming
 from shared.ledger.leases import Leases
 from shared.ledger.ledger import Ledger, open_ledger
@@ -90,11 +91,15 @@ class Shell:
         standings = self.ledger.jobs.handoffs(job_id, [event.handoff_id for event in issued])
         return [event for event in issued if standings[event.handoff_id].state in ("issued", "running")]
 
+    def claim(self, job_id: JobId, event: HandoffIssued) -> Claim:
+        """As a worker would."""
+        return self.ledger.claims.claim(Claiming(job_id, HandoffId(event.handoff_id), event.handoff.digest, "worker:1"))
+
     def do(self, job_id: JobId, event: HandoffIssued, status: ResultStatus = ResultStatus.OK) -> None:
         """Run one handoff as a worker would."""
         text = self.ledger.blobs.get(job_id, [event.handoff.digest])[event.handoff.digest]
         handoff = AgentHandoff.from_json(text)
-        claim = self.ledger.claims.claim(Claiming(job_id, HandoffId(event.handoff_id), event.handoff.digest, "worker:1"))
+        claim = self.claim(job_id, event)
         result = failed(handoff, "it broke") if status is ResultStatus.FAILED else _well(handoff)
         claim.finish(result, (finished_event(result, "worker:1"),))
 

@@ -1,0 +1,36 @@
+"""`handoff export`: a job in one file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shared.wire.ids import JobId
+from supervisor.cli.errors import OK
+from supervisor.cli.jobs import Job, client_of_broker
+from supervisor.cli.terminal import note, write_line
+
+
+def export(
+    job: Job,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write it; stdout otherwise.")] = None,
+    texts: Annotated[bool, typer.Option("--texts", help="With the texts of its documents.")] = False,
+) -> int:
+    """Write everything about a job into one self-contained JSON file.
+
+    Its request, journal, plan, handoffs, results, verdicts, answer, usage and the manifest of its documents; no key of this machine.
+
+      handoff export j-0123456789ab --output job.json
+    """
+    text = client_of_broker().export(JobId(job), texts=texts).to_json()
+    if output is None:
+        write_line(text)
+        return OK
+    partly = output.with_name(output.name + ".part")
+    partly.write_text(text + "\n", encoding="utf-8")
+    os.replace(partly, output)  # noqa: PTH105 (whole or not at all)
+    note(f"{job} is in {output}")
+    return OK

@@ -1,0 +1,73 @@
+"""What the ledger has of one job, read once: what `handoff show` is made of, and what `handoff export` writes down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pydantic import BaseModel
+
+from shared.ledger.dead import DeadLetter
+from shared.ledger.jobs import HandoffStanding, JobStanding
+from shared.ledger.ledger import Ledger
+from shared.wire.errors import UnknownJob
+from shared.wire.events import HandoffFinished, HandoffIssued, Recorded
+from shared.wire.handoff import BlobRef
+from shared.wire.ids import HandoffId, JobId
+from supervisor.waiting import missing_for
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A job at one moment."""
+
+    at: float
+    """Unix time in seconds, by Redis's clock."""
+    job: JobStanding
+    journal: tuple[Recorded, ...]
+    handoffs: Mapping[HandoffId, HandoffStanding]
+    payloads: Mapping[str, str]
+    """Texts by digest: everything that the journal refers to."""
+    waits: tuple[str, ...]
+    """For whom, if somebody is missing; a line each."""
+
+
+def record_of(ledger: Ledger, job_id: JobId) -> Record:
+    """Read everything that a job's journal leads to.
+
+    Raises:
+        UnknownJob: there is none.
+        LedgerError: its payloads are gone.
+    """
+    journal = tuple(ledger.journal.read(job_id))
+    standing = next(iter(ledger.jobs.standings([job_id])), None)
+    if not journal or standing is None:
+        raise UnknownJob(f"there is no job {job_id} (see `handoff list`)")
+    issued = [one.event for one in journal if isinstance(one.event, HandoffIssued)]
+    results = {one.event.handoff_id for one in journal if isinstance(one.event, HandoffFinished)}
+    digests = [ref.digest for one in journal for ref in refs_in(one.event)] + [event.specialist for event in issued]
+    return Record(
+        at=ledger.connection.now(),
+        job=standing,
+        journal=journal,
+        handoffs=ledger.jobs.handoffs(job_id, [event.handoff_id for event in issued]),
+        payloads=ledger.blobs.get(job_id, list(dict.fromkeys(digests))),
+        waits=tuple(map(str, missing_for(ledger, standing, [one.handoff_id for one in issued if one.handoff_id not in results]))),
+    )
+
+
+def letters_about(ledger: Ledger, job_id: JobId) -> tuple[DeadLetter, ...]:
+    """Dead letters that speak of a job."""
+    return tuple(letter for letter in ledger.dead.newest() if job_id in letter.body)
+
+
+def refs_in(value: object) -> Iterable[BlobRef]:
+    """Every payload that a wire type refers to, however deep."""
+    if isinstance(value, BlobRef):
+        yield value
+    elif isinstance(value, BaseModel):
+        for _, item in value:
+            yield from refs_in(item)
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from refs_in(item)
