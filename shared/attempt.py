@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import structlog
@@ -100,7 +100,7 @@ class _Run:
         return first_call(self.handoff, self.spec, self.opening, self.equipment) or _NO_CALL
 
     def run(self, claim: Claim) -> HandoffResult:
-        return run(self.handoff, self.spec, self.opening, replace(self.equipment, turns=claim))
+        return run(self.handoff.until(claim.ends_at), self.spec, self.opening, self.equipment.claimed(claim, claim.ends_at))
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +152,8 @@ class Attempts:
             LedgerUnavailable: what it refers to could not be fetched now.
         """
         run_with, first = self._prepared(handoff, fit)
-        deadline = handoff.limits.deadline
-        claiming = Claiming(handoff.job_id, handoff.handoff_id, digest_of(text), self.worker, *first, deadline)
+        limits, whose = handoff.limits, (handoff.job_id, handoff.handoff_id, digest_of(text), self.worker)
+        claiming = Claiming(*whose, *first, deadline=limits.deadline, max_seconds=limits.max_seconds)
         return Ready(handoff, claiming, run_with, conclude)
 
     def run(self, ready: Ready, claim: Claim) -> Ended:

@@ -63,6 +63,13 @@ class Settings(BaseSettings):
     max_request_chars: int = 100_000
     max_document_bytes: int = 20_000_000
     max_documents: int = 10_000
+    day_usd: float | None = Field(default=None, gt=0)
+    """The most that all jobs together may cost in a day (UTC)."""
+    day_tokens: int | None = Field(default=None, gt=0)
+    """Input and output tokens, the same."""
+    tenant_day_usd: float | None = Field(default=None, gt=0)
+    """The most that the jobs of each tenant may cost in a day."""
+    tenant_day_tokens: int | None = Field(default=None, gt=0)
     webhook_secret: SecretStr | None = None
     """Signs completion webhooks (HMAC-SHA256)."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"

@@ -13,6 +13,7 @@ from shared.agent.anthropic_clients import model_from
 from shared.agent.model import Model
 from shared.celery_app import DEFAULT_THREADS, make_app
 from shared.config import Settings
+from shared.ledger.days import caps_from
 from shared.logs import logged_as
 from shared.process import Process, redis_url_of, start_process
 from shared.taking import Taking
@@ -88,7 +89,14 @@ def build(app: Celery, settings: Settings, make_model: Callable[[Settings], Mode
     taking = Taking()
     thinker = Thinker(process.attempts, slots // 2, taking.changed)
     advance = Advance(process.ledger, dispatcher, process.attempts, thinker, Webhooks(process.ledger, secret))
-    sweeper = Sweeper(process.ledger, dispatcher, process.name, interval_s=settings.sweep_interval_s, keep_s=settings.retention_s)
+    sweeper = Sweeper(
+        process.ledger,
+        dispatcher,
+        process.name,
+        interval_s=settings.sweep_interval_s,
+        keep_s=settings.retention_s,
+        caps=caps_from(settings),
+    )
     return Supervisor(process, advance, sweeper, thinker, taking)
 
 

@@ -21,7 +21,7 @@ from celery import Celery
 from pydantic import SecretStr
 
 from shared.celery_app import make_app
-from shared.config import OFFLINE_MODEL, Settings, load_settings, redis_url_of
+from shared.config import Settings, load_settings, redis_url_of
 from shared.documents.folder import FolderReading, read_folder
 from shared.ledger.dead import DeadLetter, handoff_in
 from shared.ledger.jobs import JobStanding
@@ -33,6 +33,7 @@ from shared.wire.events import CancelRequested, HandoffIssued, JobEnded, JobStat
 from shared.wire.ids import JobId, is_job_id, job_id_for, new_job_id
 from shared.wire.limits import JobLimits, Raise
 from shared.wire.names import ROLES, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from supervisor.admission import check_admission
 from supervisor.dispatch import Dispatcher
 from supervisor.export import Export, export_of
 from supervisor.report import JobResult, report_on
@@ -61,15 +62,17 @@ class Client:
 
         Raises:
             UserError: the request, its documents, its schema or its limits are not usable; says how to mend it.
+            BudgetSpent: the tenant, or the installation, has spent what it may in a day.
             LedgerUnavailable: Redis cannot be reached; nothing was enqueued.
         """
         self.check(request)
-        self._check_fleet(request)
         job_id = job_id_for(request.tenant, request.idempotency_key) if request.idempotency_key else new_job_id()
+        check_admission(self.ledger, job_id, request)
         manifest, count = self._upload(request)
         submitted, payloads = submission_of(request, manifest, count)
         due_at = self.ledger.connection.now() + ANNOUNCE_AFTER_S
         fields: dict[str, str | int] = {"status": JobStatus.QUEUED.value, "title": submitted.title, **_books(request.limits)}
+        fields |= {"tenant": request.tenant}
         fields |= {"specialists": " ".join(request.specialists)} if request.specialists else {}
         try:
             self.ledger.journal.commit(
@@ -241,14 +244,6 @@ class Client:
         gone = self.ledger.blobs.missing_documents([document.digest for document in manifest.documents], submitted.limits.max_seconds)
         if gone:
             raise UserError(f"{len(gone)} of the documents of {job_id} are no longer stored: submit it again with --docs")
-
-    def _check_fleet(self, request: Request) -> None:
-        """A real model cannot be had from workers without a key; with no worker there, it may come with one."""
-        models = {model for served in self.ledger.roles.served().values() for model in served.models}
-        if request.model not in (None, OFFLINE_MODEL) and models == {OFFLINE_MODEL}:
-            raise UserError(
-                f"no live worker has a key for {request.model}: set ANTHROPIC_API_KEY where the workers run, or leave the model out"
-            )
 
     def _upload(self, request: Request) -> tuple[str | None, int]:
         """Store the documents' texts that are new; returns the manifest's JSON and how many documents it has."""

@@ -219,4 +219,5 @@ def _issued(handoff: AgentHandoff, ref: BlobRef, group: str | None = None, index
         group=group,
         index=index,
         deadline=handoff.limits.deadline,
+        max_microusd=handoff.limits.max_microusd,
     )

@@ -11,6 +11,7 @@ from contextlib import suppress
 
 import structlog
 
+from shared.ledger.days import Caps
 from shared.ledger.ledger import Ledger
 from shared.ledger.roles import ANNOUNCED_FOR_S, WITHDRAWN_WITHIN_S
 from shared.wire.errors import LedgerError, LedgerUnavailable
@@ -25,13 +26,16 @@ log = structlog.get_logger()
 class Sweeper:
     """One thread, one Redis round trip per interval when nothing is due."""
 
-    def __init__(self, ledger: Ledger, dispatcher: Dispatcher, name: str, *, interval_s: float, keep_s: int) -> None:
-        """`name`: that of this process. The others: HANDOFF_SWEEP_INTERVAL_S, HANDOFF_RETENTION_S."""
+    def __init__(
+        self, ledger: Ledger, dispatcher: Dispatcher, name: str, *, interval_s: float, keep_s: int, caps: Caps | None = None
+    ) -> None:
+        """`name`: that of this process. The others: HANDOFF_SWEEP_INTERVAL_S, HANDOFF_RETENTION_S, and the caps of a day."""
         self._ledger = ledger
         self._name = name
         self._dispatcher = dispatcher
         self._interval_s = interval_s
         self._keep_s = keep_s
+        self._caps = caps
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
 
@@ -62,6 +66,9 @@ class Sweeper:
         sweeps, announced_at = 0, float("-inf")
         while not self._stop.is_set():
             try:
+                if self._caps is not None:  # who started last has set them
+                    self._ledger.days.set_caps(self._caps)
+                    self._caps = None
                 if time.monotonic() - announced_at >= ANNOUNCED_FOR_S / 3:
                     self._ledger.roles.announce_supervisor(self._name)
                     announced_at = time.monotonic()

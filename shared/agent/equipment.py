@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from shared.agent.model import Model
 from shared.agent.price import Prices
@@ -37,3 +37,10 @@ class Equipment:
     """The longest silence on the wire of a model call."""
     streams_draft: bool = False
     """Whether the answer's `output` so far goes out with each beat (the synthesizer's)."""
+
+    def claimed(self, turns: Turns, ends_at: float | None) -> Equipment:
+        """The same for a claim of which it is known until when it may work (Unix time in seconds): its tools are told."""
+        tools = self.tool_context
+        if ends_at is not None:
+            tools = replace(tools, remaining_s=lambda: max(0.0, ends_at - self.now()))
+        return replace(self, turns=turns, tool_context=tools)

@@ -165,6 +165,11 @@ class _Agent:
 
 
 def _reason_of(limit: LimitReached) -> StopReason:
-    """The handoff's own limits are named like their stop reasons; any other is the job's."""
-    own = (StopReason.MAX_TURNS, StopReason.MAX_TOKENS, StopReason.DEADLINE)
-    return next((reason for reason in own if limit.limit == reason.value), StopReason.JOB_BUDGET)
+    """The handoff's own limits are named like their stop reasons."""
+    match limit.level:
+        case "handoff":
+            return StopReason(limit.limit)
+        case "job":
+            return StopReason.JOB_BUDGET
+        case _:
+            return StopReason.DAY_BUDGET

@@ -42,6 +42,14 @@ URGENT = (ResultStatus.FAILED, ResultStatus.NEEDS_INPUT)
 """The supervisor hears of these at once, without waiting for the rest of the chord."""
 
 
+_WHOSE = {
+    "handoff": "what this handoff may cost",
+    "job": "the job's budget",
+    "tenant": "the tenant's budget of the day (until 00:00 UTC)",
+    "installation": "the installation's budget of the day (until 00:00 UTC)",
+}
+
+
 class ClaimVerdict(StrEnum):
     """What came of trying to claim."""
 
@@ -87,7 +95,9 @@ class Claim:
     """The first call's worst case was set aside with the claim."""
     drain: Drain = field(default_factory=Drain)
     deadline: float | None = None
-    """The handoff's; Unix time in seconds, by Redis's clock. Nobody waits for budget beyond it."""
+    """The handoff's; Unix time in seconds, by Redis's clock."""
+    ends_at: float | None = None
+    """Until when it may work: the deadline, or earlier, when the seconds that it may take are over. Nobody waits for budget beyond it."""
     _interrupted: Interrupted | None = None
     _beaten_at: float = field(default_factory=time.monotonic)
     _doing: str = "starting"
@@ -108,14 +118,14 @@ class Claim:
             self.reserved = False
             return None
         while (answer := self._turn(worst=worst, expected=expected))[0] == b"wait":
-            self.beat("waiting for the job's budget")
-            if self.deadline is not None and self.connection.now() >= self.deadline:
-                raise LimitReached("deadline", "while waiting for the job's budget")
+            self.beat("waiting for budget")
+            if self.ends_at is not None and self.connection.now() >= self.ends_at:
+                raise LimitReached("deadline", "while waiting for budget that others have set aside")
             time.sleep(RESERVE_RETRY_S)
             self._check_drain()
         if answer[0] == b"limit":
-            limit = answer[1].decode()
-            raise LimitReached(limit, "the job's budget does not allow another model call")
+            level, limit = answer[1].decode(), answer[2].decode()
+            raise LimitReached(limit, f"{_WHOSE[level]} does not allow another model call", level=level)
         if answer[0] == b"pace":
             return Wait(int(answer[1]) / 1000, answer[2].decode())
         self.pacing.let_go(expected, answer[1:])

@@ -45,6 +45,8 @@ class Claiming:
     """What that call will take of its provider's rate limits; None: nobody counts."""
     deadline: float | None = None
     """The handoff's; Unix time in seconds."""
+    max_seconds: int | None = None
+    """How long it may take, from its first claim."""
     fence: str = field(default_factory=lambda: token_hex(8))
     """A word that only this claim knows: what is said without it is refused, and what is said twice with it is done once. No number that
     is counted up: Redis may come back with an older one, and give it out again.
@@ -102,10 +104,11 @@ class Claims:
         return Pacing(self._connection, f"{wanted.job_id}/{wanted.handoff_id}", self._rate_window_s)
 
     def _claim(self, wanted: Claiming, answer: Sequence[Any]) -> Claim:
-        verdict, reserved, stored_checkpoints, *taken = answer
+        verdict, reserved, stored_checkpoints, *more = answer
+        taken, began_ms = more or ((), 0)
         pacing = self._pacing(wanted)
         if reserved:
-            pacing.let_go(wanted.expected, taken[0])
+            pacing.let_go(wanted.expected, taken)
         checkpoints, unreadable = _read(stored_checkpoints) if verdict == b"granted" else ((), None)
         return Claim(
             connection=self._connection,
@@ -121,7 +124,12 @@ class Claims:
             reserved=bool(reserved),
             drain=self._drain,
             deadline=wanted.deadline,
+            ends_at=_earlier(wanted.deadline, None if wanted.max_seconds is None else int(began_ms) / 1000 + wanted.max_seconds),
         )
+
+
+def _earlier(one: float | None, other: float | None) -> float | None:
+    return min((at for at in (one, other) if at is not None), default=None)
 
 
 def _read(stored_checkpoints: Sequence[bytes]) -> tuple[tuple[Checkpoint, ...], str | None]:

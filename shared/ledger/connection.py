@@ -63,7 +63,7 @@ INCLUDED = {
     "release": ("pacing",),
     "turn": ("pausing", "pacing"),
 }
-"""What stands in front of some scripts, beside the prelude, which stands in front of all."""
+"""What stands in front of some scripts, beside the prelude and the books, which stand in front of all."""
 
 
 class Connection:
@@ -133,7 +133,7 @@ class Connection:
 @functools.cache
 def _source(name: str) -> str:
     folder = files("shared.ledger") / "scripts"
-    return "".join((folder / f"{part}.lua").read_text() for part in ("prelude", *INCLUDED.get(name, ()), name))
+    return "".join((folder / f"{part}.lua").read_text() for part in ("prelude", "books", *INCLUDED.get(name, ()), name))
 
 
 def _client(url: str, timeout_s: float, most: int | None = MAX_CONNECTIONS) -> redis.Redis:

@@ -142,6 +142,7 @@ def in_place(events: Sequence[Event], last_version: int, at: float) -> list[Reco
 
 def _issue(event: HandoffIssued) -> dict[str, Any]:
     fields: dict[str, str | int] = {"digest": event.handoff.digest, "role": event.assigned_to}
+    fields |= {"max_usd": event.max_microusd} if event.max_microusd else {}
     if event.group is None:
         return {"id": event.handoff_id, "fields": fields}
     queue = queue_of(event.assigned_to)

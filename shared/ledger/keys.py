@@ -23,6 +23,10 @@ PAUSED = f"{PREFIX}paused"
 """hash: role -> since when and why, until it is resumed."""
 HELD = f"{PREFIX}held:"
 """+ role, zset: `job/handoff` that waits for the role to be resumed -> Unix ms at which it was held."""
+CAPS = f"{PREFIX}caps"
+"""hash: day_tokens, day_usd, tenant_day_tokens, tenant_day_usd: the most in a day, if there is such a cap. Supervisors write it.
+`books.lua` keeps the books of a day, for three days: `handoff:day:DAY` and `handoff:day:DAY:TENANT`, hashes like a job's books. DAY counts
+from 1970, in UTC."""
 DEAD = f"{PREFIX}dead"
 """list: messages that did not parse, newest first."""
 

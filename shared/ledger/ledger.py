@@ -9,6 +9,7 @@ from shared.drain import Drain
 from shared.ledger.blobs import Blobs
 from shared.ledger.claims import Claims
 from shared.ledger.connection import Connection
+from shared.ledger.days import Days
 from shared.ledger.dead import DeadLetters
 from shared.ledger.health import Health
 from shared.ledger.jobs import Jobs
@@ -26,6 +27,7 @@ class Ledger:
     blobs: Blobs
     claims: Claims
     jobs: Jobs
+    days: Days
     roles: Roles
     pauses: Pauses
     dead: DeadLetters
@@ -45,6 +47,7 @@ def open_ledger(redis_url: str, settings: Settings, *, drain: Drain | None = Non
             connection, journal, lease_s=settings.lease_s, keep_s=keep_s, drain=drain or Drain(), rate_window_s=settings.rate_window_s
         ),
         jobs=Jobs(connection),
+        days=Days(connection),
         roles=Roles(connection),
         pauses=Pauses(connection),
         dead=DeadLetters(connection, keep_s),

@@ -6,6 +6,7 @@ HandoffError
 │   ├── InvalidTool          a user's own tool
 │   ├── InvalidDocuments     what --docs points at
 │   ├── UnknownJob           no such job id
+│   ├── BudgetSpent          a cap of the day is reached
 │   └── MissingCredentials   a real model without a key
 ├── MalformedMessage     a message or a stored value that does not parse
 ├── LedgerError
@@ -22,7 +23,7 @@ HandoffError
 │   ├── BrokenSchema         shared.agent.schemas: nothing can be checked against it
 │   └── UnusablePattern      shared.agent.patterns: no regular expression of RE2's
 ├── Refused              shared.documents.refused: a file that is no document; becomes an InvalidDocuments
-├── LimitReached         a limit of the handoff or the job: ends it as `partial`
+├── LimitReached         a limit of the handoff, its job, or the day: ends it as `partial`
 └── ModelError           the model's server; see its `retryable`
     ├── ModelRejected        400, 401, 403, 404, 413, 422: the same call will fail again
     ├── ModelBusy            429, 529: later, perhaps `retry_after_s`
@@ -60,6 +61,10 @@ class InvalidDocuments(UserError):
 
 class UnknownJob(UserError):
     """No job has this id."""
+
+
+class BudgetSpent(UserError):
+    """What the tenant, or the installation, may spend today is spent; says when there is more."""
 
 
 class MissingCredentials(UserError):
@@ -105,11 +110,12 @@ class Draining(Interrupted):
 
 
 class LimitReached(HandoffError):
-    """A limit of the handoff or the job, by name: the work so far becomes a `partial` result."""
+    """A limit, by name: the work so far becomes a `partial` result. `level`: handoff, job, tenant or installation, whose limit it is."""
 
-    def __init__(self, limit: str, detail: str = "") -> None:
+    def __init__(self, limit: str, detail: str = "", *, level: str = "handoff") -> None:
         super().__init__(f"{limit}{': ' + detail if detail else ''}")
         self.limit = limit
+        self.level = level
 
 
 class ModelError(HandoffError):

@@ -78,6 +78,8 @@ class HandoffIssued(Message):
     index: NonNegativeInt = 0
     """Its place in the chord."""
     deadline: float | None = None
+    max_microusd: PositiveInt | None = None
+    """What it may cost; None: as much as its job."""
 
 
 class HandoffFinished(Message):

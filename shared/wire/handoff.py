@@ -83,6 +83,10 @@ class AgentHandoff(Message):
     depth: Annotated[int, Field(ge=0, le=8)] = 0
     """0: given by the job's own supervisor; more: by a sub-supervisor."""
 
+    def until(self, deadline: float | None) -> AgentHandoff:
+        """The same with another deadline."""
+        return self.model_copy(update={"limits": self.limits.model_copy(update={"deadline": deadline})})
+
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
         if self.handoff_id != handoff_id(self.step_id, self.attempt):
@@ -112,8 +116,11 @@ class StopReason(StrEnum):
     FINISHED = "finished"
     MAX_TURNS = "max_turns"
     MAX_TOKENS = "max_tokens"
+    MAX_USD = "max_usd"
     DEADLINE = "deadline"
     JOB_BUDGET = "job_budget"
+    DAY_BUDGET = "day_budget"
+    """What the tenant, or the installation, may spend in a day."""
     REFUSED = "refused"
     INVALID_OUTPUT = "invalid_output"
     MODEL_ERROR = "model_error"
@@ -121,6 +128,10 @@ class StopReason(StrEnum):
     CANCELLED = "cancelled"
     DEFECT = "defect"
     """An exception in our own code, or in a specialist's file or tool."""
+
+
+BUDGETS = frozenset({StopReason.JOB_BUDGET, StopReason.DAY_BUDGET})
+"""The handoff itself could have gone on: what is spent is spent for all of its job."""
 
 
 class Citation(Message):

@@ -16,6 +16,10 @@ class HandoffLimits(Message):
     """Input and output tokens over all turns."""
     max_output_tokens: PositiveInt = 8_192
     """Output tokens of one model call."""
+    max_microusd: PositiveInt | None = None
+    """Over all turns, calls that a kill cut off included. None: only the job's."""
+    max_seconds: PositiveInt | None = None
+    """From its first claim. None: until the deadline."""
     deadline: float | None = None
     """Unix time in seconds, by Redis's clock."""
 

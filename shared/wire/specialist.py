@@ -35,5 +35,9 @@ class SpecialistSpec(Message):
     max_turns: PositiveInt = 8
     max_output_tokens: PositiveInt = 8_192
     """Output tokens of one model call."""
+    max_usd: Annotated[float, Field(gt=0)] | None = None
+    """The most that one handoff may cost."""
+    max_seconds: PositiveInt | None = None
+    """The longest that one handoff may take, from the moment that a worker begins with it."""
     output_schema: dict[str, Any] = Field(default_factory=lambda: {"type": "string"})
     """JSON Schema of `output` in its results; a string is Markdown."""

@@ -6,6 +6,9 @@ from pydantic import NonNegativeInt
 
 from shared.wire.message import Message
 
+MICROUSD = 1_000_000
+"""In one US dollar."""
+
 
 class Usage(Message):
     """Tokens and money of one or more model calls."""
@@ -50,7 +53,7 @@ class Usage(Message):
 
     @property
     def cost_usd(self) -> float | None:
-        return None if self.cost_microusd is None else self.cost_microusd / 1_000_000
+        return None if self.cost_microusd is None else self.cost_microusd / MICROUSD
 
 
 NOTHING_USED = Usage()

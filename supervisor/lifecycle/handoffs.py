@@ -11,6 +11,7 @@ from shared.wire.ids import StepId, handoff_id
 from shared.wire.limits import HandoffLimits
 from shared.wire.plan import Step
 from shared.wire.specialist import SpecialistSpec
+from shared.wire.usage import MICROUSD
 from supervisor.lifecycle.state import JobState
 from supervisor.lifecycle.words import Words
 
@@ -58,12 +59,7 @@ def step_handoff(
         artifacts=artifacts(state),
         expected_output_format=dict(answer_schema) if answer_schema is not None and is_only_sink else spec.output_schema,
         fallback_instruction=step.fallback,
-        limits=HandoffLimits(
-            max_turns=max_turns,
-            max_tokens=TOKENS_PER_TURN * max_turns,
-            max_output_tokens=spec.max_output_tokens,
-            deadline=state.working_deadline,
-        ),
+        limits=_limits(spec, max_turns, TOKENS_PER_TURN * max_turns, state.working_deadline),
         model=state.submitted.model,
     )
 
@@ -92,10 +88,19 @@ def role_handoff(
         context=context_for(state, about),
         artifacts=artifacts(state),
         expected_output_format=dict(schema),
-        limits=HandoffLimits(
-            max_turns=spec.max_turns, max_tokens=ROLE_STEPS_TOKENS, max_output_tokens=spec.max_output_tokens, deadline=state.deadline
-        ),
+        limits=_limits(spec, spec.max_turns, ROLE_STEPS_TOKENS, state.deadline),
         model=state.submitted.model,
+    )
+
+
+def _limits(spec: SpecialistSpec, max_turns: int, max_tokens: int, deadline: float) -> HandoffLimits:
+    return HandoffLimits(
+        max_turns=max_turns,
+        max_tokens=max_tokens,
+        max_output_tokens=spec.max_output_tokens,
+        max_microusd=None if spec.max_usd is None else max(1, int(spec.max_usd * MICROUSD)),
+        max_seconds=spec.max_seconds,
+        deadline=deadline,
     )
 
 

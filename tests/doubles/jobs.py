@@ -24,10 +24,10 @@ def submission(request: str = "Compare things.", limits: JobLimits | None = None
     return JobSubmitted(request=ref(request), title=request, limits=limits or JobLimits(), **changes)
 
 
-def a_job(ledger: Ledger, **books: int) -> JobId:
+def a_job(ledger: Ledger, tenant: str = "default", /, **books: int) -> JobId:
     """Submitted. `books`: max_turns, max_tokens, max_usd."""
     job_id = new_job_id()
-    fields: dict[str, str | int] = {"status": "running", **books}
+    fields: dict[str, str | int] = {"status": "running", "tenant": tenant, **books}
     due_at = ledger.connection.now() + 3_600
     ledger.journal.commit(
         Commit(job_id=job_id, expected=0, events=[submission()], payloads=["Compare things."], fields=fields, due_at=due_at, creates=True)
@@ -44,7 +44,9 @@ def text_of(handoff_id: str) -> str:
     return f"the message of {handoff_id}"
 
 
-def issued(handoff_id: str, role: str = "researcher", group: str | None = "g1", index: int = 0) -> HandoffIssued:
+def issued(
+    handoff_id: str, role: str = "researcher", group: str | None = "g1", index: int = 0, max_microusd: int | None = None
+) -> HandoffIssued:
     step, _, attempt = handoff_id.partition(".")
     return HandoffIssued(
         handoff_id=HandoffId(handoff_id),
@@ -55,12 +57,15 @@ def issued(handoff_id: str, role: str = "researcher", group: str | None = "g1", 
         specialist=digest_of("spec"),
         group=group,
         index=index,
+        max_microusd=max_microusd,
     )
 
 
-def issue(ledger: Ledger, job_id: JobId, *handoff_ids: str, role: str = "researcher", group: str | None = "g1") -> None:
+def issue(
+    ledger: Ledger, job_id: JobId, *handoff_ids: str, role: str = "researcher", group: str | None = "g1", max_microusd: int | None = None
+) -> None:
     """Give these handoffs out, as one group."""
-    events = [issued(handoff_id, role, group, index) for index, handoff_id in enumerate(handoff_ids)]
+    events = [issued(handoff_id, role, group, index, max_microusd) for index, handoff_id in enumerate(handoff_ids)]
     due_at = ledger.connection.now() + 3_600
     ledger.journal.commit(Commit(job_id=job_id, expected=version_of(ledger, job_id), events=events, due_at=due_at))
 

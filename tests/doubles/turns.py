@@ -38,9 +38,9 @@ class MemoryTurns:
     def reserve(self, worst: WorstCase, expected: Expected | None = None) -> Wait | None:
         self._check()
         if self.most_turns is not None and self.used_turns >= self.most_turns:
-            raise LimitReached("job_turns", f"{self.used_turns} are used")
+            raise LimitReached("max_turns", f"{self.used_turns} are used", level="job")
         if self.most_tokens is not None and self.used_tokens + worst.input_tokens + worst.output_tokens > self.most_tokens:
-            raise LimitReached("job_tokens", f"{self.used_tokens} are used")
+            raise LimitReached("max_tokens", f"{self.used_tokens} are used", level="job")
         if expected is not None and (wait := self.pace.admit(id(self))) is not None:
             return wait
         self.reserved.append(worst)

@@ -90,6 +90,14 @@ def test_who_waits_for_budget_at_the_deadline_ends_with_it(ledger: Ledger, attem
     assert result_of(attempts.attempt(handoff.to_json(), handoff, fit)).stop_reason is StopReason.DEADLINE
 
 
+def test_the_seconds_that_a_handoff_may_take_run_from_its_first_claim(ledger: Ledger, attempts: Attempts) -> None:
+    handoff = handed_out(ledger, HandoffLimits(max_seconds=60))
+    a_minute_ago = int(ledger.connection.now() * 1000) - 60_000
+    ledger.connection.redis.hset(keys.handoff(handoff.job_id, handoff.handoff_id), "started_at", a_minute_ago)
+
+    assert result_of(attempts.attempt(handoff.to_json(), handoff, fit)).stop_reason is StopReason.DEADLINE
+
+
 UNREADABLE = [pytest.param(b'={"kind": "of another version"}', id="not ours"), pytest.param(b"znot compressed", id="not compressed")]
 
 

@@ -12,8 +12,9 @@ import pytest
 
 from shared.config import Settings
 from shared.ledger import keys
+from shared.ledger.days import Caps
 from shared.wire.checkpoints import WorstCase
-from shared.wire.errors import LedgerUnavailable, LimitReached, UnknownJob, UserError
+from shared.wire.errors import BudgetSpent, LedgerUnavailable, LimitReached, UnknownJob, UserError
 from shared.wire.events import JobEnded, JobStatus, RetryRequested, WebhookTried
 from shared.wire.ids import JobId
 from shared.wire.limits import JobLimits
@@ -66,6 +67,20 @@ def test_the_same_key_gives_the_same_job_and_announces_it_once(jobs: Client) -> 
 
     assert len(job_ids) == 1
     assert messages(jobs, SUBMISSIONS_QUEUE) == 1
+
+
+def test_a_day_that_is_spent_takes_no_new_job_and_says_when_there_is_more(jobs: Client) -> None:
+    known = jobs.submit(Request("Compare.", idempotency_key="k1"))
+    jobs.ledger.days.set_caps(Caps(day_tokens=100))
+    issue(jobs.ledger, known, "a.1")
+    claimed = granted(jobs.ledger, known, "a.1")
+    claimed.reserve(WorstCase(80, 20, 1))
+    claimed.checkpoint(replied(80, 20, 1))
+
+    with pytest.raises(BudgetSpent, match=r"this installation for today is spent \(100 of 100 tokens\); there is more at 00:00 UTC"):
+        jobs.submit(Request("Compare."))
+
+    assert jobs.submit(Request("Compare.", idempotency_key="k1")) == known
 
 
 def test_the_same_key_of_another_tenant_is_another_job(jobs: Client) -> None:

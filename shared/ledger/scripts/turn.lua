@@ -4,7 +4,7 @@
 -- Said again because its answer was lost, it changes nothing. Fewer are stored than the claim knows: Redis came back with older data, and
 -- who goes on must begin there.
 -- Returns {'ok', what `admit` says was taken...} | {'lost'} | {'dropped'} | {'cancelled'} | {'paused'} | {'wait'} | {'pace', ms, why} |
--- {'limit', name}
+-- {'limit', level, name}
 local job, due, handoff, fence = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local lease, keep, used, worst = tonumber(ARGV[3]), keep_from_now(ARGV[4], ARGV[5]), decoded(ARGV[6]), decoded(ARGV[7])
 local h, t = job .. ':h:' .. handoff, job .. ':t:' .. handoff
@@ -40,10 +40,10 @@ redis.call('HDEL', h, 'lost')
 stay(job, h, keep)
 redis.call('ZADD', due, at + lease, member)
 if worst then
-  local no, ms, ms_for, taken = let_go(job, h, worst, member, at)
+  local no, level_or_ms, why_not, taken = let_go(job, h, worst, member, at)
   if no == 'wait' then return { 'wait' } end
-  if no == 'pace' then return { 'pace', ms, ms_for } end
-  if no then return { 'limit', no } end
+  if no == 'pace' then return { 'pace', level_or_ms, why_not } end
+  if no then return { 'limit', level_or_ms, no } end
   return { 'ok', unpack(taken or {}) }
 end
 return { 'ok' }

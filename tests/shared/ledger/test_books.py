@@ -1,4 +1,4 @@
-"""Whatever happens to the handoffs of a job, in whatever order: its books balance."""
+"""Whatever happens to the handoffs of any jobs, in whatever order: the books balance at every level, and no cap is overspent by a cent."""
 
 from __future__ import annotations
 
@@ -6,35 +6,49 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
+from shared.ledger import keys
 from shared.ledger.claim import Claim
+from shared.ledger.days import Caps
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
 from shared.wire.checkpoints import WorstCase
 from shared.wire.events import CancelRequested
-from shared.wire.ids import HandoffId
-from tests.doubles.jobs import a_job, books, claim, finish, issue, let_lease_run_out, nothing_reserved, replied, verdict, version_of
+from shared.wire.ids import HandoffId, JobId
+from tests.doubles.jobs import a_job, claim, finish, issue, let_lease_run_out, replied, verdict, version_of
 
-LIMITS = {"max_turns": 12, "max_tokens": 3_000, "max_usd": 300}
-NAMES = ("a.1", "b.1", "c.1", "d.1")
+TENANTS = ("ours", "ours", "theirs")
+"""Of each job."""
+HANDOFFS = ("a.1", "b.1", "c.1")
+NAMES = [(job, handoff) for job in range(len(TENANTS)) for handoff in HANDOFFS]
+OF_HANDOFF = {"max_usd": 200}
+OF_JOB = {"max_turns": 12, "max_tokens": 3_000, "max_usd": 300}
+OF_TENANT = {"max_tokens": 4_000, "max_usd": 450}
+OF_DAY = {"max_tokens": 6_000, "max_usd": 600}
 CALLS = st.builds(WorstCase, st.integers(0, 900), st.integers(0, 300), st.integers(0, 120))
+Name = tuple[int, str]
 
 
 class Books(RuleBasedStateMachine):
-    """Several handoffs reserve, settle, die, are handed back, dropped and finished in any order."""
+    """Handoffs of several jobs and tenants reserve, settle, die, are handed back, dropped and finished in any order."""
 
     ledger: Ledger
 
     @initialize()
     def begin(self) -> None:
-        self.job_id = a_job(self.ledger, **LIMITS)
-        issue(self.ledger, self.job_id, *NAMES)
-        self.running: dict[str, Claim] = {}
-        self.in_the_air: dict[str, WorstCase] = {}
-        self.unsettled: set[str] = set()
+        self.day = f"handoff:day:{int(self.ledger.connection.now()) // 86_400}"
+        self.ledger.connection.redis.delete(self.day, *(f"{self.day}:{tenant}" for tenant in TENANTS))
+        caps = Caps(OF_DAY["max_tokens"], OF_DAY["max_usd"], OF_TENANT["max_tokens"], OF_TENANT["max_usd"])
+        self.ledger.days.set_caps(caps)
+        self.jobs = [a_job(self.ledger, tenant, **OF_JOB) for tenant in TENANTS]
+        for job_id in self.jobs:
+            issue(self.ledger, job_id, *HANDOFFS, max_microusd=OF_HANDOFF["max_usd"])
+        self.running: dict[Name, Claim] = {}
+        self.in_the_air: dict[Name, WorstCase] = {}
+        self.unsettled: set[Name] = set()
 
     @rule(name=st.sampled_from(NAMES), first=st.none() | CALLS)
-    def claim_one(self, name: str, first: WorstCase | None) -> None:
-        claimed = claim(self.ledger, self.job_id, name, first=first)
+    def claim_one(self, name: Name, first: WorstCase | None) -> None:
+        claimed = claim(self.ledger, self.jobs[name[0]], name[1], first=first)
         if claimed.verdict.value in ("granted", "exhausted"):
             assert name not in self.running
             self.running[name] = claimed
@@ -55,10 +69,10 @@ class Books(RuleBasedStateMachine):
         elif said == b"wait":
             assert self.in_the_air or self.unsettled, "nobody is there to wait for"
         else:  # what this handoff had not settled yet was settled first
-            now = books(self.ledger, self.job_id)
-            asked = {"max_turns": 1, "max_tokens": worst.input_tokens + worst.output_tokens, "max_usd": worst.microusd or 0}
-            spent = {"max_turns": now["turns"], "max_tokens": now["input_tokens"] + now["output_tokens"], "max_usd": now["usd"]}
-            assert said.decode() in [limit for limit, most in LIMITS.items() if spent[limit] + asked[limit] > most]
+            limit = said.decode()
+            asked = {"max_turns": 1, "max_tokens": worst.input_tokens + worst.output_tokens, "max_usd": worst.microusd or 0}[limit]
+            now = self.read()
+            assert any(_spent(now[key])[limit] + asked > limits[limit] for key, limits in self.levels(*name) if limit in limits)
 
     @precondition(lambda self: self.in_the_air)
     @rule(data=st.data())
@@ -91,34 +105,67 @@ class Books(RuleBasedStateMachine):
         elif how == "finish":
             assert finish(claimed) is not None
         else:
-            events = [CancelRequested()]
-            version = version_of(self.ledger, self.job_id)
-            self.ledger.journal.commit(Commit(job_id=self.job_id, expected=version, events=events, drop=[claimed.handoff_id]))
+            self.drop(claimed.job_id, claimed.handoff_id)
+
+    @rule()
+    def sweep(self) -> None:
+        """The calls of the dead are settled at their worst."""
+        self.ledger.jobs.sweep()
+        self.unsettled &= set(self.running)
 
     @invariant()
-    def nothing_is_overspent_and_nothing_is_negative(self) -> None:
-        if not hasattr(self, "job_id"):
+    def nothing_is_overspent_and_each_level_is_the_sum_of_those_below_it(self) -> None:
+        if not hasattr(self, "jobs"):
             return
-        now = books(self.ledger, self.job_id)
-        assert all(value >= 0 for value in now.values())
-        assert now["turns"] + now["reserved_turns"] <= LIMITS["max_turns"]
-        assert now["input_tokens"] + now["output_tokens"] + now["reserved_tokens"] <= LIMITS["max_tokens"]
-        assert now["usd"] + now["reserved_usd"] <= LIMITS["max_usd"]
-        assert now["cut_calls"] <= now["turns"]
-        assert now["cut_tokens"] <= now["input_tokens"] + now["output_tokens"]
-        assert now["cut_usd"] <= now["usd"]
+        now = self.read()
+        for key, limits in {key: limits for name in NAMES for key, limits in self.levels(*name)}.items():
+            assert all(value >= 0 for value in now[key].values())
+            spent, aside = _spent(now[key]), {limit: now[key].get("reserved_" + limit.removeprefix("max_"), 0) for limit in limits}
+            assert all(spent[limit] + aside[limit] <= most for limit, most in limits.items()), (key, now[key])
+            assert now[key].get("cut_calls", 0) <= spent["max_turns"]
+            assert now[key].get("cut_tokens", 0) <= spent["max_tokens"]
+            assert now[key].get("cut_usd", 0) <= spent["max_usd"]
+        for name in ("turns", "input_tokens", "output_tokens", "usd", "reserved_turns", "reserved_tokens", "reserved_usd"):
+            of_day = now[self.day].get(name, 0)
+            assert of_day == sum(now[keys.job(job_id)].get(name, 0) for job_id in self.jobs)
+            assert of_day == sum(now[f"{self.day}:{tenant}"].get(name, 0) for tenant in set(TENANTS))
 
     def teardown(self) -> None:
         """When all is over, nothing is reserved."""
-        if not hasattr(self, "job_id"):
+        if not hasattr(self, "jobs"):
             return
-        version = version_of(self.ledger, self.job_id)
-        everything = [HandoffId(name) for name in NAMES]
-        self.ledger.journal.commit(Commit(job_id=self.job_id, expected=version, events=[CancelRequested()], drop=everything))
-        assert nothing_reserved(self.ledger, self.job_id)
+        for job_id in self.jobs:
+            self.drop(job_id, *map(HandoffId, HANDOFFS))
+        assert not any(value for book in self.read().values() for name, value in book.items() if name.startswith("reserved"))
+
+    def drop(self, job_id: JobId, *handoffs: HandoffId) -> None:
+        version = version_of(self.ledger, job_id)
+        self.ledger.journal.commit(Commit(job_id=job_id, expected=version, events=[CancelRequested()], drop=list(handoffs)))
+
+    def levels(self, job: int, handoff: str) -> list[tuple[str, dict[str, int]]]:
+        """The keys and limits of a handoff, its job, its tenant's day and the day."""
+        job_id = self.jobs[job]
+        own = keys.handoff(job_id, HandoffId(handoff))
+        return [(own, OF_HANDOFF), (keys.job(job_id), OF_JOB), (f"{self.day}:{TENANTS[job]}", OF_TENANT), (self.day, OF_DAY)]
+
+    def read(self) -> dict[str, dict[str, int]]:
+        """All books, in one round trip."""
+        wanted = list(dict.fromkeys(key for name in NAMES for key, _ in self.levels(*name)))
+        pipe = self.ledger.connection.redis.pipeline(transaction=False)
+        for key in wanted:
+            pipe.hgetall(key)
+        found = zip(wanted, pipe.execute(), strict=True)
+        return {
+            key: {name.decode(): int(value) for name, value in book.items() if value.isdigit() or value[:1] == b"-"} for key, book in found
+        }
 
 
-def test_whatever_happens_the_books_balance_and_no_limit_is_passed(ledger: Ledger) -> None:
+def _spent(book: dict[str, int]) -> dict[str, int]:
+    tokens = book.get("input_tokens", 0) + book.get("output_tokens", 0)
+    return {"max_turns": book.get("turns", 0), "max_tokens": tokens, "max_usd": book.get("usd", 0)}
+
+
+def test_whatever_happens_the_books_balance_and_no_limit_at_any_level_is_passed(ledger: Ledger) -> None:
     class OnThisLedger(Books):
         pass
 
@@ -126,6 +173,6 @@ def test_whatever_happens_the_books_balance_and_no_limit_is_passed(ledger: Ledge
     run_state_machine_as_test(
         OnThisLedger,
         settings=settings(
-            max_examples=40, stateful_step_count=25, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=60, stateful_step_count=40, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )

@@ -77,7 +77,7 @@ def test_a_call_that_may_fit_when_others_come_back_waits_for_them(ledger: Ledger
 def test_nobody_waits_for_others_beyond_the_deadline(ledger: Ledger) -> None:
     _, first, second = two_claims(ledger, max_tokens=1_000)
     first.reserve(WORST)
-    second.deadline = ledger.connection.now()
+    second.ends_at = ledger.connection.now()
 
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(second.reserve, WORST)
