@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from celery import Celery
@@ -28,17 +29,17 @@ from shared.ledger.jobs import JobStanding
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger, open_ledger
 from shared.wire.documents import Manifest
-from shared.wire.errors import UnknownJob, UserError, VersionConflict
+from shared.wire.errors import LedgerUnavailable, UnknownJob, UserError, VersionConflict
 from shared.wire.events import CancelRequested, HandoffIssued, JobEnded, JobStatus, JobSubmitted, PlanMade, Recorded, RetryRequested
-from shared.wire.ids import JobId, is_job_id, job_id_for, new_job_id
-from shared.wire.limits import JobLimits, Raise
+from shared.wire.ids import JobId, is_job_id
 from shared.wire.names import ROLES, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
 from supervisor.admission import check_admission
 from supervisor.dispatch import Dispatcher
 from supervisor.export import Export, export_of
 from supervisor.report import JobResult, report_on
-from supervisor.request import Request, check_request, submission_of
+from supervisor.request import Request, check_request
 from supervisor.retrying import NewLimits, retry_of
+from supervisor.submission import Clash, Submission, books_of, first_clash, submission_of
 from supervisor.waiting import with_waiting
 
 ANNOUNCE_AFTER_S = 5.0
@@ -63,25 +64,29 @@ class Client:
         Raises:
             UserError: the request, its documents, its schema or its limits are not usable; says how to mend it.
             BudgetSpent: the tenant, or the installation, has spent what it may in a day.
-            LedgerUnavailable: Redis cannot be reached; nothing was enqueued.
+            LedgerUnavailable: Redis cannot be reached; says so where it is not known whether the job was enqueued.
         """
         self.check(request)
-        job_id = job_id_for(request.tenant, request.idempotency_key) if request.idempotency_key else new_job_id()
-        check_admission(self.ledger, job_id, request)
-        manifest, count = self._upload(request)
-        submitted, payloads = submission_of(request, manifest, count)
-        due_at = self.ledger.connection.now() + ANNOUNCE_AFTER_S
-        fields: dict[str, str | int] = {"status": JobStatus.QUEUED.value, "title": submitted.title, **_books(request.limits)}
-        fields |= {"tenant": request.tenant}
-        fields |= {"specialists": " ".join(request.specialists)} if request.specialists else {}
+        made = submission_of(self._with_documents(request))
+        check_admission(self.ledger, made.job_id, request)
+        self.ledger.blobs.put_new_documents(made.documents, request.limits.max_seconds)
+        commit = made.commit(self.ledger.connection.now() + ANNOUNCE_AFTER_S)
         try:
-            self.ledger.journal.commit(
-                Commit(job_id=job_id, expected=0, events=[submitted], payloads=payloads, fields=fields, due_at=due_at, creates=True)
-            )
+            self.ledger.journal.commit(commit)
         except VersionConflict:
-            return self._existing(job_id, submitted)
-        self._dispatcher.announce(job_id)
-        return job_id
+            self._check_same(made)
+            return made.job_id
+        except LedgerUnavailable:  # perhaps only its answer was lost: said again, it finds the job that it has made
+            self._commit_again(commit, made)
+        self._dispatcher.announce(made.job_id)
+        return made.job_id
+
+    def first_clash(self, requests: Sequence[Request]) -> Clash | None:
+        """The first of these whose idempotency key stands for another request, one of them or a job; None: there is none. All can be
+        submitted, if nobody else takes a key meanwhile.
+        """
+        made = [submission_of(self._with_documents(request)) for request in requests]
+        return first_clash(made, self.ledger.journal.first_events([one.job_id for one in made if one.has_key]))
 
     def events(self, job_id: JobId, after: int = 0, *, follow: bool = True) -> Iterator[Recorded]:
         """The job's events after a version, oldest first; with `follow` until it has ended. Start again from the last version seen.
@@ -160,7 +165,7 @@ class Client:
         event = retry_of(events, books, from_step, limits)
         self._keep_documents(job_id, events)
         status = JobStatus.RUNNING if any(isinstance(one.event, PlanMade) for one in events) else JobStatus.QUEUED
-        self.ledger.journal.append(job_id, event, {"status": status.value, "cancelled": "", **_books(event)})
+        self.ledger.journal.append(job_id, event, {"status": status.value, "cancelled": "", **books_of(event)})
         self._dispatcher.wake(job_id)
 
     def pause(self, role: str, reason: str = "") -> None:
@@ -245,13 +250,9 @@ class Client:
         if gone:
             raise UserError(f"{len(gone)} of the documents of {job_id} are no longer stored: submit it again with --docs")
 
-    def _upload(self, request: Request) -> tuple[str | None, int]:
-        """Store the documents' texts that are new; returns the manifest's JSON and how many documents it has."""
-        if request.documents is None:
-            return None, 0
-        reading = request.documents if isinstance(request.documents, FolderReading) else self.read_documents(request)
-        self.ledger.blobs.put_new_documents(reading.texts, request.limits.max_seconds)
-        return reading.manifest.to_json(), len(reading.manifest.documents)
+    def _with_documents(self, request: Request) -> Request:
+        """Raises: InvalidDocuments."""
+        return replace(request, documents=self.read_documents(request)) if isinstance(request.documents, Path) else request
 
     def read_documents(self, request: Request) -> FolderReading:
         """Raises: InvalidDocuments."""
@@ -263,11 +264,18 @@ class Client:
             skip_bad=request.skip_bad_documents,
         )
 
-    def _existing(self, job_id: JobId, submitted: JobSubmitted) -> JobId:
-        first = self.ledger.journal.read(job_id)[0].event
-        if first != submitted:
-            raise UserError(f"this idempotency key was used for another request ({job_id}): take a new key")
-        return job_id
+    def _commit_again(self, commit: Commit, made: Submission) -> None:
+        try:
+            self.ledger.journal.commit(commit)
+        except VersionConflict:
+            self._check_same(made)
+        except LedgerUnavailable as error:
+            raise LedgerUnavailable(f"{error} Whether {made.job_id} was enqueued is not known: `handoff list` will say") from error
+
+    def _check_same(self, made: Submission) -> None:
+        """Raises: UserError: the job that there is was asked for something else."""
+        if self.ledger.journal.first_events([made.job_id]).get(made.job_id) != made.event:
+            raise UserError(f"this idempotency key was used for another request ({made.job_id}): take a new key")
 
 
 def connect(redis_url: str | None = None, settings: Settings | None = None) -> Client:
@@ -279,10 +287,4 @@ def connect(redis_url: str | None = None, settings: Settings | None = None) -> C
     return Client(open_ledger(url, settings), make_app("client", url, settings, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE)), settings)
 
 
-def _books(limits: JobLimits | Raise) -> dict[str, int]:
-    """The limits that the budget scripts keep."""
-    named = {"max_turns": limits.max_turns, "max_tokens": limits.max_tokens, "max_usd": limits.max_microusd}
-    return {name: value for name, value in named.items() if value is not None}
-
-
-__all__ = ["Client", "JobResult", "NewLimits", "Request", "UnknownJob", "connect"]
+__all__ = ["Clash", "Client", "JobResult", "NewLimits", "Request", "UnknownJob", "connect"]

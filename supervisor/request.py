@@ -12,12 +12,9 @@ from shared.agent.price import prices_from
 from shared.agent.schemas import BrokenSchema, check_schema
 from shared.config import OFFLINE_MODEL, Settings
 from shared.documents.folder import FolderReading
-from shared.ledger.blobs import ref
 from shared.wire.errors import UserError
-from shared.wire.events import JobSubmitted
 from shared.wire.limits import JobLimits
 from shared.wire.usage import Usage
-from supervisor.roles.outcomes import title_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,21 +96,3 @@ def _check_prices(request: Request, settings: Settings) -> None:
             raise UserError(
                 f"the price of {name} is not known, so --max-usd cannot be kept: set HANDOFF_PRICE_AS to a model with the same price"
             )
-
-
-def submission_of(request: Request, manifest: str | None, document_count: int) -> tuple[JobSubmitted, list[str]]:
-    """The first event of its job, and the payloads that it refers to. `manifest`: as JSON, if there are documents."""
-    schema = json.dumps(request.answer_schema, sort_keys=True) if request.answer_schema is not None else None
-    submitted = JobSubmitted(
-        request=ref(request.text),
-        title=title_of(request.text),
-        limits=request.limits,
-        manifest=ref(manifest) if manifest else None,
-        document_count=document_count,
-        model=request.model,
-        answer_schema=ref(schema) if schema else None,
-        tenant=request.tenant,
-        webhook_url=request.webhook_url,
-        specialists=request.specialists,
-    )
-    return submitted, [text for text in (request.text, manifest, schema) if text]

@@ -113,6 +113,15 @@ class Journal:
                 return found
             after = found[-1].version
 
+    def first_events(self, job_ids: Sequence[JobId]) -> dict[JobId, Event]:
+        """The first event of each of these jobs that is there, in one round trip."""
+        with in_our_words():
+            pipe = self._connection.redis.pipeline(transaction=False)
+            for job_id in job_ids:
+                pipe.xrange(keys.log(job_id), count=1)
+            found = pipe.execute()
+        return {job_id: _recorded(entries[0]).event for job_id, entries in zip(job_ids, found, strict=True) if entries}
+
     def follow(self, job_id: JobId, after: int, wait_s: float) -> list[Recorded]:
         """Like `read`, but waits up to `wait_s` seconds for something to happen."""
         with in_our_words():

@@ -109,16 +109,28 @@ def _requests_of(file: Path, asked: Asked, jobs: Client) -> list[Request]:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise UserError(f"{file} cannot be read: {reason}") from error
-    found = []
+    found: dict[int, Request] = {}
     for number, text in enumerate(lines, start=1):
         if text.strip():
             try:
-                found.append(request_of(_asked_in(text, asked), jobs))
+                found[number] = request_of(_asked_in(text, asked), jobs)
             except UserError as error:
                 raise UserError(f"{file}:{number}: {error}; nothing was submitted") from error
     if not found:
         raise UserError(f"{file} holds no job: write one JSON object a line")
-    return found
+    _check_keys(file, found, jobs)
+    return list(found.values())
+
+
+def _check_keys(file: Path, requests: dict[int, Request], jobs: Client) -> None:
+    """Raises: UserError: the same idempotency key with two requests; names the line of the later one."""
+    if clash := jobs.first_clash(list(requests.values())):
+        lines = list(requests)
+        other = f"job {clash.job_id}" if clash.earlier is None else f"line {lines[clash.earlier]}"
+        raise UserError(
+            f"{file}:{lines[clash.place]}: the idempotency key was used for another request by {other}: take a new key; "
+            "nothing was submitted"
+        )
 
 
 def _asked_in(text: str, asked: Asked) -> Asked:

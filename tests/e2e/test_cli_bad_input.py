@@ -202,14 +202,41 @@ def test_a_reader_that_stops_reading_is_no_error(handoff: Handoff) -> None:
         ('{"request": "one"}\n\n{"request": ""}\n', "jobs.jsonl:3: the request is empty"),
         ('{"request": "one", "dox": "x"}\n', "jobs.jsonl:1: dox"),
         ('{"request": "one"}\n{"request": "two", "docs": "nowhere"}\n', "jobs.jsonl:2: "),
+        ('{"request": "one", "idempotency_key": "k"}\n\n{"request": "two", "idempotency_key": "k"}\n', "jobs.jsonl:3: .* by line 1: take"),
         ("", "holds no job"),
     ],
 )
 def test_a_line_that_is_wrong_is_named_and_nothing_is_submitted(handoff: Handoff, redis_url: str, lines: str, words: str) -> None:
     (handoff.folder / "jobs.jsonl").write_text(lines)
 
-    assert words in said(handoff.run("submit", "--file", "jobs.jsonl", HANDOFF_REDIS_URL=redis_url), BAD_INPUT)
+    assert re.search(words, said(handoff.run("submit", "--file", "jobs.jsonl", HANDOFF_REDIS_URL=redis_url), BAD_INPUT))
     assert client.connect(redis_url, Settings()).newest() == []
+
+
+def test_a_line_whose_key_belongs_to_another_job_is_named_and_nothing_is_submitted(handoff: Handoff, redis_url: str) -> None:
+    jobs = client.connect(redis_url, Settings())
+    job_id = jobs.submit(client.Request("one", idempotency_key="k"))
+    lines = ('{"request": "new"}', '{"request": "one", "idempotency_key": "k"}', '{"request": "two", "idempotency_key": "k"}')
+    (handoff.folder / "jobs.jsonl").write_text("\n".join((lines[0], lines[2])))
+
+    line = said(handoff.run("submit", "--file", "jobs.jsonl", HANDOFF_REDIS_URL=redis_url), BAD_INPUT)
+
+    assert f"jobs.jsonl:2: the idempotency key was used for another request by job {job_id}" in line
+    assert len(jobs.newest()) == 1
+    (handoff.folder / "jobs.jsonl").write_text("\n".join(lines[:2]))
+    assert handoff.run("submit", "--file", "jobs.jsonl", HANDOFF_REDIS_URL=redis_url).stdout.splitlines()[1] == job_id
+
+
+def test_a_job_whose_commit_was_not_answered_is_submitted_once(handoff: Handoff, redis_url: str) -> None:
+    points = handoff.folder / "failpoints"
+    points.mkdir()
+    (points / "script.commit.after").write_text("drop")
+
+    done = handoff.run("submit", "one", HANDOFF_REDIS_URL=redis_url, HANDOFF_FAILPOINTS=str(points))
+
+    assert [path.name.partition("@")[0] for path in points.iterdir() if "@" in path.name] == ["script.commit.after"]
+    assert done.returncode == 0, done.stderr
+    assert [one.job_id for one in client.connect(redis_url, Settings()).newest()] == [done.stdout.strip()]
 
 
 @pytest.mark.parametrize("command", [["up"], ["specialists"], ["specialists", "--lint"]])

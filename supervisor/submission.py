@@ -1,0 +1,95 @@
+"""A request as it enters the ledger: what the first event of its job says, what that refers to, and what the books keep. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from shared.documents.folder import FolderReading
+from shared.ledger.blobs import ref
+from shared.ledger.journal import Commit
+from shared.wire.events import Event, JobStatus, JobSubmitted
+from shared.wire.ids import JobId, job_id_for, new_job_id
+from shared.wire.limits import JobLimits, Raise
+from supervisor.request import Request
+from supervisor.roles.outcomes import title_of
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """One job to be. With an idempotency key its id follows from that, so that two of one key meet."""
+
+    job_id: JobId
+    event: JobSubmitted
+    payloads: tuple[str, ...]
+    """What the event refers to."""
+    documents: Mapping[str, str]
+    """The texts that the job works from, by digest; jobs share them."""
+    has_key: bool
+
+    def commit(self, due_at: float) -> Commit:
+        """`due_at`: Unix time in seconds at which a sweeper announces it, should that be lost."""
+        fields: dict[str, str | int] = {"status": JobStatus.QUEUED.value, "title": self.event.title, **books_of(self.event.limits)}
+        fields |= {"tenant": self.event.tenant}
+        fields |= {"specialists": " ".join(self.event.specialists)} if self.event.specialists else {}
+        return Commit(
+            job_id=self.job_id, expected=0, events=[self.event], payloads=self.payloads, fields=fields, due_at=due_at, creates=True
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Clash:
+    """An idempotency key that would stand for two requests."""
+
+    place: int
+    """Of the later one among those that were given, from 0."""
+    earlier: int | None
+    """Of the other one; None: it is a job already."""
+    job_id: JobId
+
+
+def submission_of(request: Request) -> Submission:
+    """`request.documents` have been read."""
+    reading = request.documents
+    assert reading is None or isinstance(reading, FolderReading)
+    manifest = reading.manifest.to_json() if reading else None
+    schema = json.dumps(request.answer_schema, sort_keys=True) if request.answer_schema is not None else None
+    event = JobSubmitted(
+        request=ref(request.text),
+        title=title_of(request.text),
+        limits=request.limits,
+        manifest=ref(manifest) if manifest else None,
+        document_count=len(reading.manifest.documents) if reading else 0,
+        model=request.model,
+        answer_schema=ref(schema) if schema else None,
+        tenant=request.tenant,
+        webhook_url=request.webhook_url,
+        specialists=request.specialists,
+    )
+    key = request.idempotency_key
+    return Submission(
+        job_id=job_id_for(request.tenant, key) if key else new_job_id(),
+        event=event,
+        payloads=tuple(text for text in (request.text, manifest, schema) if text),
+        documents=reading.texts if reading else {},
+        has_key=bool(key),
+    )
+
+
+def first_clash(submissions: Sequence[Submission], jobs: Mapping[JobId, Event]) -> Clash | None:
+    """`jobs`: the first event of each job that there is."""
+    places: dict[JobId, int] = {}
+    for place, one in enumerate(submissions):
+        earlier = places.setdefault(one.job_id, place)
+        if submissions[earlier].event != one.event:
+            return Clash(place, earlier, one.job_id)
+        if jobs.get(one.job_id, one.event) != one.event:
+            return Clash(place, None, one.job_id)
+    return None
+
+
+def books_of(limits: JobLimits | Raise) -> dict[str, int]:
+    """The limits that the budget scripts keep."""
+    named = {"max_turns": limits.max_turns, "max_tokens": limits.max_tokens, "max_usd": limits.max_microusd}
+    return {name: value for name, value in named.items() if value is not None}
