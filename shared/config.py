@@ -54,6 +54,8 @@ class Settings(BaseSettings):
     sweep_interval_s: float = Field(default=1.0, gt=0)
     retention_s: int = Field(default=7 * 86_400, gt=60)
     """How long an ended job and its documents stay."""
+    keep_turns: bool = False
+    """Whether the turns of a handoff that has ended stay as long as its job."""
     drain_s: float = Field(default=30.0, ge=0)
     """At SIGTERM: how long running turns may go on before the rest is handed back."""
     model_silence_s: float = Field(default=120.0, gt=0)

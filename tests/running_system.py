@@ -8,6 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import redis
+
+from chaos.leaks import keys_for_ever
 from shared.config import Settings
 from shared.local.processes import ChildSpec, Processes
 from shared.local.redis_server import PrivateRedis
@@ -44,7 +47,9 @@ def running_system(
     *,
     append_only: bool = False,
 ) -> Iterator[RunningSystem]:
-    """Ready when it begins, gone when it ends. `settings`: environment variables of all processes, beside the usual ones.
+    """Ready when it begins, gone when it ends; it leaves no key that stays for ever.
+
+    `settings`: environment variables of all processes, beside the usual ones.
 
     `append_only`: Redis keeps what it holds, and is started again when it dies.
     """
@@ -62,3 +67,5 @@ def running_system(
             processes.start(system.celery(name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", "8"))
         processes.wait_until_ready()
         yield system
+        with redis.Redis.from_url(url) as client:
+            assert keys_for_ever(client) == []

@@ -98,6 +98,8 @@ class Claim:
     """The handoff's; Unix time in seconds, by Redis's clock."""
     ends_at: float | None = None
     """Until when it may work: the deadline, or earlier, when the seconds that it may take are over. Nobody waits for budget beyond it."""
+    keeps_turns: bool = False
+    """They stay as long as the job, for whoever wants to know how it came to its result."""
     _interrupted: Interrupted | None = None
     _beaten_at: float = field(default_factory=time.monotonic)
     _doing: str = "starting"
@@ -184,6 +186,7 @@ class Claim:
             self._air,
             journal,
             int(result.status in URGENT),
+            int(self.keeps_turns),
         ]
         answer = self._insisted("finish", [*order, *stored((text, *payloads))])
         if answer[0] != b"ok":

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from shared.config import Settings
 from shared.drain import Drain
 from shared.ledger import keys
 from shared.ledger.blobs import unpacked
@@ -56,15 +57,11 @@ class Claiming:
 class Claims:
     """Grants claims."""
 
-    def __init__(
-        self, connection: Connection, journal: Journal, *, lease_s: float, keep_s: int, drain: Drain, rate_window_s: float
-    ) -> None:
+    def __init__(self, connection: Connection, journal: Journal, settings: Settings, drain: Drain) -> None:
         self._connection = connection
         self._journal = journal
-        self._lease_s = lease_s
-        self._keep_s = keep_s
+        self._settings = settings
         self._drain = drain
-        self._rate_window_s = rate_window_s
 
     def claim(self, wanted: Claiming) -> Claim:
         """Try to get the handoff. The claim that comes back says by its verdict whether it is one.
@@ -96,12 +93,12 @@ class Claims:
         return {handoff_id: turns for handoff_id, turns in zip(handoff_ids, found, strict=True) if turns}
 
     def _order(self, wanted: Claiming) -> list[Any]:
-        keep = keep_of(self._keep_s, wanted.deadline)
-        first, lease_ms = worst_of(wanted.first, self._pacing(wanted).order(wanted.expected)), int(self._lease_s * 1000)
+        keep = keep_of(self._settings.retention_s, wanted.deadline)
+        first, lease_ms = worst_of(wanted.first, self._pacing(wanted).order(wanted.expected)), int(self._settings.lease_s * 1000)
         return [wanted.handoff_id, wanted.digest, wanted.worker, lease_ms, MAX_CLAIMS, *keep, first, wanted.fence]
 
     def _pacing(self, wanted: Claiming) -> Pacing:
-        return Pacing(self._connection, f"{wanted.job_id}/{wanted.handoff_id}", self._rate_window_s)
+        return Pacing(self._connection, f"{wanted.job_id}/{wanted.handoff_id}", self._settings.rate_window_s)
 
     def _claim(self, wanted: Claiming, answer: Sequence[Any]) -> Claim:
         verdict, reserved, stored_checkpoints, *more = answer
@@ -115,8 +112,8 @@ class Claims:
             job_id=wanted.job_id,
             handoff_id=wanted.handoff_id,
             fence=wanted.fence,
-            lease_s=self._lease_s,
-            keep_s=self._keep_s,
+            lease_s=self._settings.lease_s,
+            keep_s=self._settings.retention_s,
             verdict=ClaimVerdict(verdict.decode()),
             pacing=pacing,
             checkpoints=checkpoints,
@@ -125,6 +122,7 @@ class Claims:
             drain=self._drain,
             deadline=wanted.deadline,
             ends_at=_earlier(wanted.deadline, None if wanted.max_seconds is None else int(began_ms) / 1000 + wanted.max_seconds),
+            keeps_turns=self._settings.keep_turns,
         )
 
 

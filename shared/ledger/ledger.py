@@ -43,9 +43,7 @@ def open_ledger(redis_url: str, settings: Settings, *, drain: Drain | None = Non
         connection=connection,
         journal=journal,
         blobs=Blobs(connection, keep_s),
-        claims=Claims(
-            connection, journal, lease_s=settings.lease_s, keep_s=keep_s, drain=drain or Drain(), rate_window_s=settings.rate_window_s
-        ),
+        claims=Claims(connection, journal, settings, drain or Drain()),
         jobs=Jobs(connection),
         days=Days(connection),
         roles=Roles(connection),

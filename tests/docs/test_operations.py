@@ -9,15 +9,17 @@ import yaml
 from shared.agent.retry import MOST_TRIES
 from shared.celery_app import DEFAULT_THREADS
 from shared.config import Settings
+from shared.ledger import keys
 from shared.ledger.claims import MAX_CLAIMS
 from shared.ledger.leases import FROZEN_AFTER_LEASES
 from shared.ledger.roles import ANNOUNCED_FOR_S
 from shared.local.redis_server import OLDEST
 from shared.specialists import load_specialists
 from shared.wire.handoff import StopReason
+from shared.wire.ids import HandoffId, JobId
 from supervisor.assembly import QUEUES
 from supervisor.cli.doctor import FULL
-from tests.docs.pages import ROOT, blocks, sections, spans, text_of
+from tests.docs.pages import ROOT, blocks, rows, sections, spans, text_of
 from workers.specialists import BUILT_IN
 
 PAGE = text_of("operations")
@@ -73,6 +75,16 @@ def test_the_figures_of_the_text_are_those_of_the_code() -> None:
     assert f"Redis {'.'.join(map(str, OLDEST))} or newer" in sections(PAGE)["Redis"]
     assert f"{DEFAULT_THREADS} is a small number" in sections(PAGE)["Scaling"]
     assert set(re.findall(r"stop_reason: (\w+)", dies)) <= {reason.value for reason in StopReason}
+
+
+def test_every_key_of_the_ledger_is_listed_with_what_ends_it() -> None:
+    listed = " ".join(row[0] for row in rows(sections(PAGE)["Retention"]))
+    job, of = JobId("{JOB}"), HandoffId("HANDOFF")
+    whole = [keys.DUE, keys.JOBS, keys.SERVING, keys.QUEUES, keys.TAKEN, keys.PAUSED, keys.DEAD, f"{keys.WAITING}QUEUE", f"{keys.HELD}ROLE"]
+    whole += [keys.document("DIGEST"), keys.worker("PROCESS"), keys.pace("LANE"), keys.job(job), keys.handoff(job, of), keys.turns(job, of)]
+    short = [name(job).removeprefix(keys.job(job)) for name in (keys.log, keys.blobs, keys.fetched)]
+
+    assert [name for name in (*whole, *short) if f"`{name.replace('{{JOB}}', '{JOB}')}`" not in listed] == []
 
 
 def test_compose_waits_longer_than_a_process_drains() -> None:

@@ -1,5 +1,6 @@
 -- The end of a handoff: the first writer wins, and the events that follow from the result enter the journal with it.
 -- KEYS job, due.  ARGV handoff, fence, keep_ms, silence_ms, result digest, used (JSON or ''), events (JSON list), urgent (1|0),
+-- keeps its turns (1|0),
 -- then pairs of digest and compressed payload.
 -- Returns {'ok', parts of the group still out, version, Unix ms} | {'lost'} | {'dropped'}
 local job, due, handoff, fence = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
@@ -17,11 +18,11 @@ local id = string.match(job, '{(.-)}')
 local used = decoded(ARGV[6])
 settle(job, h, used)
 even_out(used and used.pace, id .. '/' .. handoff, at)
-for i = 9, #ARGV, 2 do redis.call('HSETNX', job .. ':blob', ARGV[i], ARGV[i + 1]) end
+for i = 10, #ARGV, 2 do redis.call('HSETNX', job .. ':blob', ARGV[i], ARGV[i + 1]) end
 redis.call('HSET', h, 'state', 'done', 'result', ARGV[5], 'finished_at', at)
 redis.call('HDEL', h, 'lease', 'doing')
 redis.call('HDEL', job .. ':blob', 'draft:' .. handoff)
-redis.call('DEL', t)
+if ARGV[9] == '1' then redis.call('PEXPIRE', t, keep) else redis.call('DEL', t) end
 redis.call('ZREM', due, id .. '/' .. handoff)
 for _, event in ipairs(cjson.decode(ARGV[7])) do append(job, event, at) end
 local version = touch(job, at)

@@ -15,7 +15,7 @@ from shared.wire.checkpoints import WorstCase
 from shared.wire.errors import Cancelled
 from shared.wire.ids import HandoffId, JobId
 from shared.wire.message import digest_of
-from tests.doubles.jobs import a_job, claim, everything, granted, issue, replied, text_of
+from tests.doubles.jobs import a_job, claim, everything, finish, granted, issue, replied, text_of
 
 ONE = HandoffId("find.1")
 KEEP_S, JOB_S = 100, 10_000
@@ -77,6 +77,20 @@ def test_checkpoints_stay_as_long_as_their_job(ledger: Ledger, job_id: JobId) ->
     long_claim(ledger, job_id).checkpoint(replied())
 
     assert shortest_s(ledger, [keys.turns(job_id, ONE)]) > JOB_S + KEEP_S / 2
+
+
+@pytest.mark.parametrize("keep_turns", [False, True])
+def test_turns_go_when_their_handoff_ends_unless_they_are_asked_for(redis_url: str, *, keep_turns: bool) -> None:
+    ledger = open_ledger(redis_url, Settings(lease_s=3_600, retention_s=KEEP_S, keep_turns=keep_turns))
+    job_id = a_job(ledger)
+    issue(ledger, job_id, ONE)
+    claimed = granted(ledger, job_id, ONE)
+    claimed.checkpoint(replied())
+    finish(claimed)
+
+    assert ledger.claims.turns(job_id, [ONE]) == ({ONE: (replied(),)} if keep_turns else {})
+    assert (ledger.connection.redis.ttl(keys.turns(job_id, ONE)) > 0) == keep_turns
+    ledger.connection.close()
 
 
 def test_what_stays_for_longer_is_not_cut_short(ledger: Ledger, job_id: JobId) -> None:

@@ -1,0 +1,59 @@
+"""What a finished job costs in Redis, until retention removes it: `python -m benchmarks.memory`."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from benchmarks.__main__ import OURS, Ours, fleet
+from shared.local.processes import Processes
+from shared.local.redis_server import PrivateRedis
+
+KINDS = (
+    (r"handoff:\{.+\}", "books"),
+    (r"handoff:\{.+\}:log", "journal"),
+    (r"handoff:\{.+\}:blob", "payloads"),
+    (r"handoff:\{.+\}:h:.+", "handoffs"),
+    (r"handoff:\{.+\}:t:.+", "turns"),
+    (r"celery-.+", "Celery's chords"),
+)
+OTHERS = "what all jobs share"
+
+
+def bytes_by_kind(client: Any) -> Counter[str]:
+    """MEMORY USAGE of every key."""
+    found: Counter[str] = Counter()
+    for name in client.scan_iter(count=1_000):
+        kind = next((kind for pattern, kind in KINDS if re.fullmatch(pattern, name.decode())), OTHERS)
+        found[kind] += client.memory_usage(name, samples=0) or 0
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=200)
+    jobs = parser.parse_args().jobs
+    with tempfile.TemporaryDirectory() as name, Processes(Path(name) / "redis") as processes:
+        url = PrivateRedis(processes, Path(name) / "redis", append_only=False).start()
+        processes.wait_until_ready()
+        with fleet(Path(name) / "ours", url, OURS, 0.0), redis.Redis.from_url(url) as client:
+            ours = Ours(url)
+            ours.warm_up()
+            ours.run(5)
+            before, used = bytes_by_kind(client), int(client.info("memory")["used_memory"])
+            ours.run(jobs)
+            after, used = bytes_by_kind(client), int(client.info("memory")["used_memory"]) - used
+    print(f"{jobs} jobs of a plan with 3 steps, 5 handoffs and answers of a line each\n\n| | KB a job |\n|---|---|")
+    for kind in (*(kind for _, kind in KINDS), OTHERS):
+        print(f"| {kind} | {(after[kind] - before[kind]) / jobs / 1024:.1f} |")
+    print(f"| **Redis's used_memory** | **{used / jobs / 1024:.1f}** |")
+
+
+if __name__ == "__main__":
+    main()
