@@ -88,7 +88,7 @@ def role_handoff(
         context=context_for(state, about),
         artifacts=artifacts(state),
         expected_output_format=dict(schema),
-        limits=_limits(spec, spec.max_turns, ROLE_STEPS_TOKENS, state.deadline),
+        limits=_limits(spec, spec.max_turns, ROLE_STEPS_TOKENS, state.role_deadline),
         model=state.submitted.model,
     )
 

@@ -26,6 +26,10 @@ LAST_CHANCE_S = 30.0
 """At most; 5 % of the job's time, at its end, in which what came so far is made an answer."""
 
 
+HAND_IN_SHARE = 0.2
+"""Of the last chance, at its end: a role that was cut has this long to hand in what it has written (6 s of 30)."""
+
+
 class Phase(StrEnum):
     """What the job is waiting for."""
 
@@ -137,6 +141,11 @@ class JobState(Message):
     def working_deadline(self) -> float:
         """Handoffs end by then, so that what they have can still be made an answer. Unix time in seconds."""
         return self.deadline - min(LAST_CHANCE_S, 0.05 * self.submitted.limits.max_seconds)
+
+    @property
+    def role_deadline(self) -> float:
+        """The same for the supervisor's own roles, which make that answer: a draft that came with the job's end would come too late."""
+        return self.deadline - HAND_IN_SHARE * (self.deadline - self.working_deadline)
 
     @property
     def rounds_now(self) -> tuple[Reviewed, ...]:

@@ -16,7 +16,9 @@ from supervisor.lifecycle.commands import (
     SkipReview,
 )
 from supervisor.lifecycle.decide import MOST_FRUITLESS
+from supervisor.lifecycle.handoffs import role_handoff
 from supervisor.lifecycle.state import LAST_CHANCE_S
+from tests.doubles.handoffs import a_spec
 from tests.doubles.life import BEGIN, Life, a_plan, done, given_up, planned
 
 LEASE_S = 15.0
@@ -77,6 +79,15 @@ def test_handoffs_end_early_enough_for_an_answer(seconds: int, last_chance_s: fl
     life = planned(limits=JobLimits(max_seconds=seconds), a="")
 
     assert life.handoffs["a.1"].limits.deadline == BEGIN + seconds - last_chance_s
+
+
+@pytest.mark.parametrize(("seconds", "before_s"), [(100, 1.0), (3_600, 6.0)])
+def test_a_role_ends_early_enough_to_hand_in_the_draft_that_it_was_cut_at(seconds: int, before_s: float) -> None:
+    state, spec = planned(limits=JobLimits(max_seconds=seconds), a="").state, a_spec()
+    handoff = role_handoff(state, spec, spec.content_digest, 1, task="Put it together.", about=(), schema={"type": "string"})
+
+    assert handoff.limits.deadline == pytest.approx(state.deadline - before_s)
+    assert state.working_deadline < handoff.limits.deadline < state.deadline
 
 
 # Caps
