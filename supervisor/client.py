@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,7 +31,7 @@ from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger, open_ledger
 from shared.wire.documents import Manifest
 from shared.wire.errors import LedgerUnavailable, UnknownJob, UserError, VersionConflict
-from shared.wire.events import CancelRequested, HandoffIssued, JobEnded, JobStatus, JobSubmitted, PlanMade, Recorded, RetryRequested
+from shared.wire.events import CancelRequested, HandoffIssued, JobEnded, JobStatus, JobSubmitted, Recorded, RetryRequested
 from shared.wire.ids import JobId, is_job_id
 from shared.wire.names import ROLES, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
 from supervisor.admission import check_admission
@@ -38,12 +39,14 @@ from supervisor.dispatch import Dispatcher
 from supervisor.export import Export, export_of
 from supervisor.report import JobResult, report_on
 from supervisor.request import Request, check_request
-from supervisor.retrying import NewLimits, retry_of
-from supervisor.submission import Clash, Submission, books_of, first_clash, submission_of
+from supervisor.retrying import NewLimits, retry_commit
+from supervisor.submission import Clash, Submission, first_clash, submission_of
 from supervisor.waiting import with_waiting
 
 ANNOUNCE_AFTER_S = 5.0
 """A job whose first wake-up was lost is found by a sweeper after this."""
+WAKE_AFTER_S = 1.0
+"""The same for one that is retried."""
 FOLLOW_S = 5.0
 """The longest that one look for new events blocks."""
 MOST_REASON_CHARS = 200
@@ -146,11 +149,11 @@ class Client:
         Raises:
             UnknownJob: there is no such job.
         """
-        if JobStatus(self._known(job_id).status).ended:
-            return False
-        self.ledger.journal.append(job_id, CancelRequested(), {"cancelled": 1})
-        self._dispatcher.wake(job_id)
-        return True
+        self._known(job_id)
+        is_heard = self.ledger.journal.append_unless_ended(job_id, CancelRequested(), {"cancelled": 1})
+        if is_heard:
+            self._dispatcher.wake(job_id)
+        return is_heard
 
     def retry(self, job_id: JobId, from_step: str | None = None, limits: NewLimits = NewLimits()) -> None:  # noqa: B008 (frozen)
         """Go on with an ended job: what did not succeed again, or everything from one step on. `limits`: raises those of the job.
@@ -158,14 +161,19 @@ class Client:
         Raises:
             UserError: the job has not ended, has no such step, or has spent its budget and gets no more.
         """
+        while True:
+            with suppress(VersionConflict):  # its webhook was tried meanwhile, or somebody else retries it
+                self._retry(job_id, from_step, limits)
+                return
+
+    def _retry(self, job_id: JobId, from_step: str | None, limits: NewLimits) -> None:
+        events = self.ledger.journal.read(job_id)
         books = self._known(job_id)
         if not JobStatus(books.status).ended:
             raise UserError(f"{job_id} has not ended yet: cancel it first, or wait")
-        events = self.ledger.journal.read(job_id)
-        event = retry_of(events, books, from_step, limits)
+        commit = retry_commit(events, books, from_step, limits, self.ledger.connection.now() + WAKE_AFTER_S)
         self._keep_documents(job_id, events)
-        status = JobStatus.RUNNING if any(isinstance(one.event, PlanMade) for one in events) else JobStatus.QUEUED
-        self.ledger.journal.append(job_id, event, {"status": status.value, "cancelled": "", **books_of(event)})
+        self.ledger.journal.commit(commit)
         self._dispatcher.wake(job_id)
 
     def pause(self, role: str, reason: str = "") -> None:

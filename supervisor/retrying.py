@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shared.ledger.jobs import JobStanding
+from shared.ledger.journal import Commit
 from shared.wire.errors import UserError
-from shared.wire.events import HandoffFinished, JobSubmitted, PlanMade, Recorded, RetryRequested
+from shared.wire.events import HandoffFinished, JobStatus, JobSubmitted, PlanMade, Recorded, RetryRequested
 from shared.wire.handoff import StopReason
 from shared.wire.ids import StepId
 from shared.wire.limits import JobLimits, raised
+from supervisor.submission import books_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,20 @@ class NewLimits:
     max_turns: int | None = None
     max_tokens: int | None = None
     max_microusd: int | None = None
+
+
+def retry_commit(events: Sequence[Recorded], books: JobStanding, from_step: str | None, new: NewLimits, due_at: float) -> Commit:
+    """The decision to go on, made on this journal and no other: of two at once, one finds that the job has not ended any more.
+
+    `due_at`: Unix time in seconds at which a sweeper looks, should the wake-up be lost.
+
+    Raises:
+        UserError: see `retry_of`.
+    """
+    event, last = retry_of(events, books, from_step, new), events[-1]
+    status = JobStatus.RUNNING if any(isinstance(one.event, PlanMade) for one in events) else JobStatus.QUEUED
+    fields = {"status": status.value, "cancelled": "", **books_of(event)}
+    return Commit(job_id=books.job_id, expected=last.version, tip=last.at, events=[event], fields=fields, due_at=due_at)
 
 
 def retry_of(events: Sequence[Recorded], books: JobStanding, from_step: str | None, new: NewLimits) -> RetryRequested:

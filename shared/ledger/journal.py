@@ -11,7 +11,7 @@ from shared.ledger import keys
 from shared.ledger.blobs import stored
 from shared.ledger.connection import Connection, in_our_words
 from shared.wire.errors import UnknownJob, VersionConflict
-from shared.wire.events import Event, HandoffIssued, JobSubmitted, Recorded, parse_event
+from shared.wire.events import Event, HandoffIssued, JobStatus, JobSubmitted, Recorded, parse_event
 from shared.wire.ids import HandoffId, JobId
 from shared.wire.names import queue_of
 
@@ -34,7 +34,7 @@ class Commit:
     tip: float | None = None
     """When its last event was written, Unix time in seconds: with the version it tells this history from any other. None: not compared."""
     fields: Mapping[str, str | int] = field(default_factory=dict)
-    """Fields of the job's hash: status, limits."""
+    """Fields of the job's hash: status, limits. One set to '' is removed."""
     payloads: Sequence[str] = ()
     """What the events refer to by digest."""
     drop: Sequence[HandoffId] = ()
@@ -97,10 +97,22 @@ class Journal:
         Raises:
             UnknownJob: there is no such job.
         """
-        version = self._connection.script("append", [keys.job(job_id), keys.DUE], [event.to_json(), json.dumps(dict(fields or {}))])
+        return self._append(job_id, event, fields)
+
+    def append_unless_ended(self, job_id: JobId, event: Event, fields: Mapping[str, str | int] | None = None) -> bool:
+        """The same while the job has not ended. Returns whether that was so.
+
+        Raises:
+            UnknownJob: there is no such job.
+        """
+        return self._append(job_id, event, fields, [status.value for status in JobStatus if not status.ended]) > 0
+
+    def _append(self, job_id: JobId, event: Event, fields: Mapping[str, str | int] | None, statuses: Sequence[str] = ()) -> int:
+        order = [event.to_json(), json.dumps(dict(fields or {})), *statuses]
+        version = int(self._connection.script("append", [keys.job(job_id), keys.DUE], order))
         if not version:
             raise UnknownJob(f"there is no job {job_id} (see `handoff list`)")
-        return int(version)
+        return version
 
     def read(self, job_id: JobId, after: int = 0) -> list[Recorded]:
         """The events after a version, oldest first."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -189,6 +190,25 @@ def test_a_retry_from_a_step_that_does_not_exist_names_those_that_do(jobs: Clien
 
     with pytest.raises(UserError, match="not planned yet"):
         jobs.retry(job_id, "nowhere")
+
+
+def test_of_many_retries_at_once_one_is_in_the_journal_and_the_books_are_its_own(jobs: Client) -> None:
+    job_id, start = jobs.submit(Request("Compare.", limits=JobLimits(max_turns=1))), threading.Barrier(8)
+    end(jobs, job_id)
+
+    def retry(turns: int) -> int | None:
+        start.wait()
+        try:
+            jobs.retry(job_id, limits=NewLimits(max_turns=turns))
+        except UserError:
+            return None
+        return turns
+
+    with ThreadPoolExecutor(8) as pool:
+        (done,) = (turns for turns in pool.map(retry, range(10, 18)) if turns is not None)
+    retries = [one.event for one in jobs.ledger.journal.read(job_id) if isinstance(one.event, RetryRequested)]
+    assert [event.max_turns for event in retries] == [done]
+    assert jobs.ledger.connection.redis.hget(keys.job(job_id), "max_turns") == str(done).encode()
 
 
 def test_a_retry_takes_back_the_cancel(jobs: Client) -> None:

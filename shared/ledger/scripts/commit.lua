@@ -15,7 +15,7 @@ local id = string.match(job, '{(.-)}')
 for i = 2, #ARGV, 2 do redis.call('HSETNX', job .. ':blob', ARGV[i], ARGV[i + 1]) end
 for _, event in ipairs(c.events) do append(job, event, at) end
 version = touch(job, at)
-for name, value in pairs(c.fields) do redis.call('HSET', job, name, value) end
+put(job, c.fields)
 for name, size in pairs(c.groups) do redis.call('HSET', job, 'g:' .. name, size) end
 -- Publishing takes about a millisecond each: who is last of thousands is not late when the first are claimed.
 local PUBLISHING_MS = 2

@@ -19,6 +19,13 @@ local function touch(job, at)
   return tonumber(redis.call('HGET', job, 'version') or 0)
 end
 
+-- Fields of a job's hash; '' removes one.
+local function put(job, fields)
+  for name, value in pairs(fields) do
+    if value == '' then redis.call('HDEL', job, name) else redis.call('HSET', job, name, value) end
+  end
+end
+
 -- Whether this claim has no right to write any more: nil, 'lost' (another claim has it, or has ended it) or 'dropped' (nobody wants it).
 -- A job that was deleted, or has expired, must not be written to: its hash would come back without anything else of it, and for ever.
 local function gone(job, h, fence)

@@ -140,6 +140,16 @@ def test_a_fact_sets_fields_and_removes_those_that_are_empty(ledger: Ledger) -> 
     assert not ledger.jobs.standings([job_id])[0].cancelled
 
 
+def test_a_fact_for_a_job_at_work_changes_nothing_of_one_that_has_ended(ledger: Ledger) -> None:
+    job_id = a_job(ledger)
+
+    assert ledger.journal.append_unless_ended(job_id, CancelRequested(), {"cancelled": 1})
+    ledger.journal.append(job_id, JobEnded(status=JobStatus.CANCELLED), {"status": "cancelled", "cancelled": ""})
+    assert not ledger.journal.append_unless_ended(job_id, CancelRequested(), {"cancelled": 1})
+    assert not ledger.jobs.standings([job_id])[0].cancelled
+    assert version_of(ledger, job_id) == 3
+
+
 def test_the_second_submission_of_a_job_is_refused(ledger: Ledger) -> None:
     job_id = a_job(ledger)
 
