@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import structlog
@@ -29,6 +30,8 @@ class Outgoing:
     text: str
     group: str
     index: int
+    group_size: int = 0
+    """How many are in that chord; 0: it is in none."""
 
 
 def task_id_of(job_id: JobId, handoff_id: HandoffId) -> str:
@@ -48,43 +51,57 @@ class Dispatcher:
         Put together by hand, message for message what `chord(header)(body)` sends, for two reasons: Celery's canvas tells the backend the
         chord's size only with its last message, and it subscribes to a result of every handoff, which nobody sends and nobody cancels.
         """
-        self._app.backend.set_chord_size(self._group_id(job_id, outgoing[0].group), len(outgoing))
-        self.publish_again(job_id, outgoing)
+        with self._left_to_the_sweeper(job_id):
+            self._app.backend.set_chord_size(self._group_id(job_id, outgoing[0].group), len(outgoing))
+            self._send_all(job_id, outgoing)
 
     def publish_again(self, job_id: JobId, outgoing: Sequence[Outgoing]) -> None:
-        """Messages that were lost, or whose workers were: with the same ids and the same place in their chords. In one round trip.
-        Those that cannot be sent are as good as lost: the sweeper finds them.
-        """
-        declare_queues(self._app, {queue_of(item.handoff.assigned_to) for item in outgoing})
-        bodies = {name: self._body(job_id, name) for name in {item.group for item in outgoing}}
-        try:
-            with self._app.producer_or_acquire() as producer, producer.batch():
-                for item in outgoing:
-                    group_id, body = self._group_id(job_id, item.group), bodies[item.group]
-                    self._signature(item).apply_async(group_id=group_id, group_index=item.index, chord=body, producer=producer)
-        except (OperationalError, BatchPublishError) as error:
-            log.warning("handoffs left to the sweeper", job_id=job_id, why=type(error).__name__)
+        """Messages that were lost, or whose workers were: with the same ids and the same place in their chords."""
+        with self._left_to_the_sweeper(job_id):
+            for group, size in {item.group: item.group_size for item in outgoing if item.group_size}.items():
+                self._tell_size(self._group_id(job_id, group), size)
+            self._send_all(job_id, outgoing)
 
     def think(self, handoff: AgentHandoff, text: str) -> None:
         """A role's handoff, to any supervisor that has a slot."""
-        self._signature(Outgoing(handoff, text, "", 0)).apply_async()
+        with self._left_to_the_sweeper(handoff.job_id):
+            self._signature(Outgoing(handoff, text, "", 0)).apply_async()
 
     def wake(self, job_id: JobId, suspects: Sequence[HandoffId] = (), *, remembered: bool = False) -> None:
         """Have some supervisor look at the job. `suspects`: handoffs that something may be wrong with. `remembered`: the ledger knows
         of this wake-up, and wants to hear that it was taken.
         """
-        self._send(self._advance(job_id, suspects, SUPERVISOR_QUEUE if remembered else ""), job_id)
+        with self._left_to_the_sweeper(job_id):
+            self._advance(job_id, suspects, SUPERVISOR_QUEUE if remembered else "").apply_async()
 
     def announce(self, job_id: JobId) -> None:
         """The first wake-up of a new job, which the ledger remembers since its submission."""
-        self._send(self._advance(job_id, (), SUBMISSIONS_QUEUE).set(queue=SUBMISSIONS_QUEUE), job_id)
+        with self._left_to_the_sweeper(job_id):
+            self._advance(job_id, (), SUBMISSIONS_QUEUE).set(queue=SUBMISSIONS_QUEUE).apply_async()
 
-    def _send(self, wake_up: Signature, job_id: JobId) -> None:
-        """What is to be done stands in the ledger already: a wake-up that cannot be sent costs time, because the sweeper sends another."""
+    @contextmanager
+    def _left_to_the_sweeper(self, job_id: JobId) -> Iterator[None]:
+        """What is to be done stands in the ledger already: what cannot be sent is as good as lost, and a sweeper sends it again."""
         try:
-            wake_up.apply_async()
-        except OperationalError as error:
-            log.warning("wake-up not sent", job_id=job_id, why=type(error).__name__)
+            yield
+        except (OperationalError, BatchPublishError, *self._app.backend.connection_errors) as error:
+            log.warning("left to the sweeper", job_id=job_id, why=type(error).__name__)
+
+    def _send_all(self, job_id: JobId, outgoing: Sequence[Outgoing]) -> None:
+        """In one round trip."""
+        declare_queues(self._app, {queue_of(item.handoff.assigned_to) for item in outgoing})
+        bodies = {name: self._body(job_id, name) for name in {item.group for item in outgoing}}
+        with self._app.producer_or_acquire() as producer, producer.batch():
+            for item in outgoing:
+                group_id, body = self._group_id(job_id, item.group), bodies[item.group]
+                self._signature(item).apply_async(group_id=group_id, group_index=item.index, chord=body, producer=producer)
+
+    def _tell_size(self, group_id: str, size: int) -> None:
+        """Where the backend has not been told, because its process died after the commit: a chord of no size never ends. Told twice, one
+        that has ended would begin again.
+        """
+        backend = self._app.backend
+        backend.client.set(backend.get_key_for_group(group_id, ".s"), size, nx=True, ex=backend.chord_expires or None)
 
     def _advance(self, job_id: JobId, suspects: Sequence[HandoffId], remembered_in: str = "") -> Signature:
         shown = f"({job_id}{', ' + ' '.join(suspects) if suspects else ''})"

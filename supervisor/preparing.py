@@ -121,8 +121,8 @@ class Preparing:
             schema = self._answer_schema(state) if state.submitted.answer_schema else None
             handoff = step_handoff(state, step, spec, digest, words, schema)
             message = handoff.to_json()
-            group.append(Outgoing(handoff, message, command.group, index))
-            into.events.append(_issued(handoff, into.ref(message), command.group, index))
+            group.append(Outgoing(handoff, message, command.group, index, len(command.steps)))
+            into.events.append(_issued(handoff, into.ref(message), command.group, index, len(command.steps)))
         into.groups.append(group)
 
     def abandon(self, state: JobState, command: AbandonSteps, into: Prepared) -> None:
@@ -168,8 +168,9 @@ class Preparing:
         issued = [state.open[handoff_id] for handoff_id in handoff_ids if handoff_id in state.open]
         texts = self._library.payloads(state.job_id, [event.handoff.digest for event in issued])
         return [
-            Outgoing(AgentHandoff.from_json(texts[event.handoff.digest]), texts[event.handoff.digest], event.group or "", event.index)
+            Outgoing(AgentHandoff.from_json(text), text, event.group or "", event.index, event.group_size)
             for event in issued
+            for text in [texts[event.handoff.digest]]
         ]
 
     def _specialist(self, state: JobState, name: str) -> tuple[SpecialistSpec, str, str | None]:
@@ -208,7 +209,7 @@ class Preparing:
 _NOBODY = "You are a careful specialist. Do the task as it is put, from the material that you are given."
 
 
-def _issued(handoff: AgentHandoff, ref: BlobRef, group: str | None = None, index: int = 0) -> HandoffIssued:
+def _issued(handoff: AgentHandoff, ref: BlobRef, group: str | None = None, index: int = 0, group_size: int = 0) -> HandoffIssued:
     return HandoffIssued(
         handoff_id=handoff.handoff_id,
         step_id=handoff.step_id,
@@ -218,6 +219,7 @@ def _issued(handoff: AgentHandoff, ref: BlobRef, group: str | None = None, index
         specialist=handoff.specialist,
         group=group,
         index=index,
+        group_size=group_size,
         deadline=handoff.limits.deadline,
         max_microusd=handoff.limits.max_microusd,
     )

@@ -77,6 +77,8 @@ class HandoffIssued(Message):
     """The chord that it is part of; None: a role, run by a supervisor."""
     index: NonNegativeInt = 0
     """Its place in the chord."""
+    group_size: NonNegativeInt = 0
+    """How many the chord has; 0: it is in none."""
     deadline: float | None = None
     max_microusd: PositiveInt | None = None
     """What it may cost; None: as much as its job."""

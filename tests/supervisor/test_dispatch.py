@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -153,6 +154,21 @@ def test_a_group_leaves_at_once_however_large_it_is(app: Celery, queues: Any) ->
 def test_what_cannot_be_published_is_left_to_the_sweeper(redis_url: str) -> None:
     app = make_app("test", "redis://127.0.0.1:1/0", Settings(), OWN)
 
-    Dispatcher(app).publish_again(JobId(JOB), [outgoing("a", 0)])
+    dispatcher = Dispatcher(app)
+    dispatcher.publish_again(JobId(JOB), [replace(outgoing("a", 0), group_size=1)])
+    dispatcher.think(planner := a_handoff(assigned_to="planner"), planner.to_json())
+    dispatcher.wake(JobId(JOB))
 
     app.close()
+
+
+def test_a_chord_whose_size_nobody_has_told_is_told_when_it_is_published_again(app: Celery, queues: Any) -> None:
+    dispatcher = Dispatcher(app)
+    lost = replace(outgoing("b", 1), group_size=2)
+    dispatcher.publish_again(JobId(JOB), [lost])
+    assert queues.get(f"celery-taskset-meta-{JOB}:g1.s") == b"2"
+    assert queues.ttl(f"celery-taskset-meta-{JOB}:g1.s") > 0
+
+    queues.set(f"celery-taskset-meta-{JOB}:g1.c", "claimed", ex=60)
+    dispatcher.publish_again(JobId(JOB), [lost])
+    assert queues.get(f"celery-taskset-meta-{JOB}:g1.c") == b"claimed", "or a body that has run would run again"
