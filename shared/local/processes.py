@@ -29,6 +29,20 @@ _FIRST_PAUSE_S = 0.1
 _TAIL_CHARS = 1_500
 
 
+class Deaths:
+    """When a child has died lately. One that dies again and again over days is unlucky each time anew."""
+
+    def __init__(self) -> None:
+        self._at: deque[float] = deque()
+
+    def one_more(self, now: float) -> int:
+        """How many there have been within the window, this one included. `now`: seconds of a monotonic clock."""
+        self._at.append(now)
+        while self._at[0] <= now - RESTART_WINDOW_S:
+            self._at.popleft()
+        return len(self._at)
+
+
 @dataclass(frozen=True)
 class ChildSpec:
     """What to run, and how to tell that it is ready."""
@@ -148,16 +162,15 @@ class _Child(threading.Thread):
         return text[-_TAIL_CHARS:].strip() or "(it wrote nothing)"
 
     def run(self) -> None:
-        deaths: deque[float] = deque(maxlen=MOST_RESTARTS + 1)
+        deaths = Deaths()
         while (process := self._spawn()) is not None:
             process.wait()
             if self._ending.is_set():
                 return
-            deaths.append(time.monotonic())
-            too_often = len(deaths) > MOST_RESTARTS and deaths[-1] - deaths[0] < RESTART_WINDOW_S
-            if (too_often and not self.spec.is_hunted) or not self.spec.restart:
+            count = deaths.one_more(time.monotonic())
+            if (count > MOST_RESTARTS and not self.spec.is_hunted) or not self.spec.restart:
                 break
-            if self._ending.wait(_FIRST_PAUSE_S * (1 if self.spec.is_hunted else 2 ** (len(deaths) - 1))):
+            if self._ending.wait(_FIRST_PAUSE_S * (1 if self.spec.is_hunted else 2 ** (count - 1))):
                 return
         if not self._ending.is_set():
             self.given_up.set()

@@ -13,13 +13,13 @@ import json
 import os
 import signal
 import sys
-from collections import Counter
+import time
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 
 from shared.local.leash import PR_SET_PDEATHSIG
-from shared.local.processes import MOST_RESTARTS
+from shared.local.processes import MOST_RESTARTS, Deaths
 from shared.readiness import READY_FILE
 from supervisor.cli.celery_process import run_celery
 from supervisor.cli.errors import BAD_INPUT, FAILED
@@ -42,7 +42,7 @@ class Nursery:
         self._folder = folder
         self._children = children
         self._pids: dict[int, str] = {}
-        self._deaths: Counter[str] = Counter()
+        self._deaths = {name: Deaths() for name in children}
         self._ending = False
         self.exit_code = 0
 
@@ -60,8 +60,8 @@ class Nursery:
         return None
 
     def _may_live(self, name: str, exit_code: int) -> bool:
-        self._deaths[name] += 1
-        if exit_code == BAD_INPUT or self._deaths[name] > MOST_RESTARTS:
+        count = self._deaths[name].one_more(time.monotonic())
+        if exit_code == BAD_INPUT or count > MOST_RESTARTS:
             self.exit_code = exit_code if exit_code == BAD_INPUT else FAILED
             self._end()
         return not self._ending

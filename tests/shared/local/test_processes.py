@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from shared.local import leash
-from shared.local.processes import MOST_RESTARTS, ChildSpec, Processes
+from shared.local.processes import MOST_RESTARTS, RESTART_WINDOW_S, ChildSpec, Deaths, Processes
 from shared.local.run_directory import RunDirectory
 from shared.wire.errors import UserError
 from tests.shared.local.a_parent import DEAF
@@ -109,6 +109,14 @@ def test_a_child_that_cannot_stay_up_is_given_up_with_the_end_of_its_log(process
 
     assert "no such thing" in processes.broken()["bad"]
     assert processes.log_of("bad").read_text().count("no such thing") == MOST_RESTARTS + 1
+
+
+def test_deaths_of_long_ago_count_no_more() -> None:
+    deaths = Deaths()
+
+    assert [deaths.one_more(float(second)) for second in range(MOST_RESTARTS)] == [1, 2, 3, 4, 5]
+    assert deaths.one_more(RESTART_WINDOW_S + 2) == MOST_RESTARTS - 2
+    assert deaths.one_more(3 * RESTART_WINDOW_S) == 1
 
 
 def test_a_program_that_does_not_exist_is_one_clear_line(processes: Processes) -> None:
