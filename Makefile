@@ -4,6 +4,8 @@
 SHELL := /bin/sh
 BIN := .venv/bin
 export PYTHON
+# One test process a core; the tests of a file stay together and in their order.
+PARALLEL := -n auto --dist loadfile
 # Taken as typed: neither make nor the shell reads what is inside the quotes.
 export HANDOFF_MAKE_JOB := $(value JOB)
 export HANDOFF_MAKE_DOCS := $(value DOCS)
@@ -18,14 +20,14 @@ run: .venv/.ready-to-run ## One job on this machine, end to end: make run JOB=".
 	@exec ./.ci/run-job
 
 test: .venv/.ready-to-develop ## Everything that needs nothing but Python
-	$(BIN)/pytest -m "not browser and not compose"
+	$(BIN)/pytest $(PARALLEL) -m "not browser and not compose"
 
 check: .venv/.ready-to-develop ## Style, types, import rules and the fast tests: under a minute
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -q -m "not slow and not browser and not compose"
+	$(BIN)/pytest -q $(PARALLEL) -m "not slow and not browser and not compose"
 
 test-browser: .venv/.ready-to-develop ## Flower in a real browser (installs Debian's chromium if there is none)
 	./.ci/install-chromium
