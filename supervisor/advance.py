@@ -14,13 +14,15 @@ from shared.ledger.jobs import HandoffStanding
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
 from shared.wire.errors import HandoffError, Interrupted, LedgerUnavailable, MalformedMessage, VersionConflict
-from shared.wire.events import JobEnded, JobStatus, Recorded, WebhookTried
+from shared.wire.events import DecisionAsked, JobEnded, JobStatus, Recorded, WebhookTried
 from shared.wire.handoff import AgentHandoff
 from shared.wire.ids import HandoffId, JobId
 from shared.wire.names import SUPERVISOR_QUEUE, THINK_QUEUE
 from supervisor.dispatch import Dispatcher
+from supervisor.lifecycle.budget import kept_back, why_asked
 from supervisor.lifecycle.commands import (
     AbandonSteps,
+    AskUser,
     ChooseAnswer,
     Command,
     DeliverWebhook,
@@ -155,7 +157,7 @@ class Advance:
             return None
         return (self._states.fold_on(state, new[0]) if len(new) == 1 else None) or self._states.load(state.job_id)
 
-    def _decide(self, state: JobState, seen: Seen, now: float) -> tuple[Prepared, JobState, list[Command]]:
+    def _decide(self, state: JobState, seen: Seen, now: float) -> tuple[Prepared, JobState, list[Command]]:  # noqa: PLR0912 (one case a command)
         """Decide until nothing more follows, as if each decision had been recorded at once; one commit records them all."""
         prepared, effects, later = Prepared(), list[Command](), state
         for _ in range(MOST_DECISIONS):
@@ -178,6 +180,8 @@ class Advance:
                         begun = WebhookTried(attempt=command.attempt, delivered=False, under_way=True, end=later.ended_version)
                         prepared.events.append(begun)
                         effects.append(command)
+                    case AskUser():
+                        prepared.events.append(DecisionAsked(why=command.why))
                     case PublishAgain() | RunRole():
                         effects.append(command)
                     case _:
@@ -199,7 +203,7 @@ class Advance:
             tip=state.as_of,
             events=prepared.events,
             payloads=list(prepared.texts.values()),
-            fields={"status": later.status.value},
+            fields={"status": later.status.value, "asks": why_asked(later), **kept_back(later)},
             drop=sorted(state.open.keys() - later.open.keys()),
             due_at=due_at,
             woken_by=woken_by,

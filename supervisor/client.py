@@ -169,7 +169,7 @@ class Client:
     def _retry(self, job_id: JobId, from_step: str | None, limits: NewLimits) -> None:
         events = self.ledger.journal.read(job_id)
         books = self._known(job_id)
-        if not JobStatus(books.status).ended:
+        if not JobStatus(books.status).ended and not books.asks:
             raise UserError(f"{job_id} has not ended yet: cancel it first, or wait")
         commit = retry_commit(events, books, from_step, limits, self.ledger.connection.now() + WAKE_AFTER_S)
         self._keep_documents(job_id, events)

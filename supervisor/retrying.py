@@ -34,7 +34,7 @@ def retry_commit(events: Sequence[Recorded], books: JobStanding, from_step: str 
     """
     event, last = retry_of(events, books, from_step, new), events[-1]
     status = JobStatus.RUNNING if any(isinstance(one.event, PlanMade) for one in events) else JobStatus.QUEUED
-    fields = {"status": status.value, "cancelled": "", **books_of(event)}
+    fields = {"status": status.value, "cancelled": "", "asks": "", **books_of(event)}
     return Commit(job_id=books.job_id, expected=last.version, tip=last.at, events=[event], fields=fields, due_at=due_at)
 
 

@@ -48,6 +48,8 @@ def missing(job: JobStanding, there: Presence) -> tuple[Missing, ...]:
     if JobStatus(job.status).ended:
         return ()
     found = [] if SUPERVISOR_QUEUE in there.queues else [Missing("a supervisor", _start("supervisor"))]
+    if job.asks:
+        found.append(Missing(f"a decision, because {job.asks}", _DECISION.format(job.job_id)))
     waiting: dict[str, list[str]] = {}
     for handoff_id, specialist in sorted(there.unclaimed.get(job.job_id, {}).items()):
         waiting.setdefault(specialist, []).append(handoff_id.rpartition(".")[0])
@@ -91,3 +93,6 @@ def _start(command: str) -> str:
 def _may_be_planned(job: JobStanding, there: Presence) -> bool:
     served = there.queues - {SUPERVISOR_QUEUE}
     return bool(served & set(job.specialists) if job.specialists else served)
+
+
+_DECISION = "let it go on with `handoff retry {0} --max-usd X` (or --max-turns N), or end it with `handoff cancel {0}`"

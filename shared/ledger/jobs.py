@@ -64,6 +64,8 @@ class JobStanding:
     cut_tokens: int = 0
     cut_microusd: int = 0
     """Of these figures, what is an upper bound, as in `Usage`."""
+    asks: str = ""
+    """Why it waits for a decision of its user; empty: it does not."""
     waiting_for: str = ""
     """Who is not there and is needed: the hash does not know, `supervisor.waiting` adds it."""
 
@@ -169,6 +171,7 @@ def _standing(job_id: JobId, fields: dict[bytes, bytes], submitted_ms: float) ->
         cut_calls=number(b"cut_calls"),
         cut_tokens=number(b"cut_tokens"),
         cut_microusd=number(b"cut_usd"),
+        asks=fields.get(b"asks", b"").decode(),
     )
 
 

@@ -205,10 +205,19 @@ class CancelRequested(Message):
 
 
 class RetryRequested(Raise):
-    """Go on with an ended job: what failed again, or everything from one step on. With more to spend, if it says so."""
+    """Go on with a job that has ended or waits for a decision: what failed again, or everything from one step on. With more to spend, if it
+    says so.
+    """
 
     type: Literal["retry_requested"] = "retry_requested"
     from_step: StepIdField | None = None
+
+
+class DecisionAsked(Message):
+    """The job's budget is spent, and its user said to be asked: it waits for a retry with more, or for a cancel."""
+
+    type: Literal["decision_asked"] = "decision_asked"
+    why: str
 
 
 class WebhookTried(Message):
@@ -236,6 +245,7 @@ Event = (
     | JobEnded
     | CancelRequested
     | RetryRequested
+    | DecisionAsked
     | WebhookTried
 )
 _adapter: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="type")], config=NO_PAYLOAD_IN_ERRORS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from pydantic import Field, PositiveInt
 
 from shared.wire.message import Message
@@ -24,6 +26,17 @@ class HandoffLimits(Message):
     """Unix time in seconds, by Redis's clock."""
 
 
+class OnLimit(StrEnum):
+    """What becomes of a job whose budget, or whose day's, is spent."""
+
+    STOP = "stop"
+    """It ends at once with what it has; calls in the air are cut."""
+    WRAP_UP = "wrap-up"
+    """Nothing new is begun; what runs comes to its end, and enough was kept to review and write the answer."""
+    ASK = "ask"
+    """It waits for a decision, until its time is over."""
+
+
 class JobLimits(Message):
     """The budget of a whole job, over all processes. None: no limit."""
 
@@ -37,6 +50,8 @@ class JobLimits(Message):
     max_handoffs: PositiveInt = 200
     max_steps: PositiveInt = 20
     """What a planner may ask for."""
+    on_limit: OnLimit = OnLimit.WRAP_UP
+    """When turns, tokens or money are spent."""
     max_turns_per_handoff: PositiveInt | None = None
     """Caps every specialist's own max_turns (`--max-turns`)."""
 

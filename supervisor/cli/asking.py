@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from shared.config import OFFLINE_MODEL, Settings
 from shared.wire.errors import MissingCredentials, UserError
-from shared.wire.limits import JobLimits
+from shared.wire.limits import JobLimits, OnLimit
 from supervisor.cli.terminal import note
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class Asked:
     tenant: str = "default"
     idempotency_key: str | None = None
     webhook: str | None = None
+    on_limit: OnLimit | None = None
 
 
 def text_of(argument: str | None, settings: Settings) -> str:
@@ -81,11 +82,12 @@ def limits_of(asked: Asked) -> JobLimits:
     """Raises: UserError: a limit that leaves nothing."""
     if asked.max_usd is not None and not 1 / _MICROUSD <= asked.max_usd < 1e9:
         raise UserError("--max-usd must be more than 0")
-    wanted = {
+    wanted: dict[str, Any] = {
         "max_turns_per_handoff": asked.max_turns,
         "max_microusd": None if asked.max_usd is None else int(asked.max_usd * _MICROUSD),
         "max_rounds": asked.max_rounds,
         "max_seconds": asked.timeout_s,
+        "on_limit": asked.on_limit,
     }
     return JobLimits(**{name: value for name, value in wanted.items() if value is not None})
 

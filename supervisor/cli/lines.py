@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from shared.wire.events import (
     CancelRequested,
+    DecisionAsked,
     Event,
     HandoffFinished,
     HandoffIssued,
@@ -54,7 +55,7 @@ def no_longer_missed(before: View, after: View) -> Iterator[str]:
     yield from (f"no longer waits for {one.whom}" for one in before.missing if one.whom not in still)
 
 
-def _line_of(view: View, recorded: Recorded) -> str | None:  # noqa: PLR0911 (one case an event)
+def _line_of(view: View, recorded: Recorded) -> str | None:  # noqa: PLR0911, PLR0912 (one case an event)
     match recorded.event:
         case JobSubmitted() as event:
             documents = f" with {figures(event.document_count, 'document')}" if event.document_count else ""
@@ -81,6 +82,8 @@ def _line_of(view: View, recorded: Recorded) -> str | None:  # noqa: PLR0911 (on
             return "cancel requested"
         case RetryRequested() as event:
             return f"again, from {event.from_step}" if event.from_step else "again, what did not succeed"
+        case DecisionAsked() as event:
+            return f"waits for a decision: {event.why}"
         case WebhookTried() as event:
             return f"webhook: {'delivered' if event.delivered else f'try {event.attempt} failed: {short(event.detail, 80)}'}"
 

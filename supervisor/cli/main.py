@@ -19,6 +19,7 @@ from supervisor.cli.options import (
     MaxTurns,
     MaxUsd,
     Model,
+    OnLimitOption,
     OwnSpecialists,
     OwnTools,
     RequestText,
@@ -93,6 +94,7 @@ def run(
     max_usd: MaxUsd = None,
     max_rounds: MaxRounds = None,
     timeout: Timeout = None,
+    on_limit: OnLimitOption = None,
     answer_schema: AnswerSchema = None,
     skip_bad_docs: SkipBadDocs = False,
     as_json: AsJson = False,
@@ -110,7 +112,7 @@ def run(
     from supervisor.cli.run import HowToRun
     from supervisor.cli.run import run as run_job
 
-    asked = Asked("", docs, skip_bad_docs, model, max_turns, max_usd, max_rounds, timeout, schema_of(answer_schema))
+    asked = Asked("", docs, skip_bad_docs, model, max_turns, max_usd, max_rounds, timeout, schema_of(answer_schema), on_limit=on_limit)
     return run_job(request, asked, HowToRun(tuple(specialists), tuple(tools), as_json, resume))
 
 

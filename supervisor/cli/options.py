@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from shared.wire.limits import OnLimit
+
 RequestText = Annotated[str | None, typer.Argument(metavar="REQUEST", help="What you want, in plain words; `-` reads it from stdin.")]
 
 
@@ -24,6 +26,9 @@ MaxTurns = Annotated[int | None, typer.Option("--max-turns", metavar="N", min=1,
 MaxUsd = Annotated[float | None, typer.Option("--max-usd", metavar="X", help="The most that the job may cost.")]
 MaxRounds = Annotated[int | None, typer.Option("--max-rounds", metavar="N", min=0, max=10, help="How often a review may send work back.")]
 Timeout = Annotated[int | None, typer.Option("--timeout", metavar="S", min=1, help="Seconds until the job ends with what it has.")]
+OnLimitOption = Annotated[
+    OnLimit | None, typer.Option("--on-limit", help="What happens when turns, tokens or money are spent. Default: wrap-up.")
+]
 AnswerSchema = Annotated[Path | None, typer.Option("--answer-schema", metavar="FILE", help="A JSON Schema that the answer must match.")]
 OwnSpecialists = Annotated[
     list[Path], typer.Option("--specialists", metavar="DIR", help="A folder of your own specialists; may be repeated.")

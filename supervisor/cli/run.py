@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from shared.config import OFFLINE_MODEL, Settings, load_settings
 from shared.wire.errors import LedgerUnavailable, UserError
 from shared.wire.ids import JobId, is_job_id
+from shared.wire.limits import OnLimit
 from supervisor.cli.asking import Asked, check_model, request_of, text_of
 from supervisor.cli.errors import INTERRUPTED, exit_code_of, say
 from supervisor.cli.terminal import note, stderr, write_line
@@ -39,6 +40,8 @@ def run(request: str | None, asked: Asked, how: HowToRun) -> int:
         return _run_here(None, how, _settings_to_resume(request, how, settings))
     asked = replace(asked, request=text_of(request, settings))
     if settings.redis_url is None:
+        if asked.on_limit is OnLimit.ASK:
+            raise UserError("--on-limit ask needs a broker (HANDOFF_REDIS_URL): to a private one nobody else could bring the decision")
         return _run_here(asked, how, _settings_here(asked, how, settings))
     _refuse_what_workers_own(how)
     return _run_there(asked, how, settings)

@@ -11,12 +11,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from shared.config import load_settings
 from shared.wire.errors import LedgerUnavailable, UserError
+from shared.wire.limits import OnLimit
 from shared.wire.message import problems_of
 from shared.wire.names import SUPERVISOR_QUEUE
 from supervisor.cli.asking import Asked, request_of, schema_of, text_of
 from supervisor.cli.errors import OK, say
 from supervisor.cli.jobs import client_of_broker
-from supervisor.cli.options import AnswerSchema, Docs, MaxRounds, MaxTurns, MaxUsd, Model, RequestText, SkipBadDocs, Timeout
+from supervisor.cli.options import AnswerSchema, Docs, MaxRounds, MaxTurns, MaxUsd, Model, OnLimitOption, RequestText, SkipBadDocs, Timeout
 from supervisor.cli.terminal import write_line
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Line(BaseModel):
     tenant: str | None = None
     idempotency_key: str | None = None
     webhook: str | None = None
+    on_limit: Annotated[OnLimit | None, Field(strict=False)] = None
 
 
 def submit(
@@ -51,6 +53,7 @@ def submit(
     max_usd: MaxUsd = None,
     max_rounds: MaxRounds = None,
     timeout: Timeout = None,
+    on_limit: OnLimitOption = None,
     answer_schema: AnswerSchema = None,
     skip_bad_docs: SkipBadDocs = False,
     idempotency_key: Annotated[str | None, typer.Option(metavar="K", help="The same key gives the same job.")] = None,
@@ -67,7 +70,7 @@ def submit(
     """
     schema = schema_of(answer_schema)
     limits = (max_turns, max_usd, max_rounds, timeout)
-    asked = Asked("", docs, skip_bad_docs, model, *limits, schema, tenant, idempotency_key, webhook)
+    asked = Asked("", docs, skip_bad_docs, model, *limits, schema, tenant, idempotency_key, webhook, on_limit)
     jobs = client_of_broker()
     _enqueue(jobs, _requests(request, file, asked, jobs))
     there = jobs.ledger.roles.presence().queues

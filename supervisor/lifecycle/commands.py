@@ -58,6 +58,13 @@ class EndJob:
 
 
 @dataclass(frozen=True, slots=True)
+class AskUser:
+    """Do nothing more until somebody says that the job may go on."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class PublishAgain:
     """These messages were lost, or their workers were."""
 
@@ -79,5 +86,5 @@ class DeliverWebhook:
 
 
 Command = (
-    IssueRole | IssueGroup | AbandonSteps | SkipReview | ChooseAnswer | EndJob | PublishAgain | RunRole | DeliverWebhook
+    IssueRole | IssueGroup | AbandonSteps | SkipReview | ChooseAnswer | EndJob | AskUser | PublishAgain | RunRole | DeliverWebhook
 )  # fmt: skip

@@ -9,10 +9,13 @@ from typing import assert_never
 from shared.wire.events import AnswerMethod, JobStatus
 from shared.wire.handoff import ResultStatus, StopReason
 from shared.wire.ids import HandoffId, StepId
+from shared.wire.limits import OnLimit
 from shared.wire.verdict import Decision
 from supervisor.lifecycle.answering import choose_method, usable_sinks
+from supervisor.lifecycle.budget import why_spent
 from supervisor.lifecycle.commands import (
     AbandonSteps,
+    AskUser,
     ChooseAnswer,
     Command,
     DeliverWebhook,
@@ -74,8 +77,21 @@ def decide(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
         return (EndJob(JobStatus.CANCELLED, "cancelled by the user"),)
     if state.fruitless >= MOST_FRUITLESS:
         return (EndJob(JobStatus.FAILED, f"a defect of ours: nothing followed from {state.fruitless} results of the supervisor's roles"),)
-    late = _out_of_time(state, now)
-    return late or (*_recoveries(state, seen, now), *_next(state, seen, now))
+    if now >= state.deadline and (late := _end_now(state, f"the job's {state.submitted.limits.max_seconds} s are over")):
+        return late
+    on_limit = state.submitted.limits.on_limit if state.spent else None
+    if on_limit is OnLimit.STOP and (at_once := _end_now(state, _why(state))):
+        return at_once
+    what_next = _ask(state) if on_limit is OnLimit.ASK else _next(state, seen, now)
+    return (*_recoveries(state, seen, now), *what_next)
+
+
+def _ask(state: JobState) -> tuple[Command, ...]:
+    return () if state.asked else (AskUser(_why(state)),)
+
+
+def _why(state: JobState) -> str:
+    return why_spent(state.spent or StopReason.JOB_BUDGET)
 
 
 def _next(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
@@ -100,6 +116,10 @@ def _work(state: JobState, now: float) -> tuple[Command, ...]:
     hopeless = _hopeless(state)
     if hopeless:
         return (AbandonSteps(hopeless, "everything that it depends on failed"),)
+    if state.spent is not None:
+        unbegun = tuple(step_id for step_id, step in state.steps.items() if step.status in (StepStatus.WAITING, StepStatus.IN_NEED))
+        if unbegun:
+            return (AbandonSteps(unbegun, _why(state)),)
     commands: list[Command] = []
     ready = [
         step_id for step_id, step in state.steps.items() if step.status is StepStatus.WAITING and _dependencies_settled(state, step_id)
@@ -161,11 +181,14 @@ def _end(state: JobState) -> EndJob:
     whole = all(step.result_status is ResultStatus.OK for step in state.steps.values())
     accepted = state.last_round is not None and state.last_round.decision is Decision.PASS
     settled = state.synthesised is not None and state.synthesised.problem is None
-    return EndJob(JobStatus.OK if planned and whole and accepted and settled else JobStatus.PARTIAL)
+    why = _why(state) if state.spent else None
+    return EndJob(JobStatus.OK if planned and whole and accepted and settled else JobStatus.PARTIAL, why)
 
 
 def _fail(state: JobState) -> EndJob:
     """With the first step that failed by itself: the cause, not what it led to."""
+    if state.spent is not None:
+        return EndJob(JobStatus.FAILED, f"{_why(state)}, and {NOTHING_USABLE}")
     roots = ((step_id, step) for step_id, step in state.steps.items() if step.trouble and not step.outline.depends_on)
     step_id, step = next(roots, (None, None))
     if step is None:
@@ -175,11 +198,8 @@ def _fail(state: JobState) -> EndJob:
     return EndJob(JobStatus.FAILED, f"{NOTHING_USABLE} ({step_id}: {how})", step.trouble)
 
 
-def _out_of_time(state: JobState, now: float) -> tuple[Command, ...]:
-    """At the deadline the job ends with what it has."""
-    if now < state.deadline:
-        return ()
-    why = f"the job's {state.submitted.limits.max_seconds} s are over"
+def _end_now(state: JobState, why: str) -> tuple[Command, ...]:
+    """The job ends with what it has, and nobody is asked any more."""
     match state.phase:
         case Phase.PLANNING:
             return (EndJob(JobStatus.FAILED, f"{why}, and there was no plan yet"),)
@@ -188,7 +208,9 @@ def _out_of_time(state: JobState, now: float) -> tuple[Command, ...]:
             return (AbandonSteps(unsettled, why),) if unsettled else (SkipReview(why),)
         case Phase.SYNTHESISING:
             return (ChooseAnswer(AnswerMethod.MERGED if usable_sinks(state) else AnswerMethod.NONE),)
-        case Phase.ANSWERING | Phase.ENDED:
+        case Phase.ANSWERING:
+            return (_end(state),)
+        case Phase.ENDED:
             return ()
         case _:
             assert_never(state.phase)

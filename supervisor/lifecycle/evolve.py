@@ -8,6 +8,7 @@ from typing import Any, assert_never
 from shared.wire.errors import MalformedMessage
 from shared.wire.events import (
     CancelRequested,
+    DecisionAsked,
     HandoffFinished,
     HandoffIssued,
     JobEnded,
@@ -22,7 +23,7 @@ from shared.wire.events import (
     Synthesised,
     WebhookTried,
 )
-from shared.wire.handoff import BlobRef, ResultStatus, StopReason
+from shared.wire.handoff import BUDGETS, BlobRef, ResultStatus, StopReason
 from shared.wire.ids import HandoffId, JobId, StepId
 from shared.wire.limits import raised
 from shared.wire.names import ROLES
@@ -81,6 +82,8 @@ def _changes(state: JobState, recorded: Recorded) -> dict[str, Any]:  # noqa: PL
             return {} if state.ended else {"cancel_requested": True}
         case RetryRequested() as event:
             return _retried(state, event, recorded.at)
+        case DecisionAsked():
+            return {"asked": True}
         case WebhookTried() as event:
             if event.end and event.end != state.ended_version:
                 return {}  # it was under way when the user retried: the end that comes has not been posted
@@ -121,6 +124,10 @@ def _finished(state: JobState, event: HandoffFinished) -> dict[str, Any]:
         "models": state.models if model is None or model in state.models else (*state.models, model),
     }
     if issued is None:
+        return changes
+    if event.stop_reason in BUDGETS:
+        changes["spent"] = state.spent or event.stop_reason
+    if issued.assigned_to in ROLES and event.stop_reason in BUDGETS:
         return changes
     if issued.assigned_to in ROLES:  # what follows from its result comes next, and with it
         return {**changes, "fruitless": state.fruitless + 1}
@@ -173,7 +180,7 @@ def _resolved(state: JobState, event: NeedsResolved) -> dict[StepId, StepState]:
 def _reviewed(state: JobState, event: Reviewed) -> dict[str, Any]:
     rounds, still_open = (*state.rounds, event), _without(state, "assessor")
     may_send_back = len(rounds) - state.rounds_before <= state.submitted.limits.max_rounds
-    if event.decision is not Decision.REVISE or not may_send_back:
+    if event.decision is not Decision.REVISE or not may_send_back or state.spent:
         return {"rounds": rounds, "phase": Phase.SYNTHESISING, "open": still_open}
     steps = dict(state.steps)
     named = frozenset(event.steps) & steps.keys()
@@ -201,7 +208,7 @@ def _without(state: JobState, role: str) -> dict[HandoffId, HandoffIssued]:
 
 def _retried(state: JobState, event: RetryRequested, at: float) -> dict[str, Any]:
     if not state.ended:
-        return {}
+        return _gone_on(state, event) if state.asked else {}
     roots = {step_id for step_id, step in state.steps.items() if step.status is not StepStatus.SETTLED}  # nothing comes of these any more
     if event.from_step in state.steps:
         roots.add(event.from_step)
@@ -219,6 +226,8 @@ def _retried(state: JobState, event: RetryRequested, at: float) -> dict[str, Any
         "submitted": state.submitted.model_copy(update={"limits": raised(state.submitted.limits, event)}),
         "handoffs": 0,
         "fruitless": 0,
+        "spent": None,
+        "asked": False,
         "rounds_before": len(state.rounds),
         "synthesised": None,
         "ended": None,
@@ -228,6 +237,16 @@ def _retried(state: JobState, event: RetryRequested, at: float) -> dict[str, Any
         "webhook_delivered": False,
         "webhook_under_way": False,
     }
+
+
+def _gone_on(state: JobState, event: RetryRequested) -> dict[str, Any]:
+    """Where it stood: only what its budget had stopped is done again. Its time has run on."""
+    steps = dict(state.steps)
+    for step_id, step in state.steps.items():
+        if step.status is StepStatus.SETTLED and step.stop_reason in BUDGETS:
+            steps[step_id] = _again(step, Remark(author="user", previous=step.result) if step.result else None)
+    limits = raised(state.submitted.limits, event)
+    return {"steps": steps, "spent": None, "asked": False, "submitted": state.submitted.model_copy(update={"limits": limits})}
 
 
 def _again(step: StepState, remark: Remark | None) -> StepState:

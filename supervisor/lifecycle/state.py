@@ -121,6 +121,10 @@ class JobState(Message):
     ended: JobEnded | None = None
     ended_version: NonNegativeInt = 0
     """Of the journal, at that end; 0: it has not ended."""
+    spent: StopReason | None = None
+    """Whose budget a call of this job did not fit, the first one: its own, or the day's."""
+    asked: bool = False
+    """It waits for a decision."""
     cancel_requested: bool = False
     usage: Usage = NOTHING_USED
     turns: NonNegativeInt = 0

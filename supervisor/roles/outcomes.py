@@ -10,8 +10,9 @@ from typing import assert_never
 
 from shared.wire.errors import HandoffError
 from shared.wire.events import AnswerMethod, Event, NeedsResolved, PlanMade, Reviewed, StepOutline, Synthesised
-from shared.wire.handoff import AgentHandoff, BlobRef, HandoffResult, ResultStatus
+from shared.wire.handoff import BUDGETS, AgentHandoff, BlobRef, HandoffResult, ResultStatus
 from shared.wire.ids import StepId
+from shared.wire.limits import OnLimit
 from shared.wire.message import digest_of
 from shared.wire.plan import Plan
 from shared.wire.resolutions import resolutions_of
@@ -26,6 +27,8 @@ TITLE_CHARS = 80
 
 def outcome_of(handoff: AgentHandoff, state: JobState, result: HandoffResult, request: str) -> tuple[tuple[Event, ...], tuple[str, ...]]:
     """The events that follow from the result of a role's handoff, and the payloads that they refer to."""
+    if result.stop_reason in BUDGETS and state.submitted.limits.on_limit is OnLimit.ASK:
+        return (), ()  # the role is asked again when the job may go on
     schema, ref = handoff.expected_output_format, _ref(result.to_json())
     match handoff.assigned_to:
         case "planner" if state.plan is None:

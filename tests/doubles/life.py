@@ -9,6 +9,7 @@ from shared.ledger.blobs import ref
 from shared.wire.events import (
     Abandoned,
     AnswerMethod,
+    DecisionAsked,
     Event,
     HandoffFinished,
     HandoffIssued,
@@ -30,6 +31,7 @@ from shared.wire.usage import Usage
 from shared.wire.verdict import Decision, Revision, Verdict
 from supervisor.lifecycle.commands import (
     AbandonSteps,
+    AskUser,
     ChooseAnswer,
     Command,
     DeliverWebhook,
@@ -115,6 +117,8 @@ class Life:
                 self.happens(Synthesised(method=method))
             case EndJob(status, reason, because):
                 self.happens(JobEnded(status=status, reason=reason, because=because))
+            case AskUser(why):
+                self.happens(DecisionAsked(why=why))
             case DeliverWebhook(attempt):
                 self.happens(WebhookTried(attempt=attempt, delivered=False, under_way=True))
                 self.done.append(command)

@@ -85,6 +85,18 @@ local function misfit(key, limits, worst)
   return waits
 end
 
+-- A job's limits, as far as this handoff may use them: some is kept for those who bring the job to its end.
+local function limits_of(job, h)
+  local limits = redis.call('HMGET', job, 'max_turns', 'max_tokens', 'max_usd')
+  local role = redis.call('HGET', h, 'role')
+  if role == 'assessor' or role == 'synthesizer' then return limits end
+  local kept = redis.call('HMGET', job, 'keep_turns', 'keep_tokens', 'keep_usd')
+  for i = 1, 3 do
+    if limits[i] and kept[i] then limits[i] = math.max(1, limits[i] - kept[i]) end
+  end
+  return limits
+end
+
 -- Sets the worst case of the next call aside, at every level or at none. Returns nil, or why not: 'wait', or a limit's name and its level.
 -- A handoff has one call at a time: what it had set aside before and never used goes back first.
 local function reserve(job, h, worst)
@@ -94,7 +106,7 @@ local function reserve(job, h, worst)
   local caps = redis.call('HMGET', 'handoff:caps', 'tenant_day_tokens', 'tenant_day_usd', 'day_tokens', 'day_usd')
   local tree = {
     { 'handoff', h, { false, false, redis.call('HGET', h, 'max_usd') } },
-    { 'job', job, redis.call('HMGET', job, 'max_turns', 'max_tokens', 'max_usd') },
+    { 'job', job, limits_of(job, h) },
     { 'tenant', tenant, { false, caps[1], caps[2] } },
     { 'installation', installation, { false, caps[3], caps[4] } },
   }

@@ -138,3 +138,14 @@ def test_a_cap_that_is_spent_is_named_with_when_there_is_more(ledger: Ledger) ->
     said = ledger.days.spent_up("ours") or ""
     assert said.startswith("the budget of tenant ours for today is spent ($5e-06 of $5e-06); there is more at 00:00 UTC, in ")
     assert ledger.days.spent_up("theirs") is None
+
+
+@pytest.mark.parametrize(("role", "said"), [("researcher", b"max_turns"), ("assessor", b"ok"), ("synthesizer", b"ok")])
+def test_what_is_kept_for_the_end_of_a_job_is_for_those_who_bring_it_about(ledger: Ledger, role: str, said: bytes) -> None:
+    job_id = a_job(ledger, max_turns=2, keep_turns=1)
+    issue(ledger, job_id, "find.1", "look.1", role=role)
+    first = granted(ledger, job_id, "find.1")
+    first.reserve(WORST)
+    first.checkpoint(replied())
+
+    assert verdict(granted(ledger, job_id, "look.1"), WORST) == said

@@ -20,9 +20,9 @@ from shared.wire.events import (
     Reviewed,
     WebhookTried,
 )
-from shared.wire.handoff import ResultStatus
+from shared.wire.handoff import ResultStatus, StopReason
 from shared.wire.ids import HandoffId, JobId, StepId
-from shared.wire.limits import JobLimits
+from shared.wire.limits import JobLimits, OnLimit
 from shared.wire.plan import Plan, Step, Synthesis
 from supervisor.lifecycle.commands import Command, IssueGroup, PublishAgain, RunRole
 from supervisor.lifecycle.decide import HandoffSeen, Seen, next_due
@@ -40,7 +40,10 @@ class World(Life):
 
     def __init__(self, dice: Random) -> None:
         limits = JobLimits(
-            max_rounds=dice.randrange(3), max_handoffs=dice.choice([3, 12, 200]), max_seconds=dice.choice([60, 3_600, 1_000_000])
+            max_rounds=dice.randrange(3),
+            max_handoffs=dice.choice([3, 12, 200]),
+            max_seconds=dice.choice([60, 3_600, 1_000_000]),
+            on_limit=dice.choice(list(OnLimit)),
         )
         super().__init__(limits, webhook_url=dice.choice([None, "https://example.org"]))
         self.dice = dice
@@ -136,7 +139,8 @@ class World(Life):
                 self.synthesises()
             case _:
                 status = self.dice.choices(list(ResultStatus), [6, 1, 2, 1])[0]
-                self.ends(handoff_id, status)
+                is_spent = status in (ResultStatus.PARTIAL, ResultStatus.FAILED) and self.dice.random() < 0.1
+                self.ends(handoff_id, status, **({"stop_reason": StopReason.JOB_BUDGET} if is_spent else {}))
         if self.dice.random() < 0.8:  # the chord's body, or the worker, wakes the supervisor; or nobody does
             self.advance()
 
@@ -168,6 +172,8 @@ class World(Life):
             if self.state.ended:
                 return
             self.dice.choice(moves)()
+            if self.state.asked and not self.state.ended and self.dice.random() < 0.1:
+                self.happens(RetryRequested(max_turns=self.dice.randint(1, 1_000)))
             if self.dice.random() < 0.002:
                 self.happens(CancelRequested())
         raise AssertionError(f"it does not end: {self.state.phase}, {self.out}")

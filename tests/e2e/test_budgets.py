@@ -1,0 +1,137 @@
+"""A budget over many real processes, by the count of the server that is paid; and the classic failures of agents, within their caps."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+import pytest
+
+from chaos.messages_server import Json, MessagesServer, Reply, calls, says_json
+from shared.config import Settings
+from shared.wire.events import JobStatus
+from shared.wire.limits import JobLimits, OnLimit
+from supervisor import client
+from supervisor.client import Client, NewLimits, Request
+from tests.e2e.fleet import ENVELOPE, LEASE_S, PASS
+from tests.running_system import EVERYONE, SUPERVISOR, RunningSystem, running_system
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+
+class Greedy:
+    """A model of which every specialist calls tools for ever, and whose reviewer is never content, in other words each time."""
+
+    def __init__(self) -> None:
+        self.paid: Counter[str] = Counter()
+        """Requests by what was asked: calls that left the building, whether anybody heard the answer or not."""
+        self.go: defaultdict[str, threading.Event] = defaultdict(threading.Event)
+        """Of fifty specialists, all calls but the first three are answered only when the test says so."""
+
+    def __call__(self, request: Json) -> Reply:
+        said = "".join(block.get("text", "") for block in request["messages"][0]["content"])
+        job = next(iter(re.findall(r"plan (\w+) of (\d+)|Do s\d+ of (\w+)\.", said)), ("", "", ""))
+        name = job[0] or job[2]
+        self.paid[name] += 1
+        properties = request.get("output_config", {}).get("format", {}).get("schema", {}).get("properties", {})
+        if "steps" in properties:
+            tasks = [(f"s{n}", f"Do s{n} of {name}.") for n in range(int(job[1]))]
+            steps = [{"id": step, "specialist": "generalist", "task": task, "depends_on": [], "fallback": "-"} for step, task in tasks]
+            return says_json({"steps": steps, "synthesis": "merge", "why": ""})
+        if "verdict" in properties:
+            if name != "endless":
+                return says_json(PASS)
+            problem = f"It is not good enough yet, for the {self.paid[name]}th reason."
+            return says_json({"verdict": "REVISE", "revisions": [{"step": "s0", "problem": problem}], "open_points": []})
+        if name == "endless":
+            return says_json(ENVELOPE)
+        return calls(("now", {}), text="So far.", stall=self.go[name] if "fifty" in name and self.paid[name] > 4 else None)
+
+
+@pytest.fixture(scope="module")
+def greedy() -> Greedy:
+    return Greedy()
+
+
+@pytest.fixture(scope="module")
+def system(tmp_path_factory: pytest.TempPathFactory, greedy: Greedy) -> Iterator[RunningSystem]:
+    """One supervisor, two workers of 25 slots each."""
+    with MessagesServer(greedy) as server:
+        settings = {
+            "HANDOFF_OFFLINE": "false",
+            "HANDOFF_LEASE_S": str(LEASE_S),
+            "HANDOFF_SWEEP_INTERVAL_S": "0.2",
+            "ANTHROPIC_API_KEY": "k",
+            "ANTHROPIC_BASE_URL": server.url,
+        }
+        with running_system(tmp_path_factory.mktemp("budgets"), (), settings) as made:
+            made.processes.start(made.celery("s1", "-A", SUPERVISOR[1], "worker", "-n", "s1@%h", "-Q", SUPERVISOR[2], "-c", "4"))
+            for name in ("w1", "w2"):
+                made.processes.start(made.celery(name, "-A", EVERYONE[1], "worker", "-n", f"{name}@%h", "-Q", EVERYONE[2], "-c", "25"))
+            made.processes.wait_until_ready()
+            yield made
+
+
+@pytest.fixture
+def jobs(system: RunningSystem) -> Iterator[Client]:
+    made = client.connect(system.redis_url, Settings(offline=True))
+    yield made
+    made.ledger.connection.close()
+
+
+@pytest.mark.parametrize(("on_limit", "before_the_end"), [(OnLimit.WRAP_UP, 9), (OnLimit.STOP, 10)])
+def test_fifty_specialists_on_a_budget_of_ten_calls_make_ten_calls_kills_included(
+    system: RunningSystem, jobs: Client, greedy: Greedy, on_limit: OnLimit, before_the_end: int
+) -> None:
+    """The tenth is the review's, where one was kept for it."""
+    name = f"fifty_{on_limit.name.lower()}"
+    limits = JobLimits(max_turns=10, max_steps=50, on_limit=on_limit)
+    job_id = jobs.submit(Request(f"plan {name} of 50", limits=limits))
+    wait_until(lambda: greedy.paid[name] == before_the_end and jobs.standing(job_id).turns >= 4, timeout_s=60, what="calls")
+    pid = system.processes.pids()["w1"]
+    os.kill(pid, signal.SIGKILL)
+    greedy.go[name].set()
+
+    result = jobs.result(job_id, wait_s=90)
+
+    assert result.status is JobStatus.PARTIAL or (on_limit is OnLimit.STOP and result.status is JobStatus.FAILED)
+    assert "the job's budget is spent" in " ".join(result.notes)
+    assert (greedy.paid[name], result.usage["turns"]) == (10, 10)
+    wait_until(lambda: "w1" in system.processes.pids(), timeout_s=30, what="the worker")
+
+
+def test_a_review_that_is_never_content_ends_after_its_rounds_with_what_is_still_open(jobs: Client, greedy: Greedy) -> None:
+    result = jobs.result(jobs.submit(Request("plan endless of 1")), wait_s=60)
+
+    assert result.status is JobStatus.PARTIAL
+    assert [verdict["verdict"] for verdict in result.verdicts] == ["REVISE"] * len(result.verdicts)
+    assert 1 <= len(result.verdicts) <= 3
+    assert "It is not good enough yet" in str(result.answer)
+    assert greedy.paid["endless"] == 1 + 2 * len(result.verdicts)
+
+
+def test_a_specialist_that_calls_tools_for_ever_ends_after_its_turns_with_its_work_so_far(jobs: Client, greedy: Greedy) -> None:
+    result = jobs.result(jobs.submit(Request("plan runaway of 1", limits=JobLimits(max_turns_per_handoff=5))), wait_s=60)
+
+    assert result.status is JobStatus.PARTIAL
+    (own,) = (one for one in result.results if one["step_id"] == "s0")
+    assert (own["stop_reason"], own["turns"], own["output"]) == ("max_turns", 5, "So far.")
+    assert greedy.paid["runaway"] == 1 + 5 + 1
+
+
+def test_a_job_that_asks_waits_for_its_user_and_goes_on_with_more(jobs: Client, greedy: Greedy) -> None:
+    job_id = jobs.submit(Request("plan asking of 1", limits=JobLimits(max_turns=3, on_limit=OnLimit.ASK)))
+    wait_until(lambda: "decision" in jobs.standing(job_id).waiting_for, timeout_s=60, what="the question")
+    assert f"handoff retry {job_id} --max-usd X" in jobs.standing(job_id).waiting_for
+    assert greedy.paid["asking"] == 3
+    jobs.retry(job_id, limits=NewLimits(max_turns=6))
+    wait_until(lambda: greedy.paid["asking"] == 6 and "decision" in jobs.standing(job_id).waiting_for, timeout_s=60, what="it again")
+
+    jobs.cancel(job_id)
+
+    assert jobs.result(job_id, wait_s=30).status is JobStatus.CANCELLED

@@ -1,0 +1,137 @@
+"""What becomes of a job whose budget is spent: it stops, it wraps up, or it asks. `a` is the step whose next call did not fit."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared.wire.events import AnswerMethod, HandoffFinished, JobStatus, RetryRequested
+from shared.wire.handoff import ResultStatus, StopReason
+from shared.wire.limits import JobLimits, OnLimit
+from shared.wire.plan import Synthesis
+from supervisor.lifecycle.budget import kept_back, why_asked
+from supervisor.lifecycle.commands import AskUser, ChooseAnswer, EndJob, SkipReview
+from tests.doubles.life import BEGIN, Life, a_plan, done, given_up, planned
+
+SPENT = "the job's budget is spent"
+MOST_USD = 1_000_000
+
+
+def spent(on_limit: OnLimit, reason: StopReason = StopReason.JOB_BUDGET) -> Life:
+    """a has come to a part of its work, b runs, c waits for both."""
+    life = planned(limits=JobLimits(on_limit=on_limit, max_turns=10, max_seconds=100), a="", b="", c="a b")
+    life.finishes("a", "partial", stop_reason=reason)
+    return life
+
+
+def test_stop_ends_the_job_at_once_with_what_it_has_and_asks_nobody() -> None:
+    life = spent(OnLimit.STOP)
+
+    assert life.goes_on() == [
+        given_up(SPENT, "b", "c"),
+        SkipReview(SPENT),
+        ChooseAnswer(AnswerMethod.MERGED),
+        EndJob(JobStatus.PARTIAL, SPENT),
+    ]
+    assert life.out == set()
+
+
+def test_wrap_up_begins_nothing_new_and_lets_what_runs_come_to_its_end() -> None:
+    life = spent(OnLimit.WRAP_UP)
+
+    assert life.goes_on() == [given_up(SPENT, "c")]
+    assert life.out == {"b"}
+    done(life, "b")
+    assert life.out == {"assessor"}
+    life.judges()
+    assert life.goes_on()[-1] == EndJob(JobStatus.PARTIAL, SPENT)
+    assert (life.why("c"), life.step("a").usable) == (SPENT, True)
+
+
+def test_wrap_up_does_not_do_again_what_the_review_sends_back() -> None:
+    life = spent(OnLimit.WRAP_UP)
+    life.goes_on()
+    done(life, "b")
+    life.judges(a="Not enough.")
+
+    assert life.goes_on()[-1] == EndJob(JobStatus.PARTIAL, SPENT)
+
+
+def test_a_day_that_is_spent_ends_the_job_with_that_reason() -> None:
+    life = spent(OnLimit.STOP, StopReason.DAY_BUDGET)
+
+    assert life.goes_on()[-1] == EndJob(JobStatus.PARTIAL, "the budget of the day is spent")
+
+
+@pytest.mark.parametrize("on_limit", [OnLimit.STOP, OnLimit.WRAP_UP])
+def test_a_job_that_has_nothing_when_its_budget_is_spent_has_failed_with_that_reason(on_limit: OnLimit) -> None:
+    life = planned(limits=JobLimits(on_limit=on_limit), a="", b="a")
+    life.finishes("a", "failed", stop_reason=StopReason.JOB_BUDGET)
+
+    assert life.goes_on()[-1] == EndJob(JobStatus.FAILED, f"{SPENT}, and no step has a usable result")
+
+
+def test_ask_waits_for_a_decision_and_says_so_once() -> None:
+    life = spent(OnLimit.ASK)
+
+    assert life.goes_on() == [AskUser(SPENT)]
+    assert why_asked(life.state) == SPENT
+    done(life, "b")
+    assert life.out == set()
+    assert life.decides() == ()
+
+
+def test_with_more_to_spend_it_goes_on_where_it_stood() -> None:
+    life = spent(OnLimit.ASK)
+    life.goes_on()
+    before = life.result_of("a.1")
+    life.happens(RetryRequested(max_turns=20))
+    life.goes_on()
+
+    assert (life.out, life.state.submitted.limits.max_turns) == ({"a", "b"}, 20)
+    assert life.handoffs["a.2"].feedback[0].previous == before, "its work so far is not lost"
+    assert why_asked(life.state) == ""
+    done(life, "a", "b")
+    assert life.out == {"c"}
+
+
+def test_a_role_whose_call_did_not_fit_is_asked_again_when_there_is_more() -> None:
+    life = planned(limits=JobLimits(on_limit=OnLimit.ASK), a="")
+    done(life, "a")
+    life.finishes("assessor", "failed", stop_reason=StopReason.JOB_BUDGET)
+    assert life.goes_on() == [AskUser(SPENT)]
+
+    life.happens(RetryRequested(max_turns=20))
+    life.goes_on()
+
+    assert life.out == {"assessor"}
+
+
+def test_who_is_asked_and_does_not_answer_gets_what_there_is_when_the_time_is_over() -> None:
+    life = spent(OnLimit.ASK)
+    life.goes_on()
+    life.now = BEGIN + 100
+
+    assert life.goes_on()[-1] == EndJob(JobStatus.PARTIAL, SPENT)
+
+
+@pytest.mark.parametrize(
+    ("synthesis", "limits", "kept"),
+    [
+        (Synthesis.MERGE, JobLimits(max_turns=10), {"keep_turns": 1}),
+        (Synthesis.RECONCILE, JobLimits(max_turns=10), {"keep_turns": 2}),
+        (Synthesis.RECONCILE, JobLimits(max_turns=3, max_microusd=MOST_USD), {"keep_turns": 1, "keep_usd": MOST_USD // 5}),
+        (Synthesis.MERGE, JobLimits(max_turns=2), {}),
+        (Synthesis.MERGE, JobLimits(max_turns=10, on_limit=OnLimit.STOP), {}),
+    ],
+)
+def test_enough_is_kept_for_those_who_bring_a_job_to_its_end(synthesis: Synthesis, limits: JobLimits, kept: dict[str, int]) -> None:
+    assert kept_back(planned(a_plan(synthesis, a="", b=""), limits=limits).state) == kept
+
+
+def test_results_that_ended_for_another_reason_spend_nobodys_budget() -> None:
+    life = planned(limits=JobLimits(on_limit=OnLimit.STOP), a="", b="")
+    life.finishes("a", "partial", stop_reason=StopReason.MAX_TURNS)
+    life.goes_on()
+
+    assert life.out == {"b"}
+    assert [event.status for event in life.events(HandoffFinished)][-1] is ResultStatus.PARTIAL
