@@ -67,11 +67,11 @@ class Client:
         Raises:
             UserError: the request, its documents, its schema or its limits are not usable; says how to mend it.
             BudgetSpent: the tenant, or the installation, has spent what it may in a day.
-            LedgerUnavailable: Redis cannot be reached; says so where it is not known whether the job was enqueued.
+            LedgerUnavailable: Redis cannot be reached, or is too full for a new job; says so where it is not known whether it was enqueued.
         """
         self.check(request)
         made = submission_of(self._with_documents(request))
-        check_admission(self.ledger, made.job_id, request)
+        check_admission(self.ledger, made.job_id, request, self._settings.memory_mark)
         self.ledger.blobs.put_new_documents(made.documents, request.limits.max_seconds)
         commit = made.commit(self.ledger.connection.now() + ANNOUNCE_AFTER_S)
         try:

@@ -59,6 +59,18 @@ class Health:
             used_memory_bytes=int(info.get("used_memory", 0)),
         )
 
+    def no_room(self, mark: float) -> str | None:
+        """Why no new work is to be taken, if more than this part of maxmemory is used; without a maxmemory there is always room."""
+        with in_our_words():
+            info: dict[str, Any] = self._connection.redis.info("memory")
+        most, used = int(info.get("maxmemory", 0)), int(info.get("used_memory", 0))
+        if not most or used <= mark * most:
+            return None
+        return (
+            f"Redis is filled to {100 * used / most:.0f} % of its maxmemory, and above {100 * mark:.0f} % no new job is taken: "
+            "raise maxmemory, or delete old jobs (handoff delete); jobs that run go on"
+        )
+
     def messages(self, queues: Sequence[str]) -> dict[str, int]:
         """How many wait in each, in one round trip."""
         with in_our_words():

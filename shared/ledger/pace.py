@@ -10,12 +10,14 @@ import hashlib
 import json
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from shared.agent.retry import FIRST_DELAY_S, LONGEST_DELAY_S, LONGEST_HOLD_S
 from shared.ledger import keys
 from shared.ledger.connection import Connection
+from shared.wire.errors import LedgerUnavailable
 from shared.wire.pace import Allowance, Expected, RateLimits
 from shared.wire.usage import Usage
 
@@ -90,7 +92,8 @@ class Pacing:
 
     def _tell(self, taken: Taken, said: dict[str, Any]) -> None:
         about = {"lane": taken.lane, "window": self._window_ms, "asked_at": taken.at_ms}
-        self.connection.script("pace", [keys.pace(taken.lane)], [self.member, json.dumps(about | said)])
+        with suppress(LedgerUnavailable):  # the call is paid for, and worth more than this: the next reply says it again
+            self.connection.script("pace", [keys.pace(taken.lane)], [self.member, json.dumps(about | said)])
 
     @property
     def _window_ms(self) -> int:

@@ -1,0 +1,87 @@
+"""Redis refuses to write, or is slow, under running jobs: a submission says so in one line, and the jobs go on when it is over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chaos.messages_server import MessagesServer
+from shared.ledger.connection import READ_ONLY
+from shared.wire.errors import LedgerUnavailable
+from supervisor.client import Request
+from tests.e2e.fleet import LEASE_S, SPECIALIST, Fleet, Script
+from tests.e2e.test_redis_dies import over
+from tests.running_system import SUPERVISOR, running_system
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    """A supervisor and a worker over a Redis of their own."""
+    script = Script()
+    workers = (SUPERVISOR, ("w", "workers.app", SPECIALIST))
+    with MessagesServer(script) as server, running_system(tmp_path, workers, over(server)) as system:
+        made = Fleet(system, server, script, system.jobs())
+        yield made
+        made.jobs.ledger.connection.close()
+
+
+def fill(redis: Any) -> None:
+    redis.config_set("maxmemory", int(redis.info("memory")["used_memory"]) - 100_000)
+
+
+def make_read_only(redis: Any) -> None:
+    redis.execute_command("REPLICAOF", "127.0.0.1", "1")
+
+
+def mend(redis: Any) -> None:
+    redis.config_set("maxmemory", 0)
+    redis.execute_command("REPLICAOF", "NO", "ONE")
+
+
+@pytest.mark.parametrize(("harm", "why"), [(fill, "Redis is filled to"), (make_read_only, READ_ONLY)], ids=["full", "read-only"])
+def test_a_redis_that_refuses_to_write_is_waited_for_by_jobs_and_named_to_who_submits(fleet: Fleet, harm: Any, why: str) -> None:
+    held = fleet.model.hold("refused", "a")
+    job_id = fleet.submit("refused", turns=2, a="", b="a")
+    assert held.arrived.wait(30)
+    harm(fleet.redis)
+    held.go.set()
+    wait_until(lambda: fleet.logged("lease not renewed", job_id), timeout_s=20, what="a lease that cannot be renewed")
+
+    with pytest.raises(LedgerUnavailable, match=why):
+        fleet.jobs.submit(Request("plan another"))
+    mend(fleet.redis)
+
+    fleet.ends_well(job_id, within_s=60)
+    assert [fleet.model.calls["refused", step, turn] for step in ("a", "b") for turn in (1, 2)] == [1, 1, 1, 1]
+    fleet.ends_well(fleet.submit("after", a=""))
+
+
+def test_a_redis_that_is_slow_for_longer_than_a_lease_is_waited_for(fleet: Fleet) -> None:
+    held = fleet.model.hold("slow", "a")
+    job_id = fleet.submit("slow", a="", b="a")
+    assert held.arrived.wait(30)
+    fleet.redis.execute_command("CLIENT", "PAUSE", int(2 * LEASE_S * 1000))
+    held.go.set()
+
+    fleet.ends_well(job_id, within_s=60)
+
+
+def test_above_the_mark_no_job_is_taken_and_one_that_runs_goes_on(fleet: Fleet) -> None:
+    held = fleet.model.hold("marked", "a")
+    fleet.model.plans["marked"] = {"a": "", "b": "a"}
+    job_id = fleet.jobs.submit(request := Request("plan marked", idempotency_key="once"))
+    assert held.arrived.wait(30)
+    fleet.redis.config_set("maxmemory", int(fleet.redis.info("memory")["used_memory"] / 0.85))
+    held.go.set()
+
+    with pytest.raises(LedgerUnavailable, match="above 80 % no new job is taken"):
+        fleet.jobs.submit(Request("plan another"))
+    assert fleet.jobs.submit(request) == job_id, "who asks for the same again gets the job that there is"
+    fleet.ends_well(job_id)
+    mend(fleet.redis)
