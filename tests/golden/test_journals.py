@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
+from shared.wire.errors import MalformedMessage
 from shared.wire.events import Event, Recorded, parse_event
 from shared.wire.handoff import BlobRef
 from shared.wire.ids import JobId
@@ -61,3 +63,49 @@ def test_a_journal_of_an_older_version_still_tells_the_same(path: Path) -> None:
 
 def test_every_kind_of_event_is_in_some_journal() -> None:
     assert {type(recorded.event) for path in JOURNALS for recorded in read(path)} == set(get_args(Event))
+
+
+# What a newer version may write: refused as a whole, never read in part
+
+EVENTS = {type(one.event): json.loads(one.event.to_json()) for path in JOURNALS for one in read(path)}
+
+
+def enums_in(value: Any) -> list[str]:
+    """Fields of an event that hold one of a closed set of words."""
+    return [name for name, item in value if isinstance(item, StrEnum)]
+
+
+@pytest.mark.parametrize("kind", EVENTS, ids=lambda kind: kind.__name__)
+def test_a_field_that_this_version_does_not_know_is_not_passed_over(kind: Any) -> None:
+    with pytest.raises(MalformedMessage):
+        parse_event(json.dumps(EVENTS[kind] | {"of_the_future": None}))
+
+
+def test_a_kind_of_event_that_this_version_does_not_know_is_refused() -> None:
+    with pytest.raises(MalformedMessage):
+        parse_event('{"type": "of_the_future"}')
+
+
+@pytest.mark.parametrize("kind", EVENTS, ids=lambda kind: kind.__name__)
+def test_a_word_that_this_version_does_not_know_is_refused(kind: Any) -> None:
+    for name in enums_in(parse_event(json.dumps(EVENTS[kind]))):
+        with pytest.raises(MalformedMessage):
+            parse_event(json.dumps(EVENTS[kind] | {name: "of_the_future"}))
+
+
+def holds(value: Any, said: Any) -> bool:
+    """Whether all that was said is there, whatever has been added to it."""
+    if isinstance(said, dict):
+        return all(name in value and holds(value[name], item) for name, item in said.items())
+    if isinstance(said, list):
+        return len(value) == len(said) and all(map(holds, value, said))
+    return bool(value == said)
+
+
+@pytest.mark.parametrize("path", JOURNALS, ids=lambda path: path.stem)
+def test_what_an_older_version_wrote_is_read_as_it_was_meant(path: Path) -> None:
+    """What it did not know yet has a default; what it said is unchanged."""
+    for line in path.read_text().splitlines():
+        said = json.loads(line)["event"]
+        again = json.loads(parse_event(json.dumps(said)).to_json())
+        assert holds(again, said)
