@@ -11,7 +11,7 @@ export HANDOFF_MAKE_JOB := $(value JOB)
 export HANDOFF_MAKE_DOCS := $(value DOCS)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check test-browser compose-test bench format lock clean distclean
+.PHONY: help run test check test-browser compose-test chaos bench format lock clean distclean
 
 help: ## List these targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name what; do printf '  make %-14s %s\n' "$$name" "$$what"; done
@@ -35,6 +35,9 @@ test-browser: .venv/.ready-to-develop ## Flower in a real browser (installs Debi
 
 compose-test: .venv/.ready-to-develop ## The whole compose file, built, scaled and used (needs Docker)
 	$(BIN)/pytest -m compose
+
+chaos: .venv/.ready-to-run ## Kill everything at random, and say what was kept: make chaos KILLS=200 SEED=7
+	$(BIN)/handoff chaos $(if $(KILLS),--kills $(KILLS)) $(if $(JOBS),--jobs $(JOBS)) $(if $(SEED),--seed $(SEED))
 
 bench: .venv/.ready-to-develop ## Measure against a bare Celery canvas
 	$(BIN)/python -m benchmarks

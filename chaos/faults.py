@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+ARRIVES_WITHIN_S = 0.5
+"""A call is written down when the server has read it, which may be after the death of who made it; its successor is not there so soon."""
 EVERYBODY = "*"
 """The target of what hits all processes at once: Redis is gone, connections are cut."""
 
@@ -38,6 +40,13 @@ class Strike:
     at: float
     point: str = ""
     """The failpoint, if it was at one."""
+    lasts_s: float = 0.0
+    """How long the target was stopped or frozen."""
+
+    @property
+    def until(self) -> float:
+        """Until when calls of the target can turn up at the server that were sent before it was struck."""
+        return self.at + self.lasts_s + ARRIVES_WITHIN_S
 
     def hits(self, process: str) -> bool:
         """Whether a call that this process has in the air may have to be made again."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,9 +16,10 @@ from shared.failpoints import FAILPOINTS
 from shared.local.processes import ChildSpec, Processes
 from shared.local.redis_server import PrivateRedis
 from supervisor.cli.celery_process import celery_command
+from supervisor.cli.nursery import nursery_command
 from supervisor.client import Client, connect
 
-REDIS = "redis"
+REDIS, NURSERY = "redis", "nursery"
 WORKER, SUPERVISOR = "worker", "supervisor"
 SWEEP_S = 0.3
 DRAIN_S = 0.4
@@ -51,13 +53,22 @@ class Fleet:
 
     def look(self) -> dict[str, int]:
         """The processes that run now: name -> pid."""
-        pids = self.processes.pids()
+        pids = {name: pid for name, pid in self.processes.pids().items() if name != NURSERY}
+        for file in (self.folder / "pids").glob("*"):
+            if (text := file.read_text()) and Path(f"/proc/{text}").exists():
+                pids[file.name] = int(text)
         self.names |= {pid: name for name, pid in pids.items()}
         return pids
 
+    def is_ready(self, name: str) -> bool:
+        """Whether a process runs and takes work."""
+        if name in self.processes.pids():
+            return self.processes.is_ready(name)
+        return name in self.look() and (self.folder / "ready" / name).exists()
+
     def ready(self, kind: str) -> dict[str, int]:
         """Those of a kind that take work."""
-        return {name: pid for name, pid in self.look().items() if name.startswith(kind) and self.processes.is_ready(name)}
+        return {name: pid for name, pid in self.look().items() if name.startswith(kind) and self.is_ready(name)}
 
     def signal(self, name: str, number: signal.Signals) -> bool:
         """False: it is gone already."""
@@ -78,32 +89,60 @@ def points_in(folder: Path, kind: str) -> Path:
     return folder / "failpoints" / kind
 
 
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One Celery process. `kind`: whose failpoints it has."""
+
+    name: str
+    kind: str
+    app: str
+    options: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def members_of(size: Size) -> list[Member]:
+    """Supervisors, and workers of which each serves every specialist."""
+    kinds = ((SUPERVISOR, "supervisor.app", size.supervisors), (WORKER, "workers.app", size.workers))
+    slots = ("-c", str(size.slots))
+    return [Member(f"{kind}{number}", kind, app, slots) for kind, app, count in kinds for number in range(1, count + 1)]
+
+
 @contextmanager
-def running_fleet(folder: Path, size: Size, model_url: str) -> Iterator[Fleet]:
-    """Ready when it begins, gone when it ends.
+def running_fleet(folder: Path, size: Size, model_url: str, members: Sequence[Member] = ()) -> Iterator[Fleet]:
+    """Ready when it begins, gone when it ends. `members`: in place of those of this size.
 
     Raises:
         UserError: something does not start.
     """
     with Processes(folder) as processes:
         url = PrivateRedis(processes, folder, is_hunted=True).start()
-        common = environment_of(folder, url, size, model_url)
-        for kind, app, count in ((SUPERVISOR, "supervisor.app", size.supervisors), (WORKER, "workers.app", size.workers)):
-            points_in(folder, kind).mkdir(parents=True)
-            for number in range(1, count + 1):
-                name = f"{kind}{number}"
-                command = celery_command(app, "worker", "-n", f"{name}@%h", "-c", str(size.slots))
-                processes.start(ChildSpec(name, command, {**common, **_own(folder, kind, name)}, is_hunted=True))
+        _start(processes, folder, environment_of(folder, url, size, model_url), members or members_of(size))
         processes.wait_until_ready(READY_WITHIN_S)
         jobs = connect(url, Settings(offline=True, retention_s=RETENTION_S))
         try:
             yield Fleet(folder, size, url, processes, jobs)
         finally:
             jobs.ledger.connection.close()
+            processes.stop(grace_s=0.0)
 
 
-def _own(folder: Path, kind: str, name: str) -> dict[str, str]:
-    return {CUSTOM_HEADERS: f"{PROCESS}: {name}", FAILPOINTS: str(points_in(folder, kind))}
+def _start(processes: Processes, folder: Path, common: dict[str, str], members: Sequence[Member]) -> None:
+    arguments = {one.name: ["-A", one.app, "worker", "-n", f"{one.name}@%h", *one.options] for one in members}
+    own = dict[str, dict[str, str]]()
+    for one in members:
+        points = points_in(folder, one.kind)
+        points.mkdir(parents=True, exist_ok=True)
+        own[one.name] = {CUSTOM_HEADERS: f"{PROCESS}: {one.name}", FAILPOINTS: str(points), **one.environment}
+    if sys.platform == "linux":  # forked: a process that is killed is there again in half a second
+        command = nursery_command(folder, arguments, own=own, is_hunted=True)
+        processes.start(ChildSpec(NURSERY, command, common, is_ready=lambda: _are_ready(folder, arguments)))
+    else:
+        for name, words in arguments.items():
+            processes.start(ChildSpec(name, celery_command(*words[1:]), {**common, **own[name]}, is_hunted=True))
+
+
+def _are_ready(folder: Path, names: Iterable[str]) -> bool:
+    return all((folder / "ready" / name).exists() for name in names)
 
 
 def environment_of(folder: Path, url: str, size: Size, model_url: str) -> dict[str, str]:

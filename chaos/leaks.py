@@ -1,4 +1,4 @@
-"""Redis keys that would stay for ever: a test that leaves one fails."""
+"""What is left in Redis when every job has ended: a run, or a test, that leaves something for ever fails."""
 
 from __future__ import annotations
 
@@ -27,3 +27,17 @@ def keys_for_ever(client: Any) -> list[str]:
     for name in suspects:
         pipe.ttl(name)
     return [name for name, seconds in zip(suspects, pipe.execute(), strict=True) if seconds == -1]
+
+
+def left_behind(client: Any) -> list[str]:
+    """What should be gone when every job has ended: wake-ups, waits, turns, reservations, keys without a TTL."""
+    names = [name.decode() for name in client.scan_iter(match="handoff:*", count=1_000)]
+    found = [f"{name}: no TTL" for name in keys_for_ever(client)]
+    found += [f"{name}: turns of a handoff" for name in names if re.search(r"\}:t:", name)]
+    for name in names:
+        if name == "handoff:due" or name.startswith("handoff:waiting:"):
+            found += [f"{name}: {member.decode()}" for member in client.zrange(name, 0, -1)]
+        elif re.fullmatch(r"handoff:\{[^}]+\}", name):
+            reserved = client.hmget(name, "reserved_turns", "reserved_tokens", "reserved_usd")
+            found += [f"{name}: reserved {[int(value or 0) for value in reserved]}"] if any(int(value or 0) for value in reserved) else []
+    return sorted(found)

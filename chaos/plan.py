@@ -10,6 +10,8 @@ from enum import StrEnum
 SPECIALISTS = ("generalist", "analyst", "writer")
 ROOMY_TURNS = 60
 """A budget that no job of these shapes comes near, whatever is repeated."""
+UNTIL_CANCELLED_S = 15.0
+"""Time enough to type `handoff cancel`."""
 TROUBLE_SHARE = 0.06
 """Of all model calls."""
 
@@ -31,6 +33,12 @@ class Shape(StrEnum):
     """A model writes the answer out of two results."""
     TIGHT = "tight"
     """Six steps at once on a budget of four calls."""
+    CANCELLED = "cancelled"
+    """Three steps at once, and its user thinks better of it."""
+
+
+AS_PLANNED = (Shape.TIGHT, Shape.CANCELLED)
+"""These do not end `ok`."""
 
 
 class Trouble(StrEnum):
@@ -88,7 +96,11 @@ class PlannedJob:
         if self.shape is Shape.WRITTEN:
             turns["synthesizer.1"] = 1
         keys = [CallKey(self.name, handoff, turn) for handoff, count in turns.items() for turn in range(1, count + 1)]
-        return Counter({key: 1 + (self.trouble(key) is not None) for key in keys})
+        return Counter({key: self.tries(key) for key in keys})
+
+    def tries(self, key: CallKey) -> int:
+        """How often this call is made before it is answered."""
+        return 1 + (self.trouble(key) is not None)
 
     def trouble(self, key: CallKey) -> Trouble | None:
         """What happens to the first try of this call."""
@@ -97,12 +109,14 @@ class PlannedJob:
 
     def takes_s(self, key: CallKey) -> float:
         """How long the server takes for this call: long enough for kills to find calls in the air."""
+        if self.shape is Shape.CANCELLED and not key.handoff.startswith("planner"):
+            return UNTIL_CANCELLED_S
         return random.Random(f"{self.seed} {key.job} {key.handoff} {key.turn} s").choice((0.02, 0.2, 0.5, 0.9))  # noqa: S311
 
 
 def jobs_of(seed: int, count: int, first: int = 0) -> list[PlannedJob]:
     """`count` jobs, every shape in turn, from the one with this number on."""
-    shapes = list(Shape)
+    shapes = [shape for shape in Shape if shape is not Shape.CANCELLED]
     random.Random(f"{seed} shapes").shuffle(shapes)  # noqa: S311
     return [_job(seed, number, shapes[number % len(shapes)]) for number in range(first, first + count)]
 

@@ -43,7 +43,7 @@ def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str
         **_worker(),
         task_queues=[_queue(queue) for queue in dict.fromkeys([*own, UNROUTED_QUEUE])],
     )
-    if failpoints.is_on():
+    if failpoints.folder() is not None:
         from shared.failing_broker import use_failpoints
 
         use_failpoints(app)

@@ -5,6 +5,7 @@ Off unless HANDOFF_FAILPOINTS names a folder; then a point is armed by a file of
     kill            this process gets SIGKILL
     kill PID        that one does: the Redis that is about to be asked, or has just answered
     stop            this process gets SIGSTOP; somebody else must send SIGCONT
+    stop PID        that one does
     freeze SECONDS  a call holds the interpreter lock for so long
     drop            what was asked of the server is done, and its answer is lost; only at points that come after something was sent
 
@@ -17,26 +18,27 @@ import ctypes
 import os
 import signal
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
 FAILPOINTS = "HANDOFF_FAILPOINTS"
-"""The variable; read once, when the process starts."""
+"""The variable; read once in a process, at the first point that it passes."""
 BEFORE, MIDDLE, AFTER = "before", "middle", "after"
 
 Answer = TypeVar("Answer")
-_named = os.environ.get(FAILPOINTS)
-_folder = Path(_named) if _named else None
 
 
-def is_on() -> bool:
-    """Whether this process can be made to fail."""
-    return _folder is not None
+@cache
+def folder() -> Path | None:
+    """Where points are armed; None: nowhere, as in every process but those of a run under a killer."""
+    named = os.environ.get(FAILPOINTS)
+    return Path(named) if named else None
 
 
 def around(what: str, which: str, call: Callable[[], Answer], lost: type[Exception]) -> Answer:
     """`call` between the points `what.which.before` and `what.which.after`. `lost`: what the client raises when an answer is."""
-    if _folder is None:
+    if folder() is None:
         return call()
     name = f"{what}.{which}" if which else what
     at(f"{name}.{BEFORE}")
@@ -47,18 +49,19 @@ def around(what: str, which: str, call: Callable[[], Answer], lost: type[Excepti
 
 def at(point: str, lost: type[Exception] | None = None) -> None:
     """Fail here if the point is armed."""
-    if _folder is None:
+    armed_in = folder()
+    if armed_in is None:
         return
-    taken = _folder / f"{point}@{os.getpid()}"
+    taken = armed_in / f"{point}@{os.getpid()}"
     try:
-        (_folder / point).rename(taken)
+        (armed_in / point).rename(taken)
     except FileNotFoundError:
         return
     match taken.read_text().split():
         case ["kill", *pids]:
             os.kill(int(pids[0]) if pids else os.getpid(), signal.SIGKILL)
-        case ["stop"]:
-            os.kill(os.getpid(), signal.SIGSTOP)
+        case ["stop", *pids]:
+            os.kill(int(pids[0]) if pids else os.getpid(), signal.SIGSTOP)
         case ["freeze", seconds]:
             ctypes.PyDLL(None).usleep(int(float(seconds) * 1_000_000))
         case ["drop"] if lost is not None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from supervisor.cli import dead, doctor, exporting, fleet, jobs, pausing, processes, submit, up
+from supervisor.cli import chaos, dead, doctor, exporting, fleet, jobs, pausing, processes, submit, up
 from supervisor.cli.asking import Asked, schema_of
 from supervisor.cli.errors import EXIT_CODES, guarded
 from supervisor.cli.options import (
@@ -135,6 +135,7 @@ PANELS: dict[str, tuple[tuple[str, Callable[..., int]], ...]] = {
         ("pause", pausing.pause),
         ("resume", pausing.resume),
         ("dead", dead.dead),
+        ("chaos", chaos.chaos),
     ),
 }
 for panel, commands in PANELS.items():

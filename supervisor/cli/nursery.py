@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -29,18 +30,25 @@ ROOMS = ("supervisor.assembly", "workers.assembly")
 """By name: the supervisor's code may not import the workers', no more than it does when it types `celery -A workers.app`."""
 
 
-def nursery_command(folder: Path, children: dict[str, list[str]]) -> list[str]:
-    """`children`: name -> Celery's arguments. Logs and ready files go where `shared.local.processes` keeps those of its own."""
-    order = json.dumps({"folder": str(folder), "children": children})
+def nursery_command(
+    folder: Path, children: dict[str, list[str]], *, own: Mapping[str, Mapping[str, str]] | None = None, is_hunted: bool = False
+) -> list[str]:
+    """`children`: name -> Celery's arguments. Logs and ready files go where `shared.local.processes` keeps those of its own.
+
+    `own`: name -> environment variables of that child alone. `is_hunted`: they are killed on purpose, and forked again however often.
+    """
+    order = json.dumps({"folder": str(folder), "children": children, "own": own or {}, "is_hunted": is_hunted})
     return [sys.executable, "-P", "-m", "supervisor.cli.nursery", order]
 
 
 class Nursery:
     """Forks its children, forks again those that die, and ends when it is asked to or when one cannot live."""
 
-    def __init__(self, folder: Path, children: dict[str, list[str]]) -> None:
+    def __init__(self, folder: Path, children: dict[str, list[str]], own: Mapping[str, Mapping[str, str]], *, is_hunted: bool) -> None:
         self._folder = folder
         self._children = children
+        self._own = own
+        self._is_hunted = is_hunted
         self._pids: dict[int, str] = {}
         self._deaths = {name: Deaths() for name in children}
         self._ending = False
@@ -61,7 +69,7 @@ class Nursery:
 
     def _may_live(self, name: str, exit_code: int) -> bool:
         count = self._deaths[name].one_more(time.monotonic())
-        if exit_code == BAD_INPUT or count > MOST_RESTARTS:
+        if exit_code == BAD_INPUT or (count > MOST_RESTARTS and not self._is_hunted):
             self.exit_code = exit_code if exit_code == BAD_INPUT else FAILED
             self._end()
         return not self._ending
@@ -76,8 +84,10 @@ class Nursery:
         """True in the child. No SIGTERM in between: it would miss the child, or be its parent's."""
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         parent = os.getpid()
+        self._file("ready", name).unlink(missing_ok=True)
         if pid := os.fork():
             self._pids[pid] = name
+            self._file("pids", name).write_text(str(pid))
         else:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             self._settle_in(name, parent)
@@ -92,7 +102,10 @@ class Nursery:
         os.dup2(log, sys.stdout.fileno())
         os.dup2(log, sys.stderr.fileno())
         os.close(log)
-        os.environ[READY_FILE] = str(self._folder / "ready" / name)
+        os.environ |= {**self._own.get(name, {}), READY_FILE: str(self._file("ready", name))}
+
+    def _file(self, kind: str, name: str) -> Path:
+        return self._folder / kind / name
 
 
 def main() -> int:
@@ -101,7 +114,9 @@ def main() -> int:
         import_module(module)
     gc.collect()
     gc.freeze()  # the children share these pages as long as nobody writes to them
-    nursery = Nursery(Path(order["folder"]), order["children"])
+    folder = Path(order["folder"])
+    (folder / "pids").mkdir(exist_ok=True)
+    nursery = Nursery(folder, order["children"], order["own"], is_hunted=order["is_hunted"])
     arguments = nursery.tend()
     return nursery.exit_code if arguments is None else run_celery(arguments)
 

@@ -1,0 +1,192 @@
+"""The books of a run: what was promised, held against what the model's server, the journals and the killer have written down. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+
+from chaos.faults import Fault, Strike
+from chaos.model import Call
+from chaos.plan import AS_PLANNED, CallKey, PlannedJob
+
+Handoff = tuple[str, str]
+"""Job's name, handoff's id."""
+TOO_MANY_CLAIMS = "too_many_claims"
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """What the ledger says of one job when all is over. Times are Unix seconds."""
+
+    status: str
+    """As in `JobStatus`; '': there is no such job."""
+    ended_at: tuple[float, ...] = ()
+    finished_at: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Handoff's id -> when it has finished; more than once is once too often."""
+    stop_reasons: frozenset[str] = frozenset()
+    """Of its handoffs."""
+    why: str = ""
+    """What it says itself, if it is not `ok`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """A handoff whose process was struck while its call was in the air, until the next sign of life of it."""
+
+    strike: Strike
+    handoff: Handoff
+    seconds: float
+    is_alone: bool
+    """Nothing else was struck meanwhile."""
+
+
+@dataclass(frozen=True)
+class Books:
+    """Everything that was written down."""
+
+    jobs: Sequence[PlannedJob]
+    calls: Sequence[Call]
+    strikes: Sequence[Strike]
+    stories: Mapping[str, Story]
+    """By job's name."""
+    lease_s: float
+    left_behind: Sequence[str] = ()
+    not_reached: Sequence[str] = ()
+    """Failpoints that nobody came by."""
+
+    @cached_property
+    def _by_handoff(self) -> dict[Handoff, list[Call]]:
+        found = defaultdict[Handoff, list[Call]](list)
+        for call in sorted(self.calls, key=lambda call: call.at):
+            found[call.key.job, call.key.handoff].append(call)
+        return found
+
+    @property
+    def ended(self) -> int:
+        return sum(bool(self.stories[job.name].ended_at) for job in self.jobs)
+
+    @property
+    def lost(self) -> list[str]:
+        """Jobs that have not ended."""
+        return [job.name for job in self.jobs if not self.stories[job.name].ended_at]
+
+    @property
+    def ended_twice(self) -> list[str]:
+        return [name for name, story in self.stories.items() if len(story.ended_at) > 1]
+
+    @property
+    def finished_twice(self) -> list[str]:
+        """Handoffs with two results."""
+        return [f"{name} {id_}" for name, story in self.stories.items() for id_, at in story.finished_at.items() if len(at) > 1]
+
+    @property
+    def ended_otherwise(self) -> dict[str, str]:
+        """Jobs that have ended, but not as without faults, and why."""
+        return {
+            job.name: story.why
+            for job in self.jobs
+            if (story := self.stories[job.name]).ended_at and job.shape not in AS_PLANNED and story.status != "ok"
+        }
+
+    @property
+    def spoilt(self) -> dict[str, str]:
+        """Those of them without a handoff that was killed three times in a row in one turn, which is the promised end of such a one."""
+        return {name: why for name, why in self.ended_otherwise.items() if TOO_MANY_CLAIMS not in self.stories[name].stop_reasons}
+
+    @property
+    def made(self) -> int:
+        return len(self.calls)
+
+    @cached_property
+    def needed(self) -> int:
+        """The calls of a run of the same jobs in which only the planned trouble of the provider happens."""
+        return sum(min(job.max_turns, job.needs().total()) for job in self.jobs)
+
+    @cached_property
+    def _surplus(self) -> Counter[CallKey]:
+        made = Counter(call.key for call in self.calls)
+        planned = {job.name: (job, job.needs()) for job in self.jobs}
+
+        def need(key: CallKey) -> int:
+            job, needs = planned[key.job]
+            return needs[key] or job.tries(key)  # of a plan that code has made up, because the planner was killed
+
+        return made - Counter({key: need(key) for key in made})
+
+    @property
+    def repeated(self) -> int:
+        """Calls that were made once more than needed."""
+        return self._surplus.total()
+
+    @cached_property
+    def unexplained(self) -> list[CallKey]:
+        """Calls that were repeated though no process with that call in the air was struck between the one and the other."""
+        found = []
+        for key, surplus in self._surplus.items():
+            copies = [call for call in self._by_handoff[key.job, key.handoff] if call.key == key]
+            pairs = list(pairwise(copies))
+            explained = sum(any(self._explains(strike, one, two) for strike in self.strikes) for one, two in pairs)
+            found += [key] * max(0, surplus - explained)
+        return found
+
+    def _explains(self, strike: Strike, one: Call, two: Call) -> bool:
+        if not (one.at <= strike.until and strike.at <= two.at and strike.hits(one.process)):
+            return False
+        later = self._by_handoff[one.key.job, one.key.handoff]
+        return not any(one.at < call.at <= strike.at and call.key.turn > one.key.turn for call in later)
+
+    @cached_property
+    def in_the_air(self) -> int:
+        """Calls that processes had in the air when struck: the most that may be repeated. One lost answer is one call."""
+        return sum(
+            min(1, len(hit)) if strike.fault is Fault.DROP else len(hit) for strike in self.strikes for hit in [self._hit_by(strike)]
+        )
+
+    def _hit_by(self, strike: Strike) -> list[Handoff]:
+        return [
+            handoff
+            for handoff, calls in self._by_handoff.items()
+            if (last := bisect_right(calls, strike.until, key=lambda call: call.at))
+            and strike.hits(calls[last - 1].process)
+            and not any(at <= strike.at for at in self._ends_of(handoff))
+        ]
+
+    def _ends_of(self, handoff: Handoff) -> tuple[float, ...]:
+        story = self.stories[handoff[0]]
+        return (*story.finished_at.get(handoff[1], ()), *story.ended_at)
+
+    @cached_property
+    def recoveries(self) -> list[Recovery]:
+        """Of every handoff that was hit: until it calls again, has finished, or its job has ended without it."""
+        found = []
+        for strike in self.strikes:
+            for handoff in self._hit_by(strike):
+                signs = [*(call.at for call in self._by_handoff[handoff]), *self._ends_of(handoff)]
+                if after := [at for at in signs if at > strike.at]:
+                    until = min(after)
+                    alone = not any(strike.at < other.at < until for other in self.strikes)
+                    found.append(Recovery(strike, handoff, until - strike.at, alone))
+        return found
+
+    @property
+    def longest_recovery_s(self) -> float:
+        """Where nothing else was struck meanwhile."""
+        return max((one.seconds for one in self.recoveries if one.is_alone), default=0.0)
+
+    @property
+    def longest_recovery_in_a_row_s(self) -> float:
+        """Where something else was, too: each strike may begin it anew."""
+        return max((one.seconds for one in self.recoveries), default=0.0)
+
+    @property
+    def overruns(self) -> list[str]:
+        """Jobs for which the server was called more often than they were allowed."""
+        made = Counter(call.key.job for call in self.calls)
+        return [f"{job.name}: {made[job.name]} of {job.max_turns}" for job in self.jobs if made[job.name] > job.max_turns]
+
+    def count(self, fault: Fault) -> int:
+        return sum(strike.fault is fault for strike in self.strikes)

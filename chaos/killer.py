@@ -1,0 +1,152 @@
+"""The killer: seeded, and never tired. What it can reach is chance; what it would do next is not."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from chaos.faults import EVERYBODY, Fault, Strike
+from chaos.fleet import REDIS, SUPERVISOR, WORKER, Fleet
+from chaos.plan import SPECIALISTS
+from shared.ledger.connection import in_our_words
+from shared.wire.errors import LedgerError
+from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+
+SHARES = {
+    Fault.KILL_WORKER: 40,
+    Fault.KILL_SUPERVISOR: 25,
+    Fault.KILL_REDIS: 8,
+    Fault.STOP: 9,
+    Fault.CUT: 7,
+    Fault.TWICE: 6,
+    Fault.FREEZE: 2,
+    Fault.END: 3,
+}
+"""How often it does what. Counted are those that kill."""
+PAUSE_S = (0.2, 1.6)
+"""Between two faults, as long as enough is left to strike at."""
+FREEZE_LEASES = 5
+"""Longer than the watchdog's patience."""
+FROZEN_AT = "script.renew.before"
+"""Where a frozen worker freezes: it has claims then."""
+
+QUEUES = (*SPECIALISTS, SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)
+UNACKED = "unacked"
+"""kombu's hash of what was delivered and not acknowledged."""
+
+
+@dataclass(slots=True)
+class Killer:
+    """Call `go_on` again and again; `strikes` is what it has done."""
+
+    fleet: Fleet
+    dice: random.Random
+    strikes: list[Strike] = field(default_factory=list)
+    _next_at: float = 0.0
+    _stopped: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """Name -> pid, and when it is to go on."""
+
+    @property
+    def kills(self) -> int:
+        return sum(strike.fault.is_kill for strike in self.strikes)
+
+    def go_on(self) -> None:
+        """One fault, if it is time for one."""
+        self.wake(only_due=True)
+        self._note_frozen()
+        now = time.time()
+        if now < self._next_at or not self._is_enough_there():
+            return
+        fault = self.dice.choices(list(SHARES), list(SHARES.values()))[0]
+        self._do(fault)
+        self._next_at = now + self.dice.uniform(*PAUSE_S)
+
+    def wake(self, *, only_due: bool = False) -> None:
+        """SIGCONT for those that are stopped."""
+        for name, (pid, until) in list(self._stopped.items()):
+            if not only_due or time.time() >= until:
+                del self._stopped[name]
+                if self.fleet.look().get(name) == pid:
+                    self.fleet.signal(name, signal.SIGCONT)
+
+    def _is_enough_there(self) -> bool:
+        """A killer that never lets anything come up proves nothing: half of the workers, and one supervisor."""
+        size = self.fleet.size
+        workers, supervisors = self.fleet.ready(WORKER), self.fleet.ready(SUPERVISOR)
+        up = [len([name for name in found if name not in self._stopped]) for found in (workers, supervisors)]
+        return up[0] >= max(1, size.workers // 2) and up[1] >= 1 and self.fleet.is_ready(REDIS)
+
+    def _do(self, fault: Fault) -> None:
+        match fault:
+            case Fault.KILL_WORKER:
+                self._signal(fault, self._any_of(WORKER), signal.SIGKILL)
+            case Fault.KILL_SUPERVISOR:
+                self._signal(fault, self._any_of(SUPERVISOR), signal.SIGKILL)
+            case Fault.KILL_REDIS:
+                if self.fleet.signal(REDIS, signal.SIGKILL):
+                    self._note(fault, EVERYBODY)
+            case Fault.END:
+                self._signal(fault, self._any_of(WORKER, SUPERVISOR), signal.SIGTERM)
+            case Fault.STOP:
+                name = self._any_of(WORKER, SUPERVISOR)
+                pid = self.fleet.look().get(name, 0)
+                lasts_s = self.fleet.size.lease_s * self.dice.uniform(1.2, 2.5)
+                if pid and self._signal(fault, name, signal.SIGSTOP, lasts_s):
+                    self._stopped[name] = (pid, time.time() + lasts_s)
+            case Fault.FREEZE:
+                (self.fleet.points(WORKER) / FROZEN_AT).write_text(f"freeze {self.fleet.size.lease_s * FREEZE_LEASES}")
+            case Fault.CUT:
+                self._with_redis(fault, cut_connections)
+            case Fault.TWICE:
+                self._with_redis(fault, deliver_twice)
+            case Fault.DROP:
+                raise AssertionError("an answer is lost at a failpoint")
+
+    def _any_of(self, *kinds: str) -> str:
+        there = sorted(name for kind in kinds for name in self.fleet.look() if name.startswith(kind) and name not in self._stopped)
+        return self.dice.choice(there) if there else ""
+
+    def _signal(self, fault: Fault, name: str, number: signal.Signals, lasts_s: float = 0.0) -> bool:
+        done = self.fleet.signal(name, number)
+        if done:
+            self._note(fault, name, lasts_s)
+        return done
+
+    def _note(self, fault: Fault, target: str, lasts_s: float = 0.0) -> None:
+        self.strikes.append(Strike(fault, target, time.time(), lasts_s=lasts_s))
+
+    def _note_frozen(self) -> None:
+        """A worker has come by where it was to freeze."""
+        for taken in self.fleet.points(WORKER).glob(f"{FROZEN_AT}@*"):
+            name = self.fleet.names.get(int(taken.name.partition("@")[2]), "?")
+            self.strikes.append(Strike(Fault.FREEZE, name, taken.stat().st_ctime, FROZEN_AT))
+            taken.unlink()
+
+    def _with_redis(self, fault: Fault, do: Callable[[Any, random.Random], None]) -> None:
+        with suppress(LedgerError), in_our_words():
+            do(self.fleet.jobs.ledger.connection.redis, self.dice)
+            self._note(fault, EVERYBODY)
+
+
+def cut_connections(client: Any, dice: random.Random) -> None:
+    """Half of all of them."""
+    for connection in client.client_list():
+        if dice.random() < 0.5:
+            client.client_kill_filter(_id=connection["id"])
+
+
+def deliver_twice(client: Any, dice: random.Random) -> None:
+    """Copies of what waits in a queue, and of half of what somebody is at work on."""
+    for queue in QUEUES:
+        for message in client.lrange(queue, 0, 2):
+            client.rpush(queue, message)
+    for entry in client.hvals(UNACKED):
+        if dice.random() < 0.5:
+            message, _, queue = json.loads(entry)
+            client.rpush(queue, json.dumps(message))

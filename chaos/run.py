@@ -1,0 +1,80 @@
+"""What a run does: jobs go in while the killer is at work, or while every failpoint is tried; then the books are closed."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass, field
+
+from chaos import holes
+from chaos.books import Books
+from chaos.fleet import Size
+from chaos.killer import Killer
+from chaos.plan import jobs_of
+from chaos.stage import LOOK_EVERY_S, Stage, Tell, stage
+from chaos.trial import Trial
+from chaos.windows import cases
+
+PLAIN, OURS = "plain Celery", "handoff"
+AT_ONCE = 12
+"""Jobs that are open, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What is to be run."""
+
+    seed: int
+    jobs: int = 50
+    kills: int = 20
+    size: Size = field(default_factory=Size)
+
+
+def run(options: Options, tell: Tell) -> Books:
+    """N jobs under a killer that strikes until it has killed as often as it was asked to."""
+    with stage(options.size) as on:
+        tell(f"{options.size.supervisors} supervisors and {options.size.workers} workers are up")
+        killer = Killer(on.fleet, random.Random(f"{options.seed} killer"))  # noqa: S311 - a seed is the point
+        _hunt(on, killer, options, tell)
+        killer.wake()
+        tell(f"{killer.kills} kills, {len(killer.strikes) - killer.kills} other faults; {len(on.open)} jobs are still open")
+        on.settle()
+        return on.close(killer.strikes)
+
+
+def _hunt(on: Stage, killer: Killer, options: Options, tell: Tell) -> None:
+    """Jobs come in as long as the killer is at work, so that there is always something to hit."""
+    waiting = jobs_of(options.seed, options.jobs)
+    told_at = time.monotonic()
+    while waiting or killer.kills < options.kills:
+        done = options.jobs - len(waiting)
+        is_due = killer.kills >= options.kills or done < AT_ONCE // 2 or done * options.kills <= killer.kills * options.jobs
+        if waiting and is_due and len(on.open) < AT_ONCE and on.submit(waiting[0]):
+            waiting.pop(0)
+        if killer.kills < options.kills:
+            killer.go_on()
+        on.look()
+        if time.monotonic() - told_at > 10:
+            told_at = time.monotonic()
+            tell(f"{killer.kills} of {options.kills} kills, {done - len(on.open)} of {options.jobs} jobs have ended")
+        time.sleep(LOOK_EVERY_S)
+
+
+def try_failpoints(options: Options, tell: Tell) -> Books:
+    """Every failpoint, each on every kind of process that passes it, with jobs on the fleet all the while."""
+    with stage(options.size) as on:
+        trial = Trial(on, options.seed, tell)
+        trial.run(cases())
+        tell(f"{len(trial.strikes)} faults; {len(on.open)} jobs are still open")
+        on.settle()
+        return on.close(trial.strikes, [str(case) for case in trial.not_reached])
+
+
+def try_holes(tell: Tell) -> dict[str, dict[holes.Hole, holes.Outcome]]:
+    """The five holes of chords: in plain Celery, and here."""
+    found = {}
+    for name, system in ((PLAIN, holes.plain), (OURS, holes.ours)):
+        tell(f"{name}:")
+        with system() as running:
+            found[name] = holes.try_holes(running, tell)
+    return found

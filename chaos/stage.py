@@ -1,0 +1,119 @@
+"""Where a run takes place: a fleet, its model, the jobs that were given to it, and what the ledger says of them when all is over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from chaos.books import Books, Story
+from chaos.faults import Strike
+from chaos.fleet import Fleet, Member, Size, running_fleet
+from chaos.leaks import left_behind
+from chaos.model import Model
+from chaos.plan import PlannedJob
+from shared.ledger.connection import in_our_words
+from shared.local.run_directory import RunDirectory
+from shared.wire.errors import LedgerError
+from shared.wire.events import HandoffFinished, JobEnded, JobStatus, Recorded
+from shared.wire.ids import JobId
+from shared.wire.limits import JobLimits
+from supervisor.client import Request
+
+LOOK_EVERY_S = 0.05
+SETTLE_S = 180.0
+"""After the last fault: what has not ended by then is lost."""
+TIDY_WITHIN_S = 30.0
+"""After the last job's end: what sweepers and late messages still take away."""
+
+Tell = Callable[[str], None]
+Kind = TypeVar("Kind")
+
+
+@dataclass(slots=True)
+class Stage:
+    """A fleet, its model, and the jobs that were given to it."""
+
+    fleet: Fleet
+    model: Model
+    jobs: dict[str, PlannedJob] = field(default_factory=dict)
+    ids: dict[str, JobId] = field(default_factory=dict)
+    open: set[str] = field(default_factory=set)
+
+    def submit(self, job: PlannedJob) -> bool:
+        """Enqueue it; False: Redis is away, so try again. The same job twice is one job."""
+        self.model.add([job])
+        request = Request(job.request, limits=JobLimits(max_turns=job.max_turns), idempotency_key=job.name)
+        try:
+            job_id = self.fleet.jobs.submit(request)
+        except LedgerError:
+            return False
+        self.adopt(job, job_id)
+        return True
+
+    def adopt(self, job: PlannedJob, job_id: JobId) -> None:
+        """It is one of ours from now on, whoever has submitted it."""
+        self.ids[job.name], self.jobs[job.name] = job_id, job
+        self.open.add(job.name)
+
+    def look(self) -> None:
+        """See which jobs have ended."""
+        names = sorted(self.open)
+        try:
+            standings = {one.job_id: one for one in self.fleet.jobs.ledger.jobs.standings([self.ids[name] for name in names])}
+        except LedgerError:
+            return
+        for name in names:
+            standing = standings.get(self.ids[name])
+            if standing is not None and JobStatus(standing.status).ended:
+                self.open.discard(name)
+
+    def settle(self) -> None:
+        """Wait for the end of every job, at most as long as a job that is not lost takes."""
+        until = time.monotonic() + SETTLE_S
+        while self.open and time.monotonic() < until:
+            self.look()
+            time.sleep(LOOK_EVERY_S)
+
+    def close(self, strikes: Sequence[Strike], not_reached: Sequence[str] = ()) -> Books:
+        """The books, when everything has settled."""
+        rest = self._tidy()
+        stories = {name: _story(self.fleet, self.ids[name]) for name in self.jobs}
+        return Books(list(self.jobs.values()), list(self.model.calls), strikes, stories, self.fleet.size.lease_s, rest, not_reached)
+
+    def _tidy(self) -> list[str]:
+        until = time.monotonic() + TIDY_WITHIN_S
+        while True:
+            with in_our_words():
+                rest = left_behind(self.fleet.jobs.ledger.connection.redis)
+            if not rest or time.monotonic() > until:
+                return rest
+            time.sleep(LOOK_EVERY_S * 10)
+
+
+@contextmanager
+def stage(size: Size, members: Sequence[Member] = ()) -> Iterator[Stage]:
+    """Everything that a run needs, in a private folder; gone when it ends. `members`: in place of those of this size."""
+    with RunDirectory() as folder, Model() as model, running_fleet(folder.path, size, model.url, members) as fleet:
+        yield Stage(fleet, model)
+
+
+def _story(fleet: Fleet, job_id: JobId) -> Story:
+    events = fleet.jobs.ledger.journal.read(job_id)
+    if not events:
+        return Story("")
+    finished: dict[str, tuple[float, ...]] = {}
+    for at, event in _of(events, HandoffFinished):
+        finished[event.handoff_id] = (*finished.get(event.handoff_id, ()), at)
+    ends = _of(events, JobEnded)
+    reasons = frozenset(event.stop_reason.value for _, event in _of(events, HandoffFinished))
+    status = ends[-1][1].status.value if ends else "running"
+    notes = () if status == JobStatus.OK.value else fleet.jobs.result(job_id).notes
+    why = "; ".join((status, *sorted(reasons), *notes, str(ends[-1][1].reason if ends else "")))
+    return Story(status, tuple(at for at, _ in ends), finished, reasons, why)
+
+
+def _of(events: Iterable[Recorded], kind: type[Kind]) -> list[tuple[float, Kind]]:
+    return [(one.at, one.event) for one in events if isinstance(one.event, kind)]

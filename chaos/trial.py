@@ -1,0 +1,183 @@
+"""All failpoints on one fleet with jobs on it all the while: arm, wait until somebody comes by, see to it that somebody does."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from chaos.faults import EVERYBODY, Fault, Strike
+from chaos.fleet import REDIS, SUPERVISOR, WORKER, points_in
+from chaos.plan import PlannedJob, Shape, jobs_of
+from chaos.stage import LOOK_EVERY_S, Stage, Tell
+from chaos.windows import CLIENT, Blow, Case, Need
+from shared.failpoints import FAILPOINTS
+from shared.ledger.connection import in_our_words
+from shared.wire.errors import LedgerError
+from shared.wire.ids import job_id_for
+from shared.wire.names import SUBMISSIONS_QUEUE
+
+ARMED_AT_ONCE = 5
+JOBS_AT_ONCE = 8
+GIVEN_UP_AFTER_S = 40.0
+"""Nobody has come by."""
+NUDGE_EVERY_S = 1.5
+COMMAND_WITHIN_S = 60.0
+
+
+@dataclass(slots=True)
+class Armed:
+    """A case that waits for somebody to come by."""
+
+    case: Case
+    since: float
+    command: subprocess.Popen[bytes] | None = None
+    job: PlannedJob | None = None
+    """What the command is about."""
+
+
+@dataclass(slots=True)
+class Trial:
+    """Call `run`; then `strikes` is what has happened, and `not_reached` what has not."""
+
+    on: Stage
+    seed: int
+    tell: Tell
+    strikes: list[Strike] = field(default_factory=list)
+    not_reached: list[Case] = field(default_factory=list)
+    _armed: list[Armed] = field(default_factory=list)
+    _jobs: Iterator[PlannedJob] = field(init=False)
+    _nudged_at: float = 0.0
+
+    def run(self, cases: Sequence[Case]) -> None:
+        """Try all of them, several at once."""
+        points_in(self.on.fleet.folder, CLIENT).mkdir(parents=True, exist_ok=True)
+        self._jobs = _endless(self.seed)
+        waiting, told_at = list(cases), time.monotonic()
+        while waiting or self._armed:
+            if len(self.on.open) < JOBS_AT_ONCE:
+                self.on.submit(next(self._jobs))
+            if case := self._next(waiting):
+                waiting.remove(case)
+                self._arm(case)
+            self._nudge()
+            self._armed = [one for one in self._armed if not self._is_over(one)]
+            self.on.look()
+            if time.monotonic() - told_at > 10:
+                told_at = time.monotonic()
+                self.tell(f"{len(cases) - len(waiting) - len(self._armed)} of {len(cases)} failpoints")
+            time.sleep(LOOK_EVERY_S)
+
+    def _next(self, waiting: Sequence[Case]) -> Case | None:
+        """One that can be armed now: somebody must be left to come by, and be there again before the next blow."""
+        if len(self._armed) >= ARMED_AT_ONCE or not self.on.fleet.is_ready(REDIS):
+            return None
+        armed = [one.case for one in self._armed]
+        spare = {kind: len(self.on.fleet.ready(kind)) - 1 - sum(case.kind == kind for case in armed) for kind in (WORKER, SUPERVISOR)}
+        for case in waiting:
+            taken = any((case.kind, case.point) == (other.kind, other.point) for other in armed)
+            is_first_of_its_need = case.need is Need.NOTHING or all(other.need is not case.need for other in armed)
+            is_only_redis = case.blow is not Blow.REDIS or all(other.blow is not Blow.REDIS for other in armed)
+            if not taken and is_first_of_its_need and is_only_redis and spare.get(case.kind, 1) > 0:
+                return case
+        return None
+
+    def _arm(self, case: Case) -> None:
+        order = f"kill {self.on.fleet.look()[REDIS]}" if case.blow is Blow.REDIS else case.blow.value
+        (self.on.fleet.points(case.kind) / case.point).write_text(order)
+        armed = Armed(case, time.monotonic())
+        if case.need in (Need.SUBMIT, Need.CANCEL):
+            self._begin_command(armed)
+        self._armed.append(armed)
+
+    def _is_over(self, armed: Armed) -> bool:
+        if armed.command is not None and armed.command.poll() is None:
+            return False
+        folder, case = self.on.fleet.points(armed.case.kind), armed.case
+        taken = next(folder.glob(f"{case.point}@*"), None)
+        if taken is not None:
+            self.strikes.append(self._strike(case, int(taken.name.partition("@")[2]), taken.stat().st_ctime))
+            taken.unlink()
+        elif time.monotonic() - armed.since < GIVEN_UP_AFTER_S:
+            if armed.command is not None:  # Redis was away, or its job had ended before it was there
+                self._begin_command(armed)
+            return False
+        else:
+            self.not_reached.append(case)
+            (folder / case.point).unlink(missing_ok=True)
+        if armed.job is not None:
+            self._end_command(armed)
+        return True
+
+    def _strike(self, case: Case, pid: int, at: float) -> Strike:
+        name = self.on.fleet.names.get(pid, case.kind)
+        match case.blow:
+            case Blow.REDIS:
+                return Strike(Fault.KILL_REDIS, EVERYBODY, at, f"{case.point} of {name}")
+            case Blow.DROP:
+                return Strike(Fault.DROP, name, at, case.point)
+            case Blow.KILL:
+                return Strike(Fault.KILL_SUPERVISOR if case.kind == SUPERVISOR else Fault.KILL_WORKER, name, at, case.point)
+
+    def _nudge(self) -> None:
+        """What makes somebody come by."""
+        needs = {one.case.need: one.case.kind for one in self._armed}
+        if Need.LOSE in needs:
+            with suppress(LedgerError), in_our_words():
+                self.on.fleet.jobs.ledger.connection.redis.delete(SUBMISSIONS_QUEUE)
+        if Need.END in needs and time.monotonic() - self._nudged_at > NUDGE_EVERY_S:
+            self._nudged_at = time.monotonic()
+            name = random.choice([*self.on.fleet.ready(needs[Need.END]), ""])  # noqa: S311 - whoever is there
+            if name and self.on.fleet.signal(name, signal.SIGTERM):
+                self.strikes.append(Strike(Fault.END, name, time.time()))
+
+    def _begin_command(self, armed: Armed) -> None:
+        job = next(job for job in self._jobs if job.shape is Shape.PARALLEL)
+        armed.job = job
+        if armed.case.need is Need.SUBMIT:
+            self.on.model.add([job])
+            armed.command = self._command(self._submission(job), armed.case.kind)
+            return
+        armed.job = cancelled = PlannedJob(job.name, Shape.CANCELLED, job.steps, job.seed)
+        while not self.on.submit(cancelled):
+            time.sleep(LOOK_EVERY_S)
+        armed.command = self._command(["cancel", self.on.ids[cancelled.name]], armed.case.kind)
+
+    def _end_command(self, armed: Armed) -> None:
+        """A person whose command failed types it again."""
+        job, command = armed.job, armed.command
+        assert job is not None
+        assert command is not None
+        again = self._submission(job) if armed.case.need is Need.SUBMIT else ["cancel", self.on.ids[job.name]]
+        code, until = command.returncode, time.monotonic() + COMMAND_WITHIN_S
+        while code and time.monotonic() < until:
+            code = self._command(again, None).wait()
+        if armed.case.need is Need.SUBMIT:
+            self.on.adopt(job, job_id_for("default", job.name))
+
+    def _submission(self, job: PlannedJob) -> list[str]:
+        documents = self.on.fleet.folder / "documents"
+        if not documents.exists():
+            documents.mkdir()
+            (documents / "note.md").write_text("# A note\n\nSo it is.\n")
+        return ["submit", job.request, "--idempotency-key", job.name, "--docs", str(documents)]
+
+    def _command(self, arguments: list[str], kind: str | None) -> subprocess.Popen[bytes]:
+        """`handoff ARGUMENTS`. `kind`: whose failpoints it has."""
+        points = {FAILPOINTS: str(points_in(self.on.fleet.folder, kind))} if kind else {}
+        environment = {**os.environ, "HANDOFF_REDIS_URL": self.on.fleet.url, "HANDOFF_OFFLINE": "true", **points}
+        command = [sys.executable, "-P", "-m", "supervisor.cli.main", *arguments]
+        return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def _endless(seed: int) -> Iterator[PlannedJob]:
+    number = 0
+    while True:
+        yield from jobs_of(seed, 1, first=number)
+        number += 1

@@ -1,0 +1,111 @@
+"""Every failpoint, one after the other: the windows of microseconds that random kills do not hit. Pure, but for where the scripts are.
+
+A case is a point, on a kind of process, and what happens there. Its point has to be reached: one that never fires proves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib.resources import files
+
+from chaos.fleet import SUPERVISOR, WORKER
+from shared.failpoints import AFTER, BEFORE, MIDDLE
+from shared.ledger.connection import INCLUDED
+from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+
+CLIENT = "client"
+"""A process of whoever submits or cancels a job: `handoff submit` and `handoff cancel`."""
+
+
+class Blow(StrEnum):
+    """What happens at a point."""
+
+    KILL = "kill"
+    DROP = "drop"
+    REDIS = "kill Redis"
+
+
+class Need(StrEnum):
+    """What has to be done, beside running jobs, for the point to be reached."""
+
+    NOTHING = ""
+    END = "tell processes to end"
+    LOSE = "lose the first wake-up of new jobs"
+    SUBMIT = "handoff submit"
+    CANCEL = "handoff cancel"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Case:
+    """One failpoint to be tried."""
+
+    kind: str
+    point: str
+    blow: Blow
+    need: Need = Need.NOTHING
+
+    def __str__(self) -> str:
+        return f"{self.blow} at {self.point} of a {self.kind}"
+
+
+SCRIPTS: dict[str, dict[str, Need]] = {
+    "claim": {WORKER: Need.NOTHING, SUPERVISOR: Need.NOTHING},
+    "turn": {WORKER: Need.NOTHING, SUPERVISOR: Need.NOTHING},
+    "renew": {WORKER: Need.NOTHING, SUPERVISOR: Need.NOTHING},
+    "finish": {WORKER: Need.NOTHING, SUPERVISOR: Need.NOTHING},
+    "release": {WORKER: Need.END, SUPERVISOR: Need.END},
+    "commit": {SUPERVISOR: Need.NOTHING, CLIENT: Need.SUBMIT},
+    "due": {SUPERVISOR: Need.NOTHING},
+    "queue": {SUPERVISOR: Need.NOTHING},
+    "sweep": {SUPERVISOR: Need.NOTHING},
+    "append": {CLIENT: Need.CANCEL},
+    "keep": {CLIENT: Need.SUBMIT},
+}
+"""Who runs which script of the ledger, and what it takes."""
+READ_ONLY = {"presence"}
+"""Scripts for commands that show something: nothing is lost with them."""
+PUBLISHES: dict[str, dict[str, Need]] = {
+    "group": {SUPERVISOR: Need.NOTHING},
+    SUPERVISOR_QUEUE: {WORKER: Need.NOTHING, SUPERVISOR: Need.NOTHING, CLIENT: Need.CANCEL},
+    SUBMISSIONS_QUEUE: {SUPERVISOR: Need.LOSE, CLIENT: Need.SUBMIT},
+    THINK_QUEUE: {SUPERVISOR: Need.NOTHING},
+}
+"""Who publishes what: to a queue, or a group of handoffs to the specialists'. A worker's wake-ups are the bodies of chords."""
+OTHERS: dict[str, dict[str, Need]] = {
+    "ack": {WORKER: Need.NOTHING, SUPERVISOR: Need.NOTHING},
+    "requeue": {WORKER: Need.END},
+    "chord.size": {SUPERVISOR: Need.NOTHING},
+    "chord.part": {WORKER: Need.NOTHING},
+    "chord.count": {WORKER: Need.NOTHING},
+}
+
+
+def scripts() -> set[str]:
+    """The ledger's scripts, by what is in its folder."""
+    parts = {"prelude", *(part for included in INCLUDED.values() for part in included)}
+    return {path.name.removesuffix(".lua") for path in (files("shared.ledger") / "scripts").iterdir() if path.name.endswith(".lua")} - parts
+
+
+def cases() -> list[Case]:
+    """All of them, those without special needs first."""
+    return sorted(_cases(), key=lambda case: (case.need, case.blow is Blow.REDIS, case.point, case.kind, case.blow))
+
+
+def _cases() -> Iterator[Case]:
+    for prefix, table in (("script.", SCRIPTS), ("publish.", PUBLISHES), ("", OTHERS)):
+        for name, kinds in table.items():
+            for kind, need in kinds.items():
+                yield from _of(f"{prefix}{name}", kind, need)
+
+
+def _of(name: str, kind: str, need: Need) -> Iterator[Case]:
+    yield Case(kind, f"{name}.{BEFORE}", Blow.KILL, need)
+    yield Case(kind, f"{name}.{AFTER}", Blow.KILL, need)
+    if name == "publish.group":  # sent as one, and never again by the client: there is no answer to lose that is not a torn group
+        yield Case(kind, f"{name}.{MIDDLE}", Blow.KILL, need)
+    elif name != "chord.part":  # more than one thing that is asked of the server
+        yield Case(kind, f"{name}.{AFTER}", Blow.DROP, need)
+    if kind != CLIENT and need is Need.NOTHING and name != "chord.part":
+        yield Case(kind, f"{name}.{AFTER}", Blow.REDIS, need)  # before is like not there: random kills find that
