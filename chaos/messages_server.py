@@ -126,7 +126,11 @@ class MessagesServer:
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                length = int(self.headers["content-length"])
+                if len(body := self.rfile.read(length)) < length:  # who asks was killed while asking
+                    self.close_connection = True
+                    return
+                request = json.loads(body)
                 reply = server.answer(request, {name.lower(): value for name, value in self.headers.items()})
                 if reply.model is None:
                     reply = replace(reply, model=request["model"])

@@ -16,6 +16,8 @@ from chaos.plan import CallKey, PlannedJob, Shape, Trouble
 PROCESS = "x-chaos-process"
 """The header that says which process calls; the SDK takes it from its own environment variable."""
 CUSTOM_HEADERS = "ANTHROPIC_CUSTOM_HEADERS"
+LIMITS = {"anthropic-ratelimit-requests-limit": "100000", "anthropic-ratelimit-requests-remaining": "99999"}
+"""Nobody has to wait, but everybody must count."""
 MENDED = "It has been mended."
 DONE = "So it is."
 ENVELOPE = {"status": "ok", "output": DONE, "claims": [], "confidence": 0.9, "needs": None, "problem": None}
@@ -52,6 +54,7 @@ class Model(MessagesServer):
             self._tries[key] += 1
             trouble = job.trouble(key) if self._tries[key] == 1 else None
         reply = replace(_reply(job, key), takes_s=job.takes_s(key)) if trouble is None else _trouble(trouble)
+        reply = replace(reply, headers={**LIMITS, **reply.headers})
         tokens = 0 if reply.status != 200 else USAGE["input_tokens"] + USAGE["output_tokens"]
         with self._lock:
             self.calls.append(Call(key, headers.get(PROCESS, "?"), time.time(), tokens))

@@ -62,10 +62,18 @@ SCRIPTS: dict[str, dict[str, Need]] = {
     "sweep": {SUPERVISOR: Need.NOTHING},
     "append": {CLIENT: Need.CANCEL},
     "keep": {CLIENT: Need.SUBMIT},
+    "pace": {WORKER: Need.NOTHING, SUPERVISOR: Need.NOTHING},
 }
 """Who runs which script of the ledger, and what it takes."""
-READ_ONLY = {"presence"}
-"""Scripts for commands that show something: nothing is lost with them."""
+UNTRIED = {
+    "presence": "reads only",
+    "day": "reads only",
+    "resume": "a person's command, who types it again",
+    "retry": "the same",
+    "unread": "for messages of other versions, of which there are none here",
+    "stumble": "for a defect of ours, of which none is known",
+}
+"""Scripts without failpoints, and why."""
 PUBLISHES: dict[str, dict[str, Need]] = {
     "group": {SUPERVISOR: Need.NOTHING},
     SUPERVISOR_QUEUE: {WORKER: Need.NOTHING, SUPERVISOR: Need.NOTHING, CLIENT: Need.CANCEL},
@@ -84,7 +92,7 @@ OTHERS: dict[str, dict[str, Need]] = {
 
 def scripts() -> set[str]:
     """The ledger's scripts, by what is in its folder."""
-    parts = {"prelude", *(part for included in INCLUDED.values() for part in included)}
+    parts = {"prelude", "books", *(part for included in INCLUDED.values() for part in included)}
     return {path.name.removesuffix(".lua") for path in (files("shared.ledger") / "scripts").iterdir() if path.name.endswith(".lua")} - parts
 
 
