@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
+from shared.ledger.jobs import HandoffStanding
 from shared.wire.events import (
     CancelRequested,
     DecisionAsked,
@@ -42,6 +44,21 @@ def claimed(before: View, after: View) -> Iterator[str]:
         if standing.claims and (earlier is None or earlier.claims < standing.claims) and handoff_id not in after.finished:
             again = f" (claim {standing.claims})" if standing.claims > 1 else ""
             yield f"{_who(names[handoff_id])}: works{again}, in {standing.worker}"
+
+
+def held_up(before: View, after: View) -> Iterator[str]:
+    """Who has begun to wait in the middle of its work, for what and for how long: for the provider's rate limits, say."""
+    names = {event.handoff_id: event for event in after.issued}
+    for handoff_id, standing in after.standings.items():
+        why, earlier = _wait_of(standing), before.standings.get(handoff_id)
+        if why and why != (_wait_of(earlier) if earlier else ""):
+            yield f"{_who(names[handoff_id])}: {standing.doing}"
+
+
+def _wait_of(standing: HandoffStanding) -> str:
+    """What it waits for, without the seconds that are left; '': it does not."""
+    is_waiting = standing.state == "running" and standing.doing.startswith("waiting")
+    return re.sub(r"\d+ s", "", standing.doing) if is_waiting else ""
 
 
 def missed(before: View, after: View) -> Iterator[str]:

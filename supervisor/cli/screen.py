@@ -10,7 +10,7 @@ from typing import Self
 from rich.live import Live
 
 from supervisor.cli.draft import Draft
-from supervisor.cli.lines import claimed, lines_of, missed, no_longer_missed
+from supervisor.cli.lines import claimed, held_up, lines_of, missed, no_longer_missed
 from supervisor.cli.terminal import note, stderr, write
 from supervisor.cli.tree import picture
 from supervisor.cli.view import Moment, View
@@ -51,7 +51,7 @@ class Screen:
         elif not self._shares_the_terminal():
             before = self._before or View(moment.view.job_id)
             changes = before, moment.view
-            for line in (*no_longer_missed(*changes), *lines_of(moment), *claimed(*changes), *missed(*changes)):
+            for line in (*no_longer_missed(*changes), *lines_of(moment), *claimed(*changes), *held_up(*changes), *missed(*changes)):
                 note(line)
         self._before = moment.view
         self._stream(moment.view)

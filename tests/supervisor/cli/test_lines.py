@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from shared.ledger.jobs import HandoffStanding
 from shared.wire.events import (
     AnswerMethod,
@@ -19,8 +21,8 @@ from shared.wire.events import (
 )
 from shared.wire.handoff import ResultStatus
 from shared.wire.verdict import Decision, Verdict
-from supervisor.cli.lines import claimed, lines_of, missed, no_longer_missed
-from supervisor.cli.view import Moment
+from supervisor.cli.lines import claimed, held_up, lines_of, missed, no_longer_missed
+from supervisor.cli.view import Moment, View
 from supervisor.waiting import Missing
 from tests.supervisor.cli.moments import JOB, PLANNED, SUBMITTED, finished, issued, recorded, reviewed, view_of
 
@@ -74,6 +76,18 @@ def test_a_claim_is_told_once_and_a_second_claim_as_one() -> None:
     assert list(claimed(before, first)) == ["left (researcher): works, in host:1"]
     assert list(claimed(first, first)) == []
     assert list(claimed(first, second)) == ["left (researcher): works (claim 2), in host:2"]
+
+
+@pytest.mark.parametrize(("name", "who"), [("left.1", "left (researcher)"), ("planner.1", "planner")])
+def test_a_specialist_or_role_that_waits_for_a_rate_limit_is_told_once(name: str, who: str) -> None:
+    def doing(what: str) -> View:
+        return view_of(*BEFORE, standings={name: HandoffStanding("running", claims=1, doing=what)})
+
+    assert list(held_up(doing("thinking"), doing("waiting 12 s: rate limit"))) == [f"{who}: waiting 12 s: rate limit"]
+    assert list(held_up(view_of(*BEFORE), doing("waiting 12 s: rate limit"))) == [f"{who}: waiting 12 s: rate limit"]
+    assert list(held_up(doing("waiting 12 s: rate limit"), doing("waiting 9 s: rate limit"))) == []
+    assert list(held_up(doing("waiting 9 s: rate limit"), doing("waiting 2 s: overloaded"))) == [f"{who}: waiting 2 s: overloaded"]
+    assert list(held_up(doing("waiting 2 s: overloaded"), doing("thinking"))) == []
 
 
 def test_who_is_missing_is_told_once_and_so_is_that_it_is_over() -> None:
