@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from shared.agent.offline.aspects import aspect, content_words, known_aspects
+from shared.agent.offline.sentences import split
 
 _CUE = (
     r"\b(?:for|in terms of|with regards? to|with respect to|regarding|concerning|in|on|by|when|where|if|so that|focus\w*|covering"
@@ -19,8 +20,9 @@ _ASPECT_CUE = (
 _MOST_NAME_WORDS = 5
 _MOST_CHARS = 4_000
 """Of a request that are looked at: what is wanted stands at its beginning, and reading stays fast."""
+_QUESTION = r"^(?:how|what|why|when|where|which|who|does|do|is|are|can|should)\b"
 _IMPERATIVE = (
-    r"^(?:please\s+)?(?:(?:can|could|would) you\s+(?:please\s+)?)?"
+    r"^(?:(?:and|then|also|finally|please),?\s+)*(?:(?:can|could|would) you\s+(?:please\s+)?)?"
     r"(?:explain|describe|summari[sz]e|outline|define|discuss|tell (?:me|us) about"
     r"|(?:give|write)(?: me| us)? (?:an? )?(?:short |brief )?(?:overview|summary|report|introduction|account) (?:of|on|about|to))\s+"
 )
@@ -121,29 +123,39 @@ def _aspects_in(text: str) -> list[str]:
 
 
 def _topics(text: str) -> list[str]:
-    """The questions of a request: its lines, its sentences with question marks, the items of "explain a, b and c"."""
+    """The questions of a request: its lines, its sentences that ask or order something, the items of "explain a, b and c"."""
+    items = [re.sub(r"^\s*(?:[-*+]|\d{1,2}[.)])\s+", "", line).strip() for line in text.splitlines()]
+    wanted = [_wanted(item) for item in items]
     topics: list[str] = []
-    for line in text.splitlines():
-        item = re.sub(r"^\s*(?:[-*+]|\d{1,2}[.)])\s+", "", line).strip()
-        for part in _questions(item):
-            topics += _items_of(part)
+    for item, sentences in zip(items, wanted, strict=True):
+        if sentences or not any(wanted) or not item.endswith((".", "!")):
+            for part in _questions(sentences or [item]):
+                topics += _items_of(part)
     named = [topic for topic in topics if content_words(topic)]
     return list(dict.fromkeys(named)) or [" ".join(text.split())]
 
 
-def _questions(item: str) -> list[str]:
+def _wanted(item: str) -> list[str]:
+    """Its sentences that ask or order; none: it only says something ("Our team is small.")."""
+    return [
+        sentence for sentence in split(item) if sentence.endswith("?") or re.match(rf"{_QUESTION}|{_IMPERATIVE}", sentence, re.IGNORECASE)
+    ]
+
+
+def _questions(sentences: list[str]) -> list[str]:
     """ "How does A work, and how does B?" -> both, each a question of its own; one that leans on the last ("does it ...") stays with it."""
     parts: list[str] = []
-    for part in re.split(r"(?<=[?])\s+|\s*,?\s+and\s+(?=(?:how|what|why|when|where|which|who)\b)", item):
-        if parts and re.search(r"\b(?:it|its|they|their|them|that|this|these|those)\b", part, re.IGNORECASE):
-            parts[-1] = f"{parts[-1].rstrip('?')} and {part[:1].lower()}{part[1:]}"
-        elif part.strip():
-            parts.append(part.strip())
+    for sentence in sentences:
+        for part in re.split(r"(?<=[?])\s+|\s*,?\s+and\s+(?=(?:how|what|why|when|where|which|who)\b)", sentence):
+            if parts and re.search(r"\b(?:it|its|they|their|them|that|this|these|those)\b", part, re.IGNORECASE):
+                parts[-1] = f"{parts[-1].rstrip('?.!')} and {part[:1].lower()}{part[1:]}"
+            elif part.strip():
+                parts.append(part.strip())
     return [_as_question(part) for part in parts]
 
 
 def _as_question(part: str) -> str:
-    is_question = re.match(r"(?:how|what|why|when|where|which|who|does|do|is|are|can|should)\b", part, re.IGNORECASE)
+    is_question = re.match(_QUESTION, part, re.IGNORECASE)
     return f"{part[:1].upper()}{part[1:].rstrip('.,;')}{'' if part.endswith('?') else '?'}" if is_question else part
 
 
