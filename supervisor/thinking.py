@@ -16,9 +16,10 @@ from shared.library import JobLibrary
 from shared.wire.handoff import AgentHandoff, HandoffResult
 from shared.wire.specialist import SpecialistSpec
 from supervisor.lifecycle.state import JobState
+from supervisor.lifecycle.words import Words
 from supervisor.roles.assessment import VerdictReading
 from supervisor.roles.needs import NeedsReading, steps_asked_in
-from supervisor.roles.outcomes import outcome_of
+from supervisor.roles.outcomes import outcome_of, sent_back_before
 from supervisor.roles.planner import PlanReading, specialists_offered_in
 
 
@@ -75,7 +76,9 @@ class Thinker:
 
         def conclude(_handoff: AgentHandoff, result: HandoffResult) -> Consequences:
             request = self._attempts.library.payloads(state.job_id, [state.submitted.request.digest])[state.submitted.request.digest]
-            events, payloads = outcome_of(handoff, state, result, request)
+            before = sent_back_before(state) if role == "assessor" else ()
+            said = Words(self._attempts.library.payloads(state.job_id, [ref.digest for ref in before]))
+            events, payloads = outcome_of(handoff, state, result, request, said)
             return Consequences(events, payloads)
 
         return self._attempts.ready(text, handoff, fit, conclude)

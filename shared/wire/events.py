@@ -141,6 +141,8 @@ class Reviewed(Message):
     """The assessor's HandoffResult; its output is the `shared.wire.verdict.Verdict`. None: nobody was asked."""
     steps: tuple[StepIdField, ...] = ()
     """To do again."""
+    repeats: tuple[StepIdField, ...] = ()
+    """Those among them that are sent back for what an earlier round has asked of them already, in other words."""
     open_points: NonNegativeInt = 0
     problem: str | None = None
     """Why there is no decision."""

@@ -15,6 +15,7 @@ from shared.wire.ids import StepId
 from shared.wire.markers import MARKER
 from shared.wire.plan import Synthesis
 from shared.wire.verdict import Decision
+from supervisor.lifecycle.evolve import goes_in_circles
 from supervisor.lifecycle.headings import below
 from supervisor.lifecycle.state import JobState, StepState
 from supervisor.lifecycle.words import Words, said_by
@@ -210,6 +211,8 @@ def _own_notes(state: JobState, words: Words) -> tuple[str, ...]:
     made, last = state.synthesised, state.last_round
     if made and made.problem:
         notes.append(f"The results were put together by code: {made.problem}{_in_brackets(words.why(made.result))}.")
+    if last is not None and goes_in_circles(last):
+        notes.append("The review asked for the same again, in other words: there was no further round.")
     if last is not None and last.decision is None:
         notes.append(f"{NOT_REVIEWED}: {last.problem}{_in_brackets(words.why(last.result))}.")
     return tuple(notes)

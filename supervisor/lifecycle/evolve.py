@@ -180,7 +180,7 @@ def _resolved(state: JobState, event: NeedsResolved) -> dict[StepId, StepState]:
 def _reviewed(state: JobState, event: Reviewed) -> dict[str, Any]:
     rounds, still_open = (*state.rounds, event), _without(state, "assessor")
     may_send_back = len(rounds) - state.rounds_before <= state.submitted.limits.max_rounds
-    if event.decision is not Decision.REVISE or not may_send_back or state.spent:
+    if event.decision is not Decision.REVISE or not may_send_back or state.spent or goes_in_circles(event):
         return {"rounds": rounds, "phase": Phase.SYNTHESISING, "open": still_open}
     steps = dict(state.steps)
     named = frozenset(event.steps) & steps.keys()
@@ -188,6 +188,11 @@ def _reviewed(state: JobState, event: Reviewed) -> dict[str, Any]:
         step = steps[step_id]
         steps[step_id] = _again(step, Remark(author="assessor", result=event.result, previous=step.result))
     return {"rounds": rounds, "steps": steps, "open": still_open}
+
+
+def goes_in_circles(review: Reviewed) -> bool:
+    """All that it sends back was sent back before for the same: another round would not help."""
+    return bool(review.steps) and {*review.steps} <= {*review.repeats}
 
 
 def _abandoned(state: JobState, event: StepsAbandoned) -> dict[str, Any]:

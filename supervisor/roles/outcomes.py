@@ -16,17 +16,21 @@ from shared.wire.limits import OnLimit
 from shared.wire.message import digest_of
 from shared.wire.plan import Plan
 from shared.wire.resolutions import resolutions_of
-from shared.wire.verdict import verdict_of
+from shared.wire.verdict import Verdict, verdict_of
 from supervisor.lifecycle.answering import usable_sinks
+from supervisor.lifecycle.likeness import asks_the_same
 from supervisor.lifecycle.state import JobState
+from supervisor.lifecycle.words import Words
 from supervisor.roles.needs import steps_asked_in
 from supervisor.roles.planner import degraded_plan, plan_of, specialists_offered_in
 
 TITLE_CHARS = 80
 
 
-def outcome_of(handoff: AgentHandoff, state: JobState, result: HandoffResult, request: str) -> tuple[tuple[Event, ...], tuple[str, ...]]:
-    """The events that follow from the result of a role's handoff, and the payloads that they refer to."""
+def outcome_of(
+    handoff: AgentHandoff, state: JobState, result: HandoffResult, request: str, words: Words | None = None
+) -> tuple[tuple[Event, ...], tuple[str, ...]]:
+    """The events that follow from the result of a role's handoff, and the payloads that they refer to. `words`: of `sent_back_before`."""
     if result.stop_reason in BUDGETS and state.submitted.limits.on_limit is OnLimit.ASK:
         return (), ()  # the role is asked again when the job may go on
     schema, ref = handoff.expected_output_format, _ref(result.to_json())
@@ -38,7 +42,7 @@ def outcome_of(handoff: AgentHandoff, state: JobState, result: HandoffResult, re
         case "planner":
             return (_resolved(steps_asked_in(schema), result, ref),), ()
         case "assessor":
-            return (_reviewed(state, result, ref),), ()
+            return (_reviewed(state, result, ref, words or Words()),), ()
         case "synthesizer":
             return (_synthesised(state, result, ref),), ()
         case role:
@@ -82,13 +86,26 @@ def _resolved(asked: tuple[str, ...], result: HandoffResult, ref: BlobRef) -> Ne
     )
 
 
-def _reviewed(state: JobState, result: HandoffResult, ref: BlobRef) -> Reviewed:
+def sent_back_before(state: JobState) -> tuple[BlobRef, ...]:
+    """The results of the rounds that sent something back, since the submission or the latest retry."""
+    return tuple(review.result for review in state.rounds_now if review.result and review.steps)
+
+
+def _repeats(state: JobState, verdict: Verdict, words: Words) -> tuple[StepId, ...]:
+    before = [revision for ref in sent_back_before(state) for revision in verdict_of(words.result(ref).output).revisions]
+    return tuple(
+        new.step for new in verdict.revisions if any(old.step == new.step and asks_the_same(old.problem, new.problem) for old in before)
+    )
+
+
+def _reviewed(state: JobState, result: HandoffResult, ref: BlobRef, words: Words) -> Reviewed:
     number = len(state.rounds) + 1
     with suppress(HandoffError):
         if result.status is ResultStatus.OK:
             verdict = verdict_of(result.output)
             named = tuple(revision.step for revision in verdict.revisions)
-            return Reviewed(round=number, decision=verdict.verdict, result=ref, steps=named, open_points=len(verdict.open_points))
+            again, points = _repeats(state, verdict, words), len(verdict.open_points)
+            return Reviewed(round=number, decision=verdict.verdict, result=ref, steps=named, repeats=again, open_points=points)
     return Reviewed(round=number, decision=None, result=ref, problem="the assessor failed")
 
 

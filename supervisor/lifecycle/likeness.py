@@ -1,0 +1,64 @@
+"""Whether two texts ask for the same, in whatever words. Pure.
+
+The measure is containment (A. Broder, "On the resemblance and containment of documents", 1997): how much of the shorter text stands in
+the other one, over single words, because who rewords keeps the words that matter and changes their order. Words are cut to their first
+letters, which takes endings off; words of grammar, and those with which one asks for anything at all, are left out. Names and figures must
+agree: who asks to compare A and to compare B, or for 2023 and for 2024, asks for two things. So does who puts another word into the same
+sentence: "a source for the storage claim", "a source for the filtering claim".
+"""
+
+from __future__ import annotations
+
+import re
+
+SAME_FROM = 0.6
+"""Containment from which two texts ask for the same. Measured on the pairs of tests/supervisor/lifecycle/test_likeness.py: reworded demands
+reach 0.75 and more, other demands on the same piece of work 0.5 at most."""
+STEM_CHARS = 5
+_WORD = re.compile(r"[^\W_]+(?:['’.-][^\W_]+)*")
+_GRAMMAR = frozenset(
+    (
+        "a an the and or but nor not no of in on at to for from by with without into about as is are was were be been being it its "
+        "this that these those there their they them he she you your we our i my which who whom what when where how why than then so "
+        "too very can could may might must shall should will would do does did has have had if any some all each every both more most "
+        "still yet also again just only one once please need needs needed want wants ask asks say says said give gives given make "
+        "makes made answer text result step work task part"
+    ).split()
+)
+
+
+def likeness(one: str, other: str) -> float:
+    """0: nothing in common, or they name different things. 1: the shorter one stands in the other."""
+    if _named(one) != _named(other):
+        return 0.0
+    if _is_one_pattern(_stems(one), _stems(other)):
+        return 0.0
+    ours, theirs = frozenset(_stems(one)), frozenset(_stems(other))
+    shorter = min(len(ours), len(theirs))
+    return len(ours & theirs) / shorter if shorter else float(ours == theirs)
+
+
+def asks_the_same(one: str, other: str) -> bool:
+    return likeness(one, other) >= SAME_FROM
+
+
+def _stems(text: str) -> tuple[str, ...]:
+    words = (word.casefold() for word in _WORD.findall(text))
+    return tuple(word[:STEM_CHARS] for word in words if word not in _GRAMMAR)
+
+
+def _is_one_pattern(ours: tuple[str, ...], theirs: tuple[str, ...]) -> bool:
+    """Whether they are one sentence, filled in with different words."""
+    alike = sum(one == other for one, other in zip(ours, theirs, strict=False))
+    return len(ours) == len(theirs) != alike and 2 * alike > len(ours)
+
+
+def _named(text: str) -> frozenset[str]:
+    """Figures, and words with a capital that does not begin a sentence."""
+    found = set()
+    for match in _WORD.finditer(text):
+        word, before = match[0], text[: match.start()].rstrip()
+        begins = not before or before[-1] in ".!?:\n"
+        if any(char.isdigit() for char in word) or (any(map(str.isupper, word[1:] if begins else word)) and len(word) > 1):
+            found.add(word.casefold())
+    return frozenset(found)
