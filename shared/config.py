@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -78,6 +80,13 @@ class Settings(BaseSettings):
     """Signs completion webhooks (HMAC-SHA256)."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 
+    @field_validator("redis_url")
+    @classmethod
+    def _usable(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and (problem := problem_with_url(value.get_secret_value())):
+            raise ValueError(problem)
+        return value
+
     @field_validator("specialists_dirs", "tools_dirs", mode="before")
     @classmethod
     def _folders(cls, value: Any) -> Any:
@@ -120,6 +129,23 @@ def _variable(place: tuple[int | str, ...]) -> str:
     """The environment variable of a field that pydantic complains of."""
     name = str(place[0]) if place else "setting"
     return name if name.isupper() else f"HANDOFF_{name.upper()}"
+
+
+def problem_with_url(url: str) -> str | None:
+    """What is wrong with the URL of a Redis, without any part of it: it holds a password. None: nothing."""
+    looks = "it looks like redis://:password@host:6379/0"
+    hosts = url.split(";") if url.startswith("sentinel://") else [url]
+    for number, host in enumerate(hosts):
+        if not re.match(r"(?:rediss?|sentinel)://", host):
+            return f"it must begin with redis://, rediss:// or sentinel://; {looks}"
+        try:
+            parts = urlsplit(host)
+            _ = parts.port
+        except ValueError:
+            return f"its port must be a number up to 65535 (a password with / # ? or @ in it must be percent-encoded); {looks}"
+        if number == 0 and not re.fullmatch(r"/?[0-9]*", parts.path):
+            return f"its database, after the last slash, must be a number; {looks}"
+    return None
 
 
 def redis_url_of(settings: Settings) -> str:

@@ -33,13 +33,15 @@ def found_files(folder: Path, *, max_document_bytes: int, max_documents: int) ->
     """Every visible file below a folder (or the one file), sorted by path.
 
     Raises:
-        InvalidDocuments: the folder is missing, unreadable or empty, or holds too many files; it isn't walked to the end then.
+        InvalidDocuments: the folder is missing, something else, unreadable or empty, or holds too many files.
     """
     if not folder.exists():
         raise InvalidDocuments(f"no such folder of documents: {folder} (give an existing folder or file to --docs)")
     root = folder.resolve()
     if root.is_file():
         return [_looked_at(root.name, root, root.parent, max_document_bytes)]
+    if not root.is_dir():
+        raise InvalidDocuments(f"{folder} is neither a folder nor a regular file: give one of these to --docs")
     found: list[FoundFile] = []
     for path, entry in _walked(root, folder):
         found.append(entry if isinstance(entry, FoundFile) else _looked_at(path, entry, root, max_document_bytes))

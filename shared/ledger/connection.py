@@ -14,8 +14,9 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import redis
 from redis.sentinel import Sentinel
 
+from shared.config import problem_with_url
 from shared.failpoints import around
-from shared.wire.errors import LedgerError, LedgerUnavailable
+from shared.wire.errors import LedgerError, LedgerUnavailable, UserError
 
 Answer = TypeVar("Answer")
 
@@ -143,6 +144,8 @@ def _client(url: str, timeout_s: float, most: int | None = MAX_CONNECTIONS) -> r
         "health_check_interval": 25,
         "protocol": 2,  # one shape of answers, whatever the server's version
     }
+    if problem := problem_with_url(url):
+        raise UserError(f"HANDOFF_REDIS_URL cannot be used: {problem}")
     if url.startswith("sentinel://"):
         return _sentinel(url, options)
     try:
@@ -151,8 +154,9 @@ def _client(url: str, timeout_s: float, most: int | None = MAX_CONNECTIONS) -> r
             if most is None
             else redis.BlockingConnectionPool.from_url(url, max_connections=most, timeout=timeout_s, **options)
         )
-    except ValueError as error:
-        raise LedgerUnavailable(f"HANDOFF_REDIS_URL is not a Redis URL ({error}); it looks like redis://:password@host:6379/0") from error
+        pool.connection_class(**pool.connection_kwargs)  # connects to nothing, and knows every option
+    except (ValueError, TypeError) as error:
+        raise UserError("HANDOFF_REDIS_URL has an option after its ? that is none of redis-py's") from error
     return redis.Redis(connection_pool=pool)
 
 

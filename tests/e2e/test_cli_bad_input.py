@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections.abc import Callable
@@ -66,6 +67,13 @@ def test_a_folder_that_cannot_be_taken(handoff: Handoff, make: Callable[[Path], 
 
 def test_no_such_folder(handoff: Handoff) -> None:
     assert "nowhere" in said(handoff.run("run", "What is it?", "--docs", "nowhere"), BAD_INPUT)
+
+
+def test_what_is_neither_a_folder_nor_a_file(handoff: Handoff) -> None:
+    os.mkfifo(handoff.folder / "pipe")
+
+    for docs in ("pipe", "/dev/zero"):
+        assert f"{docs} is neither a folder nor a regular file" in said(handoff.run("run", "x", "--docs", docs), BAD_INPUT)
 
 
 GOOD = "---\nname: poet\ndescription: Writes short verses about facts. Not for anything else.\n---\nYou write verses of four lines.\n"

@@ -28,6 +28,24 @@ def test_a_wrong_setting_is_named_by_its_variable_without_its_value(monkeypatch:
     assert "canary" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    "url", ["foo", "http://canary@h/0", "redis://:canary@h:99999/0", "redis://h:1/canary", "redis://:can/ary@h:1/0", "redis://[::1"]
+)
+def test_a_url_of_no_redis_is_refused_without_any_part_of_it(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setenv("HANDOFF_REDIS_URL", url)
+    with pytest.raises(UserError, match=r"HANDOFF_REDIS_URL.*it looks like") as raised:
+        load_settings()
+    assert "can" not in str(raised.value).replace("can be used", "").replace("cannot", "")
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://h", "rediss://:p@h:6379/3?ssl_cert_reqs=none", "sentinel://:p@a:26379/0?master_name=m;sentinel://b:26379"]
+)
+def test_a_url_of_a_redis_is_taken(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setenv("HANDOFF_REDIS_URL", url)
+    assert load_settings().redis_url is not None
+
+
 def test_a_list_that_is_no_json_is_one_line_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HANDOFF_TOOLS_DIRS", "[/srv/tools")
     with pytest.raises(UserError, match="HANDOFF_TOOLS_DIRS"):

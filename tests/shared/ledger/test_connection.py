@@ -9,7 +9,7 @@ import redis
 
 from shared.ledger.connection import MAX_CONNECTIONS, Connection, in_our_words
 from shared.ledger.ledger import Ledger
-from shared.wire.errors import LedgerError, LedgerUnavailable
+from shared.wire.errors import LedgerError, LedgerUnavailable, UserError
 from tests.doubles.jobs import a_job, granted, issue
 
 
@@ -38,9 +38,9 @@ def test_no_password(redis_url: str) -> None:
         Connection("redis://" + redis_url.split("@")[1]).now()
 
 
-@pytest.mark.parametrize("url", ["localhost:6379", "http://localhost", ""])
+@pytest.mark.parametrize("url", ["localhost:6379", "http://localhost", "", "sentinel://h/abc", "redis://h/0?foo=bar"])
 def test_what_is_no_redis_url(url: str) -> None:
-    with pytest.raises(LedgerUnavailable, match="redis://"):
+    with pytest.raises(UserError, match="HANDOFF_REDIS_URL"):
         Connection(url)
 
 
