@@ -67,6 +67,10 @@ class Killer:
         self._do(fault)
         self._next_at = now + self.dice.uniform(*PAUSE_S)
 
+    def kill(self, name: str) -> bool:
+        """This one, now."""
+        return self._signal(Fault.KILL_SUPERVISOR if name.startswith(SUPERVISOR) else Fault.KILL_WORKER, name, signal.SIGKILL)
+
     def wake(self, *, only_due: bool = False) -> None:
         """SIGCONT for those that are stopped."""
         for name, (pid, until) in list(self._stopped.items()):

@@ -16,6 +16,9 @@ from chaos.trial import Trial
 from chaos.windows import cases
 
 PLAIN, OURS = "plain Celery", "handoff"
+ALONE = 5
+"""Jobs that are struck once each, when the hunt is over."""
+LONG_CALL_S = 0.5
 AT_ONCE = 12
 """Jobs that are open, at most."""
 
@@ -39,7 +42,24 @@ def run(options: Options, tell: Tell) -> Books:
         killer.wake()
         tell(f"{killer.kills} kills, {len(killer.strikes) - killer.kills} other faults; {len(on.open)} jobs are still open")
         on.settle()
+        if options.kills and not on.open:
+            _strike_alone(on, killer, options)
         return on.close(killer.strikes)
+
+
+def _strike_alone(on: Stage, killer: Killer, options: Options) -> None:
+    """Recovery can be measured only where nothing else happens: kill who has a long call in the air, and wait until its job has ended."""
+    for job in jobs_of(options.seed, ALONE, first=options.jobs):
+        while not on.submit(job):
+            time.sleep(LOOK_EVERY_S)
+        is_struck = False
+        while on.open and not is_struck:
+            last = on.model.calls[-1]
+            is_long = last.key.job == job.name and job.takes_s(last.key) >= LONG_CALL_S and time.time() - last.at < LONG_CALL_S / 2
+            is_struck = is_long and killer.kill(last.process)
+            on.look()
+            time.sleep(LOOK_EVERY_S)
+        on.settle()
 
 
 def _hunt(on: Stage, killer: Killer, options: Options, tell: Tell) -> None:

@@ -27,6 +27,8 @@ ARMED_AT_ONCE = 5
 JOBS_AT_ONCE = 8
 GIVEN_UP_AFTER_S = 40.0
 """Nobody has come by."""
+STOPPED_LEASES = 1.6
+"""Longer than a lease and the sweep after it, shorter than the watchdog's patience."""
 NUDGE_EVERY_S = 1.5
 COMMAND_WITHIN_S = 60.0
 
@@ -54,19 +56,22 @@ class Trial:
     _armed: list[Armed] = field(default_factory=list)
     _jobs: Iterator[PlannedJob] = field(init=False)
     _nudged_at: float = 0.0
+    _stopped: dict[int, float] = field(default_factory=dict)
+    """Pid -> when it is to go on; monotonic."""
 
     def run(self, cases: Sequence[Case]) -> None:
         """Try all of them, several at once."""
         points_in(self.on.fleet.folder, CLIENT).mkdir(parents=True, exist_ok=True)
         self._jobs = _endless(self.seed)
         waiting, told_at = list(cases), time.monotonic()
-        while waiting or self._armed:
+        while waiting or self._armed or self._stopped:
             if len(self.on.open) < JOBS_AT_ONCE:
                 self.on.submit(next(self._jobs))
             if case := self._next(waiting):
                 waiting.remove(case)
                 self._arm(case)
             self._nudge()
+            self._wake()
             self._armed = [one for one in self._armed if not self._is_over(one)]
             self.on.look()
             if time.monotonic() - told_at > 10:
@@ -102,7 +107,10 @@ class Trial:
         folder, case = self.on.fleet.points(armed.case.kind), armed.case
         taken = next(folder.glob(f"{case.point}@*"), None)
         if taken is not None:
-            self.strikes.append(self._strike(case, int(taken.name.partition("@")[2]), taken.stat().st_ctime))
+            pid = int(taken.name.partition("@")[2])
+            self.strikes.append(self._strike(case, pid, taken.stat().st_ctime))
+            if case.blow is Blow.STOP:
+                self._stopped[pid] = time.monotonic() + self._stop_s
             taken.unlink()
         elif time.monotonic() - armed.since < GIVEN_UP_AFTER_S:
             if armed.command is not None:  # Redis was away, or its job had ended before it was there
@@ -122,8 +130,21 @@ class Trial:
                 return Strike(Fault.KILL_REDIS, EVERYBODY, at, f"{case.point} of {name}")
             case Blow.DROP:
                 return Strike(Fault.DROP, name, at, case.point)
+            case Blow.STOP:
+                return Strike(Fault.STOP, name, at, case.point, lasts_s=self._stop_s)
             case Blow.KILL:
                 return Strike(Fault.KILL_SUPERVISOR if case.kind == SUPERVISOR else Fault.KILL_WORKER, name, at, case.point)
+
+    @property
+    def _stop_s(self) -> float:
+        return self.on.fleet.size.lease_s * STOPPED_LEASES
+
+    def _wake(self) -> None:
+        """SIGCONT for those that were stopped long enough."""
+        for pid in [pid for pid, until in self._stopped.items() if time.monotonic() >= until]:
+            del self._stopped[pid]
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
 
     def _nudge(self) -> None:
         """What makes somebody come by."""

@@ -25,6 +25,8 @@ class Blow(StrEnum):
     KILL = "kill"
     DROP = "drop"
     REDIS = "kill Redis"
+    STOP = "stop"
+    """Past its lease; then it goes on to say what it was about to say."""
 
 
 class Need(StrEnum):
@@ -90,6 +92,10 @@ OTHERS: dict[str, dict[str, Need]] = {
 }
 
 
+STOPPED_BEFORE = ("turn", "finish", "commit")
+"""What must be refused when it is said too late."""
+
+
 def scripts() -> set[str]:
     """The ledger's scripts, by what is in its folder."""
     parts = {"prelude", "books", *(part for included in INCLUDED.values() for part in included)}
@@ -102,6 +108,10 @@ def cases() -> list[Case]:
 
 
 def _cases() -> Iterator[Case]:
+    for script in STOPPED_BEFORE:
+        for kind in (WORKER, SUPERVISOR):
+            if kind in SCRIPTS[script]:
+                yield Case(kind, f"script.{script}.{BEFORE}", Blow.STOP)
     for prefix, table in (("script.", SCRIPTS), ("publish.", PUBLISHES), ("", OTHERS)):
         for name, kinds in table.items():
             for kind, need in kinds.items():
