@@ -16,7 +16,7 @@ export HANDOFF_MAKE_DOCS := $(value DOCS)
 help: ## List these targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name what; do printf '  make %-14s %s\n' "$$name" "$$what"; done
 
-run: .venv/.ready-to-run ## One job on this machine, end to end: make run JOB="..." DOCS=folder
+run: .venv/.ready-to-run ## One job on this machine, end to end: make run JOB="..." DOCS=folder (the example's, where one is left out)
 	@exec ./.ci/run-job
 
 test: .venv/.ready-to-develop ## Everything that needs nothing but Python

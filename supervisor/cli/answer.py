@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shared.wire.events import JobStatus
+from shared.wire.handoff import ResultStatus
 from supervisor.cli.terminal import AT_MOST, figures, money, note, plain, short, write_line
 
 if TYPE_CHECKING:
@@ -110,11 +111,17 @@ def verdict_on(result: JobResult) -> str | None:
             names = "the answer names" if _is_markdown(result) else "the notes name"
             return f"{result.job_id} is partial: {names} what is missing or not settled"
         case JobStatus.FAILED:
-            return f"{result.job_id} failed: {reason}"
+            return f"{result.job_id} failed: {reason}" + (": no documents were given (--docs DIR)" if _lacks_documents(result) else "")
         case JobStatus.CANCELLED:
             return f"{result.job_id} was cancelled"
         case _:
             return None
+
+
+def _lacks_documents(result: JobResult) -> bool:
+    """Whether somebody needed something, and there were no documents to have it from."""
+    is_needy = any(one["status"] == ResultStatus.NEEDS_INPUT for one in result.results)
+    return is_needy and not any(one.get("artifacts") for one in result.handoffs)
 
 
 def _plan(plan: dict[str, Any]) -> RenderableType:

@@ -174,8 +174,6 @@ def gaps_of(state: JobState, words: Words) -> tuple[Gap, ...]:
 
 def _why(step: StepState, words: Words) -> str:
     why = words.why(step.trouble)
-    if step.trouble and words.result(step.trouble).status is ResultStatus.NEEDS_INPUT:
-        why = f"needs: {why}"
     sent_back = f"sent back, and not mended: {why}" if step.trouble != step.result else why
     if step.result_status is ResultStatus.PARTIAL:
         return f"not whole: {sent_back}" if why else "not whole"

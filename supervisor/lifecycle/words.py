@@ -53,11 +53,11 @@ class Words:
         return self._results[ref.digest]
 
     def why(self, ref: BlobRef | None) -> str | None:
-        """What a result says of itself, in one line: what it needs, or why it is not `ok`. None: nothing."""
+        """What a result says of itself, in one line: `needs: ...`, or why it is not `ok`. None: nothing."""
         if ref is None:
             return None
         result = self.result(ref)
-        said = result.needs if result.status is ResultStatus.NEEDS_INPUT else result.error
+        said = f"needs: {result.needs}" if result.status is ResultStatus.NEEDS_INPUT and result.needs else result.error
         if not said and result.stop_reason is not StopReason.FINISHED:
             said = result.stop_reason.value
         return " ".join(said.split())[:WHY_CHARS] if said else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from io import StringIO
+from typing import Any
 
 import pytest
 from pydantic import JsonValue
@@ -127,6 +128,15 @@ def test_what_show_prints_is_folded_to_the_screen() -> None:
 def test_totals_that_were_measured_say_nothing_of_bounds() -> None:
     assert "≤" not in drawn(result())
     assert "cut" not in drawn(result())
+
+
+def test_a_job_that_failed_for_want_of_documents_says_how_to_give_them() -> None:
+    needy: dict[str, Any] = {"handoff_id": "a.1", "status": "needs_input"}
+    failed = result(status=JobStatus.FAILED).model_copy(update={"results": (needy,), "notes": ("needs: documents about HNSW",)})
+
+    assert str(verdict_on(failed)).endswith("failed: needs: documents about HNSW: no documents were given (--docs DIR)")
+    given = failed.model_copy(update={"handoffs": ({"handoff_id": "a.1", "artifacts": [{"kind": "documents"}]},)})
+    assert str(verdict_on(given)).endswith("failed: needs: documents about HNSW")
 
 
 def test_only_what_is_not_simply_good_is_remarked_on() -> None:

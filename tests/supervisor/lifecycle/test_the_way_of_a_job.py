@@ -179,7 +179,7 @@ def test_what_the_planner_gives_up_is_settled_without_a_result_to_build_on() -> 
     life.answers_needs(a=None)
     life.goes_on()
 
-    assert life.why("a") == "the year"
+    assert life.why("a") == "needs: the year"
     assert life.state.status is JobStatus.FAILED
 
 

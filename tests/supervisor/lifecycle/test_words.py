@@ -23,7 +23,7 @@ def why(result: HandoffResult) -> str | None:
     ("result", "said"),
     [
         (a_result(), None),
-        (a_result(status=ResultStatus.NEEDS_INPUT, needs="the year"), "the year"),
+        (a_result(status=ResultStatus.NEEDS_INPUT, needs="the year"), "needs: the year"),
         (a_result(status=ResultStatus.FAILED, error="no such\n  document"), "no such document"),
         (a_result(status=ResultStatus.FAILED, error="x" * 1_000), "x" * WHY_CHARS),
         (a_result(status=ResultStatus.PARTIAL, stop_reason=StopReason.DEADLINE), "deadline"),
