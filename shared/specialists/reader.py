@@ -5,17 +5,16 @@ The format is the one that people already keep subagents in: `tools` may be a li
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from shared.agent.schemas import BrokenSchema, check_schema
 from shared.specialists.front_matter import FrontMatter, parse
 from shared.wire.errors import InvalidSpecialist
-from shared.wire.message import problems_of
 from shared.wire.names import RESERVED
 from shared.wire.specialist import SpecialistSpec, Tier
 
@@ -28,24 +27,35 @@ def read_specialist(path: Path, *, tools: Collection[str] | None = None, reserve
     """Read one file. `tools` are the names that exist (None: not checked); the supervisor's own roles pass `reserved=()`.
 
     Raises:
-        InvalidSpecialist: file, line and field, what is wrong, how to mend it.
+        InvalidSpecialist: file, line and field, what is wrong, how to mend it; of everything that is wrong, in one line.
     """
     parts = parse(path)
-    _check_keys(path, parts)
-    values = {key: _lenient(key, value) for key, value in parts.fields.items() if value is not None}
+    values = {key: _lenient(key, value) for key, value in parts.fields.items() if key in FIELDS and value is not None}
     _resolve_alias(values)
+    wrong = [*_wrong_keys(parts), *_wrong_schema(parts, values), *_wrong_tools(parts, values, tools)]
+    if values.get("name") in reserved:
+        wrong.append(_wrong(parts, "name", f"{values['name']} is reserved for the system itself; choose another name"))
     if not parts.body:
-        raise InvalidSpecialist(f"{path}:{parts.body_line}: no instructions; write them below the front matter")
-    if "output_schema" in values:
-        try:
-            check_schema(values["output_schema"])
-        except BrokenSchema as error:
-            raise _wrong(path, parts, "output_schema", str(error)) from error
-    spec = _spec_of(path, parts, values)
-    if spec.name in reserved:
-        raise _wrong(path, parts, "name", f"{spec.name} is reserved for the system itself; choose another name")
-    _check_tools(path, parts, spec, tools)
+        wrong.append(_Wrong(parts.body_line, "instructions", "no instructions; write them below the front matter"))
+    spec: SpecialistSpec | None = None
+    try:
+        spec = SpecialistSpec(**values, instructions=parts.body)
+    except ValidationError as error:
+        wrong += _wrong_values(parts, error, {one.field for one in wrong})
+    if wrong or spec is None:
+        first, *others = sorted(wrong, key=lambda one: one.line)
+        told = [f"{path}:{first.line}: {first.what}", *(f"{path.name}:{one.line}: {one.what}" for one in others)]
+        raise InvalidSpecialist("; ".join(told))
     return spec
+
+
+class _Wrong(NamedTuple):
+    """One thing that is wrong with a file."""
+
+    line: int
+    field: str
+    what: str
+    """How to mend it, too."""
 
 
 def load_specialists(*folders: Path, tools: Collection[str] | None = None) -> dict[str, SpecialistSpec]:
@@ -87,15 +97,15 @@ def _files_of(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def _check_keys(path: Path, parts: FrontMatter) -> None:
+def _wrong_keys(parts: FrontMatter) -> Iterator[_Wrong]:
     for key in parts.fields:
         if key not in FIELDS:
             near = get_close_matches(key, FIELDS, n=1)
             mend = f"did you mean {near[0]}?" if near else f"remove it (there are: {', '.join(FIELDS)})"
-            raise _wrong(path, parts, key, f"is not a known field; {mend}")
+            yield _wrong(parts, key, f"is not a known field; {mend}")
     for key in ("name", "description"):
         if parts.fields.get(key) is None:
-            raise InvalidSpecialist(f"{path}:1: {key}: is missing; add a line `{key}: ...` to the front matter")
+            yield _Wrong(1, key, f"{key}: is missing; add a line `{key}: ...` to the front matter")
 
 
 def _lenient(key: str, value: Any) -> Any:
@@ -113,25 +123,35 @@ def _lenient(key: str, value: Any) -> Any:
             return value
 
 
-def _spec_of(path: Path, parts: FrontMatter, values: dict[str, Any]) -> SpecialistSpec:
+def _wrong_schema(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Wrong]:
     try:
-        return SpecialistSpec(**values, instructions=parts.body)
-    except ValidationError as error:
-        field = str(error.errors()[0]["loc"][0])
-        line = parts.body_line if field == "instructions" else parts.line_of(field)
-        hints = {"name": " (lower-case letters, digits, - and _, a letter first)", "tier": " (capable or cheap)"}
-        raise InvalidSpecialist(f"{path}:{line}: {problems_of(error, most=1)}{hints.get(field, '')}; mend this field") from error
+        check_schema(values.get("output_schema", {}))
+    except BrokenSchema as error:
+        yield _wrong(parts, "output_schema", str(error))
 
 
-def _check_tools(path: Path, parts: FrontMatter, spec: SpecialistSpec, tools: Collection[str] | None) -> None:
-    if len(set(spec.tools)) != len(spec.tools):
-        raise _wrong(path, parts, "tools", "a tool is named twice; name it once")
-    for name in spec.tools:
+def _wrong_tools(parts: FrontMatter, values: Mapping[str, Any], tools: Collection[str] | None) -> Iterator[_Wrong]:
+    given = values.get("tools")
+    named = [name for name in given if isinstance(name, str)] if isinstance(given, tuple) else []
+    if len(set(named)) != len(named):
+        yield _wrong(parts, "tools", "a tool is named twice; name it once")
+    for name in dict.fromkeys(named):
         if tools is not None and name not in tools:
             near = get_close_matches(name, tools, n=1)
             mend = f"did you mean {near[0]}?" if near else f"there are: {', '.join(sorted(tools)) or 'none'}; add its file with --tools DIR"
-            raise _wrong(path, parts, "tools", f"there is no tool {name}; {mend}")
+            yield _wrong(parts, "tools", f"there is no tool {name}; {mend}")
 
 
-def _wrong(path: Path, parts: FrontMatter, field: str, problem: str) -> InvalidSpecialist:
-    return InvalidSpecialist(f"{path}:{parts.line_of(field)}: {field}: {problem}")
+def _wrong_values(parts: FrontMatter, error: ValidationError, told: Collection[str]) -> Iterator[_Wrong]:
+    """What pydantic finds, but for fields of which something was said already."""
+    hints = {"name": " (lower-case letters, digits, - and _, a letter first)", "tier": " (capable or cheap)"}
+    for problem in error.errors(include_url=False, include_context=False, include_input=False):
+        field = str(problem["loc"][0])
+        if field not in told:
+            line = parts.body_line if field == "instructions" else parts.line_of(field)
+            where = ".".join(map(str, problem["loc"]))
+            yield _Wrong(line, field, f"{where}: {problem['msg']}{hints.get(field, '')}; mend this field")
+
+
+def _wrong(parts: FrontMatter, field: str, problem: str) -> _Wrong:
+    return _Wrong(parts.line_of(field), field, f"{field}: {problem}")

@@ -51,8 +51,8 @@ answer with its sources.
                             (neither: the offline model)
   HANDOFF_SUPERVISOR_MODEL  the model that plans, reviews, synthesises
   HANDOFF_SPECIALIST_MODEL  the model of the specialists
-  HANDOFF_SPECIALISTS_DIRS  JSON list of folders of your own specialists
-  HANDOFF_TOOLS_DIRS        JSON list of folders of your own tools
+  HANDOFF_SPECIALISTS_DIRS  folders of your own specialists, as in PATH
+  HANDOFF_TOOLS_DIRS        folders of your own tools, as in PATH
   HANDOFF_CACHE_DIR         indexes and interrupted runs (~/.cache/handoff)
 
 {EXIT_CODES}

@@ -133,8 +133,7 @@ def _settings_to_resume(request: str | None, how: HowToRun, settings: Settings) 
 
 def _settings_here(asked: Asked, how: HowToRun, settings: Settings) -> Settings:
     """Everything about specialists and models that can be refused before anything starts."""
-    from shared.specialists import load_specialists
-    from supervisor.cli.built_in import built_in_specialists
+    from supervisor.cli.processes import check_own
 
     changes: dict[str, Any] = {
         "specialists_dirs": (*settings.specialists_dirs, *how.specialists),
@@ -144,10 +143,7 @@ def _settings_here(asked: Asked, how: HowToRun, settings: Settings) -> Settings:
     if asked.model == OFFLINE_MODEL:
         changes["offline"] = True
     changed = settings.model_copy(update=changes)
-    load_specialists(built_in_specialists(), *changed.specialists_dirs)
-    for folder in changed.tools_dirs:
-        if not folder.expanduser().is_dir():
-            raise UserError(f"no such folder of tools: {folder} (give an existing folder to --tools)")
+    check_own(changed)
     return changed
 
 

@@ -104,7 +104,9 @@ def test_a_tool_that_is_wrong(handoff: Handoff) -> None:
     (handoff.folder / "things").mkdir()
     (handoff.folder / "things" / "own.py").write_text("def rhymes(word):\n    return word\n")
 
-    assert "rhymes" in said(handoff.run("run", "What is it?", "--tools", "things"), BAD_INPUT)
+    done = handoff.run("run", "What is it?", "--tools", "things")
+    assert "rhymes" in said(done, BAD_INPUT)
+    assert "starting" not in done.stderr
     assert "no such folder of tools" in said(handoff.run("run", "What is it?", "--tools", "nowhere"), BAD_INPUT)
 
 

@@ -88,6 +88,7 @@ def test_a_byte_order_mark_windows_lines_and_folded_text_are_taken(tmp_path: Pat
         (front("tier: huge\n"), ":4: tier: Input should be"),
         (front("model: [a]\n"), ":4: model: Input should be a valid string"),
         (front("tools: [1]\n"), ":4: tools.0: Input should be a valid string"),
+        (front("tools: 3\n"), ":4: tools: Input should be a valid tuple"),
         (front("tools: now, now\n"), ":4: tools: a tool is named twice"),
         (front("output_schema:\n  type: strin\n"), ":4: output_schema: is not a JSON Schema ('strin' is not valid"),
         (front("output_schema: text\n"), ":4: output_schema: must be a mapping of JSON values"),
@@ -108,6 +109,20 @@ def test_an_unknown_tool_is_named_with_the_nearest_that_exists(tmp_path: Path) -
     assert refusal(path, ("search_documents", "now")) == ":4: tools: there is no tool search_document; did you mean search_documents?"
     far = written(tmp_path, front("tools: Bash\n"))
     assert refusal(far, ("now",)) == ":4: tools: there is no tool Bash; there are: now; add its file with --tools DIR"
+
+
+def test_everything_that_is_wrong_with_a_file_is_named_with_its_line(tmp_path: Path) -> None:
+    path = written(tmp_path, front("max_turns: 0\ntier: huge\ntools: [nwo, ls]\ncolour: red\n", name="Word Counter"))
+
+    told = refusal(path, ("now",)).split("; counter.md")
+    assert [one.split(": ")[:2] for one in told] == [
+        [":2", "name"],
+        [":4", "max_turns"],
+        [":5", "tier"],
+        [":6", "tools"],
+        [":6", "tools"],
+        [":7", "colour"],
+    ]
 
 
 @pytest.mark.parametrize("name", RESERVED)
