@@ -5,38 +5,33 @@ Load what it refers to, claim it, run the agent loop, finish. However that ends,
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import structlog
 
-from shared.agent.anthropic_clients import model_from
 from shared.agent.equipment import Equipment
 from shared.agent.loop import first_call, run
-from shared.agent.model import Model
 from shared.agent.price import prices_from
 from shared.agent.prompt import Loaded, Opening, opening_of
-from shared.config import OFFLINE_MODEL, Settings
+from shared.config import Settings
 from shared.fitting import Conclude, Consequences, Fit, nothing_follows
 from shared.ledger.claim import Claim, ClaimVerdict
 from shared.ledger.claims import MAX_CLAIMS, Claiming
 from shared.ledger.leases import Leases
 from shared.ledger.ledger import Ledger
-from shared.ledger.pace import account_of
 from shared.library import Library
+from shared.models import Models
 from shared.wire.checkpoints import WorstCase
 from shared.wire.errors import (
     Cancelled,
     Draining,
     Interrupted,
-    LeaseLost,
     LedgerError,
     LedgerUnavailable,
     MalformedMessage,
-    MissingCredentials,
+    Parked,
     Paused,
     UserError,
 )
@@ -44,7 +39,7 @@ from shared.wire.events import HandoffFinished, Recorded
 from shared.wire.handoff import AgentHandoff, BlobRef, HandoffResult, StopReason, failed
 from shared.wire.message import digest_of
 from shared.wire.pace import Expected
-from shared.wire.specialist import SpecialistSpec, Tier
+from shared.wire.specialist import SpecialistSpec
 
 AWAY_PAUSE_S = 1.0
 """A worker whose ledger is away gives a message back no faster than this."""
@@ -65,12 +60,16 @@ class Ending(StrEnum):
     ELSEWHERE = "elsewhere"
     """Another delivery says how it ends: another claim has it, or the sweeper has it run again."""
     HELD = "held"
-    """Its role is paused: it is published again when that is over."""
+    """It waits in the ledger: for its role, which is paused, or for its provider. It is published again when that is over."""
     HANDED_BACK = "handed_back"
     """It cannot be run here now: the message goes back to its queue."""
 
 
-_WITHOUT_A_CLAIM = {ClaimVerdict.BUSY: Ending.ELSEWHERE, ClaimVerdict.PAUSED: Ending.HELD}
+_WITHOUT_A_CLAIM = {
+    ClaimVerdict.BUSY: Ending.ELSEWHERE,
+    ClaimVerdict.PARKED: Ending.ELSEWHERE,
+    ClaimVerdict.PAUSED: Ending.HELD,
+}
 """What a refused claim means; any other: nobody waits for it."""
 
 
@@ -124,9 +123,7 @@ class Attempts:
     """This process's name, as Celery calls it."""
     leases: Leases
     library: Library
-    make_model: Callable[[Settings], Model] = model_from
-    _models: dict[bool, Model] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    models: Models
 
     def attempt(self, text: str, handoff: AgentHandoff, fit: Fit, conclude: Conclude = nothing_follows) -> Ended:
         """Claim the handoff whose message is `text`, and run it to its end.
@@ -167,15 +164,8 @@ class Attempts:
         with self.leases.held(claim):
             try:
                 return self._finish(claim, ready.handoff, self._result(claim, ready), ready.conclude)
-            except Draining:
-                claim.release()
-                return Ended(Ending.HANDED_BACK, "its worker shuts down")
-            except Paused as reason:
-                return Ended(Ending.HELD, str(reason))
-            except Cancelled as reason:
-                return Ended(Ending.UNWANTED, str(reason))
-            except LeaseLost as reason:
-                return Ended(Ending.ELSEWHERE, str(reason))
+            except Interrupted as reason:
+                return _interrupted(claim, reason)
 
     def _result(self, claim: Claim, ready: Ready) -> HandoffResult:
         if claim.verdict is ClaimVerdict.EXHAUSTED:
@@ -200,23 +190,22 @@ class Attempts:
             return failed(handoff, f"a defect of ours, before it was run: {type(error).__name__}"), _NO_CALL
 
     def _run(self, handoff: AgentHandoff, fit: Fit) -> _Run:
-        name = handoff.model or ""
-        if self.settings.is_offline and name not in ("", OFFLINE_MODEL):
-            raise MissingCredentials(f"{name} was asked for, and there is no key for it; set ANTHROPIC_API_KEY there")
+        model = self.models.of(handoff)
         spec, loaded = self._load(handoff)
         books = self.library.of_job(handoff.job_id, handoff.handoff_id, loaded.manifest, handoff.limits.deadline)
         fitting = fit(handoff, spec, loaded, books)
-        model_name = self._model_name(handoff, spec)
+        model_name = self.models.name_of(handoff, spec)
         equipment = Equipment(
-            model=self._model(name),
+            model=model,
             model_name=model_name,
-            lane=lane_of(self.settings, model_name),
+            lane=self.models.lane_of(model_name),
             reading=fitting.reading,
             prices=prices_from(self.settings),
             tools=fitting.tools,
             tool_context=books.tool_context,
             now=self.ledger.connection.now,
             silence_s=self.settings.model_silence_s,
+            park_after_s=self.settings.park_after_s,
             streams_draft=fitting.streams_draft,
         )
         return _Run(handoff, spec, opening_of(handoff, spec, loaded, answer_rules=fitting.answer_rules), equipment)
@@ -260,27 +249,21 @@ class Attempts:
             log.exception("defect after a failed handoff")
             return instead, Consequences()
 
-    def _model(self, name: str) -> Model:
-        """One client a process for each of: the provider's, the offline one."""
-        offline = self.settings.is_offline or name == OFFLINE_MODEL
-        with self._lock:
-            if offline not in self._models:
-                self._models[offline] = self.make_model(self.settings.model_copy(update={"offline": True}) if offline else self.settings)
-            return self._models[offline]
 
-    def _model_name(self, handoff: AgentHandoff, spec: SpecialistSpec) -> str:
-        if self.settings.is_offline:
-            return OFFLINE_MODEL
-        default = self.settings.supervisor_model if spec.tier is Tier.CAPABLE else self.settings.specialist_model
-        return handoff.model or spec.model or default
-
-
-def lane_of(settings: Settings, model: str) -> str | None:
-    """Whom a provider counts the calls of this model for; None: nobody does."""
-    if settings.is_offline or model == OFFLINE_MODEL:
-        return None
-    key = next((one.get_secret_value() for one in (settings.anthropic_api_key, settings.anthropic_auth_token) if one), None)
-    return f"{account_of(settings.model_provider, settings.anthropic_base_url, key)}:{model}"
+def _interrupted(claim: Claim, reason: Interrupted) -> Ended:
+    """The claim ends without a result: who has it next."""
+    match reason:
+        case Draining():
+            claim.release()
+            return Ended(Ending.HANDED_BACK, "its worker shuts down")
+        case Parked() if claim.park(reason.seconds, reason.why):
+            return Ended(Ending.HELD, str(reason))
+        case Paused():
+            return Ended(Ending.HELD, str(reason))
+        case Cancelled():
+            return Ended(Ending.UNWANTED, str(reason))
+        case _:
+            return Ended(Ending.ELSEWHERE, str(reason))
 
 
 def finished_event(result: HandoffResult, worker: str) -> HandoffFinished:

@@ -66,6 +66,8 @@ class Settings(BaseSettings):
     """The time that the provider's rate limits are given for: Anthropic's are per minute."""
     memory_mark: float = Field(default=0.8, gt=0, le=1)
     """The part of Redis's maxmemory above which no new job is taken: the rest is for those that run."""
+    park_after_s: float = Field(default=20.0, gt=0)
+    """A handoff that must wait longer for the provider's rate limits frees its slot meanwhile."""
     max_request_chars: int = 100_000
     max_document_bytes: int = 20_000_000
     max_documents: int = 10_000

@@ -15,6 +15,7 @@ from shared.drain import Drain
 from shared.ledger.leases import Leases
 from shared.ledger.ledger import Ledger, open_ledger
 from shared.library import Library
+from shared.models import Models
 
 __all__ = ["Process", "redis_url_of", "start_process"]
 
@@ -38,5 +39,5 @@ def start_process(settings: Settings, *, watchdog: bool, make_model: Callable[[S
     leases = Leases(redis_url_of(settings), settings.lease_s, watchdog=watchdog)
     leases.start()
     name = f"{socket.gethostname()}:{os.getpid()}"
-    attempts = Attempts(ledger, settings, name, leases, Library(ledger), make_model)
+    attempts = Attempts(ledger, settings, name, leases, Library(ledger), Models(settings, make_model))
     return Process(settings, ledger, leases, drain, attempts, name)

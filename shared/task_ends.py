@@ -6,7 +6,7 @@
 | has a result that is `failed`               | `Ignore`             | counted, by us   | FAILURE, the kind of its failure    |
 | is wanted by nobody: cancelled, a duplicate | `Ignore`             | not counted      | REVOKED, if nothing better is known |
 | is ended by another delivery                | `Ignore`             | not counted      | as it was: that one will say        |
-| is held: its role is paused                | `Ignore`             | not counted      | RETRY, and why                      |
+| is held: paused, or parked                 | `Ignore`             | not counted      | RETRY, and why                      |
 | is handed back to its queue                 | `Reject`, requeued   | not counted      | RETRY, and why                      |
 | has a message that cannot be read           | `Ignore`             | not counted      | FAILURE, and why                    |
 | ... and that another version has issued     | `Ignore`             | not counted      | RETRY, and why                      |

@@ -122,6 +122,7 @@ def _handoffs(record: Record) -> tuple[dict[str, Any], ...]:
                 "state": standing.state,
                 "worker": standing.worker,
                 "claims": standing.claims,
+                **({"parked_until": standing.parked_until} if standing.parked_until else {}),
                 "usage": usage_of(standing),
                 "issued_at": standing.issued_at,
                 "started_at": standing.started_at,

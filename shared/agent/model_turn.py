@@ -13,7 +13,7 @@ from shared.agent.retry import delay_s, reason_of
 from shared.agent.tool import Tool
 from shared.agent.tool_calls import definition
 from shared.wire.checkpoints import CallFailed, Checkpoint, Observed, Prompted, Replied, WorstCase
-from shared.wire.errors import LimitReached, ModelBusy, ModelError, ModelRejected, NeverSent
+from shared.wire.errors import LimitReached, ModelBusy, ModelError, ModelRejected, NeverSent, Parked
 from shared.wire.handoff import StopReason
 from shared.wire.limits import HandoffLimits
 from shared.wire.pace import Expected, RateLimits
@@ -27,6 +27,8 @@ job's budget is never estimated: it is reserved at the worst case.)"""
 WAIT_SLICE_S = 0.25
 ASK_AGAIN_S = 2.0
 """Who waits for the provider's rate limits asks again after this at the latest: others give up, or have used less than they took."""
+LONGEST_PARK_S = 120.0
+"""The same for who is parked."""
 DRAFT_EVERY_S = 0.4
 """How often the draft is taken out of the unfinished JSON: each time costs a parse of all of it."""
 
@@ -99,8 +101,12 @@ class ModelTurns:
         self._note(Replied(content=reply.content, stop_reason=reply.stop_reason, usage=usage, model=reply.model))
 
     def _reserve(self, worst: WorstCase, expected: Expected | None) -> None:
-        """Wait until the call may be made."""
+        """Wait until the call may be made. Who must wait long does it elsewhere, and is back a little early, so as not to be late."""
+        park_after_s = self._equipment.park_after_s
         while (wait := self._equipment.turns.reserve(worst, expected)) is not None:
+            if wait.seconds > park_after_s:
+                left_s = float("inf") if self._limits.deadline is None else self._limits.deadline - self._equipment.now()
+                raise Parked(max(0.0, min(wait.seconds - park_after_s / 2, LONGEST_PARK_S, left_s)), wait.why)
             self._wait(min(wait.seconds, ASK_AGAIN_S), wait.why, shown_s=wait.seconds)
 
     def _expected(self, talk: Conversation, call: ModelCall) -> Expected | None:

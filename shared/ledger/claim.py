@@ -56,6 +56,8 @@ class ClaimVerdict(StrEnum):
     GRANTED = "granted"
     EXHAUSTED = "exhausted"
     """Granted for one purpose: to end it as failed; it was claimed too often."""
+    PARKED = "parked"
+    """It waits for its provider; a message of it has come too early."""
     PAUSED = "paused"
     """Its role is: it waits until that is resumed."""
     BUSY = "busy"
@@ -196,6 +198,11 @@ class Claim:
     def release(self) -> None:
         """Hand it back: it does not count as a claim."""
         self.connection.script("release", self._keys, [self.handoff_id, self.fence, self._air])
+
+    def park(self, seconds: float, why: str) -> bool:
+        """Let it go until so many seconds are over: it does not count as a claim. False: it was not ours any more."""
+        order = [self.handoff_id, self.fence, int(seconds * 1000), why, self.pacing.lane]
+        return bool(self.connection.script("park", self._keys, order))
 
     @property
     def _air(self) -> str:

@@ -61,6 +61,7 @@ INCLUDED = {
     "commit": ("pausing", "pacing", "claiming"),
     "finish": ("pacing",),
     "pace": ("pacing",),
+    "park": ("pacing",),
     "release": ("pacing",),
     "turn": ("pausing", "pacing"),
 }

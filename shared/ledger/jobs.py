@@ -24,7 +24,9 @@ class HandoffStanding:
     lease_until: float | None = None
     lost: bool = False
     held: bool = False
-    """It waits until its role is resumed, or its dead letter tried again."""
+    """It waits until its role is resumed, its dead letter tried again, or its time of being parked over."""
+    parked_until: float | None = None
+    """It waits for its provider, and `doing` says why; None: it does not."""
     queue: str = ""
     """To which its message was sent; a role's has none while it is run in place."""
     worker: str = ""
@@ -187,6 +189,7 @@ def _handoff(fields: dict[bytes, bytes]) -> HandoffStanding:
         lease_until=seconds(b"lease"),
         lost=b"lost" in fields,
         held=b"held" in fields,
+        parked_until=seconds(b"parked"),
         queue=fields.get(b"queue", b"").decode(),
         worker=fields.get(b"worker", b"").decode(),
         claims=number(b"claims"),

@@ -45,12 +45,15 @@ class Pacing:
     """`job/handoff`"""
     window_s: float
     """The time that limits are given for."""
+    lane: str = ""
+    """That of the call that was asked for last."""
     taken: Taken | None = None
 
     def order(self, expected: Expected | None) -> dict[str, Any]:
         """What `admit` is asked; nothing where nobody counts."""
         if expected is None:
             return {}
+        self.lane = expected.lane
         asked = {"lane": expected.lane, "input": expected.input_tokens, "output": expected.output_tokens}
         return {"pace": asked | {"window": self._window_ms}}
 

@@ -15,6 +15,7 @@ HandoffError
 ├── Interrupted          this process must stop working on the handoff, and write nothing more
 │   ├── LeaseLost            another claim has the fence
 │   ├── Cancelled            the job was cancelled
+│   ├── Parked               the provider's rate limits last long: it waits in the ledger, and frees its slot
 │   ├── Paused               its role was paused: it waits until that is resumed
 │   └── Draining             the process was asked to stop
 ├── told to a model, which may mend it; each stands beside what raises it
@@ -99,6 +100,15 @@ class LeaseLost(Interrupted):
 
 class Cancelled(Interrupted):
     """The job was cancelled, or ended without this handoff."""
+
+
+class Parked(Interrupted):
+    """The next call must wait long for the provider; the handoff goes on after `seconds`, here or elsewhere."""
+
+    def __init__(self, seconds: float, why: str) -> None:
+        super().__init__(f"parked for {seconds:.0f} s: {why}")
+        self.seconds = seconds
+        self.why = why
 
 
 class Paused(Interrupted):

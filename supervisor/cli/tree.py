@@ -143,6 +143,8 @@ def _standing_of(view: View, event: HandoffIssued) -> tuple[tuple[str, str], str
             return _RUNNING, "  ".join(part for part in parts if part)
         case "dropped":
             return _DROPPED, "stopped"
+        case _ if standing.parked_until is not None and standing.parked_until > view.now:
+            return _QUEUED, f"parked for {standing.parked_until - view.now:.0f} s: {standing.doing}"
         case _:
             waited = view.now - standing.issued_at if standing.issued_at else 0.0
             return _QUEUED, "in its queue" + (f" for {waited:.0f} s" if waited >= 1 else "")

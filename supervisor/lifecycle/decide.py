@@ -56,7 +56,7 @@ class HandoffSeen:
     queued: bool = False
     """Its message was sent to a queue. A role that was not is run where it was issued."""
     held: bool = False
-    """Its role is paused, or its message is a dead letter. Whoever ends that has it found again."""
+    """Its role is paused, its message is a dead letter, or it waits for its provider. Whoever ends that has it found again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +248,7 @@ def _webhook_due(state: JobState) -> float | None:
 def next_due(state: JobState, now: float, claim_within_s: float, seen: Seen = Seen()) -> float | None:
     """When the sweeper must look at the job, if nothing happens before; None: never. Unix time in seconds.
 
-    `claim_within_s`: how soon a role's handoff that was just issued must have been claimed, unless the role is paused.
+    `claim_within_s`: how soon a role's handoff that was just issued must have been claimed, unless it is held.
     """
     if state.ended:
         return _webhook_due(state)

@@ -26,6 +26,7 @@ def running_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
             "HANDOFF_OFFLINE": "false",
             "HANDOFF_LEASE_S": str(LEASE_S),
             "HANDOFF_SWEEP_INTERVAL_S": "0.2",
+            "HANDOFF_PARK_AFTER_S": "2",
             "HANDOFF_WEBHOOK_SECRET": WEBHOOK_SECRET,
             "ANTHROPIC_API_KEY": CANARY,
             "ANTHROPIC_BASE_URL": server.url,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chaos.leaks import keys_for_ever
-from chaos.messages_server import Json, MessagesServer, Reply, calls, says_json
+from chaos.messages_server import Json, MessagesServer, Reply, calls, fails, says_json
 from shared.ledger import keys
 from shared.ledger.jobs import HandoffStanding
 from shared.wire.events import HandoffFinished, HandoffIssued, JobEnded, JobStatus
@@ -50,6 +50,8 @@ class Script:
     calls: Counter[tuple[str, str, int]] = field(default_factory=Counter)
     """(NAME, step or role, turn) -> calls that came in."""
     held: dict[tuple[str, str, int], Held] = field(default_factory=dict)
+    refusals: dict[tuple[str, str, int], float] = field(default_factory=dict)
+    """The next call of this turn gets a 429, to come again after so many seconds."""
     envelopes: dict[tuple[str, str], Json] = field(default_factory=dict)
     """(NAME, step) -> what its last turn answers, where it is not the usual."""
 
@@ -68,6 +70,8 @@ class Script:
             found = re.search(r"Request:\s+plan ([\w-]+)", said)
             name, who = found[1] if found else "", "planner" if "steps" in properties else "assessor"
         self.calls[name, who, turn] += 1
+        if (retry_after_s := self.refusals.pop((name, who, turn), None)) is not None:
+            return fails(429, kind="rate_limit_error", retry_after=str(retry_after_s))
         held = self.held.pop((name, who, turn), None)
         if held:
             held.arrived.set()

@@ -22,6 +22,7 @@ from shared.ledger.journal import Commit
 from shared.ledger.leases import Leases
 from shared.ledger.ledger import Ledger
 from shared.library import JobLibrary, Library
+from shared.models import Models
 from shared.wire.errors import InvalidTool, LedgerUnavailable, MissingCredentials
 from shared.wire.events import HandoffIssued
 from shared.wire.handoff import AgentHandoff, HandoffResult, ResultStatus, StopReason
@@ -43,7 +44,7 @@ def a_model(_settings: Settings) -> Model:
 @pytest.fixture
 def attempts(ledger: Ledger, redis_url: str) -> Iterator[Attempts]:
     leases = Leases(redis_url, SETTINGS.lease_s, watchdog=False)
-    yield Attempts(ledger, SETTINGS, "w1", leases, Library(ledger), a_model)
+    yield Attempts(ledger, SETTINGS, "w1", leases, Library(ledger), Models(SETTINGS, a_model))
     leases.stop()
 
 
@@ -185,11 +186,11 @@ def test_threads_that_ask_at_once_share_one_model(attempts: Attempts) -> None:
         return ScriptedModel(one_by_one(answers()))
 
     others = threading.Barrier(2)
-    attempts.make_model = make
+    attempts.models.make = make
 
     def ask(_n: int) -> Model:
         together.wait()
-        return attempts._model("")
+        return attempts.models.of(a_handoff())
 
     with ThreadPoolExecutor(4) as pool:
         models = list(pool.map(ask, range(4)))

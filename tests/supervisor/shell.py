@@ -16,6 +16,7 @@ from shared.ledger.leases import Leases
 from shared.ledger.ledger import Ledger, open_ledger
 from shared.ledger.roles import Announcement
 from shared.library import Library
+from shared.models import Models
 from shared.wire.events import Event, HandoffIssued
 from shared.wire.handoff import AgentHandoff, HandoffResult, ResultStatus, failed
 from shared.wire.ids import HandoffId, JobId
@@ -58,7 +59,8 @@ class Shell:
     def __post_init__(self) -> None:
         self.ledger = open_ledger(self.url, SETTINGS, drain=self.drain)
         self.dispatcher = DyingDispatcher(self.app)
-        attempts = Attempts(self.ledger, SETTINGS, "supervisor:1", Leases(self.url, SETTINGS.lease_s, watchdog=False), Library(self.ledger))
+        leases = Leases(self.url, SETTINGS.lease_s, watchdog=False)
+        attempts = Attempts(self.ledger, SETTINGS, "supervisor:1", leases, Library(self.ledger), Models(SETTINGS))
         self.thinker = Thinker(attempts, 4)
         self.advance = Advance(self.ledger, self.dispatcher, attempts, self.thinker, Webhooks(self.ledger, None))
         self.jobs = Client(self.ledger, self.app, SETTINGS)

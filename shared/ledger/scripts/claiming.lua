@@ -1,8 +1,8 @@
 -- In front of the scripts that claim: the exclusive right to run one handoff, for one lease.
 -- order: handoff, digest of the message, worker, lease_ms, max_claims, keep_ms, deadline (ms | 0), worst case of the first call (JSON or ''),
 -- fence: a word that only this claim knows. Said again because its answer was lost, it is the same claim.
--- Returns {verdict, reserved (1|0), checkpoints, what `admit` says was taken, when it was first claimed (Unix ms)};
--- verdict: granted | exhausted | paused | busy | duplicate | cancelled | unknown, the last five with the first three of these alone
+-- Returns {verdict, reserved (1|0), checkpoints, what `admit` says was taken, when it was first claimed (Unix ms)}; verdict: granted |
+-- exhausted | parked | paused | busy | duplicate | cancelled | unknown, the last six with the first three of these alone
 local function claim(job, due, order)
   local handoff, digest, worker = order[1], order[2], order[3]
   local lease, max_claims, keep, worst = tonumber(order[4]), tonumber(order[5]), keep_from_now(order[6], order[7]), decoded(order[8])
@@ -10,12 +10,13 @@ local function claim(job, due, order)
   local id = string.match(job, '{(.-)}')
   local at = now_ms()
 
-  local f = redis.call('HMGET', h, 'state', 'digest', 'lease', 'claims', 'queue', 'fence')
+  local f = redis.call('HMGET', h, 'state', 'digest', 'lease', 'claims', 'queue', 'fence', 'parked')
   if not f[1] or f[2] ~= digest or redis.call('EXISTS', job) == 0 then return { 'unknown', 0, {} } end
   if f[1] == 'done' or f[1] == 'dropped' then return { 'duplicate', 0, {} } end
   if redis.call('HGET', job, 'cancelled') then return { 'cancelled', 0, {} } end
   local fence, is_again = order[9], f[1] == 'running' and f[6] == order[9]
   if f[1] == 'running' and not is_again and tonumber(f[3]) > at then return { 'busy', 0, {} } end
+  if f[7] and tonumber(f[7]) > at then return { 'parked', 0, {} } end -- a second copy of its message
 
   local paused = paused_role(h)
   if paused then
@@ -47,7 +48,7 @@ local function claim(job, due, order)
   if claims >= max_claims then verdict = 'exhausted' end
   redis.call('HSET', h, 'state', 'running', 'fence', fence, 'worker', worker, 'lease', at + lease, 'claims', claims + 1, 'beat', at)
   redis.call('HSETNX', h, 'started_at', at)
-  redis.call('HDEL', h, 'lost', 'held', 'unread')
+  redis.call('HDEL', h, 'lost', 'held', 'unread', 'parked', 'lane')
   stay(job, h, keep)
   redis.call('ZADD', due, at + lease, member)
   local checkpoints = redis.call('LRANGE', t, 0, -1)

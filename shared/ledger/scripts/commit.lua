@@ -38,9 +38,10 @@ for _, handoff in ipairs(c.drop) do
     settle(job, h, nil)
     redis.call('DEL', job .. ':t:' .. handoff)
     redis.call('ZREM', due, id .. '/' .. handoff)
-    local f = redis.call('HMGET', h, 'queue', 'group', 'role')
+    local f = redis.call('HMGET', h, 'queue', 'group', 'role', 'lane')
     if f[1] then redis.call('ZREM', 'handoff:waiting:' .. f[1], id .. '/' .. handoff) end
     if f[3] then redis.call('ZREM', 'handoff:held:' .. f[3], id .. '/' .. handoff) end
+    if f[4] then leave_line(lane_of(f[4]), id .. '/' .. handoff) end
     if f[2] then redis.call('HINCRBY', job, 'g:' .. f[2], -1) end -- or its siblings would wait for it
   end
 end

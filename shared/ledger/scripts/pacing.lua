@@ -13,6 +13,7 @@ local KEEP_LANE_MS = 600000
 local AHEAD_MS, PROBE_MS = 3000, 30000 -- the first call of a lane; the first after a refusal
 local LOOK_AGAIN_MS = 200
 local ALIVE_MS = 10000 -- who waits asks again every 2 s
+local PARKED_ALIVE_MS = 60000 -- who is parked asks again when it has been published and claimed
 local USUAL_OUTPUT = 500 -- before a first reply has shown it
 
 local function lane_of(name)

@@ -80,6 +80,7 @@ for _, member in ipairs(members) do
       redis.call('ZADD', due, at + bump, member)
     else
       redis.call('HSET', one.h, 'lost', 1)
+      redis.call('HDEL', one.h, 'held', 'parked') -- what was parked has waited long enough
       if one.queue then -- published again once, it waits in its queue like any other, however long that is
         redis.call('ZREM', due, member)
         redis.call('ZADD', WAITING .. one.queue, at, member)

@@ -10,7 +10,7 @@ import pytest
 from chaos.messages_server import MessagesServer, fails, in_turn
 from shared.agent.anthropic_limits import limits_of
 from shared.agent.anthropic_model import AnthropicModel
-from shared.wire.errors import Cancelled, ModelBusy, ModelRejected
+from shared.wire.errors import Cancelled, ModelBusy, ModelRejected, Parked
 from shared.wire.handoff import ResultStatus, StopReason
 from shared.wire.limits import HandoffLimits
 from shared.wire.pace import NOTHING_SAID, Allowance, RateLimits
@@ -102,3 +102,20 @@ def test_a_rejected_call_holds_nobody_back() -> None:
     run = paced(ModelRejected("the key was refused (401)", status=401))
     run.go()
     assert run.turns.pace.strikes == 0
+
+
+def test_who_must_wait_long_is_parked_and_is_back_a_little_early() -> None:
+    run = paced(answers(), held_s=100)
+    with pytest.raises(Parked) as parked:
+        run.go()
+    assert parked.value.seconds == pytest.approx(90)
+    assert parked.value.why == "rate limit"
+    assert run.clock.waited == []
+
+
+def test_nobody_is_parked_for_longer_than_its_time_or_two_minutes() -> None:
+    for deadline, seconds in ((1_040.0, 40), (None, 120)):
+        run = paced(answers(), held_s=600, handoff=a_handoff(limits=HandoffLimits(deadline=deadline)))
+        with pytest.raises(Parked) as parked:
+            run.go()
+        assert parked.value.seconds == pytest.approx(seconds)
