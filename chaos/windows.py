@@ -74,6 +74,7 @@ UNTRIED = {
     "retry": "the same",
     "unread": "for messages of other versions, of which there are none here",
     "stumble": "for a defect of ours, of which none is known",
+    "park": "refusals of a run are too short for it; before it the lease runs out as ever, after it nothing is left to be done",
 }
 """Scripts without failpoints, and why."""
 PUBLISHES: dict[str, dict[str, Need]] = {

@@ -6,7 +6,7 @@ Load what it refers to, claim it, run the agent loop, finish. However that ends,
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 import structlog
@@ -60,7 +60,9 @@ class Ending(StrEnum):
     ELSEWHERE = "elsewhere"
     """Another delivery says how it ends: another claim has it, or the sweeper has it run again."""
     HELD = "held"
-    """It waits in the ledger: for its role, which is paused, or for its provider. It is published again when that is over."""
+    """Its role is paused: it is published again when that is over."""
+    PARKED = "parked"
+    """It waits for its provider, and is published again when it is time."""
     HANDED_BACK = "handed_back"
     """It cannot be run here now: the message goes back to its queue."""
 
@@ -205,6 +207,7 @@ class Attempts:
             tool_context=books.tool_context,
             now=self.ledger.connection.now,
             silence_s=self.settings.model_silence_s,
+            progress_s=self.settings.model_progress_s,
             park_after_s=self.settings.park_after_s,
             streams_draft=fitting.streams_draft,
         )
@@ -257,7 +260,7 @@ def _interrupted(claim: Claim, reason: Interrupted) -> Ended:
             claim.release()
             return Ended(Ending.HANDED_BACK, "its worker shuts down")
         case Parked() if claim.park(reason.seconds, reason.why):
-            return Ended(Ending.HELD, str(reason))
+            return Ended(Ending.PARKED, str(reason))
         case Paused():
             return Ended(Ending.HELD, str(reason))
         case Cancelled():

@@ -62,6 +62,8 @@ class Settings(BaseSettings):
     """At SIGTERM: how long running turns may go on before the rest is handed back."""
     model_silence_s: float = Field(default=120.0, gt=0)
     """The longest silence on the wire of a model call."""
+    model_progress_s: float = Field(default=300.0, gt=0)
+    """The longest time in which a model call brings nothing but signs of life."""
     rate_window_s: float = Field(default=60.0, gt=0)
     """The time that the provider's rate limits are given for: Anthropic's are per minute."""
     memory_mark: float = Field(default=0.8, gt=0, le=1)

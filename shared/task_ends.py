@@ -6,7 +6,7 @@
 | has a result that is `failed`               | `Ignore`             | counted, by us   | FAILURE, the kind of its failure    |
 | is wanted by nobody: cancelled, a duplicate | `Ignore`             | not counted      | REVOKED, if nothing better is known |
 | is ended by another delivery                | `Ignore`             | not counted      | as it was: that one will say        |
-| is held: paused, or parked                 | `Ignore`             | not counted      | RETRY, and why                      |
+| is held (its role is paused), or parked    | `Ignore`             | not counted      | RETRY, and why                      |
 | is handed back to its queue                 | `Reject`, requeued   | not counted      | RETRY, and why                      |
 | has a message that cannot be read           | `Ignore`             | not counted      | FAILURE, and why                    |
 | ... and that another version has issued     | `Ignore`             | not counted      | RETRY, and why                      |
@@ -111,9 +111,9 @@ def _end(task: Any, ended: Ended) -> str:
         case Ending.HANDED_BACK:
             log.info("handed back", why=ended.why)
             raise Reject(ended.why, requeue=True)
-        case Ending.HELD:
-            log.info("handoff held", why=ended.why)
-            _tell(task, "task-retried", exception=f"held: {ended.why}", traceback="")
+        case Ending.HELD | Ending.PARKED:
+            log.info(f"handoff {ended.how}", why=ended.why)
+            _tell(task, "task-retried", exception=f"{ended.how}: {ended.why}", traceback="")
             raise Ignore(ended.why)
         case Ending.UNWANTED:
             log.info("handoff not wanted", why=ended.why)

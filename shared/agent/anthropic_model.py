@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import threading
+import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from queue import Empty, SimpleQueue
@@ -15,7 +17,7 @@ from shared.agent.anthropic_limits import limits_of
 from shared.agent.anthropic_request import request_of
 from shared.agent.anthropic_stream import Gathering
 from shared.agent.model import ModelCall, ModelReply, Pulse
-from shared.wire.errors import ModelBusy, ModelError, ModelRejected
+from shared.wire.errors import ModelBusy, ModelError, ModelRejected, ModelUnreachable
 
 PULSE_EVERY_S = 0.25
 """How often `on_pulse` is called while nothing arrives: bounds how late a cancel, a drain or a deadline is noticed."""
@@ -57,25 +59,40 @@ class _Exchange:
     def __init__(self, client: Client, call: ModelCall, request: dict[str, Any]) -> None:
         self._client = client
         self._timeout = anthropic.Timeout(call.timeout_s, connect=min(CONNECT_TIMEOUT_S, call.timeout_s))
+        self._progress_s = call.progress_s
         self._request = request
         self._arrived: SimpleQueue[Pulse | ModelReply | BaseException] = SimpleQueue()
         self._is_left = threading.Event()
+        self._socket: socket.socket | None = None
 
     def wait(self, on_pulse: Callable[[Pulse], None]) -> ModelReply:
         """Pulse until the reply is whole."""
         threading.Thread(target=self._read, name="model-call", daemon=True).start()
-        pulse = Pulse()
+        pulse, came_at = Pulse(), time.monotonic()
         try:
             while True:
                 match self._newest(pulse):
                     case ModelReply() as reply:
                         return reply
-                    case Pulse() as pulse:
+                    case Pulse() as newest:
+                        came_at = came_at if newest is pulse else time.monotonic()
+                        pulse = newest
                         on_pulse(pulse)
                     case BaseException() as error:
                         raise error
+                if time.monotonic() - came_at > self._progress_s:
+                    raise ModelUnreachable(f"the model's server has made no progress for {self._progress_s:.0f} s")
         finally:
-            self._is_left.set()
+            self._leave()
+
+    def _leave(self) -> None:
+        """Whatever the reading thread waits for, it has come: the connection is cut. Before its headers there is none to be cut, and the
+        time-out ends it.
+        """
+        self._is_left.set()
+        if self._socket is not None:
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
 
     def _newest(self, known: Pulse) -> Pulse | ModelReply | BaseException:
         """What came last; pieces that came meanwhile are already part of it."""
@@ -98,6 +115,7 @@ class _Exchange:
     def _gather(self) -> ModelReply:
         stream = self._client.messages.create(**self._request, timeout=self._timeout)
         with closing(stream):
+            self._socket = _socket_of(stream.response)
             gathering = Gathering(self._request["model"], limits_of(stream.response.headers))
             self._arrived.put(gathering.pulse())
             if "json" in stream.response.headers.get("content-type", ""):
@@ -109,4 +127,12 @@ class _Exchange:
                     if self._is_left.is_set() or gathering.is_over:
                         break
                     self._arrived.put(gathering.pulse())
+            self._socket = None  # the connection may be used again
             return gathering.reply(stream.response.headers.get("request-id"))
+
+
+def _socket_of(response: Any) -> socket.socket | None:
+    """None: there is none (the offline model), or it is not told."""
+    network = response.extensions.get("network_stream")
+    found = network.get_extra_info("socket") if network is not None else None
+    return found if isinstance(found, socket.socket) else None

@@ -35,6 +35,8 @@ class Equipment:
     dice: Callable[[], float] = random.random
     silence_s: float = 120.0
     """The longest silence on the wire of a model call."""
+    progress_s: float = 300.0
+    """The longest time without progress of a reply, whatever else is on the wire."""
     park_after_s: float = 20.0
     """A call that must wait longer than this for the provider's rate limits gives its slot back."""
     streams_draft: bool = False

@@ -34,6 +34,8 @@ class ModelCall:
     may_call_tools: bool = True
     """False: the tools stay defined (the conversation may speak of them), but none can be called in this reply."""
     timeout_s: float = 120.0
+    progress_s: float = 300.0
+    """The longest time without an event of the reply itself: a server that only keeps the connection alive is not at work."""
 
 
 @dataclass(frozen=True, slots=True)

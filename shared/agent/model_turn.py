@@ -135,6 +135,7 @@ class ModelTurns:
             may_call_tools=not is_last,
             output_schema=dict(self._equipment.reading.schema),
             timeout_s=max(1.0, min(self._equipment.silence_s, left_s)),
+            progress_s=self._equipment.progress_s,
         )
 
     def _failed(self, talk: Conversation, call: ModelCall, worst: WorstCase, error: ModelError) -> None:

@@ -106,7 +106,7 @@ class Parked(Interrupted):
     """The next call must wait long for the provider; the handoff goes on after `seconds`, here or elsewhere."""
 
     def __init__(self, seconds: float, why: str) -> None:
-        super().__init__(f"parked for {seconds:.0f} s: {why}")
+        super().__init__(f"{why}, again in {seconds:.0f} s")
         self.seconds = seconds
         self.why = why
 

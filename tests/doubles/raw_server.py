@@ -1,0 +1,101 @@
+"""A server on loopback that speaks in bytes: for what a proper HTTP server would never do."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+HEADERS = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+START = (
+    'event: message_start\ndata: {"type": "message_start", "message": {"id": "m", "type": "message", "role": "assistant",'
+    ' "model": "some-model", "content": [], "stop_reason": null, "usage": {"input_tokens": 10, "output_tokens": 1}}}\n\n'
+)
+PING = 'event: ping\ndata: {"type": "ping"}\n\n'
+_WHOLE = (
+    b'{"id": "m", "type": "message", "role": "assistant", "model": "some-model", "content": [{"type": "text", "text": "Hello"}],'
+    b' "stop_reason": "end_turn", "usage": {"input_tokens": 10, "output_tokens": 1}}'
+)
+REPLY = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(_WHOLE) + _WHOLE
+"""Whole, after which the connection may be used again."""
+
+
+def chunk(text: str) -> bytes:
+    data = text.encode()
+    return f"{len(data):x}\r\n".encode() + data + b"\r\n"
+
+
+Talk = Callable[["Conversation"], None]
+
+
+class Conversation:
+    """One connection, as the server sees it."""
+
+    def __init__(self, connection: socket.socket, number: int) -> None:
+        self.connection = connection
+        self.number = number
+        """1 is the first that was accepted."""
+
+    def request(self) -> bytes:
+        """The next request, whole; empty: the client has gone."""
+        text = b""
+        while b"\r\n\r\n" not in text and (part := self.connection.recv(65536)):
+            text += part
+        head, _, body = text.partition(b"\r\n\r\n")
+        length = next((int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), 0)
+        while len(body) < length and (part := self.connection.recv(65536)):
+            body += part
+        return text
+
+    def say(self, data: bytes) -> None:
+        self.connection.sendall(data)
+
+
+class RawServer:
+    """Has `talk` hold each conversation, in a thread of its own, while the `with` block lasts."""
+
+    def __init__(self, talk: Talk) -> None:
+        self._talk = talk
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.left = threading.Event()
+        """The client has gone from a conversation that still went on."""
+        self.over = threading.Event()
+        """For who speaks or waits until the end of the test."""
+        self.accepted = 0
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+
+    def __enter__(self) -> Self:
+        self._threads[0].start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.over.set()
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for thread in self._threads:
+            thread.join(10)
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                self.accepted += 1
+                thread = threading.Thread(target=self._hold, args=(Conversation(connection, self.accepted),), daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def _hold(self, conversation: Conversation) -> None:
+        with conversation.connection:
+            try:
+                self._talk(conversation)
+            except OSError:
+                self.left.set()
+
+    def repeat(self, conversation: Conversation, data: bytes, every_s: float) -> None:
+        """Say this again and again, until the client goes or the test is over."""
+        while not self.over.wait(every_s):
+            conversation.say(data)

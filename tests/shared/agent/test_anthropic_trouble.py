@@ -1,0 +1,129 @@
+"""A model's server that keeps a connection and says nothing of use: a call ends in time, and takes its connection with it."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import anthropic
+import pytest
+
+from shared.agent.anthropic_model import AnthropicModel
+from shared.agent.model import ModelCall, Pulse
+from shared.wire.errors import Cancelled, ModelUnreachable, NeverSent
+from tests.doubles.raw_server import HEADERS, PING, REPLY, START, Conversation, RawServer, chunk
+from tests.waiting import wait_until
+
+CALL = ModelCall("some-model", "Be brief.", ({"role": "user", "content": "Hello"},), max_output_tokens=100, timeout_s=20, progress_s=0.5)
+
+
+def ignore(_pulse: Pulse) -> None:
+    pass
+
+
+@contextmanager
+def asking(server: RawServer) -> Iterator[AnthropicModel]:
+    with server, anthropic.Anthropic(api_key="k", base_url=server.url, max_retries=0) as client:
+        yield AnthropicModel(client)
+
+
+def never_useful(data: bytes, every_s: float = 0.05) -> RawServer:
+    """Begins a reply, then says this for ever."""
+
+    def talk(conversation: Conversation) -> None:
+        conversation.request()
+        conversation.say(HEADERS + chunk(START))
+        server.repeat(conversation, data, every_s)
+
+    server = RawServer(talk)
+    return server
+
+
+def readers() -> int:
+    return sum(thread.name == "model-call" for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize("data", [chunk(PING), chunk("x"), chunk(": a comment\n")], ids=["pings", "a trickle", "comments"])
+def test_a_reply_that_makes_no_progress_ends_and_its_connection_with_it(data: bytes) -> None:
+    with asking(server := never_useful(data)) as model:
+        with pytest.raises(ModelUnreachable, match="no progress") as raised:
+            model.reply(CALL, ignore)
+        assert not isinstance(raised.value, NeverSent), "what was generated may have been paid"
+        assert server.left.wait(10)
+        wait_until(lambda: readers() == 0, what="the end of the thread that reads")
+
+
+def test_a_slow_reply_that_makes_progress_is_waited_for() -> None:
+    delta = '{"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "a"}}'
+
+    def enough(pulse: Pulse) -> None:
+        if len(pulse.text) >= 8:
+            raise Cancelled("it was slow, and went on for longer than any silence")
+
+    with asking(never_useful(chunk(f"event: content_block_delta\ndata: {delta}\n\n"), every_s=0.2)) as model, pytest.raises(Cancelled):
+        model.reply(CALL, enough)
+
+
+def test_who_leaves_a_silent_reply_takes_the_connection_along_at_once() -> None:
+    def talk(conversation: Conversation) -> None:
+        conversation.request()
+        conversation.say(HEADERS + chunk(START))
+        if not conversation.connection.recv(1):
+            server.left.set()
+
+    def cancel(pulse: Pulse) -> None:
+        if pulse.usage.input_tokens:
+            raise Cancelled("by the user")
+
+    with asking(server := RawServer(talk)) as model:
+        with pytest.raises(Cancelled):
+            model.reply(replace(CALL, progress_s=60), cancel)
+        assert server.left.wait(10), "long before its time-out"
+        wait_until(lambda: readers() == 0, what="the end of the thread that reads")
+
+
+def test_a_connection_that_died_without_a_word_costs_one_silence_and_is_not_used_again() -> None:
+    def talk(conversation: Conversation) -> None:
+        while conversation.request():
+            if conversation.number == 1 and is_dead.is_set():
+                server.over.wait()  # half open: it takes what is sent, and nothing comes back
+                return
+            conversation.say(REPLY)
+
+    is_dead = threading.Event()
+    with asking(server := RawServer(talk)) as model:
+        model.reply(CALL, ignore)
+        is_dead.set()
+        with pytest.raises(ModelUnreachable):
+            model.reply(replace(CALL, timeout_s=0.3, progress_s=60), ignore)
+        assert model.reply(CALL, ignore).stop_reason == "end_turn"
+        assert server.accepted == 2
+
+
+def test_a_connection_that_the_server_has_closed_meanwhile_is_not_used_again() -> None:
+    def talk(conversation: Conversation) -> None:
+        conversation.request()
+        conversation.say(REPLY)
+        conversation.connection.shutdown(socket.SHUT_RDWR)
+        closed.release()
+
+    closed = threading.Semaphore(0)
+    with asking(server := RawServer(talk)) as model:
+        for _ in range(3):
+            model.reply(CALL, ignore)
+            assert closed.acquire(timeout=10)
+        assert server.accepted == 3
+
+
+def test_a_connection_that_is_reset_in_the_middle_is_unreachable() -> None:
+    def talk(conversation: Conversation) -> None:
+        conversation.request()
+        conversation.say(HEADERS + chunk(START))
+        conversation.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    with asking(RawServer(talk)) as model, pytest.raises(ModelUnreachable):
+        model.reply(CALL, ignore)
