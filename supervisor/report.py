@@ -13,6 +13,7 @@ from shared.wire.answer import Answer
 from shared.wire.events import HandoffFinished, HandoffIssued, JobEnded, JobStatus, JobSubmitted, PlanMade, Recorded, Reviewed, Synthesised
 from shared.wire.ids import JobId
 from shared.wire.message import Message
+from supervisor.lifecycle.answering import no_plan
 from supervisor.lifecycle.words import Words
 from supervisor.record import Record, record_of
 
@@ -78,7 +79,7 @@ def report_of(record: Record) -> JobResult:
         usage=usage_of(standing),
         wall_s=round((ended.at if is_over and ended else record.at) - events[0].at, 3),
         model=", ".join(dict.fromkeys(event.model for event in _of(events, HandoffFinished) if event.model)) or None,
-        notes=_notes(answer, over, words, record.waits),
+        notes=_notes(answer, next(reversed(_of(events, PlanMade)), None), over, words, record.waits),
         asked_for_a_form=any(event.answer_schema is not None for event in _of(events, JobSubmitted)),
     )
 
@@ -155,8 +156,9 @@ def usage_of(books: JobStanding | HandoffStanding) -> dict[str, Any]:
     }
 
 
-def _notes(answer: Answer | None, ended: JobEnded | None, words: Words, waits: Iterable[str]) -> tuple[str, ...]:
-    notes = list(answer.notes) if answer else []
+def _notes(answer: Answer | None, plan: PlanMade | None, ended: JobEnded | None, words: Words, waits: Iterable[str]) -> tuple[str, ...]:
+    """The reason of the end comes last, but for who is waited for."""
+    notes = list(answer.notes) if answer else list(no_plan(plan, words)) if ended else []
     if ended and ended.reason:
         notes.append(words.why(ended.because) or ended.reason)
     return (*notes, *waits)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pydantic import JsonValue
 
 from shared.wire.answer import Answer, Gap, NumberedCitation
-from shared.wire.events import AnswerMethod, JobStatus
+from shared.wire.events import AnswerMethod, JobStatus, PlanMade
 from shared.wire.handoff import BlobRef, Citation, Claim, HandoffResult, ResultStatus
 from shared.wire.ids import StepId
 from shared.wire.markers import MARKER
@@ -202,10 +202,15 @@ def _open_text(points: tuple[str, ...]) -> str:
     return "\n".join(["**Open points of the review:**", "", *(f"- {point}" for point in points)]) if points else ""
 
 
+def no_plan(plan: PlanMade | None, words: Words) -> tuple[str, ...]:
+    """What is to be said of a plan that is none, with an answer and without."""
+    if plan is None or not plan.degraded:
+        return ()
+    return (f"No usable plan was made{_in_brackets(words.why(plan.degraded))}: one specialist got the whole request.",)
+
+
 def _own_notes(state: JobState, words: Words) -> tuple[str, ...]:
-    notes = []
-    if state.plan and state.plan.degraded:
-        notes.append(f"No usable plan was made{_in_brackets(words.why(state.plan.degraded))}: one specialist got the whole request.")
+    notes = list(no_plan(state.plan, words))
     made, last = state.synthesised, state.last_round
     if made and made.problem:
         notes.append(f"The results were put together by code: {made.problem}{_in_brackets(words.why(made.result))}.")

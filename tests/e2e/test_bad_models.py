@@ -10,6 +10,7 @@ import pytest
 
 from chaos.messages_server import Json, MessagesServer, Reply, fails, says, says_json
 from shared.wire.events import JobStatus
+from supervisor.cli.run import print_outcome
 from supervisor.client import Request
 from supervisor.report import JobResult
 from tests.running_system import RunningSystem, running_system
@@ -126,6 +127,27 @@ def test_a_planner_that_cannot_plan_leaves_the_request_to_the_generalist(scripte
     assert result.plan is not None
     assert result.plan["degraded"]
     assert any("one specialist got the whole request" in note for note in result.notes)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        pytest.param(says("I would rather not."), id="prose"),
+        pytest.param(Reply(blocks=()), id="empty"),
+        pytest.param(says('{"steps": [{"id": "lo', stop_reason="max_tokens"), id="truncated"),
+        pytest.param(says("", stop_reason="refusal"), id="refusal"),
+    ],
+)
+def test_a_planner_that_cannot_plan_is_named_in_the_last_lines_whether_the_generalist_fails_or_not(
+    scripted: Scripted, plan: Reply, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for answer in (None, says("", stop_reason="refusal")):
+        result = scripted.run(plan=plan, answer=answer)
+        print_outcome(result, as_json=False)
+
+        assert result.status is (JobStatus.FAILED if answer else JobStatus.PARTIAL)
+        assert "No usable plan was made" in " ".join(capsys.readouterr().err.split())
+        assert answer is None or "No usable plan" not in result.notes[-1], "why it failed comes last"
 
 
 def test_a_reviewer_that_cannot_review_is_said_with_the_answer(scripted: Scripted) -> None:
