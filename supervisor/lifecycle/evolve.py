@@ -53,7 +53,8 @@ def begin(job_id: JobId, recorded: Recorded) -> JobState:
 
 
 def evolve(state: JobState, recorded: Recorded) -> JobState:
-    """One event further. Never fails: what the journal holds has happened."""
+    """One event further. It refuses none: what the journal holds has happened. (One that speaks of a step that no plan has is a KeyError: a
+    defect of ours, or a journal that was tampered with.)"""
     return state.model_copy(update={"version": recorded.version, "as_of": recorded.at, **_changes(state, recorded)})
 
 
