@@ -76,17 +76,6 @@ class Plan(Message):
         """The steps that nothing waits for, in the plan's order: their results are the answer."""
         return tuple(step.id for step in self.steps if not self.dependents[step.id])
 
-    def downstream(self, step_ids: Collection[StepId]) -> frozenset[StepId]:
-        """The steps that build, directly or not, on any of these; without these themselves unless they do, too."""
-        found: set[StepId] = set()
-        frontier = list(step_ids)
-        while frontier:
-            for dependent in self.dependents[frontier.pop()]:
-                if dependent not in found:
-                    found.add(dependent)
-                    frontier.append(dependent)
-        return frozenset(found)
-
 
 def limit_problems(steps: Sequence[Step], specialists: Collection[str], max_steps: int) -> list[str]:
     """What is wrong with steps here and now: specialists that nobody serves, more of them than the job may have. They need not make a

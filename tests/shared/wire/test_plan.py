@@ -106,12 +106,6 @@ def test_dependents_are_listed_in_the_order_of_the_plan() -> None:
     assert made.dependents == {"c": (), "a": ("c", "b"), "b": ()}
 
 
-def test_downstream_is_all_that_builds_on_a_step() -> None:
-    made = plan(step("a"), step("b", "a"), step("c", "b"), step("d"))
-    assert made.downstream([StepId("a")]) == {"b", "c"}
-    assert made.downstream([StepId("d")]) == frozenset()
-
-
 def test_specialists_that_nobody_serves_and_too_many_steps_are_both_named() -> None:
     steps = (step("a"), step("b", specialist="oracle"), step("c"))
     assert limit_problems(steps, {"researcher", "writer"}, max_steps=2) == [
