@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from chaos.fleet import Size
+from chaos.holes import Hole
 from chaos.report import broken_of, table_of
 from chaos.run import ALONE, OURS, PLAIN, Options, run, try_failpoints, try_holes
 
@@ -44,11 +45,16 @@ def test_no_failpoint_breaks_a_promise() -> None:
 
 
 def test_plain_chords_are_stuck_in_every_hole_where_a_job_ends() -> None:
-    found = try_holes(quiet)
+    stuck = set[Hole]()
+    for _ in range(3):  # Celery's own redelivery may come just in time: a hole is one that a chord can fall into, ours in none
+        found = try_holes(quiet)
+        assert all(one.calm and one.was_hit for outcomes in found.values() for one in outcomes.values()), found
+        assert [one.ended for one in found[OURS].values()] == [True] * 5
+        stuck |= {hole for hole, one in found[PLAIN].items() if not one.ended}
+        if stuck == set(Hole):
+            break
 
-    assert all(one.calm and one.was_hit for outcomes in found.values() for one in outcomes.values()), found
-    assert [one.ended for one in found[PLAIN].values()] == [False] * 5
-    assert [one.ended for one in found[OURS].values()] == [True] * 5
+    assert stuck == set(Hole)
 
 
 def test_the_command_says_what_it_found_as_json_and_by_its_exit_code() -> None:

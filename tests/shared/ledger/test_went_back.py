@@ -14,6 +14,7 @@ from shared.wire.errors import LeaseLost, VersionConflict
 from shared.wire.events import CancelRequested, RetryRequested
 from shared.wire.ids import HandoffId, JobId
 from tests.doubles.jobs import a_job, finish, granted, issue, replied
+from tests.waiting import wait_until
 
 ONE = HandoffId("find.1")
 
@@ -67,6 +68,7 @@ def test_a_decision_on_a_history_that_is_gone_is_refused_also_where_another_has_
     ledger.journal.append(job_id, CancelRequested())
     read = ledger.journal.read(job_id)[-1]
     go_back()
+    wait_until(lambda: ledger.connection.now() > read.at + 0.005, what="another millisecond")
     ledger.journal.append(job_id, RetryRequested())
     assert ledger.journal.read(job_id)[-1].version == read.version
 
