@@ -15,9 +15,7 @@ class Turns(Protocol):
     """The checkpoints and the budget of one claimed handoff. Every method raises `Interrupted` if the claim is no longer ours."""
 
     def so_far(self) -> tuple[Checkpoint, ...]:
-        """What earlier claims of this handoff have checkpointed, oldest first. A call that was cut with its process is a `CallFailed`
-        before all others: it was a turn.
-        """
+        """What earlier claims of this handoff have checkpointed, oldest first."""
         ...
 
     def reserve(self, worst: WorstCase, expected: Expected | None = None) -> Wait | None:

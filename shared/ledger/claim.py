@@ -91,8 +91,6 @@ class Claim:
     verdict: ClaimVerdict
     pacing: Pacing
     checkpoints: tuple[Checkpoint, ...] = ()
-    lost: tuple[Checkpoint, ...] = ()
-    """Stand for calls of earlier claims that the books have counted and that left none. First of all: nothing follows from them."""
     unreadable: str | None = None
     """Why the checkpoints of earlier claims cannot be read, so that it can only be ended."""
     reserved: bool = False
@@ -116,7 +114,7 @@ class Claim:
         self._stored = len(self.checkpoints)
 
     def so_far(self) -> tuple[Checkpoint, ...]:
-        return (*self.lost, *self.checkpoints)
+        return self.checkpoints
 
     def reserve(self, worst: WorstCase, expected: Expected | None = None) -> Wait | None:
         self._check_drain()

@@ -19,12 +19,11 @@ from shared.ledger.claim import Claim, ClaimVerdict, keep_of, worst_of
 from shared.ledger.connection import Connection, in_our_words, insisted
 from shared.ledger.journal import Commit, Journal
 from shared.ledger.pace import Pacing
-from shared.wire.checkpoints import CallFailed, Checkpoint, Replied, WorstCase, checkpoint_adapter
+from shared.wire.checkpoints import Checkpoint, WorstCase, checkpoint_adapter
 from shared.wire.events import Recorded
 from shared.wire.ids import Digest, HandoffId, JobId
 from shared.wire.message import problems_of
 from shared.wire.pace import Expected
-from shared.wire.usage import NOTHING_USED
 
 MAX_CLAIMS = 3
 """A handoff that was claimed this often and never got further takes its process down: it fails instead of freezing the next one."""
@@ -103,7 +102,7 @@ class Claims:
 
     def _claim(self, wanted: Claiming, answer: Sequence[Any]) -> Claim:
         verdict, reserved, stored_checkpoints, *more = answer
-        taken, began_ms, turns = more or ((), 0, 0)
+        taken, began_ms = more or ((), 0)
         pacing = self._pacing(wanted)
         if reserved:
             pacing.let_go(wanted.expected, taken)
@@ -118,7 +117,6 @@ class Claims:
             verdict=ClaimVerdict(verdict.decode()),
             pacing=pacing,
             checkpoints=checkpoints,
-            lost=_lost(int(turns), checkpoints),
             unreadable=unreadable,
             reserved=bool(reserved),
             drain=self._drain,
@@ -126,12 +124,6 @@ class Claims:
             ends_at=_earlier(wanted.deadline, None if wanted.max_seconds is None else int(began_ms) / 1000 + wanted.max_seconds),
             keeps_turns=self._settings.keep_turns,
         )
-
-
-def _lost(turns: int, checkpoints: Sequence[Checkpoint]) -> tuple[Checkpoint, ...]:
-    """The calls, among the `turns` that the books have counted, that left nothing behind: each was cut with its process, and was a turn."""
-    left = sum(isinstance(item, Replied | CallFailed) for item in checkpoints)
-    return (CallFailed(error="the process was gone before the reply", usage=NOTHING_USED),) * max(0, turns - left)
 
 
 def _earlier(one: float | None, other: float | None) -> float | None:

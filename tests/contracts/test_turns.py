@@ -83,18 +83,6 @@ def test_the_next_claim_finds_every_checkpoint_in_order(ledgered: Ledgered) -> N
     assert ledgered.claimed_again().so_far() == EVERY_KIND
 
 
-def test_a_call_that_was_cut_with_its_process_was_a_turn_before_all_that_was_kept(ledgered: Ledgered) -> None:
-    kept = Replied(content=({"type": "text", "text": "a"},), stop_reason="end_turn", usage=Usage(input_tokens=1), model="m")
-    ledgered.turns.reserve(WorstCase(10, 10, 10))
-    ledgered.turns.checkpoint(kept)
-    ledgered.turns.reserve(WorstCase(10, 10, 10))
-
-    lost, *others = ledgered.claimed_again().so_far()
-
-    assert isinstance(lost, CallFailed)
-    assert others == [kept]
-
-
 def test_a_call_that_can_never_fit_the_budget_is_a_limit(ledgered: Ledgered) -> None:
     with pytest.raises(LimitReached):
         ledgered.turns.reserve(WorstCase(900, 200, 0))

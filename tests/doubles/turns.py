@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from shared.wire.checkpoints import CallFailed, Checkpoint, Replied, WorstCase, checkpoint_adapter
 from shared.wire.errors import Interrupted, LimitReached
 from shared.wire.pace import Expected, RateLimits, Wait
-from shared.wire.usage import NOTHING_USED
 from tests.doubles.pace import MemoryPace
 
 
@@ -25,8 +24,6 @@ class MemoryTurns:
     beats: list[tuple[str, str | None]] = field(default_factory=list)
     used_tokens: int = 0
     used_turns: int = 0
-    is_in_the_air: bool = False
-    """A call was reserved, and is not settled."""
     interrupt_with: Interrupted | None = None
     on_checkpoint: Callable[[Checkpoint], None] = lambda _checkpoint: None
     """Called before each is kept; what it raises is a crash at that point."""
@@ -47,7 +44,6 @@ class MemoryTurns:
         if expected is not None and (wait := self.pace.admit(id(self))) is not None:
             return wait
         self.reserved.append(worst)
-        self.is_in_the_air = True
         return None
 
     def heard(self, limits: RateLimits) -> None:
@@ -64,7 +60,6 @@ class MemoryTurns:
                 if isinstance(checkpoint, Replied | CallFailed):
                     self.used_tokens += checkpoint.usage.total_tokens
                     self.used_turns += 1
-                    self.is_in_the_air = False
                 self.saved.append(checkpoint.to_json())
 
     def beat(self, doing: str, draft: str | None = None) -> None:
@@ -73,10 +68,8 @@ class MemoryTurns:
         self.on_beat(doing)
 
     def again(self) -> MemoryTurns:
-        """The same handoff, claimed anew after its process died. A call in the air was a turn."""
-        lost = [CallFailed(error="gone", usage=NOTHING_USED).to_json()] if self.is_in_the_air else []
-        used_turns = self.used_turns + len(lost)
-        return MemoryTurns(most_tokens=self.most_tokens, saved=[*lost, *self.saved], used_tokens=self.used_tokens, used_turns=used_turns)
+        """The same handoff, claimed anew after its process died."""
+        return MemoryTurns(most_tokens=self.most_tokens, saved=list(self.saved), used_tokens=self.used_tokens, used_turns=self.used_turns)
 
     def _check(self) -> None:
         if self.interrupt_with is not None:

@@ -34,8 +34,7 @@ def test_a_worker_killed_in_the_middle_of_a_call_repeats_that_call_elsewhere_and
         assert sum(one["usage"][part] for one in result.handoffs) == result.usage[part]
     own = next(one for one in result.results if one["handoff_id"] == "a.1")
     counted = next(one for one in result.handoffs if one["handoff_id"] == "a.1")["usage"]
-    assert counted["turns"] == own["turns"] == 3, "the call that was cut was a turn"
-    assert counted["output_tokens"] > own["usage"]["output_tokens"], "of what it used, only the books know"
+    assert counted["turns"] == own["turns"] + 1
     held.go.set()
 
 

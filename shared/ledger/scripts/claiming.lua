@@ -1,8 +1,7 @@
 -- In front of the scripts that claim: the exclusive right to run one handoff, for one lease.
 -- order: handoff, digest of the message, worker, lease_ms, max_claims, keep_ms, deadline (ms | 0), worst case of the first call (JSON or ''),
 -- fence: a word that only this claim knows. Said again because its answer was lost, it is the same claim.
--- Returns {verdict, reserved (1|0), checkpoints, what `admit` says was taken, when it was first claimed (Unix ms),
--- turns that its books have counted}; verdict: granted |
+-- Returns {verdict, reserved (1|0), checkpoints, what `admit` says was taken, when it was first claimed (Unix ms)}; verdict: granted |
 -- exhausted | parked | paused | busy | duplicate | cancelled | unknown, the last six with the first three of these alone
 local function claim(job, due, order)
   local handoff, digest, worker = order[1], order[2], order[3]
@@ -56,6 +55,5 @@ local function claim(job, due, order)
   if #checkpoints > 0 then redis.call('PEXPIRE', t, keep) end
   local no, _, _, taken = 'not asked', nil, nil, nil
   if worst and verdict == 'granted' and #checkpoints == 0 then no, _, _, taken = let_go(job, h, worst, member, at) end
-  local known = redis.call('HMGET', h, 'started_at', 'turns')
-  return { verdict, no and 0 or 1, checkpoints, taken or {}, tonumber(known[1]), tonumber(known[2] or 0) }
+  return { verdict, no and 0 or 1, checkpoints, taken or {}, tonumber(redis.call('HGET', h, 'started_at')) }
 end

@@ -16,7 +16,6 @@ from shared.agent.conversation import LAST_TURN
 from shared.agent.model import ModelCall, ModelReply, Pulse
 from shared.agent.price import Prices
 from shared.agent.tool import Tool
-from shared.wire.checkpoints import WorstCase
 from shared.wire.errors import Cancelled, Draining, ModelBusy, ModelError, ModelRejected, ModelUnreachable, NeverSent
 from shared.wire.handoff import ResultStatus, StopReason
 from shared.wire.limits import HandoffLimits
@@ -49,14 +48,6 @@ def test_a_single_turn_is_offered_no_tools() -> None:
     run = running(answers(), tools=(LOOK,), handoff=limited(max_turns=1))
     run.go()
     assert run.calls[0].tools == ()
-
-
-def test_a_call_that_was_cut_with_its_process_is_no_turn_more() -> None:
-    killed = MemoryTurns()
-    killed.reserve(WorstCase(1, 1, 1))
-    run = running(calls(("look", {"q": "a"})), tools=(LOOK,), handoff=limited(max_turns=3), turns=killed.again())
-    result = run.go()
-    assert (result.stop_reason, result.turns, len(run.calls)) == (StopReason.MAX_TURNS, 3, 2)
 
 
 def test_max_turns_leaves_the_newest_text() -> None:

@@ -37,8 +37,7 @@ def start(turns: MemoryTurns, ran: list[str]) -> Run:
 
 
 def without_usage(result: HandoffResult) -> HandoffResult:
-    """Turns as well: a call that was cut was one."""
-    return result.model_copy(update={"usage": Usage(), "turns": 0})
+    return result.model_copy(update={"usage": Usage()})
 
 
 def uninterrupted() -> tuple[HandoffResult, Run]:
@@ -69,7 +68,6 @@ def test_a_death_after_any_checkpoint_costs_no_result(survived: int) -> None:
     result = resumed.go()
     assert result.status is ResultStatus.OK
     assert without_usage(result) == without_usage(expected)
-    assert result.turns == expected.turns + turns.is_in_the_air
     assert ran.count("b") <= 1, "a tool that is not safe to repeat is not repeated"
     if ran.count("b") == 1 and survived in (0, 1, 4, 5, 6):
         assert resumed.calls[-1].messages == whole.calls[-1].messages
