@@ -23,7 +23,7 @@ def quiet(_line: str) -> None:
 
 
 def test_a_run_without_faults_makes_exactly_the_calls_that_its_plan_needs() -> None:
-    books = run(Options(seed=secrets.randbelow(1_000_000), jobs=14, kills=0, size=Size(2, 2)), quiet)
+    books = run(Options(seed=SEED, jobs=14, kills=0, size=Size(2, 2)), quiet)
 
     assert broken_of(books) == [], table_of(books)
     assert (books.made, books.repeated) == (books.needed, 0), table_of(books)
