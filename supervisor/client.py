@@ -31,15 +31,18 @@ from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger, open_ledger
 from shared.wire.documents import Manifest
 from shared.wire.errors import LedgerUnavailable, UnknownJob, UserError, VersionConflict
-from shared.wire.events import CancelRequested, HandoffIssued, JobEnded, JobStatus, JobSubmitted, Recorded, RetryRequested
+from shared.wire.events import CancelRequested, HandoffIssued, JobEnded, JobStatus, Recorded, RetryRequested
 from shared.wire.ids import JobId, is_job_id
+from shared.wire.limits import NewLimits
 from shared.wire.names import ROLES, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
 from supervisor.admission import check_admission
 from supervisor.dispatch import Dispatcher
 from supervisor.export import Export, export_of
+from supervisor.lifecycle.evolve import fold
+from supervisor.lifecycle.state import JobState
 from supervisor.report import JobResult, report_on
 from supervisor.request import Request, check_request
-from supervisor.retrying import NewLimits, retry_commit
+from supervisor.retrying import retry_commit
 from supervisor.submission import Clash, Submission, first_clash, submission_of
 from supervisor.waiting import with_waiting
 
@@ -167,12 +170,12 @@ class Client:
                 return
 
     def _retry(self, job_id: JobId, from_step: str | None, limits: NewLimits) -> None:
-        events = self.ledger.journal.read(job_id)
+        state = fold(job_id, None, self.ledger.journal.read(job_id))
         books = self._known(job_id)
-        if not JobStatus(books.status).ended and not books.asks:
-            raise UserError(f"{job_id} has not ended yet: cancel it first, or wait")
-        commit = retry_commit(events, books, from_step, limits, self.ledger.connection.now() + WAKE_AFTER_S)
-        self._keep_documents(job_id, events)
+        if state is None:
+            raise UserError(f"{job_id} has not ended yet: cancel it first, or wait")  # it was submitted between these two looks
+        commit = retry_commit(state, books, from_step, limits, self.ledger.connection.now() + WAKE_AFTER_S)
+        self._keep_documents(state)
         self.ledger.journal.commit(commit)
         self._dispatcher.wake(job_id)
 
@@ -248,15 +251,14 @@ class Client:
         """
         check_request(request, self._settings)
 
-    def _keep_documents(self, job_id: JobId, events: Sequence[Recorded]) -> None:
+    def _keep_documents(self, state: JobState) -> None:
         """Have the documents of an ended job stay while it is at work again."""
-        submitted = events[0].event
-        if not isinstance(submitted, JobSubmitted) or submitted.manifest is None:
+        if (manifest_ref := state.submitted.manifest) is None:
             return
-        manifest = Manifest.from_json(self.ledger.blobs.get(job_id, [submitted.manifest.digest])[submitted.manifest.digest])
-        gone = self.ledger.blobs.missing_documents([document.digest for document in manifest.documents], submitted.limits.max_seconds)
-        if gone:
-            raise UserError(f"{len(gone)} of the documents of {job_id} are no longer stored: submit it again with --docs")
+        manifest = Manifest.from_json(self.ledger.blobs.get(state.job_id, [manifest_ref.digest])[manifest_ref.digest])
+        digests = [document.digest for document in manifest.documents]
+        if gone := self.ledger.blobs.missing_documents(digests, state.submitted.limits.max_seconds):
+            raise UserError(f"{len(gone)} of the documents of {state.job_id} are no longer stored: submit it again with --docs")
 
     def _with_documents(self, request: Request) -> Request:
         """Raises: InvalidDocuments."""

@@ -11,7 +11,7 @@ from shared.ledger.blobs import ref
 from shared.ledger.journal import Commit
 from shared.wire.events import Event, JobStatus, JobSubmitted
 from shared.wire.ids import JobId, job_id_for, new_job_id
-from shared.wire.limits import JobLimits, Raise
+from shared.wire.limits import JobLimits, NewLimits
 from supervisor.request import Request
 from supervisor.roles.outcomes import title_of
 
@@ -89,7 +89,7 @@ def first_clash(submissions: Sequence[Submission], jobs: Mapping[JobId, Event]) 
     return None
 
 
-def books_of(limits: JobLimits | Raise) -> dict[str, int]:
+def books_of(limits: JobLimits | NewLimits) -> dict[str, int]:
     """The limits that the budget scripts keep."""
     named = {"max_turns": limits.max_turns, "max_tokens": limits.max_tokens, "max_usd": limits.max_microusd}
     return {name: value for name, value in named.items() if value is not None}

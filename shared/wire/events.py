@@ -18,7 +18,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, TypeAdapter, Validation
 from shared.wire.errors import MalformedMessage
 from shared.wire.handoff import BlobRef, ResultStatus, StopReason
 from shared.wire.ids import Digest, HandoffIdField, NameField, StepIdField
-from shared.wire.limits import JobLimits, Raise
+from shared.wire.limits import JobLimits, NewLimits
 from shared.wire.message import NO_PAYLOAD_IN_ERRORS, Message, problems_of
 from shared.wire.plan import Synthesis
 from shared.wire.usage import Usage
@@ -206,7 +206,7 @@ class CancelRequested(Message):
     by: str = "user"
 
 
-class RetryRequested(Raise):
+class RetryRequested(NewLimits):
     """Go on with a job that has ended or waits for a decision: what failed again, or everything from one step on. With more to spend, if it
     says so.
     """

@@ -56,14 +56,14 @@ class JobLimits(Message):
     """Caps every specialist's own max_turns (`--max-turns`)."""
 
 
-class Raise(Message):
-    """New limits of a job that has ended. None: as it was."""
+class NewLimits(Message):
+    """Of a job that has ended, or waits for a decision: of all of it, from its beginning. None: as it was."""
 
     max_turns: PositiveInt | None = None
     max_tokens: PositiveInt | None = None
     max_microusd: PositiveInt | None = None
 
 
-def raised(limits: JobLimits, by: Raise) -> JobLimits:
+def raised(limits: JobLimits, by: NewLimits) -> JobLimits:
     new = {"max_turns": by.max_turns, "max_tokens": by.max_tokens, "max_microusd": by.max_microusd}
     return limits.model_copy(update={name: value for name, value in new.items() if value is not None})

@@ -123,7 +123,7 @@ def retry(
 
     What it has spent stays spent. One that its budget has ended needs a higher limit.
     """
-    from supervisor.retrying import NewLimits
+    from shared.wire.limits import NewLimits
 
     limits = NewLimits(max_turns=max_turns, max_microusd=None if max_usd is None else int(max_usd * 1_000_000))
     client_of_broker().retry(JobId(job), from_step, limits)

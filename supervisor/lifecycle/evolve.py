@@ -122,6 +122,7 @@ def _finished(state: JobState, event: HandoffFinished) -> dict[str, Any]:
         "open": {handoff_id: handoff for handoff_id, handoff in state.open.items() if handoff_id != event.handoff_id},
         "usage": state.usage + event.usage,
         "turns": state.turns + event.turns,
+        "spent_its_own": state.spent_its_own or event.stop_reason is StopReason.JOB_BUDGET,
         "models": state.models if model is None or model in state.models else (*state.models, model),
     }
     if issued is None:
@@ -225,7 +226,7 @@ def _retried(state: JobState, event: RetryRequested, at: float) -> dict[str, Any
         step = steps[step_id]
         steps[step_id] = _again(step, Remark(author="user", previous=step.result) if step.result else None)
     return {
-        "status": JobStatus.QUEUED if state.plan is None else JobStatus.RUNNING,
+        "status": _status_again(state),
         "phase": Phase.PLANNING if state.plan is None else Phase.WORKING,
         "steps": steps,
         "started_at": at,
@@ -233,6 +234,7 @@ def _retried(state: JobState, event: RetryRequested, at: float) -> dict[str, Any
         "handoffs": 0,
         "fruitless": 0,
         "spent": None,
+        "spent_its_own": False,
         "asked": False,
         "rounds_before": len(state.rounds),
         "synthesised": None,
@@ -251,8 +253,19 @@ def _gone_on(state: JobState, event: RetryRequested) -> dict[str, Any]:
     for step_id, step in state.steps.items():
         if step.status is StepStatus.SETTLED and step.stop_reason in BUDGETS:
             steps[step_id] = _again(step, Remark(author="user", previous=step.result) if step.result else None)
-    limits = raised(state.submitted.limits, event)
-    return {"steps": steps, "spent": None, "asked": False, "submitted": state.submitted.model_copy(update={"limits": limits})}
+    return {
+        "status": _status_again(state),
+        "steps": steps,
+        "spent": None,
+        "spent_its_own": False,
+        "asked": False,
+        "submitted": state.submitted.model_copy(update={"limits": raised(state.submitted.limits, event)}),
+    }
+
+
+def _status_again(state: JobState) -> JobStatus:
+    """Of a job that goes on: one that has no plan has not begun."""
+    return JobStatus.QUEUED if state.plan is None else JobStatus.RUNNING
 
 
 def _again(step: StepState, remark: Remark | None) -> StepState:

@@ -123,6 +123,8 @@ class JobState(Message):
     """Of the journal, at that end; 0: it has not ended."""
     spent: StopReason | None = None
     """Whose budget a call of this job did not fit, the first one: its own, or the day's."""
+    spent_its_own: bool = False
+    """A call did not fit the job's own, first or not: it needs more to go on."""
     asked: bool = False
     """It waits for a decision."""
     cancel_requested: bool = False

@@ -1,64 +1,53 @@
-"""A job that its budget has ended goes on only with more of it."""
+"""What a retry changes in the job's hash is what its journal says from there on."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from shared.ledger.blobs import ref
 from shared.ledger.jobs import JobStanding
-from shared.wire.errors import UserError
-from shared.wire.events import Event, HandoffFinished, JobEnded, JobStatus, Recorded, RetryRequested
-from shared.wire.handoff import ResultStatus, StopReason
-from shared.wire.ids import HandoffId, JobId
-from shared.wire.limits import JobLimits
-from shared.wire.usage import NOTHING_USED
-from supervisor.lifecycle.evolve import begin, fold_on
-from supervisor.retrying import NewLimits, retry_of
-from tests.doubles.jobs import submission
+from shared.wire.events import CancelRequested, JobStatus
+from shared.wire.handoff import StopReason
+from shared.wire.limits import JobLimits, NewLimits, OnLimit
+from supervisor.retrying import retry_commit
+from tests.doubles.life import Life, planned
 
-JOB = JobId("j-0123456789ab")
-STOPPED = HandoffFinished(
-    handoff_id=HandoffId("a.1"),
-    status=ResultStatus.PARTIAL,
-    result=ref("a result"),
-    stop_reason=StopReason.JOB_BUDGET,
-    usage=NOTHING_USED,
-    turns=1,
-    confidence=0.0,
+LIMITS = JobLimits(max_turns=12, on_limit=OnLimit.ASK)
+
+
+def asked_before_its_plan() -> Life:
+    life = Life(LIMITS)
+    life.goes_on()
+    life.finishes("planner", "failed", stop_reason=StopReason.JOB_BUDGET)
+    life.goes_on()
+    return life
+
+
+def asked_at_work() -> Life:
+    life = planned(limits=LIMITS, a="")
+    life.finishes("a", "partial", stop_reason=StopReason.JOB_BUDGET)
+    life.goes_on()
+    return life
+
+
+def ended() -> Life:
+    life = planned(limits=LIMITS, a="")
+    life.happens(CancelRequested())
+    life.goes_on()
+    return life
+
+
+@pytest.mark.parametrize(
+    ("life", "status"),
+    [(asked_before_its_plan(), JobStatus.QUEUED), (asked_at_work(), JobStatus.RUNNING), (ended(), JobStatus.RUNNING)],
+    ids=["asked before its plan", "asked at work", "ended"],
 )
-ENDED = JobEnded(status=JobStatus.PARTIAL)
+def test_a_job_that_goes_on_has_one_status_in_its_hash_and_in_its_journal(life: Life, status: JobStatus) -> None:
+    books = JobStanding(
+        life.state.job_id, "partial", 1, "", 0.0, turns=12, input_tokens=0, output_tokens=0, cost_microusd=0, cancelled=False
+    )
+    commit = retry_commit(life.state, books, None, NewLimits(max_turns=24), due_at=0.0)
 
-
-def journal(*events: Event) -> list[Recorded]:
-    first = submission(limits=JobLimits(max_turns=12, max_microusd=100_000))
-    return [Recorded(n, 1_000.0, event) for n, event in enumerate([first, *events], start=1)]
-
-
-def books(**changes: Any) -> JobStanding:
-    values: dict[str, Any] = {"turns": 12, "input_tokens": 900, "output_tokens": 100, "cost_microusd": 80_000, **changes}
-    return JobStanding(job_id=JOB, status="partial", version=3, title="", submitted_at=0.0, cancelled=False, **values)
-
-
-def test_without_more_it_is_refused_with_what_is_spent() -> None:
-    with pytest.raises(UserError, match=r"12 turns of 12 turns, \$0.08 of \$0.1\): raise it with --max-turns N or --max-usd X"):
-        retry_of(journal(STOPPED, ENDED), books(), None, NewLimits())
-
-
-def test_a_limit_that_is_spent_already_is_refused() -> None:
-    with pytest.raises(UserError, match="has used 12 turns already"):
-        retry_of(journal(STOPPED, ENDED), books(), None, NewLimits(max_turns=12))
-
-
-def test_with_more_the_job_has_the_new_limit_and_keeps_the_others() -> None:
-    events = journal(STOPPED, ENDED)
-    event = retry_of(events, books(), None, NewLimits(max_turns=24))
-    state = fold_on(begin(JOB, events[0]), [*events[1:], Recorded(4, 2_000.0, event)])
-
-    assert (state.submitted.limits.max_turns, state.submitted.limits.max_microusd) == (24, 100_000)
-
-
-def test_a_job_that_ended_for_another_reason_needs_no_more() -> None:
-    assert retry_of(journal(ENDED), books(), None, NewLimits()) == RetryRequested()
-    assert retry_of(journal(STOPPED, ENDED, RetryRequested(max_turns=24), ENDED), books(), None, NewLimits()) == RetryRequested()
+    assert (commit.expected, commit.tip) == (life.state.version, life.now)
+    assert commit.fields == {"status": status.value, "cancelled": "", "asks": "", "max_turns": 24}
+    life.happens(*commit.events)
+    assert life.state.status is status

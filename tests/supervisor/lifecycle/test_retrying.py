@@ -1,0 +1,95 @@
+"""A job that its budget has ended goes on only with more of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared.wire.errors import UserError
+from shared.wire.events import RetryRequested
+from shared.wire.handoff import StopReason
+from shared.wire.ids import StepId
+from shared.wire.limits import JobLimits, NewLimits, OnLimit
+from supervisor.lifecycle.retrying import retry_of
+from tests.doubles.life import Life, planned
+
+USED = {"max_turns": 12, "max_tokens": 1_000, "max_microusd": 80_000}
+
+
+def ended(*stops: StopReason, on_limit: OnLimit = OnLimit.WRAP_UP) -> Life:
+    """One step for each reason to stop, then the end."""
+    limits = JobLimits(max_turns=12, max_microusd=100_000, on_limit=on_limit)
+    life = planned(limits=limits, **{f"s{n}": "" for n, _ in enumerate(stops)})
+    for n, reason in enumerate(stops):
+        life.finishes(f"s{n}", "partial", stop_reason=reason)
+    life.goes_on()
+    if life.out == {"assessor"}:
+        life.judges()
+        life.goes_on()
+    assert life.state.ended
+    return life
+
+
+def test_without_more_it_is_refused_with_what_is_spent() -> None:
+    with pytest.raises(UserError, match=r"12 turns of 12 turns, \$0.08 of \$0.1\): raise it with --max-turns N or --max-usd X"):
+        retry_of(ended(StopReason.JOB_BUDGET).state, USED, None, NewLimits())
+
+
+def test_without_more_it_is_refused_also_where_the_days_budget_was_spent_before_its_own() -> None:
+    with pytest.raises(UserError, match="raise it with"):
+        retry_of(ended(StopReason.DAY_BUDGET, StopReason.JOB_BUDGET).state, USED, None, NewLimits())
+
+
+def test_a_limit_that_is_spent_already_is_refused() -> None:
+    with pytest.raises(UserError, match="has used 12 turns already"):
+        retry_of(ended(StopReason.JOB_BUDGET).state, USED, None, NewLimits(max_turns=12))
+
+
+def test_with_more_the_job_has_the_new_limit_and_keeps_the_others() -> None:
+    life = ended(StopReason.JOB_BUDGET)
+    life.happens(retry_of(life.state, USED, None, NewLimits(max_turns=24)))
+
+    assert (life.state.submitted.limits.max_turns, life.state.submitted.limits.max_microusd) == (24, 100_000)
+
+
+def test_a_second_retry_names_the_limits_of_the_first() -> None:
+    life = ended(StopReason.JOB_BUDGET)
+    life.happens(RetryRequested(max_turns=24))
+    life.goes_on()
+    life.finishes("s0", "partial", stop_reason=StopReason.JOB_BUDGET)
+    life.goes_on()
+    life.judges()
+    life.goes_on()
+
+    with pytest.raises(UserError, match=r"24 turns of 24 turns"):
+        retry_of(life.state, USED | {"max_turns": 24}, None, NewLimits())
+
+
+@pytest.mark.parametrize("reason", [StopReason.DAY_BUDGET, StopReason.MAX_TURNS])
+def test_a_job_that_ended_for_another_reason_needs_no_more(reason: StopReason) -> None:
+    assert retry_of(ended(reason).state, USED, None, NewLimits()) == RetryRequested()
+
+
+def test_a_job_that_had_more_and_ended_for_another_reason_needs_no_more() -> None:
+    life = ended(StopReason.JOB_BUDGET)
+    life.happens(RetryRequested(max_turns=24))
+    life.goes_on()
+    life.finishes("s0")
+    life.goes_on()
+    life.judges()
+    life.goes_on()
+
+    assert life.state.ended
+    assert retry_of(life.state, USED, None, NewLimits()) == RetryRequested()
+
+
+def test_a_job_that_works_is_no_job_to_retry() -> None:
+    with pytest.raises(UserError, match="has not ended yet: cancel it first, or wait"):
+        retry_of(planned(a="").state, USED, None, NewLimits())
+
+
+def test_a_step_that_the_plan_has_not_is_refused_with_those_that_it_has() -> None:
+    life = ended(StopReason.FINISHED, StopReason.FINISHED)
+
+    with pytest.raises(UserError, match="has no step nowhere: its steps are s0, s1"):
+        retry_of(life.state, USED, "nowhere", NewLimits())
+    assert retry_of(life.state, USED, "s1", NewLimits()).from_step == StepId("s1")
