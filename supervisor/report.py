@@ -13,6 +13,7 @@ from shared.wire.answer import Answer
 from shared.wire.events import HandoffFinished, HandoffIssued, JobEnded, JobStatus, JobSubmitted, PlanMade, Recorded, Reviewed, Synthesised
 from shared.wire.ids import JobId
 from shared.wire.message import Message
+from shared.wire.usage import cost_usd
 from supervisor.lifecycle.answering import no_plan
 from supervisor.lifecycle.words import Words
 from supervisor.record import Record, record_of
@@ -147,11 +148,11 @@ def usage_of(books: JobStanding | HandoffStanding) -> dict[str, Any]:
         "turns": books.turns,
         "input_tokens": books.input_tokens,
         "output_tokens": books.output_tokens,
-        "cost_usd": None if books.cost_microusd is None else books.cost_microusd / 1_000_000,
+        "cost_usd": cost_usd(books.cost_microusd),
         "cut": {
             "calls": books.cut_calls,
             "tokens": books.cut_tokens,
-            "cost_usd": None if books.cost_microusd is None else books.cut_microusd / 1_000_000,
+            "cost_usd": None if books.cost_microusd is None else cost_usd(books.cut_microusd),
         },
     }
 

@@ -15,9 +15,8 @@ from genai_prices import calc_price
 from shared.agent.model import ModelCall
 from shared.config import OFFLINE_MODEL, Settings
 from shared.wire.checkpoints import WorstCase
-from shared.wire.usage import Usage
+from shared.wire.usage import MICROUSD, Usage
 
-MICROUSD = 1_000_000
 HIDDEN_TOKENS = 2_000
 """What a provider adds to a request that we can't see: its tool-use preamble (under 700 tokens as documented) and the grammar note of
 structured outputs, doubled and more."""

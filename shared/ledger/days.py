@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from shared.config import Settings
 from shared.ledger import keys
 from shared.ledger.connection import Connection, in_our_words
-from shared.wire.usage import MICROUSD
+from shared.wire.usage import cost_usd, microusd
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +23,6 @@ class Caps:
 
 
 def caps_from(settings: Settings) -> Caps:
-    def microusd(usd: float | None) -> int | None:
-        return None if usd is None else int(usd * MICROUSD)
-
     return Caps(settings.day_tokens, microusd(settings.day_usd), settings.tenant_day_tokens, microusd(settings.tenant_day_usd))
 
 
@@ -57,7 +54,7 @@ class Days:
 def _reached(spent: Sequence[int], caps: Sequence[int], whose: str) -> str | None:
     (tokens, usd), (most_tokens, most_usd) = spent, caps
     if most_usd and usd >= most_usd:
-        return f"the budget of {whose} for today is spent (${usd / MICROUSD:.6g} of ${most_usd / MICROUSD:.6g})"
+        return f"the budget of {whose} for today is spent (${cost_usd(usd):.6g} of ${cost_usd(most_usd):.6g})"
     if most_tokens and tokens >= most_tokens:
         return f"the budget of {whose} for today is spent ({tokens:,} of {most_tokens:,} tokens)"
     return None

@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+from typing import overload
+
 from pydantic import NonNegativeInt
 
 from shared.wire.message import Message
 
 MICROUSD = 1_000_000
 """In one US dollar."""
+
+
+@overload
+def microusd(usd: float) -> int: ...
+@overload
+def microusd(usd: float | None) -> int | None: ...
+def microusd(usd: float | None) -> int | None:
+    """A limit as a person writes it, never more than that. By its digits: 2.01 in binary is a little less. None: there is none."""
+    return None if usd is None else int(Decimal(str(usd)) * MICROUSD)
+
+
+@overload
+def cost_usd(microusd: int) -> float: ...
+@overload
+def cost_usd(microusd: int | None) -> float | None: ...
+def cost_usd(microusd: int | None) -> float | None:
+    """For people, and for what leaves the system. None: it is not known."""
+    return None if microusd is None else microusd / MICROUSD
 
 
 class Usage(Message):
@@ -53,7 +74,7 @@ class Usage(Message):
 
     @property
     def cost_usd(self) -> float | None:
-        return None if self.cost_microusd is None else self.cost_microusd / MICROUSD
+        return cost_usd(self.cost_microusd)
 
 
 NOTHING_USED = Usage()

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 from shared.config import OFFLINE_MODEL, Settings
 from shared.wire.errors import MissingCredentials, UserError
 from shared.wire.limits import JobLimits, OnLimit
+from shared.wire.usage import microusd
 from supervisor.cli.terminal import note
 
 if TYPE_CHECKING:
     from supervisor.client import Client, Request
-
-_MICROUSD = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -80,11 +79,11 @@ def schema_of(file: Path | None) -> dict[str, Any] | None:
 
 def limits_of(asked: Asked) -> JobLimits:
     """Raises: UserError: a limit that leaves nothing."""
-    if asked.max_usd is not None and not 1 / _MICROUSD <= asked.max_usd < 1e9:
+    if asked.max_usd is not None and not 1e-6 <= asked.max_usd < 1e9:
         raise UserError("--max-usd must be more than 0")
     wanted: dict[str, Any] = {
         "max_turns_per_handoff": asked.max_turns,
-        "max_microusd": None if asked.max_usd is None else int(asked.max_usd * _MICROUSD),
+        "max_microusd": microusd(asked.max_usd),
         "max_rounds": asked.max_rounds,
         "max_seconds": asked.timeout_s,
         "on_limit": asked.on_limit,

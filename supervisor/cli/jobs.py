@@ -11,6 +11,8 @@ import typer
 from shared.wire.errors import UserError
 from shared.wire.events import JobStatus
 from shared.wire.ids import JobId
+from shared.wire.limits import NewLimits
+from shared.wire.usage import microusd
 from supervisor.cli.errors import INTERRUPTED, OK, exit_code_of, say
 from supervisor.cli.listing import listed
 from supervisor.cli.options import AsJson
@@ -123,9 +125,7 @@ def retry(
 
     What it has spent stays spent. One that its budget has ended needs a higher limit.
     """
-    from shared.wire.limits import NewLimits
-
-    limits = NewLimits(max_turns=max_turns, max_microusd=None if max_usd is None else int(max_usd * 1_000_000))
+    limits = NewLimits(max_turns=max_turns, max_microusd=microusd(max_usd))
     client_of_broker().retry(JobId(job), from_step, limits)
     write_line(f"{job} goes on: `handoff watch {job}`")
     return OK

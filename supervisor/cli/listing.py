@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator
 
 from shared.ledger.jobs import JobStanding
+from shared.wire.usage import cost_usd
 from supervisor.cli.terminal import clock, figures, money, short
 
 LINE_COLUMNS = 120
@@ -16,7 +17,7 @@ _MOST_TITLE_CHARS = 60
 def listed(job: JobStanding, columns: int) -> Iterator[str]:
     """The job's id stands first and whole, however narrow the terminal is."""
     tokens, at_most = job.input_tokens + job.output_tokens, job.cut_calls > 0
-    cost = money(None if job.cost_microusd is None else job.cost_microusd / 1_000_000, at_most=at_most)
+    cost = money(cost_usd(job.cost_microusd), at_most=at_most)
     took = (figures(job.turns, "turn"), figures(tokens, "token", at_most=at_most), cost)
     if columns >= LINE_COLUMNS:
         line = f"{job.job_id}  {job.status:<9}  {clock(job.submitted_at)}  {took[0]:>9}  {took[1]:>16}  {took[2]:>12}  "

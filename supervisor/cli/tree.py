@@ -14,6 +14,7 @@ from shared.ledger.jobs import HandoffStanding
 from shared.wire.events import HandoffIssued
 from shared.wire.ids import StepId
 from shared.wire.names import ROLES
+from shared.wire.usage import cost_usd
 from supervisor.cli.terminal import figures, money, short
 from supervisor.cli.view import View
 from supervisor.lifecycle.state import JobState, StepState, StepStatus
@@ -61,8 +62,7 @@ def headline(view: View) -> str:
         return f"{view.job_id}  queued"
     tokens, at_most = books.input_tokens + books.output_tokens, books.cut_calls > 0
     parts = [view.job_id, books.status, f"{max(0.0, view.now - state.started_at):.0f} s", figures(books.turns, "turn")]
-    cost = None if books.cost_microusd is None else books.cost_microusd / 1_000_000
-    parts += [figures(tokens, "token", at_most=at_most), money(cost, at_most=at_most)]
+    parts += [figures(tokens, "token", at_most=at_most), money(cost_usd(books.cost_microusd), at_most=at_most)]
     return "  ".join(parts)
 
 

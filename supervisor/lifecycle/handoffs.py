@@ -11,7 +11,7 @@ from shared.wire.ids import StepId, handoff_id
 from shared.wire.limits import HandoffLimits
 from shared.wire.plan import Step
 from shared.wire.specialist import SpecialistSpec
-from shared.wire.usage import MICROUSD
+from shared.wire.usage import microusd
 from supervisor.lifecycle.state import JobState
 from supervisor.lifecycle.words import Words
 
@@ -98,7 +98,7 @@ def _limits(spec: SpecialistSpec, max_turns: int, max_tokens: int, deadline: flo
         max_turns=max_turns,
         max_tokens=max_tokens,
         max_output_tokens=spec.max_output_tokens,
-        max_microusd=None if spec.max_usd is None else max(1, int(spec.max_usd * MICROUSD)),
+        max_microusd=None if spec.max_usd is None else max(1, microusd(spec.max_usd)),
         max_seconds=spec.max_seconds,
         deadline=deadline,
     )

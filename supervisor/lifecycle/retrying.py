@@ -8,7 +8,7 @@ from shared.wire.errors import UserError
 from shared.wire.events import RetryRequested
 from shared.wire.ids import StepId
 from shared.wire.limits import NewLimits
-from shared.wire.usage import MICROUSD
+from shared.wire.usage import cost_usd
 from supervisor.lifecycle.state import JobState
 
 
@@ -36,4 +36,4 @@ def retry_of(state: JobState, used: Mapping[str, int], from_step: str | None, ne
 
 
 def _amount(name: str, value: int) -> str:
-    return f"${value / MICROUSD:.6g}" if name == "max_microusd" else f"{value} {name.removeprefix('max_')}"
+    return f"${cost_usd(value):.6g}" if name == "max_microusd" else f"{value} {name.removeprefix('max_')}"
