@@ -133,6 +133,15 @@ class Books:
             found += [key] * max(0, surplus - explained)
         return found
 
+    def story_of(self, key: CallKey) -> str:
+        """A call's copies, and what happened meanwhile: seconds after the first."""
+        copies = [call for call in self._by_handoff[key.job, key.handoff] if call.key == key]
+        began = copies[0].at
+        calls = [f"{call.at - began:.1f} s by {call.process}" for call in copies]
+        near = [strike for strike in self.strikes if began - self.lease_s <= strike.at <= copies[-1].at]
+        struck = [f"{strike.at - began:.1f} s {strike.fault} {strike.target} {strike.point}".strip() for strike in near]
+        return f"{key.job} {key.handoff}, turn {key.turn}: called {', '.join(calls)}; meanwhile {', '.join(struck) or 'nothing'}"
+
     def _explains(self, strike: Strike, one: Call, two: Call) -> bool:
         if not (one.at <= strike.until and strike.at <= two.at and strike.hits(one.process)):
             return False

@@ -49,14 +49,16 @@ class Fleet:
     processes: Processes
     jobs: Client
     names: dict[int, str] = field(default_factory=dict)
-    """Every process that was seen, also those that are gone: pid -> name."""
+    """Every process that there was, also those that are gone: pid -> name."""
 
     def look(self) -> dict[str, int]:
         """The processes that run now: name -> pid."""
         pids = {name: pid for name, pid in self.processes.pids().items() if name != NURSERY}
         for file in (self.folder / "pids").glob("*"):
-            if (text := file.read_text()) and Path(f"/proc/{text}").exists():
-                pids[file.name] = int(text)
+            ever = [int(pid) for pid in file.read_text().split("\n")[:-1]]
+            self.names |= dict.fromkeys(ever, file.name)
+            if ever and Path(f"/proc/{ever[-1]}").exists():
+                pids[file.name] = ever[-1]
         self.names |= {pid: name for name, pid in pids.items()}
         return pids
 

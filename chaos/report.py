@@ -39,7 +39,7 @@ def promises_of(books: Books) -> list[Promise]:
         for one in books.recoveries
         if one.is_alone and one.seconds > within
     ]
-    unexplained = [f"{key.job} {key.handoff}, turn {key.turn}" for key in books.unexplained]
+    unexplained = [books.story_of(key) for key in books.unexplained]
     return [
         none("jobs lost", books.lost),
         none("jobs that ended twice", books.ended_twice),

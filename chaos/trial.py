@@ -124,6 +124,7 @@ class Trial:
         return True
 
     def _strike(self, case: Case, pid: int, at: float) -> Strike:
+        self.on.fleet.look()
         name = self.on.fleet.names.get(pid, case.kind)
         match case.blow:
             case Blow.REDIS:

@@ -82,6 +82,15 @@ class SentinelTransport(redis_transport.SentinelTransport):  # type: ignore[misc
     Channel = _SentinelChannel
 
 
+def tell_chord_size(app: Any, group_id: str, size: int) -> None:
+    """Where the backend has not been told, because its process died before it could: a chord of no size never ends. Celery's own call
+    says it to any chord, and one that has ended would begin again.
+    """
+    backend = app.backend
+    key, expires_s = backend.get_key_for_group(group_id, ".s"), backend.chord_expires or None
+    backend.ensure(lambda: backend.client.set(key, size, nx=True, ex=expires_s), ())
+
+
 def use_our_transports() -> None:
     """From now on, in this process, for every broker URL; a setting would replace the scheme in what logs and Flower show."""
     ours = f"{__name__}:{Transport.__name__}"

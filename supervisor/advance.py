@@ -42,7 +42,7 @@ from supervisor.thinking import Thinker
 from supervisor.webhook import Webhooks
 
 MOST_STUMBLES = 8
-"""Looks in a row, over about eight minutes, at which our own code fails for a job."""
+"""Looks in a row at which our own code fails for a job; with `stumble.lua`'s pauses they take about four minutes."""
 MOST_DECISIONS = 100
 """That follow from one another without anything from outside: a job has five phases."""
 MOST_CONFLICTS = 50
@@ -111,9 +111,9 @@ class Advance:
             return
         if state is not None and not state.ended:
             reason = f"a defect of ours ({type(error).__name__}): see the supervisor's log; what steps have found is in `handoff show`"
-            end = Prepared(events=[JobEnded(status=JobStatus.FAILED, reason=reason)])
-            later = fold_on(state, [Recorded(state.version + 1, self._ledger.connection.now(), end.events[0])])
-            self._commit(state, later, end, None, "", None)
+            now, end = self._ledger.connection.now(), Prepared(events=[JobEnded(status=JobStatus.FAILED, reason=reason)])
+            later = fold_on(state, [Recorded(state.version + 1, now, end.events[0])])
+            self._commit(state, later, end, next_due(later, now, claim_within_s=self._lease_s), "", None)
 
     def think(self, handoff: AgentHandoff, text: str) -> Ended:
         """Run a role's handoff that came from the think queue, then go on with the job."""

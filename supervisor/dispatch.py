@@ -11,6 +11,7 @@ from celery import Celery
 from celery.canvas import Signature
 from kombu.exceptions import BatchPublishError, OperationalError
 
+from shared.broker import tell_chord_size
 from shared.celery_app import declare_queues
 from shared.wire.handoff import AgentHandoff
 from shared.wire.ids import HandoffId, JobId
@@ -59,7 +60,7 @@ class Dispatcher:
         """Messages that were lost, or whose workers were: with the same ids and the same place in their chords."""
         with self._left_to_the_sweeper(job_id):
             for group, size in {item.group: item.group_size for item in outgoing if item.group_size}.items():
-                self._tell_size(self._group_id(job_id, group), size)
+                tell_chord_size(self._app, self._group_id(job_id, group), size)
             self._send_all(job_id, outgoing)
 
     def think(self, handoff: AgentHandoff, text: str) -> None:
@@ -95,13 +96,6 @@ class Dispatcher:
             for item in outgoing:
                 group_id, body = self._group_id(job_id, item.group), bodies[item.group]
                 self._signature(item).apply_async(group_id=group_id, group_index=item.index, chord=body, producer=producer)
-
-    def _tell_size(self, group_id: str, size: int) -> None:
-        """Where the backend has not been told, because its process died after the commit: a chord of no size never ends. Told twice, one
-        that has ended would begin again.
-        """
-        backend = self._app.backend
-        backend.client.set(backend.get_key_for_group(group_id, ".s"), size, nx=True, ex=backend.chord_expires or None)
 
     def _advance(self, job_id: JobId, suspects: Sequence[HandoffId], remembered_in: str = "") -> Signature:
         shown = f"({job_id}{', ' + ' '.join(suspects) if suspects else ''})"

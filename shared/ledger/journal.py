@@ -13,7 +13,7 @@ from shared.ledger.connection import Connection, in_our_words
 from shared.wire.errors import UnknownJob, VersionConflict
 from shared.wire.events import Event, HandoffIssued, JobStatus, JobSubmitted, Recorded, parse_event
 from shared.wire.ids import HandoffId, JobId
-from shared.wire.names import queue_of
+from shared.wire.names import CLOSING_ROLES, queue_of
 
 READ_AT_MOST = 5_000
 """Events in one round trip."""
@@ -164,6 +164,7 @@ def in_place(events: Sequence[Event], last_version: int, at: float) -> list[Reco
 def _issue(event: HandoffIssued) -> dict[str, Any]:
     fields: dict[str, str | int] = {"digest": event.handoff.digest, "role": event.assigned_to}
     fields |= {"max_usd": event.max_microusd} if event.max_microusd else {}
+    fields |= {"closes": 1} if event.assigned_to in CLOSING_ROLES else {}
     if event.group is None:
         return {"id": event.handoff_id, "fields": fields}
     queue = queue_of(event.assigned_to)

@@ -16,6 +16,8 @@ UNROUTED_QUEUE = "unrouted"
 
 ROLES = ("planner", "assessor", "synthesizer")
 """The supervisor's own agents: handoffs too, on the think queue. `reviewer` is a specialist (docs/decisions/0002)."""
+CLOSING_ROLES = ("assessor", "synthesizer")
+"""Those that bring a job to its end: what its budget keeps back for that, they alone may use."""
 KEYS_OF_CELERY = ("unacked", "unacked_index", "unacked_mutex", "celery", "celeryev")
 """A queue is a Redis key of its name. These are kombu's keys for messages that are out, Celery's default queue, and the exchange of its
 events: a specialist of such a name would wait for ever. (All other keys of theirs and ours hold a character that no name may.)"""

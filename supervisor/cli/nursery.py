@@ -87,7 +87,8 @@ class Nursery:
         self._file("ready", name).unlink(missing_ok=True)
         if pid := os.fork():
             self._pids[pid] = name
-            self._file("pids", name).write_text(str(pid))
+            with self._file("pids", name).open("a") as pids:  # the last is the one that runs
+                pids.write(f"{pid}\n")
         else:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             self._settle_in(name, parent)

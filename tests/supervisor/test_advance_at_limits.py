@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +14,8 @@ from shared.wire.ids import JobId
 from shared.wire.limits import JobLimits
 from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
 from supervisor.advance import MOST_STUMBLES
+from supervisor.client import Request
+from tests.doubles.hook_server import HookServer
 from tests.supervisor.shell import SETTINGS, Shell
 from tests.waiting import wait_until
 
@@ -92,3 +95,20 @@ def test_a_job_that_our_own_code_cannot_carry_on_is_tried_again_and_then_ends_wi
     last = fresh.events(job_id)[-1]
     assert isinstance(last, JobEnded)
     assert "a defect of ours (LedgerError)" in str(last.reason)
+
+
+def test_the_webhook_of_a_job_that_our_own_code_has_ended_is_told(shell: Shell) -> None:
+    with HookServer(204) as hook:
+        job_id = shell.jobs.submit(Request("Compare.", webhook_url=hook.url))
+        shell.advance(job_id)
+        (made,) = [event for event in shell.events(job_id) if isinstance(event, PlanMade)]
+        for event in shell.open(job_id):
+            shell.do(job_id, event)
+        shell.ledger.connection.redis.hdel(keys.blobs(job_id), made.plan.digest)
+        looked_at_again(fresh := shell.another(), job_id, MOST_STUMBLES)
+        assert job_id in shell.ledger.jobs.sweep().due
+
+        fresh.advance(job_id, woken_by=SUPERVISOR_QUEUE)
+
+    (post,) = hook.posts
+    assert json.loads(post.body)["status"] == "failed"

@@ -88,8 +88,7 @@ end
 -- A job's limits, as far as this handoff may use them: some is kept for those who bring the job to its end.
 local function limits_of(job, h)
   local limits = redis.call('HMGET', job, 'max_turns', 'max_tokens', 'max_usd')
-  local role = redis.call('HGET', h, 'role')
-  if role == 'assessor' or role == 'synthesizer' then return limits end
+  if redis.call('HEXISTS', h, 'closes') == 1 then return limits end
   local kept = redis.call('HMGET', job, 'keep_turns', 'keep_tokens', 'keep_usd')
   for i = 1, 3 do
     if limits[i] and kept[i] then limits[i] = math.max(1, limits[i] - kept[i]) end

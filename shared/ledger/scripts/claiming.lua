@@ -18,9 +18,17 @@ local function claim(job, due, order)
   if f[1] == 'running' and not is_again and tonumber(f[3]) > at then return { 'busy', 0, {} } end
   if f[7] and tonumber(f[7]) > at then return { 'parked', 0, {} } end -- a second copy of its message
 
+  local claims = tonumber(f[4] or 0)
+  if is_again then -- its first call has not been made: nothing of it is in the air
+    unreserve(job, h)
+    claims = claims - 1
+  else
+    settle(job, h, nil)
+  end
+
   local paused = paused_role(h)
   if paused then
-    settle(job, h, nil)
+    redis.call('HSET', h, 'claims', claims)
     redis.call('HDEL', h, 'fence')
     hold(job, due, handoff, paused)
     return { 'paused', 0, {} }
@@ -36,13 +44,6 @@ local function claim(job, due, order)
         redis.call('HSET', 'handoff:queues', f[5], published)
       end
     end
-  end
-  local claims = tonumber(f[4] or 0)
-  if is_again then
-    unreserve(job, h)
-    claims = claims - 1
-  else
-    settle(job, h, nil)
   end
   local verdict = 'granted'
   if claims >= max_claims then verdict = 'exhausted' end

@@ -1,6 +1,7 @@
 -- Compare-and-append: the only way in which a decision enters a journal.
 -- KEYS job, due, jobs.  ARGV: a JSON object
---   expected, tip (ms of the event that the decision was made on | -1 whatever it is), events[], fields{}, issue[{id, queue, fields{}}], drop[id], groups{name: size}, due (ms | -1 none), created, keep_ms,
+--   expected, tip (ms of the event that the decision was made on | -1 whatever it is), events[], fields{}, issue[{id, queue, fields{}}],
+--   drop[id], groups{name: size}, due (ms | -1 none), created, keep_ms,
 --   woken_by (the queue whose remembered wake-up led here, or ''), claim (the order of `claim`, for a handoff issued here; may be missing)
 -- then pairs of digest and compressed payload.
 -- Returns {1, version, Unix ms, what `claim` answers, if anything} or {0, version as it is, 0}.

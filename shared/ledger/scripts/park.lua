@@ -6,9 +6,8 @@ local h, member = job .. ':h:' .. handoff, string.match(job, '{(.-)}') .. '/' ..
 if gone(job, h, ARGV[2]) then return 0 end
 local at = now_ms()
 local until_ms = at + tonumber(ARGV[3])
-redis.call('HINCRBY', h, 'claims', -1)
-redis.call('HDEL', h, 'fence')
-redis.call('HSET', h, 'state', 'issued', 'lease', 0, 'held', 1, 'parked', until_ms, 'doing', why)
+give_back(h)
+redis.call('HSET', h, 'held', 1, 'parked', until_ms, 'doing', why)
 redis.call('ZADD', due, until_ms, member)
 if ARGV[5] ~= '' then -- its place in the line stays its own
   redis.call('HSET', h, 'lane', ARGV[5])

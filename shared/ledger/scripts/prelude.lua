@@ -36,6 +36,13 @@ local function gone(job, h, fence)
   return nil
 end
 
+-- A claim ends without a result, through nobody's fault: it does not count, and what it says from now on is refused.
+local function give_back(h)
+  redis.call('HINCRBY', h, 'claims', -1)
+  redis.call('HDEL', h, 'fence')
+  redis.call('HSET', h, 'state', 'issued', 'lease', 0)
+end
+
 local function is_cancelled(job)
   return redis.call('HGET', job, 'cancelled')
 end

@@ -6,9 +6,7 @@ if gone(job, h, ARGV[2]) then return 0 end
 local used, member = decoded(ARGV[3]), string.match(job, '{(.-)}') .. '/' .. handoff
 settle(job, h, used)
 even_out(used and used.pace, member, now_ms())
-redis.call('HINCRBY', h, 'claims', -1)
-redis.call('HDEL', h, 'fence')
-redis.call('HSET', h, 'state', 'issued', 'lease', 0)
+give_back(h)
 redis.call('ZREM', due, member)
 local queue = redis.call('HGET', h, 'queue')
 if queue then redis.call('ZADD', 'handoff:waiting:' .. queue, now_ms(), member) end

@@ -1,8 +1,8 @@
 -- One round trip per turn: checkpoint, settle, reserve the next call, renew the lease, learn of a cancel.
 -- KEYS job, due.  ARGV handoff, fence, lease_ms, keep_ms, deadline (ms | 0), used (JSON or ''), worst case (JSON or ''), doing,
 -- how many checkpoints the claim knows to be stored, checkpoint...
--- Said again because its answer was lost, it changes nothing. Fewer are stored than the claim knows: Redis came back with older data, and
--- who goes on must begin there.
+-- Said again because its answer was lost, it changes nothing in the books (a lane may be taken to be one call fuller than it is). Fewer are
+-- stored than the claim knows: Redis came back with older data, and who goes on must begin there.
 -- Returns {'ok', what `admit` says was taken...} | {'lost'} | {'dropped'} | {'cancelled'} | {'paused'} | {'wait'} | {'pace', ms, why} |
 -- {'limit', level, name}
 local job, due, handoff, fence = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
@@ -28,8 +28,7 @@ if is_cancelled(job) then return { 'cancelled' } end
 local paused = worst and paused_role(h)
 if paused then -- between two turns: the claim ends here, and does not count
   unreserve(job, h)
-  redis.call('HINCRBY', h, 'claims', -1)
-  redis.call('HDEL', h, 'fence')
+  give_back(h)
   hold(job, due, handoff, paused)
   return { 'paused' }
 end

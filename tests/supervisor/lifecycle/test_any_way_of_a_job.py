@@ -188,7 +188,7 @@ def any_plan(dice: Random) -> Plan:
     return Plan(steps=tuple(dice.sample(steps, len(steps))), synthesis=dice.choice(list(Synthesis)))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(st.integers(0, 10**9))
 def test_every_job_ends_once_and_keeps_its_rules_on_the_way(seed: int) -> None:
     world = World(Random(seed))
@@ -196,7 +196,7 @@ def test_every_job_ends_once_and_keeps_its_rules_on_the_way(seed: int) -> None:
     world.check_end()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(0, 10**9))
 def test_a_step_that_was_ever_usable_never_ends_with_nothing(seed: int) -> None:
     world = World(Random(seed))
@@ -212,7 +212,7 @@ def usable_handoffs(world: World) -> set[HandoffId]:
     return {end.handoff_id for end in ends if end.status in (ResultStatus.OK, ResultStatus.PARTIAL)}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(0, 10**9))
 def test_every_retry_ends_once_too(seed: int) -> None:
     world = World(Random(seed))
@@ -223,7 +223,7 @@ def test_every_retry_ends_once_too(seed: int) -> None:
         world.runs += 1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(0, 10**9))
 def test_an_ended_job_stays_as_it_is_whatever_comes_late(seed: int) -> None:
     world = World(Random(seed))
