@@ -13,6 +13,7 @@ from shared.agent.retry import delay_s, reason_of
 from shared.agent.tool import Tool
 from shared.agent.tool_calls import definition
 from shared.wire.checkpoints import CallFailed, Checkpoint, Observed, Prompted, Replied, WorstCase
+from shared.wire.doing import Waiting
 from shared.wire.errors import LimitReached, ModelBusy, ModelError, ModelRejected, NeverSent, Parked
 from shared.wire.handoff import StopReason
 from shared.wire.limits import HandoffLimits
@@ -188,7 +189,7 @@ class ModelTurns:
         until = self._equipment.now() + seconds
         more_s = (shown_s or seconds) - seconds
         while (left := until - self._equipment.now()) > 0:
-            self._equipment.turns.beat(f"waiting {max(1, round(left + more_s))} s: {why}")
+            self._equipment.turns.beat(str(Waiting(why, max(1, round(left + more_s)))))
             self._check_deadline()
             self._equipment.wait(min(left, WAIT_SLICE_S))
 

@@ -41,7 +41,7 @@ class Turns(Protocol):
 
     def beat(self, doing: str, draft: str | None = None) -> None:
         """A sign of life: what goes on right now, in a few words, or more of the draft. News is sent on 0.4 s after the
-        last sign at the earliest, the same again after 2 s. Raises if interrupted."""
+        last sign at the earliest, the same again, or fewer seconds to wait, after 2 s. Raises if interrupted."""
         ...
 
 

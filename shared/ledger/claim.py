@@ -18,6 +18,7 @@ from shared.ledger.connection import Connection, insisted
 from shared.ledger.journal import in_place
 from shared.ledger.pace import Pacing
 from shared.wire.checkpoints import CallFailed, Checkpoint, Replied, WorstCase
+from shared.wire.doing import Waiting, is_news
 from shared.wire.errors import Cancelled, Draining, Interrupted, LeaseLost, LedgerUnavailable, LimitReached, Paused
 from shared.wire.events import Event, Recorded
 from shared.wire.handoff import HandoffResult, ResultStatus
@@ -122,7 +123,7 @@ class Claim:
             self.reserved = False
             return None
         while (answer := self._turn(worst=worst, expected=expected))[0] == b"wait":
-            self.beat("waiting for budget")
+            self.beat(str(Waiting("budget")))
             if self.ends_at is not None and self.connection.now() >= self.ends_at:
                 raise LimitReached("deadline", "while waiting for budget that others have set aside")
             time.sleep(RESERVE_RETRY_S)
@@ -149,7 +150,7 @@ class Claim:
         self.check()
         now = time.monotonic()
         since = now - self._beaten_at
-        changed, self._doing = doing != self._doing, doing
+        changed, self._doing = is_news(doing, self._doing), doing
         self._unsent_draft = draft or self._unsent_draft
         if since >= (NEWS_EVERY_S if changed or draft else BEAT_EVERY_S):
             with suppress(LedgerUnavailable):  # what is in the air is paid for: the next checkpoint waits for Redis, and the fence decides

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from shared.ledger.jobs import HandoffStanding
+from shared.wire.doing import is_news, waiting_in
 from shared.wire.events import (
     CancelRequested,
     DecisionAsked,
@@ -50,15 +50,14 @@ def held_up(before: View, after: View) -> Iterator[str]:
     """Who has begun to wait in the middle of its work, for what and for how long: for the provider's rate limits, say."""
     names = {event.handoff_id: event for event in after.issued}
     for handoff_id, standing in after.standings.items():
-        why, earlier = _wait_of(standing), before.standings.get(handoff_id)
-        if why and why != (_wait_of(earlier) if earlier else ""):
-            yield f"{_who(names[handoff_id])}: {standing.doing}"
+        doing = _doing(standing)
+        if waiting_in(doing) and is_news(doing, _doing(before.standings.get(handoff_id))):
+            yield f"{_who(names[handoff_id])}: {doing}"
 
 
-def _wait_of(standing: HandoffStanding) -> str:
-    """What it waits for, without the seconds that are left; '': it does not."""
-    is_waiting = standing.state == "running" and standing.doing.startswith("waiting")
-    return re.sub(r"\d+ s", "", standing.doing) if is_waiting else ""
+def _doing(standing: HandoffStanding | None) -> str:
+    """Right now; the hash of who does not run has what it said last."""
+    return standing.doing if standing is not None and standing.state == "running" else ""
 
 
 def missed(before: View, after: View) -> Iterator[str]:

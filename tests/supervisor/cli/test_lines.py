@@ -90,6 +90,12 @@ def test_a_specialist_or_role_that_waits_for_a_rate_limit_is_told_once(name: str
     assert list(held_up(doing("waiting 2 s: overloaded"), doing("thinking"))) == []
 
 
+def test_a_tool_whose_name_speaks_of_waiting_is_no_wait() -> None:
+    works = view_of(*BEFORE, standings={"left.1": HandoffStanding("running", claims=1, doing="waiting_times")})
+
+    assert list(held_up(view_of(*BEFORE), works)) == []
+
+
 def test_who_is_missing_is_told_once_and_so_is_that_it_is_over() -> None:
     sound = view_of(*BEFORE)
     one = replace(sound, missing=(Missing("a worker of `poet`", "start one with `handoff worker poet`", ("a",)),))
