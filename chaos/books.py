@@ -5,32 +5,17 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
+from chaos.ends import INSTEAD, TOO_MANY_CLAIMS, Story, wrong_end
 from chaos.faults import Fault, Strike
 from chaos.model import Call
-from chaos.plan import AS_PLANNED, CallKey, PlannedJob
+from chaos.plan import CallKey, PlannedJob
 
 Handoff = tuple[str, str]
 """Job's name, handoff's id."""
-TOO_MANY_CLAIMS = "too_many_claims"
-
-
-@dataclass(frozen=True, slots=True)
-class Story:
-    """What the ledger says of one job when all is over. Times are Unix seconds."""
-
-    status: str
-    """As in `JobStatus`; '': there is no such job."""
-    ended_at: tuple[float, ...] = ()
-    finished_at: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """Handoff's id -> when it has finished; more than once is once too often."""
-    stop_reasons: frozenset[str] = frozenset()
-    """Of its handoffs."""
-    why: str = ""
-    """What it says itself, if it is not `ok`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +40,10 @@ class Books:
     """By job's name."""
     lease_s: float
     left_behind: Sequence[str] = ()
-    not_reached: Sequence[str] = ()
-    """Failpoints that nobody came by."""
+    not_reached: Sequence[str] | None = None
+    """Failpoints that nobody came by; None: none were tried."""
+    not_happened: Sequence[str] = ()
+    """What else was to happen, and could not before the run was over."""
 
     @cached_property
     def _by_handoff(self) -> dict[Handoff, list[Call]]:
@@ -84,18 +71,15 @@ class Books:
         return [f"{name} {id_}" for name, story in self.stories.items() for id_, at in story.finished_at.items() if len(at) > 1]
 
     @property
-    def ended_otherwise(self) -> dict[str, str]:
-        """Jobs that have ended, but not as without faults, and why."""
-        return {
-            job.name: story.why
-            for job in self.jobs
-            if (story := self.stories[job.name]).ended_at and job.shape not in AS_PLANNED and story.status != "ok"
-        }
+    def spoilt(self) -> dict[str, str]:
+        """Jobs that have ended, but not as they were to, and why."""
+        wrong = {job.name: wrong_end(job, self.stories[job.name]) for job in self.jobs if self.stories[job.name].ended_at}
+        return {name: f"{what} ({self.stories[name].why})" for name, what in wrong.items() if what}
 
     @property
-    def spoilt(self) -> dict[str, str]:
-        """Those of them without a handoff that was killed three times in a row in one turn, which is the promised end of such a one."""
-        return {name: why for name, why in self.ended_otherwise.items() if TOO_MANY_CLAIMS not in self.stories[name].stop_reasons}
+    def given_up(self) -> list[str]:
+        """Jobs with a handoff that was killed three times in a row in one turn, which is the promised end of such a one."""
+        return [name for name, story in self.stories.items() if story.broken_off(TOO_MANY_CLAIMS)]
 
     @property
     def made(self) -> int:
@@ -104,7 +88,7 @@ class Books:
     @cached_property
     def needed(self) -> int:
         """The calls of a run of the same jobs in which only the planned trouble of the provider happens."""
-        return sum(min(job.max_turns, job.needs().total()) for job in self.jobs)
+        return sum(min(job.most_calls, job.needs().total()) for job in self.jobs)
 
     @cached_property
     def _surplus(self) -> Counter[CallKey]:
@@ -113,7 +97,8 @@ class Books:
 
         def need(key: CallKey) -> int:
             job, needs = planned[key.job]
-            return needs[key] or job.tries(key)  # of a plan that code has made up, because the planner was killed
+            is_instead = (key.handoff, key.turn) == (INSTEAD, 1) and self.stories[key.job].is_planned_by_code
+            return job.tries(key) if is_instead else needs[key]
 
         return made - Counter({key: need(key) for key in made})
 
@@ -141,6 +126,16 @@ class Books:
         near = [strike for strike in self.strikes if began - self.lease_s <= strike.at <= copies[-1].at]
         struck = [f"{strike.at - began:.1f} s {strike.fault} {strike.target} {strike.point}".strip() for strike in near]
         return f"{key.job} {key.handoff}, turn {key.turn}: called {', '.join(calls)}; meanwhile {', '.join(struck) or 'nothing'}"
+
+    @cached_property
+    def repeated_by(self) -> Counter[Fault]:
+        """The kinds of strikes that explain them: of each, the last one between the one call and the other."""
+        found = Counter[Fault]()
+        for key, surplus in self._surplus.items():
+            copies = [call for call in self._by_handoff[key.job, key.handoff] if call.key == key]
+            by = [[strike for strike in self.strikes if self._explains(strike, one, two)] for one, two in pairwise(copies)]
+            found.update([max(strikes, key=lambda strike: strike.at).fault for strikes in by if strikes][:surplus])
+        return found
 
     def _explains(self, strike: Strike, one: Call, two: Call) -> bool:
         if not (one.at <= strike.until and strike.at <= two.at and strike.hits(one.process)):
@@ -174,7 +169,7 @@ class Books:
         found = []
         for strike in self.strikes:
             for handoff in self._hit_by(strike):
-                signs = [*(call.at for call in self._by_handoff[handoff]), *self._ends_of(handoff)]
+                signs = [*(call.at for call in self._by_handoff[handoff] if not _is_of_the_struck(call, strike)), *self._ends_of(handoff)]
                 if after := [at for at in signs if at > strike.at]:
                     until = min(after)
                     alone = not any(strike.at < other.at < until for other in self.strikes)
@@ -182,9 +177,9 @@ class Books:
         return found
 
     @property
-    def longest_recovery_s(self) -> float:
-        """Where nothing else was struck meanwhile."""
-        return max((one.seconds for one in self.recoveries if one.is_alone), default=0.0)
+    def longest_recovery_s(self) -> float | None:
+        """Where nothing else was struck meanwhile; None: it was nowhere so."""
+        return max((one.seconds for one in self.recoveries if one.is_alone), default=None)
 
     @property
     def longest_recovery_in_a_row_s(self) -> float:
@@ -199,3 +194,8 @@ class Books:
 
     def count(self, fault: Fault) -> int:
         return sum(strike.fault is fault for strike in self.strikes)
+
+
+def _is_of_the_struck(call: Call, strike: Strike) -> bool:
+    """The server read it after the strike, but it is what the struck process had in the air: no sign of life."""
+    return call.at <= strike.until and strike.hits(call.process)

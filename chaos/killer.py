@@ -1,4 +1,4 @@
-"""The killer: seeded, and never tired. What it can reach is chance; what it would do next is not."""
+"""The killer: seeded, and never tired. What it can reach is chance; what it does next, and how long after, is not."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import json
 import random
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from chaos.faults import EVERYBODY, Fault, Strike
@@ -41,13 +42,32 @@ UNACKED = "unacked"
 """kombu's hash of what was delivered and not acknowledged."""
 
 
+@dataclass(frozen=True, slots=True)
+class Next:
+    """What is done next. `dice` are its own, so that what it hits has no influence on what comes after it."""
+
+    fault: Fault
+    pause_s: float
+    """Until the one after it."""
+    dice: random.Random
+
+
+def order_of(seed: int) -> Iterator[Next]:
+    """The faults of a seed, without end."""
+    for number in count(1):
+        dice = random.Random(f"{seed} fault {number}")  # noqa: S311 - a seed is the point
+        yield Next(dice.choices(list(SHARES), list(SHARES.values()))[0], dice.uniform(*PAUSE_S), dice)
+
+
 @dataclass(slots=True)
 class Killer:
     """Call `go_on` again and again; `strikes` is what it has done."""
 
     fleet: Fleet
-    dice: random.Random
+    order: Iterator[Next]
     strikes: list[Strike] = field(default_factory=list)
+    not_happened: list[str] = field(default_factory=list)
+    """What was armed for somebody to come by, and nobody did."""
     _next_at: float = 0.0
     _stopped: dict[str, tuple[int, float]] = field(default_factory=dict)
     """Name -> pid, and when it is to go on."""
@@ -63,9 +83,19 @@ class Killer:
         now = time.time()
         if now < self._next_at or not self._is_enough_there():
             return
-        fault = self.dice.choices(list(SHARES), list(SHARES.values()))[0]
-        self._do(fault)
-        self._next_at = now + self.dice.uniform(*PAUSE_S)
+        what = next(self.order)
+        self._do(what.fault, what.dice)
+        self._next_at = now + what.pause_s
+
+    def rest(self) -> None:
+        """Nothing more happens by itself from here on."""
+        self.wake()
+        armed = self.fleet.points(WORKER) / FROZEN_AT
+        if armed.exists():
+            with suppress(FileNotFoundError):  # somebody has come by just now
+                armed.unlink()
+                self.not_happened.append(f"{Fault.FREEZE} at {FROZEN_AT} of a {WORKER}")
+        self._note_frozen()
 
     def kill(self, name: str) -> bool:
         """This one, now."""
@@ -86,35 +116,35 @@ class Killer:
         up = [len([name for name in found if name not in self._stopped]) for found in (workers, supervisors)]
         return up[0] >= max(1, size.workers // 2) and up[1] >= 1 and self.fleet.is_ready(REDIS)
 
-    def _do(self, fault: Fault) -> None:
+    def _do(self, fault: Fault, dice: random.Random) -> None:
         match fault:
             case Fault.KILL_WORKER:
-                self._signal(fault, self._any_of(WORKER), signal.SIGKILL)
+                self._signal(fault, self._any_of(dice, WORKER), signal.SIGKILL)
             case Fault.KILL_SUPERVISOR:
-                self._signal(fault, self._any_of(SUPERVISOR), signal.SIGKILL)
+                self._signal(fault, self._any_of(dice, SUPERVISOR), signal.SIGKILL)
             case Fault.KILL_REDIS:
                 if self.fleet.signal(REDIS, signal.SIGKILL):
                     self._note(fault, EVERYBODY)
             case Fault.END:
-                self._signal(fault, self._any_of(WORKER, SUPERVISOR), signal.SIGTERM)
+                self._signal(fault, self._any_of(dice, WORKER, SUPERVISOR), signal.SIGTERM)
             case Fault.STOP:
-                name = self._any_of(WORKER, SUPERVISOR)
+                name = self._any_of(dice, WORKER, SUPERVISOR)
                 pid = self.fleet.look().get(name, 0)
-                lasts_s = self.fleet.size.lease_s * self.dice.uniform(1.2, 2.5)
+                lasts_s = self.fleet.size.lease_s * dice.uniform(1.2, 2.5)
                 if pid and self._signal(fault, name, signal.SIGSTOP, lasts_s):
                     self._stopped[name] = (pid, time.time() + lasts_s)
             case Fault.FREEZE:
                 (self.fleet.points(WORKER) / FROZEN_AT).write_text(f"freeze {self.fleet.size.lease_s * FREEZE_LEASES}")
             case Fault.CUT:
-                self._with_redis(fault, cut_connections)
+                self._with_redis(fault, lambda client: cut_connections(client, dice))
             case Fault.TWICE:
-                self._with_redis(fault, deliver_twice)
+                self._with_redis(fault, lambda client: deliver_twice(client, dice))
             case Fault.DROP:
                 raise AssertionError("an answer is lost at a failpoint")
 
-    def _any_of(self, *kinds: str) -> str:
+    def _any_of(self, dice: random.Random, *kinds: str) -> str:
         there = sorted(name for kind in kinds for name in self.fleet.look() if name.startswith(kind) and name not in self._stopped)
-        return self.dice.choice(there) if there else ""
+        return dice.choice(there) if there else ""
 
     def _signal(self, fault: Fault, name: str, number: signal.Signals, lasts_s: float = 0.0) -> bool:
         done = self.fleet.signal(name, number)
@@ -128,13 +158,14 @@ class Killer:
     def _note_frozen(self) -> None:
         """A worker has come by where it was to freeze."""
         for taken in self.fleet.points(WORKER).glob(f"{FROZEN_AT}@*"):
+            self.fleet.look()
             name = self.fleet.names.get(int(taken.name.partition("@")[2]), "?")
             self.strikes.append(Strike(Fault.FREEZE, name, taken.stat().st_ctime, FROZEN_AT))
             taken.unlink()
 
-    def _with_redis(self, fault: Fault, do: Callable[[Any, random.Random], None]) -> None:
+    def _with_redis(self, fault: Fault, do: Callable[[Any], None]) -> None:
         with suppress(LedgerError), in_our_words():
-            do(self.fleet.jobs.ledger.connection.redis, self.dice)
+            do(self.fleet.jobs.ledger.connection.redis)
             self._note(fault, EVERYBODY)
 
 

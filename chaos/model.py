@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from chaos.ends import INSTEAD
 from chaos.messages_server import USAGE, Json, MessagesServer, Reply, calls, fails, says, says_json
 from chaos.plan import CallKey, PlannedJob, Shape, Trouble
 
@@ -42,6 +43,8 @@ class Model(MessagesServer):
         self.calls: list[Call] = []
         self._jobs = {job.name: job for job in jobs}
         self._tries: Counter[CallKey] = Counter()
+        self._degraded: set[str] = set()
+        """Jobs that were planned by code: no review of them can ask for a step of the planner's."""
         self._lock = threading.Lock()
 
     def add(self, jobs: Iterable[PlannedJob]) -> None:
@@ -53,7 +56,10 @@ class Model(MessagesServer):
         with self._lock:
             self._tries[key] += 1
             trouble = job.trouble(key) if self._tries[key] == 1 else None
-        reply = replace(_reply(job, key), takes_s=job.takes_s(key)) if trouble is None else _trouble(trouble)
+            if key.handoff == INSTEAD:
+                self._degraded.add(key.job)
+            is_degraded = key.job in self._degraded
+        reply = replace(_reply(job, key, is_degraded=is_degraded), takes_s=job.takes_s(key)) if trouble is None else _trouble(trouble)
         reply = replace(reply, headers={**LIMITS, **reply.headers})
         tokens = 0 if reply.status != 200 else USAGE["input_tokens"] + USAGE["output_tokens"]
         with self._lock:
@@ -62,25 +68,26 @@ class Model(MessagesServer):
 
 
 def key_of(request: Json) -> CallKey:
-    """Whose call this is. A step that has feedback is at its second attempt, and so is the review of what was mended."""
+    """Whose call this is. A step that has feedback is at its second attempt; a review says which it is."""
     said = "".join(block.get("text", "") for block in request["messages"][0]["content"])
     turn = 1 + sum(message["role"] == "assistant" for message in request["messages"])
     properties = request.get("output_config", {}).get("format", {}).get("schema", {}).get("properties", {})
     if step := re.search(r"^<task>Do (\w+) of ([\w-]+)\.</task>", said):
         return CallKey(step[2], f"{step[1]}.{2 if '<feedback' in said else 1}", turn)
     if degraded := re.search(r"^<task>chaos ([\w-]+)</task>", said):  # the planner was killed too often: one step, the whole request
-        return CallKey(degraded[1], "answer.1", turn)
+        return CallKey(degraded[1], INSTEAD, turn)
     name = re.findall(r"Request:\s+chaos ([\w-]+)", said)[-1]
     role = "planner" if "steps" in properties else "assessor" if "verdict" in properties else "synthesizer"
-    return CallKey(name, f"{role}.{2 if MENDED in said else 1}", turn)
+    again = re.search(r"Judge the results of round (\d+)", said)
+    return CallKey(name, f"{role}.{again[1] if again else 1}", turn)
 
 
-def _reply(job: PlannedJob, key: CallKey) -> Reply:
+def _reply(job: PlannedJob, key: CallKey, *, is_degraded: bool) -> Reply:
     role, _, attempt = key.handoff.partition(".")
     match role:
         case "planner":
             return says("I had rather not.") if job.shape is Shape.REPAIRED and key.turn == 1 else says_json(_plan(job))
-        case "assessor" if job.shape is Shape.REVISED and attempt == "1":
+        case "assessor" if job.shape is Shape.REVISED and attempt == "1" and not is_degraded:
             return says_json({"verdict": "REVISE", "revisions": [{"step": "a", "problem": "Mend it."}], "open_points": []})
         case "assessor":
             return says_json({"verdict": "PASS", "revisions": [], "open_points": []})

@@ -37,10 +37,6 @@ class Shape(StrEnum):
     """Three steps at once, and its user thinks better of it."""
 
 
-AS_PLANNED = (Shape.TIGHT, Shape.CANCELLED)
-"""These do not end `ok`."""
-
-
 class Trouble(StrEnum):
     """What the provider does to the first try of a call."""
 
@@ -83,8 +79,18 @@ class PlannedJob:
         return f"chaos {self.name}"
 
     @property
+    def is_tight(self) -> bool:
+        """It wants more than it may spend."""
+        return self.shape is Shape.TIGHT
+
+    @property
     def max_turns(self) -> int:
         return 4 if self.shape is Shape.TIGHT else ROOMY_TURNS
+
+    @property
+    def most_calls(self) -> int:
+        """That its budget lets through when nothing goes wrong."""
+        return self.max_turns
 
     def needs(self) -> Counter[CallKey]:
         """The calls of a run in which nothing but the planned trouble goes wrong. A tight budget allows no more than it does."""

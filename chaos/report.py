@@ -33,25 +33,32 @@ def promises_of(books: Books) -> list[Promise]:
     def none(what: str, found: list[str]) -> Promise:
         return Promise(what, str(len(found)), "0", not found, tuple(found))
 
+    return [
+        none("jobs lost", books.lost),
+        none("jobs that ended twice", books.ended_twice),
+        none("handoffs with two results", books.finished_twice),
+        none("jobs that ended otherwise than planned", [f"{name}: {why}" for name, why in books.spoilt.items()]),
+        Promise("calls repeated", str(books.repeated), f"{books.in_the_air} in the air", books.repeated <= books.in_the_air),
+        none("calls repeated that were not in the air", [books.story_of(key) for key in books.unexplained]),
+        none("jobs over their budget, by the server's books", books.overruns),
+        _recovery(books),
+        none("keys left behind", list(books.left_behind)),
+        *([] if books.not_reached is None else [none("failpoints that nobody came by", list(books.not_reached))]),
+    ]
+
+
+def _recovery(books: Books) -> Promise:
+    """One that was not measured is not kept, if anything was hit."""
     within = books.lease_s + RECOVERY_S
     late = [
         f"{one.strike.fault} {one.strike.target} {one.strike.point}: {' '.join(one.handoff)} after {one.seconds:.1f} s"
         for one in books.recoveries
         if one.is_alone and one.seconds > within
     ]
-    unexplained = [books.story_of(key) for key in books.unexplained]
-    return [
-        none("jobs lost", books.lost),
-        none("jobs that ended twice", books.ended_twice),
-        none("handoffs with two results", books.finished_twice),
-        none("jobs that ended otherwise than without faults", [f"{name}: {why}" for name, why in books.spoilt.items()]),
-        Promise("calls repeated", str(books.repeated), f"{books.in_the_air} in the air", books.repeated <= books.in_the_air),
-        none("calls repeated that were not in the air", unexplained),
-        none("jobs over their budget, by the server's books", books.overruns),
-        Promise("longest recovery", f"{books.longest_recovery_s:.1f} s", f"{within:.0f} s", not late, tuple(late)),
-        none("keys left behind", list(books.left_behind)),
-        none("failpoints that nobody came by", list(books.not_reached)),
-    ]
+    longest = books.longest_recovery_s
+    figure = "not measured" if longest is None else f"{longest:.1f} s"
+    is_kept = not late and (longest is not None or not books.in_the_air)
+    return Promise("longest recovery", figure, f"{within:.0f} s", is_kept, tuple(late))
 
 
 def broken_of(books: Books) -> list[str]:
@@ -72,8 +79,11 @@ def table_of(books: Books) -> str:
     for promise in promises_of(books):
         lines.append(f"| {promise.what} | {promise.figure} | {promise.allowed} | {'kept' if promise.is_kept else '**BROKEN**'} |")
     lines.append(f"| longest recovery while more was struck | {books.longest_recovery_in_a_row_s:.1f} s | | |")
-    if given_up := len(books.ended_otherwise) - len(books.spoilt):
-        lines.append(f"| jobs with a handoff that was killed three times in one turn | {given_up} | | |")
+    if by := ", ".join(f"{count} x {fault}" for fault, count in books.repeated_by.most_common()):
+        lines.append(f"| calls repeated, by what was struck | {by} | | |")
+    lines += [f"| did not happen | {what} | | |" for what in books.not_happened]
+    if books.given_up:
+        lines.append(f"| jobs with a handoff that was killed three times in one turn | {len(books.given_up)} | | |")
     for promise in promises_of(books):
         lines += [f"  {promise.what}: {name}" for name in promise.broken_by[:SHOWN] if not promise.is_kept]
     return "\n".join(lines)
@@ -105,8 +115,10 @@ def json_of(books: Books) -> dict[str, Any]:
         "calls_made": books.made,
         "calls_needed": books.needed,
         "calls_repeated": books.repeated,
+        "calls_repeated_by": {fault.name.lower(): count for fault, count in books.repeated_by.items()},
         "calls_in_the_air": books.in_the_air,
-        "longest_recovery_s": round(books.longest_recovery_s, 2),
+        "longest_recovery_s": None if books.longest_recovery_s is None else round(books.longest_recovery_s, 2),
+        "did_not_happen": list(books.not_happened),
         "lease_s": books.lease_s,
         "promises": [
             {"what": one.what, "figure": one.figure, "allowed": one.allowed, "kept": one.is_kept, "broken_by": list(one.broken_by)}

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import random
 import time
 from dataclasses import dataclass, field
 
 from chaos import holes
 from chaos.books import Books
 from chaos.fleet import Size
-from chaos.killer import Killer
+from chaos.killer import Killer, order_of
 from chaos.plan import jobs_of
 from chaos.stage import LOOK_EVERY_S, Stage, Tell, stage
 from chaos.trial import Trial
@@ -37,18 +36,23 @@ def run(options: Options, tell: Tell) -> Books:
     """N jobs under a killer that strikes until it has killed as often as it was asked to."""
     with stage(options.size) as on:
         tell(f"{options.size.supervisors} supervisors and {options.size.workers} workers are up")
-        killer = Killer(on.fleet, random.Random(f"{options.seed} killer"))  # noqa: S311 - a seed is the point
+        killer = Killer(on.fleet, order_of(options.seed))
         _hunt(on, killer, options, tell)
-        killer.wake()
+        killer.rest()
         tell(f"{killer.kills} kills, {len(killer.strikes) - killer.kills} other faults; {len(on.open)} jobs are still open")
         on.settle()
-        if options.kills and not on.open:
-            _strike_alone(on, killer, options)
-        return on.close(killer.strikes)
+        not_struck = _strike_alone(on, killer, options) if options.kills else []
+        return on.close(killer.strikes, not_happened=[*killer.not_happened, *not_struck])
 
 
-def _strike_alone(on: Stage, killer: Killer, options: Options) -> None:
-    """Recovery can be measured only where nothing else happens: kill who has a long call in the air, and wait until its job has ended."""
+def _strike_alone(on: Stage, killer: Killer, options: Options) -> list[str]:
+    """Recovery can be measured only where nothing else happens: kill who has a long call in the air, and wait until its job has ended.
+
+    Returns the strikes that could not be made.
+    """
+    not_struck = []
+    if on.open:
+        return [f"{ALONE} strikes alone: jobs were still open"]
     for job in jobs_of(options.seed, ALONE, first=options.jobs):
         while not on.submit(job):
             time.sleep(LOOK_EVERY_S)
@@ -59,7 +63,10 @@ def _strike_alone(on: Stage, killer: Killer, options: Options) -> None:
             is_struck = is_long and killer.kill(last.process)
             on.look()
             time.sleep(LOOK_EVERY_S)
+        if not is_struck:
+            not_struck.append(f"a strike alone on {job.name}: no long call of it was in the air")
         on.settle()
+    return not_struck
 
 
 def _hunt(on: Stage, killer: Killer, options: Options, tell: Tell) -> None:

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from chaos.books import Books, Story
+from chaos.books import Books
+from chaos.ends import Ended, Story
 from chaos.faults import Strike
 from chaos.fleet import Fleet, Member, Size, running_fleet
 from chaos.leaks import left_behind
@@ -77,11 +78,12 @@ class Stage:
             self.look()
             time.sleep(LOOK_EVERY_S)
 
-    def close(self, strikes: Sequence[Strike], not_reached: Sequence[str] = ()) -> Books:
-        """The books, when everything has settled."""
+    def close(self, strikes: Sequence[Strike], not_reached: Sequence[str] | None = None, not_happened: Sequence[str] = ()) -> Books:
+        """The books, when everything has settled. `not_reached`, `not_happened`: as there."""
         rest = self._tidy()
         stories = {name: _story(self.fleet, self.ids[name]) for name in self.jobs}
-        return Books(list(self.jobs.values()), list(self.model.calls), strikes, stories, self.fleet.size.lease_s, rest, not_reached)
+        jobs, calls = list(self.jobs.values()), list(self.model.calls)
+        return Books(jobs, calls, strikes, stories, self.fleet.size.lease_s, rest, not_reached, not_happened)
 
     def _tidy(self) -> list[str]:
         until = time.monotonic() + TIDY_WITHIN_S
@@ -105,14 +107,15 @@ def _story(fleet: Fleet, job_id: JobId) -> Story:
     if not events:
         return Story("")
     finished: dict[str, tuple[float, ...]] = {}
+    results: dict[str, Ended] = {}
     for at, event in _of(events, HandoffFinished):
         finished[event.handoff_id] = (*finished.get(event.handoff_id, ()), at)
+        results[event.handoff_id] = Ended(event.status.value, event.stop_reason.value)
     ends = _of(events, JobEnded)
-    reasons = frozenset(event.stop_reason.value for _, event in _of(events, HandoffFinished))
-    status = ends[-1][1].status.value if ends else "running"
+    status, reason = (ends[-1][1].status.value, ends[-1][1].reason or "") if ends else ("running", "")
     notes = () if status == JobStatus.OK.value else fleet.jobs.result(job_id).notes
-    why = "; ".join((status, *sorted(reasons), *notes, str(ends[-1][1].reason if ends else "")))
-    return Story(status, tuple(at for at, _ in ends), finished, reasons, why)
+    why = "; ".join((status, *sorted({end.stop_reason for end in results.values()}), *notes, reason))
+    return Story(status, tuple(at for at, _ in ends), finished, results, reason, why)
 
 
 def _of(events: Iterable[Recorded], kind: type[Kind]) -> list[tuple[float, Kind]]:

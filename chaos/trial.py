@@ -55,6 +55,7 @@ class Trial:
     not_reached: list[Case] = field(default_factory=list)
     _armed: list[Armed] = field(default_factory=list)
     _jobs: Iterator[PlannedJob] = field(init=False)
+    _dice: random.Random = field(init=False)
     _nudged_at: float = 0.0
     _stopped: dict[int, float] = field(default_factory=dict)
     """Pid -> when it is to go on; monotonic."""
@@ -63,6 +64,7 @@ class Trial:
         """Try all of them, several at once."""
         points_in(self.on.fleet.folder, CLIENT).mkdir(parents=True, exist_ok=True)
         self._jobs = _endless(self.seed)
+        self._dice = random.Random(f"{self.seed} trial")  # noqa: S311 - a seed is the point
         waiting, told_at = list(cases), time.monotonic()
         while waiting or self._armed or self._stopped:
             if len(self.on.open) < JOBS_AT_ONCE:
@@ -113,7 +115,8 @@ class Trial:
                 self._stopped[pid] = time.monotonic() + self._stop_s
             taken.unlink()
         elif time.monotonic() - armed.since < GIVEN_UP_AFTER_S:
-            if armed.command is not None:  # Redis was away, or its job had ended before it was there
+            if armed.command is not None:  # it did not come by: Redis was away, or its job had ended before it was there
+                self._end_command(armed)
                 self._begin_command(armed)
             return False
         else:
@@ -155,7 +158,7 @@ class Trial:
                 self.on.fleet.jobs.ledger.connection.redis.delete(SUBMISSIONS_QUEUE)
         if Need.END in needs and time.monotonic() - self._nudged_at > NUDGE_EVERY_S:
             self._nudged_at = time.monotonic()
-            name = random.choice([*self.on.fleet.ready(needs[Need.END]), ""])  # noqa: S311 - whoever is there
+            name = self._dice.choice([*sorted(self.on.fleet.ready(needs[Need.END])), ""])
             if name and self.on.fleet.signal(name, signal.SIGTERM):
                 self.strikes.append(Strike(Fault.END, name, time.time()))
 

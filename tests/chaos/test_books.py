@@ -6,14 +6,19 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from chaos.books import TOO_MANY_CLAIMS, Books, Story
+from chaos.books import Books
+from chaos.ends import JOB_BUDGET, OK, SPENT, TOO_MANY_CLAIMS, Ended, Story
 from chaos.faults import EVERYBODY, Fault, Strike
 from chaos.model import Call
 from chaos.plan import CallKey, PlannedJob, PlannedStep, Shape
 from chaos.report import broken_of, is_kept, json_of, table_of
 
 JOB = PlannedJob("1-0", Shape.PARALLEL, (PlannedStep("a", "writer", turns=2),), seed=1)
-GOOD = Story("ok", (20.0,), {"planner.1": (1.5,), "a.1": (9.0,), "assessor.1": (19.0,)})
+FINISHED = {"planner.1": (1.5,), "a.1": (9.0,), "assessor.1": (19.0,)}
+RESULTS = dict.fromkeys(FINISHED, OK)
+GOOD = Story("ok", (20.0,), FINISHED, RESULTS)
+KILLED = Ended("failed", TOO_MANY_CLAIMS)
+CUT = Ended("partial", JOB_BUDGET)
 CALLS = (("planner.1", 1, 1.0), ("a.1", 1, 2.0), ("a.1", 2, 3.0), ("assessor.1", 1, 18.0))
 
 
@@ -27,10 +32,11 @@ def books(
     story: Story = GOOD,
     jobs: Sequence[PlannedJob] = (JOB,),
     left_behind: Sequence[str] = (),
-    not_reached: Sequence[str] = (),
+    not_reached: Sequence[str] | None = None,
+    not_happened: Sequence[str] = (),
 ) -> Books:
     stories: Mapping[str, Story] = {"1-0": story}
-    return Books(jobs, [*(call(*one) for one in CALLS), *more], strikes, stories, 3.0, left_behind, not_reached)
+    return Books(jobs, [*(call(*one) for one in CALLS), *more], strikes, stories, 3.0, left_behind, not_reached, not_happened)
 
 
 def killed(at: float, process: str = "worker1") -> Strike:
@@ -83,39 +89,100 @@ def test_two_repetitions_need_two_strikes() -> None:
     ("story", "what"),
     [
         (Story("running"), "jobs lost"),
-        (Story("ok", (20.0, 21.0)), "jobs that ended twice"),
-        (Story("ok", (20.0,), {"a.1": (9.0, 10.0)}), "handoffs with two results"),
-        (Story("partial", (20.0,), why="a defect of ours"), "jobs that ended otherwise than without faults"),
+        (Story("ok", (20.0, 21.0), FINISHED, RESULTS), "jobs that ended twice"),
+        (Story("ok", (20.0,), {**FINISHED, "a.1": (9.0, 10.0)}, RESULTS), "handoffs with two results"),
+        (Story("partial", (20.0,), FINISHED, RESULTS, why="a defect of ours"), "jobs that ended otherwise than planned"),
+        (Story("ok", (20.0,), {"planner.1": (1.5,)}, {"planner.1": OK}), "jobs that ended otherwise than planned"),
     ],
 )
 def test_how_a_job_ended_can_break_a_promise(story: Story, what: str) -> None:
     assert broken_of(books(story=story)) == [what]
 
 
-def test_a_job_with_a_handoff_that_was_killed_three_times_ends_as_it_was_promised() -> None:
-    story = Story("partial", (20.0,), stop_reasons=frozenset({TOO_MANY_CLAIMS}), why="its worker died")
-
-    assert is_kept(books(story=story))
-    assert "killed three times" in table_of(books(story=story))
-
-
 def test_one_call_over_the_budget_is_an_overrun_by_whatever_it_was_caused() -> None:
-    tight = PlannedJob("1-0", Shape.TIGHT, JOB.steps, seed=1)
+    tight = PlannedJob("1-0", Shape.TIGHT, tuple(PlannedStep(name, "writer") for name in "abcdef"), seed=1)
+    more = [call(f"{name}.1", 1, 4.0) for name in "bcd"]
+    story = Story("partial", (20.0,), FINISHED, {**RESULTS, **{f"{name}.1": CUT for name in "bcdef"}}, SPENT)
 
-    assert broken_of(books(jobs=[tight])) == []
-    assert "jobs over their budget, by the server's books" in broken_of(books(call("a.1", 2, 6.0), jobs=[tight], strikes=[killed(3.5)]))
+    over = books(*more, jobs=[tight], story=story)
+
+    assert "jobs over their budget, by the server's books" in broken_of(over)
 
 
 def test_a_recovery_is_late_after_its_lease_and_five_seconds_if_nothing_else_was_struck_meanwhile() -> None:
     late, soon = call("a.1", 2, 12.0, "worker2"), call("a.1", 2, 8.9, "worker2")
-    story = Story("ok", (20.0,), {"planner.1": (1.5,)})
-    besides = Strike(Fault.KILL_REDIS, EVERYBODY, 5.0)
+    story = Story("ok", (20.0,), {"planner.1": (1.5,)}, RESULTS)
 
     assert broken_of(books(late, strikes=[killed(3.5)], story=story)) == ["longest recovery"]
     assert broken_of(books(soon, strikes=[killed(3.5)], story=story)) == []
-    assert broken_of(books(late, strikes=[killed(3.5), besides], story=story)) == []
+
+
+def test_where_every_recovery_was_struck_again_none_was_measured_and_the_promise_is_not_kept() -> None:
+    besides = Strike(Fault.KILL_REDIS, EVERYBODY, 5.0)
+
+    found = books(call("a.1", 2, 12.0, "worker2"), strikes=[killed(3.5), besides], story=Story("ok", (11.9,), {}, RESULTS))
+    by_both = books(call("a.1", 2, 6.0, "worker2"), strikes=[killed(3.5), Strike(Fault.KILL_WORKER, "worker9", 4.0)])
+
+    assert found.longest_recovery_in_a_row_s == pytest.approx(8.4)
+    assert broken_of(by_both) == ["longest recovery"]
+    assert "| longest recovery | not measured |" in table_of(by_both)
+    assert "| longest recovery | not measured | 8 s | kept |" in table_of(books())
+
+
+@pytest.mark.parametrize(
+    ("fault", "lasts_s"), [(Fault.KILL_WORKER, 0.0), (Fault.STOP, 2.0)], ids=["killed while it called", "woke up and called"]
+)
+def test_what_the_struck_process_had_in_the_air_is_no_sign_of_life(fault: Fault, lasts_s: float) -> None:
+    strike = Strike(fault, "worker1", 3.5, lasts_s=lasts_s)
+    its_own = call("a.1", 3, 3.6 + lasts_s)
+    story = Story("ok", (20.0,), {"planner.1": (1.5,)}, RESULTS)
+
+    found = books(its_own, call("a.1", 3, 6.6, "worker2"), strikes=[strike], story=story)
+
+    assert found.longest_recovery_s == pytest.approx(3.1)
 
 
 def test_what_stays_in_redis_and_what_was_never_tried_are_told() -> None:
     assert broken_of(books(left_behind=["handoff:due: j-1"])) == ["keys left behind"]
     assert broken_of(books(not_reached=["kill at script.turn.before of a worker"])) == ["failpoints that nobody came by"]
+    assert "| failpoints that nobody came by | 0 |" in table_of(books(not_reached=[]))
+
+
+def test_of_failpoints_nothing_is_said_where_none_were_tried() -> None:
+    assert "failpoints" not in table_of(books())
+
+
+def test_what_was_to_happen_and_could_not_is_told_and_breaks_nothing() -> None:
+    found = books(not_happened=["frozen at a failpoint"])
+
+    assert "| did not happen | frozen at a failpoint |" in table_of(found)
+    assert json_of(found)["did_not_happen"] == ["frozen at a failpoint"]
+    assert is_kept(found)
+
+
+def test_repeated_calls_are_told_by_what_was_struck() -> None:
+    again = (call("a.1", 2, 6.0, "worker2"), call("a.1", 2, 9.0, "worker3"))
+
+    found = books(*again, strikes=[killed(3.5), Strike(Fault.KILL_REDIS, EVERYBODY, 6.2)])
+
+    assert found.repeated_by == {Fault.KILL_WORKER: 1, Fault.KILL_REDIS: 1}
+    assert "| calls repeated, by what was struck | 1 x worker killed, 1 x Redis killed |" in table_of(found)
+    assert json_of(found)["calls_repeated_by"] == {"kill_worker": 1, "kill_redis": 1}
+
+
+def test_a_call_that_is_in_nobodys_plan_is_one_too_many() -> None:
+    assert broken_of(books(call("b.1", 1, 4.0))) == ["calls repeated", "calls repeated that were not in the air"]
+    assert broken_of(books(call("a.1", 3, 4.0))) == ["calls repeated", "calls repeated that were not in the air"]
+    assert "calls repeated that were not in the air" in broken_of(books(call("answer.1", 1, 4.0)))
+
+
+def test_a_plan_of_one_step_that_code_has_made_up_is_called_for_once_and_only_if_the_planner_was_killed() -> None:
+    results = {"planner.1": KILLED, "answer.1": OK, "assessor.1": OK}
+    story = Story("partial", (20.0,), {}, results)
+    calls = [call("planner.1", 1, 1.0), call("answer.1", 1, 2.0), call("assessor.1", 1, 3.0)]
+
+    once = Books([JOB], calls, [], {"1-0": story}, 3.0)
+    twice = Books([JOB], [*calls, call("answer.1", 1, 4.0)], [], {"1-0": story}, 3.0)
+
+    assert (broken_of(once), once.repeated) == ([], 0)
+    assert "calls repeated that were not in the air" in broken_of(twice)

@@ -34,3 +34,4 @@ def test_the_server_knows_whose_call_it_answers() -> None:
     assert key_of(request("<task>Do a of 7-3.</task>\n\n<feedback author='assessor'>Mend it.</feedback>")) == CallKey("7-3", "a.2", 1)
     assert key_of(request("<task>chaos 7-3</task>")) == CallKey("7-3", "answer.1", 1)
     assert key_of(request("<task>Make the plan.\n\nRequest:\nchaos 7-3</task>")).job == "7-3"
+    assert key_of(request("<task>Judge the results of round 2 against the request.\n\nRequest:\nchaos 7-3</task>")).handoff[-2:] == ".2"

@@ -1,0 +1,26 @@
+"""A seed fixes the order of the faults, whatever they hit."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from chaos.killer import SHARES, order_of
+
+
+def test_a_seed_has_one_order_of_faults_and_another_seed_has_another() -> None:
+    def order(seed: int) -> list[tuple[str, float]]:
+        return [(one.fault, one.pause_s) for one in islice(order_of(seed), 60)]
+
+    assert order(7) == order(7)
+    assert order(7) != order(8)
+    assert {fault for fault, _ in order(7)} <= set(SHARES)
+
+
+def test_how_much_chance_a_fault_takes_has_no_influence_on_the_next_ones() -> None:
+    calm, busy = order_of(7), order_of(7)
+
+    for _ in range(60):
+        one, other = next(calm), next(busy)
+        assert (one.fault, one.pause_s) == (other.fault, other.pause_s)
+        for _ in range(40):  # so many connections are there to be cut, or not
+            other.dice.random()
