@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 FULL = 0.7
 """Of maxmemory: above, a burst of payloads may be refused (facts of Redis with noeviction)."""
 
-COUNT_FOR_S = 1.0
-"""How long nodes get to make themselves known: all of them are waited for, not the first."""
-
 
 class Level(StrEnum):
     OK = "ok"
@@ -129,7 +126,7 @@ def persistence(facts: RedisFacts) -> Iterator[Finding]:
 
 
 def _processes(jobs: Client, settings: Settings) -> Iterator[Finding]:
-    nodes = queues_by_node(settings, within_s=COUNT_FOR_S)
+    nodes = queues_by_node(settings)
     for queue, waiting in jobs.ledger.health.messages((SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)).items():
         serving = sorted(node for node, queues in nodes.items() if queue in queues)
         found = f"{figures(len(serving), 'process')}, {waiting} waiting"

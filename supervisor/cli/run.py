@@ -54,7 +54,7 @@ def _run_there(asked: Asked, how: HowToRun, settings: Settings) -> int:
 
     jobs = client.connect(settings=settings)
     request = request_of(asked, jobs)
-    require_somebody(jobs, settings, asked.model)
+    require_somebody(jobs, asked.model)
     job_id = jobs.submit(request)
     try:
         return stay(jobs, job_id, as_json=how.as_json)

@@ -1,0 +1,57 @@
+"""Before a command waits for an answer it looks who is there, as `watch`, `list` and `submit` do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from shared.config import Settings
+from shared.ledger.roles import Announcement
+from shared.wire.errors import UserError
+from supervisor import client
+from supervisor.cli.fleet_state import require_somebody
+from supervisor.client import Client
+from tests.doubles.handoffs import a_spec
+
+
+@pytest.fixture
+def jobs(redis_url: str) -> Iterator[Client]:
+    made = client.connect(redis_url, Settings(offline=True))
+    yield made
+    made.ledger.connection.close()
+
+
+def a_worker(jobs: Client, model: str = "offline") -> None:
+    jobs.ledger.roles.announce(Announcement(worker="w1", specialists=(a_spec(),), slots=1, model=model))
+
+
+def test_who_has_announced_itself_is_there(jobs: Client) -> None:
+    a_worker(jobs)
+    jobs.ledger.roles.announce_supervisor("s1")
+
+    require_somebody(jobs)
+    require_somebody(jobs, "offline")
+
+
+def test_without_a_supervisor_it_says_what_to_start(jobs: Client) -> None:
+    a_worker(jobs)
+
+    with pytest.raises(UserError, match="no supervisor takes jobs from this broker: start one: `handoff supervisor`"):
+        require_somebody(jobs)
+
+
+def test_without_workers_it_says_what_to_start(jobs: Client) -> None:
+    jobs.ledger.roles.announce_supervisor("s1")
+
+    with pytest.raises(UserError, match="no worker serves any specialist on this broker: start some: `handoff worker --all`"):
+        require_somebody(jobs)
+
+
+@pytest.mark.parametrize(("has", "wants"), [("offline", "claude-opus-5-5"), ("anthropic", "offline")])
+def test_a_model_that_no_worker_has_is_refused(jobs: Client, has: str, wants: str) -> None:
+    a_worker(jobs, has)
+    jobs.ledger.roles.announce_supervisor("s1")
+
+    with pytest.raises(UserError, match=f"--model {wants} cannot be had"):
+        require_somebody(jobs, wants)
