@@ -173,7 +173,7 @@ class Client:
         state = fold(job_id, None, self.ledger.journal.read(job_id))
         books = self._known(job_id)
         if state is None:
-            raise UserError(f"{job_id} has not ended yet: cancel it first, or wait")  # it was submitted between these two looks
+            raise UnknownJob.named(job_id)  # it was submitted between these two looks
         commit = retry_commit(state, books, from_step, limits, self.ledger.connection.now() + WAKE_AFTER_S)
         self._keep_documents(state)
         self.ledger.journal.commit(commit)
@@ -236,7 +236,7 @@ class Client:
             raise UnknownJob(f"{job_id[:80]!r} is no job id: they look like j-0123456789ab (see `handoff list`)")
         standing = next(iter(self.ledger.jobs.standings([job_id])), None)
         if standing is None:
-            raise UnknownJob(f"there is no job {job_id} (see `handoff list`)")
+            raise UnknownJob.named(job_id)
         return standing
 
     def newest(self, count: int = 20) -> list[JobStanding]:

@@ -42,7 +42,7 @@ def record_of(ledger: Ledger, job_id: JobId) -> Record:
     journal = tuple(ledger.journal.read(job_id))
     standing = next(iter(ledger.jobs.standings([job_id])), None)
     if not journal or standing is None:
-        raise UnknownJob(f"there is no job {job_id} (see `handoff list`)")
+        raise UnknownJob.named(job_id)
     issued = [one.event for one in journal if isinstance(one.event, HandoffIssued)]
     results = {one.event.handoff_id for one in journal if isinstance(one.event, HandoffFinished)}
     digests = [ref.digest for one in journal for ref in refs_in(one.event)] + [event.specialist for event in issued]

@@ -62,12 +62,8 @@ def report_of(record: Record) -> JobResult:
     """The same of what was read before, or exported. Pure."""
     events, standing, payloads = record.journal, record.job, record.payloads
     words = Words(payloads)
-    ended = next((recorded for recorded in reversed(events) if isinstance(recorded.event, JobEnded)), None)
-    is_over = ended is not None and JobStatus(standing.status).ended
-    answer = None
-    if is_over and ended is not None and isinstance(ended.event, JobEnded) and ended.event.answer:
-        answer = Answer.from_json(payloads[ended.event.answer.digest])
-    over = ended.event if is_over and ended is not None and isinstance(ended.event, JobEnded) else None
+    ended, until = _end(record)
+    answer = Answer.from_json(payloads[ended.answer.digest]) if ended and ended.answer else None
     return JobResult(
         job_id=standing.job_id,
         status=JobStatus(standing.status),
@@ -78,11 +74,20 @@ def report_of(record: Record) -> JobResult:
         results=tuple(_json(payloads[event.result.digest]) for event in _of(events, HandoffFinished)),
         verdicts=tuple(_verdict(event, words) for event in _of(events, Reviewed)),
         usage=usage_of(standing),
-        wall_s=round((ended.at if is_over and ended else record.at) - events[0].at, 3),
+        wall_s=round(until - events[0].at, 3),
         model=", ".join(dict.fromkeys(event.model for event in _of(events, HandoffFinished) if event.model)) or None,
-        notes=_notes(answer, next(reversed(_of(events, PlanMade)), None), over, words, record.waits),
+        notes=_notes(answer, next(reversed(_of(events, PlanMade)), None), ended, words, record.waits),
         asked_for_a_form=any(event.answer_schema is not None for event in _of(events, JobSubmitted)),
     )
+
+
+def _end(record: Record) -> tuple[JobEnded | None, float]:
+    """The end that stands, and when it was; None, and the moment of the record: it goes on, perhaps again."""
+    if JobStatus(record.job.status).ended:
+        for recorded in reversed(record.journal):
+            if isinstance(recorded.event, JobEnded):
+                return recorded.event, recorded.at
+    return None, record.at
 
 
 def _of(events: Sequence[Recorded], kind: type[Any]) -> list[Any]:

@@ -111,7 +111,7 @@ class Journal:
         order = [event.to_json(), json.dumps(dict(fields or {})), *statuses]
         version = int(self._connection.script("append", [keys.job(job_id), keys.DUE], order))
         if not version:
-            raise UnknownJob(f"there is no job {job_id} (see `handoff list`)")
+            raise UnknownJob.named(job_id)
         return version
 
     def read(self, job_id: JobId, after: int = 0) -> list[Recorded]:

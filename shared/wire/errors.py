@@ -63,6 +63,10 @@ class InvalidDocuments(UserError):
 class UnknownJob(UserError):
     """No job has this id."""
 
+    @classmethod
+    def named(cls, job_id: str) -> UnknownJob:
+        return cls(f"there is no job {job_id} (see `handoff list`)")
+
 
 class BudgetSpent(UserError):
     """What the tenant, or the installation, may spend today is spent; says when there is more."""

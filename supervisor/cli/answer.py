@@ -147,7 +147,7 @@ class _Handoffs:
             return
         for name, by, state, turns, read, written, *rest in rows:
             yield Text(f"{name}  {by}  {state}")
-            spent = [f"{turns} turn{'s' if turns != '1' else ''}", f"{read} + {written} tokens"] if turns else []
+            spent = [figures(int(turns), "turn"), f"{read} + {written} tokens"] if turns else []
             cost, seconds, worker = rest
             took = [*spent, cost, f"{seconds} s" if seconds else "", worker]
             yield Padding(Text("  ".join(part for part in took if part), style="dim"), (0, 0, 0, 2), expand=False)

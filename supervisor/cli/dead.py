@@ -13,7 +13,7 @@ from shared.wire.errors import UserError
 from supervisor.cli.errors import OK, say
 from supervisor.cli.jobs import client_of_broker
 from supervisor.cli.options import AsJson
-from supervisor.cli.terminal import clock, figures, short, write_line
+from supervisor.cli.terminal import clock, figures, short, stdout, write_line
 
 if TYPE_CHECKING:
     from shared.ledger.dead import DeadLetter, DeadLetters
@@ -80,7 +80,7 @@ def _list(letters: Sequence[DeadLetter], *, as_json: bool) -> None:
 def _show(letter: DeadLetter, *, as_json: bool) -> None:
     from supervisor.cli.showing import readable
 
-    write_line(json.dumps(_as_json(letter), ensure_ascii=False) if as_json else readable(_as_json(letter)).rstrip())
+    write_line(json.dumps(_as_json(letter), ensure_ascii=False) if as_json else readable(_as_json(letter), stdout().width).rstrip())
 
 
 def _find(letters: DeadLetters, wanted: str) -> DeadLetter:

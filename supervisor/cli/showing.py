@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -31,28 +32,29 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 _Readable.add_representer(str, _text)
 
 
-def readable(value: Any, columns: int | None = None) -> str:
-    """Any JSON value, for the eye. `columns`: of the screen; None: of this one."""
-    width = min(_MOST_COLUMNS, columns or stdout().width) - _LAST_WORD_CHARS
+def readable(value: Any, columns: int) -> str:
+    """Any JSON value, for the eye. `columns`: of the screen."""
+    width = min(_MOST_COLUMNS, columns) - _LAST_WORD_CHARS
     return yaml.dump(value, Dumper=_Readable, sort_keys=False, allow_unicode=True, width=width)
 
 
 def print_everything(result: JobResult, letters: Sequence[DeadLetter]) -> None:
     """To stdout, in the order in which it happened."""
+    shown = partial(readable, columns=stdout().width)
     outcomes = {one["handoff_id"]: one for one in result.results}
     _section(f"{result.job_id}  {result.status.value}", "\n".join(line for line in (took(result), cut_remark(result)) if line))
     if result.plan:
-        _section("plan", readable(result.plan))
+        _section("plan", shown(result.plan))
     for handoff in result.handoffs:
         name = handoff["handoff_id"]
-        _section(f"handoff {name} to {handoff['assigned_to']}, {handoff.get('state') or 'issued'}", readable(handoff))
-        _section(f"result of {name}", readable(outcomes[name]) if name in outcomes else "none yet")
+        _section(f"handoff {name} to {handoff['assigned_to']}, {handoff.get('state') or 'issued'}", shown(handoff))
+        _section(f"result of {name}", shown(outcomes[name]) if name in outcomes else "none yet")
     for verdict in result.verdicts:
-        _section(f"review, round {verdict['round']}", readable(verdict))
+        _section(f"review, round {verdict['round']}", shown(verdict))
     for letter in letters:
-        _section("dead letter", readable(letter.model_dump()))
+        _section("dead letter", shown(letter.model_dump()))
     if result.notes:
-        _section("notes", readable(list(result.notes)))
+        _section("notes", shown(list(result.notes)))
     if result.answer is not None:
         _section("answer", "\n\n".join(part for part in (answer_text(result), sources_of(result)) if part))
 

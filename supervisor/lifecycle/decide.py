@@ -91,7 +91,8 @@ def _ask(state: JobState) -> tuple[Command, ...]:
 
 
 def _why(state: JobState) -> str:
-    return why_spent(state.spent or StopReason.JOB_BUDGET)
+    assert state.spent is not None
+    return why_spent(state.spent)
 
 
 def _next(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:

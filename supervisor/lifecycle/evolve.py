@@ -147,7 +147,6 @@ def _with_result(step: StepState, event: HandoffFinished) -> StepState:
             "status": StepStatus.IN_NEED if needy else StepStatus.SETTLED,
             "result": event.result,
             "result_status": event.status,
-            "confidence": event.confidence,
             "stop_reason": event.stop_reason,
             "trouble": event.result if event.status is not ResultStatus.OK else None,
         }
@@ -202,7 +201,7 @@ def _abandoned(state: JobState, event: StepsAbandoned) -> dict[str, Any]:
     for item in event.steps:
         step = steps[item.step]
         failed = {"status": StepStatus.SETTLED, "result": item.result, "result_status": ResultStatus.FAILED, "trouble": item.result}
-        given_up = step.model_copy(update={**failed, "confidence": 0.0, "stop_reason": None})
+        given_up = step.model_copy(update={**failed, "stop_reason": None})
         steps[item.step] = _stood_in_for(step, item.result, None) if step.sent_back else given_up
     still_open = {handoff_id: handoff for handoff_id, handoff in state.open.items() if handoff.step_id not in abandoned}
     return {"steps": steps, "open": still_open}

@@ -73,7 +73,6 @@ class StepState(Message):
     """The latest of them."""
     result: BlobRef | None = None
     result_status: ResultStatus | None = None
-    confidence: float = 0.0
     stop_reason: StopReason | None = None
     """Why its latest attempt ended; None: it has not, or was given up."""
     trouble: BlobRef | None = None

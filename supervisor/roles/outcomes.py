@@ -28,7 +28,7 @@ TITLE_CHARS = 80
 
 
 def outcome_of(
-    handoff: AgentHandoff, state: JobState, result: HandoffResult, request: str, words: Words | None = None
+    handoff: AgentHandoff, state: JobState, result: HandoffResult, request: str, words: Words
 ) -> tuple[tuple[Event, ...], tuple[str, ...]]:
     """The events that follow from the result of a role's handoff, and the payloads that they refer to. `words`: of `sent_back_before`."""
     if result.stop_reason in BUDGETS and state.submitted.limits.on_limit is OnLimit.ASK:
@@ -42,7 +42,7 @@ def outcome_of(
         case "planner":
             return (_resolved(steps_asked_in(schema), result, ref),), ()
         case "assessor":
-            return (_reviewed(state, result, ref, words or Words()),), ()
+            return (_reviewed(state, result, ref, words),), ()
         case "synthesizer":
             return (_synthesised(state, result, ref),), ()
         case role:
