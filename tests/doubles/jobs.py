@@ -145,5 +145,10 @@ def everything(ledger: Ledger) -> dict[bytes, bytes]:
 
 def verdict(claimed: Claim, worst: WorstCase) -> bytes:
     """ok, wait or the name of a limit: what `reserve` acts on."""
+    return words(claimed, worst)[-1]
+
+
+def words(claimed: Claim, worst: WorstCase) -> list[bytes]:
+    """All that is answered to it: of a limit, also the level whose limit it is."""
     answer: list[bytes] = claimed._turn(worst=worst)
-    return answer[-1]
+    return answer

@@ -36,6 +36,12 @@ def drop(ledger: Ledger, job_id: JobId, *handoff_ids: str) -> None:
     ledger.journal.commit(Commit(job_id=job_id, expected=version_of(ledger, job_id), events=[CancelRequested()], drop=dropped))
 
 
+def _fence_of(ledger: Ledger, claimed: Claim) -> str:
+    """Whose word the ledger heeds for this handoff."""
+    stored: bytes = ledger.connection.redis.hget(keys.handoff(claimed.job_id, claimed.handoff_id), "fence")
+    return stored.decode()
+
+
 def test_the_first_who_asks_gets_it(ledger: Ledger, job_id: JobId) -> None:
     assert claim(ledger, job_id, "find.1").verdict is ClaimVerdict.GRANTED
 
@@ -102,6 +108,10 @@ def test_a_lease_that_ran_out_can_be_claimed_by_another(redis_url: str) -> None:
     second = wait_until(take_over, what="the end of the lease")
     assert second is not None
     assert second.fence != first.fence
+    assert _fence_of(ledger, second) == second.fence
+    with pytest.raises(LeaseLost):
+        first.renew()
+    second.renew()
     ledger.connection.close()
 
 
@@ -117,7 +127,11 @@ def test_a_renewed_lease_lasts(redis_url: str) -> None:
 
     wait_until(is_over, what="the end of the other lease")
     assert claim(ledger, job_id, "find.1", "w2").verdict is ClaimVerdict.BUSY
-    assert other.fence != first.fence
+    assert _fence_of(ledger, first) == first.fence
+    assert _fence_of(ledger, other) not in (first.fence, other.fence)
+    first.renew()
+    with pytest.raises(LeaseLost):
+        other.renew()
     ledger.connection.close()
 
 
@@ -243,7 +257,8 @@ def test_signs_of_life_show_what_is_going_on(ledger: Ledger, job_id: JobId) -> N
 
     wait_until(is_shown, what="a beat")
     standing = ledger.jobs.handoffs(job_id, [ONE])[ONE]
-    assert (standing.state, standing.worker, standing.doing) == ("running", "w1", "thinking")
+    shown = (standing.state, standing.worker, standing.doing, ledger.blobs.draft(job_id, ONE))
+    assert shown == ("running", "w1", "thinking", "A draft so far")
     assert standing.lease_until is not None
     assert standing.beat_at is not None
     assert standing.lease_until > standing.beat_at

@@ -8,6 +8,7 @@ from shared.ledger import keys
 from shared.ledger.jobs import LOST_AFTER_S
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
+from shared.wire.errors import Cancelled
 from shared.wire.events import CancelRequested
 from shared.wire.handoff import ResultStatus
 from shared.wire.ids import HandoffId, JobId
@@ -19,6 +20,7 @@ from tests.doubles.jobs import (
     granted,
     issue,
     issued,
+    replied,
     result_of,
     version_of,
 )
@@ -118,7 +120,7 @@ def test_what_the_supervisor_must_hear_at_once_makes_its_job_due_soon(ledger: Le
     """The worker wakes it now. Should it die before, the sweeper looks."""
     running = granted(ledger, job_id, "a.1")
     result = result_of(running).model_copy(update={"status": status, "error": "it broke", "needs": "a key"})
-    running.finish(result, (finished(result),))
+    assert running.finish(result, (finished(result),)).parts_left == 2
 
     assert ledger.connection.redis.zscore(keys.DUE, job_id) < (ledger.connection.now() + 10) * 1000
 
@@ -130,10 +132,14 @@ def test_a_job_that_was_cancelled_is_due_soon(ledger: Ledger, job_id: JobId) -> 
 
 
 def test_nothing_is_left_of_what_was_dropped(ledger: Ledger, job_id: JobId) -> None:
-    granted(ledger, job_id, "a.1")
+    running = granted(ledger, job_id, "a.1")
     everything = [HandoffId("a.1"), HandoffId("b.1"), HandoffId("c.1")]
     ledger.journal.commit(Commit(job_id=job_id, expected=version_of(ledger, job_id), events=[CancelRequested()], drop=everything))
 
+    fences = [ledger.connection.redis.hget(keys.handoff(job_id, name), "fence") for name in everything]
+    assert fences == [running.fence.encode(), None, None], "nobody else has claimed it"
+    with pytest.raises(Cancelled):
+        running.checkpoint(replied())
     assert ledger.connection.redis.zrange(keys.DUE, 0, -1) == []
     assert ledger.connection.redis.zrange(keys.WAITING + QUEUE, 0, -1) == []
 
