@@ -95,8 +95,8 @@ class Advance:
                 state = self._states.load(job_id)
 
     def _stumbled(self, job_id: JobId, error: Exception, woken_by: str) -> None:
-        """A journal or a payload that this version cannot read, or a defect of ours: looked at again, later each time, for another version
-        may do better. After `MOST_STUMBLES` the job ends with that reason.
+        """A journal or a payload that this version cannot read, or a defect of ours: looked at again, later each time. What cannot be read
+        another version may be able to, until the job's time is over. A defect ends the job after `MOST_STUMBLES`, with that reason.
         """
         why = str(error) if isinstance(error, HandoffError) else type(error).__name__
         log.error("a job cannot be carried on", job_id=job_id, why=why, exc_info=not isinstance(error, HandoffError))
@@ -109,9 +109,11 @@ class Advance:
             state = self._states.load(job_id)
         except MalformedMessage:  # nobody here can say how far it is: that is left to who can
             return
-        if state is not None and not state.ended:
+        now = self._ledger.connection.now()
+        is_unreadable = isinstance(error, MalformedMessage) and state is not None and now < state.deadline
+        if state is not None and not state.ended and not is_unreadable:
             reason = f"a defect of ours ({type(error).__name__}): see the supervisor's log; what steps have found is in `handoff show`"
-            now, end = self._ledger.connection.now(), Prepared(events=[JobEnded(status=JobStatus.FAILED, reason=reason)])
+            end = Prepared(events=[JobEnded(status=JobStatus.FAILED, reason=reason)])
             later = fold_on(state, [Recorded(state.version + 1, now, end.events[0])])
             self._commit(state, later, end, next_due(later, now, claim_within_s=self._lease_s), "", None)
 

@@ -19,7 +19,7 @@ from supervisor.lifecycle.state import JobState
 from supervisor.lifecycle.words import Words
 from supervisor.roles.assessment import VerdictReading
 from supervisor.roles.needs import NeedsReading, steps_asked_in
-from supervisor.roles.outcomes import outcome_of, sent_back_before
+from supervisor.roles.outcomes import asked_before, outcome_of
 from supervisor.roles.planner import PlanReading, specialists_offered_in
 
 
@@ -76,8 +76,7 @@ class Thinker:
 
         def conclude(_handoff: AgentHandoff, result: HandoffResult) -> Consequences:
             request = self._attempts.library.payloads(state.job_id, [state.submitted.request.digest])[state.submitted.request.digest]
-            before = sent_back_before(state) if role == "assessor" else ()
-            said = Words(self._attempts.library.payloads(state.job_id, [ref.digest for ref in before]))
+            said = Words(self._attempts.library.payloads(state.job_id, [ref.digest for ref in asked_before(handoff, state)]))
             events, payloads = outcome_of(handoff, state, result, request, said)
             return Consequences(events, payloads)
 

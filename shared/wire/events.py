@@ -129,6 +129,8 @@ class NeedsResolved(Message):
     """The planner's HandoffResult; its output is a `shared.wire.resolutions.Resolutions`."""
     answered: tuple[StepIdField, ...] = ()
     given_up: tuple[StepIdField, ...] = ()
+    repeats: tuple[StepIdField, ...] = ()
+    """Those among the given up that asked again, in other words, for what the planner had answered them before."""
 
 
 class Reviewed(Message):

@@ -86,7 +86,9 @@ def _line_of(view: View, recorded: Recorded) -> str | None:  # noqa: PLR0911, PL
         case Reviewed() as event:
             return f"review, round {event.round}: {_verdict(view, event)}"
         case NeedsResolved() as event:
-            return "; ".join([f"{step}: answered" for step in event.answered] + [f"{step}: given up" for step in event.given_up])
+            again = dict.fromkeys(event.repeats, ", for it asks again for what was answered")
+            given_up = [f"{step}: given up{again.get(step, '')}" for step in event.given_up]
+            return "; ".join([*(f"{step}: answered" for step in event.answered), *given_up])
         case StepsAbandoned() as event:
             return f"given up: {', '.join(item.step for item in event.steps)}: {short(event.why, 120)}"
         case Synthesised() as event:

@@ -30,7 +30,7 @@ TITLE_CHARS = 80
 def outcome_of(
     handoff: AgentHandoff, state: JobState, result: HandoffResult, request: str, words: Words
 ) -> tuple[tuple[Event, ...], tuple[str, ...]]:
-    """The events that follow from the result of a role's handoff, and the payloads that they refer to. `words`: of `sent_back_before`."""
+    """The events that follow from the result of a role's handoff, and the payloads that they refer to. `words`: of `asked_before`."""
     if result.stop_reason in BUDGETS and state.submitted.limits.on_limit is OnLimit.ASK:
         return (), ()  # the role is asked again when the job may go on
     schema, ref = handoff.expected_output_format, _ref(result.to_json())
@@ -40,7 +40,7 @@ def outcome_of(
             event, text = plan_made(plan or degraded_plan(request, specialists_offered_in(schema)), None if plan else ref)
             return (event,), (text,)
         case "planner":
-            return (_resolved(steps_asked_in(schema), result, ref),), ()
+            return (_resolved(state, steps_asked_in(schema), result, ref, words or Words()),), ()
         case "assessor":
             return (_reviewed(state, result, ref, words),), ()
         case "synthesizer":
@@ -74,16 +74,41 @@ def _plan(result: HandoffResult) -> Plan | None:
     return None
 
 
-def _resolved(asked: tuple[str, ...], result: HandoffResult, ref: BlobRef) -> NeedsResolved:
-    answered = set[StepId]()
+def _resolved(state: JobState, asked: tuple[str, ...], result: HandoffResult, ref: BlobRef, words: Words) -> NeedsResolved:
+    answered, steps = set[StepId](), [StepId(step) for step in asked]
     with suppress(HandoffError):
         answered = {item.step for item in resolutions_of(result.output) if item.answer} if result.status is ResultStatus.OK else answered
-    steps = [StepId(step) for step in asked]
+    again = tuple(step for step in steps if _needs_again(state, step, words))
     return NeedsResolved(
         result=ref,
-        answered=tuple(step for step in steps if step in answered),
-        given_up=tuple(step for step in steps if step not in answered),
+        answered=tuple(step for step in steps if step in answered and step not in again),
+        given_up=tuple(step for step in steps if step not in answered or step in again),
+        repeats=again,
     )
+
+
+def _needs_again(state: JobState, step_id: StepId, words: Words) -> bool:
+    """Whether what it needs was answered before: another answer would not help it."""
+    now, *before = [words.result(ref).needs or "" for ref in _needs_of(state, step_id)] or [""]
+    return any(asks_the_same(need, now) for need in before)
+
+
+def _needs_of(state: JobState, step_id: StepId) -> list[BlobRef]:
+    """The result that says what it needs, and those that the planner has answered."""
+    step = state.steps[step_id]
+    return [ref for ref in (step.result, *(one.previous for one in step.remarks if one.author == "planner")) if ref]
+
+
+def asked_before(handoff: AgentHandoff, state: JobState) -> tuple[BlobRef, ...]:
+    """The results that an answer of this role is held against: what was asked for already."""
+    match handoff.assigned_to:
+        case "assessor":
+            return sent_back_before(state)
+        case "planner" if state.plan is not None:
+            asking = steps_asked_in(handoff.expected_output_format)
+            return tuple(ref for step_id in asking for ref in _needs_of(state, StepId(step_id)))
+        case _:
+            return ()
 
 
 def sent_back_before(state: JobState) -> tuple[BlobRef, ...]:

@@ -9,6 +9,7 @@ import pytest
 
 from shared.celery_app import make_app
 from shared.ledger import keys
+from shared.ledger.blobs import packed
 from shared.wire.events import JobEnded, JobStatus, PlanMade
 from shared.wire.ids import JobId
 from shared.wire.limits import JobLimits
@@ -95,6 +96,23 @@ def test_a_job_that_our_own_code_cannot_carry_on_is_tried_again_and_then_ends_wi
     last = fresh.events(job_id)[-1]
     assert isinstance(last, JobEnded)
     assert "a defect of ours (LedgerError)" in str(last.reason)
+
+
+def test_a_handoff_of_a_newer_version_that_was_lost_is_left_to_who_can_read_it(shell: Shell) -> None:
+    job_id, redis = shell.submit(), shell.ledger.connection.redis
+    shell.advance(job_id)
+    lost = shell.open(job_id)[0]
+    text = shell.ledger.blobs.get(job_id, [lost.handoff.digest])[lost.handoff.digest]
+    redis.hset(keys.blobs(job_id), lost.handoff.digest, packed(text.replace('"schema_version":1', '"schema_version":2')))
+    redis.hset(keys.handoff(job_id, lost.handoff_id), "lost", 1)
+    fresh = shell.another()
+
+    for _ in range(MOST_STUMBLES + 2):
+        redis.zadd(keys.DUE, {job_id: 1})
+        fresh.advance(job_id, [lost.handoff_id], SUPERVISOR_QUEUE)
+
+    assert fresh.jobs.standing(job_id).status == "running"
+    assert "schema_version" in shell.ledger.dead.newest()[0].reason
 
 
 def test_the_webhook_of_a_job_that_our_own_code_has_ended_is_told(shell: Shell) -> None:
