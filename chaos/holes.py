@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from chaos import control
 from chaos.app import DEDUPLICATES
 from chaos.fleet import SUPERVISOR, Member, Size
-from chaos.killer import UNACKED
+from chaos.leaks import UNACKED
 from chaos.plan import PlannedJob, PlannedStep, Shape
 from chaos.stage import LOOK_EVERY_S, Stage, Tell, stage
 from shared.ledger.connection import in_our_words
@@ -26,6 +26,8 @@ from shared.wire.events import JobStatus
 STUCK_AFTER_S = 4.0
 """Nothing is queued, nothing is unacknowledged, nothing has happened: for longer than the broker takes to deliver again."""
 GIVEN_UP_AFTER_S = 60.0
+PUBLISHED = "publish.group.after"
+"""Where it is seen that a group was published: who comes by freezes for no time at all."""
 
 
 class Hole(StrEnum):
@@ -64,8 +66,14 @@ class System(Protocol):
 
     on: Stage
 
-    def begin(self, hole: Hole, name: str, before: Callable[[], None] | None = None) -> None:
-        """Start a chord whose one part goes to the hole's worker. `before`: to be done right before that part is published."""
+    def begin(self, hole: Hole, name: str) -> None:
+        """Start a chord whose one part goes to the hole's worker."""
+
+    def begin_stopped(self, hole: Hole, name: str) -> None:
+        """The same, with the worker stopped right before that part is published."""
+
+    def is_published(self) -> bool:
+        """Whether the part of the chord that was begun so has been."""
 
     def is_done(self, name: str) -> bool:
         """Whether its body has run."""
@@ -83,11 +91,17 @@ class Ours:
 
     on: Stage
 
-    def begin(self, hole: Hole, name: str, before: Callable[[], None] | None = None) -> None:
-        if before is not None:
-            worker = self.on.fleet.look()[hole.key]
-            (self.on.fleet.points(SUPERVISOR) / "publish.group.before").write_text(f"stop {worker}")
+    def begin(self, hole: Hole, name: str) -> None:
         self.on.submit(PlannedJob(name, Shape.PARALLEL, (PlannedStep("a", SPECIALISTS[hole]),), seed=1))
+
+    def begin_stopped(self, hole: Hole, name: str) -> None:
+        points, worker = self.on.fleet.points(SUPERVISOR), self.on.fleet.look()[hole.key]
+        (points / "publish.group.before").write_text(f"stop {worker}")
+        (points / PUBLISHED).write_text("freeze 0")
+        self.begin(hole, name)
+
+    def is_published(self) -> bool:
+        return any(self.on.fleet.points(SUPERVISOR).glob(f"{PUBLISHED}@*"))
 
     def is_done(self, name: str) -> bool:
         standings = self.on.fleet.jobs.ledger.jobs.standings([self.on.ids[name]])
@@ -106,10 +120,17 @@ class Plain:
         backend: Any = self._app.backend  # it asks for states; what subscribes to results needs its Redis when it is collected
         backend.on_task_call = backend.remove_pending_result = lambda *_, **__: None
 
-    def begin(self, hole: Hole, name: str, before: Callable[[], None] | None = None) -> None:
-        if before is not None:
-            before()
+    def begin(self, hole: Hole, name: str) -> None:
         control.begin(self._app, name, hole.key)
+
+    def begin_stopped(self, hole: Hole, name: str) -> None:
+        pid = self.on.fleet.look()[hole.key]
+        os.kill(pid, signal.SIGSTOP)
+        _wait_until(lambda: _is_stopped(pid))
+        self.begin(hole, name)
+
+    def is_published(self) -> bool:
+        return True  # or `begin_stopped` would not have returned
 
     def is_done(self, name: str) -> bool:
         return control.is_done(self._app, name)
@@ -153,14 +174,14 @@ def try_holes(system: System, tell: Tell) -> dict[Hole, Outcome]:
     for hole in Hole:
         system.begin(hole, _calm(hole))
     calm = _ends(system, {hole: _calm(hole) for hole in Hole})
-    _lose_a_message(system)
+    was_lost = _lose_a_message(system)
     for hole in Hole:
         for point, blow in hole.orders:
             (system.on.fleet.points(hole.key) / point).write_text(blow)
         if hole is not Hole.H5:
             system.begin(hole, hole.key)
     ended = _ends(system, {hole: hole.key for hole in Hole})
-    outcomes = {hole: Outcome(calm[hole], _was_hit(system, hole), ended[hole]) for hole in Hole}
+    outcomes = {hole: Outcome(calm[hole], was_lost if hole is Hole.H5 else _was_hit(system, hole), ended[hole]) for hole in Hole}
     for hole, outcome in outcomes.items():
         tell(f"{hole}: {'goes on' if outcome.ended else 'stuck'}")
     return outcomes
@@ -171,7 +192,7 @@ def _calm(hole: Hole) -> str:
 
 
 def _was_hit(system: System, hole: Hole) -> bool:
-    return hole is Hole.H5 or any(system.on.fleet.points(hole.key).glob("*@*"))
+    return any(system.on.fleet.points(hole.key).glob("*@*"))
 
 
 def _ends(system: System, names: dict[Hole, str]) -> dict[Hole, bool]:
@@ -193,20 +214,24 @@ def _ends(system: System, names: dict[Hole, str]) -> dict[Hole, bool]:
     return found
 
 
-def _lose_a_message(system: System) -> None:
-    """Stop the worker, have a message published that Redis writes into its socket, and kill it."""
-    fleet = system.on.fleet
-    pid = fleet.look()[Hole.H5.key]
-    system.begin(Hole.H5, Hole.H5.key, lambda: os.kill(pid, signal.SIGSTOP))
-    until = time.monotonic() + GIVEN_UP_AFTER_S
-    while not _is_stopped(pid) and time.monotonic() < until:
-        time.sleep(LOOK_EVERY_S)
-    quiet_since = time.monotonic()
-    while time.monotonic() - quiet_since < 1.0:  # it was published, and it is nowhere
-        if not _is_quiet(system, Hole.H5):
-            quiet_since = time.monotonic()
-        time.sleep(LOOK_EVERY_S)
+def _lose_a_message(system: System) -> bool:
+    """Stop the worker, have a message published that Redis writes into its socket, and kill it.
+
+    Returns whether it was so: when the worker was killed it was stopped, the message was published, and it was nowhere in Redis.
+    """
+    pid = system.on.fleet.look()[Hole.H5.key]
+    system.begin_stopped(Hole.H5, Hole.H5.key)
+    _wait_until(lambda: _is_stopped(pid) and system.is_published())
+    was_lost = _is_stopped(pid) and system.is_published() and _is_quiet(system, Hole.H5)
     os.kill(pid, signal.SIGKILL)
+    return was_lost
+
+
+def _wait_until(is_so: Callable[[], bool]) -> None:
+    """At most as long as anything is waited for here."""
+    until = time.monotonic() + GIVEN_UP_AFTER_S
+    while not is_so() and time.monotonic() < until:
+        time.sleep(LOOK_EVERY_S)
 
 
 def _is_stopped(pid: int) -> bool:
