@@ -14,6 +14,7 @@ from typing import Any
 
 from chaos.faults import EVERYBODY, Fault, Strike
 from chaos.fleet import REDIS, SUPERVISOR, WORKER, Fleet
+from chaos.leaks import UNACKED
 from chaos.plan import SPECIALISTS
 from shared.ledger.connection import in_our_words
 from shared.wire.errors import LedgerError
@@ -38,8 +39,6 @@ FROZEN_AT = "script.renew.before"
 """Where a frozen worker freezes: it has claims then."""
 
 QUEUES = (*SPECIALISTS, SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)
-UNACKED = "unacked"
-"""kombu's hash of what was delivered and not acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)

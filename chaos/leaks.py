@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 KEPT_FOR_EVER = (
@@ -29,15 +30,46 @@ def keys_for_ever(client: Any) -> list[str]:
     return [name for name, seconds in zip(suspects, pipe.execute(), strict=True) if seconds == -1]
 
 
-def left_behind(client: Any) -> list[str]:
-    """What should be gone when every job has ended: wake-ups, waits, turns, reservations, keys without a TTL."""
+RESERVED = ("reserved_turns", "reserved_tokens", "reserved_usd")
+"""What a job's books, and a day's, have set aside for calls."""
+RESERVATION = ("r_turns", "r_in", "r_out", "r_usd", "r_day")
+"""A handoff's own."""
+UNACKED, UNACKED_INDEX = "unacked", "unacked_index"
+"""kombu's: what was delivered and not acknowledged, and when it is to be delivered again."""
+
+
+def left_behind(client: Any, queues: Iterable[str], *, was_struck: bool) -> list[str]:
+    """What should be gone when every job has ended: wake-ups, waits, turns, reservations, messages, keys without a TTL.
+
+    `was_struck`: processes were killed. What they had in their hands Celery takes back in its own time, if it is in its index.
+    """
     names = [name.decode() for name in client.scan_iter(match="handoff:*", count=1_000)]
     found = [f"{name}: no TTL" for name in keys_for_ever(client)]
     found += [f"{name}: turns of a handoff" for name in names if re.search(r"\}:t:", name)]
     for name in names:
         if name == "handoff:due" or name.startswith("handoff:waiting:"):
             found += [f"{name}: {member.decode()}" for member in client.zrange(name, 0, -1)]
-        elif re.fullmatch(r"handoff:\{[^}]+\}", name):
-            reserved = client.hmget(name, "reserved_turns", "reserved_tokens", "reserved_usd")
-            found += [f"{name}: reserved {[int(value or 0) for value in reserved]}"] if any(int(value or 0) for value in reserved) else []
-    return sorted(found)
+    return sorted([*found, *_reserved(client, names), *_messages(client, queues, was_struck=was_struck)])
+
+
+def _reserved(client: Any, names: Iterable[str]) -> list[str]:
+    """At every level of the books: handoffs, jobs, the days of tenants and of the installation."""
+    found = []
+    for name in names:
+        if re.fullmatch(r"handoff:(\{[^}]+\}|day:.+)", name):
+            reserved = [int(value or 0) for value in client.hmget(name, *RESERVED)]
+            found += [f"{name}: reserved {reserved}"] if any(reserved) else []
+        elif re.fullmatch(r"handoff:\{[^}]+\}:h:.+", name):
+            own = [value.decode() for value in client.hmget(name, *RESERVATION) if value is not None]
+            found += [f"{name}: has set aside {own}"] if own else []
+    return found
+
+
+def _messages(client: Any, queues: Iterable[str], *, was_struck: bool) -> list[str]:
+    found = [f"{queue}: {count} messages" for queue in queues if (count := client.llen(queue))]
+    out, indexed = set(client.hkeys(UNACKED)), set(client.zrange(UNACKED_INDEX, 0, -1))
+    if out and not was_struck:
+        found.append(f"{UNACKED}: {len(out)} messages")
+    if out != indexed:
+        found.append(f"{UNACKED}: {len(out - indexed)} messages that never come back, {len(indexed - out)} that come back as nothing")
+    return found

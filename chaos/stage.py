@@ -12,6 +12,7 @@ from chaos.books import Books
 from chaos.ends import Ended, Story
 from chaos.faults import Strike
 from chaos.fleet import Fleet, Member, Size, running_fleet
+from chaos.killer import QUEUES
 from chaos.leaks import left_behind
 from chaos.model import Model
 from chaos.plan import PlannedJob
@@ -21,6 +22,7 @@ from shared.wire.errors import LedgerError
 from shared.wire.events import HandoffFinished, JobEnded, JobStatus, Recorded
 from shared.wire.ids import JobId
 from shared.wire.limits import JobLimits
+from shared.wire.names import UNROUTED_QUEUE
 from supervisor.client import Request
 
 LOOK_EVERY_S = 0.05
@@ -80,16 +82,16 @@ class Stage:
 
     def close(self, strikes: Sequence[Strike], not_reached: Sequence[str] | None = None, not_happened: Sequence[str] = ()) -> Books:
         """The books, when everything has settled. `not_reached`, `not_happened`: as there."""
-        rest = self._tidy()
+        rest = self._tidy(was_struck=bool(strikes))
         stories = {name: _story(self.fleet, self.ids[name]) for name in self.jobs}
         jobs, calls = list(self.jobs.values()), list(self.model.calls)
         return Books(jobs, calls, strikes, stories, self.fleet.size.lease_s, rest, not_reached, not_happened)
 
-    def _tidy(self) -> list[str]:
+    def _tidy(self, *, was_struck: bool) -> list[str]:
         until = time.monotonic() + TIDY_WITHIN_S
         while True:
             with in_our_words():
-                rest = left_behind(self.fleet.jobs.ledger.connection.redis)
+                rest = left_behind(self.fleet.jobs.ledger.connection.redis, (*QUEUES, UNROUTED_QUEUE), was_struck=was_struck)
             if not rest or time.monotonic() > until:
                 return rest
             time.sleep(LOOK_EVERY_S * 10)

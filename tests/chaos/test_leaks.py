@@ -1,0 +1,61 @@
+"""What a run must not leave in Redis: each kind of rest is found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from chaos.leaks import left_behind
+
+DAY = 60
+
+
+@pytest.fixture
+def client(redis_url: str) -> Iterator[Any]:
+    with redis.Redis.from_url(redis_url) as found:
+        yield found
+
+
+def left(client: Any, *, was_struck: bool = False) -> list[str]:
+    return left_behind(client, ("writer", "supervisor"), was_struck=was_struck)
+
+
+@pytest.mark.parametrize("key", ["handoff:{j-1}", "handoff:day:20410", "handoff:day:20410:default"])
+def test_what_is_still_set_aside_is_found_in_a_jobs_books_and_in_those_of_its_day(client: Any, key: str) -> None:
+    client.hset(key, mapping={"turns": 3, "reserved_turns": 0, "reserved_tokens": 500, "reserved_usd": 0})
+    client.expire(key, DAY)
+
+    assert left(client) == [f"{key}: reserved [0, 500, 0]"]
+
+    client.hset(key, "reserved_tokens", 0)
+    assert left(client) == []
+
+
+def test_a_handoffs_own_reservation_is_found(client: Any) -> None:
+    client.hset("handoff:{j-1}:h:a.1", mapping={"state": "done", "r_turns": 1})
+    client.expire("handoff:{j-1}:h:a.1", DAY)
+
+    assert left(client) == ["handoff:{j-1}:h:a.1: has set aside ['1']"]
+
+
+def test_a_message_in_a_queue_is_found(client: Any) -> None:
+    client.rpush("supervisor", "{}")
+
+    assert left(client, was_struck=True) == ["supervisor: 1 messages"]
+
+
+def test_what_nobody_has_acknowledged_is_found_where_nobody_was_struck(client: Any) -> None:
+    client.hset("unacked", "tag", "[]")
+    client.zadd("unacked_index", {"tag": 1})
+
+    assert left(client) == ["unacked: 1 messages"]
+    assert left(client, was_struck=True) == [], "Celery delivers it again"
+
+
+def test_what_celery_would_never_deliver_again_is_found_also_where_somebody_was_struck(client: Any) -> None:
+    client.hset("unacked", "tag", "[]")
+
+    assert left(client, was_struck=True) == ["unacked: 1 messages that never come back, 0 that come back as nothing"]
