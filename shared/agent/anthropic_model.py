@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from typing import Any
 
 import anthropic
 
+from shared.agent.anthropic_connection import Connection
 from shared.agent.anthropic_errors import as_ours
 from shared.agent.anthropic_limits import limits_of
 from shared.agent.anthropic_request import request_of
@@ -22,6 +22,10 @@ from shared.wire.errors import ModelBusy, ModelError, ModelRejected, ModelUnreac
 PULSE_EVERY_S = 0.25
 """How often `on_pulse` is called while nothing arrives: bounds how late a cancel, a drain or a deadline is noticed."""
 CONNECT_TIMEOUT_S = 10.0
+REST_WITHIN_S = 0.2
+"""How long a whole reply is kept back for the end of its body, which the next call's connection depends on: it is there already as a rule,
+and a new connection is not much cheaper.
+"""
 _STRICTNESS = ("output_config", "output_format", "strict", "json_schema", "schema")
 """What a 400 speaks of when the server takes no structured outputs."""
 
@@ -62,8 +66,7 @@ class _Exchange:
         self._progress_s = call.progress_s
         self._request = request
         self._arrived: SimpleQueue[Pulse | ModelReply | BaseException] = SimpleQueue()
-        self._is_left = threading.Event()
-        self._socket: socket.socket | None = None
+        self._connection = Connection()
 
     def wait(self, on_pulse: Callable[[Pulse], None]) -> ModelReply:
         """Pulse until the reply is whole."""
@@ -73,6 +76,7 @@ class _Exchange:
             while True:
                 match self._newest(pulse):
                     case ModelReply() as reply:
+                        self._connection.is_free.wait(REST_WITHIN_S)
                         return reply
                     case Pulse() as newest:
                         came_at = came_at if newest is pulse else time.monotonic()
@@ -83,16 +87,7 @@ class _Exchange:
                 if time.monotonic() - came_at > self._progress_s:
                     raise ModelUnreachable(f"the model's server has made no progress for {self._progress_s:.0f} s")
         finally:
-            self._leave()
-
-    def _leave(self) -> None:
-        """Whatever the reading thread waits for, it has come: the connection is cut. Before its headers there is none to be cut, and the
-        time-out ends it.
-        """
-        self._is_left.set()
-        if self._socket is not None:
-            with suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
+            self._connection.leave()
 
     def _newest(self, known: Pulse) -> Pulse | ModelReply | BaseException:
         """What came last; pieces that came meanwhile are already part of it."""
@@ -105,34 +100,25 @@ class _Exchange:
 
     def _read(self) -> None:
         try:
-            with as_ours():
-                self._arrived.put(self._gather())
+            with as_ours(), closing(self._client.messages.create(**self._request, timeout=self._timeout)) as stream:
+                self._connection.carry(stream.response)
+                self._arrived.put(self._gather(stream))
+                self._connection.read_rest()  # who waits has the reply: nothing that goes wrong here is heard of
         except ModelError as error:
             self._arrived.put(error)
         except BaseException as error:  # noqa: BLE001 - the waiting thread raises it: a defect must not end as silence
             self._arrived.put(error)
 
-    def _gather(self) -> ModelReply:
-        stream = self._client.messages.create(**self._request, timeout=self._timeout)
-        with closing(stream):
-            self._socket = _socket_of(stream.response)
-            gathering = Gathering(self._request["model"], limits_of(stream.response.headers))
-            self._arrived.put(gathering.pulse())
-            if "json" in stream.response.headers.get("content-type", ""):
-                stream.response.read()
-                gathering.take_whole(stream.response.json())
-            else:
-                for event in stream:
-                    gathering.take(event.to_dict(warnings=False))
-                    if self._is_left.is_set() or gathering.is_over:
-                        break
-                    self._arrived.put(gathering.pulse())
-            self._socket = None  # the connection may be used again
-            return gathering.reply(stream.response.headers.get("request-id"))
-
-
-def _socket_of(response: Any) -> socket.socket | None:
-    """None: there is none (the offline model), or it is not told."""
-    network = response.extensions.get("network_stream")
-    found = network.get_extra_info("socket") if network is not None else None
-    return found if isinstance(found, socket.socket) else None
+    def _gather(self, stream: Any) -> ModelReply:
+        gathering = Gathering(self._request["model"], limits_of(stream.response.headers))
+        self._arrived.put(gathering.pulse())
+        if "json" in stream.response.headers.get("content-type", ""):
+            stream.response.read()
+            gathering.take_whole(stream.response.json())
+        else:
+            for event in stream:
+                gathering.take(event.to_dict(warnings=False))
+                if self._connection.is_left.is_set() or gathering.is_over:
+                    break
+                self._arrived.put(gathering.pulse())
+        return gathering.reply(stream.response.headers.get("request-id"))

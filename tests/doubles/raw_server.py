@@ -14,6 +14,12 @@ START = (
     'event: message_start\ndata: {"type": "message_start", "message": {"id": "m", "type": "message", "role": "assistant",'
     ' "model": "some-model", "content": [], "stop_reason": null, "usage": {"input_tokens": 10, "output_tokens": 1}}}\n\n'
 )
+STOP = (
+    'event: message_delta\ndata: {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 2}}\n\n'
+    'event: message_stop\ndata: {"type": "message_stop"}\n\n'
+)
+END = b"0\r\n\r\n"
+"""Of a body in chunks, after which the connection may be used again."""
 PING = 'event: ping\ndata: {"type": "ping"}\n\n'
 _WHOLE = (
     b'{"id": "m", "type": "message", "role": "assistant", "model": "some-model", "content": [{"type": "text", "text": "Hello"}],'
