@@ -25,8 +25,10 @@ from shared.wire.names import SUBMISSIONS_QUEUE
 
 ARMED_AT_ONCE = 5
 JOBS_AT_ONCE = 8
-GIVEN_UP_AFTER_S = 40.0
-"""Nobody has come by."""
+CROWD = 24
+"""Jobs at once where supervisors are to run out of slots to think: three of them have two each."""
+GIVEN_UP_AFTER_S = 120.0
+"""Nobody has come by, on a machine that has other things to do."""
 STOPPED_LEASES = 1.6
 """Longer than a lease and the sweep after it, shorter than the watchdog's patience."""
 NUDGE_EVERY_S = 1.5
@@ -67,7 +69,7 @@ class Trial:
         self._dice = random.Random(f"{self.seed} trial")  # noqa: S311 - a seed is the point
         waiting, told_at = list(cases), time.monotonic()
         while waiting or self._armed or self._stopped:
-            if len(self.on.open) < JOBS_AT_ONCE:
+            if len(self.on.open) < (CROWD if self._needs(Need.CROWD) else JOBS_AT_ONCE):
                 self.on.submit(next(self._jobs))
             if case := self._next(waiting):
                 waiting.remove(case)
@@ -89,7 +91,7 @@ class Trial:
         spare = {kind: len(self.on.fleet.ready(kind)) - 1 - sum(case.kind == kind for case in armed) for kind in (WORKER, SUPERVISOR)}
         for case in waiting:
             taken = any((case.kind, case.point) == (other.kind, other.point) for other in armed)
-            is_first_of_its_need = case.need is Need.NOTHING or all(other.need is not case.need for other in armed)
+            is_first_of_its_need = case.need.is_met_by_jobs or all(other.need is not case.need for other in armed)
             is_only_redis = case.blow is not Blow.REDIS or all(other.blow is not Blow.REDIS for other in armed)
             if not taken and is_first_of_its_need and is_only_redis and spare.get(case.kind, 1) > 0:
                 return case
@@ -149,6 +151,9 @@ class Trial:
             del self._stopped[pid]
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
+
+    def _needs(self, need: Need) -> bool:
+        return any(one.case.need is need for one in self._armed)
 
     def _nudge(self) -> None:
         """What makes somebody come by."""

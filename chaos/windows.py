@@ -34,9 +34,15 @@ class Need(StrEnum):
 
     NOTHING = ""
     END = "tell processes to end"
+    CROWD = "more jobs at once than supervisors can think about"
     LOSE = "lose the first wake-up of new jobs"
     SUBMIT = "handoff submit"
     CANCEL = "handoff cancel"
+
+    @property
+    def is_met_by_jobs(self) -> bool:
+        """By running them, and as often as one likes."""
+        return self in (Need.NOTHING, Need.CROWD)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -60,7 +66,7 @@ SCRIPTS: dict[str, dict[str, Need]] = {
     "release": {WORKER: Need.END, SUPERVISOR: Need.END},
     "commit": {SUPERVISOR: Need.NOTHING, CLIENT: Need.SUBMIT},
     "due": {SUPERVISOR: Need.NOTHING},
-    "queue": {SUPERVISOR: Need.NOTHING},
+    "queue": {SUPERVISOR: Need.CROWD},
     "sweep": {SUPERVISOR: Need.NOTHING},
     "append": {CLIENT: Need.CANCEL},
     "keep": {CLIENT: Need.SUBMIT},
@@ -81,7 +87,7 @@ PUBLISHES: dict[str, dict[str, Need]] = {
     "group": {SUPERVISOR: Need.NOTHING},
     SUPERVISOR_QUEUE: {WORKER: Need.NOTHING, SUPERVISOR: Need.NOTHING, CLIENT: Need.CANCEL},
     SUBMISSIONS_QUEUE: {SUPERVISOR: Need.LOSE, CLIENT: Need.SUBMIT},
-    THINK_QUEUE: {SUPERVISOR: Need.NOTHING},
+    THINK_QUEUE: {SUPERVISOR: Need.CROWD},
 }
 """Who publishes what: to a queue, or a group of handoffs to the specialists'. A worker's wake-ups are the bodies of chords."""
 OTHERS: dict[str, dict[str, Need]] = {
@@ -126,5 +132,5 @@ def _of(name: str, kind: str, need: Need) -> Iterator[Case]:
         yield Case(kind, f"{name}.{MIDDLE}", Blow.KILL, need)
     elif name != "chord.part":  # more than one thing that is asked of the server
         yield Case(kind, f"{name}.{AFTER}", Blow.DROP, need)
-    if kind != CLIENT and need is Need.NOTHING and name != "chord.part":
+    if kind != CLIENT and need.is_met_by_jobs and name != "chord.part":
         yield Case(kind, f"{name}.{AFTER}", Blow.REDIS, need)  # before is like not there: random kills find that
