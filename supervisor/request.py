@@ -13,6 +13,7 @@ from shared.agent.schemas import BrokenSchema, check_schema
 from shared.config import OFFLINE_MODEL, Settings
 from shared.documents.folder import FolderReading
 from shared.wire.errors import UserError
+from shared.wire.events import DEFAULT_TENANT
 from shared.wire.limits import JobLimits
 from shared.wire.usage import Usage
 
@@ -33,7 +34,7 @@ class Request:
     """JSON Schema of the answer."""
     specialists: tuple[str, ...] = ()
     """Only these may be used."""
-    tenant: str = "default"
+    tenant: str = DEFAULT_TENANT
     idempotency_key: str | None = None
     """The same key gives the same job, however often it is submitted."""
     webhook_url: str | None = None

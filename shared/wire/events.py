@@ -24,6 +24,9 @@ from shared.wire.plan import Synthesis
 from shared.wire.usage import Usage
 from shared.wire.verdict import Decision
 
+DEFAULT_TENANT = "default"
+"""Whose a job is when nobody says so."""
+
 
 class JobStatus(StrEnum):
     """How a job stands, for its users."""
@@ -56,7 +59,7 @@ class JobSubmitted(Message):
     model: str | None = None
     """Overrides every agent's model."""
     answer_schema: BlobRef | None = None
-    tenant: str = "default"
+    tenant: str = DEFAULT_TENANT
     webhook_url: str | None = None
     specialists: tuple[NameField, ...] = ()
     """Only these may be used; empty: all that live workers announce."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from shared.config import OFFLINE_MODEL, Settings
 from shared.wire.errors import MissingCredentials, UserError
+from shared.wire.events import DEFAULT_TENANT
 from shared.wire.limits import JobLimits, OnLimit
 from shared.wire.usage import microusd
 from supervisor.cli.terminal import note
@@ -32,7 +33,7 @@ class Asked:
     max_rounds: int | None = None
     timeout_s: int | None = None
     answer_schema: Mapping[str, Any] | None = None
-    tenant: str = "default"
+    tenant: str = DEFAULT_TENANT
     idempotency_key: str | None = None
     webhook: str | None = None
     on_limit: OnLimit | None = None

@@ -13,6 +13,7 @@ from rich.text import Text
 from shared.config import Settings, load_settings
 from shared.local.redis_server import OLDEST, find_server, version_of
 from shared.wire.errors import LedgerUnavailable, UserError
+from shared.wire.events import DEFAULT_TENANT
 from shared.wire.names import RESERVED, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE, UNROUTED_QUEUE
 from supervisor.cli.errors import FAILED, OK
 from supervisor.cli.fleet_state import START_A_SUPERVISOR, START_WORKERS, queues_by_node
@@ -21,6 +22,7 @@ from supervisor.cli.options import AsJson
 from supervisor.cli.terminal import clock, figures, plain, stdout, write_line
 
 if TYPE_CHECKING:
+    from shared.ledger.days import Spent, Today
     from shared.ledger.health import QueueDepth, RedisFacts
     from shared.ledger.pauses import Pause
     from supervisor.client import Client
@@ -100,6 +102,7 @@ def _broker(settings: Settings) -> Iterator[Finding]:
     yield from persistence(facts)
     yield from _processes(jobs, settings)
     yield from paused(jobs.ledger.pauses.all())
+    yield from budgets(jobs.ledger.days.today(DEFAULT_TENANT))
     yield from _leftovers(jobs)
 
 
@@ -148,6 +151,20 @@ def paused(pauses: Mapping[str, Pause]) -> Iterator[Finding]:
     for role, pause in pauses.items():
         why = f": {plain(pause.reason)}" if pause.reason else ""
         yield Finding(Level.WARN, f"role {plain(role)}", f"paused since {clock(pause.at)}{why}", f"`handoff resume {plain(role)}`")
+
+
+def budgets(today: Today) -> Iterator[Finding]:
+    """What all jobs, and those of the default tenant, have spent of what they may in a day. Pure."""
+    yield _budget("budget of the day", today.installation, "HANDOFF_DAY_", today)
+    if today.tenant.is_capped:
+        yield _budget(f"budget of the day, tenant {DEFAULT_TENANT}", today.tenant, "HANDOFF_TENANT_DAY_", today)
+
+
+def _budget(about: str, spent: Spent, settings: str, today: Today) -> Finding:
+    if not spent.reached:
+        return Finding(Level.OK, about, f"{spent}" + ("" if spent.is_capped else ", no cap"))
+    mend = f"{today.more}; or raise {settings}USD or {settings}TOKENS for supervisors, and start one again"
+    return Finding(Level.WARN, about, f"{spent}: spent", mend)
 
 
 def forsaken(depths: Iterable[QueueDepth], served: Collection[str]) -> Iterator[Finding]:

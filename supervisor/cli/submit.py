@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from shared.config import load_settings
 from shared.wire.errors import LedgerUnavailable, UserError
+from shared.wire.events import DEFAULT_TENANT
 from shared.wire.limits import OnLimit
 from shared.wire.message import problems_of
 from shared.wire.names import SUPERVISOR_QUEUE
@@ -57,7 +58,7 @@ def submit(
     answer_schema: AnswerSchema = None,
     skip_bad_docs: SkipBadDocs = False,
     idempotency_key: Annotated[str | None, typer.Option(metavar="K", help="The same key gives the same job.")] = None,
-    tenant: Annotated[str, typer.Option(help="Whose job it is; keys are told apart by tenant.")] = "default",
+    tenant: Annotated[str, typer.Option(help="Whose job it is; keys are told apart by tenant.")] = DEFAULT_TENANT,
     webhook: Annotated[str | None, typer.Option(metavar="URL", help="Gets a signed POST when the job has ended.")] = None,
 ) -> int:
     """Enqueue a job and print its id at once.

@@ -149,3 +149,16 @@ def test_what_is_kept_for_the_end_of_a_job_is_for_those_who_bring_it_about(ledge
     first.checkpoint(replied())
 
     assert verdict(granted(ledger, job_id, "look.1"), WORST) == said
+
+
+def test_what_is_spent_stands_beside_what_may_be(ledger: Ledger) -> None:
+    ledger.days.set_caps(Caps(tenant_day_usd=500_000, day_tokens=10**6))
+    claimed = a_claim(ledger, "ours")
+    claimed.reserve(WORST)
+    claimed.checkpoint(replied(1_000, 200, 50))
+    today = ledger.days.today("ours")
+
+    assert str(today.installation) == "$5e-05, 1,200 of 1,000,000 tokens"
+    assert str(today.tenant) == "$5e-05 of $0.5, 1,200 tokens"
+    assert str(ledger.days.today("theirs").tenant) == "$0 of $0.5, 0 tokens"
+    assert 0 < today.left_s <= DAY_MS / 1000

@@ -8,9 +8,10 @@ import pytest
 from pydantic import SecretStr
 
 from shared.config import Settings
+from shared.ledger.days import Caps, Spent, Today
 from shared.ledger.health import QueueDepth, RedisFacts
 from shared.ledger.ledger import Ledger
-from supervisor.cli.doctor import Finding, Level, examine, forsaken, persistence
+from supervisor.cli.doctor import Finding, Level, budgets, examine, forsaken, persistence
 from tests.doubles.jobs import a_job, issue
 
 SOUND = RedisFacts((7, 0, 15), is_primary=True, append_only=True, eviction="noeviction", max_memory_bytes=1_000, used_memory_bytes=100)
@@ -79,3 +80,29 @@ def test_dead_letters_come_with_how_to_look_at_them_and_clear_them(ledger: Ledge
     assert finding.level is Level.WARN
     assert "`handoff dead show ID`" in finding.mend
     assert "`handoff dead drop --all`" in finding.mend
+
+
+def test_what_is_spent_today_stands_beside_its_caps() -> None:
+    assert list(budgets(Today(Spent(1_200, 500_000, 0, 2_000_000), Spent(1_200, 500_000, 0, 0), 60.0))) == [
+        Finding(Level.OK, "budget of the day", "$0.5 of $2, 1,200 tokens")
+    ]
+    assert [one.found for one in budgets(Today(Spent(0, 0, 0, 0), Spent(0, 0, 0, 0), 60.0))] == ["$0, 0 tokens, no cap"]
+
+
+def test_a_day_that_is_spent_is_said_with_when_there_is_more_and_which_setting_it_is() -> None:
+    everybody, tenant = budgets(Today(Spent(900, 7, 1_000, 0), Spent(900, 7, 900, 0), 3_600.0))
+
+    assert everybody.level is Level.OK
+    assert (tenant.level, tenant.about, tenant.found) == (
+        Level.WARN,
+        "budget of the day, tenant default",
+        "$7e-06, 900 of 900 tokens: spent",
+    )
+    assert tenant.mend.startswith("there is more at 00:00 UTC, in 1 h 1 min; or raise HANDOFF_TENANT_DAY_USD or HANDOFF_TENANT_DAY_TOKENS")
+
+
+@pytest.mark.slow
+def test_the_budget_of_the_day_is_read_from_the_ledger(ledger: Ledger, redis_url: str) -> None:
+    ledger.days.set_caps(Caps(day_usd=3_000_000))
+
+    assert found_in(redis_url)["budget of the day"].found == "$0 of $3, 0 tokens"
