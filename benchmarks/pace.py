@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from chaos.messages_server import Json, MessagesServer, Reply, says_json
+from chaos.messages_server import Json, MessagesServer, Reply, asked_for, said_in, says_json
 from supervisor.client import Request
 from tests.doubles.rate_limits import Bucket, RateLimited
 from tests.running_system import SUPERVISOR, running_system
@@ -34,9 +34,9 @@ class Paced:
 
 def model(request: Json) -> Reply:
     """Plans so many steps at once, does each in one turn, passes the review."""
-    properties = request.get("output_config", {}).get("format", {}).get("schema", {}).get("properties", {})
+    properties = asked_for(request)
     if "steps" in properties:
-        said = "".join(block.get("text", "") for block in request["messages"][0]["content"])
+        said = said_in(request)
         count = int((re.search(r"plan (\d+)", said) or ["", "1"])[1])
         steps: list[dict[str, Any]] = [
             {"id": f"s{n}", "specialist": "generalist", "task": f"Do part {n}.", "depends_on": [], "fallback": "-"} for n in range(count)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -15,7 +14,6 @@ from shared.config import Settings
 from shared.failpoints import FAILPOINTS
 from shared.local.processes import ChildSpec, Processes
 from shared.local.redis_server import PrivateRedis
-from supervisor.cli.celery_process import celery_command
 from supervisor.cli.nursery import nursery_command
 from supervisor.client import Client, connect
 
@@ -135,12 +133,8 @@ def _start(processes: Processes, folder: Path, common: dict[str, str], members: 
         points = points_in(folder, one.kind)
         points.mkdir(parents=True, exist_ok=True)
         own[one.name] = {CUSTOM_HEADERS: f"{PROCESS}: {one.name}", FAILPOINTS: str(points), **one.environment}
-    if sys.platform == "linux":  # forked: a process that is killed is there again in half a second
-        command = nursery_command(folder, arguments, own=own, is_hunted=True)
-        processes.start(ChildSpec(NURSERY, command, common, is_ready=lambda: _are_ready(folder, arguments)))
-    else:
-        for name, words in arguments.items():
-            processes.start(ChildSpec(name, celery_command(*words[1:]), {**common, **own[name]}, is_hunted=True))
+    command = nursery_command(folder, arguments, own=own, is_hunted=True)  # forked: who is killed is there again in half a second
+    processes.start(ChildSpec(NURSERY, command, common, is_ready=lambda: _are_ready(folder, arguments)))
 
 
 def _are_ready(folder: Path, names: Iterable[str]) -> bool:

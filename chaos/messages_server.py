@@ -86,6 +86,17 @@ def in_turn(*replies: Reply) -> Script:
     return script
 
 
+def said_in(request: Json) -> str:
+    """The text of a request's first message: what its sender is to do."""
+    return "".join(block.get("text", "") for block in request["messages"][0]["content"])
+
+
+def asked_for(request: Json) -> Json:
+    """The properties of the answer that a request asks for; by them a script knows whose call it is. Empty: plain text."""
+    found: Json = request.get("output_config", {}).get("format", {}).get("schema", {}).get("properties", {})
+    return found
+
+
 class _Listener(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from chaos.ends import INSTEAD
-from chaos.messages_server import USAGE, Json, MessagesServer, Reply, calls, fails, says, says_json
+from chaos.messages_server import USAGE, Json, MessagesServer, Reply, asked_for, calls, fails, said_in, says, says_json
 from chaos.plan import CallKey, PlannedJob, Shape, Trouble
 
 PROCESS = "x-chaos-process"
@@ -69,9 +69,9 @@ class Model(MessagesServer):
 
 def key_of(request: Json) -> CallKey:
     """Whose call this is. A step that has feedback is at its second attempt; a review says which it is."""
-    said = "".join(block.get("text", "") for block in request["messages"][0]["content"])
+    said = said_in(request)
     turn = 1 + sum(message["role"] == "assistant" for message in request["messages"])
-    properties = request.get("output_config", {}).get("format", {}).get("schema", {}).get("properties", {})
+    properties = asked_for(request)
     if step := re.search(r"^<task>Do (\w+) of ([\w-]+)\.</task>", said):
         return CallKey(step[2], f"{step[1]}.{2 if '<feedback' in said else 1}", turn)
     if degraded := re.search(r"^<task>chaos ([\w-]+)</task>", said):  # the planner was killed too often: one step, the whole request

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chaos.leaks import keys_for_ever
-from chaos.messages_server import Json, MessagesServer, Reply, calls, fails, says_json
+from chaos.messages_server import Json, MessagesServer, Reply, asked_for, calls, fails, said_in, says_json
 from shared.ledger import keys
 from shared.ledger.jobs import HandoffStanding
 from shared.wire.events import HandoffFinished, HandoffIssued, JobEnded, JobStatus
@@ -60,9 +60,9 @@ class Script:
         return self.held.setdefault((name, who, turn), Held())
 
     def __call__(self, request: Json) -> Reply:
-        said = "".join(block.get("text", "") for block in request["messages"][0]["content"])
+        said = said_in(request)
         turn = 1 + sum(message["role"] == "assistant" for message in request["messages"])
-        properties = request.get("output_config", {}).get("format", {}).get("schema", {}).get("properties", {})
+        properties = asked_for(request)
         step = re.search(r"Do ([\w-]+) of ([\w-]+)\.</task>", said)
         if step:
             name, who = step[2], step[1]

@@ -9,7 +9,7 @@ import re
 import threading
 from typing import Any
 
-from chaos.messages_server import Json, Reply, calls, says, says_json
+from chaos.messages_server import Json, Reply, asked_for, calls, said_in, says, says_json
 
 SECRET = "canary-of-a-model-9920"
 STEPS = {
@@ -26,8 +26,8 @@ class Parrot:
         self.go = threading.Event()
 
     def __call__(self, request: Json) -> Reply:
-        said = "".join(block.get("text", "") for block in request["messages"][0]["content"])
-        properties = request.get("output_config", {}).get("format", {}).get("schema", {}).get("properties", {})
+        said = said_in(request)
+        properties = asked_for(request)
         name = (re.search(r"Request:\s+plan (\w+)", said) or ["", ""])[1]
         if "steps" in properties:
             return says_json(_plan(name)) if name != "fail" else says(f"I won't: {SECRET}.", stop_reason="refusal")

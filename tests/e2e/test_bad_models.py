@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.messages_server import Json, MessagesServer, Reply, fails, says, says_json
+from chaos.messages_server import Json, MessagesServer, Reply, asked_for, fails, says, says_json
 from shared.wire.events import JobStatus
 from supervisor.cli.run import print_outcome
 from supervisor.client import Request
@@ -39,7 +39,7 @@ class Scripted:
         """One job; `behaviour` is what the server does for every call, the others for one kind of call."""
 
         def script(request: Json) -> Reply:
-            properties = request.get("output_config", {}).get("format", {}).get("schema", {}).get("properties", {})
+            properties = asked_for(request)
             if "steps" in properties:
                 return plan or behaviour or says_json(PLAN)
             if "verdict" in properties:

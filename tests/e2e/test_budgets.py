@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from chaos.messages_server import Json, MessagesServer, Reply, calls, says_json
+from chaos.messages_server import Json, MessagesServer, Reply, asked_for, calls, said_in, says_json
 from shared.config import Settings
 from shared.wire.events import JobStatus
 from shared.wire.limits import JobLimits, OnLimit
@@ -34,11 +34,11 @@ class Greedy:
         """Of fifty specialists, all calls but the first three are answered only when the test says so."""
 
     def __call__(self, request: Json) -> Reply:
-        said = "".join(block.get("text", "") for block in request["messages"][0]["content"])
+        said = said_in(request)
         job = next(iter(re.findall(r"plan (\w+) of (\d+)|Do s\d+ of (\w+)\.", said)), ("", "", ""))
         name = job[0] or job[2]
         self.paid[name] += 1
-        properties = request.get("output_config", {}).get("format", {}).get("schema", {}).get("properties", {})
+        properties = asked_for(request)
         if "steps" in properties:
             tasks = [(f"s{n}", f"Do s{n} of {name}.") for n in range(int(job[1]))]
             steps = [{"id": step, "specialist": "generalist", "task": task, "depends_on": [], "fallback": "-"} for step, task in tasks]

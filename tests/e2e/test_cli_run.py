@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from chaos.messages_server import Json, MessagesServer, Reply, says, says_json
+from chaos.messages_server import Json, MessagesServer, Reply, asked_for, says, says_json
 from tests.e2e.commands import DOCUMENTS, REQUEST, Handoff, interrupt
 from tests.waiting import wait_until
 
@@ -138,7 +138,7 @@ def test_the_answer_is_on_stdout_while_it_is_written(handoff: Handoff) -> None:
     go_on = threading.Event()
 
     def script(request: Json) -> Reply:
-        properties = request.get("output_config", {}).get("format", {}).get("schema", {}).get("properties", {})
+        properties = asked_for(request)
         if "steps" in properties:
             return says_json(TWO_VIEWS)
         if "verdict" in properties:
