@@ -36,7 +36,7 @@ from shared.wire.errors import (
     UserError,
 )
 from shared.wire.events import HandoffFinished, Recorded
-from shared.wire.handoff import AgentHandoff, BlobRef, HandoffResult, StopReason, failed
+from shared.wire.handoff import AgentHandoff, HandoffResult, StopReason, failed, ref
 from shared.wire.message import digest_of
 from shared.wire.pace import Expected
 from shared.wire.specialist import SpecialistSpec
@@ -275,7 +275,7 @@ def finished_event(result: HandoffResult, worker: str) -> HandoffFinished:
     return HandoffFinished(
         handoff_id=result.handoff_id,
         status=result.status,
-        result=BlobRef(digest=digest_of(text), size=len(text)),
+        result=ref(text),
         usage=result.usage,
         turns=result.turns,
         stop_reason=result.stop_reason,

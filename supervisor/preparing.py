@@ -13,9 +13,8 @@ from shared.config import OFFLINE_MODEL
 from shared.ledger.ledger import Ledger
 from shared.library import Library
 from shared.wire.events import Abandoned, Event, HandoffIssued, JobEnded, Reviewed, StepsAbandoned, Synthesised
-from shared.wire.handoff import AgentHandoff, BlobRef, HandoffResult, ResultStatus, StopReason
+from shared.wire.handoff import AgentHandoff, BlobRef, HandoffResult, ResultStatus, StopReason, ref
 from shared.wire.ids import HandoffId, StepId, handoff_id
-from shared.wire.message import digest_of
 from shared.wire.plan import Plan
 from shared.wire.specialist import SpecialistSpec
 from supervisor.dispatch import Outgoing
@@ -54,9 +53,9 @@ class Prepared:
 
     def ref(self, text: str) -> BlobRef:
         """Have this payload stored with the commit."""
-        ref = BlobRef(digest=digest_of(text), size=len(text))
-        self.texts[ref.digest] = text
-        return ref
+        made = ref(text)
+        self.texts[made.digest] = text
+        return made
 
 
 class Preparing:

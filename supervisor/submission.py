@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from shared.documents.folder import FolderReading
-from shared.ledger.blobs import ref
 from shared.ledger.journal import Commit
 from shared.wire.events import Event, JobStatus, JobSubmitted
+from shared.wire.handoff import ref
 from shared.wire.ids import JobId, job_id_for, new_job_id
 from shared.wire.limits import JobLimits, NewLimits
 from supervisor.request import Request

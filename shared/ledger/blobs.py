@@ -10,7 +10,6 @@ from shared.ledger import keys
 from shared.ledger.connection import Connection, in_our_words
 from shared.wire.documents import Document
 from shared.wire.errors import LedgerError
-from shared.wire.handoff import BlobRef
 from shared.wire.ids import HandoffId, JobId
 from shared.wire.message import digest_of
 
@@ -28,10 +27,6 @@ def packed(text: str) -> bytes:
 
 def unpacked(stored: bytes) -> str:
     return (zlib.decompress(stored[1:]) if stored[:1] == b"z" else stored[1:]).decode()
-
-
-def ref(text: str) -> BlobRef:
-    return BlobRef(digest=digest_of(text), size=len(text))
 
 
 def stored(texts: Iterable[str]) -> list[str | bytes]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from shared.drain import Drain
 from shared.ledger import keys
-from shared.ledger.blobs import packed, ref, stored
+from shared.ledger.blobs import packed, stored
 from shared.ledger.connection import Connection, insisted
 from shared.ledger.journal import in_place
 from shared.ledger.pace import Pacing
@@ -21,7 +21,7 @@ from shared.wire.checkpoints import CallFailed, Checkpoint, Replied, WorstCase
 from shared.wire.doing import Waiting, is_news
 from shared.wire.errors import Cancelled, Draining, Interrupted, LeaseLost, LedgerUnavailable, LimitReached, Paused
 from shared.wire.events import Event, Recorded
-from shared.wire.handoff import HandoffResult, ResultStatus
+from shared.wire.handoff import HandoffResult, ResultStatus, ref
 from shared.wire.ids import HandoffId, JobId
 from shared.wire.pace import Expected, RateLimits, Wait
 

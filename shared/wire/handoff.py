@@ -10,7 +10,7 @@ from pydantic import Field, JsonValue, NonNegativeInt, PositiveInt, StringConstr
 
 from shared.wire.ids import Digest, HandoffIdField, JobIdField, NameField, StepIdField, handoff_id
 from shared.wire.limits import HandoffLimits
-from shared.wire.message import Message
+from shared.wire.message import Message, digest_of
 from shared.wire.usage import NOTHING_USED, Usage
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=100_000)]
@@ -22,6 +22,11 @@ class BlobRef(Message):
     digest: Digest
     size: NonNegativeInt
     """Characters, before compression."""
+
+
+def ref(text: str) -> BlobRef:
+    """What a payload is referred to by, stored or to be stored."""
+    return BlobRef(digest=digest_of(text), size=len(text))
 
 
 class ContextResult(Message):

@@ -10,10 +10,9 @@ from typing import assert_never
 
 from shared.wire.errors import HandoffError
 from shared.wire.events import AnswerMethod, Event, NeedsResolved, PlanMade, Reviewed, StepOutline, Synthesised
-from shared.wire.handoff import BUDGETS, AgentHandoff, BlobRef, HandoffResult, ResultStatus
+from shared.wire.handoff import BUDGETS, AgentHandoff, BlobRef, HandoffResult, ResultStatus, ref
 from shared.wire.ids import StepId
 from shared.wire.limits import OnLimit
-from shared.wire.message import digest_of
 from shared.wire.plan import Plan
 from shared.wire.resolutions import resolutions_of
 from shared.wire.verdict import Verdict, verdict_of
@@ -33,18 +32,18 @@ def outcome_of(
     """The events that follow from the result of a role's handoff, and the payloads that they refer to. `words`: of `asked_before`."""
     if result.stop_reason in BUDGETS and state.submitted.limits.on_limit is OnLimit.ASK:
         return (), ()  # the role is asked again when the job may go on
-    schema, ref = handoff.expected_output_format, _ref(result.to_json())
+    schema, written = handoff.expected_output_format, ref(result.to_json())
     match handoff.assigned_to:
         case "planner" if state.plan is None:
             plan = _plan(result)
-            event, text = plan_made(plan or degraded_plan(request, specialists_offered_in(schema)), None if plan else ref)
+            event, text = plan_made(plan or degraded_plan(request, specialists_offered_in(schema)), None if plan else written)
             return (event,), (text,)
         case "planner":
-            return (_resolved(state, steps_asked_in(schema), result, ref, words or Words()),), ()
+            return (_resolved(state, steps_asked_in(schema), result, written, words),), ()
         case "assessor":
-            return (_reviewed(state, result, ref, words),), ()
+            return (_reviewed(state, result, written, words),), ()
         case "synthesizer":
-            return (_synthesised(state, result, ref),), ()
+            return (_synthesised(state, result, written),), ()
         case role:
             raise HandoffError(f"{role} is not a role that has consequences")
 
@@ -55,17 +54,13 @@ def plan_made(plan: Plan, degraded: BlobRef | None) -> tuple[PlanMade, str]:
     outlines = tuple(
         StepOutline(id=step.id, specialist=step.specialist, depends_on=step.depends_on, title=title_of(step.task)) for step in plan.steps
     )
-    return PlanMade(plan=_ref(text), steps=outlines, synthesis=plan.synthesis, degraded=degraded), text
+    return PlanMade(plan=ref(text), steps=outlines, synthesis=plan.synthesis, degraded=degraded), text
 
 
 def title_of(text: str) -> str:
     """The first words, on one line."""
     line = " ".join(text.split())
     return line if len(line) <= TITLE_CHARS else line[: TITLE_CHARS - 1].rstrip() + "…"
-
-
-def _ref(text: str) -> BlobRef:
-    return BlobRef(digest=digest_of(text), size=len(text))
 
 
 def _plan(result: HandoffResult) -> Plan | None:

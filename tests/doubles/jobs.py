@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from shared.ledger import keys
-from shared.ledger.blobs import ref
 from shared.ledger.claim import Claim, ClaimVerdict
 from shared.ledger.claims import Claiming
 from shared.ledger.journal import Commit
@@ -13,7 +12,7 @@ from shared.ledger.ledger import Ledger
 from shared.wire.checkpoints import Replied, WorstCase
 from shared.wire.errors import Interrupted
 from shared.wire.events import Event, HandoffFinished, HandoffIssued, JobSubmitted
-from shared.wire.handoff import HandoffResult, ResultStatus
+from shared.wire.handoff import HandoffResult, ResultStatus, ref
 from shared.wire.ids import HandoffId, JobId, StepId, new_job_id
 from shared.wire.limits import JobLimits
 from shared.wire.message import digest_of

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, assert_never
 
 from shared.attempt import finished_event
-from shared.ledger.blobs import ref
 from shared.wire.events import (
     Abandoned,
     AnswerMethod,
@@ -22,7 +21,7 @@ from shared.wire.events import (
     WebhookTried,
     parse_event,
 )
-from shared.wire.handoff import AgentHandoff, BlobRef, HandoffResult, ResultStatus
+from shared.wire.handoff import AgentHandoff, BlobRef, HandoffResult, ResultStatus, ref
 from shared.wire.ids import HandoffId, JobId, StepId, handoff_id
 from shared.wire.limits import JobLimits
 from shared.wire.plan import Plan, Step, Synthesis

@@ -16,7 +16,6 @@ from shared.attempt import Attempts, Ended, Ending
 from shared.config import Settings
 from shared.fitting import Consequences, Fitting
 from shared.ledger import keys
-from shared.ledger.blobs import ref
 from shared.ledger.claims import MAX_CLAIMS
 from shared.ledger.journal import Commit
 from shared.ledger.leases import Leases
@@ -25,7 +24,7 @@ from shared.library import JobLibrary, Library
 from shared.models import Models
 from shared.wire.errors import InvalidTool, LedgerUnavailable, MissingCredentials
 from shared.wire.events import HandoffIssued
-from shared.wire.handoff import AgentHandoff, HandoffResult, ResultStatus, StopReason
+from shared.wire.handoff import AgentHandoff, HandoffResult, ResultStatus, StopReason, ref
 from shared.wire.limits import HandoffLimits
 from shared.wire.message import digest_of
 from shared.wire.specialist import SpecialistSpec

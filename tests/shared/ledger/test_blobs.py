@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 
 from shared.config import Settings
 from shared.ledger import keys
-from shared.ledger.blobs import COMPRESS_FROM, packed, ref, unpacked
+from shared.ledger.blobs import COMPRESS_FROM, packed, unpacked
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
 from shared.wire.documents import Document
 from shared.wire.errors import LedgerError
 from shared.wire.events import CancelRequested
+from shared.wire.handoff import ref
 from shared.wire.ids import JobId
 from shared.wire.message import digest_of
 from tests.doubles.jobs import a_job

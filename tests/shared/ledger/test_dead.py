@@ -8,12 +8,12 @@ import pytest
 
 from shared.config import Settings
 from shared.ledger import keys
-from shared.ledger.blobs import ref
 from shared.ledger.claim import ClaimVerdict
 from shared.ledger.claims import Claiming
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
 from shared.wire.errors import UserError
+from shared.wire.handoff import ref
 from shared.wire.ids import HandoffId, JobId
 from shared.wire.message import digest_of
 from supervisor import client

@@ -9,12 +9,12 @@ import pytest
 import redis
 
 from shared.ledger import keys
-from shared.ledger.blobs import ref
 from shared.ledger.connection import MAX_CONNECTIONS
 from shared.ledger.journal import READ_AT_MOST, Commit
 from shared.ledger.ledger import Ledger
 from shared.wire.errors import UnknownJob, VersionConflict
 from shared.wire.events import CancelRequested, JobEnded, JobStatus, StepsAbandoned, WebhookTried
+from shared.wire.handoff import ref
 from shared.wire.ids import HandoffId, JobId, new_job_id
 from tests.doubles.jobs import a_job, everything, finish, granted, issue, issued, submission, version_of
 from tests.waiting import wait_until

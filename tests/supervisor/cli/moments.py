@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from shared.attempt import finished_event
-from shared.ledger.blobs import ref
 from shared.ledger.jobs import HandoffStanding, JobStanding
 from shared.wire.events import Event, HandoffFinished, HandoffIssued, JobSubmitted, PlanMade, Recorded, Reviewed, StepOutline
-from shared.wire.handoff import BlobRef, HandoffResult, ResultStatus
+from shared.wire.handoff import BlobRef, HandoffResult, ResultStatus, ref
 from shared.wire.ids import HandoffId, JobId, StepId, handoff_id
 from shared.wire.limits import JobLimits
 from shared.wire.usage import Usage

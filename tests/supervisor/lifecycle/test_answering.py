@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from shared.ledger.blobs import ref
 from shared.wire.answer import Answer
 from shared.wire.events import AnswerMethod, JobStatus
-from shared.wire.handoff import Citation, Claim, HandoffResult, ResultStatus
+from shared.wire.handoff import Citation, Claim, HandoffResult, ResultStatus, ref
 from shared.wire.ids import StepId
 from shared.wire.limits import JobLimits
 from shared.wire.message import digest_of

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shared.ledger.blobs import ref
 from shared.wire.events import Reviewed
-from shared.wire.handoff import HandoffResult, ResultStatus, StopReason
+from shared.wire.handoff import HandoffResult, ResultStatus, StopReason, ref
 from shared.wire.ids import StepId
 from shared.wire.verdict import Decision, Verdict
 from supervisor.lifecycle.state import Remark
