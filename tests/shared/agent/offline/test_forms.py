@@ -15,7 +15,7 @@ from shared.agent.offline.conversation import KnownClaim
 from shared.agent.offline.forms import Filled, Subject, fill_in
 from shared.agent.offline.statements import markers_in
 from tests.shared.agent.offline.asking_the_model import EXAMPLES, Library, ask, envelope_schema, work
-from tests.shared.agent.offline.forms_asked_for import SCHEMAS, TREES, an_object
+from tests.shared.agent.offline.forms_asked_for import SCHEMAS, TREES, an_object, wrongs
 
 TEXT, NUMBER, WHOLE = {"type": "string"}, {"type": "number"}, {"type": "integer"}
 QDRANT = ("Qdrant is released under the Apache License 2.0.", "Qdrant is written in Rust.")
@@ -134,18 +134,23 @@ def test_without_claims_there_is_an_empty_form_and_everything_required_is_missin
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=lambda schema: "-".join(schema.get("properties", schema))[:40])
 @pytest.mark.parametrize("texts", [QDRANT + AERO, ()], ids=["with claims", "without"])
-def test_what_lacks_nothing_is_valid(schema: dict[str, Any], texts: tuple[str, ...]) -> None:
-    found = filled(schema, *texts)
-    if not found.missing:
-        jsonschema.validate(found.value, schema)
+def test_what_is_filled_in_is_valid_and_what_is_not_is_named(schema: dict[str, Any], texts: tuple[str, ...]) -> None:
+    is_filled_validly(filled(schema, *texts), schema)
 
 
 @given(TREES, st.sampled_from([QDRANT, AERO, ()]))
 def test_any_form_is_filled_validly_or_says_what_it_lacks(schema: dict[str, Any], texts: tuple[str, ...]) -> None:
     found = filled(schema, *texts)
-    if not found.missing:
-        jsonschema.validate(found.value, schema)
+    is_filled_validly(found, schema)
     assert set(found.used) <= {claim.id for claim in claims(*texts)}
+
+
+def is_filled_validly(found: Filled, schema: dict[str, Any]) -> None:
+    """Whatever it lacks, nothing that stands in it is wrong; and it says so exactly when it lacks something."""
+    if found.is_there:
+        assert wrongs(found.value, schema) == []
+    if not found.missing:
+        jsonschema.validate(found.value, schema, format_checker=jsonschema.FormatChecker())
 
 
 def test_no_pattern_takes_long() -> None:

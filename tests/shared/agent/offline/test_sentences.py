@@ -13,6 +13,9 @@ TEXT = """# Title
 First sentence, e.g. this one, is whole. The second was made in 2021. Both are here
 over two lines.
 
+| a | table | of | names |
+|---|-------|----|-------|
+
 ```
 code is no sentence at all.
 ```
@@ -29,7 +32,7 @@ def test_sentences_end_where_they_end_and_not_at_abbreviations_or_years() -> Non
     assert _texts(TEXT)[:3] == ["First sentence, e.g. this one, is whole.", "The second was made in 2021.", "Both are here over two lines."]
 
 
-def test_code_and_headings_are_not_stated() -> None:
+def test_code_headings_and_the_names_of_columns_are_not_stated() -> None:
     assert not any("table" in text or "code" in text or "Title" in text for text in _texts(TEXT))
 
 
