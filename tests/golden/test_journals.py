@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from enum import StrEnum
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, get_args
 
@@ -17,6 +18,16 @@ from supervisor.lifecycle.evolve import fold
 from supervisor.lifecycle.state import JobState
 from tests.doubles.handoffs import JOB
 
+DIGESTS = {
+    "v1-asked.json": "1f64cdaec3934aa0612b71056b54e587caabe914a75fa79e6674b6ac61c49632",
+    "v1-asked.jsonl": "0fa442c5db118cc59fddb2eb296570cd7927399795908228c676512b402d1a1b",
+    "v1-everything.json": "9e73f26b0d79885a053f99c799d0ccb6d0fab7411785c133a58ea0056ff627ab",
+    "v1-everything.jsonl": "ea60cf8a481c37f59906aaaefd28f20ae7b4281bb4ff8aef7d443647b21efc34",
+    "v1-random-11.json": "9b7451f20d986cb82f49cfb9eecd19db7014ea03198b196c023d6d27e4663f4b",
+    "v1-random-11.jsonl": "0ee138bd998ae6136e387e083818d826a6bf226f20f4f9bbf2164378dc5a9267",
+    "v1-random-3.json": "d9146aa3e0469583ef166d0096f684dc03ac3bb16570b11494697b4f451ca255",
+    "v1-random-3.jsonl": "e3c4a090343627d21cee4c89a03f6e0f326f51641ec939e888955b0a967d2a17",
+}
 JOURNALS = sorted((Path(__file__).parent / "journals").glob("*.jsonl"))
 
 
@@ -59,6 +70,11 @@ def test_a_journal_of_an_older_version_still_tells_the_same(path: Path) -> None:
 
     assert state is not None
     assert facts(state) == json.loads(path.with_suffix(".json").read_text())
+
+
+def test_no_journal_nor_what_it_tells_is_ever_changed() -> None:
+    """Add another one, and its line here."""
+    assert {path.name: sha256(path.read_bytes()).hexdigest() for path in (Path(__file__).parent / "journals").iterdir()} == DIGESTS
 
 
 def test_every_kind_of_event_is_in_some_journal() -> None:
