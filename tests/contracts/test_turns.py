@@ -14,7 +14,7 @@ from shared.wire.errors import Cancelled, Interrupted, LimitReached
 from shared.wire.events import CancelRequested
 from shared.wire.usage import Usage
 from tests.doubles.jobs import a_job, claim, issue, let_lease_run_out
-from tests.doubles.turns import MemoryTurns
+from tests.doubles.turns import NO_MORE, MemoryTurns
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +84,10 @@ def test_the_next_claim_finds_every_checkpoint_in_order(ledgered: Ledgered) -> N
 
 
 def test_a_call_that_can_never_fit_the_budget_is_a_limit(ledgered: Ledgered) -> None:
-    with pytest.raises(LimitReached):
+    with pytest.raises(LimitReached) as reached:
         ledgered.turns.reserve(WorstCase(900, 200, 0))
+    assert (reached.value.level, reached.value.limit) == ("job", "max_tokens")
+    assert str(reached.value) == f"max_tokens: {NO_MORE}", "and it says whose it is"
 
 
 def test_what_a_reply_used_is_gone_from_the_budget(ledgered: Ledgered) -> None:

@@ -11,6 +11,9 @@ from shared.wire.errors import Interrupted, LimitReached
 from shared.wire.pace import Expected, RateLimits, Wait
 from tests.doubles.pace import MemoryPace
 
+NO_MORE = "the job's budget does not allow another model call"
+"""As the ledger says it."""
+
 
 @dataclass(slots=True)
 class MemoryTurns:
@@ -38,9 +41,9 @@ class MemoryTurns:
     def reserve(self, worst: WorstCase, expected: Expected | None = None) -> Wait | None:
         self._check()
         if self.most_turns is not None and self.used_turns >= self.most_turns:
-            raise LimitReached("max_turns", f"{self.used_turns} are used", level="job")
+            raise LimitReached("max_turns", NO_MORE, level="job")
         if self.most_tokens is not None and self.used_tokens + worst.input_tokens + worst.output_tokens > self.most_tokens:
-            raise LimitReached("max_tokens", f"{self.used_tokens} are used", level="job")
+            raise LimitReached("max_tokens", NO_MORE, level="job")
         if expected is not None and (wait := self.pace.admit(id(self))) is not None:
             return wait
         self.reserved.append(worst)

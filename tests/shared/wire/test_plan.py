@@ -33,6 +33,20 @@ def dags(draw: st.DrawFn) -> tuple[Step, ...]:
 
 
 @given(dags())
+def test_any_dag_is_a_plan_whose_steps_can_begin_one_after_the_other_and_none_before_what_it_waits_for(steps: tuple[Step, ...]) -> None:
+    made, begun = plan(*steps), list[StepId]()
+    open_for = {each.id: set(each.depends_on) for each in made.steps}
+    assert {(before, after) for before, waiting in made.dependents.items() for after in waiting} == {
+        (before, after) for after, waited_for in open_for.items() for before in waited_for
+    }
+    while ready := [name for name in made.by_id if not open_for[name] and name not in begun]:
+        begun.append(ready[0])
+        for after in made.dependents[ready[0]]:
+            open_for[after].remove(ready[0])
+    assert sorted(begun) == sorted(each.id for each in steps)
+
+
+@given(dags())
 def test_every_plan_has_a_sink_and_sinks_are_what_nothing_waits_for(steps: tuple[Step, ...]) -> None:
     made = plan(*steps)
     waited_for = {dependency for each in steps for dependency in each.depends_on}
