@@ -7,12 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from shared.config import Settings
 from shared.ledger import keys
-from shared.ledger.claim import Claim, ClaimVerdict
+from shared.ledger.claim import ClaimVerdict
 from shared.ledger.claims import MAX_CLAIMS, Claiming
 from shared.ledger.journal import Commit
-from shared.ledger.ledger import Ledger, open_ledger
+from shared.ledger.ledger import Ledger
 from shared.wire.checkpoints import Observed, WorstCase
 from shared.wire.errors import Cancelled, Draining, LeaseLost
 from shared.wire.events import CancelRequested
@@ -34,12 +33,6 @@ def job_id(ledger: Ledger) -> JobId:
 def drop(ledger: Ledger, job_id: JobId, *handoff_ids: str) -> None:
     dropped = [HandoffId(handoff_id) for handoff_id in handoff_ids]
     ledger.journal.commit(Commit(job_id=job_id, expected=version_of(ledger, job_id), events=[CancelRequested()], drop=dropped))
-
-
-def _fence_of(ledger: Ledger, claimed: Claim) -> str:
-    """Whose word the ledger heeds for this handoff."""
-    stored: bytes = ledger.connection.redis.hget(keys.handoff(claimed.job_id, claimed.handoff_id), "fence")
-    return stored.decode()
 
 
 def test_the_first_who_asks_gets_it(ledger: Ledger, job_id: JobId) -> None:
@@ -93,46 +86,6 @@ def test_a_handoff_or_job_that_the_ledger_does_not_have_is_unknown_and_leaves_no
     assert claim(ledger, job_id, "nobody.1").verdict is ClaimVerdict.UNKNOWN
     assert claim(ledger, new_job_id(), "find.1").verdict is ClaimVerdict.UNKNOWN
     assert sorted(ledger.connection.redis.keys()) == before
-
-
-def test_a_lease_that_ran_out_can_be_claimed_by_another(redis_url: str) -> None:
-    ledger = open_ledger(redis_url, Settings(lease_s=0.3))
-    job_id = a_job(ledger)
-    issue(ledger, job_id, "find.1")
-    first = granted(ledger, job_id, "find.1")
-
-    def take_over() -> Claim | None:
-        second = claim(ledger, job_id, "find.1", "w2")
-        return second if second.verdict is ClaimVerdict.GRANTED else None
-
-    second = wait_until(take_over, what="the end of the lease")
-    assert second is not None
-    assert second.fence != first.fence
-    assert _fence_of(ledger, second) == second.fence
-    with pytest.raises(LeaseLost):
-        first.renew()
-    second.renew()
-    ledger.connection.close()
-
-
-def test_a_renewed_lease_lasts(redis_url: str) -> None:
-    ledger = open_ledger(redis_url, Settings(lease_s=0.3))
-    job_id = a_job(ledger)
-    issue(ledger, job_id, "find.1", "look.1")
-    first, other = granted(ledger, job_id, "find.1"), granted(ledger, job_id, "look.1")
-
-    def is_over() -> bool:
-        first.renew()
-        return claim(ledger, job_id, "look.1", "w2").verdict is ClaimVerdict.GRANTED
-
-    wait_until(is_over, what="the end of the other lease")
-    assert claim(ledger, job_id, "find.1", "w2").verdict is ClaimVerdict.BUSY
-    assert _fence_of(ledger, first) == first.fence
-    assert _fence_of(ledger, other) not in (first.fence, other.fence)
-    first.renew()
-    with pytest.raises(LeaseLost):
-        other.renew()
-    ledger.connection.close()
 
 
 def test_the_next_claim_goes_on_after_the_last_checkpoint(ledger: Ledger, job_id: JobId) -> None:

@@ -1,23 +1,75 @@
-"""One thread renews every lease of its process; Redis may be away for longer than that."""
+"""What a lease is worth, and the one thread that renews every lease of its process; Redis may be away for longer than that."""
 
 from __future__ import annotations
 
 import os
 import signal
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+from structlog.testing import capture_logs
+from structlog.types import EventDict
+
 from shared.config import Settings
-from shared.ledger.claim import ClaimVerdict
-from shared.ledger.leases import Leases
-from shared.ledger.ledger import open_ledger
+from shared.ledger import keys
+from shared.ledger.claim import Claim, ClaimVerdict
+from shared.ledger.leases import RENEWALS_PER_LEASE, Leases
+from shared.ledger.ledger import Ledger, open_ledger
 from shared.local.processes import Processes
 from shared.local.redis_server import PrivateRedis
+from shared.wire.errors import LeaseLost
 from tests.doubles.jobs import a_job, claim, finish, granted, issue, replied
 from tests.waiting import wait_until
 
 LEASE_S = 0.4
+RENEWALS_IN_TWO_LEASES = 2 * RENEWALS_PER_LEASE
+
+
+def fence_of(ledger: Ledger, claimed: Claim) -> str:
+    """Whose word the ledger heeds for this handoff."""
+    stored: bytes = ledger.connection.redis.hget(keys.handoff(claimed.job_id, claimed.handoff_id), "fence")
+    return stored.decode()
+
+
+def test_a_lease_that_ran_out_can_be_claimed_by_another(redis_url: str) -> None:
+    ledger = open_ledger(redis_url, Settings(lease_s=LEASE_S))
+    job_id = a_job(ledger)
+    issue(ledger, job_id, "find.1")
+    first = granted(ledger, job_id, "find.1")
+
+    def take_over() -> Claim | None:
+        second = claim(ledger, job_id, "find.1", "w2")
+        return second if second.verdict is ClaimVerdict.GRANTED else None
+
+    second = wait_until(take_over, what="the end of the lease")
+    assert second is not None
+    assert second.fence != first.fence
+    assert fence_of(ledger, second) == second.fence
+    with pytest.raises(LeaseLost):
+        first.renew()
+    second.renew()
+    ledger.connection.close()
+
+
+def test_a_renewed_lease_lasts(redis_url: str) -> None:
+    ledger = open_ledger(redis_url, Settings(lease_s=LEASE_S))
+    job_id = a_job(ledger)
+    issue(ledger, job_id, "find.1", "look.1")
+    first, other = granted(ledger, job_id, "find.1"), granted(ledger, job_id, "look.1")
+
+    def is_over() -> bool:
+        first.renew()
+        return claim(ledger, job_id, "look.1", "w2").verdict is ClaimVerdict.GRANTED
+
+    wait_until(is_over, what="the end of the other lease")
+    assert claim(ledger, job_id, "find.1", "w2").verdict is ClaimVerdict.BUSY
+    assert fence_of(ledger, first) == first.fence
+    assert fence_of(ledger, other) not in (first.fence, other.fence)
+    first.renew()
+    with pytest.raises(LeaseLost):
+        other.renew()
+    ledger.connection.close()
 
 
 def test_held_claims_are_renewed_and_released_ones_are_not(redis_url: str) -> None:
@@ -38,6 +90,11 @@ def test_held_claims_are_renewed_and_released_ones_are_not(redis_url: str) -> No
     ledger.connection.close()
 
 
+def missed(logs: list[EventDict]) -> int:
+    """Renewals that came to nothing."""
+    return sum(each["event"] == "lease not renewed" for each in logs)
+
+
 def test_a_claim_outlives_a_redis_that_is_away_for_longer_than_its_lease(processes: Processes, tmp_path: Path) -> None:
     server = PrivateRedis(processes, tmp_path, append_only=True)
     url = server.start()
@@ -49,11 +106,10 @@ def test_a_claim_outlives_a_redis_that_is_away_for_longer_than_its_lease(process
     issue(ledger, job_id, "held.1")
     held = granted(ledger, job_id, "held.1")
 
-    with leases.held(held), ThreadPoolExecutor(1) as pool:
+    with leases.held(held), ThreadPoolExecutor(1) as pool, capture_logs() as logs:
         os.kill(processes.pids()["redis"], signal.SIGSTOP)
-        away_since = time.monotonic()
         saved = pool.submit(held.checkpoint, replied())
-        wait_until(lambda: time.monotonic() > away_since + 2 * LEASE_S, what="two leases")
+        wait_until(lambda: missed(logs) > RENEWALS_IN_TWO_LEASES, what="two leases without a renewal")
         assert not saved.done()
         os.kill(processes.pids()["redis"], signal.SIGKILL)
         saved.result(60)
