@@ -110,7 +110,7 @@ class Client:
                 yield recorded
             if not follow or is_over:
                 return
-            if not found and JobStatus(self._known(job_id).status).ended:
+            if not found and self._known(job_id).status.ended:
                 return
 
     def result(self, job_id: JobId, wait_s: float = 0.0) -> JobResult:
@@ -129,12 +129,12 @@ class Client:
             UnknownJob: there is no such job.
         """
         until = time.monotonic() + wait_s
-        status, version = JobStatus(self._known(job_id).status), 0
+        status, version = self._known(job_id).status, 0
         while not status.ended and (left := until - time.monotonic()) > 0:
             new = self.ledger.journal.follow(job_id, version, min(left, FOLLOW_S))
             version = new[-1].version if new else version
             if not new or any(isinstance(one.event, JobEnded) for one in new):  # its webhook's tries may stand after it
-                status = JobStatus(self._known(job_id).status)
+                status = self._known(job_id).status
         return status
 
     def export(self, job_id: JobId, *, texts: bool = False) -> Export:
@@ -202,7 +202,7 @@ class Client:
             UserError: it is no message of ours, or nobody waits for it any more.
         """
         if is_job_id(letter.body):
-            if JobStatus(self._known(JobId(letter.body)).status).ended:
+            if self._known(JobId(letter.body)).status.ended:
                 raise UserError(f"{letter.body} has ended meanwhile: its letter can only be dropped")
             self._dispatcher.wake(JobId(letter.body))
         elif named := handoff_in(letter.body):
@@ -217,7 +217,7 @@ class Client:
         Raises:
             UserError: it has not ended.
         """
-        if not JobStatus(self._known(job_id).status).ended:
+        if not self._known(job_id).status.ended:
             raise UserError(f"{job_id} has not ended yet: cancel it first")
         issued = [one.event.handoff_id for one in self.ledger.journal.read(job_id) if isinstance(one.event, HandoffIssued)]
         self.ledger.jobs.delete(job_id, issued)

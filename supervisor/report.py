@@ -66,7 +66,7 @@ def report_of(record: Record) -> JobResult:
     answer = Answer.from_json(payloads[ended.answer.digest]) if ended and ended.answer else None
     return JobResult(
         job_id=standing.job_id,
-        status=JobStatus(standing.status),
+        status=standing.status,
         answer=None if answer is None else (answer.value if answer.value is not None else answer.text),
         citations=_citations(answer),
         plan=_plan(events, payloads, words),
@@ -83,7 +83,7 @@ def report_of(record: Record) -> JobResult:
 
 def _end(record: Record) -> tuple[JobEnded | None, float]:
     """The end that stands, and when it was; None, and the moment of the record: it goes on, perhaps again."""
-    if JobStatus(record.job.status).ended:
+    if record.job.status.ended:
         for recorded in reversed(record.journal):
             if isinstance(recorded.event, JobEnded):
                 return recorded.event, recorded.at

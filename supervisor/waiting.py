@@ -45,7 +45,7 @@ class Missing:
 
 def missing(job: JobStanding, there: Presence) -> tuple[Missing, ...]:
     """Everybody who is needed now and is not there. Pure."""
-    if JobStatus(job.status).ended:
+    if job.status.ended:
         return ()
     found = [] if SUPERVISOR_QUEUE in there.queues else [Missing("a supervisor", _start("supervisor"))]
     if job.asks:
@@ -55,21 +55,21 @@ def missing(job: JobStanding, there: Presence) -> tuple[Missing, ...]:
         waiting.setdefault(specialist, []).append(handoff_id.rpartition(".")[0])
     for whom, steps in sorted(waiting.items()):
         found.append(_paused(whom, there.paused[whom], *steps) if whom in there.paused else _worker_of((whom,), *steps))
-    if job.status == JobStatus.QUEUED and not _may_be_planned(job, there):
+    if job.status is JobStatus.QUEUED and not _may_be_planned(job, there):
         found.append(_worker_of(job.specialists) if job.specialists else Missing("a worker of any specialist", _start("worker --all")))
     return tuple(found)
 
 
 def missing_for(ledger: Ledger, job: JobStanding, out: Iterable[HandoffId]) -> tuple[Missing, ...]:
     """The same, asked of the ledger in one round trip; none for a job that has ended. `out`: its handoffs that have no result."""
-    if JobStatus(job.status).ended:
+    if job.status.ended:
         return ()
     return missing(job, ledger.roles.presence(handoffs=[(job.job_id, handoff_id) for handoff_id in out]))
 
 
 def with_waiting(ledger: Ledger, jobs: Sequence[JobStanding]) -> list[JobStanding]:
     """These with what they wait for: one round trip for all that have not ended."""
-    going_on: list[JobId] = [job.job_id for job in jobs if not JobStatus(job.status).ended]
+    going_on: list[JobId] = [job.job_id for job in jobs if not job.status.ended]
     if not going_on:
         return list(jobs)
     there = ledger.roles.presence(going_on)

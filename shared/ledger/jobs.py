@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from shared.ledger import keys
 from shared.ledger.connection import Connection, in_our_words
+from shared.wire.events import JobStatus
 from shared.wire.ids import HandoffId, JobId
 
 SWEEP_AT_MOST = 200
@@ -51,7 +52,7 @@ class JobStanding:
     """One job's hash: its status and its books."""
 
     job_id: JobId
-    status: str
+    status: JobStatus
     version: int
     title: str
     submitted_at: float
@@ -160,7 +161,7 @@ def _standing(job_id: JobId, fields: dict[bytes, bytes], submitted_ms: float) ->
 
     return JobStanding(
         job_id=job_id,
-        status=fields.get(b"status", b"queued").decode(),
+        status=JobStatus(fields.get(b"status", b"queued").decode()),
         version=number(b"version"),
         title=fields.get(b"title", b"").decode(),
         submitted_at=submitted_ms / 1000,

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shared.wire.errors import UserError
-from shared.wire.events import JobStatus
 from shared.wire.ids import JobId
 from shared.wire.limits import NewLimits
 from shared.wire.usage import microusd
@@ -142,4 +141,4 @@ def _as_json(standing: JobStanding) -> dict[str, Any]:
     from supervisor.report import usage_of
 
     fields = {name: value for name, value in asdict(standing).items() if not name.startswith("cut_") and name != "cost_microusd"}
-    return {**fields, **usage_of(standing), "ended": JobStatus(standing.status).ended}
+    return {**fields, **usage_of(standing), "ended": standing.status.ended}

@@ -45,7 +45,7 @@ def run_to_the_end(shell: Shell, job_id: JobId, status: ResultStatus = ResultSta
         for event in shell.open(job_id):
             shell.do(job_id, event, status)
         if "job_ended" in shell.kinds(job_id):
-            return JobStatus(shell.jobs.standing(job_id).status)
+            return shell.jobs.standing(job_id).status
     raise AssertionError(shell.kinds(job_id))
 
 

@@ -43,7 +43,7 @@ def ended() -> Life:
 )
 def test_a_job_that_goes_on_has_one_status_in_its_hash_and_in_its_journal(life: Life, status: JobStatus) -> None:
     books = JobStanding(
-        life.state.job_id, "partial", 1, "", 0.0, turns=12, input_tokens=0, output_tokens=0, cost_microusd=0, cancelled=False
+        life.state.job_id, JobStatus.PARTIAL, 1, "", 0.0, turns=12, input_tokens=0, output_tokens=0, cost_microusd=0, cancelled=False
     )
     commit = retry_commit(life.state, books, None, NewLimits(max_turns=24), due_at=0.0)
 

@@ -19,8 +19,8 @@ from supervisor.waiting import missing, missing_for, with_waiting
 from tests.doubles.handoffs import a_spec
 from tests.doubles.jobs import a_job, granted, issue, let_lease_run_out
 
-JOB = JobStanding(JobId("j-0123456789ab"), "running", 3, "Compare", 101.0, 0, 0, 0, 0, cancelled=False)
-QUEUED = replace(JOB, status="queued")
+JOB = JobStanding(JobId("j-0123456789ab"), JobStatus.RUNNING, 3, "Compare", 101.0, 0, 0, 0, 0, cancelled=False)
+QUEUED = replace(JOB, status=JobStatus.QUEUED)
 
 
 def there(*queues: str, **unclaimed: str) -> Presence:
@@ -74,7 +74,7 @@ def test_a_job_that_cannot_be_planned_waits_for_a_worker_that_it_may_use() -> No
 
 @pytest.mark.parametrize("status", [status for status in JobStatus if status.ended])
 def test_an_ended_job_waits_for_nobody(status: JobStatus) -> None:
-    assert said(replace(JOB, status=status.value), there(a_1="poet")) == []
+    assert said(replace(JOB, status=status), there(a_1="poet")) == []
 
 
 # On a real ledger

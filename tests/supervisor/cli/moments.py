@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shared.attempt import finished_event
 from shared.ledger.jobs import HandoffStanding, JobStanding
-from shared.wire.events import Event, HandoffFinished, HandoffIssued, JobSubmitted, PlanMade, Recorded, Reviewed, StepOutline
+from shared.wire.events import Event, HandoffFinished, HandoffIssued, JobStatus, JobSubmitted, PlanMade, Recorded, Reviewed, StepOutline
 from shared.wire.handoff import BlobRef, HandoffResult, ResultStatus, ref
 from shared.wire.ids import HandoffId, JobId, StepId, handoff_id
 from shared.wire.limits import JobLimits
@@ -73,7 +73,7 @@ def recorded(*events: Event) -> list[Recorded]:
 
 
 def view_of(*events: Event, now: float = 110.0, standings: dict[str, HandoffStanding] | None = None) -> View:
-    books = JobStanding(JOB, "running", len(events), "Compare", 101.0, 4, 2_000, 400, 1_500, cancelled=False)
+    books = JobStanding(JOB, JobStatus.RUNNING, len(events), "Compare", 101.0, 4, 2_000, 400, 1_500, cancelled=False)
     words = Words({ref.digest: SAID[ref.digest] for event in events for ref in said_by(event)})  # and no others
     known = {HandoffId(name): standing for name, standing in (standings or {}).items()}
     return View(JOB, now=now, books=books, standings=known, words=words).told(recorded(*events))

@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 
 from shared.ledger.jobs import JobStanding
+from shared.wire.events import JobStatus
 from supervisor.cli.listing import listed
 from tests.supervisor.cli.moments import JOB
 
 LONG = "Compare Qdrant, pgvector and Milvus for a team that needs filtering and durable storage"
-STANDING = JobStanding(JOB, "cancelled", 9, LONG, 101.0, 1_200, 57_002_000, 400, 12_345_678, cancelled=True, cut_calls=1)
+STANDING = JobStanding(JOB, JobStatus.CANCELLED, 9, LONG, 101.0, 1_200, 57_002_000, 400, 12_345_678, cancelled=True, cut_calls=1)
 WAITING = replace(STANDING, waiting_for="step a waits for a worker of `poet`: start one with `handoff worker poet`; the job waits for x: y")
 
 
