@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
+from pydantic import BaseModel, ConfigDict
 from pydantic_core import from_json
 
 _FENCE = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
@@ -14,19 +16,21 @@ _MOST_STARTS = 200
 """Opening braces that are tried, so that a text of nothing but braces takes no quadratic time."""
 
 
+class Lenient(BaseModel):
+    """An answer as it came: unknown fields are ignored, numbers and strings may stand for each other."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", coerce_numbers_to_str=True, hide_input_in_errors=True)
+
+
 def json_object_in(text: str) -> dict[str, Any] | None:
     """The one JSON object of a final text: the whole of it, what a fence holds, or the largest object amid prose."""
-    for candidate in (text, *(match.group(1) for match in _FENCE.finditer(text))):
-        value = _parsed(candidate.strip())
-        if isinstance(value, dict):
-            return value
-    return _largest_object(text)
+    whole = next((value for value in _values(text) if isinstance(value, dict)), None)
+    return _largest_object(text) if whole is None else whole
 
 
 def what_came(text: str) -> str:
     """What a final text is that holds no JSON object, in words; nothing of what it says."""
-    candidates = (text, *(match.group(1) for match in _FENCE.finditer(text)))
-    value = next((found for candidate in candidates if (found := _parsed(candidate.strip())) is not None), None)
+    value = next((value for value in _values(text) if value is not None), None)
     if value is not None:
         return "a JSON list" if isinstance(value, list) else "a JSON value that is no object"
     return (
@@ -68,6 +72,12 @@ def _not_json(constant: str) -> NoReturn:
 
 
 _decoder = json.JSONDecoder(parse_constant=_not_json)
+
+
+def _values(text: str) -> Iterator[Any]:
+    """The text as JSON, then what each of its fences holds; None for what is none."""
+    yield _parsed(text.strip())
+    yield from (_parsed(match.group(1).strip()) for match in _FENCE.finditer(text))
 
 
 def _parsed(text: str) -> Any:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError, field_validator
 from pydantic import Field as PydanticField
+from pydantic import JsonValue, ValidationError, field_validator
 
-from shared.agent.answers import json_object_in, partial_object_in, what_came
+from shared.agent.answers import Lenient, json_object_in, partial_object_in, what_came
 from shared.agent.empty_forms import is_empty_form
 from shared.agent.quotes import MOST_QUOTE_CHARS, find_quote
 from shared.agent.reading import NotAcceptable, Read
@@ -51,22 +51,18 @@ _CLAIMS_SCHEMA: dict[str, Any] = {
 }
 
 
-class _Lenient(BaseModel):
-    model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True, hide_input_in_errors=True)
-
-
-class _Source(_Lenient):
+class _Source(Lenient):
     source: str
     quote: str
 
 
-class _Claim(_Lenient):
+class _Claim(Lenient):
     id: str
     text: str
     sources: list[_Source] = PydanticField(default_factory=list)
 
 
-class _Envelope(_Lenient):
+class _Envelope(Lenient):
     status: ResultStatus = ResultStatus.OK
     output: Any = None
     claims: list[_Claim] = PydanticField(default_factory=list)

@@ -1,24 +1,18 @@
-"""What all roles' readings share: a lenient type to parse into, and the forms that models give to names."""
+"""What all roles' readings share: how an answer is parsed, and the forms that models give to names."""
 
 from __future__ import annotations
 
 import re
 from typing import TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
-from shared.agent.answers import json_object_in, what_came
+from shared.agent.answers import Lenient, json_object_in, what_came
 from shared.agent.reading import NotAcceptable
 from shared.wire.message import problems_of
 
 LONGEST_NAME = 48
-_Answer = TypeVar("_Answer", bound="Lenient")
-
-
-class Lenient(BaseModel):
-    """A role's answer as it came: unknown fields are ignored, numbers and strings may stand for each other."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", coerce_numbers_to_str=True, hide_input_in_errors=True)
+_Answer = TypeVar("_Answer", bound=Lenient)
 
 
 def parse(kind: type[_Answer], text: str) -> _Answer:

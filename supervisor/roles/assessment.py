@@ -8,11 +8,12 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
+from shared.agent.answers import Lenient
 from shared.agent.reading import NotAcceptable, Read
 from shared.wire.handoff import ResultStatus
 from shared.wire.ids import StepId
 from shared.wire.verdict import Decision, Revision, Verdict
-from supervisor.roles.answer_text import Lenient, clipped, name_of, parse
+from supervisor.roles.answer_text import clipped, name_of, parse
 
 LONGEST_POINT = 4_000
 

@@ -9,11 +9,12 @@ from typing import Any
 
 from pydantic import Field
 
+from shared.agent.answers import Lenient
 from shared.agent.reading import NotAcceptable, Read
 from shared.wire.handoff import ResultStatus
 from shared.wire.ids import StepId
 from shared.wire.resolutions import Resolution, Resolutions
-from supervisor.roles.answer_text import Lenient, clipped, name_of, parse
+from supervisor.roles.answer_text import clipped, name_of, parse
 
 LONGEST_ANSWER = 20_000
 

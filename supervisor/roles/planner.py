@@ -9,12 +9,13 @@ from typing import Any
 
 from pydantic import Field, JsonValue, ValidationError, field_validator
 
+from shared.agent.answers import Lenient
 from shared.agent.reading import NotAcceptable, Read
 from shared.wire.handoff import ResultStatus
 from shared.wire.ids import StepId
 from shared.wire.message import problems_of
 from shared.wire.plan import DEFAULT_FALLBACK, Plan, Step, Synthesis, limit_problems, shape_problems
-from supervisor.roles.answer_text import Lenient, clipped, name_of, parse
+from supervisor.roles.answer_text import clipped, name_of, parse
 
 GENERALIST = "generalist"
 DEGRADED_STEP = StepId("answer")
