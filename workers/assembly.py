@@ -74,10 +74,9 @@ class _Once:
                     self._built.process.drain.begin(self._settings.drain_s)
             return self._built
 
-    def started(self, sender: Any = None, **_: Any) -> None:
+    def started(self, sender: Any, **_: Any) -> None:
         served = self._served()
-        if sender is not None:
-            self._taking.attach(sender, [spec.name for spec in served], lambda queue: queue not in self._paused)
+        self._taking.attach(sender, [spec.name for spec in served], lambda queue: queue not in self._paused)
         self._announcing = threading.Thread(target=self._announce_for_ever, args=(served,), name="announcements", daemon=True)
         self._announcing.start()
 

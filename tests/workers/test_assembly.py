@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import redis
@@ -32,6 +33,11 @@ def once(redis_url: str, tmp_path: Path) -> Iterator[_Once]:
         made._built.process.leases.stop()
 
 
+def consumer(once: _Once) -> SimpleNamespace:
+    """As much of Celery's as is asked before a role is paused."""
+    return SimpleNamespace(app=once._app, call_soon=lambda _settle: None)
+
+
 def test_a_signal_that_comes_while_the_worker_is_built_is_heeded_when_it_is(once: _Once) -> None:
     """The handler runs on the thread that builds, which holds the lock."""
 
@@ -48,7 +54,7 @@ def test_a_signal_that_comes_while_the_worker_is_built_is_heeded_when_it_is(once
 
 
 def test_a_worker_withdraws_what_it_announced(once: _Once, ledger: Ledger) -> None:
-    once.started()
+    once.started(consumer(once))
     wait_until(ledger.roles.announcements, what="the announcement")
 
     once.stopping()
@@ -59,7 +65,7 @@ def test_what_goes_wrong_once_is_announced_later(once: _Once, ledger: Ledger, re
     monkeypatch.setattr("workers.assembly.ANNOUNCED_FOR_S", 0.3)
     with redis.Redis.from_url(redis_url) as admin:
         admin.set(keys.SERVING, "no sorted set", ex=60)
-        once.started()
+        once.started(consumer(once))
         wait_until(lambda: admin.keys(f"{keys.PREFIX}worker:*"), what="an announcement that went wrong half-way")
         admin.delete(keys.SERVING)
         wait_until(ledger.roles.announcements, what="the announcement")
