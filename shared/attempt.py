@@ -98,7 +98,7 @@ class _Run:
     equipment: Equipment
 
     def first_call(self) -> _First:
-        return first_call(self.handoff, self.spec, self.opening, self.equipment) or _NO_CALL
+        return first_call(self.handoff, self.spec, self.opening, self.equipment)
 
     def run(self, claim: Claim) -> HandoffResult:
         return run(self.handoff.until(claim.ends_at), self.spec, self.opening, self.equipment.claimed(claim, claim.ends_at))

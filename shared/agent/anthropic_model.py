@@ -17,7 +17,7 @@ from shared.agent.anthropic_limits import limits_of
 from shared.agent.anthropic_request import request_of
 from shared.agent.anthropic_stream import Gathering
 from shared.agent.model import ModelCall, ModelReply, Pulse
-from shared.wire.errors import ModelBusy, ModelError, ModelRejected, ModelUnreachable
+from shared.wire.errors import ModelError, ModelRejected, ModelUnreachable, SchemaRejected
 
 PULSE_EVERY_S = 0.25
 """How often `on_pulse` is called while nothing arrives: bounds how late a cancel, a drain or a deadline is noticed."""
@@ -50,7 +50,7 @@ class AnthropicModel:
         except ModelRejected as error:
             if error.status == 400 and call.model not in self._plainly and any(word in str(error) for word in _STRICTNESS):
                 self._plainly.add(call.model)
-                raise ModelBusy(f"{error}; trying without strict schemas", status=400, retry_after_s=0) from error
+                raise SchemaRejected(f"{error}; trying without strict schemas", status=400, retry_after_s=0) from error
             raise
 
     def close(self) -> None:

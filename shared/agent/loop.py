@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import traceback
 from pathlib import Path
+from typing import assert_never
 
 from shared.agent.conversation import EMPTY, LAST_TURN, TOO_LONG, UNUSABLE, Conversation, calls_of, text_of
 from shared.agent.equipment import Equipment
@@ -18,7 +19,7 @@ from shared.agent.reading import NotAcceptable
 from shared.agent.tool_calls import CUT_CALL, MAY_HAVE_RUN, NO_TURNS_LEFT, observed, results_of
 from shared.logs import log_of
 from shared.wire.checkpoints import Called, Checkpoint, Prompted, Replied, WorstCase
-from shared.wire.errors import Interrupted, LedgerError, LimitReached, ModelError, ModelRefused
+from shared.wire.errors import Interrupted, LedgerError, Level, LimitReached, ModelError, ModelRefused
 from shared.wire.handoff import AgentHandoff, HandoffResult, StopReason
 from shared.wire.pace import Expected
 from shared.wire.specialist import SpecialistSpec
@@ -51,9 +52,9 @@ def run(handoff: AgentHandoff, spec: SpecialistSpec, opening: Opening, equipment
 
 def first_call(
     handoff: AgentHandoff, spec: SpecialistSpec, opening: Opening, equipment: Equipment
-) -> tuple[WorstCase, Expected | None] | None:
+) -> tuple[WorstCase | None, Expected | None]:
     """The most that the first model call can use, to be set aside along with the claim, and what it will take of its provider's rate
-    limits. None: it shows only later.
+    limits. None, both: it shows only later.
     """
     agent = _Agent(handoff, spec, opening, equipment)
     return agent.model_turns.first(agent.talk)
@@ -167,9 +168,11 @@ class _Agent:
 def _reason_of(limit: LimitReached) -> StopReason:
     """The handoff's own limits are named like their stop reasons."""
     match limit.level:
-        case "handoff":
+        case Level.HANDOFF:
             return StopReason(limit.limit)
-        case "job":
+        case Level.JOB:
             return StopReason.JOB_BUDGET
-        case _:
+        case Level.TENANT | Level.INSTALLATION:
             return StopReason.DAY_BUDGET
+        case _:
+            assert_never(limit.level)

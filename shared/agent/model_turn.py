@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 from shared.agent.answers import draft_in
 from shared.agent.conversation import Conversation
@@ -46,8 +47,7 @@ class ModelTurns:
         self._equipment = equipment
         self._note: Callable[..., None] = note
         self._pulse = Pulse()
-        self._is_heard = False
-        self._shown = ("", float("-inf"))
+        self._shown = ("", -inf)
         self._rendered = (-1, 0)
         self._longest_turn_s = 0.0
         self.draft = ""
@@ -59,19 +59,18 @@ class ModelTurns:
             return True
         if not talk.turns:
             return False
-        now, deadline = self._equipment.now(), self._limits.deadline
-        if deadline is not None and deadline - now < 2 * self._longest_turn_s:
+        if self._left_s < 2 * self._longest_turn_s:
             return True
         return self._tokens_left(talk) < 2 * self._expected_input(talk) + self._limits.max_output_tokens + LEAST_OUTPUT_TOKENS
 
-    def first(self, talk: Conversation) -> tuple[WorstCase, Expected | None] | None:
+    def first(self, talk: Conversation) -> tuple[WorstCase | None, Expected | None]:
         """What the first call can and will use, if that is known before the claim: then both are one round trip."""
         if self.is_last(talk):
-            return None
+            return None, None
         try:
             call = self._call(talk, is_last=False)
         except LimitReached:
-            return None
+            return None, None
         return self._equipment.prices.worst(call, self._most_input(talk)), self._expected(talk, call)
 
     def turn(self, talk: Conversation, *, is_last: bool) -> None:
@@ -86,7 +85,7 @@ class ModelTurns:
         worst = self._equipment.prices.worst(call, self._most_input(talk))
         self._equipment.turns.beat("thinking")
         self._reserve(worst, self._expected(talk, call))
-        self._pulse, self._is_heard, started = Pulse(), False, self._equipment.now()
+        self._pulse, started = Pulse(), self._equipment.now()
         try:
             reply = self._equipment.model.reply(call, self._on_pulse)
         except ModelError as error:
@@ -106,8 +105,7 @@ class ModelTurns:
         park_after_s = self._equipment.park_after_s
         while (wait := self._equipment.turns.reserve(worst, expected)) is not None:
             if wait.seconds > park_after_s:
-                left_s = float("inf") if self._limits.deadline is None else self._limits.deadline - self._equipment.now()
-                raise Parked(max(0.0, min(wait.seconds - park_after_s / 2, LONGEST_PARK_S, left_s)), wait.why)
+                raise Parked(max(0.0, min(wait.seconds - park_after_s / 2, LONGEST_PARK_S, self._left_s)), wait.why)
             self._wait(min(wait.seconds, ASK_AGAIN_S), wait.why, shown_s=wait.seconds)
 
     def _expected(self, talk: Conversation, call: ModelCall) -> Expected | None:
@@ -116,16 +114,13 @@ class ModelTurns:
 
     def _hear(self, limits: RateLimits | None) -> None:
         """The server has taken the call: the others hear of it at once, not when the reply is whole."""
-        if limits is not None and not self._is_heard:
-            self._is_heard = True
+        if limits is not None and self._pulse.limits is None:
             self._equipment.turns.heard(limits)
 
     def _call(self, talk: Conversation, *, is_last: bool) -> ModelCall:
         room = self._tokens_left(talk) - self._expected_input(talk)
         if room < LEAST_OUTPUT_TOKENS:
             raise LimitReached(StopReason.MAX_TOKENS, f"{talk.replied_tokens} of {self._limits.max_tokens} tokens are used")
-        deadline = self._limits.deadline
-        left_s = deadline - self._equipment.now() if deadline is not None else self._equipment.silence_s
         has_calls = any(block.get("type") == "tool_use" for item in talk.checkpoints if isinstance(item, Replied) for block in item.content)
         return ModelCall(
             model=self._equipment.model_name,
@@ -135,7 +130,7 @@ class ModelTurns:
             tools=self._tools if has_calls or not is_last else (),
             may_call_tools=not is_last,
             output_schema=dict(self._equipment.reading.schema),
-            timeout_s=max(1.0, min(self._equipment.silence_s, left_s)),
+            timeout_s=max(1.0, min(self._equipment.silence_s, self._left_s)),
             progress_s=self._equipment.progress_s,
         )
 
@@ -143,7 +138,7 @@ class ModelTurns:
         """Settle, then wait for the next try or give up."""
         has_begun = self._pulse.usage.total_tokens > 0  # overloaded in the middle of a stream: what came was paid
         usage = NOTHING_USED if _is_unpaid(error) and not has_begun else self._settled(call, worst)
-        is_refused = isinstance(error, ModelBusy) and error.status != 400
+        is_refused = isinstance(error, ModelBusy)
         if is_refused:
             self._equipment.turns.refused(reason_of(error), error.retry_after_s)
         self._note(CallFailed(error=str(error), usage=usage))
@@ -171,8 +166,8 @@ class ModelTurns:
         return self._equipment.prices.priced(most, call.model).of_a_cut_call()
 
     def _on_pulse(self, pulse: Pulse) -> None:
-        self._pulse = pulse
         self._hear(pulse.limits)
+        self._pulse = pulse
         self._equipment.turns.beat("thinking", self._draft_so_far(pulse.text) if self._equipment.streams_draft else None)
         self._check_deadline()
 
@@ -194,8 +189,13 @@ class ModelTurns:
             self._equipment.wait(min(left, WAIT_SLICE_S))
 
     def _check_deadline(self) -> None:
-        if self._limits.deadline is not None and self._equipment.now() >= self._limits.deadline:
+        if self._left_s <= 0:
             raise LimitReached(StopReason.DEADLINE, "the time for this step is over")
+
+    @property
+    def _left_s(self) -> float:
+        """Until the deadline; infinite where there is none."""
+        return inf if self._limits.deadline is None else self._limits.deadline - self._equipment.now()
 
     def _tokens_left(self, talk: Conversation) -> int:
         return self._limits.max_tokens - talk.replied_tokens
@@ -208,8 +208,12 @@ class ModelTurns:
         return self._rendered_bytes(talk) // BYTES_PER_TOKEN
 
     def _most_input(self, talk: Conversation) -> int:
-        """An upper bound: the last call's reported input and output, and a token for each byte said since; before that, the request's
-        bytes."""
+        """An upper bound, without a tokenizer: the last call's reported input and output, and a token for each byte said since; before
+        that, the request's bytes.
+
+        Every tokenizer of a language model in use is a byte-level one, or falls back to bytes: no token stands for less than one byte of
+        the text, so bytes bound tokens, for English some four times too high.
+        """
         reply = talk.last_reply
         if reply is None or reply.usage.input_tokens == 0:
             return self._rendered_bytes(talk) + HIDDEN_TOKENS

@@ -54,10 +54,10 @@ class Prices:
         cost = None if tokens is None or usage.cost_microusd is None else tokens + usage.cost_microusd
         return usage.model_copy(update={"cost_microusd": 0 if self.is_free else cost})
 
-    def worst(self, call: ModelCall, input_tokens: int | None = None) -> WorstCase:
-        """The most that a call can use. `input_tokens`: what it can send at most, if the caller has rendered it already or knows better."""
+    def worst(self, call: ModelCall, input_tokens: int) -> WorstCase:
+        """The most that a call can use. `input_tokens`: what it can send at most."""
         uses = server_tool_uses(call)
-        bound = (most_input_tokens(call) if input_tokens is None else input_tokens) + uses * SERVER_TOOL_TOKENS
+        bound = input_tokens + uses * SERVER_TOOL_TOKENS
         plain = Usage(input_tokens=bound, output_tokens=call.max_output_tokens)
         written = plain.model_copy(update={"cache_write_tokens": bound})
         costs = [self.cost_microusd(usage, call.model) for usage in (plain, written)]
@@ -74,15 +74,6 @@ def request_bytes(call: ModelCall) -> int:
     """The UTF-8 bytes of everything in a call that becomes input."""
     parts: tuple[Any, ...] = (call.system, call.messages, call.tools, call.output_schema)
     return len(json.dumps(parts, ensure_ascii=False, default=str).encode("utf-8", "replace"))
-
-
-def most_input_tokens(call: ModelCall) -> int:
-    """An upper bound of a call's input tokens, without a tokenizer.
-
-    Every tokenizer of a language model in use is a byte-level one, or falls back to bytes: no token stands for less than one byte of the
-    text, so bytes bound tokens. The bound is some four times too high for English; after the first reply the loop knows a tighter one.
-    """
-    return request_bytes(call) + HIDDEN_TOKENS
 
 
 def server_tool_uses(call: ModelCall) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.wire.errors import ModelBusy, ModelError
+from shared.wire.errors import ModelBusy, ModelError, SchemaRejected
 
 MOST_TRIES = 5
 """Tries in a row, the first included: with the delays below some 15 to 30 seconds, longer than most overloads, far shorter than a job."""
@@ -33,4 +33,6 @@ def reason_of(error: ModelError) -> str:
     """Two words for a progress line."""
     if isinstance(error, ModelBusy):
         return "overloaded" if error.status == 529 else "rate limit"
+    if isinstance(error, SchemaRejected):
+        return "schema refused"
     return f"server error {error.status}" if error.status else "connection"

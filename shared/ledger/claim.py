@@ -19,7 +19,7 @@ from shared.ledger.journal import in_place
 from shared.ledger.pace import Pacing
 from shared.wire.checkpoints import CallFailed, Checkpoint, Replied, WorstCase
 from shared.wire.doing import Waiting, is_news
-from shared.wire.errors import Cancelled, Draining, Interrupted, LeaseLost, LedgerUnavailable, LimitReached, Paused
+from shared.wire.errors import Cancelled, Draining, Interrupted, LeaseLost, LedgerUnavailable, Level, LimitReached, Paused
 from shared.wire.events import Event, Recorded
 from shared.wire.handoff import HandoffResult, ResultStatus, ref
 from shared.wire.ids import HandoffId, JobId
@@ -44,10 +44,10 @@ URGENT = (ResultStatus.FAILED, ResultStatus.NEEDS_INPUT)
 
 
 _WHOSE = {
-    "handoff": "what this handoff may cost",
-    "job": "the job's budget",
-    "tenant": "the tenant's budget of the day (until 00:00 UTC)",
-    "installation": "the installation's budget of the day (until 00:00 UTC)",
+    Level.HANDOFF: "what this handoff may cost",
+    Level.JOB: "the job's budget",
+    Level.TENANT: "the tenant's budget of the day (until 00:00 UTC)",
+    Level.INSTALLATION: "the installation's budget of the day (until 00:00 UTC)",
 }
 
 
@@ -129,7 +129,7 @@ class Claim:
             time.sleep(RESERVE_RETRY_S)
             self._check_drain()
         if answer[0] == b"limit":
-            level, limit = answer[1].decode(), answer[2].decode()
+            level, limit = Level(answer[1].decode()), answer[2].decode()
             raise LimitReached(limit, f"{_WHOSE[level]} does not allow another model call", level=level)
         if answer[0] == b"pace":
             return Wait(int(answer[1]) / 1000, answer[2].decode())

@@ -27,6 +27,7 @@ HandoffError
 ├── LimitReached         a limit of the handoff, its job, or the day: ends it as `partial`
 └── ModelError           the model's server; see its `retryable`
     ├── ModelRejected        400, 401, 403, 404, 413, 422: the same call will fail again
+    │   └── SchemaRejected       a 400 about strict schemas: from now on this model is asked without them
     ├── ModelBusy            429, 529: later, perhaps `retry_after_s`
     ├── ModelUnreachable     5xx, time-outs, connections, a stream cut in the middle
     │   └── NeverSent            no connection was made: nothing was paid
@@ -35,6 +36,7 @@ HandoffError
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import ClassVar
 
 
@@ -123,10 +125,19 @@ class Draining(Interrupted):
     """This process is shutting down; the handoff goes back to its queue."""
 
 
-class LimitReached(HandoffError):
-    """A limit, by name: the work so far becomes a `partial` result. `level`: handoff, job, tenant or installation, whose limit it is."""
+class Level(StrEnum):
+    """Whose limit it is."""
 
-    def __init__(self, limit: str, detail: str = "", *, level: str = "handoff") -> None:
+    HANDOFF = "handoff"
+    JOB = "job"
+    TENANT = "tenant"
+    INSTALLATION = "installation"
+
+
+class LimitReached(HandoffError):
+    """A limit, by name: the work so far becomes a `partial` result."""
+
+    def __init__(self, limit: str, detail: str = "", *, level: Level = Level.HANDOFF) -> None:
         super().__init__(f"{limit}{': ' + detail if detail else ''}")
         self.limit = limit
         self.level = level
@@ -145,6 +156,12 @@ class ModelError(HandoffError):
 
 class ModelRejected(ModelError):
     """The same call would be refused again: bad request, bad key, unknown model, too large."""
+
+
+class SchemaRejected(ModelRejected):
+    """The server takes no strict schemas: the next call says the same in words, and so is another one."""
+
+    retryable: ClassVar[bool] = True
 
 
 class ModelBusy(ModelError):

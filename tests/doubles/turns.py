@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from shared.wire.checkpoints import CallFailed, Checkpoint, Replied, WorstCase, checkpoint_adapter
-from shared.wire.errors import Interrupted, LimitReached
+from shared.wire.errors import Interrupted, Level, LimitReached
 from shared.wire.pace import Expected, RateLimits, Wait
 from tests.doubles.pace import MemoryPace
 
@@ -41,9 +41,9 @@ class MemoryTurns:
     def reserve(self, worst: WorstCase, expected: Expected | None = None) -> Wait | None:
         self._check()
         if self.most_turns is not None and self.used_turns >= self.most_turns:
-            raise LimitReached("max_turns", NO_MORE, level="job")
+            raise LimitReached("max_turns", NO_MORE, level=Level.JOB)
         if self.most_tokens is not None and self.used_tokens + worst.input_tokens + worst.output_tokens > self.most_tokens:
-            raise LimitReached("max_tokens", NO_MORE, level="job")
+            raise LimitReached("max_tokens", NO_MORE, level=Level.JOB)
         if expected is not None and (wait := self.pace.admit(id(self))) is not None:
             return wait
         self.reserved.append(worst)

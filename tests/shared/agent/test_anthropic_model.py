@@ -11,7 +11,7 @@ import pytest
 from chaos.messages_server import MessagesServer, Reply, Script, calls, fails, in_turn, says
 from shared.agent.anthropic_model import AnthropicModel
 from shared.agent.model import ModelCall, ModelReply, Pulse
-from shared.wire.errors import Draining, LimitReached, ModelBusy, ModelError, ModelRejected, ModelUnreachable, NeverSent
+from shared.wire.errors import Draining, LimitReached, ModelBusy, ModelError, ModelRejected, ModelUnreachable, NeverSent, SchemaRejected
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
 TOOL = {"name": "look", "description": "Looks.", "input_schema": SCHEMA}
@@ -216,7 +216,7 @@ def test_a_free_form_schema_is_told_in_words_instead(serve: Serve) -> None:
 
 def test_a_server_that_refuses_strictness_is_asked_plainly_next_time(serve: Serve) -> None:
     model, server = serve(in_turn(fails(400, "output_config: unknown field", "invalid_request_error"), says("x")))
-    with pytest.raises(ModelBusy):
+    with pytest.raises(SchemaRejected):
         model.reply(CALL, ignore)
     model.reply(CALL, ignore)
     assert "output_config" not in server.requests[1]

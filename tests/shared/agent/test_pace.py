@@ -10,7 +10,7 @@ import pytest
 from chaos.messages_server import MessagesServer, fails, in_turn
 from shared.agent.anthropic_limits import limits_of
 from shared.agent.anthropic_model import AnthropicModel
-from shared.wire.errors import Cancelled, ModelBusy, ModelRejected, Parked
+from shared.wire.errors import Cancelled, ModelRejected, Parked, SchemaRejected
 from shared.wire.handoff import ResultStatus, StopReason
 from shared.wire.limits import HandoffLimits
 from shared.wire.pace import NOTHING_SAID, Allowance, RateLimits
@@ -93,7 +93,7 @@ def test_an_interruption_passes_through_a_wait_for_the_provider() -> None:
 
 
 def test_a_refused_schema_holds_nobody_back() -> None:
-    run = paced(ModelBusy("trying without strict schemas", status=400, retry_after_s=0), answers())
+    run = paced(SchemaRejected("trying without strict schemas", status=400, retry_after_s=0), answers())
     assert run.go().status is ResultStatus.OK
     assert run.turns.pace.strikes == 0
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.agent.retry import LONGEST_RETRY_AFTER_S, MOST_TRIES, delay_s, reason_of
-from shared.wire.errors import ModelBusy, ModelRefused, ModelRejected, ModelUnreachable
+from shared.wire.errors import ModelBusy, ModelRefused, ModelRejected, ModelUnreachable, SchemaRejected
 
 dice = st.floats(0, 1, exclude_max=True)
 retry_after = st.none() | st.floats(allow_nan=False)
@@ -43,5 +43,6 @@ def test_delays_grow() -> None:
 def test_a_reason_is_a_few_words() -> None:
     assert reason_of(ModelBusy("x", status=429)) == "rate limit"
     assert reason_of(ModelBusy("x", status=529)) == "overloaded"
+    assert reason_of(SchemaRejected("x", status=400)) == "schema refused"
     assert reason_of(ModelUnreachable("x", status=503)) == "server error 503"
     assert reason_of(ModelUnreachable("x")) == "connection"
