@@ -47,6 +47,8 @@ class Script:
     plans: dict[str, dict[str, str]] = field(default_factory=dict)
     turns: dict[str, int] = field(default_factory=dict)
     """NAME -> turns of each of its steps; 1 where nothing is said."""
+    specialists: dict[str, str] = field(default_factory=dict)
+    """NAME -> who does each of its steps; `SPECIALIST` where nothing is said."""
     calls: Counter[tuple[str, str, int]] = field(default_factory=Counter)
     """(NAME, step or role, turn) -> calls that came in."""
     held: dict[tuple[str, str, int], Held] = field(default_factory=dict)
@@ -85,8 +87,9 @@ class Script:
         return says_json(self.envelopes.get((name, who), ENVELOPE), **rest)
 
     def _plan(self, name: str) -> Json:
+        specialist = self.specialists.get(name, SPECIALIST)
         steps = [
-            {"id": step, "specialist": SPECIALIST, "task": f"Do {step} of {name}.", "depends_on": before.split(), "fallback": "-"}
+            {"id": step, "specialist": specialist, "task": f"Do {step} of {name}.", "depends_on": before.split(), "fallback": "-"}
             for step, before in self.plans[name].items()
         ]
         return {"steps": steps, "synthesis": "merge", "why": ""}

@@ -34,7 +34,12 @@ class Scripted:
     system: RunningSystem
 
     def run(
-        self, behaviour: Reply | None = None, *, plan: Reply | None = None, answer: Reply | None = None, verdict: Reply | None = None
+        self,
+        behaviour: Reply | None = None,
+        *,
+        plan: Reply | None = None,
+        answer: Reply | None = None,
+        verdict: Reply | Iterator[Reply] | None = None,
     ) -> JobResult:
         """One job; `behaviour` is what the server does for every call, the others for one kind of call."""
 
@@ -43,7 +48,7 @@ class Scripted:
             if "steps" in properties:
                 return plan or behaviour or says_json(PLAN)
             if "verdict" in properties:
-                return verdict or behaviour or says_json(PASS)
+                return next(verdict) if isinstance(verdict, Iterator) else verdict or behaviour or says_json(PASS)
             return answer or behaviour or says_json(ANSWER)
 
         self.server.script = script
@@ -154,6 +159,15 @@ def test_a_reviewer_that_cannot_review_is_said_with_the_answer(scripted: Scripte
     result = scripted.run(verdict=says("No comment."))
     assert result.status is JobStatus.PARTIAL
     assert any("not reviewed" in note for note in result.notes)
+
+
+def test_a_review_that_asks_for_something_new_each_time_ends_after_its_rounds_with_the_open_points(scripted: Scripted) -> None:
+    demands = ["Name the year in which it was founded.", "Compare prices of both laptops.", "Quote a source on battery life."]
+    revisions = ([{"step": "look", "problem": problem}] for problem in demands)
+    result = scripted.run(verdict=(says_json({"verdict": "REVISE", "revisions": each, "open_points": []}) for each in revisions))
+    assert result.status is JobStatus.PARTIAL
+    assert [one["verdict"] for one in result.verdicts] == ["REVISE"] * 3
+    assert demands[-1] in str(result.answer)
 
 
 def test_a_review_that_asks_for_the_same_for_ever_ends_with_its_open_points(scripted: Scripted) -> None:

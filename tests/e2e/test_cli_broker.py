@@ -38,6 +38,8 @@ def test_no_redis_where_the_url_points(handoff: Handoff, command: list[str]) -> 
     ("url", "what"),
     [
         ("http://localhost:6379", "begin with redis://"),
+        ("nonsense", "begin with redis://"),
+        ("redis://127.0.0.1:port/0", "its port"),
         ("redis://127.0.0.1:6379/abc", "its database"),
         ("redis://127.0.0.1:99999/0", "its port"),
         ("redis://127.0.0.1:1/0?foo=bar", "an option after its ?"),

@@ -177,6 +177,17 @@ def test_an_answer_in_a_form_of_the_users_own_is_alone_on_stdout_and_what_it_lac
         assert said in done.stderr
 
 
+def test_with_json_an_answer_in_a_form_is_the_answer_of_the_one_object(handoff: Handoff) -> None:
+    (handoff.folder / "form.json").write_text('{"type": "object", "properties": {"summary": {"type": "string"}}, "required": ["summary"]}')
+
+    done = handoff.run("run", REQUEST, "--docs", str(DOCUMENTS), "--answer-schema", "form.json", "--json")
+
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert list(found) == KEYS
+    assert list(found["answer"]) == ["summary"]
+
+
 def test_an_answer_asked_for_as_a_string_is_a_json_string(handoff: Handoff) -> None:
     (handoff.folder / "form.json").write_text('{"type": "string"}')
 

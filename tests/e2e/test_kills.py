@@ -19,9 +19,13 @@ def test_a_worker_killed_in_the_middle_of_a_call_repeats_that_call_elsewhere_and
     job_id = fleet.submit("kill-worker", turns=2, a="")
     assert held.arrived.wait(30)
     pid = fleet.pid_of(job_id, "a.1")
+    again = fleet.model.hold("kill-worker", "a", turn=2)
     fleet.kill(pid)
     killed_at = time.monotonic()
 
+    assert again.arrived.wait(30)
+    assert fleet.standing(job_id, "a.1").claims == 2
+    again.go.set()
     result = fleet.ends_well(job_id)
 
     assert time.monotonic() - killed_at < RECOVERY_S + 1
@@ -83,12 +87,16 @@ def test_a_worker_that_wakes_up_after_its_lease_can_write_nothing(fleet: Fleet) 
     job_id = fleet.submit("paused", a="")
     assert held.arrived.wait(30)
     pid = fleet.pid_of(job_id, "a.1")
+    again = fleet.model.hold("paused", "a")
     fleet.kill(pid, signal.SIGSTOP)
     try:
-        wait_until(lambda: fleet.pid_of(job_id, "a.1") != pid, what="another worker's claim")
+        assert again.arrived.wait(30)
+        assert fleet.standing(job_id, "a.1").claims == 2
+        assert fleet.pid_of(job_id, "a.1") != pid
     finally:
         fleet.kill(pid, signal.SIGCONT)
         held.go.set()
+        again.go.set()
 
     fleet.ends_well(job_id)
 

@@ -43,6 +43,18 @@ def test_at_least_three_researchers_share_one_chord_in_worker_processes(result: 
     assert len({handoff["group"] for handoff in researchers}) == 1
 
 
+def test_researchers_that_run_at_once_do_so_in_processes_of_their_own(fleet: Fleet) -> None:
+    fleet.model.specialists["own"] = "researcher"
+    job_id, held = fleet.occupy("own")
+
+    steps = [one for one in fleet.issued(job_id) if one.assigned_to == "researcher"]
+    assert len({fleet.pid_of(job_id, one.handoff_id) for one in steps}) == len(steps) == len(held) == 3
+    assert len({one.group for one in steps}) == 1
+    for one in held:
+        one.go.set()
+    fleet.ends_well(job_id)
+
+
 def test_every_citation_is_what_the_document_says(result: JobResult) -> None:
     texts = read_folder(DOCUMENTS, max_document_bytes=10**7, max_documents=100).texts
 
