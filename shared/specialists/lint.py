@@ -156,7 +156,8 @@ def _words(text: str) -> frozenset[str]:
 
 
 def _stem(word: str) -> str:
-    """Crude on purpose: enough that `compares` meets `comparing`."""
+    """Crude on purpose: enough that `compares` meets `comparing`. With the stems of `shared.stems` another trade comes to 0.20 instead of
+    0.16, too near to OVERLAP."""
     for ending in ("ings", "ing", "ies", "es", "ed", "s", "e"):
         if word.endswith(ending) and len(word) - len(ending) >= 3:
             return word[: -len(ending)]

@@ -1,20 +1,21 @@
 """Whether two texts ask for the same, in whatever words. Pure.
 
 The measure is containment (A. Broder, "On the resemblance and containment of documents", 1997): how much of the shorter text stands in
-the other one, over single words, because who rewords keeps the words that matter and changes their order. Words are cut to their first
-letters, which takes endings off; words of grammar, and those with which one asks for anything at all, are left out. Names and figures must
-agree: who asks to compare A and to compare B, or for 2023 and for 2024, asks for two things. So does who puts another word into the same
-sentence: "a source for the storage claim", "a source for the filtering claim".
+the other one, over single words, because who rewords keeps the words that matter and changes their order. Words lose their endings;
+words of grammar, and those with which one asks for anything at all, are left out. Names and figures must agree: who asks to compare A and
+to compare B, or for 2023 and for 2024, asks for two things. So does who puts another word into the same sentence: "a source for the
+storage claim", "a source for the filtering claim".
 """
 
 from __future__ import annotations
 
 import re
 
+from shared.stems import stem
+
 SAME_FROM = 0.6
 """Containment from which two texts ask for the same. Measured on the pairs of tests/supervisor/lifecycle/test_likeness.py: reworded demands
 reach 0.75 and more, other demands on the same piece of work 0.5 at most."""
-STEM_CHARS = 5
 _WORD = re.compile(r"[^\W_]+(?:['’.-][^\W_]+)*")
 _GRAMMAR = frozenset(
     (
@@ -44,7 +45,7 @@ def asks_the_same(one: str, other: str) -> bool:
 
 def _stems(text: str) -> tuple[str, ...]:
     words = (word.casefold() for word in _WORD.findall(text))
-    return tuple(word[:STEM_CHARS] for word in words if word not in _GRAMMAR)
+    return tuple(stem(word) for word in words if word not in _GRAMMAR)
 
 
 def _is_one_pattern(ours: tuple[str, ...], theirs: tuple[str, ...]) -> bool:

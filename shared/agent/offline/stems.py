@@ -1,23 +1,15 @@
-"""Words by their stems, so that a question and a document need not use the same form: Snowball's English stemmer."""
+"""Words by their stems, so that a question and a document need not use the same form."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from functools import lru_cache
 
-import snowballstemmer
-
 from shared.agent.offline.sentences import words_of
+from shared.stems import stem
 
 _LONG_ENOUGH = 5
 """Letters of a stem from which one more makes no other word of it: weigh, weight."""
-
-
-@lru_cache(maxsize=50_000)
-def stem(word: str) -> str:
-    """filter, filters, filtering and filtered have one stem. A stemmer of its own each time: they keep state, and threads are many."""
-    stemmed: str = snowballstemmer.stemmer("english").stemWord(word.lower())
-    return stemmed
 
 
 @lru_cache(maxsize=5_000)

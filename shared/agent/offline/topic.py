@@ -10,7 +10,7 @@ from functools import cached_property
 from shared.agent.offline.asking import listed, request_in, understand
 from shared.agent.offline.aspects import Aspect, aspect, content_words, known_aspects
 from shared.agent.offline.sentences import Sentence, words_of
-from shared.agent.offline.stems import stem
+from shared.stems import stem
 
 FIT = Aspect(
     "which to choose",

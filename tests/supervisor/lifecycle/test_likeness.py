@@ -29,6 +29,7 @@ OTHER = [
     ("I need the revenue of 2023.", "I need the revenue of 2024."),
     ("Compare Qdrant for filtering and durable storage", "Compare Milvus for filtering and durable storage"),
     ("Say which licence each database has.", "Say in which language each database is written."),
+    ("The interview with the company is missing.", "Internal comparison figures are missing."),
     ("The conclusion does not follow from the evidence.", "The conclusion is missing."),
 ]
 

@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from shared.agent.offline.aspects import aspect
-from shared.agent.offline.stems import has_stem, stem, stems_of
+from shared.agent.offline.stems import has_stem, stems_of
+from shared.stems import stem
 
 
 @pytest.mark.parametrize(
