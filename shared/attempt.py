@@ -192,13 +192,12 @@ class Attempts:
             return failed(handoff, f"a defect of ours, before it was run: {type(error).__name__}"), _NO_CALL
 
     def _run(self, handoff: AgentHandoff, fit: Fit) -> _Run:
-        model = self.models.of(handoff)
         spec, loaded = self._load(handoff)
+        model_name = self.models.name_of(handoff, spec)
         books = self.library.of_job(handoff.job_id, handoff.handoff_id, loaded.manifest, handoff.limits.deadline)
         fitting = fit(handoff, spec, loaded, books)
-        model_name = self.models.name_of(handoff, spec)
         equipment = Equipment(
-            model=model,
+            model=self.models.of(model_name),
             model_name=model_name,
             lane=self.models.lane_of(model_name),
             reading=fitting.reading,

@@ -24,29 +24,30 @@ class Models:
     _made: dict[bool, Model] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def of(self, handoff: AgentHandoff) -> Model:
-        """Raises:
-        MissingCredentials: a model was asked for by name, and there is no key for it here.
+    def name_of(self, handoff: AgentHandoff, spec: SpecialistSpec) -> str:
+        """`handoff.model`, or the spec's, or the default of its tier; where there is no key, the offline model's.
+
+        Raises:
+            MissingCredentials: a model was asked for by name, and there is no key for it here.
         """
-        asked = handoff.model or ""
-        if self.settings.is_offline and asked not in ("", OFFLINE_MODEL):
-            raise MissingCredentials(f"{asked} was asked for, and there is no key for it; set ANTHROPIC_API_KEY there")
-        offline = self.settings.is_offline or asked == OFFLINE_MODEL
+        if not self.settings.is_offline:
+            default = self.settings.supervisor_model if spec.tier is Tier.CAPABLE else self.settings.specialist_model
+            return handoff.model or spec.model or default
+        if handoff.model and handoff.model != OFFLINE_MODEL:
+            raise MissingCredentials(f"{handoff.model} was asked for, and there is no key for it; set ANTHROPIC_API_KEY there")
+        return OFFLINE_MODEL
+
+    def of(self, name: str) -> Model:
+        """The one that answers to this name."""
+        offline = name == OFFLINE_MODEL
         with self._lock:
             if offline not in self._made:
                 self._made[offline] = self.make(self.settings.model_copy(update={"offline": True}) if offline else self.settings)
             return self._made[offline]
 
-    def name_of(self, handoff: AgentHandoff, spec: SpecialistSpec) -> str:
-        """`handoff.model`, or the spec's, or the default of its tier."""
-        if self.settings.is_offline:
-            return OFFLINE_MODEL
-        default = self.settings.supervisor_model if spec.tier is Tier.CAPABLE else self.settings.specialist_model
-        return handoff.model or spec.model or default
-
     def lane_of(self, name: str) -> str | None:
         """The lane of calls to the model of this name; None: nobody counts them."""
-        if self.settings.is_offline or name == OFFLINE_MODEL:
+        if name == OFFLINE_MODEL:
             return None
         secrets = (self.settings.anthropic_api_key, self.settings.anthropic_auth_token)
         key = next((one.get_secret_value() for one in secrets if one), None)

@@ -1,0 +1,49 @@
+"""One name decides which client answers a handoff, and whether anybody counts its calls."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import SecretStr
+
+from shared.agent.model import Model
+from shared.config import OFFLINE_MODEL, Settings
+from shared.models import Models
+from shared.wire.errors import MissingCredentials
+from shared.wire.specialist import SpecialistSpec
+from tests.doubles.handoffs import a_handoff, a_spec
+from tests.doubles.model import ScriptedModel, one_by_one
+
+WITH_KEY = Settings(anthropic_api_key=SecretStr("sk-0123456789"))
+
+
+def specialist(model: str | None) -> SpecialistSpec:
+    return a_spec().model_copy(update={"model": model})
+
+
+@pytest.mark.parametrize(("of_handoff", "of_spec"), [(OFFLINE_MODEL, None), (None, OFFLINE_MODEL), (OFFLINE_MODEL, "some-model")])
+def test_who_names_the_offline_model_asks_no_provider(of_handoff: str | None, of_spec: str | None) -> None:
+    made: list[bool] = []
+
+    def make(settings: Settings) -> Model:
+        made.append(settings.is_offline)
+        return ScriptedModel(one_by_one())
+
+    models = Models(WITH_KEY, make)
+    name = models.name_of(a_handoff(model=of_handoff), specialist(of_spec))
+    models.of(name)
+
+    assert (name, made, models.lane_of(name)) == (OFFLINE_MODEL, [True], None)
+
+
+def test_a_handoffs_model_comes_before_its_specialists() -> None:
+    models = Models(WITH_KEY)
+    assert models.name_of(a_handoff(model="asked-for"), specialist("usual")) == "asked-for"
+    assert models.name_of(a_handoff(), specialist("usual")) == "usual"
+    assert (models.lane_of("usual") or "").endswith(":usual")
+
+
+def test_without_a_key_a_model_that_was_asked_for_is_refused_and_a_specialists_own_is_not() -> None:
+    models = Models(Settings(offline=True))
+    assert models.name_of(a_handoff(), specialist("usual")) == OFFLINE_MODEL
+    with pytest.raises(MissingCredentials, match="asked-for was asked for"):
+        models.name_of(a_handoff(model="asked-for"), a_spec())
