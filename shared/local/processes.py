@@ -32,8 +32,15 @@ _TAIL_CHARS = 1_500
 class Deaths:
     """When a child has died lately. One that dies again and again over days is unlucky each time anew."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_hunted: bool = False) -> None:
+        """`is_hunted`: it is killed on purpose, and never too often."""
+        self._is_hunted = is_hunted
         self._at: deque[float] = deque()
+
+    @property
+    def too_many(self) -> bool:
+        """Whether it is broken: as of its last death."""
+        return len(self._at) > MOST_RESTARTS and not self._is_hunted
 
     def one_more(self, now: float) -> int:
         """How many there have been within the window, this one included. `now`: seconds of a monotonic clock."""
@@ -162,13 +169,13 @@ class _Child(threading.Thread):
         return text[-_TAIL_CHARS:].strip() or "(it wrote nothing)"
 
     def run(self) -> None:
-        deaths = Deaths()
+        deaths = Deaths(is_hunted=self.spec.is_hunted)
         while (process := self._spawn()) is not None:
             process.wait()
             if self._ending.is_set():
                 return
             count = deaths.one_more(time.monotonic())
-            if (count > MOST_RESTARTS and not self.spec.is_hunted) or not self.spec.restart:
+            if deaths.too_many or not self.spec.restart:
                 break
             if self._ending.wait(_FIRST_PAUSE_S * (1 if self.spec.is_hunted else 2 ** (count - 1))):
                 return

@@ -20,7 +20,7 @@ from importlib import import_module
 from pathlib import Path
 
 from shared.local.leash import PR_SET_PDEATHSIG
-from shared.local.processes import MOST_RESTARTS, Deaths
+from shared.local.processes import Deaths
 from shared.readiness import READY_FILE
 from supervisor.cli.celery_process import run_celery
 from supervisor.cli.errors import BAD_INPUT, FAILED
@@ -48,9 +48,8 @@ class Nursery:
         self._folder = folder
         self._children = children
         self._own = own
-        self._is_hunted = is_hunted
         self._pids: dict[int, str] = {}
-        self._deaths = {name: Deaths() for name in children}
+        self._deaths = {name: Deaths(is_hunted=is_hunted) for name in children}
         self._ending = False
         self.exit_code = 0
 
@@ -68,8 +67,9 @@ class Nursery:
         return None
 
     def _may_live(self, name: str, exit_code: int) -> bool:
-        count = self._deaths[name].one_more(time.monotonic())
-        if exit_code == BAD_INPUT or (count > MOST_RESTARTS and not self._is_hunted):
+        deaths = self._deaths[name]
+        deaths.one_more(time.monotonic())
+        if exit_code == BAD_INPUT or deaths.too_many:
             self.exit_code = exit_code if exit_code == BAD_INPUT else FAILED
             self._end()
         return not self._ending

@@ -119,6 +119,17 @@ def test_deaths_of_long_ago_count_no_more() -> None:
     assert deaths.one_more(3 * RESTART_WINDOW_S) == 1
 
 
+@pytest.mark.parametrize("is_hunted", [False, True])
+def test_a_child_is_broken_after_too_many_deaths_unless_it_is_killed_on_purpose(is_hunted: bool) -> None:
+    deaths = Deaths(is_hunted=is_hunted)
+    found = []
+    for second in range(MOST_RESTARTS + 1):
+        deaths.one_more(float(second))
+        found.append(deaths.too_many)
+
+    assert found == [False] * MOST_RESTARTS + [not is_hunted]
+
+
 def test_a_program_that_does_not_exist_is_one_clear_line(processes: Processes) -> None:
     processes.start(ChildSpec("absent", ["no-such-program"], restart=False))
 
