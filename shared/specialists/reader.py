@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from shared.agent.schemas import BrokenSchema, check_schema
 from shared.specialists.front_matter import FrontMatter, parse
 from shared.wire.errors import InvalidSpecialist
+from shared.wire.message import each_problem
 from shared.wire.names import RESERVED
 from shared.wire.specialist import SpecialistSpec, Tier
 
@@ -145,12 +146,11 @@ def _wrong_tools(parts: FrontMatter, values: Mapping[str, Any], tools: Collectio
 def _wrong_values(parts: FrontMatter, error: ValidationError, told: Collection[str]) -> Iterator[_Wrong]:
     """What pydantic finds, but for fields of which something was said already."""
     hints = {"name": " (lower-case letters, digits, - and _, a letter first)", "tier": " (capable or cheap)"}
-    for problem in error.errors(include_url=False, include_context=False, include_input=False):
-        field = str(problem["loc"][0])
+    for where, what in each_problem(error):
+        field = where[0]
         if field not in told:
             line = parts.body_line if field == "instructions" else parts.line_of(field)
-            where = ".".join(map(str, problem["loc"]))
-            yield _Wrong(line, field, f"{where}: {problem['msg']}{hints.get(field, '')}; mend this field")
+            yield _Wrong(line, field, f"{'.'.join(where)}: {what}{hints.get(field, '')}; mend this field")
 
 
 def _wrong(parts: FrontMatter, field: str, problem: str) -> _Wrong:

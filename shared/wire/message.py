@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -46,11 +47,14 @@ def digest_of(text: str | bytes) -> str:
     return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()
 
 
+def each_problem(error: ValidationError) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Where, from the outermost field inwards, and what; without the offending values (they may be secrets)."""
+    for problem in error.errors(include_url=False, include_context=False, include_input=False):
+        yield tuple(map(str, problem["loc"])), problem["msg"]
+
+
 def problems_of(error: ValidationError, most: int = 3) -> str:
-    """Where and what, in one line, without the offending values (they may be secrets)."""
-    found = [
-        f"{'.'.join(map(str, problem['loc'])) or 'message'}: {problem['msg']}"
-        for problem in error.errors(include_url=False, include_context=False, include_input=False)
-    ]
+    """Where and what, in one line."""
+    found = [f"{'.'.join(where) or 'message'}: {what}" for where, what in each_problem(error)]
     rest = f" (and {len(found) - most} more)" if len(found) > most else ""
     return "; ".join(found[:most]) + rest

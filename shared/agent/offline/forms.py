@@ -54,7 +54,6 @@ class _Scope:
     path: tuple[str, ...]
     claims: tuple[KnownClaim, ...]
     subject: str | None = None
-    depth: int = 0
 
     @property
     def name(self) -> str:
@@ -66,7 +65,7 @@ class _Scope:
         return "".join(part if part.startswith("[") else f".{part}" for part in self.path).lstrip(".") or "the answer itself"
 
     def at(self, part: str, **changes: Any) -> _Scope:
-        return replace(self, path=(*self.path, part), depth=self.depth + 1, **changes)
+        return replace(self, path=(*self.path, part), **changes)
 
     def about(self, *, wholly: bool = False) -> list[KnownClaim]:
         """The claims that speak of what the property is called, those that say most first."""
@@ -98,7 +97,7 @@ class _Form:
         resolved = resolve(schema, self.root)
         if "const" in resolved:
             return Filled(resolved["const"])
-        found = self._said(resolved, scope) if scope.depth < DEEPEST else _NOTHING
+        found = self._said(resolved, scope) if len(scope.path) < DEEPEST else _NOTHING
         if found.is_there and not found.missing:
             return found
         names_null = any(key in resolved for key in ("type", "enum", "anyOf", "oneOf")) and is_valid(None, resolved, self.root)

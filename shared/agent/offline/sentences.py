@@ -32,7 +32,7 @@ class Sentence:
     heading: str
     order: int
     said: str = ""
-    """A row of a table in words, with its columns' names; empty: as it is quoted."""
+    """What a row of a table says in words: "Price: $499", "Ember: Price $499, Weight 1.9 kg"; empty: what is quoted says it."""
 
     @property
     def text(self) -> str:
@@ -99,7 +99,7 @@ def _blocks(text: str) -> Iterator[tuple[str, str, str]]:
         if lines and (not stripped or item or heading or underline or is_row):
             yield "heading" if underline and kind == "text" and len(lines) == 1 else kind, " ".join(" ".join(lines).split()), ""
             kind, lines = "text", []
-        columns = _cells(stripped) if is_row and not columns else columns if is_row else []
+        columns = cells_of(stripped) if is_row and not columns else columns if is_row else []
         if heading:
             yield "heading", heading.group(1), ""
         elif is_row:
@@ -119,13 +119,14 @@ def _item_in(line: str) -> str | None:
     return line if is_labelled or _STAMPED.match(line) else None
 
 
-def _cells(line: str) -> list[str]:
+def cells_of(line: str) -> list[str]:
+    """The cells of a table's row."""
     return [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))]
 
 
 def _row(line: str, columns: list[str]) -> Iterator[tuple[str, str, str]]:
     """A row below the columns' names: `| Price | $499 |` says "Price: $499", a wider one "Ember: Price $499, Weight 1.9 kg"."""
-    cells = _cells(line)
+    cells = cells_of(line)
     if cells == columns or not any(cells[1:]) or re.fullmatch(r"[\s|:-]+", line):
         return
     values = [f"{name} {value}".strip() for name, value in zip(columns[1:], cells[1:], strict=False) if value]

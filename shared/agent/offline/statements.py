@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from shared.agent.offline.sentences import CLOSING, split
+from shared.agent.offline.sentences import CLOSING, cells_of, split
 from shared.wire.markers import MARKER
 
 NOT_FOUND = "Not found in the documents"
@@ -39,10 +39,7 @@ def unmarked_statements(output: str) -> Iterator[str]:
         is_header = number + 1 < len(lines) and re.fullmatch(r"[\s|:-]*-[\s|:-]*", lines[number + 1]) is not None
         if not line or line.startswith("#") or NOT_FOUND in line or is_header or re.fullmatch(r"[\s|:*_-]+", line):
             continue
-        if line.startswith("|"):
-            pieces = [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip("|"))[1:]]
-        else:
-            pieces = split(re.sub(r"^(?:[-*+]|\d+[.)])\s+", "", line))
+        pieces = cells_of(line)[1:] if line.startswith("|") else split(re.sub(r"^(?:[-*+]|\d+[.)])\s+", "", line))
         yield from (piece for piece in pieces if _states_something(piece))
 
 
