@@ -24,9 +24,7 @@ PAUSED = f"{PREFIX}paused"
 HELD = f"{PREFIX}held:"
 """+ role, zset: `job/handoff` that waits for the role to be resumed -> Unix ms at which it was held."""
 CAPS = f"{PREFIX}caps"
-"""hash: day_tokens, day_usd, tenant_day_tokens, tenant_day_usd: the most in a day, if there is such a cap. Supervisors write it.
-`books.lua` keeps the books of a day, for three days: `handoff:day:DAY` and `handoff:day:DAY:TENANT`, hashes like a job's books. DAY counts
-from 1970, in UTC."""
+"""hash: day_tokens, day_usd, tenant_day_tokens, tenant_day_usd: the most in a day, if there is such a cap. Supervisors write it."""
 DEAD = f"{PREFIX}dead"
 """list: messages that did not parse, newest first."""
 
@@ -74,6 +72,11 @@ def document(digest: str) -> str:
 def pace(lane: str) -> str:
     """hash: what a provider lets through of a lane; `:line` and `:alive`, zsets: who waits. `scripts/pacing.lua` writes them."""
     return f"{PREFIX}pace:{lane}"
+
+
+def day(number: int | str, tenant: str | None = None) -> str:
+    """hash: the books of a day, counted from 1970 in UTC, of all jobs or of one tenant's, like a job's. `scripts/books.lua` keeps them."""
+    return f"{PREFIX}day:{number}{f':{tenant}' if tenant else ''}"
 
 
 def worker(worker_id: str) -> str:

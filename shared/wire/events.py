@@ -193,7 +193,7 @@ class Synthesised(Message):
 
 
 class JobEnded(Message):
-    """The answer is there, or the reason why there is none."""
+    """The answer is there, or the reason why there is none. One that something cut short, a limit or its time, has both."""
 
     type: Literal["job_ended"] = "job_ended"
     status: JobStatus

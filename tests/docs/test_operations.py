@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+from typing import Any
 
 import yaml
 
@@ -16,13 +18,13 @@ from shared.ledger.roles import ANNOUNCED_FOR_S
 from shared.local.redis_server import OLDEST
 from shared.specialists import load_specialists
 from shared.wire.handoff import StopReason
-from shared.wire.ids import HandoffId, JobId
 from supervisor.assembly import QUEUES
 from supervisor.cli.doctor import FULL
 from tests.docs.pages import ROOT, blocks, rows, sections, spans, text_of
 from workers.specialists import BUILT_IN
 
 PAGE = text_of("operations")
+PACING = (ROOT / "shared" / "ledger" / "scripts" / "pacing.lua").read_text()
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
 WORDS = {3: "three", 5: "five"}
 
@@ -77,14 +79,41 @@ def test_the_figures_of_the_text_are_those_of_the_code() -> None:
     assert set(re.findall(r"stop_reason: (\w+)", dies)) <= {reason.value for reason in StopReason}
 
 
+PLACEHOLDERS = {
+    "job_id": "{JOB}",
+    "handoff_id": "HANDOFF",
+    "digest": "DIGEST",
+    "worker_id": "PROCESS",
+    "lane": "LANE",
+    "number": "DAY",
+    "tenant": "TENANT",
+    "WAITING": "QUEUE",
+    "HELD": "ROLE",
+}
+
+
+def names_of(key: Any) -> list[str]:
+    """What a function of `keys` gives, with and without what may be left out."""
+    wanted = inspect.signature(key).parameters.values()
+    whole, least = list(wanted), [one for one in wanted if one.default is one.empty]
+    return [key(*(PLACEHOLDERS[one.name] for one in some)).replace("{{JOB}}", "{JOB}") for some in (whole, least)]
+
+
+def every_key() -> set[str]:
+    """Of all that is in `keys`; a key of a job has what comes after the job's."""
+    constants = {name: value for name, value in vars(keys).items() if name.isupper() and name != "PREFIX"}
+    named = {value + PLACEHOLDERS[name] if value.endswith(":") else value for name, value in constants.items()}
+    functions = [value for value in vars(keys).values() if inspect.isfunction(value) and value.__module__ == keys.__name__]
+    named |= {name for function in functions for name in names_of(function) if name.startswith(keys.PREFIX)}
+    named |= {f":{part}" for part in re.findall(r"key \.\. ':(\w+)'", PACING)}
+    return {re.sub(r"^handoff:\{JOB\}(?=:\w+$)", "", name) for name in named}
+
+
 def test_every_key_of_the_ledger_is_listed_with_what_ends_it() -> None:
     listed = " ".join(row[0] for row in rows(sections(PAGE)["Retention"]))
-    job, of = JobId("{JOB}"), HandoffId("HANDOFF")
-    whole = [keys.DUE, keys.JOBS, keys.SERVING, keys.QUEUES, keys.TAKEN, keys.PAUSED, keys.DEAD, f"{keys.WAITING}QUEUE", f"{keys.HELD}ROLE"]
-    whole += [keys.document("DIGEST"), keys.worker("PROCESS"), keys.pace("LANE"), keys.job(job), keys.handoff(job, of), keys.turns(job, of)]
-    short = [name(job).removeprefix(keys.job(job)) for name in (keys.log, keys.blobs, keys.fetched)]
 
-    assert [name for name in (*whole, *short) if f"`{name.replace('{{JOB}}', '{JOB}')}`" not in listed] == []
+    assert {name for name in every_key() if f"`{name}`" not in listed} == set()
+    assert {":log", ":line", "handoff:day:DAY:TENANT", "handoff:held:ROLE", "handoff:caps"} <= every_key()
 
 
 def test_compose_waits_longer_than_a_process_drains() -> None:

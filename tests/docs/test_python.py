@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -94,6 +95,16 @@ def test_every_kind_of_event_is_listed() -> None:
     kinds = [kind.model_fields["type"].default for kind in get_args(Event)]
 
     assert sorted(listed("Events")) == sorted(kinds)
+
+
+def test_every_error_that_the_client_says_it_raises_is_listed() -> None:
+    said = {
+        name
+        for _, method in inspect.getmembers(Client, inspect.isfunction)
+        for name in re.findall(r"^ +([A-Z]\w+): ", method.__doc__ or "", re.M)
+    }
+
+    assert {"UserError", "BudgetSpent", "LedgerUnavailable"} <= said <= set(listed("What can go wrong"))
 
 
 def test_the_errors_are_errors_of_the_project() -> None:

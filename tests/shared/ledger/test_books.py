@@ -35,8 +35,9 @@ class Books(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.day = f"handoff:day:{int(self.ledger.connection.now()) // 86_400}"
-        self.ledger.connection.redis.delete(self.day, *(f"{self.day}:{tenant}" for tenant in TENANTS))
+        self.number = int(self.ledger.connection.now()) // 86_400
+        self.day = keys.day(self.number)
+        self.ledger.connection.redis.delete(self.day, *(keys.day(self.number, tenant) for tenant in TENANTS))
         caps = Caps(OF_DAY["max_tokens"], OF_DAY["max_usd"], OF_TENANT["max_tokens"], OF_TENANT["max_usd"])
         self.ledger.days.set_caps(caps)
         self.jobs = [a_job(self.ledger, tenant, **OF_JOB) for tenant in TENANTS]
@@ -125,7 +126,7 @@ class Books(RuleBasedStateMachine):
         for name in ("turns", "input_tokens", "output_tokens", "usd", "reserved_turns", "reserved_tokens", "reserved_usd"):
             of_day = now[self.day].get(name, 0)
             assert of_day == sum(now[keys.job(job_id)].get(name, 0) for job_id in self.jobs)
-            assert of_day == sum(now[f"{self.day}:{tenant}"].get(name, 0) for tenant in set(TENANTS))
+            assert of_day == sum(now[keys.day(self.number, tenant)].get(name, 0) for tenant in set(TENANTS))
 
     def teardown(self) -> None:
         """When all is over, nothing is reserved."""
@@ -155,7 +156,7 @@ class Books(RuleBasedStateMachine):
         """The keys and limits of a handoff, its job, its tenant's day and the day."""
         job_id = self.jobs[job]
         own = keys.handoff(job_id, HandoffId(handoff))
-        return [(own, OF_HANDOFF), (keys.job(job_id), OF_JOB), (f"{self.day}:{TENANTS[job]}", OF_TENANT), (self.day, OF_DAY)]
+        return [(own, OF_HANDOFF), (keys.job(job_id), OF_JOB), (keys.day(self.number, TENANTS[job]), OF_TENANT), (self.day, OF_DAY)]
 
     def read(self) -> dict[str, dict[str, int]]:
         """All books, in one round trip."""
