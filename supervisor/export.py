@@ -90,7 +90,7 @@ def export_of(ledger: Ledger, settings: Settings, job_id: JobId, *, texts: bool)
         waits=record.waits,
         letters=letters_about(ledger, job_id),
     )
-    return Export.from_json(json.dumps(_cleaned(whole.model_dump(mode="json"), Redactor(secrets_of(settings)))))
+    return Export.of(_cleaned(whole.model_dump(mode="json"), Redactor(secrets_of(settings))))
 
 
 def _cleaned(value: Any, redactor: Redactor, name: str = "") -> Any:

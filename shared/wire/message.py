@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from shared.wire.errors import MalformedMessage
 
@@ -31,6 +32,15 @@ class Message(BaseModel):
             return cls.model_validate_json(text)
         except ValidationError as error:
             raise MalformedMessage(f"{cls.__name__}: {problems_of(error)}") from error
+
+    @classmethod
+    def of(cls, value: JsonValue) -> Self:
+        """The same out of JSON's values: a part of another message, such as the output of a result.
+
+        Raises:
+            MalformedMessage: as of a text.
+        """
+        return cls.from_json(json.dumps(value))
 
     @property
     def content_digest(self) -> str:

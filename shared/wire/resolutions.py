@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
-from pydantic import JsonValue
-
 from shared.wire.ids import StepIdField
 from shared.wire.message import Message
 
@@ -21,12 +17,3 @@ class Resolutions(Message):
     """One for each step that asked, in the order in which they were named."""
 
     resolutions: tuple[Resolution, ...]
-
-
-def resolutions_of(output: JsonValue) -> tuple[Resolution, ...]:
-    """The resolutions in an accepted result.
-
-    Raises:
-        MalformedMessage: not one that `supervisor.roles.needs.NeedsReading` has accepted.
-    """
-    return Resolutions.from_json(json.dumps(output)).resolutions

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from enum import StrEnum
 from typing import Annotated, Self
 
-from pydantic import JsonValue, StringConstraints, model_validator
+from pydantic import StringConstraints, model_validator
 
 from shared.wire.ids import StepId, StepIdField
 from shared.wire.message import Message
@@ -49,12 +48,3 @@ class Verdict(Message):
     def steps(self) -> frozenset[StepId]:
         """The steps to do again."""
         return frozenset(revision.step for revision in self.revisions)
-
-
-def verdict_of(output: JsonValue) -> Verdict:
-    """The verdict in an accepted assessor's result.
-
-    Raises:
-        MalformedMessage: not one that `supervisor.roles.assessment.VerdictReading` has accepted.
-    """
-    return Verdict.from_json(json.dumps(output))

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from shared.wire.events import Event, HandoffFinished, JobEnded, NeedsResolved, PlanMade, Reviewed, StepsAbandoned, Synthesised
 from shared.wire.handoff import BlobRef, Feedback, HandoffResult, ResultStatus, StopReason
 from shared.wire.ids import StepId
-from shared.wire.resolutions import resolutions_of
-from shared.wire.verdict import Verdict, verdict_of
+from shared.wire.resolutions import Resolutions
+from shared.wire.verdict import Verdict
 from supervisor.lifecycle.state import Remark
 
 WHY_CHARS = 300
@@ -66,7 +66,7 @@ class Words:
         """None: there is none."""
         if review.decision is None or review.result is None:
             return None
-        return verdict_of(self.result(review.result).output) if said_by(review) else Verdict(verdict=review.decision)
+        return Verdict.of(self.result(review.result).output) if said_by(review) else Verdict(verdict=review.decision)
 
     def feedback(self, step_id: StepId, remark: Remark) -> Feedback:
         """A remark as the step's next attempt is told it."""
@@ -77,5 +77,5 @@ class Words:
             return TRY_AGAIN
         output = self.result(remark.result).output
         if remark.author == "planner":
-            return next(item.answer for item in resolutions_of(output) if item.step == step_id and item.answer)
-        return next((item.problem for item in verdict_of(output).revisions if item.step == step_id), BRING_UP_TO_DATE)
+            return next(item.answer for item in Resolutions.of(output).resolutions if item.step == step_id and item.answer)
+        return next((item.problem for item in Verdict.of(output).revisions if item.step == step_id), BRING_UP_TO_DATE)

@@ -36,7 +36,7 @@ class VerdictAnswer(Lenient):
 
 @dataclass(frozen=True, slots=True)
 class VerdictReading:
-    """Reads the answer to `briefs.assessment_brief`. `Read.output` is a `Verdict` as JSON; `verdict_of` makes it one again."""
+    """Reads the answer to `briefs.assessment_brief`. `Read.output` is a `Verdict` as JSON; `Verdict.of` makes it one again."""
 
     steps: tuple[str, ...]
     """Those that can be sent back."""

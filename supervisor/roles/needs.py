@@ -38,7 +38,7 @@ class ResolutionsAnswer(Lenient):
 
 @dataclass(frozen=True, slots=True)
 class NeedsReading:
-    """Reads the answer to `briefs.needs_brief`. `Read.output` is `Resolutions` as JSON; `resolutions_of` makes it one again."""
+    """Reads the answer to `briefs.needs_brief`. `Read.output` is `Resolutions` as JSON; `Resolutions.of` makes it one again."""
 
     steps: tuple[str, ...]
     """Those that need something."""

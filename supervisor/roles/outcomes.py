@@ -14,14 +14,14 @@ from shared.wire.handoff import BUDGETS, AgentHandoff, BlobRef, HandoffResult, R
 from shared.wire.ids import StepId
 from shared.wire.limits import OnLimit
 from shared.wire.plan import Plan
-from shared.wire.resolutions import resolutions_of
-from shared.wire.verdict import Verdict, verdict_of
+from shared.wire.resolutions import Resolutions
+from shared.wire.verdict import Verdict
 from supervisor.lifecycle.answering import usable_sinks
 from supervisor.lifecycle.likeness import asks_the_same
 from supervisor.lifecycle.state import JobState
 from supervisor.lifecycle.words import Words
 from supervisor.roles.needs import steps_asked_in
-from supervisor.roles.planner import degraded_plan, plan_of, specialists_offered_in
+from supervisor.roles.planner import degraded_plan, specialists_offered_in
 
 TITLE_CHARS = 80
 
@@ -65,14 +65,15 @@ def title_of(text: str) -> str:
 
 def _plan(result: HandoffResult) -> Plan | None:
     with suppress(HandoffError):
-        return plan_of(result.output) if result.status is ResultStatus.OK else None
+        return Plan.of(result.output) if result.status is ResultStatus.OK else None
     return None
 
 
 def _resolved(state: JobState, asked: tuple[str, ...], result: HandoffResult, ref: BlobRef, words: Words) -> NeedsResolved:
     answered, steps = set[StepId](), [StepId(step) for step in asked]
     with suppress(HandoffError):
-        answered = {item.step for item in resolutions_of(result.output) if item.answer} if result.status is ResultStatus.OK else answered
+        if result.status is ResultStatus.OK:
+            answered = {item.step for item in Resolutions.of(result.output).resolutions if item.answer}
     again = tuple(step for step in steps if _needs_again(state, step, words))
     return NeedsResolved(
         result=ref,
@@ -112,7 +113,7 @@ def sent_back_before(state: JobState) -> tuple[BlobRef, ...]:
 
 
 def _repeats(state: JobState, verdict: Verdict, words: Words) -> tuple[StepId, ...]:
-    before = [revision for ref in sent_back_before(state) for revision in verdict_of(words.result(ref).output).revisions]
+    before = [revision for ref in sent_back_before(state) for revision in Verdict.of(words.result(ref).output).revisions]
     return tuple(
         new.step for new in verdict.revisions if any(old.step == new.step and asks_the_same(old.problem, new.problem) for old in before)
     )
@@ -122,7 +123,7 @@ def _reviewed(state: JobState, result: HandoffResult, ref: BlobRef, words: Words
     number = len(state.rounds) + 1
     with suppress(HandoffError):
         if result.status is ResultStatus.OK:
-            verdict = verdict_of(result.output)
+            verdict = Verdict.of(result.output)
             named = tuple(revision.step for revision in verdict.revisions)
             again, points = _repeats(state, verdict, words), len(verdict.open_points)
             return Reviewed(round=number, decision=verdict.verdict, result=ref, steps=named, repeats=again, open_points=points)

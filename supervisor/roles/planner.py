@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import Field, JsonValue, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator
 
 from shared.agent.answers import Lenient
 from shared.agent.reading import NotAcceptable, Read
@@ -57,7 +56,7 @@ class PlanAnswer(Lenient):
 
 @dataclass(frozen=True, slots=True)
 class PlanReading:
-    """Reads the answer to `briefs.plan_brief`. `Read.output` is a `Plan` as JSON; `plan_of` makes it one again."""
+    """Reads the answer to `briefs.plan_brief`. `Read.output` is a `Plan` as JSON; `Plan.of` makes it one again."""
 
     specialists: tuple[str, ...]
     """Those that live workers announce."""
@@ -97,15 +96,6 @@ def specialists_offered_in(schema: Mapping[str, Any]) -> tuple[str, ...]:
     """The specialists that a `PlanReading.schema` offers: those of its handoff, whoever is there by now."""
     step = schema.get("properties", {}).get("steps", {}).get("items", {}).get("properties", {})
     return tuple(step.get("specialist", {}).get("enum", ()))
-
-
-def plan_of(output: JsonValue) -> Plan:
-    """The plan in an accepted planner's result.
-
-    Raises:
-        MalformedMessage: not one that `PlanReading` has accepted.
-    """
-    return Plan.from_json(json.dumps(output))
 
 
 def degraded_plan(request: str, specialists: Collection[str]) -> Plan:

@@ -14,7 +14,7 @@ from shared.wire.checkpoints import checkpoint_adapter
 from shared.wire.errors import MalformedMessage
 from shared.wire.events import parse_event
 from shared.wire.handoff import AgentHandoff, HandoffResult
-from shared.wire.verdict import verdict_of
+from shared.wire.verdict import Verdict
 from supervisor.roles.assessment import VerdictAnswer
 
 SECRET = "what a model has written"
@@ -27,7 +27,7 @@ SECRET = "what a model has written"
         (HandoffResult.from_json, {"status": SECRET, "claims": [{"text": SECRET}]}),
         (parse_event, {"type": "job_ended", "status": SECRET}),
         (checkpoint_adapter.validate_json, {"kind": "replied", "content": SECRET}),
-        (lambda text: verdict_of(json.loads(text)), {"verdict": SECRET}),
+        (lambda text: Verdict.of(json.loads(text)), {"verdict": SECRET}),
         (VerdictAnswer.model_validate_json, {"revisions": {"a": {"problem": SECRET}}}),
     ],
     ids=["handoff", "result", "event", "checkpoint", "verdict", "a role's answer"],

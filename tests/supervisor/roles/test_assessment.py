@@ -10,7 +10,7 @@ import pytest
 
 from shared.agent.reading import NotAcceptable
 from shared.wire.ids import StepId
-from shared.wire.verdict import Decision, Verdict, verdict_of
+from shared.wire.verdict import Decision, Verdict
 from supervisor.roles.assessment import VerdictReading
 
 READING = VerdictReading(("pgvector", "qdrant"))
@@ -21,7 +21,7 @@ def answer(verdict: str, *revisions: tuple[str, str], **fields: Any) -> str:
 
 
 def read(text: str, *, last_try: bool = False) -> Verdict:
-    return verdict_of(READING.read(text, last_try=last_try).output)
+    return Verdict.of(READING.read(text, last_try=last_try).output)
 
 
 def test_revise_names_steps_and_their_problems() -> None:

@@ -14,7 +14,7 @@ from shared.agent.reading import NotAcceptable
 from shared.wire.errors import MalformedMessage
 from shared.wire.handoff import ResultStatus
 from shared.wire.plan import DEFAULT_FALLBACK, Plan, Synthesis
-from supervisor.roles.planner import PlanReading, degraded_plan, plan_of
+from supervisor.roles.planner import PlanReading, degraded_plan
 
 READING = PlanReading(("writer", "researcher"), max_steps=3)
 
@@ -30,7 +30,7 @@ def answer(*steps: dict[str, Any], **fields: Any) -> str:
 def read(text: str) -> Plan:
     result = READING.read(text, last_try=False)
     assert result.status is ResultStatus.OK
-    return plan_of(result.output)
+    return Plan.of(result.output)
 
 
 def refusal(text: str) -> str:
@@ -108,7 +108,7 @@ def test_any_json_is_either_a_plan_or_refused(value: object) -> None:
 
 def test_an_output_that_no_reading_accepted_is_no_plan() -> None:
     with pytest.raises(MalformedMessage):
-        plan_of({"steps": []})
+        Plan.of({"steps": []})
 
 
 @pytest.mark.parametrize(
