@@ -182,15 +182,25 @@ class Books:
         return max((one.seconds for one in self.recoveries if one.is_alone), default=None)
 
     @property
-    def longest_recovery_in_a_row_s(self) -> float:
+    def longest_recovery_in_a_row_s(self) -> float | None:
         """Where something else was, too: each strike may begin it anew."""
-        return max((one.seconds for one in self.recoveries), default=0.0)
+        return max((one.seconds for one in self.recoveries), default=None)
 
     @property
     def overruns(self) -> list[str]:
-        """Jobs for which the server was called more often than they were allowed."""
-        made = Counter(call.key.job for call in self.calls)
-        return [f"{job.name}: {made[job.name]} of {job.max_turns}" for job in self.jobs if made[job.name] > job.max_turns]
+        """Jobs for which the server was called, or paid, more than they were allowed."""
+        made, tokens, microusd = Counter[str](), Counter[str](), Counter[str]()
+        for call in self.calls:
+            made[call.key.job] += 1
+            tokens[call.key.job] += call.tokens
+            microusd[call.key.job] += call.microusd
+        kinds = ((made, "max_turns", "calls"), (tokens, "max_tokens", "tokens"), (microusd, "max_microusd", "micro-dollars"))
+        return [
+            f"{job.name}: {spent[job.name]} of {most} {what}"
+            for job in self.jobs
+            for spent, limit, what in kinds
+            if (most := getattr(job, limit)) is not None and spent[job.name] > most
+        ]
 
     def count(self, fault: Fault) -> int:
         return sum(strike.fault is fault for strike in self.strikes)

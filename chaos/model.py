@@ -11,14 +11,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from chaos.ends import INSTEAD
-from chaos.messages_server import USAGE, Json, MessagesServer, Reply, asked_for, calls, fails, said_in, says, says_json
-from chaos.plan import CallKey, PlannedJob, Shape, Trouble
+from chaos.messages_server import Json, MessagesServer, Reply, asked_for, calls, fails, said_in, says, says_json
+from chaos.plan import CallKey, PlannedJob, Shape, Trouble, price_of
+from shared.wire.usage import Usage
 
 PROCESS = "x-chaos-process"
 """The header that says which process calls; the SDK takes it from its own environment variable."""
 CUSTOM_HEADERS = "ANTHROPIC_CUSTOM_HEADERS"
 LIMITS = {"anthropic-ratelimit-requests-limit": "100000", "anthropic-ratelimit-requests-remaining": "99999"}
 """Nobody has to wait, but everybody must count."""
+NOTHING = Usage()
 MENDED = "It has been mended."
 DONE = "So it is."
 ENVELOPE = {"status": "ok", "output": DONE, "claims": [], "confidence": 0.9, "needs": None, "problem": None}
@@ -31,8 +33,10 @@ class Call:
     key: CallKey
     process: str
     at: float
-    tokens: int
-    """That it was paid for; 0 for one that was turned away."""
+    tokens: int = 0
+    """That it was paid for; none for one that was turned away."""
+    microusd: int = 0
+    """The same in money."""
 
 
 class Model(MessagesServer):
@@ -60,10 +64,12 @@ class Model(MessagesServer):
                 self._degraded.add(key.job)
             is_degraded = key.job in self._degraded
         reply = replace(_reply(job, key, is_degraded=is_degraded), takes_s=job.takes_s(key)) if trouble is None else _trouble(trouble)
-        reply = replace(reply, headers={**LIMITS, **reply.headers})
-        tokens = 0 if reply.status != 200 else USAGE["input_tokens"] + USAGE["output_tokens"]
+        used = job.usage if reply.status == 200 else NOTHING
+        tokens = {"input_tokens": job.usage.input_tokens, "output_tokens": job.usage.output_tokens}
+        reply = replace(reply, headers={**LIMITS, **reply.headers}, usage=tokens)
+        paid = used.input_tokens + used.output_tokens, price_of(used, request["model"])
         with self._lock:
-            self.calls.append(Call(key, headers.get(PROCESS, "?"), time.time(), tokens))
+            self.calls.append(Call(key, headers.get(PROCESS, "?"), time.time(), *paid))
         return reply
 
 

@@ -1,4 +1,4 @@
-"""What is run: jobs of several shapes, out of a seed, and the model calls that each of them needs when nothing goes wrong. Pure."""
+"""What is run: jobs of several shapes, out of a seed, what they may spend, and the model calls that each needs when all goes well. Pure."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 
+from shared.agent.price import Prices
+from shared.wire.usage import Usage
+
 SPECIALISTS = ("generalist", "analyst", "writer")
+TIGHT_SPECIALIST = "writer"
 ROOMY_TURNS = 60
-"""A budget that no job of these shapes comes near, whatever is repeated."""
+"""A budget that no other job comes near, whatever is repeated."""
 UNTIL_CANCELLED_S = 15.0
 """Time enough to type `handoff cancel`."""
 TROUBLE_SHARE = 0.06
@@ -33,8 +37,25 @@ class Shape(StrEnum):
     """A model writes the answer out of two results."""
     TIGHT = "tight"
     """Six steps at once on a budget of four calls."""
+    TIGHT_TOKENS = "tight in tokens"
+    """The same on a budget of tokens: what has gone, and the most that a third step's call could use, is too much."""
+    TIGHT_MONEY = "tight in money"
+    """The same on a budget of money."""
     CANCELLED = "cancelled"
     """Three steps at once, and its user thinks better of it."""
+
+
+TIGHT = (Shape.TIGHT, Shape.TIGHT_TOKENS, Shape.TIGHT_MONEY)
+TIGHT_CALLS = 4
+"""That a tight budget lets through when nothing goes wrong: the plan, two of six steps, the review."""
+TIGHT_MODEL = "claude-haiku-5-5"
+"""Of all agents of a job that is tight in money: by their own models, one call of its planner costs more than all of its steps."""
+PLAIN_USAGE = Usage(input_tokens=100, output_tokens=20)
+GREEDY_USAGE = Usage(input_tokens=4_000, output_tokens=6_000)
+"""Of a call of a job that is tight in tokens or money: near enough to its worst case (some 6,500 to 11,100, and 8,192)."""
+TIGHT_USAGE = Usage(input_tokens=20_000, output_tokens=30_000)
+"""Such a job's budget. A fifth is kept for the review; beside the plan and one step, the worst case of one more fits into the rest, beside
+the plan and two steps it does not."""
 
 
 class Trouble(StrEnum):
@@ -73,6 +94,7 @@ class PlannedJob:
     shape: Shape
     steps: tuple[PlannedStep, ...]
     seed: int
+    trouble_share: float = TROUBLE_SHARE
 
     @property
     def request(self) -> str:
@@ -81,16 +103,34 @@ class PlannedJob:
     @property
     def is_tight(self) -> bool:
         """It wants more than it may spend."""
-        return self.shape is Shape.TIGHT
+        return self.shape in TIGHT
 
     @property
     def max_turns(self) -> int:
-        return 4 if self.shape is Shape.TIGHT else ROOMY_TURNS
+        return TIGHT_CALLS if self.shape is Shape.TIGHT else ROOMY_TURNS
+
+    @property
+    def max_tokens(self) -> int | None:
+        return TIGHT_USAGE.input_tokens + TIGHT_USAGE.output_tokens if self.shape is Shape.TIGHT_TOKENS else None
+
+    @property
+    def max_microusd(self) -> int | None:
+        return price_of(TIGHT_USAGE, TIGHT_MODEL) if self.shape is Shape.TIGHT_MONEY else None
 
     @property
     def most_calls(self) -> int:
         """That its budget lets through when nothing goes wrong."""
-        return self.max_turns
+        return TIGHT_CALLS if self.is_tight else ROOMY_TURNS
+
+    @property
+    def model(self) -> str | None:
+        """Of all its agents; None: each has its own."""
+        return TIGHT_MODEL if self.shape is Shape.TIGHT_MONEY else None
+
+    @property
+    def usage(self) -> Usage:
+        """What each of its calls uses."""
+        return GREEDY_USAGE if self.shape in (Shape.TIGHT_TOKENS, Shape.TIGHT_MONEY) else PLAIN_USAGE
 
     def needs(self) -> Counter[CallKey]:
         """The calls of a run in which nothing but the planned trouble goes wrong. A tight budget allows no more than it does."""
@@ -111,7 +151,7 @@ class PlannedJob:
     def trouble(self, key: CallKey) -> Trouble | None:
         """What happens to the first try of this call."""
         dice = random.Random(f"{self.seed} {key.job} {key.handoff} {key.turn}")  # noqa: S311 - a seed is the point
-        return dice.choice(list(Trouble)) if self.shape is not Shape.TIGHT and dice.random() < TROUBLE_SHARE else None
+        return dice.choice(list(Trouble)) if not self.is_tight and dice.random() < self.trouble_share else None
 
     def takes_s(self, key: CallKey) -> float:
         """How long the server takes for this call: long enough for kills to find calls in the air."""
@@ -141,8 +181,17 @@ def _job(seed: int, number: int, shape: Shape) -> PlannedJob:
             steps = (step("a", turns=3), step("b", turns=3))
         case Shape.TIGHT:
             steps = tuple(step(name) for name in "abcdef")
+        case Shape.TIGHT_TOKENS | Shape.TIGHT_MONEY:  # one specialist, whose worst case is known
+            steps = tuple(PlannedStep(name, TIGHT_SPECIALIST) for name in "abcdef")
         case Shape.WRITTEN:
             steps = (step("a"), step("b"))
         case _:
             steps = (step("a"), step("b"), step("c"))
     return PlannedJob(f"{seed}-{number}", shape, steps, seed)
+
+
+def price_of(usage: Usage, model: str) -> int:
+    """In micro-dollars, by the same list as the system's."""
+    price = Prices().cost_microusd(usage, model)
+    assert price is not None, f"{model} has no price"
+    return price

@@ -56,9 +56,12 @@ def _recovery(books: Books) -> Promise:
         if one.is_alone and one.seconds > within
     ]
     longest = books.longest_recovery_s
-    figure = "not measured" if longest is None else f"{longest:.1f} s"
     is_kept = not late and (longest is not None or not books.in_the_air)
-    return Promise("longest recovery", figure, f"{within:.0f} s", is_kept, tuple(late))
+    return Promise("longest recovery", _seconds(longest), f"{within:.0f} s", is_kept, tuple(late))
+
+
+def _seconds(measured: float | None) -> str:
+    return "not measured" if measured is None else f"{measured:.1f} s"
 
 
 def broken_of(books: Books) -> list[str]:
@@ -78,7 +81,7 @@ def table_of(books: Books) -> str:
     lines.append(f"| model calls made, needed without faults | {books.made}, {books.needed} | | |")
     for promise in promises_of(books):
         lines.append(f"| {promise.what} | {promise.figure} | {promise.allowed} | {'kept' if promise.is_kept else '**BROKEN**'} |")
-    lines.append(f"| longest recovery while more was struck | {books.longest_recovery_in_a_row_s:.1f} s | | |")
+    lines.append(f"| longest recovery while more was struck | {_seconds(books.longest_recovery_in_a_row_s)} | | |")
     if by := ", ".join(f"{count} x {fault}" for fault, count in books.repeated_by.most_common()):
         lines.append(f"| calls repeated, by what was struck | {by} | | |")
     lines += [f"| did not happen | {what} | | |" for what in books.not_happened]

@@ -48,7 +48,8 @@ class Stage:
     def submit(self, job: PlannedJob) -> bool:
         """Enqueue it; False: Redis is away, so try again. The same job twice is one job."""
         self.model.add([job])
-        request = Request(job.request, limits=JobLimits(max_turns=job.max_turns), idempotency_key=job.name)
+        limits = JobLimits(max_turns=job.max_turns, max_tokens=job.max_tokens, max_microusd=job.max_microusd)
+        request = Request(job.request, limits=limits, model=job.model, idempotency_key=job.name)
         try:
             job_id = self.fleet.jobs.submit(request)
         except LedgerError:

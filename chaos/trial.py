@@ -10,11 +10,11 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from chaos.faults import EVERYBODY, Fault, Strike
 from chaos.fleet import REDIS, SUPERVISOR, WORKER, points_in
-from chaos.plan import PlannedJob, Shape, jobs_of
+from chaos.plan import TROUBLE_SHARE, PlannedJob, Shape, jobs_of
 from chaos.stage import LOOK_EVERY_S, Stage, Tell
 from chaos.windows import CLIENT, Blow, Case, Need
 from shared.failpoints import FAILPOINTS
@@ -27,12 +27,16 @@ ARMED_AT_ONCE = 5
 JOBS_AT_ONCE = 8
 CROWD = 24
 """Jobs at once where supervisors are to run out of slots to think: three of them have two each."""
+OFTEN = 0.3
+"""Of a job's calls something is wrong with, where the provider is to turn many away."""
 GIVEN_UP_AFTER_S = 120.0
 """Nobody has come by, on a machine that has other things to do."""
 STOPPED_LEASES = 1.6
 """Longer than a lease and the sweep after it, shorter than the watchdog's patience."""
 NUDGE_EVERY_S = 1.5
 COMMAND_WITHIN_S = 60.0
+PAUSED = "planner"
+"""The role that is paused, and resumed: every job needs it."""
 
 
 @dataclass(slots=True)
@@ -70,7 +74,8 @@ class Trial:
         waiting, told_at = list(cases), time.monotonic()
         while waiting or self._armed or self._stopped:
             if len(self.on.open) < (CROWD if self._needs(Need.CROWD) else JOBS_AT_ONCE):
-                self.on.submit(next(self._jobs))
+                share = OFTEN if self._needs(Need.REFUSED) else TROUBLE_SHARE
+                self.on.submit(replace(next(self._jobs), trouble_share=share))
             if case := self._next(waiting):
                 waiting.remove(case)
                 self._arm(case)
@@ -101,7 +106,7 @@ class Trial:
         order = f"kill {self.on.fleet.look()[REDIS]}" if case.blow is Blow.REDIS else case.blow.value
         (self.on.fleet.points(case.kind) / case.point).write_text(order)
         armed = Armed(case, time.monotonic())
-        if case.need in (Need.SUBMIT, Need.CANCEL):
+        if case.need in (Need.SUBMIT, Need.CANCEL, Need.RESUME):
             self._begin_command(armed)
         self._armed.append(armed)
 
@@ -172,24 +177,43 @@ class Trial:
         armed.job = job
         if armed.case.need is Need.SUBMIT:
             self.on.model.add([job])
-            armed.command = self._command(self._submission(job), armed.case.kind)
+            armed.command = self._command(self._words(armed, job), armed.case.kind)
             return
-        armed.job = cancelled = PlannedJob(job.name, Shape.CANCELLED, job.steps, job.seed)
-        while not self.on.submit(cancelled):
+        if armed.case.need is Need.CANCEL:
+            armed.job = job = PlannedJob(job.name, Shape.CANCELLED, job.steps, job.seed)
+        while armed.case.need is Need.RESUME and not self._is_paused():
             time.sleep(LOOK_EVERY_S)
-        armed.command = self._command(["cancel", self.on.ids[cancelled.name]], armed.case.kind)
+        while not self.on.submit(job):
+            time.sleep(LOOK_EVERY_S)
+        armed.command = self._command(self._words(armed, job), armed.case.kind)
+
+    def _is_paused(self) -> bool:
+        """A role is, for somebody to resume it; False: Redis is away."""
+        with suppress(LedgerError):
+            self.on.fleet.jobs.pause(PAUSED)
+            return True
+        return False
 
     def _end_command(self, armed: Armed) -> None:
         """A person whose command failed types it again."""
         job, command = armed.job, armed.command
         assert job is not None
         assert command is not None
-        again = self._submission(job) if armed.case.need is Need.SUBMIT else ["cancel", self.on.ids[job.name]]
         code, until = command.returncode, time.monotonic() + COMMAND_WITHIN_S
         while code and time.monotonic() < until:
-            code = self._command(again, None).wait()
+            code = self._command(self._words(armed, job), None).wait()
         if armed.case.need is Need.SUBMIT:
             self.on.adopt(job, job_id_for("default", job.name))
+
+    def _words(self, armed: Armed, job: PlannedJob) -> list[str]:
+        """What a person types."""
+        match armed.case.need:
+            case Need.SUBMIT:
+                return self._submission(job)
+            case Need.CANCEL:
+                return ["cancel", self.on.ids[job.name]]
+            case _:
+                return ["resume", PAUSED]
 
     def _submission(self, job: PlannedJob) -> list[str]:
         documents = self.on.fleet.folder / "documents"

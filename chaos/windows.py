@@ -35,14 +35,16 @@ class Need(StrEnum):
     NOTHING = ""
     END = "tell processes to end"
     CROWD = "more jobs at once than supervisors can think about"
+    REFUSED = "a provider that turns away many calls"
     LOSE = "lose the first wake-up of new jobs"
     SUBMIT = "handoff submit"
     CANCEL = "handoff cancel"
+    RESUME = "handoff resume"
 
     @property
     def is_met_by_jobs(self) -> bool:
         """By running them, and as often as one likes."""
-        return self in (Need.NOTHING, Need.CROWD)
+        return self in (Need.NOTHING, Need.CROWD, Need.REFUSED)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -71,16 +73,16 @@ SCRIPTS: dict[str, dict[str, Need]] = {
     "append": {CLIENT: Need.CANCEL},
     "keep": {CLIENT: Need.SUBMIT},
     "pace": {WORKER: Need.NOTHING, SUPERVISOR: Need.NOTHING},
+    "park": {WORKER: Need.REFUSED, SUPERVISOR: Need.REFUSED},
+    "resume": {CLIENT: Need.RESUME},
 }
 """Who runs which script of the ledger, and what it takes."""
 UNTRIED = {
     "presence": "reads only",
     "day": "reads only",
-    "resume": "a person's command, who types it again",
-    "retry": "the same",
-    "unread": "for messages of other versions, of which there are none here",
+    "unread": "for messages of another version: a forged one passes it too, but no job waits for that one, so nothing would be shown",
+    "retry": "a person's command about such a message, sixty seconds later",
     "stumble": "for a defect of ours, of which none is known",
-    "park": "refusals of a run are too short for it; before it the lease runs out as ever, after it nothing is left to be done",
 }
 """Scripts without failpoints, and why."""
 PUBLISHES: dict[str, dict[str, Need]] = {
@@ -133,4 +135,6 @@ def _of(name: str, kind: str, need: Need) -> Iterator[Case]:
     elif name != "chord.part":  # more than one thing that is asked of the server
         yield Case(kind, f"{name}.{AFTER}", Blow.DROP, need)
     if kind != CLIENT and need.is_met_by_jobs and name != "chord.part":
-        yield Case(kind, f"{name}.{AFTER}", Blow.REDIS, need)  # before is like not there: random kills find that
+        yield Case(kind, f"{name}.{AFTER}", Blow.REDIS, need)
+        if name.startswith("script."):
+            yield Case(kind, f"{name}.{BEFORE}", Blow.REDIS, need)

@@ -23,7 +23,7 @@ CALLS = (("planner.1", 1, 1.0), ("a.1", 1, 2.0), ("a.1", 2, 3.0), ("assessor.1",
 
 
 def call(handoff: str, turn: int, at: float, process: str = "worker1") -> Call:
-    return Call(CallKey("1-0", handoff, turn), process, at, tokens=120)
+    return Call(CallKey("1-0", handoff, turn), process, at, tokens=10_000, microusd=3_500)
 
 
 def books(
@@ -99,14 +99,15 @@ def test_how_a_job_ended_can_break_a_promise(story: Story, what: str) -> None:
     assert broken_of(books(story=story)) == [what]
 
 
-def test_one_call_over_the_budget_is_an_overrun_by_whatever_it_was_caused() -> None:
-    tight = PlannedJob("1-0", Shape.TIGHT, tuple(PlannedStep(name, "writer") for name in "abcdef"), seed=1)
-    more = [call(f"{name}.1", 1, 4.0) for name in "bcd"]
-    story = Story("partial", (20.0,), FINISHED, {**RESULTS, **{f"{name}.1": CUT for name in "bcdef"}}, SPENT)
+@pytest.mark.parametrize("shape", [Shape.TIGHT, Shape.TIGHT_TOKENS, Shape.TIGHT_MONEY])
+def test_what_the_server_was_paid_over_a_budget_is_an_overrun_by_whatever_it_was_caused(shape: Shape) -> None:
+    tight = PlannedJob("1-0", shape, tuple(PlannedStep(name, "writer") for name in "abcdef"), seed=1)
+    within = [call("planner.1", 1, 1.0), call("a.1", 1, 2.0), call("b.1", 1, 2.0), call("assessor.1", 1, 18.0)]
+    more = [call("c.1", 1, 4.0), call("d.1", 1, 4.0)]
+    story = Story("partial", (20.0,), FINISHED, {**RESULTS, "b.1": OK, **{f"{name}.1": CUT for name in "cdef"}}, SPENT)
 
-    over = books(*more, jobs=[tight], story=story)
-
-    assert "jobs over their budget, by the server's books" in broken_of(over)
+    assert broken_of(Books([tight], within, [], {"1-0": story}, 3.0)) == []
+    assert broken_of(Books([tight], [*within, *more], [], {"1-0": story}, 3.0)) == ["jobs over their budget, by the server's books"]
 
 
 def test_a_recovery_is_late_after_its_lease_and_five_seconds_if_nothing_else_was_struck_meanwhile() -> None:
