@@ -1,0 +1,9 @@
+"""Plans that people write down once: YAML files of steps, some of them repeated over files, lines or rows (docs/workflows.md)."""
+
+from __future__ import annotations
+
+from supervisor.workflows.items import Items, read_items
+from supervisor.workflows.library import built_in_workflows, read_workflow
+from supervisor.workflows.workflow import Each, Workflow
+
+__all__ = ["Each", "Items", "Workflow", "built_in_workflows", "read_items", "read_workflow"]

@@ -1,0 +1,48 @@
+"""Which workflows there are: the built-in ones, those in a user's folders, and any file by its path."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from shared.wire.errors import UserError
+from supervisor.workflows.reading import workflow_from
+from supervisor.workflows.workflow import Workflow
+
+BUILT_IN = Path(__file__).parent
+_SUFFIXES = (".yaml", ".yml")
+
+
+def read_workflow(name_or_path: str, dirs: Sequence[Path] = ()) -> Workflow:
+    """The workflow of a name (`brief`), or the one in a file (`./ours/brief.yaml`). A later folder goes before an earlier one, and any
+    before the built-in ones.
+
+    Raises:
+        UserError: there is none, and which there are; or what is wrong with it.
+    """
+    if Path(name_or_path).suffix in _SUFFIXES or "/" in name_or_path:
+        return workflow_from(Path(name_or_path))
+    known = {name: path for folder in (BUILT_IN, *dirs) for name, path in _files_of(folder).items()}
+    if name_or_path not in known:
+        there = ", ".join(sorted(known))
+        raise UserError(f"there is no workflow {name_or_path!r:.80} (there are: {there}); name one of these, or a .yaml file by its path")
+    return workflow_from(known[name_or_path])
+
+
+def built_in_workflows() -> list[Workflow]:
+    """Those that come with the package, by name."""
+    return [workflow_from(path) for _, path in sorted(_files_of(BUILT_IN).items())]
+
+
+def _files_of(folder: Path) -> dict[str, Path]:
+    """Workflows' files by name, unread."""
+    try:
+        paths = sorted(path for path in folder.iterdir() if path.suffix in _SUFFIXES and not path.name.startswith("."))
+    except OSError as error:
+        raise UserError(f"{folder} cannot be listed ({error.strerror}); name a folder of workflows (.yaml)") from error
+    found: dict[str, Path] = {}
+    for path in paths:
+        if path.stem in found:
+            raise UserError(f"{path}: {path.stem} is {found[path.stem].name} as well; rename or remove one of the two")
+        found[path.stem] = path
+    return found

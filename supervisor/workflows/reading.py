@@ -1,0 +1,159 @@
+"""From a YAML file to a Workflow: everything that can be wrong with it before there is a job is found here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from difflib import get_close_matches
+from enum import StrEnum
+from pathlib import Path
+from typing import TypeVar
+
+import yaml
+from pydantic import ValidationError
+
+from shared.wire.errors import UserError
+from shared.wire.ids import StepId
+from shared.wire.message import problems_of
+from shared.wire.plan import DEFAULT_FALLBACK, Step, Synthesis, shape_problems
+from supervisor.workflows.bounded_file import bounded_bytes
+from supervisor.workflows.plain_yaml import compose, fields_of, line_of, text_of, texts_of, truth_of
+from supervisor.workflows.template import ITEM, OWN_NAMES, REQUEST, Template
+from supervisor.workflows.workflow import MOST_STEPS, Each, Workflow, WorkflowStep
+
+MOST_BYTES = 200_000
+"""A plan that a person has written is shorter; many alike steps are one with `for_each`."""
+MOST_WRITTEN_STEPS = 1_000
+MOST_DESCRIPTION_CHARS = 1_000
+_MOST_TOLD = 3
+"""Problems of one kind in one line."""
+FIELDS = ("description", "review", "synthesis", "steps")
+STEP_FIELDS = ("id", "specialist", "task", "depends_on", "for_each", "fallback")
+_LONGEST_ID = 48
+_LONGEST_REPEATED_ID = _LONGEST_ID - len(f"_{MOST_STEPS}")
+_COPY = re.compile(r"(.+)_[0-9]{4,}")
+_Choice = TypeVar("_Choice", bound=StrEnum)
+
+
+def workflow_from(path: Path) -> Workflow:
+    """Read one file.
+
+    Raises:
+        UserError: file, line, step, what is wrong, how to mend it; the first thing that is.
+    """
+    data = bounded_bytes(path, MOST_BYTES, "shorten it: a step that is there many times is one step with `for_each`")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: is not UTF-8 text (byte {error.start}); save it as UTF-8") from error
+    fields = fields_of(str(path), compose(path, text))
+    _check_keys(str(path), fields, FIELDS, ("description", "steps"))
+    description = " ".join(text_of(_at(path, fields, "description"), fields["description"]).split())
+    if not 0 < len(description) <= MOST_DESCRIPTION_CHARS:
+        raise UserError(f"{_at(path, fields, 'description')} must have 1 to {MOST_DESCRIPTION_CHARS:,} characters; say what it makes")
+    listed = fields["steps"]
+    if not isinstance(listed, yaml.SequenceNode) or not listed.value:
+        raise UserError(f"{_at(path, fields, 'steps')} must be a list; write `- id: ...` below it, once for each step")
+    if len(listed.value) > MOST_WRITTEN_STEPS:
+        problem = f"has {len(listed.value):,} steps, at most {MOST_WRITTEN_STEPS:,} can be written down"
+        raise UserError(f"{_at(path, fields, 'steps')} {problem}; make those that are alike one step with `for_each`")
+    steps = tuple(_step(path, node) for node in listed.value)
+    _check_together(path, steps)
+    return Workflow(
+        name=path.stem,
+        path=path,
+        description=description,
+        review=truth_of(_at(path, fields, "review"), fields["review"]) if "review" in fields else True,
+        synthesis=_choice(_at(path, fields, "synthesis"), fields, "synthesis", Synthesis) or Synthesis.MERGE,
+        steps=steps,
+    )
+
+
+def _step(path: Path, node: yaml.Node) -> WorkflowStep:
+    place = f"{path}:{line_of(node)}"
+    fields = fields_of(f"{place}: a step", node)
+    name = text_of(f"{place}: id", fields["id"]) if "id" in fields else ""
+    where = f"{place}: step {name!r:.60}" if name else f"{place}: a step"
+    _check_keys(where, fields, STEP_FIELDS, ("id", "specialist", "task"))
+    task = text_of(f"{where}: task", fields["task"])
+    fallback = text_of(f"{where}: fallback", fields["fallback"]) if "fallback" in fields else DEFAULT_FALLBACK
+    depends_on = tuple(map(StepId, texts_of(f"{where}: depends_on", fields["depends_on"]))) if "depends_on" in fields else ()
+    specialist = text_of(f"{where}: specialist", fields["specialist"])
+    try:  # before placeholders are filled: names, and what is too long even so
+        Step(id=StepId(name), specialist=specialist, task=task, depends_on=depends_on, fallback=fallback)
+    except ValidationError as error:
+        raise UserError(f"{where}: {problems_of(error)}; mend this field") from error
+    found = WorkflowStep(
+        id=StepId(name),
+        specialist=specialist,
+        task=Template.of(task),
+        fallback=Template.of(fallback),
+        depends_on=depends_on,
+        for_each=_choice(f"{where}: for_each", fields, "for_each", Each),
+        where=where,
+    )
+    _check_placeholders(found)
+    return found
+
+
+def _check_placeholders(step: WorkflowStep) -> None:
+    """Which columns there are is known when rows are given; all other names now."""
+    if step.task.has_stray_brace or step.fallback.has_stray_brace:
+        raise UserError(f"{step.where}: a {{ begins no placeholder; write {{{{ for a brace")
+    allowed = {REQUEST} if step.for_each is None else OWN_NAMES
+    for name in step.names:
+        if name not in allowed and step.for_each is not Each.ROWS:
+            there = " and ".join(f"{{{each}}}" for each in sorted(allowed))
+            mend = "add `for_each` to the step" if name == ITEM else "or write {{ for a brace; columns need `for_each: rows`"
+            raise UserError(f"{step.where}: there is no placeholder {{{name:.80}}}; there is {there}: correct it, {mend}")
+
+
+def _check_together(path: Path, steps: Sequence[WorkflowStep]) -> None:
+    """What only shows when all steps are known."""
+    by_id = {step.id: step for step in steps}
+    if len(by_id) == len(steps):
+        _check_copies(steps, by_id)
+    shapes = [Step.model_construct(id=step.id, specialist=step.specialist, task="", depends_on=step.depends_on) for step in steps]
+    if found := shape_problems(shapes):
+        more = [f"and {len(found) - _MOST_TOLD} more"] if len(found) > _MOST_TOLD else []
+        told = "; ".join([*(f"{problem:.300}" for problem in found[:_MOST_TOLD]), *more])
+        raise UserError(f"{path}: {told}; correct the steps' `id` and `depends_on` (there are: {', '.join(by_id):.300})")
+
+
+def _check_copies(steps: Sequence[WorkflowStep], by_id: Mapping[StepId, WorkflowStep]) -> None:
+    for step in steps:
+        copied = _COPY.fullmatch(step.id)
+        if copied and (source := by_id.get(StepId(copied[1]))) and source.for_each:
+            raise UserError(f"{step.where}: a copy of step {source.id} may have this name; choose another")
+        if step.for_each is None:
+            continue
+        if len(step.id) > _LONGEST_REPEATED_ID:
+            raise UserError(f"{step.where}: the id of a step with for_each has at most {_LONGEST_REPEATED_ID} characters; shorten it")
+        follows = any(id_ in by_id and by_id[id_].for_each is step.for_each for id_ in step.depends_on)
+        if not follows and set(step.task.names) <= {REQUEST}:
+            what = "{item}" if step.for_each is not Each.ROWS else "{item} or a {column}"
+            raise UserError(f"{step.where}: its copies would all be the same; put {what} into the task, or remove for_each")
+
+
+def _check_keys(where: str, fields: Mapping[str, yaml.Node], known: Collection[str], needed: Collection[str]) -> None:
+    for key, node in fields.items():
+        if key not in known:
+            near = get_close_matches(key, known, n=1)
+            mend = f"did you mean {near[0]}?" if near else f"remove it (there are: {', '.join(known)})"
+            raise UserError(f"{where}: {key!r:.80} in line {line_of(node)} is not a known field; {mend}")
+    for key in needed:
+        if key not in fields:
+            raise UserError(f"{where}: {key} is missing; add `{key}: ...`")
+
+
+def _choice(where: str, fields: Mapping[str, yaml.Node], key: str, choices: type[_Choice]) -> _Choice | None:
+    if key not in fields:
+        return None
+    value = text_of(where, fields[key])
+    if value not in list(choices):
+        raise UserError(f"{where} is {value!r:.80}; write one of {', '.join(choices)}")
+    return choices(value)
+
+
+def _at(path: Path, fields: Mapping[str, yaml.Node], key: str) -> str:
+    return f"{path}:{line_of(fields[key])}: {key}" if key in fields else f"{path}: {key}"

@@ -1,0 +1,182 @@
+"""A workflow, and the plan that it becomes for one job: its steps, with a copy for each item where a step is repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import chain
+from pathlib import Path
+from typing import TypeAlias
+
+from pydantic import ValidationError
+
+from shared.wire.errors import UserError
+from shared.wire.ids import StepId
+from shared.wire.message import problems_of
+from shared.wire.plan import Plan, Step, Synthesis
+from supervisor.workflows.template import ITEM, OWN_NAMES, REQUEST, Template
+
+MOST_STEPS = 100_000
+"""Of one plan, copies included."""
+MOST_DEPENDENCIES = 200_000
+"""Of one plan: two fan-ins over all of its steps. Beyond that, every copy of a step waits for every copy of another."""
+MOST_PLAN_CHARS = 32_000_000
+"""Tasks and fallbacks of one plan, which travels as one payload: as much as a process keeps of them (`shared.library`)."""
+
+
+class Each(StrEnum):
+    """What a step is repeated over."""
+
+    FILES = "files"
+    LINES = "lines"
+    ROWS = "rows"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowStep:
+    """A step as it was written: one Step of the plan, or one for each item."""
+
+    id: StepId
+    specialist: str
+    task: Template
+    fallback: Template
+    depends_on: tuple[StepId, ...]
+    for_each: Each | None
+    where: str
+    """File, line and step, for errors."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every placeholder, once."""
+        return tuple(dict.fromkeys((*self.task.names, *self.fallback.names)))
+
+
+_Values: TypeAlias = Mapping[Each | None, Sequence[Mapping[str, str]]]
+"""What the placeholders of each copy stand for. None: of a step that is there once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workflow:
+    """A file that `supervisor.workflows.read_workflow` found nothing wrong with."""
+
+    name: str
+    path: Path
+    description: str
+    review: bool
+    """Whether the assessor looks at the results."""
+    synthesis: Synthesis
+    steps: tuple[WorkflowStep, ...]
+
+    @property
+    def repeats_over(self) -> frozenset[Each]:
+        """What has to be given with a job."""
+        return frozenset(step.for_each for step in self.steps if step.for_each)
+
+    @property
+    def specialists(self) -> tuple[str, ...]:
+        """Whom it hands work to, by name. Whether somebody serves them is for `limit_problems` to say."""
+        return tuple(sorted({step.specialist for step in self.steps}))
+
+    def expand(
+        self,
+        request: str,
+        *,
+        files: Sequence[str] = (),
+        lines: Sequence[str] = (),
+        rows: Sequence[Mapping[str, str]] = (),
+    ) -> Plan:
+        """The plan of one job. `files`: paths of its documents; `lines` and `rows`: as `read_items` gives them (no column is called as one
+        of OWN_NAMES).
+
+        Raises:
+            UserError: a step is repeated over what is not given, or lines or rows are given and no step wants them; a placeholder has no
+                column; the plan, or a text in it, would be too large.
+        """
+        given: dict[Each, Sequence[object]] = {Each.FILES: files, Each.LINES: lines, Each.ROWS: rows}
+        self._check_given({each for each, items in given.items() if items})
+        self._check_size({each: len(items) for each, items in given.items()})
+        by_id = {step.id: step for step in self.steps}
+        values: _Values = {
+            None: [{REQUEST: request}],
+            Each.FILES: [{REQUEST: request, ITEM: path} for path in files],
+            Each.LINES: [{REQUEST: request, ITEM: line} for line in lines],
+            Each.ROWS: [{**row, REQUEST: request, ITEM: row_text(row)} for row in rows],
+        }
+        steps: list[Step] = []
+        chars = 0
+        for written in self.steps:
+            for step in self._copies(written, by_id, values):
+                chars += len(step.task) + len(step.fallback)
+                if chars > MOST_PLAN_CHARS:
+                    problem = f"the plan has more than {MOST_PLAN_CHARS:,} characters"
+                    raise UserError(f"{written.where}: {problem}; give fewer items, or shorter ones")
+                steps.append(step)
+        return Plan(steps=tuple(steps), synthesis=self.synthesis, why=f"Workflow {self.name}: {self.description}")
+
+    def _copies(self, written: WorkflowStep, by_id: Mapping[StepId, WorkflowStep], values: _Values) -> Iterator[Step]:
+        """One step, or one for each item; a copy waits for the copy of the same item where there is one, and for all copies where not."""
+        own_ids = _ids_of(written, values)
+        beside = [_ids_of(by_id[id_], values) for id_ in written.depends_on if _is_beside(written, by_id[id_])]
+        apart = [_ids_of(by_id[id_], values) for id_ in written.depends_on if not _is_beside(written, by_id[id_])]
+        waits_for_all = tuple(chain.from_iterable(apart))
+        for place, (own_id, known) in enumerate(zip(own_ids, values[written.for_each], strict=True)):
+            where = f"{written.where}, item {place + 1}" if written.for_each else written.where
+            try:
+                yield Step(
+                    id=own_id,
+                    specialist=written.specialist,
+                    task=written.task.fill(known),
+                    depends_on=(*(ids[place] for ids in beside), *waits_for_all),
+                    fallback=written.fallback.fill(known),
+                )
+            except KeyError as error:
+                there = ", ".join(name for name in known if name not in OWN_NAMES) or "none"
+                problem = f"there is no column {error.args[0]!r:.80} (there are: {there:.300})"
+                raise UserError(f"{where}: {problem}; correct the placeholder, or write {{{{ for a brace") from error
+            except ValidationError as error:
+                raise UserError(f"{where}: {problems_of(error)}; mend the step, the request or the item") from error
+
+    def _check_given(self, given: set[Each]) -> None:
+        for step in self.steps:
+            if step.for_each and step.for_each not in given:
+                others = f" (there are {' and '.join(sorted(given))})" if given else ""
+                raise UserError(f"{step.where}: is repeated over {step.for_each}, and none are given{others}; give some with the job")
+        for each in sorted(given - self.repeats_over - {Each.FILES}):
+            raise UserError(
+                f"{self.path}: {each} are given, and no step is repeated over them; write `for_each: {each}`, or leave them out"
+            )
+
+    def _check_size(self, counts: Mapping[Each, int]) -> None:
+        """Before anything is built."""
+        copies = {step.id: counts[step.for_each] if step.for_each else 1 for step in self.steps}
+        by_id = {step.id: step for step in self.steps}
+        steps = dependencies = 0
+        for step in self.steps:
+            for id_ in step.depends_on:
+                dependencies += copies[step.id] * (1 if _is_beside(step, by_id[id_]) else copies[id_])
+            if dependencies > MOST_DEPENDENCIES:
+                raise UserError(
+                    f"{step.where}: more than {MOST_DEPENDENCIES:,} dependencies, each copy of one step waits for each copy of another; "
+                    "repeat both over the same, or put a step between them that is not repeated"
+                )
+            steps += copies[step.id]
+            if steps > MOST_STEPS:
+                raise UserError(f"{step.where}: the plan has more than {MOST_STEPS:,} steps; give fewer items, and the rest to another job")
+
+
+def _ids_of(step: WorkflowStep, values: _Values) -> tuple[StepId, ...]:
+    """`research_0001`, ...: the same item has the same id, however many there are."""
+    if step.for_each is None:
+        return (step.id,)
+    return tuple(StepId(f"{step.id}_{number:04d}") for number in range(1, len(values[step.for_each]) + 1))
+
+
+def _is_beside(step: WorkflowStep, other: WorkflowStep) -> bool:
+    """Both are repeated over the same: copies of one item follow each other."""
+    return step.for_each is not None and step.for_each is other.for_each
+
+
+def row_text(row: Mapping[str, str]) -> str:
+    """A row as a model reads it: `column: value`, one a line."""
+    return "\n".join(f"{column}: {value}" for column, value in row.items())

@@ -1,0 +1,65 @@
+"""Placeholders are looked up by name, once; everything else stands as it was written."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.workflows.template import Template
+
+
+@given(st.text(), st.text())
+def test_whatever_is_put_in_comes_out_verbatim(item: str, request_text: str) -> None:
+    filled = Template.of("<{item}|{request}|{item}>").fill({"item": item, "request": request_text})
+
+    assert filled == f"<{item}|{request_text}|{item}>"
+
+
+@given(st.text())
+def test_any_text_can_be_written_by_doubling_its_opening_braces(text: str) -> None:
+    template = Template.of(text.replace("{", "{{"))
+
+    assert template.names == ()
+    assert not template.has_stray_brace
+    assert template.fill({}) == text
+
+
+@given(st.text())
+def test_any_text_is_taken_apart_without_an_error(text: str) -> None:
+    template = Template.of(text)
+
+    assert len(template.literals) == len(template.names) + 1
+
+
+@pytest.mark.parametrize("name", ["item.__class__", "item[0]", "item!r", "item:>9", "0"])
+def test_a_placeholder_is_a_name_and_no_expression(name: str) -> None:
+    template = Template.of(f"{{{name}}}")
+
+    assert template.names == (name,)
+    with pytest.raises(KeyError):
+        template.fill({"item": "x"})
+
+
+@pytest.mark.parametrize("text", ["{", "{}", "{ }", "{item", "{it\nem}", "a { b"])
+def test_a_brace_that_begins_nothing_is_noticed(text: str) -> None:
+    assert Template.of(text).has_stray_brace
+
+
+def test_space_in_braces_does_not_count() -> None:
+    assert Template.of("{ Order no. }").fill({"Order no.": "7"}) == "7"
+
+
+def test_a_brace_can_stand_before_a_placeholder() -> None:
+    assert Template.of('{{"id": {{{item}}}').fill({"item": "7"}) == '{"id": {7}}'
+
+
+@pytest.mark.parametrize("text", ["{" * 100_000, "{a" * 50_000, "{" + "a " * 50_000, "{" + " " * 100_000, "{a}" * 30_000, "{{" * 50_000])
+def test_the_longest_task_is_taken_apart_at_once(text: str) -> None:
+    begun = time.process_time()
+
+    Template.of(text)
+
+    assert time.process_time() - begun < 1
