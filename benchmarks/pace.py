@@ -6,7 +6,7 @@ import argparse
 import re
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from chaos.messages_server import Json, MessagesServer, Reply, asked_for, said_in, says_json
 from supervisor.client import Request
 from tests.doubles.rate_limits import Bucket, RateLimited
-from tests.running_system import SUPERVISOR, running_system
+from tests.running_system import SUPERVISOR, over, running_system
 
 STEPS = 20
 MODEL = "claude-haiku-5-5"
@@ -25,11 +25,21 @@ PASS = {"verdict": "PASS", "revisions": [], "open_points": []}
 
 @dataclass(frozen=True, slots=True)
 class Paced:
-    """What the server saw of the specialists' model, and how the jobs ended."""
+    """What the server saw of each model, and how the jobs ended."""
 
-    bucket: Bucket
+    buckets: Mapping[str, Bucket]
     took_s: float
     statuses: tuple[str, ...]
+
+    @property
+    def bucket(self) -> Bucket:
+        """Of the specialists' model."""
+        return self.buckets[MODEL]
+
+    @property
+    def refused(self) -> int:
+        """Calls of any model."""
+        return sum(len(each.refused) for each in self.buckets.values())
 
 
 def model(request: Json) -> Reply:
@@ -48,24 +58,20 @@ def model(request: Json) -> Reply:
 def paced(folder: Path, *, workers: int, slots: int, limit: int, window_s: float, calls: int) -> Paced:
     """Run jobs of that many calls in all, on so many worker processes, and say what the server saw."""
     limited = RateLimited(model, limit=limit, window_s=window_s, answers_after_s=0.2)
-    with MessagesServer(limited) as server:
-        settings = {
-            "HANDOFF_OFFLINE": "false",
-            "ANTHROPIC_API_KEY": "no-key",
-            "ANTHROPIC_BASE_URL": server.url,
-            "HANDOFF_RATE_WINDOW_S": str(window_s),
-        }
-        with running_system(folder, (SUPERVISOR,), settings) as system:
-            for n in range(workers):
-                arguments = ("-A", "workers.app", "worker", "-n", f"w{n}@%h", "-Q", "generalist", "-c", str(slots))
-                system.processes.start(system.celery(f"w{n}", *arguments))
-            system.processes.wait_until_ready()
-            jobs = system.jobs()
-            began = time.monotonic()
-            ids = [jobs.submit(Request(f"plan {min(STEPS, calls - at)}")) for at in range(0, calls, STEPS)]
-            ended = [jobs.wait(job_id, 60 + 3 * calls * window_s / limit) for job_id in ids]
-            jobs.ledger.connection.close()
-            return Paced(limited.buckets[MODEL], time.monotonic() - began, tuple(one.value for one in ended))
+    with (
+        MessagesServer(limited) as server,
+        running_system(folder, (SUPERVISOR,), over(server, HANDOFF_RATE_WINDOW_S=str(window_s))) as system,
+    ):
+        for n in range(workers):
+            arguments = ("-A", "workers.app", "worker", "-n", f"w{n}@%h", "-Q", "generalist", "-c", str(slots))
+            system.processes.start(system.celery(f"w{n}", *arguments))
+        system.processes.wait_until_ready()
+        jobs = system.jobs()
+        began = time.monotonic()
+        ids = [jobs.submit(Request(f"plan {min(STEPS, calls - at)}")) for at in range(0, calls, STEPS)]
+        ended = [jobs.wait(job_id, 60 + 3 * calls * window_s / limit) for job_id in ids]
+        jobs.ledger.connection.close()
+        return Paced(limited.buckets, time.monotonic() - began, tuple(one.value for one in ended))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -81,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     bucket = seen.bucket
     print(f"{asked.workers} worker processes of {asked.slots} slots, {asked.limit} requests in {asked.window:g} s")
     print(f"calls answered   {len(bucket.taken)} in {bucket.taken[-1] - bucket.taken[0]:.1f} s")
-    print(f"refused with 429 {len(bucket.refused)}")
+    print(f"refused with 429 {seen.refused}")
     print(f"quota used       {bucket.used:.1%}")
     print(f"jobs             {', '.join(f'{seen.statuses.count(one)} {one}' for one in sorted(set(seen.statuses)))}")
 

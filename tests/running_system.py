@@ -11,6 +11,7 @@ from pathlib import Path
 import redis
 
 from chaos.leaks import keys_for_ever
+from chaos.messages_server import MessagesServer
 from shared.config import Settings
 from shared.local.processes import ChildSpec, Processes
 from shared.local.redis_server import PrivateRedis
@@ -37,6 +38,11 @@ class RunningSystem:
     def celery(self, name: str, *arguments: str) -> ChildSpec:
         """A process as Celery users type it."""
         return ChildSpec(name, [sys.executable, "-m", "celery", *arguments], self.environment)
+
+
+def over(server: MessagesServer, **more: str) -> dict[str, str]:
+    """The environment of processes whose models are this server's."""
+    return {"HANDOFF_OFFLINE": "false", "ANTHROPIC_API_KEY": "no-key", "ANTHROPIC_BASE_URL": server.url, **more}
 
 
 @contextmanager

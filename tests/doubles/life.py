@@ -51,6 +51,7 @@ from tests.doubles.handoffs import JOB, a_result, a_spec
 from tests.doubles.jobs import submission
 
 BEGIN = 1_000_000.0
+LEASE_S = 15.0
 RESEARCHERS = frozenset({"researcher", "writer"})
 
 

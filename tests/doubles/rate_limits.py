@@ -62,6 +62,4 @@ class RateLimited:
         if not goes:
             refused = fails(429, kind="rate_limit_error", retry_after=f"{self._window_s / self._limit:.3f}")
             return replace(refused, headers=refused.headers | headers)
-        if self._answers_after_s:
-            threading.Event().wait(self._answers_after_s)
-        return replace(self._script(request), headers=headers)
+        return replace(self._script(request), headers=headers, takes_s=self._answers_after_s)

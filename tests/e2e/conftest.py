@@ -9,8 +9,8 @@ import pytest
 from chaos.messages_server import MessagesServer
 from shared.config import Settings
 from supervisor import client
-from tests.e2e.fleet import LEASE_S, Fleet, Script
-from tests.running_system import EVERYONE, SUPERVISOR, running_system
+from tests.e2e.fleet import QUICK, Fleet, Script
+from tests.running_system import EVERYONE, SUPERVISOR, over, running_system
 from tests.waiting import wait_until
 
 CANARY = "sk-ant-canary-4d1c9e77aa"
@@ -22,15 +22,8 @@ def running_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """Two supervisors, three workers of one slot each."""
     script = Script()
     with MessagesServer(script) as server:
-        settings = {
-            "HANDOFF_OFFLINE": "false",
-            "HANDOFF_LEASE_S": str(LEASE_S),
-            "HANDOFF_SWEEP_INTERVAL_S": "0.2",
-            "HANDOFF_PARK_AFTER_S": "2",
-            "HANDOFF_WEBHOOK_SECRET": WEBHOOK_SECRET,
-            "ANTHROPIC_API_KEY": CANARY,
-            "ANTHROPIC_BASE_URL": server.url,
-        }
+        more = {"HANDOFF_PARK_AFTER_S": "2", "HANDOFF_WEBHOOK_SECRET": WEBHOOK_SECRET, "ANTHROPIC_API_KEY": CANARY}
+        settings = over(server, **QUICK, **more)
         with running_system(tmp_path_factory.mktemp("fleet"), (), settings) as system:
             for name in ("s1", "s2"):
                 system.processes.start(

@@ -27,6 +27,8 @@ from tests.waiting import wait_until
 LEASE_S = 1.2
 RECOVERY_S = LEASE_S + 5
 """What is promised."""
+QUICK = {"HANDOFF_LEASE_S": str(LEASE_S), "HANDOFF_SWEEP_INTERVAL_S": "0.2"}
+"""What is lost is found within that."""
 SPECIALIST = "generalist"
 ENVELOPE = {"status": "ok", "output": "So it is.", "claims": [], "confidence": 0.9, "needs": None, "problem": None}
 PASS = {"verdict": "PASS", "revisions": [], "open_points": []}

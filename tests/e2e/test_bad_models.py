@@ -13,7 +13,7 @@ from shared.wire.events import JobStatus
 from supervisor.cli.run import print_outcome
 from supervisor.client import Request
 from supervisor.report import JobResult
-from tests.running_system import RunningSystem, running_system
+from tests.running_system import RunningSystem, over, running_system
 
 pytestmark = pytest.mark.slow
 
@@ -59,10 +59,11 @@ class Scripted:
 @pytest.fixture(scope="module")
 def scripted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scripted]:
     folder: Path = tmp_path_factory.mktemp("bad-models")
-    with MessagesServer(lambda _request: says_json(ANSWER)) as server:
-        settings = {"HANDOFF_OFFLINE": "false", "ANTHROPIC_API_KEY": "sk-test-canary-0123456789", "ANTHROPIC_BASE_URL": server.url}
-        with running_system(folder, settings=settings) as system:
-            yield Scripted(server, system)
+    with (
+        MessagesServer(lambda _request: says_json(ANSWER)) as server,
+        running_system(folder, settings=over(server, ANTHROPIC_API_KEY="sk-test-canary-0123456789")) as system,
+    ):
+        yield Scripted(server, system)
 
 
 def test_a_model_that_behaves_gives_an_answer(scripted: Scripted) -> None:

@@ -17,8 +17,8 @@ from shared.wire.events import JobStatus
 from shared.wire.limits import JobLimits, OnLimit
 from supervisor import client
 from supervisor.client import Client, NewLimits, Request
-from tests.e2e.fleet import ENVELOPE, LEASE_S, PASS
-from tests.running_system import EVERYONE, SUPERVISOR, RunningSystem, running_system
+from tests.e2e.fleet import ENVELOPE, PASS, QUICK
+from tests.running_system import EVERYONE, SUPERVISOR, RunningSystem, over, running_system
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -61,20 +61,12 @@ def greedy() -> Greedy:
 @pytest.fixture(scope="module")
 def system(tmp_path_factory: pytest.TempPathFactory, greedy: Greedy) -> Iterator[RunningSystem]:
     """One supervisor, two workers of 25 slots each."""
-    with MessagesServer(greedy) as server:
-        settings = {
-            "HANDOFF_OFFLINE": "false",
-            "HANDOFF_LEASE_S": str(LEASE_S),
-            "HANDOFF_SWEEP_INTERVAL_S": "0.2",
-            "ANTHROPIC_API_KEY": "k",
-            "ANTHROPIC_BASE_URL": server.url,
-        }
-        with running_system(tmp_path_factory.mktemp("budgets"), (), settings) as made:
-            made.processes.start(made.celery("s1", "-A", SUPERVISOR[1], "worker", "-n", "s1@%h", "-Q", SUPERVISOR[2], "-c", "4"))
-            for name in ("w1", "w2"):
-                made.processes.start(made.celery(name, "-A", EVERYONE[1], "worker", "-n", f"{name}@%h", "-Q", EVERYONE[2], "-c", "25"))
-            made.processes.wait_until_ready()
-            yield made
+    with MessagesServer(greedy) as server, running_system(tmp_path_factory.mktemp("budgets"), (), over(server, **QUICK)) as made:
+        made.processes.start(made.celery("s1", "-A", SUPERVISOR[1], "worker", "-n", "s1@%h", "-Q", SUPERVISOR[2], "-c", "4"))
+        for name in ("w1", "w2"):
+            made.processes.start(made.celery(name, "-A", EVERYONE[1], "worker", "-n", f"{name}@%h", "-Q", EVERYONE[2], "-c", "25"))
+        made.processes.wait_until_ready()
+        yield made
 
 
 @pytest.fixture

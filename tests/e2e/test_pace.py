@@ -15,5 +15,6 @@ def test_eight_worker_processes_use_nearly_all_that_a_server_allows_and_are_neve
     seen = paced(tmp_path, workers=8, slots=8, limit=50, window_s=6.0, calls=160)
     assert set(seen.statuses) == {"ok"}
     assert len(seen.bucket.taken) == 160
-    assert seen.bucket.refused == []
+    assert len(seen.buckets) == 2, "the supervisor's roles have a model of their own"
+    assert seen.refused == 0
     assert seen.bucket.used >= 0.9

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 
 import pytest
 
 from chaos.messages_server import MessagesServer
-from tests.e2e.fleet import SPECIALIST, Fleet, Script
-from tests.running_system import RunningSystem, running_system
-from tests.waiting import wait_until
+from tests.doubles.redis_trouble import kill_redis
+from tests.e2e.fleet import QUICK, SPECIALIST, Fleet, Script
+from tests.running_system import over, running_system
 
 pytestmark = pytest.mark.slow
 
@@ -19,7 +17,7 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize("pool", ["threads", "prefork"])
 def test_every_process_outlives_its_redis_idle_or_with_work_in_flight(tmp_path: Path, pool: str) -> None:
     script = Script()
-    with MessagesServer(script) as server, running_system(tmp_path, (), over(server), append_only=True) as system:
+    with MessagesServer(script) as server, running_system(tmp_path, (), over(server, **QUICK), append_only=True) as system:
         for name, app, queues in (("s", "supervisor.app", "supervisor,submissions,think"), ("w", "workers.app", SPECIALIST)):
             system.processes.start(system.celery(name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", "2", "-P", pool))
         system.processes.wait_until_ready()
@@ -30,28 +28,10 @@ def test_every_process_outlives_its_redis_idle_or_with_work_in_flight(tmp_path: 
             held = script.hold(f"killed-{number}", busy)
             job_id = None if busy == "nobody" else fleet.submit(f"killed-{number}", a="", b="a")
             assert job_id is None or held.arrived.wait(30)
-            kill_redis(system)
+            kill_redis(system.processes)
             held.go.set()
             assert fleet.ends_well(job_id or fleet.submit(f"killed-{number}", a="", b="a"))
 
         after = system.processes.pids()
         assert {name: after[name] for name in "sw"} == {name: before[name] for name in "sw"}
         fleet.jobs.ledger.connection.close()
-
-
-def over(server: MessagesServer) -> dict[str, str]:
-    return {
-        "HANDOFF_OFFLINE": "false",
-        "HANDOFF_LEASE_S": "1.2",
-        "HANDOFF_SWEEP_INTERVAL_S": "0.2",
-        "ANTHROPIC_API_KEY": "none",
-        "ANTHROPIC_BASE_URL": server.url,
-    }
-
-
-def kill_redis(system: RunningSystem) -> None:
-    """It is back when this returns."""
-    killed = system.processes.pids()["redis"]
-    os.kill(killed, signal.SIGKILL)
-    wait_until(lambda: system.processes.pids().get("redis", killed) != killed, what="another Redis")
-    system.processes.wait_until_ready()

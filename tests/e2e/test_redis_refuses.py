@@ -12,9 +12,8 @@ from chaos.messages_server import MessagesServer
 from shared.ledger.connection import READ_ONLY
 from shared.wire.errors import LedgerUnavailable
 from supervisor.client import Request
-from tests.e2e.fleet import LEASE_S, SPECIALIST, Fleet, Script
-from tests.e2e.test_redis_dies import over
-from tests.running_system import SUPERVISOR, running_system
+from tests.e2e.fleet import LEASE_S, QUICK, SPECIALIST, Fleet, Script
+from tests.running_system import SUPERVISOR, over, running_system
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -25,7 +24,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
     """A supervisor and a worker over a Redis of their own."""
     script = Script()
     workers = (SUPERVISOR, ("w", "workers.app", SPECIALIST))
-    with MessagesServer(script) as server, running_system(tmp_path, workers, over(server)) as system:
+    with MessagesServer(script) as server, running_system(tmp_path, workers, over(server, **QUICK)) as system:
         made = Fleet(system, server, script, system.jobs())
         yield made
         made.jobs.ledger.connection.close()

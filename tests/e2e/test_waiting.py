@@ -14,8 +14,8 @@ from shared.ledger.roles import ANNOUNCED_FOR_S, Announcement
 from supervisor import client
 from tests.doubles.handoffs import a_spec
 from tests.e2e.commands import Handoff
-from tests.e2e.fleet import LEASE_S, SPECIALIST, Script
-from tests.running_system import SUPERVISOR, RunningSystem, running_system
+from tests.e2e.fleet import LEASE_S, QUICK, SPECIALIST, Script
+from tests.running_system import SUPERVISOR, RunningSystem, over, running_system
 
 pytestmark = pytest.mark.slow
 
@@ -31,16 +31,8 @@ def model() -> Script:
 @pytest.fixture
 def system(model: Script, tmp_path: Path) -> Iterator[RunningSystem]:
     """A supervisor, and no worker."""
-    with MessagesServer(model) as server:
-        settings = {
-            "HANDOFF_OFFLINE": "false",
-            "HANDOFF_LEASE_S": str(LEASE_S),
-            "HANDOFF_SWEEP_INTERVAL_S": "0.2",
-            "ANTHROPIC_API_KEY": "a-key",
-            "ANTHROPIC_BASE_URL": server.url,
-        }
-        with running_system(tmp_path, (SUPERVISOR,), settings) as running:
-            yield running
+    with MessagesServer(model) as server, running_system(tmp_path, (SUPERVISOR,), over(server, **QUICK)) as running:
+        yield running
 
 
 def in_folder(tmp_path: Path, name: str) -> Handoff:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 
 import pytest
@@ -17,13 +15,13 @@ from shared.ledger.ledger import Ledger, open_ledger
 from shared.local.processes import Processes
 from shared.local.redis_server import PrivateRedis
 from shared.wire.checkpoints import WorstCase
-from shared.wire.errors import LedgerUnavailable, Paused
+from shared.wire.errors import Paused
 from shared.wire.events import CancelRequested
 from shared.wire.ids import HandoffId, JobId
 from shared.wire.message import digest_of
 from tests.doubles.jobs import a_job, books, claim, granted, issue, issued, let_lease_run_out, replied, text_of, version_of
+from tests.doubles.redis_trouble import kill_redis
 from tests.doubles.sweeps import QUEUE, issued_ago, published
-from tests.waiting import wait_until
 
 WORST = WorstCase(input_tokens=10, output_tokens=10, microusd=10)
 
@@ -154,13 +152,7 @@ def test_a_pause_outlives_its_redis(tmp_path: Path, processes: Processes) -> Non
     ledger = open_ledger(PrivateRedis(processes, tmp_path, append_only=True).start(), Settings())
     ledger.pauses.pause("researcher", "it cites nonsense")
 
-    os.kill(processes.pids()["redis"], signal.SIGKILL)
+    kill_redis(processes)
 
-    def read() -> list[str]:
-        try:
-            return [pause.reason for pause in ledger.pauses.all().values()]
-        except LedgerUnavailable:
-            return []
-
-    assert wait_until(read, timeout_s=30, what="Redis") == ["it cites nonsense"]
+    assert [pause.reason for pause in ledger.pauses.all().values()] == ["it cites nonsense"]
     ledger.connection.close()

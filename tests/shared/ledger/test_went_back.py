@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from shared.ledger import keys
@@ -14,6 +12,7 @@ from shared.wire.errors import LeaseLost, VersionConflict
 from shared.wire.events import CancelRequested, RetryRequested
 from shared.wire.ids import HandoffId, JobId
 from tests.doubles.jobs import a_job, finish, granted, issue, replied
+from tests.doubles.redis_trouble import snapshot
 from tests.waiting import wait_until
 
 ONE = HandoffId("find.1")
@@ -26,21 +25,8 @@ def job_id(ledger: Ledger) -> JobId:
     return job_id
 
 
-def snapshot(ledger: Ledger) -> Callable[[], None]:
-    """Takes everything as it is now; called, it brings that back."""
-    redis = ledger.connection.redis
-    kept = {name: (redis.dump(name), max(0, redis.pttl(name))) for name in redis.scan_iter()}
-
-    def bring_back() -> None:
-        redis.flushall()
-        for name, (value, ms) in kept.items():
-            redis.restore(name, ms, value)
-
-    return bring_back
-
-
 def test_two_claims_of_one_handoff_never_have_the_same_fence(ledger: Ledger, job_id: JobId) -> None:
-    go_back = snapshot(ledger)
+    go_back = snapshot(ledger.connection.redis)
     lost = granted(ledger, job_id, ONE)
     go_back()
     holder = granted(ledger, job_id, ONE, "w2")
@@ -54,7 +40,7 @@ def test_two_claims_of_one_handoff_never_have_the_same_fence(ledger: Ledger, job
 def test_a_claim_whose_checkpoints_are_gone_adds_none_after_the_hole(ledger: Ledger, job_id: JobId) -> None:
     held = granted(ledger, job_id, ONE)
     held.checkpoint(replied())
-    go_back = snapshot(ledger)
+    go_back = snapshot(ledger.connection.redis)
     held.checkpoint(replied())
     go_back()
 
@@ -64,7 +50,7 @@ def test_a_claim_whose_checkpoints_are_gone_adds_none_after_the_hole(ledger: Led
 
 
 def test_a_decision_on_a_history_that_is_gone_is_refused_also_where_another_has_grown_as_long(ledger: Ledger, job_id: JobId) -> None:
-    go_back = snapshot(ledger)
+    go_back = snapshot(ledger.connection.redis)
     ledger.journal.append(job_id, CancelRequested())
     read = ledger.journal.read(job_id)[-1]
     go_back()

@@ -29,9 +29,8 @@ from supervisor.lifecycle.decide import HandoffSeen, Seen, next_due
 from supervisor.lifecycle.evolve import fold
 from supervisor.lifecycle.state import StepStatus
 from tests.doubles.handoffs import JOB
-from tests.doubles.life import Life, a_result_of
+from tests.doubles.life import LEASE_S, Life, a_result_of
 
-LEASE_S = 15.0
 MOST_MOVES = 2_000
 
 

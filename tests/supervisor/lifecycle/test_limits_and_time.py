@@ -21,9 +21,6 @@ from supervisor.lifecycle.state import LAST_CHANCE_S
 from tests.doubles.handoffs import a_spec
 from tests.doubles.life import BEGIN, Life, a_plan, done, given_up, planned
 
-LEASE_S = 15.0
-
-
 # Time
 
 

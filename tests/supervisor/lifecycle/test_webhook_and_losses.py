@@ -9,10 +9,7 @@ from supervisor.lifecycle.commands import (
     DeliverWebhook,
 )
 from supervisor.lifecycle.decide import WEBHOOK_BACKOFF_S, WEBHOOK_GIVEN_UP_AFTER_S, HandoffSeen, next_due
-from tests.doubles.life import BEGIN, Life, again, done, planned, run
-
-LEASE_S = 15.0
-
+from tests.doubles.life import BEGIN, LEASE_S, Life, again, done, planned, run
 
 # Webhook
 
