@@ -40,11 +40,13 @@ class Candidate:
 
 def plan_brief(request: str, candidates: Sequence[Candidate], max_steps: int) -> str:
     """The planner's first job."""
-    offered: list[JsonValue] = [
-        {"name": one.name, "description": one.description, "tools": list(one.tools), "waiting": one.queued}
-        for one in sorted(candidates, key=lambda one: one.name)
-    ]
-    return _brief(f"Make the plan for the request below, with at most {max_steps} steps.", request, specialists=offered)
+    return _brief(f"Make the plan for the request below, with at most {max_steps} steps.", request, specialists=_offered(candidates))
+
+
+def route_brief(request: str, candidates: Sequence[Candidate]) -> str:
+    """The router's job."""
+    job = "Decide who gets the request below: one specialist, who does all of it alone, or a team with a plan."
+    return _brief(job, request, specialists=_offered(candidates))
 
 
 def needs_brief(request: str, plan: Plan, needs: Mapping[str, str]) -> str:
@@ -65,6 +67,13 @@ def synthesis_brief(request: str, plan: Plan, gaps: Sequence[str], open_points: 
     """The synthesizer's job. `gaps` are failed or missing parts: code prints them below the answer, whatever the model writes."""
     job = "Write the one answer to the request below from the results of these steps."
     return _brief(job, request, plan=_steps(plan), gaps=list(gaps), open_points=list(open_points))
+
+
+def _offered(candidates: Sequence[Candidate]) -> list[JsonValue]:
+    return [
+        {"name": one.name, "description": one.description, "tools": list(one.tools), "waiting": one.queued}
+        for one in sorted(candidates, key=lambda one: one.name)
+    ]
 
 
 def _steps(plan: Plan) -> list[JsonValue]:

@@ -98,13 +98,17 @@ def specialists_offered_in(schema: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(step.get("specialist", {}).get("enum", ()))
 
 
-def degraded_plan(request: str, specialists: Collection[str]) -> Plan:
-    """The plan when no planner could make one: the request as it is, for the generalist, or whoever there is.
+def taker_of_all(specialists: Collection[str]) -> str:
+    """Who gets a whole request that nobody has given to anybody: the generalist, or whoever there is.
 
-    With nobody there it names the generalist all the same: its queue waits, and `nobody serves this queue` is said elsewhere.
+    With nobody there it is the generalist all the same: its queue waits, and `nobody serves this queue` is said elsewhere.
     """
-    who = GENERALIST if GENERALIST in specialists or not specialists else min(specialists)
-    step = Step(id=DEGRADED_STEP, specialist=who, task=request)
+    return GENERALIST if GENERALIST in specialists or not specialists else min(specialists)
+
+
+def degraded_plan(request: str, specialists: Collection[str]) -> Plan:
+    """The plan when no planner could make one: the request as it is, for the generalist, or whoever there is."""
+    step = Step(id=DEGRADED_STEP, specialist=taker_of_all(specialists), task=request)
     return Plan(steps=(step,), why="No usable plan came from the planner: one specialist gets the whole request.")
 
 

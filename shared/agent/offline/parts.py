@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shared.agent.offline import planner, research, review, synthesis, writing
+from shared.agent.offline import planner, research, review, router, synthesis, writing
 from shared.agent.offline.asking import joined
 from shared.agent.offline.conversation import Conversation
 from shared.agent.offline.forms import Filled, fill_in
@@ -17,20 +17,21 @@ from shared.agent.offline.schema_parts import property_schema, resolve
 Block = dict[str, Any]
 _MOST_NAMED = 20
 """Of the places in a form that documents do not speak of."""
-_ROLES: Mapping[str, Callable[[Conversation], dict[str, Any]]] = {
-    "steps": planner.plan,
-    "resolutions": planner.give_up,
-    "verdict": review.review,
+_ROLES: Mapping[tuple[str, ...], Callable[[Conversation], dict[str, Any]]] = {
+    ("steps",): planner.plan,
+    ("resolutions",): planner.give_up,
+    ("verdict",): review.review,
+    ("route", "specialist"): router.route,
 }
-"""The supervisor's roles, by a field that only their answers have."""
+"""The supervisor's roles, by fields that only their answers have."""
 
 
 def reply_to(conversation: Conversation) -> list[Block]:
     """The content blocks of the reply: tool calls while something is to be found out, otherwise the final text."""
     schema = conversation.schema or {}
     has = resolve(schema, schema).get("properties", {})
-    for mark, role in _ROLES.items():
-        if mark in has:
+    for marks, role in _ROLES.items():
+        if all(mark in has for mark in marks):
             return [_text(role(conversation))]
     if conversation.results and not _goes_on_searching(conversation):
         write = synthesis.envelope if _is_synthesizer(conversation) else writing.envelope

@@ -1,0 +1,141 @@
+"""Labelled requests through the router as it is: its brief, its prompt, the agent loop, the SDK's client with the offline model behind it.
+
+Labels, one JSON object a line: `route` is what the request is worth; `specialist` is who does all of a `single` one; `specialists` are
+the user's own beside the built-in ones, with their descriptions; what the router makes of those that are `held_out` nobody looks at while
+the offline model is tuned.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shared.agent.anthropic_clients import model_from
+from shared.agent.equipment import Equipment
+from shared.agent.loop import run
+from shared.agent.model import Model
+from shared.agent.price import Prices
+from shared.agent.prompt import Loaded, opening_of
+from shared.config import OFFLINE_MODEL, Settings
+from shared.specialists import load_specialists
+from shared.wire.handoff import AgentHandoff, HandoffResult
+from shared.wire.ids import StepId, handoff_id
+from shared.wire.limits import HandoffLimits
+from shared.wire.message import digest_of
+from supervisor.roles import read_role
+from supervisor.roles.briefs import Candidate, route_brief
+from supervisor.roles.planner import GENERALIST
+from supervisor.roles.router import Route, RouteReading, specialists_routed_in
+from tests.doubles.handoffs import JOB, a_tool_context
+from tests.doubles.turns import MemoryTurns
+from workers.specialists import BUILT_IN
+
+OWN_TOOLS = ("search_documents", "read_document")
+"""Of the user's own specialists."""
+REQUESTS = Path(__file__).parent / "requests.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """A request, and what is right for it."""
+
+    request: str
+    team: bool
+    specialist: str | None
+    """None: a team's plan says."""
+    own: Mapping[str, str] = field(default_factory=dict)
+    """Specialists beside the built-in ones, with their descriptions."""
+    held_out: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """A labelled request, and what became of it."""
+
+    label: Labelled
+    route: Route
+    calls: int = 0
+
+    @property
+    def is_way_right(self) -> bool:
+        return self.route.team == self.label.team
+
+    @property
+    def is_specialist_right(self) -> bool:
+        """Only asked of those that one specialist should do: a team's are wrong of whomever."""
+        return not self.route.team and self.route.specialist == self.label.specialist
+
+    @property
+    def is_right(self) -> bool:
+        return self.is_way_right and (self.label.team or self.is_specialist_right)
+
+
+def labelled() -> tuple[Labelled, ...]:
+    return tuple(_labelled(json.loads(line)) for line in REQUESTS.read_text(encoding="utf-8").splitlines())
+
+
+def always(route: Route) -> Callable[[Labelled], Routed]:
+    """What needs no call: the same for everybody."""
+    return lambda label: Routed(label, route)
+
+
+ALWAYS_SINGLE = always(Route(team=False, specialist=GENERALIST))
+ALWAYS_TEAM = always(Route(team=True, specialist=GENERALIST))
+
+
+def routed(labels: Iterable[Labelled]) -> Iterator[Routed]:
+    """Each through the router, with the offline model."""
+    built_in = [Candidate(spec.name, spec.description, spec.tools) for spec in load_specialists(BUILT_IN).values()]
+    model = model_from(Settings(offline=True))
+    for label in labels:
+        result = _result(label.request, [*built_in, *(Candidate(name, said, OWN_TOOLS) for name, said in label.own.items())], model)
+        assert result.output is not None, f"{label.request[:60]}: {result.error}"
+        yield Routed(label, Route.of(result.output), result.turns)
+
+
+def share(cases: Iterable[bool]) -> float:
+    """How many of them are so, 0.0 to 1.0."""
+    known = list(cases)
+    return sum(known) / len(known)
+
+
+def way_accuracy(found: Iterable[Routed]) -> float:
+    return share(each.is_way_right for each in found)
+
+
+def specialist_accuracy(found: Iterable[Routed]) -> float:
+    """Of the requests that are for one specialist."""
+    return share(each.is_specialist_right for each in found if not each.label.team)
+
+
+def _result(request: str, candidates: list[Candidate], model: Model) -> HandoffResult:
+    spec = read_role("router")
+    step = StepId(spec.name)
+    handoff = AgentHandoff(
+        handoff_id=handoff_id(step, 1),
+        job_id=JOB,
+        step_id=step,
+        attempt=1,
+        assigned_to=spec.name,
+        specialist=digest_of(spec.to_json()),
+        task_description=route_brief(request, candidates),
+        expected_output_format=dict(RouteReading(tuple(one.name for one in candidates)).schema),
+        limits=HandoffLimits(max_turns=spec.max_turns, max_output_tokens=spec.max_output_tokens),
+    )
+    equipment = Equipment(
+        model=model,
+        model_name=OFFLINE_MODEL,
+        turns=MemoryTurns(),
+        reading=RouteReading(specialists_routed_in(handoff.expected_output_format)),
+        prices=Prices(is_free=True),
+        tool_context=a_tool_context(),
+    )
+    return run(handoff, spec, opening_of(handoff, spec, Loaded(), answer_rules=""), equipment)
+
+
+def _labelled(line: Mapping[str, Any]) -> Labelled:
+    own, held_out = line.get("specialists", {}), line.get("held_out", False)
+    return Labelled(line["request"], line["route"] == "team", line["specialist"], own, held_out)

@@ -1,0 +1,90 @@
+"""The router's answer: whether one specialist alone or a team gets a request, who, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from shared.agent.answers import Lenient
+from shared.agent.reading import NotAcceptable, Read
+from shared.wire.handoff import ResultStatus
+from shared.wire.ids import NameField
+from shared.wire.message import Message
+from supervisor.roles.answer_text import clipped, name_of, parse
+from supervisor.roles.planner import taker_of_all
+
+LONGEST_WHY = 2_000
+
+
+class Way(StrEnum):
+    SINGLE = "single"
+    TEAM = "team"
+
+
+class Route(Message):
+    """Where a request goes."""
+
+    team: bool
+    specialist: NameField
+    """Who does it alone; of a team, who would if it had to be one."""
+    why: str = ""
+
+
+class RouteAnswer(Lenient):
+    route: str
+    specialist: str | None = None
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RouteReading:
+    """Reads the answer to `briefs.route_brief`. `Read.output` is a `Route` as JSON; `Route.of` makes it one again."""
+
+    specialists: tuple[str, ...]
+    """Those that live workers announce."""
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        text = {"type": "string"}
+        properties = {
+            "route": {**text, "enum": [way.value for way in Way]},
+            "specialist": {
+                **text,
+                "enum": sorted(self.specialists) or [taker_of_all(())],
+                "description": "who does all of it alone; for a team, who would do it best if it had to be one",
+            },
+            "why": {**text, "description": "one sentence for the user"},
+        }
+        return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+    def read(self, text: str, *, last_try: bool) -> Read:
+        """Raises: NotAcceptable: neither of the two ways, or alone with a specialist that does not exist; on the last try the generalist
+        takes it instead. A team's plan names its specialists itself.
+        """
+        answer = parse(RouteAnswer, text)
+        team, notes = _way_of(answer.route) is Way.TEAM, tuple[str, ...]()
+        named = name_of(answer.specialist) if answer.specialist else ""
+        exists = named in self.specialists
+        if not (exists or team):
+            what = f"there is no specialist {named}" if named else "no specialist was named"
+            if not last_try:
+                there = ", ".join(sorted(self.specialists)) or taker_of_all(())
+                raise NotAcceptable(f"specialist must be the name of one who does the request alone; {what} (there are: {there})")
+            notes = (f"the router gave the request to nobody who exists ({what}): {taker_of_all(self.specialists)} takes it",)
+        who = named if exists else taker_of_all(self.specialists)
+        route = Route(team=team, specialist=who, why=clipped(answer.why or "", LONGEST_WHY))
+        return Read(ResultStatus.OK, route.model_dump(mode="json"), notes=notes)
+
+
+def specialists_routed_in(schema: Mapping[str, Any]) -> tuple[str, ...]:
+    """The specialists that a `RouteReading.schema` offers: those of its handoff, whoever is there by now."""
+    return tuple(schema.get("properties", {}).get("specialist", {}).get("enum", ()))
+
+
+def _way_of(text: str) -> Way:
+    try:
+        return Way(name_of(text))
+    except ValueError as error:
+        raise NotAcceptable(f"route must be {Way.SINGLE} or {Way.TEAM}, not {clipped(text, 40)!r}") from error

@@ -1,0 +1,175 @@
+"""The router's answer: read leniently, strict about the way and about who exists; and how often it is right."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.routing.measuring import ALWAYS_SINGLE, ALWAYS_TEAM, Routed, labelled, routed, specialist_accuracy, way_accuracy
+from shared.agent.reading import NotAcceptable
+from shared.specialists import load_specialists
+from shared.specialists.lint import lint
+from shared.wire.errors import MalformedMessage
+from shared.wire.handoff import ResultStatus
+from shared.wire.specialist import Tier
+from supervisor.roles import read_role
+from supervisor.roles.router import Route, RouteReading, specialists_routed_in
+from workers.specialists import BUILT_IN
+
+READING = RouteReading(("writer", "generalist", "tax_desk"))
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text() | st.sampled_from(["single", "team", "writer"]),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.sampled_from(["route", "specialist", "why"]), inner),
+)
+
+
+def answer(route: object = "single", specialist: object = "writer", **fields: Any) -> str:
+    return json.dumps({"route": route, "specialist": specialist, "why": "It is one letter.", **fields})
+
+
+def read(text: str, *, last_try: bool = False) -> Route:
+    result = READING.read(text, last_try=last_try)
+    assert result.status is ResultStatus.OK
+    return Route.of(result.output)
+
+
+@pytest.fixture(scope="module")
+def found() -> list[Routed]:
+    return list(routed(labelled()))
+
+
+def test_the_router_uses_the_cheap_model_no_tools_and_one_repair_at_most() -> None:
+    role = read_role("router")
+    assert (role.name, role.tier, role.tools, role.max_turns) == ("router", Tier.CHEAP, (), 2)
+
+
+def test_the_lint_has_nothing_to_say_about_the_router_beside_the_roles() -> None:
+    assert [str(remark) for remark in lint(map(read_role, ("router", "planner", "assessor", "synthesizer")))] == []
+
+
+@pytest.mark.parametrize(("way", "team"), [("single", False), ("team", True)])
+def test_an_answer_that_fits_the_schema_becomes_a_route(way: str, team: bool) -> None:
+    jsonschema.validate(json.loads(answer(way)), READING.schema)
+    assert read(answer(way)) == Route(team=team, specialist="writer", why="It is one letter.")
+
+
+@pytest.mark.parametrize("changed", [{"specialist": "oracle"}, {"route": "both"}, {"because": "x"}])
+def test_the_schema_is_closed_and_offers_what_exists(changed: dict[str, str]) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**json.loads(answer()), **changed}, READING.schema)
+
+
+def test_who_was_offered_can_be_told_from_the_schema() -> None:
+    assert specialists_routed_in(READING.schema) == ("generalist", "tax_desk", "writer")
+    assert specialists_routed_in(RouteReading(()).schema) == ("generalist",)
+    assert specialists_routed_in({}) == ()
+
+
+def test_names_are_read_as_models_write_them() -> None:
+    assert read(f"Sure:\n```json\n{answer(' Single. ', 'Tax Desk')}\n```") == Route(
+        team=False, specialist="tax_desk", why="It is one letter."
+    )
+
+
+def test_a_reason_that_is_left_out_is_empty_and_a_long_one_is_cut() -> None:
+    assert read(json.dumps({"route": "single", "specialist": "writer"})).why == ""
+    assert len(read(answer(why="so " * 5_000)).why) <= 2_000
+
+
+@pytest.mark.parametrize(("named", "said"), [("oracle", "no specialist oracle"), (None, "no specialist was named"), ("", "was named")])
+def test_a_specialist_that_does_not_exist_costs_a_turn_and_then_the_generalist_takes_it(named: str | None, said: str) -> None:
+    with pytest.raises(NotAcceptable, match=rf"{said} \(there are: generalist, tax_desk, writer\)"):
+        READING.read(answer(specialist=named), last_try=False)
+    last = READING.read(answer(specialist=named), last_try=True)
+    assert Route.of(last.output).specialist == "generalist"
+    (note,) = last.notes
+    assert said in note
+    assert "generalist takes it" in note
+
+
+def test_without_a_generalist_somebody_who_exists_takes_it() -> None:
+    reading = RouteReading(("writer", "coder"))
+    assert Route.of(reading.read(answer(specialist="oracle"), last_try=True).output).specialist == "coder"
+
+
+def test_a_team_costs_no_turn_for_whom_it_names_beside() -> None:
+    result = READING.read(answer("team", "oracle"), last_try=False)
+    assert (Route.of(result.output).team, Route.of(result.output).specialist, result.notes) == (True, "generalist", ())
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "one JSON object was expected"),
+        ("Give it to the writer.", "plain text (22 characters) came where one JSON object was expected"),
+        ('{"specialist": "writer"}', "route: Field required"),
+        (answer("both"), "route must be single or team, not 'both'"),
+        (answer(["team"]), "route: Input should be a valid string"),
+        (answer(specialist=["writer"]), "specialist: Input should be a valid string"),
+    ],
+)
+@pytest.mark.parametrize("last_try", [False, True])
+def test_what_is_no_route_is_refused_with_what_to_mend(text: str, expected: str, last_try: bool) -> None:
+    with pytest.raises(NotAcceptable) as refused:
+        READING.read(text, last_try=last_try)
+    assert expected in str(refused.value)
+
+
+def taken_by(text: str, *, last_try: bool) -> str | None:
+    """Who gets the request; None: the answer was refused."""
+    try:
+        return Route.of(READING.read(text, last_try=last_try).output).specialist
+    except NotAcceptable:
+        return None
+
+
+@given(ANYTHING, st.booleans())
+def test_any_json_is_either_a_route_to_somebody_who_exists_or_refused(value: object, last_try: bool) -> None:
+    assert taken_by(json.dumps(value), last_try=last_try) in (None, *READING.specialists)
+
+
+@given(ANYTHING, ANYTHING, ANYTHING, st.booleans())
+def test_any_fields_are_either_a_route_to_somebody_who_exists_or_refused(
+    route: object, specialist: object, why: object, last_try: bool
+) -> None:
+    assert taken_by(answer(route, specialist, why=why), last_try=last_try) in (None, *READING.specialists)
+
+
+@pytest.mark.parametrize("output", [None, {}, {"team": "yes", "specialist": "writer"}, {"team": True, "specialist": "No Name"}])
+def test_an_output_that_no_reading_accepted_is_no_route(output: Any) -> None:
+    with pytest.raises(MalformedMessage):
+        Route.of(output)
+
+
+def test_the_labels_are_many_unlike_each_other_and_name_specialists_that_exist() -> None:
+    labels, built_in = labelled(), set(load_specialists(BUILT_IN))
+    assert len({label.request for label in labels}) == len(labels) >= 70
+    assert sum(label.held_out for label in labels) >= 20
+    assert all((label.specialist is None) == label.team for label in labels)
+    assert {label.specialist for label in labels if not label.team and label.specialist not in label.own} <= built_in
+
+
+def test_every_built_in_specialist_is_right_for_some_request() -> None:
+    assert set(load_specialists(BUILT_IN)) <= {label.specialist for label in labelled()}
+
+
+def test_the_router_takes_one_call_and_says_why(found: list[Routed]) -> None:
+    assert {each.calls for each in found} == {1}
+    assert all(each.route.why for each in found)
+
+
+def test_the_router_is_as_often_right_as_it_was_measured_to_be(found: list[Routed]) -> None:
+    assert way_accuracy(found) >= 1.0
+    assert specialist_accuracy(found) >= 105 / 110
+
+
+def test_the_router_is_right_more_often_than_one_way_for_all(found: list[Routed]) -> None:
+    labels = labelled()
+    for way in (ALWAYS_SINGLE, ALWAYS_TEAM):
+        assert way_accuracy(found) > way_accuracy(map(way, labels))
+        assert specialist_accuracy(found) > specialist_accuracy(map(way, labels))
