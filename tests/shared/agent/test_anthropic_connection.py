@@ -31,6 +31,13 @@ def asking(server: RawServer) -> Iterator[AnthropicModel]:
         yield AnthropicModel(client)
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is that the tests run on."""
+    monkeypatch.setattr("shared.agent.anthropic_model.REST_WITHIN_S", 10)
+
+
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("rest", ["", PING, ": a comment\n" * 100])
 def test_five_streamed_calls_are_one_connection(rest: str) -> None:
     def talk(conversation: Conversation) -> None:
@@ -43,6 +50,7 @@ def test_five_streamed_calls_are_one_connection(rest: str) -> None:
         assert server.accepted == 1
 
 
+@pytest.mark.usefixtures("patient")
 def test_threads_that_call_one_after_another_share_the_connection() -> None:
     def talk(conversation: Conversation) -> None:
         while conversation.request():
