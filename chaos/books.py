@@ -138,6 +138,8 @@ class Books:
         return found
 
     def _explains(self, strike: Strike, one: Call, two: Call) -> bool:
+        if strike.lasts_s and strike.hits(two.process) and strike.at <= one.at and two.at <= strike.until:
+            return True  # it was about to make this call when it was stopped; another made it meanwhile, and then it woke up
         if not (one.at <= strike.until and strike.at <= two.at and strike.hits(one.process)):
             return False
         later = self._by_handoff[one.key.job, one.key.handoff]

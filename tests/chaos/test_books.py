@@ -78,6 +78,17 @@ def test_a_repeated_call_that_no_strike_explains_is_a_broken_promise(strikes: li
     assert "calls repeated that were not in the air" in broken_of(books(again, strikes=strikes))
 
 
+def test_who_was_stopped_when_about_to_call_does_so_on_waking_up_and_at_no_other_time() -> None:
+    def unexplained(stopped_at: float, lasts_s: float, process: str = "worker2") -> bool:
+        strike = Strike(Fault.STOP, process, stopped_at, lasts_s=lasts_s)
+        return bool(books(call("a.1", 2, 6.0, "worker2"), strikes=[strike]).unexplained)
+
+    assert not unexplained(2.5, 3.4), "it woke up a moment ago"
+    assert unexplained(2.5, 2.9), "it has been awake for a while"
+    assert unexplained(3.1, 2.8), "it was awake at the first call"
+    assert unexplained(2.5, 3.4, "worker3"), "another was stopped"
+
+
 def test_two_repetitions_need_two_strikes() -> None:
     twice = (call("a.1", 2, 5.0, "worker2"), call("a.1", 2, 6.0, "worker3"))
 
