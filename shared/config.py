@@ -13,6 +13,7 @@ from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from shared.wire.errors import UserError
+from shared.wire.mode import Mode
 
 OFFLINE_MODEL = "offline"
 """The name of the embedded, deterministic, extractive model: no key, no network."""
@@ -43,6 +44,9 @@ class Settings(BaseSettings):
     """The model whose price applies to names that the price table does not know."""
     offline: bool | None = None
     """True: the offline model whatever keys there are. None: only when there is neither key nor base URL."""
+
+    mode: Literal[Mode.AUTO, Mode.SINGLE, Mode.TEAM] = Mode.AUTO
+    """How a job is supervised that does not say so itself."""
 
     specialists_dirs: Annotated[tuple[Path, ...], NoDecode] = ()
     """Folders of Markdown files that add to the built-in specialists or override them; several are separated as in PATH."""

@@ -14,7 +14,7 @@ from shared.ledger.jobs import HandoffStanding
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
 from shared.wire.errors import HandoffError, Interrupted, LedgerUnavailable, MalformedMessage, VersionConflict
-from shared.wire.events import DecisionAsked, JobEnded, JobStatus, Recorded, WebhookTried
+from shared.wire.events import DecisionAsked, JobEnded, JobStatus, Recorded, Routed, WebhookTried
 from shared.wire.handoff import AgentHandoff
 from shared.wire.ids import HandoffId, JobId
 from shared.wire.names import SUPERVISOR_QUEUE, THINK_QUEUE
@@ -29,12 +29,16 @@ from supervisor.lifecycle.commands import (
     EndJob,
     IssueGroup,
     IssueRole,
+    MakePlan,
     PublishAgain,
+    Route,
     RunRole,
     SkipReview,
 )
-from supervisor.lifecycle.decide import HandoffSeen, Seen, decide, next_due
+from supervisor.lifecycle.decide import decide
+from supervisor.lifecycle.ending import next_due
 from supervisor.lifecycle.evolve import fold_on
+from supervisor.lifecycle.seen import HandoffSeen, Seen
 from supervisor.lifecycle.state import JobState
 from supervisor.preparing import Prepared, Preparing
 from supervisor.states import States
@@ -166,6 +170,10 @@ class Advance:
             recorded = len(prepared.events)
             for command in decide(later, seen, now):
                 match command:
+                    case Route():
+                        prepared.events.append(Routed(mode=command.mode, specialist=command.specialist))
+                    case MakePlan():
+                        self._preparing.make_plan(later, command, prepared)
                     case IssueRole():
                         self._preparing.issue_role(later, command, prepared)
                     case IssueGroup():

@@ -29,7 +29,6 @@ from shared.ledger.dead import DeadLetter, handoff_in
 from shared.ledger.jobs import JobStanding
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger, open_ledger
-from shared.wire.documents import Manifest
 from shared.wire.errors import LedgerUnavailable, UnknownJob, UserError, VersionConflict
 from shared.wire.events import CancelRequested, HandoffIssued, JobEnded, JobStatus, Recorded, RetryRequested
 from shared.wire.ids import JobId, is_job_id
@@ -39,10 +38,9 @@ from supervisor.admission import check_admission
 from supervisor.dispatch import Dispatcher
 from supervisor.export import Export, export_of
 from supervisor.lifecycle.evolve import fold
-from supervisor.lifecycle.state import JobState
 from supervisor.report import JobResult, report_on
 from supervisor.request import Request, check_request
-from supervisor.retrying import retry_commit
+from supervisor.retrying import keep_documents, retry_commit
 from supervisor.submission import Clash, Submission, first_clash, submission_of
 from supervisor.waiting import with_waiting
 
@@ -73,7 +71,7 @@ class Client:
             LedgerUnavailable: Redis cannot be reached, or is too full for a new job; says so where it is not known whether it was enqueued.
         """
         self.check(request)
-        made = submission_of(self._with_documents(request))
+        made = self._submission(request)
         check_admission(self.ledger, made.job_id, request, self._settings.memory_mark)
         self.ledger.blobs.put_new_documents(made.documents, request.limits.max_seconds)
         commit = made.commit(self.ledger.connection.now() + ANNOUNCE_AFTER_S)
@@ -91,7 +89,7 @@ class Client:
         """The first of these whose idempotency key stands for another request, one of them or a job; None: there is none. All can be
         submitted, if nobody else takes a key meanwhile.
         """
-        made = [submission_of(self._with_documents(request)) for request in requests]
+        made = [self._submission(request) for request in requests]
         return first_clash(made, self.ledger.journal.first_events([one.job_id for one in made if one.has_key]))
 
     def events(self, job_id: JobId, after: int = 0, *, follow: bool = True) -> Iterator[Recorded]:
@@ -175,7 +173,7 @@ class Client:
         if state is None:
             raise UnknownJob.named(job_id)  # it was submitted between these two looks
         commit = retry_commit(state, books, from_step, limits, self.ledger.connection.now() + WAKE_AFTER_S)
-        self._keep_documents(state)
+        keep_documents(self.ledger, state)
         self.ledger.journal.commit(commit)
         self._dispatcher.wake(job_id)
 
@@ -251,18 +249,11 @@ class Client:
         """
         check_request(request, self._settings)
 
-    def _keep_documents(self, state: JobState) -> None:
-        """Have the documents of an ended job stay while it is at work again."""
-        if (manifest_ref := state.submitted.manifest) is None:
-            return
-        manifest = Manifest.from_json(self.ledger.blobs.get(state.job_id, [manifest_ref.digest])[manifest_ref.digest])
-        digests = [document.digest for document in manifest.documents]
-        if gone := self.ledger.blobs.missing_documents(digests, state.submitted.limits.max_seconds):
-            raise UserError(f"{len(gone)} of the documents of {state.job_id} are no longer stored: submit it again with --docs")
-
-    def _with_documents(self, request: Request) -> Request:
-        """Raises: InvalidDocuments."""
-        return replace(request, documents=self.read_documents(request)) if isinstance(request.documents, Path) else request
+    def _submission(self, request: Request) -> Submission:
+        """Raises: UserError."""
+        if isinstance(request.documents, Path):
+            request = replace(request, documents=self.read_documents(request))
+        return submission_of(request, self._settings.mode)
 
     def read_documents(self, request: Request) -> FolderReading:
         """Raises: InvalidDocuments."""

@@ -19,15 +19,18 @@ from shared.wire.plan import Plan
 from shared.wire.specialist import SpecialistSpec
 from supervisor.dispatch import Outgoing
 from supervisor.lifecycle.answering import assemble, choose_method, gaps_of, parts_of, usable_sinks, words_wanted
-from supervisor.lifecycle.commands import AbandonSteps, ChooseAnswer, EndJob, IssueGroup, IssueRole, SkipReview
+from supervisor.lifecycle.beginning import one_step
+from supervisor.lifecycle.commands import AbandonSteps, ChooseAnswer, EndJob, IssueGroup, IssueRole, MakePlan, SkipReview
 from supervisor.lifecycle.handoffs import role_handoff, step_handoff
 from supervisor.lifecycle.state import JobState, StepStatus
 from supervisor.lifecycle.words import Words
 from supervisor.roles import read_role
 from supervisor.roles.assessment import VerdictReading
-from supervisor.roles.briefs import Candidate, assessment_brief, needs_brief, plan_brief, synthesis_brief
+from supervisor.roles.briefs import Candidate, assessment_brief, needs_brief, plan_brief, route_brief, synthesis_brief
 from supervisor.roles.needs import NeedsReading
+from supervisor.roles.outcomes import plan_made
 from supervisor.roles.planner import PlanReading
+from supervisor.roles.router import RouteReading
 
 OFFLINE_LABEL = "Made without a language model: the offline model only quotes and arranges what the documents say."
 
@@ -88,11 +91,14 @@ class Preparing:
     def _brief(self, state: JobState, role: str, request: str, into: Prepared) -> tuple[str, tuple[StepId, ...], Mapping[str, Any]]:
         """What the role is asked, which results it sees, and the schema of its answer."""
         limits = state.submitted.limits
+        if role == "router":
+            candidates = self.candidates(state)
+            return route_brief(request, candidates), (), RouteReading(tuple(one.name for one in candidates)).schema
         if role == "planner" and state.plan is None:
             candidates = self.candidates(state)
             reading = PlanReading(tuple(one.name for one in candidates), limits.max_steps)
             return plan_brief(request, candidates, limits.max_steps), (), reading.schema
-        plan = self.plan(state)
+        plan = self._plan(state, into)
         if role == "planner":
             asking = {step_id: step.result for step_id, step in state.steps.items() if step.status is StepStatus.IN_NEED and step.result}
             words = self._words(state, asking.values(), into)
@@ -107,8 +113,19 @@ class Preparing:
         gaps = [f"{gap.step}: {gap.why}" for gap in gaps_of(state, words)]
         return synthesis_brief(request, plan, gaps, last.open_points if last else ()), usable_sinks(state), self._answer_schema(state)
 
+    def make_plan(self, state: JobState, command: MakePlan, into: Prepared) -> None:
+        asked = state.submitted
+        if asked.workflow is not None:
+            plan, is_reviewed = Plan.from_json(self._text(state, asked.workflow)), asked.is_reviewed
+        else:
+            assert command.specialist is not None
+            plan, is_reviewed = one_step(self._text(state, asked.request), command.specialist, ""), False
+        event, text = plan_made(plan, is_reviewed=is_reviewed)
+        into.ref(text)
+        into.events.append(event)
+
     def issue_group(self, state: JobState, command: IssueGroup, into: Prepared) -> None:
-        plan = self.plan(state)
+        plan = self._plan(state, into)
         remarks = [remark for step_id in command.steps for remark in state.steps[step_id].remarks]
         words = self._words(state, [remark.result for remark in remarks if remark.result], into)
         group: list[Outgoing] = []
@@ -158,9 +175,11 @@ class Preparing:
             answer = into.ref(assemble(state, command.status, words, label).to_json())
         into.events.append(JobEnded(status=command.status, answer=answer, reason=command.reason, because=command.because))
 
-    def plan(self, state: JobState) -> Plan:
+    def _plan(self, state: JobState, into: Prepared) -> Plan:
+        """It may be of this very decision, and stand nowhere else yet."""
         assert state.plan is not None
-        return Plan.from_json(self._text(state, state.plan.plan))
+        made_now = into.texts.get(state.plan.plan.digest)
+        return Plan.from_json(made_now or self._text(state, state.plan.plan))
 
     def outgoing(self, state: JobState, handoff_ids: Sequence[HandoffId]) -> list[Outgoing]:
         """Handoffs that are already in the journal, to be published again to the byte."""

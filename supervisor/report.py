@@ -10,13 +10,26 @@ from pydantic import Field, JsonValue
 from shared.ledger.jobs import HandoffStanding, JobStanding
 from shared.ledger.ledger import Ledger
 from shared.wire.answer import Answer
-from shared.wire.events import HandoffFinished, HandoffIssued, JobEnded, JobStatus, JobSubmitted, PlanMade, Recorded, Reviewed, Synthesised
+from shared.wire.events import (
+    HandoffFinished,
+    HandoffIssued,
+    JobEnded,
+    JobStatus,
+    JobSubmitted,
+    PlanMade,
+    Recorded,
+    Reviewed,
+    Routed,
+    Synthesised,
+)
 from shared.wire.ids import JobId
 from shared.wire.message import Message
+from shared.wire.mode import Mode
 from shared.wire.usage import cost_usd
 from supervisor.lifecycle.answering import no_plan
 from supervisor.lifecycle.words import Words
 from supervisor.record import Record, record_of
+from supervisor.roles.router import Route
 
 
 class JobResult(Message):
@@ -28,6 +41,10 @@ class JobResult(Message):
     """Markdown with numbered sources; the value itself for a job with an answer schema."""
     citations: tuple[dict[str, Any], ...] = ()
     """{n, source, digest, start, end, quote, claim, step}: text[start:end] of the document is the quote."""
+    mode: Mode = Mode.TEAM
+    """How the job is supervised: as it was asked for, or, of `auto`, what the router made of it."""
+    route: dict[str, Any] | None = None
+    """{specialist, why, problem} of a job whose mode was `auto`; specialist null: a team."""
     plan: dict[str, Any] | None = None
     """{steps: [{id, specialist, task, depends_on, fallback}], synthesis, why, degraded, method}"""
     handoffs: tuple[dict[str, Any], ...] = ()
@@ -69,6 +86,8 @@ def report_of(record: Record) -> JobResult:
         status=standing.status,
         answer=None if answer is None else (answer.value if answer.value is not None else answer.text),
         citations=_citations(answer),
+        mode=_mode(events),
+        route=_route(events, words),
         plan=_plan(events, payloads, words),
         handoffs=_handoffs(record),
         results=tuple(_json(payloads[event.result.digest]) for event in _of(events, HandoffFinished)),
@@ -105,6 +124,21 @@ def _citations(answer: Answer | None) -> tuple[dict[str, Any], ...]:
     if answer is None:
         return ()
     return tuple({"n": one.n, **one.citation.model_dump(), "claim": one.claim, "step": one.step} for one in answer.citations)
+
+
+def _mode(events: Sequence[Recorded]) -> Mode:
+    said: list[JobSubmitted | Routed] = [*_of(events, JobSubmitted), *_of(events, Routed)]
+    return said[-1].mode
+
+
+def _route(events: Sequence[Recorded], words: Words) -> dict[str, Any] | None:
+    routed: list[Routed] = _of(events, Routed)
+    if not routed:
+        return None
+    last = routed[-1]
+    said = words.result(last.result) if last.result else None
+    why = Route.of(said.output).why if said and last.problem is None else None
+    return {"specialist": last.specialist, "why": why, "problem": last.problem or (said and words.why(last.result))}
 
 
 def _plan(events: Sequence[Recorded], payloads: Mapping[str, str], words: Words) -> dict[str, Any] | None:

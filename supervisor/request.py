@@ -15,7 +15,9 @@ from shared.documents.folder import FolderReading
 from shared.wire.errors import UserError
 from shared.wire.events import DEFAULT_TENANT
 from shared.wire.limits import JobLimits
+from shared.wire.mode import Mode
 from shared.wire.usage import Usage
+from supervisor.workflows import Items, Workflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,12 @@ class Request:
     tenant: str = DEFAULT_TENANT
     idempotency_key: str | None = None
     """The same key gives the same job, however often it is submitted."""
+    mode: Mode | None = None
+    """How it is supervised; None: as HANDOFF_MODE says. With a workflow it is `pipeline`."""
+    workflow: Workflow | None = None
+    """Makes the plan; see `supervisor.workflows.read_workflow`."""
+    items: Items = field(default_factory=Items)
+    """Lines or rows that steps of the workflow are done for."""
     webhook_url: str | None = None
     """Gets a signed POST when the job has ended; see `supervisor.webhook`."""
 
@@ -64,9 +72,19 @@ def check_request(request: Request, settings: Settings) -> None:
             check_schema(dict(request.answer_schema))
         except BrokenSchema as error:
             raise UserError(f"the answer schema {error}") from error
+    _check_mode(request)
     if request.webhook_url is not None and not request.webhook_url.startswith(("http://", "https://")):
         raise UserError("the webhook must be an http:// or https:// URL")
     _check_prices(request, settings)
+
+
+def _check_mode(request: Request) -> None:
+    if request.mode is Mode.PIPELINE and request.workflow is None:
+        raise UserError("mode pipeline needs a workflow: name one")
+    if request.workflow is not None and request.mode not in (None, Mode.PIPELINE):
+        raise UserError(f"a workflow is run in mode pipeline, not in mode {request.mode}: leave one of the two out")
+    if request.workflow is None and (request.items.lines or request.items.rows):
+        raise UserError("items are what the steps of a workflow are done for: name a workflow, too")
 
 
 def _check_encodable(request: Request) -> None:

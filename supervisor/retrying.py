@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from shared.ledger.jobs import JobStanding
 from shared.ledger.journal import Commit
+from shared.ledger.ledger import Ledger
+from shared.wire.documents import Manifest
+from shared.wire.errors import UserError
 from shared.wire.events import Recorded
 from shared.wire.limits import NewLimits
 from supervisor.lifecycle.evolve import fold_on
@@ -25,3 +28,17 @@ def retry_commit(state: JobState, books: JobStanding, from_step: str | None, new
     status = fold_on(state, [Recorded(state.version + 1, state.as_of, event)]).status
     fields = {"status": status.value, "cancelled": "", "asks": "", **books_of(event)}
     return Commit(job_id=state.job_id, expected=state.version, tip=state.as_of, events=[event], fields=fields, due_at=due_at)
+
+
+def keep_documents(ledger: Ledger, state: JobState) -> None:
+    """Have the documents of an ended job stay while it is at work again.
+
+    Raises:
+        UserError: they are gone.
+    """
+    if (manifest_ref := state.submitted.manifest) is None:
+        return
+    manifest = Manifest.from_json(ledger.blobs.get(state.job_id, [manifest_ref.digest])[manifest_ref.digest])
+    digests = [document.digest for document in manifest.documents]
+    if gone := ledger.blobs.missing_documents(digests, state.submitted.limits.max_seconds):
+        raise UserError(f"{len(gone)} of the documents of {state.job_id} are no longer stored: submit it again with --docs")

@@ -12,8 +12,15 @@ from shared.wire.events import Event, JobStatus, JobSubmitted
 from shared.wire.handoff import ref
 from shared.wire.ids import JobId, job_id_for, new_job_id
 from shared.wire.limits import JobLimits, NewLimits
+from shared.wire.mode import Mode
+from shared.wire.plan import Plan
 from supervisor.request import Request
 from supervisor.roles.outcomes import title_of
+
+HANDOFFS_A_STEP = 3
+"""Of a workflow: its own, and two more."""
+TURNS_A_STEP = 10
+"""The built-in specialists take 8 at most; the rest is for repairs and kills."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +56,22 @@ class Clash:
     job_id: JobId
 
 
-def submission_of(request: Request) -> Submission:
-    """`request.documents` have been read."""
+def submission_of(request: Request, default: Mode = Mode.TEAM) -> Submission:
+    """`request.documents` have been read. `default`: the mode of one that names none.
+
+    Raises:
+        UserError: its workflow is for something that was not given.
+    """
     reading = request.documents
     assert reading is None or isinstance(reading, FolderReading)
     manifest = reading.manifest.to_json() if reading else None
     schema = json.dumps(request.answer_schema, sort_keys=True) if request.answer_schema is not None else None
+    plan = plan_of(request)
+    workflow = plan.to_json() if plan else None
     event = JobSubmitted(
         request=ref(request.text),
         title=title_of(request.text),
-        limits=request.limits,
+        limits=_enough_for(request.limits, len(plan.steps)) if plan else request.limits,
         manifest=ref(manifest) if manifest else None,
         document_count=len(reading.manifest.documents) if reading else 0,
         model=request.model,
@@ -66,15 +79,43 @@ def submission_of(request: Request) -> Submission:
         tenant=request.tenant,
         webhook_url=request.webhook_url,
         specialists=request.specialists,
+        mode=Mode.PIPELINE if plan else request.mode or default,
+        workflow=ref(workflow) if workflow else None,
+        is_reviewed=request.workflow.review if request.workflow else True,
     )
     key = request.idempotency_key
     return Submission(
         job_id=job_id_for(request.tenant, key) if key else new_job_id(),
         event=event,
-        payloads=tuple(text for text in (request.text, manifest, schema) if text),
+        payloads=tuple(text for text in (request.text, manifest, schema, workflow) if text),
         documents=reading.texts if reading else {},
         has_key=bool(key),
     )
+
+
+def plan_of(request: Request) -> Plan | None:
+    """The plan that its workflow makes; None: it has none. `request.documents` have been read.
+
+    Raises:
+        UserError: the workflow is for something that was not given.
+    """
+    if request.workflow is None:
+        return None
+    reading = request.documents
+    assert reading is None or isinstance(reading, FolderReading)
+    files = [document.path for document in reading.manifest.documents] if reading else []
+    return request.workflow.expand(request.text, files=files, lines=request.items.lines, rows=request.items.rows)
+
+
+def _enough_for(limits: JobLimits, steps: int) -> JobLimits:
+    """A workflow of many steps is no runaway: what nobody has limited on purpose lets all of them run, and each be done again."""
+    usual = JobLimits()
+    changes: dict[str, int] = {}
+    if limits.max_handoffs == usual.max_handoffs:
+        changes["max_handoffs"] = max(limits.max_handoffs, HANDOFFS_A_STEP * steps)
+    if limits.max_turns == usual.max_turns and limits.max_turns is not None:
+        changes["max_turns"] = max(limits.max_turns, TURNS_A_STEP * steps)
+    return limits.model_copy(update=changes)
 
 
 def first_clash(submissions: Sequence[Submission], jobs: Mapping[JobId, Event]) -> Clash | None:

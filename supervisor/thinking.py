@@ -21,6 +21,7 @@ from supervisor.roles.assessment import VerdictReading
 from supervisor.roles.needs import NeedsReading, steps_asked_in
 from supervisor.roles.outcomes import asked_before, outcome_of
 from supervisor.roles.planner import PlanReading, specialists_offered_in
+from supervisor.roles.router import RouteReading, specialists_routed_in
 
 
 class Thinker:
@@ -85,6 +86,8 @@ class Thinker:
 
 def _reading(role: str, state: JobState, handoff: AgentHandoff) -> Reading:
     match role:
+        case "router":
+            return RouteReading(specialists_routed_in(handoff.expected_output_format))
         case "planner" if state.plan is None:
             return PlanReading(specialists_offered_in(handoff.expected_output_format), state.submitted.limits.max_steps)
         case "planner":

@@ -20,6 +20,8 @@ from shared.local.run_directory import RunDirectory
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")  # both measure how busy the machine is; hangs are what the suite's timeout is for
 
+os.environ["HANDOFF_MODE"] = "team"  # what most tests are about; those that are not say so
+
 _OURS = ("HANDOFF_", "ANTHROPIC_", "CELERY_", "FLOWER_")
 
 
@@ -29,6 +31,7 @@ def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith(_OURS):
             monkeypatch.delenv(name)
+    monkeypatch.setenv("HANDOFF_MODE", "team")
 
 
 @pytest.fixture(scope="session")

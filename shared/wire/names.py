@@ -14,7 +14,7 @@ THINK_QUEUE = "think"
 UNROUTED_QUEUE = "unrouted"
 """Celery's default queue: nothing should ever be in it."""
 
-ROLES = ("planner", "assessor", "synthesizer")
+ROLES = ("router", "planner", "assessor", "synthesizer")
 """The supervisor's own agents: handoffs too, on the think queue. `reviewer` is a specialist (docs/decisions/0002)."""
 CLOSING_ROLES = ("assessor", "synthesizer")
 """Those that bring a job to its end: what its budget keeps back for that, they alone may use."""

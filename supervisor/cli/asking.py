@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from shared.config import OFFLINE_MODEL, Settings
 from shared.wire.errors import MissingCredentials, UserError
 from shared.wire.events import DEFAULT_TENANT
 from shared.wire.limits import JobLimits, OnLimit
+from shared.wire.mode import Mode
 from shared.wire.usage import microusd
 from supervisor.cli.terminal import note
 
@@ -37,6 +38,9 @@ class Asked:
     idempotency_key: str | None = None
     webhook: str | None = None
     on_limit: OnLimit | None = None
+    mode: Mode | None = None
+    workflow: str | None = None
+    items: Path | None = None
 
 
 def text_of(argument: str | None, settings: Settings) -> str:
@@ -99,6 +103,8 @@ def request_of(asked: Asked, jobs: Client) -> Request:
         UserError: whatever is wrong with it.
     """
     from supervisor.client import Request
+    from supervisor.submission import plan_of
+    from supervisor.workflows import Items, read_items, read_workflow
 
     request = Request(
         text=asked.request,
@@ -110,16 +116,18 @@ def request_of(asked: Asked, jobs: Client) -> Request:
         tenant=asked.tenant,
         idempotency_key=asked.idempotency_key,
         webhook_url=asked.webhook,
+        mode=asked.mode,
+        workflow=read_workflow(asked.workflow) if asked.workflow else None,
+        items=read_items(asked.items) if asked.items else Items(),
     )
     jobs.check(request)
-    if asked.docs is None:
-        return request
-    from dataclasses import replace
-
-    reading = jobs.read_documents(request)
-    for left_out in reading.notes:
-        note(f"documents: {left_out}")
-    return replace(request, documents=reading)
+    if asked.docs is not None:
+        reading = jobs.read_documents(request)
+        for left_out in reading.notes:
+            note(f"documents: {left_out}")
+        request = replace(request, documents=reading)
+    plan_of(request)
+    return request
 
 
 def check_model(model: str | None, settings: Settings) -> None:

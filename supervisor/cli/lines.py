@@ -19,6 +19,7 @@ from shared.wire.events import (
     Recorded,
     RetryRequested,
     Reviewed,
+    Routed,
     StepsAbandoned,
     Synthesised,
     WebhookTried,
@@ -76,6 +77,9 @@ def _line_of(view: View, recorded: Recorded) -> str | None:  # noqa: PLR0911, PL
         case JobSubmitted() as event:
             documents = f" with {figures(event.document_count, 'document')}" if event.document_count else ""
             return f"{view.job_id}: submitted{documents}"
+        case Routed() as event:
+            who = event.specialist or "a team"
+            return f"router: {who}" + (f" ({event.problem})" if event.problem else "")
         case PlanMade() as event:
             steps = ", ".join(f"{step.id} ({step.specialist})" for step in event.steps)
             return f"plan: {figures(len(event.steps), 'step')}: {steps}" + _because(view, event, "; ")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -15,16 +16,19 @@ from supervisor.cli.options import (
     AnswerSchema,
     AsJson,
     Docs,
+    ItemsOption,
     MaxRounds,
     MaxTurns,
     MaxUsd,
     Model,
+    ModeOption,
     OnLimitOption,
     OwnSpecialists,
     OwnTools,
     RequestText,
     SkipBadDocs,
     Timeout,
+    WorkflowOption,
 )
 
 ABOUT = f"""
@@ -95,6 +99,9 @@ def run(
     max_rounds: MaxRounds = None,
     timeout: Timeout = None,
     on_limit: OnLimitOption = None,
+    mode: ModeOption = None,
+    workflow: WorkflowOption = None,
+    items: ItemsOption = None,
     answer_schema: AnswerSchema = None,
     skip_bad_docs: SkipBadDocs = False,
     as_json: AsJson = False,
@@ -112,7 +119,9 @@ def run(
     from supervisor.cli.run import HowToRun
     from supervisor.cli.run import run as run_job
 
-    asked = Asked("", docs, skip_bad_docs, model, max_turns, max_usd, max_rounds, timeout, schema_of(answer_schema), on_limit=on_limit)
+    limits = (max_turns, max_usd, max_rounds, timeout)
+    asked = Asked("", docs, skip_bad_docs, model, *limits, schema_of(answer_schema))
+    asked = replace(asked, on_limit=on_limit, mode=mode, workflow=workflow, items=items)
     return run_job(request, asked, HowToRun(tuple(specialists), tuple(tools), as_json, resume))
 
 

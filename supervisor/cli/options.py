@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from shared.wire.limits import OnLimit
+from shared.wire.mode import Mode
 
 RequestText = Annotated[str | None, typer.Argument(metavar="REQUEST", help="What you want, in plain words; `-` reads it from stdin.")]
 
@@ -34,5 +35,12 @@ OwnSpecialists = Annotated[
     list[Path], typer.Option("--specialists", metavar="DIR", help="A folder of your own specialists; may be repeated.")
 ]
 OwnTools = Annotated[list[Path], typer.Option("--tools", metavar="DIR", help="A folder of your own tools; may be repeated.")]
+ModeOption = Annotated[Mode | None, typer.Option("--mode", help="How the job is supervised. Default: auto, or HANDOFF_MODE.")]
+WorkflowOption = Annotated[
+    str | None, typer.Option("--workflow", metavar="NAME", help="Run the steps of this workflow (or .yaml file) instead of a planner's.")
+]
+ItemsOption = Annotated[
+    Path | None, typer.Option("--items", metavar="FILE", help="Lines, or rows of a .csv, that a workflow's steps are done for.")
+]
 Slots = Annotated[int | None, typer.Option("-c", "--concurrency", metavar="N", min=1, help="Handoffs (threads) at once.")]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, everything else on stderr.")]

@@ -43,6 +43,8 @@ def print_everything(result: JobResult, letters: Sequence[DeadLetter]) -> None:
     shown = partial(readable, columns=stdout().width)
     outcomes = {one["handoff_id"]: one for one in result.results}
     _section(f"{result.job_id}  {result.status.value}", "\n".join(line for line in (took(result), cut_remark(result)) if line))
+    if result.route:
+        _section("route", shown(result.route))
     if result.plan:
         _section("plan", shown(result.plan))
     for handoff in result.handoffs:

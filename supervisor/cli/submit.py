@@ -14,11 +14,26 @@ from shared.wire.errors import LedgerUnavailable, UserError
 from shared.wire.events import DEFAULT_TENANT
 from shared.wire.limits import OnLimit
 from shared.wire.message import problems_of
+from shared.wire.mode import Mode
 from shared.wire.names import SUPERVISOR_QUEUE
 from supervisor.cli.asking import Asked, request_of, schema_of, text_of
 from supervisor.cli.errors import OK, say
 from supervisor.cli.jobs import client_of_broker
-from supervisor.cli.options import AnswerSchema, Docs, MaxRounds, MaxTurns, MaxUsd, Model, OnLimitOption, RequestText, SkipBadDocs, Timeout
+from supervisor.cli.options import (
+    AnswerSchema,
+    Docs,
+    ItemsOption,
+    MaxRounds,
+    MaxTurns,
+    MaxUsd,
+    Model,
+    ModeOption,
+    OnLimitOption,
+    RequestText,
+    SkipBadDocs,
+    Timeout,
+    WorkflowOption,
+)
 from supervisor.cli.terminal import write_line
 
 if TYPE_CHECKING:
@@ -43,6 +58,9 @@ class Line(BaseModel):
     idempotency_key: str | None = None
     webhook: str | None = None
     on_limit: Annotated[OnLimit | None, Field(strict=False)] = None
+    mode: Annotated[Mode | None, Field(strict=False)] = None
+    workflow: str | None = None
+    items: str | None = None
 
 
 def submit(
@@ -55,6 +73,9 @@ def submit(
     max_rounds: MaxRounds = None,
     timeout: Timeout = None,
     on_limit: OnLimitOption = None,
+    mode: ModeOption = None,
+    workflow: WorkflowOption = None,
+    items: ItemsOption = None,
     answer_schema: AnswerSchema = None,
     skip_bad_docs: SkipBadDocs = False,
     idempotency_key: Annotated[str | None, typer.Option(metavar="K", help="The same key gives the same job.")] = None,
@@ -71,7 +92,7 @@ def submit(
     """
     schema = schema_of(answer_schema)
     limits = (max_turns, max_usd, max_rounds, timeout)
-    asked = Asked("", docs, skip_bad_docs, model, *limits, schema, tenant, idempotency_key, webhook, on_limit)
+    asked = Asked("", docs, skip_bad_docs, model, *limits, schema, tenant, idempotency_key, webhook, on_limit, mode, workflow, items)
     jobs = client_of_broker()
     _enqueue(jobs, _requests(request, file, asked, jobs))
     there = jobs.ledger.roles.presence().queues
@@ -143,8 +164,8 @@ def _asked_in(text: str, asked: Asked) -> Asked:
     except ValidationError as error:
         raise UserError(problems_of(error)) from error
     given: dict[str, Any] = {name: value for name, value in line.model_dump().items() if value is not None}
-    if "docs" in given:
-        given["docs"] = Path(given["docs"])
+    for name in given.keys() & {"docs", "items"}:
+        given[name] = Path(given[name])
     if "timeout" in given:
         given["timeout_s"] = given.pop("timeout")
     return replace(asked, **given)

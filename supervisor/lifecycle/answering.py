@@ -60,7 +60,7 @@ def parts_of(state: JobState) -> tuple[BlobRef, ...]:
 def words_wanted(state: JobState) -> tuple[BlobRef, ...]:
     """The results whose words stand in an answer, beside those that it is made of."""
     troubles = (step.trouble for step in state.steps.values() if step.trouble)
-    events = (state.plan, state.last_round, state.synthesised)
+    events = (state.routed, state.plan, state.last_round, state.synthesised)
     return (*troubles, *(ref for event in events if event for ref in said_by(event)))
 
 
@@ -211,6 +211,8 @@ def no_plan(plan: PlanMade | None, words: Words) -> tuple[str, ...]:
 
 def _own_notes(state: JobState, words: Words) -> tuple[str, ...]:
     notes = list(no_plan(state.plan, words))
+    if state.routed and state.routed.problem:
+        notes.append(f"A team got the job: {state.routed.problem}{_in_brackets(words.why(state.routed.result))}.")
     made, last = state.synthesised, state.last_round
     if made and made.problem:
         notes.append(f"The results were put together by code: {made.problem}{_in_brackets(words.why(made.result))}.")

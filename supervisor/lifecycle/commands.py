@@ -7,6 +7,23 @@ from dataclasses import dataclass
 from shared.wire.events import AnswerMethod, JobStatus
 from shared.wire.handoff import BlobRef
 from shared.wire.ids import HandoffId, StepId
+from shared.wire.mode import Mode
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Decide by code who does the job."""
+
+    mode: Mode
+    specialist: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MakePlan:
+    """Make the plan by code: of the job's workflow, or of one step."""
+
+    specialist: str | None = None
+    """Who does all of it; None: the workflow says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,5 +103,16 @@ class DeliverWebhook:
 
 
 Command = (
-    IssueRole | IssueGroup | AbandonSteps | SkipReview | ChooseAnswer | EndJob | AskUser | PublishAgain | RunRole | DeliverWebhook
-)  # fmt: skip
+    Route
+    | MakePlan
+    | IssueRole
+    | IssueGroup
+    | AbandonSteps
+    | SkipReview
+    | ChooseAnswer
+    | EndJob
+    | AskUser
+    | PublishAgain
+    | RunRole
+    | DeliverWebhook
+)

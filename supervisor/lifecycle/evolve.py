@@ -19,6 +19,7 @@ from shared.wire.events import (
     Recorded,
     RetryRequested,
     Reviewed,
+    Routed,
     StepsAbandoned,
     Synthesised,
     WebhookTried,
@@ -26,6 +27,7 @@ from shared.wire.events import (
 from shared.wire.handoff import BUDGETS, BlobRef, ResultStatus, StopReason
 from shared.wire.ids import HandoffId, JobId, StepId
 from shared.wire.limits import raised
+from shared.wire.mode import Mode
 from shared.wire.names import ROLES
 from shared.wire.verdict import Decision
 from supervisor.lifecycle.state import JobState, Phase, Remark, StepState, StepStatus
@@ -49,7 +51,16 @@ def begin(job_id: JobId, recorded: Recorded) -> JobState:
     """Raises: MalformedMessage: a journal that does not begin with the submission."""
     if not isinstance(recorded.event, JobSubmitted):
         raise MalformedMessage(f"the journal of {job_id} does not begin with job_submitted")
-    return JobState(job_id=job_id, version=recorded.version, as_of=recorded.at, submitted=recorded.event, started_at=recorded.at)
+    submitted = recorded.event
+    return JobState(
+        job_id=job_id,
+        version=recorded.version,
+        as_of=recorded.at,
+        submitted=submitted,
+        started_at=recorded.at,
+        mode=submitted.mode,
+        phase=_first_phase(submitted.mode),
+    )
 
 
 def evolve(state: JobState, recorded: Recorded) -> JobState:
@@ -62,6 +73,8 @@ def _changes(state: JobState, recorded: Recorded) -> dict[str, Any]:  # noqa: PL
     match recorded.event:
         case JobSubmitted():
             return {}
+        case Routed() as event:
+            return {"mode": event.mode, "routed": event, "phase": Phase.PLANNING, "fruitless": 0}
         case HandoffIssued() as event:
             return _issued(state, event)
         case HandoffFinished() as event:
@@ -226,7 +239,7 @@ def _retried(state: JobState, event: RetryRequested, at: float) -> dict[str, Any
         steps[step_id] = _again(step, Remark(author="user", previous=step.result) if step.result else None)
     return {
         "status": _status_again(state),
-        "phase": Phase.PLANNING if state.plan is None else Phase.WORKING,
+        "phase": _first_phase(state.mode) if state.plan is None else Phase.WORKING,
         "steps": steps,
         "started_at": at,
         "submitted": state.submitted.model_copy(update={"limits": raised(state.submitted.limits, event)}),
@@ -260,6 +273,11 @@ def _gone_on(state: JobState, event: RetryRequested) -> dict[str, Any]:
         "asked": False,
         "submitted": state.submitted.model_copy(update={"limits": raised(state.submitted.limits, event)}),
     }
+
+
+def _first_phase(mode: Mode) -> Phase:
+    """Of a job that has no plan."""
+    return Phase.ROUTING if mode is Mode.AUTO else Phase.PLANNING
 
 
 def _status_again(state: JobState) -> JobStatus:

@@ -14,12 +14,14 @@ from shared.wire.events import (
     JobSubmitted,
     PlanMade,
     Reviewed,
+    Routed,
     StepOutline,
     Synthesised,
 )
 from shared.wire.handoff import Author, BlobRef, ResultStatus, StopReason
 from shared.wire.ids import HandoffId, JobId, StepId
 from shared.wire.message import Message
+from shared.wire.mode import Mode
 from shared.wire.usage import NOTHING_USED, Usage
 
 LAST_CHANCE_S = 30.0
@@ -33,6 +35,7 @@ HAND_IN_SHARE = 0.2
 class Phase(StrEnum):
     """What the job is waiting for."""
 
+    ROUTING = "routing"
     PLANNING = "planning"
     WORKING = "working"
     """Steps run; when all of them are settled, the assessor looks at the round."""
@@ -99,6 +102,10 @@ class JobState(Message):
     started_at: float
     """Unix time in seconds of the submission or the latest retry: its time runs from here."""
     status: JobStatus = JobStatus.QUEUED
+    mode: Mode = Mode.TEAM
+    """As asked for; what the router made of `auto`."""
+    routed: Routed | None = None
+    """What became of `auto`."""
     phase: Phase = Phase.PLANNING
     plan: PlanMade | None = None
     steps: dict[StepId, StepState] = Field(default_factory=dict)
@@ -151,6 +158,11 @@ class JobState(Message):
     def role_deadline(self) -> float:
         """The same for the supervisor's own roles, which make that answer: a draft that came with the job's end would come too late."""
         return self.deadline - HAND_IN_SHARE * (self.deadline - self.working_deadline)
+
+    @property
+    def is_reviewed(self) -> bool:
+        """Whether its results are judged before they become an answer."""
+        return self.plan is None or self.plan.is_reviewed
 
     @property
     def rounds_now(self) -> tuple[Reviewed, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from shared.wire.events import Event, HandoffFinished, JobEnded, NeedsResolved, PlanMade, Reviewed, StepsAbandoned, Synthesised
+from shared.wire.events import Event, HandoffFinished, JobEnded, NeedsResolved, PlanMade, Reviewed, Routed, StepsAbandoned, Synthesised
 from shared.wire.handoff import BlobRef, Feedback, HandoffResult, ResultStatus, StopReason
 from shared.wire.ids import StepId
 from shared.wire.resolutions import Resolutions
@@ -26,6 +26,8 @@ def said_by(event: Event) -> tuple[BlobRef, ...]:
             return tuple(item.result for item in event.steps)
         case HandoffFinished():
             ref = event.result if event.status is not ResultStatus.OK else None
+        case Routed():
+            ref = event.result if event.problem else None
         case PlanMade():
             ref = event.degraded
         case NeedsResolved():

@@ -9,10 +9,11 @@ from contextlib import suppress
 from typing import assert_never
 
 from shared.wire.errors import HandoffError
-from shared.wire.events import AnswerMethod, Event, NeedsResolved, PlanMade, Reviewed, StepOutline, Synthesised
+from shared.wire.events import AnswerMethod, Event, NeedsResolved, PlanMade, Reviewed, Routed, StepOutline, Synthesised
 from shared.wire.handoff import BUDGETS, AgentHandoff, BlobRef, HandoffResult, ResultStatus, ref
 from shared.wire.ids import StepId
 from shared.wire.limits import OnLimit
+from shared.wire.mode import Mode
 from shared.wire.plan import Plan
 from shared.wire.resolutions import Resolutions
 from shared.wire.verdict import Verdict
@@ -22,6 +23,7 @@ from supervisor.lifecycle.state import JobState
 from supervisor.lifecycle.words import Words
 from supervisor.roles.needs import steps_asked_in
 from supervisor.roles.planner import degraded_plan, specialists_offered_in
+from supervisor.roles.router import Route
 
 TITLE_CHARS = 80
 
@@ -34,6 +36,8 @@ def outcome_of(
         return (), ()  # the role is asked again when the job may go on
     schema, written = handoff.expected_output_format, ref(result.to_json())
     match handoff.assigned_to:
+        case "router":
+            return (_routed(result, written),), ()
         case "planner" if state.plan is None:
             plan = _plan(result)
             event, text = plan_made(plan or degraded_plan(request, specialists_offered_in(schema)), None if plan else written)
@@ -48,13 +52,22 @@ def outcome_of(
             raise HandoffError(f"{role} is not a role that has consequences")
 
 
-def plan_made(plan: Plan, degraded: BlobRef | None) -> tuple[PlanMade, str]:
+def _routed(result: HandoffResult, ref: BlobRef) -> Routed:
+    with suppress(HandoffError):
+        if result.status is ResultStatus.OK:
+            route = Route.of(result.output)
+            mode, who = (Mode.TEAM, None) if route.team else (Mode.SINGLE, route.specialist)
+            return Routed(mode=mode, specialist=who, result=ref)
+    return Routed(mode=Mode.TEAM, result=ref, problem="the router failed")
+
+
+def plan_made(plan: Plan, degraded: BlobRef | None = None, *, is_reviewed: bool = True) -> tuple[PlanMade, str]:
     """The event of a plan, and the plan's payload. `degraded`: the planner's result, if this is not its plan."""
     text = plan.to_json()
     outlines = tuple(
         StepOutline(id=step.id, specialist=step.specialist, depends_on=step.depends_on, title=title_of(step.task)) for step in plan.steps
     )
-    return PlanMade(plan=ref(text), steps=outlines, synthesis=plan.synthesis, degraded=degraded), text
+    return PlanMade(plan=ref(text), steps=outlines, synthesis=plan.synthesis, is_reviewed=is_reviewed, degraded=degraded), text
 
 
 def title_of(text: str) -> str:

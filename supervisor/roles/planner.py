@@ -14,10 +14,8 @@ from shared.wire.handoff import ResultStatus
 from shared.wire.ids import StepId
 from shared.wire.message import problems_of
 from shared.wire.plan import DEFAULT_FALLBACK, Plan, Step, Synthesis, limit_problems, shape_problems
+from supervisor.lifecycle.beginning import all_rounder, one_step
 from supervisor.roles.answer_text import clipped, name_of, parse
-
-GENERALIST = "generalist"
-DEGRADED_STEP = StepId("answer")
 
 
 class StepAnswer(Lenient):
@@ -98,18 +96,9 @@ def specialists_offered_in(schema: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(step.get("specialist", {}).get("enum", ()))
 
 
-def taker_of_all(specialists: Collection[str]) -> str:
-    """Who gets a whole request that nobody has given to anybody: the generalist, or whoever there is.
-
-    With nobody there it is the generalist all the same: its queue waits, and `nobody serves this queue` is said elsewhere.
-    """
-    return GENERALIST if GENERALIST in specialists or not specialists else min(specialists)
-
-
 def degraded_plan(request: str, specialists: Collection[str]) -> Plan:
     """The plan when no planner could make one: the request as it is, for the generalist, or whoever there is."""
-    step = Step(id=DEGRADED_STEP, specialist=taker_of_all(specialists), task=request)
-    return Plan(steps=(step,), why="No usable plan came from the planner: one specialist gets the whole request.")
+    return one_step(request, all_rounder(specialists), "No usable plan came from the planner: one specialist gets the whole request.")
 
 
 def _steps_of(answer: PlanAnswer) -> tuple[list[Step], list[str]]:

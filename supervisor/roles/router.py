@@ -12,8 +12,8 @@ from shared.agent.reading import NotAcceptable, Read
 from shared.wire.handoff import ResultStatus
 from shared.wire.ids import NameField
 from shared.wire.message import Message
+from supervisor.lifecycle.beginning import all_rounder
 from supervisor.roles.answer_text import clipped, name_of, parse
-from supervisor.roles.planner import taker_of_all
 
 LONGEST_WHY = 2_000
 
@@ -52,7 +52,7 @@ class RouteReading:
             "route": {**text, "enum": [way.value for way in Way]},
             "specialist": {
                 **text,
-                "enum": sorted(self.specialists) or [taker_of_all(())],
+                "enum": sorted(self.specialists) or [all_rounder(())],
                 "description": "who does all of it alone; for a team, who would do it best if it had to be one",
             },
             "why": {**text, "description": "one sentence for the user"},
@@ -70,10 +70,10 @@ class RouteReading:
         if not (exists or team):
             what = f"there is no specialist {named}" if named else "no specialist was named"
             if not last_try:
-                there = ", ".join(sorted(self.specialists)) or taker_of_all(())
+                there = ", ".join(sorted(self.specialists)) or all_rounder(())
                 raise NotAcceptable(f"specialist must be the name of one who does the request alone; {what} (there are: {there})")
-            notes = (f"the router gave the request to nobody who exists ({what}): {taker_of_all(self.specialists)} takes it",)
-        who = named if exists else taker_of_all(self.specialists)
+            notes = (f"the router gave the request to nobody who exists ({what}): {all_rounder(self.specialists)} takes it",)
+        who = named if exists else all_rounder(self.specialists)
         route = Route(team=team, specialist=who, why=clipped(answer.why or "", LONGEST_WHY))
         return Read(ResultStatus.OK, route.model_dump(mode="json"), notes=notes)
 

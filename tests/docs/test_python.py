@@ -18,7 +18,7 @@ from shared.wire.events import Event, JobStatus
 from shared.wire.limits import JobLimits
 from supervisor import webhook
 from supervisor.client import FOLLOW_S, Client, Request
-from supervisor.lifecycle.decide import WEBHOOK_BACKOFF_S
+from supervisor.lifecycle.ending import WEBHOOK_BACKOFF_S
 from tests.docs.pages import blocks, coded, rows, sections, text_of
 
 SECTIONS = sections(text_of("python"))

@@ -16,6 +16,7 @@ from shared.wire.events import (
     NeedsResolved,
     Recorded,
     Reviewed,
+    Routed,
     StepsAbandoned,
     Synthesised,
     WebhookTried,
@@ -28,6 +29,7 @@ from shared.wire.plan import Plan, Step, Synthesis
 from shared.wire.resolutions import Resolution, Resolutions
 from shared.wire.usage import Usage
 from shared.wire.verdict import Decision, Revision, Verdict
+from supervisor.lifecycle.beginning import one_step
 from supervisor.lifecycle.commands import (
     AbandonSteps,
     AskUser,
@@ -37,13 +39,16 @@ from supervisor.lifecycle.commands import (
     EndJob,
     IssueGroup,
     IssueRole,
+    MakePlan,
     PublishAgain,
+    Route,
     RunRole,
     SkipReview,
 )
-from supervisor.lifecycle.decide import HandoffSeen, Seen, decide
+from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.evolve import begin, evolve
 from supervisor.lifecycle.handoffs import step_handoff
+from supervisor.lifecycle.seen import HandoffSeen, Seen
 from supervisor.lifecycle.state import JobState, StepState
 from supervisor.lifecycle.words import Words
 from supervisor.roles.outcomes import plan_made
@@ -74,6 +79,7 @@ class Life:
         self.state: JobState = begin(JobId(JOB), first)
         self.roles = RESEARCHERS
         self.plan: Plan | None = None
+        self.workflow: Plan | None = None
         self.handoffs: dict[str, AgentHandoff] = {}
         self.payloads: dict[str, str] = {}
         """Every HandoffResult, by digest."""
@@ -104,6 +110,11 @@ class Life:
 
     def record(self, command: Command) -> None:
         match command:
+            case Route(mode, specialist):
+                self.happens(Routed(mode=mode, specialist=specialist))
+            case MakePlan(specialist):
+                self.plan = self.workflow or one_step("Compare.", specialist or "", "")
+                self.happens(plan_made(self.plan, is_reviewed=self.workflow is not None)[0])
             case IssueRole(role, attempt):
                 self.happens(_issued(StepId(role), attempt, role))
             case IssueGroup(group, steps):

@@ -18,7 +18,22 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
-KEYS = ["job_id", "status", "answer", "citations", "plan", "handoffs", "results", "verdicts", "usage", "wall_s", "model", "notes"]
+KEYS = [
+    "job_id",
+    "status",
+    "answer",
+    "citations",
+    "mode",
+    "route",
+    "plan",
+    "handoffs",
+    "results",
+    "verdicts",
+    "usage",
+    "wall_s",
+    "model",
+    "notes",
+]
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from shared.wire.events import WebhookTried
-from supervisor.lifecycle.decide import WEBHOOK_BACKOFF_S
+from supervisor.lifecycle.ending import WEBHOOK_BACKOFF_S
 from supervisor.webhook import SIGNATURE_HEADER, TIMESTAMP_HEADER, signature
 from tests.doubles.hook_server import HookServer
 from tests.e2e.conftest import WEBHOOK_SECRET

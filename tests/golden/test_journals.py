@@ -27,6 +27,10 @@ DIGESTS = {
     "v1-random-11.jsonl": "0ee138bd998ae6136e387e083818d826a6bf226f20f4f9bbf2164378dc5a9267",
     "v1-random-3.json": "d9146aa3e0469583ef166d0096f684dc03ac3bb16570b11494697b4f451ca255",
     "v1-random-3.jsonl": "e3c4a090343627d21cee4c89a03f6e0f326f51641ec939e888955b0a967d2a17",
+    "v2-routed.json": "013aeea81325bef6cda9d42cb911a726b2a4e4a4b07ff8d79d23a8dc86438133",
+    "v2-routed.jsonl": "0d518639b0b5105bf7cbb56c5bda2add3c027b04e78cd6d4b135671c5ee7074a",
+    "v2-pipeline.json": "7d157134c58b251080fbe94a0f639037b7f5b0505dbc78e3ebceae7210282b53",
+    "v2-pipeline.jsonl": "7e81afe394ea56dcbb22e507d58699ae71171f7ec307c072d4600e3e8b6fe257",
 }
 JOURNALS = sorted((Path(__file__).parent / "journals").glob("*.jsonl"))
 

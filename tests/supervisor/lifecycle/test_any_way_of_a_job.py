@@ -18,15 +18,18 @@ from shared.wire.events import (
     JobSubmitted,
     RetryRequested,
     Reviewed,
+    Routed,
     WebhookTried,
 )
 from shared.wire.handoff import ResultStatus, StopReason
 from shared.wire.ids import HandoffId, JobId, StepId
 from shared.wire.limits import JobLimits, OnLimit
+from shared.wire.mode import Mode
 from shared.wire.plan import Plan, Step, Synthesis
 from supervisor.lifecycle.commands import Command, IssueGroup, PublishAgain, RunRole
-from supervisor.lifecycle.decide import HandoffSeen, Seen, next_due
+from supervisor.lifecycle.ending import next_due
 from supervisor.lifecycle.evolve import fold
+from supervisor.lifecycle.seen import HandoffSeen, Seen
 from supervisor.lifecycle.state import StepStatus
 from tests.doubles.handoffs import JOB
 from tests.doubles.life import LEASE_S, Life, a_result_of
@@ -44,8 +47,9 @@ class World(Life):
             max_seconds=dice.choice([60, 3_600, 1_000_000]),
             on_limit=dice.choice(list(OnLimit)),
         )
-        super().__init__(limits, webhook_url=dice.choice([None, "https://example.org"]))
+        super().__init__(limits, webhook_url=dice.choice([None, "https://example.org"]), mode=dice.choice([Mode.TEAM, *Mode]))
         self.dice = dice
+        self.workflow = any_plan(dice) if self.state.mode is Mode.PIPELINE else None
         self.held: dict[HandoffId, HandoffSeen] = {}
         """How open handoffs stand in the ledger."""
         self.queue: list[HandoffId] = []
@@ -126,6 +130,9 @@ class World(Life):
         role = self.state.open[handoff_id].assigned_to
         self.held.pop(handoff_id)
         match role:
+            case "router":
+                mode, to = self.dice.choice([(Mode.TEAM, None), (Mode.SINGLE, "writer")])
+                self.happens(Routed(mode=mode, specialist=to, result=self.finishes("router")))
             case "planner" if self.state.plan is None:
                 self.plan = any_plan(self.dice)
                 self.plans(self.plan)

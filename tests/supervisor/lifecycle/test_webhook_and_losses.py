@@ -8,7 +8,8 @@ from shared.wire.events import WebhookTried
 from supervisor.lifecycle.commands import (
     DeliverWebhook,
 )
-from supervisor.lifecycle.decide import WEBHOOK_BACKOFF_S, WEBHOOK_GIVEN_UP_AFTER_S, HandoffSeen, next_due
+from supervisor.lifecycle.ending import WEBHOOK_BACKOFF_S, WEBHOOK_GIVEN_UP_AFTER_S, next_due
+from supervisor.lifecycle.seen import HandoffSeen
 from tests.doubles.life import BEGIN, LEASE_S, Life, again, done, planned, run
 
 # Webhook

@@ -1,0 +1,122 @@
+"""What can happen to a job as a whole. `shared.wire.events` has all events, and what they have in common."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import NonNegativeInt, PositiveInt
+
+from shared.wire.handoff import BlobRef
+from shared.wire.ids import NameField, StepIdField
+from shared.wire.limits import JobLimits, NewLimits
+from shared.wire.message import Message
+from shared.wire.mode import Mode
+
+DEFAULT_TENANT = "default"
+"""Whose a job is when nobody says so."""
+
+
+class JobStatus(StrEnum):
+    """How a job stands, for its users."""
+
+    QUEUED = "queued"
+    """Accepted; no supervisor has looked at it."""
+    RUNNING = "running"
+    OK = "ok"
+    PARTIAL = "partial"
+    """There is an answer, with named gaps or open points."""
+    FAILED = "failed"
+    """There is no answer; the reason is given."""
+    CANCELLED = "cancelled"
+
+    @property
+    def ended(self) -> bool:
+        return self not in (JobStatus.QUEUED, JobStatus.RUNNING)
+
+
+class JobSubmitted(Message):
+    """A user asked for something."""
+
+    type: Literal["job_submitted"] = "job_submitted"
+    request: BlobRef
+    title: str
+    """The first words of the request, for lists."""
+    limits: JobLimits
+    manifest: BlobRef | None = None
+    document_count: NonNegativeInt = 0
+    model: str | None = None
+    """Overrides every agent's model."""
+    answer_schema: BlobRef | None = None
+    tenant: str = DEFAULT_TENANT
+    webhook_url: str | None = None
+    specialists: tuple[NameField, ...] = ()
+    """Only these may be used; empty: all that live workers announce."""
+    mode: Mode = Mode.TEAM
+    """What the user asked for; journals from before there were modes say nothing, and mean this."""
+    workflow: BlobRef | None = None
+    """The plan of a workflow, as JSON, with mode `pipeline`."""
+    is_reviewed: bool = True
+    """Whether an assessor judges what a workflow's steps have made."""
+
+
+class Routed(Message):
+    """It was decided who does a job of mode `auto`."""
+
+    type: Literal["routed"] = "routed"
+    mode: Mode
+    """`single` or `team`."""
+    specialist: NameField | None = None
+    """Who does it alone; None: a team."""
+    result: BlobRef | None = None
+    """The router's HandoffResult, which says why. None: there was only one to choose."""
+    problem: str | None = None
+    """Why it was not the router that decided."""
+
+
+class JobEnded(Message):
+    """The answer is there, or the reason why there is none. One that something cut short, a limit or its time, has both."""
+
+    type: Literal["job_ended"] = "job_ended"
+    status: JobStatus
+    answer: BlobRef | None = None
+    """A `shared.wire.answer.Answer`, as JSON."""
+    reason: str | None = None
+    because: BlobRef | None = None
+    """The HandoffResult that says more about the reason."""
+
+
+class CancelRequested(Message):
+    """Stop, everywhere."""
+
+    type: Literal["cancel_requested"] = "cancel_requested"
+    by: str = "user"
+
+
+class RetryRequested(NewLimits):
+    """Go on with a job that has ended or waits for a decision: what failed again, or everything from one step on. With more to spend, if it
+    says so.
+    """
+
+    type: Literal["retry_requested"] = "retry_requested"
+    from_step: StepIdField | None = None
+
+
+class DecisionAsked(Message):
+    """The job's budget is spent, and its user said to be asked: it waits for a retry with more, or for a cancel."""
+
+    type: Literal["decision_asked"] = "decision_asked"
+    why: str
+
+
+class WebhookTried(Message):
+    """The job's end was posted to its webhook, or could not be."""
+
+    type: Literal["webhook_tried"] = "webhook_tried"
+    attempt: PositiveInt
+    delivered: bool
+    detail: str = ""
+    under_way: bool = False
+    """Written before the POST, so that only one supervisor makes it; how it went comes after it."""
+    end: NonNegativeInt = 0
+    """The version of the `job_ended` that it speaks of: a retried job has several. 0, of an older version: the latest."""

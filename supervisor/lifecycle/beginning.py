@@ -1,0 +1,62 @@
+"""Who does a job, and by what plan: what is decided before its first step."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import assert_never
+
+from shared.wire.ids import StepId
+from shared.wire.mode import Mode
+from shared.wire.plan import Plan, Step
+from supervisor.lifecycle.commands import Command, IssueRole, MakePlan, Route
+from supervisor.lifecycle.seen import Seen
+from supervisor.lifecycle.state import JobState
+
+GENERALIST = "generalist"
+"""The specialist for what nobody is special at."""
+WHOLE = StepId("answer")
+"""The one step of a plan that is the whole request."""
+
+
+def route(state: JobState, seen: Seen) -> tuple[Command, ...]:
+    """One specialist or a team: a router decides, at the price of one cheap call."""
+    if state.has_open("router") or not seen.roles:
+        return ()
+    if len(seen.roles) == 1:  # a call could not choose otherwise
+        return (Route(Mode.SINGLE, *seen.roles),)
+    return (ask_role(state, "router"),)
+
+
+def plan(state: JobState, seen: Seen) -> tuple[Command, ...]:
+    """A team's plan is a planner's; every other is made by code."""
+    if state.has_open("planner") or not seen.roles:
+        return ()
+    match state.mode:
+        case Mode.PIPELINE:
+            return (MakePlan(),)
+        case Mode.SINGLE:
+            chosen = state.routed.specialist if state.routed else None
+            return (MakePlan(chosen or all_rounder(seen.roles)),)
+        case Mode.TEAM:
+            return (ask_role(state, "planner"),)
+        case Mode.AUTO:
+            raise AssertionError("a job is routed before it is planned")
+        case _:
+            assert_never(state.mode)
+
+
+def all_rounder(specialists: Collection[str]) -> str:
+    """Who gets a whole request that nobody was chosen for: the generalist, or whoever there is. With nobody there it is the generalist all
+    the same: its queue waits, and that nobody serves it is said elsewhere.
+    """
+    return GENERALIST if GENERALIST in specialists or not specialists else min(specialists)
+
+
+def one_step(request: str, specialist: str, why: str) -> Plan:
+    """The whole request as one step."""
+    return Plan(steps=(Step(id=WHOLE, specialist=specialist, task=request),), why=why)
+
+
+def ask_role(state: JobState, role: str) -> IssueRole:
+    """The next attempt of one of the supervisor's roles."""
+    return IssueRole(role, state.role_attempts.get(role, 0) + 1)

@@ -1,0 +1,101 @@
+"""The ways of supervising, as a user chooses them: real processes, a real Redis, and the offline model behind the real SDK."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.commands import BAD_INPUT, DOCUMENTS, REQUEST, Handoff
+
+pytestmark = pytest.mark.slow
+
+QUESTION = "What is Qdrant written in?"
+PER_LINE = """\
+description: A question a line.
+review: false
+steps:
+  - id: look
+    specialist: researcher
+    for_each: lines
+    task: "{item}"
+"""
+
+
+@pytest.fixture
+def handoff(tmp_path: Path) -> Handoff:
+    return Handoff(tmp_path)
+
+
+def ran(handoff: Handoff, *arguments: str) -> dict[str, Any]:
+    done = handoff.run("run", *arguments, "--docs", str(DOCUMENTS), "--json")
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def who(outcome: dict[str, Any]) -> list[str]:
+    return [one["assigned_to"] for one in outcome["handoffs"]]
+
+
+def test_a_single_agent_answers_with_its_tools_and_nobody_beside_it(handoff: Handoff) -> None:
+    outcome = ran(handoff, QUESTION, "--mode", "single")
+
+    assert (outcome["status"], outcome["mode"], who(outcome)) == ("ok", "single", ["generalist"])
+    assert "Rust" in outcome["answer"]
+    assert outcome["citations"]
+
+
+def test_auto_gives_a_question_to_one_and_says_why(handoff: Handoff) -> None:
+    outcome = ran(handoff, QUESTION, "--mode", "auto")
+
+    assert (outcome["status"], outcome["mode"]) == ("ok", "single")
+    assert who(outcome) == ["router", outcome["route"]["specialist"]]
+    assert outcome["route"]["why"]
+
+
+def test_auto_gives_a_comparison_of_several_to_a_team(handoff: Handoff) -> None:
+    outcome = ran(handoff, REQUEST, "--mode", "auto")
+
+    assert (outcome["status"], outcome["mode"], outcome["route"]["specialist"]) == ("ok", "team", None)
+    assert who(outcome)[:2] == ["router", "planner"]
+
+
+def test_a_workflow_is_run_without_a_planner(handoff: Handoff) -> None:
+    outcome = ran(handoff, QUESTION, "--workflow", "brief")
+
+    assert (outcome["status"], outcome["mode"]) == ("ok", "pipeline")
+    assert who(outcome) == ["researcher", "writer", "reviewer", "writer"]
+
+
+def test_a_step_is_repeated_over_the_lines_of_a_file(handoff: Handoff) -> None:
+    (handoff.folder / "each.yaml").write_text(PER_LINE)
+    (handoff.folder / "questions.txt").write_text(f"{QUESTION}\nWhat is Milvus written in?\n")
+    outcome = ran(handoff, "Answer these.", "--workflow", "./each.yaml", "--items", "questions.txt")
+
+    assert [step["id"] for step in outcome["plan"]["steps"]] == ["look_0001", "look_0002"]
+    assert outcome["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--mode", "pipeline"), "mode pipeline needs a workflow"),
+        (("--mode", "single", "--workflow", "brief"), "leave one of the two out"),
+        (("--workflow", "nope"), "there is no workflow 'nope'"),
+        (("--items", "lines.txt"), "name a workflow, too"),
+        (("--workflow", "each.yaml", "--items", "nope.txt"), "nope.txt"),
+        (("--workflow", "./each.yaml"), "is repeated over lines, and none are given"),
+        (("--workflow", "brief", "--items", "lines.txt"), "no step is repeated over them"),
+    ],
+)
+def test_what_does_not_fit_together_is_one_line_before_anything_starts(handoff: Handoff, arguments: tuple[str, ...], said: str) -> None:
+    (handoff.folder / "each.yaml").write_text(PER_LINE)
+    (handoff.folder / "lines.txt").write_text("one\ntwo\n")
+    done = handoff.run("run", QUESTION, *arguments)
+
+    assert done.returncode == BAD_INPUT
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
