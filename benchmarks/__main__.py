@@ -18,6 +18,7 @@ from shared.config import Settings
 from shared.local.processes import ChildSpec, Processes
 from shared.local.redis_server import PrivateRedis
 from shared.wire.events import JobStatus
+from shared.wire.mode import Mode
 from supervisor import client
 
 ROOT = Path(__file__).parents[1]
@@ -67,7 +68,7 @@ class Ours:
     """Jobs through the client, their ends read from their journals."""
 
     def __init__(self, url: str) -> None:
-        self._jobs = client.connect(url, Settings(offline=True))
+        self._jobs = client.connect(url, Settings(offline=True, mode=Mode.TEAM))
 
     def warm_up(self) -> None:
         until = time.monotonic() + 20

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos.messages_server import Json, MessagesServer, Reply, asked_for, said_in, says_json
+from shared.wire.mode import Mode
 from supervisor.client import Request
 from tests.doubles.rate_limits import Bucket, RateLimited
 from tests.running_system import SUPERVISOR, over, running_system
@@ -68,7 +69,7 @@ def paced(folder: Path, *, workers: int, slots: int, limit: int, window_s: float
         system.processes.wait_until_ready()
         jobs = system.jobs()
         began = time.monotonic()
-        ids = [jobs.submit(Request(f"plan {min(STEPS, calls - at)}")) for at in range(0, calls, STEPS)]
+        ids = [jobs.submit(Request(f"plan {min(STEPS, calls - at)}", mode=Mode.TEAM)) for at in range(0, calls, STEPS)]
         ended = [jobs.wait(job_id, 60 + 3 * calls * window_s / limit) for job_id in ids]
         jobs.ledger.connection.close()
         return Paced(limited.buckets, time.monotonic() - began, tuple(one.value for one in ended))

@@ -14,6 +14,7 @@ from shared.config import Settings
 from shared.failpoints import FAILPOINTS
 from shared.local.processes import ChildSpec, Processes
 from shared.local.redis_server import PrivateRedis
+from shared.wire.mode import Mode
 from supervisor.cli.nursery import nursery_command
 from supervisor.client import Client, connect
 
@@ -120,7 +121,7 @@ def running_fleet(folder: Path, size: Size, model_url: str, members: Sequence[Me
         url = PrivateRedis(processes, folder, is_hunted=True).start()
         _start(processes, folder, environment_of(folder, url, size, model_url), members or members_of(size))
         processes.wait_until_ready(READY_WITHIN_S)
-        jobs = connect(url, Settings(offline=True, retention_s=RETENTION_S))
+        jobs = connect(url, Settings(offline=True, mode=Mode.TEAM, retention_s=RETENTION_S))
         try:
             yield Fleet(folder, size, url, processes, jobs)
         finally:

@@ -225,7 +225,7 @@ class Trial:
     def _command(self, arguments: list[str], kind: str | None) -> subprocess.Popen[bytes]:
         """`handoff ARGUMENTS`. `kind`: whose failpoints it has."""
         points = {FAILPOINTS: str(points_in(self.on.fleet.folder, kind))} if kind else {}
-        environment = {**os.environ, "HANDOFF_REDIS_URL": self.on.fleet.url, "HANDOFF_OFFLINE": "true", **points}
+        environment = {**os.environ, "HANDOFF_REDIS_URL": self.on.fleet.url, "HANDOFF_OFFLINE": "true", "HANDOFF_MODE": "team", **points}
         command = [sys.executable, "-P", "-m", "supervisor.cli.main", *arguments]
         return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
