@@ -27,19 +27,31 @@ def caps_from(settings: Settings) -> Caps:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What was spent of one day, and may be. A most of 0: no cap."""
+    """What was spent of one day, and may be. A most of 0: no cap. Fields stand as `day.lua` answers them."""
 
     tokens: int
     microusd: int
     most_tokens: int
     most_microusd: int
+    needed_tokens: int = 0
+    """The first call of some handoff asked for so much, and did not get it. 0: that has not happened today."""
+    needed_microusd: int = 0
 
     @property
     def reached(self) -> str:
-        """The cap under which nothing is left, with what is spent of it; '': there is something left under each."""
-        if self.most_microusd and self.microusd >= self.most_microusd:
-            return self._money
-        return self._tokens if self.most_tokens and self.tokens >= self.most_tokens else ""
+        """The cap under which too little is left to begin anything new, with what is spent of it; '': there is enough under each, as far as
+        is known.
+        """
+        if self.most_microusd and self._left_microusd < max(1, self.needed_microusd):
+            return self._money + self.need
+        return self._tokens + self.need if self.most_tokens and self._left_tokens < max(1, self.needed_tokens) else ""
+
+    @property
+    def need(self) -> str:
+        """What did not fit into what is left; '': nothing is left, or nothing is known to be too much."""
+        if 0 < self._left_microusd < self.needed_microusd:
+            return f", and a call may need {_dollars(self.needed_microusd)}"
+        return f", and a call may need {self.needed_tokens:,}" if 0 < self._left_tokens < self.needed_tokens else ""
 
     def __str__(self) -> str:
         """`$0.5 of $2, 1,200 tokens`: a figure without a cap stands for itself."""
@@ -48,6 +60,14 @@ class Spent:
     @property
     def is_capped(self) -> bool:
         return bool(self.most_tokens or self.most_microusd)
+
+    @property
+    def _left_microusd(self) -> int:
+        return self.most_microusd - self.microusd
+
+    @property
+    def _left_tokens(self) -> int:
+        return self.most_tokens - self.tokens
 
     @property
     def _money(self) -> str:
@@ -92,11 +112,11 @@ class Days:
 
     def today(self, tenant: str) -> Today:
         """In one round trip."""
-        left_ms, of_tenant, its_caps, of_all, their_caps = self._connection.script("day", [keys.CAPS], [tenant])
-        return Today(Spent(*of_all, *their_caps), Spent(*of_tenant, *its_caps), int(left_ms) / 1000)
+        left_ms, of_tenant, of_all = self._connection.script("day", [keys.CAPS], [tenant])
+        return Today(Spent(*of_all), Spent(*of_tenant), int(left_ms) / 1000)
 
     def spent_up(self, tenant: str) -> str | None:
-        """Which cap of today is spent, and when there is more, in one line; None: there is something left under each."""
+        """Which cap of today is spent, or has too little left to begin a job, and when there is more, in one line; None: no cap has."""
         today = self.today(tenant)
         for spent, whose in ((today.tenant, f"tenant {tenant}"), (today.installation, "this installation")):
             if reached := spent.reached:

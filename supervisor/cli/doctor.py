@@ -164,7 +164,7 @@ def _budget(about: str, spent: Spent, settings: str, today: Today) -> Finding:
     if not spent.reached:
         return Finding(Level.OK, about, f"{spent}" + ("" if spent.is_capped else ", no cap"))
     mend = f"{today.more}; or raise {settings}USD or {settings}TOKENS for supervisors, and start one again"
-    return Finding(Level.WARN, about, f"{spent}: spent", mend)
+    return Finding(Level.WARN, about, f"{spent}: spent{spent.need}", mend)
 
 
 def forsaken(depths: Iterable[QueueDepth], served: Collection[str]) -> Iterator[Finding]:

@@ -8,11 +8,13 @@ import signal
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from chaos.messages_server import Json, MessagesServer, Reply, asked_for, calls, said_in, says_json
 from shared.config import Settings
+from shared.wire.errors import BudgetSpent
 from shared.wire.events import JobStatus
 from shared.wire.limits import JobLimits, OnLimit
 from supervisor import client
@@ -127,3 +129,39 @@ def test_a_job_that_asks_waits_for_its_user_and_goes_on_with_more(jobs: Client, 
     jobs.cancel(job_id)
 
     assert jobs.result(job_id, wait_s=30).status is JobStatus.CANCELLED
+
+
+def thrifty(request: Json) -> Reply:
+    """A model of which every call costs some cents."""
+    properties = asked_for(request)
+    if "steps" in properties:
+        step = {"id": "s0", "specialist": "generalist", "task": "Do it.", "depends_on": [], "fallback": "-"}
+        return says_json({"steps": [step], "synthesis": "merge", "why": ""}, usage=DEAR)
+    return says_json(PASS if "verdict" in properties else ENVELOPE, usage=DEAR)
+
+
+DEAR = {"input_tokens": 1_000, "output_tokens": 1_500}
+
+
+def test_a_day_that_has_less_left_than_a_job_needs_to_begin_takes_no_more_of_them(tmp_path: Path) -> None:
+    """The first job that cannot begin shows it; what is left by then is much more than what a call costs in the end."""
+    with (
+        MessagesServer(thrifty) as server,
+        running_system(tmp_path, settings=over(server, **QUICK, HANDOFF_TENANT_DAY_USD="0.5")) as system,
+    ):
+        jobs, ends = system.jobs(), list[JobStatus]()
+
+        def ask_one_after_the_other() -> None:
+            for number in range(20):
+                ends.append(jobs.result(jobs.submit(Request(f"Answer question {number}.")), wait_s=60).status)
+
+        with pytest.raises(BudgetSpent, match="there is more at 00:00 UTC") as refused:
+            ask_one_after_the_other()
+        today = jobs.ledger.days.today("default").tenant
+        jobs.ledger.connection.close()
+
+    assert ends[0] is JobStatus.OK
+    assert ends[-1] is JobStatus.FAILED, "it had nothing to begin with"
+    assert ends.count(JobStatus.FAILED) == 1, "the next one was not taken"
+    assert today.microusd < today.most_microusd < today.microusd + today.needed_microusd
+    assert "and a call may need $" in str(refused.value)

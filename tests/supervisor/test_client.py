@@ -84,6 +84,20 @@ def test_a_day_that_is_spent_takes_no_new_job_and_says_when_there_is_more(jobs: 
     assert jobs.submit(Request("Compare.", idempotency_key="k1")) == known
 
 
+def test_a_day_that_has_too_little_left_to_begin_with_takes_no_new_job_until_there_is_more(jobs: Client) -> None:
+    jobs.ledger.days.set_caps(Caps(day_usd=100))
+    failing = jobs.submit(Request("Compare."))
+    issue(jobs.ledger, failing, "planner.1", role="planner", group=None)
+    with pytest.raises(LimitReached):
+        granted(jobs.ledger, failing, "planner.1").reserve(WorstCase(80, 20, 101))
+
+    with pytest.raises(BudgetSpent, match=r"is spent \(\$0 of \$0.0001, and a call may need \$0.000101\); there is more at 00:00 UTC"):
+        jobs.submit(Request("Compare."))
+
+    jobs.ledger.days.set_caps(Caps(day_usd=101))
+    jobs.submit(Request("Compare."))
+
+
 def test_the_same_key_of_another_tenant_is_another_job(jobs: Client) -> None:
     mine, yours = (jobs.submit(Request("Compare.", idempotency_key="k1", tenant=tenant)) for tenant in ("me", "you"))
 

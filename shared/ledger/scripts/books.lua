@@ -1,6 +1,7 @@
 -- In front of every script, after the prelude: the books. They are kept at four levels, one tree: a handoff, its job, its tenant's day, the
 -- installation's day. Each level is a hash of what is spent (turns, input_tokens, output_tokens, usd) and, above the handoff, of what is set
--- aside (reserved_turns, reserved_tokens, reserved_usd). `usd` is whole micro-dollars; a price of -1 is unknown.
+-- aside (reserved_turns, reserved_tokens, reserved_usd). `usd` is whole micro-dollars; a price of -1 is unknown. A day also has needed_tokens
+-- and needed_usd: what a handoff would have needed to begin, where that did not fit any more.
 
 local DAY_MS = 24 * 3600 * 1000
 local DAY_KEPT_MS = 3 * DAY_MS -- whatever is in the air at midnight has ended long before that, and yesterday can still be looked at
@@ -63,7 +64,8 @@ local function settle(job, h, used)
 end
 
 -- What a level has left for one more call. `limits`: most turns, tokens and usd; 0 or false is no limit.
--- Returns nil (it fits), 'wait' (it may when what others have set aside comes back), or the name of the limit that it can never keep.
+-- Returns nil (it fits), 'wait' (it may when what others have set aside comes back), or the name of the limit that it can never keep, what it
+-- asked of that and what is left.
 local function misfit(key, limits, worst)
   if not (limits[1] or limits[2] or limits[3]) then return nil end
   local b = redis.call('HMGET', key, 'turns', 'reserved_turns', 'input_tokens', 'output_tokens', 'reserved_tokens', 'usd', 'reserved_usd')
@@ -78,11 +80,23 @@ local function misfit(key, limits, worst)
     local name, spent, reserved, more = unpack(book)
     local most = tonumber(limits[i] or 0)
     if most > 0 then
-      if more < 0 or spent + more > most then return name end
+      if more < 0 or spent + more > most then return name, more, most - spent end
       if spent + reserved + more > most then waits = 'wait' end
     end
   end
   return waits
+end
+
+-- A call did not fit what a day has left, whatever others give back. If its handoff could not even begin by it, what it asked is noted, and no
+-- new job is taken while less than that is left (`days.py`). Of several such calls the smallest counts, as long as it would not fit either;
+-- closing roles read what all steps have written, and say nothing of what a job needs to begin.
+local function note_need(day, h, name, asked, left)
+  local f = redis.call('HMGET', h, 'turns', 'closes')
+  if asked < 0 or tonumber(f[1] or 0) > 0 or f[2] then return end
+  local field = string.gsub(name, '^max_', 'needed_')
+  local known = tonumber(redis.call('HGET', day, field) or 0)
+  if known > left then asked = math.min(known, asked) end
+  redis.call('HSET', day, field, string.format('%d', asked))
 end
 
 -- A job's limits, as far as this handoff may use them: some is kept for those who bring the job to its end.
@@ -106,13 +120,19 @@ local function reserve(job, h, worst)
   local tree = {
     { 'handoff', h, { false, false, redis.call('HGET', h, 'max_usd') } },
     { 'job', job, limits_of(job, h) },
-    { 'tenant', tenant, { false, caps[1], caps[2] } },
-    { 'installation', installation, { false, caps[3], caps[4] } },
+    { 'tenant', tenant, { false, caps[1], caps[2] }, is_day = true },
+    { 'installation', installation, { false, caps[3], caps[4] }, is_day = true },
   }
   local waits = nil
   for _, level in ipairs(tree) do
-    local no = misfit(level[2], level[3], worst)
-    if no == 'wait' then waits = no elseif no then return no, level[1] end
+    local no, asked, left = misfit(level[2], level[3], worst)
+    if no == 'wait' then
+      waits = no
+    elseif no then
+      if level.is_day then note_need(level[2], h, no, asked, left) end
+      keep_days(tenant, installation)
+      return no, level[1]
+    end
   end
   if waits then return waits end
   for _, key in ipairs({ job, tenant, installation }) do

@@ -1,10 +1,11 @@
--- What a tenant and the installation have spent today, and may spend. Reads only.
--- KEYS caps.  ARGV tenant.  Returns {ms until the next day, {tokens, usd of the tenant}, {its caps}, {tokens, usd of all}, {their caps}}
-local function spent(key)
-  local b = redis.call('HMGET', key, 'input_tokens', 'output_tokens', 'usd')
-  return { tonumber(b[1] or 0) + tonumber(b[2] or 0), tonumber(b[3] or 0) }
+-- What a tenant and the installation have spent today, may spend, and would need to begin something new. Reads only.
+-- KEYS caps.  ARGV tenant.  Returns {ms until the next day, the tenant's book, that of all}; a book: {tokens, usd, the most tokens, the most
+-- usd (0: no cap), needed tokens, needed usd}
+local caps = redis.call('HMGET', KEYS[1], 'tenant_day_tokens', 'tenant_day_usd', 'day_tokens', 'day_usd')
+local function book(key, most_tokens, most_usd)
+  local b = redis.call('HMGET', key, 'input_tokens', 'output_tokens', 'usd', 'needed_tokens', 'needed_usd')
+  local function n(value) return tonumber(value or 0) end
+  return { n(b[1]) + n(b[2]), n(b[3]), n(most_tokens), n(most_usd), n(b[4]), n(b[5]) }
 end
 local day = 'handoff:day:' .. today()
-local caps = redis.call('HMGET', KEYS[1], 'tenant_day_tokens', 'tenant_day_usd', 'day_tokens', 'day_usd')
-for i = 1, 4 do caps[i] = tonumber(caps[i] or 0) end
-return { DAY_MS - now_ms() % DAY_MS, spent(day .. ':' .. ARGV[1]), { caps[1], caps[2] }, spent(day), { caps[3], caps[4] } }
+return { DAY_MS - now_ms() % DAY_MS, book(day .. ':' .. ARGV[1], caps[1], caps[2]), book(day, caps[3], caps[4]) }

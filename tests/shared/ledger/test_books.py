@@ -74,6 +74,9 @@ class Books(RuleBasedStateMachine):
             assert never == []
         else:
             assert (said[0], [said[1].decode(), said[2].decode()]) in [(b"limit", each) for each in never]
+            has_begun = _spent(self.read()[keys.handoff(self.jobs[name[0]], HandoffId(name[1]))])["max_turns"]
+            if said[1] in (b"tenant", b"installation") and not has_begun:
+                assert self.ledger.days.spent_up(TENANTS[name[0]]), "a job that could not begin would be taken"
 
     @precondition(lambda self: self.in_the_air)
     @rule(data=st.data())

@@ -140,6 +140,63 @@ def test_a_cap_that_is_spent_is_named_with_when_there_is_more(ledger: Ledger) ->
     assert ledger.days.spent_up("theirs") is None
 
 
+@pytest.mark.parametrize(
+    ("caps", "more", "said"),
+    [
+        (Caps(day_usd=99), Caps(day_usd=100), "installation for today is spent ($5e-05 of $9.9e-05, and a call may need $5e-05);"),
+        (Caps(tenant_day_tokens=700), Caps(tenant_day_tokens=720), "ours for today is spent (120 of 700 tokens, and a call may need 600);"),
+    ],
+)
+def test_a_cap_under_which_nothing_can_begin_is_spent_until_it_is_raised(ledger: Ledger, caps: Caps, more: Caps, said: str) -> None:
+    ledger.days.set_caps(caps)
+    first = a_claim(ledger, "ours")
+    first.reserve(WORST)
+    first.checkpoint(replied(100, 20, 50))
+    assert ledger.days.spent_up("ours") is None, "nobody has asked for more than is left"
+    second = a_claim(ledger, "ours")
+
+    assert {verdict(second, WORST) for _ in range(2)} <= {b"max_usd", b"max_tokens"}
+
+    assert said in (ledger.days.spent_up("ours") or "")
+    assert all(ledger.connection.redis.pttl(key) > 0 for key in ledger.connection.redis.scan_iter("handoff:day:*"))
+    ledger.days.set_caps(more)
+    assert ledger.days.spent_up("ours") is None
+    second.reserve(WORST)
+
+
+def test_of_what_could_not_begin_the_smallest_counts_as_long_as_it_is_too_much(ledger: Ledger) -> None:
+    ledger.days.set_caps(Caps(day_usd=99))
+    for microusd in (300, 200, 250):
+        assert verdict(a_claim(ledger), WorstCase(1, 1, microusd)) == b"max_usd"
+    assert ledger.days.today("ours").installation.needed_microusd == 200
+
+    ledger.days.set_caps(Caps(day_usd=220))
+    assert verdict(a_claim(ledger), WorstCase(1, 1, 250)) == b"max_usd"
+
+    assert ledger.days.today("ours").installation.needed_microusd == 250
+    assert ledger.days.spent_up("ours"), "what asks for 200 would fit, and was not what came"
+
+
+def test_the_late_calls_of_a_handoff_and_those_that_close_a_job_do_not_say_what_a_new_job_needs(ledger: Ledger) -> None:
+    ledger.days.set_caps(Caps(day_usd=99))
+    late, job_id = a_claim(ledger), a_job(ledger)
+    late.reserve(WORST)
+    late.checkpoint(replied(100, 20, 5))
+    issue(ledger, job_id, "assessor.1", role="assessor", group=None)
+    for claimed in (late, granted(ledger, job_id, "assessor.1")):
+        assert verdict(claimed, WorstCase(1, 1, 95)) == b"max_usd"
+
+    assert ledger.days.spent_up("ours") is None
+
+
+def test_a_call_that_waits_for_what_others_have_set_aside_spends_no_day(ledger: Ledger) -> None:
+    ledger.days.set_caps(Caps(day_usd=99))
+    a_claim(ledger).reserve(WORST)
+    assert verdict(a_claim(ledger), WORST) == b"wait"
+
+    assert ledger.days.spent_up("ours") is None
+
+
 @pytest.mark.parametrize(("role", "said"), [("researcher", b"max_turns"), ("assessor", b"ok"), ("synthesizer", b"ok")])
 def test_what_is_kept_for_the_end_of_a_job_is_for_those_who_bring_it_about(ledger: Ledger, role: str, said: bytes) -> None:
     job_id = a_job(ledger, max_turns=2, keep_turns=1)

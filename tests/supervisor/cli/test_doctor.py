@@ -101,6 +101,12 @@ def test_a_day_that_is_spent_is_said_with_when_there_is_more_and_which_setting_i
     assert tenant.mend.startswith("there is more at 00:00 UTC, in 1 h 1 min; or raise HANDOFF_TENANT_DAY_USD or HANDOFF_TENANT_DAY_TOKENS")
 
 
+def test_a_day_with_too_little_left_to_begin_anything_is_said_to_be_spent_and_why() -> None:
+    (everybody,) = budgets(Today(Spent(900, 324_000, 0, 500_000, needed_microusd=200_000), Spent(900, 324_000, 0, 0), 3_600.0))
+
+    assert (everybody.level, everybody.found) == (Level.WARN, "$0.324 of $0.5, 900 tokens: spent, and a call may need $0.2")
+
+
 @pytest.mark.slow
 def test_the_budget_of_the_day_is_read_from_the_ledger(ledger: Ledger, redis_url: str) -> None:
     ledger.days.set_caps(Caps(day_usd=3_000_000))
