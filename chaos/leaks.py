@@ -14,7 +14,7 @@ KEPT_FOR_EVER = (
     r"handoff:paused",  # one field a paused role
     r"handoff:held:.+",  # one entry a handoff of a paused role; gone when the role is resumed
     r"handoff:taken",  # two fields
-    r"handoff:caps",  # four fields
+    r"handoff:caps",  # five fields
 )
 OURS = ("handoff:", "celery-")
 """The rest is kombu's: one binding table a queue, the messages themselves, and an entry for each that is not acknowledged yet."""

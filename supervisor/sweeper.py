@@ -36,6 +36,8 @@ class Sweeper:
         self._interval_s = interval_s
         self._keep_s = keep_s
         self._caps = caps
+        self._caps_since_ms: int | None = None
+        """When this supervisor has set them; None: it has not yet."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
 
@@ -54,6 +56,12 @@ class Sweeper:
         """Wake every job that needs a look; returns how many."""
         return self._sweep()[0]
 
+    def announce(self) -> None:
+        """Say that this supervisor is there, and what may be spent in a day: who started last has the say, also after Redis has lost it."""
+        held_since_ms = self._ledger.roles.announce_supervisor(self._name)
+        if self._caps is not None and (self._caps_since_ms is None or held_since_ms < self._caps_since_ms):
+            self._caps_since_ms = self._ledger.days.set_caps(self._caps, self._caps_since_ms)
+
     def _sweep(self) -> tuple[int, bool]:
         swept = self._ledger.jobs.sweep()
         for job_id, suspects in swept.due.items():
@@ -66,11 +74,8 @@ class Sweeper:
         sweeps, announced_at = 0, float("-inf")
         while not self._stop.is_set():
             try:
-                if self._caps is not None:  # who started last has set them
-                    self._ledger.days.set_caps(self._caps)
-                    self._caps = None
                 if time.monotonic() - announced_at >= ANNOUNCED_FOR_S / 3:
-                    self._ledger.roles.announce_supervisor(self._name)
+                    self.announce()
                     announced_at = time.monotonic()
                 while self._sweep()[1]:  # after an outage: thousands at once
                     pass

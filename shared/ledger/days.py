@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 from shared.config import Settings
 from shared.ledger import keys
-from shared.ledger.connection import Connection, in_our_words
+from shared.ledger.connection import Connection
 from shared.wire.usage import cost_usd, microusd
 
 
@@ -98,17 +98,13 @@ class Days:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def set_caps(self, caps: Caps) -> None:
-        """They hold at once, for all processes, until they are set again."""
-        named = asdict(caps)
-        unset = [name for name, most in named.items() if most is None]
-        with in_our_words():
-            pipe = self._connection.redis.pipeline(transaction=True)
-            if unset:
-                pipe.hdel(keys.CAPS, *unset)
-            if given := {name: most for name, most in named.items() if most is not None}:
-                pipe.hset(keys.CAPS, mapping=given)
-            pipe.execute()
+    def set_caps(self, caps: Caps, since_ms: int | None = None) -> int:
+        """They hold at once, for all processes, until they are set again. Returns since when, Unix ms by Redis's clock.
+
+        `since_ms`: they were set then, and are put back if Redis has nothing as new.
+        """
+        given = [item for name, most in asdict(caps).items() if most is not None for item in (name, most)]
+        return int(self._connection.script("caps", [keys.CAPS], ["" if since_ms is None else since_ms, *given]))
 
     def today(self, tenant: str) -> Today:
         """In one round trip."""

@@ -24,7 +24,8 @@ PAUSED = f"{PREFIX}paused"
 HELD = f"{PREFIX}held:"
 """+ role, zset: `job/handoff` that waits for the role to be resumed -> Unix ms at which it was held."""
 CAPS = f"{PREFIX}caps"
-"""hash: day_tokens, day_usd, tenant_day_tokens, tenant_day_usd: the most in a day, if there is such a cap. Supervisors write it."""
+"""hash: day_tokens, day_usd, tenant_day_tokens, tenant_day_usd: the most in a day, if there is such a cap; since: when the supervisor that
+started last said so (Unix ms)."""
 DEAD = f"{PREFIX}dead"
 """list: messages that did not parse, newest first."""
 

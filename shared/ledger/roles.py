@@ -88,12 +88,15 @@ class Roles:
             pipe.zrem(keys.SERVING, "", *_members(announcement))
             pipe.execute()
 
-    def announce_supervisor(self, name: str) -> None:
-        """Say that this supervisor is there, for another `ANNOUNCED_FOR_S`."""
+    def announce_supervisor(self, name: str) -> int:
+        """Say that this supervisor is there, for another `ANNOUNCED_FOR_S`. Returns since when the caps of a day hold, Unix ms by Redis's
+        clock, as `Days.set_caps` did; 0: Redis knows of none.
+        """
         with in_our_words():
             pipe = self._connection.redis.pipeline(transaction=False)
             self._serve(pipe, [f"{SUPERVISOR_QUEUE}/{name}"])
-            pipe.execute()
+            pipe.hget(keys.CAPS, "since")
+            return int(pipe.execute()[-1] or 0)
 
     def withdraw_supervisor(self, name: str) -> None:
         """This supervisor begins nothing any more."""

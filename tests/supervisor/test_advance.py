@@ -12,9 +12,7 @@ import pytest
 
 from shared.attempt import Ending
 from shared.celery_app import make_app
-from shared.config import Settings
 from shared.ledger import keys
-from shared.ledger.days import caps_from
 from shared.ledger.jobs import LOST_AFTER_S
 from shared.wire.events import HandoffIssued, JobStatus
 from shared.wire.handoff import AgentHandoff, ResultStatus
@@ -182,16 +180,6 @@ def test_a_job_that_was_never_announced_is_found_by_the_sweeper(shell: Shell) ->
     shell.advance(job_id, woken_by=SUBMISSIONS_QUEUE)
     assert shell.ledger.connection.redis.zscore(keys.WAITING + SUBMISSIONS_QUEUE, job_id) is None
     assert shell.ledger.connection.redis.hexists(keys.TAKEN, SUBMISSIONS_QUEUE)
-
-
-def test_a_supervisor_that_starts_says_what_may_be_spent_in_a_day(shell: Shell) -> None:
-    caps = caps_from(Settings(offline=True, day_usd=0.5, tenant_day_tokens=10))
-    sweeper = Sweeper(shell.ledger, shell.dispatcher, "supervisor:1", interval_s=60, keep_s=60, caps=caps)
-    sweeper.start()
-    wait_until(lambda: shell.ledger.connection.redis.exists(keys.CAPS), what="the caps")
-    sweeper.stop()
-
-    assert shell.ledger.connection.redis.hgetall(keys.CAPS) == {b"day_usd": b"500000", b"tenant_day_tokens": b"10"}
 
 
 def test_wake_ups_that_nobody_takes_are_sent_once(shell: Shell) -> None:
