@@ -21,7 +21,6 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import structlog
-from celery import signals
 from celery.exceptions import Ignore, Reject
 from celery.worker.request import Request
 
@@ -143,13 +142,10 @@ def _tell(task: Any, event: str, **fields: Any) -> None:
         log.warning("event not sent", task_event=event, why=type(error).__name__)
 
 
-def keep_unknown_tasks(ledger: Callable[[], Ledger]) -> None:
-    """Have messages for tasks that this process does not have kept as dead letters: Celery only logs and drops them."""
+def keep_unreadable(app: Any, ledger: Callable[[], Ledger]) -> None:
+    """Have what this app's consumer cannot run kept as dead letters: Celery only logs and drops it."""
 
-    def keep(name: str | None = None, message: Any = None, **_: Any) -> None:
-        queue = (getattr(message, "delivery_info", None) or {}).get("routing_key", "?")
-        body = getattr(message, "body", b"")
-        text = body.decode(errors="replace") if isinstance(body, bytes) else str(body)
-        ledger().dead.unread(str(queue), f"there is no task {name} in this version", text)
+    def keep(queue: str, why: str, text: str) -> bool:
+        return ledger().dead.unread(queue, why, text)
 
-    signals.task_unknown.connect(keep, weak=False, dispatch_uid="task_ends.keep_unknown_tasks")
+    app.keep_unreadable = keep

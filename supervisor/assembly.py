@@ -17,7 +17,7 @@ from shared.ledger.days import caps_from
 from shared.logs import logged_as
 from shared.process import Process, redis_url_of, start_process
 from shared.taking import Taking
-from shared.task_ends import keep_unknown_tasks, register, run_task
+from shared.task_ends import keep_unreadable, register, run_task
 from shared.wire.ids import HandoffId, JobId, is_job_id
 from shared.wire.names import ADVANCE, ROLES, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE, task_of
 from supervisor.advance import Advance
@@ -115,7 +115,7 @@ def make_supervisor_app(settings: Settings, make_model: Callable[[Settings], Mod
     app.task(advance, name=ADVANCE, shared=False)
     for role in ROLES:
         register(app, task_of(role), _thinking(once, role))
-    keep_unknown_tasks(lambda: once().process.ledger)
+    keep_unreadable(app, lambda: once().process.ledger)
     signals.worker_ready.connect(once.started, weak=False, dispatch_uid="supervisor.started")
     signals.worker_shutting_down.connect(once.stopping, weak=False, dispatch_uid="supervisor.stopping")
     signals.worker_shutdown.connect(once.stopped, weak=False, dispatch_uid="supervisor.stopped")

@@ -21,7 +21,7 @@ from shared.ledger.roles import ANNOUNCED_FOR_S, WITHDRAWN_WITHIN_S, Announcemen
 from shared.process import Process, redis_url_of, start_process
 from shared.specialists import load_specialists
 from shared.taking import Taking
-from shared.task_ends import keep_unknown_tasks, register, run_task
+from shared.task_ends import keep_unreadable, register, run_task
 from shared.wire.errors import LedgerUnavailable
 from shared.wire.handoff import AgentHandoff
 from shared.wire.ids import JobId
@@ -150,7 +150,7 @@ def make_workers_app(settings: Settings, make_model: Callable[[Settings], Model]
 
     for name in specialists:
         register(app, task_of(name), _specialist(once, name, wake))
-    keep_unknown_tasks(lambda: once().process.ledger)
+    keep_unreadable(app, lambda: once().process.ledger)
     signals.worker_ready.connect(once.started, weak=False, dispatch_uid="workers.started")
     signals.worker_shutting_down.connect(once.stopping, weak=False, dispatch_uid="workers.stopping")
     signals.worker_shutdown.connect(once.stopped, weak=False, dispatch_uid="workers.stopped")

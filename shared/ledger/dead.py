@@ -19,6 +19,8 @@ from shared.wire.message import Message, digest_of
 KEEP_AT_MOST = 1_000
 PATIENCE_S = 60.0
 """How long a handoff is left to workers of another version. A deploy that replaces one process after the other takes about that."""
+MOST_BODY_CHARS = 65_536
+"""Of a letter: what is longer is cut, so that all of them together stay small. Of a handoff, the ledger has the text."""
 _ID_CHARS = 8
 """Of a digest: among 1,000 letters, one chance in 8,600 that any two share it."""
 
@@ -31,7 +33,7 @@ class DeadLetter(Message):
     queue: str
     reason: str
     body: str
-    """The message's argument, as it came."""
+    """The message's argument, as it came, or the message itself: its beginning, where it is long."""
 
     @property
     def id(self) -> str:
@@ -47,7 +49,10 @@ class DeadLetters:
         self._keep_s = keep_s
 
     def add(self, queue: str, reason: str, body: str) -> None:
-        letter = DeadLetter(at=self._connection.now(), queue=queue, reason=reason, body=body)
+        if len(body) > MOST_BODY_CHARS:
+            reason = f"{reason} (it has {len(body):,} characters, of which the first {MOST_BODY_CHARS:,} are kept)"
+        kept = storable(body[:MOST_BODY_CHARS])
+        letter = DeadLetter(at=self._connection.now(), queue=queue, reason=storable(reason), body=kept)
         with in_our_words():
             pipe = self._connection.redis.pipeline(transaction=False)
             pipe.lpush(keys.DEAD, letter.to_json())
@@ -57,8 +62,11 @@ class DeadLetters:
 
     def unread(self, queue: str, reason: str, body: str, patience_s: float = PATIENCE_S) -> bool:
         """A message of this queue cannot be read here. Returns whether it is a dead letter; if not, another version may take it."""
+        body = storable(body)
         if (named := handoff_in(body)) is not None:
             job_id, handoff_id, text = named
+            if len(body) > MOST_BODY_CHARS:
+                body = json.dumps({"job_id": job_id, "handoff_id": handoff_id})
             order = [handoff_id, digest_of(text), int(patience_s * 1000)]
             if self._connection.script("unread", [keys.job(job_id), keys.DUE], order) in (b"left", b"over"):
                 return False
@@ -93,6 +101,11 @@ class DeadLetters:
             pipe.llen(keys.DEAD)
             pipe.unlink(keys.DEAD)
             return int(pipe.execute()[0])
+
+
+def storable(text: str) -> str:
+    """The text, where half a surrogate pair is written as what it is: such a text has no bytes."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def handoff_in(body: str) -> tuple[JobId, HandoffId, str] | None:

@@ -10,6 +10,7 @@ from shared.config import Settings
 from shared.ledger import keys
 from shared.ledger.claim import ClaimVerdict
 from shared.ledger.claims import Claiming
+from shared.ledger.dead import MOST_BODY_CHARS
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
 from shared.wire.errors import UserError
@@ -58,15 +59,29 @@ def test_all_are_dropped(ledger: Ledger) -> None:
     assert ledger.dead.newest() == []
 
 
+def test_a_letter_is_cut_and_says_how_long_the_message_was(ledger: Ledger) -> None:
+    ledger.dead.add("writer", "not JSON", "x" * 5_000_000)
+
+    (letter,) = ledger.dead.newest()
+    assert letter.body == "x" * MOST_BODY_CHARS
+    assert letter.reason == "not JSON (it has 5,000,000 characters, of which the first 65,536 are kept)"
+
+
+def test_half_a_surrogate_pair_has_no_bytes_and_is_kept_as_what_it_is(ledger: Ledger) -> None:
+    ledger.dead.unread("writer", "no handoff", json.loads('"a\\ud800"'))
+
+    assert [letter.body for letter in ledger.dead.newest()] == ["a\\ud800"]
+
+
 # Handoffs that this version cannot read
 
 FUTURE = HandoffId("find.1")
 
 
-def a_future_handoff(ledger: Ledger) -> tuple[JobId, str]:
+def a_future_handoff(ledger: Ledger, task: str = "") -> tuple[JobId, str]:
     """Issued by a newer version: this one cannot read its message, which was published and taken a while ago."""
     job_id = a_job(ledger)
-    text = json.dumps({"schema_version": 2, "job_id": job_id, "handoff_id": FUTURE, "of_the_future": True})
+    text = json.dumps({"schema_version": 2, "job_id": job_id, "handoff_id": FUTURE, "of_the_future": task})
     event = issued(FUTURE).model_copy(update={"handoff": ref(text)})
     ledger.journal.commit(Commit(job_id=job_id, expected=1, events=[event]))
     issued_ago(ledger, job_id, 60, FUTURE)
@@ -107,6 +122,17 @@ def test_what_is_tried_again_is_found_by_the_next_sweep(ledger: Ledger, redis_ur
     jobs.retry_dead(ledger.dead.newest()[0])
 
     assert ledger.dead.newest() == []
+    assert ledger.jobs.sweep().due == {job_id: [FUTURE]}
+    jobs.ledger.connection.close()
+
+
+def test_a_long_handoff_is_tried_again_as_well(ledger: Ledger, redis_url: str) -> None:
+    """Its letter need not hold all of it: the ledger does."""
+    job_id, text = a_future_handoff(ledger, "long " * MOST_BODY_CHARS)
+    ledger.dead.unread(QUEUE, "schema_version: 2", text, patience_s=0)
+    jobs = client.connect(redis_url, Settings(offline=True))
+    jobs.retry_dead(ledger.dead.newest()[0])
+
     assert ledger.jobs.sweep().due == {job_id: [FUTURE]}
     jobs.ledger.connection.close()
 

@@ -1,0 +1,123 @@
+"""What stands in a queue, before Celery or kombu believe it: bytes that anybody may have put there. Pure.
+
+Both take what they read for a message of their own kind; what is none ends the process that took it, and is lost with it. So each frame is
+looked at as it comes in, and what no message can be made of is put into one, to be delivered, refused and acknowledged as any other.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from kombu.utils.json import loads
+
+UNREADABLE = "unreadable"
+"""The header of a message that was put around a frame: why it is none itself."""
+_TEXTS = ("lang", "shadow", "group", "root_id", "parent_id", "argsrepr", "kwargsrepr", "origin")
+_NUMBERS = ("retries", "group_index", "replaced_task_nesting")
+"""Headers that Celery takes for texts and numbers, if they are there."""
+_NEVER = ("eta", "expires", "timelimit", "stamped_headers", "stamps")
+"""Headers that no message of ours has: it would wait in a process that has taken it, or vanish by itself."""
+_NEVER_AFTER = ("callbacks", "errbacks", "chain")
+"""What no message of ours asks for, to be done after it."""
+_QUOTED_CHARS = 100
+"""Of what a stranger has written, in a reason."""
+
+
+def deliverable(frame: bytes, queue: str) -> bytes:
+    """The frame, or a message around it where it is none."""
+    why = _problem_with_frame(frame)
+    return frame if why is None else _message_around(frame, queue, why)
+
+
+def problem_with(value: object) -> str | None:
+    """Why kombu cannot make a message of this, what a frame holds as JSON, or could not put it back later. None: it can."""
+    if not isinstance(value, dict):
+        return "a message is a JSON object"
+    properties, headers, body = value.get("properties"), value.get("headers"), value.get("body")
+    info = properties.get("delivery_info") if isinstance(properties, dict) else None
+    if not isinstance(properties, dict) or not isinstance(info, dict):
+        return "a message has properties, and delivery_info among them"
+    if not _are_texts(properties.get("delivery_tag"), info.get("exchange"), info.get("routing_key")):
+        return "a message has a delivery_tag, an exchange and a routing_key"
+    if not isinstance(headers, dict | None) or "compression" in (headers or {}):
+        return "a message has headers, and is not compressed"
+    if not isinstance(body, str | None):
+        return "the body of a message is a text"
+    return _problem_with_body(body or "", properties.get("body_encoding"))
+
+
+def problem_with_task(headers: Mapping[str, Any], content_type: object, content_encoding: object) -> str | None:
+    """Why these are not the headers of a task of ours. None: they are."""
+    if UNREADABLE in headers:
+        return str(headers[UNREADABLE])
+    if (content_type, content_encoding) != ("application/json", "utf-8"):
+        return f"its content type is {_quoted(content_type)} in {_quoted(content_encoding)}, and only application/json in utf-8 is read"
+    if not _are_texts(headers.get("id"), headers.get("task")):
+        return "its headers do not say which task it is for, and its id"
+    wrong = [name for kinds, names in ((str, _TEXTS), (int, _NUMBERS)) for name in names if not isinstance(headers.get(name), kinds | None)]
+    wrong += [name for name in _NEVER if _is_set(headers.get(name))]
+    return f"no message of ours has such headers: {', '.join(wrong)}" if wrong else None
+
+
+def problem_with_arguments(payload: object) -> str | None:
+    """Why a task cannot be called with this, the body of its message. None: it can."""
+    kinds = (list, dict, dict)
+    if not isinstance(payload, list) or len(payload) != len(kinds) or not all(map(isinstance, payload, kinds)):
+        return "its body is not [arguments, named arguments, what comes after it]"
+    after: dict[str, object] = payload[2]
+    chord = after.get("chord")
+    if any(after.get(name) for name in _NEVER_AFTER) or not isinstance(chord, dict | None):
+        return "no message of ours asks for such things to be done after it"
+    return None
+
+
+def no_such_task(name: str) -> str:
+    return f"there is no task {name if len(name) <= _QUOTED_CHARS else _quoted(name)} in this version"
+
+
+def _problem_with_frame(frame: bytes) -> str | None:
+    try:
+        return problem_with(loads(frame))
+    except Exception as error:  # noqa: BLE001 - nested too deep, types of kombu's that are none: whatever kombu would meet
+        return f"it is not JSON that kombu reads ({type(error).__name__})"
+
+
+def _problem_with_body(body: str, encoding: object) -> str | None:
+    if encoding in (None, "", "utf-8"):
+        return None
+    if encoding != "base64":
+        return f"the encoding of its body is {_quoted(encoding)}"
+    try:
+        base64.b64decode(body)
+    except ValueError:
+        return "its body is not base64"
+    return None
+
+
+def _message_around(frame: bytes, queue: str, why: str) -> bytes:
+    properties = {
+        "body_encoding": "base64",
+        "delivery_tag": str(uuid.uuid4()),
+        "delivery_info": {"exchange": "", "routing_key": queue},
+    }
+    body = base64.b64encode(frame).decode()
+    kind = {"content-type": "application/octet-stream", "content-encoding": "binary"}
+    return json.dumps({**kind, "body": body, "headers": {UNREADABLE: why}, "properties": properties}).encode()
+
+
+def _are_texts(*values: object) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+def _is_set(value: object) -> bool:
+    """Celery writes a time limit as a pair of nothing."""
+    return value not in (None, [], {}, [None, None])
+
+
+def _quoted(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= _QUOTED_CHARS else shown[: _QUOTED_CHARS - 1] + "…"
