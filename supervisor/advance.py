@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import assert_never
 
 import structlog
 
@@ -14,33 +13,26 @@ from shared.ledger.jobs import HandoffStanding
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
 from shared.wire.errors import HandoffError, Interrupted, LedgerUnavailable, MalformedMessage, VersionConflict
-from shared.wire.events import DecisionAsked, JobEnded, JobStatus, Recorded, Routed, WebhookTried
+from shared.wire.events import JobEnded, JobStatus, Recorded
 from shared.wire.handoff import AgentHandoff
 from shared.wire.ids import HandoffId, JobId
 from shared.wire.names import SUPERVISOR_QUEUE, THINK_QUEUE
 from supervisor.dispatch import Dispatcher
 from supervisor.lifecycle.budget import kept_back, why_asked
 from supervisor.lifecycle.commands import (
-    AbandonSteps,
-    AskUser,
-    ChooseAnswer,
     Command,
     DeliverWebhook,
-    EndJob,
-    IssueGroup,
-    IssueRole,
-    MakePlan,
     PublishAgain,
-    Route,
     RunRole,
-    SkipReview,
 )
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.ending import next_due
 from supervisor.lifecycle.evolve import fold_on
+from supervisor.lifecycle.failing import has_failed
 from supervisor.lifecycle.seen import HandoffSeen, Seen
 from supervisor.lifecycle.state import JobState
-from supervisor.preparing import Prepared, Preparing
+from supervisor.prepared import Prepared
+from supervisor.preparing import Preparing
 from supervisor.states import States
 from supervisor.thinking import Thinker
 from supervisor.webhook import Webhooks
@@ -137,11 +129,11 @@ class Advance:
     def _step(self, state: JobState, seen: Seen, woken_by: str) -> JobState | None:
         """One decision. Returns the state to decide on next; None: nothing more can be done now."""
         now = self._ledger.connection.now()
-        prepared, later, effects = self._decide(state, seen, now)
+        prepared, later = self._decide(state, seen, now)
         due_at = next_due(later, now, self._lease_s, seen)
         if not prepared.events:  # before the effects: a role may run for minutes, and the job can be woken meanwhile
             self._ledger.journal.set_due(state.job_id, due_at, state.version, woken_by)
-            return self._grown(later, [self._do(later, effect) for effect in effects])
+            return self._grown(later, [self._do(later, effect) for effect in prepared.effects])
         self._attempts.library.remember(prepared.texts.values())
         role = prepared.role
         with self._thinker.slot(wanted=role is not None) as is_free:
@@ -149,7 +141,7 @@ class Advance:
             claim = self._commit(state, later, prepared, due_at, woken_by, ready)
             for group in prepared.groups:
                 self._dispatcher.publish_group(state.job_id, group)
-            grown = [self._do(later, effect) for effect in effects]
+            grown = [self._do(later, effect) for effect in prepared.effects]
             if ready and claim:
                 grown.append(self._thought(later, self._thinker.run(ready, claim)))
             elif role:
@@ -163,42 +155,16 @@ class Advance:
             return None
         return (self._states.fold_on(state, new[0]) if len(new) == 1 else None) or self._states.load(state.job_id)
 
-    def _decide(self, state: JobState, seen: Seen, now: float) -> tuple[Prepared, JobState, list[Command]]:  # noqa: PLR0912 (one case a command)
+    def _decide(self, state: JobState, seen: Seen, now: float) -> tuple[Prepared, JobState]:
         """Decide until nothing more follows, as if each decision had been recorded at once; one commit records them all."""
-        prepared, effects, later = Prepared(), list[Command](), state
+        prepared, later = Prepared(), state
         for _ in range(MOST_DECISIONS):
             recorded = len(prepared.events)
             for command in decide(later, seen, now):
-                match command:
-                    case Route():
-                        prepared.events.append(Routed(mode=command.mode, specialist=command.specialist))
-                    case MakePlan():
-                        self._preparing.make_plan(later, command, prepared)
-                    case IssueRole():
-                        self._preparing.issue_role(later, command, prepared)
-                    case IssueGroup():
-                        self._preparing.issue_group(later, command, prepared)
-                    case AbandonSteps():
-                        self._preparing.abandon(later, command, prepared)
-                    case SkipReview():
-                        self._preparing.skip_review(later, command, prepared)
-                    case ChooseAnswer():
-                        self._preparing.choose_answer(later, command, prepared)
-                    case EndJob():
-                        self._preparing.end(later, command, prepared)
-                    case DeliverWebhook():
-                        begun = WebhookTried(attempt=command.attempt, delivered=False, under_way=True, end=later.ended_version)
-                        prepared.events.append(begun)
-                        effects.append(command)
-                    case AskUser():
-                        prepared.events.append(DecisionAsked(why=command.why))
-                    case PublishAgain() | RunRole():
-                        effects.append(command)
-                    case _:
-                        assert_never(command)
+                self._preparing.record(later, command, prepared)
             new = prepared.events[recorded:]
             if not new:
-                return prepared, later, effects
+                return prepared, later
             later = fold_on(later, [Recorded(later.version + n, now, event) for n, event in enumerate(new, start=1)])
             seen = Seen(roles=seen.roles)  # what was wrong has been ordered to be mended
         raise AssertionError("decisions follow from decisions without end")
@@ -261,7 +227,8 @@ class Advance:
 
     def _look(self, state: JobState, suspects: Sequence[HandoffId]) -> Seen:
         """What is to be known outside the journal; nothing is asked where nothing is suspect."""
-        roles = frozenset(one.name for one in self._preparing.candidates(state)) if state.plan is None else frozenset()
+        is_asked = state.plan is None or any(map(has_failed, state.steps.values()))
+        roles = frozenset(one.name for one in self._preparing.candidates(state)) if is_asked else frozenset()
         ask = list(dict.fromkeys([*suspects, *(i for i, handoff in state.open.items() if handoff.group is None)]))
         standings = self._ledger.jobs.handoffs(state.job_id, ask)
         return Seen(

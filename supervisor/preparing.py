@@ -4,26 +4,52 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, assert_never
 
 from pydantic import JsonValue
 
 from shared.config import OFFLINE_MODEL
 from shared.ledger.ledger import Ledger
 from shared.library import Library
-from shared.wire.events import Abandoned, Event, HandoffIssued, JobEnded, Reviewed, StepsAbandoned, Synthesised
-from shared.wire.handoff import AgentHandoff, BlobRef, HandoffResult, ResultStatus, StopReason, ref
+from shared.wire.events import (
+    Abandoned,
+    DecisionAsked,
+    HandoffIssued,
+    JobEnded,
+    Reviewed,
+    Routed,
+    StepsAbandoned,
+    StepsTriedAgain,
+    Synthesised,
+    WebhookTried,
+)
+from shared.wire.handoff import AgentHandoff, BlobRef, HandoffResult, ResultStatus, StopReason
 from shared.wire.ids import HandoffId, StepId, handoff_id
 from shared.wire.plan import Plan
 from shared.wire.specialist import SpecialistSpec
 from supervisor.dispatch import Outgoing
 from supervisor.lifecycle.answering import assemble, choose_method, gaps_of, parts_of, usable_sinks, words_wanted
 from supervisor.lifecycle.beginning import one_step
-from supervisor.lifecycle.commands import AbandonSteps, ChooseAnswer, EndJob, IssueGroup, IssueRole, MakePlan, SkipReview
+from supervisor.lifecycle.commands import (
+    AbandonSteps,
+    AskUser,
+    ChooseAnswer,
+    Command,
+    DeliverWebhook,
+    EndJob,
+    IssueGroup,
+    IssueRole,
+    MakePlan,
+    PublishAgain,
+    Route,
+    RunRole,
+    SkipReview,
+    TryAgain,
+)
 from supervisor.lifecycle.handoffs import role_handoff, step_handoff
 from supervisor.lifecycle.state import JobState, StepStatus
 from supervisor.lifecycle.words import Words
+from supervisor.prepared import Prepared, RoleHandoff
 from supervisor.roles import read_role
 from supervisor.roles.assessment import VerdictReading
 from supervisor.roles.briefs import Candidate, assessment_brief, needs_brief, plan_brief, route_brief, synthesis_brief
@@ -33,32 +59,6 @@ from supervisor.roles.planner import PlanReading
 from supervisor.roles.router import RouteReading
 
 OFFLINE_LABEL = "Made without a language model: the offline model only quotes and arranges what the documents say."
-
-
-@dataclass(frozen=True, slots=True)
-class RoleHandoff:
-    """A handoff to one of the supervisor's own roles, and its bytes."""
-
-    handoff: AgentHandoff
-    text: str
-
-
-@dataclass(slots=True)
-class Prepared:
-    """One decision, ready to be committed and then carried out."""
-
-    events: list[Event] = field(default_factory=list)
-    texts: dict[str, str] = field(default_factory=dict)
-    """Payloads by digest, to be stored with the commit."""
-    groups: list[list[Outgoing]] = field(default_factory=list)
-    role: RoleHandoff | None = None
-    """At most one role at a time is at work on a job."""
-
-    def ref(self, text: str) -> BlobRef:
-        """Have this payload stored with the commit."""
-        made = ref(text)
-        self.texts[made.digest] = text
-        return made
 
 
 class Preparing:
@@ -78,7 +78,38 @@ class Preparing:
             if not allowed or name in allowed
         ]
 
-    def issue_role(self, state: JobState, command: IssueRole, into: Prepared) -> None:
+    def record(self, state: JobState, command: Command, into: Prepared) -> None:  # noqa: PLR0912 (one case a command)
+        """What the command makes true when it is committed, and what is to be done then."""
+        match command:
+            case Route():
+                into.events.append(Routed(mode=command.mode, specialist=command.specialist))
+            case MakePlan():
+                self._make_plan(state, command, into)
+            case IssueRole():
+                self._issue_role(state, command, into)
+            case IssueGroup():
+                self._issue_group(state, command, into)
+            case TryAgain():
+                into.events.append(StepsTriedAgain(steps=command.steps))
+            case AbandonSteps():
+                self._abandon(state, command, into)
+            case SkipReview():
+                into.events.append(Reviewed(round=len(state.rounds) + 1, decision=None, problem=command.why))
+            case ChooseAnswer():
+                self._choose_answer(state, command, into)
+            case EndJob():
+                self._end(state, command, into)
+            case AskUser():
+                into.events.append(DecisionAsked(why=command.why))
+            case DeliverWebhook():
+                into.events.append(WebhookTried(attempt=command.attempt, delivered=False, under_way=True, end=state.ended_version))
+                into.effects.append(command)
+            case PublishAgain() | RunRole():
+                into.effects.append(command)
+            case _:
+                assert_never(command)
+
+    def _issue_role(self, state: JobState, command: IssueRole, into: Prepared) -> None:
         spec, digest = self._role(command.role)
         request = self._text(state, state.submitted.request)
         task, about, schema = self._brief(state, command.role, request, into)
@@ -113,7 +144,7 @@ class Preparing:
         gaps = [f"{gap.step}: {gap.why}" for gap in gaps_of(state, words)]
         return synthesis_brief(request, plan, gaps, last.open_points if last else ()), usable_sinks(state), self._answer_schema(state)
 
-    def make_plan(self, state: JobState, command: MakePlan, into: Prepared) -> None:
+    def _make_plan(self, state: JobState, command: MakePlan, into: Prepared) -> None:
         asked = state.submitted
         if asked.workflow is not None:
             plan, is_reviewed = Plan.from_json(self._text(state, asked.workflow)), asked.is_reviewed
@@ -124,13 +155,13 @@ class Preparing:
         into.ref(text)
         into.events.append(event)
 
-    def issue_group(self, state: JobState, command: IssueGroup, into: Prepared) -> None:
+    def _issue_group(self, state: JobState, command: IssueGroup, into: Prepared) -> None:
         plan = self._plan(state, into)
         remarks = [remark for step_id in command.steps for remark in state.steps[step_id].remarks]
         words = self._words(state, [remark.result for remark in remarks if remark.result], into)
         group: list[Outgoing] = []
         for index, step_id in enumerate(command.steps):
-            step = plan.by_id[step_id]
+            step = plan.by_id[step_id].model_copy(update={"specialist": state.steps[step_id].specialist})
             spec, digest, text = self._specialist(state, step.specialist)
             if text is not None:
                 into.ref(text)
@@ -141,7 +172,7 @@ class Preparing:
             into.events.append(_issued(handoff, into.ref(message), command.group, index, len(command.steps)))
         into.groups.append(group)
 
-    def abandon(self, state: JobState, command: AbandonSteps, into: Prepared) -> None:
+    def _abandon(self, state: JobState, command: AbandonSteps, into: Prepared) -> None:
         given_up = []
         for step_id in command.steps:
             step = state.steps[step_id]
@@ -158,15 +189,12 @@ class Preparing:
             given_up.append(Abandoned(step=step_id, result=into.ref(stand_in.to_json())))
         into.events.append(StepsAbandoned(steps=tuple(given_up), why=command.why))
 
-    def skip_review(self, state: JobState, command: SkipReview, into: Prepared) -> None:
-        into.events.append(Reviewed(round=len(state.rounds) + 1, decision=None, problem=command.why))
-
-    def choose_answer(self, state: JobState, command: ChooseAnswer, into: Prepared) -> None:
+    def _choose_answer(self, state: JobState, command: ChooseAnswer, into: Prepared) -> None:
         wanted = choose_method(state)
         problem = "no time was left for a synthesis" if wanted is not command.method else None
         into.events.append(Synthesised(method=command.method, problem=problem))
 
-    def end(self, state: JobState, command: EndJob, into: Prepared) -> None:
+    def _end(self, state: JobState, command: EndJob, into: Prepared) -> None:
         parts = parts_of(state)
         answer = None
         if parts:

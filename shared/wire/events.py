@@ -20,6 +20,7 @@ from shared.wire.job_events import (
     CancelRequested,
     DecisionAsked,
     JobEnded,
+    JobEvent,
     JobStatus,
     JobSubmitted,
     RetryRequested,
@@ -35,27 +36,15 @@ from shared.wire.step_events import (
     NeedsResolved,
     PlanMade,
     Reviewed,
+    SecondChance,
+    StepEvent,
     StepOutline,
     StepsAbandoned,
+    StepsTriedAgain,
     Synthesised,
 )
 
-Event = (
-    JobSubmitted
-    | Routed
-    | HandoffIssued
-    | HandoffFinished
-    | PlanMade
-    | NeedsResolved
-    | Reviewed
-    | StepsAbandoned
-    | Synthesised
-    | JobEnded
-    | CancelRequested
-    | RetryRequested
-    | DecisionAsked
-    | WebhookTried
-)
+Event = JobEvent | StepEvent
 _adapter: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="type")], config=NO_PAYLOAD_IN_ERRORS)
 
 
@@ -88,6 +77,7 @@ __all__ = [
     "HandoffFinished",
     "HandoffIssued",
     "JobEnded",
+    "JobEvent",
     "JobStatus",
     "JobSubmitted",
     "NeedsResolved",
@@ -96,8 +86,11 @@ __all__ = [
     "RetryRequested",
     "Reviewed",
     "Routed",
+    "SecondChance",
+    "StepEvent",
     "StepOutline",
     "StepsAbandoned",
+    "StepsTriedAgain",
     "Synthesised",
     "WebhookTried",
     "parse_event",

@@ -120,3 +120,6 @@ class WebhookTried(Message):
     """Written before the POST, so that only one supervisor makes it; how it went comes after it."""
     end: NonNegativeInt = 0
     """The version of the `job_ended` that it speaks of: a retried job has several. 0, of an older version: the latest."""
+
+
+JobEvent = JobSubmitted | Routed | JobEnded | CancelRequested | RetryRequested | DecisionAsked | WebhookTried

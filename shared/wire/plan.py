@@ -22,6 +22,15 @@ from shared.wire.names import ROLES
 DEFAULT_FALLBACK = "Say exactly what is missing, and give what you have."
 
 
+class OnFailure(StrEnum):
+    """What becomes of a step whose specialist has failed."""
+
+    DROP = "drop"
+    """The job goes on without it, and its gap is named."""
+    RETRY = "retry"
+    """It is tried again with the error in its context, then by the generalist, then dropped."""
+
+
 class Step(Message):
     """One piece of work for one specialist. It becomes an AgentHandoff when everything in `depends_on` is done."""
 
@@ -32,6 +41,8 @@ class Step(Message):
     depends_on: tuple[StepIdField, ...] = ()
     fallback: Annotated[str, StringConstraints(min_length=1, max_length=4_000)] = DEFAULT_FALLBACK
     """What to do when the task cannot be done as it is put."""
+    on_failure: OnFailure = OnFailure.DROP
+    """Plans from before there was a choice say nothing, and mean this."""
 
 
 class Synthesis(StrEnum):

@@ -10,7 +10,7 @@ from pydantic import NonNegativeInt, PositiveInt
 from shared.wire.handoff import BlobRef, ResultStatus, StopReason
 from shared.wire.ids import Digest, HandoffIdField, NameField, StepIdField
 from shared.wire.message import Message
-from shared.wire.plan import Synthesis
+from shared.wire.plan import OnFailure, Synthesis
 from shared.wire.usage import Usage
 from shared.wire.verdict import Decision
 
@@ -61,6 +61,7 @@ class StepOutline(Message):
     depends_on: tuple[StepIdField, ...] = ()
     title: str = ""
     """The first words of its task."""
+    on_failure: OnFailure = OnFailure.DROP
 
 
 class PlanMade(Message):
@@ -120,6 +121,20 @@ class StepsAbandoned(Message):
     why: str
 
 
+class SecondChance(Message):
+    """A step that failed, and who tries it next; None: the same specialist."""
+
+    step: StepIdField
+    specialist: NameField | None = None
+
+
+class StepsTriedAgain(Message):
+    """These failed, and get another attempt that is told why."""
+
+    type: Literal["steps_tried_again"] = "steps_tried_again"
+    steps: tuple[SecondChance, ...]
+
+
 class AnswerMethod(StrEnum):
     """How results became the answer."""
 
@@ -142,3 +157,6 @@ class Synthesised(Message):
     """The synthesizer's HandoffResult, if one was asked: what the answer is made of, or, with another method, why it is not."""
     problem: str | None = None
     """What is not as it should be with the synthesis."""
+
+
+StepEvent = HandoffIssued | HandoffFinished | PlanMade | NeedsResolved | Reviewed | StepsAbandoned | StepsTriedAgain | Synthesised

@@ -21,6 +21,7 @@ from shared.wire.events import (
     Reviewed,
     Routed,
     StepsAbandoned,
+    StepsTriedAgain,
     Synthesised,
     WebhookTried,
 )
@@ -95,6 +96,9 @@ def _line_of(view: View, recorded: Recorded) -> str | None:  # noqa: PLR0911, PL
             return "; ".join([*(f"{step}: answered" for step in event.answered), *given_up])
         case StepsAbandoned() as event:
             return f"given up: {', '.join(item.step for item in event.steps)}: {short(event.why, 120)}"
+        case StepsTriedAgain() as event:
+            tries = (f"{item.step} ({item.specialist})" if item.specialist else item.step for item in event.steps)
+            return f"failed, and tried again: {', '.join(tries)}"
         case Synthesised() as event:
             problem = f" ({event.problem}{_because(view, event, ': ')})" if event.problem else ""
             return f"answer: {event.method.value}{problem}"

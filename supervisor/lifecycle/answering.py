@@ -166,7 +166,7 @@ def _as_text(output: JsonValue) -> str:
 def gaps_of(state: JobState, words: Words) -> tuple[Gap, ...]:
     """What is missing or not whole, and why."""
     return tuple(
-        Gap(step=step_id, specialist=step.outline.specialist, why=_why(step, words))
+        Gap(step=step_id, specialist=step.specialist, why=_why(step, words))
         for step_id, step in state.steps.items()
         if step.result_status is not ResultStatus.OK
     )

@@ -7,7 +7,7 @@ from typing import assert_never
 
 from shared.wire.ids import StepId
 from shared.wire.mode import Mode
-from shared.wire.plan import Plan, Step
+from shared.wire.plan import OnFailure, Plan, Step
 from supervisor.lifecycle.commands import Command, IssueRole, MakePlan, Route
 from supervisor.lifecycle.seen import Seen
 from supervisor.lifecycle.state import JobState
@@ -54,7 +54,7 @@ def all_rounder(specialists: Collection[str]) -> str:
 
 def one_step(request: str, specialist: str, why: str) -> Plan:
     """The whole request as one step."""
-    return Plan(steps=(Step(id=WHOLE, specialist=specialist, task=request),), why=why)
+    return Plan(steps=(Step(id=WHOLE, specialist=specialist, task=request, on_failure=OnFailure.RETRY),), why=why)
 
 
 def ask_role(state: JobState, role: str) -> IssueRole:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shared.wire.events import AnswerMethod, JobStatus
+from shared.wire.events import AnswerMethod, JobStatus, SecondChance
 from shared.wire.handoff import BlobRef
 from shared.wire.ids import HandoffId, StepId
 from shared.wire.mode import Mode
@@ -48,6 +48,13 @@ class AbandonSteps:
 
     steps: tuple[StepId, ...]
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class TryAgain:
+    """Give these steps, which failed, another attempt."""
+
+    steps: tuple[SecondChance, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +115,7 @@ Command = (
     | IssueRole
     | IssueGroup
     | AbandonSteps
+    | TryAgain
     | SkipReview
     | ChooseAnswer
     | EndJob

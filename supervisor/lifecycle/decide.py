@@ -9,8 +9,9 @@ from shared.wire.ids import StepId
 from shared.wire.limits import OnLimit
 from supervisor.lifecycle.answering import choose_method
 from supervisor.lifecycle.beginning import ask_role, plan, route
-from supervisor.lifecycle.commands import AbandonSteps, AskUser, ChooseAnswer, Command, EndJob, IssueGroup, SkipReview
+from supervisor.lifecycle.commands import AbandonSteps, AskUser, ChooseAnswer, Command, EndJob, IssueGroup, SkipReview, TryAgain
 from supervisor.lifecycle.ending import NOTHING_USABLE, after_the_end, end, end_now, why_over
+from supervisor.lifecycle.failing import second_chances
 from supervisor.lifecycle.recovering import recoveries
 from supervisor.lifecycle.seen import Seen
 from supervisor.lifecycle.state import JobState, Phase, StepStatus
@@ -51,7 +52,7 @@ def _next(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
         case Phase.PLANNING:
             return plan(state, seen)
         case Phase.WORKING:
-            return _work(state, now)
+            return _work(state, seen, now)
         case Phase.SYNTHESISING:
             return _synthesise(state, now)
         case Phase.ANSWERING:
@@ -62,7 +63,9 @@ def _next(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
             assert_never(state.phase)
 
 
-def _work(state: JobState, now: float) -> tuple[Command, ...]:
+def _work(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
+    if chances := second_chances(state, seen, now):
+        return (TryAgain(chances),)
     hopeless = _hopeless(state)
     if hopeless:
         return (AbandonSteps(hopeless, "everything that it depends on failed"),)

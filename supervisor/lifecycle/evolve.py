@@ -12,6 +12,7 @@ from shared.wire.events import (
     HandoffFinished,
     HandoffIssued,
     JobEnded,
+    JobEvent,
     JobStatus,
     JobSubmitted,
     NeedsResolved,
@@ -20,17 +21,20 @@ from shared.wire.events import (
     RetryRequested,
     Reviewed,
     Routed,
+    StepEvent,
     StepsAbandoned,
+    StepsTriedAgain,
     Synthesised,
     WebhookTried,
 )
-from shared.wire.handoff import BUDGETS, BlobRef, ResultStatus, StopReason
+from shared.wire.handoff import BUDGETS, ResultStatus, StopReason
 from shared.wire.ids import HandoffId, JobId, StepId
 from shared.wire.limits import raised
 from shared.wire.mode import Mode
 from shared.wire.names import ROLES
 from shared.wire.verdict import Decision
 from supervisor.lifecycle.state import JobState, Phase, Remark, StepState, StepStatus
+from supervisor.lifecycle.steps import again, stood_in_for, with_result
 
 
 def fold(job_id: JobId, state: JobState | None, events: Iterable[Recorded]) -> JobState | None:
@@ -69,36 +73,26 @@ def evolve(state: JobState, recorded: Recorded) -> JobState:
     return state.model_copy(update={"version": recorded.version, "as_of": recorded.at, **_changes(state, recorded)})
 
 
-def _changes(state: JobState, recorded: Recorded) -> dict[str, Any]:  # noqa: PLR0911, PLR0912 (one case an event)
-    match recorded.event:
+def _changes(state: JobState, recorded: Recorded) -> dict[str, Any]:
+    event = recorded.event
+    return _of_job(state, event, recorded) if isinstance(event, JobEvent) else _of_steps(state, event)
+
+
+def _of_job(state: JobState, event: JobEvent, recorded: Recorded) -> dict[str, Any]:  # noqa: PLR0911 (one case an event)
+    match event:
         case JobSubmitted():
             return {}
-        case Routed() as event:
+        case Routed():
             return {"mode": event.mode, "routed": event, "phase": Phase.PLANNING, "fruitless": 0}
-        case HandoffIssued() as event:
-            return _issued(state, event)
-        case HandoffFinished() as event:
-            return _finished(state, event)
-        case PlanMade() as event:
-            steps = {outline.id: StepState(outline=outline) for outline in event.steps}
-            return {"plan": event, "steps": steps, "phase": Phase.WORKING, "fruitless": 0}
-        case NeedsResolved() as event:
-            return {"steps": _resolved(state, event), "fruitless": 0}
-        case Reviewed() as event:
-            return {**_reviewed(state, event), "fruitless": 0}
-        case StepsAbandoned() as event:
-            return _abandoned(state, event)
-        case Synthesised() as event:
-            return {"synthesised": event, "phase": Phase.ANSWERING, "open": _without(state, "synthesizer"), "fruitless": 0}
-        case JobEnded() as event:
+        case JobEnded():
             return {"ended": event, "ended_version": recorded.version, "phase": Phase.ENDED, "status": event.status, "open": {}}
         case CancelRequested():
             return {} if state.ended else {"cancel_requested": True}
-        case RetryRequested() as event:
+        case RetryRequested():
             return _retried(state, event, recorded.at)
         case DecisionAsked():
             return {"asked": True}
-        case WebhookTried() as event:
+        case WebhookTried():
             if event.end and event.end != state.ended_version:
                 return {}  # it was under way when the user retried: the end that comes has not been posted
             return {
@@ -108,7 +102,30 @@ def _changes(state: JobState, recorded: Recorded) -> dict[str, Any]:  # noqa: PL
                 "webhook_tried_at": recorded.at,
             }
         case _:
-            assert_never(recorded.event)
+            assert_never(event)
+
+
+def _of_steps(state: JobState, event: StepEvent) -> dict[str, Any]:  # noqa: PLR0911 (one case an event)
+    match event:
+        case HandoffIssued():
+            return _issued(state, event)
+        case HandoffFinished():
+            return _finished(state, event)
+        case PlanMade():
+            steps = {outline.id: StepState(outline=outline) for outline in event.steps}
+            return {"plan": event, "steps": steps, "phase": Phase.WORKING, "fruitless": 0}
+        case NeedsResolved():
+            return {"steps": _resolved(state, event), "fruitless": 0}
+        case Reviewed():
+            return {**_reviewed(state, event), "fruitless": 0}
+        case StepsAbandoned():
+            return _abandoned(state, event)
+        case StepsTriedAgain():
+            return {"steps": _tried_again(state, event)}
+        case Synthesised():
+            return {"synthesised": event, "phase": Phase.ANSWERING, "open": _without(state, "synthesizer"), "fruitless": 0}
+        case _:
+            assert_never(event)
 
 
 def _issued(state: JobState, event: HandoffIssued) -> dict[str, Any]:
@@ -147,47 +164,19 @@ def _finished(state: JobState, event: HandoffFinished) -> dict[str, Any]:
     if issued.assigned_to in ROLES:  # what follows from its result comes next, and with it
         return {**changes, "fruitless": state.fruitless + 1}
     step = state.steps[issued.step_id]
-    changes["steps"] = {**state.steps, issued.step_id: _with_result(step, event)}
+    changes["steps"] = {**state.steps, issued.step_id: with_result(step, event)}
     return changes
-
-
-def _with_result(step: StepState, event: HandoffFinished) -> StepState:
-    if event.status is ResultStatus.FAILED and step.sent_back:
-        return _stood_in_for(step, event.result, event.stop_reason)
-    needy = event.status is ResultStatus.NEEDS_INPUT
-    return step.model_copy(
-        update={
-            "status": StepStatus.IN_NEED if needy else StepStatus.SETTLED,
-            "result": event.result,
-            "result_status": event.status,
-            "stop_reason": event.stop_reason,
-            "trouble": event.result if event.status is not ResultStatus.OK else None,
-        }
-    )
-
-
-def _stood_in_for(step: StepState, trouble: BlobRef | None, stop_reason: StopReason | None) -> StepState:
-    """A result that was sent back is better than none: it is the step's result again, and what came of mending it is said."""
-    return step.model_copy(
-        update={
-            "status": StepStatus.SETTLED,
-            "result": step.sent_back,
-            "result_status": ResultStatus.PARTIAL,
-            "stop_reason": stop_reason,
-            "trouble": trouble,
-        }
-    )
 
 
 def _resolved(state: JobState, event: NeedsResolved) -> dict[StepId, StepState]:
     steps = dict(state.steps)
     asked = {step_id: step for step_id, step in steps.items() if step.status is StepStatus.IN_NEED}
     for step_id in asked.keys() & {*event.answered}:
-        steps[step_id] = _again(asked[step_id], Remark(author="planner", result=event.result, previous=asked[step_id].result))
+        steps[step_id] = again(asked[step_id], Remark(author="planner", result=event.result, previous=asked[step_id].result))
     for step_id in asked.keys() & {*event.given_up}:
         step = asked[step_id]
         given_up = step.model_copy(update={"status": StepStatus.SETTLED})
-        steps[step_id] = _stood_in_for(step, step.trouble, step.stop_reason) if step.sent_back else given_up
+        steps[step_id] = stood_in_for(step, step.trouble, step.stop_reason) if step.sent_back else given_up
     return steps
 
 
@@ -200,7 +189,7 @@ def _reviewed(state: JobState, event: Reviewed) -> dict[str, Any]:
     named = frozenset(event.steps) & steps.keys()
     for step_id in {*named, *state.downstream(named)}:
         step = steps[step_id]
-        steps[step_id] = _again(step, Remark(author="assessor", result=event.result, previous=step.result))
+        steps[step_id] = again(step, Remark(author="assessor", result=event.result, previous=step.result))
     return {"rounds": rounds, "steps": steps, "open": still_open}
 
 
@@ -215,9 +204,18 @@ def _abandoned(state: JobState, event: StepsAbandoned) -> dict[str, Any]:
         step = steps[item.step]
         failed = {"status": StepStatus.SETTLED, "result": item.result, "result_status": ResultStatus.FAILED, "trouble": item.result}
         given_up = step.model_copy(update={**failed, "stop_reason": None})
-        steps[item.step] = _stood_in_for(step, item.result, None) if step.sent_back else given_up
+        steps[item.step] = stood_in_for(step, item.result, None) if step.sent_back else given_up
     still_open = {handoff_id: handoff for handoff_id, handoff in state.open.items() if handoff.step_id not in abandoned}
     return {"steps": steps, "open": still_open}
+
+
+def _tried_again(state: JobState, event: StepsTriedAgain) -> dict[StepId, StepState]:
+    steps = dict(state.steps)
+    for item in event.steps:
+        step = steps[item.step]
+        remark = Remark(author="supervisor", result=step.result, previous=step.result)
+        steps[item.step] = again(step, remark).model_copy(update={"given_to": item.specialist or step.given_to})
+    return steps
 
 
 def _without(state: JobState, role: str) -> dict[HandoffId, HandoffIssued]:
@@ -236,7 +234,7 @@ def _retried(state: JobState, event: RetryRequested, at: float) -> dict[str, Any
     steps = dict(state.steps)
     for step_id in {*roots, *state.downstream(frozenset(roots))}:
         step = steps[step_id]
-        steps[step_id] = _again(step, Remark(author="user", previous=step.result) if step.result else None)
+        steps[step_id] = again(step, Remark(author="user", previous=step.result) if step.result else None)
     return {
         "status": _status_again(state),
         "phase": _first_phase(state.mode) if state.plan is None else Phase.WORKING,
@@ -264,7 +262,7 @@ def _gone_on(state: JobState, event: RetryRequested) -> dict[str, Any]:
     steps = dict(state.steps)
     for step_id, step in state.steps.items():
         if step.status is StepStatus.SETTLED and step.stop_reason in BUDGETS:
-            steps[step_id] = _again(step, Remark(author="user", previous=step.result) if step.result else None)
+            steps[step_id] = again(step, Remark(author="user", previous=step.result) if step.result else None)
     return {
         "status": _status_again(state),
         "steps": steps,
@@ -283,18 +281,3 @@ def _first_phase(mode: Mode) -> Phase:
 def _status_again(state: JobState) -> JobStatus:
     """Of a job that goes on: one that has no plan has not begun."""
     return JobStatus.QUEUED if state.plan is None else JobStatus.RUNNING
-
-
-def _again(step: StepState, remark: Remark | None) -> StepState:
-    """The step before its next attempt."""
-    return step.model_copy(
-        update={
-            "status": StepStatus.WAITING,
-            "result": None,
-            "result_status": None,
-            "stop_reason": None,
-            "trouble": None,
-            "sent_back": step.result if step.usable else step.sent_back,
-            "remarks": (*step.remarks, remark) if remark else step.remarks,
-        }
-    )

@@ -80,10 +80,19 @@ class StepState(Message):
     """Why its latest attempt ended; None: it has not, or was given up."""
     trouble: BlobRef | None = None
     """The HandoffResult that says why its own is not `ok`: that one, or what came to nothing where `result` stands in for it."""
+    failures: NonNegativeInt = 0
+    """Attempts that came to nothing."""
+    given_to: str | None = None
+    """Who has it now, instead of the plan's specialist."""
     remarks: tuple[Remark, ...] = ()
     """For the next attempt, oldest first."""
     sent_back: BlobRef | None = None
     """The usable result of an earlier attempt: it stands in when the attempts after it come to nothing."""
+
+    @property
+    def specialist(self) -> str:
+        """Who does it."""
+        return self.given_to or self.outline.specialist
 
     @property
     def usable(self) -> bool:

@@ -77,6 +77,10 @@ class Words:
     def _text(self, step_id: StepId, remark: Remark) -> str:
         if remark.result is None:
             return TRY_AGAIN
+        if remark.author == "supervisor":
+            return (
+                f"The attempt before this one failed: {self.why(remark.result) or 'it did not say why'}. Do what can be done, another way."
+            )
         output = self.result(remark.result).output
         if remark.author == "planner":
             return next(item.answer for item in Resolutions.of(output).resolutions if item.step == step_id and item.answer)

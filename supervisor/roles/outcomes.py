@@ -65,7 +65,14 @@ def plan_made(plan: Plan, degraded: BlobRef | None = None, *, is_reviewed: bool 
     """The event of a plan, and the plan's payload. `degraded`: the planner's result, if this is not its plan."""
     text = plan.to_json()
     outlines = tuple(
-        StepOutline(id=step.id, specialist=step.specialist, depends_on=step.depends_on, title=title_of(step.task)) for step in plan.steps
+        StepOutline(
+            id=step.id,
+            specialist=step.specialist,
+            depends_on=step.depends_on,
+            title=title_of(step.task),
+            on_failure=step.on_failure,
+        )
+        for step in plan.steps
     )
     return PlanMade(plan=ref(text), steps=outlines, synthesis=plan.synthesis, is_reviewed=is_reviewed, degraded=degraded), text
 

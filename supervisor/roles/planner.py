@@ -13,7 +13,7 @@ from shared.agent.reading import NotAcceptable, Read
 from shared.wire.handoff import ResultStatus
 from shared.wire.ids import StepId
 from shared.wire.message import problems_of
-from shared.wire.plan import DEFAULT_FALLBACK, Plan, Step, Synthesis, limit_problems, shape_problems
+from shared.wire.plan import DEFAULT_FALLBACK, OnFailure, Plan, Step, Synthesis, limit_problems, shape_problems
 from supervisor.lifecycle.beginning import all_rounder, one_step
 from supervisor.roles.answer_text import clipped, name_of, parse
 
@@ -24,6 +24,7 @@ class StepAnswer(Lenient):
     task: str
     depends_on: list[str] = Field(default_factory=list)
     fallback: str = DEFAULT_FALLBACK
+    on_failure: str | None = None
 
     @field_validator("depends_on", mode="before")
     @classmethod
@@ -43,6 +44,7 @@ class StepAnswer(Lenient):
             task=self.task.strip(),
             depends_on=tuple(dict.fromkeys(StepId(name_of(raw)) for raw in self.depends_on)),
             fallback=clipped(self.fallback, 4_000) or DEFAULT_FALLBACK,
+            on_failure=OnFailure.DROP if name_of(self.on_failure or "-") == OnFailure.DROP else OnFailure.RETRY,
         )
 
 
@@ -69,6 +71,7 @@ class PlanReading:
             "task": {**text, "description": "objective, output, what to work from, boundaries"},
             "depends_on": {"type": "array", "items": text, "description": "ids of the steps whose results it needs; [] if none"},
             "fallback": {**text, "description": "what to do when the task cannot be done as it is put"},
+            "on_failure": {**text, "enum": [each.value for each in OnFailure], "description": "drop: the answer can do without it"},
         }
         properties = {
             "steps": {"type": "array", "minItems": 1, "items": _closed(step), "description": f"at most {self.max_steps}"},

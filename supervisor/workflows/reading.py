@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from shared.wire.errors import UserError
 from shared.wire.ids import StepId
 from shared.wire.message import problems_of
-from shared.wire.plan import DEFAULT_FALLBACK, Step, Synthesis, shape_problems
+from shared.wire.plan import DEFAULT_FALLBACK, OnFailure, Step, Synthesis, shape_problems
 from supervisor.workflows.bounded_file import bounded_bytes
 from supervisor.workflows.plain_yaml import compose, fields_of, line_of, text_of, texts_of, truth_of
 from supervisor.workflows.template import ITEM, OWN_NAMES, REQUEST, Template
@@ -28,7 +28,7 @@ MOST_DESCRIPTION_CHARS = 1_000
 _MOST_TOLD = 3
 """Problems of one kind in one line."""
 FIELDS = ("description", "review", "synthesis", "steps")
-STEP_FIELDS = ("id", "specialist", "task", "depends_on", "for_each", "fallback")
+STEP_FIELDS = ("id", "specialist", "task", "depends_on", "for_each", "fallback", "on_failure")
 _LONGEST_ID = 48
 _LONGEST_REPEATED_ID = _LONGEST_ID - len(f"_{MOST_STEPS}")
 _COPY = re.compile(r"(.+)_[0-9]{4,}")
@@ -90,6 +90,7 @@ def _step(path: Path, node: yaml.Node) -> WorkflowStep:
         fallback=Template.of(fallback),
         depends_on=depends_on,
         for_each=_choice(f"{where}: for_each", fields, "for_each", Each),
+        on_failure=_choice(f"{where}: on_failure", fields, "on_failure", OnFailure) or OnFailure.RETRY,
         where=where,
     )
     _check_placeholders(found)

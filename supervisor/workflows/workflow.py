@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from shared.wire.errors import UserError
 from shared.wire.ids import StepId
 from shared.wire.message import problems_of
-from shared.wire.plan import Plan, Step, Synthesis
+from shared.wire.plan import OnFailure, Plan, Step, Synthesis
 from supervisor.workflows.template import ITEM, OWN_NAMES, REQUEST, Template
 
 MOST_STEPS = 100_000
@@ -43,6 +43,7 @@ class WorkflowStep:
     fallback: Template
     depends_on: tuple[StepId, ...]
     for_each: Each | None
+    on_failure: OnFailure
     where: str
     """File, line and step, for errors."""
 
@@ -129,6 +130,7 @@ class Workflow:
                     task=written.task.fill(known),
                     depends_on=(*(ids[place] for ids in beside), *waits_for_all),
                     fallback=written.fallback.fill(known),
+                    on_failure=written.on_failure,
                 )
             except KeyError as error:
                 there = ", ".join(name for name in known if name not in OWN_NAMES) or "none"

@@ -18,6 +18,7 @@ from shared.wire.events import (
     Reviewed,
     Routed,
     StepsAbandoned,
+    StepsTriedAgain,
     Synthesised,
     WebhookTried,
     parse_event,
@@ -44,6 +45,7 @@ from supervisor.lifecycle.commands import (
     Route,
     RunRole,
     SkipReview,
+    TryAgain,
 )
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.evolve import begin, evolve
@@ -122,6 +124,8 @@ class Life:
             case AbandonSteps(steps, why):
                 stand_ins = tuple(Abandoned(step=step, result=self.stores(a_stand_in(step, why))) for step in steps)
                 self.happens(StepsAbandoned(steps=stand_ins, why=why))
+            case TryAgain(steps):
+                self.happens(StepsTriedAgain(steps=steps))
             case SkipReview(why):
                 self.happens(Reviewed(round=len(self.state.rounds) + 1, decision=None, problem=why))
             case ChooseAnswer(method):

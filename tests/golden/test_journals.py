@@ -31,6 +31,8 @@ DIGESTS = {
     "v2-routed.jsonl": "0d518639b0b5105bf7cbb56c5bda2add3c027b04e78cd6d4b135671c5ee7074a",
     "v2-pipeline.json": "7d157134c58b251080fbe94a0f639037b7f5b0505dbc78e3ebceae7210282b53",
     "v2-pipeline.jsonl": "7e81afe394ea56dcbb22e507d58699ae71171f7ec307c072d4600e3e8b6fe257",
+    "v2-second-chances.json": "4c609f742d2b951519e145c0e355aaca7d4a949ee4308c1533323dd6b0f9124b",
+    "v2-second-chances.jsonl": "5406b5d3d5c2cb3a3d6309e59c4bbd267121824e80995a2ec7a4b45ed94d8ce1",
 }
 JOURNALS = sorted((Path(__file__).parent / "journals").glob("*.jsonl"))
 

@@ -25,14 +25,14 @@ from shared.wire.handoff import ResultStatus, StopReason
 from shared.wire.ids import HandoffId, JobId, StepId
 from shared.wire.limits import JobLimits, OnLimit
 from shared.wire.mode import Mode
-from shared.wire.plan import Plan, Step, Synthesis
+from shared.wire.plan import OnFailure, Plan, Step, Synthesis
 from supervisor.lifecycle.commands import Command, IssueGroup, PublishAgain, RunRole
 from supervisor.lifecycle.ending import next_due
 from supervisor.lifecycle.evolve import fold
 from supervisor.lifecycle.seen import HandoffSeen, Seen
 from supervisor.lifecycle.state import StepStatus
 from tests.doubles.handoffs import JOB
-from tests.doubles.life import LEASE_S, Life, a_result_of
+from tests.doubles.life import LEASE_S, RESEARCHERS, Life, a_result_of
 
 MOST_MOVES = 2_000
 
@@ -49,6 +49,7 @@ class World(Life):
         )
         super().__init__(limits, webhook_url=dice.choice([None, "https://example.org"]), mode=dice.choice([Mode.TEAM, *Mode]))
         self.dice = dice
+        self.roles = dice.choice([RESEARCHERS, RESEARCHERS | {"generalist"}])
         self.workflow = any_plan(dice) if self.state.mode is Mode.PIPELINE else None
         self.held: dict[HandoffId, HandoffSeen] = {}
         """How open handoffs stand in the ledger."""
@@ -103,6 +104,8 @@ class World(Life):
             assert self.now < due <= max(self.state.deadline, self.now + 2)
 
     def check_end(self) -> None:
+        for step in self.state.steps.values():
+            assert step.given_to in (None, "generalist")
         assert len(self.events(JobEnded)) == self.runs
         assert self.state.open == {}
         assert len(self.state.rounds_now) <= self.state.submitted.limits.max_rounds + 1
@@ -188,7 +191,13 @@ class World(Life):
 def any_plan(dice: Random) -> Plan:
     names = [StepId(f"s{n}") for n in range(dice.randint(1, 7))]
     steps = tuple(
-        Step(id=name, specialist="researcher", task=f"Do {name}.", depends_on=tuple(dice.sample(names[:n], dice.randint(0, min(n, 3)))))
+        Step(
+            id=name,
+            specialist="researcher",
+            task=f"Do {name}.",
+            depends_on=tuple(dice.sample(names[:n], dice.randint(0, min(n, 3)))),
+            on_failure=dice.choice(list(OnFailure)),
+        )
         for n, name in enumerate(names)
     )
     return Plan(steps=tuple(dice.sample(steps, len(steps))), synthesis=dice.choice(list(Synthesis)))

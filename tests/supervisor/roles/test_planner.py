@@ -20,7 +20,15 @@ READING = PlanReading(("writer", "researcher"), max_steps=3)
 
 
 def step(name: str, *depends_on: str, **fields: Any) -> dict[str, Any]:
-    return {"id": name, "specialist": "researcher", "task": "Find out.", "depends_on": list(depends_on), "fallback": "Say so.", **fields}
+    return {
+        "id": name,
+        "specialist": "researcher",
+        "task": "Find out.",
+        "depends_on": list(depends_on),
+        "fallback": "Say so.",
+        "on_failure": "retry",
+        **fields,
+    }
 
 
 def answer(*steps: dict[str, Any], **fields: Any) -> str:
@@ -57,6 +65,13 @@ def test_ids_are_normalised_the_same_way_everywhere() -> None:
         ("step_1_pgvector", "researcher", ()),
         ("s2", "writer", ("step_1_pgvector",)),
     ]
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"), [("drop", "drop"), (" Drop", "drop"), ("retry", "retry"), (None, "retry"), ("whatever", "retry")]
+)
+def test_a_step_that_fails_is_tried_again_unless_the_plan_says_otherwise(said: str | None, meant: str) -> None:
+    assert [each.on_failure for each in read(answer(step("a", on_failure=said))).steps] == [meant]
 
 
 def test_what_is_left_out_or_null_has_a_default() -> None:

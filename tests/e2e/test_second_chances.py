@@ -1,0 +1,26 @@
+"""A specialist that fails is asked again, told why; what it cannot do is a gap, and no reason to throw the rest away."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared.wire.events import JobStatus
+from supervisor.lifecycle.failing import MOST_RETRIES
+from tests.e2e.fleet import ENVELOPE, Fleet
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+
+def test_a_step_that_fails_again_and_again_is_tried_as_often_as_promised_and_then_is_a_gap(fleet: Fleet) -> None:
+    fleet.model.envelopes["tried-again", "b"] = {**ENVELOPE, "status": "failed", "problem": "The archive is closed."}
+    job_id = fleet.submit("tried-again", a="", b="")
+    result = fleet.ends(job_id)
+
+    assert fleet.model.calls["tried-again", "b", 1] == 1 + MOST_RETRIES
+    assert fleet.model.calls["tried-again", "a", 1] == 1
+    assert result.status is JobStatus.PARTIAL
+    assert "So it is." in str(result.answer)
+    assert "The archive is closed." in str(result.answer)
+    told = [one["feedback"][-1] for one in result.handoffs if one["step_id"] == "b" and one["attempt"] > 1]
+    assert [one["author"] for one in told] == ["supervisor"] * MOST_RETRIES
+    assert all("The archive is closed." in one["text"] for one in told)
