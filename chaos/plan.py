@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from shared.agent.price import Prices
@@ -149,7 +149,11 @@ class PlannedJob:
         return 1 + (self.trouble(key) is not None)
 
     def trouble(self, key: CallKey) -> Trouble | None:
-        """What happens to the first try of this call."""
+        """What happens to the first try of this call. One trouble in each handoff: its specialist's turns leave no room for more."""
+        earlier = (self._drawn(replace(key, turn=turn)) for turn in range(1, key.turn))
+        return self._drawn(key) if not any(earlier) else None
+
+    def _drawn(self, key: CallKey) -> Trouble | None:
         dice = random.Random(f"{self.seed} {key.job} {key.handoff} {key.turn}")  # noqa: S311 - a seed is the point
         return dice.choice(list(Trouble)) if not self.is_tight and dice.random() < self.trouble_share else None
 

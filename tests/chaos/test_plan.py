@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import supervisor.roles
 from chaos.model import key_of
-from chaos.plan import CallKey, Shape, jobs_of
+from chaos.plan import TROUBLE_SHARE, CallKey, Shape, jobs_of
+from chaos.trial import OFTEN
+from shared.specialists.reader import load_specialists, read_specialist
+from supervisor.cli.built_in import built_in_specialists
 
 
 def test_the_same_seed_gives_the_same_jobs_and_another_gives_others() -> None:
@@ -23,6 +31,21 @@ def test_a_revised_step_and_its_second_review_are_needed_calls() -> None:
     job = next(job for job in jobs_of(1, 20) if job.shape is Shape.REVISED)
 
     assert {f"{key.handoff}" for key in job.needs()} == {"planner.1", "a.1", "b.1", "c.1", "assessor.1", "a.2", "assessor.2"}
+
+
+def test_whatever_the_provider_does_no_handoff_needs_more_turns_than_it_has() -> None:
+    specialists = load_specialists(built_in_specialists())
+    planner = read_specialist(Path(supervisor.roles.__file__).with_name("planner.md"), reserved=())
+
+    for job in (
+        replace(job, trouble_share=share) for seed in range(40) for share in (TROUBLE_SHARE, OFTEN, 1.0) for job in jobs_of(seed, 10)
+    ):
+        needed = Counter[str]()
+        for key, tries in job.needs().items():
+            needed[key.handoff] += tries
+        has = {f"{step.id}.1": specialists[step.specialist].max_turns for step in job.steps} | {"planner.1": planner.max_turns}
+
+        assert {handoff: most for handoff, most in has.items() if needed[handoff] > most} == {}, job
 
 
 def test_the_server_knows_whose_call_it_answers() -> None:
