@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 
+from chaos.air import Air
 from chaos.ends import INSTEAD, TOO_MANY_CLAIMS, Story, wrong_end
 from chaos.faults import Fault, Strike
 from chaos.model import Call
@@ -44,6 +45,8 @@ class Books:
     """Failpoints that nobody came by; None: none were tried."""
     not_happened: Sequence[str] = ()
     """What else was to happen, and could not before the run was over."""
+    stored_at: Mapping[CallKey, float] = field(default_factory=dict)
+    """When the ledger was first seen to have the reply to a call."""
 
     @cached_property
     def _by_handoff(self) -> dict[Handoff, list[Call]]:
@@ -109,14 +112,15 @@ class Books:
 
     @cached_property
     def unexplained(self) -> list[CallKey]:
-        """Calls that were repeated though no process with that call in the air was struck between the one and the other."""
-        found = []
-        for key, surplus in self._surplus.items():
-            copies = [call for call in self._by_handoff[key.job, key.handoff] if call.key == key]
-            pairs = list(pairwise(copies))
-            explained = sum(any(self._explains(strike, one, two) for strike in self.strikes) for one, two in pairs)
-            found += [key] * max(0, surplus - explained)
-        return found
+        """Calls that were repeated though nobody with that call in the air was struck between the one and the other."""
+        return [key for key, surplus in self._surplus.items() for _ in range(surplus - sum(map(bool, self._explained(key))))]
+
+    def _explained(self, key: CallKey) -> Iterator[list[Strike]]:
+        """For each time that it was repeated, what explains it. That it was made again after a planned trouble is none."""
+        copies = [call for call in self._by_handoff[key.job, key.handoff] if call.key == key]
+        planned = len(copies) - self._surplus[key]
+        for one, two in list(pairwise(copies))[max(0, planned - 1) :]:
+            yield [strike for strike in self.strikes if self._explains(strike, one, two)]
 
     def story_of(self, key: CallKey) -> str:
         """A call's copies, and what happened meanwhile: seconds after the first."""
@@ -130,27 +134,33 @@ class Books:
     @cached_property
     def repeated_by(self) -> Counter[Fault]:
         """The kinds of strikes that explain them: of each, the last one between the one call and the other."""
-        found = Counter[Fault]()
-        for key, surplus in self._surplus.items():
-            copies = [call for call in self._by_handoff[key.job, key.handoff] if call.key == key]
-            by = [[strike for strike in self.strikes if self._explains(strike, one, two)] for one, two in pairwise(copies)]
-            found.update([max(strikes, key=lambda strike: strike.at).fault for strikes in by if strikes][:surplus])
-        return found
+        by = [strikes for key in self._surplus for strikes in self._explained(key) if strikes]
+        return Counter(max(strikes, key=lambda strike: strike.at).fault for strikes in by)
 
     def _explains(self, strike: Strike, one: Call, two: Call) -> bool:
-        if strike.lasts_s and strike.hits(two.process) and strike.at <= one.at and two.at <= strike.until:
-            return True  # it was about to make this call when it was stopped; another made it meanwhile, and then it woke up
-        if not (one.at <= strike.until and strike.at <= two.at and strike.hits(one.process)):
-            return False
-        later = self._by_handoff[one.key.job, one.key.handoff]
-        return not any(one.at < call.at <= strike.at and call.key.turn > one.key.turn for call in later)
+        if self._air.has_held_back(strike, two, one.at):
+            return True  # another made it meanwhile
+        return strike.at <= two.at and self._air.had(one, strike) and not self._air.is_too_late(two)
 
     @cached_property
+    def _air(self) -> Air:
+        return Air(self.calls, self.strikes, {key: min(at) for key in {call.key for call in self.calls} if (at := self._settled(key))})
+
+    def _settled(self, key: CallKey) -> list[float]:
+        """When the ledger had the reply: it was seen there, it was gone on from, or its handoff had finished."""
+        stored = [self.stored_at[key]] if key in self.stored_at else []
+        later = [call.at for call in self._by_handoff[key.job, key.handoff] if call.key.turn > key.turn]
+        return [*stored, *later, *self.stories[key.job].finished_at.get(key.handoff, ())]
+
+    @property
     def in_the_air(self) -> int:
-        """Calls that processes had in the air when struck: the most that may be repeated. One lost answer is one call."""
-        return sum(
-            min(1, len(hit)) if strike.fault is Fault.DROP else len(hit) for strike in self.strikes for hit in [self._hit_by(strike)]
-        )
+        """Calls that processes had in the air when struck: the most that may be repeated."""
+        return self._air.most_repeated
+
+    @property
+    def was_hit(self) -> bool:
+        """Whether any strike hit a process that was at work on a handoff."""
+        return any(self._hit_by(strike) for strike in self.strikes)
 
     def _hit_by(self, strike: Strike) -> list[Handoff]:
         return [

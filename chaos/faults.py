@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from math import inf
+
+from shared.ledger.connection import INSIST_EVERY_S
 
 ARRIVES_WITHIN_S = 0.5
 """A call is written down when the server has read it, which may be after the death of who made it; its successor is not there so soon."""
+DIES_WITHIN_S = 0.05
+"""What is said to Redis in the moment in which it is killed may still be answered; it is not there again so soon."""
 EVERYBODY = "*"
 """The target of what hits all processes at once: Redis is gone, connections are cut."""
 
@@ -42,6 +48,8 @@ class Strike:
     """The failpoint, if it was at one."""
     lasts_s: float = 0.0
     """How long the target was stopped or frozen."""
+    outage_s: float = 0.0
+    """How long nothing could be said to Redis, the next try included."""
 
     @property
     def until(self) -> float:
@@ -51,3 +59,19 @@ class Strike:
     def hits(self, process: str) -> bool:
         """Whether a call that this process has in the air may have to be made again."""
         return self.fault is not Fault.TWICE and self.target in (process, EVERYBODY)
+
+
+def with_outages(strikes: Iterable[Strike], answered_at: Iterable[float]) -> list[Strike]:
+    """The same, with how long each held up whoever spoke to Redis. `answered_at`: when it was asked, and did answer."""
+    asked = sorted(answered_at)
+
+    def outage_s(strike: Strike) -> float:
+        match strike.fault:
+            case Fault.KILL_REDIS:
+                return next((at for at in asked if at > strike.at + DIES_WITHIN_S), inf) - strike.at + INSIST_EVERY_S
+            case Fault.CUT:
+                return INSIST_EVERY_S
+            case _:
+                return 0.0
+
+    return [replace(strike, outage_s=outage_s(strike)) for strike in strikes]

@@ -47,6 +47,8 @@ class Reply:
     """Ignore `stream: true`."""
     raw_events: tuple[str, ...] = ()
     """Sent as they are before the ordinary events."""
+    when_out: Callable[[bool], None] | None = None
+    """Told when the last byte has left, and whether the client was still there to take it."""
 
 
 Script = Callable[[Json], Reply]
@@ -145,10 +147,13 @@ class MessagesServer:
                 reply = server.answer(request, {name.lower(): value for name, value in self.headers.items()})
                 if reply.model is None:
                     reply = replace(reply, model=request["model"])
+                was_there = True
                 try:
                     _answer(self, reply, is_stream=bool(request.get("stream")) and not reply.as_json)
                 except (BrokenPipeError, ConnectionResetError):
-                    self.close_connection = True  # the client has hung up: that is what some tests are about
+                    was_there, self.close_connection = False, True  # the client has hung up: that is what some tests are about
+                if reply.when_out is not None:
+                    reply.when_out(was_there)
 
             def log_message(self, *_: Any) -> None:
                 pass

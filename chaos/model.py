@@ -37,6 +37,10 @@ class Call:
     """That it was paid for; none for one that was turned away."""
     microusd: int = 0
     """The same in money."""
+    out_at: float | None = None
+    """When its answer's last byte had left; None: it had not when the run was over."""
+    was_heard: bool = True
+    """Whoever called was still there then."""
 
 
 class Model(MessagesServer):
@@ -69,8 +73,13 @@ class Model(MessagesServer):
         reply = replace(reply, headers={**LIMITS, **reply.headers}, usage=tokens)
         paid = used.input_tokens + used.output_tokens, price_of(used, request["model"])
         with self._lock:
+            number = len(self.calls)
             self.calls.append(Call(key, headers.get(PROCESS, "?"), time.time(), *paid))
-        return reply
+        return replace(reply, when_out=lambda was_heard: self._is_out(number, was_heard=was_heard))
+
+    def _is_out(self, number: int, *, was_heard: bool) -> None:
+        with self._lock:
+            self.calls[number] = replace(self.calls[number], out_at=time.time(), was_heard=was_heard)
 
 
 def key_of(request: Json) -> CallKey:

@@ -56,7 +56,7 @@ def _recovery(books: Books) -> Promise:
         if one.is_alone and one.seconds > within
     ]
     longest = books.longest_recovery_s
-    is_kept = not late and (longest is not None or not books.in_the_air)
+    is_kept = not late and (longest is not None or not books.was_hit)
     return Promise("longest recovery", _seconds(longest), f"{within:.0f} s", is_kept, tuple(late))
 
 

@@ -10,17 +10,18 @@ from typing import TypeVar
 
 from chaos.books import Books
 from chaos.ends import Ended, Story
-from chaos.faults import Strike
+from chaos.faults import Strike, with_outages
 from chaos.fleet import Fleet, Member, Size, running_fleet
 from chaos.killer import QUEUES
 from chaos.leaks import left_behind
 from chaos.model import Model
-from chaos.plan import PlannedJob
+from chaos.plan import CallKey, PlannedJob
 from shared.ledger.connection import in_our_words
 from shared.local.run_directory import RunDirectory
+from shared.wire.checkpoints import Replied
 from shared.wire.errors import LedgerError
 from shared.wire.events import HandoffFinished, JobEnded, JobStatus, Recorded
-from shared.wire.ids import JobId
+from shared.wire.ids import HandoffId, JobId
 from shared.wire.limits import JobLimits
 from shared.wire.names import UNROUTED_QUEUE
 from supervisor.client import Request
@@ -44,6 +45,10 @@ class Stage:
     jobs: dict[str, PlannedJob] = field(default_factory=dict)
     ids: dict[str, JobId] = field(default_factory=dict)
     open: set[str] = field(default_factory=set)
+    stored_at: dict[CallKey, float] = field(default_factory=dict)
+    """When the ledger was first seen to have the reply to a call."""
+    answered_at: list[float] = field(default_factory=list)
+    """When Redis was asked something, and did answer."""
 
     def submit(self, job: PlannedJob) -> bool:
         """Enqueue it; False: Redis is away, so try again. The same job twice is one job."""
@@ -63,9 +68,13 @@ class Stage:
         self.open.add(job.name)
 
     def look(self) -> None:
-        """See which jobs have ended."""
-        names = sorted(self.open)
+        """See which jobs have ended, what is stored of the others, and whether Redis is there."""
+        names, asked_at = sorted(self.open), time.time()
         try:
+            with in_our_words():
+                self.fleet.jobs.ledger.connection.redis.ping()
+            self.answered_at.append(asked_at)
+            self._see_replies()
             standings = {one.job_id: one for one in self.fleet.jobs.ledger.jobs.standings([self.ids[name] for name in names])}
         except LedgerError:
             return
@@ -85,8 +94,18 @@ class Stage:
         """The books, when everything has settled. `not_reached`, `not_happened`: as there."""
         rest = self._tidy(was_struck=bool(strikes))
         stories = {name: _story(self.fleet, self.ids[name]) for name in self.jobs}
-        jobs, calls = list(self.jobs.values()), list(self.model.calls)
-        return Books(jobs, calls, strikes, stories, self.fleet.size.lease_s, rest, not_reached, not_happened)
+        jobs, calls, struck = list(self.jobs.values()), list(self.model.calls), with_outages(strikes, self.answered_at)
+        return Books(jobs, calls, struck, stories, self.fleet.size.lease_s, rest, not_reached, not_happened, self.stored_at)
+
+    def _see_replies(self) -> None:
+        """Which calls' replies the ledger has by now."""
+        called = sorted({(call.key.job, call.key.handoff) for call in list(self.model.calls)})
+        for name in self.open:
+            turns = self.fleet.jobs.ledger.claims.turns(self.ids[name], [HandoffId(handoff) for job, handoff in called if job == name])
+            for handoff, checkpoints in turns.items():
+                replies = sum(isinstance(one, Replied) for one in checkpoints)
+                for turn in range(1, replies + 1):
+                    self.stored_at.setdefault(CallKey(name, handoff, turn), time.time())
 
     def _tidy(self, *, was_struck: bool) -> list[str]:
         until = time.monotonic() + TIDY_WITHIN_S

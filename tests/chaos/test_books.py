@@ -23,7 +23,7 @@ CALLS = (("planner.1", 1, 1.0), ("a.1", 1, 2.0), ("a.1", 2, 3.0), ("assessor.1",
 
 
 def call(handoff: str, turn: int, at: float, process: str = "worker1") -> Call:
-    return Call(CallKey("1-0", handoff, turn), process, at, tokens=10_000, microusd=3_500)
+    return Call(CallKey("1-0", handoff, turn), process, at, tokens=10_000, microusd=3_500, out_at=at + 0.9)
 
 
 def books(

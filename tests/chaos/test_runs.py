@@ -27,6 +27,8 @@ def test_a_run_without_faults_makes_exactly_the_calls_that_its_plan_needs() -> N
 
     assert broken_of(books) == [], table_of(books)
     assert (books.made, books.repeated) == (books.needed, 0), table_of(books)
+    assert books.stored_at.keys() <= {call.key for call in books.calls}
+    assert books.stored_at, "replies are seen in the ledger while their handoffs are at work"
 
 
 def test_kills_at_random_break_no_promise() -> None:

@@ -1,0 +1,51 @@
+"""The server writes down what became of each answer, not only that it was asked for."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+import urllib.request
+from urllib.parse import urlsplit
+
+from chaos.model import Call, Model
+from chaos.plan import PlannedJob, PlannedStep, Shape
+from tests.waiting import wait_until
+
+JOB = PlannedJob("1-0", Shape.PARALLEL, (PlannedStep("a", "writer"),), seed=1, trouble_share=0.0)
+BODY = json.dumps(
+    {
+        "model": "claude-haiku-5-5",
+        "stream": True,
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "<task>Do a of 1-0.</task>"}]}],
+    }
+).encode()
+
+
+def the_call_of(model: Model) -> Call:
+    wait_until(lambda: bool(model.calls) and model.calls[0].out_at is not None)
+    return model.calls[0]
+
+
+def test_the_server_knows_when_the_last_byte_of_an_answer_has_left() -> None:
+    with Model([JOB]) as model:
+        began = time.time()
+        with urllib.request.urlopen(urllib.request.Request(f"{model.url}/v1/messages", BODY), timeout=10) as answer:
+            answer.read()
+        call = the_call_of(model)
+
+    assert call.out_at is not None
+    assert began < call.at < call.out_at
+    assert call.out_at - call.at >= JOB.takes_s(call.key)
+    assert call.was_heard
+
+
+def test_the_server_knows_that_who_called_has_gone_before_the_answer_was_out() -> None:
+    with Model([JOB]) as model:
+        address = urlsplit(model.url)
+        with socket.create_connection((address.hostname, address.port)) as client:
+            client.sendall(f"POST / HTTP/1.1\r\ncontent-length: {len(BODY)}\r\n\r\n".encode() + BODY)
+            wait_until(lambda: bool(model.calls))
+        call = the_call_of(model)
+
+    assert not call.was_heard
