@@ -75,6 +75,7 @@ SCRIPTS: dict[str, dict[str, Need]] = {
     "pace": {WORKER: Need.NOTHING, SUPERVISOR: Need.NOTHING},
     "park": {WORKER: Need.REFUSED, SUPERVISOR: Need.REFUSED},
     "resume": {CLIENT: Need.RESUME},
+    "caps": {SUPERVISOR: Need.END},
 }
 """Who runs which script of the ledger, and what it takes."""
 UNTRIED = {
