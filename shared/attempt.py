@@ -193,7 +193,7 @@ class Attempts:
 
     def _run(self, handoff: AgentHandoff, fit: Fit) -> _Run:
         spec, loaded = self._load(handoff)
-        model_name = self.models.name_of(handoff, spec)
+        model_name = self.models.name_of(handoff.model, spec)
         books = self.library.of_job(handoff.job_id, handoff.handoff_id, loaded.manifest, handoff.limits.deadline)
         fitting = fit(handoff, spec, loaded, books)
         equipment = Equipment(

@@ -11,7 +11,6 @@ from shared.agent.model import Model
 from shared.config import OFFLINE_MODEL, Settings
 from shared.ledger.pace import account_of
 from shared.wire.errors import MissingCredentials
-from shared.wire.handoff import AgentHandoff
 from shared.wire.specialist import SpecialistSpec, Tier
 
 
@@ -24,17 +23,17 @@ class Models:
     _made: dict[bool, Model] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def name_of(self, handoff: AgentHandoff, spec: SpecialistSpec) -> str:
-        """`handoff.model`, or the spec's, or the default of its tier; where there is no key, the offline model's.
+    def name_of(self, asked: str | None, spec: SpecialistSpec) -> str:
+        """`asked` (the handoff's own), or the spec's, or the default of its tier; where there is no key, the offline model's.
 
         Raises:
             MissingCredentials: a model was asked for by name, and there is no key for it here.
         """
         if not self.settings.is_offline:
             default = self.settings.supervisor_model if spec.tier is Tier.CAPABLE else self.settings.specialist_model
-            return handoff.model or spec.model or default
-        if handoff.model and handoff.model != OFFLINE_MODEL:
-            raise MissingCredentials(f"{handoff.model} was asked for, and there is no key for it; set ANTHROPIC_API_KEY there")
+            return asked or spec.model or default
+        if asked and asked != OFFLINE_MODEL:
+            raise MissingCredentials(f"{asked} was asked for, and there is no key for it; set ANTHROPIC_API_KEY there")
         return OFFLINE_MODEL
 
     def of(self, name: str) -> Model:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import structlog
 
+from shared.agent.price import prices_from
 from shared.attempt import Attempts, Ended, Ending, Ready
 from shared.ledger.claim import Claim
 from shared.ledger.jobs import HandoffStanding
@@ -17,6 +18,7 @@ from shared.wire.events import JobEnded, JobStatus, Recorded
 from shared.wire.handoff import AgentHandoff
 from shared.wire.ids import HandoffId, JobId
 from shared.wire.names import SUPERVISOR_QUEUE, THINK_QUEUE
+from supervisor.closing import Closing
 from supervisor.dispatch import Dispatcher
 from supervisor.lifecycle.budget import kept_back, why_asked
 from supervisor.lifecycle.commands import (
@@ -57,6 +59,7 @@ class Advance:
         self._webhooks = webhooks
         self._attempts = attempts
         self._preparing = Preparing(ledger, attempts.library)
+        self._closing = Closing(attempts.models, prices_from(attempts.settings))
         self._states = States(ledger.journal)
         self._lease_s = attempts.settings.lease_s
 
@@ -179,7 +182,7 @@ class Advance:
             tip=state.as_of,
             events=prepared.events,
             payloads=list(prepared.texts.values()),
-            fields={"status": later.status.value, "asks": why_asked(later), **kept_back(later)},
+            fields={"status": later.status.value, "asks": why_asked(later), **kept_back(later, self._closing.foreseen(later))},
             drop=sorted(state.open.keys() - later.open.keys()),
             due_at=due_at,
             woken_by=woken_by,

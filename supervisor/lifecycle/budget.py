@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from shared.wire.checkpoints import WorstCase
 from shared.wire.handoff import StopReason
 from shared.wire.limits import OnLimit
+from shared.wire.names import CLOSING_ROLES
 from shared.wire.plan import Synthesis
 from supervisor.lifecycle.state import JobState
 
 KEPT_PART = 5
-"""A fifth of tokens and money is kept for the assessor and the synthesizer: they read what all steps have written, on a capable model. By
-the bytes, the most that their calls can use is some four times what they use, so that a smaller part would often not be let through."""
+"""A fifth of tokens and money, at the least, is kept for the assessor and the synthesizer: they read what all steps have written, on a
+capable model, and may be asked again."""
+MOST_KEPT_PART = 2
+"""Half, at the most, where their calls can cost more than that fifth: a review of next to no work would be worth nothing either."""
 
 
 def why_spent(spent: StopReason) -> str:
@@ -22,16 +28,31 @@ def why_asked(state: JobState) -> str:
     return why_spent(state.spent) if state.asked and state.spent and not state.ended else ""
 
 
-def kept_back(state: JobState) -> dict[str, int]:
-    """What steps may not use of the job's budget: `keep_turns`, `keep_tokens`, `keep_usd` of its hash, which `books.lua` reads."""
-    limits = state.submitted.limits
-    if limits.on_limit is not OnLimit.WRAP_UP or state.plan is None:
-        return {}
+def closers(state: JobState) -> tuple[str, ...]:
+    """The roles that a job with this plan ends with, each with a call at least. None before there is a plan."""
+    if state.plan is None:
+        return ()
     to_be_written = state.plan.synthesis is Synthesis.RECONCILE or state.submitted.answer_schema is not None
-    turns = 2 if to_be_written and len(state.steps) > 1 else 1
+    is_called = {"assessor": state.is_reviewed, "synthesizer": to_be_written and len(state.steps) > 1}
+    return tuple(role for role in CLOSING_ROLES if is_called[role])
+
+
+def kept_back(state: JobState, foreseen: Sequence[WorstCase]) -> dict[str, int]:
+    """What steps may not use of the job's budget: `keep_turns`, `keep_tokens`, `keep_usd` of its hash, which `books.lua` reads.
+
+    `foreseen`: the most that a call of each of the `closers` can use.
+    """
+    limits, turns = state.submitted.limits, len(closers(state))
+    if limits.on_limit is not OnLimit.WRAP_UP or not turns:
+        return {}
+    tokens = sum(call.input_tokens + call.output_tokens for call in foreseen)
     kept = {
         "keep_turns": limits.max_turns and min(turns, max(0, limits.max_turns - 1) // 2),  # the steps get one at least
-        "keep_tokens": limits.max_tokens and limits.max_tokens // KEPT_PART,
-        "keep_usd": limits.max_microusd and limits.max_microusd // KEPT_PART,
+        "keep_tokens": limits.max_tokens and _part_for(tokens, limits.max_tokens),
+        "keep_usd": limits.max_microusd and _part_for(sum(call.microusd or 0 for call in foreseen), limits.max_microusd),
     }
     return {name: value for name, value in kept.items() if value}
+
+
+def _part_for(needed: int, most: int) -> int:
+    return max(most // KEPT_PART, min(needed, most // MOST_KEPT_PART))

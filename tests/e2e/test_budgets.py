@@ -8,6 +8,7 @@ import signal
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from shared.config import Settings
 from shared.wire.errors import BudgetSpent
 from shared.wire.events import JobStatus
 from shared.wire.limits import JobLimits, OnLimit
+from shared.wire.mode import Mode
 from supervisor import client
 from supervisor.client import Client, NewLimits, Request
 from tests.e2e.fleet import ENVELOPE, PASS, QUICK
@@ -153,7 +155,7 @@ def test_a_day_that_has_less_left_than_a_job_needs_to_begin_takes_no_more_of_the
 
         def ask_one_after_the_other() -> None:
             for number in range(20):
-                ends.append(jobs.result(jobs.submit(Request(f"Answer question {number}.")), wait_s=60).status)
+                ends.append(jobs.result(jobs.submit(Request(f"Answer question {number}.", mode=Mode.TEAM)), wait_s=60).status)
 
         with pytest.raises(BudgetSpent, match="there is more at 00:00 UTC") as refused:
             ask_one_after_the_other()
@@ -165,3 +167,51 @@ def test_a_day_that_has_less_left_than_a_job_needs_to_begin_takes_no_more_of_the
     assert ends.count(JobStatus.FAILED) == 1, "the next one was not taken"
     assert today.microusd < today.most_microusd < today.microusd + today.needed_microusd
     assert "and a call may need $" in str(refused.value)
+
+
+class Hungry:
+    """A model whose planner, with five steps, is modest, and whose specialists read very much in every call and never come to an end."""
+
+    def __init__(self) -> None:
+        self.asked: Counter[str] = Counter()
+        """Calls by who made them."""
+        self.go = threading.Event()
+        """All calls of specialists but their first are answered only when the test says so."""
+
+    def __call__(self, request: Json) -> Reply:
+        properties = asked_for(request)
+        if "steps" in properties:
+            steps = [{"id": f"s{n}", "specialist": "coder", "task": f"Do s{n}.", "depends_on": [], "fallback": "-"} for n in range(5)]
+            usage = {"input_tokens": 5_000, "output_tokens": 2_000}
+            return says_json({"steps": steps, "synthesis": "merge", "why": ""}, usage=usage)
+        if "verdict" in properties:
+            self.asked["assessor"] += 1
+            return says_json(PASS)
+        (step,) = set(re.findall(r"Do (s\d)\.", said_in(request)))
+        self.asked[step] += 1
+        stall = self.go if self.asked[step] > 1 else None
+        return calls(
+            ("read_document", {"path": "none.md"}), text="So far.", usage={"input_tokens": 40_000, "output_tokens": 100}, stall=stall
+        )
+
+    def has_asked(self, times: int) -> bool:
+        return all(self.asked[f"s{n}"] >= times for n in range(5))
+
+
+def test_on_half_a_dollar_the_work_of_five_steps_is_reviewed_whatever_they_and_two_kills_have_cost(tmp_path: Path) -> None:
+    hungry = Hungry()
+    with MessagesServer(hungry) as server, running_system(tmp_path, settings=over(server, **QUICK)) as system:
+        jobs = system.jobs()
+        job_id = jobs.submit(Request("Do five things.", mode=Mode.TEAM, limits=JobLimits(max_microusd=500_000)))
+        for calls_of_each in (2, 3):
+            wait_until(partial(hungry.has_asked, calls_of_each), timeout_s=60, what="calls in the air")
+            os.kill(system.processes.pids()["everyone"], signal.SIGKILL)
+        hungry.go.set()
+        result = jobs.result(job_id, wait_s=90)
+        jobs.ledger.connection.close()
+
+    assert hungry.asked["assessor"] == 1, result.notes
+    assert [verdict["verdict"] for verdict in result.verdicts] == ["PASS"]
+    assert result.status is JobStatus.PARTIAL
+    assert 0 < (result.usage["cost_usd"] or 0) <= 0.5
+    assert "So far." in str(result.answer)

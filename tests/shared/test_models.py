@@ -10,7 +10,7 @@ from shared.config import OFFLINE_MODEL, Settings
 from shared.models import Models
 from shared.wire.errors import MissingCredentials
 from shared.wire.specialist import SpecialistSpec
-from tests.doubles.handoffs import a_handoff, a_spec
+from tests.doubles.handoffs import a_spec
 from tests.doubles.model import ScriptedModel, one_by_one
 
 WITH_KEY = Settings(anthropic_api_key=SecretStr("sk-0123456789"))
@@ -29,7 +29,7 @@ def test_who_names_the_offline_model_asks_no_provider(of_handoff: str | None, of
         return ScriptedModel(one_by_one())
 
     models = Models(WITH_KEY, make)
-    name = models.name_of(a_handoff(model=of_handoff), specialist(of_spec))
+    name = models.name_of(of_handoff, specialist(of_spec))
     models.of(name)
 
     assert (name, made, models.lane_of(name)) == (OFFLINE_MODEL, [True], None)
@@ -37,13 +37,13 @@ def test_who_names_the_offline_model_asks_no_provider(of_handoff: str | None, of
 
 def test_a_handoffs_model_comes_before_its_specialists() -> None:
     models = Models(WITH_KEY)
-    assert models.name_of(a_handoff(model="asked-for"), specialist("usual")) == "asked-for"
-    assert models.name_of(a_handoff(), specialist("usual")) == "usual"
+    assert models.name_of("asked-for", specialist("usual")) == "asked-for"
+    assert models.name_of(None, specialist("usual")) == "usual"
     assert (models.lane_of("usual") or "").endswith(":usual")
 
 
 def test_without_a_key_a_model_that_was_asked_for_is_refused_and_a_specialists_own_is_not() -> None:
     models = Models(Settings(offline=True))
-    assert models.name_of(a_handoff(), specialist("usual")) == OFFLINE_MODEL
+    assert models.name_of(None, specialist("usual")) == OFFLINE_MODEL
     with pytest.raises(MissingCredentials, match="asked-for was asked for"):
-        models.name_of(a_handoff(model="asked-for"), a_spec())
+        models.name_of("asked-for", a_spec())

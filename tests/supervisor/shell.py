@@ -97,24 +97,24 @@ class Shell:
         """As a worker would."""
         return self.ledger.claims.claim(Claiming(job_id, HandoffId(event.handoff_id), event.handoff.digest, "worker:1"))
 
-    def do(self, job_id: JobId, event: HandoffIssued, status: ResultStatus = ResultStatus.OK) -> None:
-        """Run one handoff as a worker would."""
+    def do(self, job_id: JobId, event: HandoffIssued, status: ResultStatus = ResultStatus.OK, output: str = "") -> None:
+        """Run one handoff as a worker would. `output`: what it finds, if that matters."""
         text = self.ledger.blobs.get(job_id, [event.handoff.digest])[event.handoff.digest]
         handoff = AgentHandoff.from_json(text)
         claim = self.claim(job_id, event)
-        result = failed(handoff, "it broke") if status is ResultStatus.FAILED else _well(handoff)
+        result = failed(handoff, "it broke") if status is ResultStatus.FAILED else _well(handoff, output)
         claim.finish(result, (finished_event(result, "worker:1"),))
 
     def close(self) -> None:
         self.ledger.connection.close()
 
 
-def _well(handoff: AgentHandoff) -> HandoffResult:
+def _well(handoff: AgentHandoff, output: str) -> HandoffResult:
     return HandoffResult(
         handoff_id=handoff.handoff_id,
         job_id=handoff.job_id,
         step_id=handoff.step_id,
         attempt=handoff.attempt,
         status=ResultStatus.OK,
-        output=f"What {handoff.step_id} found.",
+        output=output or f"What {handoff.step_id} found.",
     )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from shared.wire.checkpoints import WorstCase
 from shared.wire.events import AnswerMethod, HandoffFinished, JobStatus, RetryRequested
 from shared.wire.handoff import ResultStatus, StopReason
 from shared.wire.limits import JobLimits, OnLimit
 from shared.wire.plan import Synthesis
-from supervisor.lifecycle.budget import kept_back, why_asked
+from supervisor.lifecycle.budget import closers, kept_back, why_asked
 from supervisor.lifecycle.commands import AskUser, ChooseAnswer, EndJob, SkipReview
 from tests.doubles.life import BEGIN, Life, a_plan, done, given_up, planned
 
@@ -125,7 +126,33 @@ def test_who_is_asked_and_does_not_answer_gets_what_there_is_when_the_time_is_ov
     ],
 )
 def test_enough_is_kept_for_those_who_bring_a_job_to_its_end(synthesis: Synthesis, limits: JobLimits, kept: dict[str, int]) -> None:
-    assert kept_back(planned(a_plan(synthesis, a="", b=""), limits=limits).state) == kept
+    assert kept_back(planned(a_plan(synthesis, a="", b=""), limits=limits).state, ()) == kept
+
+
+@pytest.mark.parametrize(
+    ("foreseen", "kept"),
+    [
+        ([WorstCase(1_000, 100, 10_000)], {"keep_tokens": 20_000, "keep_usd": MOST_USD // 5}),
+        ([WorstCase(20_000, 8_000, 250_000)], {"keep_tokens": 28_000, "keep_usd": 250_000}),
+        ([WorstCase(20_000, 8_000, 250_000), WorstCase(9_000, 8_000, 150_000)], {"keep_tokens": 45_000, "keep_usd": 400_000}),
+        ([WorstCase(90_000, 8_000, 700_000)], {"keep_tokens": 50_000, "keep_usd": MOST_USD // 2}),
+        ([WorstCase(20_000, 8_000, None)], {"keep_tokens": 28_000, "keep_usd": MOST_USD // 5}),
+    ],
+)
+def test_what_is_kept_is_a_fifth_or_what_the_closing_calls_can_cost_and_half_at_the_most(
+    foreseen: list[WorstCase], kept: dict[str, int]
+) -> None:
+    life = planned(limits=JobLimits(max_turns=None, max_tokens=100_000, max_microusd=MOST_USD), a="", b="")
+
+    assert kept_back(life.state, foreseen) == kept
+
+
+def test_a_job_that_nobody_reviews_or_writes_at_its_end_keeps_nothing_for_that() -> None:
+    state = planned(limits=JobLimits(max_microusd=MOST_USD), a="").state
+    assert closers(state) == ("assessor",)
+    alone = state.model_copy(update={"plan": state.plan and state.plan.model_copy(update={"is_reviewed": False})})
+
+    assert (closers(alone), kept_back(alone, ())) == ((), {})
 
 
 def test_results_that_ended_for_another_reason_spend_nobodys_budget() -> None:

@@ -1,0 +1,97 @@
+"""What the calls at a job's end are foreseen to cost is what they set aside in the end, or more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+from pydantic import SecretStr
+
+from shared.agent.price import Prices
+from shared.celery_app import make_app
+from shared.config import Settings
+from shared.ledger import keys
+from shared.models import Models
+from shared.wire.checkpoints import WorstCase
+from shared.wire.events import HandoffIssued
+from shared.wire.handoff import AgentHandoff, ResultStatus
+from shared.wire.ids import JobId
+from shared.wire.limits import JobLimits
+from shared.wire.mode import Mode
+from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from supervisor.client import Request
+from supervisor.closing import UNWRITTEN_CHARS, Closing
+from supervisor.lifecycle.evolve import fold
+from supervisor.lifecycle.state import JobState
+from tests.supervisor.shell import SETTINGS, Shell
+
+PAGE = 'The storage engine is "written" in Rust, says its own page.\n' * 90
+"""Nearly what is foreseen of a result that is not there yet."""
+SCHEMA = {"type": "object", "properties": {"best": {"type": "string", "description": "the one to take"}}, "required": ["best"]}
+
+
+@pytest.fixture
+def shell(redis_url: str) -> Iterator[Shell]:
+    made = Shell(redis_url, make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)))
+    made.serve("researcher", "writer", "generalist")
+    yield made
+    made.close()
+
+
+def state_of(shell: Shell, job_id: JobId) -> JobState:
+    state = fold(job_id, None, shell.ledger.journal.read(job_id))
+    assert state is not None
+    return state
+
+
+def foreseen(shell: Shell, job_id: JobId) -> Sequence[WorstCase]:
+    with_key = Settings(anthropic_api_key=SecretStr("k"), offline=False)
+    return Closing(Models(with_key), Prices()).foreseen(state_of(shell, job_id))
+
+
+def set_aside(shell: Shell, job_id: JobId, role: str) -> int:
+    """Input tokens of the role's first call."""
+    issued = next(event for event in shell.events(job_id) if isinstance(event, HandoffIssued) and event.assigned_to == role)
+    text = shell.ledger.blobs.get(job_id, [issued.handoff.digest])[issued.handoff.digest]
+    first = shell.thinker.ready(state_of(shell, job_id), AgentHandoff.from_json(text), text).claiming.first
+    assert first is not None
+    return first.input_tokens
+
+
+@pytest.mark.parametrize("pages", [0, 1, 15])
+def test_what_is_foreseen_is_no_less_than_what_is_set_aside_in_the_end(shell: Shell, pages: int) -> None:
+    job_id = shell.jobs.submit(Request("Compare Qdrant and Milvus", answer_schema=SCHEMA, mode=Mode.TEAM))
+    shell.advance(job_id)
+    at_first = foreseen(shell, job_id)
+    while steps := shell.open(job_id):
+        for event in steps:
+            is_sink = event.step_id in state_of(shell, job_id).sinks  # without it, who writes the answer is the synthesizer
+            shell.do(job_id, event, ResultStatus.FAILED if is_sink else ResultStatus.OK, output=PAGE * pages)
+        last = foreseen(shell, job_id)
+        shell.advance(job_id)
+
+    actual = [set_aside(shell, job_id, role) for role in ("assessor", "synthesizer")]
+    assert len(PAGE) < UNWRITTEN_CHARS
+    assert all(most.input_tokens >= really for most, really in zip(last, actual, strict=True))
+    assert pages > 1 or all(most.input_tokens >= really for most, really in zip(at_first, actual, strict=True))
+    assert all(most.input_tokens < 3 * really for most, really in zip(last, actual, strict=True)), "nor much more"
+
+
+def test_a_small_budget_keeps_what_a_review_can_cost_with_its_default_model(shell: Shell) -> None:
+    limits = JobLimits(max_microusd=500_000, max_tokens=10**6)
+    job_id = shell.jobs.submit(Request("Compare Qdrant and Milvus", limits=limits, mode=Mode.TEAM))
+    shell.advance(job_id)
+    (review,) = foreseen(shell, job_id)
+
+    assert (review.microusd or 0) > 163_840, "what it may write alone costs that"
+    kept = shell.ledger.connection.redis.hmget(keys.job(job_id), "keep_usd", "keep_tokens")
+    assert kept == [b"100000", b"200000"], "of a model that is free, and of few tokens, a fifth"
+
+
+def test_who_has_no_key_for_the_model_that_was_asked_for_foresees_nothing(shell: Shell) -> None:
+    job_id = shell.jobs.submit(Request("Compare Qdrant and Milvus", mode=Mode.TEAM))
+    shell.advance(job_id)
+    asked = state_of(shell, job_id)
+    asked = asked.model_copy(update={"submitted": asked.submitted.model_copy(update={"model": "some-model"})})
+
+    assert Closing(Models(Settings(offline=True)), Prices()).foreseen(asked) == [WorstCase(0, 0, 0)]
