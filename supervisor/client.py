@@ -33,11 +33,12 @@ from shared.wire.errors import LedgerUnavailable, UnknownJob, UserError, Version
 from shared.wire.events import CancelRequested, HandoffIssued, JobEnded, JobStatus, Recorded, RetryRequested
 from shared.wire.ids import JobId, is_job_id
 from shared.wire.limits import NewLimits
-from shared.wire.names import ROLES, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from supervisor.admission import check_admission
 from supervisor.dispatch import Dispatcher
 from supervisor.export import Export, export_of
 from supervisor.lifecycle.evolve import fold
+from supervisor.pausing import check_pausable
 from supervisor.report import JobResult, report_on
 from supervisor.request import Request, check_request
 from supervisor.retrying import keep_documents, retry_commit
@@ -182,11 +183,9 @@ class Client:
         was to do waits.
 
         Raises:
-            UserError: nobody has ever served it, so it would be a slip of the pen.
+            UserError: nobody has ever served it, so it would be a slip of the pen; while nobody at all is announced, if it looks like one.
         """
-        known = {*ROLES, *self.ledger.roles.served(), *(one.queue for one in self.ledger.health.depths())} - {THINK_QUEUE}
-        if role not in known:
-            raise UserError(f"nobody serves or has served {role[:64]!r}; there are: {', '.join(sorted(known))}")
+        check_pausable(self.ledger, role)
         self.ledger.pauses.pause(role, " ".join(reason.split())[:MOST_REASON_CHARS])
 
     def resume(self, role: str) -> int | None:

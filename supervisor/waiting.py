@@ -6,7 +6,7 @@ its lease has, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from shared.ledger.jobs import JobStanding
@@ -64,7 +64,8 @@ def missing_for(ledger: Ledger, job: JobStanding, out: Iterable[HandoffId]) -> t
     """The same, asked of the ledger in one round trip; none for a job that has ended. `out`: its handoffs that have no result."""
     if job.status.ended:
         return ()
-    return missing(job, ledger.roles.presence(handoffs=[(job.job_id, handoff_id) for handoff_id in out]))
+    there = ledger.roles.presence(handoffs=[(job.job_id, handoff_id) for handoff_id in out])
+    return _missing(ledger, {job.job_id: job}, there)[job.job_id]
 
 
 def with_waiting(ledger: Ledger, jobs: Sequence[JobStanding]) -> list[JobStanding]:
@@ -72,8 +73,16 @@ def with_waiting(ledger: Ledger, jobs: Sequence[JobStanding]) -> list[JobStandin
     going_on: list[JobId] = [job.job_id for job in jobs if not job.status.ended]
     if not going_on:
         return list(jobs)
-    there = ledger.roles.presence(going_on)
-    return [replace(job, waiting_for="; ".join(map(str, missing(job, there)))) for job in jobs]
+    found = _missing(ledger, {job.job_id: job for job in jobs}, ledger.roles.presence(going_on))
+    return [replace(job, waiting_for="; ".join(map(str, found[job.job_id]))) for job in jobs]
+
+
+def _missing(ledger: Ledger, jobs: Mapping[JobId, JobStanding], there: Presence) -> dict[JobId, tuple[Missing, ...]]:
+    """What is announced in a Redis that takes no writes lapses, and so nobody seems to be there: then it is Redis that jobs wait for."""
+    found = {job_id: missing(job, there) for job_id, job in jobs.items()}
+    if any(found.values()) and (why := ledger.health.refusal()):
+        return {job_id: (Missing("a Redis that takes writes", why),) if who else () for job_id, who in found.items()}
+    return found
 
 
 def _worker_of(specialists: Sequence[str], *steps: str) -> Missing:

@@ -33,7 +33,7 @@ CLOCK_GOOD_FOR_S = 60.0
 CLOCK_RETRY_S = 5.0
 INSIST_EVERY_S = 0.25
 
-READ_ONLY = "Redis is read-only: HANDOFF_REDIS_URL points at a replica; use the primary"
+READ_ONLY = "Redis is read-only: HANDOFF_REDIS_URL points at a replica, and needs the primary"
 FULL = "Redis is full: raise its maxmemory, or delete old jobs (handoff delete)"
 NOT_NOW = "Redis cannot do it just now (a failover, or a script that takes long): try again in a moment"
 KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str], ...] = (

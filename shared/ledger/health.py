@@ -37,7 +37,7 @@ class QueueDepth:
 
 
 class Health:
-    """Reads only."""
+    """Changes nothing."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -58,6 +58,18 @@ class Health:
             max_memory_bytes=int(info.get("maxmemory", 0)),
             used_memory_bytes=int(info.get("used_memory", 0)),
         )
+
+    def refusal(self) -> str | None:
+        """Why Redis takes no writes now, though it can be read: it is full, or a replica. None: it takes them.
+
+        Asked with a write that every such Redis refuses and that changes nothing: no bytes, at the beginning of a key that never is.
+        """
+        try:
+            with in_our_words():
+                self._connection.redis.setrange(keys.NOTHING, 0, "")
+        except LedgerUnavailable as error:
+            return str(error)
+        return None
 
     def no_room(self, mark: float) -> str | None:
         """Why no new work is to be taken, if more than this part of maxmemory is used; without a maxmemory there is always room."""

@@ -28,6 +28,8 @@ CAPS = f"{PREFIX}caps"
 started last said so (Unix ms)."""
 DEAD = f"{PREFIX}dead"
 """list: messages that did not parse, newest first."""
+NOTHING = f"{PREFIX}nothing"
+"""No key ever: nothing is written there, to see whether Redis would take it."""
 
 
 def job(job_id: JobId) -> str:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 FULL = 0.7
 """Of maxmemory: above, a burst of payloads may be refused (facts of Redis with noeviction)."""
 
+UNASKED = "who serves it is not known while Redis takes no writes"
+
 
 class Level(StrEnum):
     OK = "ok"
@@ -93,17 +95,21 @@ def _broker(settings: Settings) -> Iterator[Finding]:
 
     try:
         jobs = client.connect(settings=settings)
-        facts = jobs.ledger.health.facts()
+        facts, refusal = jobs.ledger.health.facts(), jobs.ledger.health.refusal()
+        yield Finding(Level.OK, "broker and backend", "reached, and takes commands") if refusal is None else _refused(refusal)
+        yield from persistence(facts)
+        yield from _supervisors(jobs, None if refusal else queues_by_node(settings))
+        yield from _workers(jobs, can_announce=refusal is None)
+        yield from paused(jobs.ledger.pauses.all())
+        yield from budgets(jobs.ledger.days.today(DEFAULT_TENANT))
+        yield from _leftovers(jobs)
     except LedgerUnavailable as error:
-        what, _, mend = str(error).partition(": ")
-        yield Finding(Level.FAIL, "broker", what, mend or "check HANDOFF_REDIS_URL")
-        return
-    yield Finding(Level.OK, "broker and backend", "reached, and takes commands")
-    yield from persistence(facts)
-    yield from _processes(jobs, settings)
-    yield from paused(jobs.ledger.pauses.all())
-    yield from budgets(jobs.ledger.days.today(DEFAULT_TENANT))
-    yield from _leftovers(jobs)
+        yield _refused(str(error))
+
+
+def _refused(why: str) -> Finding:
+    what, _, mend = why.partition(": ")
+    return Finding(Level.FAIL, "broker", what, mend or "check HANDOFF_REDIS_URL")
 
 
 def persistence(facts: RedisFacts) -> Iterator[Finding]:
@@ -128,14 +134,22 @@ def persistence(facts: RedisFacts) -> Iterator[Finding]:
         yield Finding(Level.WARN if full else Level.OK, "memory", percent, more if full else "")
 
 
-def _processes(jobs: Client, settings: Settings) -> Iterator[Finding]:
-    nodes = queues_by_node(settings)
+def _supervisors(jobs: Client, nodes: Mapping[str, Collection[str]] | None) -> Iterator[Finding]:
+    """`nodes`: None where nobody can be asked, because Redis takes no question."""
     for queue, waiting in jobs.ledger.health.messages((SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)).items():
+        if nodes is None:
+            yield Finding(Level.WARN, f"queue {queue}", f"{waiting} waiting; {UNASKED}")
+            continue
         serving = sorted(node for node, queues in nodes.items() if queue in queues)
         found = f"{figures(len(serving), 'process')}, {waiting} waiting"
         yield Finding(Level.OK if serving else Level.FAIL, f"queue {queue}", found, "" if serving else START_A_SUPERVISOR)
+
+
+def _workers(jobs: Client, *, can_announce: bool) -> Iterator[Finding]:
     served = jobs.ledger.roles.served()
-    if not served:
+    if not served and not can_announce:
+        yield Finding(Level.WARN, "workers", UNASKED)
+    elif not served:
         yield Finding(Level.FAIL, "workers", "no worker serves any specialist", START_WORKERS)
     for name, one in served.items():
         yield Finding(Level.OK, f"queue {name}", f"{figures(len(one.workers), 'process')} with {one.slots} slots, {one.queued} waiting")

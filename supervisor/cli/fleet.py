@@ -18,11 +18,13 @@ from shared.config import Settings, load_settings
 from shared.wire.specialist import SpecialistSpec
 from supervisor.cli.built_in import built_in_specialists
 from supervisor.cli.errors import FAILED, OK, say
+from supervisor.cli.fleet_state import NO_WORKERS
 from supervisor.cli.options import AsJson, OwnSpecialists, OwnTools
 from supervisor.cli.processes import check_own, with_own
 from supervisor.cli.terminal import figures, note, plain, stdout, write_line
 
 if TYPE_CHECKING:
+    from shared.ledger.ledger import Ledger
     from shared.ledger.roles import Served
 
 TABLE_COLUMNS = 120
@@ -42,7 +44,8 @@ def specialists(
     settings = with_own(load_settings(), own, tools)
     if lint:
         return _lint(settings)
-    served = _served(settings) if settings.redis_url is not None and not own else None
+    ledger = _ledger(settings) if settings.redis_url is not None and not own else None
+    served = ledger.roles.served() if ledger is not None else None
     specs = {name: one.spec for name, one in served.items()} if served is not None else _in_files(settings)
     if as_json:
         write_line(json.dumps([_as_json(spec, (served or {}).get(spec.name)) for spec in specs.values()], ensure_ascii=False))
@@ -51,16 +54,16 @@ def specialists(
             note("from files; who is served by live workers is known with HANDOFF_REDIS_URL")
         console = stdout()
         console.print(shown(specs, served, console.width))
-    if served is not None and not served:
-        say("no worker serves any specialist on this broker: start one (`handoff worker --all`, or `handoff up`)")
+    if ledger is not None and not served:
+        say(ledger.health.refusal() or NO_WORKERS)
         return FAILED
     return OK
 
 
-def _served(settings: Settings) -> Mapping[str, Served]:
+def _ledger(settings: Settings) -> Ledger:
     from supervisor import client
 
-    return client.connect(settings=settings).ledger.roles.served()
+    return client.connect(settings=settings).ledger
 
 
 def _in_files(settings: Settings) -> dict[str, SpecialistSpec]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from shared.config import OFFLINE_MODEL
-from shared.wire.errors import UserError
+from shared.wire.errors import LedgerUnavailable, UserError
 from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 COUNT_FOR_S = 1.0
 """How long nodes get to make themselves known: all of them are waited for, not the first. A healthy one takes some milliseconds."""
 START_WORKERS = "start some: `handoff worker --all`, or the whole system: `handoff up`"
+NO_WORKERS = f"no worker serves any specialist on this broker: {START_WORKERS}"
 START_A_SUPERVISOR = "start one: `handoff supervisor`, or the whole system: `handoff up`"
 
 
@@ -39,13 +40,16 @@ def require_somebody(jobs: Client, model: str | None = None) -> None:
 
     Raises:
         UserError: no worker serves any specialist, no supervisor takes jobs, or nobody has the model; says what to start.
+        LedgerUnavailable: nobody is announced, because Redis takes no writes.
     """
-    served = jobs.ledger.roles.served()
+    served, has_supervisor = jobs.ledger.roles.served(), SUPERVISOR_QUEUE in jobs.ledger.roles.presence().queues
+    if not (served and has_supervisor) and (why := jobs.ledger.health.refusal()):
+        raise LedgerUnavailable(why)
     if not served:
-        raise UserError(f"no worker serves any specialist on this broker: {START_WORKERS}")
+        raise UserError(NO_WORKERS)
     models = {name for one in served.values() for name in one.models}
     if model is not None and (model == OFFLINE_MODEL) != (OFFLINE_MODEL in models) and len(models) == 1:
         has = "only the offline model: set ANTHROPIC_API_KEY for them" if OFFLINE_MODEL in models else "a real model, not the offline one"
         raise UserError(f"--model {model} cannot be had: the workers of this broker have {has}")
-    if SUPERVISOR_QUEUE not in jobs.ledger.roles.presence().queues:
+    if not has_supervisor:
         raise UserError(f"no supervisor takes jobs from this broker: {START_A_SUPERVISOR}")

@@ -1,0 +1,85 @@
+"""A Redis that can be read and takes no writes: every command says that, and shows whatever can be read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.config import Settings
+from shared.ledger.connection import FULL, READ_ONLY
+from shared.ledger.ledger import open_ledger
+from shared.local.processes import Processes
+from shared.local.redis_server import PrivateRedis
+from shared.wire.errors import UserError
+from shared.wire.ids import JobId
+from supervisor import client
+from supervisor.cli.errors import FAILED, NO_REDIS
+from tests.e2e.commands import Handoff, said
+from tests.e2e.test_redis_refuses import make_read_only
+
+pytestmark = pytest.mark.slow
+
+
+def fill(redis: Any) -> None:
+    redis.config_set("maxmemory-policy", "noeviction")
+    redis.config_set("maxmemory", "300kb")
+
+
+@pytest.fixture
+def url(processes: Processes, tmp_path: Path) -> str:
+    """A Redis of its own."""
+    return PrivateRedis(processes, tmp_path / "redis", append_only=False).start()
+
+
+@pytest.fixture(params=[(fill, FULL), (make_read_only, READ_ONLY)], ids=["full", "read-only"])
+def harmed(request: pytest.FixtureRequest, url: str) -> Iterator[tuple[JobId, str]]:
+    """A job that waits, in a Redis that takes no writes any more, and why. Nobody is announced: what was has lapsed."""
+    jobs = client.connect(url, Settings(offline=True))
+    job_id = jobs.submit(client.Request("What is HNSW?"))
+    jobs.ledger.dead.add("writer", "no handoff", "{}")
+    harm, why = request.param
+    harm(jobs.ledger.connection.redis)
+    yield job_id, why
+    jobs.ledger.connection.close()
+
+
+def test_the_doctor_says_what_is_wrong_and_all_else_that_can_be_read(tmp_path: Path, url: str, harmed: tuple[JobId, str]) -> None:
+    _, why = harmed
+    told = Handoff(tmp_path).run("doctor", "--json", HANDOFF_REDIS_URL=url)
+    found = {finding["about"]: finding for finding in json.loads(told.stdout)}
+
+    assert told.returncode == FAILED
+    assert "{found}: {mend}".format(**found["broker"]) == why
+    assert found["queue submissions"]["found"] == "1 waiting; who serves it is not known while Redis takes no writes"
+    assert found["dead letters"]["found"] == "1 message could not be taken"
+    assert {"version", "persistence", "workers", "budget of the day", "model"} <= set(found)
+    assert "start" not in found["workers"]["mend"]
+
+
+def test_nobody_is_told_to_start_what_may_well_be_there(tmp_path: Path, url: str, harmed: tuple[JobId, str]) -> None:
+    job_id, why = harmed
+    handoff = Handoff(tmp_path)
+
+    assert f"waits for a Redis that takes writes: {why}" in " ".join(handoff.run("list", HANDOFF_REDIS_URL=url).stdout.split())
+    (job,) = json.loads(handoff.run("list", "--json", HANDOFF_REDIS_URL=url).stdout)
+    assert (job["job_id"], job["waiting_for"]) == (job_id, f"the job waits for a Redis that takes writes: {why}")
+    told = handoff.run("specialists", HANDOFF_REDIS_URL=url)
+    assert (told.returncode, told.stderr) == (FAILED, f"handoff: {why}\n")
+    for command in (["run", "x"], ["pause", "researcher"]):
+        assert said(handoff.run(*command, HANDOFF_REDIS_URL=url), NO_REDIS).endswith(why)
+
+
+def test_while_nobody_is_announced_any_name_is_paused_but_for_slips_of_the_pen(url: str) -> None:
+    ledger, jobs = open_ledger(url, Settings()), client.connect(url, Settings(offline=True))
+    jobs.pause("researcher")
+
+    assert list(ledger.pauses.all()) == ["researcher"]
+    for slip in ("asessor", "unacked", "Researcher", "think"):
+        with pytest.raises(UserError, match="nobody serves or has served"):
+            jobs.pause(slip)
+    ledger.connection.close()
+    jobs.ledger.connection.close()
