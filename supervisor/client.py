@@ -29,7 +29,7 @@ from shared.ledger.dead import DeadLetter, handoff_in
 from shared.ledger.jobs import JobStanding
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger, open_ledger
-from shared.wire.errors import LedgerUnavailable, UnknownJob, UserError, VersionConflict
+from shared.wire.errors import LedgerRefuses, LedgerUnavailable, UnknownJob, UserError, VersionConflict
 from shared.wire.events import CancelRequested, HandoffIssued, JobEnded, JobStatus, Recorded, RetryRequested
 from shared.wire.ids import JobId, is_job_id
 from shared.wire.limits import NewLimits
@@ -81,6 +81,8 @@ class Client:
         except VersionConflict:
             self._check_same(made)
             return made.job_id
+        except LedgerRefuses:
+            raise
         except LedgerUnavailable:  # perhaps only its answer was lost: said again, it finds the job that it has made
             self._commit_again(commit, made)
         self._dispatcher.announce(made.job_id)
@@ -270,7 +272,7 @@ class Client:
         except VersionConflict:
             self._check_same(made)
         except LedgerUnavailable as error:
-            raise LedgerUnavailable(f"{error} Whether {made.job_id} was enqueued is not known: `handoff list` will say") from error
+            raise LedgerUnavailable(f"{error}. Whether {made.job_id} was enqueued is not known: `handoff list` will say") from error
 
     def _check_same(self, made: Submission) -> None:
         """Raises: UserError: the job that there is was asked for something else."""

@@ -53,8 +53,8 @@ def check_request(request: Request, settings: Settings) -> None:
     """What can be said of it without Redis.
 
     Raises:
-        UserError: documents that are no path, an empty or huge request, a schema that is none, a webhook that is no URL, a budget that
-            cannot be kept.
+        UserError: documents that are no path, an empty or huge request, an empty tenant, a schema that is none, a webhook that is no URL, a
+            budget that cannot be kept.
     """
     most = settings.max_request_chars
     if not isinstance(request.documents, Path | FolderReading | None):
@@ -66,6 +66,8 @@ def check_request(request: Request, settings: Settings) -> None:
         raise UserError("the request is empty: say in plain words what you want")
     if len(request.text) > most:
         raise UserError(f"the request has {len(request.text):,} characters, at most {most:,} are taken: put long texts into --docs")
+    if not request.tenant.strip():
+        raise UserError("the tenant is empty: name one, or leave it out")
     _check_encodable(request)
     if request.answer_schema is not None:
         try:

@@ -16,7 +16,7 @@ from redis.sentinel import Sentinel
 
 from shared.config import problem_with_url
 from shared.failpoints import around
-from shared.wire.errors import LedgerError, LedgerUnavailable, UserError
+from shared.wire.errors import LedgerError, LedgerRefuses, LedgerUnavailable, UserError
 
 Answer = TypeVar("Answer")
 
@@ -209,4 +209,6 @@ def _in_our_words(error: redis.RedisError) -> LedgerError:
     found = next((why for kinds, why in KINDS if isinstance(error, kinds)), None)
     if found is None and isinstance(error, redis.ResponseError):
         found = next((why for codes, why in CODES if re.search(codes, text)), None)
+    if found in (FULL, READ_ONLY):
+        return LedgerRefuses(found)
     return LedgerUnavailable(found) if found else LedgerError(f"Redis did not do what was asked: {text}")

@@ -11,6 +11,7 @@ HandoffError
 ├── MalformedMessage     a message or a stored value that does not parse
 ├── LedgerError
 │   ├── LedgerUnavailable    Redis cannot be reached, refuses us, or is full                     (exit 3)
+│   │   └── LedgerRefuses        it is full or read-only: this write was not made
 │   └── VersionConflict      the journal has grown since it was read: read again, decide again
 ├── Interrupted          this process must stop working on the handoff, and write nothing more
 │   ├── LeaseLost            another claim has the fence
@@ -90,6 +91,10 @@ class LedgerUnavailable(LedgerError):
     """Redis cannot be reached, refuses the password, is loading, read-only or full."""
 
     exit_code: ClassVar[int] = 3
+
+
+class LedgerRefuses(LedgerUnavailable):
+    """Redis is full or read-only. It says so before it writes anything: what was asked for was not done."""
 
 
 class VersionConflict(LedgerError):

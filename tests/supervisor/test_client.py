@@ -208,7 +208,7 @@ def test_a_retry_from_a_step_that_does_not_exist_names_those_that_do(jobs: Clien
 
 def test_of_many_retries_at_once_one_is_in_the_journal_and_the_books_are_its_own(jobs: Client) -> None:
     job_id, start = jobs.submit(Request("Compare.", limits=JobLimits(max_turns=1))), threading.Barrier(8)
-    end(jobs, job_id)
+    end(jobs, job_id, JobStatus.PARTIAL)
 
     def retry(turns: int) -> int | None:
         start.wait()
@@ -264,7 +264,7 @@ def test_documents_that_are_no_path_are_refused_with_what_to_write(jobs: Client)
 
 def test_a_retry_gives_the_books_the_new_limits(jobs: Client) -> None:
     job_id = jobs.submit(Request("Compare.", limits=JobLimits(max_turns=1)))
-    end(jobs, job_id)
+    end(jobs, job_id, JobStatus.PARTIAL)
     jobs.retry(job_id, limits=NewLimits(max_turns=7, max_microusd=9))
 
     assert jobs.ledger.connection.redis.hmget(keys.job(job_id), "max_turns", "max_usd") == [b"7", b"9"]
@@ -273,13 +273,13 @@ def test_a_retry_gives_the_books_the_new_limits(jobs: Client) -> None:
 def test_a_retry_needs_the_jobs_documents_and_has_them_stay(jobs: Client, tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("A fact.")
     job_id = jobs.submit(Request("Compare.", documents=tmp_path))
-    end(jobs, job_id)
+    end(jobs, job_id, JobStatus.PARTIAL)
     name, redis = keys.document(digest_of("A fact.")), jobs.ledger.connection.redis
     redis.expire(name, 5)
     jobs.retry(job_id)
     assert redis.ttl(name) > Settings().retention_s
 
-    end(jobs, job_id)
+    end(jobs, job_id, JobStatus.PARTIAL)
     redis.delete(name)
     with pytest.raises(UserError, match=r"1 of the documents of .* are no longer stored: submit it again with --docs"):
         jobs.retry(job_id)

@@ -73,13 +73,27 @@ def test_a_job_that_had_more_and_ended_for_another_reason_needs_no_more() -> Non
     life = ended(StopReason.JOB_BUDGET)
     life.happens(RetryRequested(max_turns=24))
     life.goes_on()
-    life.finishes("s0")
+    life.finishes("s0", "partial", stop_reason=StopReason.MAX_TURNS)
     life.goes_on()
     life.judges()
     life.goes_on()
 
     assert life.state.ended
     assert retry_of(life.state, USED, None, NewLimits()) == RetryRequested()
+
+
+def test_a_job_that_is_ok_is_not_paid_for_again_but_for_a_part_that_is_named() -> None:
+    life = planned(a="", b="a")
+    for step in ("a", "b"):
+        life.finishes(step)
+        life.goes_on()
+    life.judges()
+    life.goes_on()
+
+    for limits in (NewLimits(), NewLimits(max_turns=24)):
+        with pytest.raises(UserError, match=r"is ok, all of it: --from STEP does a part of it again \(its steps are a, b\)"):
+            retry_of(life.state, USED, None, limits)
+    assert retry_of(life.state, USED, "b", NewLimits()).from_step == StepId("b")
 
 
 def test_a_job_that_works_is_no_job_to_retry() -> None:

@@ -1,0 +1,39 @@
+"""What a client refuses to submit, and what Redis refuses of it: in one line, and nothing is left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from shared.config import Settings
+from shared.ledger.connection import READ_ONLY
+from shared.wire.errors import LedgerRefuses, UserError
+from supervisor import client
+from supervisor.client import Client, Request
+
+
+@pytest.fixture
+def jobs(redis_url: str) -> Iterator[Client]:
+    made = client.connect(redis_url, Settings(offline=True))
+    yield made
+    made.ledger.connection.close()
+
+
+@pytest.mark.parametrize("tenant", ["", " "])
+def test_a_tenant_without_a_name_is_refused(jobs: Client, tenant: str) -> None:
+    """Its jobs would be paid from the day of the default one."""
+    with pytest.raises(UserError, match="the tenant is empty: name one, or leave it out"):
+        jobs.submit(Request("Compare.", tenant=tenant))
+
+
+def test_a_job_that_redis_refuses_to_write_was_not_enqueued_and_nobody_is_left_to_wonder(jobs: Client) -> None:
+    redis = jobs.ledger.connection.redis
+    redis.execute_command("REPLICAOF", "127.0.0.1", "1")
+    try:
+        with pytest.raises(LedgerRefuses, match=f"^{READ_ONLY}$"):
+            jobs.submit(Request("Compare."))
+    finally:
+        redis.execute_command("REPLICAOF", "NO", "ONE")
+
+    assert jobs.newest() == []
