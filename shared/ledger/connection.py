@@ -128,8 +128,10 @@ class Connection:
         return time.monotonic() + (self._clock_offset or 0.0)
 
     def close(self) -> None:
-        self.redis.close()
-        self.waiting.close()
+        """Of all sockets: a client that was given its pool leaves that open."""
+        for client in (self.redis, self.waiting):
+            client.close()
+            client.connection_pool.disconnect()
 
 
 @functools.cache

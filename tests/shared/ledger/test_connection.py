@@ -11,6 +11,7 @@ from shared.ledger.connection import MAX_CONNECTIONS, Connection, in_our_words
 from shared.ledger.ledger import Ledger
 from shared.wire.errors import LedgerError, LedgerUnavailable, UserError
 from tests.doubles.jobs import a_job, granted, issue
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -100,3 +101,19 @@ def test_a_process_that_uses_all_its_connections_is_told_so(redis_url: str) -> N
     for one in taken:
         pool.release(one)
     connection.close()
+
+
+def test_what_is_closed_has_no_socket_open(redis_url: str, admin: redis.Redis) -> None:
+    """A socket that nobody closed is a warning when Python tidies up, and by then it names nobody."""
+
+    def open_sockets() -> int:
+        return sum(one["name"] == "to-be-closed" for one in admin.client_list())
+
+    connection = Connection(f"{redis_url}?client_name=to-be-closed")
+    connection.redis.ping()
+    connection.waiting.ping()
+    assert open_sockets() == 2
+
+    connection.close()
+
+    wait_until(lambda: open_sockets() == 0, what="the end of both")
