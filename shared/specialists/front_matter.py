@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from shared.wire.errors import InvalidSpecialist
+from shared.yaml_loading import PlainLoader, Refused
 
 FENCE = "---"
 MAX_FILE_BYTES = 200_000
@@ -59,13 +60,12 @@ def _text_of(path: Path) -> str:
 
 def _fields_of(path: Path, text: str) -> tuple[dict[str, Any], dict[str, int]]:
     try:
-        _refuse_aliases(path, text)
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        fields = yaml.safe_load(text)
+        root, fields = _composed(text)
+    except Refused as error:
+        raise InvalidSpecialist(f"{path}:{_line(error)}: {error.problem}; write the value out") from error
     except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 2 if error.problem_mark else 1
         hint = "put values that hold `: ` or `#` into quotes"
-        raise InvalidSpecialist(f"{path}:{line}: the front matter is not YAML ({error.problem}); {hint}") from error
+        raise InvalidSpecialist(f"{path}:{_line(error)}: the front matter is not YAML ({error.problem}); {hint}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         problem = str(error).partition("\n")[0] or type(error).__name__
         raise InvalidSpecialist(f"{path}:2: the front matter is not YAML ({problem}); mend or remove what it names") from error
@@ -80,9 +80,16 @@ def _fields_of(path: Path, text: str) -> tuple[dict[str, Any], dict[str, int]]:
     return {str(key): value for key, value in fields.items()}, at
 
 
-def _refuse_aliases(path: Path, text: str) -> None:
-    """A few lines of aliases to aliases grow to gigabytes as soon as somebody walks the value."""
-    for token in yaml.scan(text, Loader=yaml.SafeLoader):
-        if isinstance(token, yaml.AliasToken):
-            line = token.start_mark.line + 2
-            raise InvalidSpecialist(f"{path}:{line}: the YAML alias *{token.value} is not supported; write the value out")
+def _composed(text: str) -> tuple[yaml.Node | None, Any]:
+    """The tree, and its value."""
+    loader: Any = PlainLoader(text)
+    try:
+        root = loader.get_single_node()
+        return root, None if root is None else loader.construct_document(root)
+    finally:
+        loader.dispose()
+
+
+def _line(error: yaml.MarkedYAMLError) -> int:
+    """In the file: the front matter begins in its second line."""
+    return error.problem_mark.line + 2 if error.problem_mark else 1

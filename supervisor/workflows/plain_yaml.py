@@ -11,27 +11,19 @@ from typing import Any
 import yaml
 
 from shared.wire.errors import UserError
+from shared.yaml_loading import PlainLoader, Refused
 
 _NULL = "tag:yaml.org,2002:null"
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
-class _Refused(yaml.MarkedYAMLError):
-    """What YAML allows and we do not."""
+class _Loader(PlainLoader):
+    """Refuses anchors and tags, too."""
 
-
-class _Loader(yaml.SafeLoader):
-    """Refuses aliases before anything is made of them: a few lines of aliases to aliases grow to gigabytes."""
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        scanner: Any = self
-        event = scanner.peek_event()
+    def refused(self, event: Any) -> str | None:
         if event.anchor is not None:
-            what = f"anchors and aliases (&{event.anchor}, *{event.anchor}) are not supported"
-            raise _Refused(problem=what, problem_mark=event.start_mark)
-        if getattr(event, "tag", None):
-            raise _Refused(problem=f"tags ({event.tag}) are not supported", problem_mark=event.start_mark)
-        return super().compose_node(parent, index)
+            return f"anchors and aliases (&{event.anchor}, *{event.anchor}) are not supported"
+        return f"tags ({tag}) are not supported" if (tag := getattr(event, "tag", None)) else None
 
 
 def compose(path: Path, text: str) -> yaml.Node:
@@ -46,7 +38,7 @@ def compose(path: Path, text: str) -> yaml.Node:
             root = loader.get_single_node()
         finally:
             loader.dispose()
-    except _Refused as error:
+    except Refused as error:
         raise UserError(f"{path}:{_line(error)}: {error.problem}; write the value out") from error
     except yaml.MarkedYAMLError as error:
         hint = "put values that hold `: ` or `#` into quotes, or below a `|`"

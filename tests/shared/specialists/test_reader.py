@@ -76,6 +76,7 @@ def test_a_byte_order_mark_windows_lines_and_folded_text_are_taken(tmp_path: Pat
         (front("tools: [now\n"), ":4: the front matter is not YAML"),
         (front("max_turns: 3\nmax_turns: 4\n"), ":5: max_turns is given twice (first in line 4); remove one"),
         (front("a: &a x\nb: *a\n"), ":5: the YAML alias *a is not supported; write the value out"),
+        (front("a: " + "[" * 8_000 + "*x\n"), ":2: the front matter is not YAML (maximum recursion depth exceeded"),
         (front("max_turn: 3\n"), ":4: max_turn: is not a known field; did you mean max_turns?"),
         (front("colour: red\n"), ":4: colour: is not a known field; remove it (there are: name, description, model"),
         (front("yes: 1\n"), ":2: True: is not a known field"),
