@@ -102,7 +102,7 @@ def _verdict(state: JobState, attempt: int) -> str:
 
 
 def _step_row(view: View, step_id: StepId, step: StepState) -> Row:
-    who = f"{step_id} ({step.outline.specialist})"
+    who = f"{step_id} ({step.specialist})"
     attempt = f"attempt {step.attempt}: " if step.attempt > 1 else ""
     match step.status:
         case StepStatus.WAITING:
