@@ -23,8 +23,8 @@ from shared.wire.events import (
     Synthesised,
     WebhookTried,
 )
-from shared.wire.handoff import AgentHandoff, BlobRef, HandoffResult, ResultStatus, StopReason
-from shared.wire.ids import HandoffId, StepId, handoff_id
+from shared.wire.handoff import AgentHandoff, BlobRef, StopReason
+from shared.wire.ids import HandoffId, StepId
 from shared.wire.plan import Plan
 from shared.wire.specialist import SpecialistSpec
 from supervisor.dispatch import Outgoing
@@ -33,6 +33,7 @@ from supervisor.lifecycle.beginning import one_step
 from supervisor.lifecycle.commands import (
     AbandonSteps,
     AskUser,
+    CheckGates,
     ChooseAnswer,
     Command,
     DeliverWebhook,
@@ -46,7 +47,9 @@ from supervisor.lifecycle.commands import (
     SkipReview,
     TryAgain,
 )
+from supervisor.lifecycle.gates import checked
 from supervisor.lifecycle.handoffs import role_handoff, step_handoff
+from supervisor.lifecycle.stand_ins import failed_by_code
 from supervisor.lifecycle.state import JobState, StepStatus
 from supervisor.lifecycle.words import Words
 from supervisor.prepared import Prepared, RoleHandoff
@@ -97,6 +100,8 @@ class Preparing:
                 into.events.append(Reviewed(round=len(state.rounds) + 1, decision=None, problem=command.why))
             case ChooseAnswer():
                 self._choose_answer(state, command, into)
+            case CheckGates():
+                self._check_gates(state, command, into)
             case EndJob():
                 self._end(state, command, into)
             case AskUser():
@@ -139,10 +144,12 @@ class Preparing:
         if role == "assessor":
             brief = assessment_brief(request, plan, len(state.rounds_now) + 1, limits.max_rounds)
             return brief, tuple(state.steps), VerdictReading(tuple(state.steps)).schema
-        words = self._words(state, words_wanted(state), into)
+        words = self._words(state, (*words_wanted(state), *([state.turned_down] if state.turned_down else [])), into)
         last = words.verdict(state.last_round) if state.last_round else None
         gaps = [f"{gap.step}: {gap.why}" for gap in gaps_of(state, words)]
-        return synthesis_brief(request, plan, gaps, last.open_points if last else ()), usable_sinks(state), self._answer_schema(state)
+        vetoes = (words.result(state.turned_down).error or "").splitlines() if state.turned_down else []
+        open_points = last.open_points if last else ()
+        return synthesis_brief(request, plan, gaps, open_points, vetoes), usable_sinks(state), self._answer_schema(state)
 
     def _make_plan(self, state: JobState, command: MakePlan, into: Prepared) -> None:
         asked = state.submitted
@@ -176,16 +183,7 @@ class Preparing:
         given_up = []
         for step_id in command.steps:
             step = state.steps[step_id]
-            attempt = max(1, step.attempt)
-            stand_in = HandoffResult(
-                handoff_id=handoff_id(step_id, attempt),
-                job_id=state.job_id,
-                step_id=step_id,
-                attempt=attempt,
-                status=ResultStatus.FAILED,
-                error=command.why,
-                stop_reason=StopReason.CANCELLED,
-            )
+            stand_in = failed_by_code(state.job_id, step_id, max(1, step.attempt), command.why, StopReason.CANCELLED)
             given_up.append(Abandoned(step=step_id, result=into.ref(stand_in.to_json())))
         into.events.append(StepsAbandoned(steps=tuple(given_up), why=command.why))
 
@@ -193,6 +191,12 @@ class Preparing:
         wanted = choose_method(state)
         problem = "no time was left for a synthesis" if wanted is not command.method else None
         into.events.append(Synthesised(method=command.method, problem=problem))
+
+    def _check_gates(self, state: JobState, command: CheckGates, into: Prepared) -> None:
+        event, vetoes = checked(state, self._words(state, parts_of(state), into), may_send_back=command.may_send_back)
+        if vetoes is not None:
+            into.ref(vetoes.to_json())
+        into.events.append(event)
 
     def _end(self, state: JobState, command: EndJob, into: Prepared) -> None:
         parts = parts_of(state)

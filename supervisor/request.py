@@ -14,6 +14,7 @@ from shared.config import OFFLINE_MODEL, Settings
 from shared.documents.folder import FolderReading
 from shared.wire.errors import UserError
 from shared.wire.events import DEFAULT_TENANT
+from shared.wire.gates import Gates
 from shared.wire.limits import JobLimits
 from shared.wire.mode import Mode
 from shared.wire.usage import Usage
@@ -45,6 +46,8 @@ class Request:
     """Makes the plan; see `supervisor.workflows.read_workflow`."""
     items: Items = field(default_factory=Items)
     """Lines or rows that steps of the workflow are done for."""
+    gates: Gates | None = None
+    """What the answer has to be before it leaves."""
     webhook_url: str | None = None
     """Gets a signed POST when the job has ended; see `supervisor.webhook`."""
 

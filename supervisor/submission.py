@@ -82,6 +82,7 @@ def submission_of(request: Request, default: Mode = Mode.TEAM) -> Submission:
         mode=Mode.PIPELINE if plan else request.mode or default,
         workflow=ref(workflow) if workflow else None,
         is_reviewed=request.workflow.review if request.workflow else True,
+        gates=request.gates,
     )
     key = request.idempotency_key
     return Submission(

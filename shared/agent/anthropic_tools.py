@@ -12,8 +12,8 @@ import anthropic
 from anthropic.lib.tools import ToolError
 from pydantic import ValidationError
 
-from shared.agent.patterns import UnusablePattern, check_patterns
 from shared.agent.tool import Tool, ToolFailed
+from shared.patterns import UnusablePattern, check_patterns
 from shared.wire.errors import InvalidTool
 from shared.wire.message import problems_of
 

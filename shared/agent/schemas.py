@@ -16,7 +16,7 @@ from jsonschema.protocols import Validator
 from pydantic import JsonValue, TypeAdapter, ValidationError
 from referencing.jsonschema import DRAFT202012
 
-from shared.agent.patterns import UnusablePattern, check_patterns, matches
+from shared.patterns import UnusablePattern, check_patterns, matches
 from shared.wire.errors import HandoffError
 
 MOST_CHARS = 300

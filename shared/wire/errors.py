@@ -23,7 +23,7 @@ HandoffError
 │   ├── ToolFailed           shared.agent.tool: what a tool has to say instead of a result
 │   ├── NotAcceptable        shared.agent.reading: an answer that is none
 │   ├── BrokenSchema         shared.agent.schemas: nothing can be checked against it
-│   └── UnusablePattern      shared.agent.patterns: no regular expression of RE2's
+│   └── UnusablePattern      shared.patterns: no regular expression of RE2's
 ├── Refused              shared.documents.refused: a file that is no document; becomes an InvalidDocuments
 ├── LimitReached         a limit of the handoff, its job, or the day: ends it as `partial`
 └── ModelError           the model's server; see its `retryable`

@@ -31,6 +31,7 @@ from shared.wire.message import NO_PAYLOAD_IN_ERRORS, problems_of
 from shared.wire.step_events import (
     Abandoned,
     AnswerMethod,
+    GatesChecked,
     HandoffFinished,
     HandoffIssued,
     NeedsResolved,
@@ -74,6 +75,7 @@ __all__ = [
     "CancelRequested",
     "DecisionAsked",
     "Event",
+    "GatesChecked",
     "HandoffFinished",
     "HandoffIssued",
     "JobEnded",

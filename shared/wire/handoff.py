@@ -37,7 +37,7 @@ class ContextResult(Message):
     """A HandoffResult, as JSON. A failed one is here too: the specialist must know what is missing."""
 
 
-Author = Literal["assessor", "planner", "user", "supervisor"]
+Author = Literal["assessor", "planner", "user", "supervisor", "gate"]
 """Of a feedback."""
 
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import NonNegativeInt, PositiveInt
 
+from shared.wire.gates import Gates
 from shared.wire.handoff import BlobRef
 from shared.wire.ids import NameField, StepIdField
 from shared.wire.limits import JobLimits, NewLimits
@@ -58,6 +59,8 @@ class JobSubmitted(Message):
     """The plan of a workflow, as JSON, with mode `pipeline`."""
     is_reviewed: bool = True
     """Whether an assessor judges what a workflow's steps have made."""
+    gates: Gates | None = None
+    """What the answer has to be before it leaves."""
 
 
 class Routed(Message):

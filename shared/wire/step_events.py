@@ -159,4 +159,18 @@ class Synthesised(Message):
     """What is not as it should be with the synthesis."""
 
 
-StepEvent = HandoffIssued | HandoffFinished | PlanMade | NeedsResolved | Reviewed | StepsAbandoned | StepsTriedAgain | Synthesised
+class GatesChecked(Message):
+    """Code has looked at the answer before it leaves."""
+
+    type: Literal["gates_checked"] = "gates_checked"
+    vetoes: NonNegativeInt = 0
+    result: BlobRef | None = None
+    """A failed HandoffResult whose error has the vetoes, a line each; None: there are none."""
+    is_sent_back: bool = False
+    steps: tuple[StepIdField, ...] = ()
+    """To do again, if it is; none: the synthesizer is."""
+
+
+StepEvent = (
+    HandoffIssued | HandoffFinished | PlanMade | NeedsResolved | Reviewed | StepsAbandoned | StepsTriedAgain | Synthesised | GatesChecked
+)

@@ -9,13 +9,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
+from pydantic import ValidationError
+
 from shared.config import OFFLINE_MODEL, Settings
 from shared.wire.errors import MissingCredentials, UserError
 from shared.wire.events import DEFAULT_TENANT
+from shared.wire.gates import Gates
 from shared.wire.limits import JobLimits, OnLimit
+from shared.wire.message import problems_of
 from shared.wire.mode import Mode
 from shared.wire.usage import microusd
 from supervisor.cli.terminal import note
+
+MOST_GATES_BYTES = 50_000
+"""Of a file of gates: some dozens of lines are usual."""
 
 if TYPE_CHECKING:
     from supervisor.client import Client, Request
@@ -41,6 +49,7 @@ class Asked:
     mode: Mode | None = None
     workflow: str | None = None
     items: Path | None = None
+    gates: Gates | None = None
 
 
 def text_of(argument: str | None, settings: Settings) -> str:
@@ -82,6 +91,26 @@ def schema_of(file: Path | None) -> dict[str, Any] | None:
     return schema
 
 
+def gates_of(file: Path | None) -> Gates | None:
+    """Raises: UserError: not there, no YAML, or gates that nothing could pass."""
+    if file is None:
+        return None
+    try:
+        with file.open("rb") as stream:
+            said = yaml.safe_load(stream.read(MOST_GATES_BYTES + 1)[:MOST_GATES_BYTES])
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise UserError(f"the gates {file} cannot be read: {reason}") from error
+    except yaml.YAMLError as error:
+        raise UserError(f"the gates {file} are not YAML: {' '.join(str(error).split())[:200]}") from error
+    if not isinstance(said, dict):
+        raise UserError(f"the gates {file} must be fields, one a line: {', '.join(Gates.model_fields)}")
+    try:
+        return Gates.model_validate_json(json.dumps(said, default=str))
+    except ValidationError as error:
+        raise UserError(f"the gates {file}: {problems_of(error)}") from error
+
+
 def limits_of(asked: Asked) -> JobLimits:
     """Raises: UserError: a limit that leaves nothing."""
     if asked.max_usd is not None and not 1e-6 <= asked.max_usd < 1e9:
@@ -119,6 +148,7 @@ def request_of(asked: Asked, jobs: Client) -> Request:
         mode=asked.mode,
         workflow=read_workflow(asked.workflow) if asked.workflow else None,
         items=read_items(asked.items) if asked.items else Items(),
+        gates=asked.gates,
     )
     jobs.check(request)
     if asked.docs is not None:

@@ -9,7 +9,8 @@ from shared.wire.ids import HandoffId
 from shared.wire.markers import MARKER
 from supervisor.cli.terminal import plain
 from supervisor.cli.view import View
-from supervisor.lifecycle.answering import UNPROVEN, number_citations
+from supervisor.lifecycle.answering import number_citations
+from supervisor.lifecycle.words import UNPROVEN
 
 if TYPE_CHECKING:
     from supervisor.client import Client

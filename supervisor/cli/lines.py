@@ -10,9 +10,11 @@ from shared.wire.events import (
     CancelRequested,
     DecisionAsked,
     Event,
+    GatesChecked,
     HandoffFinished,
     HandoffIssued,
     JobEnded,
+    JobEvent,
     JobSubmitted,
     NeedsResolved,
     PlanMade,
@@ -20,6 +22,7 @@ from shared.wire.events import (
     RetryRequested,
     Reviewed,
     Routed,
+    StepEvent,
     StepsAbandoned,
     StepsTriedAgain,
     Synthesised,
@@ -73,45 +76,57 @@ def no_longer_missed(before: View, after: View) -> Iterator[str]:
     yield from (f"no longer waits for {one.whom}" for one in before.missing if one.whom not in still)
 
 
-def _line_of(view: View, recorded: Recorded) -> str | None:  # noqa: PLR0911, PLR0912 (one case an event)
-    match recorded.event:
-        case JobSubmitted() as event:
+def _line_of(view: View, recorded: Recorded) -> str | None:
+    event = recorded.event
+    return _of_job(view, event) if isinstance(event, JobEvent) else _of_steps(view, event)
+
+
+def _of_job(view: View, event: JobEvent) -> str:  # noqa: PLR0911 (one case an event)
+    match event:
+        case JobSubmitted():
             documents = f" with {figures(event.document_count, 'document')}" if event.document_count else ""
             return f"{view.job_id}: submitted{documents}"
-        case Routed() as event:
+        case Routed():
             who = event.specialist or "a team"
             return f"router: {who}" + (f" ({event.problem})" if event.problem else "")
-        case PlanMade() as event:
-            steps = ", ".join(f"{step.id} ({step.specialist})" for step in event.steps)
-            return f"plan: {figures(len(event.steps), 'step')}: {steps}" + _because(view, event, "; ")
-        case HandoffIssued() as event:
-            return f"{_who(event)}: handed over" if event.assigned_to not in ROLES else None
-        case HandoffFinished() as event:
-            return _finished(view, event)
-        case Reviewed() as event:
-            return f"review, round {event.round}: {_verdict(view, event)}"
-        case NeedsResolved() as event:
-            again = dict.fromkeys(event.repeats, ", for it asks again for what was answered")
-            given_up = [f"{step}: given up{again.get(step, '')}" for step in event.given_up]
-            return "; ".join([*(f"{step}: answered" for step in event.answered), *given_up])
-        case StepsAbandoned() as event:
-            return f"given up: {', '.join(item.step for item in event.steps)}: {short(event.why, 120)}"
-        case StepsTriedAgain() as event:
-            tries = (f"{item.step} ({item.specialist})" if item.specialist else item.step for item in event.steps)
-            return f"failed, and tried again: {', '.join(tries)}"
-        case Synthesised() as event:
-            problem = f" ({event.problem}{_because(view, event, ': ')})" if event.problem else ""
-            return f"answer: {event.method.value}{problem}"
-        case JobEnded() as event:
+        case JobEnded():
             return f"{view.job_id}: {event.status.value}" + (_because(view, event, ": ") or (f": {event.reason}" if event.reason else ""))
         case CancelRequested():
             return "cancel requested"
-        case RetryRequested() as event:
+        case RetryRequested():
             return f"again, from {event.from_step}" if event.from_step else "again, what did not succeed"
-        case DecisionAsked() as event:
+        case DecisionAsked():
             return f"waits for a decision: {event.why}"
-        case WebhookTried() as event:
+        case WebhookTried():
             return f"webhook: {'delivered' if event.delivered else f'try {event.attempt} failed: {short(event.detail, 80)}'}"
+
+
+def _of_steps(view: View, event: StepEvent) -> str | None:  # noqa: PLR0911 (one case an event)
+    match event:
+        case PlanMade():
+            steps = ", ".join(f"{step.id} ({step.specialist})" for step in event.steps)
+            return f"plan: {figures(len(event.steps), 'step')}: {steps}" + _because(view, event, "; ")
+        case HandoffIssued():
+            return f"{_who(event)}: handed over" if event.assigned_to not in ROLES else None
+        case HandoffFinished():
+            return _finished(view, event)
+        case Reviewed():
+            return f"review, round {event.round}: {_verdict(view, event)}"
+        case NeedsResolved():
+            again = dict.fromkeys(event.repeats, ", for it asks again for what was answered")
+            given_up = [f"{step}: given up{again.get(step, '')}" for step in event.given_up]
+            return "; ".join([*(f"{step}: answered" for step in event.answered), *given_up])
+        case StepsAbandoned():
+            return f"given up: {', '.join(item.step for item in event.steps)}: {short(event.why, 120)}"
+        case StepsTriedAgain():
+            tries = (f"{item.step} ({item.specialist})" if item.specialist else item.step for item in event.steps)
+            return f"failed, and tried again: {', '.join(tries)}"
+        case GatesChecked():
+            outcome = f"{figures(event.vetoes, 'objection')}{_because(view, event, ': ')}" if event.vetoes else "passed"
+            return f"gates: {outcome}" + (", sent back" if event.is_sent_back else "")
+        case Synthesised():
+            problem = f" ({event.problem}{_because(view, event, ': ')})" if event.problem else ""
+            return f"answer: {event.method.value}{problem}"
 
 
 def _finished(view: View, event: HandoffFinished) -> str:

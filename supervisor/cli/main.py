@@ -10,12 +10,13 @@ from typing import Annotated
 import typer
 
 from supervisor.cli import chaos, dead, doctor, exporting, fleet, jobs, pausing, processes, submit, up
-from supervisor.cli.asking import Asked, schema_of
+from supervisor.cli.asking import Asked, gates_of, schema_of
 from supervisor.cli.errors import EXIT_CODES, guarded
 from supervisor.cli.options import (
     AnswerSchema,
     AsJson,
     Docs,
+    GatesOption,
     ItemsOption,
     MaxRounds,
     MaxTurns,
@@ -102,6 +103,7 @@ def run(
     mode: ModeOption = None,
     workflow: WorkflowOption = None,
     items: ItemsOption = None,
+    gates: GatesOption = None,
     answer_schema: AnswerSchema = None,
     skip_bad_docs: SkipBadDocs = False,
     as_json: AsJson = False,
@@ -119,9 +121,8 @@ def run(
     from supervisor.cli.run import HowToRun
     from supervisor.cli.run import run as run_job
 
-    limits = (max_turns, max_usd, max_rounds, timeout)
-    asked = Asked("", docs, skip_bad_docs, model, *limits, schema_of(answer_schema))
-    asked = replace(asked, on_limit=on_limit, mode=mode, workflow=workflow, items=items)
+    asked = Asked("", docs, skip_bad_docs, model, max_turns, max_usd, max_rounds, timeout, schema_of(answer_schema))
+    asked = replace(asked, on_limit=on_limit, mode=mode, workflow=workflow, items=items, gates=gates_of(gates))
     return run_job(request, asked, HowToRun(tuple(specialists), tuple(tools), as_json, resume))
 
 

@@ -42,5 +42,6 @@ WorkflowOption = Annotated[
 ItemsOption = Annotated[
     Path | None, typer.Option("--items", metavar="FILE", help="Lines, or rows of a .csv, that a workflow's steps are done for.")
 ]
+GatesOption = Annotated[Path | None, typer.Option("--gates", metavar="FILE", help="What the answer has to be before it leaves (YAML).")]
 Slots = Annotated[int | None, typer.Option("-c", "--concurrency", metavar="N", min=1, help="Handoffs (threads) at once.")]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, everything else on stderr.")]

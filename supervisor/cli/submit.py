@@ -12,16 +12,18 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from shared.config import load_settings
 from shared.wire.errors import LedgerUnavailable, UserError
 from shared.wire.events import DEFAULT_TENANT
+from shared.wire.gates import Gates
 from shared.wire.limits import OnLimit
 from shared.wire.message import problems_of
 from shared.wire.mode import Mode
 from shared.wire.names import SUPERVISOR_QUEUE
-from supervisor.cli.asking import Asked, request_of, schema_of, text_of
+from supervisor.cli.asking import Asked, gates_of, request_of, schema_of, text_of
 from supervisor.cli.errors import OK, say
 from supervisor.cli.jobs import client_of_broker
 from supervisor.cli.options import (
     AnswerSchema,
     Docs,
+    GatesOption,
     ItemsOption,
     MaxRounds,
     MaxTurns,
@@ -61,6 +63,7 @@ class Line(BaseModel):
     mode: Annotated[Mode | None, Field(strict=False)] = None
     workflow: str | None = None
     items: str | None = None
+    gates: Gates | None = None
 
 
 def submit(
@@ -76,6 +79,7 @@ def submit(
     mode: ModeOption = None,
     workflow: WorkflowOption = None,
     items: ItemsOption = None,
+    gates: GatesOption = None,
     answer_schema: AnswerSchema = None,
     skip_bad_docs: SkipBadDocs = False,
     idempotency_key: Annotated[str | None, typer.Option(metavar="K", help="The same key gives the same job.")] = None,
@@ -92,7 +96,8 @@ def submit(
     """
     schema = schema_of(answer_schema)
     limits = (max_turns, max_usd, max_rounds, timeout)
-    asked = Asked("", docs, skip_bad_docs, model, *limits, schema, tenant, idempotency_key, webhook, on_limit, mode, workflow, items)
+    whose = (tenant, idempotency_key, webhook)
+    asked = Asked("", docs, skip_bad_docs, model, *limits, schema, *whose, on_limit, mode, workflow, items, gates_of(gates))
     jobs = client_of_broker()
     _enqueue(jobs, _requests(request, file, asked, jobs))
     there = jobs.ledger.roles.presence().queues
@@ -164,6 +169,8 @@ def _asked_in(text: str, asked: Asked) -> Asked:
     except ValidationError as error:
         raise UserError(problems_of(error)) from error
     given: dict[str, Any] = {name: value for name, value in line.model_dump().items() if value is not None}
+    if line.gates is not None:
+        given["gates"] = line.gates
     for name in given.keys() & {"docs", "items"}:
         given[name] = Path(given[name])
     if "timeout" in given:

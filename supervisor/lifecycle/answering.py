@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from pydantic import JsonValue
 
@@ -18,10 +19,8 @@ from shared.wire.verdict import Decision
 from supervisor.lifecycle.evolve import goes_in_circles
 from supervisor.lifecycle.headings import below
 from supervisor.lifecycle.state import JobState, StepState
-from supervisor.lifecycle.words import Words, said_by
+from supervisor.lifecycle.words import UNPROVEN, Words, said_by
 
-UNPROVEN = "[no source]"
-"""Stands where a statement points to a claim without a source that could be checked."""
 NOT_REVIEWED = "The answer was not reviewed"
 
 
@@ -60,8 +59,31 @@ def parts_of(state: JobState) -> tuple[BlobRef, ...]:
 def words_wanted(state: JobState) -> tuple[BlobRef, ...]:
     """The results whose words stand in an answer, beside those that it is made of."""
     troubles = (step.trouble for step in state.steps.values() if step.trouble)
-    events = (state.routed, state.plan, state.last_round, state.synthesised)
+    events = (state.routed, state.plan, state.last_round, state.synthesised, state.gated)
     return (*troubles, *(ref for event in events if event for ref in said_by(event)))
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What an answer says, without what code adds to it."""
+
+    text: str
+    value: JsonValue
+    citations: tuple[NumberedCitation, ...]
+    is_form: bool
+    notes: tuple[str, ...]
+    """Of the results that it is made of."""
+
+
+def content_of(state: JobState, words: Words) -> Content:
+    """`words`: of `parts_of(state)`."""
+    parts = [words.result(ref) for ref in parts_of(state)]
+    claims = {claim.id: claim for part in parts for claim in part.claims}
+    has_the_form = state.synthesis is not None or state.submitted.answer_schema is None or usable_sinks(state) == state.sinks
+    is_form = len(parts) == 1 and has_the_form and (state.submitted.answer_schema is not None or not isinstance(parts[0].output, str))
+    value, citations = _numbered(parts[0].output, claims) if is_form else (None, ())
+    text, citations = (_as_text(value), citations) if is_form else number_citations(_body(state, parts), claims)
+    return Content(text, value, citations, is_form, tuple(dict.fromkeys(note for part in parts for note in part.notes)))
 
 
 def assemble(state: JobState, status: JobStatus, words: Words, label: str | None) -> Answer:
@@ -69,33 +91,22 @@ def assemble(state: JobState, status: JobStatus, words: Words, label: str | None
 
     `words`: of `parts_of(state)` and `words_wanted(state)`; `label`: what must stand with the text wherever it goes.
     """
-    method = state.synthesised.method if state.synthesised else AnswerMethod.NONE
-    parts = [words.result(ref) for ref in parts_of(state)]
-    claims = {claim.id: claim for part in parts for claim in part.claims}
-    has_the_form = state.synthesis is not None or state.submitted.answer_schema is None or usable_sinks(state) == state.sinks
-    is_form = len(parts) == 1 and has_the_form and (state.submitted.answer_schema is not None or not isinstance(parts[0].output, str))
-    value, citations = _numbered(parts[0].output, claims) if is_form else (None, ())
-    text, citations = (_as_text(value), citations) if is_form else number_citations(_body(state, parts), claims)
-    gaps = gaps_of(state, words)
-    open_points = _open_points(state, words)
-    if not is_form:
+    content = content_of(state, words)
+    gaps, open_points = gaps_of(state, words), _open_points(state, words)
+    text = content.text
+    if not content.is_form:
         footer = f"_{label}_" if label else ""
         text = "\n\n".join(block for block in (text, _gap_text(gaps), _open_text(open_points), footer) if block)
-    beside = (*map(_gap_line, gaps), *open_points) if is_form else ()  # a form has no place for what is to be said about it
+    beside = (*map(_gap_line, gaps), *open_points) if content.is_form else ()  # a form has no place for what is to be said about it
     return Answer(
         status=status,
         text=text,
-        value=None if isinstance(value, str) else value,
-        citations=citations,
+        value=None if isinstance(content.value, str) else content.value,
+        citations=content.citations,
         gaps=gaps,
         open_points=open_points,
-        notes=(
-            *_own_notes(state, words),
-            *beside,
-            *((label,) if label else ()),
-            *dict.fromkeys(note for part in parts for note in part.notes),
-        ),
-        method=method,
+        notes=(*_own_notes(state, words), *beside, *((label,) if label else ()), *content.notes),
+        method=state.synthesised.method if state.synthesised else AnswerMethod.NONE,
     )
 
 
@@ -181,6 +192,11 @@ def _why(step: StepState, words: Words) -> str:
 
 
 def _open_points(state: JobState, words: Words) -> tuple[str, ...]:
+    vetoes = words.result(state.gated.result).error if state.gated and state.gated.result else None
+    return (*_of_the_review(state, words), *(vetoes or "").splitlines())
+
+
+def _of_the_review(state: JobState, words: Words) -> tuple[str, ...]:
     last = words.verdict(state.last_round) if state.last_round else None
     if last is None:
         return ()
@@ -199,7 +215,7 @@ def _gap_line(gap: Gap) -> str:
 
 
 def _open_text(points: tuple[str, ...]) -> str:
-    return "\n".join(["**Open points of the review:**", "", *(f"- {point}" for point in points)]) if points else ""
+    return "\n".join(["**Open points:**", "", *(f"- {point}" for point in points)]) if points else ""
 
 
 def no_plan(plan: PlanMade | None, words: Words) -> tuple[str, ...]:

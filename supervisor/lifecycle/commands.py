@@ -72,6 +72,13 @@ class ChooseAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckGates:
+    """Have code look at the answer before it leaves."""
+
+    may_send_back: bool
+
+
+@dataclass(frozen=True, slots=True)
 class EndJob:
     """Write the answer, or the reason why there is none."""
 
@@ -118,6 +125,7 @@ Command = (
     | TryAgain
     | SkipReview
     | ChooseAnswer
+    | CheckGates
     | EndJob
     | AskUser
     | PublishAgain

@@ -10,8 +10,9 @@ from shared.wire.limits import OnLimit
 from supervisor.lifecycle.answering import choose_method
 from supervisor.lifecycle.beginning import ask_role, plan, route
 from supervisor.lifecycle.commands import AbandonSteps, AskUser, ChooseAnswer, Command, EndJob, IssueGroup, SkipReview, TryAgain
-from supervisor.lifecycle.ending import NOTHING_USABLE, after_the_end, end, end_now, why_over
+from supervisor.lifecycle.ending import NOTHING_USABLE, after_the_end, end_now, leave, why_over
 from supervisor.lifecycle.failing import second_chances
+from supervisor.lifecycle.gates import may_send_back
 from supervisor.lifecycle.recovering import recoveries
 from supervisor.lifecycle.seen import Seen
 from supervisor.lifecycle.state import JobState, Phase, StepStatus
@@ -56,7 +57,7 @@ def _next(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
         case Phase.SYNTHESISING:
             return _synthesise(state, now)
         case Phase.ANSWERING:
-            return (end(state),)
+            return (leave(state, may_send_back=may_send_back(state, now)),)
         case Phase.ENDED:
             return ()
         case _:

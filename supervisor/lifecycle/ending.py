@@ -7,9 +7,9 @@ from typing import assert_never
 from shared.wire.events import AnswerMethod, JobStatus
 from shared.wire.handoff import ResultStatus, StopReason
 from shared.wire.verdict import Decision
-from supervisor.lifecycle.answering import usable_sinks
+from supervisor.lifecycle.answering import parts_of, usable_sinks
 from supervisor.lifecycle.budget import why_spent
-from supervisor.lifecycle.commands import AbandonSteps, ChooseAnswer, Command, DeliverWebhook, EndJob, SkipReview
+from supervisor.lifecycle.commands import AbandonSteps, CheckGates, ChooseAnswer, Command, DeliverWebhook, EndJob, SkipReview
 from supervisor.lifecycle.seen import Seen
 from supervisor.lifecycle.state import JobState, Phase, StepStatus
 
@@ -28,6 +28,12 @@ def why_over(state: JobState) -> str:
     return why_spent(state.spent)
 
 
+def leave(state: JobState, *, may_send_back: bool) -> Command:
+    """The answer goes to its user, past the gates if there are any."""
+    is_unchecked = state.submitted.gates is not None and state.gated is None and state.synthesised is not None
+    return CheckGates(may_send_back) if is_unchecked and parts_of(state) else end(state)
+
+
 def end(state: JobState) -> EndJob:
     """With the answer that there is, or with the reason why there is none."""
     if not any(step.usable for step in state.steps.values()):
@@ -35,7 +41,7 @@ def end(state: JobState) -> EndJob:
     planned = state.plan is not None and state.plan.degraded is None
     whole = all(step.result_status is ResultStatus.OK for step in state.steps.values())
     accepted = not state.is_reviewed or (state.last_round is not None and state.last_round.decision is Decision.PASS)
-    settled = state.synthesised is not None and state.synthesised.problem is None
+    settled = state.synthesised is not None and state.synthesised.problem is None and not (state.gated and state.gated.vetoes)
     why = why_over(state) if state.spent else None
     return EndJob(JobStatus.OK if planned and whole and accepted and settled else JobStatus.PARTIAL, why)
 
@@ -66,7 +72,7 @@ def end_now(state: JobState, why: str) -> tuple[Command, ...]:
         case Phase.SYNTHESISING:
             return (_put_together(state),)
         case Phase.ANSWERING:
-            return (end(state),)
+            return (leave(state, may_send_back=False),)
         case Phase.ENDED:
             return ()
         case _:

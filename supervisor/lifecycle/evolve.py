@@ -9,6 +9,7 @@ from shared.wire.errors import MalformedMessage
 from shared.wire.events import (
     CancelRequested,
     DecisionAsked,
+    GatesChecked,
     HandoffFinished,
     HandoffIssued,
     JobEnded,
@@ -123,7 +124,9 @@ def _of_steps(state: JobState, event: StepEvent) -> dict[str, Any]:  # noqa: PLR
         case StepsTriedAgain():
             return {"steps": _tried_again(state, event)}
         case Synthesised():
-            return {"synthesised": event, "phase": Phase.ANSWERING, "open": _without(state, "synthesizer"), "fruitless": 0}
+            return {"synthesised": event, "phase": Phase.ANSWERING, "open": _without(state, "synthesizer"), "gated": None, "fruitless": 0}
+        case GatesChecked():
+            return _gated(state, event)
         case _:
             assert_never(event)
 
@@ -209,6 +212,17 @@ def _abandoned(state: JobState, event: StepsAbandoned) -> dict[str, Any]:
     return {"steps": steps, "open": still_open}
 
 
+def _gated(state: JobState, event: GatesChecked) -> dict[str, Any]:
+    if not event.is_sent_back:
+        return {"gated": event}
+    sent_back = {"synthesised": None, "gate_rounds": state.gate_rounds + 1}
+    if not event.steps:
+        return {**sent_back, "phase": Phase.SYNTHESISING, "turned_down": event.result}
+    remarks = {step_id: Remark(author="gate", result=event.result, previous=state.steps[step_id].result) for step_id in event.steps}
+    steps = state.steps | {step_id: again(state.steps[step_id], remark) for step_id, remark in remarks.items()}
+    return {**sent_back, "phase": Phase.WORKING, "steps": steps}
+
+
 def _tried_again(state: JobState, event: StepsTriedAgain) -> dict[StepId, StepState]:
     steps = dict(state.steps)
     for item in event.steps:
@@ -248,6 +262,9 @@ def _retried(state: JobState, event: RetryRequested, at: float) -> dict[str, Any
         "asked": False,
         "rounds_before": len(state.rounds),
         "synthesised": None,
+        "gated": None,
+        "gate_rounds": 0,
+        "turned_down": None,
         "ended": None,
         "ended_version": 0,
         "cancel_requested": False,

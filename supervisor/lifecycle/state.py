@@ -8,6 +8,7 @@ from pydantic import Field, NonNegativeInt
 
 from shared.wire.events import (
     AnswerMethod,
+    GatesChecked,
     HandoffIssued,
     JobEnded,
     JobStatus,
@@ -133,6 +134,12 @@ class JobState(Message):
     rounds_before: NonNegativeInt = 0
     """Rounds that ended with an earlier answer, before a retry."""
     synthesised: Synthesised | None = None
+    gated: GatesChecked | None = None
+    """What code has found in the answer that this would be."""
+    gate_rounds: NonNegativeInt = 0
+    """Answers that a veto has sent back, since the submission or the latest retry."""
+    turned_down: BlobRef | None = None
+    """Why the synthesizer's last answer was, for its next one."""
     ended: JobEnded | None = None
     ended_version: NonNegativeInt = 0
     """Of the journal, at that end; 0: it has not ended."""

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from shared.wire.events import Event, HandoffFinished, JobEnded, NeedsResolved, PlanMade, Reviewed, Routed, StepsAbandoned, Synthesised
+from shared.wire.events import (
+    Event,
+    GatesChecked,
+    HandoffFinished,
+    JobEnded,
+    NeedsResolved,
+    PlanMade,
+    Reviewed,
+    Routed,
+    StepsAbandoned,
+    Synthesised,
+)
 from shared.wire.handoff import BlobRef, Feedback, HandoffResult, ResultStatus, StopReason
 from shared.wire.ids import StepId
 from shared.wire.resolutions import Resolutions
@@ -15,6 +26,8 @@ from supervisor.lifecycle.state import Remark
 WHY_CHARS = 300
 """Of a reason that stands among other things; the whole of it is in its result."""
 TRY_AGAIN = "Try again."
+UNPROVEN = "[no source]"
+"""Stands in an answer where a statement points to a claim without a source that could be checked."""
 BRING_UP_TO_DATE = "A step that you depend on was done again: its new result is in your context. Bring yours up to date."
 
 
@@ -36,6 +49,8 @@ def said_by(event: Event) -> tuple[BlobRef, ...]:
             ref = event.result if event.decision is None or event.steps or event.open_points else None
         case Synthesised():
             ref = event.result if event.problem else None
+        case GatesChecked():
+            ref = event.result
         case JobEnded():
             ref = event.because
     return (ref,) if ref else ()
@@ -77,6 +92,8 @@ class Words:
     def _text(self, step_id: StepId, remark: Remark) -> str:
         if remark.result is None:
             return TRY_AGAIN
+        if remark.author == "gate":
+            return f"The answer was turned down by code, which takes no excuse:\n{self.result(remark.result).error}"
         if remark.author == "supervisor":
             return (
                 f"The attempt before this one failed: {self.why(remark.result) or 'it did not say why'}. Do what can be done, another way."

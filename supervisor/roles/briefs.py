@@ -63,10 +63,13 @@ def assessment_brief(request: str, plan: Plan, round_number: int, max_rounds: in
     return _brief(f"Judge the results of round {round_number} against the request below ({again}).", request, plan=_steps(plan))
 
 
-def synthesis_brief(request: str, plan: Plan, gaps: Sequence[str], open_points: Sequence[str]) -> str:
-    """The synthesizer's job. `gaps` are failed or missing parts: code prints them below the answer, whatever the model writes."""
+def synthesis_brief(request: str, plan: Plan, gaps: Sequence[str], open_points: Sequence[str], vetoes: Sequence[str] = ()) -> str:
+    """The synthesizer's job. `gaps` are failed or missing parts: code prints them below the answer, whatever the model writes.
+
+    `vetoes`: why the answer before this one was turned down.
+    """
     job = "Write the one answer to the request below from the results of these steps."
-    return _brief(job, request, plan=_steps(plan), gaps=list(gaps), open_points=list(open_points))
+    return _brief(job, request, plan=_steps(plan), gaps=list(gaps), open_points=list(open_points), turned_down_before_because=list(vetoes))
 
 
 def _offered(candidates: Sequence[Candidate]) -> list[JsonValue]:

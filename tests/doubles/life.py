@@ -34,6 +34,7 @@ from supervisor.lifecycle.beginning import one_step
 from supervisor.lifecycle.commands import (
     AbandonSteps,
     AskUser,
+    CheckGates,
     ChooseAnswer,
     Command,
     DeliverWebhook,
@@ -49,6 +50,7 @@ from supervisor.lifecycle.commands import (
 )
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.evolve import begin, evolve
+from supervisor.lifecycle.gates import checked
 from supervisor.lifecycle.handoffs import step_handoff
 from supervisor.lifecycle.seen import HandoffSeen, Seen
 from supervisor.lifecycle.state import JobState, StepState
@@ -130,6 +132,10 @@ class Life:
                 self.happens(Reviewed(round=len(self.state.rounds) + 1, decision=None, problem=why))
             case ChooseAnswer(method):
                 self.happens(Synthesised(method=method))
+            case CheckGates(may_send_back):
+                event, vetoes = checked(self.state, self.words, may_send_back=may_send_back)
+                assert vetoes is None or self.stores(vetoes) == event.result
+                self.happens(event)
             case EndJob(status, reason, because):
                 self.happens(JobEnded(status=status, reason=reason, because=because))
             case AskUser(why):
@@ -198,8 +204,8 @@ class Life:
         given_up = tuple(item.step for item in said.resolutions if not item.answer)
         self.happens(NeedsResolved(result=result, answered=answered, given_up=given_up))
 
-    def synthesises(self) -> None:
-        result = self.finishes("synthesizer", output="All in all.")
+    def synthesises(self, output: str = "All in all.") -> None:
+        result = self.finishes("synthesizer", output=output)
         self.happens(Synthesised(method=AnswerMethod.SYNTHESIZED, result=result))
 
     # How it stands

@@ -79,6 +79,16 @@ def test_a_step_is_repeated_over_the_lines_of_a_file(handoff: Handoff) -> None:
     assert outcome["status"] == "ok"
 
 
+def test_an_answer_that_does_not_pass_its_gates_is_sent_back_and_then_says_what_is_wrong_with_it(handoff: Handoff) -> None:
+    (handoff.folder / "gates.yaml").write_text("sections: [Risks]\ncited: true\n")
+    outcome = ran(handoff, QUESTION, "--mode", "single", "--gates", "gates.yaml")
+
+    assert (outcome["status"], who(outcome)) == ("partial", ["generalist"] * 3)
+    assert [one["feedback"][-1]["author"] for one in outcome["handoffs"][1:]] == ["gate", "gate"]
+    assert 'no section "Risks"' in outcome["answer"]
+    assert "no sources" not in outcome["answer"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -89,11 +99,15 @@ def test_a_step_is_repeated_over_the_lines_of_a_file(handoff: Handoff) -> None:
         (("--workflow", "each.yaml", "--items", "nope.txt"), "nope.txt"),
         (("--workflow", "./each.yaml"), "is repeated over lines, and none are given"),
         (("--workflow", "brief", "--items", "lines.txt"), "no step is repeated over them"),
+        (("--gates", "nope.yaml"), "nope.yaml cannot be read"),
+        (("--gates", "lines.txt"), "must be fields, one a line"),
+        (("--gates", "wrong.yaml"), "least_words: Extra inputs are not permitted"),
     ],
 )
 def test_what_does_not_fit_together_is_one_line_before_anything_starts(handoff: Handoff, arguments: tuple[str, ...], said: str) -> None:
     (handoff.folder / "each.yaml").write_text(PER_LINE)
     (handoff.folder / "lines.txt").write_text("one\ntwo\n")
+    (handoff.folder / "wrong.yaml").write_text("least_words: 3\n")
     done = handoff.run("run", QUESTION, *arguments)
 
     assert done.returncode == BAD_INPUT

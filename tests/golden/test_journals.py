@@ -33,6 +33,8 @@ DIGESTS = {
     "v2-pipeline.jsonl": "7e81afe394ea56dcbb22e507d58699ae71171f7ec307c072d4600e3e8b6fe257",
     "v2-second-chances.json": "4c609f742d2b951519e145c0e355aaca7d4a949ee4308c1533323dd6b0f9124b",
     "v2-second-chances.jsonl": "5406b5d3d5c2cb3a3d6309e59c4bbd267121824e80995a2ec7a4b45ed94d8ce1",
+    "v2-gates.json": "4f95747e19e33f3dfe90e7216862d73f33285917367b2e50f1e972a99a4213fd",
+    "v2-gates.jsonl": "6fc13dc8f7ecb1b9a2ff57fa464a3c5cbd8493dff09af16bcc1d78523cd6da59",
 }
 JOURNALS = sorted((Path(__file__).parent / "journals").glob("*.jsonl"))
 

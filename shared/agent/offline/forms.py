@@ -11,7 +11,7 @@ from shared.agent.offline.schema_parts import DEEPEST, Schema, is_valid, resolve
 from shared.agent.offline.statements import marked
 from shared.agent.offline.topic import FIT
 from shared.agent.offline.values import choices_in, formatted_in, number_in, pieces_of, wanted_by, yes_or_no_in
-from shared.agent.patterns import UnusablePattern, matches
+from shared.patterns import UnusablePattern, matches
 
 _MOST_ITEMS = 50
 _MOST_TOGETHER = 3

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from shared.agent.offline.schema_parts import DEEPEST, Schema, is_valid, resolve, type_of
-from shared.agent.patterns import UnusablePattern, matches
+from shared.patterns import UnusablePattern, matches
 
 _FORMATS = {
     "date": "1970-01-01",

@@ -14,8 +14,8 @@ from shared.wire.ids import StepId
 from shared.wire.limits import JobLimits
 from shared.wire.message import digest_of
 from shared.wire.plan import Synthesis
-from supervisor.lifecycle.answering import NOT_REVIEWED, UNPROVEN, assemble, choose_method, number_citations, usable_sinks
-from supervisor.lifecycle.words import Words
+from supervisor.lifecycle.answering import NOT_REVIEWED, assemble, choose_method, number_citations, usable_sinks
+from supervisor.lifecycle.words import UNPROVEN, Words
 from tests.doubles.handoffs import a_result
 from tests.doubles.life import Life, a_plan, planned
 

@@ -21,6 +21,7 @@ from shared.wire.events import (
     Routed,
     WebhookTried,
 )
+from shared.wire.gates import Gates
 from shared.wire.handoff import ResultStatus, StopReason
 from shared.wire.ids import HandoffId, JobId, StepId
 from shared.wire.limits import JobLimits, OnLimit
@@ -47,7 +48,8 @@ class World(Life):
             max_seconds=dice.choice([60, 3_600, 1_000_000]),
             on_limit=dice.choice(list(OnLimit)),
         )
-        super().__init__(limits, webhook_url=dice.choice([None, "https://example.org"]), mode=dice.choice([Mode.TEAM, *Mode]))
+        gates = dice.choice([None, Gates(max_words=1), Gates(min_words=1)])
+        super().__init__(limits, webhook_url=dice.choice([None, "https://example.org"]), mode=dice.choice([Mode.TEAM, *Mode]), gates=gates)
         self.dice = dice
         self.roles = dice.choice([RESEARCHERS, RESEARCHERS | {"generalist"}])
         self.workflow = any_plan(dice) if self.state.mode is Mode.PIPELINE else None

@@ -28,6 +28,16 @@ def matches(pattern: str, text: str) -> bool:
     return _compiled(pattern).search(text) is not None
 
 
+def first_of(pattern: str, text: str) -> str | None:
+    """The first words that it stands for; None: it stands nowhere.
+
+    Raises:
+        UnusablePattern: see `matches`.
+    """
+    match = _compiled(pattern).search(text)
+    return None if match is None else str(match.group())
+
+
 def check_patterns(schema: Any) -> None:
     """Refuse a schema that could not be applied in bounded time, before it is needed.
 

@@ -1,0 +1,137 @@
+"""What an answer has to be before it leaves: code looks at it, sends it back with what is wrong, and says what it could not have mended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from shared.wire.events import JobStatus, RetryRequested
+from shared.wire.gates import Gates
+from shared.wire.limits import JobLimits
+from shared.wire.mode import Mode
+from shared.wire.plan import Synthesis
+from supervisor.lifecycle.answering import assemble
+from supervisor.lifecycle.commands import CheckGates, EndJob, IssueRole
+from supervisor.lifecycle.gates import MOST_GATE_ROUNDS, vetoes_of
+from tests.doubles.life import Life, a_plan
+
+GATES = Gates(min_words=3)
+
+
+def vetoes(text: str, **gates: Any) -> tuple[str, ...]:
+    return vetoes_of(Gates(**gates), text, ())
+
+
+@pytest.mark.parametrize(
+    ("gates", "good", "bad", "said"),
+    [
+        ({"min_words": 3}, "One two three.", "One two.", "2 words, at least 3"),
+        ({"max_words": 2}, "One two.", "One two three.", "3 words, at most 2"),
+        ({"sections": ("Risks",)}, "## RISKS\n\nNone.", "Risks: none.", 'no section "Risks"'),
+        ({"forbidden": ("(?i)guarantee[sd]?",)}, "It may work.", "We Guarantee it.", 'It says "Guarantee"'),
+        ({"cited": True}, None, "It is so.", "no sources"),
+    ],
+)
+def test_each_gate_says_what_it_wants(gates: dict[str, Any], good: str | None, bad: str, said: str) -> None:
+    assert good is None or vetoes(good, **gates) == ()
+    (veto,) = vetoes(bad, **gates)
+    assert said in veto
+
+
+def test_no_gates_veto_nothing() -> None:
+    assert vetoes("") == ()
+
+
+@given(st.text(max_size=200))
+def test_a_pattern_that_would_freeze_another_engine_takes_no_time(text: str) -> None:
+    vetoes("a" * 5_000 + text, forbidden=("(a+)+$",))
+
+
+@pytest.mark.parametrize("gates", [{"forbidden": ("(?=x)",)}, {"min_words": 5, "max_words": 4}, {"max_words": 0}])
+def test_gates_that_nothing_could_pass_or_run_are_refused(gates: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        Gates(**gates)
+
+
+def answered(life: Life, output: str) -> None:
+    """The one step has this to say, and whoever reviews is content."""
+    life.finishes("answer", output=output)
+    life.goes_on()
+
+
+def a_job(limits: JobLimits | None = None) -> Life:
+    life = Life(limits, mode=Mode.SINGLE, gates=GATES)
+    life.goes_on()
+    return life
+
+
+def test_an_answer_that_passes_leaves_whole() -> None:
+    life = a_job()
+    life.finishes("answer", output="All in all, so.")
+
+    assert [type(command) for command in life.goes_on()][-2:] == [CheckGates, EndJob]
+    assert life.state.status is JobStatus.OK
+
+
+def test_a_veto_goes_back_to_who_wrote_it_as_feedback() -> None:
+    life = a_job()
+    answered(life, "No.")
+    (feedback,) = life.handoffs["answer.2"].feedback
+
+    assert feedback.author == "gate"
+    assert "at least 3 are wanted" in feedback.text
+    answered(life, "All in all, so.")
+    assert life.state.status is JobStatus.OK
+
+
+def test_what_could_not_be_mended_leaves_as_partial_and_says_so() -> None:
+    life = a_job()
+    for _ in range(MOST_GATE_ROUNDS + 1):
+        answered(life, "No.")
+
+    assert life.state.status is JobStatus.PARTIAL
+    answer = assemble(life.state, JobStatus.PARTIAL, life.words, None)
+    assert answer.open_points == ("It has 1 words, at least 3 are wanted.",)
+
+
+def test_without_time_an_answer_is_checked_and_not_sent_back() -> None:
+    life = a_job()
+    life.finishes("answer", output="No.")
+    life.now = life.state.working_deadline
+    life.goes_on()
+
+    assert life.state.status is JobStatus.PARTIAL
+    assert life.state.gate_rounds == 0
+
+
+def test_a_synthesizer_writes_again_what_it_wrote() -> None:
+    life = Life(gates=GATES)
+    life.goes_on()
+    life.plans(a_plan(Synthesis.RECONCILE, a="", b=""))
+    life.goes_on()
+    for step in "ab":
+        life.finishes(step)
+    life.goes_on()
+    life.judges()
+    life.goes_on()
+    life.synthesises("No.")
+
+    assert IssueRole("synthesizer", 2) in life.goes_on()
+    life.synthesises("All in all, so.")
+    life.goes_on()
+    assert life.state.status is JobStatus.OK
+
+
+def test_a_retry_is_checked_anew() -> None:
+    life = a_job()
+    for _ in range(MOST_GATE_ROUNDS + 1):
+        answered(life, "No.")
+    life.happens(RetryRequested())
+    life.goes_on()
+    answered(life, "All in all, so.")
+
+    assert life.state.status is JobStatus.OK
