@@ -11,6 +11,7 @@ import signal
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from chaos.leaks import keys_for_ever
@@ -150,6 +151,10 @@ class Fleet:
         """Whether some process has said this of the job."""
         logs = [self.system.processes.log_of(name).read_text(errors="replace") for name in self.system.processes.pids()]
         return any(what in line and job_id in line for log in logs for line in log.splitlines())
+
+    def log_of(self, pid: int) -> Path:
+        """What this process writes."""
+        return self.system.processes.log_of(next(name for name, its in self.system.processes.pids().items() if its == pid))
 
     def kill(self, pid: int, number: signal.Signals = signal.SIGKILL) -> None:
         assert pid in self.system.processes.pids().values(), "only what this test has started"
