@@ -36,7 +36,7 @@ class Shape(StrEnum):
     WRITTEN = "written"
     """A model writes the answer out of two results."""
     TIGHT = "tight"
-    """Six steps at once on a budget of four calls."""
+    """Twelve steps at once on a budget of four calls."""
     TIGHT_TOKENS = "tight in tokens"
     """The same on a budget of tokens: what has gone, and the most that a third step's call could use, is too much."""
     TIGHT_MONEY = "tight in money"
@@ -46,16 +46,17 @@ class Shape(StrEnum):
 
 
 TIGHT = (Shape.TIGHT, Shape.TIGHT_TOKENS, Shape.TIGHT_MONEY)
+TIGHT_STEPS = "abcdefghijkl"
 TIGHT_CALLS = 4
-"""That a tight budget lets through when nothing goes wrong: the plan, two of six steps, the review."""
+"""That a tight budget lets through when nothing goes wrong: the plan, two of twelve steps, the review."""
 TIGHT_MODEL = "claude-haiku-5-5"
 """Of all agents of a job that is tight in money: by their own models, one call of its planner costs more than all of its steps."""
 PLAIN_USAGE = Usage(input_tokens=100, output_tokens=20)
 GREEDY_USAGE = Usage(input_tokens=4_000, output_tokens=6_000)
 """Of a call of a job that is tight in tokens or money: near enough to its worst case (some 6,500 to 11,100, and 8,192)."""
-TIGHT_USAGE = Usage(input_tokens=20_000, output_tokens=30_000)
-"""Such a job's budget. A fifth is kept for the review; beside the plan and one step, the worst case of one more fits into the rest, beside
-the plan and two steps it does not."""
+TIGHT_USAGE = Usage(input_tokens=36_500, output_tokens=47_500)
+"""Such a job's budget. Half is kept for the review, which has twelve results to read and could cost more than that; beside the plan and one
+step, the worst case of one more fits into the other half, beside the plan and two steps it does not."""
 
 
 class Trouble(StrEnum):
@@ -184,9 +185,9 @@ def _job(seed: int, number: int, shape: Shape) -> PlannedJob:
         case Shape.TOOLS:
             steps = (step("a", turns=3), step("b", turns=3))
         case Shape.TIGHT:
-            steps = tuple(step(name) for name in "abcdef")
+            steps = tuple(step(name) for name in TIGHT_STEPS)
         case Shape.TIGHT_TOKENS | Shape.TIGHT_MONEY:  # one specialist, whose worst case is known
-            steps = tuple(PlannedStep(name, TIGHT_SPECIALIST) for name in "abcdef")
+            steps = tuple(PlannedStep(name, TIGHT_SPECIALIST) for name in TIGHT_STEPS)
         case Shape.WRITTEN:
             steps = (step("a"), step("b"))
         case _:

@@ -10,7 +10,7 @@ from chaos.books import Books
 from chaos.ends import JOB_BUDGET, OK, SPENT, TOO_MANY_CLAIMS, Ended, Story
 from chaos.faults import EVERYBODY, Fault, Strike
 from chaos.model import Call
-from chaos.plan import CallKey, PlannedJob, PlannedStep, Shape
+from chaos.plan import TIGHT_STEPS, CallKey, PlannedJob, PlannedStep, Shape
 from chaos.report import broken_of, is_kept, json_of, table_of
 
 JOB = PlannedJob("1-0", Shape.PARALLEL, (PlannedStep("a", "writer", turns=2),), seed=1)
@@ -112,10 +112,10 @@ def test_how_a_job_ended_can_break_a_promise(story: Story, what: str) -> None:
 
 @pytest.mark.parametrize("shape", [Shape.TIGHT, Shape.TIGHT_TOKENS, Shape.TIGHT_MONEY])
 def test_what_the_server_was_paid_over_a_budget_is_an_overrun_by_whatever_it_was_caused(shape: Shape) -> None:
-    tight = PlannedJob("1-0", shape, tuple(PlannedStep(name, "writer") for name in "abcdef"), seed=1)
+    tight = PlannedJob("1-0", shape, tuple(PlannedStep(name, "writer") for name in TIGHT_STEPS), seed=1)
     within = [call("planner.1", 1, 1.0), call("a.1", 1, 2.0), call("b.1", 1, 2.0), call("assessor.1", 1, 18.0)]
-    more = [call("c.1", 1, 4.0), call("d.1", 1, 4.0)]
-    story = Story("partial", (20.0,), FINISHED, {**RESULTS, "b.1": OK, **{f"{name}.1": CUT for name in "cdef"}}, SPENT)
+    more = [call(f"{name}.1", 1, 4.0) for name in TIGHT_STEPS[2:8]]
+    story = Story("partial", (20.0,), FINISHED, {**RESULTS, "b.1": OK, **{f"{name}.1": CUT for name in TIGHT_STEPS[2:]}}, SPENT)
 
     assert broken_of(Books([tight], within, [], {"1-0": story}, 3.0)) == []
     assert broken_of(Books([tight], [*within, *more], [], {"1-0": story}, 3.0)) == ["jobs over their budget, by the server's books"]
