@@ -280,6 +280,7 @@ def finished_event(result: HandoffResult, worker: str) -> HandoffFinished:
         stop_reason=result.stop_reason,
         confidence=result.confidence,
         claims=len(result.claims),
+        comparable=sum(claim.is_comparable for claim in result.claims),
         model=result.model,
         worker=worker,
     )

@@ -38,6 +38,7 @@ from supervisor.lifecycle.commands import (
     Command,
     DeliverWebhook,
     EndJob,
+    FindConflicts,
     IssueGroup,
     IssueRole,
     MakePlan,
@@ -47,6 +48,7 @@ from supervisor.lifecycle.commands import (
     SkipReview,
     TryAgain,
 )
+from supervisor.lifecycle.disputes import disputes_of, disputes_wanted, found_in, results_in
 from supervisor.lifecycle.gates import checked
 from supervisor.lifecycle.handoffs import role_handoff, step_handoff
 from supervisor.lifecycle.stand_ins import failed_by_code
@@ -56,6 +58,7 @@ from supervisor.prepared import Prepared, RoleHandoff
 from supervisor.roles import read_role
 from supervisor.roles.assessment import VerdictReading
 from supervisor.roles.briefs import Candidate, assessment_brief, needs_brief, plan_brief, route_brief, synthesis_brief
+from supervisor.roles.judge import judge_brief, reading_of
 from supervisor.roles.needs import NeedsReading
 from supervisor.roles.outcomes import plan_made
 from supervisor.roles.planner import PlanReading
@@ -96,6 +99,8 @@ class Preparing:
                 into.events.append(StepsTriedAgain(steps=command.steps))
             case AbandonSteps():
                 self._abandon(state, command, into)
+            case FindConflicts():
+                self._find_conflicts(state, into)
             case SkipReview():
                 into.events.append(Reviewed(round=len(state.rounds) + 1, decision=None, problem=command.why))
             case ChooseAnswer():
@@ -141,15 +146,21 @@ class Preparing:
             needs = {str(step_id): words.result(ref).needs or "" for step_id, ref in asking.items()}
             about = tuple(step_id for step_id, step in state.steps.items() if step.result)
             return needs_brief(request, plan, needs), about, NeedsReading(tuple(needs)).schema
+        if role == "judge" and state.conflicts and state.conflicts.ledger:
+            conflicts = self._words(state, [state.conflicts.ledger], into).conflicts(state.conflicts.ledger)
+            return judge_brief(conflicts), (), reading_of(conflicts).schema
         if role == "assessor":
-            brief = assessment_brief(request, plan, len(state.rounds_now) + 1, limits.max_rounds)
+            settled = [one.brief() for one in disputes_of(state, self._words(state, disputes_wanted(state), into))]
+            brief = assessment_brief(request, plan, len(state.rounds_now) + 1, limits.max_rounds, settled)
             return brief, tuple(state.steps), VerdictReading(tuple(state.steps)).schema
         words = self._words(state, (*words_wanted(state), *([state.turned_down] if state.turned_down else [])), into)
         last = words.verdict(state.last_round) if state.last_round else None
         gaps = [f"{gap.step}: {gap.why}" for gap in gaps_of(state, words)]
         vetoes = (words.result(state.turned_down).error or "").splitlines() if state.turned_down else []
         open_points = last.open_points if last else ()
-        return synthesis_brief(request, plan, gaps, open_points, vetoes), usable_sinks(state), self._answer_schema(state)
+        settled = [one.brief() for one in disputes_of(state, words)]
+        brief = synthesis_brief(request, plan, gaps, open_points, vetoes, settled)
+        return brief, usable_sinks(state), self._answer_schema(state)
 
     def _make_plan(self, state: JobState, command: MakePlan, into: Prepared) -> None:
         asked = state.submitted
@@ -186,6 +197,12 @@ class Preparing:
             stand_in = failed_by_code(state.job_id, step_id, max(1, step.attempt), command.why, StopReason.CANCELLED)
             given_up.append(Abandoned(step=step_id, result=into.ref(stand_in.to_json())))
         into.events.append(StepsAbandoned(steps=tuple(given_up), why=command.why))
+
+    def _find_conflicts(self, state: JobState, into: Prepared) -> None:
+        event, ledger = found_in(state, self._words(state, results_in(state), into))
+        if ledger:
+            into.ref(ledger)
+        into.events.append(event)
 
     def _choose_answer(self, state: JobState, command: ChooseAnswer, into: Prepared) -> None:
         wanted = choose_method(state)

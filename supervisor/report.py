@@ -11,6 +11,7 @@ from shared.ledger.jobs import HandoffStanding, JobStanding
 from shared.ledger.ledger import Ledger
 from shared.wire.answer import Answer
 from shared.wire.events import (
+    ConflictsFound,
     HandoffFinished,
     HandoffIssued,
     JobEnded,
@@ -27,6 +28,8 @@ from shared.wire.message import Message
 from shared.wire.mode import Mode
 from shared.wire.usage import cost_usd
 from supervisor.lifecycle.answering import no_plan
+from supervisor.lifecycle.disputes import disputes_of
+from supervisor.lifecycle.evolve import fold
 from supervisor.lifecycle.words import Words
 from supervisor.record import Record, record_of
 from supervisor.roles.router import Route
@@ -53,6 +56,8 @@ class JobResult(Message):
     """Every HandoffResult in full. Its own `usage` knows nothing of calls that were in the air when a process was killed."""
     verdicts: tuple[dict[str, Any], ...] = ()
     """{round, verdict, revisions, open_points, problem}"""
+    conflicts: tuple[dict[str, Any], ...] = ()
+    """{id, claims, stands, why}: claims that can't all be right, in full, and which of them the judge lets stand. None: it is disputed."""
     usage: dict[str, Any] = {}  # noqa: RUF012 (pydantic copies it)
     """{turns, input_tokens, output_tokens, cost_usd, cut: {calls, tokens, cost_usd}}: what the budget counted, the sum of that of the
     handoffs. `cut`: the part of it that is an upper bound. cost_usd null: a price is not known."""
@@ -92,6 +97,7 @@ def report_of(record: Record) -> JobResult:
         handoffs=_handoffs(record),
         results=tuple(_json(payloads[event.result.digest]) for event in _of(events, HandoffFinished)),
         verdicts=tuple(_verdict(event, words) for event in _of(events, Reviewed)),
+        conflicts=_conflicts(standing.job_id, events, words),
         usage=usage_of(standing),
         wall_s=round(until - events[0].at, 3),
         model=", ".join(dict.fromkeys(event.model for event in _of(events, HandoffFinished) if event.model)) or None,
@@ -194,6 +200,15 @@ def usage_of(books: JobStanding | HandoffStanding) -> dict[str, Any]:
             "cost_usd": None if books.cost_microusd is None else cost_usd(books.cut_microusd),
         },
     }
+
+
+def _conflicts(job_id: JobId, events: Sequence[Recorded], words: Words) -> tuple[dict[str, Any], ...]:
+    if not _of(events, ConflictsFound) or (state := fold(job_id, None, events)) is None:
+        return ()
+    found = disputes_of(state, words)
+    return tuple(
+        {**one.conflict.model_dump(mode="json"), "stands": list(one.settlement.stands), "why": one.settlement.why} for one in found
+    )
 
 
 def _notes(answer: Answer | None, plan: PlanMade | None, ended: JobEnded | None, words: Words, waits: Iterable[str]) -> tuple[str, ...]:

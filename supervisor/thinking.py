@@ -18,6 +18,7 @@ from shared.wire.specialist import SpecialistSpec
 from supervisor.lifecycle.state import JobState
 from supervisor.lifecycle.words import Words
 from supervisor.roles.assessment import VerdictReading
+from supervisor.roles.judge import reading_again
 from supervisor.roles.needs import NeedsReading, steps_asked_in
 from supervisor.roles.outcomes import asked_before, outcome_of
 from supervisor.roles.planner import PlanReading, specialists_offered_in
@@ -92,5 +93,7 @@ def _reading(role: str, state: JobState, handoff: AgentHandoff) -> Reading:
             return PlanReading(specialists_offered_in(handoff.expected_output_format), state.submitted.limits.max_steps)
         case "planner":
             return NeedsReading(steps_asked_in(handoff.expected_output_format))
+        case "judge" if state.conflicts is not None:
+            return reading_again(handoff.expected_output_format, state.conflicts)
         case _:
             return VerdictReading(tuple(state.steps))

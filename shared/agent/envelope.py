@@ -28,6 +28,10 @@ _NOTHING = frozenset({"", "-", "none", "null", "nothing", "n/a"})
 MOST_TEXT_CHARS = 100_000
 """What `shared.wire.handoff.Text` takes."""
 
+_PARTS = ("subject", "attribute", "value", "unit", "date")
+"""Of a claim that gives something a value."""
+LONGEST_PART = 500
+_PART: dict[str, Any] = {"anyOf": [{"type": "string"}, {"type": "null"}]}
 _CLAIMS_SCHEMA: dict[str, Any] = {
     "type": "array",
     "items": {
@@ -35,6 +39,7 @@ _CLAIMS_SCHEMA: dict[str, Any] = {
         "properties": {
             "id": {"type": "string", "description": "c1, c2, ..."},
             "text": {"type": "string"},
+            **dict.fromkeys(_PARTS, _PART),
             "sources": {
                 "type": "array",
                 "items": {
@@ -45,7 +50,7 @@ _CLAIMS_SCHEMA: dict[str, Any] = {
                 },
             },
         },
-        "required": ["id", "text", "sources"],
+        "required": ["id", "text", *_PARTS, "sources"],
         "additionalProperties": False,
     },
 }
@@ -60,6 +65,24 @@ class _Claim(Lenient):
     id: str
     text: str
     sources: list[_Source] = PydanticField(default_factory=list)
+    subject: str | None = None
+    attribute: str | None = None
+    value: str | None = None
+    unit: str | None = None
+    date: str | None = None
+
+    @field_validator(*_PARTS, mode="before")
+    @classmethod
+    def _what_is_no_part_is_none(cls, value: Any) -> str | None:
+        """They help code to compare claims, and are no reason to refuse one."""
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        said = str(value).strip() if isinstance(value, str | int | float) else ""
+        return None if said.lower() in _NOTHING or len(said) > LONGEST_PART else said
+
+    @property
+    def parts(self) -> dict[str, str | None]:
+        return {part: getattr(self, part) for part in _PARTS}
 
 
 class _Envelope(Lenient):
@@ -247,7 +270,8 @@ class EnvelopeReading:
                 continue
             found = [self.sources.citation(source.source, source.quote) for source in given.sources]
             problems += [f"{given.id}: {item}" for item in found if isinstance(item, str)]
-            claims[name] = Claim(id=name, text=given.text, sources=tuple(item for item in found if isinstance(item, Citation)))
+            kept = tuple(item for item in found if isinstance(item, Citation))
+            claims[name] = Claim(id=name, text=given.text, sources=kept, **given.parts)
         return claims, problems
 
 

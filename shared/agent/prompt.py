@@ -41,11 +41,14 @@ ENVELOPE_RULES = """\
 Your final message is one JSON object and nothing else:
 {"status": "ok" | "partial" | "needs_input" | "failed",
  "output": the work itself (a string is Markdown), in the format that was asked for,
- "claims": [{"id": "c1", "text": "one statement of fact", "sources": [{"source": "path or URL", "quote": "copied verbatim"}]}],
+ "claims": [{"id": "c1", "text": "one statement of fact", "subject": null, "attribute": null, "value": null, "unit": null, "date": null,
+             "sources": [{"source": "path or URL", "quote": "copied verbatim"}]}],
  "confidence": 0.0 to 1.0,
  "needs": null, or what is missing to go on (status needs_input),
  "problem": null, or why it failed (status failed)}
 - Each statement of fact in the output points to its claim: [c1]. A claim of another step's result keeps its name: [step.c1].
+- A claim that gives something a value also says it in parts: "The Eiffel Tower was 330 m high in 2022" has the subject "Eiffel Tower", the
+  attribute "height", the value "330", the unit "m", the date "2022". Any other claim has null there.
 - A quote is copied character by character out of the source, a sentence or two. A quote that does not stand there is thrown away.
 - The output is the result, never a report that you have done the work."""
 

@@ -152,13 +152,32 @@ class Citation(Message):
     quote: Annotated[str, StringConstraints(min_length=1, max_length=2_000)]
 
 
-class Claim(Message):
-    """One statement of fact. The text of an output points to it as `[id]`, from other steps as `[step.id]`."""
+ClaimId = Annotated[str, StringConstraints(pattern=r"^([a-z][a-z0-9_-]{0,47}\.)?c[0-9]{1,4}$")]
+Fact = Annotated[str, StringConstraints(min_length=1, max_length=500)]
+"""One part of a claim that states a value."""
 
-    id: Annotated[str, StringConstraints(pattern=r"^([a-z][a-z0-9_-]{0,47}\.)?c[0-9]{1,4}$")]
+
+class Claim(Message):
+    """One statement of fact. The text of an output points to it as `[id]`, from other steps as `[step.id]`.
+
+    One that gives something a value says so in parts as well, so that code can hold it against others; each is as the model wrote it.
+    """
+
+    id: ClaimId
     text: Text
     sources: tuple[Citation, ...] = ()
     """Empty: nothing that could be checked stands behind it."""
+    subject: Fact | None = None
+    attribute: Fact | None = None
+    value: Fact | None = None
+    unit: Fact | None = None
+    date: Fact | None = None
+    """When it was so."""
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether it says what of what is how much: a claim that code can hold against others."""
+        return bool(self.subject and self.attribute and self.value)
 
 
 class HandoffResult(Message):

@@ -14,15 +14,15 @@ THINK_QUEUE = "think"
 UNROUTED_QUEUE = "unrouted"
 """Celery's default queue: nothing should ever be in it."""
 
-ROLES = ("router", "planner", "assessor", "synthesizer")
+ROLES = ("router", "planner", "judge", "assessor", "synthesizer")
 """The supervisor's own agents: handoffs too, on the think queue. `reviewer` is a specialist (docs/decisions/0002)."""
 CLOSING_ROLES = ("assessor", "synthesizer")
 """Those that bring a job to its end: what its budget keeps back for that, they alone may use."""
 KEYS_OF_CELERY = ("unacked", "unacked_index", "unacked_mutex", "celery", "celeryev")
 """A queue is a Redis key of its name. These are kombu's keys for messages that are out, Celery's default queue, and the exchange of its
 events: a specialist of such a name would wait for ever. (All other keys of theirs and ours hold a character that no name may.)"""
-RESERVED = (*ROLES, "judge", "supervisor", SUBMISSIONS_QUEUE, THINK_QUEUE, UNROUTED_QUEUE, *KEYS_OF_CELERY)
-"""Names that no specialist can take; `judge` is kept for a role to come."""
+RESERVED = (*ROLES, "supervisor", SUBMISSIONS_QUEUE, THINK_QUEUE, UNROUTED_QUEUE, *KEYS_OF_CELERY)
+"""Names that no specialist can take."""
 
 
 def task_of(role: str) -> str:

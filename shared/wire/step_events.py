@@ -7,7 +7,8 @@ from typing import Literal
 
 from pydantic import NonNegativeInt, PositiveInt
 
-from shared.wire.handoff import BlobRef, ResultStatus, StopReason
+from shared.wire.conflicts import ConflictId
+from shared.wire.handoff import BlobRef, ClaimId, ResultStatus, StopReason
 from shared.wire.ids import Digest, HandoffIdField, NameField, StepIdField
 from shared.wire.message import Message
 from shared.wire.plan import OnFailure, Synthesis
@@ -49,6 +50,8 @@ class HandoffFinished(Message):
     stop_reason: StopReason
     confidence: float
     claims: NonNegativeInt = 0
+    comparable: NonNegativeInt = 0
+    """Those among them that code can hold against others."""
     model: str | None = None
     worker: str = ""
 
@@ -104,6 +107,34 @@ class Reviewed(Message):
     open_points: NonNegativeInt = 0
     problem: str | None = None
     """Why there is no decision."""
+
+    @property
+    def goes_in_circles(self) -> bool:
+        """All that it sends back was sent back before for the same: another round would not help."""
+        return bool(self.steps) and {*self.steps} <= {*self.repeats}
+
+
+class ConflictsFound(Message):
+    """Code has held the claims of all steps against each other."""
+
+    type: Literal["conflicts_found"] = "conflicts_found"
+    conflicts: tuple[tuple[ClaimId, ...], ...] = ()
+    """The claims of each that can't all be right."""
+    ledger: BlobRef | None = None
+    """A `shared.wire.conflicts.Conflicts`, as JSON: the same, with what they say. None: there are none."""
+    left_out: NonNegativeInt = 0
+    """Claims that were not looked at, because there are too many."""
+
+
+class Judged(Message):
+    """The judge has looked at the conflicts. Those that it named neither way, or was not shown, stay disputed."""
+
+    type: Literal["judged"] = "judged"
+    result: BlobRef
+    """The judge's HandoffResult; its output is a `shared.wire.conflicts.Settlements`."""
+    settled: tuple[ConflictId, ...] = ()
+    problem: str | None = None
+    """Why nothing is settled."""
 
 
 class Abandoned(Message):
@@ -172,5 +203,15 @@ class GatesChecked(Message):
 
 
 StepEvent = (
-    HandoffIssued | HandoffFinished | PlanMade | NeedsResolved | Reviewed | StepsAbandoned | StepsTriedAgain | Synthesised | GatesChecked
+    HandoffIssued
+    | HandoffFinished
+    | PlanMade
+    | NeedsResolved
+    | ConflictsFound
+    | Judged
+    | Reviewed
+    | StepsAbandoned
+    | StepsTriedAgain
+    | Synthesised
+    | GatesChecked
 )

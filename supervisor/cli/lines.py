@@ -8,6 +8,7 @@ from shared.ledger.jobs import HandoffStanding
 from shared.wire.doing import is_news, waiting_in
 from shared.wire.events import (
     CancelRequested,
+    ConflictsFound,
     DecisionAsked,
     Event,
     GatesChecked,
@@ -16,6 +17,7 @@ from shared.wire.events import (
     JobEnded,
     JobEvent,
     JobSubmitted,
+    Judged,
     NeedsResolved,
     PlanMade,
     Recorded,
@@ -110,6 +112,8 @@ def _of_steps(view: View, event: StepEvent) -> str | None:  # noqa: PLR0911 (one
             return f"{_who(event)}: handed over" if event.assigned_to not in ROLES else None
         case HandoffFinished():
             return _finished(view, event)
+        case ConflictsFound() | Judged():
+            return _contradictions(view, event)
         case Reviewed():
             return f"review, round {event.round}: {_verdict(view, event)}"
         case NeedsResolved():
@@ -135,6 +139,13 @@ def _finished(view: View, event: HandoffFinished) -> str:
     turns, tokens, at_most = view.spent(event)
     took = f"{figures(turns, 'turn')}, {figures(tokens, 'token', at_most=at_most)}"
     return f"{who}: {event.status.value}, {took}{_because(view, event, ': ')}"
+
+
+def _contradictions(view: View, event: ConflictsFound | Judged) -> str | None:
+    if isinstance(event, ConflictsFound):
+        return f"contradictions: {figures(len(event.conflicts), 'conflict')}" if event.conflicts else None
+    why = f" ({event.problem}{_because(view, event, ': ')})" if event.problem else ""
+    return f"judge: {figures(len(event.settled), 'conflict')} settled{why}"
 
 
 def _because(view: View, event: Event, before: str) -> str:

@@ -10,7 +10,7 @@ from supervisor.cli.errors import OK, say
 from supervisor.cli.jobs import client_of_broker
 from supervisor.cli.terminal import figures, short, write_line
 
-Role = Annotated[str, typer.Argument(metavar="ROLE", help="A specialist, or planner, assessor, synthesizer.")]
+Role = Annotated[str, typer.Argument(metavar="ROLE", help="A specialist, or router, planner, judge, assessor, synthesizer.")]
 
 
 def pause(role: Role, reason: Annotated[str, typer.Option(metavar="TEXT", help="Why; shown to all who wait for it.")] = "") -> int:

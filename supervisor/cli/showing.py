@@ -51,6 +51,8 @@ def print_everything(result: JobResult, letters: Sequence[DeadLetter]) -> None:
         name = handoff["handoff_id"]
         _section(f"handoff {name} to {handoff['assigned_to']}, {handoff.get('state') or 'issued'}", shown(handoff))
         _section(f"result of {name}", shown(outcomes[name]) if name in outcomes else "none yet")
+    for conflict in result.conflicts:
+        _section(f"conflict {conflict['id']}, {'settled' if conflict['stands'] else 'disputed'}", shown(conflict))
     for verdict in result.verdicts:
         _section(f"review, round {verdict['round']}", shown(verdict))
     for letter in letters:

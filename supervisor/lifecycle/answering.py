@@ -16,7 +16,7 @@ from shared.wire.ids import StepId
 from shared.wire.markers import MARKER
 from shared.wire.plan import Synthesis
 from shared.wire.verdict import Decision
-from supervisor.lifecycle.evolve import goes_in_circles
+from supervisor.lifecycle.disputes import beside, disputes_of, disputes_wanted, section
 from supervisor.lifecycle.headings import below
 from supervisor.lifecycle.state import JobState, StepState
 from supervisor.lifecycle.words import UNPROVEN, Words, said_by
@@ -60,7 +60,7 @@ def words_wanted(state: JobState) -> tuple[BlobRef, ...]:
     """The results whose words stand in an answer, beside those that it is made of."""
     troubles = (step.trouble for step in state.steps.values() if step.trouble)
     events = (state.routed, state.plan, state.last_round, state.synthesised, state.gated)
-    return (*troubles, *(ref for event in events if event for ref in said_by(event)))
+    return (*troubles, *disputes_wanted(state), *(ref for event in events if event for ref in said_by(event)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,28 +91,35 @@ def assemble(state: JobState, status: JobStatus, words: Words, label: str | None
 
     `words`: of `parts_of(state)` and `words_wanted(state)`; `label`: what must stand with the text wherever it goes.
     """
-    content = content_of(state, words)
+    content, disputes = content_of(state, words), disputes_of(state, words)
     gaps, open_points = gaps_of(state, words), _open_points(state, words)
-    text = content.text
-    if not content.is_form:
+    parts = [words.result(ref) for ref in parts_of(state)]
+    text, citations = content.text, content.citations
+    aside: tuple[str, ...] = ()
+    if content.is_form:  # it has no place for what is to be said about it
+        aside = (*beside(disputes, parts[0]), *map(_gap_line, gaps), *open_points)
+    else:
+        claims = {claim.id: claim for one in disputes for claim in one.conflict.claims}
+        disputed, citations = number_citations(section(disputes, _body(state, parts)), claims, citations)
         footer = f"_{label}_" if label else ""
-        text = "\n\n".join(block for block in (text, _gap_text(gaps), _open_text(open_points), footer) if block)
-    beside = (*map(_gap_line, gaps), *open_points) if content.is_form else ()  # a form has no place for what is to be said about it
+        text = "\n\n".join(block for block in (f"{text}{disputed}", _gap_text(gaps), _open_text(open_points), footer) if block)
     return Answer(
         status=status,
         text=text,
         value=None if isinstance(content.value, str) else content.value,
-        citations=content.citations,
+        citations=citations,
         gaps=gaps,
         open_points=open_points,
-        notes=(*_own_notes(state, words), *beside, *((label,) if label else ()), *content.notes),
+        notes=(*_own_notes(state, words), *aside, *((label,) if label else ()), *content.notes),
         method=state.synthesised.method if state.synthesised else AnswerMethod.NONE,
     )
 
 
-def number_citations(text: str, claims: Mapping[str, Claim]) -> tuple[str, tuple[NumberedCitation, ...]]:
-    """`[step.c1]` becomes `[n]`, one number for each place in a document, counted in the order of the text."""
-    numbers: _Numbers = {}
+def number_citations(
+    text: str, claims: Mapping[str, Claim], before: tuple[NumberedCitation, ...] = ()
+) -> tuple[str, tuple[NumberedCitation, ...]]:
+    """`[step.c1]` becomes `[n]`, one number for each place in a document, counted in the order of the text. `before`: of the text above."""
+    numbers: _Numbers = {(one.citation.digest, one.citation.start, one.citation.end): one for one in before}
     return MARKER.sub(lambda match: _numbers_of(match, claims, numbers), text), tuple(numbers.values())
 
 
@@ -229,14 +236,25 @@ def _own_notes(state: JobState, words: Words) -> tuple[str, ...]:
     notes = list(no_plan(state.plan, words))
     if state.routed and state.routed.problem:
         notes.append(f"A team got the job: {state.routed.problem}{_in_brackets(words.why(state.routed.result))}.")
+    notes += _unsettled(state, words)
     made, last = state.synthesised, state.last_round
     if made and made.problem:
         notes.append(f"The results were put together by code: {made.problem}{_in_brackets(words.why(made.result))}.")
-    if last is not None and goes_in_circles(last):
+    if last is not None and last.goes_in_circles:
         notes.append("The review asked for the same again, in other words: there was no further round.")
     if last is not None and last.decision is None:
         notes.append(f"{NOT_REVIEWED}: {last.problem}{_in_brackets(words.why(last.result))}.")
     return tuple(notes)
+
+
+def _unsettled(state: JobState, words: Words) -> list[str]:
+    """What was not done about contradictions."""
+    notes = []
+    if state.judged and state.judged.problem:
+        notes.append(f"No contradiction was settled: {state.judged.problem}{_in_brackets(words.why(state.judged.result))}.")
+    if state.conflicts and state.conflicts.left_out:
+        notes.append(f"{state.conflicts.left_out} claims were too many to be held against the others.")
+    return notes
 
 
 def _in_brackets(why: str | None) -> str:

@@ -58,6 +58,11 @@ class TryAgain:
 
 
 @dataclass(frozen=True, slots=True)
+class FindConflicts:
+    """Hold the claims of all steps against each other, by code."""
+
+
+@dataclass(frozen=True, slots=True)
 class SkipReview:
     """Go on without a verdict."""
 
@@ -123,6 +128,7 @@ Command = (
     | IssueGroup
     | AbandonSteps
     | TryAgain
+    | FindConflicts
     | SkipReview
     | ChooseAnswer
     | CheckGates

@@ -10,6 +10,7 @@ from shared.wire.limits import OnLimit
 from supervisor.lifecycle.answering import choose_method
 from supervisor.lifecycle.beginning import ask_role, plan, route
 from supervisor.lifecycle.commands import AbandonSteps, AskUser, ChooseAnswer, Command, EndJob, IssueGroup, SkipReview, TryAgain
+from supervisor.lifecycle.disputes import look_into
 from supervisor.lifecycle.ending import NOTHING_USABLE, after_the_end, end_now, leave, why_over
 from supervisor.lifecycle.failing import second_chances
 from supervisor.lifecycle.gates import may_send_back
@@ -86,7 +87,8 @@ def _work(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
     if needy and not state.has_open("planner"):
         commands.append(_answer_needs(state, needy))
     if not commands and all(step.status is StepStatus.SETTLED for step in state.steps.values()) and not state.has_open("assessor"):
-        return (_review(state, now),) if state.is_reviewed else _synthesise(state, now)
+        first = look_into(state, now)
+        return first if first is not None else (_review(state, now),) if state.is_reviewed else _synthesise(state, now)
     return tuple(commands)
 
 

@@ -8,6 +8,7 @@ from typing import Any, assert_never
 from shared.wire.errors import MalformedMessage
 from shared.wire.events import (
     CancelRequested,
+    ConflictsFound,
     DecisionAsked,
     GatesChecked,
     HandoffFinished,
@@ -16,6 +17,7 @@ from shared.wire.events import (
     JobEvent,
     JobStatus,
     JobSubmitted,
+    Judged,
     NeedsResolved,
     PlanMade,
     Recorded,
@@ -34,6 +36,7 @@ from shared.wire.limits import raised
 from shared.wire.mode import Mode
 from shared.wire.names import ROLES
 from shared.wire.verdict import Decision
+from supervisor.lifecycle.disputes import judged_well, looked_into
 from supervisor.lifecycle.state import JobState, Phase, Remark, StepState, StepStatus
 from supervisor.lifecycle.steps import again, stood_in_for, with_result
 
@@ -117,6 +120,8 @@ def _of_steps(state: JobState, event: StepEvent) -> dict[str, Any]:  # noqa: PLR
             return {"plan": event, "steps": steps, "phase": Phase.WORKING, "fruitless": 0}
         case NeedsResolved():
             return {"steps": _resolved(state, event), "fruitless": 0}
+        case ConflictsFound() | Judged():
+            return looked_into(state, event)
         case Reviewed():
             return {**_reviewed(state, event), "fruitless": 0}
         case StepsAbandoned():
@@ -186,7 +191,7 @@ def _resolved(state: JobState, event: NeedsResolved) -> dict[StepId, StepState]:
 def _reviewed(state: JobState, event: Reviewed) -> dict[str, Any]:
     rounds, still_open = (*state.rounds, event), _without(state, "assessor")
     may_send_back = len(rounds) - state.rounds_before <= state.submitted.limits.max_rounds
-    if event.decision is not Decision.REVISE or not may_send_back or state.spent or goes_in_circles(event):
+    if event.decision is not Decision.REVISE or not may_send_back or state.spent or event.goes_in_circles:
         return {"rounds": rounds, "phase": Phase.SYNTHESISING, "open": still_open}
     steps = dict(state.steps)
     named = frozenset(event.steps) & steps.keys()
@@ -194,11 +199,6 @@ def _reviewed(state: JobState, event: Reviewed) -> dict[str, Any]:
         step = steps[step_id]
         steps[step_id] = again(step, Remark(author="assessor", result=event.result, previous=step.result))
     return {"rounds": rounds, "steps": steps, "open": still_open}
-
-
-def goes_in_circles(review: Reviewed) -> bool:
-    """All that it sends back was sent back before for the same: another round would not help."""
-    return bool(review.steps) and {*review.steps} <= {*review.repeats}
 
 
 def _abandoned(state: JobState, event: StepsAbandoned) -> dict[str, Any]:
@@ -250,7 +250,7 @@ def _retried(state: JobState, event: RetryRequested, at: float) -> dict[str, Any
         step = steps[step_id]
         steps[step_id] = again(step, Remark(author="user", previous=step.result) if step.result else None)
     return {
-        "status": _status_again(state),
+        "status": state.status_again,
         "phase": _first_phase(state.mode) if state.plan is None else Phase.WORKING,
         "steps": steps,
         "started_at": at,
@@ -261,6 +261,7 @@ def _retried(state: JobState, event: RetryRequested, at: float) -> dict[str, Any
         "spent_its_own": False,
         "asked": False,
         "rounds_before": len(state.rounds),
+        "judged": judged_well(state),
         "synthesised": None,
         "gated": None,
         "gate_rounds": 0,
@@ -281,11 +282,12 @@ def _gone_on(state: JobState, event: RetryRequested) -> dict[str, Any]:
         if step.status is StepStatus.SETTLED and step.stop_reason in BUDGETS:
             steps[step_id] = again(step, Remark(author="user", previous=step.result) if step.result else None)
     return {
-        "status": _status_again(state),
+        "status": state.status_again,
         "steps": steps,
         "spent": None,
         "spent_its_own": False,
         "asked": False,
+        "judged": judged_well(state),
         "submitted": state.submitted.model_copy(update={"limits": raised(state.submitted.limits, event)}),
     }
 
@@ -293,8 +295,3 @@ def _gone_on(state: JobState, event: RetryRequested) -> dict[str, Any]:
 def _first_phase(mode: Mode) -> Phase:
     """Of a job that has no plan."""
     return Phase.ROUTING if mode is Mode.AUTO else Phase.PLANNING
-
-
-def _status_again(state: JobState) -> JobStatus:
-    """Of a job that goes on: one that has no plan has not begun."""
-    return JobStatus.QUEUED if state.plan is None else JobStatus.RUNNING

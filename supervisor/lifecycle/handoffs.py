@@ -12,6 +12,7 @@ from shared.wire.limits import HandoffLimits
 from shared.wire.plan import Step
 from shared.wire.specialist import SpecialistSpec
 from shared.wire.usage import microusd
+from supervisor.lifecycle.disputes import JUDGE
 from supervisor.lifecycle.state import JobState
 from supervisor.lifecycle.words import Words
 
@@ -86,7 +87,7 @@ def role_handoff(
         task_description=task,
         depends_on=about,
         context=context_for(state, about),
-        artifacts=artifacts(state),
+        artifacts=() if spec.name == JUDGE else artifacts(state),  # it decides by the evidence that claims bring
         expected_output_format=dict(schema),
         limits=_limits(spec, spec.max_turns, ROLE_STEPS_TOKENS, state.role_deadline),
         model=state.submitted.model,

@@ -8,11 +8,13 @@ from pydantic import Field, NonNegativeInt
 
 from shared.wire.events import (
     AnswerMethod,
+    ConflictsFound,
     GatesChecked,
     HandoffIssued,
     JobEnded,
     JobStatus,
     JobSubmitted,
+    Judged,
     PlanMade,
     Reviewed,
     Routed,
@@ -77,6 +79,8 @@ class StepState(Message):
     """The latest of them."""
     result: BlobRef | None = None
     result_status: ResultStatus | None = None
+    comparable: NonNegativeInt = 0
+    """Claims of it that can be held against others."""
     stop_reason: StopReason | None = None
     """Why its latest attempt ended; None: it has not, or was given up."""
     trouble: BlobRef | None = None
@@ -133,6 +137,11 @@ class JobState(Message):
     rounds: tuple[Reviewed, ...] = ()
     rounds_before: NonNegativeInt = 0
     """Rounds that ended with an earlier answer, before a retry."""
+    conflicts: ConflictsFound | None = None
+    conflicts_of: tuple[BlobRef, ...] = ()
+    """The results that these were looked for in."""
+    judged: Judged | None = None
+    """What became of these."""
     synthesised: Synthesised | None = None
     gated: GatesChecked | None = None
     """What code has found in the answer that this would be."""
@@ -159,6 +168,11 @@ class JobState(Message):
     webhook_delivered: bool = False
     webhook_under_way: bool = False
     """A try was begun, and how it went is not yet known."""
+
+    @property
+    def status_again(self) -> JobStatus:
+        """When it goes on: without a plan it has not begun."""
+        return JobStatus.QUEUED if self.plan is None else JobStatus.RUNNING
 
     @property
     def deadline(self) -> float:

@@ -17,6 +17,7 @@ def with_result(step: StepState, event: HandoffFinished) -> StepState:
             "result": event.result,
             "result_status": event.status,
             "stop_reason": event.stop_reason,
+            "comparable": event.comparable,
             "trouble": event.result if event.status is not ResultStatus.OK else None,
             "failures": step.failures + (event.status is ResultStatus.FAILED),
         }

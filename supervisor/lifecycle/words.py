@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from shared.wire.conflicts import Conflicts
 from shared.wire.events import (
     Event,
     GatesChecked,
     HandoffFinished,
     JobEnded,
+    Judged,
     NeedsResolved,
     PlanMade,
     Reviewed,
@@ -45,6 +47,8 @@ def said_by(event: Event) -> tuple[BlobRef, ...]:
             ref = event.degraded
         case NeedsResolved():
             ref = event.result
+        case Judged():
+            ref = event.result
         case Reviewed():
             ref = event.result if event.decision is None or event.steps or event.open_points else None
         case Synthesised():
@@ -68,6 +72,10 @@ class Words:
         if ref.digest not in self._results:
             self._results[ref.digest] = HandoffResult.from_json(self.texts[ref.digest])
         return self._results[ref.digest]
+
+    def conflicts(self, ref: BlobRef) -> Conflicts:
+        """A conflict ledger."""
+        return Conflicts.from_json(self.texts[ref.digest])
 
     def why(self, ref: BlobRef | None) -> str | None:
         """What a result says of itself, in one line: `needs: ...`, or why it is not `ok`. None: nothing."""

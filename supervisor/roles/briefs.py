@@ -56,20 +56,36 @@ def needs_brief(request: str, plan: Plan, needs: Mapping[str, str]) -> str:
     return _brief(job, request, plan=_steps(plan), needs=asked)
 
 
-def assessment_brief(request: str, plan: Plan, round_number: int, max_rounds: int) -> str:
-    """The assessor's job. `round_number` counts from 1; `max_rounds` is how often work may be sent back in all."""
+def assessment_brief(request: str, plan: Plan, round_number: int, max_rounds: int, conflicts: Sequence[JsonValue] = ()) -> str:
+    """The assessor's job. `round_number` counts from 1; `max_rounds` is how often work may be sent back in all; `conflicts`: what the judge
+    made of claims that contradict each other."""
     left = max(0, max_rounds - round_number + 1)
     again = f"work may be sent back {left} more {'time' if left == 1 else 'times'}" if left else "nothing can be sent back any more"
-    return _brief(f"Judge the results of round {round_number} against the request below ({again}).", request, plan=_steps(plan))
+    return _brief(
+        f"Judge the results of round {round_number} against the request below ({again}).", request, plan=_steps(plan), conflicts=conflicts
+    )
 
 
-def synthesis_brief(request: str, plan: Plan, gaps: Sequence[str], open_points: Sequence[str], vetoes: Sequence[str] = ()) -> str:
+def synthesis_brief(
+    request: str,
+    plan: Plan,
+    gaps: Sequence[str],
+    open_points: Sequence[str],
+    vetoes: Sequence[str] = (),
+    conflicts: Sequence[JsonValue] = (),
+) -> str:
     """The synthesizer's job. `gaps` are failed or missing parts: code prints them below the answer, whatever the model writes.
 
-    `vetoes`: why the answer before this one was turned down.
+    `vetoes`: why the answer before this one was turned down; `conflicts`: as in `assessment_brief`.
     """
-    job = "Write the one answer to the request below from the results of these steps."
-    return _brief(job, request, plan=_steps(plan), gaps=list(gaps), open_points=list(open_points), turned_down_before_because=list(vetoes))
+    job, last = "Write the one answer to the request below from the results of these steps.", list(vetoes)
+    known: dict[str, Sequence[JsonValue]] = {
+        "plan": _steps(plan),
+        "gaps": list(gaps),
+        "open_points": list(open_points),
+        "conflicts": conflicts,
+    }
+    return _brief(job, request, **known, turned_down_before_because=last)
 
 
 def _offered(candidates: Sequence[Candidate]) -> list[JsonValue]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import assert_never
 
+from shared.wire.conflicts import Settlements
 from shared.wire.errors import HandoffError
-from shared.wire.events import AnswerMethod, Event, NeedsResolved, PlanMade, Reviewed, Routed, StepOutline, Synthesised
+from shared.wire.events import AnswerMethod, Event, Judged, NeedsResolved, PlanMade, Reviewed, Routed, StepOutline, Synthesised
 from shared.wire.handoff import BUDGETS, AgentHandoff, BlobRef, HandoffResult, ResultStatus, ref
 from shared.wire.ids import StepId
 from shared.wire.limits import OnLimit
@@ -28,7 +29,7 @@ from supervisor.roles.router import Route
 TITLE_CHARS = 80
 
 
-def outcome_of(
+def outcome_of(  # noqa: PLR0911 (one case a role)
     handoff: AgentHandoff, state: JobState, result: HandoffResult, request: str, words: Words
 ) -> tuple[tuple[Event, ...], tuple[str, ...]]:
     """The events that follow from the result of a role's handoff, and the payloads that they refer to. `words`: of `asked_before`."""
@@ -44,12 +45,22 @@ def outcome_of(
             return (event,), (text,)
         case "planner":
             return (_resolved(state, steps_asked_in(schema), result, written, words),), ()
+        case "judge":
+            return (_judged(result, written),), ()
         case "assessor":
             return (_reviewed(state, result, written, words),), ()
         case "synthesizer":
             return (_synthesised(state, result, written),), ()
         case role:
             raise HandoffError(f"{role} is not a role that has consequences")
+
+
+def _judged(result: HandoffResult, ref: BlobRef) -> Judged:
+    with suppress(HandoffError):
+        if result.status is ResultStatus.OK:
+            settlements = Settlements.of(result.output).settlements
+            return Judged(result=ref, settled=tuple(one.conflict for one in settlements if one.stands))
+    return Judged(result=ref, problem="the judge failed")
 
 
 def _routed(result: HandoffResult, ref: BlobRef) -> Routed:

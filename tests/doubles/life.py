@@ -39,6 +39,7 @@ from supervisor.lifecycle.commands import (
     Command,
     DeliverWebhook,
     EndJob,
+    FindConflicts,
     IssueGroup,
     IssueRole,
     MakePlan,
@@ -49,6 +50,7 @@ from supervisor.lifecycle.commands import (
     TryAgain,
 )
 from supervisor.lifecycle.decide import decide
+from supervisor.lifecycle.disputes import found_in
 from supervisor.lifecycle.evolve import begin, evolve
 from supervisor.lifecycle.gates import checked
 from supervisor.lifecycle.handoffs import step_handoff
@@ -86,7 +88,7 @@ class Life:
         self.workflow: Plan | None = None
         self.handoffs: dict[str, AgentHandoff] = {}
         self.payloads: dict[str, str] = {}
-        """Every HandoffResult, by digest."""
+        """Every HandoffResult and conflict ledger, by digest."""
         self.done: list[Command] = []
         """What was decided and is no event: published again, run, delivered."""
 
@@ -128,6 +130,10 @@ class Life:
                 self.happens(StepsAbandoned(steps=stand_ins, why=why))
             case TryAgain(steps):
                 self.happens(StepsTriedAgain(steps=steps))
+            case FindConflicts():
+                found, ledger = found_in(self.state, self.words)
+                self.payloads |= {ref(ledger).digest: ledger} if ledger else {}
+                self.happens(found)
             case SkipReview(why):
                 self.happens(Reviewed(round=len(self.state.rounds) + 1, decision=None, problem=why))
             case ChooseAnswer(method):
@@ -281,16 +287,8 @@ def a_stand_in(step: StepId, why: str) -> HandoffResult:
 
 def _issued(step: StepId, attempt: int, who: str, group: str | None = None, index: int = 0) -> HandoffIssued:
     of = handoff_id(step, attempt)
-    return HandoffIssued(
-        handoff_id=of,
-        step_id=step,
-        attempt=attempt,
-        assigned_to=who,
-        handoff=ref(f"the message of {of}"),
-        specialist=a_spec().content_digest,
-        group=group,
-        index=index,
-    )
+    more: dict[str, Any] = {"group": group, "index": index, "handoff": ref(f"the message of {of}"), "specialist": a_spec().content_digest}
+    return HandoffIssued(handoff_id=of, step_id=step, attempt=attempt, assigned_to=who, **more)
 
 
 def done(life: Life, *names: str) -> None:

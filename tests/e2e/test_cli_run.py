@@ -29,6 +29,7 @@ KEYS = [
     "handoffs",
     "results",
     "verdicts",
+    "conflicts",
     "usage",
     "wall_s",
     "model",

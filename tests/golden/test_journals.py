@@ -35,6 +35,8 @@ DIGESTS = {
     "v2-second-chances.jsonl": "5406b5d3d5c2cb3a3d6309e59c4bbd267121824e80995a2ec7a4b45ed94d8ce1",
     "v2-gates.json": "4f95747e19e33f3dfe90e7216862d73f33285917367b2e50f1e972a99a4213fd",
     "v2-gates.jsonl": "6fc13dc8f7ecb1b9a2ff57fa464a3c5cbd8493dff09af16bcc1d78523cd6da59",
+    "v2-conflicts.json": "495ddc926ece98d67756cb51b5eb02538ff966725ba902ac549833a8d85a5a9b",
+    "v2-conflicts.jsonl": "0eac29d0fcb2de8cde4124e39e7a0497103610380681086fee61c94ca3b84f3d",
 }
 JOURNALS = sorted((Path(__file__).parent / "journals").glob("*.jsonl"))
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shared.agent.offline import planner, research, review, router, synthesis, writing
+from shared.agent.offline import judging, planner, research, review, router, synthesis, writing
 from shared.agent.offline.asking import joined
 from shared.agent.offline.conversation import Conversation
 from shared.agent.offline.forms import Filled, fill_in
@@ -21,6 +21,7 @@ _ROLES: Mapping[tuple[str, ...], Callable[[Conversation], dict[str, Any]]] = {
     ("steps",): planner.plan,
     ("resolutions",): planner.give_up,
     ("verdict",): review.review,
+    ("settlements",): judging.judge,
     ("route", "specialist"): router.route,
 }
 """The supervisor's roles, by fields that only their answers have."""

@@ -223,3 +223,18 @@ def test_whatever_a_model_answers_is_read_or_told_what_to_mend(value: dict[str, 
 @given(st.text())
 def test_any_text_can_be_salvaged_or_not(text: str) -> None:
     READING.salvage(text)
+
+
+def test_a_claim_says_in_parts_what_of_what_is_how_much() -> None:
+    parts = {"subject": "Qdrant", "attribute": "age", "value": 5, "unit": "years", "date": None}
+    (claim,) = read(envelope(claims=[a_claim("It is written in Rust.") | parts])).claims
+
+    assert (claim.subject, claim.attribute, claim.value, claim.unit, claim.date) == ("Qdrant", "age", "5", "years", None)
+    assert claim.is_comparable
+
+
+@pytest.mark.parametrize("strange", [None, "", "n/a", [], {"a": 1}, "x" * 501])
+def test_parts_that_are_none_cost_no_turn(strange: object) -> None:
+    (claim,) = read(envelope(claims=[a_claim("It is written in Rust.") | {"subject": strange, "value": True}])).claims
+
+    assert (claim.subject, claim.value, claim.is_comparable) == (None, "yes", False)

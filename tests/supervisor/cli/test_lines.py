@@ -10,6 +10,7 @@ from shared.ledger.jobs import HandoffStanding
 from shared.wire.events import (
     AnswerMethod,
     CancelRequested,
+    ConflictsFound,
     Event,
     JobEnded,
     JobStatus,
@@ -24,7 +25,7 @@ from shared.wire.verdict import Decision, Verdict
 from supervisor.cli.lines import claimed, held_up, lines_of, missed, no_longer_missed
 from supervisor.cli.view import Moment, View
 from supervisor.waiting import Missing
-from tests.supervisor.cli.moments import JOB, PLANNED, SUBMITTED, finished, issued, recorded, reviewed, view_of
+from tests.supervisor.cli.moments import JOB, PLANNED, REF, SUBMITTED, finished, issued, recorded, reviewed, view_of
 
 BEFORE: tuple[Event, ...] = (
     SUBMITTED,
@@ -115,3 +116,10 @@ def test_what_a_handoff_took_is_what_the_budget_counted_and_an_upper_bound_if_a_
     assert list(lines_of(Moment(view, tuple(recorded(*BEFORE, finished("left"))))))[-1] == (
         "left (researcher): ok, 4 turns, ≤ 9,500 tokens"
     )
+
+
+def test_contradictions_are_told_only_where_there_are_some() -> None:
+    none, some = ConflictsFound(), ConflictsFound(conflicts=(("left.c1", "both.c1"),), ledger=REF)
+    view = view_of(SUBMITTED, PLANNED)
+
+    assert list(lines_of(Moment(view, tuple(recorded(none, some))))) == ["contradictions: 1 conflict"]

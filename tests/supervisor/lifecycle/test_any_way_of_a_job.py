@@ -11,27 +11,31 @@ from hypothesis import strategies as st
 from shared.attempt import finished_event
 from shared.wire.events import (
     CancelRequested,
+    ConflictsFound,
     HandoffFinished,
     HandoffIssued,
     JobEnded,
     JobStatus,
     JobSubmitted,
+    Judged,
     RetryRequested,
     Reviewed,
     Routed,
     WebhookTried,
 )
 from shared.wire.gates import Gates
-from shared.wire.handoff import ResultStatus, StopReason
+from shared.wire.handoff import Claim, ResultStatus, StopReason
 from shared.wire.ids import HandoffId, JobId, StepId
 from shared.wire.limits import JobLimits, OnLimit
 from shared.wire.mode import Mode
 from shared.wire.plan import OnFailure, Plan, Step, Synthesis
 from supervisor.lifecycle.commands import Command, IssueGroup, PublishAgain, RunRole
+from supervisor.lifecycle.disputes import disputes_of, section
 from supervisor.lifecycle.ending import next_due
 from supervisor.lifecycle.evolve import fold
 from supervisor.lifecycle.seen import HandoffSeen, Seen
 from supervisor.lifecycle.state import StepStatus
+from tests.doubles.contradictions import a_claim, settles
 from tests.doubles.handoffs import JOB
 from tests.doubles.life import LEASE_S, RESEARCHERS, Life, a_result_of
 
@@ -110,11 +114,23 @@ class World(Life):
             assert step.given_to in (None, "generalist")
         assert len(self.events(JobEnded)) == self.runs
         assert self.state.open == {}
+        self.check_disputes()
         assert len(self.state.rounds_now) <= self.state.submitted.limits.max_rounds + 1
         assert all(count == 1 for count in Counter(event.handoff_id for event in self.events(HandoffFinished)).values())
         assert fold(JobId(JOB), None, self.journal) == self.state
         at = self.dice.randrange(len(self.journal))
         assert fold(JobId(JOB), fold(JobId(JOB), None, self.journal[:at]), self.journal[at:]) == self.state
+
+    def check_disputes(self) -> None:
+        """What code has found is settled by the judge, or stands in the answer as disputed; nobody is asked where nothing was found."""
+        asked = sum(event.assigned_to == "judge" for event in self.events(HandoffIssued))
+        again = len(self.events(RetryRequested))
+        assert asked <= sum(bool(event.conflicts) for event in self.events(ConflictsFound)) + again, "once a round"
+        found = disputes_of(self.state, self.words)
+        kept = self.state.judged.settled if self.state.judged else ()
+        assert {one.conflict.id for one in found if one.is_settled} == {*kept}
+        text = section(found, "")
+        assert all(one.line(marked=True) in text for one in found if not one.is_settled)
 
     # The workers' side
 
@@ -144,6 +160,8 @@ class World(Life):
             case "planner":
                 needy = [name for name, step in self.state.steps.items() if step.status is StepStatus.IN_NEED]
                 self.answers_needs(**{name: self.dice.choice(["42", None]) for name in needy})
+            case "judge":
+                self.settle()
             case "assessor":
                 self.judge()
             case "synthesizer":
@@ -151,9 +169,22 @@ class World(Life):
             case _:
                 status = self.dice.choices(list(ResultStatus), [6, 1, 2, 1])[0]
                 is_spent = status in (ResultStatus.PARTIAL, ResultStatus.FAILED) and self.dice.random() < 0.1
-                self.ends(handoff_id, status, **({"stop_reason": StopReason.JOB_BUDGET} if is_spent else {}))
+                step, changes = StepId(handoff_id.partition(".")[0]), {"stop_reason": StopReason.JOB_BUDGET} if is_spent else {}
+                self.ends(handoff_id, status, claims=self.any_claims(step), **changes)
         if self.dice.random() < 0.8:  # the chord's body, or the worker, wakes the supervisor; or nobody does
             self.advance()
+
+    def any_claims(self, step: StepId) -> tuple[Claim, ...]:
+        return tuple(a_claim(f"{step}.c{n}", self.dice.choice(["1", "1.0", "2"]), "km") for n in range(1, self.dice.choice([1, 1, 2, 3])))
+
+    def settle(self) -> None:
+        """The judge settles some of it, or fails."""
+        assert self.state.conflicts is not None
+        if self.dice.random() < 0.3:
+            self.happens(Judged(result=self.finishes("judge", "failed"), problem="the judge failed"))
+        else:
+            found = enumerate(self.state.conflicts.conflicts, start=1)
+            settles(self, **{f"k{n}": self.dice.choice(["", claims[0]]) for n, claims in found})
 
     def judge(self) -> None:
         steps = sorted(self.state.steps)

@@ -49,7 +49,7 @@ def test_the_router_uses_the_cheap_model_no_tools_and_one_repair_at_most() -> No
 
 
 def test_the_lint_has_nothing_to_say_about_the_router_beside_the_roles() -> None:
-    assert [str(remark) for remark in lint(map(read_role, ("router", "planner", "assessor", "synthesizer")))] == []
+    assert [str(remark) for remark in lint(map(read_role, ("router", "planner", "judge", "assessor", "synthesizer")))] == []
 
 
 @pytest.mark.parametrize(("way", "team"), [("single", False), ("team", True)])

@@ -1,0 +1,156 @@
+"""What becomes of claims that contradict each other: looked for when all steps are settled, judged once, told in the answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import JsonValue
+
+from shared.wire.conflicts import Conflict, Settlement, Settlements
+from shared.wire.events import ConflictsFound, Judged
+from shared.wire.handoff import BlobRef, Claim, HandoffResult, ref
+from shared.wire.markers import MARKER
+from supervisor.lifecycle.beginning import ask_role
+from supervisor.lifecycle.commands import Command, FindConflicts
+from supervisor.lifecycle.conflicts import conflicts_in
+from supervisor.lifecycle.state import JobState
+from supervisor.lifecycle.words import Words
+
+JUDGE = "judge"
+
+
+def look_into(state: JobState, now: float) -> tuple[Command, ...] | None:
+    """What is to be done about contradictions before the results are reviewed; None: nothing, or nothing more."""
+    if sum(step.comparable for step in state.steps.values() if step.usable) < 2:
+        return None
+    if state.conflicts is None or state.conflicts_of != results_in(state):
+        return (FindConflicts(),)
+    if state.has_open(JUDGE):
+        return ()
+    if state.conflicts.conflicts and state.judged is None and state.spent is None and now < state.working_deadline:
+        return (ask_role(state, JUDGE),)
+    return None
+
+
+def results_in(state: JobState) -> tuple[BlobRef, ...]:
+    """The results whose claims are held against each other."""
+    return tuple(step.result for step in state.steps.values() if step.usable and step.comparable and step.result)
+
+
+def found_in(state: JobState, words: Words) -> tuple[ConflictsFound, str | None]:
+    """The event of looking for conflicts, and the ledger that it refers to. `words`: of `results_in`."""
+    found, left_out = conflicts_in(claim for result in results_in(state) for claim in words.result(result).claims)
+    ledger = found.to_json() if found.conflicts else None
+    named = tuple(tuple(claim.id for claim in conflict.claims) for conflict in found.conflicts)
+    return ConflictsFound(conflicts=named, ledger=ref(ledger) if ledger else None, left_out=left_out), ledger
+
+
+def looked_into(state: JobState, event: ConflictsFound | Judged) -> dict[str, Any]:
+    """What such an event changes. The same conflicts, found again after another round, are not judged again."""
+    if isinstance(event, Judged):
+        return {"judged": event, "fruitless": 0}
+    is_known = state.conflicts is not None and state.conflicts.ledger == event.ledger
+    return {"conflicts": event, "conflicts_of": results_in(state), "judged": state.judged if is_known else None}
+
+
+def judged_well(state: JobState) -> Judged | None:
+    """What is kept of the judge when the job is taken up again: one that failed is asked anew."""
+    return state.judged if state.judged and state.judged.problem is None else None
+
+
+def disputes_wanted(state: JobState) -> tuple[BlobRef, ...]:
+    """The payloads that `disputes_of` reads."""
+    found, judged = state.conflicts, state.judged
+    if found is None or found.ledger is None:
+        return ()
+    return (found.ledger, judged.result) if judged else (found.ledger,)
+
+
+@dataclass(frozen=True, slots=True)
+class Dispute:
+    """A conflict, and what the judge says of it."""
+
+    conflict: Conflict
+    settlement: Settlement
+
+    @property
+    def is_settled(self) -> bool:
+        return bool(self.settlement.stands)
+
+    @property
+    def stands(self) -> tuple[Claim, ...]:
+        return tuple(claim for claim in self.conflict.claims if claim.id in self.settlement.stands)
+
+    @property
+    def falls(self) -> tuple[Claim, ...]:
+        """The claims that are not to be used; none, while it is disputed."""
+        return tuple(claim for claim in self.conflict.claims if self.is_settled and claim.id not in self.settlement.stands)
+
+    @property
+    def about(self) -> str:
+        first = self.conflict.claims[0]
+        return f"{first.subject}, {first.attribute}"
+
+    def line(self, *, marked: bool) -> str:
+        """For the reader of the answer. `marked`: with markers, which become numbers; or with the sources' names."""
+        if not self.is_settled:
+            return f"{self.about}: " + "; against: ".join(_said(claim, marked=marked) for claim in self.conflict.claims)
+        stands, falls = (", ".join(_said(claim, marked=marked) for claim in claims) for claims in (self.stands, self.falls))
+        why = f" {self.settlement.why}" if self.settlement.why else ""
+        return f"{self.about}: {stands}; not: {falls}.{why}"
+
+    def brief(self) -> dict[str, JsonValue]:
+        """For the roles that come after the judge."""
+        if not self.is_settled:
+            return {"about": self.about, "disputed": [claim.id for claim in self.conflict.claims]}
+        stands, falls = ([claim.id for claim in claims] for claims in (self.stands, self.falls))
+        return {"about": self.about, "stands": list[JsonValue](stands), "do_not_use": list[JsonValue](falls), "why": self.settlement.why}
+
+
+def disputes_of(state: JobState, words: Words) -> tuple[Dispute, ...]:
+    """Every conflict among the results that the answer comes from. `words`: of `disputes_wanted`."""
+    found, judged = state.conflicts, state.judged
+    if found is None or found.ledger is None:
+        return ()
+    said: dict[str, Settlement] = {}
+    if judged is not None and judged.settled:
+        kept = Settlements.of(words.result(judged.result).output).settlements
+        said = {settlement.conflict: settlement for settlement in kept if settlement.conflict in judged.settled}
+    return tuple(
+        Dispute(conflict, said.get(conflict.id, Settlement(conflict=conflict.id))) for conflict in words.conflicts(found.ledger).conflicts
+    )
+
+
+def section(disputes: Collection[Dispute], body: str) -> str:
+    """What stands below an answer's text: what is disputed, and what was settled against a claim that it uses all the same."""
+    used = {claim_id for match in MARKER.finditer(body) for claim_id in re.split(r"\s*[,;]\s*", match[1])}
+    blocks = []
+    for title, told in (("Disputed", _disputed(disputes)), ("Contradicted, and settled", _settled_against(disputes, used))):
+        if told:
+            blocks.append("\n".join(["", "", f"**{title}:**", "", *(f"- {one.line(marked=True)}" for one in told)]))
+    return "".join(blocks)
+
+
+def beside(disputes: Collection[Dispute], form: HandoffResult) -> tuple[str, ...]:
+    """The same for an answer that is a form, as notes."""
+    used = {claim.id for claim in form.claims}
+    disputed = [f"Disputed: {one.line(marked=False)}" for one in _disputed(disputes)]
+    return (*disputed, *(f"Contradicted, and settled: {one.line(marked=False)}" for one in _settled_against(disputes, used)))
+
+
+def _disputed(disputes: Collection[Dispute]) -> list[Dispute]:
+    return [one for one in disputes if not one.is_settled]
+
+
+def _settled_against(disputes: Collection[Dispute], used: Collection[str]) -> list[Dispute]:
+    return [one for one in disputes if any(claim.id in used for claim in one.falls)]
+
+
+def _said(claim: Claim, *, marked: bool) -> str:
+    text = " ".join(claim.text.split()).rstrip(".")
+    if marked:
+        return f"{text} [{claim.id}]"
+    return f"{text} ({', '.join(dict.fromkeys(source.source for source in claim.sources)) or 'no source'})"

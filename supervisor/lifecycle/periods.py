@@ -1,0 +1,82 @@
+"""Dates as periods: the days from first to last that a text can mean. Pure."""
+
+from __future__ import annotations
+
+import re
+from calendar import monthrange
+from datetime import date
+
+Period = tuple[date, date]
+
+_MONTHS = {name: number for number, name in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split(), 1)}
+_MONTH = r"(?P<m>jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
+_DAY = r"(?P<d>\d{1,2})(?:st|nd|rd|th)?"
+_YEAR = r"(?P<y>1\d{3}|20\d\d|21\d\d)"
+_LEAD = re.compile(
+    r"^(?:as of|as at|in|on|since|from|at|by|the|year|fy|fiscal year|fiscal|early|late|mid|end of|beginning of)[\s-]*", re.IGNORECASE
+)
+_QUARTERS = {"first": 1, "second": 2, "third": 3, "fourth": 4, "last": 4, "1st": 1, "2nd": 2, "3rd": 3, "4th": 4}
+_FORMS = tuple(
+    re.compile(form, re.IGNORECASE)
+    for form in (
+        rf"{_YEAR}",
+        rf"{_YEAR}[-/.](?P<m>\d{{1,2}})",
+        rf"{_YEAR}[-/.](?P<m>\d{{1,2}})[-/.](?P<d>\d{{1,2}})(?:[t ]\d.*)?",
+        rf"{_DAY}[\s-]*(?:of )?{_MONTH},?[\s-]*{_YEAR}",
+        rf"{_MONTH}\s*{_DAY},?\s+{_YEAR}",
+        rf"{_MONTH},?[\s-]*(?:of )?{_YEAR}",
+        rf"{_YEAR}[\s-]+{_MONTH}(?:[\s-]+{_DAY})?",
+    )
+)
+_NUMERIC = re.compile(rf"(\d{{1,2}})[./-](\d{{1,2}})[./-]{_YEAR}")
+_PART = re.compile(rf"(?:(?P<k>[qh])(?P<n>[1-4])|(?P<w>{'|'.join(_QUARTERS)}) (?P<l>quarter|half)(?: of)?)[\s-]*{_YEAR}", re.IGNORECASE)
+_PART_BEHIND = re.compile(rf"{_YEAR}[\s-]*(?P<k>[qh])(?P<n>[1-4])", re.IGNORECASE)
+_DECADE = re.compile(r"(1\d{2}|20\d)0s")
+
+
+def periods_of(text: str) -> tuple[Period, ...]:
+    """What a text can mean; none: it is no date. `03/04/2024` is a day of March or of April."""
+    said = " ".join(text.split()).strip(" .,()")
+    while (shorter := _LEAD.sub("", said)) != said:
+        said = shorter
+    for form in _FORMS:
+        if found := form.fullmatch(said):
+            return _of_parts(found.groupdict())
+    if found := _NUMERIC.fullmatch(said):
+        year, one, two = found["y"], found[1], found[2]
+        orders = [(one, two)] if "." in said else [(one, two), (two, one)]
+        return tuple(dict.fromkeys(period for day, month in orders for period in _of_parts({"y": year, "m": month, "d": day})))
+    if found := _PART.fullmatch(said) or _PART_BEHIND.fullmatch(said):
+        return _of_year_part(found.groupdict())
+    if found := _DECADE.fullmatch(said):
+        first = int(found[1]) * 10
+        return ((date(first, 1, 1), date(first + 9, 12, 31)),)
+    return ()
+
+
+def are_apart(ours: tuple[Period, ...], theirs: tuple[Period, ...]) -> bool:
+    """Whether no reading of the one has a day in common with one of the other."""
+    return not any(a[0] <= b[1] and b[0] <= a[1] for a in ours for b in theirs)
+
+
+def _of_parts(parts: dict[str, str | None]) -> tuple[Period, ...]:
+    year, month, day = int(parts["y"] or 0), parts.get("m"), parts.get("d")
+    if not month:
+        return ((date(year, 1, 1), date(year, 12, 31)),)
+    number = int(month) if month.isdigit() else _MONTHS[month[:3].casefold()]
+    if not 1 <= number <= 12:
+        return ()
+    last = monthrange(year, number)[1]
+    if not day:
+        return ((date(year, number, 1), date(year, number, last)),)
+    return ((date(year, number, int(day)),) * 2,) if 1 <= int(day) <= last else ()
+
+
+def _of_year_part(parts: dict[str, str | None]) -> tuple[Period, ...]:
+    is_half = (parts.get("k") or (parts.get("l") or "")[:1]).casefold() == "h"
+    number = int(parts["n"] or 0) if parts.get("n") else _QUARTERS[(parts.get("w") or "").casefold()]
+    months = 6 if is_half else 3
+    year, last = int(parts["y"] or 0), months * number
+    if last > 12:
+        return ()
+    return ((date(year, last - months + 1, 1), date(year, last, monthrange(year, last)[1])),)

@@ -1,0 +1,126 @@
+"""The judge's brief, which holds claims and their evidence and nothing else, and its answer: which claims of each conflict stand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import Field, JsonValue, field_validator
+
+from shared.agent.answers import Lenient
+from shared.agent.reading import NotAcceptable, Read
+from shared.wire.conflicts import Conflict, Conflicts, Settlement, Settlements
+from shared.wire.events import ConflictsFound
+from shared.wire.handoff import Claim, ResultStatus
+from supervisor.roles.answer_text import clipped, parse
+
+LONGEST_WHY = 1_000
+MOST_SHOWN_CHARS = 80_000
+"""Of conflicts in one brief. Those that find no place stay disputed."""
+MOST_TEXT_CHARS = 600
+"""Of a claim, and of a quote."""
+MOST_SOURCES = 3
+"""Of a claim."""
+_JOB = "Decide, for each conflict below, which of its claims stand. One a line:"
+
+
+def judge_brief(conflicts: Conflicts) -> str:
+    """The judge's job: claims that can't all be right, and the quotes behind them."""
+    return "\n".join([_JOB, *(_line(conflict) for conflict in shown(conflicts))])
+
+
+def shown(conflicts: Conflicts) -> tuple[Conflict, ...]:
+    """As many as there is place for, in their order."""
+    kept, chars = [], 0
+    for conflict in conflicts.conflicts:
+        chars += len(_line(conflict))
+        if chars > MOST_SHOWN_CHARS:
+            break
+        kept.append(conflict)
+    return tuple(kept)
+
+
+class SettlementAnswer(Lenient):
+    conflict: str
+    stands: list[str] = Field(default_factory=list)
+    why: str | None = None
+
+    @field_validator("stands", mode="before")
+    @classmethod
+    def _none_or_one_is_a_list(cls, value: Any) -> Any:
+        return [value] if isinstance(value, str) and value else value or []
+
+
+class SettlementsAnswer(Lenient):
+    settlements: list[SettlementAnswer] = Field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeReading:
+    """Reads the answer to `judge_brief`. `Read.output` is `Settlements` as JSON; `Settlements.of` makes it one again."""
+
+    conflicts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The claims of each."""
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        text = {"type": "string"}
+        claims = list(dict.fromkeys(claim for ids in self.conflicts.values() for claim in ids))
+        item = {
+            "conflict": {**text, "enum": list(self.conflicts)},
+            "why": {**text, "description": "one or two sentences for the reader of the answer"},
+            "stands": {
+                "type": "array",
+                "items": {**text, "enum": claims},
+                "description": "the claims of this conflict that stand; none: disputed; all: they do not contradict each other",
+            },
+        }
+        one = {"type": "object", "properties": item, "required": list(item), "additionalProperties": False}
+        many = {"type": "array", "items": one, "description": "exactly one for each conflict"}
+        return {"type": "object", "properties": {"settlements": many}, "required": ["settlements"], "additionalProperties": False}
+
+    def read(self, text: str, *, last_try: bool) -> Read:
+        """Raises: NotAcceptable: a conflict that is not spoken of, or a claim that is not of it; on the last try it is disputed instead."""
+        given: dict[str, SettlementAnswer] = {}
+        for raw in parse(SettlementsAnswer, text).settlements:
+            given.setdefault(raw.conflict.strip(), raw)
+        silent = [conflict for conflict in self.conflicts if conflict not in given]
+        strange = [conflict for conflict, ids in self.conflicts.items() if conflict in given and not {*given[conflict].stands} <= {*ids}]
+        if (silent or strange) and not last_try:
+            wrong = [f"{conflict} is missing" for conflict in silent]
+            wrong += [f"{conflict} has only the claims {', '.join(self.conflicts[conflict])}" for conflict in strange]
+            raise NotAcceptable(f"every conflict needs one settlement, with claims of its own: {'; '.join(wrong)}")
+        kept = [
+            Settlement(conflict=conflict, stands=tuple(dict.fromkeys(raw.stands)), why=clipped(raw.why or "", LONGEST_WHY))
+            for conflict, raw in given.items()
+            if conflict in self.conflicts and conflict not in strange
+        ]
+        notes = tuple(f"the judge said nothing usable of {conflict}" for conflict in (*silent, *strange))
+        return Read(ResultStatus.OK, Settlements(settlements=tuple(kept)).model_dump(mode="json"), notes=notes)
+
+
+def reading_of(conflicts: Conflicts) -> JudgeReading:
+    """Of what `judge_brief` shows."""
+    return JudgeReading({conflict.id: tuple(claim.id for claim in conflict.claims) for conflict in shown(conflicts)})
+
+
+def reading_again(schema: Mapping[str, Any], found: ConflictsFound) -> JudgeReading:
+    """The reading whose schema stands in a handoff: of the conflicts that it asks about."""
+    item = schema.get("properties", {}).get("settlements", {}).get("items", {}).get("properties", {})
+    asked = item.get("conflict", {}).get("enum", ())
+    return JudgeReading({f"k{number}": ids for number, ids in enumerate(found.conflicts, start=1) if f"k{number}" in asked})
+
+
+def _line(conflict: Conflict) -> str:
+    claims: list[JsonValue] = [_claim(claim) for claim in conflict.claims]
+    return json.dumps({"conflict": conflict.id, "claims": claims}, ensure_ascii=False)
+
+
+def _claim(claim: Claim) -> JsonValue:
+    evidence: list[JsonValue] = [
+        {"source": source.source, "quote": clipped(source.quote, MOST_TEXT_CHARS)} for source in claim.sources[:MOST_SOURCES]
+    ]
+    parts = {part: said for part in ("subject", "attribute", "value", "unit", "date") if (said := getattr(claim, part))}
+    return {"id": claim.id, "text": clipped(claim.text, MOST_TEXT_CHARS), **parts, "evidence": evidence}

@@ -1,0 +1,103 @@
+"""Two specialists contradict each other: the judge settles what the evidence settles, and the answer says what stays disputed."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chaos.messages_server import Json, Reply, asked_for, said_in, says_json
+from shared.wire.events import JobStatus
+from supervisor.client import Request
+from tests.e2e.fleet import SPECIALIST, Fleet
+
+pytestmark = pytest.mark.slow
+
+OFFICIAL = "Measured by the operator in 2022, the tower is 330 m high."
+GUIDE = "The tower, some say, is 1,024 feet high."
+PLATE = "It was opened on 31 March 1889."
+BOOK = "It was opened on 6 May 1889."
+FACTS = {
+    "left": [("height", "330", "m", "official.md", OFFICIAL), ("opening date", "31 March 1889", None, "official.md", PLATE)],
+    "right": [("height", "1,024", "feet", "guide.md", GUIDE), ("date of opening", "1889-05-06", None, "guide.md", BOOK)],
+}
+
+
+class Script:
+    """`left` and `right` say different things; the judge believes what was measured, and knows no more about the dates."""
+
+    def __init__(self) -> None:
+        self.judged: list[str] = []
+        self.assessed: list[str] = []
+
+    def __call__(self, request: Json) -> Reply:
+        said, properties = said_in(request), asked_for(request)
+        if "steps" in properties:
+            steps = [{"id": one, "specialist": SPECIALIST, "task": f"Look {one}.", "depends_on": [], "fallback": "-"} for one in FACTS]
+            return says_json({"steps": steps, "synthesis": "merge", "why": "Two places."})
+        if "settlements" in properties:
+            self.judged.append(said)
+            return says_json(
+                {
+                    "settlements": [
+                        {"conflict": "k1", "why": "It was measured.", "stands": ["left.c1"]},
+                        {"conflict": "k2", "why": "Both are bare statements.", "stands": []},
+                    ]
+                }
+            )
+        if "verdict" in properties:
+            self.assessed.append(said)
+            return says_json({"verdict": "PASS", "revisions": [], "open_points": []})
+        (step,) = re.findall(r"<task>Look (\w+)\.", said)
+        return says_json(_envelope(step))
+
+
+def _envelope(step: str) -> Json:
+    claims = [
+        {
+            "id": f"c{number}",
+            "text": f"Its {what} is {value}.",
+            "subject": "the tower",
+            "attribute": what,
+            "value": value,
+            "unit": unit,
+            "date": None,
+            "sources": [{"source": source, "quote": quote}],
+        }
+        for number, (what, value, unit, source, quote) in enumerate(FACTS[step], start=1)
+    ]
+    output = "It is as high as this [c1], and was opened then [c2]."
+    return {"status": "ok", "output": output, "claims": claims, "confidence": 0.9, "needs": None, "problem": None}
+
+
+@pytest.fixture
+def script(fleet: Fleet) -> Iterator[Script]:
+    before, fleet.server.script = fleet.server.script, Script()
+    yield fleet.server.script
+    fleet.server.script = before
+
+
+def test_what_the_judge_cannot_settle_stands_in_the_answer_with_both_sources(fleet: Fleet, script: Script, tmp_path: Path) -> None:
+    (tmp_path / "official.md").write_text(f"# Tower\n\n{OFFICIAL}\n\n{PLATE}\n")
+    (tmp_path / "guide.md").write_text(f"# Tower\n\n{GUIDE}\n\n{BOOK}\n")
+
+    job_id = fleet.jobs.submit(Request("Tell me about the tower, in English.", documents=tmp_path))
+    result = fleet.jobs.result(job_id, wait_s=60)
+
+    assert result.status is JobStatus.OK
+    assert isinstance(result.answer, str)
+    disputed = result.answer.partition("**Disputed:**")[2].partition("**Contradicted, and settled:**")[0]
+    named = {int(number) for number in re.findall(r"\[(\d+)\]", disputed)}
+    assert {one["quote"] for one in result.citations if one["n"] in named} == {PLATE, BOOK}
+    assert "It was measured." in result.answer.partition("**Contradicted, and settled:**")[2]
+    assert [(one["id"], one["stands"]) for one in result.conflicts] == [("k1", ["left.c1"]), ("k2", [])]
+    (asked,) = script.judged
+    assert "in English" not in asked, "the judge does not see the request"
+    assert "as high as this" not in asked, "nor what was written with the claims"
+    assert all(quote in asked for quote in (OFFICIAL, GUIDE, PLATE, BOOK))
+    (told,) = [json.loads(line) for line in script.assessed[0].splitlines() if '"do_not_use"' in line]
+    assert (told["stands"], told["do_not_use"]) == (["left.c1"], ["right.c1"])
+    assert not any(quote in one.event.to_json() for one in fleet.jobs.events(job_id, follow=False) for quote in ("operator", "opening"))

@@ -1,0 +1,119 @@
+"""What the judge is shown, and how its answer is read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+
+from shared.agent.offline.conversation import Conversation
+from shared.agent.offline.parts import reply_to
+from shared.agent.prompt import Loaded, opening_of
+from shared.agent.reading import NotAcceptable
+from shared.wire.conflicts import Conflict, Conflicts, Settlement, Settlements
+from shared.wire.events import ConflictsFound
+from shared.wire.handoff import ref
+from supervisor.lifecycle.handoffs import role_handoff
+from supervisor.roles import read_role
+from supervisor.roles.judge import MOST_SHOWN_CHARS, JudgeReading, judge_brief, reading_again, reading_of, shown
+from tests.doubles.contradictions import a_claim
+from tests.doubles.life import planned
+
+ONE = Conflict(id="k1", claims=(a_claim("a.c1", "330", "m"), a_claim("b.c1", "984", "feet")))
+TWO = Conflict(id="k2", claims=(a_claim("a.c2", "7.3", "kt"), a_claim("b.c2", "10.1", "kt")))
+CONFLICTS = Conflicts(conflicts=(ONE, TWO))
+READING = reading_of(CONFLICTS)
+
+
+def answer(**stands: list[str]) -> str:
+    return json.dumps({"settlements": [{"conflict": one, "why": "So.", "stands": claims} for one, claims in stands.items()]})
+
+
+def settled(text: str, *, last_try: bool = False) -> list[Settlement]:
+    return list(Settlements.of(READING.read(text, last_try=last_try).output).settlements)
+
+
+def test_the_judges_context_holds_the_claims_and_their_evidence_and_nothing_else() -> None:
+    life = planned(a="", b="")
+    life.state = life.state.model_copy(
+        update={"submitted": life.state.submitted.model_copy(update={"manifest": ref("documents"), "document_count": 3})}
+    )
+    spec = read_role("judge")
+    brief = judge_brief(CONFLICTS)
+    handoff = role_handoff(life.state, spec, spec.content_digest, 1, task=brief, about=(), schema=READING.schema)
+    (said,) = [block["text"] for block in opening_of(handoff, spec, Loaded(), answer_rules="").message["content"]]
+
+    assert (handoff.artifacts, handoff.context, handoff.feedback) == ((), (), ())
+    assert said == f"<task>{brief}</task>\n\n<fallback>{handoff.fallback_instruction}</fallback>"
+    first, *lines = brief.splitlines()
+    assert first == "Decide, for each conflict below, which of its claims stand. One a line:"
+    assert [json.loads(line)["conflict"] for line in lines] == ["k1", "k2"]
+    assert json.loads(lines[0])["claims"][1] == {
+        "id": "b.c1",
+        "text": "Eiffel Tower: height: 984 feet.",
+        "subject": "Eiffel Tower",
+        "attribute": "height",
+        "value": "984",
+        "unit": "feet",
+        "date": "2022",
+        "evidence": [{"source": "b.md", "quote": "Eiffel Tower: height: 984 feet"}],
+    }
+
+
+def test_an_answer_that_fits_the_schema_settles_or_leaves_disputed() -> None:
+    text = answer(k1=["a.c1"], k2=[])
+    jsonschema.validate(json.loads(text), READING.schema)
+
+    assert [(one.conflict, one.stands, one.why) for one in settled(text)] == [("k1", ("a.c1",), "So."), ("k2", (), "So.")]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (answer(k1=["a.c1"]), "k2 is missing"),
+        (answer(k1=["a.c2"], k2=[]), "k1 has only the claims a.c1, b.c1"),
+        ("{}", "k1 is missing; k2 is missing"),
+        ("no", "plain text"),
+    ],
+)
+def test_what_is_wrong_with_an_answer_is_said(text: str, said: str) -> None:
+    with pytest.raises(NotAcceptable, match=said):
+        READING.read(text, last_try=False)
+
+
+def test_on_the_last_try_what_cannot_be_used_stays_disputed() -> None:
+    text = answer(k1=["a.c2"], k2=["b.c2"], k9=["a.c1"])
+
+    assert [(one.conflict, one.stands) for one in settled(text, last_try=True)] == [("k2", ("b.c2",))]
+    assert READING.read(text, last_try=True).notes == ("the judge said nothing usable of k1",)
+
+
+def test_the_reading_can_be_made_again_from_the_schema_and_the_journal() -> None:
+    named = tuple(tuple(claim.id for claim in one.claims) for one in (ONE, TWO))
+
+    assert reading_again(READING.schema, ConflictsFound(conflicts=(*named, ("a.c3", "b.c3")))) == READING
+
+
+def test_conflicts_that_find_no_place_are_not_asked_about() -> None:
+    many = Conflicts(conflicts=tuple(ONE.model_copy(update={"id": f"k{n}"}) for n in range(1, 1_000)))
+
+    assert 1 < len(shown(many)) < 999
+    assert len(judge_brief(many)) < MOST_SHOWN_CHARS + 1_000
+    assert set(reading_of(many).conflicts) == {one.id for one in shown(many)}
+
+
+@pytest.mark.parametrize(("more", "stands"), [((), ()), (("extra.md",), ("a.c1",))])
+def test_the_offline_judge_takes_the_claim_with_more_sources(more: tuple[str, ...], stands: tuple[str, ...]) -> None:
+    first, second = ONE.claims
+    sources = (*first.sources, *(first.sources[0].model_copy(update={"source": source}) for source in more))
+    conflicts = Conflicts(conflicts=(ONE.model_copy(update={"claims": (first.model_copy(update={"sources": sources}), second)}),))
+
+    (found,) = Settlements.of(_offline(conflicts)).settlements
+    assert found.stands == stands
+
+
+def _offline(conflicts: Conflicts) -> Any:
+    conversation = Conversation(system="", task=judge_brief(conflicts), schema=reading_of(conflicts).schema)
+    return JudgeReading({"k1": ("a.c1", "b.c1")}).read(reply_to(conversation)[0]["text"], last_try=False).output
