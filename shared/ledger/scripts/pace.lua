@@ -26,8 +26,10 @@ else
   for name, one in pairs(said.limits) do
     local limit, remaining = one[1], one[2]
     local level = remaining
-    if is[name] == limit then -- it may have refilled, and others may have been let go, since the server counted: only a clear lack counts
-      level = math.min(level_at(lane, name, at, window), remaining + limit * math.max(0, at - said.asked_at) / window + SLACK[name])
+    if is[name] == limit then
+      -- The server's count can only lower ours: it knows nothing of those that are on their way. What may have refilled since is not added: a
+      -- full bucket does not refill, and while the first burst was on its way, the server's was full.
+      level = math.min(level_at(lane, name, at, window), remaining + SLACK[name])
     end
     redis.call('HSET', lane.key, name, limit, name .. '_level', string.format('%.3f', level))
   end

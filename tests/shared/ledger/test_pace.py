@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from shared.ledger import keys
@@ -22,6 +24,7 @@ LANE = "account:some-model"
 EXPECTED = Expected(LANE, 400, 500)
 FAILED = CallFailed(error="no", usage=NOTHING_USED)
 MANY = Allowance(1_000_000, 1_000_000)
+HALF_A_WINDOW_MS = 30_000
 
 
 @pytest.fixture
@@ -60,6 +63,14 @@ def lane(ledger: Ledger) -> dict[bytes, bytes]:
 def let_the_one_ahead_be_silent(ledger: Ledger) -> None:
     """As if the others had waited for it as long as they do."""
     ledger.connection.redis.hset(keys.pace(LANE), "going_until", 1)
+
+
+def let_half_a_window_pass(ledger: Ledger, calls: list[Claim]) -> None:
+    """As if these calls had been let go, and the buckets noted, that much earlier."""
+    ledger.connection.redis.hincrby(keys.pace(LANE), "at", -HALF_A_WINDOW_MS)
+    for one in calls:
+        assert one.pacing.taken is not None
+        one.pacing.taken = replace(one.pacing.taken, at_ms=one.pacing.taken.at_ms - HALF_A_WINDOW_MS)
 
 
 @pytest.mark.parametrize("limits", [NOTHING_SAID, RateLimits(requests=MANY)], ids=["unlimited", "limited"])
@@ -190,6 +201,16 @@ def test_what_the_server_has_less_of_than_we_thought_counts(ledger: Ledger, job_
     first.heard(RateLimits(requests=Allowance(60, 0)))
     late = [a_claim(ledger, job_id, name) for name in ("b", "c", "d", "e")]
     assert sum(one.reserve(WORST, EXPECTED) is None for one in late) <= 2, "somebody else uses the same account"
+
+
+def test_a_bucket_of_the_server_that_was_full_has_not_refilled_while_a_burst_was_on_its_way(ledger: Ledger, job_id: JobId) -> None:
+    known(ledger, job_id, RateLimits(requests=Allowance(6, 3)))
+    burst = [a_claim(ledger, job_id, name) for name in ("b", "c", "d")]
+    assert all(one.reserve(WORST, EXPECTED) is None for one in burst)
+    let_half_a_window_pass(ledger, burst)
+    burst[-1].heard(RateLimits(requests=Allowance(6, 0)))
+    late = [a_claim(ledger, job_id, name) for name in ("e", "f", "g")]
+    assert [one.reserve(WORST, EXPECTED) is None for one in late] == [True, False, False], "what is left is rounded, and that is all"
 
 
 def test_a_new_limit_counts_at_once(ledger: Ledger, job_id: JobId) -> None:
