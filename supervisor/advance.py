@@ -14,17 +14,20 @@ from shared.ledger.jobs import HandoffStanding
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
 from shared.wire.errors import HandoffError, Interrupted, LedgerUnavailable, MalformedMessage, VersionConflict
-from shared.wire.events import JobEnded, JobStatus, Recorded
+from shared.wire.events import ApprovalAsked, JobEnded, JobStatus, Recorded
 from shared.wire.handoff import AgentHandoff
 from shared.wire.ids import HandoffId, JobId
 from shared.wire.names import SUPERVISOR_QUEUE, THINK_QUEUE
 from supervisor.closing import Closing
 from supervisor.dispatch import Dispatcher
+from supervisor.lifecycle.approving import approval_fields
 from supervisor.lifecycle.budget import kept_back, why_asked
 from supervisor.lifecycle.commands import (
+    AskApproval,
     Command,
     DeliverWebhook,
     PublishAgain,
+    RemindUser,
     RunRole,
 )
 from supervisor.lifecycle.decide import decide
@@ -176,14 +179,17 @@ class Advance:
         self, state: JobState, later: JobState, prepared: Prepared, due_at: float | None, woken_by: str, ready: Ready | None
     ) -> Claim | None:
         """Record it, and claim the role's handoff that it issues, if that is to be run here: one round trip for both."""
+        kept = kept_back(later, self._closing.foreseen(later))
+        asks = any(isinstance(event, ApprovalAsked) for event in prepared.events)
         commit = Commit(
             job_id=state.job_id,
             expected=state.version,
             tip=state.as_of,
             events=prepared.events,
             payloads=list(prepared.texts.values()),
-            fields={"status": later.status.value, "asks": why_asked(later), **kept_back(later, self._closing.foreseen(later))},
+            fields={"status": later.status.value, "asks": why_asked(later), **approval_fields(state, later), **kept},
             drop=sorted(state.open.keys() - later.open.keys()),
+            keep=later.handed_over if asks else (),
             due_at=due_at,
             woken_by=woken_by,
         )
@@ -208,6 +214,9 @@ class Advance:
             case DeliverWebhook():
                 self._webhooks.deliver(state, effect.attempt)
                 return ()
+            case AskApproval() | RemindUser():
+                self._webhooks.ask(state)
+                return None
             case _:
                 raise AssertionError(f"{effect} is recorded, not done")
 

@@ -15,12 +15,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from celery import Celery
-from pydantic import SecretStr
+from pydantic import JsonValue, SecretStr
 
 from shared.celery_app import make_app
 from shared.config import Settings, load_settings, redis_url_of
@@ -35,20 +34,18 @@ from shared.wire.ids import JobId, is_job_id
 from shared.wire.limits import NewLimits
 from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from supervisor.admission import check_admission
+from supervisor.approving import approve, reject
 from supervisor.dispatch import Dispatcher
 from supervisor.export import Export, export_of
-from supervisor.lifecycle.evolve import fold
 from supervisor.pausing import check_pausable
 from supervisor.report import JobResult, report_on
 from supervisor.request import Request, check_request
-from supervisor.retrying import keep_documents, retry_commit
+from supervisor.retrying import retry_job
 from supervisor.submission import Clash, Submission, first_clash, submission_of
 from supervisor.waiting import with_waiting
 
 ANNOUNCE_AFTER_S = 5.0
 """A job whose first wake-up was lost is found by a sweeper after this."""
-WAKE_AFTER_S = 1.0
-"""The same for one that is retried."""
 FOLLOW_S = 5.0
 """The longest that one look for new events blocks."""
 MOST_REASON_CHARS = 200
@@ -154,7 +151,7 @@ class Client:
             UnknownJob: there is no such job.
         """
         self._known(job_id)
-        is_heard = self.ledger.journal.append_unless_ended(job_id, CancelRequested(), {"cancelled": 1})
+        is_heard = self.ledger.journal.append_unless_ended(job_id, CancelRequested(), {"cancelled": 1}) > 0
         if is_heard:
             self._dispatcher.wake(job_id)
         return is_heard
@@ -165,19 +162,28 @@ class Client:
         Raises:
             UserError: the job has not ended, has no such step, or has spent its budget and gets no more.
         """
-        while True:
-            with suppress(VersionConflict):  # its webhook was tried meanwhile, or somebody else retries it
-                self._retry(job_id, from_step, limits)
-                return
+        self._known(job_id)
+        retry_job(self.ledger, job_id, from_step, limits)
+        self._dispatcher.wake(job_id)
 
-    def _retry(self, job_id: JobId, from_step: str | None, limits: NewLimits) -> None:
-        state = fold(job_id, None, self.ledger.journal.read(job_id))
-        books = self._known(job_id)
-        if state is None:
-            raise UnknownJob.named(job_id)  # it was submitted between these two looks
-        commit = retry_commit(state, books, from_step, limits, self.ledger.connection.now() + WAKE_AFTER_S)
-        keep_documents(self.ledger, state)
-        self.ledger.journal.commit(commit)
+    def approve(self, job_id: JobId, note: str | None = None, plan: JsonValue = None) -> None:
+        """Let a job go on that waits for an approval. `plan`: takes the place of its plan; in the form of `result(...).plan`.
+
+        Raises:
+            UserError: it waits for none, or not any more; or what is wrong with the plan, a line each.
+        """
+        self._known(job_id)
+        approve(self.ledger, job_id, note, plan)
+        self._dispatcher.wake(job_id)
+
+    def reject(self, job_id: JobId, note: str | None = None, steps: Sequence[str] = ()) -> None:
+        """Have it made again: the plan, these steps, or those that make the answer. `note`: what is to be mended.
+
+        Raises:
+            UserError: it waits for no approval, or not any more; or it has no such step.
+        """
+        self._known(job_id)
+        reject(self.ledger, job_id, note, steps)
         self._dispatcher.wake(job_id)
 
     def pause(self, role: str, reason: str = "") -> None:

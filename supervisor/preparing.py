@@ -13,9 +13,9 @@ from shared.ledger.ledger import Ledger
 from shared.library import Library
 from shared.wire.events import (
     Abandoned,
-    DecisionAsked,
     HandoffIssued,
     JobEnded,
+    JobStatus,
     Reviewed,
     Routed,
     StepsAbandoned,
@@ -32,6 +32,7 @@ from supervisor.lifecycle.answering import assemble, choose_method, gaps_of, par
 from supervisor.lifecycle.beginning import one_step
 from supervisor.lifecycle.commands import (
     AbandonSteps,
+    AskApproval,
     AskUser,
     CheckGates,
     ChooseAnswer,
@@ -39,10 +40,12 @@ from supervisor.lifecycle.commands import (
     DeliverWebhook,
     EndJob,
     FindConflicts,
+    GoOn,
     IssueGroup,
     IssueRole,
     MakePlan,
     PublishAgain,
+    RemindUser,
     Route,
     RunRole,
     SkipReview,
@@ -54,7 +57,9 @@ from supervisor.lifecycle.handoffs import role_handoff, step_handoff
 from supervisor.lifecycle.stand_ins import failed_by_code
 from supervisor.lifecycle.state import JobState, StepStatus
 from supervisor.lifecycle.words import Words
+from supervisor.pinning import pinned_spec
 from supervisor.prepared import Prepared, RoleHandoff
+from supervisor.questions import keep_documents_for, record_question
 from supervisor.roles import read_role
 from supervisor.roles.assessment import VerdictReading
 from supervisor.roles.briefs import Candidate, assessment_brief, needs_brief, plan_brief, route_brief, synthesis_brief
@@ -109,8 +114,12 @@ class Preparing:
                 self._check_gates(state, command, into)
             case EndJob():
                 self._end(state, command, into)
-            case AskUser():
-                into.events.append(DecisionAsked(why=command.why))
+            case AskApproval():
+                keep_documents_for(state, self._ledger.blobs, self._library)
+                draft = self._answer(state, command.status, into) if command.status else None
+                record_question(command, state.submitted.approvals.wait_s, draft, into)
+            case AskUser() | RemindUser() | GoOn():
+                record_question(command, 0, None, into)
             case DeliverWebhook():
                 into.events.append(WebhookTried(attempt=command.attempt, delivered=False, under_way=True, end=state.ended_version))
                 into.effects.append(command)
@@ -138,7 +147,7 @@ class Preparing:
         if role == "planner" and state.plan is None:
             candidates = self.candidates(state)
             reading = PlanReading(tuple(one.name for one in candidates), limits.max_steps)
-            return plan_brief(request, candidates, limits.max_steps), (), reading.schema
+            return plan_brief(request, candidates, limits.max_steps, self._rejected(state)), (), reading.schema
         plan = self._plan(state, into)
         if role == "planner":
             asking = {step_id: step.result for step_id, step in state.steps.items() if step.status is StepStatus.IN_NEED and step.result}
@@ -151,7 +160,8 @@ class Preparing:
             return judge_brief(conflicts), (), reading_of(conflicts).schema
         if role == "assessor":
             settled = [one.brief() for one in disputes_of(state, self._words(state, disputes_wanted(state), into))]
-            brief = assessment_brief(request, plan, len(state.rounds_now) + 1, limits.max_rounds, settled)
+            left = max(0, limits.max_rounds - state.reworks)
+            brief = assessment_brief(request, plan, len(state.rounds_now) + 1, left, settled)
             return brief, tuple(state.steps), VerdictReading(tuple(state.steps)).schema
         words = self._words(state, (*words_wanted(state), *([state.turned_down] if state.turned_down else [])), into)
         last = words.verdict(state.last_round) if state.last_round else None
@@ -161,6 +171,12 @@ class Preparing:
         settled = [one.brief() for one in disputes_of(state, words)]
         brief = synthesis_brief(request, plan, gaps, open_points, vetoes, settled)
         return brief, usable_sinks(state), self._answer_schema(state)
+
+    def _rejected(self, state: JobState) -> list[tuple[Plan, str]]:
+        """Plans that the user did not want, and what was said of them."""
+        plans = state.rejected_plans
+        texts = self._library.payloads(state.job_id, [ref.digest for one in plans for ref in (one.plan, one.note) if ref])
+        return [(Plan.from_json(texts[one.plan.digest]), texts[one.note.digest] if one.note else "") for one in plans]
 
     def _make_plan(self, state: JobState, command: MakePlan, into: Prepared) -> None:
         asked = state.submitted
@@ -180,7 +196,7 @@ class Preparing:
         group: list[Outgoing] = []
         for index, step_id in enumerate(command.steps):
             step = plan.by_id[step_id].model_copy(update={"specialist": state.steps[step_id].specialist})
-            spec, digest, text = self._specialist(state, step.specialist)
+            spec, digest, text = pinned_spec(state, step.specialist, self._library, self._ledger.roles)
             if text is not None:
                 into.ref(text)
             schema = self._answer_schema(state) if state.submitted.answer_schema else None
@@ -215,13 +231,17 @@ class Preparing:
             into.ref(vetoes.to_json())
         into.events.append(event)
 
-    def _end(self, state: JobState, command: EndJob, into: Prepared) -> None:
+    def _answer(self, state: JobState, status: JobStatus, into: Prepared) -> BlobRef | None:
+        """None: there is nothing to make one of."""
         parts = parts_of(state)
-        answer = None
-        if parts:
-            words = self._words(state, (*parts, *words_wanted(state)), into)
-            label = OFFLINE_LABEL if OFFLINE_MODEL in state.models else None
-            answer = into.ref(assemble(state, command.status, words, label).to_json())
+        if not parts:
+            return None
+        words = self._words(state, (*parts, *words_wanted(state)), into)
+        label = OFFLINE_LABEL if OFFLINE_MODEL in state.models else None
+        return into.ref(assemble(state, status, words, label).to_json())
+
+    def _end(self, state: JobState, command: EndJob, into: Prepared) -> None:
+        answer = None if state.is_withheld else self._answer(state, command.status, into)
         into.events.append(JobEnded(status=command.status, answer=answer, reason=command.reason, because=command.because))
 
     def _plan(self, state: JobState, into: Prepared) -> Plan:
@@ -239,17 +259,6 @@ class Preparing:
             for event in issued
             for text in [texts[event.handoff.digest]]
         ]
-
-    def _specialist(self, state: JobState, name: str) -> tuple[SpecialistSpec, str, str | None]:
-        """The spec that the job started with, or, the first time, what workers announce now (and its text, to be stored)."""
-        pinned = state.specialists.get(name)
-        if pinned:
-            return SpecialistSpec.from_json(self._library.payloads(state.job_id, [pinned])[pinned]), pinned, None
-        served = self._ledger.roles.served().get(name)
-        if served is None:  # its workers have gone since the plan was made: its queue waits for others with the same name
-            spec = SpecialistSpec(name=name, description=f"{name}: no worker announces it", instructions=_NOBODY)
-            return spec, spec.content_digest, spec.to_json()
-        return served.spec, served.digest, served.spec.to_json()
 
     def _role(self, name: str) -> tuple[SpecialistSpec, str]:
         if name not in self._roles:
@@ -271,9 +280,6 @@ class Preparing:
 
     def _text(self, state: JobState, ref: BlobRef) -> str:
         return self._library.payloads(state.job_id, [ref.digest])[ref.digest]
-
-
-_NOBODY = "You are a careful specialist. Do the task as it is put, from the material that you are given."
 
 
 def _issued(handoff: AgentHandoff, ref: BlobRef, group: str | None = None, index: int = 0, group_size: int = 0) -> HandoffIssued:

@@ -11,6 +11,8 @@ from shared.ledger.jobs import HandoffStanding, JobStanding
 from shared.ledger.ledger import Ledger
 from shared.wire.answer import Answer
 from shared.wire.events import (
+    ApprovalAsked,
+    Approved,
     ConflictsFound,
     HandoffFinished,
     HandoffIssued,
@@ -19,6 +21,7 @@ from shared.wire.events import (
     JobSubmitted,
     PlanMade,
     Recorded,
+    Rejected,
     Reviewed,
     Routed,
     Synthesised,
@@ -58,6 +61,8 @@ class JobResult(Message):
     """{round, verdict, revisions, open_points, problem}"""
     conflicts: tuple[dict[str, Any], ...] = ()
     """{id, claims, stands, why}: claims that can't all be right, in full, and which of them the judge lets stand. None: it is disputed."""
+    approvals: tuple[dict[str, Any], ...] = ()
+    """{version, what, why, asked_at, decision, by, note, draft}; decision null: it waits for one. draft: the answer that would leave."""
     usage: dict[str, Any] = {}  # noqa: RUF012 (pydantic copies it)
     """{turns, input_tokens, output_tokens, cost_usd, cut: {calls, tokens, cost_usd}}: what the budget counted, the sum of that of the
     handoffs. `cut`: the part of it that is an upper bound. cost_usd null: a price is not known."""
@@ -98,10 +103,11 @@ def report_of(record: Record) -> JobResult:
         results=tuple(_json(payloads[event.result.digest]) for event in _of(events, HandoffFinished)),
         verdicts=tuple(_verdict(event, words) for event in _of(events, Reviewed)),
         conflicts=_conflicts(standing.job_id, events, words),
+        approvals=_approvals(events, payloads),
         usage=usage_of(standing),
         wall_s=round(until - events[0].at, 3),
         model=", ".join(dict.fromkeys(event.model for event in _of(events, HandoffFinished) if event.model)) or None,
-        notes=_notes(answer, next(reversed(_of(events, PlanMade)), None), ended, words, record.waits),
+        notes=_notes(answer, next(reversed(_plans(events)), None), ended, words, record.waits),
         asked_for_a_form=any(event.answer_schema is not None for event in _of(events, JobSubmitted)),
     )
 
@@ -147,8 +153,46 @@ def _route(events: Sequence[Recorded], words: Words) -> dict[str, Any] | None:
     return {"specialist": last.specialist, "why": why, "problem": last.problem or (said and words.why(last.result))}
 
 
+def _answered(events: Sequence[Recorded]) -> dict[int, Approved | Rejected]:
+    """What was said to each question: the first answer counts."""
+    found: dict[int, Approved | Rejected] = {}
+    for recorded in events:
+        if isinstance(recorded.event, Approved | Rejected):
+            found.setdefault(recorded.event.asked, recorded.event)
+    return found
+
+
+def _approvals(events: Sequence[Recorded], payloads: Mapping[str, str]) -> tuple[dict[str, Any], ...]:
+    answered, found = _answered(events), []
+    for recorded in events:
+        if not isinstance(asked := recorded.event, ApprovalAsked):
+            continue
+        said = answered.get(recorded.version)
+        draft = Answer.from_json(payloads[asked.draft.digest]) if asked.draft else None
+        found.append(
+            {
+                "version": recorded.version,
+                "what": asked.what.value,
+                "why": asked.why,
+                "asked_at": recorded.at,
+                "decision": said.type if said else None,
+                "by": said.by if isinstance(said, Approved) else "user" if said else None,
+                "note": payloads[said.note.digest] if said and said.note else None,
+                "draft": None if draft is None else draft.text if draft.value is None else draft.value,
+            }
+        )
+    return tuple(found)
+
+
+def _plans(events: Sequence[Recorded]) -> list[PlanMade]:
+    """Every plan that the job has had, the one that stands last."""
+    answers = {id(answer): answer.plan for answer in _answered(events).values() if isinstance(answer, Approved)}
+    plans = (one.event if isinstance(one.event, PlanMade) else answers.get(id(one.event)) for one in events)
+    return [plan for plan in plans if plan]
+
+
 def _plan(events: Sequence[Recorded], payloads: Mapping[str, str], words: Words) -> dict[str, Any] | None:
-    made = _of(events, PlanMade)
+    made = _plans(events)
     if not made:
         return None
     synthesised = _of(events, Synthesised)

@@ -12,6 +12,7 @@ from shared.agent.price import prices_from
 from shared.agent.schemas import BrokenSchema, check_schema
 from shared.config import OFFLINE_MODEL, Settings
 from shared.documents.folder import FolderReading
+from shared.wire.approval import ApprovalOf, Approvals, OnTimeout
 from shared.wire.errors import UserError
 from shared.wire.events import DEFAULT_TENANT
 from shared.wire.gates import Gates
@@ -49,7 +50,9 @@ class Request:
     gates: Gates | None = None
     """What the answer has to be before it leaves."""
     webhook_url: str | None = None
-    """Gets a signed POST when the job has ended; see `supervisor.webhook`."""
+    """Gets a signed POST when the job has ended, or waits for an approval; see `supervisor.webhook`."""
+    approvals: Approvals = field(default_factory=Approvals)
+    """What a person wants to approve of before the job goes on."""
 
 
 def check_request(request: Request, settings: Settings) -> None:
@@ -78,6 +81,7 @@ def check_request(request: Request, settings: Settings) -> None:
         except BrokenSchema as error:
             raise UserError(f"the answer schema {error}") from error
     _check_mode(request)
+    _check_approvals(request.approvals)
     if request.webhook_url is not None and not request.webhook_url.startswith(("http://", "https://")):
         raise UserError("the webhook must be an http:// or https:// URL")
     _check_prices(request, settings)
@@ -90,6 +94,16 @@ def _check_mode(request: Request) -> None:
         raise UserError(f"a workflow is run in mode pipeline, not in mode {request.mode}: leave one of the two out")
     if request.workflow is None and (request.items.lines or request.items.rows):
         raise UserError("items are what the steps of a workflow are done for: name a workflow, too")
+
+
+def _check_approvals(approvals: Approvals) -> None:
+    is_asked = approvals.what or approvals.above_microusd is not None
+    if approvals.timeout_s is not None and not is_asked:
+        raise UserError("a timeout of approvals needs something to approve of: --approve plan, research or answer, or --approve-above-usd")
+    if approvals.on_timeout is not OnTimeout.STOP and approvals.timeout_s is None:
+        raise UserError(f"--on-timeout {approvals.on_timeout} needs --approve-timeout: how long is waited for an answer")
+    if ApprovalOf.COST in approvals.what:
+        raise UserError("the cost is approved of from an amount on: --approve-above-usd X")
 
 
 def _check_encodable(request: Request) -> None:
@@ -111,12 +125,13 @@ def _check_encodable(request: Request) -> None:
 
 def _check_prices(request: Request, settings: Settings) -> None:
     """A budget in money can be kept only where prices are known. A model that is named is a real one, whatever this process has."""
-    if request.limits.max_microusd is None:
+    bound = "--max-usd" if request.limits.max_microusd is not None else "--approve-above-usd"
+    if request.limits.max_microusd is None and request.approvals.above_microusd is None:
         return
     defaults = (OFFLINE_MODEL,) if settings.is_offline else (settings.supervisor_model, settings.specialist_model)
     prices = replace(prices_from(settings), is_free=False)
     for name in (request.model,) if request.model else defaults:
         if prices.cost_microusd(Usage(input_tokens=1, output_tokens=1), name) is None:
             raise UserError(
-                f"the price of {name} is not known, so --max-usd cannot be kept: set HANDOFF_PRICE_AS to a model with the same price"
+                f"the price of {name} is not known, so {bound} cannot be kept: set HANDOFF_PRICE_AS to a model with the same price"
             )

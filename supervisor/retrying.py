@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from shared.ledger.jobs import JobStanding
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
 from shared.wire.documents import Manifest
-from shared.wire.errors import UserError
+from shared.wire.errors import UnknownJob, UserError, VersionConflict
 from shared.wire.events import Recorded
+from shared.wire.ids import JobId
 from shared.wire.limits import NewLimits
-from supervisor.lifecycle.evolve import fold_on
+from supervisor.lifecycle.evolve import fold, fold_on
 from supervisor.lifecycle.retrying import retry_of
 from supervisor.lifecycle.state import JobState
 from supervisor.submission import books_of
+
+WAKE_AFTER_S = 1.0
+"""A retry whose wake-up was lost is found by a sweeper after this."""
 
 
 def retry_commit(state: JobState, books: JobStanding, from_step: str | None, new: NewLimits, due_at: float) -> Commit:
@@ -28,6 +34,24 @@ def retry_commit(state: JobState, books: JobStanding, from_step: str | None, new
     status = fold_on(state, [Recorded(state.version + 1, state.as_of, event)]).status
     fields = {"status": status.value, "cancelled": "", "asks": "", **books_of(event)}
     return Commit(job_id=state.job_id, expected=state.version, tip=state.as_of, events=[event], fields=fields, due_at=due_at)
+
+
+def retry_job(ledger: Ledger, job_id: JobId, from_step: str | None, new: NewLimits) -> None:
+    """Decide it, and write it down, whatever else happens to the job meanwhile.
+
+    Raises:
+        UserError: see `retry_of`, or its documents are gone.
+    """
+    while True:
+        books = next(iter(ledger.jobs.standings([job_id])), None)
+        state = fold(job_id, None, ledger.journal.read(job_id))
+        if state is None or books is None:
+            raise UnknownJob.named(job_id)
+        commit = retry_commit(state, books, from_step, new, ledger.connection.now() + WAKE_AFTER_S)
+        keep_documents(ledger, state)
+        with suppress(VersionConflict):  # its webhook was tried meanwhile, or somebody else retries it
+            ledger.journal.commit(commit)
+            return
 
 
 def keep_documents(ledger: Ledger, state: JobState) -> None:

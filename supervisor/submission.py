@@ -83,6 +83,7 @@ def submission_of(request: Request, default: Mode = Mode.TEAM) -> Submission:
         workflow=ref(workflow) if workflow else None,
         is_reviewed=request.workflow.review if request.workflow else True,
         gates=request.gates,
+        approvals=request.approvals,
     )
     key = request.idempotency_key
     return Submission(

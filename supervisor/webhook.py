@@ -105,6 +105,14 @@ class Webhooks:
         self._ledger.journal.append(state.job_id, tried)
         log.info("webhook", job_id=state.job_id, attempt=attempt, delivered=delivered, detail=detail)
 
+    def ask(self, state: JobState) -> None:
+        """The job waits for an approval. Told once: where that is not heard, the next reminder says it again."""
+        if state.submitted.webhook_url is None or state.question is None:
+            return
+        waits = {"job_id": state.job_id, "status": "waits", "approval": state.question.what, "reminder": state.question.reminders}
+        delivered, detail = self._post(state.submitted.webhook_url, json.dumps(waits).encode())
+        log.info("webhook", job_id=state.job_id, asks=state.question.what, delivered=delivered, detail=detail)
+
     def _post(self, url: str, body: bytes) -> tuple[bool, str]:
         if not url.startswith(("http://", "https://")):
             return False, "not an http(s) URL"

@@ -13,6 +13,8 @@ from shared.wire.ids import HandoffId, JobId
 SWEEP_AT_MOST = 200
 SWEEP_BUMP_S = 5.0
 """A handoff that was found, and that waits in no queue, is found again after this."""
+FORGET_AT_ONCE = 1_000
+"""Jobs in one round trip."""
 LOST_AFTER_S = 5.0
 """A message that is in no queue is on its way to a claim for at most this long."""
 
@@ -69,6 +71,8 @@ class JobStanding:
     """Of these figures, what is an upper bound, as in `Usage`."""
     asks: str = ""
     """Why it waits for a decision of its user; empty: it does not."""
+    approval: str = ""
+    """What it waits for an approval of; empty: it does not."""
     waiting_for: str = ""
     """Who is not there and is needed: the hash does not know, `supervisor.waiting` adds it."""
 
@@ -150,9 +154,17 @@ class Jobs:
         return Swept(due, tuple(JobId(member.decode()) for member in fresh), bool(more))
 
     def forget_older_than(self, unix_s: float) -> None:
-        """Drop from the list what retention has removed."""
+        """Drop from the list what retention has removed: a job that is at work, or waits for somebody, may be older."""
+        redis, left = self._connection.redis, 0
         with in_our_words():
-            self._connection.redis.zremrangebyscore(keys.JOBS, "-inf", unix_s * 1000)
+            while old := redis.zrange(keys.JOBS, "-inf", unix_s * 1000, byscore=True, offset=left, num=FORGET_AT_ONCE):
+                pipe = redis.pipeline(transaction=False)
+                for job_id in old:
+                    pipe.exists(keys.job(job_id.decode()))
+                gone = [job_id for job_id, there in zip(old, pipe.execute(), strict=True) if not there]
+                left += len(old) - len(gone)
+                if gone:
+                    redis.zrem(keys.JOBS, *gone)
 
 
 def _standing(job_id: JobId, fields: dict[bytes, bytes], submitted_ms: float) -> JobStanding:
@@ -175,6 +187,7 @@ def _standing(job_id: JobId, fields: dict[bytes, bytes], submitted_ms: float) ->
         cut_tokens=number(b"cut_tokens"),
         cut_microusd=number(b"cut_usd"),
         asks=fields.get(b"asks", b"").decode(),
+        approval=next((value.decode() for name, value in fields.items() if name.startswith(b"approval:")), ""),
     )
 
 

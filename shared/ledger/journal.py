@@ -11,7 +11,7 @@ from shared.ledger import keys
 from shared.ledger.blobs import stored
 from shared.ledger.connection import Connection, in_our_words
 from shared.wire.errors import UnknownJob, VersionConflict
-from shared.wire.events import Event, HandoffIssued, JobStatus, JobSubmitted, Recorded, parse_event
+from shared.wire.events import ApprovalAsked, Event, HandoffIssued, JobStatus, JobSubmitted, Recorded, parse_event
 from shared.wire.ids import HandoffId, JobId
 from shared.wire.names import CLOSING_ROLES, queue_of
 
@@ -39,6 +39,8 @@ class Commit:
     """What the events refer to by digest."""
     drop: Sequence[HandoffId] = ()
     """Handoffs that must not be claimed any more, nor go on."""
+    keep: Sequence[HandoffId] = ()
+    """Handoffs that must stay as long as the job does."""
     due_at: float | None = None
     """Unix time in seconds at which the sweeper must look at the job again; None: never."""
     creates: bool = False
@@ -76,9 +78,10 @@ class Journal:
                 "fields": dict(commit.fields),
                 "issue": [_issue(event) for event in issued],
                 "drop": list(commit.drop),
+                "keep": list(commit.keep),
                 "groups": groups,
                 "due": -1 if commit.due_at is None else int(commit.due_at * 1000),
-                "keep_ms": self._keep_ms + sum(1000 * one.limits.max_seconds for one in commit.events if isinstance(one, JobSubmitted)),
+                "keep_ms": self._keep_ms + sum(map(_takes_ms, commit.events)),
                 "woken_by": commit.woken_by,
             }
             | ({"created": 1} if commit.creates else {})
@@ -99,16 +102,25 @@ class Journal:
         """
         return self._append(job_id, event, fields)
 
-    def append_unless_ended(self, job_id: JobId, event: Event, fields: Mapping[str, str | int] | None = None) -> bool:
-        """The same while the job has not ended. Returns whether that was so.
+    def append_unless_ended(
+        self, job_id: JobId, event: Event, fields: Mapping[str, str | int] | None = None, payloads: Sequence[str] = ()
+    ) -> int:
+        """The same while the job has not ended, with what the event refers to. Returns the version; 0: it has ended.
 
         Raises:
             UnknownJob: there is no such job.
         """
-        return self._append(job_id, event, fields, [status.value for status in JobStatus if not status.ended]) > 0
+        return max(0, self._append(job_id, event, fields, [status.value for status in JobStatus if not status.ended], payloads))
 
-    def _append(self, job_id: JobId, event: Event, fields: Mapping[str, str | int] | None, statuses: Sequence[str] = ()) -> int:
-        order = [event.to_json(), json.dumps(dict(fields or {})), *statuses]
+    def _append(
+        self,
+        job_id: JobId,
+        event: Event,
+        fields: Mapping[str, str | int] | None,
+        statuses: Sequence[str] = (),
+        payloads: Sequence[str] = (),
+    ) -> int:
+        order = [event.to_json(), json.dumps(dict(fields or {})), json.dumps(list(statuses)), *stored(payloads)]
         version = int(self._connection.script("append", [keys.job(job_id), keys.DUE], order))
         if not version:
             raise UnknownJob.named(job_id)
@@ -159,6 +171,17 @@ def in_place(events: Sequence[Event], last_version: int, at: float) -> list[Reco
     """Events that were appended together, the last of them at `last_version`."""
     first = last_version - len(events) + 1
     return [Recorded(version, at, event) for version, event in enumerate(events, start=first)]
+
+
+def _takes_ms(event: Event) -> int:
+    """How long what follows on an event may take, before the job's retention begins."""
+    match event:
+        case JobSubmitted():
+            return 1000 * event.limits.max_seconds
+        case ApprovalAsked():
+            return 1000 * event.wait_s
+        case _:
+            return 0
 
 
 def _issue(event: HandoffIssued) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from shared.wire.approval_events import ApprovalAsked, ApprovalEvent, ApprovalReminded, Approved, Rejected
 from shared.wire.errors import MalformedMessage
 from shared.wire.job_events import (
     DEFAULT_TENANT,
@@ -47,7 +48,7 @@ from shared.wire.step_events import (
     Synthesised,
 )
 
-Event = JobEvent | StepEvent
+Event = JobEvent | StepEvent | ApprovalEvent
 _adapter: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="type")], config=NO_PAYLOAD_IN_ERRORS)
 
 
@@ -74,6 +75,10 @@ __all__ = [
     "DEFAULT_TENANT",
     "Abandoned",
     "AnswerMethod",
+    "ApprovalAsked",
+    "ApprovalEvent",
+    "ApprovalReminded",
+    "Approved",
     "CancelRequested",
     "ConflictsFound",
     "DecisionAsked",
@@ -89,6 +94,7 @@ __all__ = [
     "NeedsResolved",
     "PlanMade",
     "Recorded",
+    "Rejected",
     "RetryRequested",
     "Reviewed",
     "Routed",

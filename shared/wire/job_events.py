@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import NonNegativeInt, PositiveInt
 
+from shared.wire.approval import Approvals
 from shared.wire.gates import Gates
 from shared.wire.handoff import BlobRef
 from shared.wire.ids import NameField, StepIdField
@@ -61,6 +62,7 @@ class JobSubmitted(Message):
     """Whether an assessor judges what a workflow's steps have made."""
     gates: Gates | None = None
     """What the answer has to be before it leaves."""
+    approvals: Approvals = Approvals()
 
 
 class Routed(Message):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ import yaml
 from pydantic import ValidationError
 
 from shared.config import OFFLINE_MODEL, Settings
+from shared.wire.approval import OnTimeout
 from shared.wire.errors import MissingCredentials, UserError
 from shared.wire.events import DEFAULT_TENANT
 from shared.wire.gates import Gates
@@ -50,6 +51,17 @@ class Asked:
     workflow: str | None = None
     items: Path | None = None
     gates: Gates | None = None
+    approve: tuple[str, ...] = ()
+    approve_above_usd: float | None = None
+    approve_timeout_s: int | None = None
+    on_timeout: OnTimeout | None = None
+
+    def to_be_approved(self, what: Sequence[str], above_usd: float | None, timeout_s: int | None, on_timeout: OnTimeout | None) -> Asked:
+        return replace(self, approve=tuple(what), approve_above_usd=above_usd, approve_timeout_s=timeout_s, on_timeout=on_timeout)
+
+    @property
+    def is_to_be_approved(self) -> bool:
+        return bool(self.approve) or self.approve_above_usd is not None
 
 
 def text_of(argument: str | None, settings: Settings) -> str:
@@ -131,6 +143,7 @@ def request_of(asked: Asked, jobs: Client) -> Request:
     Raises:
         UserError: whatever is wrong with it.
     """
+    from supervisor.cli.approving import approvals_of
     from supervisor.client import Request
     from supervisor.submission import plan_of
     from supervisor.workflows import Items, read_items, read_workflow
@@ -149,6 +162,7 @@ def request_of(asked: Asked, jobs: Client) -> Request:
         workflow=read_workflow(asked.workflow) if asked.workflow else None,
         items=read_items(asked.items) if asked.items else Items(),
         gates=asked.gates,
+        approvals=approvals_of(asked),
     )
     jobs.check(request)
     if asked.docs is not None:

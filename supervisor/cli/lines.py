@@ -7,6 +7,10 @@ from collections.abc import Iterator
 from shared.ledger.jobs import HandoffStanding
 from shared.wire.doing import is_news, waiting_in
 from shared.wire.events import (
+    ApprovalAsked,
+    ApprovalEvent,
+    ApprovalReminded,
+    Approved,
     CancelRequested,
     ConflictsFound,
     DecisionAsked,
@@ -21,6 +25,7 @@ from shared.wire.events import (
     NeedsResolved,
     PlanMade,
     Recorded,
+    Rejected,
     RetryRequested,
     Reviewed,
     Routed,
@@ -80,6 +85,8 @@ def no_longer_missed(before: View, after: View) -> Iterator[str]:
 
 def _line_of(view: View, recorded: Recorded) -> str | None:
     event = recorded.event
+    if isinstance(event, ApprovalEvent):
+        return _approval(view, event)
     return _of_job(view, event) if isinstance(event, JobEvent) else _of_steps(view, event)
 
 
@@ -131,6 +138,18 @@ def _of_steps(view: View, event: StepEvent) -> str | None:  # noqa: PLR0911 (one
         case Synthesised():
             problem = f" ({event.problem}{_because(view, event, ': ')})" if event.problem else ""
             return f"answer: {event.method.value}{problem}"
+
+
+def _approval(view: View, event: ApprovalEvent) -> str:
+    match event:
+        case ApprovalAsked():
+            return f"waits for an approval of the {event.what}: {event.why}"
+        case ApprovalReminded():
+            return f"still waits for an approval, reminder {event.number}"
+        case Approved():
+            return "approved" + (", for nobody has answered" if event.by == "timeout" else ", with another plan" if event.plan else "")
+        case Rejected():
+            return "rejected" + (f": {short(view.words.texts[event.note.digest], 200)}" if event.note else "")
 
 
 def _finished(view: View, event: HandoffFinished) -> str:

@@ -9,11 +9,14 @@ from typing import Annotated
 
 import typer
 
-from supervisor.cli import chaos, dead, doctor, exporting, fleet, jobs, pausing, processes, submit, up
+from supervisor.cli import approving, chaos, dead, doctor, exporting, fleet, jobs, pausing, processes, submit, up
 from supervisor.cli.asking import Asked, gates_of, schema_of
 from supervisor.cli.errors import EXIT_CODES, guarded
 from supervisor.cli.options import (
     AnswerSchema,
+    Approve,
+    ApproveAboveUsd,
+    ApproveTimeout,
     AsJson,
     Docs,
     GatesOption,
@@ -24,6 +27,7 @@ from supervisor.cli.options import (
     Model,
     ModeOption,
     OnLimitOption,
+    OnTimeoutOption,
     OwnSpecialists,
     OwnTools,
     RequestText,
@@ -104,6 +108,10 @@ def run(
     workflow: WorkflowOption = None,
     items: ItemsOption = None,
     gates: GatesOption = None,
+    approve: Approve = [],  # noqa: B006
+    approve_above_usd: ApproveAboveUsd = None,
+    approve_timeout: ApproveTimeout = None,
+    on_timeout: OnTimeoutOption = None,
     answer_schema: AnswerSchema = None,
     skip_bad_docs: SkipBadDocs = False,
     as_json: AsJson = False,
@@ -123,6 +131,7 @@ def run(
 
     asked = Asked("", docs, skip_bad_docs, model, max_turns, max_usd, max_rounds, timeout, schema_of(answer_schema))
     asked = replace(asked, on_limit=on_limit, mode=mode, workflow=workflow, items=items, gates=gates_of(gates))
+    asked = asked.to_be_approved(approve, approve_above_usd, approve_timeout, on_timeout)
     return run_job(request, asked, HowToRun(tuple(specialists), tuple(tools), as_json, resume))
 
 
@@ -135,6 +144,8 @@ PANELS: dict[str, tuple[tuple[str, Callable[..., int]], ...]] = {
         ("list", jobs.list_jobs),
         ("export", exporting.export),
         ("cancel", jobs.cancel),
+        ("approve", approving.approve),
+        ("reject", approving.reject),
         ("retry", jobs.retry),
         ("delete", jobs.delete),
     ),

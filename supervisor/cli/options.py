@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from shared.wire.approval import MOST_WAIT_S, OnTimeout
 from shared.wire.limits import OnLimit
 from shared.wire.mode import Mode
 
@@ -43,5 +44,25 @@ ItemsOption = Annotated[
     Path | None, typer.Option("--items", metavar="FILE", help="Lines, or rows of a .csv, that a workflow's steps are done for.")
 ]
 GatesOption = Annotated[Path | None, typer.Option("--gates", metavar="FILE", help="What the answer has to be before it leaves (YAML).")]
+_WHATS = ("plan", "research", "answer")
+
+
+def _what(text: str) -> str:
+    if text not in _WHATS:
+        raise typer.BadParameter(f"{text[:40]!r} is nothing to approve of: plan, research or answer")
+    return text
+
+
+Approve = Annotated[
+    list[str],
+    typer.Option("--approve", metavar="|".join(_WHATS), parser=_what, help="Wait for your approval of it; may be repeated."),
+]
+ApproveAboveUsd = Annotated[
+    float | None, typer.Option("--approve-above-usd", metavar="X", help="Wait for your approval once the job has cost more than this.")
+]
+ApproveTimeout = Annotated[
+    int | None, typer.Option("--approve-timeout", metavar="S", min=1, max=MOST_WAIT_S, help="How long each question stands.")
+]
+OnTimeoutOption = Annotated[OnTimeout | None, typer.Option("--on-timeout", help="What happens when nobody answers. Default: stop.")]
 Slots = Annotated[int | None, typer.Option("-c", "--concurrency", metavar="N", min=1, help="Handoffs (threads) at once.")]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, everything else on stderr.")]

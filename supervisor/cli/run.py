@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,13 +12,16 @@ from shared.config import OFFLINE_MODEL, Settings, load_settings
 from shared.wire.errors import LedgerUnavailable, UserError
 from shared.wire.ids import JobId, is_job_id
 from shared.wire.limits import OnLimit
+from supervisor.cli.approving import ask_in_place, can_ask
 from supervisor.cli.asking import Asked, check_model, request_of, text_of
 from supervisor.cli.errors import INTERRUPTED, exit_code_of, say
 from supervisor.cli.terminal import note, stderr, write_line
-from supervisor.cli.view import RECONNECT_FOR_S, follow
+from supervisor.cli.view import RECONNECT_FOR_S, Moment, follow
 
 if TYPE_CHECKING:
+    from supervisor.cli.draft import Draft
     from supervisor.client import Client
+    from supervisor.lifecycle.state import Question
     from supervisor.report import JobResult
 
 
@@ -42,6 +45,10 @@ def run(request: str | None, asked: Asked, how: HowToRun) -> int:
     if settings.redis_url is None:
         if asked.on_limit is OnLimit.ASK:
             raise UserError("--on-limit ask needs a broker (HANDOFF_REDIS_URL): to a private one nobody else could bring the decision")
+        if asked.is_to_be_approved and not can_ask():
+            raise UserError(
+                "--approve needs a terminal, or a broker (HANDOFF_REDIS_URL): here nobody could be asked, and nobody else could answer"
+            )
         return _run_here(asked, how, _settings_here(asked, how, settings))
     _refuse_what_workers_own(how)
     return _run_there(asked, how, settings)
@@ -57,7 +64,7 @@ def _run_there(asked: Asked, how: HowToRun, settings: Settings) -> int:
     require_somebody(jobs, asked.model)
     job_id = jobs.submit(request)
     try:
-        return stay(jobs, job_id, as_json=how.as_json)
+        return stay(jobs, job_id, as_json=how.as_json, asks=can_ask())
     except KeyboardInterrupt:
         say(f"the job goes on: `handoff watch {job_id}` comes back to it, `handoff cancel {job_id}` stops it")
         return INTERRUPTED
@@ -81,7 +88,7 @@ def _run_here(asked: Asked | None, how: HowToRun, settings: Settings) -> int:
                 note("starting a private Redis, a supervisor and workers (HANDOFF_REDIS_URL is not set)")
                 system.wait_until_ready(jobs)
                 job_id = jobs.submit(request) if request else JobId(str(how.resume))
-                return stay(jobs, job_id, as_json=how.as_json, check=system.check)
+                return stay(jobs, job_id, as_json=how.as_json, asks=can_ask(), check=system.check)
             except KeyboardInterrupt:
                 if job_id is not None:
                     system.keep_as(job_id)
@@ -92,19 +99,37 @@ def _run_here(asked: Asked | None, how: HowToRun, settings: Settings) -> int:
 
 
 def stay(
-    jobs: Client, job_id: JobId, *, as_json: bool, check: Callable[[], None] = lambda: None, reconnect_for_s: float = RECONNECT_FOR_S
+    jobs: Client,
+    job_id: JobId,
+    *,
+    as_json: bool,
+    asks: bool = False,
+    check: Callable[[], None] = lambda: None,
+    reconnect_for_s: float = RECONNECT_FOR_S,
 ) -> int:
-    """Show the job until its end, then its outcome. Returns the exit code."""
+    """Show the job until its end, then its outcome. Returns the exit code. `asks`: who sits here answers what the job asks."""
     from supervisor.cli.draft import Draft
-    from supervisor.cli.screen import Screen
 
-    draft = None if as_json else Draft(jobs)
-    with Screen(draft) as screen:
-        for moment in follow(jobs, job_id, check=check, reconnect_for_s=reconnect_for_s):
-            screen.show(moment)
+    draft, answered = None if as_json else Draft(jobs), 0
+    while question := _shown_until(follow(jobs, job_id, check=check, reconnect_for_s=reconnect_for_s), draft, answered if asks else None):
+        ask_in_place(jobs, job_id, question)
+        answered = question.version
     result = jobs.result(job_id)
     print_outcome(result, as_json=as_json, streamed=draft.shown if draft else "")
     return exit_code_of(result.status)
+
+
+def _shown_until(moments: Iterable[Moment], draft: Draft | None, answered: int | None) -> Question | None:
+    """The next question after the one that was answered here; None: the job has ended. `answered` None: nobody is to be asked."""
+    from supervisor.cli.screen import Screen
+
+    with Screen(draft) as screen:
+        for moment in moments:
+            screen.show(moment)
+            question = moment.view.state.question if moment.view.state else None
+            if question is not None and answered is not None and question.version > answered:
+                return question
+    return None
 
 
 def print_outcome(result: JobResult, *, as_json: bool, streamed: str = "") -> None:

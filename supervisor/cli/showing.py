@@ -55,6 +55,8 @@ def print_everything(result: JobResult, letters: Sequence[DeadLetter]) -> None:
         _section(f"conflict {conflict['id']}, {'settled' if conflict['stands'] else 'disputed'}", shown(conflict))
     for verdict in result.verdicts:
         _section(f"review, round {verdict['round']}", shown(verdict))
+    for asked in result.approvals:
+        _section(f"approval of the {asked['what']}: {asked['decision'] or 'it waits'}", shown(asked))
     for letter in letters:
         _section("dead letter", shown(letter.model_dump()))
     if result.notes:

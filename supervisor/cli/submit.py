@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from shared.config import load_settings
+from shared.wire.approval import MOST_WAIT_S, OnTimeout
 from shared.wire.errors import LedgerUnavailable, UserError
 from shared.wire.events import DEFAULT_TENANT
 from shared.wire.gates import Gates
@@ -22,6 +23,9 @@ from supervisor.cli.errors import OK, say
 from supervisor.cli.jobs import client_of_broker
 from supervisor.cli.options import (
     AnswerSchema,
+    Approve,
+    ApproveAboveUsd,
+    ApproveTimeout,
     Docs,
     GatesOption,
     ItemsOption,
@@ -31,6 +35,7 @@ from supervisor.cli.options import (
     Model,
     ModeOption,
     OnLimitOption,
+    OnTimeoutOption,
     RequestText,
     SkipBadDocs,
     Timeout,
@@ -64,6 +69,10 @@ class Line(BaseModel):
     workflow: str | None = None
     items: str | None = None
     gates: Gates | None = None
+    approve: list[Literal["plan", "research", "answer"]] | None = None
+    approve_above_usd: float | None = None
+    approve_timeout: int | None = Field(default=None, ge=1, le=MOST_WAIT_S)
+    on_timeout: Annotated[OnTimeout | None, Field(strict=False)] = None
 
 
 def submit(
@@ -80,6 +89,10 @@ def submit(
     workflow: WorkflowOption = None,
     items: ItemsOption = None,
     gates: GatesOption = None,
+    approve: Approve = [],  # noqa: B006
+    approve_above_usd: ApproveAboveUsd = None,
+    approve_timeout: ApproveTimeout = None,
+    on_timeout: OnTimeoutOption = None,
     answer_schema: AnswerSchema = None,
     skip_bad_docs: SkipBadDocs = False,
     idempotency_key: Annotated[str | None, typer.Option(metavar="K", help="The same key gives the same job.")] = None,
@@ -94,18 +107,21 @@ def submit(
 
     A line of the file that is wrong is named, and then nothing is submitted.
     """
-    schema = schema_of(answer_schema)
-    limits = (max_turns, max_usd, max_rounds, timeout)
-    whose = (tenant, idempotency_key, webhook)
-    asked = Asked("", docs, skip_bad_docs, model, *limits, schema, *whose, on_limit, mode, workflow, items, gates_of(gates))
+    limits, whose = (max_turns, max_usd, max_rounds, timeout), (tenant, idempotency_key, webhook)
+    asked = Asked("", docs, skip_bad_docs, model, *limits, schema_of(answer_schema), *whose, on_limit, mode, workflow, items)
+    asked = replace(asked, gates=gates_of(gates)).to_be_approved(approve, approve_above_usd, approve_timeout, on_timeout)
     jobs = client_of_broker()
     _enqueue(jobs, _requests(request, file, asked, jobs))
+    _say_who_is_missing(jobs)
+    return OK
+
+
+def _say_who_is_missing(jobs: Client) -> None:
     there = jobs.ledger.roles.presence().queues
     if SUPERVISOR_QUEUE not in there:
         say("no supervisor takes jobs from this broker yet: the jobs wait (`handoff up`, or `handoff supervisor`)")
     if not there - {SUPERVISOR_QUEUE}:
         say("no worker serves any specialist on this broker yet: the jobs wait (`handoff up`, or `handoff worker --all`)")
-    return OK
 
 
 def _requests(request: str | None, file: Path | None, asked: Asked, jobs: Client) -> list[Request]:
@@ -173,6 +189,8 @@ def _asked_in(text: str, asked: Asked) -> Asked:
         given["gates"] = line.gates
     for name in given.keys() & {"docs", "items"}:
         given[name] = Path(given[name])
-    if "timeout" in given:
-        given["timeout_s"] = given.pop("timeout")
+    for name in given.keys() & {"timeout", "approve_timeout"}:
+        given[f"{name}_s"] = given.pop(name)
+    if "approve" in given:
+        given["approve"] = tuple(given["approve"])
     return replace(asked, **given)

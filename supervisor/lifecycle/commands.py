@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from shared.wire.approval import ApprovalOf
 from shared.wire.events import AnswerMethod, JobStatus, SecondChance
 from shared.wire.handoff import BlobRef
 from shared.wire.ids import HandoffId, StepId
@@ -101,6 +102,32 @@ class AskUser:
 
 
 @dataclass(frozen=True, slots=True)
+class AskApproval:
+    """Do nothing more until somebody has approved or rejected."""
+
+    what: ApprovalOf
+    why: str
+    status: JobStatus | None = None
+    """How the job would end with the answer that is asked about."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemindUser:
+    """Say again that the job waits."""
+
+    asked: int
+    """The version of the question."""
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class GoOn:
+    """Take silence for an approval."""
+
+    asked: int
+
+
+@dataclass(frozen=True, slots=True)
 class PublishAgain:
     """These messages were lost, or their workers were."""
 
@@ -134,6 +161,9 @@ Command = (
     | CheckGates
     | EndJob
     | AskUser
+    | AskApproval
+    | RemindUser
+    | GoOn
     | PublishAgain
     | RunRole
     | DeliverWebhook

@@ -8,6 +8,7 @@ from shared.wire.events import AnswerMethod, JobStatus
 from shared.wire.ids import StepId
 from shared.wire.limits import OnLimit
 from supervisor.lifecycle.answering import choose_method
+from supervisor.lifecycle.approving import after_rejection, asked_first, released, while_asked
 from supervisor.lifecycle.beginning import ask_role, plan, route
 from supervisor.lifecycle.commands import AbandonSteps, AskUser, ChooseAnswer, Command, EndJob, IssueGroup, SkipReview, TryAgain
 from supervisor.lifecycle.disputes import look_into
@@ -34,12 +35,20 @@ def decide(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
         return (EndJob(JobStatus.CANCELLED, "cancelled by the user"),)
     if state.fruitless >= MOST_FRUITLESS:
         return (EndJob(JobStatus.FAILED, f"a defect of ours: nothing followed from {state.fruitless} results of the supervisor's roles"),)
+    return _carry_on(state, seen, now)
+
+
+def _carry_on(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
+    if state.question:
+        return (*recoveries(state, seen, now), *while_asked(state, state.question, now))
+    if state.rejected:
+        return after_rejection(state, state.rejected)
     if now >= state.deadline and (late := end_now(state, f"the job's {state.submitted.limits.max_seconds} s are over")):
-        return late
+        return released(state, late)
     on_limit = state.submitted.limits.on_limit if state.spent else None
     if on_limit is OnLimit.STOP and (at_once := end_now(state, why_over(state))):
-        return at_once
-    what_next = _ask(state) if on_limit is OnLimit.ASK else _next(state, seen, now)
+        return released(state, at_once)
+    what_next = _ask(state) if on_limit is OnLimit.ASK else asked_first(state, _next(state, seen, now))
     return (*recoveries(state, seen, now), *what_next)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from shared.wire.approval import OnTimeout
 from shared.wire.events import AnswerMethod, JobStatus
 from shared.wire.handoff import ResultStatus, StopReason
 from shared.wire.verdict import Decision
@@ -11,7 +12,7 @@ from supervisor.lifecycle.answering import parts_of, usable_sinks
 from supervisor.lifecycle.budget import why_spent
 from supervisor.lifecycle.commands import AbandonSteps, CheckGates, ChooseAnswer, Command, DeliverWebhook, EndJob, SkipReview
 from supervisor.lifecycle.seen import Seen
-from supervisor.lifecycle.state import JobState, Phase, StepStatus
+from supervisor.lifecycle.state import JobState, Phase, Question, StepStatus
 
 WEBHOOK_BACKOFF_S = (0.0, 5.0, 30.0, 120.0, 600.0, 3_600.0)
 """Before each try to deliver a webhook; after the last it is left."""
@@ -97,6 +98,15 @@ def _webhook_due(state: JobState) -> float | None:
     return state.webhook_tried_at + WEBHOOK_BACKOFF_S[state.webhook_attempts]
 
 
+def question_due(state: JobState, question: Question) -> float:
+    """When something happens if nobody answers. Unix time in seconds."""
+    approvals = state.submitted.approvals
+    if approvals.on_timeout is not OnTimeout.REMIND or approvals.timeout_s is None:
+        return question.until
+    told_after_s = approvals.timeout_s * float(2 ** (question.reminders + 1) - 1)
+    return min(question.until, question.at + told_after_s)
+
+
 def next_due(state: JobState, now: float, claim_within_s: float, seen: Seen | None = None) -> float | None:
     """When the sweeper must look at the job, if nothing happens before; None: never. Unix time in seconds.
 
@@ -104,10 +114,11 @@ def next_due(state: JobState, now: float, claim_within_s: float, seen: Seen | No
     """
     if state.ended:
         return _webhook_due(state)
-    if state.phase in (Phase.ROUTING, Phase.PLANNING) and not state.open:
+    until = question_due(state, state.question) if state.question else state.deadline
+    if state.phase in (Phase.ROUTING, Phase.PLANNING) and not state.open and not state.question:
         soonest_s, latest_s = NOBODY_THERE_S
         return min(now + min(max(soonest_s, (now - state.started_at) / 4), latest_s), max(state.deadline, now + 1.0))
     held = {handoff_id for handoff_id, found in (seen.handoffs.items() if seen else ()) if found.held}
     if any(handoff.group is None and handoff_id not in held for handoff_id, handoff in state.open.items()):
-        return min(now + claim_within_s, state.deadline)
-    return max(state.deadline, now + 1.0)
+        return min(now + claim_within_s, until)
+    return max(until, now + 1.0)

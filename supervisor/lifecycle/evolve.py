@@ -7,6 +7,7 @@ from typing import Any, assert_never
 
 from shared.wire.errors import MalformedMessage
 from shared.wire.events import (
+    ApprovalEvent,
     CancelRequested,
     ConflictsFound,
     DecisionAsked,
@@ -36,9 +37,10 @@ from shared.wire.limits import raised
 from shared.wire.mode import Mode
 from shared.wire.names import ROLES
 from shared.wire.verdict import Decision
+from supervisor.lifecycle.approved import asked_anew, heard, planned
 from supervisor.lifecycle.disputes import judged_well, looked_into
 from supervisor.lifecycle.state import JobState, Phase, Remark, StepState, StepStatus
-from supervisor.lifecycle.steps import again, stood_in_for, with_result
+from supervisor.lifecycle.steps import again, resolved, stood_in_for, with_result
 
 
 def fold(job_id: JobId, state: JobState | None, events: Iterable[Recorded]) -> JobState | None:
@@ -79,6 +81,8 @@ def evolve(state: JobState, recorded: Recorded) -> JobState:
 
 def _changes(state: JobState, recorded: Recorded) -> dict[str, Any]:
     event = recorded.event
+    if isinstance(event, ApprovalEvent):
+        return heard(state, event, recorded)
     return _of_job(state, event, recorded) if isinstance(event, JobEvent) else _of_steps(state, event)
 
 
@@ -89,7 +93,14 @@ def _of_job(state: JobState, event: JobEvent, recorded: Recorded) -> dict[str, A
         case Routed():
             return {"mode": event.mode, "routed": event, "phase": Phase.PLANNING, "fruitless": 0}
         case JobEnded():
-            return {"ended": event, "ended_version": recorded.version, "phase": Phase.ENDED, "status": event.status, "open": {}}
+            return {
+                "ended": event,
+                "ended_version": recorded.version,
+                "phase": Phase.ENDED,
+                "status": event.status,
+                "open": {},
+                "question": None,
+            }
         case CancelRequested():
             return {} if state.ended else {"cancel_requested": True}
         case RetryRequested():
@@ -116,10 +127,9 @@ def _of_steps(state: JobState, event: StepEvent) -> dict[str, Any]:  # noqa: PLR
         case HandoffFinished():
             return _finished(state, event)
         case PlanMade():
-            steps = {outline.id: StepState(outline=outline) for outline in event.steps}
-            return {"plan": event, "steps": steps, "phase": Phase.WORKING, "fruitless": 0}
+            return {**planned(event), "phase": Phase.WORKING, "fruitless": 0}
         case NeedsResolved():
-            return {"steps": _resolved(state, event), "fruitless": 0}
+            return {"steps": resolved(state, event), "fruitless": 0}
         case ConflictsFound() | Judged():
             return looked_into(state, event)
         case Reviewed():
@@ -176,29 +186,16 @@ def _finished(state: JobState, event: HandoffFinished) -> dict[str, Any]:
     return changes
 
 
-def _resolved(state: JobState, event: NeedsResolved) -> dict[StepId, StepState]:
-    steps = dict(state.steps)
-    asked = {step_id: step for step_id, step in steps.items() if step.status is StepStatus.IN_NEED}
-    for step_id in asked.keys() & {*event.answered}:
-        steps[step_id] = again(asked[step_id], Remark(author="planner", result=event.result, previous=asked[step_id].result))
-    for step_id in asked.keys() & {*event.given_up}:
-        step = asked[step_id]
-        given_up = step.model_copy(update={"status": StepStatus.SETTLED})
-        steps[step_id] = stood_in_for(step, step.trouble, step.stop_reason) if step.sent_back else given_up
-    return steps
-
-
 def _reviewed(state: JobState, event: Reviewed) -> dict[str, Any]:
     rounds, still_open = (*state.rounds, event), _without(state, "assessor")
-    may_send_back = len(rounds) - state.rounds_before <= state.submitted.limits.max_rounds
-    if event.decision is not Decision.REVISE or not may_send_back or state.spent or event.goes_in_circles:
+    if event.decision is not Decision.REVISE or not state.may_send_back or state.spent or event.goes_in_circles:
         return {"rounds": rounds, "phase": Phase.SYNTHESISING, "open": still_open}
     steps = dict(state.steps)
     named = frozenset(event.steps) & steps.keys()
     for step_id in {*named, *state.downstream(named)}:
         step = steps[step_id]
         steps[step_id] = again(step, Remark(author="assessor", result=event.result, previous=step.result))
-    return {"rounds": rounds, "steps": steps, "open": still_open}
+    return {"rounds": rounds, "steps": steps, "open": still_open, "reworks": state.reworks + 1}
 
 
 def _abandoned(state: JobState, event: StepsAbandoned) -> dict[str, Any]:
@@ -220,7 +217,7 @@ def _gated(state: JobState, event: GatesChecked) -> dict[str, Any]:
         return {**sent_back, "phase": Phase.SYNTHESISING, "turned_down": event.result}
     remarks = {step_id: Remark(author="gate", result=event.result, previous=state.steps[step_id].result) for step_id in event.steps}
     steps = state.steps | {step_id: again(state.steps[step_id], remark) for step_id, remark in remarks.items()}
-    return {**sent_back, "phase": Phase.WORKING, "steps": steps}
+    return {**sent_back, "phase": Phase.WORKING, "steps": steps, "reworks": state.reworks + state.is_reviewed}
 
 
 def _tried_again(state: JobState, event: StepsTriedAgain) -> dict[StepId, StepState]:
@@ -262,6 +259,7 @@ def _retried(state: JobState, event: RetryRequested, at: float) -> dict[str, Any
         "asked": False,
         "rounds_before": len(state.rounds),
         "judged": judged_well(state),
+        **asked_anew(state),
         "synthesised": None,
         "gated": None,
         "gate_rounds": 0,

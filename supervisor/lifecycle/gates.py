@@ -25,6 +25,7 @@ _MOST_SHOWN_CHARS = 80
 def may_send_back(state: JobState, now: float) -> bool:
     """Whether there is time, money and a round left to mend an answer."""
     has_round = state.gate_rounds < MOST_GATE_ROUNDS and len(state.rounds_now) <= state.submitted.limits.max_rounds
+    has_round = has_round and (state.may_send_back or not state.is_reviewed)  # a person may have used it
     return has_round and state.spent is None and now < state.working_deadline
 
 

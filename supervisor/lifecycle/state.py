@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from pydantic import Field, NonNegativeInt
 
+from shared.wire.approval import ApprovalOf
 from shared.wire.events import (
     AnswerMethod,
     ConflictsFound,
@@ -22,7 +23,7 @@ from shared.wire.events import (
     Synthesised,
 )
 from shared.wire.handoff import Author, BlobRef, ResultStatus, StopReason
-from shared.wire.ids import HandoffId, JobId, StepId
+from shared.wire.ids import HandoffId, JobId, StepId, handoff_id
 from shared.wire.message import Message
 from shared.wire.mode import Mode
 from shared.wire.usage import NOTHING_USED, Usage
@@ -63,9 +64,11 @@ class Remark(Message):
 
     author: Author
     result: BlobRef | None = None
-    """The HandoffResult of the role that says it; None: it is said in words of our own."""
+    """The HandoffResult of the role that says it, or what the user wrote; None: it is said in words of our own."""
     previous: BlobRef | None = None
     """The HandoffResult that it speaks of."""
+    follows: bool = False
+    """It is done again only because a step that it depends on is."""
 
 
 class StepState(Message):
@@ -103,6 +106,25 @@ class StepState(Message):
     def usable(self) -> bool:
         """Whether something can be built on its result."""
         return self.result_status in (ResultStatus.OK, ResultStatus.PARTIAL)
+
+
+class Question(Message):
+    """What the job waits for an approval of."""
+
+    what: ApprovalOf
+    version: NonNegativeInt
+    """Of its `approval_asked`: an answer names it."""
+    at: float
+    until: float
+    """Unix times in seconds."""
+    reminders: NonNegativeInt = 0
+
+
+class RejectedPlan(Message):
+    """A plan that a person did not want, and what was said of it."""
+
+    plan: BlobRef
+    note: BlobRef | None = None
 
 
 class JobState(Message):
@@ -158,6 +180,16 @@ class JobState(Message):
     """A call did not fit the job's own, first or not: it needs more to go on."""
     asked: bool = False
     """It waits for a decision."""
+    question: Question | None = None
+    """It waits for an approval."""
+    approved: tuple[ApprovalOf, ...] = ()
+    rejected: ApprovalOf | None = None
+    """What was rejected, and cannot be made again."""
+    rejected_plans: tuple[RejectedPlan, ...] = ()
+    reworks: NonNegativeInt = 0
+    """How often work was sent back since the submission or the latest retry, by a review or by a person."""
+    waited_s: float = 0.0
+    """For answers of a person, since the submission or the latest retry: no part of its time."""
     cancel_requested: bool = False
     usage: Usage = NOTHING_USED
     turns: NonNegativeInt = 0
@@ -177,7 +209,7 @@ class JobState(Message):
     @property
     def deadline(self) -> float:
         """Unix time in seconds."""
-        return self.started_at + self.submitted.limits.max_seconds
+        return self.started_at + self.waited_s + self.submitted.limits.max_seconds
 
     @property
     def working_deadline(self) -> float:
@@ -195,6 +227,16 @@ class JobState(Message):
         return self.plan is None or self.plan.is_reviewed
 
     @property
+    def may_send_back(self) -> bool:
+        """Whether there is a round left in which work can be done again."""
+        return self.reworks < self.submitted.limits.max_rounds
+
+    @property
+    def is_withheld(self) -> bool:
+        """Whether a person was to approve of the answer, and has not."""
+        return ApprovalOf.ANSWER in self.submitted.approvals.what and ApprovalOf.ANSWER not in self.approved
+
+    @property
     def rounds_now(self) -> tuple[Reviewed, ...]:
         """The rounds since the submission or the latest retry."""
         return self.rounds[self.rounds_before :]
@@ -208,6 +250,13 @@ class JobState(Message):
         """The synthesizer's result that the answer is made of; None: it is made of those of steps."""
         made = self.synthesised
         return made.result if made is not None and made.method is AnswerMethod.SYNTHESIZED else None
+
+    @property
+    def handed_over(self) -> tuple[HandoffId, ...]:
+        """Every handoff of the roles, and of the steps of its plan."""
+        attempts: dict[StepId, int] = {step_id: step.attempt for step_id, step in self.steps.items()}
+        attempts |= {StepId(role): count for role, count in self.role_attempts.items()}
+        return tuple(handoff_id(step_id, number) for step_id, count in attempts.items() for number in range(1, count + 1))
 
     def has_open(self, role: str) -> bool:
         """Whether one of the supervisor's roles is at work on the job."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from shared.wire.events import HandoffFinished
+from shared.wire.events import HandoffFinished, NeedsResolved
 from shared.wire.handoff import BlobRef, ResultStatus, StopReason
-from supervisor.lifecycle.state import Remark, StepState, StepStatus
+from shared.wire.ids import StepId
+from supervisor.lifecycle.state import JobState, Remark, StepState, StepStatus
 
 
 def with_result(step: StepState, event: HandoffFinished) -> StepState:
@@ -50,3 +51,15 @@ def again(step: StepState, remark: Remark | None) -> StepState:
             "remarks": (*step.remarks, remark) if remark else step.remarks,
         }
     )
+
+
+def resolved(state: JobState, event: NeedsResolved) -> dict[StepId, StepState]:
+    steps = dict(state.steps)
+    asked = {step_id: step for step_id, step in steps.items() if step.status is StepStatus.IN_NEED}
+    for step_id in asked.keys() & {*event.answered}:
+        steps[step_id] = again(asked[step_id], Remark(author="planner", result=event.result, previous=asked[step_id].result))
+    for step_id in asked.keys() & {*event.given_up}:
+        step = asked[step_id]
+        given_up = step.model_copy(update={"status": StepStatus.SETTLED})
+        steps[step_id] = stood_in_for(step, step.trouble, step.stop_reason) if step.sent_back else given_up
+    return steps

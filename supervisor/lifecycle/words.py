@@ -14,6 +14,7 @@ from shared.wire.events import (
     Judged,
     NeedsResolved,
     PlanMade,
+    Rejected,
     Reviewed,
     Routed,
     StepsAbandoned,
@@ -34,7 +35,7 @@ BRING_UP_TO_DATE = "A step that you depend on was done again: its new result is 
 
 
 def said_by(event: Event) -> tuple[BlobRef, ...]:
-    """The HandoffResults whose words belong to an event; none: the event says all that there is to say."""
+    """The HandoffResults, or the user's note, whose words belong to an event; none: the event says all that there is to say."""
     ref: BlobRef | None = None
     match event:
         case StepsAbandoned():
@@ -57,6 +58,8 @@ def said_by(event: Event) -> tuple[BlobRef, ...]:
             ref = event.result
         case JobEnded():
             ref = event.because
+        case Rejected():
+            ref = event.note
     return (ref,) if ref else ()
 
 
@@ -98,10 +101,12 @@ class Words:
         return Feedback(author=remark.author, text=self._text(step_id, remark), previous=remark.previous)
 
     def _text(self, step_id: StepId, remark: Remark) -> str:
-        if remark.result is None:
-            return TRY_AGAIN
+        if remark.follows or remark.result is None:
+            return BRING_UP_TO_DATE if remark.follows else TRY_AGAIN
         if remark.author == "gate":
             return f"The answer was turned down by code, which takes no excuse:\n{self.result(remark.result).error}"
+        if remark.author == "user":
+            return self.texts[remark.result.digest]
         if remark.author == "supervisor":
             return (
                 f"The attempt before this one failed: {self.why(remark.result) or 'it did not say why'}. Do what can be done, another way."

@@ -22,7 +22,8 @@ MAX_BRIEF_CHARS = 100_000
 """What a handoff's task holds."""
 MAX_TASK_CHARS = 1_200
 """Characters of each step's task that the assessor is shown."""
-
+MAX_NOTE_CHARS = 10_000
+"""Characters of what a person says of a plan."""
 MAX_NEED_CHARS = 4_000
 """Characters of what a step says that it needs."""
 
@@ -38,9 +39,13 @@ class Candidate:
     """Handoffs that wait on its queue."""
 
 
-def plan_brief(request: str, candidates: Sequence[Candidate], max_steps: int) -> str:
-    """The planner's first job."""
-    return _brief(f"Make the plan for the request below, with at most {max_steps} steps.", request, specialists=_offered(candidates))
+def plan_brief(request: str, candidates: Sequence[Candidate], max_steps: int, rejected: Sequence[tuple[Plan, str]] = ()) -> str:
+    """The planner's first job. `rejected`: plans that the user did not want, the latest last, each with what was said of it."""
+    job = f"Make the plan for the request below, with at most {max_steps} steps."
+    if rejected:
+        job += " The user has rejected the plans below: heed what is said of them, and change nothing else without need."
+    plans: list[JsonValue] = [{"note": clipped(note, MAX_NOTE_CHARS), "steps": _steps(plan)} for plan, note in rejected]
+    return _brief(job, request, specialists=_offered(candidates), rejected_plans=plans)
 
 
 def route_brief(request: str, candidates: Sequence[Candidate]) -> str:
@@ -56,10 +61,11 @@ def needs_brief(request: str, plan: Plan, needs: Mapping[str, str]) -> str:
     return _brief(job, request, plan=_steps(plan), needs=asked)
 
 
-def assessment_brief(request: str, plan: Plan, round_number: int, max_rounds: int, conflicts: Sequence[JsonValue] = ()) -> str:
-    """The assessor's job. `round_number` counts from 1; `max_rounds` is how often work may be sent back in all; `conflicts`: what the judge
-    made of claims that contradict each other."""
-    left = max(0, max_rounds - round_number + 1)
+def assessment_brief(request: str, plan: Plan, round_number: int, left: int, conflicts: Sequence[JsonValue] = ()) -> str:
+    """The assessor's job. `round_number` counts from 1; `left` is how often work may still be sent back.
+
+    `conflicts`: what the judge made of claims that contradict each other.
+    """
     again = f"work may be sent back {left} more {'time' if left == 1 else 'times'}" if left else "nothing can be sent back any more"
     return _brief(
         f"Judge the results of round {round_number} against the request below ({again}).", request, plan=_steps(plan), conflicts=conflicts

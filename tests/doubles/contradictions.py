@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from random import Random
+
 from shared.wire.conflicts import Settlement, Settlements
-from shared.wire.events import Judged
+from shared.wire.events import ConflictsFound, HandoffIssued, Judged, RetryRequested
 from shared.wire.handoff import Citation, Claim
+from supervisor.lifecycle.disputes import disputes_of, section
 from tests.doubles.life import Life
 
 
@@ -20,3 +23,25 @@ def settles(life: Life, **stands: str) -> None:
     said = tuple(Settlement(conflict=one, stands=tuple(claims.split()), why="Measured.") for one, claims in stands.items())
     result = life.finishes("judge", output=Settlements(settlements=said).model_dump(mode="json"))
     life.happens(Judged(result=result, settled=tuple(one.conflict for one in said if one.stands)))
+
+
+def check_disputes(life: Life) -> None:
+    """What code has found is settled by the judge, or stands in the answer as disputed; nobody is asked where nothing was found."""
+    asked = sum(event.assigned_to == "judge" for event in life.events(HandoffIssued))
+    again = len(life.events(RetryRequested))
+    assert asked <= sum(bool(event.conflicts) for event in life.events(ConflictsFound)) + again, "once a round"
+    found = disputes_of(life.state, life.words)
+    kept = life.state.judged.settled if life.state.judged else ()
+    assert {one.conflict.id for one in found if one.is_settled} == {*kept}
+    text = section(found, "")
+    assert all(one.line(marked=True) in text for one in found if not one.is_settled)
+
+
+def settles_by_chance(life: Life, dice: Random) -> None:
+    """The judge settles some of it, or fails."""
+    assert life.state.conflicts is not None
+    if dice.random() < 0.3:
+        life.happens(Judged(result=life.finishes("judge", "failed"), problem="the judge failed"))
+    else:
+        found = enumerate(life.state.conflicts.conflicts, start=1)
+        settles(life, **{f"k{n}": dice.choice(["", claims[0]]) for n, claims in found})

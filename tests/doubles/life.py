@@ -8,13 +8,16 @@ from shared.attempt import finished_event
 from shared.wire.events import (
     Abandoned,
     AnswerMethod,
+    ApprovalAsked,
+    ApprovalReminded,
+    Approved,
     DecisionAsked,
     Event,
     HandoffFinished,
-    HandoffIssued,
     JobEnded,
     NeedsResolved,
     Recorded,
+    Rejected,
     Reviewed,
     Routed,
     StepsAbandoned,
@@ -24,15 +27,15 @@ from shared.wire.events import (
     parse_event,
 )
 from shared.wire.handoff import AgentHandoff, BlobRef, HandoffResult, ResultStatus, ref
-from shared.wire.ids import HandoffId, JobId, StepId, handoff_id
+from shared.wire.ids import HandoffId, JobId, StepId
 from shared.wire.limits import JobLimits
 from shared.wire.plan import Plan, Step, Synthesis
 from shared.wire.resolutions import Resolution, Resolutions
-from shared.wire.usage import Usage
 from shared.wire.verdict import Decision, Revision, Verdict
 from supervisor.lifecycle.beginning import one_step
 from supervisor.lifecycle.commands import (
     AbandonSteps,
+    AskApproval,
     AskUser,
     CheckGates,
     ChooseAnswer,
@@ -40,10 +43,12 @@ from supervisor.lifecycle.commands import (
     DeliverWebhook,
     EndJob,
     FindConflicts,
+    GoOn,
     IssueGroup,
     IssueRole,
     MakePlan,
     PublishAgain,
+    RemindUser,
     Route,
     RunRole,
     SkipReview,
@@ -58,8 +63,9 @@ from supervisor.lifecycle.seen import HandoffSeen, Seen
 from supervisor.lifecycle.state import JobState, StepState
 from supervisor.lifecycle.words import Words
 from supervisor.roles.outcomes import plan_made
-from tests.doubles.handoffs import JOB, a_result, a_spec
+from tests.doubles.handoffs import JOB, a_spec
 from tests.doubles.jobs import submission
+from tests.doubles.results import a_result_of, a_stand_in, an_issue
 
 BEGIN = 1_000_000.0
 LEASE_S = 15.0
@@ -122,7 +128,7 @@ class Life:
                 self.plan = self.workflow or one_step("Compare.", specialist or "", "")
                 self.happens(plan_made(self.plan, is_reviewed=self.workflow is not None)[0])
             case IssueRole(role, attempt):
-                self.happens(_issued(StepId(role), attempt, role))
+                self.happens(an_issue(StepId(role), attempt, role))
             case IssueGroup(group, steps):
                 self._issue(group, steps)
             case AbandonSteps(steps, why):
@@ -146,6 +152,12 @@ class Life:
                 self.happens(JobEnded(status=status, reason=reason, because=because))
             case AskUser(why):
                 self.happens(DecisionAsked(why=why))
+            case AskApproval(what, why):
+                self.happens(ApprovalAsked(what=what, why=why, wait_s=self.state.submitted.approvals.wait_s))
+            case RemindUser(asked, number):
+                self.happens(ApprovalReminded(asked=asked, number=number))
+            case GoOn(asked):
+                self.happens(Approved(asked=asked, by="timeout"))
             case DeliverWebhook(attempt):
                 self.happens(WebhookTried(attempt=attempt, delivered=False, under_way=True))
                 self.done.append(command)
@@ -160,7 +172,7 @@ class Life:
         for index, step_id in enumerate(steps):
             handoff = step_handoff(self.state, self.plan.by_id[step_id], spec, spec.content_digest, self.words, None)
             self.handoffs[handoff.handoff_id] = handoff
-            self.happens(_issued(step_id, handoff.attempt, "researcher", group, index))
+            self.happens(an_issue(step_id, handoff.attempt, "researcher", group, index))
 
     # What happens
 
@@ -214,6 +226,18 @@ class Life:
         result = self.finishes("synthesizer", output=output)
         self.happens(Synthesised(method=AnswerMethod.SYNTHESIZED, result=result))
 
+    def approves(self, plan: Plan | None = None) -> None:
+        assert self.state.question
+        self.plan = plan or self.plan
+        self.happens(Approved(asked=self.state.question.version, plan=plan_made(plan)[0] if plan else None))
+
+    def rejects(self, note: str = "No.", *steps: str) -> BlobRef:
+        """The note, as it is stored."""
+        assert self.state.question
+        self.payloads[ref(note).digest] = note
+        self.happens(Rejected(asked=self.state.question.version, note=ref(note), steps=tuple(map(StepId, steps))))
+        return ref(note)
+
     # How it stands
 
     def step(self, name: str) -> StepState:
@@ -264,31 +288,6 @@ def again(*handoffs: str) -> PublishAgain:
 
 def run(handoff: str) -> RunRole:
     return RunRole(HandoffId(handoff))
-
-
-def a_result_of(of: HandoffId, status: ResultStatus, **changes: Any) -> HandoffResult:
-    step, _, attempt = of.partition(".")
-    values: dict[str, Any] = {
-        "handoff_id": of,
-        "attempt": int(attempt),
-        "status": status,
-        "usage": Usage(input_tokens=10, output_tokens=1),
-        "turns": 1,
-        "confidence": 0.9,
-        "needs": "a number" if status is ResultStatus.NEEDS_INPUT else None,
-        "error": "it broke" if status is ResultStatus.FAILED else None,
-    }
-    return a_result(step, changes.pop("output", f"What {of} found.")).model_copy(update={**values, **changes})
-
-
-def a_stand_in(step: StepId, why: str) -> HandoffResult:
-    return a_result_of(handoff_id(step, 1), ResultStatus.FAILED, error=why)
-
-
-def _issued(step: StepId, attempt: int, who: str, group: str | None = None, index: int = 0) -> HandoffIssued:
-    of = handoff_id(step, attempt)
-    more: dict[str, Any] = {"group": group, "index": index, "handoff": ref(f"the message of {of}"), "specialist": a_spec().content_digest}
-    return HandoffIssued(handoff_id=of, step_id=step, attempt=attempt, assigned_to=who, **more)
 
 
 def done(life: Life, *names: str) -> None:

@@ -30,6 +30,7 @@ KEYS = [
     "results",
     "verdicts",
     "conflicts",
+    "approvals",
     "usage",
     "wall_s",
     "model",

@@ -1,7 +1,7 @@
 -- Compare-and-append: the only way in which a decision enters a journal.
 -- KEYS job, due, jobs.  ARGV: a JSON object
 --   expected, tip (ms of the event that the decision was made on | -1 whatever it is), events[], fields{}, issue[{id, queue, fields{}}],
---   drop[id], groups{name: size}, due (ms | -1 none), created, keep_ms,
+--   drop[id], keep[id], groups{name: size}, due (ms | -1 none), created, keep_ms,
 --   woken_by (the queue whose remembered wake-up led here, or ''), claim (the order of `claim`, for a handoff issued here; may be missing)
 -- then pairs of digest and compressed payload.
 -- Returns {1, version, Unix ms, what `claim` answers, if anything} or {0, version as it is, 0}.
@@ -54,4 +54,5 @@ if c.created then
   if c.fields.status == 'queued' then redis.call('ZADD', 'handoff:waiting:submissions', at, id) end -- it is announced next
 end
 stay(job, job, c.keep_ms)
+for _, handoff in ipairs(c.keep) do stay(job, job .. ':h:' .. handoff, c.keep_ms) end
 return { 1, version, at, c.claim and claim(job, due, c.claim) or false }

@@ -57,12 +57,13 @@ def test_a_deleted_job_leaves_nothing_but_documents(ledger: Ledger) -> None:
 
 
 def test_what_retention_has_removed_leaves_the_list(ledger: Ledger) -> None:
-    old, new = a_job(ledger), a_job(ledger)
-    ledger.connection.redis.zadd(keys.JOBS, {old: 1_000})
+    old, new, waits = a_job(ledger), a_job(ledger), a_job(ledger)
+    ledger.connection.redis.zadd(keys.JOBS, {old: 1_000, waits: 900})
+    ledger.connection.redis.delete(keys.job(old))
 
     ledger.jobs.forget_older_than(2.0)
 
-    assert ledger.jobs.newest(10) == [new]
+    assert ledger.jobs.newest(10) == [new, waits], "one that is still there stays, however old"
 
 
 def test_dead_letters_keep_the_reason_and_the_newest_first(ledger: Ledger) -> None:

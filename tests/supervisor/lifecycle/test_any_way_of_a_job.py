@@ -9,15 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.attempt import finished_event
+from shared.wire.approval import ApprovalOf
 from shared.wire.events import (
+    ApprovalAsked,
+    Approved,
     CancelRequested,
-    ConflictsFound,
     HandoffFinished,
     HandoffIssued,
     JobEnded,
     JobStatus,
     JobSubmitted,
-    Judged,
+    Rejected,
     RetryRequested,
     Reviewed,
     Routed,
@@ -28,18 +30,21 @@ from shared.wire.handoff import Claim, ResultStatus, StopReason
 from shared.wire.ids import HandoffId, JobId, StepId
 from shared.wire.limits import JobLimits, OnLimit
 from shared.wire.mode import Mode
-from shared.wire.plan import OnFailure, Plan, Step, Synthesis
-from supervisor.lifecycle.commands import Command, IssueGroup, PublishAgain, RunRole
-from supervisor.lifecycle.disputes import disputes_of, section
+from shared.wire.names import CLOSING_ROLES
+from shared.wire.usage import Usage
+from supervisor.lifecycle.commands import Command, EndJob, IssueGroup, IssueRole, PublishAgain, RunRole
 from supervisor.lifecycle.ending import next_due
 from supervisor.lifecycle.evolve import fold
 from supervisor.lifecycle.seen import HandoffSeen, Seen
 from supervisor.lifecycle.state import StepStatus
-from tests.doubles.contradictions import a_claim, settles
+from tests.doubles.chance import any_approvals, any_plan
+from tests.doubles.contradictions import a_claim, check_disputes, settles_by_chance
 from tests.doubles.handoffs import JOB
-from tests.doubles.life import LEASE_S, RESEARCHERS, Life, a_result_of
+from tests.doubles.life import LEASE_S, RESEARCHERS, Life
+from tests.doubles.results import a_result_of
 
 MOST_MOVES = 2_000
+PAID = Usage(input_tokens=10, output_tokens=1, cost_microusd=10)
 
 
 class World(Life):
@@ -53,7 +58,8 @@ class World(Life):
             on_limit=dice.choice(list(OnLimit)),
         )
         gates = dice.choice([None, Gates(max_words=1), Gates(min_words=1)])
-        super().__init__(limits, webhook_url=dice.choice([None, "https://example.org"]), mode=dice.choice([Mode.TEAM, *Mode]), gates=gates)
+        webhook_url, mode = dice.choice([None, "https://example.org"]), dice.choice([Mode.TEAM, *Mode])
+        super().__init__(limits, webhook_url=webhook_url, mode=mode, approvals=any_approvals(dice), gates=gates)
         self.dice = dice
         self.roles = dice.choice([RESEARCHERS, RESEARCHERS | {"generalist"}])
         self.workflow = any_plan(dice) if self.state.mode is Mode.PIPELINE else None
@@ -87,6 +93,8 @@ class World(Life):
         self.queue += [handoff_id] * self.dice.choice([0, 1, 1, 1, 2])
 
     def record(self, command: Command) -> None:
+        if isinstance(command, IssueGroup | IssueRole | EndJob):
+            self.check_approved(command)
         if isinstance(command, IssueGroup):
             for step_id in command.steps:
                 self.check_start(step_id)
@@ -103,34 +111,38 @@ class World(Life):
         assert all(self.step(before).status is StepStatus.SETTLED for before in step.outline.depends_on)
         assert not any(handoff.step_id == step_id for handoff in self.state.open.values()), "two handoffs of one step at once"
 
+    def check_approved(self, command: IssueGroup | IssueRole | EndJob) -> None:
+        """Nothing begins or leaves that somebody was to approve of first."""
+        needed = {
+            IssueGroup: [ApprovalOf.PLAN],
+            IssueRole: [ApprovalOf.RESEARCH] if isinstance(command, IssueRole) and command.role in CLOSING_ROLES else [],
+            EndJob: [ApprovalOf.ANSWER] if isinstance(command, EndJob) and command.status in (JobStatus.OK, JobStatus.PARTIAL) else [],
+        }[type(command)]
+        wanted = {*self.state.submitted.approvals.what}
+        assert {*needed} & wanted <= {*self.state.approved}
+        assert self.state.question is None or (isinstance(command, EndJob) and not needed)
+
     def check_due(self) -> None:
         due = next_due(self.state, self.now, LEASE_S)
         if self.state.ended is None:
+            until = self.state.question.until if self.state.question else self.state.deadline
             assert due is not None, "a job that has not ended is looked at again"
-            assert self.now < due <= max(self.state.deadline, self.now + 2)
+            assert self.now < due <= max(until, self.now + 2)
 
     def check_end(self) -> None:
         for step in self.state.steps.values():
             assert step.given_to in (None, "generalist")
         assert len(self.events(JobEnded)) == self.runs
         assert self.state.open == {}
-        self.check_disputes()
+        check_disputes(self)
         assert len(self.state.rounds_now) <= self.state.submitted.limits.max_rounds + 1
+        assert self.state.reworks <= self.state.submitted.limits.max_rounds
+        assert len(self.state.rejected_plans) <= self.state.submitted.limits.max_rounds
+        assert self.state.question is None
         assert all(count == 1 for count in Counter(event.handoff_id for event in self.events(HandoffFinished)).values())
         assert fold(JobId(JOB), None, self.journal) == self.state
         at = self.dice.randrange(len(self.journal))
         assert fold(JobId(JOB), fold(JobId(JOB), None, self.journal[:at]), self.journal[at:]) == self.state
-
-    def check_disputes(self) -> None:
-        """What code has found is settled by the judge, or stands in the answer as disputed; nobody is asked where nothing was found."""
-        asked = sum(event.assigned_to == "judge" for event in self.events(HandoffIssued))
-        again = len(self.events(RetryRequested))
-        assert asked <= sum(bool(event.conflicts) for event in self.events(ConflictsFound)) + again, "once a round"
-        found = disputes_of(self.state, self.words)
-        kept = self.state.judged.settled if self.state.judged else ()
-        assert {one.conflict.id for one in found if one.is_settled} == {*kept}
-        text = section(found, "")
-        assert all(one.line(marked=True) in text for one in found if not one.is_settled)
 
     # The workers' side
 
@@ -161,7 +173,7 @@ class World(Life):
                 needy = [name for name, step in self.state.steps.items() if step.status is StepStatus.IN_NEED]
                 self.answers_needs(**{name: self.dice.choice(["42", None]) for name in needy})
             case "judge":
-                self.settle()
+                settles_by_chance(self, self.dice)
             case "assessor":
                 self.judge()
             case "synthesizer":
@@ -170,21 +182,12 @@ class World(Life):
                 status = self.dice.choices(list(ResultStatus), [6, 1, 2, 1])[0]
                 is_spent = status in (ResultStatus.PARTIAL, ResultStatus.FAILED) and self.dice.random() < 0.1
                 step, changes = StepId(handoff_id.partition(".")[0]), {"stop_reason": StopReason.JOB_BUDGET} if is_spent else {}
-                self.ends(handoff_id, status, claims=self.any_claims(step), **changes)
+                self.ends(handoff_id, status, claims=self.any_claims(step), usage=PAID, **changes)
         if self.dice.random() < 0.8:  # the chord's body, or the worker, wakes the supervisor; or nobody does
             self.advance()
 
     def any_claims(self, step: StepId) -> tuple[Claim, ...]:
         return tuple(a_claim(f"{step}.c{n}", self.dice.choice(["1", "1.0", "2"]), "km") for n in range(1, self.dice.choice([1, 1, 2, 3])))
-
-    def settle(self) -> None:
-        """The judge settles some of it, or fails."""
-        assert self.state.conflicts is not None
-        if self.dice.random() < 0.3:
-            self.happens(Judged(result=self.finishes("judge", "failed"), problem="the judge failed"))
-        else:
-            found = enumerate(self.state.conflicts.conflicts, start=1)
-            settles(self, **{f"k{n}": self.dice.choice(["", claims[0]]) for n, claims in found})
 
     def judge(self) -> None:
         steps = sorted(self.state.steps)
@@ -205,6 +208,18 @@ class World(Life):
             self.held[handoff_id] = HandoffSeen("issued", lost=True)
         self.advance(*lost, *expired)
 
+    def person_answers(self) -> None:
+        """Somebody approves, perhaps of another plan, or rejects; perhaps of a question that does not stand any more."""
+        asked = self.events(ApprovalAsked)
+        if self.state.question is None:
+            if asked:
+                self.happens(Approved(asked=1), Rejected(asked=1))
+        elif self.dice.random() < 0.4:
+            some = self.dice.sample(sorted(self.state.steps), self.dice.randint(0, len(self.state.steps)))
+            self.rejects("Not like this.", *(some if self.state.question.what is not ApprovalOf.PLAN else ()))
+        else:
+            self.approves(any_plan(self.dice) if self.state.question.what is ApprovalOf.PLAN and self.dice.random() < 0.3 else None)
+
     def time_passes(self) -> None:
         self.now += self.dice.choice([0.1, 1.0, LEASE_S + 1])
 
@@ -214,26 +229,13 @@ class World(Life):
             if self.state.ended:
                 return
             self.dice.choice(moves)()
+            if not self.state.ended and self.dice.random() < 0.05:
+                self.person_answers()
             if self.state.asked and not self.state.ended and self.dice.random() < 0.1:
                 self.happens(RetryRequested(max_turns=self.dice.randint(1, 1_000)))
             if self.dice.random() < 0.002:
                 self.happens(CancelRequested())
         raise AssertionError(f"it does not end: {self.state.phase}, {self.out}")
-
-
-def any_plan(dice: Random) -> Plan:
-    names = [StepId(f"s{n}") for n in range(dice.randint(1, 7))]
-    steps = tuple(
-        Step(
-            id=name,
-            specialist="researcher",
-            task=f"Do {name}.",
-            depends_on=tuple(dice.sample(names[:n], dice.randint(0, min(n, 3)))),
-            on_failure=dice.choice(list(OnFailure)),
-        )
-        for n, name in enumerate(names)
-    )
-    return Plan(steps=tuple(dice.sample(steps, len(steps))), synthesis=dice.choice(list(Synthesis)))
 
 
 @settings(max_examples=500)

@@ -43,8 +43,8 @@ def test_the_request_stands_last_and_nothing_above_it_passes_for_it(brief: str) 
 
 def test_the_assessor_knows_how_often_it_may_send_back() -> None:
     assert "(work may be sent back 2 more times)" in assessment_brief(REQUEST, PLAN, 1, 2)
-    assert "(work may be sent back 1 more time)" in assessment_brief(REQUEST, PLAN, 2, 2)
-    assert "(nothing can be sent back any more)" in assessment_brief(REQUEST, PLAN, 3, 2)
+    assert "(work may be sent back 1 more time)" in assessment_brief(REQUEST, PLAN, 2, 1)
+    assert "(nothing can be sent back any more)" in assessment_brief(REQUEST, PLAN, 3, 0)
 
 
 def test_lists_that_are_empty_are_not_mentioned() -> None:

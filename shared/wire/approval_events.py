@@ -1,0 +1,63 @@
+"""What can happen to a job that a person has a say in. `shared.wire.events` has all events, and what they have in common.
+
+What a person has written is a payload, like what a model has: an event refers to it. An answer names the question that it is for, by its
+version in the journal: one that comes late, or second, answers nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import PositiveInt
+
+from shared.wire.approval import ApprovalOf
+from shared.wire.handoff import BlobRef
+from shared.wire.ids import StepIdField
+from shared.wire.message import Message
+from shared.wire.step_events import PlanMade
+
+
+class ApprovalAsked(Message):
+    """The job waits until somebody has approved or rejected."""
+
+    type: Literal["approval_asked"] = "approval_asked"
+    what: ApprovalOf
+    why: str
+    wait_s: PositiveInt
+    """It waits so long at most."""
+    draft: BlobRef | None = None
+    """The `shared.wire.answer.Answer` that would leave, as JSON."""
+
+
+class ApprovalReminded(Message):
+    """Nobody has answered yet."""
+
+    type: Literal["approval_reminded"] = "approval_reminded"
+    asked: PositiveInt
+    number: PositiveInt
+    """1 for the first reminder of this question."""
+
+
+class Approved(Message):
+    """The job may go on."""
+
+    type: Literal["approved"] = "approved"
+    asked: PositiveInt
+    by: Literal["user", "timeout"] = "user"
+    note: BlobRef | None = None
+    plan: PlanMade | None = None
+    """It takes the place of the plan that was asked about."""
+
+
+class Rejected(Message):
+    """It may not go on like this."""
+
+    type: Literal["rejected"] = "rejected"
+    asked: PositiveInt
+    note: BlobRef | None = None
+    """What is to be mended."""
+    steps: tuple[StepIdField, ...] = ()
+    """To do again; empty: those that make the answer."""
+
+
+ApprovalEvent = ApprovalAsked | ApprovalReminded | Approved | Rejected

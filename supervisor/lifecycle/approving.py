@@ -1,0 +1,95 @@
+"""When a person is asked before a job goes on, and what happens while nobody answers. Pure.
+
+A question takes the place of what was about to be ordered, so that nothing but this module knows of approvals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shared.wire.approval import ApprovalOf, OnTimeout
+from shared.wire.events import JobStatus
+from shared.wire.names import CLOSING_ROLES
+from shared.wire.usage import cost_usd
+from supervisor.lifecycle.commands import AskApproval, ChooseAnswer, Command, EndJob, GoOn, IssueGroup, IssueRole, RemindUser, SkipReview
+from supervisor.lifecycle.ending import end_now, question_due
+from supervisor.lifecycle.state import JobState, Question
+
+
+def asked_first(state: JobState, commands: tuple[Command, ...]) -> tuple[Command, ...]:
+    """The commands, or the question that stands before them."""
+    wanted = {*state.submitted.approvals.what} - {*state.approved}
+    if _is_dear(state):
+        wanted.add(ApprovalOf.COST)
+    for command in commands:
+        for what in _of(command):
+            if what in wanted:
+                return (AskApproval(what, _why(state, what), command.status if isinstance(command, EndJob) else None),)
+    return commands
+
+
+def _of(command: Command) -> tuple[ApprovalOf, ...]:
+    """What a command needs to be approved before."""
+    match command:
+        case IssueGroup():
+            return (ApprovalOf.PLAN, ApprovalOf.COST)
+        case IssueRole(role) if role in CLOSING_ROLES:
+            return (ApprovalOf.RESEARCH, ApprovalOf.COST)
+        case IssueRole():
+            return (ApprovalOf.COST,)
+        case SkipReview() | ChooseAnswer():
+            return (ApprovalOf.RESEARCH,)
+        case EndJob(status=JobStatus.OK | JobStatus.PARTIAL):
+            return (ApprovalOf.ANSWER,)
+        case _:
+            return ()
+
+
+def released(state: JobState, commands: Sequence[Command]) -> tuple[Command, ...]:
+    """The same where there is no time, or no money, left for anything but the end: then only the answer is asked about."""
+    return tuple(asked if isinstance(command, EndJob) else command for command in commands for asked in asked_first(state, (command,)))
+
+
+def _is_dear(state: JobState) -> bool:
+    cost, above = state.usage.cost_microusd, state.submitted.approvals.above_microusd
+    return cost is not None and above is not None and cost > above and ApprovalOf.COST not in state.approved
+
+
+def _why(state: JobState, what: ApprovalOf) -> str:
+    """In words of our own."""
+    match what:
+        case ApprovalOf.PLAN:
+            return f"its plan is made ({len(state.steps)} {'step' if len(state.steps) == 1 else 'steps'})"
+        case ApprovalOf.RESEARCH:
+            return "its steps are done"
+        case ApprovalOf.ANSWER:
+            return "its answer is written"
+        case ApprovalOf.COST:
+            above = state.submitted.approvals.above_microusd
+            return f"it has cost ${cost_usd(state.usage.cost_microusd):.6g}, more than ${cost_usd(above):.6g}"
+
+
+def while_asked(state: JobState, question: Question, now: float) -> tuple[Command, ...]:
+    """What time brings to a job that waits."""
+    approvals = state.submitted.approvals
+    if now >= question.until:
+        if approvals.on_timeout is OnTimeout.GO_ON:
+            return (GoOn(question.version),)
+        return (EndJob(JobStatus.CANCELLED, f"nobody has approved the {question.what} within {approvals.wait_s} s"),)
+    if now >= question_due(state, question):
+        return (RemindUser(question.version, question.reminders + 1),)
+    return ()
+
+
+def after_rejection(state: JobState, what: ApprovalOf) -> tuple[Command, ...]:
+    """A cost that is too high ends the job with what it has; of what else cannot be made again, nothing leaves."""
+    if what is ApprovalOf.COST:
+        return released(state, end_now(state, "its cost was not approved"))
+    return (EndJob(JobStatus.FAILED, f"the {what} was rejected, and it cannot be made again"),)
+
+
+def approval_fields(before: JobState, later: JobState | None) -> dict[str, str]:
+    """What the job's hash says of its question: `approval:` and its version, so that a late answer to an earlier one takes nothing away."""
+    asked = before.question
+    gone = {f"approval:{asked.version}": ""} if asked else {}
+    return gone | ({f"approval:{later.question.version}": later.question.what.value} if later and later.question else {})

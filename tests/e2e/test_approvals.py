@@ -1,0 +1,146 @@
+"""A job that waits for a person, on real processes: nothing of it is held, nothing is lost, and it goes on where it stood."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from shared.ledger import keys
+from shared.wire.approval import ApprovalOf, Approvals, OnTimeout
+from shared.wire.events import Approved, JobStatus
+from shared.wire.ids import JobId
+from shared.wire.limits import JobLimits
+from supervisor.client import Request
+from tests.e2e.commands import BAD_INPUT, DOCUMENTS, Handoff, said
+from tests.e2e.fleet import Fleet
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+
+def asks(fleet: Fleet, name: str, *what: ApprovalOf, **policy: object) -> JobId:
+    fleet.model.plans[name] = {"a": "", "b": "a"}
+    approvals = Approvals.model_validate({"what": what, **policy})
+    return fleet.jobs.submit(Request(f"plan {name}", approvals=approvals, limits=JobLimits(max_seconds=20)))
+
+
+def asked(fleet: Fleet, job_id: JobId, what: ApprovalOf) -> None:
+    wait_until(lambda: fleet.jobs.standing(job_id).approval == what, timeout_s=30, what=f"the question about the {what}")
+
+
+def kill_supervisors(fleet: Fleet) -> None:
+    for name, pid in fleet.system.processes.pids().items():
+        if name.startswith("s"):
+            fleet.kill(pid)
+    wait_until(fleet.is_whole, timeout_s=60, what="the fleet")
+
+
+def test_a_job_waits_across_a_restart_of_all_supervisors_and_its_time_does_not_run(fleet: Fleet) -> None:
+    job_id = asks(fleet, "approve", *(what for what in ApprovalOf if what is not ApprovalOf.COST))
+    asked(fleet, job_id, ApprovalOf.PLAN)
+    members = [member for member in fleet.redis.zrange(keys.DUE, 0, -1) if job_id.encode() in member]
+    assert members == [job_id.encode()], "nothing is due but the end of the wait"
+    assert fleet.redis.zscore(keys.DUE, job_id) > 1000 * (fleet.jobs.ledger.connection.now() + 29 * 24 * 3_600)
+    kill_supervisors(fleet)
+    assert fleet.jobs.standing(job_id).approval == "plan"
+    fleet.jobs.reject(job_id, "In other words.")
+    wait_until(lambda: fleet.model.calls["approve", "planner", 1] == 2, timeout_s=30, what="the second plan")
+    asked(fleet, job_id, ApprovalOf.PLAN)
+    fleet.jobs.approve(job_id)
+    asked(fleet, job_id, ApprovalOf.RESEARCH)
+    fleet.jobs.reject(job_id, "Once more.", ["b"])
+    wait_until(lambda: fleet.model.calls["approve", "b", 1] == 2, timeout_s=30, what="the step again")
+    asked(fleet, job_id, ApprovalOf.RESEARCH)
+    fleet.jobs.approve(job_id)
+    asked(fleet, job_id, ApprovalOf.ANSWER)
+    kill_supervisors(fleet)
+    fleet.jobs.approve(job_id)
+
+    result = fleet.ends_well(job_id)
+
+    assert [one["decision"] for one in result.approvals] == ["rejected", "approved", "rejected", "approved", "approved"]
+    assert fleet.model.calls["approve", "a", 1] == 1, "what was not rejected is not paid again"
+
+
+def test_silence_is_taken_for_what_the_user_said_it_is(fleet: Fleet) -> None:
+    goes_on = asks(fleet, "silence", ApprovalOf.PLAN, timeout_s=1, on_timeout=OnTimeout.GO_ON)
+    stops = asks(fleet, "silent", ApprovalOf.PLAN, timeout_s=1)
+
+    fleet.ends_well(goes_on)
+    result = fleet.ends(stops)
+
+    assert [one.event.by for one in fleet.jobs.events(goes_on, follow=False) if isinstance(one.event, Approved)] == ["timeout"]
+    assert (result.status, result.notes) == (JobStatus.CANCELLED, ("nobody has approved the plan within 1 s",))
+
+
+def test_the_commands_say_what_waits_bring_the_answer_and_refuse_a_second_one(fleet: Fleet, tmp_path: Path) -> None:
+    job_id, handoff = asks(fleet, "typed", ApprovalOf.PLAN, ApprovalOf.ANSWER), Handoff(tmp_path)
+    url = fleet.system.redis_url
+    asked(fleet, job_id, ApprovalOf.PLAN)
+    (tmp_path / "plan.yaml").write_text("steps:\n- {id: a, specialist: poet, task: Rhyme.}\n- {id: b}\n")
+
+    listed = handoff.run("list", HANDOFF_REDIS_URL=url).stdout
+    wrong = handoff.run("approve", job_id, "--edit", "plan.yaml", HANDOFF_REDIS_URL=url)
+    shown = handoff.run("show", job_id, HANDOFF_REDIS_URL=url).stdout
+    (tmp_path / "plan.yaml").write_text(shown.partition("=== plan\n")[2].partition("\n===")[0])
+    right = handoff.run("approve", job_id, "--edit", "plan.yaml", "--note", "As it is.", HANDOFF_REDIS_URL=url)
+    asked(fleet, job_id, ApprovalOf.ANSWER)
+    drafted = handoff.run("show", job_id, HANDOFF_REDIS_URL=url).stdout
+    rejected = handoff.run("reject", job_id, "--note", "Shorter.", HANDOFF_REDIS_URL=url)
+    asked(fleet, job_id, ApprovalOf.ANSWER)
+    fleet.jobs.approve(job_id)
+    fleet.ends_well(job_id)
+    late = handoff.run("approve", job_id, HANDOFF_REDIS_URL=url)
+
+    assert f"`handoff approve {job_id}` or `handoff reject {job_id} --note TEXT`" in listed
+    assert (wrong.returncode, len(wrong.stderr.splitlines())) == (BAD_INPUT, 3), wrong.stderr
+    assert (right.returncode, rejected.returncode) == (0, 0), right.stderr + rejected.stderr
+    assert "=== approval of the plan: approved" in drafted
+    assert "=== approval of the answer: it waits" in drafted
+    assert "So it is." in drafted.partition("=== approval of the answer")[2]
+    assert said(late, BAD_INPUT) == f"handoff: {job_id} waits for no approval: it has ended"
+
+
+def test_run_refuses_to_wait_for_an_approval_where_nobody_could_give_it(tmp_path: Path) -> None:
+    done = Handoff(tmp_path).run("run", "Compare.", "--approve", "plan")
+
+    assert "--approve needs a terminal, or a broker (HANDOFF_REDIS_URL)" in said(done, BAD_INPUT)
+
+
+def test_run_on_a_terminal_asks_in_place_and_goes_on_with_the_answer(tmp_path: Path) -> None:
+    handoff, (ours, theirs) = Handoff(tmp_path), os.openpty()
+    typed = ["run", "What is HNSW?", "--docs", str(DOCUMENTS), "--mode", "team", "--approve", "plan", "--approve", "answer"]
+    with (tmp_path / "out").open("w") as out:
+        environment = handoff.environment(TERM="dumb")
+        process = subprocess.Popen(
+            handoff.command(*typed), stdin=theirs, stdout=out, stderr=theirs, text=True, cwd=tmp_path, env=environment
+        )
+    os.close(theirs)
+    try:
+        seen = read_until(ours, "approval of its plan. y: go on")
+        assert "specialist: researcher" in seen
+        os.write(ours, b"Fewer steps, please.\n")
+        read_until(ours, "approval of its plan. y: go on")
+        os.write(ours, b"y\n")
+        assert "HNSW" in read_until(ours, "approval of its answer. y: go on")
+        os.write(ours, b"y\n")
+        assert "ok" in read_until(ours, " offline")
+        assert process.wait(30) == 0
+        assert "HNSW" in handoff.read("out")
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+def read_until(terminal: int, words: str) -> str:
+    seen = ""
+    while words not in seen:
+        ready, _, _ = select.select([terminal], [], [], 60)
+        assert ready, seen
+        seen += os.read(terminal, 65_536).decode(errors="replace")
+    return seen

@@ -1,0 +1,180 @@
+"""A person's answer on a real ledger: what is checked, what is kept, and what a job that waits holds of the system."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pydantic import JsonValue
+
+from shared.celery_app import make_app
+from shared.ledger import keys
+from shared.wire.approval import ApprovalOf, Approvals, OnTimeout
+from shared.wire.errors import UserError
+from shared.wire.events import JobStatus
+from shared.wire.ids import JobId
+from shared.wire.limits import JobLimits
+from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
+from supervisor.client import Request
+from supervisor.request import check_request
+from tests.doubles.hook_server import HookServer
+from tests.supervisor.shell import SETTINGS, Shell
+
+
+@pytest.fixture
+def shell(redis_url: str) -> Iterator[Shell]:
+    made = Shell(redis_url, make_app("supervisor", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, "researcher", "writer")))
+    made.serve("researcher", "writer")
+    yield made
+    made.close()
+
+
+def waits(shell: Shell, *what: ApprovalOf, limits: JobLimits | None = None, webhook_url: str | None = None, **policy: Any) -> JobId:
+    approvals = Approvals(what=what, **policy)
+    job_id = shell.jobs.submit(
+        Request("Compare Qdrant and Milvus", limits=limits or JobLimits(), approvals=approvals, webhook_url=webhook_url)
+    )
+    shell.advance(job_id)
+    return job_id
+
+
+def work(shell: Shell, job_id: JobId) -> None:
+    """All that is out is done, again and again, until nothing is."""
+    while out := shell.open(job_id):
+        for event in out:
+            shell.do(job_id, event)
+        shell.advance(job_id)
+
+
+def due_in_s(shell: Shell, job_id: JobId) -> float:
+    score = shell.ledger.connection.redis.zscore(keys.DUE, job_id)
+    assert score is not None
+    return float(score) / 1000 - shell.ledger.connection.now()
+
+
+def test_a_job_that_waits_holds_nothing_and_says_how_it_goes_on(shell: Shell) -> None:
+    job_id = waits(shell, ApprovalOf.PLAN, timeout_s=3_600)
+
+    assert shell.open(job_id) == []
+    assert 3_590 < due_in_s(shell, job_id) <= 3_600
+    said = shell.jobs.standing(job_id).waiting_for
+    assert f"the job waits for an approval of its plan: `handoff approve {job_id}` or `handoff reject {job_id} --note TEXT`" in said
+    shell.jobs.approve(job_id)
+    assert "approval" not in shell.jobs.standing(job_id).waiting_for
+    shell.advance(job_id)
+    assert shell.open(job_id) != []
+
+
+def test_all_that_it_is_made_of_stays_as_long_as_it_may_wait(shell: Shell) -> None:
+    job_id = waits(shell, ApprovalOf.ANSWER)
+    work(shell, job_id)
+    redis = shell.ledger.connection.redis
+    needed_ms = 1000 * (SETTINGS.retention_s + 30 * 24 * 3_600 - 60)
+
+    assert shell.jobs.standing(job_id).approval == "answer"
+    there = [name for name in redis.scan_iter("handoff:*") if job_id.encode() in name]
+    assert len(there) > 4
+    assert {name: redis.pttl(name) for name in there if redis.pttl(name) < needed_ms} == {}
+
+
+def test_the_draft_is_there_to_read_and_no_answer_before_it_is_approved(shell: Shell) -> None:
+    job_id = waits(shell, ApprovalOf.ANSWER)
+    work(shell, job_id)
+
+    before = shell.jobs.result(job_id)
+    shell.jobs.approve(job_id, "Good.")
+    shell.advance(job_id)
+    after = shell.jobs.result(job_id)
+
+    assert (before.answer, before.approvals[0]["decision"]) == (None, None)
+    assert after.answer == before.approvals[0]["draft"]
+    assert (after.approvals[0]["decision"], after.approvals[0]["note"]) == ("approved", "Good.")
+
+
+def test_a_job_that_ends_before_its_answer_was_approved_has_none(shell: Shell) -> None:
+    job_id = waits(shell, ApprovalOf.ANSWER)
+    work(shell, job_id)
+    shell.jobs.cancel(job_id)
+    shell.advance(job_id)
+
+    result = shell.jobs.result(job_id)
+    assert (result.status, result.answer) == (JobStatus.CANCELLED, None)
+
+
+def test_a_note_is_kept_beside_the_journal_and_told_to_the_planner(shell: Shell) -> None:
+    job_id = waits(shell, ApprovalOf.PLAN)
+    shell.jobs.reject(job_id, "Leave out Milvus: no cluster.")
+    shell.advance(job_id)
+
+    assert not any("cluster" in event.to_json() for event in shell.events(job_id))
+    result = shell.jobs.result(job_id)
+    assert [one["decision"] for one in result.approvals] == ["rejected", None]
+    second = [one for one in result.handoffs if one["assigned_to"] == "planner"][1]
+    assert "Leave out Milvus: no cluster." in second["task_description"]
+    assert "The user has rejected the plans below" in second["task_description"]
+
+
+def test_an_edited_plan_is_the_jobs_plan(shell: Shell) -> None:
+    job_id = waits(shell, ApprovalOf.PLAN)
+    plan = shell.jobs.result(job_id).plan
+    assert plan is not None
+    step: JsonValue = {"id": "mine", "specialist": "writer", "task": "Write it.", "depends_on": [], "fallback": "-"}
+    shell.jobs.approve(job_id, plan={**plan, "steps": [step]})
+    shell.advance(job_id)
+
+    assert [event.step_id for event in shell.open(job_id)] == ["mine"]
+    assert [one["id"] for one in (shell.jobs.result(job_id).plan or {})["steps"]] == ["mine"]
+
+
+def test_what_is_wrong_with_a_plan_is_said_in_a_line_each(shell: Shell) -> None:
+    job_id = waits(shell, ApprovalOf.PLAN)
+    steps: JsonValue = [
+        {"id": "a", "specialist": "poet", "task": "Rhyme.", "depends_on": ["nobody"]},
+        {"id": "b", "specialist": "writer"},
+    ]
+
+    with pytest.raises(UserError) as refused:
+        shell.jobs.approve(job_id, plan=json.loads(json.dumps({"steps": steps, "wy": ""})))
+
+    assert str(refused.value).splitlines() == [
+        "the plan has a field wy that no plan has",
+        "step 2: task: Field required",
+        "step a depends on nobody, which is not a step",
+        "step a: there is no specialist poet (there are: researcher, writer)",
+    ]
+    assert shell.jobs.standing(job_id).approval == "plan"
+
+
+def test_who_comes_second_or_too_early_is_told(shell: Shell) -> None:
+    job_id = waits(shell, ApprovalOf.ANSWER)
+    for answer in (shell.jobs.approve, shell.jobs.reject):
+        with pytest.raises(UserError, match=f"^{job_id} waits for no approval$"):
+            answer(job_id)
+    work(shell, job_id)
+    with pytest.raises(UserError, match="has no step nonsense: its steps are "):
+        shell.jobs.reject(job_id, "No.", ["nonsense"])
+    shell.jobs.approve(job_id)
+    with pytest.raises(UserError, match="waits for no approval"):
+        shell.jobs.approve(job_id)
+
+
+def test_a_webhook_is_told_that_the_job_waits(shell: Shell) -> None:
+    with HookServer(200) as hook:
+        job_id = waits(shell, ApprovalOf.PLAN, webhook_url=hook.url)
+
+        assert [json.loads(post.body) for post in hook.posts] == [{"job_id": job_id, "status": "waits", "approval": "plan", "reminder": 0}]
+
+
+@pytest.mark.parametrize(
+    ("approvals", "said"),
+    [
+        (Approvals(timeout_s=60), "needs something to approve of"),
+        (Approvals(what=(ApprovalOf.PLAN,), on_timeout=OnTimeout.GO_ON), "needs --approve-timeout"),
+        (Approvals(what=(ApprovalOf.COST,)), "--approve-above-usd X"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(approvals: Approvals, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        check_request(Request("Compare.", approvals=approvals), SETTINGS)
