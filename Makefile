@@ -20,7 +20,8 @@ run: .venv/.ready-to-run ## One job on this machine, end to end: make run JOB=".
 	@exec ./.ci/run-job
 
 test: .venv/.ready-to-develop ## Everything that needs nothing but Python
-	$(BIN)/pytest $(PARALLEL) -m "not browser and not compose"
+	$(BIN)/pytest $(PARALLEL) -m "not browser and not compose and not alone"
+	$(BIN)/pytest -m alone
 
 check: .venv/.ready-to-develop ## Style, types, import rules and the fast tests: under a minute
 	$(BIN)/ruff check .

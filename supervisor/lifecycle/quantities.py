@@ -107,13 +107,15 @@ def _begins_before(low: Amount | None, high: Amount | None, share: Fraction) -> 
 
 
 def _same(one: Amount, other: Amount, share: Fraction, *, is_about: bool) -> bool:
-    """Whether the finer one, rounded as the coarser one is, is the coarser one."""
+    """Whether the finer one, rounded as the coarser one is, is the coarser one. The middle is rounded up, or to what is even."""
     if one.value == other.value:
         return True
     coarse, fine = (one, other) if one.grain >= other.grain else (other, one)
     is_near = abs(one.value - other.value) <= share * max(abs(one.value), abs(other.value))
     half = coarse.grain / 2
-    return is_near and (is_about or coarse.value - half <= fine.value < coarse.value + half)
+    is_even = bool(coarse.grain) and (coarse.value / coarse.grain) % 2 == 0
+    is_rounded = coarse.value - half <= fine.value < coarse.value + half or (is_even and fine.value == coarse.value + half)
+    return is_near and (is_about or is_rounded)
 
 
 def _ends(first: str, second: str, unit: str | None) -> tuple[Amount, Amount, Unit | None] | None:

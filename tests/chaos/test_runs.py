@@ -13,7 +13,7 @@ from chaos.holes import Hole
 from chaos.report import broken_of, table_of
 from chaos.run import ALONE, OURS, PLAIN, Options, run, try_failpoints, try_holes
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(600)]
 
 SEED = 20_261_122
 

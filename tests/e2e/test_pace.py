@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.pace import paced
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(300)]
 
 
 def test_eight_worker_processes_use_nearly_all_that_a_server_allows_and_are_never_refused(tmp_path: Path) -> None:

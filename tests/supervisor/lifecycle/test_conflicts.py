@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from fractions import Fraction
 
 import pytest
@@ -58,7 +59,7 @@ def test_a_value_never_contradicts_itself_in_another_unit(kind: str, data: st.Da
     assert there is not None
     converted = Fraction(number) * here.factor / there.factor
     digits = data.draw(st.integers(2, 12))
-    written = f"{float(converted):.{digits}e}"
+    written = f"{Decimal(converted.numerator) / Decimal(converted.denominator):.{digits}e}"
 
     one, other = quantity_of(f"{number} {first}"), quantity_of(f"{written} {second}")
 
