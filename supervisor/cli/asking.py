@@ -21,6 +21,7 @@ from shared.wire.limits import JobLimits, OnLimit
 from shared.wire.message import problems_of
 from shared.wire.mode import Mode
 from shared.wire.usage import microusd
+from shared.yaml_loading import PlainLoader
 from supervisor.cli.terminal import note
 
 MOST_GATES_BYTES = 50_000
@@ -104,21 +105,22 @@ def schema_of(file: Path | None) -> dict[str, Any] | None:
 
 
 def gates_of(file: Path | None) -> Gates | None:
-    """Raises: UserError: not there, no YAML, or gates that nothing could pass."""
+    """Raises: UserError: not there, too large, no plain YAML, or gates that nothing could pass."""
     if file is None:
         return None
+    from supervisor.workflows.bounded_file import bounded_bytes
+
+    data = bounded_bytes(file, MOST_GATES_BYTES, "an answer is held against every line of it: keep what matters")
     try:
-        with file.open("rb") as stream:
-            said = yaml.safe_load(stream.read(MOST_GATES_BYTES + 1)[:MOST_GATES_BYTES])
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise UserError(f"the gates {file} cannot be read: {reason}") from error
+        said = yaml.load(data, PlainLoader)  # noqa: S506 (a safe loader, and a stricter one)
     except yaml.YAMLError as error:
         raise UserError(f"the gates {file} are not YAML: {' '.join(str(error).split())[:200]}") from error
-    if not isinstance(said, dict):
+    except RecursionError as error:
+        raise UserError(f"the gates {file} are nested too deeply: write fields, one a line") from error
+    if not isinstance(said, dict) or not all(isinstance(name, str) for name in said):
         raise UserError(f"the gates {file} must be fields, one a line: {', '.join(Gates.model_fields)}")
     try:
-        return Gates.model_validate_json(json.dumps(said, default=str))
+        return Gates.model_validate_json(json.dumps(said, default=str, skipkeys=True))
     except ValidationError as error:
         raise UserError(f"the gates {file}: {problems_of(error)}") from error
 

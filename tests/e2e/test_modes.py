@@ -99,7 +99,7 @@ def test_an_answer_that_does_not_pass_its_gates_is_sent_back_and_then_says_what_
         (("--workflow", "each.yaml", "--items", "nope.txt"), "nope.txt"),
         (("--workflow", "./each.yaml"), "is repeated over lines, and none are given"),
         (("--workflow", "brief", "--items", "lines.txt"), "no step is repeated over them"),
-        (("--gates", "nope.yaml"), "nope.yaml cannot be read"),
+        (("--gates", "nope.yaml"), "'nope.yaml' cannot be read"),
         (("--gates", "lines.txt"), "must be fields, one a line"),
         (("--gates", "wrong.yaml"), "least_words: Extra inputs are not permitted"),
     ],
