@@ -9,11 +9,12 @@ ENV PYTHONUNBUFFERED=1 \
     HANDOFF_CACHE_DIR=/var/cache/handoff
 
 RUN useradd --system --uid 10001 --home-dir /nonexistent --shell /usr/sbin/nologin handoff \
-    && install -d -o handoff -g handoff /var/cache/handoff
+    && install -d -o handoff -g handoff /var/cache/handoff \
+    && install -d -o handoff -g handoff -m 700 /var/lib/flower
 
 WORKDIR /app
-COPY requirements.txt .
-RUN pip install -r requirements.txt
+COPY requirements.txt requirements-otel.txt ./
+RUN pip install -r requirements.txt -r requirements-otel.txt
 
 COPY pyproject.toml README.md ./
 COPY shared shared
@@ -27,5 +28,5 @@ ENTRYPOINT ["handoff"]
 CMD ["--help"]
 
 # A worker touches the file with each heartbeat (every 2 s); older than a minute means stuck, or without a broker.
-HEALTHCHECK --interval=5s --timeout=5s --start-period=30s --retries=6 \
+HEALTHCHECK --interval=5s --timeout=5s --start-period=120s --retries=6 \
     CMD test -n "$(find /tmp/ready -mmin -1 2>/dev/null)"

@@ -4,14 +4,15 @@
 SHELL := /bin/sh
 BIN := .venv/bin
 export PYTHON
-# One test process a core; the tests of a file stay together and in their order.
+# One test process a core, or three for two cores where tests wait for processes half of their time; those of a file stay together, in order.
 PARALLEL := -n auto --dist loadfile
+WAITING := -n $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) * 3 / 2 ))) --dist loadfile
 # Taken as typed: neither make nor the shell reads what is inside the quotes.
 export HANDOFF_MAKE_JOB := $(value JOB)
 export HANDOFF_MAKE_DOCS := $(value DOCS)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check test-browser compose-test chaos bench format lock clean distclean
+.PHONY: help run test check explore test-browser compose-test chaos bench format lock clean distclean
 
 help: ## List these targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name what; do printf '  make %-14s %s\n' "$$name" "$$what"; done
@@ -20,15 +21,18 @@ run: .venv/.ready-to-run ## One job on this machine, end to end: make run JOB=".
 	@exec ./.ci/run-job
 
 test: .venv/.ready-to-develop ## Everything that needs nothing but Python
-	$(BIN)/pytest $(PARALLEL) -m "not browser and not compose and not alone"
+	$(BIN)/pytest $(WAITING) -m "not browser and not compose and not alone"
 	$(BIN)/pytest -m alone
 
-check: .venv/.ready-to-develop ## Style, types, import rules and the fast tests: under a minute
+check: .venv/.ready-to-develop ## Style, types, import rules and the fast tests: about a minute and a half
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q $(PARALLEL) -m "not slow and not browser and not compose"
+
+explore: .venv/.ready-to-develop ## The property tests on cases that nobody has drawn before: make explore SEED=7
+	$(BIN)/pytest -q $(PARALLEL) -m hypothesis --hypothesis-profile=explore $(if $(SEED),--hypothesis-seed=$(SEED))
 
 test-browser: .venv/.ready-to-develop ## Flower in a real browser (installs Debian's chromium if there is none)
 	./.ci/install-chromium
@@ -40,8 +44,8 @@ compose-test: .venv/.ready-to-develop ## The whole compose file, built, scaled a
 chaos: .venv/.ready-to-run ## Kill everything at random, and say what was kept: make chaos KILLS=200 SEED=7
 	$(BIN)/handoff chaos $(if $(KILLS),--kills $(KILLS)) $(if $(JOBS),--jobs $(JOBS)) $(if $(SEED),--seed $(SEED))
 
-bench: .venv/.ready-to-develop ## Measure against a bare Celery canvas
-	$(BIN)/python -m benchmarks
+bench: .venv/.ready-to-measure ## One table: this project, a bare Celery canvas, LangGraph: make bench QUICK=1
+	$(BIN)/python -m benchmarks $(if $(QUICK),--quick)
 
 format: .venv/.ready-to-develop ## Let ruff mend what it can
 	$(BIN)/ruff check --fix .
@@ -61,6 +65,10 @@ distclean: clean ## ... and .venv
 	@./.ci/install run
 	@touch $@
 
-.venv/.ready-to-develop: .venv/.ready-to-run requirements-dev.txt
+.venv/.ready-to-develop: .venv/.ready-to-run requirements-otel.txt requirements-dev.txt
 	@./.ci/install develop
+	@touch $@
+
+.venv/.ready-to-measure: .venv/.ready-to-develop requirements-bench.txt
+	@./.ci/install bench
 	@touch $@

@@ -9,18 +9,19 @@ from typing import Any
 
 from celery import Celery, chain, group
 
-from benchmarks.instant_model import STEPS, make_model
-from shared.agent.model import ModelCall, Pulse
+from benchmarks.instant_model import STEPS, call_for, make_model
+from shared.agent.model import Pulse
 from shared.config import load_settings
 from shared.process import redis_url_of
 from shared.readiness import touch_while_alive
+from shared.wire.plan import Synthesis
 
 settings = load_settings()
 url = redis_url_of(settings)
 app = Celery("canvas", broker=url, backend=url)
 app.conf.update(
     worker_pool="threads",
-    task_routes={"canvas.work": "canvas_worker", "canvas.*": "canvas_supervisor"},
+    task_routes={"canvas.work*": "canvas_worker", "canvas.*": "canvas_supervisor"},
     broker_connection_retry_on_startup=True,
     worker_send_task_events=True,  # Flower sees both alike
 )
@@ -33,8 +34,7 @@ def _ignore(_pulse: Pulse) -> None:
 
 
 def _call(schema: dict[str, Any]) -> str:
-    call = ModelCall(model="instant", system="", messages=(), max_output_tokens=100, output_schema={"properties": schema})
-    return str(model.reply(call, _ignore).content[0]["text"])
+    return str(model.reply(call_for(schema), _ignore).content[0]["text"])
 
 
 @app.task(name="canvas.plan", shared=False)  # type: ignore[untyped-decorator]
@@ -55,7 +55,12 @@ def review(parts: list[str]) -> list[str]:
 
 @app.task(name="canvas.synthesis", shared=False)  # type: ignore[untyped-decorator]
 def synthesis(parts: list[str]) -> str:
-    return "\n\n".join(parts)
+    return "\n\n".join(parts) if model.synthesis is Synthesis.MERGE else _call({})
+
+
+@app.task(name="canvas.work.nothing", shared=False, ignore_result=True)  # type: ignore[untyped-decorator]
+def nothing() -> None:
+    """What a message costs."""
 
 
 def job_of(name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import time
@@ -10,10 +11,13 @@ from typing import Any
 
 from shared.agent.model import ModelCall, ModelReply, Pulse
 from shared.config import Settings
+from shared.wire.plan import Synthesis
 from shared.wire.usage import Usage
 
 DELAY = "BENCH_MODEL_S"
 """Environment: seconds that each call takes."""
+SYNTHESIS = "BENCH_SYNTHESIS"
+"""Environment: how the parts become an answer: `merge`, by code, where nothing is said; `reconcile`, by a call."""
 PULSE_EVERY_S = 0.25
 STEPS = 3
 
@@ -21,7 +25,8 @@ STEPS = 3
 class InstantModel:
     """Plans three parallel steps, does them, passes the review."""
 
-    def __init__(self, delay_s: float) -> None:
+    def __init__(self, delay_s: float, synthesis: Synthesis) -> None:
+        self.synthesis = synthesis
         self._delay_s = delay_s
 
     def reply(self, call: ModelCall, on_pulse: Callable[[Pulse], None]) -> ModelReply:
@@ -29,22 +34,36 @@ class InstantModel:
         while (left := until - time.monotonic()) > 0:
             time.sleep(min(left, PULSE_EVERY_S))
             on_pulse(Pulse())
-        text = json.dumps(answer_to(call.output_schema or {}))
+        return self._answer(call)
+
+    async def reply_async(self, call: ModelCall) -> ModelReply:
+        """The same for who waits in an event loop, where nobody looks for signs of life."""
+        if self._delay_s:
+            await asyncio.sleep(self._delay_s)
+        return self._answer(call)
+
+    def _answer(self, call: ModelCall) -> ModelReply:
+        text = json.dumps(answer_to(call.output_schema or {}, self.synthesis))
         usage = Usage(input_tokens=500, output_tokens=100)
         return ModelReply(({"type": "text", "text": text},), "end_turn", usage, "instant")
 
 
-def answer_to(schema: dict[str, Any]) -> dict[str, Any]:
+def call_for(schema: dict[str, Any]) -> ModelCall:
+    """As those make it who have nothing else to say."""
+    return ModelCall(model="instant", system="", messages=(), max_output_tokens=100, output_schema={"properties": schema})
+
+
+def answer_to(schema: dict[str, Any], synthesis: Synthesis = Synthesis.MERGE) -> dict[str, Any]:
     properties = schema.get("properties", {})
     if "steps" in properties:
         steps = [
             {"id": f"part_{n}", "specialist": "researcher", "task": f"Part {n}", "depends_on": [], "fallback": "-"} for n in range(STEPS)
         ]
-        return {"steps": steps, "synthesis": "merge", "why": "three parts"}
+        return {"steps": steps, "synthesis": synthesis.value, "why": "three parts"}
     if "verdict" in properties:
         return {"verdict": "PASS", "revisions": [], "open_points": []}
     return {"status": "ok", "output": "## A part\n\nIt says what it says.", "claims": [], "confidence": 0.9, "needs": None, "problem": None}
 
 
 def make_model(_settings: Settings) -> InstantModel:
-    return InstantModel(float(os.environ.get(DELAY, "0")))
+    return InstantModel(float(os.environ.get(DELAY, "0")), Synthesis(os.environ.get(SYNTHESIS, Synthesis.MERGE)))

@@ -11,9 +11,9 @@ from typing import Any
 
 import redis
 
-from benchmarks.__main__ import OURS, Ours, fleet
-from shared.local.processes import Processes
-from shared.local.redis_server import PrivateRedis
+from benchmarks.fleets import SLOTS, SUPERVISOR, WORKER, environment_of, fleet, private_redis
+from benchmarks.ours_jobs import Ours
+from shared.wire.plan import Synthesis
 
 KINDS = (
     (r"handoff:\{.+\}", "books"),
@@ -39,10 +39,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=200)
     jobs = parser.parse_args().jobs
-    with tempfile.TemporaryDirectory() as name, Processes(Path(name) / "redis") as processes:
-        url = PrivateRedis(processes, Path(name) / "redis", append_only=False).start()
-        processes.wait_until_ready()
-        with fleet(Path(name) / "ours", url, OURS, 0.0), redis.Redis.from_url(url) as client:
+    with tempfile.TemporaryDirectory() as name, private_redis(Path(name) / "redis") as (url, _):
+        environment = environment_of(url, 0.0, Synthesis.MERGE)
+        with fleet(Path(name) / "ours", environment, [SUPERVISOR, WORKER], slots=SLOTS), redis.Redis.from_url(url) as client:
             ours = Ours(url)
             ours.warm_up()
             ours.run(5)

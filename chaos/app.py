@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 
-from chaos.control import make_control_app
+from chaos.control import DEDUPLICATES, make_control_app
+from shared.agent.anthropic_clients import model_from
 from shared.config import load_settings, redis_url_of
 
-DEDUPLICATES = "HANDOFF_CHAOS_DEDUPLICATES"
-"""Set: this process does."""
-
-app = make_control_app(redis_url_of(load_settings()), deduplicates=DEDUPLICATES in os.environ)
+_settings = load_settings()
+app = make_control_app(redis_url_of(_settings), cache(lambda: model_from(_settings)), deduplicates=DEDUPLICATES in os.environ)

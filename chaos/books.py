@@ -8,13 +8,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
+from math import inf
 
 from chaos.air import Air
-from chaos.ends import INSTEAD, TOO_MANY_CLAIMS, Story, wrong_end
+from chaos.claims import Held, strikes_at
+from chaos.course import course_of, keys_of
+from chaos.ends import NO_STORY, TOO_MANY_CLAIMS, Story, wrong_end
 from chaos.faults import Fault, Strike
 from chaos.model import Call
 from chaos.plan import CallKey, PlannedJob
+from chaos.quiet import Quiet
+from chaos.spending import overruns_of
+from shared.ledger.claims import MAX_CLAIMS, MAX_LOOKS
+from shared.wire.mode import Mode
 
+ENDS_LOOKS = (Fault.KILL_SUPERVISOR, Fault.KILL_REDIS, Fault.FREEZE)
+"""Faults after which a look at a job may never be heard of again."""
 Handoff = tuple[str, str]
 """Job's name, handoff's id."""
 
@@ -35,10 +44,11 @@ class Books:
     """Everything that was written down."""
 
     jobs: Sequence[PlannedJob]
+    """Those that users have submitted; their children are in `everyone`."""
     calls: Sequence[Call]
     strikes: Sequence[Strike]
     stories: Mapping[str, Story]
-    """By job's name."""
+    """By job's name, children among them."""
     lease_s: float
     left_behind: Sequence[str] = ()
     not_reached: Sequence[str] | None = None
@@ -47,6 +57,10 @@ class Books:
     """What else was to happen, and could not before the run was over."""
     stored_at: Mapping[CallKey, float] = field(default_factory=dict)
     """When the ledger was first seen to have the reply to a call."""
+    held: Mapping[Handoff, Sequence[Held]] = field(default_factory=dict)
+    """The claims of each handoff, in order."""
+    absent: Mapping[str, str] = field(default_factory=dict)
+    """Promises and faults that the system does not have: as the report calls them, and why."""
 
     @cached_property
     def _by_handoff(self) -> dict[Handoff, list[Call]]:
@@ -55,14 +69,29 @@ class Books:
             found[call.key.job, call.key.handoff].append(call)
         return found
 
+    @cached_property
+    def everyone(self) -> list[PlannedJob]:
+        """All jobs that there were: a child may never have begun, if nobody came to need it."""
+        return [one for job in self.jobs for one in job.family if one is job or self.stories.get(one.name, NO_STORY).status]
+
     @property
     def ended(self) -> int:
         return sum(bool(self.stories[job.name].ended_at) for job in self.jobs)
 
     @property
+    def modes(self) -> dict[str, int]:
+        """How many users' jobs were supervised in which way."""
+        return {mode.value: count for mode in Mode if (count := sum(job.mode is mode for job in self.jobs))}
+
+    @property
+    def children(self) -> int:
+        """Child jobs that have begun."""
+        return len(self.everyone) - len(self.jobs)
+
+    @property
     def lost(self) -> list[str]:
         """Jobs that have not ended."""
-        return [job.name for job in self.jobs if not self.stories[job.name].ended_at]
+        return [job.name for job in self.everyone if not self.stories[job.name].ended_at]
 
     @property
     def ended_twice(self) -> list[str]:
@@ -76,13 +105,30 @@ class Books:
     @property
     def spoilt(self) -> dict[str, str]:
         """Jobs that have ended, but not as they were to, and why."""
-        wrong = {job.name: wrong_end(job, self.stories[job.name]) for job in self.jobs if self.stories[job.name].ended_at}
+        ended = [job for job in self.everyone if self.stories[job.name].ended_at]
+        wrong = {job.name: wrong_end(job, self.stories) or self._given_up_for_nothing(job.name) for job in ended}
         return {name: f"{what} ({self.stories[name].why})" for name, what in wrong.items() if what}
+
+    def _given_up_for_nothing(self, name: str) -> str:
+        """A handoff, or a job, that was given up although it was not struck as often as that takes; empty: there is none."""
+        if self.stories[name].is_not_looked_at_any_more and (struck := self._struck_looks(name)) < MAX_LOOKS:
+            return f"looked at no more, though supervisors were struck only {struck} times"
+        for handoff in sorted(self.stories[name].broken_off(TOO_MANY_CLAIMS)):
+            struck = strikes_at(self.held.get((name, handoff), ()), self.strikes, min(self.stories[name].finished_at.get(handoff, (inf,))))
+            if struck < MAX_CLAIMS:
+                return f"{handoff}: given up, though only {struck} of its claims were struck"
+        return ""
+
+    def _struck_looks(self, name: str) -> int:
+        """Strikes that may have ended a look at a job. Which looks there were nobody has written down."""
+        began = min((call.at for call in self.calls if call.key.job == name), default=inf)
+        ends = (strike for strike in self.strikes if strike.fault in ENDS_LOOKS and strike.at >= began - self.lease_s)
+        return sum(strike.at <= min(self.stories[name].ended_at) for strike in ends)
 
     @property
     def given_up(self) -> list[str]:
-        """Jobs with a handoff that was killed three times in a row in one turn, which is the promised end of such a one."""
-        return [name for name, story in self.stories.items() if story.broken_off(TOO_MANY_CLAIMS)]
+        """Jobs with a handoff that was killed three times in a row in one turn, or looks at which were: the promised end of such ones."""
+        return [name for name, story in self.stories.items() if story.broken_off(TOO_MANY_CLAIMS) or story.is_not_looked_at_any_more]
 
     @property
     def made(self) -> int:
@@ -90,18 +136,31 @@ class Books:
 
     @cached_property
     def needed(self) -> int:
-        """The calls of a run of the same jobs in which only the planned trouble of the provider happens."""
-        return sum(min(job.most_calls, job.needs().total()) for job in self.jobs)
+        """The calls of a run of the same jobs in which only the planned trouble of the provider happens. What may be left out counts if it
+        was made: which of several results are enough, which look at a plan finds all of them, and how far a job has come that is cancelled,
+        is a matter of time."""
+        return sum(min(job.most_calls, self._needs(job)) for job in self.everyone)
+
+    def _needs(self, job: PlannedJob) -> int:
+        made = Counter(call.key for call in self.calls if call.key.job == job.name)
+        is_cancelled = self.stories[job.name].status == "cancelled"
+        planned = [one for one in course_of(job).values() if not one.instead_of]
+        return sum(
+            job.tries(key) if one.is_needed and not is_cancelled else min(job.tries(key), made[key])
+            for one in planned
+            for key in keys_of(job, one)
+        )
 
     @cached_property
     def _surplus(self) -> Counter[CallKey]:
         made = Counter(call.key for call in self.calls)
-        planned = {job.name: (job, job.needs()) for job in self.jobs}
+        planned = {job.name: job for job in self.everyone}
 
         def need(key: CallKey) -> int:
-            job, needs = planned[key.job]
-            is_instead = (key.handoff, key.turn) == (INSTEAD, 1) and self.stories[key.job].is_planned_by_code
-            return job.tries(key) if is_instead else needs[key]
+            job = planned.get(key.job)
+            one = course_of(job).get(key.handoff) if job else None
+            is_planned = job and one and key.turn <= one.turns and self.stories[key.job].is_there(one)
+            return job.tries(key) if job and is_planned else 0
 
         return made - Counter({key: need(key) for key in made})
 
@@ -126,7 +185,7 @@ class Books:
         """A call's copies, and what happened meanwhile: seconds after the first."""
         copies = [call for call in self._by_handoff[key.job, key.handoff] if call.key == key]
         began = copies[0].at
-        calls = [f"{call.at - began:.1f} s by {call.process}" for call in copies]
+        calls = [f"{call.at - began:.1f} s by {call.process} ({_answered(call, began)})" for call in copies]
         near = [strike for strike in self.strikes if began - self.lease_s <= strike.at <= copies[-1].at]
         struck = [f"{strike.at - began:.1f} s {strike.fault} {strike.target} {strike.point}".strip() for strike in near]
         return f"{key.job} {key.handoff}, turn {key.turn}: called {', '.join(calls)}; meanwhile {', '.join(struck) or 'nothing'}"
@@ -172,8 +231,10 @@ class Books:
         ]
 
     def _ends_of(self, handoff: Handoff) -> tuple[float, ...]:
+        """When there is nothing more to be done for a handoff."""
         story = self.stories[handoff[0]]
-        return (*story.finished_at.get(handoff[1], ()), *story.ended_at)
+        given_up = (story.given_up_at[handoff[1]],) if handoff[1] in story.given_up_at else ()
+        return (*story.finished_at.get(handoff[1], ()), *given_up, *story.ended_at)
 
     @cached_property
     def recoveries(self) -> list[Recovery]:
@@ -200,22 +261,25 @@ class Books:
 
     @property
     def overruns(self) -> list[str]:
-        """Jobs for which the server was called, or paid, more than they were allowed."""
-        made, tokens, microusd = Counter[str](), Counter[str](), Counter[str]()
+        return overruns_of(self.everyone, self.calls, self.stories)
+
+    @cached_property
+    def for_nobody(self) -> list[str]:
+        """Calls that came in when nobody waited for what they were to bring."""
+        quiet = Quiet({job.name: job for job in self.everyone}, self.stories)
+        found = []
         for call in self.calls:
-            made[call.key.job] += 1
-            tokens[call.key.job] += call.tokens
-            microusd[call.key.job] += call.microusd
-        kinds = ((made, "max_turns", "calls"), (tokens, "max_tokens", "tokens"), (microusd, "max_microusd", "micro-dollars"))
-        return [
-            f"{job.name}: {spent[job.name]} of {most} {what}"
-            for job in self.jobs
-            for spent, limit, what in kinds
-            if (most := getattr(job, limit)) is not None and spent[job.name] > most
-        ]
+            since = quiet.since(call.key, call.at)
+            if since is not None and not any(self._air.has_held_back(strike, call, since) for strike in self.strikes):
+                found.append(f"{call.key.job} {call.key.handoff}, turn {call.key.turn}, {call.at - since:.1f} s after, by {call.process}")
+        return found
 
     def count(self, fault: Fault) -> int:
         return sum(strike.fault is fault for strike in self.strikes)
+
+
+def _answered(call: Call, began: float) -> str:
+    return "never answered" if call.out_at is None else f"answered {call.out_at - began:.1f} s{'' if call.was_heard else ', unheard'}"
 
 
 def _is_of_the_struck(call: Call, strike: Strike) -> bool:

@@ -1,4 +1,4 @@
-"""The system under test: a private Redis with an append-only file, several supervisors and workers, every one of them hunted."""
+"""What is hunted: a private Redis with an append-only file, several supervisors and workers, whatever system they are of."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from chaos.model import CUSTOM_HEADERS, PROCESS
-from shared.config import Settings
 from shared.failpoints import FAILPOINTS
+from shared.ledger.connection import Connection
 from shared.local.processes import ChildSpec, Processes
 from shared.local.redis_server import PrivateRedis
-from shared.wire.mode import Mode
 from supervisor.cli.nursery import nursery_command
-from supervisor.client import Client, connect
 
 REDIS, NURSERY = "redis", "nursery"
 WORKER, SUPERVISOR = "worker", "supervisor"
@@ -48,7 +46,8 @@ class Fleet:
     size: Size
     url: str
     processes: Processes
-    jobs: Client
+    connection: Connection
+    """The killer's, and the books'."""
     names: dict[int, str] = field(default_factory=dict)
     """Every process that there was, also those that are gone: pid -> name."""
 
@@ -62,6 +61,12 @@ class Fleet:
                 pids[file.name] = ever[-1]
         self.names |= {pid: name for name, pid in pids.items()}
         return pids
+
+    def name_of(self, pid: int) -> str:
+        """Also of one that is gone."""
+        if pid not in self.names:
+            self.look()
+        return self.names.get(pid, "?")
 
     def is_ready(self, name: str) -> bool:
         """Whether a process runs and takes work."""
@@ -92,6 +97,13 @@ def points_in(folder: Path, kind: str) -> Path:
     return folder / "failpoints" / kind
 
 
+def arm(points: Path, point: str, order: str) -> None:
+    """Whole at once: who comes by between a file and its text would find an order that says nothing, and fail as nobody does."""
+    written = points / f".{point}"
+    written.write_text(order)
+    written.rename(points / point)
+
+
 @dataclass(frozen=True, slots=True)
 class Member:
     """One Celery process. `kind`: whose failpoints it has."""
@@ -103,29 +115,22 @@ class Member:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-def members_of(size: Size) -> list[Member]:
-    """Supervisors, and workers of which each serves every specialist."""
-    kinds = ((SUPERVISOR, "supervisor.app", size.supervisors), (WORKER, "workers.app", size.workers))
-    slots = ("-c", str(size.slots))
-    return [Member(f"{kind}{number}", kind, app, slots) for kind, app, count in kinds for number in range(1, count + 1)]
-
-
 @contextmanager
-def running_fleet(folder: Path, size: Size, model_url: str, members: Sequence[Member] = ()) -> Iterator[Fleet]:
-    """Ready when it begins, gone when it ends. `members`: in place of those of this size.
+def running_fleet(folder: Path, size: Size, model_url: str, members: Sequence[Member]) -> Iterator[Fleet]:
+    """Ready when it begins, gone when it ends.
 
     Raises:
         UserError: something does not start.
     """
     with Processes(folder) as processes:
         url = PrivateRedis(processes, folder, is_hunted=True).start()
-        _start(processes, folder, environment_of(folder, url, size, model_url), members or members_of(size))
+        _start(processes, folder, environment_of(folder, url, size, model_url), members)
         processes.wait_until_ready(READY_WITHIN_S)
-        jobs = connect(url, Settings(offline=True, mode=Mode.TEAM, retention_s=RETENTION_S))
+        connection = Connection(url)
         try:
-            yield Fleet(folder, size, url, processes, jobs)
+            yield Fleet(folder, size, url, processes, connection)
         finally:
-            jobs.ledger.connection.close()
+            connection.close()
             processes.stop(grace_s=0.0)
 
 

@@ -6,28 +6,28 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol
 
-from chaos import control
-from chaos.app import DEDUPLICATES
-from chaos.fleet import SUPERVISOR, Member, Size
+from chaos.control import DEDUPLICATES
+from chaos.fleet import SUPERVISOR, Fleet, Member, arm
 from chaos.leaks import UNACKED
-from chaos.plan import PlannedJob, PlannedStep, Shape
-from chaos.stage import LOOK_EVERY_S, Stage, Tell, stage
+from chaos.ours import OURS
+from chaos.plain import PLAIN
+from chaos.plan import PlannedJob, PlannedStep
+from chaos.shapes import Shape
+from chaos.stage import LOOK_EVERY_S, Stage, Tell
+from chaos.system import Kind, Made_co, System
+from shared.failpoints import AFTER, BEFORE
 from shared.ledger.connection import in_our_words
-from shared.wire.errors import LedgerError
-from shared.wire.events import JobStatus
+from shared.wire.names import SUPERVISOR_QUEUE
 
 STUCK_AFTER_S = 4.0
-"""Nothing is queued, nothing is unacknowledged, nothing has happened: for longer than the broker takes to deliver again."""
+"""No message of a chord is left: nobody is frozen here, who could hold one."""
 GIVEN_UP_AFTER_S = 60.0
-PUBLISHED = "publish.group.after"
-"""Where it is seen that a group was published: who comes by freezes for no time at all."""
 
 
 class Hole(StrEnum):
@@ -45,12 +45,12 @@ class Hole(StrEnum):
 
     @property
     def orders(self) -> tuple[tuple[str, str], ...]:
-        """What is armed for the worker: point, blow. A body goes to the supervisor's queue here, to its own there."""
+        """What is armed for the worker: point, blow."""
         match self:
             case Hole.H1 | Hole.H2:
                 return (("chord.part.before", "kill"),)
             case Hole.H3:
-                return (("publish.supervisor.before", "kill"), (f"publish.{control.BODIES}.before", "kill"))
+                return ((f"publish.{SUPERVISOR_QUEUE}.{BEFORE}", "kill"),)
             case Hole.H4:
                 return (("chord.count.after", "drop"),)
             case Hole.H5:
@@ -61,100 +61,21 @@ class Hole(StrEnum):
         return "prefork" if self in (Hole.H1, Hole.H3) else "threads"
 
 
-class System(Protocol):
-    """A system with chords, and one worker for each hole."""
-
-    on: Stage
-
-    def begin(self, hole: Hole, name: str) -> None:
-        """Start a chord whose one part goes to the hole's worker."""
-
-    def begin_stopped(self, hole: Hole, name: str) -> None:
-        """The same, with the worker stopped right before that part is published."""
-
-    def is_published(self) -> bool:
-        """Whether the part of the chord that was begun so has been."""
-
-    def is_done(self, name: str) -> bool:
-        """Whether its body has run."""
-
-    def queue(self, hole: Hole) -> str:
-        """Of the hole's worker."""
+QUEUES = {Hole.H1: "generalist", Hole.H2: "analyst", Hole.H3: "writer", Hole.H4: "researcher", Hole.H5: "coder"}
+"""Each hole's worker serves one specialist, and no other worker does."""
 
 
-SPECIALISTS = {Hole.H1: "generalist", Hole.H2: "analyst", Hole.H3: "writer", Hole.H4: "researcher", Hole.H5: "coder"}
-
-
-@dataclass(slots=True)
-class Ours:
-    """A job with one step for each hole."""
-
-    on: Stage
-
-    def begin(self, hole: Hole, name: str) -> None:
-        self.on.submit(PlannedJob(name, Shape.PARALLEL, (PlannedStep("a", SPECIALISTS[hole]),), seed=1))
-
-    def begin_stopped(self, hole: Hole, name: str) -> None:
-        points, worker = self.on.fleet.points(SUPERVISOR), self.on.fleet.look()[hole.key]
-        (points / "publish.group.before").write_text(f"stop {worker}")
-        (points / PUBLISHED).write_text("freeze 0")
-        self.begin(hole, name)
-
-    def is_published(self) -> bool:
-        return any(self.on.fleet.points(SUPERVISOR).glob(f"{PUBLISHED}@*"))
-
-    def is_done(self, name: str) -> bool:
-        standings = self.on.fleet.jobs.ledger.jobs.standings([self.on.ids[name]])
-        return any(JobStatus(one.status) is JobStatus.OK for one in standings)
-
-    def queue(self, hole: Hole) -> str:
-        return SPECIALISTS[hole]
-
-
-class Plain:
-    """A chord with one part for each hole."""
-
-    def __init__(self, on: Stage) -> None:
-        self.on = on
-        self._app = control.make_control_app(on.fleet.url)
-        backend: Any = self._app.backend  # it asks for states; what subscribes to results needs its Redis when it is collected
-        backend.on_task_call = backend.remove_pending_result = lambda *_, **__: None
-
-    def begin(self, hole: Hole, name: str) -> None:
-        control.begin(self._app, name, hole.key)
-
-    def begin_stopped(self, hole: Hole, name: str) -> None:
-        pid = self.on.fleet.look()[hole.key]
-        os.kill(pid, signal.SIGSTOP)
-        _wait_until(lambda: _is_stopped(pid))
-        self.begin(hole, name)
-
-    def is_published(self) -> bool:
-        return True  # or `begin_stopped` would not have returned
-
-    def is_done(self, name: str) -> bool:
-        return control.is_done(self._app, name)
-
-    def queue(self, hole: Hole) -> str:
-        return hole.key
-
-
-@contextmanager
-def ours() -> Iterator[System]:
-    with stage(Size(), [Member("supervisor", SUPERVISOR, "supervisor.app", ("-c", "8")), *_workers("workers.app", SPECIALISTS)]) as on:
-        yield Ours(on)
-
-
-@contextmanager
-def plain() -> Iterator[System]:
-    bodies = Member("bodies", "bodies", "chaos.app", ("-Q", control.BODIES, "-P", "threads", "-c", "2"))
-    with stage(Size(), [bodies, *_workers("chaos.app", {hole: hole.key for hole in Hole})]) as on:
-        yield Plain(on)
-
-
-def _workers(app: str, queues: dict[Hole, str]) -> list[Member]:
+def _kind_of(kind: Kind[Made_co], app: str, on: Callable[[Fleet], Made_co]) -> Kind[Made_co]:
+    """A system with one worker for each hole. `app`: the workers'."""
     own = {Hole.H2: {DEDUPLICATES: "1"}}
-    return [Member(hole.key, hole.key, app, ("-Q", queue, "-P", hole.pool, "-c", "1"), own.get(hole, {})) for hole, queue in queues.items()]
+    workers = [
+        Member(hole.key, hole.key, app, ("-Q", queue, "-P", hole.pool, "-c", "1"), own.get(hole, {})) for hole, queue in QUEUES.items()
+    ]
+    return Kind(lambda size: [*kind.members(replace(size, workers=0, supervisors=1, slots=8)), *workers], on, kind.draw)
+
+
+OURS_WITH_HOLES = _kind_of(OURS, "workers.app", OURS.on)
+PLAIN_WITH_HOLES = _kind_of(PLAIN, "chaos.app", lambda fleet: replace(PLAIN.on(fleet), stuck_after_s=STUCK_AFTER_S))
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,60 +90,64 @@ class Outcome:
     """The one with it came to its end."""
 
 
-def try_holes(system: System, tell: Tell) -> dict[Hole, Outcome]:
-    """Each hole's chord twice: without the fault, then with it. H5 first, and alone: the others publish, too."""
+def try_holes(on: Stage[System], tell: Tell) -> dict[Hole, Outcome]:
+    """Each hole's job of one step twice: without the fault, then with it. H5 first, and alone: the others publish, too."""
     for hole in Hole:
-        system.begin(hole, _calm(hole))
-    calm = _ends(system, {hole: _calm(hole) for hole in Hole})
-    was_lost = _lose_a_message(system)
+        _begin(on, hole, _calm(hole))
+    calm = _ends(on, {hole: _calm(hole) for hole in Hole})
+    was_lost = _lose_a_message(on)
     for hole in Hole:
         for point, blow in hole.orders:
-            (system.on.fleet.points(hole.key) / point).write_text(blow)
+            arm(on.fleet.points(hole.key), point, blow)
         if hole is not Hole.H5:
-            system.begin(hole, hole.key)
-    ended = _ends(system, {hole: hole.key for hole in Hole})
-    outcomes = {hole: Outcome(calm[hole], was_lost if hole is Hole.H5 else _was_hit(system, hole), ended[hole]) for hole in Hole}
+            _begin(on, hole, hole.key)
+    ended = _ends(on, {hole: hole.key for hole in Hole})
+    outcomes = {hole: Outcome(calm[hole], was_lost if hole is Hole.H5 else _was_hit(on, hole), ended[hole]) for hole in Hole}
     for hole, outcome in outcomes.items():
         tell(f"{hole}: {'goes on' if outcome.ended else 'stuck'}")
     return outcomes
+
+
+def _begin(on: Stage[System], hole: Hole, name: str) -> None:
+    job = PlannedJob(name, Shape.PARALLEL, (PlannedStep("a", QUEUES[hole]),), seed=1, trouble_share=0.0)
+    while not on.submit(job):
+        time.sleep(LOOK_EVERY_S)
 
 
 def _calm(hole: Hole) -> str:
     return f"{hole.key}-calm"
 
 
-def _was_hit(system: System, hole: Hole) -> bool:
-    return any(system.on.fleet.points(hole.key).glob("*@*"))
+def _was_hit(on: Stage[System], hole: Hole) -> bool:
+    return any(on.fleet.points(hole.key).glob("*@*"))
 
 
-def _ends(system: System, names: dict[Hole, str]) -> dict[Hole, bool]:
-    """Whether these came to their ends. In plain Celery a chord of which no message is left anywhere is stuck."""
-    found: dict[Hole, bool] = {}
-    quiet_since = dict.fromkeys(Hole, time.monotonic())
+def _ends(on: Stage[System], names: dict[Hole, str]) -> dict[Hole, bool]:
+    """Whether these came to their ends."""
     until = time.monotonic() + GIVEN_UP_AFTER_S
-    while len(found) < len(names):
-        for hole in names.keys() - found.keys():
-            with suppress(LedgerError), in_our_words():
-                if system.is_done(names[hole]):
-                    found[hole] = True
-                elif not _is_quiet(system, hole):
-                    quiet_since[hole] = time.monotonic()
-            is_stuck = isinstance(system, Plain) and time.monotonic() - quiet_since[hole] > STUCK_AFTER_S
-            if hole not in found and (is_stuck or time.monotonic() > until):
-                found[hole] = False
+    while on.open and time.monotonic() < until:
+        on.look()
         time.sleep(LOOK_EVERY_S)
-    return found
+    with in_our_words():
+        return {hole: name in on.system.ended([name]) for hole, name in names.items()}
 
 
-def _lose_a_message(system: System) -> bool:
-    """Stop the worker, have a message published that Redis writes into its socket, and kill it.
+def _lose_a_message(on: Stage[System]) -> bool:
+    """Have a message published that Redis writes into the socket of a worker that is stopped, and kill it.
 
     Returns whether it was so: when the worker was killed it was stopped, the message was published, and it was nowhere in Redis.
     """
-    pid = system.on.fleet.look()[Hole.H5.key]
-    system.begin_stopped(Hole.H5, Hole.H5.key)
-    _wait_until(lambda: _is_stopped(pid) and system.is_published())
-    was_lost = _is_stopped(pid) and system.is_published() and _is_quiet(system, Hole.H5)
+    pid, points, queue = on.fleet.look()[Hole.H5.key], on.fleet.points(SUPERVISOR), QUEUES[Hole.H5]
+    before, after = (on.system.point(f"publish.group.{when}", SUPERVISOR, queue) for when in (BEFORE, AFTER))
+    arm(points, f"{before}", f"stop {pid}")
+    arm(points, f"{after}", "freeze 0")  # no time at all: it is seen that somebody came by
+
+    def is_published() -> bool:
+        return _is_stopped(pid) and any(points.glob(f"{after}@*"))
+
+    _begin(on, Hole.H5, Hole.H5.key)
+    _wait_until(is_published)
+    was_lost = is_published() and _is_nowhere(on, queue)
     os.kill(pid, signal.SIGKILL)
     return was_lost
 
@@ -240,9 +165,7 @@ def _is_stopped(pid: int) -> bool:
     return False
 
 
-def _is_quiet(system: System, hole: Hole) -> bool:
-    """No message of this hole is queued, or delivered and not acknowledged, and no body is."""
-    client, queue = system.on.fleet.jobs.ledger.connection.redis, system.queue(hole)
-    if client.llen(queue) or client.llen(control.BODIES):
-        return False
-    return all(json.loads(entry)[2] not in (queue, control.BODIES) for entry in client.hvals(UNACKED))
+def _is_nowhere(on: Stage[System], queue: str) -> bool:
+    """No message of this queue waits there, or is delivered and not acknowledged."""
+    client = on.fleet.connection.redis
+    return not client.llen(queue) and all(json.loads(entry)[2] != queue for entry in client.hvals(UNACKED))

@@ -13,9 +13,11 @@ from itertools import count
 from typing import Any
 
 from chaos.faults import EVERYBODY, Fault, Strike
-from chaos.fleet import REDIS, SUPERVISOR, WORKER, Fleet
+from chaos.fleet import REDIS, SUPERVISOR, WORKER, Fleet, arm
 from chaos.leaks import UNACKED
+from chaos.messages import without_a_place
 from chaos.plan import SPECIALISTS
+from chaos.stops import Stops
 from shared.ledger.connection import in_our_words
 from shared.wire.errors import LedgerError
 from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
@@ -35,8 +37,6 @@ PAUSE_S = (0.2, 1.6)
 """Between two faults, as long as enough is left to strike at."""
 FREEZE_LEASES = 5
 """Longer than the watchdog's patience."""
-FROZEN_AT = "script.renew.before"
-"""Where a frozen worker freezes: it has claims then."""
 
 QUEUES = (*SPECIALISTS, SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)
 
@@ -64,12 +64,16 @@ class Killer:
 
     fleet: Fleet
     order: Iterator[Next]
+    frozen_at: str
+    """Where a frozen worker freezes: it has work in its hands then."""
     strikes: list[Strike] = field(default_factory=list)
     not_happened: list[str] = field(default_factory=list)
     """What was armed for somebody to come by, and nobody did."""
     _next_at: float = 0.0
-    _stopped: dict[str, tuple[int, float]] = field(default_factory=dict)
-    """Name -> pid, and when it is to go on."""
+    _stops: Stops = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._stops = Stops(self.strikes)
 
     @property
     def kills(self) -> int:
@@ -77,7 +81,7 @@ class Killer:
 
     def go_on(self) -> None:
         """One fault, if it is time for one."""
-        self.wake(only_due=True)
+        self._stops.wake(only_due=True)
         self._note_frozen()
         now = time.time()
         if now < self._next_at or not self._is_enough_there():
@@ -88,31 +92,23 @@ class Killer:
 
     def rest(self) -> None:
         """Nothing more happens by itself from here on."""
-        self.wake()
-        armed = self.fleet.points(WORKER) / FROZEN_AT
+        self._stops.wake()
+        armed = self.fleet.points(WORKER) / self.frozen_at
         if armed.exists():
             with suppress(FileNotFoundError):  # somebody has come by just now
                 armed.unlink()
-                self.not_happened.append(f"{Fault.FREEZE} at {FROZEN_AT} of a {WORKER}")
+                self.not_happened.append(f"{Fault.FREEZE} at {self.frozen_at} of a {WORKER}")
         self._note_frozen()
 
     def kill(self, name: str) -> bool:
         """This one, now."""
         return self._signal(Fault.KILL_SUPERVISOR if name.startswith(SUPERVISOR) else Fault.KILL_WORKER, name, signal.SIGKILL)
 
-    def wake(self, *, only_due: bool = False) -> None:
-        """SIGCONT for those that are stopped."""
-        for name, (pid, until) in list(self._stopped.items()):
-            if not only_due or time.time() >= until:
-                del self._stopped[name]
-                if self.fleet.look().get(name) == pid:
-                    self.fleet.signal(name, signal.SIGCONT)
-
     def _is_enough_there(self) -> bool:
         """A killer that never lets anything come up proves nothing: half of the workers, and one supervisor."""
         size = self.fleet.size
         workers, supervisors = self.fleet.ready(WORKER), self.fleet.ready(SUPERVISOR)
-        up = [len([name for name in found if name not in self._stopped]) for found in (workers, supervisors)]
+        up = [len([name for name in found if name not in self._stops.targets]) for found in (workers, supervisors)]
         return up[0] >= max(1, size.workers // 2) and up[1] >= 1 and self.fleet.is_ready(REDIS)
 
     def _do(self, fault: Fault, dice: random.Random) -> None:
@@ -128,12 +124,11 @@ class Killer:
                 self._signal(fault, self._any_of(dice, WORKER, SUPERVISOR), signal.SIGTERM)
             case Fault.STOP:
                 name = self._any_of(dice, WORKER, SUPERVISOR)
-                pid = self.fleet.look().get(name, 0)
-                lasts_s = self.fleet.size.lease_s * dice.uniform(1.2, 2.5)
-                if pid and self._signal(fault, name, signal.SIGSTOP, lasts_s):
-                    self._stopped[name] = (pid, time.time() + lasts_s)
+                pid, lasts_s = self.fleet.look().get(name), self.fleet.size.lease_s * dice.uniform(1.2, 2.5)
+                if pid is not None and self.fleet.signal(name, signal.SIGSTOP):
+                    self._stops.add(pid, Strike(fault, name, time.time(), lasts_s=lasts_s))
             case Fault.FREEZE:
-                (self.fleet.points(WORKER) / FROZEN_AT).write_text(f"freeze {self.fleet.size.lease_s * FREEZE_LEASES}")
+                arm(self.fleet.points(WORKER), self.frozen_at, f"freeze {self.fleet.size.lease_s * FREEZE_LEASES}")
             case Fault.CUT:
                 self._with_redis(fault, lambda client: cut_connections(client, dice))
             case Fault.TWICE:
@@ -142,29 +137,28 @@ class Killer:
                 raise AssertionError("an answer is lost at a failpoint")
 
     def _any_of(self, dice: random.Random, *kinds: str) -> str:
-        there = sorted(name for kind in kinds for name in self.fleet.look() if name.startswith(kind) and name not in self._stopped)
+        there = sorted(name for kind in kinds for name in self.fleet.look() if name.startswith(kind) and name not in self._stops.targets)
         return dice.choice(there) if there else ""
 
-    def _signal(self, fault: Fault, name: str, number: signal.Signals, lasts_s: float = 0.0) -> bool:
+    def _signal(self, fault: Fault, name: str, number: signal.Signals) -> bool:
         done = self.fleet.signal(name, number)
         if done:
-            self._note(fault, name, lasts_s)
+            self._note(fault, name)
         return done
 
-    def _note(self, fault: Fault, target: str, lasts_s: float = 0.0) -> None:
-        self.strikes.append(Strike(fault, target, time.time(), lasts_s=lasts_s))
+    def _note(self, fault: Fault, target: str) -> None:
+        self.strikes.append(Strike(fault, target, time.time()))
 
     def _note_frozen(self) -> None:
         """A worker has come by where it was to freeze."""
-        for taken in self.fleet.points(WORKER).glob(f"{FROZEN_AT}@*"):
-            self.fleet.look()
-            name = self.fleet.names.get(int(taken.name.partition("@")[2]), "?")
-            self.strikes.append(Strike(Fault.FREEZE, name, taken.stat().st_ctime, FROZEN_AT))
+        for taken in self.fleet.points(WORKER).glob(f"{self.frozen_at}@*"):
+            name = self.fleet.name_of(int(taken.name.partition("@")[2]))
+            self.strikes.append(Strike(Fault.FREEZE, name, taken.stat().st_ctime, self.frozen_at))
             taken.unlink()
 
     def _with_redis(self, fault: Fault, do: Callable[[Any], None]) -> None:
         with suppress(LedgerError), in_our_words():
-            do(self.fleet.jobs.ledger.connection.redis)
+            do(self.fleet.connection.redis)
             self._note(fault, EVERYBODY)
 
 
@@ -179,8 +173,8 @@ def deliver_twice(client: Any, dice: random.Random) -> None:
     """Copies of what waits in a queue, and of half of what somebody is at work on."""
     for queue in QUEUES:
         for message in client.lrange(queue, 0, 2):
-            client.rpush(queue, message)
+            client.rpush(queue, without_a_place(json.loads(message)))
     for entry in client.hvals(UNACKED):
         if dice.random() < 0.5:
             message, _, queue = json.loads(entry)
-            client.rpush(queue, json.dumps(message))
+            client.rpush(queue, without_a_place(message))

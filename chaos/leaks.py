@@ -13,8 +13,10 @@ KEPT_FOR_EVER = (
     r"handoff:waiting:.+",  # one entry a handoff that nobody has claimed yet, or a wake-up that nobody has taken yet
     r"handoff:paused",  # one field a paused role
     r"handoff:held:.+",  # one entry a handoff of a paused role; gone when the role is resumed
-    r"handoff:taken",  # two fields
+    r"handoff:out:.+",  # one entry for what is being published, or was taken and not claimed or looked at yet
+    r"handoff:fair:.+",  # what waits in a queue, and in which order
     r"handoff:caps",  # five fields
+    r"handoff:silence",  # four fields
 )
 OURS = ("handoff:", "celery-")
 """The rest is kombu's: one binding table a queue, the messages themselves, and an entry for each that is not acknowledged yet."""
@@ -47,8 +49,10 @@ def left_behind(client: Any, queues: Iterable[str], *, was_struck: bool) -> list
     found = [f"{name}: no TTL" for name in keys_for_ever(client)]
     found += [f"{name}: turns of a handoff" for name in names if re.search(r"\}:t:", name)]
     for name in names:
-        if name == "handoff:due" or name.startswith("handoff:waiting:"):
+        if name == "handoff:due" or name.startswith(("handoff:waiting:", "handoff:out:")):
             found += [f"{name}: {member.decode()}" for member in client.zrange(name, 0, -1)]
+        elif name.startswith("handoff:fair:"):
+            found.append(f"{name}: of messages that are gone")
     return sorted([*found, *_reserved(client, names), *_messages(client, queues, was_struck=was_struck)])
 
 

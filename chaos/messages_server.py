@@ -108,16 +108,18 @@ class _Listener(ThreadingHTTPServer):
 class MessagesServer:
     """Serves the script on a free port while the `with` block lasts."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Script, host: str = "127.0.0.1") -> None:
+        """`host`: another address of this machine, for callers that are in containers."""
         self.script = script
         self.requests: list[Json] = []
         self.headers: list[dict[str, str]] = []
-        self._server = _Listener(("127.0.0.1", 0), self._handler())
+        self._server = _Listener((host, 0), self._handler())
         self._thread = threading.Thread(target=lambda: self._server.serve_forever(poll_interval=0.02), daemon=True)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        host, port = self._server.server_address[:2]
+        return f"http://{host!s}:{port}"
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -1,54 +1,37 @@
-"""What is run: jobs of several shapes, out of a seed, what they may spend, and the model calls that each needs when all goes well. Pure."""
+"""A job of a run: its mode and steps, what it may spend, and how long its model calls take. Pure. `chaos.drawing` draws them."""
 
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from chaos.shapes import PLANNED, TIGHT, Shape
 from shared.agent.price import Prices
+from shared.wire.mode import Mode
+from shared.wire.priority import Priority
 from shared.wire.usage import Usage
 
 SPECIALISTS = ("generalist", "analyst", "writer")
-TIGHT_SPECIALIST = "writer"
+FACT_CHECKER = "analyst"
 ROOMY_TURNS = 60
 """A budget that no other job comes near, whatever is repeated."""
-UNTIL_CANCELLED_S = 15.0
-"""Time enough to type `handoff cancel`."""
+ROOMY_TREE_TURNS = 240
+"""The same for a tree, of which each child has a slice."""
+UNTIL_CANCELLED_S = 30.0
+"""Time enough to type `handoff cancel`, on a machine that has other things to do, too."""
+LATE_S = 2.5
+"""A call of who is not waited for. Its steps take several."""
 TROUBLE_SHARE = 0.06
 """Of all model calls."""
-
-
-class Shape(StrEnum):
-    """What a job is like."""
-
-    PARALLEL = "parallel"
-    """Three steps at once."""
-    DIAMOND = "diamond"
-    """One, then two, then one."""
-    TOOLS = "tools"
-    """Two steps of three turns, with a tool between."""
-    REVISED = "revised"
-    """A step is sent back once."""
-    REPAIRED = "repaired"
-    """The first plan cannot be read."""
-    WRITTEN = "written"
-    """A model writes the answer out of two results."""
-    TIGHT = "tight"
-    """Twelve steps at once on a budget of four calls."""
-    TIGHT_TOKENS = "tight in tokens"
-    """The same on a budget of tokens: what has gone, and the most that a third step's call could use, is too much."""
-    TIGHT_MONEY = "tight in money"
-    """The same on a budget of money."""
-    CANCELLED = "cancelled"
-    """Three steps at once, and its user thinks better of it."""
-
-
-TIGHT = (Shape.TIGHT, Shape.TIGHT_TOKENS, Shape.TIGHT_MONEY)
-TIGHT_STEPS = "abcdefghijkl"
+TAKES_S = (0.02, 0.2, 0.5, 0.9)
+"""Model calls: long enough for kills to find some in the air."""
+TENANTS = ("ann", "bob", "cyd")
 TIGHT_CALLS = 4
 """That a tight budget lets through when nothing goes wrong: the plan, two of twelve steps, the review."""
+TIGHT_TREE_CALLS = 2 + 2 * TIGHT_CALLS
+"""Plan and review, and a slice of four calls for each child."""
 TIGHT_MODEL = "claude-haiku-5-5"
 """Of all agents of a job that is tight in money: by their own models, one call of its planner costs more than all of its steps."""
 PLAIN_USAGE = Usage(input_tokens=100, output_tokens=20)
@@ -68,6 +51,14 @@ class Trouble(StrEnum):
     CUT = "cut"
 
 
+class Says(StrEnum):
+    """What an attempt at a step comes to, as its specialist says it."""
+
+    OK = "ok"
+    FAILED = "failed"
+    NEEDS_INPUT = "needs_input"
+
+
 @dataclass(frozen=True, slots=True)
 class PlannedStep:
     """One step: its specialist, what it waits for, its turns."""
@@ -76,6 +67,29 @@ class PlannedStep:
     specialist: str
     after: tuple[str, ...] = ()
     turns: int = 1
+    """Of its first attempt; a later one takes one."""
+    attempts: tuple[Says, ...] = (Says.OK,)
+    enough: int | None = None
+    """So many results of `after` do; None: all."""
+    team: PlannedJob | None = None
+    """The child job that does it."""
+    is_added: bool = False
+    """By the replanner."""
+    is_dropped: bool = False
+    """By the replanner, unless it has begun by then."""
+
+    helps: str = ""
+    """The step whose need it meets: the planner adds it then."""
+
+    @property
+    def last(self) -> str:
+        """The handoff whose result stands, if nobody sends it back."""
+        return f"{self.id}.{len(self.attempts)}"
+
+    @property
+    def is_there_from_the_beginning(self) -> bool:
+        """The first plan has it."""
+        return not self.is_added and not self.helps
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -96,6 +110,22 @@ class PlannedJob:
     steps: tuple[PlannedStep, ...]
     seed: int
     trouble_share: float = TROUBLE_SHARE
+    mode: Mode = Mode.TEAM
+    takes_from: tuple[float, ...] = TAKES_S
+    """Seconds of its calls."""
+    parent: str = ""
+    """The name of the job whose step it does."""
+    then: PlannedJob | None = None
+    """What its user asks next."""
+
+    @property
+    def tenant(self) -> str:
+        """Whose it is: the books of a day, and turns in queues, are kept for each."""
+        return random.Random(f"{self.seed} tenant {self.name}").choice(TENANTS)  # noqa: S311
+
+    @property
+    def priority(self) -> Priority:
+        return random.Random(f"{self.seed} priority {self.name}").choice(list(Priority))  # noqa: S311
 
     @property
     def request(self) -> str:
@@ -107,8 +137,22 @@ class PlannedJob:
         return self.shape in TIGHT
 
     @property
+    def is_planned(self) -> bool:
+        """By a planner."""
+        return self.mode in PLANNED and self.shape is not Shape.ALONE
+
+    @property
+    def has_team(self) -> bool:
+        """Whether an assessor looks at its results."""
+        return self.is_planned or self.mode is Mode.PIPELINE
+
+    @property
     def max_turns(self) -> int:
-        return TIGHT_CALLS if self.shape is Shape.TIGHT else ROOMY_TURNS
+        if self.shape is Shape.TIGHT_TREE:
+            return TIGHT_TREE_CALLS
+        if self.shape is Shape.TIGHT:
+            return TIGHT_CALLS
+        return ROOMY_TREE_TURNS if any(step.team for step in self.steps) else ROOMY_TURNS
 
     @property
     def max_tokens(self) -> int | None:
@@ -133,17 +177,13 @@ class PlannedJob:
         """What each of its calls uses."""
         return GREEDY_USAGE if self.shape in (Shape.TIGHT_TOKENS, Shape.TIGHT_MONEY) else PLAIN_USAGE
 
-    def needs(self) -> Counter[CallKey]:
-        """The calls of a run in which nothing but the planned trouble goes wrong. A tight budget allows no more than it does."""
-        turns = {f"{step.id}.1": step.turns for step in self.steps}
-        turns["planner.1"] = 2 if self.shape is Shape.REPAIRED else 1
-        turns["assessor.1"] = 1
-        if self.shape is Shape.REVISED:
-            turns |= {f"{self.steps[0].id}.2": 1, "assessor.2": 1}
-        if self.shape is Shape.WRITTEN:
-            turns["synthesizer.1"] = 1
-        keys = [CallKey(self.name, handoff, turn) for handoff, count in turns.items() for turn in range(1, count + 1)]
-        return Counter({key: self.tries(key) for key in keys})
+    @property
+    def family(self) -> Iterator[PlannedJob]:
+        """It, and all jobs below it."""
+        yield self
+        for step in self.steps:
+            if step.team:
+                yield from step.team.family
 
     def tries(self, key: CallKey) -> int:
         """How often this call is made before it is answered."""
@@ -156,43 +196,17 @@ class PlannedJob:
 
     def _drawn(self, key: CallKey) -> Trouble | None:
         dice = random.Random(f"{self.seed} {key.job} {key.handoff} {key.turn}")  # noqa: S311 - a seed is the point
-        return dice.choice(list(Trouble)) if not self.is_tight and dice.random() < self.trouble_share else None
+        is_counted = self.is_tight or self.shape is Shape.TIGHT_TREE
+        return dice.choice(list(Trouble)) if not is_counted and dice.random() < self.trouble_share else None
 
     def takes_s(self, key: CallKey) -> float:
-        """How long the server takes for this call: long enough for kills to find calls in the air."""
-        if self.shape is Shape.CANCELLED and not key.handoff.startswith("planner"):
+        """How long the server takes for this call."""
+        is_plan = key.handoff.startswith(("planner", "router"))
+        if self.shape in (Shape.CANCELLED, Shape.CALLED_OFF) and not is_plan:
             return UNTIL_CANCELLED_S
-        return random.Random(f"{self.seed} {key.job} {key.handoff} {key.turn} s").choice((0.02, 0.2, 0.5, 0.9))  # noqa: S311
-
-
-def jobs_of(seed: int, count: int, first: int = 0) -> list[PlannedJob]:
-    """`count` jobs, every shape in turn, from the one with this number on."""
-    shapes = [shape for shape in Shape if shape is not Shape.CANCELLED]
-    random.Random(f"{seed} shapes").shuffle(shapes)  # noqa: S311
-    return [_job(seed, number, shapes[number % len(shapes)]) for number in range(first, first + count)]
-
-
-def _job(seed: int, number: int, shape: Shape) -> PlannedJob:
-    dice = random.Random(f"{seed} {number}")  # noqa: S311
-
-    def step(name: str, *after: str, turns: int = 1) -> PlannedStep:
-        return PlannedStep(name, dice.choice(SPECIALISTS), after, turns)
-
-    steps: tuple[PlannedStep, ...]
-    match shape:
-        case Shape.DIAMOND:
-            steps = (step("a"), step("b", "a"), step("c", "a", turns=2), step("d", "b", "c"))
-        case Shape.TOOLS:
-            steps = (step("a", turns=3), step("b", turns=3))
-        case Shape.TIGHT:
-            steps = tuple(step(name) for name in TIGHT_STEPS)
-        case Shape.TIGHT_TOKENS | Shape.TIGHT_MONEY:  # one specialist, whose worst case is known
-            steps = tuple(PlannedStep(name, TIGHT_SPECIALIST) for name in TIGHT_STEPS)
-        case Shape.WRITTEN:
-            steps = (step("a"), step("b"))
-        case _:
-            steps = (step("a"), step("b"), step("c"))
-    return PlannedJob(f"{seed}-{number}", shape, steps, seed)
+        if self.shape is Shape.JOINED and key.handoff == "c.1":
+            return LATE_S
+        return random.Random(f"{self.seed} {key.job} {key.handoff} {key.turn} s").choice(self.takes_from)  # noqa: S311
 
 
 def price_of(usage: Usage, model: str) -> int:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from chaos.books import Books
 from chaos.faults import Fault
 from chaos.holes import Hole, Outcome
+from chaos.run import Control
+from chaos.system import OVERRUNS
 
 RECOVERY_S = 5.0
 """Beside the lease: what is promised."""
 SHOWN = 5
 """Names of what has broken a promise."""
+
+
+NOT_THERE = "not there"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +33,24 @@ class Promise:
 
 
 def promises_of(books: Books) -> list[Promise]:
-    """Every promise that a run can break."""
+    """Every promise that a run can break; one that the system does not make stands there as such."""
+    found = _promises_of(books)
+    return [replace(one, figure="-", allowed=NOT_THERE, is_kept=True, broken_by=()) if one.what in books.absent else one for one in found]
 
+
+def _promises_of(books: Books) -> list[Promise]:
     def none(what: str, found: list[str]) -> Promise:
         return Promise(what, str(len(found)), "0", not found, tuple(found))
 
     return [
-        none("jobs lost", books.lost),
+        none("jobs lost", [f"{name} ({books.stories[name].why})" for name in books.lost]),
         none("jobs that ended twice", books.ended_twice),
         none("handoffs with two results", books.finished_twice),
         none("jobs that ended otherwise than planned", [f"{name}: {why}" for name, why in books.spoilt.items()]),
         Promise("calls repeated", str(books.repeated), f"{books.in_the_air} in the air", books.repeated <= books.in_the_air),
         none("calls repeated that were not in the air", [books.story_of(key) for key in books.unexplained]),
-        none("jobs over their budget, by the server's books", books.overruns),
+        none("calls that nobody waited for", books.for_nobody),
+        none(OVERRUNS, books.overruns),
         _recovery(books),
         none("keys left behind", list(books.left_behind)),
         *([] if books.not_reached is None else [none("failpoints that nobody came by", list(books.not_reached))]),
@@ -78,18 +88,46 @@ def table_of(books: Books) -> str:
     done = ", ".join(f"{count} x {fault}" for fault in Fault if (count := books.count(fault)))
     lines = ["| | | allowed | |", "|---|---|---|---|", f"| faults | {done or 'none'} | | |"]
     lines.append(f"| jobs submitted, ended | {len(books.jobs)}, {books.ended} | all | |")
+    lines.append(f"| modes | {', '.join(f'{count} x {mode}' for mode, count in books.modes.items())} | | |")
+    if books.children:
+        lines.append(f"| child jobs begun | {books.children} | | |")
     lines.append(f"| model calls made, needed without faults | {books.made}, {books.needed} | | |")
     for promise in promises_of(books):
-        lines.append(f"| {promise.what} | {promise.figure} | {promise.allowed} | {'kept' if promise.is_kept else '**BROKEN**'} |")
+        lines.append(f"| {promise.what} | {promise.figure} | {promise.allowed} | {_verdict(promise)} |")
     lines.append(f"| longest recovery while more was struck | {_seconds(books.longest_recovery_in_a_row_s)} | | |")
     if by := ", ".join(f"{count} x {fault}" for fault, count in books.repeated_by.most_common()):
         lines.append(f"| calls repeated, by what was struck | {by} | | |")
+    lines += [f"| not there: {what} | {why} | | |" for what, why in books.absent.items()]
     lines += [f"| did not happen | {what} | | |" for what in books.not_happened]
     if books.given_up:
-        lines.append(f"| jobs with a handoff that was killed three times in one turn | {len(books.given_up)} | | |")
+        lines.append(f"| jobs that were killed three times in a row, or a handoff of theirs in one turn | {len(books.given_up)} | | |")
     for promise in promises_of(books):
         lines += [f"  {promise.what}: {name}" for name in promise.broken_by[:SHOWN] if not promise.is_kept]
     return "\n".join(lines)
+
+
+def _verdict(promise: Promise) -> str:
+    if promise.allowed == NOT_THERE:
+        return ""
+    return "kept" if promise.is_kept else "**BROKEN**"
+
+
+def control_table(control: Control) -> str:
+    """Plain Celery under kills, at failpoints, and in each hole beside this system."""
+    parts = (("under kills", table_of(control.kills)), ("at failpoints", table_of(control.failpoints)))
+    tables = [f"plain Celery {how}:\n\n{table}\n" for how, table in parts]
+    return "\n".join([*tables, holes_table(control.holes)])
+
+
+def control_json(control: Control) -> dict[str, Any]:
+    runs = {"kills": json_of(control.kills), "failpoints": json_of(control.failpoints)}
+    return {"plain_celery": runs, "holes": holes_json(control.holes), "kept": is_control_kept(control)}
+
+
+def is_control_kept(control: Control) -> bool:
+    """Whether plain Celery has kept everything, too: then the proof proves nothing."""
+    outcomes = [one for found in control.holes.values() for one in found.values()]
+    return is_kept(control.kills) and is_kept(control.failpoints) and all(one.calm and one.was_hit and one.ended for one in outcomes)
 
 
 def holes_table(found: Mapping[str, Mapping[Hole, Outcome]]) -> str:
@@ -115,6 +153,8 @@ def json_of(books: Books) -> dict[str, Any]:
         "faults": {fault.name.lower(): books.count(fault) for fault in Fault},
         "jobs": len(books.jobs),
         "ended": books.ended,
+        "child_jobs": books.children,
+        "modes": books.modes,
         "calls_made": books.made,
         "calls_needed": books.needed,
         "calls_repeated": books.repeated,
@@ -122,6 +162,7 @@ def json_of(books: Books) -> dict[str, Any]:
         "calls_in_the_air": books.in_the_air,
         "longest_recovery_s": None if books.longest_recovery_s is None else round(books.longest_recovery_s, 2),
         "did_not_happen": list(books.not_happened),
+        "not_there": dict(books.absent),
         "lease_s": books.lease_s,
         "promises": [
             {"what": one.what, "figure": one.figure, "allowed": one.allowed, "kept": one.is_kept, "broken_by": list(one.broken_by)}

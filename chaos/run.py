@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from chaos import holes
 from chaos.books import Books
+from chaos.drawing import Draw, jobs_of
 from chaos.fleet import Size
 from chaos.killer import Killer, order_of
-from chaos.plan import jobs_of
+from chaos.ours import OURS
+from chaos.plain import PLAIN
 from chaos.stage import LOOK_EVERY_S, Stage, Tell, stage
+from chaos.system import Kind, System
 from chaos.trial import Trial
-from chaos.windows import cases
+from chaos.windows import Case, cases
 
-PLAIN, OURS = "plain Celery", "handoff"
+PLAIN_CELERY, HANDOFF = "plain Celery", "handoff"
 ALONE = 5
 """Jobs that are struck once each, when the hunt is over."""
 LONG_CALL_S = 0.5
@@ -29,37 +32,42 @@ class Options:
     seed: int
     jobs: int = 50
     kills: int = 20
+    alone: int = ALONE
     size: Size = field(default_factory=Size)
+    draw: Draw | None = None
+    """What the jobs are drawn from; None: all that the system can be given."""
 
 
-def run(options: Options, tell: Tell) -> Books:
+def run(options: Options, tell: Tell, kind: Kind[System] = OURS) -> Books:
     """N jobs under a killer that strikes until it has killed as often as it was asked to."""
-    with stage(options.size) as on:
+    with stage(kind, options.size) as on:
         tell(f"{options.size.supervisors} supervisors and {options.size.workers} workers are up")
-        killer = Killer(on.fleet, order_of(options.seed))
-        _hunt(on, killer, options, tell)
+        killer, draw = Killer(on.fleet, order_of(options.seed), on.system.frozen_at), options.draw or kind.draw
+        _hunt(on, killer, options, tell, draw)
         killer.rest()
         tell(f"{killer.kills} kills, {len(killer.strikes) - killer.kills} other faults; {len(on.open)} jobs are still open")
         on.settle()
-        not_struck = _strike_alone(on, killer, options) if options.kills else []
+        not_struck = _strike_alone(on, killer, options, draw) if options.kills else []
         return on.close(killer.strikes, not_happened=[*killer.not_happened, *not_struck])
 
 
-def _strike_alone(on: Stage, killer: Killer, options: Options) -> list[str]:
+def _strike_alone(on: Stage[System], killer: Killer, options: Options, draw: Draw) -> list[str]:
     """Recovery can be measured only where nothing else happens: kill who has a long call in the air, and wait until its job has ended.
 
     Returns the strikes that could not be made.
     """
     not_struck = []
-    if on.open:
-        return [f"{ALONE} strikes alone: jobs were still open"]
-    for job in jobs_of(options.seed, ALONE, first=options.jobs):
+    if on.is_busy:
+        return [f"{options.alone} strikes alone: jobs were still open"]
+    for job in jobs_of(options.seed, options.alone, options.jobs, draw):
         while not on.submit(job):
             time.sleep(LOOK_EVERY_S)
         is_struck = False
+        family = {one.name: one for one in job.family}
         while on.open and not is_struck:
             last = on.model.calls[-1]
-            is_long = last.key.job == job.name and job.takes_s(last.key) >= LONG_CALL_S and time.time() - last.at < LONG_CALL_S / 2
+            own = family.get(last.key.job)
+            is_long = own is not None and own.takes_s(last.key) >= LONG_CALL_S and time.time() - last.at < LONG_CALL_S / 2
             is_struck = is_long and killer.kill(last.process)
             on.look()
             time.sleep(LOOK_EVERY_S)
@@ -69,9 +77,9 @@ def _strike_alone(on: Stage, killer: Killer, options: Options) -> list[str]:
     return not_struck
 
 
-def _hunt(on: Stage, killer: Killer, options: Options, tell: Tell) -> None:
+def _hunt(on: Stage[System], killer: Killer, options: Options, tell: Tell, draw: Draw) -> None:
     """Jobs come in as long as the killer is at work, so that there is always something to hit."""
-    waiting = jobs_of(options.seed, options.jobs)
+    waiting = jobs_of(options.seed, options.jobs, draw=draw)
     told_at = time.monotonic()
     while waiting or killer.kills < options.kills:
         done = options.jobs - len(waiting)
@@ -89,19 +97,59 @@ def _hunt(on: Stage, killer: Killer, options: Options, tell: Tell) -> None:
 
 def try_failpoints(options: Options, tell: Tell) -> Books:
     """Every failpoint, each on every kind of process that passes it, with jobs on the fleet all the while."""
-    with stage(options.size) as on:
-        trial = Trial(on, options.seed, tell)
-        trial.run(cases())
-        tell(f"{len(trial.strikes)} faults; {len(on.open)} jobs are still open")
-        on.settle()
-        return on.close(trial.strikes, [str(case) for case in trial.not_reached])
+    with stage(OURS, options.size) as on:
+        return _try(Trial(on, options.seed, tell, options.draw or OURS.draw, here=on), cases())
+
+
+def try_failpoints_in_plain_celery(options: Options, tell: Tell) -> Books:
+    """The same points, as far as anything passes them there."""
+    with stage(PLAIN, options.size) as on:
+        there, absent = cases_of(on.system)
+        books = _try(Trial(on, options.seed, tell, PLAIN.draw), there)
+        why = f"{', '.join(sorted({case.point.rpartition('.')[0] for case in absent}))}"
+        return replace(books, absent={**books.absent, f"{len(absent)} of {len(cases())} failpoints": f"nothing of the sort: {why}"})
+
+
+def cases_of(system: System) -> tuple[list[Case], list[Case]]:
+    """The failpoints that this system has, as they are called there, and those of ours that it has not."""
+    points = {case: system.point(case.point, case.kind) for case in cases()}
+    there = dict.fromkeys(replace(case, point=point) for case, point in points.items() if point)
+    return list(there), [case for case, point in points.items() if not point]
+
+
+def _try(trial: Trial, all_of: list[Case]) -> Books:
+    trial.run(all_of)
+    trial.tell(f"{len(trial.strikes)} faults; {len(trial.on.open)} jobs are still open")
+    trial.on.settle()
+    return trial.on.close(trial.strikes, [str(case) for case in trial.not_reached])
 
 
 def try_holes(tell: Tell) -> dict[str, dict[holes.Hole, holes.Outcome]]:
     """The five holes of chords: in plain Celery, and here."""
-    found = {}
-    for name, system in ((PLAIN, holes.plain), (OURS, holes.ours)):
-        tell(f"{name}:")
-        with system() as running:
-            found[name] = holes.try_holes(running, tell)
-    return found
+    return {PLAIN_CELERY: holes_of(holes.PLAIN_WITH_HOLES, tell), HANDOFF: holes_of(holes.OURS_WITH_HOLES, tell)}
+
+
+def holes_of(kind: Kind[System], tell: Tell) -> dict[holes.Hole, holes.Outcome]:
+    """The five holes of chords in one system."""
+    with stage(kind, Size()) as on:
+        return holes.try_holes(on, tell)
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """What became of plain Celery under the same seed."""
+
+    kills: Books
+    failpoints: Books
+    holes: dict[str, dict[holes.Hole, holes.Outcome]]
+    """By system: plain Celery's, and ours beside it."""
+
+
+def control(options: Options, tell: Tell) -> Control:
+    """The plan of this seed, its faults and all failpoints on plain Celery; then the five holes, there and here."""
+    tell(f"{PLAIN_CELERY}: jobs under a killer")
+    kills = run(options, tell, PLAIN)
+    tell(f"{PLAIN_CELERY}: failpoints")
+    failpoints = try_failpoints_in_plain_celery(options, tell)
+    tell("the five holes, there and here")
+    return Control(kills, failpoints, try_holes(tell))

@@ -22,7 +22,9 @@ from shared.ledger.claims import MAX_CLAIMS, Claiming
 from shared.ledger.leases import Leases
 from shared.ledger.ledger import Ledger
 from shared.library import Library
+from shared.logs import logged_as
 from shared.models import Models
+from shared.telemetry import telemetry
 from shared.wire.checkpoints import WorstCase
 from shared.wire.errors import (
     Cancelled,
@@ -39,7 +41,7 @@ from shared.wire.events import HandoffFinished, Recorded
 from shared.wire.handoff import AgentHandoff, HandoffResult, StopReason, failed, ref
 from shared.wire.message import digest_of
 from shared.wire.pace import Expected
-from shared.wire.specialist import SpecialistSpec
+from shared.wire.specialist import SpecialistSpec, spec_from
 
 AWAY_PAUSE_S = 1.0
 """A worker whose ledger is away gives a message back no faster than this."""
@@ -84,6 +86,8 @@ class Ended:
     result: HandoffResult | None = None
     parts_left: int = -1
     """Of the chord; -1: none."""
+    wakes: bool = False
+    """The supervisor is to be told before the chord is done."""
     recorded: tuple[Recorded, ...] = ()
     """What entered the journal by it."""
 
@@ -163,11 +167,19 @@ class Attempts:
         """
         if claim.verdict not in (ClaimVerdict.GRANTED, ClaimVerdict.EXHAUSTED):
             return Ended(_WITHOUT_A_CLAIM.get(claim.verdict, Ending.UNWANTED), claim.verdict.value)
-        with self.leases.held(claim):
+        handoff, model = ready.handoff, ready.run_with.equipment.model_name if isinstance(ready.run_with, _Run) else None
+        with (
+            self.leases.held(claim),
+            logged_as(job_id=handoff.job_id, handoff_id=handoff.handoff_id),
+            telemetry().handoff(handoff, model, claim.started_at) as span,
+        ):
             try:
-                return self._finish(claim, ready.handoff, self._result(claim, ready), ready.conclude)
+                ended = self._finish(claim, handoff, self._result(claim, ready), ready.conclude)
             except Interrupted as reason:
                 return _interrupted(claim, reason)
+            if ended.result is not None:
+                span.finished(ended.result)
+            return ended
 
     def _result(self, claim: Claim, ready: Ready) -> HandoffResult:
         if claim.verdict is ClaimVerdict.EXHAUSTED:
@@ -218,7 +230,7 @@ class Attempts:
         previous = [item.previous.digest for item in handoff.feedback if item.previous]
         manifest = next((item.manifest.digest for item in handoff.artifacts if item.kind == "documents"), None)
         texts = self.library.payloads(handoff.job_id, [handoff.specialist, *refs, *previous, *([manifest] if manifest else [])])
-        spec = SpecialistSpec.from_json(texts[handoff.specialist])
+        spec = spec_from(texts[handoff.specialist])
         return spec, Loaded(
             results={item.step_id: HandoffResult.from_json(texts[item.result.digest]) for item in handoff.context},
             previous={digest: HandoffResult.from_json(texts[digest]) for digest in previous},
@@ -231,7 +243,7 @@ class Attempts:
         done = claim.finish(result, (finished, *followed.events), followed.payloads)
         self.library.remember((result.to_json(), *followed.payloads))
         log.info("handoff finished", status=result.status.value, turns=result.turns, stop_reason=result.stop_reason.value)
-        return Ended(Ending.FINISHED, result.status.value, result, done.parts_left, done.recorded)
+        return Ended(Ending.FINISHED, result.status.value, result, done.parts_left, done.wakes, done.recorded)
 
     def _concluded(self, handoff: AgentHandoff, result: HandoffResult, conclude: Conclude) -> tuple[HandoffResult, Consequences]:
         """The result and what follows from it. If our own code cannot say what that is, it is a failed one, and what follows from that."""
@@ -283,4 +295,5 @@ def finished_event(result: HandoffResult, worker: str) -> HandoffFinished:
         comparable=sum(claim.is_comparable for claim in result.claims),
         model=result.model,
         worker=worker,
+        to_finish_microusd=result.to_finish_microusd,
     )

@@ -6,33 +6,47 @@ of a chord silently, never wait for ever on a dead socket, and leave as little a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
-from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
+from urllib.parse import quote
 
 from celery import Celery, signals
-from kombu import Queue
+from kombu import Connection, Queue
 
 from shared import failpoints
 from shared.broker import use_our_transports
 from shared.config import Settings
 from shared.logs import configure_logging
 from shared.readiness import touch_while_alive
+from shared.redis_address import RedisAddress, read_address
 from shared.wire.names import UNROUTED_QUEUE
 
 DEFAULT_THREADS = 16
 """Slots of a worker started without `-c`. Model calls wait; 200 slots in one process were measured at 147 MB."""
 VISIBILITY_TIMEOUT_S = 6 * 3_600
-"""When the broker hands out an unacknowledged message again. Long on purpose: recovery is the lease's job, and a second copy of a
-long handoff is only noise. Several apps on one Redis database: the shortest wins, so it is the same everywhere."""
+"""When what an older version has noted as taken is handed out again. Nothing of ours is noted (docs/decisions/0014-no-second-copy.md):
+recovery is the lease's job, and a second copy of a long handoff is only noise."""
 SOCKET_TIMEOUT_S = 30
-SENTINEL_MASTER = "mymaster"
-"""The master's name when a sentinel:// URL has no `?master_name=`; Sentinel's own documentation uses it."""
+HOW_SENT: Mapping[str, Any] = {
+    "ignore_result": True,  # or the publisher subscribes to a result that nobody sends, for as long as it lives
+    "kwargsrepr": "{}",
+    "declare": (),  # whoever takes from a queue declares it; a publisher would look after that with every message
+}
+"""Of every message of ours."""
+
+
+class DiscreetConnection(Connection):  # type: ignore[misc]
+    """Tells of itself, to `celery inspect stats` and so to Flower, without what its sentinels are asked with."""
+
+    def info(self) -> dict[str, Any]:
+        told: dict[str, Any] = super().info()
+        return told | {"transport_options": {name: value for name, value in told["transport_options"].items() if name != "sentinel_kwargs"}}
 
 
 def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str]) -> Celery:
     """An app that knows exactly these queues (and `unrouted`), logs through `shared.logs`, and has connected to nothing yet."""
-    url, transport = _for_celery(redis_url)
+    address = read_address(redis_url)
+    url, transport = _for_celery(address), _sentinels(address)
     own = list(dict.fromkeys(queues))
     use_our_transports()
     app = Celery(name, broker=url, backend=url)
@@ -40,6 +54,8 @@ def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str
         **_messages(),
         **_broker(transport),
         **_results(transport, settings),
+        broker_use_ssl=address.tls or False,
+        redis_backend_use_ssl=address.tls or False,
         **_worker(),
         task_queues=[_queue(queue) for queue in dict.fromkeys([*own, UNROUTED_QUEUE])],
     )
@@ -47,6 +63,7 @@ def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str
         from shared.failing_broker import use_failpoints
 
         use_failpoints(app)
+    app.amqp.Connection = DiscreetConnection
     app.amqp.queues.select(own)  # a worker started without -Q leaves `unrouted` to the eyes of a person
     _route_logs(settings)
     _settle_concurrency()
@@ -139,23 +156,19 @@ def _worker() -> dict[str, Any]:
     }
 
 
-def _for_celery(redis_url: str) -> tuple[str, dict[str, Any]]:
-    """The URL as Celery wants it, and the transport options that hide in it.
+def _for_celery(address: RedisAddress) -> str:
+    """The URL as Celery wants it: its options are settings. It asks one sentinel after the other, each as its own URL says."""
+    user, password = (quote(part or "", safe="") for part in (address.username, address.password))
+    who = f"{user}:{password}@" if user or password else ""
+    hosts = ((f"[{host}]" if ":" in host else host, port) for host, port in address.hosts)
+    return ";".join(f"{address.scheme}://{who}{host}:{port}/{address.database}" for host, port in hosts)
 
-    Celery refuses a rediss:// URL that does not say whether certificates are checked: they are. A Sentinel's master name is an option
-    of the transport, not part of Celery's URL; several sentinels are separated by `;`.
-    """
-    if redis_url.startswith("rediss://"):
-        parts = urlsplit(redis_url)
-        if "ssl_cert_reqs" not in parse_qs(parts.query):
-            query = f"{parts.query}&{urlencode({'ssl_cert_reqs': 'required'})}".lstrip("&")
-            return urlunsplit(parts._replace(query=query)), {}
-    if redis_url.startswith("sentinel://"):
-        hosts = [urlsplit(host) for host in redis_url.split(";")]
-        named = [name for host in hosts for name in parse_qs(host.query).get("master_name", [])]
-        bare = ";".join(urlunsplit(host._replace(query="")) for host in hosts)
-        return bare, {"master_name": named[0] if named else SENTINEL_MASTER}
-    return redis_url, {}
+
+def _sentinels(address: RedisAddress) -> dict[str, Any]:
+    """Transport options, for messages and for results."""
+    if address.master_name is None:
+        return {}
+    return {"master_name": address.master_name, "sentinel_kwargs": address.sentinel_options}
 
 
 def _route_logs(settings: Settings) -> None:

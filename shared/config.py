@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from shared.redis_address import read_address
 from shared.wire.errors import UserError
+from shared.wire.limits import MOST_DEPTH
+from shared.wire.message import each_problem
 from shared.wire.mode import Mode
+from shared.wire.priority import Priority
 
 OFFLINE_MODEL = "offline"
 """The name of the embedded, deterministic, extractive model: no key, no network."""
@@ -29,13 +31,15 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="HANDOFF_", frozen=True, extra="ignore", env_ignore_empty=True)
 
     redis_url: SecretStr | None = None
-    """redis://, rediss:// or sentinel:// URL of broker, backend and ledger. None: the CLI starts a private Redis."""
+    """Of broker, backend and ledger; `shared.redis_address` says what it looks like. None: the CLI starts a private Redis."""
 
     model_provider: Literal["anthropic", "bedrock", "vertex", "foundry"] = "anthropic"
     supervisor_model: str = "claude-opus-5-5"
     """Tier `capable`: plans, reviews, synthesises."""
     specialist_model: str = "claude-haiku-5-5"
     """Tier `cheap`: the specialists' default."""
+    reviewer_model: str | None = None
+    """Of those who judge the work of others. None: `supervisor_model`, or the job's own."""
     anthropic_api_key: SecretStr | None = Field(default=None, validation_alias="ANTHROPIC_API_KEY")
     anthropic_auth_token: SecretStr | None = Field(default=None, validation_alias="ANTHROPIC_AUTH_TOKEN")
     anthropic_base_url: str | None = Field(default=None, validation_alias="ANTHROPIC_BASE_URL")
@@ -45,8 +49,15 @@ class Settings(BaseSettings):
     offline: bool | None = None
     """True: the offline model whatever keys there are. None: only when there is neither key nor base URL."""
 
-    mode: Literal[Mode.AUTO, Mode.SINGLE, Mode.TEAM] = Mode.AUTO
+    priority: Priority = Priority.INTERACTIVE
+    """Of a job that does not say it."""
+    mode: Literal[Mode.AUTO, Mode.SINGLE, Mode.TEAM, Mode.ADAPTIVE] = Mode.AUTO
     """How a job is supervised that does not say so itself."""
+    max_depth: int = Field(default=2, ge=0, le=MOST_DEPTH)
+    """How deep sub-supervisors may go in a job that does not say so itself."""
+
+    gates: Path | None = None
+    """A file of gates, for jobs that have none of their own nor of a workflow."""
 
     specialists_dirs: Annotated[tuple[Path, ...], NoDecode] = ()
     """Folders of Markdown files that add to the built-in specialists or override them; several are separated as in PATH."""
@@ -91,8 +102,8 @@ class Settings(BaseSettings):
     @field_validator("redis_url")
     @classmethod
     def _usable(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None and (problem := problem_with_url(value.get_secret_value())):
-            raise ValueError(problem)
+        if value is not None:
+            read_address(value.get_secret_value())
         return value
 
     @field_validator("specialists_dirs", "tools_dirs", mode="before")
@@ -127,33 +138,14 @@ def load_settings() -> Settings:
     try:
         return Settings()
     except ValidationError as error:
-        wrong = "; ".join(
-            f"{_variable(problem['loc'])}: {problem['msg']}" for problem in error.errors(include_url=False, include_input=False)
-        )
+        wrong = "; ".join(f"{_variable(where)}: {what}" for where, what in each_problem(error))
         raise UserError(f"a setting in the environment is wrong: {wrong}") from error
 
 
-def _variable(place: tuple[int | str, ...]) -> str:
+def _variable(place: tuple[str, ...]) -> str:
     """The environment variable of a field that pydantic complains of."""
-    name = str(place[0]) if place else "setting"
+    name = place[0] if place else "setting"
     return name if name.isupper() else f"HANDOFF_{name.upper()}"
-
-
-def problem_with_url(url: str) -> str | None:
-    """What is wrong with the URL of a Redis, without any part of it: it holds a password. None: nothing."""
-    looks = "it looks like redis://:password@host:6379/0"
-    hosts = url.split(";") if url.startswith("sentinel://") else [url]
-    for number, host in enumerate(hosts):
-        if not re.match(r"(?:rediss?|sentinel)://", host):
-            return f"it must begin with redis://, rediss:// or sentinel://; {looks}"
-        try:
-            parts = urlsplit(host)
-            _ = parts.port
-        except ValueError:
-            return f"its port must be a number up to 65535 (a password with / # ? or @ in it must be percent-encoded); {looks}"
-        if number == 0 and not re.fullmatch(r"/?[0-9]*", parts.path):
-            return f"its database, after the last slash, must be a number; {looks}"
-    return None
 
 
 def redis_url_of(settings: Settings) -> str:

@@ -1,12 +1,14 @@
 """Celery's transport and result backend with failpoints, where a process has any: never loaded otherwise.
 
 Points, beside those of the ledger's scripts: `publish.QUEUE` around every single message; `publish.group.before|middle|after` around what
-leaves together; `chord.size`, `chord.part` (the whole of a part's return) and `chord.count` (only its script) of the backend; `ack` and
-`requeue` around what becomes of a message.
+leaves together; `take` around what takes a message for an element of its queue; `chord.size`, `chord.part` (the whole of a part's return)
+and `chord.count` (only its script) of the backend; `ack` and `requeue` around what becomes of a message (of an `ack` only this process
+hears).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from celery import Celery
@@ -14,13 +16,13 @@ from celery.backends.redis import RedisBackend
 from kombu.transport import TRANSPORT_ALIASES
 from kombu.transport import redis as redis_transport
 
-from shared.broker import LastingChannel
+from shared.broker import LastingBatch, LastingChannel, ProcessQoS
 from shared.failpoints import AFTER, BEFORE, MIDDLE, around, at
 
 LOST: type[Exception] = redis_transport.redis.exceptions.ConnectionError
 
 
-class _QoS(redis_transport.QoS):  # type: ignore[misc]
+class _QoS(ProcessQoS):
     def ack(self, delivery_tag: str) -> None:
         acknowledge = super().ack
         around("ack", "", lambda: acknowledge(delivery_tag), LOST)
@@ -30,7 +32,7 @@ class _QoS(redis_transport.QoS):  # type: ignore[misc]
         around("requeue" if requeue else "ack", "", lambda: reject(delivery_tag, requeue=requeue), LOST)
 
 
-class _Batch(redis_transport.PublishBatch):  # type: ignore[misc]
+class _Batch(LastingBatch):
     """Sends the first of its messages by itself: who dies in between has published a part of them."""
 
     _buffered: int
@@ -55,6 +57,10 @@ class _Channel(LastingChannel):
 
     def create_publish_batch(self, max_size: int) -> Any:
         return _Batch(self, max_size)
+
+    def _take(self, queue: str, popped: Mapping[str, Any], connection: Any) -> bytes | None:
+        take = super()._take
+        return around("take", "", lambda: take(queue, popped, connection), LOST)
 
     def _put(self, queue: str, message: Any, **kwargs: Any) -> None:
         put = super()._put

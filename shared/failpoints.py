@@ -8,6 +8,7 @@ Off unless HANDOFF_FAILPOINTS names a folder; then a point is armed by a file of
     stop PID        that one does
     freeze SECONDS  a call holds the interpreter lock for so long
     drop            what was asked of the server is done, and its answer is lost; only at points that come after something was sent
+    defect          our own code fails, as nobody expected
 
 The first process that comes by takes the file away, under the name `POINT@PID`: a point fires once, whoever else passes it.
 """
@@ -54,10 +55,11 @@ def at(point: str, lost: type[Exception] | None = None) -> None:
         return
     taken = armed_in / f"{point}@{os.getpid()}"
     try:
+        order = (armed_in / point).read_text()  # first: who looks for what was taken may take it away at once
         (armed_in / point).rename(taken)
     except FileNotFoundError:
         return
-    match taken.read_text().split():
+    match order.split():
         case ["kill", *pids]:
             os.kill(int(pids[0]) if pids else os.getpid(), signal.SIGKILL)
         case ["stop", *pids]:
@@ -66,5 +68,7 @@ def at(point: str, lost: type[Exception] | None = None) -> None:
             ctypes.PyDLL(None).usleep(int(float(seconds) * 1_000_000))
         case ["drop"] if lost is not None:
             raise lost(f"failpoint {point}: the answer is lost")
+        case ["defect"]:
+            raise RuntimeError(f"failpoint {point}: a defect")
         case other:
             raise AssertionError(f"{point} cannot {' '.join(other)}")

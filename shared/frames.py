@@ -27,10 +27,17 @@ _QUOTED_CHARS = 100
 """Of what a stranger has written, in a reason."""
 
 
-def deliverable(frame: bytes, queue: str) -> bytes:
-    """The frame, or a message around it where it is none."""
-    why = _problem_with_frame(frame)
-    return frame if why is None else _message_around(frame, queue, why)
+def deliverable(frame: bytes, queue: str) -> tuple[bytes, dict[str, Any]]:
+    """The frame, or a message around it where it is none; and what that holds."""
+    try:
+        value = loads(frame)
+        why = problem_with(value)
+    except Exception as error:  # noqa: BLE001 - nested too deep, types of kombu's that are none: whatever kombu would meet
+        why = f"it is not JSON that kombu reads ({type(error).__name__})"
+    if why is None:
+        return frame, value
+    around = _message_around(frame, queue, why)
+    return json.dumps(around).encode(), around
 
 
 def problem_with(value: object) -> str | None:
@@ -79,13 +86,6 @@ def no_such_task(name: str) -> str:
     return f"there is no task {name if len(name) <= _QUOTED_CHARS else _quoted(name)} in this version"
 
 
-def _problem_with_frame(frame: bytes) -> str | None:
-    try:
-        return problem_with(loads(frame))
-    except Exception as error:  # noqa: BLE001 - nested too deep, types of kombu's that are none: whatever kombu would meet
-        return f"it is not JSON that kombu reads ({type(error).__name__})"
-
-
 def _problem_with_body(body: str, encoding: object) -> str | None:
     if encoding in (None, "", "utf-8"):
         return None
@@ -98,7 +98,7 @@ def _problem_with_body(body: str, encoding: object) -> str | None:
     return None
 
 
-def _message_around(frame: bytes, queue: str, why: str) -> bytes:
+def _message_around(frame: bytes, queue: str, why: str) -> dict[str, Any]:
     properties = {
         "body_encoding": "base64",
         "delivery_tag": str(uuid.uuid4()),
@@ -106,7 +106,7 @@ def _message_around(frame: bytes, queue: str, why: str) -> bytes:
     }
     body = base64.b64encode(frame).decode()
     kind = {"content-type": "application/octet-stream", "content-encoding": "binary"}
-    return json.dumps({**kind, "body": body, "headers": {UNREADABLE: why}, "properties": properties}).encode()
+    return {**kind, "body": body, "headers": {UNREADABLE: why}, "properties": properties}
 
 
 def _are_texts(*values: object) -> bool:

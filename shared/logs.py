@@ -6,6 +6,7 @@ JSON lines when nobody watches, readable lines on a terminal. Standard-library l
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,9 +17,12 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 
 from shared.config import Settings
 from shared.redaction import Redactor, secrets_of
+from shared.telemetry import telemetry
 
 QUIET = ("httpx", "httpx2", "httpcore", "httpcore2", "anthropic", "urllib3", "asyncio", "amqp")
 """Loggers that write a line for each request; their warnings still come."""
+_MESSAGE = re.compile(r"(?P<job>j-[0-9a-f]{12})(?::(?P<handoff>[a-z][a-z0-9_-]*\.[0-9]{1,4})(?= ))?")
+"""A job, and the handoff if it is one, in what Celery says of a message: its id, then its arguments as they may be shown."""
 
 
 def configure_logging(
@@ -79,6 +83,7 @@ def _enriching(redactor: Redactor) -> list[Processor]:
 
     return [
         structlog.contextvars.merge_contextvars,
+        _place,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -87,6 +92,17 @@ def _enriching(redactor: Redactor) -> list[Processor]:
         structlog.processors.format_exc_info,  # text, before redaction: a traceback quotes values
         redact,
     ]
+
+
+def _place(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """The job and handoff of Celery's own lines about a message, which its main thread writes; and the trace, where there is one."""
+    record = event.get("_record")
+    said = getattr(record, "data", None)
+    if isinstance(said, Mapping) and "job_id" not in event and (found := _MESSAGE.search(f"{said.get('id')} {said.get('args')}")):
+        event["job_id"] = found["job"]
+        if found["handoff"]:
+            event["handoff_id"] = found["handoff"]
+    return {**telemetry().ids(), **event}
 
 
 def _formatter(shared: list[Processor], *, as_json: bool, in_colour: bool) -> logging.Formatter:

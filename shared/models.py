@@ -11,6 +11,7 @@ from shared.agent.model import Model
 from shared.config import OFFLINE_MODEL, Settings
 from shared.ledger.pace import account_of
 from shared.wire.errors import MissingCredentials
+from shared.wire.names import JUDGING_ROLES
 from shared.wire.specialist import SpecialistSpec, Tier
 
 
@@ -26,10 +27,14 @@ class Models:
     def name_of(self, asked: str | None, spec: SpecialistSpec) -> str:
         """`asked` (the handoff's own), or the spec's, or the default of its tier; where there is no key, the offline model's.
 
+        The roles that judge have a model of their own if the settings name one, whatever was asked for but the offline model.
+
         Raises:
             MissingCredentials: a model was asked for by name, and there is no key for it here.
         """
         if not self.settings.is_offline:
+            if spec.name in JUDGING_ROLES and self.settings.reviewer_model and asked != OFFLINE_MODEL:
+                return self.settings.reviewer_model
             default = self.settings.supervisor_model if spec.tier is Tier.CAPABLE else self.settings.specialist_model
             return asked or spec.model or default
         if asked and asked != OFFLINE_MODEL:

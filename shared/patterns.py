@@ -70,6 +70,14 @@ def _compiled(pattern: str) -> Any:
         return re2.compile(pattern, options)
     except re2.error as error:
         shown = pattern if len(pattern) <= _MOST_SHOWN_CHARS else f"{pattern[:_MOST_SHOWN_CHARS]}..."
-        raise UnusablePattern(
-            f"the pattern {shown!r} is not one of RE2's (no looking ahead or back, no back-references); write it plainer"
-        ) from error
+        raise UnusablePattern(f"the pattern {shown!r} is not one of RE2's ({_reason(error)}); write it plainer") from error
+
+
+def _reason(error: re2.error) -> str:
+    """What RE2 says of it, in words that say what is to be mended."""
+    said = str(error.args[0], "utf-8", "replace") if error.args and isinstance(error.args[0], bytes) else str(error)
+    if said.startswith(("invalid repetition size", "pattern too large")):
+        return "it repeats more than 1,000 times, repetitions in one another multiplied"
+    if said.startswith(("invalid perl operator", "invalid escape sequence")):
+        return "no looking ahead or back, no back-references"
+    return said[:_MOST_SHOWN_CHARS]

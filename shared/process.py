@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,8 +17,14 @@ from shared.ledger.leases import Leases
 from shared.ledger.ledger import Ledger, open_ledger
 from shared.library import Library
 from shared.models import Models
+from shared.telemetry import start_telemetry, telemetry
 
 __all__ = ["Process", "redis_url_of", "start_process"]
+
+SWITCH_EVERY_S = 0.02
+"""How long a thread that wants the interpreter lock waits before it demands it. With Python's own 5 ms, hundreds of threads whose calls
+come back at once spend a fifth of the processor on demanding it; with longer waits than this it is no less (docs/performance.md).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +39,13 @@ class Process:
     name: str
 
 
-def start_process(settings: Settings, *, watchdog: bool, make_model: Callable[[Settings], Model] = model_from) -> Process:
-    """Open the ledger and start to renew leases. `watchdog`: end this process if it freezes."""
+def start_process(service: str, settings: Settings, *, watchdog: bool, make_model: Callable[[Settings], Model] = model_from) -> Process:
+    """Open the ledger and start to renew leases. `service`: what this process is; `watchdog`: end it if it freezes."""
+    sys.setswitchinterval(SWITCH_EVERY_S)
     drain = Drain()
     ledger = open_ledger(redis_url_of(settings), settings, drain=drain)
+    start_telemetry(service, settings)
+    telemetry().reads(ledger.traces.kept)
     leases = Leases(redis_url_of(settings), settings.lease_s, watchdog=watchdog)
     leases.start()
     name = f"{socket.gethostname()}:{os.getpid()}"

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from pydantic import SecretStr
 
@@ -21,6 +21,8 @@ _SECRET_NAME = re.compile(
     re.IGNORECASE,
 )
 _SECRET_VARIABLE = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|BASIC_AUTH", re.IGNORECASE)
+_HEADERS = re.compile(r"_HEADERS$")
+"""OTEL_EXPORTER_OTLP_HEADERS and its like: `name=value,name=value`, and a collector's key among them."""
 _HARMLESS_NAMES = frozenset({"routing_key", "keys"})
 _SHAPES = (
     (re.compile(r"(?<=://)[^/\s:@]*:[^/\s@]+(?=@)"), HIDDEN),  # user:password of any URL
@@ -76,14 +78,16 @@ def secrets_of(settings: Settings, environment: Mapping[str, str] | None = None)
     found = {value for name, value in variables.items() if _SECRET_VARIABLE.search(name)}
     settled = {value.get_secret_value() for _, value in settings if isinstance(value, SecretStr)}
     urls = {part for value in (*variables.values(), *settled) if "://" in value for part in value.split(";")}
-    passwords = {password for url in urls if (password := _password_of(url))}
+    passwords = {password for url in urls for password in _passwords_in(url)}
+    found |= {part.partition("=")[2].strip() for name, value in variables.items() if _HEADERS.search(name) for part in value.split(",")}
     basic_auth = {part.partition(":")[2] for value in found for part in value.split(",") if ":" in part and "://" not in part}
     return frozenset(found | settled | passwords | basic_auth) - {""}
 
 
-def _password_of(url: str) -> str | None:
+def _passwords_in(url: str) -> set[str]:
     try:
-        password = urlsplit(url).password
+        parts = urlsplit(url)
+        found = {unquote(parts.password or ""), *(value for name, value in parse_qsl(parts.query) if _SECRET_NAME.search(name))}
     except ValueError:
-        return None
-    return unquote(password) if password else None
+        return set()
+    return found - {""}

@@ -1,4 +1,4 @@
-"""YAML without what is no plain value: refused while its tree is made, so that nothing is read twice and nothing grows."""
+"""YAML without what is no plain value: refused while its tree is made, so that nothing is read twice, lost in silence, or grows."""
 
 from __future__ import annotations
 
@@ -8,11 +8,19 @@ import yaml
 
 
 class Refused(yaml.MarkedYAMLError):
-    """What YAML allows and we do not."""
+    """What YAML allows and we do not: `problem`, where (`line`), and `mend`."""
+
+    def __init__(self, problem: str, mark: yaml.Mark, mend: str) -> None:
+        super().__init__(problem=problem, problem_mark=mark)
+        self.line = int(mark.line) + 1
+        """Counted from 1."""
+        self.mend = mend
 
 
 class PlainLoader(yaml.SafeLoader):
-    """Refuses aliases: a few lines of aliases to aliases grow to gigabytes as soon as somebody walks the value."""
+    """Refuses aliases, as a few lines of aliases to aliases grow to gigabytes as soon as somebody walks the value; and a key that one
+    mapping has twice, of which YAML would drop the first.
+    """
 
     def refused(self, event: Any) -> str | None:
         """What is not supported of this event, for a sentence."""
@@ -22,5 +30,15 @@ class PlainLoader(yaml.SafeLoader):
         parser: Any = self
         event = parser.peek_event()
         if problem := self.refused(event):
-            raise Refused(problem=problem, problem_mark=event.start_mark)
+            raise Refused(problem, event.start_mark, "write the value out")
         return super().compose_node(parent, index)
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        known: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in known:
+                    raise Refused(f"{key.value!r:.80} is given twice", key.start_mark, "remove one")
+                known.add(key.value)
+        return node

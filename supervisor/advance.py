@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import structlog
 
 from shared.agent.price import prices_from
 from shared.attempt import Attempts, Ended, Ending, Ready
 from shared.ledger.claim import Claim
-from shared.ledger.jobs import HandoffStanding
+from shared.ledger.jobs import LOST_AFTER_S, HandoffStanding
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
-from shared.wire.errors import HandoffError, Interrupted, LedgerUnavailable, MalformedMessage, VersionConflict
-from shared.wire.events import ApprovalAsked, JobEnded, JobStatus, Recorded
+from shared.ledger.looks import Look
+from shared.wire.errors import (
+    Interrupted,
+    LedgerUnavailable,
+    LooksCrowded,
+    LooksFrozen,
+    VersionConflict,
+)
+from shared.wire.events import ApprovalAsked, Recorded
 from shared.wire.handoff import AgentHandoff
 from shared.wire.ids import HandoffId, JobId
-from shared.wire.names import SUPERVISOR_QUEUE, THINK_QUEUE
+from shared.wire.names import THINK_QUEUE
+from supervisor.children import Children
 from supervisor.closing import Closing
 from supervisor.dispatch import Dispatcher
+from supervisor.giving_up import GivingUp
 from supervisor.lifecycle.approving import approval_fields
 from supervisor.lifecycle.budget import kept_back, why_asked
 from supervisor.lifecycle.commands import (
@@ -29,21 +39,23 @@ from supervisor.lifecycle.commands import (
     PublishAgain,
     RemindUser,
     RunRole,
+    StartChild,
+    TellParent,
 )
-from supervisor.lifecycle.decide import decide
+from supervisor.lifecycle.decide import MOST_IN_A_SLICE, decide
 from supervisor.lifecycle.ending import next_due
 from supervisor.lifecycle.evolve import fold_on
-from supervisor.lifecycle.failing import has_failed
-from supervisor.lifecycle.seen import HandoffSeen, Seen
+from supervisor.lifecycle.seen import HandoffSeen, Load, Seen
 from supervisor.lifecycle.state import JobState
+from supervisor.lifecycle.teams import lacking
+from supervisor.lifetimes import tell_end
 from supervisor.prepared import Prepared
 from supervisor.preparing import Preparing
+from supervisor.quoting.quoting import score_in
 from supervisor.states import States
 from supervisor.thinking import Thinker
 from supervisor.webhook import Webhooks
 
-MOST_STUMBLES = 8
-"""Looks in a row at which our own code fails for a job; with `stumble.lua`'s pauses they take about four minutes."""
 MOST_DECISIONS = 100
 """That follow from one another without anything from outside: a job has five phases."""
 MOST_CONFLICTS = 50
@@ -62,32 +74,41 @@ class Advance:
         self._webhooks = webhooks
         self._attempts = attempts
         self._preparing = Preparing(ledger, attempts.library)
-        self._closing = Closing(attempts.models, prices_from(attempts.settings))
+        self._children = Children(ledger, attempts.library, dispatcher)
+        self._closing = Closing(attempts.models, prices_from(attempts.settings), self._preparing.fact_checker)
         self._states = States(ledger.journal)
+        self._giving_up = GivingUp(ledger, self._states)
         self._lease_s = attempts.settings.lease_s
 
-    def __call__(self, job_id: JobId, suspects: Sequence[HandoffId] = (), woken_by: str = "") -> None:
-        """Take the job as far as it can go now. `woken_by`: the queue whose remembered wake-up this is, if it is one.
+    def __call__(self, job_id: JobId, suspects: Sequence[HandoffId] = ()) -> None:
+        """Take the job as far as it can go now.
 
         Raises:
             LedgerUnavailable: the sweeper tries again.
         """
+        look = self._ledger.looks.at(job_id)
         try:
-            self._advance(job_id, suspects, woken_by)
+            with self._attempts.leases.shown(look.sign_of_life):
+                self._advance(job_id, suspects, look)
         except (LedgerUnavailable, Interrupted):
+            look.interrupted()
             raise
+        except LooksCrowded as why:
+            log.warning("not looked at", job_id=job_id, why=str(why))
+        except LooksFrozen:
+            self._giving_up.froze(look)
         except Exception as error:  # noqa: BLE001 - logged there; what raises here would be tried for ever
-            self._stumbled(job_id, error, woken_by)
+            self._giving_up.stumbled(look, error)
 
-    def _advance(self, job_id: JobId, suspects: Sequence[HandoffId], woken_by: str) -> None:
-        state = self._states.load(job_id)
+    def _advance(self, job_id: JobId, suspects: Sequence[HandoffId], look: Look) -> None:
+        state = self._states.load(job_id, look.begin)
         if state is None:
             log.warning("no such job", job_id=job_id)
-            self._ledger.journal.set_due(job_id, None, 0, woken_by)
+            self._ledger.journal.set_due(job_id, None, 0)
         conflicts = 0
-        while state is not None:
+        while (known := state) is not None:
             try:
-                state = self._step(state, self._look(state, suspects), woken_by)
+                state = self._step(known, self._look(known, suspects), look)
                 suspects = ()
             except VersionConflict:
                 conflicts += 1
@@ -95,29 +116,9 @@ class Advance:
                     raise
                 time.sleep(0.002 * min(conflicts, 10))
                 state = self._states.load(job_id)
-
-    def _stumbled(self, job_id: JobId, error: Exception, woken_by: str) -> None:
-        """A journal or a payload that this version cannot read, or a defect of ours: looked at again, later each time. What cannot be read
-        another version may be able to, until the job's time is over. A defect ends the job after `MOST_STUMBLES`, with that reason.
-        """
-        why = str(error) if isinstance(error, HandoffError) else type(error).__name__
-        log.error("a job cannot be carried on", job_id=job_id, why=why, exc_info=not isinstance(error, HandoffError))
-        times = self._ledger.journal.stumble(job_id, woken_by)
-        if times == 1:
-            self._ledger.dead.add(SUPERVISOR_QUEUE, f"{job_id} cannot be carried on: {why}", job_id)
-        if times < MOST_STUMBLES:
-            return
-        try:
-            state = self._states.load(job_id)
-        except MalformedMessage:  # nobody here can say how far it is: that is left to who can
-            return
-        now = self._ledger.connection.now()
-        is_unreadable = isinstance(error, MalformedMessage) and state is not None and now < state.deadline
-        if state is not None and not state.ended and not is_unreadable:
-            reason = f"a defect of ours ({type(error).__name__}): see the supervisor's log; what steps have found is in `handoff show`"
-            end = Prepared(events=[JobEnded(status=JobStatus.FAILED, reason=reason)])
-            later = fold_on(state, [Recorded(state.version + 1, now, end.events[0])])
-            self._commit(state, later, end, next_due(later, now, claim_within_s=self._lease_s), "", None)
+                if state is not None and state.handoffs - known.handoffs >= MOST_IN_A_SLICE:
+                    look.interrupted()  # whoever has handed out a whole slice goes on: two would prepare each next one, and one in vain
+                    return
 
     def think(self, handoff: AgentHandoff, text: str) -> Ended:
         """Run a role's handoff that came from the think queue, then go on with the job."""
@@ -132,27 +133,35 @@ class Advance:
             self(handoff.job_id)
         return ended
 
-    def _step(self, state: JobState, seen: Seen, woken_by: str) -> JobState | None:
+    def _step(self, state: JobState, seen: Seen, look: Look) -> JobState | None:
         """One decision. Returns the state to decide on next; None: nothing more can be done now."""
         now = self._ledger.connection.now()
         prepared, later = self._decide(state, seen, now)
         due_at = next_due(later, now, self._lease_s, seen)
+        if prepared.is_full:  # should the wake-up be lost that follows on this slice
+            due_at = min(due_at or now + LOST_AFTER_S, now + LOST_AFTER_S)
         if not prepared.events:  # before the effects: a role may run for minutes, and the job can be woken meanwhile
-            self._ledger.journal.set_due(state.job_id, due_at, state.version, woken_by)
-            return self._grown(later, [self._do(later, effect) for effect in prepared.effects])
+            self._ledger.journal.set_due(state.job_id, due_at, state.version, look.name)
+            return self._grown(later, [self._do(later, effect, look) for effect in prepared.effects])
         self._attempts.library.remember(prepared.texts.values())
         role = prepared.role
         with self._thinker.slot(wanted=role is not None) as is_free:
-            ready = self._thinker.ready(later, role.handoff, role.text) if role and is_free else None
-            claim = self._commit(state, later, prepared, due_at, woken_by, ready)
-            for group in prepared.groups:
-                self._dispatcher.publish_group(state.job_id, group)
-            grown = [self._do(later, effect) for effect in prepared.effects]
+            ready = self._thinker.ready(later, role.handoff, role.text, look.name) if role and is_free else None
+            claim = self._commit(state, later, prepared, due_at, look, ready)
+            self._publish(state.job_id, prepared)
+            grown = [self._do(later, effect, look) for effect in prepared.effects]
             if ready and claim:
                 grown.append(self._thought(later, self._thinker.run(ready, claim)))
             elif role:
                 self._have_thought(later, role.handoff, role.text)
         return self._grown(later, grown)
+
+    def _publish(self, job_id: JobId, prepared: Prepared) -> None:
+        """One slice. The next is for a wake-up of its own, behind those of other jobs."""
+        for group in prepared.groups:
+            self._dispatcher.publish_group(job_id, group)
+        if prepared.is_full:
+            self._dispatcher.wake(job_id)
 
     def _grown(self, state: JobState, parts: Sequence[Sequence[Recorded] | None]) -> JobState | None:
         """The state after what was done has entered the journal; None: nothing did."""
@@ -162,7 +171,7 @@ class Advance:
         return (self._states.fold_on(state, new[0]) if len(new) == 1 else None) or self._states.load(state.job_id)
 
     def _decide(self, state: JobState, seen: Seen, now: float) -> tuple[Prepared, JobState]:
-        """Decide until nothing more follows, as if each decision had been recorded at once; one commit records them all."""
+        """Decide until nothing more follows, or a slice is full, as if each decision had been recorded at once; one commit for them all."""
         prepared, later = Prepared(), state
         for _ in range(MOST_DECISIONS):
             recorded = len(prepared.events)
@@ -172,14 +181,17 @@ class Advance:
             if not new:
                 return prepared, later
             later = fold_on(later, [Recorded(later.version + n, now, event) for n, event in enumerate(new, start=1)])
-            seen = Seen(roles=seen.roles)  # what was wrong has been ordered to be mended
+            if prepared.is_full:
+                return prepared, later
+            seen = replace(seen, handoffs={})  # what was wrong has been ordered to be mended
         raise AssertionError("decisions follow from decisions without end")
 
     def _commit(
-        self, state: JobState, later: JobState, prepared: Prepared, due_at: float | None, woken_by: str, ready: Ready | None
+        self, state: JobState, later: JobState, prepared: Prepared, due_at: float | None, look: Look, ready: Ready | None
     ) -> Claim | None:
         """Record it, and claim the role's handoff that it issues, if that is to be run here: one round trip for both."""
         kept = kept_back(later, self._closing.foreseen(later))
+        lacks = lacking(later, self._closing.first_of_a_team(later))
         asks = any(isinstance(event, ApprovalAsked) for event in prepared.events)
         commit = Commit(
             job_id=state.job_id,
@@ -187,30 +199,39 @@ class Advance:
             tip=state.as_of,
             events=prepared.events,
             payloads=list(prepared.texts.values()),
-            fields={"status": later.status.value, "asks": why_asked(later), **approval_fields(state, later), **kept},
+            fields={"status": later.status.value, "asks": why_asked(later), "teams_lack": lacks, **approval_fields(state, later), **kept},
             drop=sorted(state.open.keys() - later.open.keys()),
             keep=later.handed_over if asks else (),
             due_at=due_at,
-            woken_by=woken_by,
+            score=score_in(state, later),
+            look=look.name,
         )
         claim = None
         if ready:
             recorded, claim = self._ledger.claims.commit_and_claim(commit, ready.claiming)
         else:
             recorded = self._ledger.journal.commit(commit)
-        self._states.remember(later, recorded[-1])
+        if recorded[0].version == state.version + 1:  # or results stand between, which the next look reads first
+            tell_end(self._states.remember(later, recorded[-1]), recorded)
         return claim
 
-    def _do(self, state: JobState, effect: Command) -> Sequence[Recorded] | None:
+    def _do(self, state: JobState, effect: Command, look: Look) -> Sequence[Recorded] | None:
         """What entered the journal by it; None: nothing did."""
         match effect:
             case PublishAgain():
                 log.warning("published again", handoffs=list(effect.handoffs), job_id=state.job_id)
-                self._dispatcher.publish_again(state.job_id, self._preparing.outgoing(state, effect.handoffs))
+                if self._dispatcher.publish_again(state.job_id, self._preparing.outgoing(state, effect.handoffs)):
+                    self._ledger.jobs.sent(state.job_id, effect.handoffs)
                 return None
             case RunRole():
                 item = next(iter(self._preparing.outgoing(state, [effect.handoff_id])), None)
-                return self._run_role(state, item.handoff, item.text) if item else None
+                return self._run_role(state, item.handoff, item.text, look) if item else None
+            case StartChild():
+                self._children.start(state, effect.handoff_id)
+                return None
+            case TellParent():
+                self._children.tell(state)
+                return ()
             case DeliverWebhook():
                 self._webhooks.deliver(state, effect.attempt)
                 return ()
@@ -220,11 +241,11 @@ class Advance:
             case _:
                 raise AssertionError(f"{effect} is recorded, not done")
 
-    def _run_role(self, state: JobState, handoff: AgentHandoff, text: str) -> Sequence[Recorded] | None:
+    def _run_role(self, state: JobState, handoff: AgentHandoff, text: str, look: Look) -> Sequence[Recorded] | None:
         """Think here, or have somebody else think if this process's slots run short. Returns what entered the journal by it."""
         with self._thinker.slot() as is_free:
             if is_free:
-                return self._thought(state, self._thinker.think(state, handoff, text))
+                return self._thought(state, self._thinker.think(state, handoff, text, look.name))
         self._have_thought(state, handoff, text)
         return None
 
@@ -234,18 +255,19 @@ class Advance:
         return ended.recorded if ended.how is Ending.FINISHED else None
 
     def _have_thought(self, state: JobState, handoff: AgentHandoff, text: str) -> None:
-        if self._ledger.jobs.queue(state.job_id, handoff.handoff_id, THINK_QUEUE):
-            self._dispatcher.think(handoff, text)
+        if self._ledger.jobs.queue(state.job_id, handoff.handoff_id, THINK_QUEUE) and self._dispatcher.think(handoff, text):
+            self._ledger.jobs.sent(state.job_id, [handoff.handoff_id])
 
     def _look(self, state: JobState, suspects: Sequence[HandoffId]) -> Seen:
-        """What is to be known outside the journal; nothing is asked where nothing is suspect."""
-        is_asked = state.plan is None or any(map(has_failed, state.steps.values()))
-        roles = frozenset(one.name for one in self._preparing.candidates(state)) if is_asked else frozenset()
+        """What is to be known outside the journal; of handoffs, nothing is asked where nothing is suspect."""
+        candidates, checker = self._preparing.briefing.candidates(state), state.submitted.fact_checker
         ask = list(dict.fromkeys([*suspects, *(i for i, handoff in state.open.items() if handoff.group is None)]))
         standings = self._ledger.jobs.handoffs(state.job_id, ask)
         return Seen(
-            roles=roles,
+            roles=frozenset(one.name for one in candidates),
+            loads={one.name: Load(one.capability, one.queued, one.slots) for one in candidates if one.capability},
             handoffs={i: _seen(found) for i, found in standings.items()},
+            is_fact_checker_away=checker is not None and checker not in self._ledger.roles.served(),
         )
 
 

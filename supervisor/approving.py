@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
+from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
 from shared.ledger.ledger import Ledger
 from shared.wire.approval import ApprovalOf
-from shared.wire.errors import UnknownJob, UserError
-from shared.wire.events import Approved, Rejected
+from shared.wire.errors import PlanRefused, UnknownJob, UserError
+from shared.wire.events import Approved, PlanMade, Rejected
 from shared.wire.handoff import BlobRef, ref
 from shared.wire.ids import JobId, StepId
-from shared.wire.message import each_problem
-from shared.wire.plan import Plan, Step, limit_problems, shape_problems
+from shared.wire.message import each_problem, has_half_a_character
+from shared.wire.names import SUB_SUPERVISOR
+from shared.wire.plan import Plan, Step, count_problems, name_problems, problems_by_step
+from supervisor.lifecycle.approved import may_be_planned_again
 from supervisor.lifecycle.approving import approval_fields
+from supervisor.lifecycle.asked import Question
 from supervisor.lifecycle.evolve import fold
-from supervisor.lifecycle.state import JobState, Question
+from supervisor.lifecycle.state import JobState
+from supervisor.lifecycle.teams import may_have_children
 from supervisor.roles.outcomes import plan_made
+from supervisor.workflows.written_join import counted
 
 MOST_NOTE_CHARS = 10_000
-_OF_A_REPORT = frozenset({"degraded", "method"})
+_OF_A_REPORT = frozenset({"degraded", "method", "sub_teams"})
 """What `handoff show` says beside a plan."""
 _OF_A_PLAN = frozenset(Plan.model_fields)
+_Problem = tuple[str, Sequence[str]]
+"""What is wrong, and where in the plan."""
 
 
 def approve(ledger: Ledger, job_id: JobId, note: str | None, plan: JsonValue) -> None:
@@ -31,47 +39,87 @@ def approve(ledger: Ledger, job_id: JobId, note: str | None, plan: JsonValue) ->
     state, question = _waiting(ledger, job_id)
     made, texts = None, _texts(note)
     if plan is not None:
-        if question.what is not ApprovalOf.PLAN:
-            raise UserError(f"{job_id} waits for an approval of its {question.what}: only a plan can be edited")
-        made, text = plan_made(edited(plan, state, ledger.roles.served()), is_reviewed=state.is_reviewed)
+        made, text = _own_plan(ledger, state, question, plan)
         texts.append(text)
     _say(ledger, state, Approved(asked=question.version, note=_ref(note), plan=made), texts)
 
 
-def reject(ledger: Ledger, job_id: JobId, note: str | None, steps: Sequence[str]) -> None:
-    """Raises: UserError: it waits for no approval, or has no such step."""
+def reject(ledger: Ledger, job_id: JobId, note: str | None, steps: Sequence[str], plan: JsonValue) -> None:
+    """Raises: UserError: it waits for no approval, has no such step, or the plan is none, or nobody would plan again."""
     state, question = _waiting(ledger, job_id)
-    if steps and question.what not in (ApprovalOf.RESEARCH, ApprovalOf.ANSWER):
+    if steps and question.what not in (ApprovalOf.RESEARCH, ApprovalOf.ANSWER, ApprovalOf.FAILURE):
         raise UserError(f"{job_id} waits for an approval of its {question.what}: no step has been done that could be done again")
     if unknown := [step for step in steps if step not in state.steps]:
         raise UserError(f"{job_id} has no step {', '.join(unknown)}: its steps are {', '.join(state.steps)}")
-    _say(ledger, state, Rejected(asked=question.version, note=_ref(note), steps=tuple(map(StepId, steps))), _texts(note))
+    own, texts = None, _texts(note)
+    if plan is not None:
+        made, text = _own_plan(ledger, state, question, plan)
+        if not may_be_planned_again(state):
+            raise UserError(f"no planner would read it: `handoff approve {job_id} --edit FILE` takes your plan as it is")
+        own = made.plan
+        texts.append(text)
+    named = tuple(map(StepId, steps))
+    _say(ledger, state, Rejected(asked=question.version, note=_ref(note), steps=named, own_plan=own), texts)
+
+
+def _own_plan(ledger: Ledger, state: JobState, question: Question, plan: JsonValue) -> tuple[PlanMade, str]:
+    """What a person would have instead of the plan that is asked about, and its payload."""
+    if question.what is not ApprovalOf.PLAN:
+        raise UserError(f"{state.job_id} waits for an approval of its {question.what}: only a plan can be edited (--edit)")
+    return plan_made(edited(plan, state, ledger.roles.served()), is_reviewed=state.is_reviewed)
 
 
 def edited(value: JsonValue, state: JobState, served: Collection[str]) -> Plan:
     """The plan as a person has written it.
 
     Raises:
-        UserError: a line for each thing that is wrong with it.
+        PlanRefused: all that is wrong with it.
     """
     if not isinstance(value, dict) or not isinstance(steps := value.get("steps"), list) or not steps:
-        raise UserError("the plan has no steps: write it as `handoff show` prints it")
-    found = [f"the plan has a field {name} that no plan has" for name in value.keys() - _OF_A_PLAN - _OF_A_REPORT]
+        raise PlanRefused([("the plan has no steps: write it as `handoff show` prints it", ("steps",))])
+    unknown = [name for name in value if name not in _OF_A_PLAN | _OF_A_REPORT]
+    found: list[_Problem] = [(f"the plan has a field {name} that no plan has", (name,)) for name in unknown]
+    given = tuple(one.step for one in state.submitted.given)
+    plan = _with_counted_joins(value, steps, given)
     made: list[Step] = []
-    for number, one in enumerate(steps, start=1):
+    places: dict[StepId, Sequence[str]] = {}
+    for index, one in enumerate(plan["steps"]):
+        place = ("steps", str(index))
         try:
-            made.append(Step.model_validate_json(json.dumps(one)))
+            made.append(step := Step.model_validate_json(json.dumps(one)))
+            places[step.id] = place
         except ValidationError as error:
-            found += [f"step {number}: {'.'.join(where) or 'it'}: {what}" for where, what in each_problem(error)]
+            found += [(f"step {index + 1}: {'.'.join(where) or 'it'}: {what}", (*place, *where)) for where, what in each_problem(error)]
     allowed = set(state.submitted.specialists)
     there = {name for name in served if not allowed or name in allowed} | {step.outline.specialist for step in state.steps.values()}
-    found += [*shape_problems(made), *limit_problems(made, there, max(state.submitted.limits.max_steps, len(state.steps)))]
+    there |= {SUB_SUPERVISOR} if may_have_children(state.submitted) else set()
+    most = max(state.submitted.limits.max_steps, len(state.steps))
+    found += [(said, places[step]) for step, said in problems_by_step(made, given)]
+    found += [(said, ("steps",)) for said in count_problems(made, most)]
+    found += [(said, places[step.id]) for step in made for said in name_problems([step], there)]
     if not found:
         try:
-            return Plan.model_validate_json(json.dumps({name: value[name] for name in value.keys() & _OF_A_PLAN}))
+            return Plan.model_validate_json(json.dumps({**{name: plan[name] for name in plan.keys() & _OF_A_PLAN}, "given": given}))
         except ValidationError as error:
-            found = [f"{'.'.join(where)}: {what}" for where, what in each_problem(error)]
-    raise UserError("\n".join(found))
+            found = [(f"{'.'.join(where)}: {what}", where) for where, what in each_problem(error)]
+    raise PlanRefused(found)
+
+
+def _with_counted_joins(value: dict[str, JsonValue], steps: Sequence[JsonValue], given: Collection[str]) -> dict[str, Any]:
+    """The plan with its joins as `Join` takes them: a person may write a part (`80%`) of what is waited for."""
+    waits_for = {number: _names(one.get("depends_on")) for number, one in enumerate(steps) if isinstance(one, dict)}
+    built_upon = {name for names in waits_for.values() for name in names}
+    last = [one for one in steps if isinstance(one, dict) and one.get("id") not in built_upon]
+    own = {number: sum(name not in given for name in names) for number, names in waits_for.items()}
+    made = [
+        {**one, "join": counted(one["join"], own[number])} if isinstance(one, dict) and "join" in one else one
+        for number, one in enumerate(steps)
+    ]
+    return {**value, "steps": made, **({"join": counted(value["join"], len(last))} if "join" in value else {})}
+
+
+def _names(listed: JsonValue) -> list[JsonValue]:
+    return [one for one in listed if isinstance(one, str)] if isinstance(listed, list) else []
 
 
 def _waiting(ledger: Ledger, job_id: JobId) -> tuple[JobState, Question]:
@@ -96,7 +144,7 @@ def _texts(note: str | None) -> list[str]:
         return []
     if not note.strip() or len(note) > MOST_NOTE_CHARS:
         raise UserError(f"a note has 1 to {MOST_NOTE_CHARS:,} characters")
-    if any("\ud800" <= character <= "\udfff" for character in note):
+    if has_half_a_character(note):
         raise UserError("the note is not UTF-8 text")
     return [note]
 

@@ -18,11 +18,12 @@ from shared.logs import logged_as
 from shared.process import Process, redis_url_of, start_process
 from shared.taking import Taking
 from shared.task_ends import keep_unreadable, register, run_task
+from shared.telemetry import telemetry
 from shared.wire.ids import HandoffId, JobId, is_job_id
 from shared.wire.names import ADVANCE, ROLES, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE, task_of
 from supervisor.advance import Advance
 from supervisor.dispatch import Dispatcher
-from supervisor.sweeper import Sweeper
+from supervisor.sweeper import SWEEPS_PER_LEASE, Sweeper
 from supervisor.thinking import Thinker
 from supervisor.webhook import Webhooks
 
@@ -74,6 +75,7 @@ class _Once:
         """When nothing runs any more."""
         if self._built is not None:
             self._built.sweeper.wait_until_withdrawn()
+        telemetry().stop()
 
     def _end(self, supervisor: Supervisor) -> None:
         supervisor.process.drain.begin(self._settings.drain_s)
@@ -82,7 +84,7 @@ class _Once:
 
 def build(app: Celery, settings: Settings, make_model: Callable[[Settings], Model]) -> Supervisor:
     """A supervisor out of its parts."""
-    process = start_process(settings, watchdog=True, make_model=make_model)
+    process = start_process("handoff-supervisor", settings, watchdog=True, make_model=make_model)
     slots = int(app.conf.worker_concurrency or DEFAULT_THREADS)
     dispatcher = Dispatcher(app)
     secret = settings.webhook_secret.get_secret_value() if settings.webhook_secret else None
@@ -93,7 +95,7 @@ def build(app: Celery, settings: Settings, make_model: Callable[[Settings], Mode
         process.ledger,
         dispatcher,
         process.name,
-        interval_s=settings.sweep_interval_s,
+        interval_s=min(settings.sweep_interval_s, settings.lease_s / SWEEPS_PER_LEASE),
         keep_s=settings.retention_s,
         caps=caps_from(settings),
     )
@@ -105,12 +107,13 @@ def make_supervisor_app(settings: Settings, make_model: Callable[[Settings], Mod
     app = make_app("supervisor", redis_url_of(settings), settings, QUEUES)
     once = _Once(app, settings, make_model)
 
-    def advance(job_id: object, suspects: object = (), woken_by: object = "") -> None:
+    def advance(job_id: object, suspects: object = (), _woken_by: object = "") -> None:
+        """`_woken_by`: what messages of the version before say."""
         if not isinstance(job_id, str) or not is_job_id(job_id) or not isinstance(suspects, list | tuple):
             once().process.ledger.dead.add(SUPERVISOR_QUEUE, "advance takes a job id and a list of handoff ids", repr(job_id)[:1_000])
             return
         with logged_as(job_id=job_id):
-            once().advance(JobId(job_id), [HandoffId(str(item)) for item in suspects], str(woken_by))
+            once().advance(JobId(job_id), [HandoffId(str(item)) for item in suspects])
 
     app.task(advance, name=ADVANCE, shared=False)
     for role in ROLES:

@@ -14,7 +14,7 @@ All methods are safe to call from several threads.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,26 +26,25 @@ from shared.config import Settings, load_settings, redis_url_of
 from shared.documents.folder import FolderReading, read_folder
 from shared.ledger.dead import DeadLetter, handoff_in
 from shared.ledger.jobs import JobStanding
-from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger, open_ledger
-from shared.wire.errors import LedgerRefuses, LedgerUnavailable, UnknownJob, UserError, VersionConflict
-from shared.wire.events import CancelRequested, HandoffIssued, JobEnded, JobStatus, Recorded, RetryRequested
+from shared.wire.errors import UnknownJob, UserError
+from shared.wire.events import CancelRequested, JobEnded, JobStatus, Recorded, RetryRequested
 from shared.wire.ids import JobId, is_job_id
 from shared.wire.limits import NewLimits
 from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
-from supervisor.admission import check_admission
 from supervisor.approving import approve, reject
+from supervisor.deleting import delete_job
 from supervisor.dispatch import Dispatcher
 from supervisor.export import Export, export_of
+from supervisor.following import follow_on
 from supervisor.pausing import check_pausable
 from supervisor.report import JobResult, report_on
 from supervisor.request import Request, check_request
 from supervisor.retrying import retry_job
 from supervisor.submission import Clash, Submission, first_clash, submission_of
+from supervisor.submitting import submit, submit_each
 from supervisor.waiting import with_waiting
 
-ANNOUNCE_AFTER_S = 5.0
-"""A job whose first wake-up was lost is found by a sweeper after this."""
 FOLLOW_S = 5.0
 """The longest that one look for new events blocks."""
 MOST_REASON_CHARS = 200
@@ -68,28 +67,23 @@ class Client:
             BudgetSpent: the tenant, or the installation, has spent what it may in a day.
             LedgerUnavailable: Redis cannot be reached, or is too full for a new job; says so where it is not known whether it was enqueued.
         """
-        self.check(request)
-        made = self._submission(request)
-        check_admission(self.ledger, made.job_id, request, self._settings.memory_mark)
-        self.ledger.blobs.put_new_documents(made.documents, request.limits.max_seconds)
-        commit = made.commit(self.ledger.connection.now() + ANNOUNCE_AFTER_S)
-        try:
-            self.ledger.journal.commit(commit)
-        except VersionConflict:
-            self._check_same(made)
-            return made.job_id
-        except LedgerRefuses:
-            raise
-        except LedgerUnavailable:  # perhaps only its answer was lost: said again, it finds the job that it has made
-            self._commit_again(commit, made)
-        self._dispatcher.announce(made.job_id)
-        return made.job_id
+        return submit(self.ledger, self._dispatcher, self._settings, *self._made(request))
+
+    def submit_each(self, requests: Iterable[Request]) -> Iterator[JobId]:
+        """Enqueue many jobs, fifty of them in about as many round trips as one takes, and give their ids in order, a slice's when it is in.
+        Nothing happens before the first id is asked for; documents are still read and stored job by job. Whoever stops asking half-way has
+        up to 49 more jobs than ids.
+
+        Raises:
+            UserError, BudgetSpent, LedgerUnavailable: as `submit`, of the job whose id would be next; those given are enqueued, none after.
+        """
+        return submit_each(self.ledger, self._dispatcher, self._settings, map(self._made, requests))
 
     def first_clash(self, requests: Sequence[Request]) -> Clash | None:
         """The first of these whose idempotency key stands for another request, one of them or a job; None: there is none. All can be
         submitted, if nobody else takes a key meanwhile.
         """
-        made = [self._submission(request) for request in requests]
+        made = [self.submission(request) for request in requests]
         return first_clash(made, self.ledger.journal.first_events([one.job_id for one in made if one.has_key]))
 
     def events(self, job_id: JobId, after: int = 0, *, follow: bool = True) -> Iterator[Recorded]:
@@ -127,10 +121,13 @@ class Client:
             UnknownJob: there is no such job.
         """
         until = time.monotonic() + wait_s
-        status, version = self._known(job_id).status, 0
+        standing = self._known(job_id)
+        status, version = standing.status, standing.version
         while not status.ended and (left := until - time.monotonic()) > 0:
             new = self.ledger.journal.follow(job_id, version, min(left, FOLLOW_S))
             version = new[-1].version if new else version
+            if new and isinstance(last := new[-1].event, JobEnded):
+                return last.status
             if not new or any(isinstance(one.event, JobEnded) for one in new):  # its webhook's tries may stand after it
                 status = self._known(job_id).status
         return status
@@ -156,14 +153,15 @@ class Client:
             self._dispatcher.wake(job_id)
         return is_heard
 
-    def retry(self, job_id: JobId, from_step: str | None = None, limits: NewLimits = NewLimits()) -> None:  # noqa: B008 (frozen)
-        """Go on with an ended job: what did not succeed again, or everything from one step on. `limits`: raises those of the job.
+    def retry(self, job_id: JobId, from_step: str | None = None, limits: NewLimits | None = None, *, whole: bool = False) -> None:
+        """Go on with an ended job: what did not succeed again, or everything from one step on. `limits`: raises those of the job;
+        `whole`: fill its gaps, and leave nothing out for being late.
 
         Raises:
-            UserError: the job has not ended, has no such step, or has spent its budget and gets no more.
+            UserError: it has not ended, has no such step, or no gaps, or has spent its budget and gets no more.
         """
         self._known(job_id)
-        retry_job(self.ledger, job_id, from_step, limits)
+        retry_job(self.ledger, job_id, from_step, limits or NewLimits(), whole=whole)
         self._dispatcher.wake(job_id)
 
     def approve(self, job_id: JobId, note: str | None = None, plan: JsonValue = None) -> None:
@@ -176,14 +174,15 @@ class Client:
         approve(self.ledger, job_id, note, plan)
         self._dispatcher.wake(job_id)
 
-    def reject(self, job_id: JobId, note: str | None = None, steps: Sequence[str] = ()) -> None:
-        """Have it made again: the plan, these steps, or those that make the answer. `note`: what is to be mended.
+    def reject(self, job_id: JobId, note: str | None = None, steps: Sequence[str] = (), plan: JsonValue = None) -> None:
+        """Have it made again: the plan, these steps, or those that make the answer. `note`: what is to be mended; `plan`: your own draft of
+        the plan, for the planner to heed, in the form of `result(...).plan`.
 
         Raises:
-            UserError: it waits for no approval, or not any more; or it has no such step.
+            UserError: it waits for no approval, or not any more; it has no such step; or what is wrong with the plan, a line each.
         """
         self._known(job_id)
-        reject(self.ledger, job_id, note, steps)
+        reject(self.ledger, job_id, note, steps, plan)
         self._dispatcher.wake(job_id)
 
     def pause(self, role: str, reason: str = "") -> None:
@@ -217,15 +216,14 @@ class Client:
         self.ledger.dead.drop(letter)
 
     def delete(self, job_id: JobId) -> None:
-        """Remove an ended job and everything of it.
+        """Remove an ended job and everything of it, its children too.
 
         Raises:
-            UserError: it has not ended.
+            UserError: it has not ended, or is a child of a job.
         """
-        if not self._known(job_id).status.ended:
-            raise UserError(f"{job_id} has not ended yet: cancel it first")
-        issued = [one.event.handoff_id for one in self.ledger.journal.read(job_id) if isinstance(one.event, HandoffIssued)]
-        self.ledger.jobs.delete(job_id, issued)
+        if parent := self._known(job_id).parent:
+            raise UserError(f"{job_id} does a step of {parent}: delete that job, and this one goes with it")
+        delete_job(self.ledger, job_id)
 
     def standing(self, job_id: JobId) -> JobStanding:
         """Status, books, and what the job waits for if somebody is missing.
@@ -234,6 +232,10 @@ class Client:
             UnknownJob: there is no such job.
         """
         return with_waiting(self.ledger, [self._known(job_id)])[0]
+
+    def _made(self, request: Request) -> tuple[Request, Submission]:
+        self.check(request)
+        return request, self.submission(request)
 
     def _known(self, job_id: JobId) -> JobStanding:
         """Raises: UnknownJob."""
@@ -256,11 +258,11 @@ class Client:
         """
         check_request(request, self._settings)
 
-    def _submission(self, request: Request) -> Submission:
-        """Raises: UserError."""
+    def submission(self, request: Request) -> Submission:
+        """A request as it would enter the ledger. Raises: UserError."""
         if isinstance(request.documents, Path):
             request = replace(request, documents=self.read_documents(request))
-        return submission_of(request, self._settings.mode)
+        return submission_of(request, self._settings, follow_on(self.ledger, request))
 
     def read_documents(self, request: Request) -> FolderReading:
         """Raises: InvalidDocuments."""
@@ -271,19 +273,6 @@ class Client:
             max_documents=self._settings.max_documents,
             skip_bad=request.skip_bad_documents,
         )
-
-    def _commit_again(self, commit: Commit, made: Submission) -> None:
-        try:
-            self.ledger.journal.commit(commit)
-        except VersionConflict:
-            self._check_same(made)
-        except LedgerUnavailable as error:
-            raise LedgerUnavailable(f"{error}. Whether {made.job_id} was enqueued is not known: `handoff list` will say") from error
-
-    def _check_same(self, made: Submission) -> None:
-        """Raises: UserError: the job that there is was asked for something else."""
-        if self.ledger.journal.first_events([made.job_id]).get(made.job_id) != made.event:
-            raise UserError(f"this idempotency key was used for another request ({made.job_id}): take a new key")
 
 
 def connect(redis_url: str | None = None, settings: Settings | None = None) -> Client:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 from celery import Celery
@@ -12,7 +13,10 @@ from celery.canvas import Signature
 from kombu.exceptions import BatchPublishError, OperationalError
 
 from shared.broker import tell_chord_size
-from shared.celery_app import declare_queues
+from shared.celery_app import HOW_SENT, declare_queues
+from shared.fair import FIRST, FOR
+from shared.telemetry import telemetry
+from shared.wake_ups import wake_up
 from shared.wire.handoff import AgentHandoff
 from shared.wire.ids import HandoffId, JobId
 from shared.wire.names import ADVANCE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, queue_of, task_of
@@ -53,78 +57,87 @@ class Dispatcher:
         chord's size only with its last message, and it subscribes to a result of every handoff, which nobody sends and nobody cancels.
         """
         with self._left_to_the_sweeper(job_id):
-            self._app.backend.set_chord_size(self._group_id(job_id, outgoing[0].group), len(outgoing))
+            tell_chord_size(self._app, self._group_id(job_id, outgoing[0].group), len(outgoing))
             self._send_all(job_id, outgoing)
 
-    def publish_again(self, job_id: JobId, outgoing: Sequence[Outgoing]) -> None:
-        """Messages that were lost, or whose workers were: with the same ids and the same place in their chords."""
+    def publish_again(self, job_id: JobId, outgoing: Sequence[Outgoing]) -> bool:
+        """Messages that were lost, or whose workers were: with the same ids and the same place in their chords, ahead of what
+        waits in their queues: they have waited before. False: none has left.
+        """
         with self._left_to_the_sweeper(job_id):
             for group, size in {item.group: item.group_size for item in outgoing if item.group_size}.items():
                 tell_chord_size(self._app, self._group_id(job_id, group), size)
-            self._send_all(job_id, outgoing)
+            self._send_all(job_id, outgoing, again=True)
+            return True
+        return False
 
-    def think(self, handoff: AgentHandoff, text: str) -> None:
-        """A role's handoff, to any supervisor that has a slot."""
+    def think(self, handoff: AgentHandoff, text: str) -> bool:
+        """A role's handoff, to any supervisor that has a slot. False: it has not left."""
         with self._left_to_the_sweeper(handoff.job_id):
-            self._signature(Outgoing(handoff, text, "", 0)).apply_async()
+            self._send(Outgoing(handoff, text, "", 0))
+            return True
+        return False
 
-    def wake(self, job_id: JobId, suspects: Sequence[HandoffId] = (), *, remembered: bool = False) -> None:
-        """Have some supervisor look at the job. `suspects`: handoffs that something may be wrong with. `remembered`: the ledger knows
-        of this wake-up, and wants to hear that it was taken.
-        """
+    def wake(self, job_id: JobId, suspects: Sequence[HandoffId] = ()) -> None:
+        """Have some supervisor look at the job. `suspects`: handoffs that something may be wrong with."""
         with self._left_to_the_sweeper(job_id):
-            self._advance(job_id, suspects, SUPERVISOR_QUEUE if remembered else "").apply_async()
+            self._send_wake_up(job_id, suspects, SUPERVISOR_QUEUE)
 
     def announce(self, job_id: JobId) -> None:
-        """The first wake-up of a new job, which the ledger remembers since its submission."""
+        """The first wake-up of a new job."""
         with self._left_to_the_sweeper(job_id):
-            self._advance(job_id, (), SUBMISSIONS_QUEUE).set(queue=SUBMISSIONS_QUEUE).apply_async()
+            self._send_wake_up(job_id, (), SUBMISSIONS_QUEUE)
+
+    def announce_each(self, job_ids: Sequence[JobId]) -> None:
+        """Those of many, in one round trip."""
+        with self._left_to_the_sweeper(*job_ids), self._app.producer_or_acquire() as producer, producer.batch():
+            for job_id in job_ids:
+                with telemetry().within(job_id):
+                    self._send_wake_up(job_id, (), SUBMISSIONS_QUEUE, producer=producer)
 
     @contextmanager
-    def _left_to_the_sweeper(self, job_id: JobId) -> Iterator[None]:
+    def _left_to_the_sweeper(self, job_id: JobId, *others: JobId) -> Iterator[None]:
         """What is to be done stands in the ledger already: what cannot be sent is as good as lost, and a sweeper sends it again."""
         try:
-            yield
+            with telemetry().within(job_id):
+                yield
         except (OperationalError, BatchPublishError, *self._app.backend.connection_errors) as error:
-            log.warning("left to the sweeper", job_id=job_id, why=type(error).__name__)
+            more = {"others": len(others)} if others else {}
+            log.warning("left to the sweeper", job_id=job_id, why=type(error).__name__, **more)
 
-    def _send_all(self, job_id: JobId, outgoing: Sequence[Outgoing]) -> None:
+    def _send_all(self, job_id: JobId, outgoing: Sequence[Outgoing], *, again: bool = False) -> None:
         """In one round trip."""
         declare_queues(self._app, {queue_of(item.handoff.assigned_to) for item in outgoing})
         bodies = {name: self._body(job_id, name) for name in {item.group for item in outgoing}}
         with self._app.producer_or_acquire() as producer, producer.batch():
             for item in outgoing:
                 group_id, body = self._group_id(job_id, item.group), bodies[item.group]
-                self._signature(item).apply_async(group_id=group_id, group_index=item.index, chord=body, producer=producer)
+                self._send(item, again=again, group_id=group_id, group_index=item.index, chord=body, producer=producer)
 
-    def _advance(self, job_id: JobId, suspects: Sequence[HandoffId], remembered_in: str = "") -> Signature:
-        shown = f"({job_id}{', ' + ' '.join(suspects) if suspects else ''})"
-        return self._app.signature(
-            ADVANCE,
-            args=(job_id, list(suspects), *([remembered_in] if remembered_in else [])),
-            immutable=True,
-            queue=SUPERVISOR_QUEUE,
-            ignore_result=True,
-            argsrepr=shown,
-            kwargsrepr="{}",
-        )
-
-    def _body(self, job_id: JobId, name: str) -> Signature:
-        return self._advance(job_id, ()).set(task_id=f"{job_id}:{name}:fan-in")
-
-    def _signature(self, item: Outgoing) -> Signature:
+    def _send(self, item: Outgoing, *, again: bool = False, **how: Any) -> None:
+        """`again`: others have overtaken it."""
         handoff = item.handoff
+        headers: dict[str, Any] = {FOR: f"{handoff.job_id}/{handoff.handoff_id}"} | ({FIRST: True} if again else {})
         shown = " ".join(handoff.task_description.split())
         shown = shown if len(shown) <= SHOWN_CHARS else shown[: SHOWN_CHARS - 1] + "…"
-        return self._app.signature(
+        self._app.send_task(
             task_of(handoff.assigned_to),
             args=(item.text,),
             queue=queue_of(handoff.assigned_to),
             task_id=task_id_of(handoff.job_id, handoff.handoff_id),
-            ignore_result=True,  # or the publisher subscribes to a result that nobody sends, for as long as it lives
+            headers=headers,
             argsrepr=f"({handoff.job_id}, {handoff.handoff_id}, {shown})",
-            kwargsrepr="{}",
+            **HOW_SENT,
+            **how,
         )
+
+    def _send_wake_up(self, job_id: JobId, suspects: Sequence[HandoffId], queue: str, **how: Any) -> None:
+        self._app.send_task(ADVANCE, queue=queue, **wake_up(job_id, suspects), **how)
+
+    def _body(self, job_id: JobId, name: str) -> Signature:
+        """Sent by the worker that ends the last of them, who knows nothing but this."""
+        task_id = f"{job_id}:{name}:fan-in"
+        return self._app.signature(ADVANCE, immutable=True, queue=SUPERVISOR_QUEUE, task_id=task_id, **wake_up(job_id))
 
     def _group_id(self, job_id: JobId, name: str) -> str:
         return f"{job_id}:{name}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shared.ledger.roles import Roles
 from shared.library import Library
-from shared.wire.specialist import SpecialistSpec
+from shared.wire.specialist import SpecialistSpec, spec_from
 from supervisor.lifecycle.state import JobState
 
 _NOBODY = "You are a careful specialist. Do the task as it is put, from the material that you are given."
@@ -14,7 +14,7 @@ def pinned_spec(state: JobState, name: str, library: Library, roles: Roles) -> t
     """The spec that the job started with, or, the first time, what workers announce now (and its text, to be stored), and its digest."""
     pinned = state.specialists.get(name)
     if pinned:
-        return SpecialistSpec.from_json(library.payloads(state.job_id, [pinned])[pinned]), pinned, None
+        return spec_from(library.payloads(state.job_id, [pinned])[pinned]), pinned, None
     served = roles.served().get(name)
     if served is None:  # its workers have gone since the plan was made: its queue waits for others with the same name
         spec = SpecialistSpec(name=name, description=f"{name}: no worker announces it", instructions=_NOBODY)

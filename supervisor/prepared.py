@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from shared.wire.events import Event
+from shared.wire.events import Counted, Event, HandoffIssued
 from shared.wire.handoff import AgentHandoff, BlobRef, ref
 from supervisor.dispatch import Outgoing
 from supervisor.lifecycle.commands import Command
+from supervisor.lifecycle.decide import MOST_IN_A_SLICE
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +32,41 @@ class Prepared:
     role: RoleHandoff | None = None
     """At most one role at a time is at work on a job."""
 
+    @property
+    def is_full(self) -> bool:
+        """As much is handed out as is published at once: there may be more."""
+        return sum(map(len, self.groups)) >= MOST_IN_A_SLICE
+
     def ref(self, text: str) -> BlobRef:
         """Have this payload stored with the commit."""
         made = ref(text)
         self.texts[made.digest] = text
         return made
+
+
+def issued(
+    handoff: AgentHandoff,
+    ref: BlobRef,
+    group: str | None = None,
+    index: int = 0,
+    size: int = 0,
+    counts: tuple[Counted, ...] = (),
+    *,
+    closes: bool = False,
+) -> HandoffIssued:
+    """The event of a handoff that is in these payloads. `size`: of its group."""
+    return HandoffIssued(
+        handoff_id=handoff.handoff_id,
+        step_id=handoff.step_id,
+        attempt=handoff.attempt,
+        assigned_to=handoff.assigned_to,
+        handoff=ref,
+        specialist=handoff.specialist,
+        group=group,
+        index=index,
+        group_size=size,
+        deadline=handoff.limits.deadline,
+        max_microusd=handoff.limits.max_microusd,
+        closes=closes,
+        counts=counts,
+    )

@@ -18,7 +18,7 @@ def record_question(command: AskUser | AskApproval | RemindUser | GoOn, wait_s: 
         case AskUser():
             into.events.append(DecisionAsked(why=command.why))
         case AskApproval():
-            into.events.append(ApprovalAsked(what=command.what, why=command.why, wait_s=wait_s, draft=draft))
+            into.events.append(ApprovalAsked(what=command.what, why=command.why, wait_s=wait_s, steps=command.steps, draft=draft))
             into.effects.append(command)
         case RemindUser():
             into.events.append(ApprovalReminded(asked=command.asked, number=command.number))

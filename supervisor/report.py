@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pydantic import Field, JsonValue
@@ -11,17 +12,17 @@ from shared.ledger.jobs import HandoffStanding, JobStanding
 from shared.ledger.ledger import Ledger
 from shared.wire.answer import Answer
 from shared.wire.events import (
-    ApprovalAsked,
+    DEFAULT_TENANT,
     Approved,
-    ConflictsFound,
     HandoffFinished,
     HandoffIssued,
     JobEnded,
     JobStatus,
     JobSubmitted,
     PlanMade,
+    PlanPatched,
+    Quoted,
     Recorded,
-    Rejected,
     Reviewed,
     Routed,
     Synthesised,
@@ -29,13 +30,22 @@ from shared.wire.events import (
 from shared.wire.ids import JobId
 from shared.wire.message import Message
 from shared.wire.mode import Mode
+from shared.wire.priority import Priority
 from shared.wire.usage import cost_usd
-from supervisor.lifecycle.answering import no_plan
+from shared.wire.verdict import Verdict
+from supervisor.answered import answers_in, approvals_in
+from supervisor.changes import change_of
+from supervisor.gating import checks_of
+from supervisor.lifecycle.answering import of_the_plan
 from supervisor.lifecycle.disputes import disputes_of
 from supervisor.lifecycle.evolve import fold
+from supervisor.lifecycle.state import JobState
+from supervisor.lifecycle.teams import bill_of, bill_text
 from supervisor.lifecycle.words import Words
+from supervisor.quoting.telling import shown
 from supervisor.record import Record, record_of
 from supervisor.roles.router import Route
+from supervisor.working_time import worked_in
 
 
 class JobResult(Message):
@@ -43,6 +53,8 @@ class JobResult(Message):
 
     job_id: str
     status: JobStatus
+    tenant: str = DEFAULT_TENANT
+    priority: Priority = Priority.INTERACTIVE
     answer: JsonValue = None
     """Markdown with numbered sources; the value itself for a job with an answer schema."""
     citations: tuple[dict[str, Any], ...] = ()
@@ -52,25 +64,44 @@ class JobResult(Message):
     route: dict[str, Any] | None = None
     """{specialist, why, problem} of a job whose mode was `auto`; specialist null: a team."""
     plan: dict[str, Any] | None = None
-    """{steps: [{id, specialist, task, depends_on, fallback}], synthesis, why, degraded, method}"""
+    """{steps: [{id, specialist, task, depends_on, fallback}], synthesis, why, degraded, method, sub_teams: their bill, if it has any}"""
     handoffs: tuple[dict[str, Any], ...] = ()
-    """Every AgentHandoff in full, with `worker`, `state`, `claims`, times (Unix seconds) and the `usage` that the budget counted for it."""
+    """Every AgentHandoff in full, with `worker`, `state`, `claims`, times (Unix seconds), the `usage` that the budget counted for it, and
+    the `child` job that does it; null: one agent does."""
     results: tuple[dict[str, Any], ...] = ()
     """Every HandoffResult in full. Its own `usage` knows nothing of calls that were in the air when a process was killed."""
     verdicts: tuple[dict[str, Any], ...] = ()
-    """{round, verdict, revisions, open_points, problem}"""
+    """{round, verdict, revisions, open_points, scores, problem}; scores: {criterion, score, why, step}, step null: of the whole."""
+    patches: tuple[dict[str, Any], ...] = ()
+    """{added: [{id, specialist}], changed, dropped, too_late, repeats: {step: the earlier one}, nothing_new, final, why, problem}: what the
+    replanner has made of the plan, each time that it looked."""
+    gates: dict[str, Any] | None = None
+    """{from, checks, facts, looks: [{vetoes, sent_back}]}: who set them (the job, its workflow or the settings), what they want, how many
+    facts there are, and what each look at an answer has found. None: the job has no gates."""
     conflicts: tuple[dict[str, Any], ...] = ()
     """{id, claims, stands, why}: claims that can't all be right, in full, and which of them the judge lets stand. None: it is disputed."""
     approvals: tuple[dict[str, Any], ...] = ()
-    """{version, what, why, asked_at, decision, by, note, draft}; decision null: it waits for one. draft: the answer that would leave."""
+    """{version, what, why, asked_at, decision, by, note, draft, own_plan}; decision null: it waits for one. draft: the answer that would
+    leave; own_plan: the one that a person gave: of an approval the job's from then on, of a rejection a draft for the planner."""
+    gaps: tuple[dict[str, Any], ...] = ()
+    """{step, specialist, why, likely_usd} of what is not in the answer, or not whole. likely_usd: of doing it; null: not known."""
+    to_finish_usd: float | None = None
+    """What all of them would likely cost, with what builds on them. Null: there are none, or it is not known."""
+    quote: dict[str, Any] | None = None
+    """{cost: {likely_usd, most_usd}, time: {likely_s, most_s}, handoffs, jobs}, said before the first step; null: it was not asked for.
+    Nine of ten such jobs stay below `most`, once twelve quotes have turned out."""
     usage: dict[str, Any] = {}  # noqa: RUF012 (pydantic copies it)
     """{turns, input_tokens, output_tokens, cost_usd, cut: {calls, tokens, cost_usd}}: what the budget counted, the sum of that of the
     handoffs. `cut`: the part of it that is an upper bound. cost_usd null: a price is not known."""
     wall_s: float = 0.0
     """From submit to the end, or to now."""
+    worked_s: float | None = None
+    """The part of it that a quote's time speaks of: no waiting for a person, nor for a retry. Null: there was no quote."""
     model: str | None = None
     notes: tuple[str, ...] = ()
     """For the reader: what is missing, what went wrong, and while the job runs, who is not there and is needed."""
+    has_open_points: bool = Field(default=False, exclude=True)
+    """Its answer names something that is not settled."""
     asked_for_a_form: bool = Field(default=False, exclude=True)
     """The job has an answer schema: its answer is a JSON value, a string as well, and no Markdown."""
 
@@ -88,27 +119,37 @@ def report_on(ledger: Ledger, job_id: JobId) -> JobResult:
 def report_of(record: Record) -> JobResult:
     """The same of what was read before, or exported. Pure."""
     events, standing, payloads = record.journal, record.job, record.payloads
-    words = Words(payloads)
+    words, made, submitted = Words(payloads), _plans(events), _of(events, JobSubmitted)[0]
+    state = fold(standing.job_id, None, events) if made else None
     ended, until = _end(record)
     answer = Answer.from_json(payloads[ended.answer.digest]) if ended and ended.answer else None
     return JobResult(
         job_id=standing.job_id,
         status=standing.status,
+        tenant=submitted.tenant,
+        priority=submitted.priority,
         answer=None if answer is None else (answer.value if answer.value is not None else answer.text),
         citations=_citations(answer),
         mode=_mode(events),
         route=_route(events, words),
-        plan=_plan(events, payloads, words),
+        plan=_plan(state, made, record, words) if state else None,
         handoffs=_handoffs(record),
-        results=tuple(_json(payloads[event.result.digest]) for event in _of(events, HandoffFinished)),
+        results=tuple(json.loads(payloads[event.result.digest]) for event in _of(events, HandoffFinished)),
         verdicts=tuple(_verdict(event, words) for event in _of(events, Reviewed)),
-        conflicts=_conflicts(standing.job_id, events, words),
-        approvals=_approvals(events, payloads),
+        patches=tuple(change_of(event, words) for event in _of(events, PlanPatched)),
+        gates=checks_of([one.event for one in events], words),
+        conflicts=_conflicts(state, words),
+        approvals=approvals_in(events, payloads),
+        gaps=_gaps(answer),
+        to_finish_usd=cost_usd(answer.to_finish_microusd) if answer else None,
+        quote=next((shown(event.quote) for event in reversed(_of(events, Quoted))), None),
         usage=usage_of(standing),
         wall_s=round(until - events[0].at, 3),
+        worked_s=round(worked_in(standing.job_id, events), 3) if _of(events, Quoted) else None,
         model=", ".join(dict.fromkeys(event.model for event in _of(events, HandoffFinished) if event.model)) or None,
-        notes=_notes(answer, next(reversed(_plans(events)), None), ended, words, record.waits),
-        asked_for_a_form=any(event.answer_schema is not None for event in _of(events, JobSubmitted)),
+        notes=_notes(answer, made[-1] if made else None, ended, words, record.waits),
+        has_open_points=answer is not None and bool(answer.open_points),
+        asked_for_a_form=submitted.answer_schema is not None,
     )
 
 
@@ -125,17 +166,17 @@ def _of(events: Sequence[Recorded], kind: type[Any]) -> list[Any]:
     return [recorded.event for recorded in events if isinstance(recorded.event, kind)]
 
 
-def _json(text: str) -> dict[str, Any]:
-    from json import loads
-
-    value: dict[str, Any] = loads(text)
-    return value
-
-
 def _citations(answer: Answer | None) -> tuple[dict[str, Any], ...]:
     if answer is None:
         return ()
     return tuple({"n": one.n, **one.citation.model_dump(), "claim": one.claim, "step": one.step} for one in answer.citations)
+
+
+def _gaps(answer: Answer | None) -> tuple[dict[str, Any], ...]:
+    gaps = answer.gaps if answer else ()
+    return tuple(
+        {"step": one.step, "specialist": one.specialist, "why": one.why, "likely_usd": cost_usd(one.likely_microusd)} for one in gaps
+    )
 
 
 def _mode(events: Sequence[Recorded]) -> Mode:
@@ -153,53 +194,21 @@ def _route(events: Sequence[Recorded], words: Words) -> dict[str, Any] | None:
     return {"specialist": last.specialist, "why": why, "problem": last.problem or (said and words.why(last.result))}
 
 
-def _answered(events: Sequence[Recorded]) -> dict[int, Approved | Rejected]:
-    """What was said to each question: the first answer counts."""
-    found: dict[int, Approved | Rejected] = {}
-    for recorded in events:
-        if isinstance(recorded.event, Approved | Rejected):
-            found.setdefault(recorded.event.asked, recorded.event)
-    return found
-
-
-def _approvals(events: Sequence[Recorded], payloads: Mapping[str, str]) -> tuple[dict[str, Any], ...]:
-    answered, found = _answered(events), []
-    for recorded in events:
-        if not isinstance(asked := recorded.event, ApprovalAsked):
-            continue
-        said = answered.get(recorded.version)
-        draft = Answer.from_json(payloads[asked.draft.digest]) if asked.draft else None
-        found.append(
-            {
-                "version": recorded.version,
-                "what": asked.what.value,
-                "why": asked.why,
-                "asked_at": recorded.at,
-                "decision": said.type if said else None,
-                "by": said.by if isinstance(said, Approved) else "user" if said else None,
-                "note": payloads[said.note.digest] if said and said.note else None,
-                "draft": None if draft is None else draft.text if draft.value is None else draft.value,
-            }
-        )
-    return tuple(found)
-
-
 def _plans(events: Sequence[Recorded]) -> list[PlanMade]:
     """Every plan that the job has had, the one that stands last."""
-    answers = {id(answer): answer.plan for answer in _answered(events).values() if isinstance(answer, Approved)}
+    answers = {id(answer): answer.plan for answer in answers_in(events).values() if isinstance(answer, Approved)}
     plans = (one.event if isinstance(one.event, PlanMade) else answers.get(id(one.event)) for one in events)
     return [plan for plan in plans if plan]
 
 
-def _plan(events: Sequence[Recorded], payloads: Mapping[str, str], words: Words) -> dict[str, Any] | None:
-    made = _plans(events)
-    if not made:
-        return None
-    synthesised = _of(events, Synthesised)
+def _plan(state: JobState, made: Sequence[PlanMade], record: Record, words: Words) -> dict[str, Any]:
+    synthesised, lacks = _of(record.journal, Synthesised), record.job.teams_lack
     method = synthesised[-1].method.value if synthesised else None
-    plan, degraded = made[-1].plan, made[-1].degraded
+    degraded = made[-1].degraded
     why = (words.why(degraded) or "the planner's answer was no plan") if degraded else None
-    return {**_json(payloads[plan.digest]), "degraded": why, "method": method}
+    plan = state.plan.plan if state.plan else made[-1].plan
+    bill = {"sub_teams": bill_text(layers) + (lacks and f"; {lacks}")} if (layers := bill_of(state)) else {}
+    return {**json.loads(record.payloads[plan.digest]), "degraded": why, "method": method, **bill}
 
 
 def _handoffs(record: Record) -> tuple[dict[str, Any], ...]:
@@ -220,13 +229,14 @@ def _handoffs(record: Record) -> tuple[dict[str, Any], ...]:
                 "finished_at": standing.finished_at,
             }
         )
-        found.append({**_json(record.payloads[event.handoff.digest]), "group": event.group, **extra})
+        child = event.child.job_id if event.child else None
+        found.append({**json.loads(record.payloads[event.handoff.digest]), "group": event.group, "child": child, **extra})
     return tuple(found)
 
 
 def _verdict(event: Reviewed, words: Words) -> dict[str, Any]:
-    verdict = words.verdict(event)
-    said = verdict.model_dump(mode="json") if verdict else {"verdict": None, "revisions": [], "open_points": []}
+    verdict = Verdict.of(words.result(event.result).output) if event.decision and event.result else None
+    said = verdict.model_dump(mode="json") if verdict else {"verdict": None, "revisions": [], "open_points": [], "scores": []}
     why = words.why(event.result) if event.decision is None else None
     return {"round": event.round, **said, "problem": why or event.problem}
 
@@ -246,10 +256,8 @@ def usage_of(books: JobStanding | HandoffStanding) -> dict[str, Any]:
     }
 
 
-def _conflicts(job_id: JobId, events: Sequence[Recorded], words: Words) -> tuple[dict[str, Any], ...]:
-    if not _of(events, ConflictsFound) or (state := fold(job_id, None, events)) is None:
-        return ()
-    found = disputes_of(state, words)
+def _conflicts(state: JobState | None, words: Words) -> tuple[dict[str, Any], ...]:
+    found = disputes_of(state, words) if state else ()
     return tuple(
         {**one.conflict.model_dump(mode="json"), "stands": list(one.settlement.stands), "why": one.settlement.why} for one in found
     )
@@ -257,7 +265,7 @@ def _conflicts(job_id: JobId, events: Sequence[Recorded], words: Words) -> tuple
 
 def _notes(answer: Answer | None, plan: PlanMade | None, ended: JobEnded | None, words: Words, waits: Iterable[str]) -> tuple[str, ...]:
     """The reason of the end comes last, but for who is waited for."""
-    notes = list(answer.notes) if answer else list(no_plan(plan, words)) if ended else []
+    notes = list(answer.notes) if answer else list(of_the_plan(plan, words)) if ended else []
     if ended and ended.reason:
         notes.append(words.why(ended.because) or ended.reason)
     return (*notes, *waits)

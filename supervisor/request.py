@@ -12,13 +12,22 @@ from shared.agent.price import prices_from
 from shared.agent.schemas import BrokenSchema, check_schema
 from shared.config import OFFLINE_MODEL, Settings
 from shared.documents.folder import FolderReading
-from shared.wire.approval import ApprovalOf, Approvals, OnTimeout
+from shared.wire.approval import NOBODY_THERE, ApprovalOf, Approvals, OnTimeout
 from shared.wire.errors import UserError
 from shared.wire.events import DEFAULT_TENANT
+from shared.wire.facts import FactTable
 from shared.wire.gates import Gates
+from shared.wire.ids import JobId, is_job_id
 from shared.wire.limits import JobLimits
+from shared.wire.message import has_half_a_character
 from shared.wire.mode import Mode
+from shared.wire.names import SUB_SUPERVISOR
+from shared.wire.plan import OnFailure
+from shared.wire.priority import Priority
+from shared.wire.rubric import Rubric
 from shared.wire.usage import Usage
+from supervisor.gating import Gating, gating_of
+from supervisor.measures.gates import GateSet
 from supervisor.workflows import Items, Workflow
 
 
@@ -39,6 +48,8 @@ class Request:
     specialists: tuple[str, ...] = ()
     """Only these may be used."""
     tenant: str = DEFAULT_TENANT
+    priority: Priority | None = None
+    """Whether it goes ahead of batch jobs in every queue; None: as the job that it follows on, or as HANDOFF_PRIORITY says."""
     idempotency_key: str | None = None
     """The same key gives the same job, however often it is submitted."""
     mode: Mode | None = None
@@ -48,11 +59,30 @@ class Request:
     items: Items = field(default_factory=Items)
     """Lines or rows that steps of the workflow are done for."""
     gates: Gates | None = None
-    """What the answer has to be before it leaves."""
+    """What the answer has to be before it leaves. With neither these nor facts: those of its workflow, or else of HANDOFF_GATES."""
+    facts: FactTable | None = None
+    """What its claims are held against; see `supervisor.measures.facts.read_facts`."""
+    rubric: Rubric | None = None
+    """What the assessor measures by, in every mode; None: its own, where there is a review."""
+    after: JobId | None = None
+    """An ended job that this one follows on: it begins with what that one knows, and, without documents of its own, with those."""
+    is_quoted: bool = False
+    """Whether it is to be said, once there is a plan, what it will likely cost and take."""
     webhook_url: str | None = None
     """Gets a signed POST when the job has ended, or waits for an approval; see `supervisor.webhook`."""
     approvals: Approvals = field(default_factory=Approvals)
     """What a person wants to approve of before the job goes on."""
+
+
+def gating_in(request: Request, settings: Settings) -> Gating:
+    """The gates that its answer gets.
+
+    Raises:
+        UserError: the file of HANDOFF_GATES is needed, and cannot be used.
+    """
+    is_said = request.gates is not None or request.facts is not None
+    own = GateSet(request.gates or Gates(), request.facts) if is_said else None
+    return gating_of(own, request.workflow.gates if request.workflow else None, settings.gates)
 
 
 def check_request(request: Request, settings: Settings) -> None:
@@ -60,7 +90,7 @@ def check_request(request: Request, settings: Settings) -> None:
 
     Raises:
         UserError: documents that are no path, an empty or huge request, an empty tenant, a schema that is none, a webhook that is no URL, a
-            budget that cannot be kept.
+            budget that cannot be kept, gates of the settings that are none.
     """
     most = settings.max_request_chars
     if not isinstance(request.documents, Path | FolderReading | None):
@@ -80,11 +110,15 @@ def check_request(request: Request, settings: Settings) -> None:
             check_schema(dict(request.answer_schema))
         except BrokenSchema as error:
             raise UserError(f"the answer schema {error}") from error
+    if request.after is not None and not is_job_id(request.after):
+        raise UserError(f"{request.after!r:.80} is no job that could be followed on: an id looks like j-0123456789ab")
     _check_mode(request)
-    _check_approvals(request.approvals)
+    _check_depth(request)
+    _check_approvals(request.approvals, may_ask=_may_ask(request, settings))
     if request.webhook_url is not None and not request.webhook_url.startswith(("http://", "https://")):
         raise UserError("the webhook must be an http:// or https:// URL")
     _check_prices(request, settings)
+    gating_in(request, settings)
 
 
 def _check_mode(request: Request) -> None:
@@ -96,10 +130,29 @@ def _check_mode(request: Request) -> None:
         raise UserError("items are what the steps of a workflow are done for: name a workflow, too")
 
 
-def _check_approvals(approvals: Approvals) -> None:
-    is_asked = approvals.what or approvals.above_microusd is not None
-    if approvals.timeout_s is not None and not is_asked:
-        raise UserError("a timeout of approvals needs something to approve of: --approve plan, research or answer, or --approve-above-usd")
+def _check_depth(request: Request) -> None:
+    for step in request.workflow.steps if request.workflow else ():
+        if step.specialist == SUB_SUPERVISOR and not request.limits.max_depth:
+            raise UserError(f"step {step.id} is given to a sub-supervisor, and --max-depth 0 allows none: raise it, or name a specialist")
+
+
+def _may_ask(request: Request, settings: Settings) -> bool:
+    """Whether there can be a question: one that was wanted, or one about a step that failed: planners write `on_failure: ask`, too."""
+    if request.approvals.what or request.approvals.above_microusd is not None:
+        return True
+    if request.workflow is not None:
+        return any(step.on_failure is OnFailure.ASK for step in request.workflow.steps)
+    return (request.mode or settings.mode) is not Mode.SINGLE
+
+
+def _check_approvals(approvals: Approvals, *, may_ask: bool) -> None:
+    if approvals == NOBODY_THERE:
+        return
+    if approvals.timeout_s is not None and not may_ask:
+        raise UserError(
+            "a timeout of approvals needs something to approve of: --approve plan, research or answer, --approve-above-usd, "
+            "or a workflow with `on_failure: ask`"
+        )
     if approvals.on_timeout is not OnTimeout.STOP and approvals.timeout_s is None:
         raise UserError(f"--on-timeout {approvals.on_timeout} needs --approve-timeout: how long is waited for an answer")
     if ApprovalOf.COST in approvals.what:
@@ -107,7 +160,6 @@ def _check_approvals(approvals: Approvals) -> None:
 
 
 def _check_encodable(request: Request) -> None:
-    """Half a character (a lone surrogate, which JSON can spell and file names can hold) is no text: nothing could store or send it."""
     schema = None if request.answer_schema is None else json.dumps(request.answer_schema, ensure_ascii=False, default=str)
     named = {
         "the request": request.text,
@@ -119,7 +171,7 @@ def _check_encodable(request: Request) -> None:
         "the answer schema": schema,
     }
     for name, text in named.items():
-        if text is not None and any("\ud800" <= character <= "\udfff" for character in text):
+        if text is not None and has_half_a_character(text):
             raise UserError(f"{name} is not UTF-8 text: it holds half a character (a lone surrogate)")
 
 
@@ -130,7 +182,8 @@ def _check_prices(request: Request, settings: Settings) -> None:
         return
     defaults = (OFFLINE_MODEL,) if settings.is_offline else (settings.supervisor_model, settings.specialist_model)
     prices = replace(prices_from(settings), is_free=False)
-    for name in (request.model,) if request.model else defaults:
+    judging = () if settings.is_offline or settings.reviewer_model is None else (settings.reviewer_model,)
+    for name in (*((request.model,) if request.model else defaults), *judging):
         if prices.cost_microusd(Usage(input_tokens=1, output_tokens=1), name) is None:
             raise UserError(
                 f"the price of {name} is not known, so {bound} cannot be kept: set HANDOFF_PRICE_AS to a model with the same price"

@@ -9,7 +9,7 @@ from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
 from shared.wire.documents import Manifest
 from shared.wire.errors import UnknownJob, UserError, VersionConflict
-from shared.wire.events import Recorded
+from shared.wire.events import Recorded, RetryRequested
 from shared.wire.ids import JobId
 from shared.wire.limits import NewLimits
 from supervisor.lifecycle.evolve import fold, fold_on
@@ -21,7 +21,9 @@ WAKE_AFTER_S = 1.0
 """A retry whose wake-up was lost is found by a sweeper after this."""
 
 
-def retry_commit(state: JobState, books: JobStanding, from_step: str | None, new: NewLimits, due_at: float) -> Commit:
+def retry_commit(
+    state: JobState, books: JobStanding, from_step: str | None, new: NewLimits, due_at: float, *, whole: bool = False
+) -> Commit:
     """The decision to go on, made on this state and no other: of two at once, one finds that the job has not ended any more.
 
     `due_at`: Unix time in seconds at which a sweeper looks, should the wake-up be lost.
@@ -29,14 +31,22 @@ def retry_commit(state: JobState, books: JobStanding, from_step: str | None, new
     Raises:
         UserError: see `retry_of`.
     """
-    used = {"max_turns": books.turns, "max_tokens": books.input_tokens + books.output_tokens, "max_microusd": books.cost_microusd or 0}
-    event = retry_of(state, used, from_step, new)
+    return going_on(state, retry_of(state, used_of(books), from_step, new, whole=whole), due_at)
+
+
+def used_of(books: JobStanding) -> dict[str, int]:
+    """What a job has used, by the names of the limits that hold it."""
+    return {"max_turns": books.turns, "max_tokens": books.input_tokens + books.output_tokens, "max_microusd": books.cost_microusd or 0}
+
+
+def going_on(state: JobState, event: RetryRequested, due_at: float) -> Commit:
+    """The commit of this event. `due_at`: as of `retry_commit`."""
     status = fold_on(state, [Recorded(state.version + 1, state.as_of, event)]).status
     fields = {"status": status.value, "cancelled": "", "asks": "", **books_of(event)}
     return Commit(job_id=state.job_id, expected=state.version, tip=state.as_of, events=[event], fields=fields, due_at=due_at)
 
 
-def retry_job(ledger: Ledger, job_id: JobId, from_step: str | None, new: NewLimits) -> None:
+def retry_job(ledger: Ledger, job_id: JobId, from_step: str | None, new: NewLimits, *, whole: bool = False) -> None:
     """Decide it, and write it down, whatever else happens to the job meanwhile.
 
     Raises:
@@ -47,7 +57,7 @@ def retry_job(ledger: Ledger, job_id: JobId, from_step: str | None, new: NewLimi
         state = fold(job_id, None, ledger.journal.read(job_id))
         if state is None or books is None:
             raise UnknownJob.named(job_id)
-        commit = retry_commit(state, books, from_step, new, ledger.connection.now() + WAKE_AFTER_S)
+        commit = retry_commit(state, books, from_step, new, ledger.connection.now() + WAKE_AFTER_S, whole=whole)
         keep_documents(ledger, state)
         with suppress(VersionConflict):  # its webhook was tried meanwhile, or somebody else retries it
             ledger.journal.commit(commit)

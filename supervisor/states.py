@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from shared.ledger.journal import Journal
 from shared.wire.events import Recorded
@@ -24,15 +24,17 @@ class States:
         self._known: OrderedDict[JobId, tuple[JobState, Recorded]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def load(self, job_id: JobId) -> JobState | None:
+    def load(self, job_id: JobId, read: Callable[[int], list[Recorded]] | None = None) -> JobState | None:
         """The state as the journal tells it now; None: there is no such job.
 
         The last known event is read again: where it no longer stands, the journal is another one (Redis came back with older data,
-        the job was deleted and submitted anew), and what was known of it is forgotten.
+        the job was deleted and submitted anew), and what was known of it is forgotten. `read`: the events after a version; that of the
+        journal where it is left out.
         """
         with self._lock:
             state, last = self._known.get(job_id, (None, None))
-        events = self._journal.read(job_id, after=last.version - 1 if last else 0)
+        after = last.version - 1 if last else 0
+        events = read(after) if read else self._journal.read(job_id, after)
         if last is not None:
             if events and events[0] == last:
                 events = events[1:]

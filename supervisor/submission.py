@@ -6,15 +6,22 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pydantic import ValidationError
+
+from shared.config import Settings
 from shared.documents.folder import FolderReading
 from shared.ledger.journal import Commit
+from shared.wire.errors import UserError
 from shared.wire.events import Event, JobStatus, JobSubmitted
-from shared.wire.handoff import ref
-from shared.wire.ids import JobId, job_id_for, new_job_id
+from shared.wire.given import Earlier, Given, answers_in
+from shared.wire.handoff import BlobRef, ref
+from shared.wire.ids import JobId, StepId, job_id_for, new_job_id
 from shared.wire.limits import JobLimits, NewLimits
+from shared.wire.message import problems_of
 from shared.wire.mode import Mode
 from shared.wire.plan import Plan
-from supervisor.request import Request
+from shared.wire.priority import Priority
+from supervisor.request import Request, gating_in
 from supervisor.roles.outcomes import title_of
 
 HANDOFFS_A_STEP = 3
@@ -35,14 +42,32 @@ class Submission:
     """The texts that the job works from, by digest; jobs share them."""
     has_key: bool
 
-    def commit(self, due_at: float) -> Commit:
-        """`due_at`: Unix time in seconds at which a sweeper announces it, should that be lost."""
+    def commit(self, due_at: float, traceparent: str | None = None) -> Commit:
+        """`due_at`: Unix time in seconds at which a sweeper announces it, should that be lost. `traceparent`: of the span that it is
+        submitted in. No part of the event: asked again with the same key, it is the same request.
+        """
         fields: dict[str, str | int] = {"status": JobStatus.QUEUED.value, "title": self.event.title, **books_of(self.event.limits)}
-        fields |= {"tenant": self.event.tenant}
+        fields |= {"tenant": self.event.tenant, "priority": self.event.priority.value}
+        fields |= {"traceparent": traceparent} if traceparent else {}
         fields |= {"specialists": " ".join(self.event.specialists)} if self.event.specialists else {}
         return Commit(
             job_id=self.job_id, expected=0, events=[self.event], payloads=self.payloads, fields=fields, due_at=due_at, creates=True
         )
+
+
+@dataclass(frozen=True, slots=True)
+class FollowsOn:
+    """What one job leaves to the next."""
+
+    earlier: Earlier
+    given: tuple[Given, ...]
+    manifest: BlobRef | None
+    """Of its documents, for a job that brings none of its own."""
+    document_count: int
+    payloads: tuple[str, ...]
+    """What all of these refer to."""
+    priority: Priority
+    """What it had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,57 +81,71 @@ class Clash:
     job_id: JobId
 
 
-def submission_of(request: Request, default: Mode = Mode.TEAM) -> Submission:
-    """`request.documents` have been read. `default`: the mode of one that names none.
+def submission_of(request: Request, settings: Settings, follows: FollowsOn | None = None) -> Submission:
+    """`request.documents` have been read. `settings`: say what it leaves out. `follows`: what the job of `request.after` leaves.
 
     Raises:
-        UserError: its workflow is for something that was not given.
+        UserError: its workflow is for something that was not given; the gates of the settings cannot be used.
     """
-    reading = request.documents
-    assert reading is None or isinstance(reading, FolderReading)
-    manifest = reading.manifest.to_json() if reading else None
+    manifest = reading.manifest.to_json() if (reading := _reading(request)) else None
     schema = json.dumps(request.answer_schema, sort_keys=True) if request.answer_schema is not None else None
-    plan = plan_of(request)
-    workflow = plan.to_json() if plan else None
+    plan = plan_of(request, answers_in(given := follows.given if follows else ()))
+    gating, workflow = gating_in(request, settings), plan.to_json() if plan else None
     event = JobSubmitted(
         request=ref(request.text),
         title=title_of(request.text),
         limits=_enough_for(request.limits, len(plan.steps)) if plan else request.limits,
-        manifest=ref(manifest) if manifest else None,
-        document_count=len(reading.manifest.documents) if reading else 0,
+        manifest=ref(manifest) if manifest else follows.manifest if follows else None,
+        document_count=len(reading.manifest.documents) if reading else follows.document_count if follows else 0,
         model=request.model,
         answer_schema=ref(schema) if schema else None,
         tenant=request.tenant,
+        priority=request.priority or (follows.priority if follows else settings.priority),
         webhook_url=request.webhook_url,
         specialists=request.specialists,
-        mode=Mode.PIPELINE if plan else request.mode or default,
+        mode=Mode.PIPELINE if plan else request.mode or settings.mode,
         workflow=ref(workflow) if workflow else None,
         is_reviewed=request.workflow.review if request.workflow else True,
-        gates=request.gates,
+        **gating.fields,
         approvals=request.approvals,
+        rubric=request.rubric,
+        given=given,
+        after=follows.earlier if follows else None,
+        is_quoted=request.is_quoted,
     )
     key = request.idempotency_key
     return Submission(
         job_id=job_id_for(request.tenant, key) if key else new_job_id(),
         event=event,
-        payloads=tuple(text for text in (request.text, manifest, schema, workflow) if text),
+        payloads=tuple(filter(None, (request.text, manifest, schema, workflow, gating.facts, *(follows.payloads if follows else ())))),
         documents=reading.texts if reading else {},
         has_key=bool(key),
     )
 
 
-def plan_of(request: Request) -> Plan | None:
-    """The plan that its workflow makes; None: it has none. `request.documents` have been read.
+def plan_of(request: Request, given: tuple[StepId, ...] = ()) -> Plan | None:
+    """The plan that its workflow makes; None: it has none. `request.documents` have been read. `given`: what its first steps get.
 
     Raises:
         UserError: the workflow is for something that was not given.
     """
     if request.workflow is None:
         return None
-    reading = request.documents
-    assert reading is None or isinstance(reading, FolderReading)
+    reading = _reading(request)
     files = [document.path for document in reading.manifest.documents] if reading else []
-    return request.workflow.expand(request.text, files=files, lines=request.items.lines, rows=request.items.rows)
+    plan = request.workflow.expand(request.text, files=files, lines=request.items.lines, rows=request.items.rows)
+    if not given:
+        return plan
+    steps = tuple(step if step.depends_on else step.model_copy(update={"depends_on": given}) for step in plan.steps)
+    try:
+        return Plan(steps=steps, synthesis=plan.synthesis, join=plan.join, given=given, why=plan.why)
+    except ValidationError as error:
+        raise UserError(f"the workflow cannot follow on that job: {problems_of(error)}; rename the step") from error
+
+
+def _reading(request: Request) -> FolderReading | None:
+    assert request.documents is None or isinstance(request.documents, FolderReading)
+    return request.documents
 
 
 def _enough_for(limits: JobLimits, steps: int) -> JobLimits:

@@ -17,8 +17,10 @@ from shared.ledger.roles import ANNOUNCED_FOR_S, WITHDRAWN_WITHIN_S
 from shared.wire.errors import LedgerError, LedgerUnavailable
 from supervisor.dispatch import Dispatcher
 
+SWEEPS_PER_LEASE = 8
+"""At least: a quarter of a lease without anybody is a time in which nobody could speak to Redis (`silence.lua`)."""
 FORGET_EVERY = 600
-"""Sweeps between two looks for jobs that retention has removed."""
+"""Sweeps between two looks for what jobs that are gone have left: their places in the list, and messages that nobody takes."""
 
 log = structlog.get_logger()
 
@@ -65,7 +67,7 @@ class Sweeper:
     def _sweep(self) -> tuple[int, bool]:
         swept = self._ledger.jobs.sweep()
         for job_id, suspects in swept.due.items():
-            self._dispatcher.wake(job_id, suspects, remembered=True)
+            self._dispatcher.wake(job_id, suspects)
         for job_id in swept.fresh:
             self._dispatcher.announce(job_id)
         return len(swept.due) + len(swept.fresh), swept.more
@@ -81,6 +83,8 @@ class Sweeper:
                     pass
                 if sweeps % FORGET_EVERY == 0:
                     self._ledger.jobs.forget_older_than(self._ledger.connection.now() - self._keep_s)
+                if sweeps % FORGET_EVERY == 0 or self._ledger.queues.has_more:
+                    self._ledger.queues.drop_orphans()
                 sweeps += 1
             except LedgerUnavailable as error:
                 log.warning("not swept", why=str(error))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from shared.agent.envelope import EnvelopeReading
 from shared.agent.prompt import ENVELOPE_RULES, Loaded
@@ -14,14 +15,18 @@ from shared.fitting import Consequences, Fitting
 from shared.ledger.claim import Claim
 from shared.library import JobLibrary
 from shared.wire.handoff import AgentHandoff, HandoffResult
+from shared.wire.plan import Plan
 from shared.wire.specialist import SpecialistSpec
+from supervisor.lifecycle.patches import REPLANNER
 from supervisor.lifecycle.state import JobState
 from supervisor.lifecycle.words import Words
-from supervisor.roles.assessment import VerdictReading
+from supervisor.roles.assessment import reading_of
 from supervisor.roles.judge import reading_again
-from supervisor.roles.needs import NeedsReading, steps_asked_in
+from supervisor.roles.needs import needs_reading_of
 from supervisor.roles.outcomes import asked_before, outcome_of
 from supervisor.roles.planner import PlanReading, specialists_offered_in
+from supervisor.roles.quarrel import RulingReading, points_asked_in
+from supervisor.roles.replanner import found_in, patch_reading_of
 from supervisor.roles.router import RouteReading, specialists_routed_in
 
 
@@ -58,15 +63,15 @@ class Thinker:
                 if was_full:
                     self._on_change()
 
-    def think(self, state: JobState, handoff: AgentHandoff, text: str) -> Ended:
-        """Claim the handoff and run it; what follows from its result is in the journal with it."""
-        ready = self.ready(state, handoff, text)
+    def think(self, state: JobState, handoff: AgentHandoff, text: str, look: str = "") -> Ended:
+        """Claim the handoff and run it; what follows from its result is in the journal with it. `look`: see `Claiming`."""
+        ready = self.ready(state, handoff, text, look)
         return self.run(ready, self._attempts.ledger.claims.claim(ready.claiming))
 
     def run(self, ready: Ready, claim: Claim) -> Ended:
         return self._attempts.run(ready, claim)
 
-    def ready(self, state: JobState, handoff: AgentHandoff, text: str) -> Ready:
+    def ready(self, state: JobState, handoff: AgentHandoff, text: str, look: str = "") -> Ready:
         """The role's handoff as it can be claimed and run here."""
         role = handoff.assigned_to
 
@@ -74,26 +79,35 @@ class Thinker:
             if role == "synthesizer":
                 reading = EnvelopeReading(handoff.step_id, handoff.expected_output_format, books.sources, loaded.known_claims())
                 return Fitting(reading, answer_rules=ENVELOPE_RULES, streams_draft=True)
+            if role in (REPLANNER, "planner") and state.plan is not None:
+                texts = self._attempts.library.payloads(state.job_id, [state.plan.plan.digest])
+                plan = Plan.from_json(texts[state.plan.plan.digest])
+                if role == "planner":
+                    return Fitting(needs_reading_of(handoff.expected_output_format, state, plan), answer_rules="")
+                found = {step_id: found_in(result) for step_id, result in loaded.results.items()}
+                return Fitting(patch_reading_of(handoff.expected_output_format, plan, found), answer_rules="")
             return Fitting(_reading(role, state, handoff), answer_rules="")
 
         def conclude(_handoff: AgentHandoff, result: HandoffResult) -> Consequences:
             request = self._attempts.library.payloads(state.job_id, [state.submitted.request.digest])[state.submitted.request.digest]
-            said = Words(self._attempts.library.payloads(state.job_id, [ref.digest for ref in asked_before(handoff, state)]))
+            of_plan = [state.plan.plan] if role == "planner" and state.plan else []
+            said = Words(self._attempts.library.payloads(state.job_id, [ref.digest for ref in (*asked_before(handoff, state), *of_plan)]))
             events, payloads = outcome_of(handoff, state, result, request, said)
             return Consequences(events, payloads)
 
-        return self._attempts.ready(text, handoff, fit, conclude)
+        ready = self._attempts.ready(text, handoff, fit, conclude)
+        return replace(ready, claiming=replace(ready.claiming, look=look))
 
 
 def _reading(role: str, state: JobState, handoff: AgentHandoff) -> Reading:
     match role:
         case "router":
             return RouteReading(specialists_routed_in(handoff.expected_output_format))
-        case "planner" if state.plan is None:
-            return PlanReading(specialists_offered_in(handoff.expected_output_format), state.submitted.limits.max_steps)
         case "planner":
-            return NeedsReading(steps_asked_in(handoff.expected_output_format))
+            return PlanReading(specialists_offered_in(handoff.expected_output_format), state.submitted.limits.max_steps, handoff.depends_on)
+        case "judge" if points := points_asked_in(handoff.expected_output_format):
+            return RulingReading(points)
         case "judge" if state.conflicts is not None:
             return reading_again(handoff.expected_output_format, state.conflicts)
         case _:
-            return VerdictReading(tuple(state.steps))
+            return reading_of(state)

@@ -51,7 +51,7 @@ def missing(job: JobStanding, there: Presence) -> tuple[Missing, ...]:
     if job.asks:
         found.append(Missing(f"a decision, because {job.asks}", _DECISION.format(job.job_id)))
     if job.approval:
-        found.append(Missing(f"an approval of its {job.approval}", _APPROVAL.format(job.job_id)))
+        found.append(Missing(f"an approval of its {job.approval}", APPROVAL.format(job.job_id)))
     waiting: dict[str, list[str]] = {}
     for handoff_id, specialist in sorted(there.unclaimed.get(job.job_id, {}).items()):
         waiting.setdefault(specialist, []).append(handoff_id.rpartition(".")[0])
@@ -107,4 +107,5 @@ def _may_be_planned(job: JobStanding, there: Presence) -> bool:
 
 
 _DECISION = "let it go on with `handoff retry {0} --max-usd X` (or --max-turns N), or end it with `handoff cancel {0}`"
-_APPROVAL = "`handoff approve {0}` or `handoff reject {0} --note TEXT` (`handoff show {0}` has what it is about)"
+APPROVAL = "`handoff approve {0}` or `handoff reject {0} --note TEXT` (`handoff show {0}` has what it is about)"
+"""What ends such a wait. {0}: the job."""

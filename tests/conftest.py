@@ -17,8 +17,10 @@ from shared.local.processes import Processes
 from shared.local.redis_server import PrivateRedis
 from shared.local.run_directory import RunDirectory
 
-settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("any machine")  # both measure how busy the machine is; hangs are what the suite's timeout is for
+# The two that are off measure how busy the machine is; hangs are what the suite's timeout is for.
+settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("same for all", settings.get_profile("explore"), derandomize=True)
+settings.load_profile("same for all")  # what is red here is red everywhere; `make explore` draws others each time
 
 os.environ["HANDOFF_MODE"] = "team"  # what most tests are about; those that are not say so
 

@@ -8,11 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import redis
-
 from chaos.leaks import keys_for_ever
 from chaos.messages_server import MessagesServer
 from shared.config import Settings
+from shared.ledger.connection import Connection
 from shared.local.processes import ChildSpec, Processes
 from shared.local.redis_server import PrivateRedis
 from supervisor import client
@@ -61,17 +60,31 @@ def running_system(
     """
     with Processes(folder) as processes:
         url = PrivateRedis(processes, folder, append_only=append_only).start()
-        environment = {
-            "HANDOFF_REDIS_URL": url,
-            "HANDOFF_OFFLINE": "true",
-            "HANDOFF_CACHE_DIR": str(folder / "cache"),
-            "PYTHONPATH": str(ROOT),
-            **(settings or {}),
-        }
-        system = RunningSystem(url, processes, environment)
-        for name, app, queues in workers:
-            processes.start(system.celery(name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", "8"))
-        processes.wait_until_ready()
-        yield system
-        with redis.Redis.from_url(url) as client:
-            assert keys_for_ever(client) == []
+        with system_on(url, processes, folder, workers, settings) as system:
+            yield system
+
+
+@contextmanager
+def system_on(
+    url: str,
+    processes: Processes,
+    folder: Path,
+    workers: Sequence[tuple[str, str, str]] = (SUPERVISOR, EVERYONE),
+    settings: Mapping[str, str] | None = None,
+) -> Iterator[RunningSystem]:
+    """The same on a Redis that is there."""
+    environment = {
+        "HANDOFF_REDIS_URL": url,
+        "HANDOFF_OFFLINE": "true",
+        "HANDOFF_CACHE_DIR": str(folder / "cache"),
+        "PYTHONPATH": str(ROOT),
+        **(settings or {}),
+    }
+    system = RunningSystem(url, processes, environment)
+    for name, app, queues in workers:
+        processes.start(system.celery(name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", "8"))
+    processes.wait_until_ready()
+    yield system
+    connection = Connection(url)
+    assert keys_for_ever(connection.redis) == []
+    connection.close()

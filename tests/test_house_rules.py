@@ -159,7 +159,7 @@ def test_make_targets_that_the_documents_name_exist() -> None:
     assert named <= targets
 
 
-@pytest.mark.parametrize("file", ["requirements.txt", "requirements-dev.txt"])
+@pytest.mark.parametrize("file", ["requirements.txt", "requirements-otel.txt", "requirements-dev.txt", "requirements-bench.txt"])
 def test_requirements_are_pinned_to_the_last(file: str) -> None:
     lines = [line for line in (ROOT / file).read_text().splitlines() if line and not line.startswith("#")]
 

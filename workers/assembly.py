@@ -22,6 +22,8 @@ from shared.process import Process, redis_url_of, start_process
 from shared.specialists import load_specialists
 from shared.taking import Taking
 from shared.task_ends import keep_unreadable, register, run_task
+from shared.telemetry import start_telemetry, telemetry
+from shared.wake_ups import wake_up
 from shared.wire.errors import LedgerUnavailable
 from shared.wire.handoff import AgentHandoff
 from shared.wire.ids import JobId
@@ -32,6 +34,7 @@ from workers.handoff_task import run_handoff
 from workers.specialists import BUILT_IN
 from workers.tools.registry import Registry, build_registry
 
+SERVICE = "handoff-worker"
 log = structlog.get_logger()
 
 
@@ -69,12 +72,13 @@ class _Once:
     def __call__(self) -> Worker:
         with self._lock:
             if self._built is None:
-                self._built = Worker(start_process(self._settings, watchdog=True, make_model=self._make_model), self._registry)
+                self._built = Worker(start_process(SERVICE, self._settings, watchdog=True, make_model=self._make_model), self._registry)
                 if self._stop.is_set():
                     self._built.process.drain.begin(self._settings.drain_s)
             return self._built
 
     def started(self, sender: Any, **_: Any) -> None:
+        start_telemetry(SERVICE, self._settings)  # before the first message: what builds the worker does so beside it
         served = self._served()
         self._taking.attach(sender, [spec.name for spec in served], lambda queue: queue not in self._paused)
         self._announcing = threading.Thread(target=self._announce_for_ever, args=(served,), name="announcements", daemon=True)
@@ -99,6 +103,7 @@ class _Once:
         """When nothing runs any more."""
         if self._announcing is not None:
             self._announcing.join(WITHDRAWN_WITHIN_S)
+        telemetry().stop()
 
     def _served(self) -> list[SpecialistSpec]:
         queues = self._app.amqp.queues.consume_from
@@ -146,7 +151,8 @@ def make_workers_app(settings: Settings, make_model: Callable[[Settings], Model]
     once = _Once(app, settings, specialists, registry, make_model)
 
     def wake(job_id: JobId) -> None:
-        app.send_task(ADVANCE, args=(job_id, []), queue=SUPERVISOR_QUEUE, argsrepr=f"({job_id})", kwargsrepr="{}", ignore_result=True)
+        with telemetry().within(job_id):
+            app.send_task(ADVANCE, queue=SUPERVISOR_QUEUE, **wake_up(job_id))
 
     for name in specialists:
         register(app, task_of(name), _specialist(once, name, wake))

@@ -8,9 +8,8 @@ import structlog
 
 from shared.agent.envelope import EnvelopeReading
 from shared.agent.prompt import Loaded
-from shared.attempt import Attempts, Ended, Ending
+from shared.attempt import Attempts, Ended
 from shared.fitting import Fitting
-from shared.ledger.claim import URGENT
 from shared.library import JobLibrary
 from shared.wire.handoff import AgentHandoff
 from shared.wire.ids import JobId
@@ -28,7 +27,7 @@ def run_handoff(attempts: Attempts, registry: Registry, wake: Callable[[JobId], 
         return Fitting(reading, registry.tools_for(spec.tools))
 
     ended = attempts.attempt(text, handoff, fit)
-    if ended.how is Ending.FINISHED and ended.result and ended.result.status in URGENT and ended.parts_left > 0:
+    if ended.wakes and ended.parts_left > 0:
         try:
             wake(handoff.job_id)
         except Exception:  # the result stands in the ledger, and so does that the sweeper must look: this part is done

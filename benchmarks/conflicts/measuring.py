@@ -1,7 +1,8 @@
 """Labelled claims through the finder as it is.
 
-Labels, one claim a line: `contradicts` names the claim of the set that it can't be true beside; claims without it are consistent with all
-others, however alike they look: other units, other words, other things, other times.
+Of the planted set, one claim a line: `contradicts` names the claim of the set that it can't be true beside; claims without it are
+consistent with all others, however alike they look: other units, other words, other things, other times. Of the sets of pairs, two
+claims a line, and whether they contradict each other.
 """
 
 from __future__ import annotations
@@ -10,17 +11,22 @@ import json
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 from shared.wire.handoff import Claim
 from supervisor.lifecycle.conflicts import contradicts
 
-CLAIMS = Path(__file__).parent / "claims.jsonl"
+FOLDER = Path(__file__).parent
+PAIRS = ("walked", "held_out")
+"""walked: of a reader who looked for what would be missed; what is in it was mended, as far as it is general. held_out: written before
+that, and measured only.
+"""
 Pair = frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was planted among how many consistent claims, and what was found."""
+    """What was planted among how many consistent claims, or pairs, and what was found."""
 
     planted: frozenset[Pair]
     found: frozenset[Pair]
@@ -40,14 +46,40 @@ class Found:
 
 
 def labelled() -> tuple[dict[str, Claim], frozenset[Pair]]:
-    """The claims by id, and the pairs of them that contradict each other."""
-    rows = [json.loads(line) for line in CLAIMS.read_text(encoding="utf-8").splitlines()]
+    """The planted set: the claims by id, and the pairs of them that contradict each other."""
+    rows = _rows("claims")
     planted = frozenset(Pair((row["id"], row.pop("contradicts"))) for row in rows if "contradicts" in row)
-    claims = [Claim(**row, text=f"{row['subject']}: {row['attribute']}: {row['value']}") for row in rows]
+    claims = [_claim(**row) for row in rows]
     return {claim.id: claim for claim in claims}, planted
 
 
+def pairs_of(name: str) -> tuple[dict[str, Claim], frozenset[Pair], frozenset[Pair]]:
+    """A set of pairs: the claims by id, all pairs, and those that contradict each other."""
+    claims: dict[str, Claim] = {}
+    all_pairs: dict[Pair, bool] = {}
+    for number, row in enumerate(_rows(name), start=1):
+        both = [_claim(id=f"{side}{number}.c1", **row[part]) for side, part in (("a", "one"), ("b", "other"))]
+        claims |= {claim.id: claim for claim in both}
+        all_pairs[Pair(claim.id for claim in both)] = row["contradict"]
+    return claims, frozenset(all_pairs), frozenset(pair for pair, do_contradict in all_pairs.items() if do_contradict)
+
+
 def measured() -> Found:
+    """The planted set, each claim against each."""
     claims, planted = labelled()
     found = frozenset(Pair((one.id, other.id)) for one, other in combinations(claims.values(), 2) if contradicts(one, other))
     return Found(planted, found, len(claims) - 2 * len(planted))
+
+
+def measured_in_pairs(name: str) -> Found:
+    """A set of pairs, each pair by itself."""
+    claims, pairs, planted = pairs_of(name)
+    return Found(planted, frozenset(pair for pair in pairs if contradicts(*(claims[one] for one in pair))), len(pairs - planted))
+
+
+def _rows(name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (FOLDER / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def _claim(**parts: Any) -> Claim:
+    return Claim(**parts, text=f"{parts['subject']}: {parts['attribute']}: {parts['value']}")

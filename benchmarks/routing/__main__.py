@@ -24,8 +24,8 @@ def main() -> None:
     if options.wrong:
         for each in ways["router"]:
             if not each.label.held_out and not each.is_right:
-                wanted, given = each.label.specialist or "a team", "a team" if each.route.team else each.route.specialist
-                print(f"\n{each.label.request[:120]}\n  is for {wanted}, went to {given}: {each.route.why}")
+                right, given = each.label.specialist or "a team", "a team" if each.route.team else each.route.specialist
+                print(f"\n{each.label.request[:120]}\n  is for {right}, went to {given}: {each.route.why}")
 
 
 def _print_row(part: str, name: str, found: list[Routed]) -> None:

@@ -32,11 +32,11 @@ def model_from(settings: Settings) -> Model:
         case "anthropic":
             return AnthropicModel(_anthropic(settings))
         case "bedrock":
-            return AnthropicModel(_of_provider("bedrock", lambda: anthropic.AnthropicBedrock(max_retries=0)))
+            return AnthropicModel(_of_provider("bedrock", lambda: anthropic.AnthropicBedrock(max_retries=0, open_telemetry=False)))
         case "vertex":
-            return AnthropicModel(_of_provider("vertex", lambda: anthropic.AnthropicVertex(max_retries=0)))
+            return AnthropicModel(_of_provider("vertex", lambda: anthropic.AnthropicVertex(max_retries=0, open_telemetry=False)))
         case "foundry":
-            return AnthropicModel(_of_provider("foundry", lambda: anthropic.AnthropicFoundry(max_retries=0)))
+            return AnthropicModel(_of_provider("foundry", lambda: anthropic.AnthropicFoundry(max_retries=0, open_telemetry=False)))
 
 
 def _offline() -> anthropic.Anthropic:
@@ -46,6 +46,7 @@ def _offline() -> anthropic.Anthropic:
         api_key="offline",
         base_url="http://offline.invalid",
         max_retries=0,
+        open_telemetry=False,
         http_client=anthropic.DefaultHttpxClient(transport=OfflineTransport()),
     )
 
@@ -57,7 +58,7 @@ def _anthropic(settings: Settings) -> anthropic.Anthropic:
     if not key and not token and settings.anthropic_base_url:
         key = _NO_KEY
     try:
-        client = anthropic.Anthropic(api_key=key, auth_token=token, base_url=base_url, max_retries=0)
+        client = anthropic.Anthropic(api_key=key, auth_token=token, base_url=base_url, max_retries=0, open_telemetry=False)
     except (anthropic.AnthropicError, ValueError) as error:
         raise MissingCredentials(
             f"the credentials of the model cannot be loaded ({type(error).__name__}): set ANTHROPIC_API_KEY"

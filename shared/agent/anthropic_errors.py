@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import isfinite
 from typing import Any
 
 import anthropic
@@ -72,6 +74,16 @@ def _of_status(error: anthropic.APIStatusError) -> ModelError:
             return ModelRejected(_MENDING.get(status, f"the model's server refused the request ({status})") + said, status=status)
 
 
+def error_of_event(data: str) -> ModelError:
+    """What an `error` event says has happened."""
+    try:
+        body = json.loads(data)
+    except ValueError:
+        body = data
+    inner = body.get("error") if isinstance(body, dict) else None
+    return _of_stream_event(str(inner.get("type") or "") if isinstance(inner, dict) else "", _said(body))
+
+
 def _of_stream_event(kind: str, said: str) -> ModelError:
     """An `error` event in a stream that began with status 200: no HTTP status to go by."""
     if kind in _BUSY_TYPES:
@@ -98,7 +110,9 @@ def redacted(text: str) -> str:
 def _retry_after_s(headers: Any) -> float | None:
     for name, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
-            return float(headers[name]) * unit_s
+            wait_s = float(headers[name]) * unit_s
         except (KeyError, ValueError):
             continue
+        if isfinite(wait_s):  # `nan` and `inf` are floats, too
+            return wait_s
     return None

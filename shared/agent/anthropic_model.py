@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
+from contextvars import copy_context
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -15,9 +16,9 @@ from shared.agent.anthropic_connection import Connection
 from shared.agent.anthropic_errors import as_ours
 from shared.agent.anthropic_limits import limits_of
 from shared.agent.anthropic_request import request_of
-from shared.agent.anthropic_stream import Gathering
+from shared.agent.anthropic_stream import Gathering, events_of
 from shared.agent.model import ModelCall, ModelReply, Pulse
-from shared.wire.errors import ModelError, ModelRejected, ModelUnreachable, SchemaRejected
+from shared.wire.errors import ModelRejected, ModelUnreachable, SchemaRejected
 
 PULSE_EVERY_S = 0.25
 """How often `on_pulse` is called while nothing arrives: bounds how late a cancel, a drain or a deadline is noticed."""
@@ -70,55 +71,67 @@ class _Exchange:
 
     def wait(self, on_pulse: Callable[[Pulse], None]) -> ModelReply:
         """Pulse until the reply is whole."""
-        threading.Thread(target=self._read, name="model-call", daemon=True).start()
+        threading.Thread(target=copy_context().run, args=(self._read,), name="model-call", daemon=True).start()
         pulse, came_at = Pulse(), time.monotonic()
         try:
             while True:
-                match self._newest(pulse):
-                    case ModelReply() as reply:
-                        self._connection.is_free.wait(REST_WITHIN_S)
-                        return reply
-                    case Pulse() as newest:
-                        came_at = came_at if newest is pulse else time.monotonic()
-                        pulse = newest
-                        on_pulse(pulse)
-                    case BaseException() as error:
-                        raise error
+                newest, end = self._news()
+                if isinstance(end, ModelReply):
+                    self._connection.is_free.wait(REST_WITHIN_S)
+                    return end
+                if newest is not None:
+                    pulse, came_at = newest, time.monotonic()
+                if newest is not None or end is None:
+                    on_pulse(pulse)
+                if end is not None:
+                    raise end
                 if time.monotonic() - came_at > self._progress_s:
                     raise ModelUnreachable(f"the model's server has made no progress for {self._progress_s:.0f} s")
         finally:
             self._connection.leave()
 
-    def _newest(self, known: Pulse) -> Pulse | ModelReply | BaseException:
-        """What came last; pieces that came meanwhile are already part of it."""
-        newest: Pulse | ModelReply | BaseException = known
+    def _news(self) -> tuple[Pulse | None, ModelReply | BaseException | None]:
+        """The last pulse that came, if one did: those before it are part of it. And what the call has come to, if it is over."""
+        pulse: Pulse | None = None
         with suppress(Empty):
-            newest = self._arrived.get(timeout=PULSE_EVERY_S)
-            while isinstance(newest, Pulse):
-                newest = self._arrived.get_nowait()
-        return newest
+            one = self._arrived.get(timeout=PULSE_EVERY_S)
+            while isinstance(one, Pulse):
+                pulse = one
+                one = self._arrived.get_nowait()
+            return pulse, one
+        return pulse, None
 
     def _read(self) -> None:
         try:
             with as_ours(), closing(self._client.messages.create(**self._request, timeout=self._timeout)) as stream:
                 self._connection.carry(stream.response)
-                self._arrived.put(self._gather(stream))
+                events = events_of(stream)  # whoever drops it closes the connection
+                self._arrived.put(self._gather(stream.response, events))
                 self._connection.read_rest()  # who waits has the reply: nothing that goes wrong here is heard of
-        except ModelError as error:
-            self._arrived.put(error)
         except BaseException as error:  # noqa: BLE001 - the waiting thread raises it: a defect must not end as silence
             self._arrived.put(error)
 
-    def _gather(self, stream: Any) -> ModelReply:
-        gathering = Gathering(self._request["model"], limits_of(stream.response.headers))
+    def _gather(self, response: Any, events: Iterable[dict[str, Any]]) -> ModelReply:
+        gathering = Gathering(self._request["model"], limits_of(response.headers))
         self._arrived.put(gathering.pulse())
-        if "json" in stream.response.headers.get("content-type", ""):
-            stream.response.read()
-            gathering.take_whole(stream.response.json())
+        if "json" in response.headers.get("content-type", ""):
+            response.read()
+            gathering.take_whole(response.json())
         else:
-            for event in stream:
-                gathering.take(event.to_dict(warnings=False))
+            self._take_all(events, gathering)
+        return gathering.reply(response.headers.get("request-id"))
+
+    def _take_all(self, events: Iterable[dict[str, Any]], gathering: Gathering) -> None:
+        """Words are told of a few times a second, anything else at once: waking who waits costs as much as reading a word."""
+        told_at = time.monotonic()
+        try:
+            for event in events:
+                gathering.take(event)
                 if self._connection.is_left.is_set() or gathering.is_over:
                     break
-                self._arrived.put(gathering.pulse())
-        return gathering.reply(stream.response.headers.get("request-id"))
+                if event.get("type") != "content_block_delta" or time.monotonic() - told_at >= PULSE_EVERY_S:
+                    told_at = time.monotonic()
+                    self._arrived.put(gathering.pulse())
+        finally:
+            if not gathering.is_over:
+                self._arrived.put(gathering.pulse())  # what had come is known before it is known that no more will

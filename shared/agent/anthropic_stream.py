@@ -4,13 +4,38 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections.abc import Iterator
 from typing import Any
 
+import anthropic
+
+from shared.agent.anthropic_errors import error_of_event
 from shared.agent.model import Block, ModelReply, Pulse
 from shared.agent.price import WEB_SEARCH_MICROUSD
 from shared.wire.errors import ModelUnreachable
 from shared.wire.pace import RateLimits
 from shared.wire.usage import Usage
+
+_AWS = "amazon.eventstream"
+"""In the content type of Bedrock's streams, whose framing is not that of server-sent events."""
+
+
+def events_of(stream: Any) -> Iterator[dict[str, Any]]:
+    """The events of a stream that the SDK has opened, as they were sent: its model of each event, of which only the fields would be used,
+    costs more than the reading.
+
+    Raises:
+        ModelError: an event says that the server has failed.
+    """
+    if _AWS in stream.response.headers.get("content-type", ""):
+        for event in stream:
+            yield event.to_dict(warnings=False)
+        return
+    for sent in anthropic.Stream.raw_events(stream.response):
+        if sent.event == "error":
+            raise error_of_event(sent.data)
+        if sent.event and sent.event != "ping" and sent.data:
+            yield sent.json()
 
 
 class Gathering:

@@ -15,8 +15,8 @@ from shared.agent.equipment import Equipment
 from shared.agent.model_turn import ModelTurns
 from shared.agent.outcome import Outcome
 from shared.agent.prompt import Opening
-from shared.agent.reading import NotAcceptable
-from shared.agent.tool_calls import CUT_CALL, MAY_HAVE_RUN, NO_TURNS_LEFT, observed, results_of
+from shared.agent.reading import NotAcceptable, Read, decider
+from shared.agent.tool_calls import CUT_CALL, MAY_HAVE_RUN, NO_TURNS_LEFT, NOTHING_DONE, UNKNOWN, observed, results_of
 from shared.logs import log_of
 from shared.wire.checkpoints import Called, Checkpoint, Prompted, Replied, WorstCase
 from shared.wire.errors import Interrupted, LedgerError, Level, LimitReached, ModelError, ModelRefused
@@ -66,7 +66,9 @@ class _Agent:
     def __init__(self, handoff: AgentHandoff, spec: SpecialistSpec, opening: Opening, equipment: Equipment) -> None:
         self._equipment = equipment
         self._limits = handoff.limits
-        self._tools = {tool.name: tool for tool in (*equipment.tools, *opening.tools) if tool.name in spec.tools or tool in opening.tools}
+        self._decides = decider(equipment.reading)
+        own = (*opening.tools, *(self._decides.tools if self._decides else ()))
+        self._tools = {tool.name: tool for tool in (*equipment.tools, *own) if tool.name in spec.tools or tool in own}
         self.talk = Conversation(opening.message, equipment.turns.so_far())
         self.outcome = Outcome(handoff, equipment.reading)
         self.model_turns = ModelTurns(handoff.limits, opening.system, tuple(self._tools.values()), equipment, self._note)
@@ -87,7 +89,7 @@ class _Agent:
             reply = self.talk.open_reply
             if reply is None:
                 self._think()
-            elif calls_of(reply):
+            elif (calls := calls_of(reply)) and not (self._decides and self._decides.is_answer(calls)):
                 self._act(reply)
             elif (result := self._read(reply)) is not None:
                 return result
@@ -96,7 +98,7 @@ class _Agent:
         """One model call, after telling the model if it is the last."""
         if self.talk.turns >= self._limits.max_turns:
             raise LimitReached(StopReason.MAX_TURNS, f"no answer within {self._limits.max_turns} turns")
-        is_last = self.model_turns.is_last(self.talk)
+        is_last = self._decides is None and self.model_turns.is_last(self.talk)  # who decides by calls must be able to call
         if is_last and not self.talk.is_told_last:
             self._note(Prompted(text=LAST_TURN))
         self.model_turns.turn(self.talk, is_last=is_last)
@@ -119,31 +121,44 @@ class _Agent:
         if once:
             self._note(*(Called(tool_use_id=call["id"]) for call in once))
         names = (str(call.get("name")) for call in runnable)  # as the model wrote them, and everybody sees what is being done
-        doing = ", ".join(dict.fromkeys(name if name in self._tools else "an unknown tool" for name in names))
+        doing = ", ".join(dict.fromkeys(name if name in self._tools else UNKNOWN for name in names))
         if runnable:
             self._pulse(doing)
         for result in results_of(runnable, self._tools, equipment.tool_context, lambda: self._pulse(doing)):
             self._note(result)
 
     def _read(self, reply: Replied) -> HandoffResult | None:
-        """Take a final text; None: the model was told what to mend, and has a turn for it."""
-        if reply.stop_reason == "refusal":
-            return self.outcome.failed(self.talk, StopReason.REFUSED, text_of(reply.content) or "the model declined to answer")
+        """Take a final answer; None: the model was told what to mend, and has a turn for it."""
         text = text_of(reply.content)
+        if reply.stop_reason == "refusal":
+            return self.outcome.failed(self.talk, StopReason.REFUSED, text or "the model declined to answer")
         has_turns = self.talk.turns < self._limits.max_turns
         was_cut = reply.stop_reason in ("max_tokens", "model_context_window_exceeded")
         may_repair = has_turns and self.talk.repairs < (MOST_SHORTENINGS if was_cut else MOST_REPAIRS)
         if reply.stop_reason == "model_context_window_exceeded":
             may_repair = False
         try:
-            if not text.strip():
-                raise NotAcceptable("the answer is empty")
-            return self.outcome.accepted(self._equipment.reading.read(text, last_try=not may_repair), self.talk)
+            return self.outcome.accepted(self._accepted(reply, text, was_cut=was_cut, last_try=not may_repair), self.talk)
         except NotAcceptable as problem:
             if may_repair:
-                self._note(Prompted(text=TOO_LONG if was_cut else EMPTY if not text.strip() else f"{UNUSABLE}{problem}."))
+                is_empty = not text.strip() and not calls_of(reply)
+                self._tell(TOO_LONG if was_cut else EMPTY if is_empty else f"{UNUSABLE}{problem}.")
                 return None
             return self._given_up(str(problem), was_cut=was_cut)
+
+    def _accepted(self, reply: Replied, text: str, *, was_cut: bool, last_try: bool) -> Read:
+        """Raises: NotAcceptable."""
+        if self._decides and (calls := calls_of(reply)):
+            if was_cut:
+                raise NotAcceptable("the calls were cut off")
+            return self._decides.read_calls(calls, last_try=last_try)
+        if not text.strip():
+            raise NotAcceptable("the answer is empty")
+        return self._equipment.reading.read(text, last_try=last_try)
+
+    def _tell(self, what: str) -> None:
+        """What to mend. Calls that were the answer came to nothing: each needs a result all the same."""
+        self._note(*(observed(call, NOTHING_DONE, is_error=True) for call in self.talk.unanswered), Prompted(text=what))
 
     def _given_up(self, problem: str, *, was_cut: bool) -> HandoffResult:
         """No acceptable answer, and no way left to get one."""
@@ -172,6 +187,8 @@ def _reason_of(limit: LimitReached) -> StopReason:
             return StopReason(limit.limit)
         case Level.JOB:
             return StopReason.JOB_BUDGET
+        case Level.ABOVE:
+            return StopReason.PARENT_BUDGET
         case Level.TENANT | Level.INSTALLATION:
             return StopReason.DAY_BUDGET
         case _:

@@ -13,6 +13,7 @@ from shared.agent.price import HIDDEN_TOKENS, request_bytes, server_tool_uses
 from shared.agent.retry import delay_s, reason_of
 from shared.agent.tool import Tool
 from shared.agent.tool_calls import definition
+from shared.telemetry import telemetry
 from shared.wire.checkpoints import CallFailed, Checkpoint, Observed, Prompted, Replied, WorstCase
 from shared.wire.doing import Waiting
 from shared.wire.errors import LimitReached, ModelBusy, ModelError, ModelRejected, NeverSent, Parked
@@ -87,7 +88,9 @@ class ModelTurns:
         self._reserve(worst, self._expected(talk, call))
         self._pulse, started = Pulse(), self._equipment.now()
         try:
-            reply = self._equipment.model.reply(call, self._on_pulse)
+            with telemetry().chat(call) as span:
+                reply = self._equipment.model.reply(call, self._on_pulse)
+                span.replied(reply)
         except ModelError as error:
             self._failed(talk, call, worst, error)
             return

@@ -11,6 +11,7 @@ from typing import Any
 
 from genai_prices import Usage as PricedUsage
 from genai_prices import calc_price
+from pydantic_core import to_json
 
 from shared.agent.model import ModelCall
 from shared.config import OFFLINE_MODEL, Settings
@@ -73,7 +74,10 @@ def prices_from(settings: Settings) -> Prices:
 def request_bytes(call: ModelCall) -> int:
     """The UTF-8 bytes of everything in a call that becomes input."""
     parts: tuple[Any, ...] = (call.system, call.messages, call.tools, call.output_schema)
-    return len(json.dumps(parts, ensure_ascii=False, default=str).encode("utf-8", "replace"))
+    try:
+        return len(to_json(parts, fallback=str))
+    except ValueError:  # half of a surrogate pair
+        return len(json.dumps(parts, ensure_ascii=False, default=str).encode("utf-8", "replace"))
 
 
 def server_tool_uses(call: ModelCall) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,14 +12,19 @@ from pydantic import JsonValue
 from shared.agent.model import MessageParam
 from shared.agent.tool import Tool, ToolContext, ToolFailed
 from shared.wire.documents import Manifest
-from shared.wire.handoff import AgentHandoff, Claim, Feedback, HandoffResult
+from shared.wire.handoff import AgentHandoff, Claim, Feedback, HandoffResult, ResultStatus
 from shared.wire.ids import StepId
 from shared.wire.specialist import SpecialistSpec
 
 MOST_PASTED_CHARS = 60_000
 """Of all context results together: some 15,000 tokens, paid again in every turn. The rest is read with `read_result`."""
 LEAST_PASTED_CHARS = 2_000
-"""Of one result, however many there are."""
+"""Of one result, while all of them fit."""
+MOST_SHOWN_BYTES = 400_000
+"""Of all context results together, however many there are: some 100,000 tokens of English, 130,000 of Chinese. The smallest context windows
+of today's models hold 200,000."""
+MOST_NAMED = 200
+"""Of the results that are not shown, by step: those that are not `ok` first."""
 READ_CHARS = 20_000
 """What one call of `read_result` returns."""
 MOST_PATHS = 50
@@ -84,7 +89,8 @@ def opening_of(handoff: AgentHandoff, spec: SpecialistSpec, loaded: Loaded, *, a
     rendered = {step: data_of(result) for step, result in loaded.results.items()}
     pasted = max(LEAST_PASTED_CHARS, MOST_PASTED_CHARS // max(1, len(rendered)))
     parts = [f"<task>{_inside(handoff.task_description)}</task>"]
-    parts += [_result(item.step_id, loaded, rendered, pasted) for item in handoff.context]
+    shown, left_out = _shown([item.step_id for item in handoff.context], loaded, rendered, pasted)
+    parts += shown + _not_shown(left_out, loaded)
     parts += _feedbacks(handoff.feedback, loaded.previous)
     if loaded.manifest.documents:
         parts.append(_documents(loaded.manifest))
@@ -93,7 +99,8 @@ def opening_of(handoff: AgentHandoff, spec: SpecialistSpec, loaded: Loaded, *, a
         parts.append(f"<output_format>{_inside(schema)}</output_format>")
     parts.append(f"<fallback>{_inside(handoff.fallback_instruction)}</fallback>")
     system = "\n\n".join(part for part in (spec.instructions.strip(), STANDING_RULES, answer_rules) if part)
-    too_large = {step: text for step, text in rendered.items() if len(text) > pasted}
+    unseen = set(left_out)
+    too_large = {step: text for step, text in rendered.items() if len(text) > pasted or step in unseen}
     message = {"role": "user", "content": [{"type": "text", "text": "\n\n".join(parts)}]}
     return Opening(system, message, (read_result_tool(too_large),) if too_large else ())
 
@@ -111,11 +118,13 @@ def data_of(result: HandoffResult) -> str:
 def read_result_tool(texts: Mapping[StepId, str]) -> Tool:
     """A tool that reads on in results that were too large to paste."""
     steps = sorted(texts)
+    names: dict[str, JsonValue] = {"enum": list(steps)} if len(steps) <= MOST_NAMED else {}
 
     def run(arguments: dict[str, Any], _context: ToolContext) -> str:
         step, offset = StepId(arguments["step"]), int(arguments["offset"])
         if step not in texts:
-            raise ToolFailed(f"no result of step {step!r} to read; there are: {', '.join(steps)}")
+            more = f" and {len(steps) - MOST_NAMED} more" if len(steps) > MOST_NAMED else ""
+            raise ToolFailed(f"no result of step {step!r} to read; there are: {', '.join(steps[:MOST_NAMED])}{more}")
         text = texts[step]
         if not 0 <= offset < len(text):
             raise ToolFailed(f"offset must be from 0 to {len(text) - 1}")
@@ -126,13 +135,34 @@ def read_result_tool(texts: Mapping[StepId, str]) -> Tool:
     schema = {
         "type": "object",
         "properties": {
-            "step": {"type": "string", "enum": steps, "description": "the step whose result was cut"},
+            "step": {"type": "string", **names, "description": "the step whose result was cut, or not shown"},
             "offset": {"type": "integer", "description": "where to go on, in characters"},
         },
         "required": ["step", "offset"],
         "additionalProperties": False,
     }
     return Tool(READ_RESULT, "Reads on in the result of a step that was too large to be shown whole.", schema, run)
+
+
+def _shown(steps: Sequence[StepId], loaded: Loaded, rendered: Mapping[StepId, str], pasted: int) -> tuple[list[str], list[StepId]]:
+    """The first of them that fit, and the steps of the others."""
+    shown, room = list[str](), MOST_SHOWN_BYTES
+    for place, step in enumerate(steps):
+        text = _result(step, loaded, rendered, pasted)
+        room -= len(text.encode())
+        if room < 0 and shown:
+            return shown, list(steps[place:])
+        shown.append(text)
+    return shown, []
+
+
+def _not_shown(steps: Sequence[StepId], loaded: Loaded) -> list[str]:
+    if not steps:
+        return []
+    standing = sorted(steps, key=lambda step: loaded.results[step].status is ResultStatus.OK)
+    named = ", ".join(f"{step} ({loaded.results[step].status})" for step in standing[:MOST_NAMED])
+    more = f" and {len(steps) - MOST_NAMED} more" if len(steps) > MOST_NAMED else ""
+    return [f'<not_shown count="{len(steps)}">There was no room for the results of {named}{more}; read one with {READ_RESULT}.</not_shown>']
 
 
 def _result(step: StepId, loaded: Loaded, rendered: Mapping[StepId, str], pasted: int) -> str:

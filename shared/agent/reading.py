@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 from pydantic import JsonValue
 
+from shared.agent.model import Block
+from shared.agent.tool import Tool
 from shared.wire.errors import HandoffError
 from shared.wire.handoff import Claim, ResultStatus
 
@@ -53,3 +55,29 @@ class Salvages(Protocol):
     def salvage(self, text: str) -> Read | None:
         """What can be used of it, with status `partial`; None: nothing."""
         ...
+
+
+class ReadsCalls(Protocol):
+    """A reading whose answer may also be tool calls: those of its own tools are not run, they are what was decided."""
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """Offered beside those that are run."""
+        ...
+
+    def is_answer(self, calls: Sequence[Block]) -> bool:
+        """Whether these calls are all its own."""
+        ...
+
+    def read_calls(self, calls: Sequence[Block], *, last_try: bool) -> Read:
+        """Accept the calls of one reply, all together; as `Reading.read`.
+
+        Raises:
+            NotAcceptable: with what to mend.
+        """
+        ...
+
+
+def decider(reading: Reading) -> ReadsCalls | None:
+    """The reading, if it is one whose answer may be calls. (To look through a whole protocol takes longer than to read an answer.)"""
+    return cast(ReadsCalls, reading) if hasattr(reading, "read_calls") else None

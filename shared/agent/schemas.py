@@ -5,7 +5,9 @@ Dialect 2020-12, whatever a schema says that it is.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
@@ -121,6 +123,12 @@ def problem_with(value: Any, schema: Mapping[str, Any]) -> str | None:
 
 
 def _validator(schema: Mapping[str, Any]) -> Validator:
+    return _validator_for(json.dumps(schema))
+
+
+@lru_cache(maxsize=64)
+def _validator_for(text: str) -> Validator:
+    schema = json.loads(text)
     check_patterns(schema)
     made: Validator = _Draft202012OnRe2(_without_dialect(schema), registry=_NOWHERE)
     return made

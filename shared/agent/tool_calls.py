@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import copy_context
 from queue import Empty, SimpleQueue
 
 from shared.agent.model import Block
 from shared.agent.schemas import BrokenSchema, problem_with
 from shared.agent.tool import Tool, ToolContext, ToolFailed
+from shared.telemetry import telemetry
 from shared.wire.checkpoints import Observed
 from shared.wire.errors import HandoffError
 
@@ -19,7 +21,10 @@ TICK_S = 0.25
 """How often the waiting thread looks after the claim while tools run."""
 CUT_CALL = "the reply was cut off before this call was complete: call again, with shorter arguments"
 MAY_HAVE_RUN = "interrupted: this tool may have run once already and is not safe to repeat; go on without, or check what it did"
+NOTHING_DONE = "nothing was done: see below"
 NO_TURNS_LEFT = "not run: this was the last turn"
+UNKNOWN = "an unknown tool"
+"""What everybody may see of a name that a model has made up."""
 
 
 def definition(tool: Tool) -> dict[str, object]:
@@ -41,13 +46,17 @@ def results_of(calls: Sequence[Block], tools: dict[str, Tool], context: ToolCont
     done: SimpleQueue[Observed | BaseException] = SimpleQueue()
 
     def work(call: Block) -> None:
+        name = str(call.get("name"))
         try:
-            done.put(result_of(call, tools, context))
+            with telemetry().tool(call, name if name in tools else UNKNOWN) as span:
+                result = result_of(call, tools, context)
+                span.observed(result)
+            done.put(result)
         except BaseException as error:  # noqa: BLE001 - raised in the waiting thread: a defect must not end as silence
             done.put(error)
 
     for call in calls:
-        threading.Thread(target=work, args=(call,), name=f"tool-{call.get('name')}", daemon=True).start()
+        threading.Thread(target=copy_context().run, args=(work, call), name=f"tool-{call.get('name')}", daemon=True).start()
     left = len(calls)
     while left:
         try:

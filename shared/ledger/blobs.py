@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 from shared.ledger import keys
 from shared.ledger.connection import Connection, in_our_words
@@ -15,6 +16,12 @@ from shared.wire.message import digest_of
 
 COMPRESS_FROM = 512
 """Bytes; below, zlib saves nothing worth its time."""
+SMALL_BYTES = 32_000
+SMALL_WINDOW, SMALL_MEMORY = 13, 6
+"""zlib's own sizes take 256 KB of fresh pages from the system for every payload, ten times as long as the work on a small one; these take
+64 KB, and the result is as small to a few bytes."""
+REMEMBERED_CHARS = 50_000
+"""Of a payload; the process keeps some hundred of them for the next job."""
 UPLOAD_CHARS = 4_000_000
 """Documents' characters in one round trip."""
 
@@ -22,7 +29,12 @@ UPLOAD_CHARS = 4_000_000
 def packed(text: str) -> bytes:
     """A first byte says how the rest is stored."""
     raw = text.encode()
-    return b"z" + zlib.compress(raw, 1) if len(raw) >= COMPRESS_FROM else b"=" + raw
+    if len(raw) < COMPRESS_FROM:
+        return b"=" + raw
+    if len(raw) > SMALL_BYTES:
+        return b"z" + zlib.compress(raw, 1)
+    small = zlib.compressobj(1, zlib.DEFLATED, SMALL_WINDOW, SMALL_MEMORY)
+    return b"z" + small.compress(raw) + small.flush()
 
 
 def unpacked(stored: bytes) -> str:
@@ -31,7 +43,15 @@ def unpacked(stored: bytes) -> str:
 
 def stored(texts: Iterable[str]) -> list[str | bytes]:
     """Pairs of digest and compressed payload, as the scripts take them."""
-    return [item for text in texts for item in (digest_of(text), packed(text))]
+    return [item for text in texts for item in (_stored_again if len(text) <= REMEMBERED_CHARS else _stored)(text)]
+
+
+def _stored(text: str) -> tuple[str, bytes]:
+    return digest_of(text), packed(text)
+
+
+_stored_again = lru_cache(maxsize=256)(_stored)
+"""What goes with every job is compressed once: the instructions of roles and specialists."""
 
 
 class Blobs:

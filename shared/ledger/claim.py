@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -16,10 +16,11 @@ from shared.ledger import keys
 from shared.ledger.blobs import packed, stored
 from shared.ledger.connection import Connection, insisted
 from shared.ledger.journal import in_place
+from shared.ledger.orders import keep_of, worst_of
 from shared.ledger.pace import Pacing
-from shared.wire.checkpoints import CallFailed, Checkpoint, Replied, WorstCase
+from shared.wire.checkpoints import CallFailed, Checkpoint, Observed, Replied, WorstCase
 from shared.wire.doing import Waiting, is_news
-from shared.wire.errors import Cancelled, Draining, Interrupted, LeaseLost, LedgerUnavailable, Level, LimitReached, Paused
+from shared.wire.errors import WHOSE, Cancelled, Draining, Interrupted, LeaseLost, LedgerUnavailable, Level, LimitReached, Paused
 from shared.wire.events import Event, Recorded
 from shared.wire.handoff import HandoffResult, ResultStatus, ref
 from shared.wire.ids import HandoffId, JobId
@@ -41,14 +42,6 @@ CHORD_SILENCE_S = 3.0
 
 URGENT = (ResultStatus.FAILED, ResultStatus.NEEDS_INPUT)
 """The supervisor hears of these at once, without waiting for the rest of the chord."""
-
-
-_WHOSE = {
-    Level.HANDOFF: "what this handoff may cost",
-    Level.JOB: "the job's budget",
-    Level.TENANT: "the tenant's budget of the day (until 00:00 UTC)",
-    Level.INSTALLATION: "the installation's budget of the day (until 00:00 UTC)",
-}
 
 
 class ClaimVerdict(StrEnum):
@@ -76,6 +69,8 @@ class Finished:
 
     parts_left: int
     """Of its group, still out; -1: it has none."""
+    wakes: bool
+    """Its supervisor is to be told now, and not when the group is done."""
     recorded: tuple[Recorded, ...]
 
 
@@ -91,6 +86,8 @@ class Claim:
     keep_s: int
     verdict: ClaimVerdict
     pacing: Pacing
+    look: str = ""
+    """What goes on when it has finished: see `Claiming`."""
     checkpoints: tuple[Checkpoint, ...] = ()
     unreadable: str | None = None
     """Why the checkpoints of earlier claims cannot be read, so that it can only be ended."""
@@ -101,10 +98,14 @@ class Claim:
     """The handoff's; Unix time in seconds, by Redis's clock."""
     ends_at: float | None = None
     """Until when it may work: the deadline, or earlier, when the seconds that it may take are over. Nobody waits for budget beyond it."""
+    started_at: float | None = None
+    """Of the handoff's first claim; None: there was none."""
     keeps_turns: bool = False
     """They stay as long as the job, for whoever wants to know how it came to its result."""
     _interrupted: Interrupted | None = None
     _beaten_at: float = field(default_factory=time.monotonic)
+    held_at: float = field(default_factory=time.monotonic)
+    """When that was sent to which the ledger last said that the claim holds."""
     _doing: str = "starting"
     _unsent_draft: str = ""
     _stored: int = field(init=False)
@@ -121,6 +122,7 @@ class Claim:
         self._check_drain()
         if self.reserved:
             self.reserved = False
+            self._check_lease()
             return None
         while (answer := self._turn(worst=worst, expected=expected))[0] == b"wait":
             self.beat(str(Waiting("budget")))
@@ -130,10 +132,11 @@ class Claim:
             self._check_drain()
         if answer[0] == b"limit":
             level, limit = Level(answer[1].decode()), answer[2].decode()
-            raise LimitReached(limit, f"{_WHOSE[level]} does not allow another model call", level=level)
+            raise LimitReached(limit, f"{WHOSE[level]} does not allow another model call", level=level)
         if answer[0] == b"pace":
             return Wait(int(answer[1]) / 1000, answer[2].decode())
         self.pacing.let_go(expected, answer[1:])
+        self._check_lease()
         return None
 
     def heard(self, limits: RateLimits) -> None:
@@ -190,11 +193,12 @@ class Claim:
             journal,
             int(result.status in URGENT),
             int(self.keeps_turns),
+            self.look,
         ]
         answer = self._insisted("finish", [*order, *stored((text, *payloads))])
         if answer[0] != b"ok":
             self.heed(answer[0])
-        return Finished(parts_left=int(answer[1]), recorded=tuple(in_place(events, int(answer[2]), int(answer[3]) / 1000)))
+        return Finished(int(answer[1]), bool(answer[4]), tuple(in_place(events, int(answer[2]), int(answer[3]) / 1000)))
 
     def release(self) -> None:
         """Hand it back: it does not count as a claim."""
@@ -231,9 +235,9 @@ class Claim:
                 worst_of(worst, self.pacing.order(expected)),
                 self._doing,
                 self._stored,
+                sum(isinstance(item, Observed) for item in new),
             ]
             answer: list[Any] = self._insisted("turn", [*order, *(packed(item.to_json()) for item in new)])
-            self._beaten_at = time.monotonic()
             if answer[0] not in (b"lost", b"dropped"):
                 self._stored += len(new)
             self.heed(answer[0])
@@ -261,11 +265,20 @@ class Claim:
             in_time = self.deadline is None or self.connection.now() < self.deadline + LATE_S
             return in_time and not self.drain.over and time.monotonic() < until
 
-        return insisted(lambda: self.connection.script(script, self._keys, order), is_worth_it)
+        def say() -> Any:
+            self._beaten_at = time.monotonic()
+            return self.connection.script(script, self._keys, order)
+
+        return insisted(say, is_worth_it)
 
     def _check_drain(self) -> None:
         if self.drain.asked:
             raise Draining(f"{self.handoff_id} goes back to its queue")
+
+    def _check_lease(self) -> None:
+        """Who was stopped since the ledger answered may have lost the lease: no call is made that somebody else may be making."""
+        if time.monotonic() - self.held_at > self.lease_s:
+            self.heed(b"lost")
 
     def _check_claim(self) -> None:
         """Like `check`, but a drain does not count: what was paid for is written down all the same."""
@@ -274,7 +287,9 @@ class Claim:
 
     def heed(self, answer: bytes) -> None:
         """What the ledger said of this claim. Raises `Interrupted` if it no longer holds."""
-        if answer == b"lost":
+        if answer == b"ok":
+            self.held_at = self._beaten_at
+        elif answer == b"lost":
             self._interrupted = LeaseLost(f"{self.handoff_id}: the lease is gone")
         elif answer == b"dropped":
             self._interrupted = Cancelled(f"{self.handoff_id}: its job does not want it any more")
@@ -283,16 +298,3 @@ class Claim:
         elif answer == b"cancelled":
             self._interrupted = Cancelled(f"{self.job_id} was cancelled")
         self._check_claim()
-
-
-def keep_of(keep_s: int, deadline: float | None) -> tuple[int, int]:
-    """`keep_ms` and `deadline` of the scripts: a job that is at work stays until its time is over, and then for its retention."""
-    return keep_s * 1000, int((deadline or 0) * 1000)
-
-
-def worst_of(worst: WorstCase | None, pace: Mapping[str, Any]) -> str:
-    """The worst case as the scripts take it. `pace`: `Pacing.order`."""
-    if worst is None:
-        return ""
-    usd = -1 if worst.microusd is None else worst.microusd
-    return json.dumps({"input": worst.input_tokens, "output": worst.output_tokens, "usd": usd, **pace})

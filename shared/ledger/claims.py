@@ -15,9 +15,10 @@ from shared.config import Settings
 from shared.drain import Drain
 from shared.ledger import keys
 from shared.ledger.blobs import unpacked
-from shared.ledger.claim import Claim, ClaimVerdict, keep_of, worst_of
+from shared.ledger.claim import Claim, ClaimVerdict
 from shared.ledger.connection import Connection, in_our_words, insisted
 from shared.ledger.journal import Commit, Journal
+from shared.ledger.orders import keep_of, worst_of
 from shared.ledger.pace import Pacing
 from shared.wire.checkpoints import Checkpoint, WorstCase, checkpoint_adapter
 from shared.wire.events import Recorded
@@ -27,6 +28,8 @@ from shared.wire.pace import Expected
 
 MAX_CLAIMS = 3
 """A handoff that was claimed this often and never got further takes its process down: it fails instead of freezing the next one."""
+MAX_LOOKS = MAX_CLAIMS
+"""The same for a job, and the times that no supervisor's look at it came to its end (`looks.py`)."""
 CLAIM_PATIENCE_S = 3.0
 """A Redis that does not answer is asked again for so long: most restarts take less, and a claim said twice is one."""
 
@@ -48,6 +51,8 @@ class Claiming:
     """The handoff's; Unix time in seconds."""
     max_seconds: int | None = None
     """How long it may take, from its first claim."""
+    look: str = ""
+    """Of the supervisor that runs it in place, and decides what follows: `Claim.finish` begins that look again; empty: there is none."""
     fence: str = field(default_factory=lambda: token_hex(8))
     """A word that only this claim knows: what is said without it is refused, and what is said twice with it is done once. No number that
     is counted up: Redis may come back with an older one, and give it out again.
@@ -69,10 +74,11 @@ class Claims:
         Raises:
             LedgerUnavailable: for `CLAIM_PATIENCE_S`.
         """
-        until = time.monotonic() + CLAIM_PATIENCE_S
+        asked_at = time.monotonic()
+        until = asked_at + CLAIM_PATIENCE_S
         order = [[keys.job(wanted.job_id), keys.DUE], self._order(wanted)]
         answer = insisted(lambda: self._connection.script("claim", *order), lambda: time.monotonic() < until)
-        return self._claim(wanted, answer)
+        return self._claim(wanted, answer, asked_at)
 
     def commit_and_claim(self, commit: Commit, wanted: Claiming) -> tuple[list[Recorded], Claim]:
         """Commit a decision and claim a handoff that it issues, in one round trip and all at once.
@@ -80,8 +86,14 @@ class Claims:
         Raises:
             VersionConflict: see `Journal.commit`.
         """
+        asked_at = time.monotonic()
         recorded, answer = self._journal.commit_with(commit, self._order(wanted))
-        return recorded, self._claim(wanted, answer)
+        return recorded, self._claim(wanted, answer, asked_at)
+
+    def of_child(self, job_id: JobId, handoff_id: HandoffId, child: JobId) -> Claim:
+        """The claim that a child job has on the handoff that it does, since `Journal.commit` made it: to end it with a result."""
+        wanted = Claiming(job_id, handoff_id, digest="", worker=child, fence=child)
+        return self._claim(wanted, (b"granted", 0, ()), time.monotonic())
 
     def turns(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> dict[HandoffId, tuple[Checkpoint, ...]]:
         """What the ledger still has of the turns of these, in one round trip; those of another version are left out."""
@@ -100,7 +112,7 @@ class Claims:
     def _pacing(self, wanted: Claiming) -> Pacing:
         return Pacing(self._connection, f"{wanted.job_id}/{wanted.handoff_id}", self._settings.rate_window_s)
 
-    def _claim(self, wanted: Claiming, answer: Sequence[Any]) -> Claim:
+    def _claim(self, wanted: Claiming, answer: Sequence[Any], asked_at: float) -> Claim:
         verdict, reserved, stored_checkpoints, *more = answer
         taken, began_ms = more or ((), 0)
         pacing = self._pacing(wanted)
@@ -112,6 +124,7 @@ class Claims:
             job_id=wanted.job_id,
             handoff_id=wanted.handoff_id,
             fence=wanted.fence,
+            look=wanted.look,
             lease_s=self._settings.lease_s,
             keep_s=self._settings.retention_s,
             verdict=ClaimVerdict(verdict.decode()),
@@ -119,8 +132,10 @@ class Claims:
             checkpoints=checkpoints,
             unreadable=unreadable,
             reserved=bool(reserved),
+            held_at=asked_at,
             drain=self._drain,
             deadline=wanted.deadline,
+            started_at=int(began_ms) / 1000 if began_ms else None,
             ends_at=_earlier(wanted.deadline, None if wanted.max_seconds is None else int(began_ms) / 1000 + wanted.max_seconds),
             keeps_turns=self._settings.keep_turns,
         )

@@ -49,29 +49,35 @@ class DeadLetters:
         self._keep_s = keep_s
 
     def add(self, queue: str, reason: str, body: str) -> None:
+        self._add(self._letter(queue, reason, body))
+
+    def unread(self, queue: str, reason: str, body: str, patience_s: float = PATIENCE_S) -> bool:
+        """A message of this queue cannot be read here. Returns whether it is a dead letter; if not, another version may take it."""
+        body = storable(body)
+        if (named := handoff_in(body)) is None:
+            self.add(queue, reason, body)
+            return True
+        job_id, handoff_id, text = named
+        short = body if len(body) <= MOST_BODY_CHARS else json.dumps({"job_id": job_id, "handoff_id": handoff_id})
+        letter = self._letter(queue, reason, short)
+        order = [handoff_id, digest_of(text), int(patience_s * 1000), letter.to_json(), KEEP_AT_MOST, self._keep_s]
+        answer = self._connection.script("unread", [keys.job(job_id), keys.DUE, keys.DEAD], order)
+        if answer == b"unknown":
+            self._add(letter)
+        return bool(answer in (b"unknown", b"dead"))
+
+    def _letter(self, queue: str, reason: str, body: str) -> DeadLetter:
         if len(body) > MOST_BODY_CHARS:
             reason = f"{reason} (it has {len(body):,} characters, of which the first {MOST_BODY_CHARS:,} are kept)"
-        kept = storable(body[:MOST_BODY_CHARS])
-        letter = DeadLetter(at=self._connection.now(), queue=queue, reason=storable(reason), body=kept)
+        return DeadLetter(at=self._connection.now(), queue=queue, reason=storable(reason), body=storable(body[:MOST_BODY_CHARS]))
+
+    def _add(self, letter: DeadLetter) -> None:
         with in_our_words():
             pipe = self._connection.redis.pipeline(transaction=False)
             pipe.lpush(keys.DEAD, letter.to_json())
             pipe.ltrim(keys.DEAD, 0, KEEP_AT_MOST - 1)
             pipe.expire(keys.DEAD, self._keep_s)
             pipe.execute()
-
-    def unread(self, queue: str, reason: str, body: str, patience_s: float = PATIENCE_S) -> bool:
-        """A message of this queue cannot be read here. Returns whether it is a dead letter; if not, another version may take it."""
-        body = storable(body)
-        if (named := handoff_in(body)) is not None:
-            job_id, handoff_id, text = named
-            if len(body) > MOST_BODY_CHARS:
-                body = json.dumps({"job_id": job_id, "handoff_id": handoff_id})
-            order = [handoff_id, digest_of(text), int(patience_s * 1000)]
-            if self._connection.script("unread", [keys.job(job_id), keys.DUE], order) in (b"left", b"over"):
-                return False
-        self.add(queue, reason, body)
-        return True
 
     def publish_again(self, job_id: JobId, handoff_id: HandoffId) -> None:
         """Have the sweeper publish a handoff whose message was a dead letter.

@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from shared.ledger import keys
 from shared.ledger.connection import Connection, in_our_words
 from shared.wire.events import JobStatus
-from shared.wire.ids import HandoffId, JobId
+from shared.wire.ids import HandoffId, JobId, JobIdField
 
 SWEEP_AT_MOST = 200
-SWEEP_BUMP_S = 5.0
-"""A handoff that was found, and that waits in no queue, is found again after this."""
+ACTED_WITHIN_S = 1.5
+"""A wake-up that is in no queue is on its way to a look for at most this long, and what it was about is found again after this. With two
+sweeps of a second each, it leaves some of the 5 s after a lease within which a handoff runs elsewhere.
+"""
 FORGET_AT_ONCE = 1_000
 """Jobs in one round trip."""
 LOST_AFTER_S = 5.0
-"""A message that is in no queue is on its way to a claim for at most this long."""
+"""A message that is in no queue is on its way there, or to a claim, for at most this long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,8 @@ class HandoffStanding:
     worker: str = ""
     claims: int = 0
     turns: int = 0
+    tool_calls: int = 0
+    """Those that were answered."""
     input_tokens: int = 0
     output_tokens: int = 0
     cost_microusd: int | None = 0
@@ -53,7 +57,7 @@ class HandoffStanding:
 class JobStanding:
     """One job's hash: its status and its books."""
 
-    job_id: JobId
+    job_id: JobIdField
     status: JobStatus
     version: int
     title: str
@@ -73,6 +77,12 @@ class JobStanding:
     """Why it waits for a decision of its user; empty: it does not."""
     approval: str = ""
     """What it waits for an approval of; empty: it does not."""
+    teams_lack: str = ""
+    """Of what the sub-teams of its plan get too little; empty: of nothing."""
+    parent: JobId | None = None
+    """The job whose step it does, if it is a child."""
+    children: tuple[JobId, ...] = ()
+    """Jobs that do steps of it, in the order in which these were handed over; some may never have begun."""
     waiting_for: str = ""
     """Who is not there and is needed: the hash does not know, `supervisor.waiting` adds it."""
 
@@ -92,8 +102,9 @@ class Swept:
 class Jobs:
     """What is known of jobs beside their journals."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, lease_s: float) -> None:
         self._connection = connection
+        self._lease_s = lease_s
 
     def standings(self, job_ids: Sequence[JobId]) -> list[JobStanding]:
         """In one round trip; unknown jobs are left out."""
@@ -138,12 +149,19 @@ class Jobs:
 
     def queue(self, job_id: JobId, handoff_id: HandoffId, queue: str) -> bool:
         """Note that a role's handoff is about to be sent to this queue; False: it waits there already, or somebody has it."""
-        return bool(self._connection.script("queue", [keys.job(job_id), keys.DUE], [handoff_id, queue]))
+        order = [handoff_id, queue, int(ACTED_WITHIN_S * 1000)]
+        return bool(self._connection.script("queue", [keys.job(job_id), keys.DUE], order))
+
+    def sent(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> None:
+        """These have left for their queues: the sweep does not find them any more, unless they are lost again."""
+        self._connection.script("sent", [keys.job(job_id), keys.DUE], list(handoff_ids))
 
     def sweep(self) -> Swept:
         """What needs a look now: each job once, until somebody has looked or the wake-up is lost. Any number of sweepers share the work."""
         found, fresh, more = self._connection.script(
-            "sweep", [keys.DUE, keys.QUEUES, keys.TAKEN], [SWEEP_AT_MOST, int(SWEEP_BUMP_S * 1000), int(LOST_AFTER_S * 1000)]
+            "sweep",
+            [keys.DUE, keys.QUEUES],
+            [SWEEP_AT_MOST, int(ACTED_WITHIN_S * 1000), int(LOST_AFTER_S * 1000), int(self._lease_s * 1000)],
         )
         due: dict[JobId, list[HandoffId]] = {}
         for member in found:
@@ -176,7 +194,7 @@ def _standing(job_id: JobId, fields: dict[bytes, bytes], submitted_ms: float) ->
         status=JobStatus(fields.get(b"status", b"queued").decode()),
         version=number(b"version"),
         title=fields.get(b"title", b"").decode(),
-        submitted_at=submitted_ms / 1000,
+        submitted_at=(submitted_ms or number(b"submitted_at")) / 1000,
         turns=number(b"turns"),
         input_tokens=number(b"input_tokens"),
         output_tokens=number(b"output_tokens"),
@@ -187,6 +205,9 @@ def _standing(job_id: JobId, fields: dict[bytes, bytes], submitted_ms: float) ->
         cut_tokens=number(b"cut_tokens"),
         cut_microusd=number(b"cut_usd"),
         asks=fields.get(b"asks", b"").decode(),
+        teams_lack=fields.get(b"teams_lack", b"").decode(),
+        parent=JobId(fields[b"parent"].decode().partition("/")[0]) if b"parent" in fields else None,
+        children=tuple(map(JobId, fields.get(b"children", b"").decode().split())),
         approval=next((value.decode() for name, value in fields.items() if name.startswith(b"approval:")), ""),
     )
 
@@ -208,6 +229,7 @@ def _handoff(fields: dict[bytes, bytes]) -> HandoffStanding:
         worker=fields.get(b"worker", b"").decode(),
         claims=number(b"claims"),
         turns=number(b"turns"),
+        tool_calls=number(b"tools"),
         input_tokens=number(b"input_tokens"),
         output_tokens=number(b"output_tokens"),
         cost_microusd=None if b"unpriced" in fields else number(b"usd"),

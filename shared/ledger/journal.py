@@ -10,8 +10,18 @@ from typing import Any
 from shared.ledger import keys
 from shared.ledger.blobs import stored
 from shared.ledger.connection import Connection, in_our_words
-from shared.wire.errors import UnknownJob, VersionConflict
-from shared.wire.events import ApprovalAsked, Event, HandoffIssued, JobStatus, JobSubmitted, Recorded, parse_event
+from shared.wire.errors import LedgerError, LedgerRefuses, UnknownJob, VersionConflict
+from shared.wire.events import (
+    ApprovalAsked,
+    CancelRequested,
+    Event,
+    HandoffIssued,
+    JobStatus,
+    JobSubmitted,
+    Recorded,
+    StepsTriedAgain,
+    parse_event,
+)
 from shared.wire.ids import HandoffId, JobId
 from shared.wire.names import CLOSING_ROLES, queue_of
 
@@ -44,8 +54,14 @@ class Commit:
     due_at: float | None = None
     """Unix time in seconds at which the sweeper must look at the job again; None: never."""
     creates: bool = False
-    woken_by: str = ""
-    """The queue whose remembered wake-up led to this decision, if one did."""
+    score: str | None = None
+    """How the job's quote turned out, as JSON: the next quotes are held against it."""
+    parent: tuple[JobId, HandoffId] | None = None
+    """The handoff of another job that this one is there to do from now on. It is claimed with the commit, in this job's name."""
+    after: JobId | None = None
+    """A job that must be there; None: none must."""
+    look: str = ""
+    """The look that comes to its end with it; empty: none does."""
 
 
 class Journal:
@@ -56,15 +72,35 @@ class Journal:
         self._keep_ms = keep_s * 1000
 
     def commit(self, commit: Commit) -> list[Recorded]:
-        """Append all of it or nothing. Returns the events in their places.
+        """Append all of it or nothing. Returns the events in their places. Where it only hands steps out, results of others may stand
+        between them and `expected`: they change nothing about that, and in a job of thousands there is always one that has just come.
 
         Raises:
-            VersionConflict: the journal is not at `expected`; nothing was written.
+            VersionConflict: the journal is not at `expected`, or nobody waits for the parent's handoff; nothing was written.
         """
         return self.commit_with(commit, None)[0]
 
     def commit_with(self, commit: Commit, claim: Sequence[Any] | None) -> tuple[list[Recorded], Any]:
         """The same along with a claim of a handoff that it issues. `claim`: the arguments of `claim.lua`, whose answer comes back."""
+        done, version, at, claimed = self._connection.script("commit", *self._order(commit, claim))
+        if not done:
+            raise _conflict(commit, version)
+        return in_place(commit.events, int(version), int(at) / 1000), claimed
+
+    def commit_each(self, commits: Sequence[Commit]) -> list[LedgerError | None]:
+        """Each of them on its own, in one round trip; what became of it: None, or what `commit` would raise.
+
+        Raises:
+            LedgerUnavailable: which of them were written is not known.
+        """
+        answers = self._connection.script_for_each("commit", [self._order(one, None) for one in commits])
+        return [
+            answer if isinstance(answer, LedgerError) else None if answer[0] else _conflict(commit, answer[1])
+            for commit, answer in zip(commits, answers, strict=True)
+        ]
+
+    def _order(self, commit: Commit, claim: Sequence[Any] | None) -> tuple[list[str], list[Any]]:
+        """Keys and arguments of `commit.lua`."""
         issued = [event for event in commit.events if isinstance(event, HandoffIssued)]
         groups: dict[str, int] = {}
         for event in issued:
@@ -82,17 +118,17 @@ class Journal:
                 "groups": groups,
                 "due": -1 if commit.due_at is None else int(commit.due_at * 1000),
                 "keep_ms": self._keep_ms + sum(map(_takes_ms, commit.events)),
-                "woken_by": commit.woken_by,
+                "look": commit.look,
+                "hands_out": int(bool(commit.events) and all(map(_hands_out, commit.events))),
+                "cancels": CancelRequested(by=commit.job_id).to_json(),
             }
             | ({"created": 1} if commit.creates else {})
+            | ({"after": commit.after} if commit.after else {})
+            | ({"score": commit.score} if commit.score else {})
+            | ({"parent": dict(zip(("job", "handoff"), commit.parent, strict=True))} if commit.parent else {})
             | ({"claim": claim} if claim else {})
         )
-        done, version, at, claimed = self._connection.script(
-            "commit", [keys.job(commit.job_id), keys.DUE, keys.JOBS], [json.dumps(order), *stored(commit.payloads)]
-        )
-        if not done:
-            raise VersionConflict(f"{commit.job_id} is at version {version}, not {commit.expected}")
-        return in_place(commit.events, int(version), int(at) / 1000), claimed
+        return [keys.job(commit.job_id), keys.DUE, keys.JOBS], [json.dumps(order), *stored(commit.payloads)]
 
     def append(self, job_id: JobId, event: Event, fields: Mapping[str, str | int] | None = None) -> int:
         """Add a fact, whatever the version. A field set to '' is removed. The sweeper looks at the job a second later.
@@ -132,7 +168,7 @@ class Journal:
         while True:
             with in_our_words():
                 part = self._connection.redis.xrange(keys.log(job_id), min=f"{after + 1}-0", count=READ_AT_MOST)
-            found += [_recorded(entry) for entry in part]
+            found += [recorded(entry) for entry in part]
             if len(part) < READ_AT_MOST:
                 return found
             after = found[-1].version
@@ -144,33 +180,44 @@ class Journal:
             for job_id in job_ids:
                 pipe.xrange(keys.log(job_id), count=1)
             found = pipe.execute()
-        return {job_id: _recorded(entries[0]).event for job_id, entries in zip(job_ids, found, strict=True) if entries}
+        return {job_id: recorded(entries[0]).event for job_id, entries in zip(job_ids, found, strict=True) if entries}
 
     def follow(self, job_id: JobId, after: int, wait_s: float) -> list[Recorded]:
         """Like `read`, but waits up to `wait_s` seconds for something to happen."""
         with in_our_words():
             answer = self._connection.waiting.xread({keys.log(job_id): f"{after}-0"}, block=max(1, int(wait_s * 1000)), count=READ_AT_MOST)
-        return [_recorded(entry) for entry in answer[0][1]] if answer else []
+        return [recorded(entry) for entry in answer[0][1]] if answer else []
 
-    def set_due(self, job_id: JobId, due_at: float | None, version: int, woken_by: str = "") -> None:
+    def set_due(self, job_id: JobId, due_at: float | None, version: int, look: str = "") -> None:
         """When the sweeper must look at the job again. Nothing changes if the journal is no longer at `version`: a result that came
-        meanwhile has set its own time, in case nobody else wakes the supervisor. `woken_by`: the queue whose remembered wake-up led
-        here, if one did.
+        meanwhile has set its own time, in case nobody else wakes the supervisor. `look`: the one that comes to its end with it, if one
+        does.
         """
         due_ms = -1 if due_at is None else int(due_at * 1000)
-        self._connection.script("due", [keys.job(job_id), keys.DUE], [version, due_ms, woken_by])
+        self._connection.script("due", [keys.job(job_id), keys.DUE], [version, due_ms, look])
 
-    def stumble(self, job_id: JobId, woken_by: str = "") -> int:
+    def stumble(self, job_id: JobId, look: str = "") -> int:
         """Our own code could not carry the job on: the sweeper wakes it again, later each time. Returns how often in a row, until something
         happens to it; 0: there is no such job.
         """
-        return int(self._connection.script("stumble", [keys.job(job_id), keys.DUE], [woken_by, STUMBLE_AT_MOST_MS]))
+        return int(self._connection.script("stumble", [keys.job(job_id), keys.DUE], [STUMBLE_AT_MOST_MS, look]))
+
+
+def _conflict(commit: Commit, version: Any) -> LedgerError:
+    if int(version) < 0:
+        return LedgerRefuses(f"{commit.job_id} was not written, because {commit.after} is not there")
+    return VersionConflict(f"{commit.job_id} is at version {version}, not {commit.expected}")
 
 
 def in_place(events: Sequence[Event], last_version: int, at: float) -> list[Recorded]:
     """Events that were appended together, the last of them at `last_version`."""
     first = last_version - len(events) + 1
     return [Recorded(version, at, event) for version, event in enumerate(events, start=first)]
+
+
+def _hands_out(event: Event) -> bool:
+    """Whether it speaks only of steps that nobody works on."""
+    return isinstance(event, StepsTriedAgain) or (isinstance(event, HandoffIssued) and event.group is not None and not event.is_fact_check)
 
 
 def _takes_ms(event: Event) -> int:
@@ -187,13 +234,16 @@ def _takes_ms(event: Event) -> int:
 def _issue(event: HandoffIssued) -> dict[str, Any]:
     fields: dict[str, str | int] = {"digest": event.handoff.digest, "role": event.assigned_to}
     fields |= {"max_usd": event.max_microusd} if event.max_microusd else {}
-    fields |= {"closes": 1} if event.assigned_to in CLOSING_ROLES else {}
+    fields |= {"closes": 1} if event.closes or event.assigned_to in CLOSING_ROLES else {}
+    fields |= {"child": event.child.job_id} if event.child else {}
+    fields |= {"counts": json.dumps({one.fan_in: one.wakes_from for one in event.counts})} if event.counts else {}
     if event.group is None:
         return {"id": event.handoff_id, "fields": fields}
     queue = queue_of(event.assigned_to)
     return {"id": event.handoff_id, "queue": queue, "fields": fields | {"group": event.group, "index": event.index, "queue": queue}}
 
 
-def _recorded(entry: tuple[bytes, dict[bytes, bytes]]) -> Recorded:
+def recorded(entry: tuple[bytes, dict[bytes, bytes]]) -> Recorded:
+    """An entry of the stream: its id, and its fields."""
     entry_id, fields = entry
     return Recorded(version=int(entry_id.split(b"-")[0]), at=int(fields[b"t"]) / 1000, event=parse_event(fields[b"e"]))

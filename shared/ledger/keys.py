@@ -13,21 +13,32 @@ JOBS = f"{PREFIX}jobs"
 SERVING = f"{PREFIX}serving"
 """zset: `queue/process` -> Unix ms until which that process says that it serves that queue. A supervisor serves `supervisor`."""
 QUEUES = f"{PREFIX}queues"
-"""hash: queue -> when the latest claimed handoff of it was published (Unix ms)."""
+"""hash: queue to which handoffs are sent -> 0."""
 WAITING = f"{PREFIX}waiting:"
 """+ queue, zset: `job/handoff` that was published and not yet claimed -> Unix ms of its publication. For `supervisor` and `submissions`:
 `job` that was woken and not looked at since -> Unix ms of its wake-up."""
-TAKEN = f"{PREFIX}taken"
-"""hash: supervisor, submissions -> when the latest wake-up that was taken from there had been sent (Unix ms)."""
+OUT = f"{PREFIX}out:"
+"""+ queue, zset: what waits for it is on the hands of a process, which is to publish it or has taken it -> since when (Unix ms).
+`scripts/enqueue.lua` and `scripts/dequeue.lua` write it, too."""
+FAIR = f"{PREFIX}fair:"
+"""+ queue, zset: `job/handoff TAG` or `job TAG` of a message that waits in the queue -> its place in the fair order. `:messages`, hash:
+the same -> the message. `:next`, zset: a tenant -> the place of its next message. `scripts/enqueue.lua` and `scripts/dequeue.lua` write
+them."""
+SILENCE = f"{PREFIX}silence"
+"""hash: when somebody last spoke to Redis of leases, and the last time in which nobody could (Unix ms). `scripts/silence.lua` writes it."""
 PAUSED = f"{PREFIX}paused"
 """hash: role -> since when and why, until it is resumed."""
 HELD = f"{PREFIX}held:"
 """+ role, zset: `job/handoff` that waits for the role to be resumed -> Unix ms at which it was held."""
+ORPHANS = f"{PREFIX}orphans"
+"""string: the word of the supervisor that goes through the queues that nobody serves."""
 CAPS = f"{PREFIX}caps"
 """hash: day_tokens, day_usd, tenant_day_tokens, tenant_day_usd: the most in a day, if there is such a cap; since: when the supervisor that
 started last said so (Unix ms)."""
 DEAD = f"{PREFIX}dead"
 """list: messages that did not parse, newest first."""
+SCORES = f"{PREFIX}scores"
+"""list: how quotes turned out, the newest first. `commit.lua` writes it."""
 NOTHING = f"{PREFIX}nothing"
 """No key ever: nothing is written there, to see whether Redis would take it."""
 
@@ -77,6 +88,10 @@ def pace(lane: str) -> str:
     return f"{PREFIX}pace:{lane}"
 
 
+LANES = f"{PREFIX}lanes"
+"""zset: lane -> Unix ms until which its hash is kept. `scripts/pacing.lua` writes it."""
+
+
 def day(number: int | str, tenant: str | None = None) -> str:
     """hash: the books of a day, counted from 1970 in UTC, of all jobs or of one tenant's, like a job's. `scripts/books.lua` keeps them."""
     return f"{PREFIX}day:{number}{f':{tenant}' if tenant else ''}"
@@ -85,3 +100,8 @@ def day(number: int | str, tenant: str | None = None) -> str:
 def worker(worker_id: str) -> str:
     """string: what one worker announces."""
     return f"{PREFIX}worker:{worker_id}"
+
+
+def history(role: str) -> str:
+    """list: what handoffs of a specialist or a role cost and took, the newest first. `finish.lua` writes it."""
+    return f"{PREFIX}history:{role}"

@@ -1,11 +1,13 @@
-"""One thread that renews every lease of its process, and, by doing so, shows that the process is not frozen."""
+"""One thread that renews every lease of its process, and, by doing so, shows that the process is not frozen, nor are its looks at jobs."""
 
 from __future__ import annotations
 
 import faulthandler
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import structlog
 
@@ -14,12 +16,30 @@ from shared.ledger.connection import Connection
 from shared.wire.errors import Interrupted, LedgerError
 
 RENEWALS_PER_LEASE = 3
+SIGN_EVERY_S = 4.0
+"""... and of a long lease more: a renewal is a sign of life, and whoever watches a job is promised one of each handoff within 5 s."""
 SILENCE_PER_LEASE = 0.25
 """A renewal waits this part of a lease for Redis: less than until the next one is due, so that two of them fit into a lease."""
+RETRY_PER_LEASE = 1 / 12
+"""... and is tried again after this part if nothing came of it: within a third of a lease after Redis is back, all have been renewed, which
+is less than the grace of `silence.lua`."""
 FROZEN_AFTER_LEASES = 3
 """A process whose threads could not run for so many leases holds its interpreter lock: it has lost its claims, and is ended."""
 
+ScriptCall = tuple[list[str], list[Any]]
+"""Keys and arguments of one."""
+
 log = structlog.get_logger()
+
+
+def renews_every_s(lease_s: float) -> float:
+    """Seconds between two renewals of a lease so long."""
+    return min(lease_s / RENEWALS_PER_LEASE, SIGN_EVERY_S)
+
+
+def retries_every_s(lease_s: float) -> float:
+    """Seconds until the next try where nothing came of one."""
+    return min(lease_s * RETRY_PER_LEASE, SIGN_EVERY_S)
 
 
 class Leases:
@@ -31,6 +51,8 @@ class Leases:
         self._lease_s = lease_s
         self._watchdog = watchdog
         self._held: dict[int, Claim] = {}
+        self._shown: dict[int, tuple[ScriptCall, float]] = {}
+        """What says of a look that its process lives, and when (by the monotonic clock) the look began."""
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._renew_for_ever, name="leases", daemon=True)
@@ -54,12 +76,26 @@ class Leases:
             with self._lock:
                 del self._held[id(claim)]
 
+    @contextmanager
+    def shown(self, sign_of_life: ScriptCall) -> Iterator[None]:
+        """Give this sign, keys and arguments of `look.lua`, until the block ends: a look that takes long is not a frozen one. One that ends
+        before a renewal is due costs nothing.
+        """
+        with self._lock:
+            self._shown[id(sign_of_life)] = (sign_of_life, time.monotonic())
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._shown[id(sign_of_life)]
+
     def _renew_for_ever(self) -> None:
         self._show_life()
-        while not self._stop.wait(self._lease_s / RENEWALS_PER_LEASE):
+        is_renewed = True
+        while not self._stop.wait(renews_every_s(self._lease_s) if is_renewed else retries_every_s(self._lease_s)):
             self._show_life()
             try:
-                self._renew()
+                is_renewed = self._renew() and self._give_signs()
             except Exception:  # without this thread, every claim of the process is lost
                 log.exception("leases not renewed")
         self._connection.close()
@@ -68,12 +104,12 @@ class Leases:
         if self._watchdog:
             faulthandler.dump_traceback_later(self._lease_s * FROZEN_AFTER_LEASES, exit=True)
 
-    def _renew(self) -> None:
-        """All of them in one round trip: however many there are, a silent Redis holds this thread for one timeout."""
+    def _renew(self) -> bool:
+        """All of them in one round trip: however many there are, a silent Redis holds this thread for one timeout. False: one was not."""
         with self._lock:
             held = list(self._held.values())
         if not held:
-            return
+            return True
         answers: list[bytes | LedgerError]
         try:
             answers = self._connection.script_for_each("renew", [claim.renewal() for claim in held])
@@ -85,3 +121,19 @@ class Leases:
                     claim.heed(answer)
                 continue
             log.warning("lease not renewed", job_id=claim.job_id, handoff_id=claim.handoff_id, why=str(answer))
+        return not any(isinstance(answer, LedgerError) for answer in answers)
+
+    def _give_signs(self) -> bool:
+        """For all looks that take long in one round trip. False: one was not given."""
+        before = time.monotonic() - self._lease_s / RENEWALS_PER_LEASE
+        with self._lock:
+            signs = [sign for sign, began in self._shown.values() if began <= before]
+        if not signs:
+            return True
+        try:
+            answers = self._connection.script_for_each("look", signs)
+        except LedgerError as error:
+            answers = [error]
+        for why in (str(answer) for answer in answers if isinstance(answer, LedgerError)):
+            log.warning("no sign of life given", why=why)
+        return not any(isinstance(answer, LedgerError) for answer in answers)

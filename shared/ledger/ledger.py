@@ -12,10 +12,15 @@ from shared.ledger.connection import Connection
 from shared.ledger.days import Days
 from shared.ledger.dead import DeadLetters
 from shared.ledger.health import Health
+from shared.ledger.history import History
 from shared.ledger.jobs import Jobs
 from shared.ledger.journal import Journal
+from shared.ledger.load import Loads
+from shared.ledger.looks import Looks
 from shared.ledger.pauses import Pauses
+from shared.ledger.queues import Queues
 from shared.ledger.roles import Roles
+from shared.ledger.traces import Traces
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,27 +32,37 @@ class Ledger:
     blobs: Blobs
     claims: Claims
     jobs: Jobs
+    looks: Looks
     days: Days
     roles: Roles
+    queues: Queues
     pauses: Pauses
     dead: DeadLetters
     health: Health
+    history: History
+    loads: Loads
+    traces: Traces
 
 
 def open_ledger(redis_url: str, settings: Settings, *, drain: Drain | None = None) -> Ledger:
     """Nothing is sent until something is asked. `drain`: set when this process is shutting down."""
     connection = Connection(redis_url)
-    keep_s = settings.retention_s
+    keep_s, roles = settings.retention_s, Roles(connection)
     journal = Journal(connection, keep_s)
     return Ledger(
         connection=connection,
         journal=journal,
         blobs=Blobs(connection, keep_s),
         claims=Claims(connection, journal, settings, drain or Drain()),
-        jobs=Jobs(connection),
+        jobs=Jobs(connection, settings.lease_s),
+        looks=Looks(connection, journal, settings.lease_s),
         days=Days(connection),
-        roles=Roles(connection),
+        roles=roles,
+        queues=Queues(connection, roles),
         pauses=Pauses(connection),
         dead=DeadLetters(connection, keep_s),
         health=Health(connection),
+        history=History(connection),
+        loads=Loads(connection, settings.rate_window_s),
+        traces=Traces(connection),
     )

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -212,6 +213,7 @@ class _Child(threading.Thread):
             if process is None or process.poll() is not None:
                 return
             if number is signal.SIGKILL:
-                os.killpg(process.pid, number)
+                with suppress(ProcessLookupError):  # it ended by itself, and `run` has just heard of it
+                    os.killpg(process.pid, number)
             else:
                 process.send_signal(number)

@@ -70,7 +70,7 @@ class PrivateRedis:
             "requirepass": self.access.password,
             "dir": self._data,
             "appendonly": "yes" if self._append_only else "no",
-            "appendfsync": "everysec",
+            "appendfsync": "always",  # with `everysec` it answers before it has written, while an fsync is going on
             "save": '""',
             "maxmemory-policy": "noeviction",  # an evicted journal is a lost job
             "daemonize": "no",

@@ -62,7 +62,7 @@ def _fields_of(path: Path, text: str) -> tuple[dict[str, Any], dict[str, int]]:
     try:
         root, fields = _composed(text)
     except Refused as error:
-        raise InvalidSpecialist(f"{path}:{_line(error)}: {error.problem}; write the value out") from error
+        raise InvalidSpecialist(f"{path}:{_line(error)}: {error.problem}; {error.mend}") from error
     except yaml.MarkedYAMLError as error:
         hint = "put values that hold `: ` or `#` into quotes"
         raise InvalidSpecialist(f"{path}:{_line(error)}: the front matter is not YAML ({error.problem}); {hint}") from error
@@ -71,12 +71,7 @@ def _fields_of(path: Path, text: str) -> tuple[dict[str, Any], dict[str, int]]:
         raise InvalidSpecialist(f"{path}:2: the front matter is not YAML ({problem}); mend or remove what it names") from error
     if not isinstance(root, yaml.MappingNode):
         raise InvalidSpecialist(f"{path}:2: the front matter holds no fields; write `name: ...`, one field a line")
-    at: dict[str, int] = {}
-    for key, _ in root.value:
-        line = key.start_mark.line + 2
-        if key.value in at:
-            raise InvalidSpecialist(f"{path}:{line}: {key.value} is given twice (first in line {at[key.value]}); remove one")
-        at[str(key.value)] = line
+    at = {str(key.value): key.start_mark.line + 2 for key, _ in root.value}
     return {str(key): value for key, value in fields.items()}, at
 
 

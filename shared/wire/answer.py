@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import JsonValue, PositiveInt
+from pydantic import JsonValue, NonNegativeInt, PositiveInt
 
 from shared.wire.events import AnswerMethod, JobStatus
 from shared.wire.handoff import Citation
@@ -27,6 +27,8 @@ class Gap(Message):
     step: StepIdField
     specialist: str
     why: str
+    likely_microusd: NonNegativeInt | None = None
+    """What doing it would likely cost, by what the job has cost so far. None: nothing is known to go by."""
 
 
 class Answer(Message):
@@ -39,6 +41,8 @@ class Answer(Message):
     """The answer of a job with an answer schema."""
     citations: tuple[NumberedCitation, ...] = ()
     gaps: tuple[Gap, ...] = ()
+    to_finish_microusd: NonNegativeInt | None = None
+    """The same for all of them, with what builds on them."""
     open_points: tuple[str, ...] = ()
     """What the reviewer still had to say when the last round was over."""
     notes: tuple[str, ...] = ()

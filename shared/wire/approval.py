@@ -23,6 +23,8 @@ class ApprovalOf(StrEnum):
     """Before it leaves."""
     COST = "cost"
     """Before more is begun than what is already under way."""
+    FAILURE = "failure"
+    """Before the job goes on without a step that failed and whose plan says `ask`."""
 
 
 class OnTimeout(StrEnum):
@@ -50,3 +52,7 @@ class Approvals(Message):
     def wait_s(self) -> int:
         """The longest that the job waits for one answer."""
         return MOST_WAIT_S if self.timeout_s is None or self.on_timeout is OnTimeout.REMIND else self.timeout_s
+
+
+NOBODY_THERE = Approvals(timeout_s=1, on_timeout=OnTimeout.GO_ON)
+"""Where nobody could be asked: what a plan would ask is taken as approved."""

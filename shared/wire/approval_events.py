@@ -25,6 +25,8 @@ class ApprovalAsked(Message):
     why: str
     wait_s: PositiveInt
     """It waits so long at most."""
+    steps: tuple[StepIdField, ...] = ()
+    """Which ones, of a failure."""
     draft: BlobRef | None = None
     """The `shared.wire.answer.Answer` that would leave, as JSON."""
 
@@ -58,6 +60,8 @@ class Rejected(Message):
     """What is to be mended."""
     steps: tuple[StepIdField, ...] = ()
     """To do again; empty: those that make the answer."""
+    own_plan: BlobRef | None = None
+    """The `shared.wire.plan.Plan` that the person would make, as JSON: a draft for the planner."""
 
 
 ApprovalEvent = ApprovalAsked | ApprovalReminded | Approved | Rejected

@@ -6,13 +6,17 @@ HandoffError
 │   ├── InvalidTool          a user's own tool
 │   ├── InvalidDocuments     what --docs points at
 │   ├── UnknownJob           no such job id
+│   ├── ManyProblems         several at once, a line each
+│   │   └── PlanRefused      a plan that a person has written, and where in it
 │   ├── BudgetSpent          a cap of the day is reached
 │   └── MissingCredentials   a real model without a key
 ├── MalformedMessage     a message or a stored value that does not parse
 ├── LedgerError
 │   ├── LedgerUnavailable    Redis cannot be reached, refuses us, or is full                     (exit 3)
 │   │   └── LedgerRefuses        it is full or read-only: this write was not made
-│   └── VersionConflict      the journal has grown since it was read: read again, decide again
+│   ├── VersionConflict      the journal has grown since it was read: read again, decide again
+│   ├── LooksFrozen          looks at the job never come to their end: it is ended without another one
+│   └── LooksCrowded         those who look at the job may be frozen: later
 ├── Interrupted          this process must stop working on the handoff, and write nothing more
 │   ├── LeaseLost            another claim has the fence
 │   ├── Cancelled            the job was cancelled
@@ -37,6 +41,7 @@ HandoffError
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import ClassVar
 
@@ -71,6 +76,22 @@ class UnknownJob(UserError):
         return cls(f"there is no job {job_id} (see `handoff list`)")
 
 
+class ManyProblems(UserError):
+    """Several things are wrong, each in a line of its own."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(problems))
+
+
+class PlanRefused(ManyProblems):
+    """A plan that a person has written, and what is wrong with it."""
+
+    def __init__(self, problems: Sequence[tuple[str, Sequence[str]]]) -> None:
+        """`problems`: each with where in the plan it is, from the outermost field inwards: `steps`, `0`, `task`."""
+        super().__init__([said for said, _ in problems])
+        self.problems = tuple(problems)
+
+
 class BudgetSpent(UserError):
     """What the tenant, or the installation, may spend today is spent; says when there is more."""
 
@@ -99,6 +120,14 @@ class LedgerRefuses(LedgerUnavailable):
 
 class VersionConflict(LedgerError):
     """Compare-and-append found a longer (or shorter) journal than the one that was read."""
+
+
+class LooksFrozen(LedgerError):
+    """Supervisors looked at a job again and again, and were never heard of again."""
+
+
+class LooksCrowded(LedgerError):
+    """Nobody else looks at a job while those that do may be frozen."""
 
 
 class Interrupted(HandoffError):
@@ -135,8 +164,20 @@ class Level(StrEnum):
 
     HANDOFF = "handoff"
     JOB = "job"
+    ABOVE = "above"
+    """Of a job whose child this one is, directly or not."""
     TENANT = "tenant"
     INSTALLATION = "installation"
+
+
+WHOSE = {
+    Level.HANDOFF: "what this handoff may cost",
+    Level.JOB: "the job's budget",
+    Level.ABOVE: "the budget of the job above",
+    Level.TENANT: "the tenant's budget of the day (until 00:00 UTC)",
+    Level.INSTALLATION: "the installation's budget of the day (until 00:00 UTC)",
+}
+"""Each level's limit, in words."""
 
 
 class LimitReached(HandoffError):

@@ -15,7 +15,9 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter, ValidationError
 
 from shared.wire.approval_events import ApprovalAsked, ApprovalEvent, ApprovalReminded, Approved, Rejected
+from shared.wire.dispute_events import Arbitrated, ConflictsFound, Judged
 from shared.wire.errors import MalformedMessage
+from shared.wire.fact_check import FactsChecked
 from shared.wire.job_events import (
     DEFAULT_TENANT,
     CancelRequested,
@@ -24,21 +26,27 @@ from shared.wire.job_events import (
     JobEvent,
     JobStatus,
     JobSubmitted,
+    Parent,
+    ParentTold,
+    Quoted,
     RetryRequested,
     Routed,
+    TakenUp,
     WebhookTried,
 )
 from shared.wire.message import NO_PAYLOAD_IN_ERRORS, problems_of
 from shared.wire.step_events import (
+    LAST,
     Abandoned,
     AnswerMethod,
-    ConflictsFound,
+    Child,
+    Counted,
     GatesChecked,
     HandoffFinished,
     HandoffIssued,
-    Judged,
     NeedsResolved,
     PlanMade,
+    PlanPatched,
     Reviewed,
     SecondChance,
     StepEvent,
@@ -73,16 +81,21 @@ def parse_event(text: str | bytes) -> Event:
 
 __all__ = [
     "DEFAULT_TENANT",
+    "LAST",
     "Abandoned",
     "AnswerMethod",
     "ApprovalAsked",
     "ApprovalEvent",
     "ApprovalReminded",
     "Approved",
+    "Arbitrated",
     "CancelRequested",
+    "Child",
     "ConflictsFound",
+    "Counted",
     "DecisionAsked",
     "Event",
+    "FactsChecked",
     "GatesChecked",
     "HandoffFinished",
     "HandoffIssued",
@@ -92,7 +105,11 @@ __all__ = [
     "JobSubmitted",
     "Judged",
     "NeedsResolved",
+    "Parent",
+    "ParentTold",
     "PlanMade",
+    "PlanPatched",
+    "Quoted",
     "Recorded",
     "Rejected",
     "RetryRequested",
@@ -104,6 +121,7 @@ __all__ = [
     "StepsAbandoned",
     "StepsTriedAgain",
     "Synthesised",
+    "TakenUp",
     "WebhookTried",
     "parse_event",
 ]

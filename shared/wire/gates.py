@@ -1,15 +1,28 @@
-"""What an answer has to be before it leaves, as far as code can tell."""
+"""What an answer has to be before it leaves: as far as code can tell, and who else looks at it."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Self
 
-from pydantic import NonNegativeInt, PositiveInt, StringConstraints, field_validator, model_validator
+from pydantic import Field, NonNegativeInt, PositiveInt, StringConstraints, field_validator, model_validator
 
 from shared.patterns import UnusablePattern, matches
+from shared.wire.ids import NameField
 from shared.wire.message import Message
+from shared.wire.names import RESERVED
 
 Line = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+
+Number = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class GatesFrom(StrEnum):
+    """Who set a job's gates: the most specific one, alone."""
+
+    JOB = "job"
+    WORKFLOW = "workflow"
+    SETTINGS = "settings"
 
 
 class Gates(Message):
@@ -21,10 +34,23 @@ class Gates(Message):
     """Headings that must be there, in any case and at any level."""
     forbidden: tuple[Line, ...] = ()
     """Patterns of RE2 that may stand nowhere; `(?i)` before one makes it blind to case."""
+    required: tuple[Line, ...] = ()
+    """Patterns of RE2 that must stand somewhere."""
+    numbers: tuple[Number, ...] = ()
+    """Values that must stand in it, however they are written: 16000 is also `16,000` and `16 thousand`."""
     cited: bool = False
-    """There are sources, and every statement that points to one has one that code has found."""
+    """There are sources, and every sentence that states a figure or a claim points to one that code has found."""
+    fact_checker: NameField | None = None
+    """The specialist that looks at its facts when code has found nothing more to send back; None: nobody does."""
 
-    @field_validator("forbidden")
+    @field_validator("fact_checker")
+    @classmethod
+    def _is_a_specialist(cls, name: str | None) -> str | None:
+        if name in RESERVED:
+            raise ValueError(f"{name} is no specialist: name one of `handoff specialists`")
+        return name
+
+    @field_validator("forbidden", "required")
     @classmethod
     def _can_be_run(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
         for pattern in patterns:

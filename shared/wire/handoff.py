@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, JsonValue, NonNegativeInt, PositiveInt, StringConstraints, model_validator
 
 from shared.wire.ids import Digest, HandoffIdField, JobIdField, NameField, StepIdField, handoff_id
-from shared.wire.limits import HandoffLimits
-from shared.wire.message import Message, digest_of
+from shared.wire.limits import MOST_DEPTH, HandoffLimits
+from shared.wire.message import Message, Unsaid, digest_of
 from shared.wire.usage import NOTHING_USED, Usage
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=100_000)]
@@ -85,7 +85,7 @@ class AgentHandoff(Message):
     model: str | None = None
     """Overrides the specialist's model for this job (`--model`)."""
     return_to: str = "supervisor.advance"
-    depth: Annotated[int, Field(ge=0, le=8)] = 0
+    depth: Annotated[int, Field(ge=0, le=MOST_DEPTH)] = 0
     """0: given by the job's own supervisor; more: by a sub-supervisor."""
 
     def until(self, deadline: float | None) -> AgentHandoff:
@@ -126,6 +126,8 @@ class StopReason(StrEnum):
     JOB_BUDGET = "job_budget"
     DAY_BUDGET = "day_budget"
     """What the tenant, or the installation, may spend in a day."""
+    PARENT_BUDGET = "parent_budget"
+    """That of a job whose child this one is, directly or not."""
     REFUSED = "refused"
     INVALID_OUTPUT = "invalid_output"
     MODEL_ERROR = "model_error"
@@ -135,7 +137,7 @@ class StopReason(StrEnum):
     """An exception in our own code, or in a specialist's file or tool."""
 
 
-BUDGETS = frozenset({StopReason.JOB_BUDGET, StopReason.DAY_BUDGET})
+BUDGETS = frozenset({StopReason.JOB_BUDGET, StopReason.DAY_BUDGET, StopReason.PARENT_BUDGET})
 """The handoff itself could have gone on: what is spent is spent for all of its job."""
 
 
@@ -200,6 +202,8 @@ class HandoffResult(Message):
     model: str | None = None
     """As the server named it."""
     notes: tuple[str, ...] = ()
+    to_finish_microusd: Annotated[NonNegativeInt | None, Unsaid] = None
+    """Of a team with gaps: what filling these alone would likely cost. None: it has none, or it is not known."""
 
     @model_validator(mode="after")
     def _says_what_it_must(self) -> Self:

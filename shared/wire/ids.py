@@ -35,6 +35,11 @@ def job_id_for(tenant: str, idempotency_key: str) -> JobId:
     return JobId("j-" + digest_of(f"{tenant}\0{idempotency_key}")[:12])
 
 
+def child_id_for(parent: JobId, handoff_id: HandoffId) -> JobId:
+    """The job that does a handoff of another one: always the same, so that beginning it twice begins it once."""
+    return JobId("j-" + digest_of(f"{parent}/{handoff_id}")[:12])
+
+
 def is_job_id(text: str) -> bool:
     return re.fullmatch(JOB_ID_PATTERN, text) is not None
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import NonNegativeInt, PositiveInt
 
 from shared.wire.approval import Approvals
-from shared.wire.gates import Gates
+from shared.wire.gates import Gates, GatesFrom
+from shared.wire.given import Earlier, Given
 from shared.wire.handoff import BlobRef
-from shared.wire.ids import NameField, StepIdField
+from shared.wire.ids import HandoffIdField, JobIdField, NameField, StepIdField
 from shared.wire.limits import JobLimits, NewLimits
-from shared.wire.message import Message
+from shared.wire.message import Message, Unsaid
 from shared.wire.mode import Mode
+from shared.wire.priority import Priority
+from shared.wire.quote import Quote
+from shared.wire.rubric import Rubric
 
 DEFAULT_TENANT = "default"
 """Whose a job is when nobody says so."""
@@ -37,8 +41,15 @@ class JobStatus(StrEnum):
         return self not in (JobStatus.QUEUED, JobStatus.RUNNING)
 
 
+class Parent(Message):
+    """The handoff that a child job is there to do."""
+
+    job_id: JobIdField
+    handoff_id: HandoffIdField
+
+
 class JobSubmitted(Message):
-    """A user asked for something."""
+    """A user asked for something, or a supervisor handed a step to a sub-supervisor."""
 
     type: Literal["job_submitted"] = "job_submitted"
     request: BlobRef
@@ -51,6 +62,7 @@ class JobSubmitted(Message):
     """Overrides every agent's model."""
     answer_schema: BlobRef | None = None
     tenant: str = DEFAULT_TENANT
+    priority: Priority = Priority.INTERACTIVE
     webhook_url: str | None = None
     specialists: tuple[NameField, ...] = ()
     """Only these may be used; empty: all that live workers announce."""
@@ -62,7 +74,28 @@ class JobSubmitted(Message):
     """Whether an assessor judges what a workflow's steps have made."""
     gates: Gates | None = None
     """What the answer has to be before it leaves."""
+    gates_from: GatesFrom | None = None
+    """Who set them; None: there are none, or a version set them that did not say so."""
+    facts: BlobRef | None = None
+    """A `shared.wire.facts.FactTable`, as JSON, that the answer's claims are held against; there are gates then, too."""
     approvals: Approvals = Approvals()
+    given: tuple[Given, ...] = ()
+    """What it knows from the beginning."""
+    after: Earlier | None = None
+    """What it follows on; None: nothing."""
+    is_quoted: bool = False
+    """Whether what it will likely cost and take is said before its first step."""
+    rubric: Rubric | None = None
+    """What the assessor measures by, in every mode; None: its own, where there is a review."""
+    parent: Parent | None = None
+    """None: it is a user's."""
+    depth: NonNegativeInt = 0
+    """How many jobs there are above it."""
+
+    @property
+    def fact_checker(self) -> str | None:
+        """The specialist that checks the facts of its answer; None: nobody does."""
+        return self.gates.fact_checker if self.gates else None
 
 
 class Routed(Message):
@@ -77,6 +110,13 @@ class Routed(Message):
     """The router's HandoffResult, which says why. None: there was only one to choose."""
     problem: str | None = None
     """Why it was not the router that decided."""
+
+
+class Quoted(Message):
+    """It was said what the job will likely cost and take."""
+
+    type: Literal["quoted"] = "quoted"
+    quote: Quote
 
 
 class JobEnded(Message):
@@ -96,6 +136,18 @@ class CancelRequested(Message):
 
     type: Literal["cancel_requested"] = "cancel_requested"
     by: str = "user"
+    """Or the job whose child it is."""
+
+
+class TakenUp(Message):
+    """A child job goes on, because its parent's step is to be done again and has gaps here alone."""
+
+    parent: Parent
+    """What it is there to do from now on."""
+    max_seconds: PositiveInt
+    """How long that may take."""
+    is_known: bool = False
+    """Its parent has what it ended with before."""
 
 
 class RetryRequested(NewLimits):
@@ -105,6 +157,14 @@ class RetryRequested(NewLimits):
 
     type: Literal["retry_requested"] = "retry_requested"
     from_step: StepIdField | None = None
+    whole: bool = False
+    """Only what is missing or not whole, and what builds on it; no join ends a wait (`handoff finish`)."""
+    holds: bool = False
+    """What builds on that stands until that has another result, and so does, if it is `whole`, the answer. Retries from before there was a
+    choice say nothing, and have it all done again; so has one that names a step.
+    """
+    taken_up: Annotated[TakenUp | None, Unsaid] = None
+    """None: a user has asked for it."""
 
 
 class DecisionAsked(Message):
@@ -127,4 +187,10 @@ class WebhookTried(Message):
     """The version of the `job_ended` that it speaks of: a retried job has several. 0, of an older version: the latest."""
 
 
-JobEvent = JobSubmitted | Routed | JobEnded | CancelRequested | RetryRequested | DecisionAsked | WebhookTried
+class ParentTold(Message):
+    """The result of a child job stands in its parent's journal, or nobody there waits for it any more."""
+
+    type: Literal["parent_told"] = "parent_told"
+
+
+JobEvent = JobSubmitted | Routed | Quoted | JobEnded | CancelRequested | RetryRequested | DecisionAsked | WebhookTried | ParentTold

@@ -8,6 +8,9 @@ from pydantic import Field, PositiveInt
 
 from shared.wire.message import Message
 
+MOST_DEPTH = 8
+"""Of child jobs below a user's."""
+
 
 class HandoffLimits(Message):
     """The local budget of one handoff. Hitting any of them ends it as `partial`."""
@@ -46,10 +49,12 @@ class JobLimits(Message):
     max_seconds: PositiveInt = 3_600
     """From submit to answer; then the job ends with what it has."""
     max_rounds: int = Field(default=2, ge=0, le=10)
-    """Times that the reviewer may send work back."""
+    """Times that the reviewer may send work back; and, counted apart, that the plan of an adaptive job may be changed."""
     max_handoffs: PositiveInt = 200
     max_steps: PositiveInt = 20
-    """What a planner may ask for."""
+    """What a planner may ask for, and a replanner add to."""
+    max_depth: int = Field(default=2, ge=0, le=MOST_DEPTH)
+    """How far below a job there may be child jobs, with sub-supervisors of their own; 0: it has none."""
     on_limit: OnLimit = OnLimit.WRAP_UP
     """When turns, tokens or money are spent."""
     max_turns_per_handoff: PositiveInt | None = None

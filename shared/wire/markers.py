@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from shared.wire.ids import StepId
@@ -43,13 +43,15 @@ def renamed_markers(output: Any, step: StepId, known: Collection[str], dangling:
                 dangling.append(given)
         return "".join(kept)
 
-    def walk(value: Any) -> Any:
-        if isinstance(value, str):
-            return MARKER.sub(rename, value)
-        if isinstance(value, list):
-            return [walk(item) for item in value]
-        if isinstance(value, dict):
-            return {key: walk(item) for key, item in value.items()}
-        return value
+    return in_every_text(output, lambda text: MARKER.sub(rename, text)), list(used)
 
-    return walk(output), list(used)
+
+def in_every_text(value: Any, replaced: Callable[[str], str]) -> Any:
+    """A JSON value with every text in it, keys apart, replaced."""
+    if isinstance(value, str):
+        return replaced(value)
+    if isinstance(value, list):
+        return [in_every_text(item, replaced) for item in value]
+    if isinstance(value, dict):
+        return {key: in_every_text(item, replaced) for key, item in value.items()}
+    return value

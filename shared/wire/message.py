@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from shared.wire.errors import MalformedMessage
+
+Unsaid = Field(exclude_if=lambda value: value is None)
+"""Of a field that stands in the JSON only where it says something: a version that does not know it reads all other values."""
 
 
 class Message(BaseModel):
@@ -52,19 +56,50 @@ NO_PAYLOAD_IN_ERRORS = ConfigDict(hide_input_in_errors=True)
 """For whatever else parses what others have written: the traceback of a defect goes into a log."""
 
 
+def has_half_a_character(text: str) -> bool:
+    """Whether a lone surrogate is in it, which JSON can spell and file names can hold: UTF-8 cannot, so nothing could store or send it."""
+    return any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def digest_of(text: str | bytes) -> str:
     """SHA-256 of the UTF-8 bytes, hexadecimal: the name of a blob."""
     return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()
 
 
 def each_problem(error: ValidationError) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Where, from the outermost field inwards, and what; without the offending values (they may be secrets)."""
-    for problem in error.errors(include_url=False, include_context=False, include_input=False):
-        yield tuple(map(str, problem["loc"])), problem["msg"]
+    """Where, from the outermost field inwards, and what, in words of ours; without the offending values (they may be secrets). Of a list
+    that is too short only because of what is wrong with its items, only the items are named.
+    """
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    places = [problem["loc"] for problem in found]
+    for problem in found:
+        place = problem["loc"]
+        is_led_to = problem["type"] == "too_short" and any(len(one) > len(place) and one[: len(place)] == place for one in places)
+        if not is_led_to:
+            yield tuple(map(str, place)), in_our_words(problem["type"], problem["msg"])
+
+
+_PLAINER = {
+    "extra_forbidden": "there is no such field",
+    "string_type": "must be a text",
+    **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
+    **dict.fromkeys(("tuple_type", "list_type"), "must be a list"),
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "must hold fields"),
+}
+_MEMBER = re.compile(r"<[\w.]+: ('[^']*')>")
+
+
+def in_our_words(kind: str, said: str) -> str:
+    """What pydantic says of a value, for a person who knows nothing of Python's types."""
+    if kind in ("enum", "literal_error"):
+        said = _MEMBER.sub(r"\1", said)
+    return _PLAINER.get(kind, said.removeprefix("Value error, ").replace("Input should be", "must be"))
 
 
 def problems_of(error: ValidationError, most: int = 3) -> str:
-    """Where and what, in one line."""
-    found = [f"{'.'.join(where) or 'message'}: {what}" for where, what in each_problem(error)]
+    """Where and what, in one line; of what concerns the whole only what."""
+    found = [f"{'.'.join(where)}: {what}" if where else what for where, what in each_problem(error)]
     rest = f" (and {len(found) - most} more)" if len(found) > most else ""
     return "; ".join(found[:most]) + rest

@@ -16,3 +16,5 @@ class Mode(StrEnum):
     """The steps of a workflow file: no planner."""
     TEAM = "team"
     """A planner makes a DAG of steps, which is run as it is."""
+    ADAPTIVE = "adaptive"
+    """A team whose plan is looked at again whenever results come in: steps are added, changed or dropped."""

@@ -6,18 +6,20 @@ Problems are found all at once and worded for a model: it gets one turn to mend 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from enum import StrEnum
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
-from typing import Annotated, Self
+from typing import Annotated, NamedTuple, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
+from shared.wire.given import own
 from shared.wire.handoff import Text
 from shared.wire.ids import NameField, StepId, StepIdField
+from shared.wire.join import Join, join_problems
 from shared.wire.message import Message
-from shared.wire.names import ROLES
+from shared.wire.names import FACT_GATE, ROLES
 
 DEFAULT_FALLBACK = "Say exactly what is missing, and give what you have."
 
@@ -28,7 +30,10 @@ class OnFailure(StrEnum):
     DROP = "drop"
     """The job goes on without it, and its gap is named."""
     RETRY = "retry"
-    """It is tried again with the error in its context, then by the generalist, then dropped."""
+    """It is tried again with the error in its context, then by another that declares the same capability, then by the generalist, then
+    dropped."""
+    ASK = "ask"
+    """The same, but before it is dropped a person is asked."""
 
 
 class Step(Message):
@@ -43,6 +48,8 @@ class Step(Message):
     """What to do when the task cannot be done as it is put."""
     on_failure: OnFailure = OnFailure.DROP
     """Plans from before there was a choice say nothing, and mean this."""
+    join: Join | None = None
+    """What it needs of `depends_on`; None: that all of them have ended, and at least one has a usable result."""
 
 
 class Synthesis(StrEnum):
@@ -60,12 +67,16 @@ class Plan(Message):
     steps: Annotated[tuple[Step, ...], Field(min_length=1)]
     synthesis: Synthesis = Synthesis.MERGE
     """Matters only when there is more than one sink."""
+    join: Join | None = None
+    """What the answer needs of the sinks; None: that all of them have ended."""
+    given: tuple[StepIdField, ...] = ()
+    """Results that are there from the beginning, and that steps may depend on."""
     why: Annotated[str, StringConstraints(max_length=2_000)] = ""
     """The planner's reason, for people who look at the plan."""
 
     @model_validator(mode="after")
     def _is_a_dag(self) -> Self:
-        if found := shape_problems(self.steps):
+        if found := [*shape_problems(self.steps, self.given), *last_join_problems(self.steps, self.join)]:
             raise ValueError("; ".join(found))
         return self
 
@@ -78,7 +89,7 @@ class Plan(Message):
         """For every step, the steps that wait for it, in the plan's order."""
         waiting: dict[StepId, list[StepId]] = {step.id: [] for step in self.steps}
         for step in self.steps:
-            for dependency in step.depends_on:
+            for dependency in own(step.depends_on, self.given):
                 waiting[dependency].append(step.id)
         return {step_id: tuple(ids) for step_id, ids in waiting.items()}
 
@@ -88,37 +99,62 @@ class Plan(Message):
         return tuple(step.id for step in self.steps if not self.dependents[step.id])
 
 
-def limit_problems(steps: Sequence[Step], specialists: Collection[str], max_steps: int) -> list[str]:
-    """What is wrong with steps here and now: specialists that nobody serves, more of them than the job may have. They need not make a
-    plan yet, so that a planner hears of everything in one turn.
-    """
-    found = []
-    if len(steps) > max_steps:
-        found.append(f"{len(steps)} steps, at most {max_steps} are allowed: merge or drop some")
+def count_problems(steps: Sequence[Step], max_steps: int) -> list[str]:
+    """More steps than the job may have. They need not make a plan yet, so that a planner hears of everything in one turn."""
+    return [f"{len(steps)} steps, at most {max_steps} are allowed: merge or drop some"] if len(steps) > max_steps else []
+
+
+def name_problems(steps: Sequence[Step], specialists: Collection[str]) -> list[str]:
+    """Specialists that nobody serves."""
     served = ", ".join(sorted(specialists)) or "none"
-    found += [
+    return [
         f"step {step.id}: there is no specialist {step.specialist} (there are: {served})"
         for step in steps
         if step.specialist not in specialists
     ]
-    return found
 
 
-def shape_problems(steps: Sequence[Step]) -> list[str]:
-    """Everything that keeps these steps from being a DAG, each in one clause."""
+def shape_problems(steps: Sequence[Step], given: Collection[StepId] = ()) -> list[str]:
+    """Everything that keeps these steps from being a DAG, each in one clause. `given`: results that are there already."""
+    return [problem.said for problem in problems_by_step(steps, given)]
+
+
+class StepProblem(NamedTuple):
+    """What is wrong with a step, or begins with it."""
+
+    step: StepId
+    said: str
+
+
+def problems_by_step(steps: Sequence[Step], given: Collection[StepId] = ()) -> list[StepProblem]:
+    """The same, each with the step to look at."""
     known = Counter(step.id for step in steps)
-    found = [f"step id {step_id} is used {count} times" for step_id, count in known.items() if count > 1]
-    for step in steps:
-        if step.id in ROLES:
-            found.append(f"step id {step.id} is the name of one of the supervisor's roles: choose another")
-        found += [
-            f"step {step.id} depends on {unknown}, which is not a step"
-            for unknown in dict.fromkeys(step.depends_on)
-            if unknown not in known
-        ]
-        if len(set(step.depends_on)) != len(step.depends_on):
-            found.append(f"step {step.id} names a dependency twice")
-    return found + [f"cycle: {' -> '.join(cycle)} (each waits for the one before it)" for cycle in _cycles(steps)]
+    taken = [(one, f"step id {one} is the name of a result that is there already: choose another") for one in known if one in given]
+    found = [*taken, *((one, f"step id {one} is used {count} times") for one, count in known.items() if count > 1)]
+    there = {*known, *given}
+    found += [(step.id, said) for step in steps for said in _of_one_step(step, there, given)]
+    found += [(cycle[0], f"cycle: {' -> '.join(cycle)} (each waits for the one before it)") for cycle in _cycles(steps)]
+    return [StepProblem(*problem) for problem in found]
+
+
+def _of_one_step(step: Step, there: Collection[StepId], given: Collection[StepId]) -> Iterator[str]:
+    if step.id in ROLES:
+        yield f"step id {step.id} is the name of one of the supervisor's roles: choose another"
+    if step.id == FACT_GATE:
+        yield f"step id {step.id} is the name of a check of the answer: choose another"
+    for unknown in dict.fromkeys(step.depends_on):
+        if unknown not in there:
+            yield f"step {step.id} depends on {unknown}, which is not a step"
+    if len(set(step.depends_on)) != len(step.depends_on):
+        yield f"step {step.id} names a dependency twice"
+    for problem in join_problems(step.join, own(step.depends_on, given)):
+        yield f"the join of step {step.id} {problem}"
+
+
+def last_join_problems(steps: Sequence[Step], join: Join | None) -> list[str]:
+    """What is wrong with what an answer needs of the last of these steps."""
+    built_upon = {dependency for step in steps for dependency in step.depends_on}
+    return [f"the plan's join {problem}" for problem in join_problems(join, [step.id for step in steps if step.id not in built_upon])]
 
 
 def _cycles(steps: Sequence[Step]) -> list[list[StepId]]:

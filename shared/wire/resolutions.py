@@ -1,16 +1,19 @@
-"""What the planner says to steps that need something: the answer, or that it cannot be had."""
+"""What the planner says to steps that need something: the answer, who finds it out, or that it cannot be had."""
 
 from __future__ import annotations
 
 from shared.wire.ids import StepIdField
 from shared.wire.message import Message
+from shared.wire.plan import Step
 
 
 class Resolution(Message):
-    """One step's. `answer` None: it is given up."""
+    """One step's. Neither `answer` nor `by`: it is given up."""
 
     step: StepIdField
     answer: str | None = None
+    by: Step | None = None
+    """A new step that finds it out; it may be the same for several."""
 
 
 class Resolutions(Message):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import lru_cache
 from typing import Annotated, Any
 
 from pydantic import Field, PositiveInt, StringConstraints
@@ -25,6 +26,8 @@ class SpecialistSpec(Message):
     """Also its queue; its Celery task is `specialist.<name>`."""
     description: Annotated[str, StringConstraints(min_length=10, max_length=400)]
     """One line for the planner: what it is for, and what not."""
+    capability: NameField | None = None
+    """Specialists that declare the same one can do each other's work. None: nobody can do this one's."""
     instructions: Annotated[str, StringConstraints(min_length=20, max_length=60_000)]
     """The body of the file: the system prompt."""
     model: str | None = None
@@ -41,3 +44,13 @@ class SpecialistSpec(Message):
     """The longest that one handoff may take, from the moment that a worker begins with it."""
     output_schema: dict[str, Any] = Field(default_factory=lambda: {"type": "string"})
     """JSON Schema of `output` in its results; a string is Markdown."""
+
+
+@lru_cache(maxsize=256)
+def spec_from(text: str) -> SpecialistSpec:
+    """`SpecialistSpec.from_json`, once for each text: a handoff brings the one that many before it have had.
+
+    Raises:
+        MalformedMessage
+    """
+    return SpecialistSpec.from_json(text)

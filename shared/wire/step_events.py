@@ -3,17 +3,40 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import NonNegativeInt, PositiveInt
 
-from shared.wire.conflicts import ConflictId
-from shared.wire.handoff import BlobRef, ClaimId, ResultStatus, StopReason
-from shared.wire.ids import Digest, HandoffIdField, NameField, StepIdField
-from shared.wire.message import Message
+from shared.wire.dispute_events import Arbitrated, ConflictsFound, Judged
+from shared.wire.fact_check import FactsChecked
+from shared.wire.handoff import BlobRef, ResultStatus, StopReason
+from shared.wire.ids import Digest, HandoffIdField, JobIdField, NameField, StepIdField
+from shared.wire.join import Join
+from shared.wire.limits import JobLimits
+from shared.wire.message import Message, Unsaid
+from shared.wire.names import FACT_GATE
+from shared.wire.patch import Repeat
 from shared.wire.plan import OnFailure, Synthesis
 from shared.wire.usage import Usage
 from shared.wire.verdict import Decision
+
+LAST = ""
+"""The fan-in of the plan's sinks, among the names of steps."""
+
+
+class Counted(Message):
+    """A usable result that is counted for a fan-in; with so many of them the supervisor is woken at once."""
+
+    fan_in: str
+    """The step that waits, or LAST."""
+    wakes_from: PositiveInt
+
+
+class Child(Message):
+    """The job that does a handoff which was given to a sub-supervisor, and its slice of the budget."""
+
+    job_id: JobIdField
+    limits: JobLimits
 
 
 class HandoffIssued(Message):
@@ -28,7 +51,7 @@ class HandoffIssued(Message):
     """The AgentHandoff, as JSON: what was published, to the byte."""
     specialist: Digest
     group: str | None = None
-    """The chord that it is part of; None: a role, run by a supervisor."""
+    """The chord that it is part of; None: a role, run by a supervisor, or a child job."""
     index: NonNegativeInt = 0
     """Its place in the chord."""
     group_size: NonNegativeInt = 0
@@ -36,6 +59,22 @@ class HandoffIssued(Message):
     deadline: float | None = None
     max_microusd: PositiveInt | None = None
     """What it may cost; None: as much as its job."""
+    closes: bool = False
+    """It is asked to bring the job to its end, though its role is not one that always does: what is kept for that is there for it."""
+    counts: tuple[Counted, ...] = ()
+    """The fan-ins that may go on before all of their parts have ended, and wait for this one among others."""
+    child: Child | None = None
+    """None: one agent does it."""
+
+    @property
+    def is_of_a_role(self) -> bool:
+        """Whether a supervisor runs it itself."""
+        return self.group is None and self.child is None
+
+    @property
+    def is_fact_check(self) -> bool:
+        """Whether a specialist looks at the answer before it leaves."""
+        return self.step_id == FACT_GATE
 
 
 class HandoffFinished(Message):
@@ -54,6 +93,7 @@ class HandoffFinished(Message):
     """Those among them that code can hold against others."""
     model: str | None = None
     worker: str = ""
+    to_finish_microusd: Annotated[NonNegativeInt | None, Unsaid] = None
 
 
 class StepOutline(Message):
@@ -62,9 +102,14 @@ class StepOutline(Message):
     id: StepIdField
     specialist: NameField
     depends_on: tuple[StepIdField, ...] = ()
+    given: tuple[StepIdField, ...] = ()
+    """What it has, of what the job knew from the beginning."""
     title: str = ""
     """The first words of its task."""
     on_failure: OnFailure = OnFailure.DROP
+    join: Join | None = None
+    helpers: tuple[StepIdField, ...] = ()
+    """Those of `depends_on` that the planner has added to find out what it needs: it waits for them, and goes on without what fails."""
 
 
 class PlanMade(Message):
@@ -74,10 +119,37 @@ class PlanMade(Message):
     plan: BlobRef
     steps: tuple[StepOutline, ...]
     synthesis: Synthesis = Synthesis.MERGE
+    join: Join | None = None
+    """What the answer needs of the plan's sinks."""
     is_reviewed: bool = True
     """Whether an assessor judges the results."""
     degraded: BlobRef | None = None
     """The planner's HandoffResult, if that is no plan: then there is one step, the whole request, for the generalist."""
+    noted: BlobRef | None = None
+    """The planner's HandoffResult, if it has notes: what was made of its answer."""
+
+
+class PlanPatched(Message):
+    """The replanner has looked at what was found: the plan was changed, or stands as it was."""
+
+    type: Literal["plan_patched"] = "plan_patched"
+    result: BlobRef
+    """The replanner's HandoffResult; its output is a `shared.wire.patch.Patch`, which says why."""
+    plan: BlobRef | None = None
+    """All of the plan as it is now; None: unchanged."""
+    added: tuple[StepOutline, ...] = ()
+    changed: tuple[StepOutline, ...] = ()
+    dropped: tuple[StepIdField, ...] = ()
+    too_late: tuple[StepIdField, ...] = ()
+    """These were to be changed or dropped, and had begun by then."""
+    repeats: tuple[Repeat, ...] = ()
+    """Steps that were asked for again, and are not run."""
+    nothing_new: tuple[StepIdField, ...] = ()
+    """Steps of earlier patches whose results it was shown, and that say nothing which the job did not have before."""
+    is_final: bool = False
+    """The replanner wants nothing more: it is not asked again."""
+    problem: str | None = None
+    """Why nothing came of it."""
 
 
 class NeedsResolved(Message):
@@ -90,6 +162,15 @@ class NeedsResolved(Message):
     given_up: tuple[StepIdField, ...] = ()
     repeats: tuple[StepIdField, ...] = ()
     """Those among the given up that asked again, in other words, for what the planner had answered them before."""
+    added_to: BlobRef | None = None
+    """The plan as the planner knew it. If the job has another by now, or one of `changed` is not in need any more, nothing is added, and it
+    is asked again."""
+    plan: BlobRef | None = None
+    """All of it with them; None: none are added."""
+    added: tuple[StepOutline, ...] = ()
+    """They find out what others need."""
+    changed: tuple[StepOutline, ...] = ()
+    """Those in need that wait for them."""
 
 
 class Reviewed(Message):
@@ -112,29 +193,6 @@ class Reviewed(Message):
     def goes_in_circles(self) -> bool:
         """All that it sends back was sent back before for the same: another round would not help."""
         return bool(self.steps) and {*self.steps} <= {*self.repeats}
-
-
-class ConflictsFound(Message):
-    """Code has held the claims of all steps against each other."""
-
-    type: Literal["conflicts_found"] = "conflicts_found"
-    conflicts: tuple[tuple[ClaimId, ...], ...] = ()
-    """The claims of each that can't all be right."""
-    ledger: BlobRef | None = None
-    """A `shared.wire.conflicts.Conflicts`, as JSON: the same, with what they say. None: there are none."""
-    left_out: NonNegativeInt = 0
-    """Claims that were not looked at, because there are too many."""
-
-
-class Judged(Message):
-    """The judge has looked at the conflicts. Those that it named neither way, or was not shown, stay disputed."""
-
-    type: Literal["judged"] = "judged"
-    result: BlobRef
-    """The judge's HandoffResult; its output is a `shared.wire.conflicts.Settlements`."""
-    settled: tuple[ConflictId, ...] = ()
-    problem: str | None = None
-    """Why nothing is settled."""
 
 
 class Abandoned(Message):
@@ -206,12 +264,15 @@ StepEvent = (
     HandoffIssued
     | HandoffFinished
     | PlanMade
+    | PlanPatched
     | NeedsResolved
     | ConflictsFound
     | Judged
+    | Arbitrated
     | Reviewed
     | StepsAbandoned
     | StepsTriedAgain
     | Synthesised
     | GatesChecked
+    | FactsChecked
 )

@@ -9,6 +9,7 @@ from pydantic import StringConstraints, model_validator
 
 from shared.wire.ids import StepId, StepIdField
 from shared.wire.message import Message
+from shared.wire.rubric import Score
 
 Point = Annotated[str, StringConstraints(min_length=1, max_length=4_000)]
 
@@ -35,6 +36,8 @@ class Verdict(Message):
     revisions: tuple[Revision, ...] = ()
     open_points: tuple[Point, ...] = ()
     """What the reader of the answer must know and no further round is worth. Printed with the answer."""
+    scores: tuple[Score, ...] = ()
+    """By the job's rubric. None: of a version that gave none, or the assessor left them out."""
 
     @model_validator(mode="after")
     def _revises_exactly_when_it_says_so(self) -> Self:

@@ -15,6 +15,8 @@ from rich.text import Text
 
 from shared.wire.events import JobStatus
 from shared.wire.handoff import ResultStatus
+from supervisor.changes import in_words
+from supervisor.cli.folding import Copies, folded, names, outcomes
 from supervisor.cli.terminal import AT_MOST, figures, money, note, plain, short, write_line
 
 if TYPE_CHECKING:
@@ -71,10 +73,13 @@ def account(result: JobResult) -> RenderableType:
         parts.append(_plan(result.plan))
     if result.handoffs:
         parts.append(_Handoffs(result))
+    parts += [Text(f"replanner: {short(in_words(one), 300)}") for one in result.patches]
     parts += [Text(f"review, round {one['round']}: {_verdict(one)}") for one in result.verdicts]
     parts += [Text(f"note: {short(note, 400)}", style="yellow") for note in result.notes]
     if remark := cut_remark(result):
         parts.append(Text(remark, style="yellow"))
+    if remark := quote_remark(result):
+        parts.append(Text(remark))
     parts.append(Text(total(result), style="bold"))
     return Group(*parts)
 
@@ -93,6 +98,24 @@ def took(result: JobResult) -> str:
     return "  ".join([*parts, *([result.model] if result.model else [])])
 
 
+def quote_remark(result: JobResult) -> str | None:
+    """The quote beside what came of it; None: there was none, or it said nothing."""
+    quote = result.quote or {}
+    cost, time = quote.get("cost"), quote.get("time")
+    parts = [f"{money(cost['likely_usd'])} likely, {money(cost['most_usd'])} at most"] if cost else []
+    parts += [f"{time['likely_s']:.1f} s likely, {time['most_s']:.1f} s at most"] if time else []
+    return f"quoted: {'; '.join(parts)}; it took {_against_the_quote(result)}" if parts else None
+
+
+def _against_the_quote(result: JobResult) -> str:
+    """`$0.0123 and 9.0 s of work`: what the next quotes are held against, too."""
+    usage, worked_s = result.usage, result.worked_s or 0.0
+    spent = f"{money(usage['cost_usd'], at_most=usage['cut']['calls'] > 0)} and {worked_s:.1f} s of work"
+    if result.wall_s - worked_s < 0.1:
+        return spent
+    return f"{spent} (of {result.wall_s:.1f} s: what it waited for a person, and the time after its end, are no work)"
+
+
 def cut_remark(result: JobResult) -> str | None:
     """What part of the totals is an upper bound; None: nothing is."""
     cut = result.usage["cut"]
@@ -108,14 +131,27 @@ def verdict_on(result: JobResult) -> str | None:
     reason = short(result.notes[-1], 300) if result.notes else "see `handoff show`"
     match result.status:
         case JobStatus.PARTIAL:
-            names = "the answer names" if _is_markdown(result) else "the notes name"
-            return f"{result.job_id} is partial: {names} what is missing or not settled"
+            return f"{result.job_id} is partial: {_why_partial(result)}{_how_to_finish(result)}"
         case JobStatus.FAILED:
             return f"{result.job_id} failed: {reason}" + (": no documents were given (--docs DIR)" if _lacks_documents(result) else "")
         case JobStatus.CANCELLED:
             return f"{result.job_id} was cancelled"
         case _:
             return None
+
+
+def _why_partial(result: JobResult) -> str:
+    """Where it stands."""
+    if not (result.gaps or result.has_open_points):
+        return "the notes say why"
+    return f"{'the answer names' if _is_markdown(result) else 'the notes name'} what is missing or not settled"
+
+
+def _how_to_finish(result: JobResult) -> str:
+    if not result.gaps:
+        return ""
+    price = f", for about {money(result.to_finish_usd)}" if result.to_finish_usd else ""
+    return f" (`handoff finish {result.job_id}` does {figures(len(result.gaps), 'step')} after all{price})"
 
 
 def _lacks_documents(result: JobResult) -> bool:
@@ -126,8 +162,11 @@ def _lacks_documents(result: JobResult) -> bool:
 
 def _plan(plan: dict[str, Any]) -> RenderableType:
     lines = [Text(f"plan: {figures(len(plan['steps']), 'step')}" + (f", answer {plan['method']}" if plan.get("method") else ""))]
-    for step in plan["steps"]:
-        after = f" (after {', '.join(step['depends_on'])})" if step["depends_on"] else ""
+    for step in folded(plan["steps"], lambda one: str(one["id"])):
+        if isinstance(step, Copies):
+            lines.append(Text(f"  {step.name} · {step.all[0]['specialist']}: {figures(len(step.all), 'step')}"))
+            continue
+        after = f" (after {names(step['depends_on'])})" if step["depends_on"] else ""
         lines.append(Text(f"  {step['id']} · {step['specialist']}{after}: {short(step['task'], 100)}"))
     return Group(*lines)
 
@@ -140,7 +179,14 @@ class _Handoffs:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         done = {one["handoff_id"]: one for one in self.result.results}
-        rows = [_row(handoff, done.get(handoff["handoff_id"])) for handoff in self.result.handoffs]
+        shown = list(folded(self.result.handoffs, lambda one: str(one["handoff_id"]).rpartition(".")[0]))
+        for copies in (one for one in shown if isinstance(one, Copies)):
+            said = outcomes([_state(one, done.get(one["handoff_id"])) for one in copies.all])
+            each = f"`handoff show {self.result.job_id}` has each"
+            yield Text(f"{copies.name}: {figures(len(copies.all), 'handoff')}, {said}; {each}")
+        rows = [_row(handoff, done.get(handoff["handoff_id"])) for handoff in shown if not isinstance(handoff, Copies)]
+        if not rows:
+            return
         table = _table(rows)
         if Measurement.get(console, options.update(max_width=_ANY_COLUMNS), table).maximum <= options.max_width:
             yield table
@@ -166,11 +212,15 @@ def _table(rows: list[list[str]]) -> Table:
     return table
 
 
+def _state(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> str:
+    return str(outcome["status"] if outcome else handoff.get("state") or "issued")
+
+
 def _row(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> list[str]:
     started, ended = handoff.get("started_at"), handoff.get("finished_at")
     seconds = f"{ended - started:.2f}" if started and ended else ""
     named = [handoff["handoff_id"], handoff["assigned_to"]]
-    state, worker = outcome["status"] if outcome else handoff.get("state") or "issued", handoff.get("worker") or ""
+    state, worker = _state(handoff, outcome), handoff.get("worker") or ""
     usage = handoff.get("usage")
     if not usage or not usage["turns"]:
         return [*named, state, "", "", "", "", seconds, worker]
@@ -185,4 +235,5 @@ def _verdict(verdict: dict[str, Any]) -> str:
     named = [f"{one['step']}: {short(one['problem'], 100)}" for one in verdict["revisions"]] + [
         f"open: {short(point, 100)}" for point in verdict["open_points"]
     ]
-    return " · ".join([verdict["verdict"], *named])
+    scores = [f"{one['criterion']} {one['score']}" for one in verdict["scores"] if one["step"] is None]
+    return " · ".join([verdict["verdict"], *([", ".join(scores)] if scores else []), *named])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,18 +12,17 @@ import typer
 import yaml
 from pydantic import JsonValue
 
-from shared.wire.approval import ApprovalOf, Approvals, OnTimeout
-from shared.wire.errors import UserError
+from shared.wire.approval import ApprovalOf
+from shared.wire.errors import ManyProblems, PlanRefused, UserError
 from shared.wire.ids import JobId
-from shared.wire.usage import microusd
 from supervisor.cli.errors import OK, say
 from supervisor.cli.jobs import Job, client_of_broker
 from supervisor.cli.terminal import note, plain, stderr, write_line
 
 if TYPE_CHECKING:
-    from supervisor.cli.asking import Asked
     from supervisor.client import Client
-    from supervisor.lifecycle.state import Question
+    from supervisor.lifecycle.asked import Question
+
 
 MOST_PLAN_BYTES = 1_000_000
 
@@ -37,13 +38,7 @@ def approve(
 
     `handoff show JOB` has what it is about: the plan, what the steps have found, or the draft of the answer.
     """
-    jobs = client_of_broker()
-    try:
-        jobs.approve(JobId(job), note, plan_in(edit) if edit else None)
-    except UserError as error:  # a line for each thing that is wrong with a plan
-        for line in str(error).splitlines():
-            say(line)
-        return error.exit_code
+    with_plan(edit, partial(client_of_broker().approve, JobId(job), note))
     write_line(f"{job} goes on: `handoff watch {job}`")
     return OK
 
@@ -52,53 +47,73 @@ def reject(
     job: Job,
     note: Note = None,
     steps: Annotated[list[str], typer.Option("--step", metavar="STEP", help="Only this step again; may be repeated.")] = [],  # noqa: B006
+    edit: Annotated[Path | None, typer.Option(metavar="FILE", help="Your own draft of a plan, for the planner to begin with.")] = None,
 ) -> int:
     """Have what a job waits for an approval of made again, with your note as feedback.
 
-    A plan is planned again. What was found, or answered, is done again by the steps that make the answer, or by those that you name. It
-    counts as a round; where none is left, the job ends without an answer.
+    A plan is planned again, and asked about again. What was found, or answered, is done again by the steps that make the answer, or by
+    those that you name. It counts as a round; where none is left, the job ends without an answer.
     """
-    client_of_broker().reject(JobId(job), note, steps)
+    with_plan(edit, partial(client_of_broker().reject, JobId(job), note, steps))
     write_line(f"{job} is told: `handoff watch {job}`")
     return OK
 
 
-def plan_in(file: Path) -> JsonValue:
-    """A plan in YAML or JSON; every value is the text that was typed.
+def with_plan(file: Path | None, say: Callable[[JsonValue], None]) -> None:
+    """Give an answer with the plan in this file, if there is one: YAML or JSON; every value is the text that was typed.
 
     Raises:
-        UserError: not there, or not YAML.
+        UserError: it is not there, not YAML, or no plan: file, line, what is wrong.
     """
-    from supervisor.workflows.bounded_file import bounded_bytes
-    from supervisor.workflows.plain_yaml import compose
+    from supervisor.plain_yaml import line_at
 
+    if file is None:
+        say(None)
+        return
+    root = _tree(file)
     try:
-        text = bounded_bytes(file, MOST_PLAN_BYTES, "shorten it").decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{file}: is not UTF-8 text (byte {error.start}); save it as UTF-8") from error
-    return _value(str(file), compose(file, text))
+        say(_value(str(file), root))
+    except PlanRefused as error:
+        raise ManyProblems([f"{file}:{line_at(root, place)}: {said}" for said, place in error.problems]) from error
+
+
+def _tree(file: Path) -> yaml.Node:
+    from supervisor.plain_yaml import tree_in
+
+    root = tree_in(file, MOST_PLAN_BYTES, "shorten it", "`steps: ...`, as `handoff show` prints the plan")
+    _check_joins(file, root)
+    return root
+
+
+def _check_joins(file: Path, root: yaml.Node) -> None:
+    """In the words of a workflow's file. Whether they fit the steps is for the plan's own check.
+
+    Raises:
+        UserError: file, line, step, what is wrong.
+    """
+    from supervisor.plain_yaml import fields_of, line_of, text_of
+    from supervisor.workflows.written_join import join_from
+
+    if not isinstance(root, yaml.MappingNode):
+        return
+    plan = fields_of(str(file), root)
+    if "join" in plan:
+        join_from(f"{file}:{line_of(plan['join'])}: join", plan["join"])
+    steps = plan["steps"].value if isinstance(plan.get("steps"), yaml.SequenceNode) else []
+    for fields in (fields_of(str(file), one) for one in steps if isinstance(one, yaml.MappingNode)):
+        if "join" in fields:
+            name = f"step {text_of(str(file), fields['id'])!r:.60}" if "id" in fields else "a step"
+            join_from(f"{file}:{line_of(fields['join'])}: {name}: join", fields["join"])
 
 
 def _value(where: str, node: yaml.Node) -> JsonValue:
-    from supervisor.workflows.plain_yaml import fields_of, text_of
+    from supervisor.plain_yaml import fields_of, text_of
 
     if isinstance(node, yaml.MappingNode):
         return {name: _value(where, value) for name, value in fields_of(where, node).items()}
     if isinstance(node, yaml.SequenceNode):
         return [_value(where, one) for one in node.value]
     return text_of(where, node)
-
-
-def approvals_of(asked: Asked) -> Approvals:
-    """Raises: UserError: an amount that is none."""
-    if asked.approve_above_usd is not None and not 1e-6 <= asked.approve_above_usd < 1e9:
-        raise UserError("--approve-above-usd must be more than 0")
-    return Approvals(
-        what=tuple(ApprovalOf(one) for one in dict.fromkeys(asked.approve)),
-        above_microusd=microusd(asked.approve_above_usd),
-        timeout_s=asked.approve_timeout_s,
-        on_timeout=asked.on_timeout or OnTimeout.STOP,
-    )
 
 
 def can_ask() -> bool:

@@ -4,31 +4,32 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-from pydantic import ValidationError
-
-from shared.config import OFFLINE_MODEL, Settings
-from shared.wire.approval import OnTimeout
+from shared.config import OFFLINE_MODEL, Settings, load_settings
+from shared.json_reading import refuse_repeats
+from shared.wire.approval import ApprovalOf, Approvals, OnTimeout
 from shared.wire.errors import MissingCredentials, UserError
 from shared.wire.events import DEFAULT_TENANT
-from shared.wire.gates import Gates
+from shared.wire.ids import JobId
 from shared.wire.limits import JobLimits, OnLimit
-from shared.wire.message import problems_of
+from shared.wire.message import has_half_a_character
 from shared.wire.mode import Mode
+from shared.wire.priority import Priority
+from shared.wire.rubric import Rubric
 from shared.wire.usage import microusd
-from shared.yaml_loading import PlainLoader
 from supervisor.cli.terminal import note
-
-MOST_GATES_BYTES = 50_000
-"""Of a file of gates: some dozens of lines are usual."""
+from supervisor.measures.bounded_file import bounded_bytes
+from supervisor.measures.gates import GateSet
 
 if TYPE_CHECKING:
     from supervisor.client import Client, Request
+
+MOST_SCHEMA_BYTES = 200_000
+"""Of an answer schema."""
 
 
 @dataclass(frozen=True)
@@ -42,23 +43,24 @@ class Asked:
     max_turns: int | None = None
     max_usd: float | None = None
     max_rounds: int | None = None
+    max_depth: int | None = None
     timeout_s: int | None = None
     answer_schema: Mapping[str, Any] | None = None
     tenant: str = DEFAULT_TENANT
+    priority: Priority | None = None
     idempotency_key: str | None = None
     webhook: str | None = None
     on_limit: OnLimit | None = None
     mode: Mode | None = None
     workflow: str | None = None
     items: Path | None = None
-    gates: Gates | None = None
+    gates: GateSet | None = None
+    rubric: Rubric | None = None
+    after: str | None = None
     approve: tuple[str, ...] = ()
     approve_above_usd: float | None = None
     approve_timeout_s: int | None = None
     on_timeout: OnTimeout | None = None
-
-    def to_be_approved(self, what: Sequence[str], above_usd: float | None, timeout_s: int | None, on_timeout: OnTimeout | None) -> Asked:
-        return replace(self, approve=tuple(what), approve_above_usd=above_usd, approve_timeout_s=timeout_s, on_timeout=on_timeout)
 
     @property
     def is_to_be_approved(self) -> bool:
@@ -83,56 +85,69 @@ def text_of(argument: str | None, settings: Settings) -> str:
         raise UserError("the request is empty: say in plain words what you want")
     if len(text) > most:
         raise UserError(f"the request has more than {most:,} characters: put long texts into --docs")
-    if any("\ud800" <= character <= "\udfff" for character in text):  # bytes on the command line that are no text
+    if has_half_a_character(text):  # bytes on the command line that are no text
         raise UserError("the request is not UTF-8 text")
     return text
 
 
+def text_in(file: Path, most: int, mend: str) -> str:
+    """A file of the user's. `mend`: what to do about one of more than `most` bytes.
+
+    Raises:
+        UserError: it cannot be read, is too large, or is not UTF-8 text.
+    """
+    try:
+        return bounded_bytes(file, most, mend).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{file} is not UTF-8 text: convert it") from error
+
+
 def schema_of(file: Path | None) -> dict[str, Any] | None:
-    """Raises: UserError: not there, or no JSON object."""
+    """Raises: UserError: not there, too large, or no JSON object."""
     if file is None:
         return None
+    text = text_in(file, MOST_SCHEMA_BYTES, "every model call with it pays for all of it: keep what the answer needs")
     try:
-        schema = json.loads(file.read_text())
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise UserError(f"the answer schema {file} cannot be read: {reason}") from error
-    except ValueError as error:
+        refuse_repeats(text)
+    except UserError as error:
+        raise UserError(f"the answer schema {file}: {error}") from error
+    try:
+        schema = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise UserError(f"the answer schema {file} is not JSON: {error}") from error
     if not isinstance(schema, dict):
         raise UserError(f"the answer schema {file} must be a JSON object (a JSON Schema)")
     return schema
 
 
-def gates_of(file: Path | None) -> Gates | None:
-    """Raises: UserError: not there, too large, no plain YAML, or gates that nothing could pass."""
-    if file is None:
-        return None
-    from supervisor.workflows.bounded_file import bounded_bytes
-
-    data = bounded_bytes(file, MOST_GATES_BYTES, "an answer is held against every line of it: keep what matters")
-    try:
-        said = yaml.load(data, PlainLoader)  # noqa: S506 (a safe loader, and a stricter one)
-    except yaml.YAMLError as error:
-        raise UserError(f"the gates {file} are not YAML: {' '.join(str(error).split())[:200]}") from error
-    except RecursionError as error:
-        raise UserError(f"the gates {file} are nested too deeply: write fields, one a line") from error
-    if not isinstance(said, dict) or not all(isinstance(name, str) for name in said):
-        raise UserError(f"the gates {file} must be fields, one a line: {', '.join(Gates.model_fields)}")
-    try:
-        return Gates.model_validate_json(json.dumps(said, default=str, skipkeys=True))
-    except ValidationError as error:
-        raise UserError(f"the gates {file}: {problems_of(error)}") from error
+def approvals_of(asked: Asked) -> Approvals:
+    """Raises: UserError: an amount that is none."""
+    return Approvals(
+        what=tuple(ApprovalOf(one) for one in dict.fromkeys(asked.approve)),
+        above_microusd=_amount("--approve-above-usd", asked.approve_above_usd),
+        timeout_s=asked.approve_timeout_s,
+        on_timeout=asked.on_timeout or OnTimeout.STOP,
+    )
 
 
-def limits_of(asked: Asked) -> JobLimits:
-    """Raises: UserError: a limit that leaves nothing."""
-    if asked.max_usd is not None and not 1e-6 <= asked.max_usd < 1e9:
-        raise UserError("--max-usd must be more than 0")
+def _amount(option: str, usd: float | None) -> int | None:
+    """Micro-dollars."""
+    if usd is not None and not 1e-6 <= usd < 1e9:
+        raise UserError(f"{option} must be more than 0")
+    return microusd(usd)
+
+
+def limits_of(asked: Asked, max_depth: int | None = None) -> JobLimits:
+    """`max_depth`: of a job that says nothing of it.
+
+    Raises:
+        UserError: a limit that leaves nothing.
+    """
     wanted: dict[str, Any] = {
         "max_turns_per_handoff": asked.max_turns,
-        "max_microusd": microusd(asked.max_usd),
+        "max_microusd": _amount("--max-usd", asked.max_usd),
         "max_rounds": asked.max_rounds,
+        "max_depth": max_depth if asked.max_depth is None else asked.max_depth,
         "max_seconds": asked.timeout_s,
         "on_limit": asked.on_limit,
     }
@@ -145,7 +160,6 @@ def request_of(asked: Asked, jobs: Client) -> Request:
     Raises:
         UserError: whatever is wrong with it.
     """
-    from supervisor.cli.approving import approvals_of
     from supervisor.client import Request
     from supervisor.submission import plan_of
     from supervisor.workflows import Items, read_items, read_workflow
@@ -154,19 +168,24 @@ def request_of(asked: Asked, jobs: Client) -> Request:
         text=asked.request,
         documents=asked.docs,
         skip_bad_documents=asked.skip_bad_docs,
-        limits=limits_of(asked),
+        limits=limits_of(asked, load_settings().max_depth),
         model=asked.model,
         answer_schema=asked.answer_schema,
         tenant=asked.tenant,
+        priority=asked.priority,
         idempotency_key=asked.idempotency_key,
         webhook_url=asked.webhook,
         mode=asked.mode,
         workflow=read_workflow(asked.workflow) if asked.workflow else None,
         items=read_items(asked.items) if asked.items else Items(),
-        gates=asked.gates,
+        gates=asked.gates.gates if asked.gates else None,
+        facts=asked.gates.facts if asked.gates else None,
+        rubric=asked.rubric,
+        after=JobId(asked.after) if asked.after else None,
         approvals=approvals_of(asked),
     )
     jobs.check(request)
+    _check_fact_checker(request, jobs)
     if asked.docs is not None:
         reading = jobs.read_documents(request)
         for left_out in reading.notes:
@@ -174,6 +193,15 @@ def request_of(asked: Asked, jobs: Client) -> Request:
         request = replace(request, documents=reading)
     plan_of(request)
     return request
+
+
+def _check_fact_checker(request: Request, jobs: Client) -> None:
+    """Here, and not only where it is submitted: of many jobs, none is before all are known to be good."""
+    from supervisor.admission import check_fact_checker
+    from supervisor.request import gating_in
+
+    gates = gating_in(request, load_settings()).gates
+    check_fact_checker(jobs.ledger, gates.fact_checker if gates else None)
 
 
 def check_model(model: str | None, settings: Settings) -> None:

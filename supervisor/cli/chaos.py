@@ -5,14 +5,21 @@ from __future__ import annotations
 import json
 import secrets
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from shared.wire.errors import UserError
+from shared.wire.mode import Mode
 from supervisor.cli.errors import FAILED, OK, say
 from supervisor.cli.options import AsJson
 from supervisor.cli.terminal import write_line
+
+if TYPE_CHECKING:
+    from chaos.drawing import Draw
+
+CHORDS = "chords"
+"""Stands for the jobs that plain chords can do, too."""
 
 
 class Control(StrEnum):
@@ -28,32 +35,59 @@ def chaos(
     workers: Annotated[int, typer.Option(min=2, max=32, help="Worker processes.")] = 4,
     supervisors: Annotated[int, typer.Option(min=2, max=32, help="Supervisor processes.")] = 3,
     failpoints: Annotated[bool, typer.Option("--failpoints", help="Instead: every failpoint, one after the other.")] = False,
-    control: Annotated[Control | None, typer.Option(help="Instead: the holes of plain chords, in plain Celery and here.")] = None,
+    only: Annotated[str | None, typer.Option(help="Jobs of these modes alone, comma-separated; `chords`: those of the control.")] = None,
+    control: Annotated[Control | None, typer.Option(help="The same run, and all failpoints, on this instead: it must fail.")] = None,
     as_json: AsJson = False,
 ) -> int:
     """Run jobs while processes are killed, and say what was kept of the promises.
 
     Starts a private Redis, supervisors, workers and a model's server. They are killed at random, stopped past their leases, frozen;
-    connections are cut, messages delivered twice; the model is busy, or talks nonsense.
+    connections are cut, messages delivered twice; the model is busy, or talks nonsense. The jobs are of all modes: teams of teams, joins,
+    patches, approvals and the rest.
 
       handoff chaos --kills 200
 
       handoff chaos --failpoints
+
+      handoff chaos --only adaptive,pipeline
 
       handoff chaos --control celery
     """
     from chaos import report, run
     from chaos.fleet import Size
 
-    if failpoints and control is not None:
-        raise UserError("--failpoints and --control are two different runs: choose one")
-    chosen = secrets.randbelow(1_000_000) if seed is None else seed
     if control is not None:
-        found = run.try_holes(say)
-        write_line(json.dumps(report.holes_json(found)) if as_json else report.holes_table(found))
-        return OK if all(one.calm and one.was_hit and one.ended for outcomes in found.values() for one in outcomes.values()) else FAILED
-    options = run.Options(chosen, jobs, kills, Size(workers, supervisors))
+        _check_control(only, failpoints=failpoints)
+    chosen = secrets.randbelow(1_000_000) if seed is None else seed
+    options = run.Options(chosen, jobs, kills, size=Size(workers, supervisors), draw=_draw(only))
     say(f"seed {chosen}")
+    if control is not None:
+        found = run.control(options, say)
+        write_line(json.dumps(report.control_json(found) | {"seed": chosen}) if as_json else report.control_table(found))
+        return OK if report.is_control_kept(found) else FAILED
     books = run.try_failpoints(options, say) if failpoints else run.run(options, say)
     write_line(json.dumps(report.json_of(books) | {"seed": chosen}) if as_json else report.table_of(books))
     return OK if report.is_kept(books) else FAILED
+
+
+def _check_control(only: str | None, *, failpoints: bool) -> None:
+    """Raises: UserError: it is told what it does anyway, or what it cannot do."""
+    if failpoints:
+        raise UserError("the control goes through the failpoints anyway: leave out --failpoints")
+    if only is not None:
+        raise UserError("the control gets the jobs of --only chords anyway, and knows no others: leave out --only")
+
+
+def _draw(only: str | None) -> Draw | None:
+    """Raises: UserError: a word that is no mode."""
+    from chaos import drawing
+
+    if only is None:
+        return None
+    named = [name.strip() for name in only.split(",")]
+    if named == [CHORDS]:
+        return drawing.ONLY_CHORDS
+    known = [mode.value for mode in Mode]
+    if unknown := [name for name in named if name not in known]:
+        raise UserError(f"--only {unknown[0]!r:.80} is no mode: name some of {', '.join(known)}, or {CHORDS} alone")
+    return drawing.only([Mode(name) for name in named])

@@ -14,6 +14,7 @@ from shared.config import Settings
 from shared.local.processes import ChildSpec, Processes
 from shared.local.redis_server import PrivateRedis
 from shared.local.run_directory import RunDirectory
+from shared.telemetry import is_wanted
 from shared.wire.errors import LedgerUnavailable, UserError
 from shared.wire.names import SUPERVISOR_QUEUE
 from supervisor.cli import kept
@@ -61,7 +62,7 @@ class Embedded:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         with self._parts:
             try:
-                self._processes.stop(grace_s=DRAIN_S + 3 if self._keep_as else 0.0)
+                self._processes.stop(grace_s=DRAIN_S + 3 if self._keep_as or is_wanted() else 0.0)  # what they have to tell
             except KeyboardInterrupt:  # a second Ctrl-C: now
                 self._processes.stop(grace_s=0.0)
             if self._keep_as:

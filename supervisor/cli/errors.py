@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable
 from typing import NoReturn
 
-from shared.wire.errors import HandoffError, LedgerUnavailable, UserError
+from shared.wire.errors import HandoffError, LedgerUnavailable, ManyProblems, UserError
 from shared.wire.events import JobStatus
 
 OK, FAILED, BAD_INPUT, NO_REDIS, NOT_ENDED = 0, 1, 2, 3, 4
@@ -65,6 +65,10 @@ def one_line(message: str) -> str:
 def _outcome(command: Callable[[], object]) -> int:
     try:
         ended = command()
+    except ManyProblems as error:
+        for problem in str(error).splitlines():
+            say(problem)
+        return error.exit_code
     except (UserError, LedgerUnavailable) as error:
         say(str(error))
         return error.exit_code
@@ -87,7 +91,7 @@ def _unforeseen(error: Exception) -> int:
         return FAILED
     if callable(format_message := getattr(error, "format_message", None)):  # typer's: an unknown option, a missing argument
         if message := format_message():  # none: nothing was typed, and the help has been shown
-            say(f"{message} (see `handoff --help`)")
+            say(f"{message.replace('Value error, ', '')} (see `handoff --help`)")
         return BAD_INPUT
     if type(error).__module__.startswith(("kombu.", "redis.")):  # Redis went while Celery was publishing
         say("Redis cannot be reached: is it running, and is HANDOFF_REDIS_URL right?")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +11,7 @@ from shared.wire.ids import JobId
 from supervisor.cli.errors import OK
 from supervisor.cli.jobs import Job, client_of_broker
 from supervisor.cli.terminal import note, write_line
+from supervisor.cli.whole_file import write_whole
 
 
 def export(
@@ -29,8 +29,6 @@ def export(
     if output is None:
         write_line(text)
         return OK
-    partly = output.with_name(output.name + ".part")
-    partly.write_text(text + "\n", encoding="utf-8")
-    os.replace(partly, output)  # noqa: PTH105 (whole or not at all)
+    write_whole(output, text + "\n")
     note(f"{job} is in {output}")
     return OK

@@ -112,20 +112,32 @@ def cancel(job: Job) -> int:
     return OK
 
 
+MaxTurns = Annotated[int | None, typer.Option("--max-turns", metavar="N", min=1, help="The most turns of the whole job, now.")]
+MaxUsd = Annotated[float | None, typer.Option("--max-usd", metavar="X", min=1e-6, max=1e9, help="The most that it may cost, now.")]
+
+
 def retry(
     job: Job,
     from_step: Annotated[str | None, typer.Option("--from", metavar="STEP", help="Everything from this step on.")] = None,
-    max_turns: Annotated[int | None, typer.Option("--max-turns", metavar="N", min=1, help="The most turns of the whole job, now.")] = None,
-    max_usd: Annotated[
-        float | None, typer.Option("--max-usd", metavar="X", min=1e-6, max=1e9, help="The most that it may cost, now.")
-    ] = None,
+    max_turns: MaxTurns = None,
+    max_usd: MaxUsd = None,
 ) -> int:
     """Go on with an ended job: do again what did not succeed, or everything from a step on.
 
     What it has spent stays spent. One that its budget has ended needs a higher limit.
     """
+    client_of_broker().retry(JobId(job), from_step, NewLimits(max_turns=max_turns, max_microusd=microusd(max_usd)))
+    write_line(f"{job} goes on: `handoff watch {job}`")
+    return OK
+
+
+def finish(job: Job, max_turns: MaxTurns = None, max_usd: MaxUsd = None) -> int:
+    """Fill the gaps of an ended job: the steps that it did without, then what builds on them.
+
+    What is whole stays as it is, and is not paid for again. This time nothing is left out for being late.
+    """
     limits = NewLimits(max_turns=max_turns, max_microusd=microusd(max_usd))
-    client_of_broker().retry(JobId(job), from_step, limits)
+    client_of_broker().retry(JobId(job), None, limits, whole=True)
     write_line(f"{job} goes on: `handoff watch {job}`")
     return OK
 

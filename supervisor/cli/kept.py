@@ -1,4 +1,4 @@
-"""Work of embedded runs that were interrupted: the Redis data of each, so that `handoff run --resume JOB` goes on where it stopped.
+"""Work of embedded runs that were interrupted: the Redis data of each, so that the next run of the same name goes on where it stopped.
 
 An embedded run's Redis is gone with it. What it had done was paid for, so on Ctrl-C its append-only file is moved here first.
 """
@@ -37,10 +37,14 @@ def keep(settings: Settings, job_id: str, data: Path, surroundings: Mapping[str,
     return True
 
 
+def is_kept(settings: Settings, name: str) -> bool:
+    return (_folder(settings) / name).is_dir()
+
+
 def surroundings_of(settings: Settings, job_id: str) -> dict[str, str]:
     """Raises: UnknownJob: no such job was kept; says which were."""
     place = _folder(settings) / job_id
-    there = sorted(path.name for path in _folder(settings).glob("j-*"))
+    there = sorted(path.name for path in _folder(settings).glob("*"))
     if job_id not in there:
         raise UnknownJob(f"no interrupted run of {job_id} is kept here (there are: {', '.join(there) or 'none'})")
     try:
@@ -60,7 +64,7 @@ def forget(settings: Settings, job_id: str) -> None:
 
 
 def _forget_older_than(seconds: float, folder: Path) -> None:
-    for place in folder.glob("j-*"):
+    for place in folder.glob("*"):
         with suppress(OSError):
             if place.stat().st_mtime < time.time() - seconds:
                 shutil.rmtree(place, ignore_errors=True)

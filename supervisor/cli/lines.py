@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from shared.ledger.jobs import HandoffStanding
 from shared.wire.doing import is_news, waiting_in
@@ -11,10 +12,12 @@ from shared.wire.events import (
     ApprovalEvent,
     ApprovalReminded,
     Approved,
+    Arbitrated,
     CancelRequested,
     ConflictsFound,
     DecisionAsked,
     Event,
+    FactsChecked,
     GatesChecked,
     HandoffFinished,
     HandoffIssued,
@@ -23,7 +26,10 @@ from shared.wire.events import (
     JobSubmitted,
     Judged,
     NeedsResolved,
+    ParentTold,
     PlanMade,
+    PlanPatched,
+    Quoted,
     Recorded,
     Rejected,
     RetryRequested,
@@ -36,16 +42,36 @@ from shared.wire.events import (
     WebhookTried,
 )
 from shared.wire.names import ROLES
+from supervisor.changes import change_of, in_words
+from supervisor.cli.quoting import told
+from supervisor.cli.signs import name_of, tools_of
 from supervisor.cli.terminal import figures, short
 from supervisor.cli.view import Moment, View
+from supervisor.lifecycle.evolve import fold
+from supervisor.lifecycle.state import JobState
+from supervisor.lifecycle.teams import bill_of, bill_text
 from supervisor.lifecycle.words import said_by
 
 
-def lines_of(moment: Moment) -> Iterator[str]:
-    """What is new, in words."""
-    for recorded in moment.events:
-        if line := _line_of(moment.view, recorded):
+def lines_of(moment: Moment, before: JobState | None = None) -> Iterator[str]:
+    """What is new, in words. `before`: the job before these events, as a plan among them needs it; None: they are its first."""
+    for number, recorded in enumerate(moment.events, start=1):
+        view = moment.view
+        if isinstance(recorded.event, PlanMade):  # its bill is of the budget as it was then, whenever somebody looks
+            view = replace(view, state=fold(view.job_id, before, moment.events[:number]))
+        if line := _line_of(view, recorded):
             yield line
+
+
+def changes(before: View | None, moment: Moment) -> Iterator[str]:
+    """All that is new, of the job and, indented, of those below it."""
+    earlier, view = before or View(moment.view.job_id), moment.view
+    yield from (*no_longer_missed(earlier, view), *lines_of(moment, earlier.state), *claimed(earlier, view), *held_up(earlier, view))
+    for below in moment.below:
+        name = below.view.job_id
+        told_below = changes(earlier.children.get(name), below)
+        yield from (f"  {line}" if line.startswith(f"{name}:") else f"  {name} {line}" for line in told_below)
+    yield from missed(earlier, view)
 
 
 def claimed(before: View, after: View) -> Iterator[str]:
@@ -55,7 +81,7 @@ def claimed(before: View, after: View) -> Iterator[str]:
         earlier = before.standings.get(handoff_id)
         if standing.claims and (earlier is None or earlier.claims < standing.claims) and handoff_id not in after.finished:
             again = f" (claim {standing.claims})" if standing.claims > 1 else ""
-            yield f"{_who(names[handoff_id])}: works{again}, in {standing.worker}"
+            yield f"{name_of(names[handoff_id])}: works{again}, in {standing.worker}"
 
 
 def held_up(before: View, after: View) -> Iterator[str]:
@@ -64,7 +90,7 @@ def held_up(before: View, after: View) -> Iterator[str]:
     for handoff_id, standing in after.standings.items():
         doing = _doing(standing)
         if waiting_in(doing) and is_news(doing, _doing(before.standings.get(handoff_id))):
-            yield f"{_who(names[handoff_id])}: {doing}"
+            yield f"{name_of(names[handoff_id])}: {doing}"
 
 
 def _doing(standing: HandoffStanding | None) -> str:
@@ -98,35 +124,49 @@ def _of_job(view: View, event: JobEvent) -> str:  # noqa: PLR0911 (one case an e
         case Routed():
             who = event.specialist or "a team"
             return f"router: {who}" + (f" ({event.problem})" if event.problem else "")
+        case Quoted():
+            return f"quote: {told(event.quote)}"
         case JobEnded():
             return f"{view.job_id}: {event.status.value}" + (_because(view, event, ": ") or (f": {event.reason}" if event.reason else ""))
         case CancelRequested():
-            return "cancel requested"
+            return "cancel requested" + ("" if event.by == "user" else f" by {event.by}")
         case RetryRequested():
-            return f"again, from {event.from_step}" if event.from_step else "again, what did not succeed"
+            again = f"again, from {event.from_step}" if event.from_step else "again, what did not succeed"
+            return f"{again}, for {event.taken_up.parent.job_id}" if event.taken_up else again
         case DecisionAsked():
             return f"waits for a decision: {event.why}"
+        case ParentTold():
+            return f"{view.job_id}: told whose step it was"
         case WebhookTried():
             return f"webhook: {'delivered' if event.delivered else f'try {event.attempt} failed: {short(event.detail, 80)}'}"
 
 
-def _of_steps(view: View, event: StepEvent) -> str | None:  # noqa: PLR0911 (one case an event)
+def _of_steps(view: View, event: StepEvent) -> str | None:  # noqa: PLR0911, PLR0912 (one case an event)
     match event:
         case PlanMade():
             steps = ", ".join(f"{step.id} ({step.specialist})" for step in event.steps)
-            return f"plan: {figures(len(event.steps), 'step')}: {steps}" + _because(view, event, "; ")
+            bill = bill_text(bill_of(view.state)) if view.state else ""
+            return f"plan: {figures(len(event.steps), 'step')}: {steps}{_because(view, event, '; ')}{bill and f'; {bill}'}"
+        case PlanPatched():
+            return f"replanner: {short(in_words(change_of(event, view.words)), 300)}"
         case HandoffIssued():
-            return f"{_who(event)}: handed over" if event.assigned_to not in ROLES else None
+            lacks = f", with {view.books.teams_lack}" if view.books and view.books.teams_lack else ""
+            child = f", as {event.child.job_id}{lacks}" if event.child else ""
+            return f"{name_of(event)}: handed over{child}" if event.assigned_to not in ROLES else None
         case HandoffFinished():
             return _finished(view, event)
         case ConflictsFound() | Judged():
             return _contradictions(view, event)
+        case Arbitrated():
+            return _arbitration(event)
         case Reviewed():
             return f"review, round {event.round}: {_verdict(view, event)}"
         case NeedsResolved():
             again = dict.fromkeys(event.repeats, ", for it asks again for what was answered")
             given_up = [f"{step}: given up{again.get(step, '')}" for step in event.given_up]
-            return "; ".join([*(f"{step}: answered" for step in event.answered), *given_up])
+            who = {one.id: one.specialist for one in event.added}
+            helped = [f"{one.id}: to be found out by {one.helpers[-1]} ({who[one.helpers[-1]]})" for one in event.changed]
+            return "; ".join([*(f"{step}: answered" for step in event.answered), *helped, *given_up])
         case StepsAbandoned():
             return f"given up: {', '.join(item.step for item in event.steps)}: {short(event.why, 120)}"
         case StepsTriedAgain():
@@ -135,9 +175,20 @@ def _of_steps(view: View, event: StepEvent) -> str | None:  # noqa: PLR0911 (one
         case GatesChecked():
             outcome = f"{figures(event.vetoes, 'objection')}{_because(view, event, ': ')}" if event.vetoes else "passed"
             return f"gates: {outcome}" + (", sent back" if event.is_sent_back else "")
+        case FactsChecked():
+            return _facts(view, event)
         case Synthesised():
             problem = f" ({event.problem}{_because(view, event, ': ')})" if event.problem else ""
             return f"answer: {event.method.value}{problem}"
+
+
+def _facts(view: View, event: FactsChecked) -> str:
+    if event.problem:
+        why = view.words.why_unchecked(event)
+        return f"facts: not checked: {event.problem}{(why and f' ({short(why, 200)})') or ''}"
+    told = "; ".join(view.words.objections(event.result)) if event.wrong and event.result else ""
+    outcome = f"{figures(event.wrong, 'objection')}: {short(told, 200)}" if told else "passed"
+    return f"facts: {outcome}" + (", sent back" if event.is_sent_back else "")
 
 
 def _approval(view: View, event: ApprovalEvent) -> str:
@@ -149,14 +200,16 @@ def _approval(view: View, event: ApprovalEvent) -> str:
         case Approved():
             return "approved" + (", for nobody has answered" if event.by == "timeout" else ", with another plan" if event.plan else "")
         case Rejected():
-            return "rejected" + (f": {short(view.words.texts[event.note.digest], 200)}" if event.note else "")
+            own = ", with another plan for the planner" if event.own_plan else ""
+            return f"rejected{own}" + (f": {short(view.words.texts[event.note.digest], 200)}" if event.note else "")
 
 
 def _finished(view: View, event: HandoffFinished) -> str:
     issued = next((one for one in view.issued if one.handoff_id == event.handoff_id), None)
-    who = _who(issued) if issued else event.handoff_id
+    who = name_of(issued) if issued else event.handoff_id
     turns, tokens, at_most = view.spent(event)
-    took = f"{figures(turns, 'turn')}, {figures(tokens, 'token', at_most=at_most)}"
+    tools = tools_of(view.standings.get(event.handoff_id))
+    took = ", ".join(filter(None, (figures(turns, "turn"), tools, figures(tokens, "token", at_most=at_most))))
     return f"{who}: {event.status.value}, {took}{_because(view, event, ': ')}"
 
 
@@ -167,15 +220,19 @@ def _contradictions(view: View, event: ConflictsFound | Judged) -> str | None:
     return f"judge: {figures(len(event.settled), 'conflict')} settled{why}"
 
 
+def _arbitration(event: Arbitrated) -> str:
+    if event.problem:
+        return f"judge: nothing settled between reviewer and writer ({event.problem})"
+    sides = [
+        f"{side} is right about {', '.join(steps)}" for side, steps in (("writer", event.writer), ("reviewer", event.reviewer)) if steps
+    ]
+    return f"judge: {'; '.join(sides) or 'who is right is not settled'}"
+
+
 def _because(view: View, event: Event, before: str) -> str:
     """What the result behind an event says, if there is anything to say."""
     whys = filter(None, map(view.words.why, said_by(event)))
     return next((f"{before}{short(why, 200)}" for why in whys), "")
-
-
-def _who(event: HandoffIssued) -> str:
-    name = event.assigned_to if event.assigned_to in ROLES else f"{event.step_id} ({event.assigned_to})"
-    return name if event.attempt == 1 else f"{name} {event.attempt}"
 
 
 def _verdict(view: View, event: Reviewed) -> str:

@@ -4,37 +4,32 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Annotated
 
 import typer
 
-from supervisor.cli import approving, chaos, dead, doctor, exporting, fleet, jobs, pausing, processes, submit, up
-from supervisor.cli.asking import Asked, gates_of, schema_of
-from supervisor.cli.errors import EXIT_CODES, guarded
-from supervisor.cli.options import (
-    AnswerSchema,
-    Approve,
-    ApproveAboveUsd,
-    ApproveTimeout,
-    AsJson,
-    Docs,
-    GatesOption,
-    ItemsOption,
-    MaxRounds,
-    MaxTurns,
-    MaxUsd,
-    Model,
-    ModeOption,
-    OnLimitOption,
-    OnTimeoutOption,
-    OwnSpecialists,
-    OwnTools,
-    RequestText,
-    SkipBadDocs,
-    Timeout,
-    WorkflowOption,
+from supervisor.cli import (
+    approving,
+    chaos,
+    comparing,
+    dead,
+    doctor,
+    evaluating,
+    exporting,
+    fleet,
+    jobs,
+    pausing,
+    processes,
+    quoting,
+    stats,
+    submit,
+    top,
+    tracing,
+    up,
 )
+from supervisor.cli.errors import EXIT_CODES, guarded
+from supervisor.cli.job_options import JobOptions, takes_a_job
+from supervisor.cli.options import AsJson, OwnSpecialists, OwnTools, RequestText
 
 ABOUT = f"""
 A team of LLM specialists, run as a distributed task queue.
@@ -60,6 +55,7 @@ answer with its sources.
                             (neither: the offline model)
   HANDOFF_SUPERVISOR_MODEL  the model that plans, reviews, synthesises
   HANDOFF_SPECIALIST_MODEL  the model of the specialists
+  HANDOFF_REVIEWER_MODEL    one of its own for who judges their work
   HANDOFF_SPECIALISTS_DIRS  folders of your own specialists, as in PATH
   HANDOFF_TOOLS_DIRS        folders of your own tools, as in PATH
   HANDOFF_CACHE_DIR         indexes and interrupted runs (~/.cache/handoff)
@@ -93,27 +89,12 @@ def options(
 
 
 @app.command(rich_help_panel="Jobs")
+@takes_a_job
 def run(
+    job: JobOptions,
     request: RequestText = None,
-    docs: Docs = None,
     specialists: OwnSpecialists = [],  # noqa: B006
     tools: OwnTools = [],  # noqa: B006
-    model: Model = None,
-    max_turns: MaxTurns = None,
-    max_usd: MaxUsd = None,
-    max_rounds: MaxRounds = None,
-    timeout: Timeout = None,
-    on_limit: OnLimitOption = None,
-    mode: ModeOption = None,
-    workflow: WorkflowOption = None,
-    items: ItemsOption = None,
-    gates: GatesOption = None,
-    approve: Approve = [],  # noqa: B006
-    approve_above_usd: ApproveAboveUsd = None,
-    approve_timeout: ApproveTimeout = None,
-    on_timeout: OnTimeoutOption = None,
-    answer_schema: AnswerSchema = None,
-    skip_bad_docs: SkipBadDocs = False,
     as_json: AsJson = False,
     resume: Annotated[str | None, typer.Option(metavar="JOB", help="Go on with a run that Ctrl-C interrupted.")] = None,
 ) -> int:
@@ -126,13 +107,9 @@ def run(
 
       handoff run "List the deadlines" --docs contract.pdf --answer-schema deadlines.json --json | jq .answer
     """
-    from supervisor.cli.run import HowToRun
-    from supervisor.cli.run import run as run_job
+    from supervisor.cli import run as running
 
-    asked = Asked("", docs, skip_bad_docs, model, max_turns, max_usd, max_rounds, timeout, schema_of(answer_schema))
-    asked = replace(asked, on_limit=on_limit, mode=mode, workflow=workflow, items=items, gates=gates_of(gates))
-    asked = asked.to_be_approved(approve, approve_above_usd, approve_timeout, on_timeout)
-    return run_job(request, asked, HowToRun(tuple(specialists), tuple(tools), as_json, resume))
+    return running.run(request, job.asked(), running.HowToRun(tuple(specialists), tuple(tools), as_json, resume))
 
 
 PANELS: dict[str, tuple[tuple[str, Callable[..., int]], ...]] = {
@@ -143,16 +120,21 @@ PANELS: dict[str, tuple[tuple[str, Callable[..., int]], ...]] = {
         ("show", jobs.show),
         ("list", jobs.list_jobs),
         ("export", exporting.export),
+        ("trace", tracing.trace),
         ("cancel", jobs.cancel),
         ("approve", approving.approve),
         ("reject", approving.reject),
         ("retry", jobs.retry),
+        ("finish", jobs.finish),
         ("delete", jobs.delete),
     ),
     "Processes": (("up", up.up), ("supervisor", processes.supervisor), ("worker", processes.worker)),
+    "Is it worth it?": (("quote", quoting.quote), ("eval", evaluating.evaluate), ("compare", comparing.compare)),
     "Looking after it": (
         ("specialists", fleet.specialists),
         ("doctor", doctor.doctor),
+        ("stats", stats.stats),
+        ("top", top.top),
         ("pause", pausing.pause),
         ("resume", pausing.resume),
         ("dead", dead.dead),

@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from shared.wire.approval import MOST_WAIT_S, OnTimeout
-from shared.wire.limits import OnLimit
+from shared.wire.limits import MOST_DEPTH, OnLimit
 from shared.wire.mode import Mode
+from shared.wire.priority import Priority
 
 RequestText = Annotated[str | None, typer.Argument(metavar="REQUEST", help="What you want, in plain words; `-` reads it from stdin.")]
 
@@ -27,6 +28,10 @@ Model = Annotated[str | None, typer.Option("--model", metavar="NAME", help="The 
 MaxTurns = Annotated[int | None, typer.Option("--max-turns", metavar="N", min=1, help="The most turns of one handoff.")]
 MaxUsd = Annotated[float | None, typer.Option("--max-usd", metavar="X", help="The most that the job may cost.")]
 MaxRounds = Annotated[int | None, typer.Option("--max-rounds", metavar="N", min=0, max=10, help="How often a review may send work back.")]
+MaxDepth = Annotated[
+    int | None,
+    typer.Option("--max-depth", metavar="N", min=0, max=MOST_DEPTH, help="How deep sub-supervisors may go; 0: none. Default: 2."),
+]
 Timeout = Annotated[int | None, typer.Option("--timeout", metavar="S", min=1, help="Seconds until the job ends with what it has.")]
 OnLimitOption = Annotated[
     OnLimit | None, typer.Option("--on-limit", help="What happens when turns, tokens or money are spent. Default: wrap-up.")
@@ -37,6 +42,10 @@ OwnSpecialists = Annotated[
 ]
 OwnTools = Annotated[list[Path], typer.Option("--tools", metavar="DIR", help="A folder of your own tools; may be repeated.")]
 ModeOption = Annotated[Mode | None, typer.Option("--mode", help="How the job is supervised. Default: auto, or HANDOFF_MODE.")]
+PriorityOption = Annotated[
+    Priority | None, typer.Option("--priority", help="Whether it goes ahead of batch jobs. Default: interactive, or HANDOFF_PRIORITY.")
+]
+TenantOption = Annotated[str, typer.Option("--tenant", metavar="NAME", help="Whose job it is: tenants take turns, and have days' budgets.")]
 WorkflowOption = Annotated[
     str | None, typer.Option("--workflow", metavar="NAME", help="Run the steps of this workflow (or .yaml file) instead of a planner's.")
 ]
@@ -44,6 +53,16 @@ ItemsOption = Annotated[
     Path | None, typer.Option("--items", metavar="FILE", help="Lines, or rows of a .csv, that a workflow's steps are done for.")
 ]
 GatesOption = Annotated[Path | None, typer.Option("--gates", metavar="FILE", help="What the answer has to be before it leaves (YAML).")]
+RubricOption = Annotated[
+    Path | None, typer.Option("--rubric", metavar="FILE", help="What the reviewer measures by (YAML); has the work reviewed in every mode.")
+]
+After = Annotated[
+    str | None, typer.Option("--after", metavar="JOB", help="Follow on this ended job: begin with what it knows, and pay for none of it.")
+]
+JudgeModel = Annotated[
+    str | None,
+    typer.Option("--judge-model", metavar="NAME", help="The model that judges. Default: HANDOFF_REVIEWER_MODEL, or the capable one."),
+]
 _WHATS = ("plan", "research", "answer")
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shared.config import OFFLINE_MODEL, Settings, load_settings
+from shared.wire.approval import NOBODY_THERE
 from shared.wire.errors import LedgerUnavailable, UserError
 from shared.wire.ids import JobId, is_job_id
 from shared.wire.limits import OnLimit
@@ -21,7 +22,7 @@ from supervisor.cli.view import RECONNECT_FOR_S, Moment, follow
 if TYPE_CHECKING:
     from supervisor.cli.draft import Draft
     from supervisor.client import Client
-    from supervisor.lifecycle.state import Question
+    from supervisor.lifecycle.asked import Question
     from supervisor.report import JobResult
 
 
@@ -45,6 +46,8 @@ def run(request: str | None, asked: Asked, how: HowToRun) -> int:
     if settings.redis_url is None:
         if asked.on_limit is OnLimit.ASK:
             raise UserError("--on-limit ask needs a broker (HANDOFF_REDIS_URL): to a private one nobody else could bring the decision")
+        if asked.after is not None:
+            raise UserError("--after needs a broker (HANDOFF_REDIS_URL): the jobs of a private one are gone with it")
         if asked.is_to_be_approved and not can_ask():
             raise UserError(
                 "--approve needs a terminal, or a broker (HANDOFF_REDIS_URL): here nobody could be asked, and nobody else could answer"
@@ -60,7 +63,7 @@ def _run_there(asked: Asked, how: HowToRun, settings: Settings) -> int:
     from supervisor.cli.fleet_state import require_somebody
 
     jobs = client.connect(settings=settings)
-    request = request_of(asked, jobs)
+    request = replace(request_of(asked, jobs), is_quoted=True)
     require_somebody(jobs, asked.model)
     job_id = jobs.submit(request)
     try:
@@ -85,6 +88,8 @@ def _run_here(asked: Asked | None, how: HowToRun, settings: Settings) -> int:
             jobs = client.connect(system.url, settings)
             try:
                 request = request_of(asked, jobs) if asked else None
+                if request and not can_ask():
+                    request = replace(request, approvals=NOBODY_THERE)
                 note("starting a private Redis, a supervisor and workers (HANDOFF_REDIS_URL is not set)")
                 system.wait_until_ready(jobs)
                 job_id = jobs.submit(request) if request else JobId(str(how.resume))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
@@ -10,7 +11,8 @@ from typing import Self
 from rich.live import Live
 
 from supervisor.cli.draft import Draft
-from supervisor.cli.lines import claimed, held_up, lines_of, missed, no_longer_missed
+from supervisor.cli.lines import changes
+from supervisor.cli.signs import EVERY_S, sign_of
 from supervisor.cli.terminal import note, stderr, write
 from supervisor.cli.tree import picture
 from supervisor.cli.view import Moment, View
@@ -27,6 +29,8 @@ class Screen:
         self._live: Live | None = None
         self._before: View | None = None
         self._in_trouble = False
+        self._signed_at: float | None = None
+        """When somebody who reads a log was told last who is at work. Unix time in seconds, by Redis's clock."""
 
     def __enter__(self) -> Self:
         console = stderr()
@@ -49,12 +53,18 @@ class Screen:
         if self._live is not None:
             self._live.update(picture(moment.view))
         elif not self._shares_the_terminal():
-            before = self._before or View(moment.view.job_id)
-            changes = before, moment.view
-            for line in (*no_longer_missed(*changes), *lines_of(moment), *claimed(*changes), *held_up(*changes), *missed(*changes)):
+            for line in (*changes(self._before, moment), *self._sign(moment.view)):
                 note(line)
         self._before = moment.view
         self._stream(moment.view)
+
+    def _sign(self, view: View) -> Iterator[str]:
+        """Of life, every few seconds while somebody is at work."""
+        if self._signed_at is None:
+            self._signed_at = view.now
+        if view.now - self._signed_at >= EVERY_S and (sign := sign_of(view)):
+            self._signed_at = view.now
+            yield sign
 
     def _stream(self, view: View) -> None:
         if self._draft is None or not (text := self._draft.more(view)):

@@ -10,6 +10,7 @@ import yaml
 
 from supervisor.cli.answer import answer_text, cut_remark, sources_of, took
 from supervisor.cli.terminal import plain, stdout, write_line
+from supervisor.waiting import APPROVAL
 
 if TYPE_CHECKING:
     from shared.ledger.dead import DeadLetter
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 _MOST_COLUMNS = 120
 _LAST_WORD_CHARS = 12
 """YAML folds after the word that passes the width."""
+
+
+_SET_BY = {"job": "set by the job", "workflow": "set by its workflow", "settings": "set by HANDOFF_GATES", None: "set by the job"}
 
 
 class _Readable(yaml.SafeDumper):
@@ -42,7 +46,9 @@ def print_everything(result: JobResult, letters: Sequence[DeadLetter]) -> None:
     """To stdout, in the order in which it happened."""
     shown = partial(readable, columns=stdout().width)
     outcomes = {one["handoff_id"]: one for one in result.results}
-    _section(f"{result.job_id}  {result.status.value}", "\n".join(line for line in (took(result), cut_remark(result)) if line))
+    whose = f"mode {result.mode.value}, tenant {plain(result.tenant)}, {result.priority.value}"
+    about = (whose, took(result), cut_remark(result), _wait_of(result))
+    _section(f"{result.job_id}  {result.status.value}", "\n".join(line for line in about if line))
     if result.route:
         _section("route", shown(result.route))
     if result.plan:
@@ -51,18 +57,27 @@ def print_everything(result: JobResult, letters: Sequence[DeadLetter]) -> None:
         name = handoff["handoff_id"]
         _section(f"handoff {name} to {handoff['assigned_to']}, {handoff.get('state') or 'issued'}", shown(handoff))
         _section(f"result of {name}", shown(outcomes[name]) if name in outcomes else "none yet")
+    if result.gates:
+        _section(f"gates, {_SET_BY[result.gates['from']]}", shown(result.gates))
     for conflict in result.conflicts:
         _section(f"conflict {conflict['id']}, {'settled' if conflict['stands'] else 'disputed'}", shown(conflict))
     for verdict in result.verdicts:
         _section(f"review, round {verdict['round']}", shown(verdict))
     for asked in result.approvals:
-        _section(f"approval of the {asked['what']}: {asked['decision'] or 'it waits'}", shown(asked))
+        undecided = "never decided" if result.status.ended else "it waits"
+        _section(f"approval of the {asked['what']}: {asked['decision'] or undecided}", shown(asked))
     for letter in letters:
         _section("dead letter", shown(letter.model_dump()))
     if result.notes:
         _section("notes", shown(list(result.notes)))
     if result.answer is not None:
         _section("answer", "\n\n".join(part for part in (answer_text(result), sources_of(result)) if part))
+
+
+def _wait_of(result: JobResult) -> str | None:
+    """For whom, where that is a person."""
+    undecided = [] if result.status.ended else [asked["what"] for asked in result.approvals if not asked["decision"]]
+    return f"waits for an approval of its {undecided[-1]}: {APPROVAL.format(result.job_id)}" if undecided else None
 
 
 def _section(title: str, body: str) -> None:

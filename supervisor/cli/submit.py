@@ -10,41 +10,28 @@ import typer
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from shared.config import load_settings
+from shared.json_reading import refuse_repeats
 from shared.wire.approval import MOST_WAIT_S, OnTimeout
 from shared.wire.errors import LedgerUnavailable, UserError
-from shared.wire.events import DEFAULT_TENANT
-from shared.wire.gates import Gates
-from shared.wire.limits import OnLimit
+from shared.wire.limits import MOST_DEPTH, OnLimit
 from shared.wire.message import problems_of
 from shared.wire.mode import Mode
 from shared.wire.names import SUPERVISOR_QUEUE
-from supervisor.cli.asking import Asked, gates_of, request_of, schema_of, text_of
+from shared.wire.priority import Priority
+from supervisor.cli.asking import Asked, request_of, text_in, text_of
 from supervisor.cli.errors import OK, say
+from supervisor.cli.job_options import JobOptions, takes_a_job
 from supervisor.cli.jobs import client_of_broker
-from supervisor.cli.options import (
-    AnswerSchema,
-    Approve,
-    ApproveAboveUsd,
-    ApproveTimeout,
-    Docs,
-    GatesOption,
-    ItemsOption,
-    MaxRounds,
-    MaxTurns,
-    MaxUsd,
-    Model,
-    ModeOption,
-    OnLimitOption,
-    OnTimeoutOption,
-    RequestText,
-    SkipBadDocs,
-    Timeout,
-    WorkflowOption,
-)
+from supervisor.cli.measures import rubric_in
+from supervisor.cli.options import RequestText
 from supervisor.cli.terminal import write_line
+from supervisor.measures.gates import gates_in
 
 if TYPE_CHECKING:
     from supervisor.client import Client, Request
+
+MOST_FILE_BYTES = 50_000_000
+"""Of a file of jobs: 10,000 of them, each with a page of text."""
 
 
 class Line(BaseModel):
@@ -59,44 +46,32 @@ class Line(BaseModel):
     max_turns: int | None = Field(default=None, ge=1)
     max_usd: float | None = None
     max_rounds: int | None = Field(default=None, ge=0, le=10)
+    max_depth: int | None = Field(default=None, ge=0, le=MOST_DEPTH)
     timeout: int | None = Field(default=None, ge=1)
     answer_schema: dict[str, Any] | None = None
     tenant: str | None = None
+    priority: Annotated[Priority | None, Field(strict=False)] = None
     idempotency_key: str | None = None
     webhook: str | None = None
     on_limit: Annotated[OnLimit | None, Field(strict=False)] = None
     mode: Annotated[Mode | None, Field(strict=False)] = None
     workflow: str | None = None
     items: str | None = None
-    gates: Gates | None = None
+    gates: dict[str, Any] | None = None
+    rubric: dict[str, Any] | None = None
+    after: str | None = None
     approve: list[Literal["plan", "research", "answer"]] | None = None
     approve_above_usd: float | None = None
     approve_timeout: int | None = Field(default=None, ge=1, le=MOST_WAIT_S)
     on_timeout: Annotated[OnTimeout | None, Field(strict=False)] = None
 
 
+@takes_a_job
 def submit(
+    job: JobOptions,
     request: RequestText = None,
     file: Annotated[Path | None, typer.Option(metavar="JSONL", help="Many jobs: one JSON object a line.")] = None,
-    docs: Docs = None,
-    model: Model = None,
-    max_turns: MaxTurns = None,
-    max_usd: MaxUsd = None,
-    max_rounds: MaxRounds = None,
-    timeout: Timeout = None,
-    on_limit: OnLimitOption = None,
-    mode: ModeOption = None,
-    workflow: WorkflowOption = None,
-    items: ItemsOption = None,
-    gates: GatesOption = None,
-    approve: Approve = [],  # noqa: B006
-    approve_above_usd: ApproveAboveUsd = None,
-    approve_timeout: ApproveTimeout = None,
-    on_timeout: OnTimeoutOption = None,
-    answer_schema: AnswerSchema = None,
-    skip_bad_docs: SkipBadDocs = False,
     idempotency_key: Annotated[str | None, typer.Option(metavar="K", help="The same key gives the same job.")] = None,
-    tenant: Annotated[str, typer.Option(help="Whose job it is; keys are told apart by tenant.")] = DEFAULT_TENANT,
     webhook: Annotated[str | None, typer.Option(metavar="URL", help="Gets a signed POST when the job has ended.")] = None,
 ) -> int:
     """Enqueue a job and print its id at once.
@@ -107,9 +82,7 @@ def submit(
 
     A line of the file that is wrong is named, and then nothing is submitted.
     """
-    limits, whose = (max_turns, max_usd, max_rounds, timeout), (tenant, idempotency_key, webhook)
-    asked = Asked("", docs, skip_bad_docs, model, *limits, schema_of(answer_schema), *whose, on_limit, mode, workflow, items)
-    asked = replace(asked, gates=gates_of(gates)).to_be_approved(approve, approve_above_usd, approve_timeout, on_timeout)
+    asked = replace(job.asked(), idempotency_key=idempotency_key, webhook=webhook)
     jobs = client_of_broker()
     _enqueue(jobs, _requests(request, file, asked, jobs))
     _say_who_is_missing(jobs)
@@ -135,13 +108,18 @@ def _requests(request: str | None, file: Path | None, asked: Asked, jobs: Client
 
 
 def _enqueue(jobs: Client, requests: list[Request]) -> None:
-    for number, request in enumerate(requests):
-        try:
-            write_line(jobs.submit(request))
-        except LedgerUnavailable as error:
-            if number == 0:
-                raise
-            raise LedgerUnavailable(f"{error} The first {number} of {len(requests)} jobs are enqueued") from error
+    if len(requests) == 1:
+        write_line(jobs.submit(requests[0]))
+        return
+    done = 0
+    try:
+        for job_id in jobs.submit_each(requests):
+            write_line(job_id)
+            done += 1
+    except LedgerUnavailable as error:
+        if done == 0:
+            raise
+        raise LedgerUnavailable(f"{error}; the first {done} of {len(requests)} jobs are enqueued") from error
 
 
 def _requests_of(file: Path, asked: Asked, jobs: Client) -> list[Request]:
@@ -150,11 +128,7 @@ def _requests_of(file: Path, asked: Asked, jobs: Client) -> list[Request]:
     Raises:
         UserError: names the line.
     """
-    try:
-        lines = file.read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise UserError(f"{file} cannot be read: {reason}") from error
+    lines = text_in(file, MOST_FILE_BYTES, "split it, and submit each part").split("\n")
     found: dict[int, Request] = {}
     for number, text in enumerate(lines, start=1):
         if text.strip():
@@ -180,13 +154,16 @@ def _check_keys(file: Path, requests: dict[int, Request], jobs: Client) -> None:
 
 
 def _asked_in(text: str, asked: Asked) -> Asked:
+    refuse_repeats(text)
     try:
         line = Line.model_validate_json(text)
     except ValidationError as error:
         raise UserError(problems_of(error)) from error
     given: dict[str, Any] = {name: value for name, value in line.model_dump().items() if value is not None}
     if line.gates is not None:
-        given["gates"] = line.gates
+        given["gates"] = gates_in(line.gates, lambda _: "gates", Path())
+    if line.rubric is not None:
+        given["rubric"] = rubric_in(line.rubric)
     for name in given.keys() & {"docs", "items"}:
         given[name] = Path(given[name])
     for name in given.keys() & {"timeout", "approve_timeout"}:

@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 
 from rich.console import Console
 
+from shared.plurals import counted
+
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Terminal escapes, and what turns the reading direction: documents and models may write them, a terminal must not obey."""
 
@@ -55,9 +57,8 @@ def note(text: str) -> None:
 
 
 def figures(count: int, word: str, *, at_most: bool = False) -> str:
-    """`1 turn`, `2,310 tokens`, `3 processes`; `≤ 2,310 tokens` for an upper bound."""
-    plural = f"{word}es" if word.endswith("s") else f"{word}s"
-    return f"{AT_MOST if at_most else ''}{count:,} {word if count == 1 else plural}"
+    """`1 turn`, `2,310 tokens`; `≤ 2,310 tokens` for an upper bound."""
+    return f"{AT_MOST if at_most else ''}{counted(count, word)}"
 
 
 def money(usd: float | None, *, at_most: bool = False) -> str:

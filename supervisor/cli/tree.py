@@ -11,12 +11,16 @@ from rich.text import Text
 from rich.tree import Tree
 
 from shared.ledger.jobs import HandoffStanding
-from shared.wire.events import HandoffIssued
+from shared.wire.events import HandoffIssued, PlanPatched
 from shared.wire.ids import StepId
 from shared.wire.names import ROLES
 from shared.wire.usage import cost_usd
+from supervisor.changes import change_of, in_words
+from supervisor.cli.signs import silence, tools_of
+from supervisor.cli.standing import against_quote, headline
 from supervisor.cli.terminal import figures, money, short
 from supervisor.cli.view import View
+from supervisor.lifecycle.patches import REPLANNER
 from supervisor.lifecycle.state import JobState, StepState, StepStatus
 from supervisor.lifecycle.words import said_by
 
@@ -42,6 +46,8 @@ def picture(view: View) -> RenderableType:
     hidden = len(rows) - MOST_ROWS
     width = max((len(row.who) for row in rows), default=0)
     tree = Tree(Text(headline(view), style="bold"), guide_style="dim")
+    if quoted := against_quote(view):
+        tree.add(Text(f"quoted: {quoted}", style="dim"))
     for row in rows[:MOST_ROWS]:
         line = Text(f"{row.mark} ", style=row.style)
         line.append(row.who.ljust(width), style="default" if row.style != "dim" else "dim")
@@ -50,20 +56,9 @@ def picture(view: View) -> RenderableType:
         tree.add(line)
     if hidden > 0:
         tree.add(Text(f"and {hidden} more", style="dim"))
-    for one in view.missing:
+    for one in _missing(view):
         tree.add(Text(f"! {one}", style="yellow"))
     return tree
-
-
-def headline(view: View) -> str:
-    """`j-0123456789ab  running  12 s  9 turns  14,210 tokens  $0.0123`."""
-    books, state = view.books, view.state
-    if books is None or state is None:
-        return f"{view.job_id}  queued"
-    tokens, at_most = books.input_tokens + books.output_tokens, books.cut_calls > 0
-    parts = [view.job_id, books.status, f"{max(0.0, view.now - state.started_at):.0f} s", figures(books.turns, "turn")]
-    parts += [figures(tokens, "token", at_most=at_most), money(cost_usd(books.cost_microusd), at_most=at_most)]
-    return "  ".join(parts)
 
 
 def rows_of(view: View) -> Iterator[Row]:
@@ -71,7 +66,7 @@ def rows_of(view: View) -> Iterator[Row]:
     state = view.state
     if state is None:
         return
-    roles = [event for event in view.issued if event.assigned_to in ROLES]
+    roles = [event for event in view.issued if event.assigned_to in ROLES or event.is_fact_check]
     first = [event for event in roles if event.assigned_to == "planner"][:1]
     for event in first:
         yield _role_row(view, state, event)
@@ -79,17 +74,41 @@ def rows_of(view: View) -> Iterator[Row]:
         yield Row(*_WAITING, "planner", "waits for a supervisor" if state.version < 2 else "")
     for step_id, step in state.steps.items():
         yield _step_row(view, step_id, step)
+        yield from _rows_below(view, step)
     for event in roles:
         if event not in first:
             yield _role_row(view, state, event)
+
+
+def _missing(view: View) -> list[str]:
+    """There, and below: who is missing, each named once, and what sub-teams get too little of."""
+    lacks = [f"its sub-teams get {view.books.teams_lack}"] if view.books and view.books.teams_lack else []
+    found = [*map(str, view.missing), *lacks, *(line for child in view.children.values() for line in _missing(child))]
+    return list(dict.fromkeys(found))
+
+
+def _rows_below(view: View, step: StepState) -> Iterator[Row]:
+    """Those of the job that does the step, if one does."""
+    child = next((one.child for one in reversed(view.issued) if one.handoff_id == step.handoff_id), None)
+    if child and (below := view.children.get(child.job_id)):
+        yield from (Row(row.mark, row.style, f"  {row.who}", row.what) for row in rows_of(below))
 
 
 def _role_row(view: View, state: JobState, event: HandoffIssued) -> Row:
     mark, what = _standing_of(view, event)
     if event.assigned_to == "assessor" and event.handoff_id in view.finished:
         what = f"{_verdict(state, event.attempt)}  {what}"
-    name = event.assigned_to if event.attempt == 1 else f"{event.assigned_to} {event.attempt}"
+    if event.assigned_to == REPLANNER and (made := _patch(view, state, event)):
+        what = f"{short(in_words(change_of(made, view.words)), 60)}  {what}"
+    who = f"{event.step_id} ({event.assigned_to})" if event.is_fact_check else event.assigned_to
+    name = who if event.attempt == 1 else f"{who} {event.attempt}"
     return Row(*mark, name, what)
+
+
+def _patch(view: View, state: JobState, event: HandoffIssued) -> PlanPatched | None:
+    """What came of a look; None: nothing yet."""
+    done = view.finished.get(event.handoff_id)
+    return next((one for one in state.patches.made if done and one.result == done.result), None)
 
 
 def _verdict(state: JobState, attempt: int) -> str:
@@ -133,13 +152,16 @@ def _standing_of(view: View, event: HandoffIssued) -> tuple[tuple[str, str], str
         trouble = view.words.why(done.result) if said_by(done) else None
         said = f"  {short(trouble, 80)}" if trouble else ""
         turns, spent, at_most = view.spent(done)
-        parts = [done.status.value, figures(turns, "turn"), figures(spent, "token", at_most=at_most), _seconds(view, standing)]
+        parts = [done.status.value, figures(turns, "turn"), tools_of(standing), figures(spent, "token", at_most=at_most)]
+        parts += [_cost(standing), _seconds(view, standing)]
         return _MARKS[done.status.value], "  ".join(part for part in parts if part) + said
     match standing.state:
         case "running" | "done":
-            parts = [f"turn {standing.turns + 1}", standing.doing or "starting", _seconds(view, standing)]
+            doing = [event.child.job_id] if event.child else [f"turn {standing.turns + 1}", standing.doing or "starting"]
+            parts = [*doing, tools_of(standing), _seconds(view, standing)]
             at_most = standing.cut_calls > 0
             parts += [figures(tokens, "token", at_most=at_most)] if (tokens := standing.input_tokens + standing.output_tokens) else []
+            parts += [_cost(standing), "" if event.child else silence(view.now, standing)]
             return _RUNNING, "  ".join(part for part in parts if part)
         case "dropped":
             return _DROPPED, "stopped"
@@ -147,7 +169,12 @@ def _standing_of(view: View, event: HandoffIssued) -> tuple[tuple[str, str], str
             return _QUEUED, f"parked for {standing.parked_until - view.now:.0f} s: {standing.doing}"
         case _:
             waited = view.now - standing.issued_at if standing.issued_at else 0.0
-            return _QUEUED, "in its queue" + (f" for {waited:.0f} s" if waited >= 1 else "")
+            return _QUEUED, ("about to begin" if event.child else "in its queue") + (f" for {waited:.0f} s" if waited >= 1 else "")
+
+
+def _cost(standing: HandoffStanding) -> str:
+    """Of what was paid for, where its price is known."""
+    return money(cost_usd(standing.cost_microusd), at_most=standing.cut_calls > 0) if standing.cost_microusd else ""
 
 
 def _seconds(view: View, standing: HandoffStanding) -> str:

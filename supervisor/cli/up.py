@@ -23,6 +23,7 @@ from shared.wire.errors import UserError
 from supervisor.cli.celery_process import celery_command
 from supervisor.cli.embedded import surroundings_of
 from supervisor.cli.errors import FAILED, OK, one_line, say
+from supervisor.cli.flower import flower_command
 from supervisor.cli.options import OwnSpecialists, OwnTools, Slots
 from supervisor.cli.processes import check_own, check_roles, reach_redis, specialist_names, with_own
 from supervisor.cli.terminal import note, write_line
@@ -100,7 +101,7 @@ def _start(
     for name, own in queues.items():
         served = ["-Q", ",".join(own)] if own else []
         processes.start(ChildSpec(name, celery_command("workers.app", "worker", "-n", f"{name}@%h", *served, *more), environment))
-    password = _start_flower(processes, environment, flower_port) if flower_port else None
+    password = _start_flower(processes, folder, environment, flower_port) if flower_port else None
     _wait(processes)
     if own_redis:
         write_line(f"export HANDOFF_REDIS_URL={url}")
@@ -125,7 +126,7 @@ def _start_redis(processes: Processes, folder: Path) -> str:
     return url
 
 
-def _start_flower(processes: Processes, environment: dict[str, str], port: int) -> str | None:
+def _start_flower(processes: Processes, folder: Path, environment: dict[str, str], port: int) -> str | None:
     """Returns the password, if it was made up here. On a command line anybody could read it."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -135,8 +136,7 @@ def _start_flower(processes: Processes, environment: dict[str, str], port: int) 
             raise UserError(f"port {port} is taken: choose another for Flower with --port") from error
     password = None if os.environ.get("FLOWER_BASIC_AUTH") else secrets.token_urlsafe(12)
     log_in = {"FLOWER_BASIC_AUTH": f"admin:{password}"} if password else {}
-    command = celery_command("supervisor.app", "flower", "--address=127.0.0.1", f"--port={port}", "--read_only")
-    processes.start(ChildSpec("flower", command, {**environment, **log_in}, is_ready=lambda: _answers(port)))
+    processes.start(ChildSpec("flower", flower_command(folder, port), {**environment, **log_in}, is_ready=lambda: _answers(port)))
     return password
 
 

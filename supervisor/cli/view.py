@@ -42,6 +42,8 @@ class View:
     """Who is needed and not there."""
     words: Words = field(default_factory=Words)
     """What its events only refer to."""
+    children: Mapping[JobId, View] = field(default_factory=dict)
+    """The jobs that do steps of it."""
 
     @property
     def version(self) -> int:
@@ -50,6 +52,11 @@ class View:
     @property
     def ended(self) -> bool:
         return self.state is not None and self.state.ended is not None
+
+    @property
+    def teams(self) -> Mapping[JobId, HandoffIssued]:
+        """Its child jobs, each with the latest of the handoffs that it was given."""
+        return {event.child.job_id: event for event in self.issued if event.child}
 
     def told(self, events: Sequence[Recorded]) -> View:
         """The view after these events."""
@@ -97,6 +104,39 @@ class Moment:
     events: tuple[Recorded, ...] = ()
     trouble: str | None = None
     """Redis is away; nothing else is new."""
+    below: tuple[Moment, ...] = ()
+    """The same of the jobs that do steps of it."""
+
+
+News = Mapping[JobId, Sequence[Recorded]]
+"""What has happened since the last look, by job."""
+
+
+def moment_of(view: View, news: News) -> Moment:
+    """The job's, and those below it that it has looked at."""
+    return Moment(view, tuple(news.get(view.job_id, ())), below=tuple(moment_of(child, news) for child in view.children.values()))
+
+
+def look_below(jobs: Client, view: View) -> tuple[View, News]:
+    """The view with how the jobs stand that do steps of it: two round trips for each that has not ended."""
+    children, news = dict(view.children), dict[JobId, Sequence[Recorded]]()
+    for job_id, event in view.teams.items():
+        if (child := children.get(job_id, View(job_id))).ended and event.handoff_id in view.finished:
+            continue
+        events = jobs.ledger.journal.read(child.job_id, child.version)
+        if child.version or events:
+            children[child.job_id], below = look_below(jobs, look(jobs, heard(jobs, child, events)))
+            news |= {child.job_id: events, **below}
+    return replace(view, children=children), news
+
+
+def with_missing(jobs: Client, view: View) -> View:
+    """The view with who is needed, there and below, and is not there."""
+    if view.books is None:
+        return view
+    out = [event.handoff_id for event in view.issued if event.handoff_id not in view.finished]
+    children = {job_id: with_missing(jobs, child) for job_id, child in view.children.items()}
+    return replace(view, missing=missing_for(jobs.ledger, view.books, out), children=children)
 
 
 def follow(
@@ -116,10 +156,10 @@ def follow(
         check()
         try:
             events = jobs.ledger.journal.follow(job_id, view.version, TICK_S)
-            view = look(jobs, heard(jobs, view, events))
-            if view.books is not None and (time.monotonic() - asked_at >= LOOK_EVERY_S or view.ended):
-                out = [event.handoff_id for event in view.issued if event.handoff_id not in view.finished]
-                view, asked_at = replace(view, missing=missing_for(jobs.ledger, view.books, out)), time.monotonic()
+            seen, news = look_below(jobs, look(jobs, heard(jobs, view, events)))
+            if seen.books is not None and (time.monotonic() - asked_at >= LOOK_EVERY_S or seen.ended):
+                seen, asked_at = with_missing(jobs, seen), time.monotonic()
+            view = seen  # not before all was read: what is told once must not be lost with a connection
         except LedgerUnavailable as error:
             away_since = away_since or time.monotonic()
             if time.monotonic() - away_since > reconnect_for_s:
@@ -128,4 +168,4 @@ def follow(
             time.sleep(_RECONNECT_EVERY_S)
             continue
         away_since = None
-        yield Moment(view, tuple(events))
+        yield moment_of(view, {**news, job_id: events})

@@ -9,19 +9,22 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from shared.wire.answer import Answer, Gap, NumberedCitation
+from shared.wire.answer import Answer, NumberedCitation
 from shared.wire.events import AnswerMethod, JobStatus, PlanMade
-from shared.wire.handoff import BlobRef, Citation, Claim, HandoffResult, ResultStatus
+from shared.wire.handoff import BlobRef, Citation, Claim, HandoffResult
 from shared.wire.ids import StepId
-from shared.wire.markers import MARKER
+from shared.wire.markers import MARKER, in_every_text
 from shared.wire.plan import Synthesis
-from shared.wire.verdict import Decision
+from supervisor.lifecycle.arbitration import arbitration_wanted, rulings_of, settled_notes, standing
 from supervisor.lifecycle.disputes import beside, disputes_of, disputes_wanted, section
+from supervisor.lifecycle.gaps import gap_line, gap_text, gaps_of, to_finish
 from supervisor.lifecycle.headings import below
-from supervisor.lifecycle.state import JobState, StepState
+from supervisor.lifecycle.replanning import why_not_looked_at
+from supervisor.lifecycle.state import JobState
 from supervisor.lifecycle.words import UNPROVEN, Words, said_by
 
 NOT_REVIEWED = "The answer was not reviewed"
+NOT_CHECKED = "The facts of the answer were not checked"
 
 
 def usable_sinks(state: JobState) -> tuple[StepId, ...]:
@@ -51,16 +54,28 @@ def choose_method(state: JobState) -> AnswerMethod:
 
 def parts_of(state: JobState) -> tuple[BlobRef, ...]:
     """The results that the answer is made of."""
+    return tuple(made_of(state).values())
+
+
+def made_of(state: JobState) -> dict[StepId, BlobRef]:
+    """The same, by who has made them."""
     if state.synthesis is not None:
-        return (state.synthesis,)
-    return tuple(ref for step_id in usable_sinks(state) if (ref := state.steps[step_id].result))
+        return {StepId("synthesizer"): state.synthesis}
+    return {step_id: ref for step_id in usable_sinks(state) if (ref := state.steps[step_id].result)}
 
 
 def words_wanted(state: JobState) -> tuple[BlobRef, ...]:
     """The results whose words stand in an answer, beside those that it is made of."""
     troubles = (step.trouble for step in state.steps.values() if step.trouble)
-    events = (state.routed, state.plan, state.last_round, state.synthesised, state.gated)
-    return (*troubles, *disputes_wanted(state), *(ref for event in events if event for ref in said_by(event)))
+    events = (state.routed, state.plan, state.last_round, state.synthesised, state.gated, state.fact_checks.said)
+    patches = (one.result for one in state.patches.made_now if one.problem)
+    return (
+        *troubles,
+        *patches,
+        *disputes_wanted(state),
+        *arbitration_wanted(state),
+        *(ref for event in events if event for ref in said_by(event)),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +97,7 @@ def content_of(state: JobState, words: Words) -> Content:
     has_the_form = state.synthesis is not None or state.submitted.answer_schema is None or usable_sinks(state) == state.sinks
     is_form = len(parts) == 1 and has_the_form and (state.submitted.answer_schema is not None or not isinstance(parts[0].output, str))
     value, citations = _numbered(parts[0].output, claims) if is_form else (None, ())
-    text, citations = (_as_text(value), citations) if is_form else number_citations(_body(state, parts), claims)
+    text, citations = (_as_text(value), citations) if is_form else number_citations(body_of(state, parts), claims)
     return Content(text, value, citations, is_form, tuple(dict.fromkeys(note for part in parts for note in part.notes)))
 
 
@@ -97,18 +112,19 @@ def assemble(state: JobState, status: JobStatus, words: Words, label: str | None
     text, citations = content.text, content.citations
     aside: tuple[str, ...] = ()
     if content.is_form:  # it has no place for what is to be said about it
-        aside = (*beside(disputes, parts[0]), *map(_gap_line, gaps), *open_points)
+        aside = (*beside(disputes, parts[0]), *map(gap_line, gaps), *open_points)
     else:
         claims = {claim.id: claim for one in disputes for claim in one.conflict.claims}
-        disputed, citations = number_citations(section(disputes, _body(state, parts)), claims, citations)
+        disputed, citations = number_citations(section(disputes, body_of(state, parts)), claims, citations)
         footer = f"_{label}_" if label else ""
-        text = "\n\n".join(block for block in (f"{text}{disputed}", _gap_text(gaps), _open_text(open_points), footer) if block)
+        text = "\n\n".join(block for block in (f"{text}{disputed}", gap_text(gaps), open_text(open_points), footer) if block)
     return Answer(
         status=status,
         text=text,
         value=None if isinstance(content.value, str) else content.value,
         citations=citations,
         gaps=gaps,
+        to_finish_microusd=to_finish(state),
         open_points=open_points,
         notes=(*_own_notes(state, words), *aside, *((label,) if label else ()), *content.notes),
         method=state.synthesised.method if state.synthesised else AnswerMethod.NONE,
@@ -127,14 +143,7 @@ def _numbered(form: JsonValue, claims: Mapping[str, Claim]) -> tuple[JsonValue, 
     """The same for all texts of a form; after the sources that they point to come those of its figures, which have no marker."""
     numbers: _Numbers = {}
 
-    def walk(value: JsonValue) -> JsonValue:
-        if isinstance(value, str):
-            return MARKER.sub(lambda match: _numbers_of(match, claims, numbers), value)
-        if isinstance(value, list):
-            return [walk(item) for item in value]
-        return {key: walk(item) for key, item in value.items()} if isinstance(value, dict) else value
-
-    numbered = walk(form)
+    numbered = in_every_text(form, lambda text: MARKER.sub(lambda match: _numbers_of(match, claims, numbers), text))
     for claim in claims.values():
         for citation in claim.sources:
             _number(numbers, claim.id, claim.text, citation)
@@ -165,7 +174,8 @@ def _number(numbers: _Numbers, claim_id: str, claim: str, citation: Citation) ->
     return numbers[place].n
 
 
-def _body(state: JobState, parts: list[HandoffResult]) -> str:
+def body_of(state: JobState, parts: list[HandoffResult]) -> str:
+    """What the results that an answer is made of say, with their own markers."""
     if len(parts) == 1:
         return _as_text(parts[0].output)
     sections = []
@@ -181,62 +191,45 @@ def _as_text(output: JsonValue) -> str:
     return output if isinstance(output, str) else json.dumps(output, ensure_ascii=False, indent=2)
 
 
-def gaps_of(state: JobState, words: Words) -> tuple[Gap, ...]:
-    """What is missing or not whole, and why."""
-    return tuple(
-        Gap(step=step_id, specialist=step.specialist, why=_why(step, words))
-        for step_id, step in state.steps.items()
-        if step.result_status is not ResultStatus.OK
-    )
-
-
-def _why(step: StepState, words: Words) -> str:
-    why = words.why(step.trouble)
-    sent_back = f"sent back, and not mended: {why}" if step.trouble != step.result else why
-    if step.result_status is ResultStatus.PARTIAL:
-        return f"not whole: {sent_back}" if why else "not whole"
-    return why or "it did not run"
-
-
 def _open_points(state: JobState, words: Words) -> tuple[str, ...]:
-    vetoes = words.result(state.gated.result).error if state.gated and state.gated.result else None
-    return (*_of_the_review(state, words), *(vetoes or "").splitlines())
+    checked = state.fact_checks.said
+    wrong = words.objections(checked.result) if checked and checked.wrong and checked.result else ()
+    return (*_of_the_review(state, words), *words.vetoes(state.gated), *(f"The fact-checker: {one}" for one in wrong))
 
 
 def _of_the_review(state: JobState, words: Words) -> tuple[str, ...]:
     last = words.verdict(state.last_round) if state.last_round else None
     if last is None:
         return ()
-    standing = tuple(f"{item.step}: {item.problem}" for item in last.revisions) if last.verdict is Decision.REVISE else ()
-    return (*standing, *last.open_points)
+    rulings = rulings_of(state, words)
+    points = (standing(state, item, rulings.get(item.step)) for item in last.revisions)
+    return (*(point for point in points if point), *last.open_points)
 
 
-def _gap_text(gaps: tuple[Gap, ...]) -> str:
-    if not gaps:
-        return ""
-    return "\n".join(["**Missing or not whole:**", "", *(f"- {_gap_line(gap)}" for gap in gaps)])
-
-
-def _gap_line(gap: Gap) -> str:
-    return f"{gap.step} ({gap.specialist}): {gap.why}"
-
-
-def _open_text(points: tuple[str, ...]) -> str:
+def open_text(points: tuple[str, ...]) -> str:
     return "\n".join(["**Open points:**", "", *(f"- {point}" for point in points)]) if points else ""
 
 
-def no_plan(plan: PlanMade | None, words: Words) -> tuple[str, ...]:
-    """What is to be said of a plan that is none, with an answer and without."""
+def of_the_plan(plan: PlanMade | None, words: Words) -> tuple[str, ...]:
+    """What is to be said of a plan that is none, or not to the letter the planner's, with an answer and without."""
+    if plan and plan.noted:
+        return tuple(f"The plan: {note}." for note in words.result(plan.noted).notes)
     if plan is None or not plan.degraded:
         return ()
     return (f"No usable plan was made{_in_brackets(words.why(plan.degraded))}: one specialist got the whole request.",)
 
 
 def _own_notes(state: JobState, words: Words) -> tuple[str, ...]:
-    notes = list(no_plan(state.plan, words))
+    notes = list(of_the_plan(state.plan, words))
     if state.routed and state.routed.problem:
         notes.append(f"A team got the job: {state.routed.problem}{_in_brackets(words.why(state.routed.result))}.")
-    notes += _unsettled(state, words)
+    failed = [words.why(one.result) for one in state.patches.made_now if one.problem and words.patch(one.result) is None]
+    notes += dict.fromkeys(
+        f"The plan stayed as it was after a look at the results: the replanner failed{_in_brackets(why)}." for why in failed
+    )
+    if why := why_not_looked_at(state):
+        notes.append(f"The plan was not changed any more: {why}.")
+    notes += [*_unsettled(state, words), *settled_notes(state, words)]
     made, last = state.synthesised, state.last_round
     if made and made.problem:
         notes.append(f"The results were put together by code: {made.problem}{_in_brackets(words.why(made.result))}.")
@@ -244,6 +237,8 @@ def _own_notes(state: JobState, words: Words) -> tuple[str, ...]:
         notes.append("The review asked for the same again, in other words: there was no further round.")
     if last is not None and last.decision is None:
         notes.append(f"{NOT_REVIEWED}: {last.problem}{_in_brackets(words.why(last.result))}.")
+    if (checked := state.fact_checks.said) and checked.problem:
+        notes.append(f"{NOT_CHECKED}: {checked.problem}{_in_brackets(words.why_unchecked(checked))}.")
     return tuple(notes)
 
 

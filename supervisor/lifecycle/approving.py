@@ -11,9 +11,23 @@ from shared.wire.approval import ApprovalOf, OnTimeout
 from shared.wire.events import JobStatus
 from shared.wire.names import CLOSING_ROLES
 from shared.wire.usage import cost_usd
-from supervisor.lifecycle.commands import AskApproval, ChooseAnswer, Command, EndJob, GoOn, IssueGroup, IssueRole, RemindUser, SkipReview
+from supervisor.lifecycle.asked import Question
+from supervisor.lifecycle.commands import (
+    AskApproval,
+    ChooseAnswer,
+    Command,
+    EndJob,
+    GoOn,
+    IssueFactCheck,
+    IssueGroup,
+    IssueRole,
+    IssueToChild,
+    RemindUser,
+    SkipReview,
+)
 from supervisor.lifecycle.ending import end_now, question_due
-from supervisor.lifecycle.state import JobState, Question
+from supervisor.lifecycle.state import JobState
+from supervisor.lifecycle.teams import bill_of, bill_text
 
 
 def asked_first(state: JobState, commands: tuple[Command, ...]) -> tuple[Command, ...]:
@@ -22,7 +36,7 @@ def asked_first(state: JobState, commands: tuple[Command, ...]) -> tuple[Command
     if _is_dear(state):
         wanted.add(ApprovalOf.COST)
     for command in commands:
-        for what in _of(command):
+        for what in (*_of(command), *_of_the_end(state, command)):
             if what in wanted:
                 return (AskApproval(what, _why(state, what), command.status if isinstance(command, EndJob) else None),)
     return commands
@@ -31,11 +45,11 @@ def asked_first(state: JobState, commands: tuple[Command, ...]) -> tuple[Command
 def _of(command: Command) -> tuple[ApprovalOf, ...]:
     """What a command needs to be approved before."""
     match command:
-        case IssueGroup():
+        case IssueGroup() | IssueToChild():
             return (ApprovalOf.PLAN, ApprovalOf.COST)
         case IssueRole(role) if role in CLOSING_ROLES:
             return (ApprovalOf.RESEARCH, ApprovalOf.COST)
-        case IssueRole():
+        case IssueRole() | IssueFactCheck():
             return (ApprovalOf.COST,)
         case SkipReview() | ChooseAnswer():
             return (ApprovalOf.RESEARCH,)
@@ -45,8 +59,23 @@ def _of(command: Command) -> tuple[ApprovalOf, ...]:
             return ()
 
 
+def _of_the_end(state: JobState, command: Command) -> tuple[ApprovalOf, ...]:
+    """Research that a person has rejected stands in where no time was left to mend it: it does not leave unasked."""
+    if not isinstance(command, EndJob) or command.status not in (JobStatus.OK, JobStatus.PARTIAL):
+        return ()
+    is_unmended = any(
+        remark.author == "user" and remark.previous == step.result
+        for step in state.steps.values()
+        if step.usable
+        for remark in step.remarks
+    )
+    return (ApprovalOf.RESEARCH,) if is_unmended else ()
+
+
 def released(state: JobState, commands: Sequence[Command]) -> tuple[Command, ...]:
-    """The same where there is no time, or no money, left for anything but the end: then only the answer is asked about."""
+    """The same where there is no time, or no money, left for anything but the end: then only the answer is asked about, and
+    research that was rejected.
+    """
     return tuple(asked if isinstance(command, EndJob) else command for command in commands for asked in asked_first(state, (command,)))
 
 
@@ -59,11 +88,14 @@ def _why(state: JobState, what: ApprovalOf) -> str:
     """In words of our own."""
     match what:
         case ApprovalOf.PLAN:
-            return f"its plan is made ({len(state.steps)} {'step' if len(state.steps) == 1 else 'steps'})"
+            bill = bill_text(bill_of(state))
+            return f"its plan is made ({len(state.steps)} {'step' if len(state.steps) == 1 else 'steps'}{bill and f': {bill}'})"
         case ApprovalOf.RESEARCH:
             return "its steps are done"
         case ApprovalOf.ANSWER:
             return "its answer is written"
+        case ApprovalOf.FAILURE:
+            raise AssertionError("who asks about a failure says why")
         case ApprovalOf.COST:
             above = state.submitted.approvals.above_microusd
             return f"it has cost ${cost_usd(state.usage.cost_microusd):.6g}, more than ${cost_usd(above):.6g}"

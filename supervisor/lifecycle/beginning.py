@@ -7,6 +7,7 @@ from typing import assert_never
 
 from shared.wire.ids import StepId
 from shared.wire.mode import Mode
+from shared.wire.names import SUB_SUPERVISOR
 from shared.wire.plan import OnFailure, Plan, Step
 from supervisor.lifecycle.commands import Command, IssueRole, MakePlan, Route
 from supervisor.lifecycle.seen import Seen
@@ -37,7 +38,7 @@ def plan(state: JobState, seen: Seen) -> tuple[Command, ...]:
         case Mode.SINGLE:
             chosen = state.routed.specialist if state.routed else None
             return (MakePlan(chosen or all_rounder(seen.roles)),)
-        case Mode.TEAM:
+        case Mode.TEAM | Mode.ADAPTIVE:
             return (ask_role(state, "planner"),)
         case Mode.AUTO:
             raise AssertionError("a job is routed before it is planned")
@@ -49,12 +50,14 @@ def all_rounder(specialists: Collection[str]) -> str:
     """Who gets a whole request that nobody was chosen for: the generalist, or whoever there is. With nobody there it is the generalist all
     the same: its queue waits, and that nobody serves it is said elsewhere.
     """
-    return GENERALIST if GENERALIST in specialists or not specialists else min(specialists)
+    agents = [name for name in specialists if name != SUB_SUPERVISOR]
+    return GENERALIST if GENERALIST in agents or not agents else min(agents)
 
 
-def one_step(request: str, specialist: str, why: str) -> Plan:
-    """The whole request as one step."""
-    return Plan(steps=(Step(id=WHOLE, specialist=specialist, task=request, on_failure=OnFailure.RETRY),), why=why)
+def one_step(request: str, specialist: str, why: str, given: tuple[StepId, ...] = ()) -> Plan:
+    """The whole request as one step, with what is there already."""
+    whole = Step(id=WHOLE, specialist=specialist, task=request, depends_on=given, on_failure=OnFailure.RETRY)
+    return Plan(steps=(whole,), given=given, why=why)
 
 
 def ask_role(state: JobState, role: str) -> IssueRole:

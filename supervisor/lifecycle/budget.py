@@ -6,9 +6,12 @@ from collections.abc import Sequence
 
 from shared.wire.checkpoints import WorstCase
 from shared.wire.handoff import StopReason
-from shared.wire.limits import OnLimit
+from shared.wire.limits import JobLimits, OnLimit
 from shared.wire.names import CLOSING_ROLES
 from shared.wire.plan import Synthesis
+from shared.wire.usage import cost_usd
+from supervisor.lifecycle.arbitration import may_quarrel
+from supervisor.lifecycle.disputes import JUDGE
 from supervisor.lifecycle.state import JobState
 
 KEPT_PART = 5
@@ -18,23 +21,48 @@ MOST_KEPT_PART = 2
 """Half, at the most, where their calls can cost more than that fifth: a review of next to no work would be worth nothing either."""
 
 
-def why_spent(spent: StopReason) -> str:
-    """In words of our own."""
-    return "the budget of the day is spent" if spent is StopReason.DAY_BUDGET else "the job's budget is spent"
+def why_spent(state: JobState) -> str:
+    """In words of our own; empty: nothing is. A team may have used next to nothing of its slice, and yet have no room for one call."""
+    match state.spent:
+        case None:
+            return ""
+        case StopReason.PARENT_BUDGET:
+            return "the budget of the job above is spent"
+        case StopReason.DAY_BUDGET:
+            return "the budget of the day is spent"
+        case _ if state.submitted.parent:
+            return f"its share of the budget ({_all_of(state.submitted.limits)}) was too small"
+        case _:
+            return "the job's budget is spent"
 
 
 def why_asked(state: JobState) -> str:
     """Why the job waits for a decision of its user; empty: it does not."""
-    return why_spent(state.spent) if state.asked and state.spent and not state.ended else ""
+    return why_spent(state) if state.asked and not state.ended else ""
+
+
+def amount(name: str, value: int) -> str:
+    """Of a limit that is called so: `12 turns`, `$0.5`."""
+    return f"${cost_usd(value):.6g}" if name == "max_microusd" else f"{value} {name.removeprefix('max_')}"
+
+
+def _all_of(limits: JobLimits) -> str:
+    names = ("max_turns", "max_tokens", "max_microusd")
+    return ", ".join(amount(name, most) for name in names if (most := getattr(limits, name)) is not None)
 
 
 def closers(state: JobState) -> tuple[str, ...]:
-    """The roles that a job with this plan ends with, each with a call at least. None before there is a plan."""
+    """Who ends a job with this plan, each with a call at least: roles, and its fact-checker. None before there is a plan."""
     if state.plan is None:
         return ()
+    checker = state.submitted.fact_checker
     to_be_written = state.plan.synthesis is Synthesis.RECONCILE or state.submitted.answer_schema is not None
     is_called = {"assessor": state.is_reviewed, "synthesizer": to_be_written and len(state.steps) > 1}
-    return tuple(role for role in CLOSING_ROLES if is_called[role])
+    return (
+        *(role for role in CLOSING_ROLES if is_called[role]),
+        *((JUDGE,) if may_quarrel(state) else ()),
+        *((checker,) if checker else ()),
+    )
 
 
 def kept_back(state: JobState, foreseen: Sequence[WorstCase]) -> dict[str, int]:

@@ -28,6 +28,19 @@ class MakePlan:
 
 
 @dataclass(frozen=True, slots=True)
+class PatchPlan:
+    """Make of the plan what the replanner proposes, as far as it is still possible."""
+
+    proposal: BlobRef
+    """The replanner's HandoffResult."""
+
+
+@dataclass(frozen=True, slots=True)
+class MakeQuote:
+    """Say what the job will likely cost and take."""
+
+
+@dataclass(frozen=True, slots=True)
 class IssueRole:
     """Have one of the supervisor's roles think about the job."""
 
@@ -41,6 +54,15 @@ class IssueGroup:
 
     group: str
     steps: tuple[StepId, ...]
+    instead: tuple[tuple[StepId, str], ...] = ()
+    """Steps that another specialist gets than the plan says, because it is less busy."""
+
+
+@dataclass(frozen=True, slots=True)
+class IssueToChild:
+    """Give this step to a sub-supervisor, as a child job."""
+
+    step: StepId
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +107,30 @@ class CheckGates:
 
 
 @dataclass(frozen=True, slots=True)
+class IssueFactCheck:
+    """Hand the answer to the specialist that checks its facts, as a chord of one."""
+
+    group: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class TakeFactCheck:
+    """Make of what a fact-checker has found what it means for the answer."""
+
+    result: BlobRef
+    """Its HandoffResult."""
+    may_send_back: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SkipFactCheck:
+    """Let the answer leave with its facts unchecked."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class EndJob:
     """Write the answer, or the reason why there is none."""
 
@@ -109,6 +155,8 @@ class AskApproval:
     why: str
     status: JobStatus | None = None
     """How the job would end with the answer that is asked about."""
+    steps: tuple[StepId, ...] = ()
+    """Which ones, of a failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,23 +190,40 @@ class RunRole:
 
 
 @dataclass(frozen=True, slots=True)
+class StartChild:
+    """The child job of this handoff is not there yet."""
+
+    handoff_id: HandoffId
+
+
+@dataclass(frozen=True, slots=True)
+class TellParent:
+    """Give the parent what has come of its handoff."""
+
+
+@dataclass(frozen=True, slots=True)
 class DeliverWebhook:
     """Tell the job's webhook that it has ended."""
 
     attempt: int
 
 
+FactCheckCommand = IssueFactCheck | TakeFactCheck | SkipFactCheck
 Command = (
     Route
     | MakePlan
+    | PatchPlan
+    | MakeQuote
     | IssueRole
     | IssueGroup
+    | IssueToChild
     | AbandonSteps
     | TryAgain
     | FindConflicts
     | SkipReview
     | ChooseAnswer
     | CheckGates
+    | FactCheckCommand
     | EndJob
     | AskUser
     | AskApproval
@@ -166,5 +231,7 @@ Command = (
     | GoOn
     | PublishAgain
     | RunRole
+    | StartChild
+    | TellParent
     | DeliverWebhook
 )

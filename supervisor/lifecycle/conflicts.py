@@ -6,26 +6,13 @@ Only what claims say in parts (subject, attribute, value, unit, date) is compare
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from shared.wire.conflicts import Conflict, Conflicts
 from shared.wire.handoff import Claim
-from supervisor.lifecycle.matters import Matter, is_same, matter_of
-from supervisor.lifecycle.periods import Period, are_apart, periods_of
-from supervisor.lifecycle.values import Value, contradict, read_value
+from supervisor.lifecycle.statements import Statement, can_not_both_be_right, statement_of
 
 MOST_STATEMENTS = 500
 """That are held against each other, the first of a job's: with as many, all of one kind, it takes about a second."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Said:
-    """A claim, read once."""
-
-    claim: Claim
-    matter: Matter
-    value: Value
-    when: tuple[Period, ...]
 
 
 def conflicts_in(claims: Iterable[Claim]) -> tuple[Conflicts, int]:
@@ -40,7 +27,7 @@ def conflicts_in(claims: Iterable[Claim]) -> tuple[Conflicts, int]:
     for claim in known.values():
         alike.setdefault((claim.subject, claim.attribute, claim.value, claim.unit, claim.date), []).append(claim)
     statements = list(alike.values())[:MOST_STATEMENTS]
-    groups = _groups([_read(same[0]) for same in statements])
+    groups = _groups([statement_of(same[0]) for same in statements])
     found = (
         Conflict(id=f"k{number}", claims=tuple(claim for index in group for claim in statements[index]))
         for number, group in enumerate(groups, start=1)
@@ -50,31 +37,19 @@ def conflicts_in(claims: Iterable[Claim]) -> tuple[Conflicts, int]:
 
 def contradicts(one: Claim, other: Claim) -> bool:
     """Whether two claims can't both be right, as far as code can see."""
-    return _contradict(_read(one), _read(other))
+    return can_not_both_be_right(statement_of(one), statement_of(other))
 
 
-def _groups(said: Sequence[_Said]) -> list[list[int]]:
+def _groups(said: Sequence[Statement]) -> list[list[int]]:
     """What contradicts each other, directly or by way of others. Only what has the same head can."""
     group_of: list[list[int]] = [[index] for index in range(len(said))]
     by_head: dict[str, list[int]] = {}
     for index, one in enumerate(said):
         earlier = by_head.setdefault(one.matter.head, [])
         for before in earlier:
-            if group_of[before] is not group_of[index] and _contradict(said[before], one):
+            if group_of[before] is not group_of[index] and can_not_both_be_right(said[before], one):
                 joined = sorted(group_of[before] + group_of[index])
                 for member in joined:
                     group_of[member] = joined
         earlier.append(index)
     return [group for index, group in enumerate(group_of) if len(group) > 1 and group[0] == index]
-
-
-def _read(claim: Claim) -> _Said:
-    subject, attribute, value = claim.subject or "", claim.attribute or "", claim.value or ""
-    when = periods_of(claim.date) if claim.date else ()
-    return _Said(claim, matter_of(subject, attribute), read_value(value, claim.unit, attribute), when)
-
-
-def _contradict(one: _Said, other: _Said) -> bool:
-    if one.when and other.when and are_apart(one.when, other.when):
-        return False
-    return is_same(one.matter, other.matter) and contradict(one.value, other.value)

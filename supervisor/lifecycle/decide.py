@@ -2,37 +2,60 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import assert_never
 
+from shared.wire.approval import ApprovalOf
 from shared.wire.events import AnswerMethod, JobStatus
 from shared.wire.ids import StepId
 from shared.wire.limits import OnLimit
 from supervisor.lifecycle.answering import choose_method
 from supervisor.lifecycle.approving import after_rejection, asked_first, released, while_asked
+from supervisor.lifecycle.arbitration import arbitrate
+from supervisor.lifecycle.assigning import assigned
 from supervisor.lifecycle.beginning import ask_role, plan, route
-from supervisor.lifecycle.commands import AbandonSteps, AskUser, ChooseAnswer, Command, EndJob, IssueGroup, SkipReview, TryAgain
+from supervisor.lifecycle.commands import (
+    AbandonSteps,
+    AskApproval,
+    AskUser,
+    ChooseAnswer,
+    Command,
+    EndJob,
+    IssueGroup,
+    MakeQuote,
+    PatchPlan,
+    SkipReview,
+    TryAgain,
+)
 from supervisor.lifecycle.disputes import look_into
-from supervisor.lifecycle.ending import NOTHING_USABLE, after_the_end, end_now, leave, why_over
-from supervisor.lifecycle.failing import second_chances
+from supervisor.lifecycle.ending import NOTHING_USABLE, after_the_end, end_now, leave, why_cancelled, why_over
+from supervisor.lifecycle.fact_gate import check_facts
+from supervisor.lifecycle.failing import second_chances, to_be_asked_about, why_failed
 from supervisor.lifecycle.gates import may_send_back
+from supervisor.lifecycle.joins import hopeless, late, ready
+from supervisor.lifecycle.overview import overview_of
+from supervisor.lifecycle.patches import REPLANNER
 from supervisor.lifecycle.recovering import recoveries
+from supervisor.lifecycle.replanning import wants_a_look
+from supervisor.lifecycle.retried import answer_stands
 from supervisor.lifecycle.seen import Seen
 from supervisor.lifecycle.state import JobState, Phase, StepStatus
+from supervisor.lifecycle.teams import for_children
 
 MOST_NEEDS_ANSWERED = 2
 """How often the planner answers one step's needs before the step is given up."""
 MOST_FRUITLESS = 3
 """Results of roles in a row that nothing followed from. The next one would be paid for, and come to nothing, too."""
-MOST_IN_A_CHORD = 500
-"""Handoffs: publishing 1,000 takes a second, and other jobs wait meanwhile."""
+MOST_IN_A_SLICE = 500
+"""Handoffs of one decision: publishing 1,000 takes a second, and other jobs wait meanwhile. What is left is for the next one."""
 
 
 def decide(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
     """What is to be done now. Nothing: wait for the next event, or for `next_due`."""
     if state.ended:
         return after_the_end(state, now)
-    if state.cancel_requested:
-        return (EndJob(JobStatus.CANCELLED, "cancelled by the user"),)
+    if state.cancelled_by:
+        return (EndJob(JobStatus.CANCELLED, why_cancelled(state)),)
     if state.fruitless >= MOST_FRUITLESS:
         return (EndJob(JobStatus.FAILED, f"a defect of ours: nothing followed from {state.fruitless} results of the supervisor's roles"),)
     return _carry_on(state, seen, now)
@@ -43,8 +66,8 @@ def _carry_on(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
         return (*recoveries(state, seen, now), *while_asked(state, state.question, now))
     if state.rejected:
         return after_rejection(state, state.rejected)
-    if now >= state.deadline and (late := end_now(state, f"the job's {state.submitted.limits.max_seconds} s are over")):
-        return released(state, late)
+    if now >= state.deadline and (over := end_now(state, f"the job's {state.submitted.limits.max_seconds} s are over")):
+        return released(state, over)
     on_limit = state.submitted.limits.on_limit if state.spent else None
     if on_limit is OnLimit.STOP and (at_once := end_now(state, why_over(state))):
         return released(state, at_once)
@@ -56,18 +79,21 @@ def _ask(state: JobState) -> tuple[Command, ...]:
     return () if state.asked else (AskUser(why_over(state)),)
 
 
-def _next(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
+def _next(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:  # noqa: PLR0911 (one case a phase)
     match state.phase:
         case Phase.ROUTING:
             return route(state, seen)
         case Phase.PLANNING:
             return plan(state, seen)
+        case Phase.WORKING if state.patches.proposal is not None:
+            return (PatchPlan(state.patches.proposal),)
         case Phase.WORKING:
             return _work(state, seen, now)
         case Phase.SYNTHESISING:
             return _synthesise(state, now)
         case Phase.ANSWERING:
-            return (leave(state, may_send_back=may_send_back(state, now)),)
+            first = check_facts(state, seen, now)
+            return first if first is not None else (leave(state, may_send_back=may_send_back(state, now)),)
         case Phase.ENDED:
             return ()
         case _:
@@ -75,45 +101,57 @@ def _next(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
 
 
 def _work(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
-    if chances := second_chances(state, seen, now):
-        return (TryAgain(chances),)
-    hopeless = _hopeless(state)
-    if hopeless:
-        return (AbandonSteps(hopeless, "everything that it depends on failed"),)
+    if state.submitted.is_quoted and state.quote is None:
+        return (MakeQuote(),)
+    chances, is_thought_about = second_chances(state, seen, now), state.has_open(REPLANNER) or wants_a_look(state, now)
+    given_up = () if is_thought_about else hopeless(state, now)  # or they may yet be changed
+    about = to_be_asked_about(state, seen, now)
+    asked = (AskApproval(ApprovalOf.FAILURE, why_failed(about), steps=about),) if about else given_up
+    if settled_first := late(state, now) or ((TryAgain(chances),) if chances else asked):
+        return settled_first
     if state.spent is not None:
         unbegun = tuple(step_id for step_id, step in state.steps.items() if step.status in (StepStatus.WAITING, StepStatus.IN_NEED))
         if unbegun:
             return (AbandonSteps(unbegun, why_over(state)),)
-    commands: list[Command] = []
-    ready = [
-        step_id for step_id, step in state.steps.items() if step.status is StepStatus.WAITING and _dependencies_settled(state, step_id)
-    ]
-    room = max(0, state.submitted.limits.max_handoffs - state.handoffs)
-    if ready and not room:
-        return (AbandonSteps(tuple(ready), f"the job's limit of {state.submitted.limits.max_handoffs} handoffs is reached"),)
-    commands += _groups(state, ready[:room])
-    needy = [step_id for step_id, step in state.steps.items() if step.status is StepStatus.IN_NEED]
+    can_begin, room = ready(state, now), max(0, state.submitted.limits.max_handoffs - state.handoffs)
+    if can_begin and not room:
+        return (AbandonSteps(tuple(can_begin), f"the job's limit of {state.submitted.limits.max_handoffs} handoffs is reached"),)
+    agents, commands = for_children(state, can_begin[: min(room, MOST_IN_A_SLICE)])
+    commands += _groups(state, agents, seen)
+    needy = overview_of(state).in_need
     if needy and not state.has_open("planner"):
         commands.append(_answer_needs(state, needy))
-    if not commands and all(step.status is StepStatus.SETTLED for step in state.steps.values()) and not state.has_open("assessor"):
-        first = look_into(state, now)
-        return first if first is not None else (_review(state, now),) if state.is_reviewed else _synthesise(state, now)
+    elif is_thought_about and not any(handoff.is_of_a_role for handoff in state.open.values()):
+        commands.append(ask_role(state, REPLANNER))
+    is_done = not is_thought_about and overview_of(state).are_settled
+    if not commands and is_done and not state.has_open("assessor"):
+        return _conclude(state, now)
     return tuple(commands)
 
 
-def _groups(state: JobState, ready: list[StepId]) -> list[Command]:
+def _conclude(state: JobState, now: float) -> tuple[Command, ...]:
+    """All steps are settled."""
+    if answer_stands(state):
+        return (leave(state, may_send_back=False),)
+    first = look_into(state, now)
+    return first if first is not None else (_review(state, now),) if state.is_reviewed else _synthesise(state, now)
+
+
+def _groups(state: JobState, ready: list[StepId], seen: Seen) -> list[Command]:
     """Ready steps that the same steps wait for meet in one chord: unequal branches never wait for each other."""
     if not ready:
         return []
-    dependents = state.dependents
+    dependents, others = state.dependents, assigned(state, ready, seen)
     together: dict[frozenset[StepId], list[StepId]] = {}
     for step_id in ready:
         together.setdefault(dependents[step_id], []).append(step_id)
-    slices = [steps[i : i + MOST_IN_A_CHORD] for steps in together.values() for i in range(0, len(steps), MOST_IN_A_CHORD)]
-    return [IssueGroup(f"g{state.groups + n}", tuple(steps)) for n, steps in enumerate(slices, start=1)]
+    return [
+        IssueGroup(f"g{state.groups + n}", tuple(steps), tuple((step, others[step]) for step in steps if step in others))
+        for n, steps in enumerate(together.values(), start=1)
+    ]
 
 
-def _answer_needs(state: JobState, needy: list[StepId]) -> Command:
+def _answer_needs(state: JobState, needy: Sequence[StepId]) -> Command:
     asked_too_often = tuple(
         step_id for step_id in needy if sum(item.author == "planner" for item in state.steps[step_id].remarks) >= MOST_NEEDS_ANSWERED
     )
@@ -133,23 +171,9 @@ def _review(state: JobState, now: float) -> Command:
 def _synthesise(state: JobState, now: float) -> tuple[Command, ...]:
     if state.has_open("synthesizer"):
         return ()
+    if (first := arbitrate(state, now)) is not None:
+        return first
     method = choose_method(state)
     if method is AnswerMethod.SYNTHESIZED and now < state.working_deadline:
         return (ask_role(state, "synthesizer"),)
     return (ChooseAnswer(AnswerMethod.MERGED if method is AnswerMethod.SYNTHESIZED else method),)
-
-
-def _dependencies_settled(state: JobState, step_id: StepId) -> bool:
-    return all(state.steps[dependency].status is StepStatus.SETTLED for dependency in state.steps[step_id].outline.depends_on)
-
-
-def _hopeless(state: JobState) -> tuple[StepId, ...]:
-    """Steps that would have nothing at all to build on."""
-    return tuple(
-        step_id
-        for step_id, step in state.steps.items()
-        if step.status is StepStatus.WAITING
-        and step.outline.depends_on
-        and _dependencies_settled(state, step_id)
-        and not any(state.steps[dependency].usable for dependency in step.outline.depends_on)
-    )

@@ -150,7 +150,15 @@ def _settled_against(disputes: Collection[Dispute], used: Collection[str]) -> li
 
 
 def _said(claim: Claim, *, marked: bool) -> str:
-    text = " ".join(claim.text.split()).rstrip(".")
+    text, value = " ".join(claim.text.split()).rstrip("."), " ".join(part for part in (claim.value, claim.unit) if part)
+    if any(part and not _stands_in(text, part) for part in (claim.value, claim.unit)):
+        text = f"{text}: {value}"
     if marked:
         return f"{text} [{claim.id}]"
     return f"{text} ({', '.join(dict.fromkeys(source.source for source in claim.sources)) or 'no source'})"
+
+
+def _stands_in(text: str, part: str) -> bool:
+    """As a word of its own; a unit may follow its figure at once."""
+    words = re.escape(" ".join(part.split()))
+    return re.search(rf"(?<![^\W\d]){words}(?![^\W\d])", text, re.IGNORECASE) is not None

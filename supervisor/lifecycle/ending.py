@@ -7,17 +7,23 @@ from typing import assert_never
 from shared.wire.approval import OnTimeout
 from shared.wire.events import AnswerMethod, JobStatus
 from shared.wire.handoff import ResultStatus, StopReason
-from shared.wire.verdict import Decision
 from supervisor.lifecycle.answering import parts_of, usable_sinks
+from supervisor.lifecycle.arbitration import is_accepted
+from supervisor.lifecycle.asked import Question
 from supervisor.lifecycle.budget import why_spent
-from supervisor.lifecycle.commands import AbandonSteps, CheckGates, ChooseAnswer, Command, DeliverWebhook, EndJob, SkipReview
+from supervisor.lifecycle.commands import AbandonSteps, CheckGates, ChooseAnswer, Command, DeliverWebhook, EndJob, SkipReview, TellParent
+from supervisor.lifecycle.fact_gate import end_checking, is_doubted
+from supervisor.lifecycle.joins import next_join
+from supervisor.lifecycle.retried import answer_stands
 from supervisor.lifecycle.seen import Seen
-from supervisor.lifecycle.state import JobState, Phase, Question, StepStatus
+from supervisor.lifecycle.state import JobState, Phase, StepStatus
 
 WEBHOOK_BACKOFF_S = (0.0, 5.0, 30.0, 120.0, 600.0, 3_600.0)
 """Before each try to deliver a webhook; after the last it is left."""
 WEBHOOK_GIVEN_UP_AFTER_S = 30.0
 """A try of which nothing was heard for so long died with its supervisor; longer than the POST's own timeout."""
+TELL_AGAIN_AFTER_S = 5.0
+"""A supervisor that was to tell a child's parent, and of which nothing was heard for so long, is dead; telling twice does no harm."""
 NOTHING_USABLE = "no step has a usable result"
 NOBODY_THERE_S = (2.0, 30.0)
 """Until the next look when no worker announces any specialist: a quarter of the job's age, within these; 10,000 jobs: 333 a second."""
@@ -26,7 +32,11 @@ NOBODY_THERE_S = (2.0, 30.0)
 def why_over(state: JobState) -> str:
     """Which budget is spent, in words."""
     assert state.spent is not None
-    return why_spent(state.spent)
+    return why_spent(state)
+
+
+def why_cancelled(state: JobState) -> str:
+    return "cancelled by the user" if state.cancelled_by == "user" else f"{state.cancelled_by} does not wait for it any more"
 
 
 def leave(state: JobState, *, may_send_back: bool) -> Command:
@@ -41,10 +51,11 @@ def end(state: JobState) -> EndJob:
         return _fail(state)
     planned = state.plan is not None and state.plan.degraded is None
     whole = all(step.result_status is ResultStatus.OK for step in state.steps.values())
-    accepted = not state.is_reviewed or (state.last_round is not None and state.last_round.decision is Decision.PASS)
+    accepted = not state.is_reviewed or is_accepted(state)
     settled = state.synthesised is not None and state.synthesised.problem is None and not (state.gated and state.gated.vetoes)
     why = why_over(state) if state.spent else None
-    return EndJob(JobStatus.OK if planned and whole and accepted and settled else JobStatus.PARTIAL, why)
+    is_whole = planned and whole and accepted and settled and not is_doubted(state)
+    return EndJob(JobStatus.OK if is_whole else JobStatus.PARTIAL, why)
 
 
 def _fail(state: JobState) -> EndJob:
@@ -66,18 +77,23 @@ def end_now(state: JobState, why: str) -> tuple[Command, ...]:
         case Phase.ROUTING | Phase.PLANNING:
             return (EndJob(JobStatus.FAILED, f"{why}, and there was no plan yet"),)
         case Phase.WORKING:
-            unsettled = tuple(step_id for step_id, step in state.steps.items() if step.status is not StepStatus.SETTLED)
-            if unsettled:
-                return (AbandonSteps(unsettled, why),)
-            return (SkipReview(why),) if state.is_reviewed else (_put_together(state),)
+            return (_stop_working(state, why),)
         case Phase.SYNTHESISING:
             return (_put_together(state),)
         case Phase.ANSWERING:
-            return (leave(state, may_send_back=False),)
+            return end_checking(state, why) or (leave(state, may_send_back=False),)
         case Phase.ENDED:
             return ()
         case _:
             assert_never(state.phase)
+
+
+def _stop_working(state: JobState, why: str) -> Command:
+    if unsettled := tuple(step_id for step_id, step in state.steps.items() if step.status is not StepStatus.SETTLED):
+        return AbandonSteps(unsettled, why)
+    if answer_stands(state):
+        return leave(state, may_send_back=False)
+    return SkipReview(why) if state.is_reviewed else _put_together(state)
 
 
 def _put_together(state: JobState) -> ChooseAnswer:
@@ -85,7 +101,9 @@ def _put_together(state: JobState) -> ChooseAnswer:
 
 
 def after_the_end(state: JobState, now: float) -> tuple[Command, ...]:
-    """Its webhook."""
+    """Its parent is told, or its webhook."""
+    if state.submitted.parent:
+        return () if state.parent_told else (TellParent(),)
     due = _webhook_due(state)
     return (DeliverWebhook(state.webhook_attempts + 1),) if due is not None and due <= now else ()
 
@@ -110,15 +128,21 @@ def question_due(state: JobState, question: Question) -> float:
 def next_due(state: JobState, now: float, claim_within_s: float, seen: Seen | None = None) -> float | None:
     """When the sweeper must look at the job, if nothing happens before; None: never. Unix time in seconds.
 
-    `claim_within_s`: how soon a role's handoff that was just issued must have been claimed, unless it is held.
+    `claim_within_s`: how soon a role's handoff that was just issued must have been claimed, or a child have begun, unless it is held.
     """
+    if state.ended and state.submitted.parent:
+        return None if state.parent_told else max(now, state.as_of) + TELL_AGAIN_AFTER_S
     if state.ended:
         return _webhook_due(state)
     until = question_due(state, state.question) if state.question else state.deadline
+    if state.phase is Phase.WORKING and not state.question and (soon := next_join(state, now)) is not None:
+        until = min(until, soon)
     if state.phase in (Phase.ROUTING, Phase.PLANNING) and not state.open and not state.question:
         soonest_s, latest_s = NOBODY_THERE_S
         return min(now + min(max(soonest_s, (now - state.started_at) / 4), latest_s), max(state.deadline, now + 1.0))
     held = {handoff_id for handoff_id, found in (seen.handoffs.items() if seen else ()) if found.held}
-    if any(handoff.group is None and handoff_id not in held for handoff_id, handoff in state.open.items()):
+    begun = {handoff_id for handoff_id, found in (seen.handoffs.items() if seen else ()) if found.state == "running"}
+    quiet = held | {handoff_id for handoff_id in begun & state.open.keys() if state.open[handoff_id].child}
+    if any(handoff.group is None and handoff_id not in quiet for handoff_id, handoff in state.open.items()):
         return min(now + claim_within_s, until)
     return max(until, now + 1.0)

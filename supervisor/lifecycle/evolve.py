@@ -8,9 +8,11 @@ from typing import Any, assert_never
 from shared.wire.errors import MalformedMessage
 from shared.wire.events import (
     ApprovalEvent,
+    Arbitrated,
     CancelRequested,
     ConflictsFound,
     DecisionAsked,
+    FactsChecked,
     GatesChecked,
     HandoffFinished,
     HandoffIssued,
@@ -20,7 +22,10 @@ from shared.wire.events import (
     JobSubmitted,
     Judged,
     NeedsResolved,
+    ParentTold,
     PlanMade,
+    PlanPatched,
+    Quoted,
     Recorded,
     RetryRequested,
     Reviewed,
@@ -31,29 +36,38 @@ from shared.wire.events import (
     Synthesised,
     WebhookTried,
 )
-from shared.wire.handoff import BUDGETS, ResultStatus, StopReason
-from shared.wire.ids import HandoffId, JobId, StepId
-from shared.wire.limits import raised
+from shared.wire.handoff import BUDGETS, StopReason
+from shared.wire.ids import HandoffId, JobId
 from shared.wire.mode import Mode
 from shared.wire.names import ROLES
 from shared.wire.verdict import Decision
-from supervisor.lifecycle.approved import asked_anew, heard, planned
-from supervisor.lifecycle.disputes import judged_well, looked_into
-from supervisor.lifecycle.state import JobState, Phase, Remark, StepState, StepStatus
-from supervisor.lifecycle.steps import again, resolved, stood_in_for, with_result
+from supervisor.lifecycle.approved import heard, planned
+from supervisor.lifecycle.arbitration import arbitrated
+from supervisor.lifecycle.attempts import Remark
+from supervisor.lifecycle.copies import Copies
+from supervisor.lifecycle.disputes import looked_into
+from supervisor.lifecycle.fact_gate import check_came, facts_checked, unsaid
+from supervisor.lifecycle.held import Held
+from supervisor.lifecycle.replanning import noted, with_patch
+from supervisor.lifecycle.retried import built_again, first_phase, held_no_more, retried
+from supervisor.lifecycle.state import JobState, Phase, StepStatus
+from supervisor.lifecycle.steps import abandoned, again, resolved, sent_back, tried_again, with_result
+from supervisor.lifecycle.teams import team_of
 
 
 def fold(job_id: JobId, state: JobState | None, events: Iterable[Recorded]) -> JobState | None:
     """The state after all of these events; None: there are none."""
-    for recorded in events:
-        state = begin(job_id, recorded) if state is None else evolve(state, recorded)
-    return state
+    run = iter(events)
+    if state is None and (first := next(run, None)):
+        state = begin(job_id, first)
+    return fold_on(state, run) if state else None
 
 
 def fold_on(state: JobState, events: Iterable[Recorded]) -> JobState:
-    """The state after more events."""
+    """The state after more events. Dicts of the given state are copied once for all of them, and not for each: it stays as it was."""
+    copies = Copies()
     for recorded in events:
-        state = evolve(state, recorded)
+        state = evolve(state, recorded, copies)
     return state
 
 
@@ -69,21 +83,25 @@ def begin(job_id: JobId, recorded: Recorded) -> JobState:
         submitted=submitted,
         started_at=recorded.at,
         mode=submitted.mode,
-        phase=_first_phase(submitted.mode),
+        phase=first_phase(submitted.mode),
     )
 
 
-def evolve(state: JobState, recorded: Recorded) -> JobState:
+def evolve(state: JobState, recorded: Recorded, copies: Copies | None = None) -> JobState:
     """One event further. It refuses none: what the journal holds has happened. (One that speaks of a step that no plan has is a KeyError: a
-    defect of ours, or a journal that was tampered with.)"""
-    return state.model_copy(update={"version": recorded.version, "as_of": recorded.at, **_changes(state, recorded)})
+    defect of ours, or a journal that was tampered with.) `copies`: those of the run
+    of events that it is one of.
+    """
+    patches = noted(state, recorded.event) if state.mode is Mode.ADAPTIVE else state.patches
+    changes = _changes(state, recorded, copies or Copies())
+    return state.model_copy(update={"version": recorded.version, "as_of": recorded.at, "patches": patches, **changes})
 
 
-def _changes(state: JobState, recorded: Recorded) -> dict[str, Any]:
+def _changes(state: JobState, recorded: Recorded, copies: Copies) -> dict[str, Any]:
     event = recorded.event
     if isinstance(event, ApprovalEvent):
         return heard(state, event, recorded)
-    return _of_job(state, event, recorded) if isinstance(event, JobEvent) else _of_steps(state, event)
+    return _of_job(state, event, recorded) if isinstance(event, JobEvent) else _of_steps(state, event, recorded.at, copies)
 
 
 def _of_job(state: JobState, event: JobEvent, recorded: Recorded) -> dict[str, Any]:  # noqa: PLR0911 (one case an event)
@@ -92,6 +110,8 @@ def _of_job(state: JobState, event: JobEvent, recorded: Recorded) -> dict[str, A
             return {}
         case Routed():
             return {"mode": event.mode, "routed": event, "phase": Phase.PLANNING, "fruitless": 0}
+        case Quoted():
+            return {"quote": event.quote}
         case JobEnded():
             return {
                 "ended": event,
@@ -102,9 +122,9 @@ def _of_job(state: JobState, event: JobEvent, recorded: Recorded) -> dict[str, A
                 "question": None,
             }
         case CancelRequested():
-            return {} if state.ended else {"cancel_requested": True}
+            return {} if state.ended else {"cancelled_by": event.by}
         case RetryRequested():
-            return _retried(state, event, recorded.at)
+            return retried(state, event, recorded.at)
         case DecisionAsked():
             return {"asked": True}
         case WebhookTried():
@@ -116,58 +136,70 @@ def _of_job(state: JobState, event: JobEvent, recorded: Recorded) -> dict[str, A
                 "webhook_under_way": event.under_way,
                 "webhook_tried_at": recorded.at,
             }
+        case ParentTold():
+            return {"parent_told": True} if state.ended else {}  # of an earlier end, by a version that does not look
         case _:
             assert_never(event)
 
 
-def _of_steps(state: JobState, event: StepEvent) -> dict[str, Any]:  # noqa: PLR0911 (one case an event)
+def _of_steps(state: JobState, event: StepEvent, at: float, copies: Copies) -> dict[str, Any]:  # noqa: PLR0911, PLR0912 (one case an event)
     match event:
         case HandoffIssued():
-            return _issued(state, event)
+            return _issued(state, event, at, copies)
         case HandoffFinished():
-            return _finished(state, event)
+            return _finished(state, event, copies)
         case PlanMade():
             return {**planned(event), "phase": Phase.WORKING, "fruitless": 0}
+        case PlanPatched():
+            return {**with_patch(state, event), "fruitless": 0}
         case NeedsResolved():
-            return {"steps": resolved(state, event), "fruitless": 0}
+            return {**resolved(state, event), "fruitless": 0}
         case ConflictsFound() | Judged():
             return looked_into(state, event)
+        case Arbitrated():
+            return arbitrated(state, event, at)
         case Reviewed():
-            return {**_reviewed(state, event), "fruitless": 0}
+            return {**_reviewed(state, event, at), "fruitless": 0, "held": Held()}
         case StepsAbandoned():
-            return _abandoned(state, event)
+            return abandoned(state, event)
         case StepsTriedAgain():
-            return {"steps": _tried_again(state, event)}
+            return {"steps": copies.with_items("steps", state.steps, tried_again(state, event))}
         case Synthesised():
-            return {"synthesised": event, "phase": Phase.ANSWERING, "open": _without(state, "synthesizer"), "gated": None, "fruitless": 0}
+            still_open = _without(state, "synthesizer")
+            made = {"synthesised": event, "phase": Phase.ANSWERING, "open": still_open, "fruitless": 0, "held": Held()}
+            return {**made, "gated": None, "fact_checks": unsaid(state)}
         case GatesChecked():
-            return _gated(state, event)
+            return sent_back(state, event, at) if event.is_sent_back else {"gated": event}
+        case FactsChecked():
+            return facts_checked(state, event, at)
         case _:
             assert_never(event)
 
 
-def _issued(state: JobState, event: HandoffIssued) -> dict[str, Any]:
+def _issued(state: JobState, event: HandoffIssued, at: float, copies: Copies) -> dict[str, Any]:
     changes: dict[str, Any] = {
         "status": JobStatus.RUNNING,
-        "open": {**state.open, event.handoff_id: event},
+        "open": copies.with_items("open", state.open, {event.handoff_id: event}),
         "handoffs": state.handoffs + 1,
         "specialists": {**state.specialists, event.assigned_to: event.specialist},
     }
-    if event.group is None:
-        changes["role_attempts"] = {**state.role_attempts, event.assigned_to: event.attempt}
-        return changes
+    if event.group:
+        changes["groups"] = max(state.groups, int(event.group[1:]))
+    if event.is_of_a_role or event.is_fact_check:
+        return {**changes, "role_attempts": {**state.role_attempts, event.step_id: event.attempt}}
     step = state.steps[event.step_id]
-    running = step.model_copy(update={"status": StepStatus.RUNNING, "attempt": event.attempt, "handoff_id": event.handoff_id})
-    changes["steps"] = {**state.steps, event.step_id: running}
-    changes["groups"] = max(state.groups, int(event.group[1:]))
-    return changes
+    to = event.assigned_to if event.assigned_to != step.outline.specialist else None
+    now = {"status": StepStatus.RUNNING, "began_at": at, "waited_before_s": state.waited_s, "given_to": to}
+    team = team_of(state, event.step_id, event.child) if event.child else step.team
+    running = step.model_copy(update={**now, "attempt": event.attempt, "handoff_id": event.handoff_id, "team": team, "gaps_only": False})
+    return {**changes, "steps": copies.with_items("steps", state.steps, {event.step_id: running})}
 
 
-def _finished(state: JobState, event: HandoffFinished) -> dict[str, Any]:
+def _finished(state: JobState, event: HandoffFinished, copies: Copies) -> dict[str, Any]:
     issued = state.open.get(event.handoff_id)
     model = event.model
     changes: dict[str, Any] = {
-        "open": {handoff_id: handoff for handoff_id, handoff in state.open.items() if handoff_id != event.handoff_id},
+        "open": copies.without("open", state.open, event.handoff_id),
         "usage": state.usage + event.usage,
         "turns": state.turns + event.turns,
         "spent_its_own": state.spent_its_own or event.stop_reason is StopReason.JOB_BUDGET,
@@ -177,119 +209,32 @@ def _finished(state: JobState, event: HandoffFinished) -> dict[str, Any]:
         return changes
     if event.stop_reason in BUDGETS:
         changes["spent"] = state.spent or event.stop_reason
+    if issued.is_fact_check:
+        return {**changes, **check_came(state, event)}
+    if issued.assigned_to in ROLES:
+        changes["role_costs"] = {**state.role_costs, issued.assigned_to: event.usage.cost_microusd or 0}
     if issued.assigned_to in ROLES and event.stop_reason in BUDGETS:
         return changes
     if issued.assigned_to in ROLES:  # what follows from its result comes next, and with it
         return {**changes, "fruitless": state.fruitless + 1}
-    step = state.steps[issued.step_id]
-    changes["steps"] = {**state.steps, issued.step_id: with_result(step, event)}
-    return changes
+    again = built_again(state, event, issued.step_id)
+    ended = {issued.step_id: with_result(state.steps[issued.step_id], event)}
+    changes["steps"] = copies.with_items("steps", state.steps, ended | again)
+    return {**changes, **held_no_more(state, event, again)}
 
 
-def _reviewed(state: JobState, event: Reviewed) -> dict[str, Any]:
+def _reviewed(state: JobState, event: Reviewed, at: float) -> dict[str, Any]:
     rounds, still_open = (*state.rounds, event), _without(state, "assessor")
     if event.decision is not Decision.REVISE or not state.may_send_back or state.spent or event.goes_in_circles:
         return {"rounds": rounds, "phase": Phase.SYNTHESISING, "open": still_open}
     steps = dict(state.steps)
-    named = frozenset(event.steps) & steps.keys()
+    named = frozenset(event.steps) & steps.keys() - (frozenset(state.arbitrated.writer if state.arbitrated else ()) & {*event.repeats})
     for step_id in {*named, *state.downstream(named)}:
         step = steps[step_id]
         steps[step_id] = again(step, Remark(author="assessor", result=event.result, previous=step.result))
-    return {"rounds": rounds, "steps": steps, "open": still_open, "reworks": state.reworks + 1}
-
-
-def _abandoned(state: JobState, event: StepsAbandoned) -> dict[str, Any]:
-    steps, abandoned = dict(state.steps), {item.step for item in event.steps}
-    for item in event.steps:
-        step = steps[item.step]
-        failed = {"status": StepStatus.SETTLED, "result": item.result, "result_status": ResultStatus.FAILED, "trouble": item.result}
-        given_up = step.model_copy(update={**failed, "stop_reason": None})
-        steps[item.step] = stood_in_for(step, item.result, None) if step.sent_back else given_up
-    still_open = {handoff_id: handoff for handoff_id, handoff in state.open.items() if handoff.step_id not in abandoned}
-    return {"steps": steps, "open": still_open}
-
-
-def _gated(state: JobState, event: GatesChecked) -> dict[str, Any]:
-    if not event.is_sent_back:
-        return {"gated": event}
-    sent_back = {"synthesised": None, "gate_rounds": state.gate_rounds + 1}
-    if not event.steps:
-        return {**sent_back, "phase": Phase.SYNTHESISING, "turned_down": event.result}
-    remarks = {step_id: Remark(author="gate", result=event.result, previous=state.steps[step_id].result) for step_id in event.steps}
-    steps = state.steps | {step_id: again(state.steps[step_id], remark) for step_id, remark in remarks.items()}
-    return {**sent_back, "phase": Phase.WORKING, "steps": steps, "reworks": state.reworks + state.is_reviewed}
-
-
-def _tried_again(state: JobState, event: StepsTriedAgain) -> dict[StepId, StepState]:
-    steps = dict(state.steps)
-    for item in event.steps:
-        step = steps[item.step]
-        remark = Remark(author="supervisor", result=step.result, previous=step.result)
-        steps[item.step] = again(step, remark).model_copy(update={"given_to": item.specialist or step.given_to})
-    return steps
+    return {"rounds": rounds, "steps": steps, "open": still_open, "reworks": state.reworks + 1, "sent_back_at": at}
 
 
 def _without(state: JobState, role: str) -> dict[HandoffId, HandoffIssued]:
     """The open handoffs, but for those of a role whose answer is no longer waited for."""
     return {handoff_id: handoff for handoff_id, handoff in state.open.items() if handoff.assigned_to != role}
-
-
-def _retried(state: JobState, event: RetryRequested, at: float) -> dict[str, Any]:
-    if not state.ended:
-        return _gone_on(state, event) if state.asked else {}
-    roots = {step_id for step_id, step in state.steps.items() if step.status is not StepStatus.SETTLED}  # nothing comes of these any more
-    if event.from_step in state.steps:
-        roots.add(event.from_step)
-    elif event.from_step is None:
-        roots |= {step_id for step_id, step in state.steps.items() if step.result_status is not ResultStatus.OK}
-    steps = dict(state.steps)
-    for step_id in {*roots, *state.downstream(frozenset(roots))}:
-        step = steps[step_id]
-        steps[step_id] = again(step, Remark(author="user", previous=step.result) if step.result else None)
-    return {
-        "status": state.status_again,
-        "phase": _first_phase(state.mode) if state.plan is None else Phase.WORKING,
-        "steps": steps,
-        "started_at": at,
-        "submitted": state.submitted.model_copy(update={"limits": raised(state.submitted.limits, event)}),
-        "handoffs": 0,
-        "fruitless": 0,
-        "spent": None,
-        "spent_its_own": False,
-        "asked": False,
-        "rounds_before": len(state.rounds),
-        "judged": judged_well(state),
-        **asked_anew(state),
-        "synthesised": None,
-        "gated": None,
-        "gate_rounds": 0,
-        "turned_down": None,
-        "ended": None,
-        "ended_version": 0,
-        "cancel_requested": False,
-        "webhook_attempts": 0,
-        "webhook_delivered": False,
-        "webhook_under_way": False,
-    }
-
-
-def _gone_on(state: JobState, event: RetryRequested) -> dict[str, Any]:
-    """Where it stood: only what its budget had stopped is done again. Its time has run on."""
-    steps = dict(state.steps)
-    for step_id, step in state.steps.items():
-        if step.status is StepStatus.SETTLED and step.stop_reason in BUDGETS:
-            steps[step_id] = again(step, Remark(author="user", previous=step.result) if step.result else None)
-    return {
-        "status": state.status_again,
-        "steps": steps,
-        "spent": None,
-        "spent_its_own": False,
-        "asked": False,
-        "judged": judged_well(state),
-        "submitted": state.submitted.model_copy(update={"limits": raised(state.submitted.limits, event)}),
-    }
-
-
-def _first_phase(mode: Mode) -> Phase:
-    """Of a job that has no plan."""
-    return Phase.ROUTING if mode is Mode.AUTO else Phase.PLANNING

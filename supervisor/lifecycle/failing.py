@@ -1,12 +1,19 @@
-"""What becomes of a step that failed: the same specialist again, told why; then the generalist; then the job goes on without it."""
+"""What becomes of a step that failed: the same specialist again, told why; then others that can do it; then the job goes on without it,
+or a person is asked.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from shared.wire.events import SecondChance
 from shared.wire.handoff import ResultStatus, StopReason
 from shared.wire.ids import StepId
+from shared.wire.names import SUB_SUPERVISOR
 from shared.wire.plan import OnFailure
 from supervisor.lifecycle.beginning import GENERALIST
+from supervisor.lifecycle.joins import is_wanted
+from supervisor.lifecycle.overview import overview_of
 from supervisor.lifecycle.seen import Seen
 from supervisor.lifecycle.state import JobState, StepState, StepStatus
 
@@ -17,33 +24,80 @@ RETRIED = frozenset({StopReason.FINISHED, StopReason.INVALID_OUTPUT})
 answer was asked again by the agent loop, as often as makes sense; a limit would be reached again."""
 GIVEN_AWAY = RETRIED | {StopReason.REFUSED}
 """Somebody else, with other instructions, may do better even so."""
+SLICES = frozenset({StopReason.MAX_TURNS, StopReason.MAX_TOKENS, StopReason.MAX_USD})
+"""Of a team: its slice of the job's budget. One agent needs less than a team does, and the job has more than the slice."""
 
 
 def second_chances(state: JobState, seen: Seen, now: float) -> tuple[SecondChance, ...]:
     """Steps that get another attempt now."""
     if state.spent is not None or now >= state.working_deadline:
         return ()
-    failed = [(step_id, step) for step_id, step in state.steps.items() if _may_try(state, step_id, step)]
-    return tuple(chance for step_id, step in failed if (chance := _chance(step_id, step, seen)))
+    unusable = ((step_id, state.steps[step_id]) for step_id in overview_of(state).unusable)
+    failed = ((step_id, step) for step_id, step in unusable if _may_try(state, step_id, step))
+    chances = [chance for step_id, step in failed if (chance := _chance(step_id, step, seen))]
+    return _wanted(state, chances, now)
+
+
+def _wanted(state: JobState, chances: Sequence[SecondChance], now: float) -> tuple[SecondChance, ...]:
+    """Those for steps that somebody still needs. Steps with the same dependents are needed by the same."""
+    dependents, known = state.dependents, dict[frozenset[StepId], bool]()
+    for chance in chances:
+        if (waiting := dependents[chance.step]) not in known:
+            known[waiting] = is_wanted(state, waiting, now)
+    return tuple(chance for chance in chances if known[dependents[chance.step]])
 
 
 def has_failed(step: StepState) -> bool:
     """Of its own, not because it was given up."""
-    return step.status is StepStatus.SETTLED and step.result_status is ResultStatus.FAILED and step.stop_reason in GIVEN_AWAY
+    may_be_done_by_others = step.stop_reason in GIVEN_AWAY or had_too_small_a_slice(step)
+    return step.status is StepStatus.SETTLED and step.result_status is ResultStatus.FAILED and may_be_done_by_others
 
 
-def _may_try(state: JobState, step_id: StepId, step: StepState) -> bool:
-    """Nobody has begun to build on the failure."""
-    return (
-        has_failed(step)
-        and step.outline.on_failure is OnFailure.RETRY
-        and all(state.steps[waiting].status is StepStatus.WAITING for waiting in state.dependents[step_id])
+def had_too_small_a_slice(step: StepState) -> bool:
+    """A team did it last, and its slice ended that: with the same slice it would again."""
+    return step.specialist == SUB_SUPERVISOR and step.stop_reason in SLICES
+
+
+def to_be_asked_about(state: JobState, seen: Seen, now: float) -> tuple[StepId, ...]:
+    """Steps that a person has a say in: nobody else can try them, or they need what the planner does not know. None watches a child."""
+    if state.submitted.parent:
+        return ()
+    unusable = ((step_id, state.steps[step_id]) for step_id in overview_of(state).unusable)
+    return tuple(
+        step_id
+        for step_id, step in unusable
+        if step.outline.on_failure is OnFailure.ASK and not step.is_let_go and _is_stuck(step_id, step, seen)
+        if _is_unused(state, step_id) and is_wanted(state, state.dependents[step_id], now)
     )
 
 
+def why_failed(steps: Sequence[StepId]) -> str:
+    """In words of our own."""
+    return f"{', '.join(steps)} came to nothing: approve to go on without, or reject with a note to have it tried again"
+
+
+def _may_try(state: JobState, step_id: StepId, step: StepState) -> bool:
+    return has_failed(step) and step.outline.on_failure is not OnFailure.DROP and _is_unused(state, step_id)
+
+
+def _is_unused(state: JobState, step_id: StepId) -> bool:
+    """Nobody has begun to build on what came of it."""
+    return all(
+        state.steps[waiting].status is StepStatus.WAITING or waiting in state.held.steps  # which knows only what came of it before
+        for waiting in state.dependents[step_id]
+    )
+
+
+def _is_stuck(step_id: StepId, step: StepState, seen: Seen) -> bool:
+    is_needy = step.status is StepStatus.SETTLED and step.result_status is ResultStatus.NEEDS_INPUT
+    return is_needy or (has_failed(step) and _chance(step_id, step, seen) is None)
+
+
 def _chance(step_id: StepId, step: StepState, seen: Seen) -> SecondChance | None:
-    if step.stop_reason in RETRIED and step.failures <= MOST_RETRIES:
+    """`failures` counts those of its first specialist; whoever else gets it tries once."""
+    is_child = step.outline.specialist == SUB_SUPERVISOR  # its steps had their own second chances; then the generalist has one
+    if step.stop_reason in RETRIED and step.failures <= MOST_RETRIES and not is_child:
         return SecondChance(step=step_id)
-    if step.given_to is None and GENERALIST in seen.roles and step.outline.specialist != GENERALIST:
-        return SecondChance(step=step_id, specialist=GENERALIST)
-    return None
+    others = (*seen.able(step.outline.specialist), *({GENERALIST} & seen.roles))
+    untried = next((name for name in others if name not in step.tried and name != step.outline.specialist), None)
+    return SecondChance(step=step_id, specialist=untried) if untried else None

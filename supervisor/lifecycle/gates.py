@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
+from fractions import Fraction
 
-from shared.patterns import first_of
-from shared.wire.answer import NumberedCitation
+from shared.patterns import first_of, matches
+from shared.plurals import counted
 from shared.wire.events import GatesChecked
 from shared.wire.gates import Gates
-from shared.wire.handoff import HandoffResult, StopReason, ref
-from supervisor.lifecycle.answering import content_of, usable_sinks
+from shared.wire.handoff import BlobRef, HandoffResult, StopReason, ref
+from supervisor.lifecycle.answering import content_of, parts_of, usable_sinks
 from supervisor.lifecycle.beginning import WHOLE
+from supervisor.lifecycle.citing import uncited
+from supervisor.lifecycle.facts import against_the_facts
+from supervisor.lifecycle.markdown import headings_in
+from supervisor.lifecycle.quantities import numbers_in
 from supervisor.lifecycle.stand_ins import failed_by_code
 from supervisor.lifecycle.state import JobState
 from supervisor.lifecycle.words import UNPROVEN, Words
 
 MOST_GATE_ROUNDS = 2
 """Times that a veto sends an answer back."""
-_HEADING = re.compile(r"^#{1,6}\s+(.+?)\s*#*\s*$", re.MULTILINE)
+_MARK = re.compile(r"\[\d{1,4}\]")
+"""Of a source: its number is nothing that the answer says."""
 _MOST_SHOWN_CHARS = 80
+_MOST_SHOWN = 3
+"""Sentences without a source that a veto quotes."""
 
 
 def may_send_back(state: JobState, now: float) -> bool:
@@ -29,12 +37,21 @@ def may_send_back(state: JobState, now: float) -> bool:
     return has_round and state.spent is None and now < state.working_deadline
 
 
+def gates_want(state: JobState) -> tuple[BlobRef, ...]:
+    """The payloads that `checked` reads."""
+    facts = state.submitted.facts
+    return (*parts_of(state), *((facts,) if facts else ()))
+
+
 def checked(state: JobState, words: Words, *, may_send_back: bool) -> tuple[GatesChecked, HandoffResult | None]:
-    """What code finds in the answer that there would be, and the result that says it. `words`: of `parts_of(state)`."""
+    """What code finds in the answer that there would be, and the result that says it. `words`: of `gates_want(state)`."""
     gates = state.submitted.gates
     assert gates is not None
-    content = content_of(state, words)
-    vetoes = vetoes_of(gates, content.text, content.citations)
+    content, facts = content_of(state, words), state.submitted.facts
+    claims = [claim.text for part in parts_of(state) for claim in words.result(part).claims]
+    vetoes = vetoes_of(gates, content.text, len(content.citations), claims, is_form=content.is_form)
+    if facts:
+        vetoes += against_the_facts((claim for part in parts_of(state) for claim in words.result(part).claims), words.facts(facts))
     if not vetoes:
         return GatesChecked(), None
     found = failed_by_code(state.job_id, WHOLE, state.gate_rounds + 1, "\n".join(vetoes), StopReason.FINISHED)
@@ -42,21 +59,27 @@ def checked(state: JobState, words: Words, *, may_send_back: bool) -> tuple[Gate
     return GatesChecked(vetoes=len(vetoes), result=ref(found.to_json()), is_sent_back=may_send_back, steps=steps), found
 
 
-def vetoes_of(gates: Gates, text: str, citations: Sequence[NumberedCitation]) -> tuple[str, ...]:
-    """What is wrong with an answer, a sentence each. `text`: as it would leave, without what code adds below it."""
-    return (*_length(gates, text), *_sections(gates, text), *_forbidden(gates, text), *_sources(gates, text, citations))
+def vetoes_of(gates: Gates, text: str, sources: int, claims: Collection[str] = (), *, is_form: bool = False) -> tuple[str, ...]:
+    """What is wrong with an answer, a sentence each.
+
+    `text`: as it would leave, without what code adds; `sources`: their number; `claims`: what the results that it is made of claim, each in
+    a sentence; `is_form`: it is a value in JSON, whose figures have no markers.
+    """
+    what_it_says = (*_forbidden(gates, text), *_required(gates, text), *_numbers(gates, text))
+    vetoes = (*_length(gates, text), *_sections(gates, text), *what_it_says, *_sources(gates, text, sources))
+    return vetoes if is_form or not sources else (*vetoes, *_sentences(gates, text, sources, claims))
 
 
 def _length(gates: Gates, text: str) -> Iterator[str]:
     words = len(text.split())
     if gates.min_words is not None and words < gates.min_words:
-        yield f"It has {words} words, at least {gates.min_words} are wanted."
+        yield f"It has {counted(words, 'word')}, at least {gates.min_words:,} are wanted."
     if gates.max_words is not None and words > gates.max_words:
-        yield f"It has {words} words, at most {gates.max_words} are wanted."
+        yield f"It has {counted(words, 'word')}, at most {gates.max_words:,} are wanted."
 
 
 def _sections(gates: Gates, text: str) -> Iterator[str]:
-    there = {heading.casefold() for heading in _HEADING.findall(text)}
+    there = {heading.casefold() for heading in headings_in(text)} if gates.sections else set()
     for section in gates.sections:
         if section.strip().casefold() not in there:
             yield f'It has no section "{section}": write a heading of these words.'
@@ -68,10 +91,36 @@ def _forbidden(gates: Gates, text: str) -> Iterator[str]:
             yield f'It says "{phrase[:_MOST_SHOWN_CHARS]}", which must not stand in it.'
 
 
-def _sources(gates: Gates, text: str, citations: Sequence[NumberedCitation]) -> Iterator[str]:
+def _required(gates: Gates, text: str) -> Iterator[str]:
+    for pattern in gates.required:
+        if not matches(pattern, text):
+            yield f"It says nothing that fits {pattern[:_MOST_SHOWN_CHARS]!r}."
+
+
+def _numbers(gates: Gates, text: str) -> Iterator[str]:
+    there = set(numbers_in(_MARK.sub(" ", text))) if gates.numbers else set()
+    for number in gates.numbers:
+        if Fraction(str(number)) not in there:
+            yield f"The number {number:,.12g} does not stand in it."
+
+
+def _sources(gates: Gates, text: str, sources: int) -> Iterator[str]:
     if not gates.cited:
         return
-    if not citations:
+    if not sources:
         yield "It has no sources: every statement of fact needs one."
     elif unproven := text.count(UNPROVEN):
-        yield f"{unproven} of its statements point to claims without a source: give a verbatim quote for each, or drop it."
+        point = "points to a claim" if unproven == 1 else "point to claims"
+        yield f"{unproven:,} of its statements {point} without a source: give a verbatim quote for each, or drop it."
+
+
+def _sentences(gates: Gates, text: str, sources: int, claims: Collection[str]) -> Iterator[str]:
+    if gates.cited and (found := uncited(text, sources, claims)):
+        hold = "states a fact" if len(found) == 1 else "state facts"
+        shown = "; ".join(f'"{_shortened(one)}"' for one in found[:_MOST_SHOWN])
+        more = f"; and {len(found) - _MOST_SHOWN:,} more" if len(found) > _MOST_SHOWN else ""
+        yield f"{len(found):,} of its sentences {hold} without a source: {shown}{more}. Let each point to a claim, or drop it."
+
+
+def _shortened(sentence: str) -> str:
+    return sentence if len(sentence) <= _MOST_SHOWN_CHARS else f"{sentence[:_MOST_SHOWN_CHARS]}…"

@@ -9,15 +9,20 @@ from shared.wire.errors import HandoffError
 from shared.wire.handoff import AgentHandoff, Artifact, ContextResult
 from shared.wire.ids import StepId, handoff_id
 from shared.wire.limits import HandoffLimits
+from shared.wire.names import FACT_GATE
 from shared.wire.plan import Step
 from shared.wire.specialist import SpecialistSpec
 from shared.wire.usage import microusd
+from supervisor.lifecycle.answering import made_of
 from supervisor.lifecycle.disputes import JUDGE
-from supervisor.lifecycle.state import JobState
+from supervisor.lifecycle.patches import REPLANNER
+from supervisor.lifecycle.state import JobState, StepStatus
 from supervisor.lifecycle.words import Words
 
 TOKENS_PER_TURN = 40_000
 """A handoff's token budget is this times its turns: a long context read on every turn, and its answer."""
+MOST_TASK_CHARS = 99_000
+"""Of a step's own, where something is to be said beside it."""
 ROLE_STEPS_TOKENS = 400_000
 """Token budget of a role's handoff: it reads what all steps have written."""
 
@@ -28,12 +33,12 @@ def context_for(state: JobState, depends_on: tuple[StepId, ...]) -> tuple[Contex
     Raises:
         HandoffError: one of them has none: the step is not ready, and a handoff without it cannot be built.
     """
+    given = {one.step: one.result for one in state.submitted.given}
     found = []
     for step_id in depends_on:
-        step = state.steps.get(step_id)
-        if step is None or step.result is None:
+        if (result := state.steps[step_id].result if step_id in state.steps else given.get(step_id)) is None:
             raise HandoffError(f"the result of {step_id} is not there yet")
-        found.append(ContextResult(step_id=step_id, result=step.result))
+        found.append(ContextResult(step_id=step_id, result=result))
     return tuple(found)
 
 
@@ -42,6 +47,7 @@ def step_handoff(
 ) -> AgentHandoff:
     """The next attempt at a step of the plan. `words`: of its remarks; `answer_schema`: what the user wants the answer to look like."""
     current = state.steps[step.id]
+    there = tuple(one for one in step.depends_on if one not in state.steps or state.steps[one].status is StepStatus.SETTLED)
     attempt = current.attempt + 1
     is_only_sink = state.sinks == (step.id,)
     asked = state.submitted.limits.max_turns_per_handoff
@@ -53,15 +59,16 @@ def step_handoff(
         attempt=attempt,
         assigned_to=step.specialist,
         specialist=spec_digest,
-        task_description=step.task,
-        depends_on=step.depends_on,
-        context=context_for(state, step.depends_on),
+        task_description=_task(step, there),
+        depends_on=there,
+        context=context_for(state, there),
         feedback=tuple(words.feedback(step.id, remark) for remark in current.remarks),
         artifacts=artifacts(state),
         expected_output_format=dict(answer_schema) if answer_schema is not None and is_only_sink else spec.output_schema,
         fallback_instruction=step.fallback,
         limits=_limits(spec, max_turns, TOKENS_PER_TURN * max_turns, state.working_deadline),
         model=state.submitted.model,
+        depth=state.submitted.depth,
     )
 
 
@@ -77,6 +84,7 @@ def role_handoff(
 ) -> AgentHandoff:
     """What one of the supervisor's roles is asked. `about`: the steps whose results it sees."""
     step_id = StepId(spec.name)
+    deadline = state.working_deadline if spec.name == REPLANNER else state.role_deadline  # it makes no answer: it only adds work
     return AgentHandoff(
         handoff_id=handoff_id(step_id, attempt),
         job_id=state.job_id,
@@ -89,9 +97,42 @@ def role_handoff(
         context=context_for(state, about),
         artifacts=() if spec.name == JUDGE else artifacts(state),  # it decides by the evidence that claims bring
         expected_output_format=dict(schema),
-        limits=_limits(spec, spec.max_turns, ROLE_STEPS_TOKENS, state.role_deadline),
+        limits=_limits(spec, spec.max_turns, ROLE_STEPS_TOKENS, deadline),
         model=state.submitted.model,
+        depth=state.submitted.depth,
     )
+
+
+def fact_check_handoff(
+    state: JobState, spec: SpecialistSpec, spec_digest: str, attempt: int, *, task: str, schema: Mapping[str, Any]
+) -> AgentHandoff:
+    """What the fact-checker is asked. It sees what the answer is made of, with its claims and their quotes, and the job's documents."""
+    parts, asked = made_of(state), state.submitted.limits.max_turns_per_handoff
+    max_turns = min(spec.max_turns, asked) if asked else spec.max_turns
+    return AgentHandoff(
+        handoff_id=handoff_id(FACT_GATE, attempt),
+        job_id=state.job_id,
+        step_id=StepId(FACT_GATE),
+        attempt=attempt,
+        assigned_to=spec.name,
+        specialist=spec_digest,
+        task_description=task,
+        depends_on=tuple(parts),
+        context=tuple(ContextResult(step_id=step_id, result=result) for step_id, result in parts.items()),
+        artifacts=artifacts(state),
+        expected_output_format=dict(schema),
+        limits=_limits(spec, max_turns, TOKENS_PER_TURN * max_turns, state.working_deadline),
+        model=state.submitted.model,
+        depth=state.submitted.depth,
+    )
+
+
+def _task(step: Step, there: tuple[StepId, ...]) -> str:
+    """With the names of those that its join did not wait for, and that go on for others."""
+    missing = [one for one in step.depends_on if one not in there]
+    if not missing:
+        return step.task
+    return f"{step.task[:MOST_TASK_CHARS]}\n\nNot here, and not waited for: {', '.join(missing):.900}."
 
 
 def _limits(spec: SpecialistSpec, max_turns: int, max_tokens: int, deadline: float) -> HandoffLimits:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from markdown_it import MarkdownIt
+from supervisor.lifecycle.markdown import blocks_of, lines_of
 
 _DEEPEST = 6
 """Markdown knows no deeper heading."""
@@ -17,8 +13,8 @@ def below(level: int, text: str) -> str:
 
     Only headings of the text itself are touched: not what stands in code, in quotations and in lists.
     """
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    found = [token for token in _markdown().parse("\n".join(lines)) if token.type == "heading_open" and token.level == 0]
+    lines = lines_of(text)
+    found = [token for token in blocks_of(text) if token.type == "heading_open" and token.level == 0]
     move = level + 1 - min((int(token.tag[1]) for token in found), default=0)
     for token in reversed(found):  # from the end, so that the lines above keep their numbers
         assert token.map is not None
@@ -26,14 +22,6 @@ def below(level: int, text: str) -> str:
         marks = "#" * min(_DEEPEST, int(token.tag[1]) + move)
         lines[first:end] = [f"{marks} {_words(lines[first:end], token.markup)}".rstrip()]
     return "\n".join(lines)
-
-
-@cache
-def _markdown() -> MarkdownIt:
-    """Finds blocks only: what stands inside them is not looked at, and takes no time. Imported late: no command waits for it."""
-    from markdown_it import MarkdownIt
-
-    return MarkdownIt("commonmark").disable(["inline", "text_join"])
 
 
 def _words(lines: list[str], markup: str) -> str:

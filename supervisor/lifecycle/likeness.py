@@ -30,11 +30,11 @@ _GRAMMAR = frozenset(
 
 def likeness(one: str, other: str) -> float:
     """0: nothing in common, or they name different things. 1: the shorter one stands in the other."""
-    if _named(one) != _named(other):
+    if named(one) != named(other):
         return 0.0
-    if _is_one_pattern(_stems(one), _stems(other)):
+    if _is_one_pattern(stems_in(one), stems_in(other)):
         return 0.0
-    ours, theirs = frozenset(_stems(one)), frozenset(_stems(other))
+    ours, theirs = frozenset(stems_in(one)), frozenset(stems_in(other))
     shorter = min(len(ours), len(theirs))
     return len(ours & theirs) / shorter if shorter else float(ours == theirs)
 
@@ -43,7 +43,7 @@ def asks_the_same(one: str, other: str) -> bool:
     return likeness(one, other) >= SAME_FROM
 
 
-def _stems(text: str) -> tuple[str, ...]:
+def stems_in(text: str) -> tuple[str, ...]:
     words = (word.casefold() for word in _WORD.findall(text))
     return tuple(stem(word) for word in words if word not in _GRAMMAR)
 
@@ -54,12 +54,15 @@ def _is_one_pattern(ours: tuple[str, ...], theirs: tuple[str, ...]) -> bool:
     return len(ours) == len(theirs) != alike and 2 * alike > len(ours)
 
 
-def _named(text: str) -> frozenset[str]:
+def named(text: str) -> frozenset[str]:
     """Figures, and words with a capital that does not begin a sentence."""
-    found = set()
+    found, last, end = set(), "", 0
     for match in _WORD.finditer(text):
-        word, before = match[0], text[: match.start()].rstrip()
-        begins = not before or before[-1] in ".!?:\n"
-        if any(char.isdigit() for char in word) or (any(map(str.isupper, word[1:] if begins else word)) and len(word) > 1):
+        word, last = match[0], text[end : match.start()].rstrip()[-1:] or last
+        begins = not last or last in ".!?:"
+        last, end = word[-1], match.end()
+        if word.islower() and word.isalpha():
+            continue
+        if any(map(str.isdigit, word)) or (any(map(str.isupper, word[1:] if begins else word)) and len(word) > 1):
             found.add(word.casefold())
     return frozenset(found)

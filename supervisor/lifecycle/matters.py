@@ -15,7 +15,7 @@ from shared.stems import stem
 _WORD = re.compile(r"[^\W_][\w+#]*(?:[.-][\w+#]+)*")
 _GRAMMAR = frozenset("a an the is are was were be its their his her it per which that has have does do s".split())
 _TITLES = frozenset("inc corp corporation ltd llc gmbh ag plc co company limited dr mr mrs ms prof".split())
-_FILLERS = frozenset("number count amount total value level location period date day year current official annual yearly".split())
+_FILLERS = frozenset("number count amount total value level location period date day year time current official annual yearly".split())
 """They add nothing to an attribute that has another word."""
 _PHRASES = (
     (r"\bhead ?office\b|\bhq\b|\bheadquartered\b|\bbased\b", "headquarters"),
@@ -48,6 +48,8 @@ _SYNONYMS = {
         "participants": "subjects",
         "speed": "velocity",
         "release": "released",
+        "capacity": "volume",
+        "efficacy": "effectiveness",
     }.items()
     for word in (root, *words.split())
 }
@@ -55,10 +57,22 @@ _MEASURES = frozenset(
     _SYNONYMS.get(stem(word), stem(word))
     for word in (
         "maximum minimum average median net gross peak idle read write monthly quarterly daily weekly hourly "
-        "before after domestic foreign male female training test first last new old north south east west upper lower"
+        "before after domestic foreign metropolitan metro greater urban rural "
+        "male female training test first last new old north south east west upper lower"
     ).split()
 )
 """Words that make another measure, or another thing, of what they stand beside."""
+_FLOWS = frozenset(
+    _SYNONYMS.get(stem(word), stem(word))
+    for word in (
+        "revenue sales profit income earnings loss expenses spending expenditure cashflow dividends investment production output yield "
+        "consumption emissions generation exports imports visitors guests passengers attendance deliveries shipments orders bookings "
+        "downloads installations registrations births deaths accidents incidents outages downtime rainfall precipitation growth"
+    ).split()
+)
+"""What adds up over time: a quarter has its own share of a year's."""
+_PER = re.compile(r"\s*\b(?:per|each|every)\s+(hour|day|week|month|quarter|year)\b", re.IGNORECASE)
+_PERIODIC = {"hour": "hourly", "day": "daily", "week": "weekly", "month": "monthly", "quarter": "quarterly", "year": "yearly"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +84,11 @@ class Matter:
     names: frozenset[str]
     """Those that its subject writes as a name, or that are figures."""
     attribute: str
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether a longer time has more of it."""
+        return self.head in _FLOWS
 
     @property
     def head(self) -> str:
@@ -117,6 +136,8 @@ def _same_name(ours: list[str], theirs: list[str]) -> bool:
 def _phrased(text: str) -> str:
     for pattern, phrase in _PHRASES:
         text = re.sub(pattern, phrase, text, flags=re.IGNORECASE)
+    if found := _PER.search(text):  # "dose per day" -> "daily dose"
+        text = f"{_PERIODIC[found[1].casefold()]} {text[: found.start()]}{text[found.end() :]}"
     return text
 
 

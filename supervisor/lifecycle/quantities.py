@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -10,15 +11,24 @@ from supervisor.lifecycle.units import COUNT, Unit, is_unit, readings_of, unit_o
 
 ROUNDED = Fraction(5, 100)
 """At most, of the value, that rounding explains: 1,024 is `1.0k`, but 2.4 million is not `2 million`."""
+LEAST_DIGITS = 1_000
+"""Of a figure that ends in zeros three digits count at least: `130` is not rounded to tens."""
 ABOUT = Fraction(10, 100)
 """The same of what calls itself approximate."""
 
-_SCALES = {"k": 3, "thousand": 3, "m": 6, "mn": 6, "mio": 6, "million": 6, "bn": 9, "b": 9, "billion": 9, "t": 12, "trillion": 12}
+_SCALES = {"k": 3, "thousand": 3, "m": 6, "mn": 6, "mio": 6, "million": 6, "bn": 9, "b": 9, "billion": 9, "t": 12, "trillion": 12} | {
+    "tausend": 3,
+    "millionen": 6,
+    "milliarde": 9,
+    "milliarden": 9,
+    "mrd": 9,
+}
 _DIGITS = r"\d+(?:[,  '’_]\d{3})+(?:\.\d+)?|\d+(?:[.,]\d+)?|\.\d+"
 _AMOUNT = re.compile(
     rf"(?P<sign>[-−+])?\s*(?P<currency>US\$|[$€£¥])?\s*(?P<minus>[-−])?(?P<digits>{_DIGITS})(?:e(?P<e>[-+]?\d+))?(?:\s*[x×]\s*10\^(?P<ten>-?\d+))?"
-    r"(?:(?P<short>[kKMBT])(?![\w°%])|\s*(?P<long>thousand|million|mn|mio|bn|billion|trillion|k)s?(?!\w))?"
+    r"(?:(?P<short>[kKMBT])(?![\w°%])|\s*(?P<long>(?i:thousand|tausend|million(?:en)?|mio|milliarden?|mrd|billion|trillion)|mn|bn|k)s?(?!\w))?"
 )
+_BLANKS = re.compile(r"\s{3,}")
 _ABOUT = re.compile(r"^(?:about|around|roughly|approximately|approx\.?|circa|ca\.?|some|nearly|almost|~|≈)\s*", re.IGNORECASE)
 _FROM = re.compile(r"^(?:at least|more than|over|above|minimum(?: of)?|min\.?|no less than|≥|>=?)\s*|(?:\+| or more)$", re.IGNORECASE)
 _UP_TO = re.compile(
@@ -69,8 +79,32 @@ def quantity_of(text: str, unit: str | None = None) -> Quantity | None:
 
 def disagree(one: Quantity, other: Quantity) -> bool:
     """Whether they can't both be right. Of what cannot be measured in the same unit nothing is known."""
-    pairs = [pair for a in _readings(one, other.unit) for b in _readings(other, one.unit) if (pair := (a, b)) and _comparable(a, b)]
+    pairs = _readings_of_both(one, other)
     return bool(pairs) and not any(_agree(a, b) for a, b in pairs)
+
+
+def can_be_compared(one: Quantity, other: Quantity) -> bool:
+    """Whether they can be measured in the same unit."""
+    return bool(_readings_of_both(one, other))
+
+
+def numbers_in(text: str) -> Iterator[Fraction]:
+    """Every number of a text that stands in digits. One behind a dash is given with and without its sign: `2019-2024` is no debt."""
+    for found in _AMOUNT.finditer(squeezed(text)):
+        value = _valued(found).value
+        yield value
+        yield abs(value)
+
+
+def squeezed(text: str) -> str:
+    """With no more than two blanks in a row: the patterns here look for a number's sign, currency and scale across blanks, and would take
+    the cube of their number. (Not one: digits that stand two blanks apart are two numbers.)
+    """
+    return _BLANKS.sub("  ", text)
+
+
+def _readings_of_both(one: Quantity, other: Quantity) -> list[tuple[Quantity, Quantity]]:
+    return [(a, b) for a in _readings(one, other.unit) for b in _readings(other, one.unit) if _comparable(a, b)]
 
 
 def _readings(quantity: Quantity, beside: Unit | None) -> list[Quantity]:
@@ -112,10 +146,19 @@ def _same(one: Amount, other: Amount, share: Fraction, *, is_about: bool) -> boo
         return True
     coarse, fine = (one, other) if one.grain >= other.grain else (other, one)
     is_near = abs(one.value - other.value) <= share * max(abs(one.value), abs(other.value))
-    half = coarse.grain / 2
-    is_even = bool(coarse.grain) and (coarse.value / coarse.grain) % 2 == 0
+    grain = _rounded_to(coarse) if fine.grain < coarse.grain else coarse.grain
+    half = grain / 2
+    is_even = bool(grain) and (coarse.value / grain) % 2 == 0
     is_rounded = coarse.value - half <= fine.value < coarse.value + half or (is_even and fine.value == coarse.value + half)
     return is_near and (is_about or is_rounded)
+
+
+def _rounded_to(amount: Amount) -> Fraction:
+    """What it may be rounded to, beside a finer one: its last zeros may be none, but for three digits. 8,850 may be 8,848.86."""
+    grain = amount.grain
+    while grain and (abs(amount.value) / grain) % 10 == 0 and abs(amount.value) / grain >= LEAST_DIGITS:
+        grain *= 10
+    return grain
 
 
 def _ends(first: str, second: str, unit: str | None) -> tuple[Amount, Amount, Unit | None] | None:
@@ -168,6 +211,10 @@ def _leading(text: str) -> tuple[Amount, str, str] | None:
     """The number that a text begins with, a currency's sign before it, and what stands behind."""
     if not (found := _AMOUNT.match(text)):
         return _in_words(text)
+    return _valued(found), found["currency"] or "", text[found.end() :]
+
+
+def _valued(found: re.Match[str]) -> Amount:
     digits = found["digits"]
     grouped = re.fullmatch(r"\d+(?:[,  '’_]\d{3})+(?:\.\d+)?", digits)
     plain = re.sub(r"[,  '’_]", "", digits) if grouped else digits.replace(",", ".")
@@ -177,7 +224,7 @@ def _leading(text: str) -> tuple[Amount, str, str] | None:
     scale = Fraction(10) ** max(-300, min(300, power))
     decimals = len(plain.partition(".")[2])
     value = Fraction(plain) * scale * (-1 if "-" in (sign := f"{found['sign'] or ''}{found['minus'] or ''}") or "−" in sign else 1)
-    return Amount(value, Fraction(1, 10**decimals) * scale), found["currency"] or "", text[found.end() :]
+    return Amount(value, Fraction(1, 10**decimals) * scale)
 
 
 def _in_words(text: str) -> tuple[Amount, str, str] | None:

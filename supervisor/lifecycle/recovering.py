@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from shared.wire.ids import HandoffId
-from supervisor.lifecycle.commands import Command, PublishAgain, RunRole
+from supervisor.lifecycle.commands import Command, PublishAgain, RunRole, StartChild
 from supervisor.lifecycle.seen import Seen
 from supervisor.lifecycle.state import JobState
 
 
 def recoveries(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
-    """Messages that are published again, roles that are run again."""
+    """Messages that are published again, roles that are run again, child jobs that have not begun."""
     again: list[HandoffId] = []
     commands: list[Command] = []
     for handoff_id, found in seen.handoffs.items():
@@ -17,7 +17,10 @@ def recoveries(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
         if issued is None or found.held:
             continue
         abandoned = found.state == "running" and (found.lease_until or 0.0) < now
-        if issued.group is None:
+        if issued.child:
+            if found.state == "issued":
+                commands.append(StartChild(handoff_id))
+        elif issued.group is None:
             if abandoned or (found.state == "issued" and (found.lost or not found.queued)):
                 commands.append(RunRole(handoff_id))
         elif abandoned or (found.state == "issued" and found.lost):

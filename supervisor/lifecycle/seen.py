@@ -25,6 +25,20 @@ class HandoffSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class Load:
+    """How busy a specialist is."""
+
+    capability: str
+    queued: int
+    slots: int
+
+    @property
+    def busy(self) -> float:
+        """Handoffs that wait, for each slot."""
+        return self.queued / max(1, self.slots)
+
+
+@dataclass(frozen=True, slots=True)
 class Seen:
     """What the shell read outside the journal."""
 
@@ -32,3 +46,13 @@ class Seen:
     """Specialists that live workers announce."""
     handoffs: Mapping[HandoffId, HandoffSeen] = field(default_factory=dict)
     """Those that something may be wrong with, and every open handoff of a role."""
+    loads: Mapping[str, Load] = field(default_factory=dict)
+    """How busy those among them are that others could stand in for."""
+    is_fact_checker_away: bool = False
+    """No live worker announces the specialist that is to check the answer's facts."""
+
+    def able(self, specialist: str) -> tuple[str, ...]:
+        """Who else can do its work, the least busy first."""
+        own = self.loads.get(specialist)
+        others = [name for name, load in self.loads.items() if own and load.capability == own.capability and name != specialist]
+        return tuple(sorted(others, key=lambda name: (self.loads[name].busy, name)))

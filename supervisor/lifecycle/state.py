@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 from pydantic import Field, NonNegativeInt
@@ -9,6 +10,7 @@ from pydantic import Field, NonNegativeInt
 from shared.wire.approval import ApprovalOf
 from shared.wire.events import (
     AnswerMethod,
+    Arbitrated,
     ConflictsFound,
     GatesChecked,
     HandoffIssued,
@@ -22,16 +24,21 @@ from shared.wire.events import (
     StepOutline,
     Synthesised,
 )
-from shared.wire.handoff import Author, BlobRef, ResultStatus, StopReason
+from shared.wire.handoff import BlobRef, ResultStatus, StopReason
 from shared.wire.ids import HandoffId, JobId, StepId, handoff_id
 from shared.wire.message import Message
 from shared.wire.mode import Mode
+from shared.wire.quote import Quote
 from shared.wire.usage import NOTHING_USED, Usage
+from supervisor.lifecycle.asked import Question, RejectedPlan
+from supervisor.lifecycle.attempts import Remark, Team
+from supervisor.lifecycle.fact_checks import FactChecks
+from supervisor.lifecycle.held import Held
+from supervisor.lifecycle.patches import Patches
+from supervisor.lifecycle.shape import shape_of
 
 LAST_CHANCE_S = 30.0
 """At most; 5 % of the job's time, at its end, in which what came so far is made an answer."""
-
-
 HAND_IN_SHARE = 0.2
 """Of the last chance, at its end: a role that was cut has this long to hand in what it has written (6 s of 30)."""
 
@@ -59,18 +66,6 @@ class StepStatus(StrEnum):
     """It has a result: its own, or a failed one that stands in for it."""
 
 
-class Remark(Message):
-    """Why a step is done again. `supervisor.lifecycle.words` makes a Feedback of it."""
-
-    author: Author
-    result: BlobRef | None = None
-    """The HandoffResult of the role that says it, or what the user wrote; None: it is said in words of our own."""
-    previous: BlobRef | None = None
-    """The HandoffResult that it speaks of."""
-    follows: bool = False
-    """It is done again only because a step that it depends on is."""
-
-
 class StepState(Message):
     """One step of the plan."""
 
@@ -78,6 +73,14 @@ class StepState(Message):
     status: StepStatus = StepStatus.WAITING
     attempt: NonNegativeInt = 0
     """How many handoffs it has had."""
+    cost_microusd: NonNegativeInt | None = None
+    """Of the latest that ended; None: none has, or its price is not known."""
+    to_finish_microusd: NonNegativeInt | None = None
+    """What its team says that filling its gaps alone would likely cost; None: it says nothing, or no team has it."""
+    began_at: float = 0.0
+    """When the latest was issued. Unix time in seconds."""
+    waited_before_s: float = 0.0
+    """What the job had waited for a person by then."""
     handoff_id: HandoffId | None = None
     """The latest of them."""
     result: BlobRef | None = None
@@ -92,10 +95,18 @@ class StepState(Message):
     """Attempts that came to nothing."""
     given_to: str | None = None
     """Who has it now, instead of the plan's specialist."""
+    tried: tuple[str, ...] = ()
+    """Those who have failed at it."""
+    is_let_go: bool = False
+    """A person has said that the job goes on without it."""
     remarks: tuple[Remark, ...] = ()
     """For the next attempt, oldest first."""
     sent_back: BlobRef | None = None
     """The usable result of an earlier attempt: it stands in when the attempts after it come to nothing."""
+    team: Team | None = None
+    """Who did it last, of the child jobs that did it; None: none has."""
+    gaps_only: bool = False
+    """Its next attempt need only do what that one lacks."""
 
     @property
     def specialist(self) -> str:
@@ -103,28 +114,14 @@ class StepState(Message):
         return self.given_to or self.outline.specialist
 
     @property
+    def team_knows_all(self) -> bool:
+        """Whether a team did it last that has heard all that was said of its work, but that its user wants what is missing."""
+        return self.team is not None and all(one.author == "supervisor" or one.asks_for_the_rest for one in self.remarks[self.team.told :])
+
+    @property
     def usable(self) -> bool:
         """Whether something can be built on its result."""
         return self.result_status in (ResultStatus.OK, ResultStatus.PARTIAL)
-
-
-class Question(Message):
-    """What the job waits for an approval of."""
-
-    what: ApprovalOf
-    version: NonNegativeInt
-    """Of its `approval_asked`: an answer names it."""
-    at: float
-    until: float
-    """Unix times in seconds."""
-    reminders: NonNegativeInt = 0
-
-
-class RejectedPlan(Message):
-    """A plan that a person did not want, and what was said of it."""
-
-    plan: BlobRef
-    note: BlobRef | None = None
 
 
 class JobState(Message):
@@ -140,6 +137,7 @@ class JobState(Message):
     status: JobStatus = JobStatus.QUEUED
     mode: Mode = Mode.TEAM
     """As asked for; what the router made of `auto`."""
+    quote: Quote | None = None
     routed: Routed | None = None
     """What became of `auto`."""
     phase: Phase = Phase.PLANNING
@@ -154,6 +152,8 @@ class JobState(Message):
     groups: NonNegativeInt = 0
     """Chords so far."""
     role_attempts: dict[str, int] = Field(default_factory=dict)
+    role_costs: dict[str, int] = Field(default_factory=dict)
+    """Micro-dollars of the latest of each that ended, where prices are known."""
     fruitless: NonNegativeInt = 0
     """Results of roles, the latest in a row, that nothing followed from: each time a defect of ours, after the model was paid."""
     rounds: tuple[Reviewed, ...] = ()
@@ -164,9 +164,14 @@ class JobState(Message):
     """The results that these were looked for in."""
     judged: Judged | None = None
     """What became of these."""
+    patches: Patches = Patches()
+    """Changes to its plan, in mode `adaptive`."""
+    arbitrated: Arbitrated | None = None
+    """What the judge said of a quarrel between writer and reviewer, since the submission or the latest retry."""
     synthesised: Synthesised | None = None
     gated: GatesChecked | None = None
     """What code has found in the answer that this would be."""
+    fact_checks: FactChecks = FactChecks()
     gate_rounds: NonNegativeInt = 0
     """Answers that a veto has sent back, since the submission or the latest retry."""
     turned_down: BlobRef | None = None
@@ -186,11 +191,19 @@ class JobState(Message):
     rejected: ApprovalOf | None = None
     """What was rejected, and cannot be made again."""
     rejected_plans: tuple[RejectedPlan, ...] = ()
+    sent_back_at: float = 0.0
+    """When work was last sent back. Unix time in seconds."""
+    retries: NonNegativeInt = 0
+    waits_for_all: bool = False
+    """Its user wants the gaps filled: no join ends a wait."""
+    held: Held = Held()
+    """What stands meanwhile, until what it builds on ends otherwise."""
     reworks: NonNegativeInt = 0
     """How often work was sent back since the submission or the latest retry, by a review or by a person."""
     waited_s: float = 0.0
     """For answers of a person, since the submission or the latest retry: no part of its time."""
-    cancel_requested: bool = False
+    cancelled_by: str | None = None
+    parent_told: bool = False
     usage: Usage = NOTHING_USED
     turns: NonNegativeInt = 0
     models: tuple[str, ...] = ()
@@ -202,14 +215,14 @@ class JobState(Message):
     """A try was begun, and how it went is not yet known."""
 
     @property
-    def status_again(self) -> JobStatus:
-        """When it goes on: without a plan it has not begun."""
-        return JobStatus.QUEUED if self.plan is None else JobStatus.RUNNING
-
-    @property
     def deadline(self) -> float:
         """Unix time in seconds."""
         return self.started_at + self.waited_s + self.submitted.limits.max_seconds
+
+    @property
+    def worked_s(self) -> float:
+        """Seconds from its beginning, or the latest retry, to its last event, without those that it waited for a person."""
+        return self.as_of - self.started_at - self.waited_s
 
     @property
     def working_deadline(self) -> float:
@@ -233,8 +246,10 @@ class JobState(Message):
 
     @property
     def is_withheld(self) -> bool:
-        """Whether a person was to approve of the answer, and has not."""
-        return ApprovalOf.ANSWER in self.submitted.approvals.what and ApprovalOf.ANSWER not in self.approved
+        """Whether a person was to approve of the answer, and has not; or has rejected the research, or is still asked about that."""
+        unanswered = self.question.what if self.question else None
+        is_unapproved = ApprovalOf.ANSWER in self.submitted.approvals.what and ApprovalOf.ANSWER not in self.approved
+        return is_unapproved or ApprovalOf.RESEARCH in (self.rejected, unanswered)
 
     @property
     def rounds_now(self) -> tuple[Reviewed, ...]:
@@ -260,27 +275,22 @@ class JobState(Message):
 
     def has_open(self, role: str) -> bool:
         """Whether one of the supervisor's roles is at work on the job."""
-        return any(handoff.assigned_to == role and handoff.group is None for handoff in self.open.values())
+        return any(handoff.assigned_to == role and handoff.is_of_a_role for handoff in self.open.values())
 
     @property
-    def dependents(self) -> dict[StepId, frozenset[StepId]]:
+    def dependents(self) -> Mapping[StepId, frozenset[StepId]]:
         """For every step, the steps that wait for it."""
-        found: dict[StepId, set[StepId]] = {step_id: set() for step_id in self.steps}
-        for step_id, step in self.steps.items():
-            for dependency in step.outline.depends_on:
-                found[dependency].add(step_id)
-        return {step_id: frozenset(ids) for step_id, ids in found.items()}
+        return shape_of(self.plan.steps).dependents if self.plan else {}
 
     @property
     def sinks(self) -> tuple[StepId, ...]:
         """The plan's last steps, in its order."""
-        return tuple(step_id for step_id, waiting in self.dependents.items() if not waiting)
+        return shape_of(self.plan.steps).sinks if self.plan else ()
 
     def downstream(self, roots: frozenset[StepId]) -> frozenset[StepId]:
         """The steps that build, directly or not, on any of these."""
         dependents, found, frontier = self.dependents, set[StepId](), list(roots)
         while frontier:
-            for dependent in dependents[frontier.pop()] - found:
-                found.add(dependent)
-                frontier.append(dependent)
+            found |= (new := dependents[frontier.pop()] - found)
+            frontier += new
         return frozenset(found)

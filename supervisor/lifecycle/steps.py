@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from shared.wire.events import HandoffFinished, NeedsResolved
+from typing import Any
+
+from shared.wire.events import FactsChecked, GatesChecked, HandoffFinished, NeedsResolved, StepsAbandoned, StepsTriedAgain
 from shared.wire.handoff import BlobRef, ResultStatus, StopReason
 from shared.wire.ids import StepId
-from supervisor.lifecycle.state import JobState, Remark, StepState, StepStatus
+from supervisor.lifecycle.attempts import Remark
+from supervisor.lifecycle.state import JobState, Phase, StepState, StepStatus
 
 
 def with_result(step: StepState, event: HandoffFinished) -> StepState:
@@ -19,8 +22,11 @@ def with_result(step: StepState, event: HandoffFinished) -> StepState:
             "result_status": event.status,
             "stop_reason": event.stop_reason,
             "comparable": event.comparable,
+            "cost_microusd": event.usage.cost_microusd,
+            "to_finish_microusd": event.to_finish_microusd,
             "trouble": event.result if event.status is not ResultStatus.OK else None,
             "failures": step.failures + (event.status is ResultStatus.FAILED),
+            "tried": step.tried if event.status is not ResultStatus.FAILED else tuple(dict.fromkeys((*step.tried, step.specialist))),
         }
     )
 
@@ -47,13 +53,15 @@ def again(step: StepState, remark: Remark | None) -> StepState:
             "result_status": None,
             "stop_reason": None,
             "trouble": None,
+            "gaps_only": False,
             "sent_back": step.result if step.usable else step.sent_back,
             "remarks": (*step.remarks, remark) if remark else step.remarks,
         }
     )
 
 
-def resolved(state: JobState, event: NeedsResolved) -> dict[StepId, StepState]:
+def resolved(state: JobState, event: NeedsResolved) -> dict[str, Any]:
+    """The steps that were in need, and with helpers the plan."""
     steps = dict(state.steps)
     asked = {step_id: step for step_id, step in steps.items() if step.status is StepStatus.IN_NEED}
     for step_id in asked.keys() & {*event.answered}:
@@ -62,4 +70,43 @@ def resolved(state: JobState, event: NeedsResolved) -> dict[StepId, StepState]:
         step = asked[step_id]
         given_up = step.model_copy(update={"status": StepStatus.SETTLED})
         steps[step_id] = stood_in_for(step, step.trouble, step.stop_reason) if step.sent_back else given_up
+    is_as_thought = state.plan is not None and event.added_to == state.plan.plan and asked.keys() >= {one.id for one in event.changed}
+    if event.plan is None or state.plan is None or not is_as_thought:
+        return {"steps": steps}
+    for one in event.changed:
+        remark = Remark(author="planner", result=event.result, previous=asked[one.id].result, helper=one.helpers[-1])
+        steps[one.id] = again(asked[one.id], remark).model_copy(update={"outline": one})
+    steps |= {one.id: StepState(outline=one) for one in event.added}
+    plan = state.plan.model_copy(update={"plan": event.plan, "steps": tuple(step.outline for step in steps.values())})
+    return {"steps": steps, "plan": plan}
+
+
+def abandoned(state: JobState, event: StepsAbandoned) -> dict[str, Any]:
+    steps, gone = dict(state.steps), {item.step for item in event.steps}
+    for item in event.steps:
+        step = steps[item.step]
+        failed = {"status": StepStatus.SETTLED, "result": item.result, "result_status": ResultStatus.FAILED, "trouble": item.result}
+        given_up = step.model_copy(update={**failed, "stop_reason": None})
+        steps[item.step] = stood_in_for(step, item.result, None) if step.sent_back else given_up
+    still_open = {handoff_id: handoff for handoff_id, handoff in state.open.items() if handoff.step_id not in gone}
+    return {"steps": steps, "open": still_open}
+
+
+def tried_again(state: JobState, event: StepsTriedAgain) -> dict[StepId, StepState]:
+    """These steps, before their next attempt."""
+    steps: dict[StepId, StepState] = {}
+    for item in event.steps:
+        step = state.steps[item.step]
+        remark = Remark(author="supervisor", result=step.result, previous=step.result)
+        steps[item.step] = again(step, remark).model_copy(update={"given_to": item.specialist or step.given_to})
     return steps
+
+
+def sent_back(state: JobState, look: GatesChecked | FactsChecked, at: float) -> dict[str, Any]:
+    """An answer was turned down: the steps that it was made of are done again, or else the synthesizer writes again."""
+    changes = {"synthesised": None, "gate_rounds": state.gate_rounds + 1}
+    if not look.steps:
+        return {**changes, "phase": Phase.SYNTHESISING, "turned_down": look.result}
+    remarks = {step_id: Remark(author="gate", result=look.result, previous=state.steps[step_id].result) for step_id in look.steps}
+    steps = state.steps | {step_id: again(state.steps[step_id], remark) for step_id, remark in remarks.items()}
+    return {**changes, "phase": Phase.WORKING, "steps": steps, "reworks": state.reworks + state.is_reviewed, "sent_back_at": at}

@@ -9,8 +9,10 @@ import re
 from dataclasses import dataclass
 
 from shared.stems import stem
+from supervisor.lifecycle.clocks import minutes_of
+from supervisor.lifecycle.lists import has_many, is_whole
 from supervisor.lifecycle.periods import Period, are_apart, periods_of
-from supervisor.lifecycle.quantities import Quantity, disagree, quantity_of
+from supervisor.lifecycle.quantities import Quantity, can_be_compared, disagree, quantity_of
 
 FEW = 3
 """Words: of so few each counts; longer texts that share half of them may say the same."""
@@ -23,6 +25,7 @@ _EMPTY = frozenset(
         "a an the and or of in on at to for by with is are was were be it its as dr mr mrs ms prof does do not no never without cannot"
     ).split()
 )
+_IS_DATED = re.compile(r"\b(?:date|day|month|year|time|on)\b", re.IGNORECASE)
 _IS_NAMED = re.compile(r"\b(?:version|release|id|identifier|number plate|phone|zip|postcode)\b", re.IGNORECASE)
 
 
@@ -36,6 +39,10 @@ class Value:
     periods: tuple[Period, ...]
     words: tuple[str, ...]
     is_negated: bool
+    minutes: tuple[int, ...] = ()
+    """Of a time of day: after midnight."""
+    is_one_of_many: bool = False
+    """Others may stand beside it."""
 
 
 def read_value(value: str, unit: str | None, attribute: str) -> Value:
@@ -43,7 +50,7 @@ def read_value(value: str, unit: str | None, attribute: str) -> Value:
     text = " ".join(value.replace("’", "'").split())
     known = text.casefold().strip(" .!")
     negated = _NEGATION.search(text) is not None
-    named = _IS_NAMED.search(attribute) is not None
+    named = _IS_NAMED.search(attribute) is not None and not _IS_DATED.search(attribute)
     words = tuple(stem(word) for word in map(str.casefold, _WORD.findall(text)) if word not in _EMPTY)
     return Value(
         text=known,
@@ -52,6 +59,8 @@ def read_value(value: str, unit: str | None, attribute: str) -> Value:
         periods=periods_of(text) if unit is None and not named else (),
         words=tuple(re.sub(r"^v(?=\d)", "", word) for word in words),
         is_negated=negated,
+        minutes=minutes_of(text) if unit is None and not named else (),
+        is_one_of_many=has_many(attribute) and not is_whole(text),
     )
 
 
@@ -65,11 +74,27 @@ def contradict(one: Value, other: Value) -> bool:  # noqa: PLR0911 (one way of r
         return _denies(one, other) or _denies(other, one)
     if one.periods and other.periods:
         return are_apart(one.periods, other.periods)
+    if one.minutes or other.minutes:
+        return bool(one.minutes and other.minutes) and not set(one.minutes) & set(other.minutes)
     if one.quantity and other.quantity:
         return disagree(one.quantity, other.quantity)
     if one.quantity or other.quantity or one.periods or other.periods:
         return False
     return _differ(one, other)
+
+
+def agree(one: Value, other: Value) -> bool:
+    """Whether they say the same. Where code can't tell, it says no, as it does of a contradiction."""
+    if contradict(one, other):
+        return False
+    if one.minutes and other.minutes:
+        return True
+    if one.quantity and other.quantity:
+        return can_be_compared(one.quantity, other.quantity)
+    if one.text == other.text or (one.yes is not None and other.yes is not None) or (one.periods and other.periods):
+        return True
+    is_read = [value.yes is not None or bool(value.quantity or value.periods) for value in (one, other)]
+    return not any(is_read) and bool(one.words and other.words) and not _are_others(*_without_initials(one.words, other.words))
 
 
 def _denies(plain: Value, other: Value) -> bool:
@@ -85,6 +110,11 @@ def _differ(one: Value, other: Value) -> bool:
         return False
     if one.is_negated != other.is_negated:
         return ours <= theirs or theirs <= ours
+    return not (one.is_one_of_many or other.is_one_of_many) and _are_others(ours, theirs)
+
+
+def _are_others(ours: frozenset[str], theirs: frozenset[str]) -> bool:
+    """Whether they are other words than those, and not fewer of the same."""
     figures = [frozenset(word for word in words if any(map(str.isdigit, word))) for words in (ours, theirs)]
     if all(figures) and not (figures[0] <= figures[1] or figures[1] <= figures[0]):
         return True

@@ -3,38 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
+from shared.plurals import counted
 from shared.wire.conflicts import Conflicts
+from shared.wire.errors import MalformedMessage
 from shared.wire.events import (
+    Arbitrated,
     Event,
+    FactsChecked,
     GatesChecked,
     HandoffFinished,
     JobEnded,
     Judged,
     NeedsResolved,
     PlanMade,
+    PlanPatched,
     Rejected,
     Reviewed,
     Routed,
     StepsAbandoned,
     Synthesised,
 )
+from shared.wire.fact_check import FactCheck
+from shared.wire.facts import FactTable
 from shared.wire.handoff import BlobRef, Feedback, HandoffResult, ResultStatus, StopReason
 from shared.wire.ids import StepId
+from shared.wire.names import FACT_GATE
+from shared.wire.patch import Patch
+from shared.wire.plan import Plan
 from shared.wire.resolutions import Resolutions
+from shared.wire.rulings import Rulings
 from shared.wire.verdict import Verdict
-from supervisor.lifecycle.state import Remark
+from supervisor.lifecycle.attempts import Remark
+from supervisor.lifecycle.state import StepState
 
 WHY_CHARS = 300
 """Of a reason that stands among other things; the whole of it is in its result."""
 TRY_AGAIN = "Try again."
+BY_CODE = "code, which takes no excuse"
+MOST_TOLD = 20
+"""Statements that a fact-checker holds to be wrong: as many as somebody mends at once."""
+MOST_LINE_CHARS = 500
 UNPROVEN = "[no source]"
 """Stands in an answer where a statement points to a claim without a source that could be checked."""
+HELPED = "Step {helper} was asked for what you need: its result is in your context. If it is of no use, do what can be done without it."
 BRING_UP_TO_DATE = "A step that you depend on was done again: its new result is in your context. Bring yours up to date."
 
 
-def said_by(event: Event) -> tuple[BlobRef, ...]:
+def said_by(event: Event) -> tuple[BlobRef, ...]:  # noqa: PLR0912 (one case an event)
     """The HandoffResults, or the user's note, whose words belong to an event; none: the event says all that there is to say."""
     ref: BlobRef | None = None
     match event:
@@ -45,22 +63,31 @@ def said_by(event: Event) -> tuple[BlobRef, ...]:
         case Routed():
             ref = event.result if event.problem else None
         case PlanMade():
-            ref = event.degraded
-        case NeedsResolved():
+            ref = event.degraded or event.noted
+        case PlanPatched() | NeedsResolved():
             ref = event.result
         case Judged():
             ref = event.result
+        case Arbitrated():
+            ref = event.result if event.problem is None else None
         case Reviewed():
             ref = event.result if event.decision is None or event.steps or event.open_points else None
         case Synthesised():
             ref = event.result if event.problem else None
         case GatesChecked():
             ref = event.result
+        case FactsChecked():
+            ref = event.result if event.wrong or event.problem else None
         case JobEnded():
             ref = event.because
         case Rejected():
             ref = event.note
     return (ref,) if ref else ()
+
+
+def remarks_want(step: StepState) -> tuple[BlobRef, ...]:
+    """The payloads that `Words.feedback` reads for the remarks on a step."""
+    return tuple(ref for remark in step.remarks for ref in (remark.result, remark.ruling) if ref)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +107,30 @@ class Words:
         """A conflict ledger."""
         return Conflicts.from_json(self.texts[ref.digest])
 
+    def facts(self, ref: BlobRef) -> FactTable:
+        """What the user knows."""
+        return FactTable.from_json(self.texts[ref.digest])
+
+    def vetoes(self, look: GatesChecked | None) -> tuple[str, ...]:
+        """What code has found in an answer, a sentence each."""
+        return self.objections(look.result) if look and look.result else ()
+
+    def fact_check(self, ref: BlobRef) -> FactCheck | None:
+        """What a fact-checker's result says. None: it is none."""
+        with suppress(MalformedMessage):
+            return FactCheck.of(self.result(ref).output)
+        return None
+
+    def objections(self, ref: BlobRef) -> tuple[str, ...]:
+        """Why an answer was turned down, by code or by a fact-checker: a sentence each."""
+        result = self.result(ref)
+        if result.step_id != FACT_GATE:
+            return tuple((result.error or "").splitlines())
+        check = self.fact_check(ref)
+        told = [f'"{_line(one.statement)}" is wrong: {_line(one.why)}' for one in (check.wrong if check else ())]
+        more = (f"And {counted(rest, 'more statement')} like these.",) if (rest := len(told) - MOST_TOLD) > 0 else ()
+        return (*told[:MOST_TOLD], *more)
+
     def why(self, ref: BlobRef | None) -> str | None:
         """What a result says of itself, in one line: `needs: ...`, or why it is not `ok`. None: nothing."""
         if ref is None:
@@ -89,6 +140,22 @@ class Words:
         if not said and result.stop_reason is not StopReason.FINISHED:
             said = result.stop_reason.value
         return " ".join(said.split())[:WHY_CHARS] if said else None
+
+    def why_unchecked(self, look: FactsChecked) -> str | None:
+        """What the fact-checker says of it, in one line."""
+        check = self.fact_check(look.result) if look.result else None
+        said = self.why(look.result) or (check.why if check else "")
+        return " ".join(said.split())[:WHY_CHARS] or None
+
+    def plan(self, ref: BlobRef) -> Plan:
+        return Plan.from_json(self.texts[ref.digest])
+
+    def patch(self, ref: BlobRef) -> Patch | None:
+        """What the replanner's result proposes. None: it failed."""
+        result = self.result(ref)
+        with suppress(MalformedMessage):
+            return Patch.of(result.output) if result.status is ResultStatus.OK else None
+        return None
 
     def verdict(self, review: Reviewed) -> Verdict | None:
         """None: there is none."""
@@ -104,7 +171,8 @@ class Words:
         if remark.follows or remark.result is None:
             return BRING_UP_TO_DATE if remark.follows else TRY_AGAIN
         if remark.author == "gate":
-            return f"The answer was turned down by code, which takes no excuse:\n{self.result(remark.result).error}"
+            by = "a fact-checker: mend each statement, or prove it" if self.result(remark.result).step_id == FACT_GATE else BY_CODE
+            return "\n".join([f"The answer was turned down by {by}:", *self.objections(remark.result)])
         if remark.author == "user":
             return self.texts[remark.result.digest]
         if remark.author == "supervisor":
@@ -113,5 +181,19 @@ class Words:
             )
         output = self.result(remark.result).output
         if remark.author == "planner":
-            return next(item.answer for item in Resolutions.of(output).resolutions if item.step == step_id and item.answer)
-        return next((item.problem for item in Verdict.of(output).revisions if item.step == step_id), BRING_UP_TO_DATE)
+            said = next(item for item in Resolutions.of(output).resolutions if item.step == step_id)
+            return said.answer or HELPED.format(helper=remark.helper)
+        problem = next((item.problem for item in Verdict.of(output).revisions if item.step == step_id), BRING_UP_TO_DATE)
+        return f"{problem}{self._ruling(step_id, remark)}"
+
+    def _ruling(self, step_id: StepId, remark: Remark) -> str:
+        """What the judge added to it."""
+        said = Rulings.of(self.result(remark.ruling).output).rulings if remark.ruling else ()
+        why = next((one.why for one in said if one.step == step_id), None)
+        return "" if why is None else f"\n\nA judge, who has seen your result and its evidence, says so, too: {why}"
+
+
+def _line(text: str) -> str:
+    """Of a model's, as a part of one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= MOST_LINE_CHARS else f"{line[:MOST_LINE_CHARS]}…"

@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationError, field_validator
 
 from shared.agent.answers import Lenient
 from shared.agent.reading import NotAcceptable, Read
 from shared.wire.handoff import ResultStatus
 from shared.wire.ids import StepId
+from shared.wire.rubric import DEFAULT_RUBRIC, HIGHEST, LOWEST, Rubric, Score
 from shared.wire.verdict import Decision, Revision, Verdict
+from supervisor.lifecycle.state import JobState
 from supervisor.roles.answer_text import clipped, name_of, parse
 
 LONGEST_POINT = 4_000
+LONGEST_WHY = 1_000
+MOST_SCORES = 80
+"""Of one verdict: they are output, at some 40 tokens each. Where the steps would need more, the whole alone is scored."""
+WHOLE = "*"
+"""Stands in a score for the results as a whole; no step can be called so."""
+
+
+class ScoreAnswer(Lenient):
+    step: str = WHOLE
+    criterion: str
+    score: float
+    why: str = ""
 
 
 class RevisionAnswer(Lenient):
@@ -24,11 +39,12 @@ class RevisionAnswer(Lenient):
 
 
 class VerdictAnswer(Lenient):
+    scores: list[Any] = Field(default_factory=list)
     verdict: str
     revisions: list[RevisionAnswer] = Field(default_factory=list)
     open_points: list[str] = Field(default_factory=list)
 
-    @field_validator("revisions", "open_points", mode="before")
+    @field_validator("scores", "revisions", "open_points", mode="before")
     @classmethod
     def _none_or_one_is_a_list(cls, value: Any) -> Any:
         return [value] if isinstance(value, str | dict) and value else value or []
@@ -40,6 +56,12 @@ class VerdictReading:
 
     steps: tuple[str, ...]
     """Those that can be sent back."""
+    rubric: Rubric = DEFAULT_RUBRIC
+
+    @property
+    def scored(self) -> tuple[str, ...]:
+        """The steps that are scored one by one, beside the whole."""
+        return self.steps if len(self.rubric.criteria) * (1 + len(self.steps)) <= MOST_SCORES else ()
 
     @property
     def schema(self) -> Mapping[str, Any]:
@@ -50,11 +72,23 @@ class VerdictReading:
         }
         one = {"type": "object", "properties": revision, "required": list(revision), "additionalProperties": False}
         properties = {
+            "scores": {"type": "array", "items": self._score, "description": "one for each criterion, of the whole and of each step"},
             "verdict": {**text, "enum": [decision.value for decision in Decision]},
             "revisions": {"type": "array", "items": one, "description": "for REVISE: one for each step to do again; for PASS: []"},
             "open_points": {"type": "array", "items": text, "description": "what the reader must know and no further work would settle"},
         }
         return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+    @property
+    def _score(self) -> Mapping[str, Any]:
+        text = {"type": "string"}
+        score = {
+            "step": {**text, "enum": [WHOLE, *self.scored], "description": f"`{WHOLE}`: the results as a whole, against the request"},
+            "criterion": {**text, "enum": list(self.rubric.names)},
+            "why": {**text, "description": "one sentence that names the place"},
+            "score": {"type": "integer", "enum": list(range(LOWEST, HIGHEST + 1))},
+        }
+        return {"type": "object", "properties": score, "required": list(score), "additionalProperties": False}
 
     def read(self, text: str, *, last_try: bool) -> Read:  # noqa: ARG002 (a verdict that contradicts itself is none, however often)
         """Raises: NotAcceptable: no verdict, or one that contradicts itself: a PASS with revisions, a REVISE without."""
@@ -70,7 +104,12 @@ class VerdictReading:
                 f"REVISE must name, for each step to do again, the step (one of {steps}) and its problem; or answer PASS{remarks}"
             )
         points = [point for raw in answer.open_points if (point := clipped(raw, LONGEST_POINT))]
-        verdict = Verdict(verdict=decision, revisions=tuple(revisions), open_points=tuple(dict.fromkeys([*points, *strays])))
+        verdict = Verdict(
+            verdict=decision,
+            revisions=tuple(revisions),
+            open_points=tuple(dict.fromkeys([*points, *strays])),
+            scores=self._scores_of(answer),
+        )
         return Read(ResultStatus.OK, verdict.model_dump(mode="json"))
 
     def _revisions_of(self, answer: VerdictAnswer) -> tuple[list[Revision], list[str]]:
@@ -86,6 +125,32 @@ class VerdictReading:
                 strays.append(problem)
         kept = [Revision(step=StepId(step), problem=clipped("\n".join(found), LONGEST_POINT)) for step, found in problems.items()]
         return kept, strays
+
+    def _scores_of(self, answer: VerdictAnswer) -> tuple[Score, ...]:
+        """The first for each criterion and step. What is none of the rubric's is left out: a verdict does not fall for want of a score."""
+        kept: dict[tuple[str, str], Score] = {}
+        for raw in map(_score_in, answer.scores):
+            if raw is None:
+                continue
+            step, criterion = raw.step.strip() if raw.step.strip() == WHOLE else name_of(raw.step), name_of(raw.criterion)
+            if step not in (WHOLE, *self.scored) or criterion not in self.rubric.names or not LOWEST <= raw.score <= HIGHEST:
+                continue
+            of = None if step == WHOLE else StepId(step)
+            kept.setdefault(
+                (step, criterion), Score(criterion=criterion, score=round(raw.score), why=clipped(raw.why, LONGEST_WHY), step=of)
+            )
+        return tuple(kept.values())
+
+
+def reading_of(state: JobState) -> VerdictReading:
+    """Of the verdict on a job's next round."""
+    return VerdictReading(tuple(state.steps), state.submitted.rubric or DEFAULT_RUBRIC)
+
+
+def _score_in(value: Any) -> ScoreAnswer | None:
+    with suppress(ValidationError):
+        return ScoreAnswer.model_validate(value)
+    return None
 
 
 def _decision_of(text: str) -> Decision:

@@ -13,7 +13,11 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
+from shared.wire.given import Given
+from shared.wire.ids import StepId
 from shared.wire.plan import Plan
+from shared.wire.rubric import DEFAULT_RUBRIC, Rubric
+from supervisor.lifecycle.teams import SPEC
 from supervisor.roles.answer_text import clipped
 
 MAX_REQUEST_CHARS = 60_000
@@ -37,39 +41,111 @@ class Candidate:
     tools: tuple[str, ...] = ()
     queued: int = 0
     """Handoffs that wait on its queue."""
+    slots: int = 0
+    """Handoffs that its workers run at once."""
+    capability: str | None = None
+    """Shared with those that can stand in for it."""
 
 
-def plan_brief(request: str, candidates: Sequence[Candidate], max_steps: int, rejected: Sequence[tuple[Plan, str]] = ()) -> str:
-    """The planner's first job. `rejected`: plans that the user did not want, the latest last, each with what was said of it."""
+SUB_TEAM = Candidate(SPEC.name, SPEC.description)
+"""As the planner sees a sub-supervisor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a job knows before it begins."""
+
+    given: tuple[Given, ...] = ()
+    asked_before: str | None = None
+    """The request that it follows on."""
+
+    def lists(self) -> dict[str, Sequence[JsonValue]]:
+        results: list[JsonValue] = [{"id": one.step, "specialist": one.specialist, "about": one.title} for one in self.given]
+        return {"request_before": [clipped(self.asked_before, MAX_NOTE_CHARS)] if self.asked_before else [], "known_results": results}
+
+
+@dataclass(frozen=True, slots=True)
+class Unwanted:
+    """A plan that the user has rejected."""
+
+    plan: Plan
+    note: str = ""
+    """What was said of it."""
+    own: Plan | None = None
+    """The plan that the user would make."""
+
+    def item(self) -> JsonValue:
+        own = {"users_own_plan": _whole(self.own)} if self.own else {}
+        return {"note": clipped(self.note, MAX_NOTE_CHARS), **own, "steps": _steps(self.plan)}
+
+
+def plan_brief(
+    request: str,
+    candidates: Sequence[Candidate],
+    max_steps: int,
+    rejected: Sequence[Unwanted] = (),
+    known: Known = Known(),
+) -> str:
+    """The planner's first job. `rejected`: plans that the user did not want, the latest last."""
     job = f"Make the plan for the request below, with at most {max_steps} steps."
+    if known.given:
+        job += " The known results are there already, and in your context: a step that needs one names its id in `depends_on`."
     if rejected:
         job += " The user has rejected the plans below: heed what is said of them, and change nothing else without need."
-    plans: list[JsonValue] = [{"note": clipped(note, MAX_NOTE_CHARS), "steps": _steps(plan)} for plan, note in rejected]
-    return _brief(job, request, specialists=_offered(candidates), rejected_plans=plans)
+    if any(one.own for one in rejected):
+        job += " Where one has the user's own plan, begin with that, and mend only what the note says or what cannot work."
+    plans = [one.item() for one in rejected]
+    return _brief(job, request, specialists=_offered(candidates), **known.lists(), rejected_plans=plans)
 
 
-def route_brief(request: str, candidates: Sequence[Candidate]) -> str:
+def route_brief(request: str, candidates: Sequence[Candidate], known: Known = Known()) -> str:
     """The router's job."""
     job = "Decide who gets the request below: one specialist, who does all of it alone, or a team with a plan."
-    return _brief(job, request, specialists=_offered(candidates))
+    if known.given:
+        job += " The known results are there already: whoever gets the request has them."
+    return _brief(job, request, specialists=_offered(candidates), **known.lists())
 
 
-def needs_brief(request: str, plan: Plan, needs: Mapping[str, str]) -> str:
-    """The planner's second job: what steps asked for, by step. Their results so far come as the handoff's context."""
+def needs_brief(request: str, plan: Plan, needs: Mapping[str, str], candidates: Sequence[Candidate] = (), room: int = 0) -> str:
+    """The planner's second job: what steps asked for, by step. Their results so far come as the handoff's context.
+
+    `room`: how many steps may be added, for `candidates`.
+    """
     asked: list[JsonValue] = [{"step": step, "needs": clipped(need, MAX_NEED_CHARS)} for step, need in sorted(needs.items())]
-    job = "Steps of your plan cannot go on without something. Resolve each need: answer it, or give it up."
-    return _brief(job, request, plan=_steps(plan), needs=asked)
+    how = f"answer it, add a step (at most {room}), or give it up" if candidates else "answer it, or give it up"
+    job = f"Steps of your plan cannot go on without something. Resolve each need: {how}."
+    return _brief(job, request, specialists=_offered(candidates), plan=_steps(plan), needs=asked)
 
 
-def assessment_brief(request: str, plan: Plan, round_number: int, left: int, conflicts: Sequence[JsonValue] = ()) -> str:
+def replan_brief(
+    request: str,
+    plan: Plan,
+    standing: Mapping[StepId, str],
+    news: Sequence[StepId],
+    candidates: Sequence[Candidate],
+    most: int,
+    left: int,
+    known: Known = Known(),
+) -> str:
+    """The replanner's job. `standing`: how each step stands, in a word; `news`: those whose results are new; `most`: steps that it may add;
+    `left`: how often the plan can still be changed, this time included.
+    """
+    again = "this is the last time that it can be changed" if left == 1 else f"it can be changed {left} more times"
+    job = f"Results have come in, of {', '.join(news)}. Decide what the plan needs now: at most {most} new steps, and {again}."
+    return _brief(job, request, specialists=_offered(candidates), **known.lists(), plan=_steps(plan, standing))
+
+
+def assessment_brief(
+    request: str, plan: Plan, round_number: int, left: int, conflicts: Sequence[JsonValue] = (), rubric: Rubric = DEFAULT_RUBRIC
+) -> str:
     """The assessor's job. `round_number` counts from 1; `left` is how often work may still be sent back.
 
     `conflicts`: what the judge made of claims that contradict each other.
     """
     again = f"work may be sent back {left} more {'time' if left == 1 else 'times'}" if left else "nothing can be sent back any more"
-    return _brief(
-        f"Judge the results of round {round_number} against the request below ({again}).", request, plan=_steps(plan), conflicts=conflicts
-    )
+    job = f"Judge the results of round {round_number} against the request below ({again})."
+    criteria: list[JsonValue] = [{"criterion": one.name, "means": one.means} for one in rubric.criteria]
+    return _brief(job, request, rubric=criteria, plan=_steps(plan), conflicts=conflicts)
 
 
 def synthesis_brief(
@@ -101,11 +177,24 @@ def _offered(candidates: Sequence[Candidate]) -> list[JsonValue]:
     ]
 
 
-def _steps(plan: Plan) -> list[JsonValue]:
+def _steps(plan: Plan, standing: Mapping[StepId, str] | None = None) -> list[JsonValue]:
     return [
-        {"step": step.id, "specialist": step.specialist, "task": clipped(step.task, MAX_TASK_CHARS), "depends_on": list(step.depends_on)}
+        {
+            "step": step.id,
+            "specialist": step.specialist,
+            "task": clipped(step.task, MAX_TASK_CHARS),
+            "depends_on": list(step.depends_on),
+            **({"status": standing[step.id]} if standing else {}),
+        }
         for step in plan.steps
     ]
+
+
+def _whole(plan: Plan) -> JsonValue:
+    """With all that it says, in the words of plans; tasks are cut where they are very long."""
+    said: dict[str, JsonValue] = plan.model_dump(mode="json", exclude_defaults=True, exclude={"steps": True})
+    steps = [step.model_copy(update={"task": clipped(step.task, MAX_NOTE_CHARS)}) for step in plan.steps]
+    return {**said, "steps": [step.model_dump(mode="json", exclude_defaults=True) for step in steps]}
 
 
 def _brief(job: str, request: str, **lists: Sequence[JsonValue]) -> str:

@@ -114,11 +114,12 @@ def reading_again(schema: Mapping[str, Any], found: ConflictsFound) -> JudgeRead
 
 
 def _line(conflict: Conflict) -> str:
-    claims: list[JsonValue] = [_claim(claim) for claim in conflict.claims]
+    claims: list[JsonValue] = [claim_shown(claim) for claim in conflict.claims]
     return json.dumps({"conflict": conflict.id, "claims": claims}, ensure_ascii=False)
 
 
-def _claim(claim: Claim) -> JsonValue:
+def claim_shown(claim: Claim) -> JsonValue:
+    """A claim and the quotes behind it, as the judge sees them."""
     evidence: list[JsonValue] = [
         {"source": source.source, "quote": clipped(source.quote, MOST_TEXT_CHARS)} for source in claim.sources[:MOST_SOURCES]
     ]

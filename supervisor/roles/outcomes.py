@@ -5,18 +5,21 @@ What the role has written stays in its result; the event refers to that.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import assert_never
 
 from shared.wire.conflicts import Settlements
 from shared.wire.errors import HandoffError
-from shared.wire.events import AnswerMethod, Event, Judged, NeedsResolved, PlanMade, Reviewed, Routed, StepOutline, Synthesised
+from shared.wire.events import AnswerMethod, Arbitrated, Event, Judged, NeedsResolved, PlanMade, Reviewed, Routed, StepOutline, Synthesised
+from shared.wire.given import answers_in, own
 from shared.wire.handoff import BUDGETS, AgentHandoff, BlobRef, HandoffResult, ResultStatus, ref
 from shared.wire.ids import StepId
 from shared.wire.limits import OnLimit
 from shared.wire.mode import Mode
-from shared.wire.plan import Plan
-from shared.wire.resolutions import Resolutions
+from shared.wire.plan import Plan, Step
+from shared.wire.resolutions import Resolution, Resolutions
+from shared.wire.rulings import Rulings, Side
 from shared.wire.verdict import Verdict
 from supervisor.lifecycle.answering import usable_sinks
 from supervisor.lifecycle.likeness import asks_the_same
@@ -24,6 +27,7 @@ from supervisor.lifecycle.state import JobState
 from supervisor.lifecycle.words import Words
 from supervisor.roles.needs import steps_asked_in
 from supervisor.roles.planner import degraded_plan, specialists_offered_in
+from supervisor.roles.quarrel import points_asked_in
 from supervisor.roles.router import Route
 
 TITLE_CHARS = 80
@@ -41,12 +45,18 @@ def outcome_of(  # noqa: PLR0911 (one case a role)
             return (_routed(result, written),), ()
         case "planner" if state.plan is None:
             plan = _plan(result)
-            event, text = plan_made(plan or degraded_plan(request, specialists_offered_in(schema)), None if plan else written)
-            return (event,), (text,)
+            made = plan or degraded_plan(request, specialists_offered_in(schema), answers_in(state.submitted.given))
+            event, text = plan_made(made, None if plan else written)
+            return (event.model_copy(update={"noted": written if plan and result.notes else None}),), (text,)
         case "planner":
-            return (_resolved(state, steps_asked_in(schema), result, written, words),), ()
+            resolved, new_plan = _resolved(state, steps_asked_in(schema), result, written, words)
+            return (resolved,), new_plan
+        case "judge" if points_asked_in(schema):
+            return (_arbitrated(result, written),), ()
         case "judge":
             return (_judged(result, written),), ()
+        case "replanner":
+            return (), ()  # what becomes of it is decided against the plan as it is then
         case "assessor":
             return (_reviewed(state, result, written, words),), ()
         case "synthesizer":
@@ -63,6 +73,15 @@ def _judged(result: HandoffResult, ref: BlobRef) -> Judged:
     return Judged(result=ref, problem="the judge failed")
 
 
+def _arbitrated(result: HandoffResult, ref: BlobRef) -> Arbitrated:
+    with suppress(HandoffError):
+        if result.status is ResultStatus.OK:
+            said = Rulings.of(result.output).rulings
+            writer, reviewer = (tuple(one.step for one in said if one.right is side) for side in (Side.WRITER, Side.REVIEWER))
+            return Arbitrated(result=ref, writer=writer, reviewer=reviewer)
+    return Arbitrated(result=ref, problem="the judge failed")
+
+
 def _routed(result: HandoffResult, ref: BlobRef) -> Routed:
     with suppress(HandoffError):
         if result.status is ResultStatus.OK:
@@ -75,17 +94,22 @@ def _routed(result: HandoffResult, ref: BlobRef) -> Routed:
 def plan_made(plan: Plan, degraded: BlobRef | None = None, *, is_reviewed: bool = True) -> tuple[PlanMade, str]:
     """The event of a plan, and the plan's payload. `degraded`: the planner's result, if this is not its plan."""
     text = plan.to_json()
-    outlines = tuple(
-        StepOutline(
-            id=step.id,
-            specialist=step.specialist,
-            depends_on=step.depends_on,
-            title=title_of(step.task),
-            on_failure=step.on_failure,
-        )
-        for step in plan.steps
+    outlines, join = tuple(outline_of(step, plan.given) for step in plan.steps), plan.join
+    made = PlanMade(plan=ref(text), steps=outlines, synthesis=plan.synthesis, join=join, is_reviewed=is_reviewed, degraded=degraded)
+    return made, text
+
+
+def outline_of(step: Step, given: Collection[StepId]) -> StepOutline:
+    """The step without its text. `given`: what is there from the beginning."""
+    return StepOutline(
+        id=step.id,
+        specialist=step.specialist,
+        depends_on=own(step.depends_on, given),
+        given=tuple(one for one in step.depends_on if one in given),
+        title=title_of(step.task),
+        on_failure=step.on_failure,
+        join=step.join,
     )
-    return PlanMade(plan=ref(text), steps=outlines, synthesis=plan.synthesis, is_reviewed=is_reviewed, degraded=degraded), text
 
 
 def title_of(text: str) -> str:
@@ -100,18 +124,39 @@ def _plan(result: HandoffResult) -> Plan | None:
     return None
 
 
-def _resolved(state: JobState, asked: tuple[str, ...], result: HandoffResult, ref: BlobRef, words: Words) -> NeedsResolved:
-    answered, steps = set[StepId](), [StepId(step) for step in asked]
+def _resolved(
+    state: JobState, asked: tuple[str, ...], result: HandoffResult, ref: BlobRef, words: Words
+) -> tuple[NeedsResolved, tuple[str, ...]]:
+    """The event, and the plan's payload if there is a new one."""
+    said, steps = dict[StepId, Resolution](), [StepId(step) for step in asked]
     with suppress(HandoffError):
         if result.status is ResultStatus.OK:
-            answered = {item.step for item in Resolutions.of(result.output).resolutions if item.answer}
+            said = {item.step: item for item in Resolutions.of(result.output).resolutions}
     again = tuple(step for step in steps if _needs_again(state, step, words))
-    return NeedsResolved(
-        result=ref,
-        answered=tuple(step for step in steps if step in answered and step not in again),
-        given_up=tuple(step for step in steps if step not in answered or step in again),
-        repeats=again,
-    )
+    left = [said[step] for step in steps if step in said and step not in again]
+    by = {item.step: item.by for item in left if item.by}
+    answered = tuple(item.step for item in left if item.answer and item.step not in by)
+    given_up = tuple(step for step in steps if step not in answered and step not in by)
+    event = NeedsResolved(result=ref, answered=answered, given_up=given_up, repeats=again)
+    return with_helpers(state, event, words.plan(state.plan.plan), by) if by and state.plan else (event, ())
+
+
+def with_helpers(state: JobState, event: NeedsResolved, plan: Plan, by: Mapping[StepId, Step]) -> tuple[NeedsResolved, tuple[str, ...]]:
+    """The event with what is added to the job's plan, and its new payload. `by`: who is in need, and the step that finds it out."""
+    helpers = {step.id: step for step in by.values()}
+    waiting = [one.model_copy(update={"depends_on": (*one.depends_on, by[one.id].id)}) if one.id in by else one for one in plan.steps]
+    steps = (*waiting, *helpers.values())
+    text = Plan(steps=steps, synthesis=plan.synthesis, join=plan.join, given=plan.given, why=plan.why).to_json()
+    changed = [(state.steps[step_id].outline, helper.id) for step_id, helper in by.items()]
+    more = {
+        "added_to": state.plan.plan if state.plan else None,
+        "plan": ref(text),
+        "added": tuple(outline_of(step, ()) for step in helpers.values()),
+        "changed": tuple(
+            one.model_copy(update={"depends_on": (*one.depends_on, helper), "helpers": (*one.helpers, helper)}) for one, helper in changed
+        ),
+    }
+    return event.model_copy(update=more), (text,)
 
 
 def _needs_again(state: JobState, step_id: StepId, words: Words) -> bool:
@@ -121,9 +166,11 @@ def _needs_again(state: JobState, step_id: StepId, words: Words) -> bool:
 
 
 def _needs_of(state: JobState, step_id: StepId) -> list[BlobRef]:
-    """The result that says what it needs, and those that the planner has answered."""
+    """The result that says what it needs, and those that the planner has answered, or that a helper has found something for."""
     step = state.steps[step_id]
-    return [ref for ref in (step.result, *(one.previous for one in step.remarks if one.author == "planner")) if ref]
+    helped = {one for one in step.outline.helpers if one in state.steps and state.steps[one].usable}
+    before = [one for one in step.remarks if one.author == "planner" and (one.helper is None or one.helper in helped)]
+    return [ref for ref in (step.result, *(one.previous for one in before)) if ref]
 
 
 def asked_before(handoff: AgentHandoff, state: JobState) -> tuple[BlobRef, ...]:

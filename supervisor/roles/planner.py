@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +12,27 @@ from shared.agent.answers import Lenient
 from shared.agent.reading import NotAcceptable, Read
 from shared.wire.handoff import ResultStatus
 from shared.wire.ids import StepId
+from shared.wire.join import Join
 from shared.wire.message import problems_of
-from shared.wire.plan import DEFAULT_FALLBACK, OnFailure, Plan, Step, Synthesis, limit_problems, shape_problems
+from shared.wire.plan import DEFAULT_FALLBACK, OnFailure, Plan, Step, Synthesis, count_problems, name_problems, shape_problems
 from supervisor.lifecycle.beginning import all_rounder, one_step
+from supervisor.lifecycle.repeats import twice_in
 from supervisor.roles.answer_text import clipped, name_of, parse
+
+_ON_FAILURE = {each.value: each for each in OnFailure}
+
+
+class JoinAnswer(Lenient):
+    enough: int | None = None
+    within_s: int | None = None
+    must: list[str] = Field(default_factory=list)
+
+    def join(self) -> Join | None:
+        """None: nothing but what holds for every fan-in. Raises: ValidationError."""
+        if not self.enough and not self.within_s:
+            return None
+        must = tuple(dict.fromkeys(StepId(name_of(raw)) for raw in self.must))
+        return Join(enough=self.enough or None, within_s=self.within_s or None, must=must)
 
 
 class StepAnswer(Lenient):
@@ -25,6 +42,7 @@ class StepAnswer(Lenient):
     depends_on: list[str] = Field(default_factory=list)
     fallback: str = DEFAULT_FALLBACK
     on_failure: str | None = None
+    join: JoinAnswer | None = None
 
     @field_validator("depends_on", mode="before")
     @classmethod
@@ -44,7 +62,8 @@ class StepAnswer(Lenient):
             task=self.task.strip(),
             depends_on=tuple(dict.fromkeys(StepId(name_of(raw)) for raw in self.depends_on)),
             fallback=clipped(self.fallback, 4_000) or DEFAULT_FALLBACK,
-            on_failure=OnFailure.DROP if name_of(self.on_failure or "-") == OnFailure.DROP else OnFailure.RETRY,
+            on_failure=_ON_FAILURE.get(name_of(self.on_failure or "-"), OnFailure.RETRY),
+            join=self.join.join() if self.join and self.depends_on else None,
         )
 
 
@@ -61,17 +80,29 @@ class PlanReading:
     specialists: tuple[str, ...]
     """Those that live workers announce."""
     max_steps: int
+    given: tuple[StepId, ...] = ()
+    """Results that are there already."""
 
     @property
     def schema(self) -> Mapping[str, Any]:
         text = {"type": "string"}
+        join = {
+            "enough": {"type": "integer", "description": "results of depends_on that are enough to go on at once; 0: all"},
+            "within_s": {"type": "integer", "description": "seconds after which it goes on with what is there; 0: it waits"},
+            "must": {"type": "array", "items": text, "description": "those of depends_on that it waits for in any case; [] if none"},
+        }
         step = {
             "id": {**text, "description": "short, lower case, unique: compare_prices"},
             "specialist": {**text, "enum": sorted(self.specialists)},
             "task": {**text, "description": "objective, output, what to work from, boundaries"},
             "depends_on": {"type": "array", "items": text, "description": "ids of the steps whose results it needs; [] if none"},
             "fallback": {**text, "description": "what to do when the task cannot be done as it is put"},
-            "on_failure": {**text, "enum": [each.value for each in OnFailure], "description": "drop: the answer can do without it"},
+            "on_failure": {
+                **text,
+                "enum": [each.value for each in OnFailure],
+                "description": "drop: the answer can do without it; ask: a person decides",
+            },
+            "join": _closed(join),
         }
         properties = {
             "steps": {"type": "array", "minItems": 1, "items": _closed(step), "description": f"at most {self.max_steps}"},
@@ -80,17 +111,24 @@ class PlanReading:
         }
         return _closed(properties)
 
-    def read(self, text: str, *, last_try: bool) -> Read:  # noqa: ARG002 (there is nothing in a plan that may be dropped)
-        """Raises: NotAcceptable: everything that is wrong with the plan, at once."""
+    def read(self, text: str, *, last_try: bool) -> Read:
+        """Raises: NotAcceptable: everything that is wrong with the plan, at once. Steps that ask for the same are told once, and then
+        stand: who insists may want it twice. A step for nobody who exists is the generalist's, and noted: that alone is worth no turn.
+        """
         answer = parse(PlanAnswer, text)
         steps, found = _steps_of(answer)
-        found += [*shape_problems(steps), *limit_problems(steps, self.specialists, self.max_steps)]
+        found += [*shape_problems(steps, self.given), *count_problems(steps, self.max_steps)]
         if not answer.steps:
             found.append("the plan has no steps")
         if found:
-            raise NotAcceptable("the plan cannot be used: " + "; ".join(found))
-        plan = Plan(steps=tuple(steps), synthesis=_synthesis_of(answer.synthesis), why=clipped(answer.why or "", 2_000))
-        return Read(ResultStatus.OK, plan.model_dump(mode="json"))
+            raise NotAcceptable("the plan cannot be used: " + "; ".join([*found, *name_problems(steps, self.specialists)]))
+        steps, instead = _for_those_there(steps, self.specialists)
+        twice = [f"step {one.step} asks for the same as {one.earlier}" for one in twice_in(steps)]
+        if twice and not last_try:
+            raise NotAcceptable("; ".join(twice) + ". Leave out what is there twice, or say in the tasks what sets them apart")
+        why = clipped(answer.why or "", 2_000)
+        plan = Plan(steps=tuple(steps), synthesis=_synthesis_of(answer.synthesis), given=self.given, why=why)
+        return Read(ResultStatus.OK, plan.model_dump(mode="json"), notes=(*instead, *twice))
 
 
 def specialists_offered_in(schema: Mapping[str, Any]) -> tuple[str, ...]:
@@ -99,9 +137,10 @@ def specialists_offered_in(schema: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(step.get("specialist", {}).get("enum", ()))
 
 
-def degraded_plan(request: str, specialists: Collection[str]) -> Plan:
+def degraded_plan(request: str, specialists: Collection[str], given: tuple[StepId, ...] = ()) -> Plan:
     """The plan when no planner could make one: the request as it is, for the generalist, or whoever there is."""
-    return one_step(request, all_rounder(specialists), "No usable plan came from the planner: one specialist gets the whole request.")
+    why = "No usable plan came from the planner: one specialist gets the whole request."
+    return one_step(request, all_rounder(specialists), why, given)
 
 
 def _steps_of(answer: PlanAnswer) -> tuple[list[Step], list[str]]:
@@ -112,6 +151,18 @@ def _steps_of(answer: PlanAnswer) -> tuple[list[Step], list[str]]:
         except ValidationError as error:
             found.append(f"step {number} ({clipped(raw.id, 48)}): {problems_of(error)}")
     return steps, found
+
+
+def _for_those_there(steps: Sequence[Step], specialists: Collection[str]) -> tuple[list[Step], list[str]]:
+    """The steps, each for somebody who is there, and what is to be said of that."""
+    instead, there = all_rounder(specialists), [*specialists, all_rounder(specialists)]
+    made = [step if step.specialist in there else step.model_copy(update={"specialist": instead}) for step in steps]
+    notes = [
+        f"step {step.id} was meant for {step.specialist}, which is no specialist that is there: {instead} takes it"
+        for step in steps
+        if step.specialist not in there
+    ]
+    return made, notes
 
 
 def _synthesis_of(text: str | None) -> Synthesis:

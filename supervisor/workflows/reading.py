@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from enum import StrEnum
@@ -15,11 +14,13 @@ from pydantic import ValidationError
 from shared.wire.errors import UserError
 from shared.wire.ids import StepId
 from shared.wire.message import problems_of
-from shared.wire.plan import DEFAULT_FALLBACK, OnFailure, Step, Synthesis, shape_problems
-from supervisor.workflows.bounded_file import bounded_bytes
-from supervisor.workflows.plain_yaml import compose, fields_of, line_of, text_of, texts_of, truth_of
+from shared.wire.plan import DEFAULT_FALLBACK, OnFailure, Step, Synthesis, problems_by_step
+from supervisor.copies import source_of
+from supervisor.measures.gates import GateSet, gates_in
+from supervisor.plain_yaml import fields_of, line_at, line_of, text_of, texts_of, tree_in, truth_of, value_of
 from supervisor.workflows.template import ITEM, OWN_NAMES, REQUEST, Template
 from supervisor.workflows.workflow import MOST_STEPS, Each, Workflow, WorkflowStep
+from supervisor.workflows.written_join import join_from
 
 MOST_BYTES = 200_000
 """A plan that a person has written is shorter; many alike steps are one with `for_each`."""
@@ -27,11 +28,10 @@ MOST_WRITTEN_STEPS = 1_000
 MOST_DESCRIPTION_CHARS = 1_000
 _MOST_TOLD = 3
 """Problems of one kind in one line."""
-FIELDS = ("description", "review", "synthesis", "steps")
-STEP_FIELDS = ("id", "specialist", "task", "depends_on", "for_each", "fallback", "on_failure")
+FIELDS = ("description", "review", "synthesis", "join", "gates", "steps")
+STEP_FIELDS = ("id", "specialist", "task", "depends_on", "for_each", "fallback", "on_failure", "join")
 _LONGEST_ID = 48
 _LONGEST_REPEATED_ID = _LONGEST_ID - len(f"_{MOST_STEPS}")
-_COPY = re.compile(r"(.+)_[0-9]{4,}")
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
 
@@ -41,12 +41,8 @@ def workflow_from(path: Path) -> Workflow:
     Raises:
         UserError: file, line, step, what is wrong, how to mend it; the first thing that is.
     """
-    data = bounded_bytes(path, MOST_BYTES, "shorten it: a step that is there many times is one step with `for_each`")
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: is not UTF-8 text (byte {error.start}); save it as UTF-8") from error
-    fields = fields_of(str(path), compose(path, text))
+    shorten = "shorten it: a step that is there many times is one step with `for_each`"
+    fields = fields_of(str(path), tree_in(path, MOST_BYTES, shorten, "`description: ...` and `steps: ...`"))
     _check_keys(str(path), fields, FIELDS, ("description", "steps"))
     description = " ".join(text_of(_at(path, fields, "description"), fields["description"]).split())
     if not 0 < len(description) <= MOST_DESCRIPTION_CHARS:
@@ -58,15 +54,26 @@ def workflow_from(path: Path) -> Workflow:
         problem = f"has {len(listed.value):,} steps, at most {MOST_WRITTEN_STEPS:,} can be written down"
         raise UserError(f"{_at(path, fields, 'steps')} {problem}; make those that are alike one step with `for_each`")
     steps = tuple(_step(path, node) for node in listed.value)
-    _check_together(path, steps)
+    _check_together(path, steps, [line_of(node) for node in listed.value])
     return Workflow(
         name=path.stem,
         path=path,
         description=description,
         review=truth_of(_at(path, fields, "review"), fields["review"]) if "review" in fields else True,
         synthesis=_choice(_at(path, fields, "synthesis"), fields, "synthesis", Synthesis) or Synthesis.MERGE,
+        join=join_from(_at(path, fields, "join"), fields["join"]) if "join" in fields else None,
         steps=steps,
+        gates=_gates(path, fields),
     )
+
+
+def _gates(path: Path, fields: Mapping[str, yaml.Node]) -> GateSet | None:
+    """In the same words as in a file of their own."""
+    if (gates := fields.get("gates")) is None:
+        return None
+    where = _at(path, fields, "gates")
+    fields_of(where, gates)
+    return gates_in(value_of(where, gates), lambda place: f"{path}:{line_at(gates, place)}: gates", path.parent)
 
 
 def _step(path: Path, node: yaml.Node) -> WorkflowStep:
@@ -91,6 +98,7 @@ def _step(path: Path, node: yaml.Node) -> WorkflowStep:
         depends_on=depends_on,
         for_each=_choice(f"{where}: for_each", fields, "for_each", Each),
         on_failure=_choice(f"{where}: on_failure", fields, "on_failure", OnFailure) or OnFailure.RETRY,
+        join=join_from(f"{where}: join", fields["join"]) if "join" in fields else None,
         where=where,
     )
     _check_placeholders(found)
@@ -109,22 +117,24 @@ def _check_placeholders(step: WorkflowStep) -> None:
             raise UserError(f"{step.where}: there is no placeholder {{{name:.80}}}; there is {there}: correct it, {mend}")
 
 
-def _check_together(path: Path, steps: Sequence[WorkflowStep]) -> None:
-    """What only shows when all steps are known."""
+def _check_together(path: Path, steps: Sequence[WorkflowStep], lines: Sequence[int]) -> None:
+    """What only shows when all steps are known. `lines`: where each begins."""
     by_id = {step.id: step for step in steps}
     if len(by_id) == len(steps):
         _check_copies(steps, by_id)
     shapes = [Step.model_construct(id=step.id, specialist=step.specialist, task="", depends_on=step.depends_on) for step in steps]
-    if found := shape_problems(shapes):
+    if found := problems_by_step(shapes):
+        line = {step.id: line for step, line in zip(steps, lines, strict=True)}
+        first, *others = [(line[problem.step], f"{problem.said:.300}") for problem in found[:_MOST_TOLD]]
         more = [f"and {len(found) - _MOST_TOLD} more"] if len(found) > _MOST_TOLD else []
-        told = "; ".join([*(f"{problem:.300}" for problem in found[:_MOST_TOLD]), *more])
-        raise UserError(f"{path}: {told}; correct the steps' `id` and `depends_on` (there are: {', '.join(by_id):.300})")
+        told = "; ".join([first[1], *(f"line {number}: {said}" for number, said in others), *more])
+        raise UserError(f"{path}:{first[0]}: {told}; correct the steps' `id` and `depends_on` (there are: {', '.join(by_id):.300})")
 
 
 def _check_copies(steps: Sequence[WorkflowStep], by_id: Mapping[StepId, WorkflowStep]) -> None:
     for step in steps:
-        copied = _COPY.fullmatch(step.id)
-        if copied and (source := by_id.get(StepId(copied[1]))) and source.for_each:
+        copied = source_of(step.id)
+        if copied and (source := by_id.get(StepId(copied))) and source.for_each:
             raise UserError(f"{step.where}: a copy of step {source.id} may have this name; choose another")
         if step.for_each is None:
             continue

@@ -15,7 +15,10 @@ from shared.wire.errors import UserError
 from shared.wire.ids import StepId
 from shared.wire.message import problems_of
 from shared.wire.plan import OnFailure, Plan, Step, Synthesis
+from supervisor.copies import copy_name
+from supervisor.measures.gates import GateSet
 from supervisor.workflows.template import ITEM, OWN_NAMES, REQUEST, Template
+from supervisor.workflows.written_join import WrittenJoin
 
 MOST_STEPS = 100_000
 """Of one plan, copies included."""
@@ -44,6 +47,7 @@ class WorkflowStep:
     depends_on: tuple[StepId, ...]
     for_each: Each | None
     on_failure: OnFailure
+    join: WrittenJoin | None
     where: str
     """File, line and step, for errors."""
 
@@ -67,7 +71,11 @@ class Workflow:
     review: bool
     """Whether the assessor looks at the results."""
     synthesis: Synthesis
+    join: WrittenJoin | None
+    """What the answer needs of the last steps."""
     steps: tuple[WorkflowStep, ...]
+    gates: GateSet | None = None
+    """What its answers have to be, where a job says nothing else."""
 
     @property
     def repeats_over(self) -> frozenset[Each]:
@@ -113,14 +121,19 @@ class Workflow:
                     problem = f"the plan has more than {MOST_PLAN_CHARS:,} characters"
                     raise UserError(f"{written.where}: {problem}; give fewer items, or shorter ones")
                 steps.append(step)
-        return Plan(steps=tuple(steps), synthesis=self.synthesis, why=f"Workflow {self.name}: {self.description}")
+        join = None
+        if self.join:
+            built_upon = {id_ for step in self.steps for id_ in step.depends_on}
+            copies = {step.id: _ids_of(step, values) for step in self.steps if step.id not in built_upon}
+            join = self.join.of(copies)
+        return Plan(steps=tuple(steps), synthesis=self.synthesis, join=join, why=f"Workflow {self.name}: {self.description}")
 
     def _copies(self, written: WorkflowStep, by_id: Mapping[StepId, WorkflowStep], values: _Values) -> Iterator[Step]:
         """One step, or one for each item; a copy waits for the copy of the same item where there is one, and for all copies where not."""
         own_ids = _ids_of(written, values)
-        beside = [_ids_of(by_id[id_], values) for id_ in written.depends_on if _is_beside(written, by_id[id_])]
-        apart = [_ids_of(by_id[id_], values) for id_ in written.depends_on if not _is_beside(written, by_id[id_])]
-        waits_for_all = tuple(chain.from_iterable(apart))
+        beside = {id_: _ids_of(by_id[id_], values) for id_ in written.depends_on if _is_beside(written, by_id[id_])}
+        apart = {id_: _ids_of(by_id[id_], values) for id_ in written.depends_on if not _is_beside(written, by_id[id_])}
+        waits_for_all = tuple(chain.from_iterable(apart.values()))
         for place, (own_id, known) in enumerate(zip(own_ids, values[written.for_each], strict=True)):
             where = f"{written.where}, item {place + 1}" if written.for_each else written.where
             try:
@@ -128,9 +141,10 @@ class Workflow:
                     id=own_id,
                     specialist=written.specialist,
                     task=written.task.fill(known),
-                    depends_on=(*(ids[place] for ids in beside), *waits_for_all),
+                    depends_on=(*(ids[place] for ids in beside.values()), *waits_for_all),
                     fallback=written.fallback.fill(known),
                     on_failure=written.on_failure,
+                    join=written.join.of(apart | {id_: (ids[place],) for id_, ids in beside.items()}) if written.join else None,
                 )
             except KeyError as error:
                 there = ", ".join(name for name in known if name not in OWN_NAMES) or "none"
@@ -168,10 +182,9 @@ class Workflow:
 
 
 def _ids_of(step: WorkflowStep, values: _Values) -> tuple[StepId, ...]:
-    """`research_0001`, ...: the same item has the same id, however many there are."""
     if step.for_each is None:
         return (step.id,)
-    return tuple(StepId(f"{step.id}_{number:04d}") for number in range(1, len(values[step.for_each]) + 1))
+    return tuple(StepId(copy_name(step.id, number)) for number in range(1, len(values[step.for_each]) + 1))
 
 
 def _is_beside(step: WorkflowStep, other: WorkflowStep) -> bool:

@@ -10,13 +10,15 @@ import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import unescape
 from pathlib import Path
 
 import pytest
 
+from supervisor.cli.flower import OPTIONS
 from supervisor.client import Request
+from tests.browser.driver import Browser, browser
 from tests.running_system import DOCUMENTS, ROOT, RunningSystem, running_system
 from tests.waiting import wait_until
 
@@ -32,6 +34,12 @@ class Page:
     port: int
     password: str
     profile: Path
+    job_id: str = ""
+    other_id: str = ""
+    """The jobs that were done."""
+
+    def url(self, path: str) -> str:
+        return f"http://admin:{self.password}@127.0.0.1:{self.port}{path}"
 
     def seen(self, path: str, *more: str) -> str:
         """The page after its scripts have run, as text."""
@@ -45,8 +53,7 @@ class Page:
     def _browse(self, path: str, *what: str) -> str:
         browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
         options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={self.profile}"]
-        url = f"http://admin:{self.password}@127.0.0.1:{self.port}{path}"
-        command = [browser, *options, "--virtual-time-budget=10000", *what, url]
+        command = [browser, *options, "--virtual-time-budget=10000", *what, self.url(path)]
         return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
 
 
@@ -58,12 +65,12 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSystem]:
 
 @pytest.fixture(scope="module")
 def flower(system: RunningSystem, tmp_path_factory: pytest.TempPathFactory) -> Page:
-    """Flower beside the system, and one job done while it looked on."""
+    """Flower beside the system, and two jobs done while it looked on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         page = Page(probe.getsockname()[1], secrets.token_hex(8), tmp_path_factory.mktemp("profile"))
     log_in = {"FLOWER_BASIC_AUTH": f"admin:{page.password}"}
-    address = ("--address=127.0.0.1", f"--port={page.port}", "--read_only")
+    address = ("--address=127.0.0.1", f"--port={page.port}", f"--db={page.profile / 'state'}", *OPTIONS)
     spec = system.celery("flower", "-A", "supervisor.app", "flower", *address)
     system.processes.start(type(spec)(spec.name, spec.command, {**spec.environment, **log_in}, is_ready=lambda: answers(page.port)))
     system.processes.wait_until_ready()
@@ -71,7 +78,9 @@ def flower(system: RunningSystem, tmp_path_factory: pytest.TempPathFactory) -> P
     jobs = system.jobs()
     job_id = jobs.submit(Request(REQUEST, documents=DOCUMENTS))
     assert jobs.result(job_id, wait_s=60).status == "ok"
-    return page
+    other_id = jobs.submit(Request("What is HNSW?", documents=DOCUMENTS))
+    assert jobs.result(other_id, wait_s=60).status == "ok"
+    return replace(page, job_id=job_id, other_id=other_id)
 
 
 def answers(port: int) -> bool:
@@ -105,6 +114,32 @@ def test_no_task_runs_for_ever(flower: Page) -> None:
     text = tasks_page(flower, lambda text: "specialist.researcher" in text and "STARTED" not in text)
 
     assert "RECEIVED" not in text
+
+
+@pytest.mark.parametrize("words", ["specialist.researcher JOB", "JOB:write.", ":write."])
+def test_what_a_role_does_a_job_and_a_step_are_found_with_the_search_box(flower: Page, tmp_path: Path, words: str) -> None:
+    typed = words.replace("JOB", flower.job_id)
+
+    with browser(tmp_path) as window:
+        window.visit(flower.url("/tasks"))
+        wait_until(lambda: {flower.job_id, flower.other_id} <= {job_in(row) for row in rows(window)}, what="both jobs")
+        window.type("input[type=search]", typed)
+
+        assert wait_until(lambda: all_have(typed.split(), rows(window)), what="what was looked for, alone")
+
+
+def rows(window: Browser) -> list[str]:
+    found: list[str] = window.run("return [...document.querySelectorAll('#tasks-table tbody tr')].map((row) => row.textContent)")
+    return found
+
+
+def all_have(words: list[str], shown: list[str]) -> bool:
+    return bool(shown) and all(word in row for word in words for row in shown)
+
+
+def job_in(row: str) -> str:
+    found = re.search(r"j-[0-9a-f]{12}", row)
+    return found[0] if found else ""
 
 
 def test_the_page_is_closed_without_the_log_in(flower: Page) -> None:

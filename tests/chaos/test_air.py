@@ -8,10 +8,12 @@ import pytest
 
 from chaos.air import STORED_WITHIN_S
 from chaos.books import Books
-from chaos.ends import OK, Story
+from chaos.course import OK
+from chaos.ends import Story
 from chaos.faults import ARRIVES_WITHIN_S, EVERYBODY, Fault, Strike, with_outages
 from chaos.model import Call
-from chaos.plan import CallKey, PlannedJob, PlannedStep, Shape
+from chaos.plan import CallKey, PlannedJob, PlannedStep
+from chaos.shapes import Shape
 from shared.ledger.connection import INSIST_EVERY_S
 
 KEY = CallKey("1-0", "a.1", 1)

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
 from chaos.books import Books
-from chaos.ends import JOB_BUDGET, OK, SPENT, TOO_MANY_CLAIMS, Ended, Story
+from chaos.claims import Held
+from chaos.course import OK, Ended
+from chaos.drawing import TIGHT_STEPS
+from chaos.ends import JOB_BUDGET, SPENT, TOO_MANY_CLAIMS, Story
 from chaos.faults import EVERYBODY, Fault, Strike
 from chaos.model import Call
-from chaos.plan import TIGHT_STEPS, CallKey, PlannedJob, PlannedStep, Shape
+from chaos.plan import CallKey, PlannedJob, PlannedStep
 from chaos.report import broken_of, is_kept, json_of, table_of
+from chaos.shapes import Shape
+from supervisor.giving_up import FROZE
 
 JOB = PlannedJob("1-0", Shape.PARALLEL, (PlannedStep("a", "writer", turns=2),), seed=1)
 FINISHED = {"planner.1": (1.5,), "a.1": (9.0,), "assessor.1": (19.0,)}
@@ -193,8 +199,21 @@ def test_a_plan_of_one_step_that_code_has_made_up_is_called_for_once_and_only_if
     story = Story("partial", (20.0,), {}, results)
     calls = [call("planner.1", 1, 1.0), call("answer.1", 1, 2.0), call("assessor.1", 1, 3.0)]
 
-    once = Books([JOB], calls, [], {"1-0": story}, 3.0)
-    twice = Books([JOB], [*calls, call("answer.1", 1, 4.0)], [], {"1-0": story}, 3.0)
+    kills = [killed(1.2, "worker1"), killed(1.5, "worker2"), killed(1.8, "worker3")]
+    held = {("1-0", "planner.1"): [Held(f"worker{count}", count, 0.9 + 0.3 * count) for count in (1, 2, 3)]}
 
-    assert (broken_of(once), once.repeated) == ([], 0)
+    once = Books([JOB], calls, kills, {"1-0": story}, 3.0, held=held)
+    twice = Books([JOB], [*calls, call("answer.1", 1, 4.0)], kills, {"1-0": story}, 3.0, held=held)
+
+    assert ([*once.spoilt], once.repeated, once.unexplained) == ([], 0, [])
+    assert replace(once, strikes=kills[:2]).spoilt["1-0"].startswith("planner.1: given up, though only 2 of its claims were struck")
     assert "calls repeated that were not in the air" in broken_of(twice)
+
+
+def test_a_job_that_nobody_looks_at_any_more_was_struck_as_often_as_that_takes() -> None:
+    story = Story("failed", (20.0,), {"planner.1": (1.5,)}, {"planner.1": OK}, reason=f"{FROZE}: see the log")
+    strikes = [Strike(Fault.KILL_SUPERVISOR, "supervisor1", at) for at in (3.0, 7.0, 11.0)]
+
+    assert "jobs that ended otherwise than planned" in broken_of(books(strikes=strikes[:2], story=story))
+    assert "jobs that ended otherwise than planned" not in broken_of(books(strikes=strikes, story=story))
+    assert "jobs that ended otherwise than planned" in broken_of(books(strikes=strikes, story=replace(story, status="ok")))

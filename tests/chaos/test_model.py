@@ -9,7 +9,8 @@ import urllib.request
 from urllib.parse import urlsplit
 
 from chaos.model import Call, Model
-from chaos.plan import CallKey, PlannedJob, PlannedStep, Shape
+from chaos.plan import CallKey, PlannedJob, PlannedStep
+from chaos.shapes import Shape
 from tests.waiting import wait_until
 
 JOBS = (PlannedJob("1-0", Shape.PARALLEL, (PlannedStep("a", "writer"),), seed, trouble_share=0.0) for seed in range(100))

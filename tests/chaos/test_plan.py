@@ -6,55 +6,174 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 import supervisor.roles
-from chaos.model import key_of
-from chaos.plan import TROUBLE_SHARE, CallKey, Shape, jobs_of
+from chaos.answers import reply_to
+from chaos.course import course_of, keys_of, needs_of
+from chaos.drawing import EVERYTHING, ONLY_CHORDS, jobs_of, only
+from chaos.plan import FACT_CHECKER, SPECIALISTS, TROUBLE_SHARE, CallKey, PlannedJob
+from chaos.shapes import CHORDS, MODES, Shape
 from chaos.trial import OFTEN
 from shared.specialists.reader import load_specialists, read_specialist
+from shared.wire.mode import Mode
+from shared.wire.names import FACT_GATE, ROLES, SUB_SUPERVISOR
+from shared.wire.plan import Plan
 from supervisor.cli.built_in import built_in_specialists
+from supervisor.roles.planner import PlanReading
+
+ALL = len(EVERYTHING.shapes)
+
+
+def the(shape: Shape, mode: Mode | None = None) -> PlannedJob:
+    jobs = (job for seed in range(50) for job in jobs_of(seed, ALL) if job.shape is shape)
+    return next(job for job in jobs if mode in (None, job.mode))
 
 
 def test_the_same_seed_gives_the_same_jobs_and_another_gives_others() -> None:
-    assert jobs_of(1, 20) == jobs_of(1, 20)
-    assert [job.steps for job in jobs_of(1, 20)] != [job.steps for job in jobs_of(2, 20)]
+    assert jobs_of(1, 30) == jobs_of(1, 30)
+    assert [job.steps for job in jobs_of(1, 30)] != [job.steps for job in jobs_of(2, 30)]
 
 
 def test_jobs_can_be_had_a_few_at_a_time() -> None:
-    assert jobs_of(1, 20) == [*jobs_of(1, 7), *jobs_of(1, 13, first=7)]
+    assert jobs_of(1, 30) == [*jobs_of(1, 7), *jobs_of(1, 23, first=7)]
 
 
-def test_every_shape_is_there_but_the_one_that_needs_a_user() -> None:
-    assert {job.shape for job in jobs_of(1, 20)} == set(Shape) - {Shape.CANCELLED}
+def test_every_shape_is_there_but_the_one_that_needs_a_user_who_types() -> None:
+    assert {job.shape for job in jobs_of(1, ALL)} == set(Shape) - {Shape.CANCELLED}
+
+
+def test_every_mode_is_there_and_each_shape_comes_in_all_that_it_can_be_in() -> None:
+    drawn = {(job.shape, job.mode) for seed in range(60) for job in jobs_of(seed, ALL)}
+
+    assert {mode for _, mode in drawn} == set(Mode)
+    assert drawn == {(shape, mode) for shape, modes in MODES.items() for mode in modes if shape is not Shape.CANCELLED}
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_a_run_of_one_mode_has_jobs_of_no_other(mode: Mode) -> None:
+    assert {job.mode for job in jobs_of(1, 30, draw=only([mode]))} == {mode}
+
+
+def test_the_control_gets_teams_that_chords_can_do_the_same_as_before_there_were_others() -> None:
+    jobs = jobs_of(4242, 20, draw=ONLY_CHORDS)
+
+    assert {job.shape for job in jobs} == set(CHORDS)
+    assert {job.mode for job in jobs} == {Mode.TEAM}
+    assert not any(list(job.family)[1:] or job.then for job in jobs)
+    assert [str(job.shape) for job in jobs[:4]] == ["tight in tokens", "parallel", "tools", "written"]
+
+
+def test_child_jobs_are_two_deep_at_most_and_their_parents_steps() -> None:
+    trees = [list(job.family) for seed in range(40) for job in jobs_of(seed, ALL)]
+
+    assert {len(tree) for tree in trees} == {1, 2, 3}
+    for tree in trees:
+        for job in tree:
+            for step in job.steps:
+                assert (step.specialist == SUB_SUPERVISOR) == (step.team is not None)
+                assert step.team is None or (step.team.parent, step.team.name) == (job.name, f"{job.name}-{step.id}")
+
+
+def test_every_role_of_the_supervisor_has_its_handoffs_in_some_course() -> None:
+    courses = [course_of(one) for seed in range(20) for job in jobs_of(seed, ALL) for one in job.family]
+
+    assert {handoff.partition(".")[0] for course in courses for handoff in course} >= set(ROLES)
 
 
 def test_a_revised_step_and_its_second_review_are_needed_calls() -> None:
-    job = next(job for job in jobs_of(1, 20) if job.shape is Shape.REVISED)
+    needed = {key.handoff for key in needs_of(the(Shape.REVISED, Mode.TEAM))}
 
-    assert {f"{key.handoff}" for key in job.needs()} == {"planner.1", "a.1", "b.1", "c.1", "assessor.1", "a.2", "assessor.2"}
+    assert needed == {"planner.1", "a.1", "b.1", "c.1", "assessor.1", "a.2", "assessor.2"}
+
+
+def test_a_step_that_fails_or_asks_is_needed_again_and_whoever_answers_too() -> None:
+    assert {"b.1", "b.2"} <= {key.handoff for key in needs_of(the(Shape.FAILING))}
+    assert {"b.1", "planner.2", "b.2"} <= {key.handoff for key in needs_of(the(Shape.NEEDY, Mode.TEAM))}
+    assert {"b.1", "planner.1", "b.2"} <= {key.handoff for key in needs_of(the(Shape.NEEDY, Mode.PIPELINE))}
+
+
+def needed(shape: Shape, mode: Mode = Mode.TEAM) -> set[str]:
+    return {key.handoff for key in needs_of(the(shape, mode))}
+
+
+def test_what_finds_out_what_a_step_needs_is_needed_once_the_planner_was_asked_and_before_the_step_goes_on() -> None:
+    course = course_of(the(Shape.HELPED, Mode.TEAM))
+
+    assert needed(Shape.HELPED) == {"planner.1", "planner.2", "assessor.1", "a.1", "b.1", "b_help.1", "b.2", "c.1"}
+    assert "planner.2" in course["b_help.1"].after
+    assert "b_help.1" in course["b.2"].after
+
+
+def test_a_quarrel_needs_the_judge_and_another_round_where_the_reviewer_is_right() -> None:
+    both = {"planner.1", "a.1", "b.1", "assessor.1", "a.2", "assessor.2", "judge.1"}
+
+    assert needed(Shape.OVERRULED) == both
+    assert needed(Shape.UPHELD) == both | {"a.3", "assessor.3"}
+
+
+def test_facts_are_checked_before_an_answer_leaves_and_again_after_a_veto() -> None:
+    once = {"planner.1", "a.1", "b.1", "assessor.1", "fact_gate.1"}
+
+    assert needed(Shape.CHECKED) == once
+    assert needed(Shape.VETOED) == once | {"a.2", "b.2", "assessor.2", "fact_gate.2"}
+    assert {one for one in needed(Shape.VETOED, Mode.SINGLE) if "gate" in one or one.endswith(".2")} == {
+        "fact_gate.1",
+        "answer.2",
+        "fact_gate.2",
+    }
+
+
+def test_what_a_user_turns_down_is_needed_again_and_all_that_comes_of_it() -> None:
+    once = {"planner.1", "a.1", "b.1", "assessor.1"}
+
+    assert needed(Shape.REJECTED_PLAN) == once | {"planner.2"}
+    assert needed(Shape.REJECTED_RESEARCH) == once | {"a.2", "b.2"}
+    assert needed(Shape.REJECTED_ANSWER) == once | {"a.2", "b.2", "assessor.2"}
+
+
+def test_what_a_join_may_leave_behind_is_not_needed_and_a_childs_calls_are_its_own() -> None:
+    joined, teams = the(Shape.JOINED, Mode.TEAM), the(Shape.TEAMS, Mode.TEAM)
+
+    assert {key.handoff for key in needs_of(joined)} == {"planner.1", "d.1", "assessor.1"}
+    assert keys_of(teams, course_of(teams)["x.1"]) == []
 
 
 def test_whatever_the_provider_does_no_handoff_needs_more_turns_than_it_has() -> None:
     specialists = load_specialists(built_in_specialists())
-    planner = read_specialist(Path(supervisor.roles.__file__).with_name("planner.md"), reserved=())
+    others = {name: read_specialist(Path(supervisor.roles.__file__).with_name(f"{name}.md"), reserved=()) for name in ROLES}
+    others[FACT_GATE] = specialists[FACT_CHECKER]
 
     for job in (
-        replace(job, trouble_share=share) for seed in range(40) for share in (TROUBLE_SHARE, OFTEN, 1.0) for job in jobs_of(seed, 10)
+        replace(one, trouble_share=share)
+        for seed in range(20)
+        for share in (TROUBLE_SHARE, OFTEN, 1.0)
+        for root in jobs_of(seed, ALL)
+        for one in root.family
     ):
+        who = {step.id: specialists[step.specialist] for step in job.steps if not step.team} | others
         needed = Counter[str]()
-        for key, tries in job.needs().items():
+        for key, tries in needs_of(job).items():
             needed[key.handoff] += tries
-        has = {f"{step.id}.1": specialists[step.specialist].max_turns for step in job.steps} | {"planner.1": planner.max_turns}
+        has = {handoff: who[step].max_turns for handoff in needed if (step := handoff.partition(".")[0]) in who}
 
         assert {handoff: most for handoff, most in has.items() if needed[handoff] > most} == {}, job
 
 
-def test_the_server_knows_whose_call_it_answers() -> None:
-    def request(text: str, *rest: dict[str, object]) -> dict[str, object]:
-        return {"messages": [{"role": "user", "content": [{"type": "text", "text": text}]}, *rest]}
+def test_no_two_attempts_at_a_step_say_the_same_or_two_looks_at_them_would_be_taken_for_one_that_was_repeated() -> None:
+    job = the(Shape.UPHELD, Mode.ADAPTIVE)
 
-    said: dict[str, object] = {"role": "assistant", "content": []}
-    assert key_of(request("<task>Do a of 7-3.</task>", said)) == CallKey("7-3", "a.1", 2)
-    assert key_of(request("<task>Do a of 7-3.</task>\n\n<feedback author='assessor'>Mend it.</feedback>")) == CallKey("7-3", "a.2", 1)
-    assert key_of(request("<task>chaos 7-3</task>")) == CallKey("7-3", "answer.1", 1)
-    assert key_of(request("<task>Make the plan.\n\nRequest:\nchaos 7-3</task>")).job == "7-3"
-    assert key_of(request("<task>Judge the results of round 2 against the request.\n\nRequest:\nchaos 7-3</task>")).handoff[-2:] == ".2"
+    said = [reply_to(job, CallKey(job.name, f"a.{attempt}", 1), {}).blocks[0]["text"] for attempt in (1, 2, 3)]
+
+    assert len({*said}) == 3
+
+
+def test_every_plan_can_be_read_at_its_first_try_but_the_one_that_is_to_be_repaired() -> None:
+    reading = PlanReading((*SPECIALISTS, SUB_SUPERVISOR), max_steps=20)
+    asked = {"messages": [{"content": [{"type": "text", "text": "Make the plan."}]}]}
+
+    for job in (one for seed in range(10) for root in jobs_of(seed, ALL) for one in root.family if one.is_planned):
+        turn = 2 if job.shape is Shape.REPAIRED else 1
+        (said,) = reply_to(job, CallKey(job.name, "planner.1", turn), asked).blocks
+
+        assert Plan.of(reading.read(said["text"], last_try=False).output).steps

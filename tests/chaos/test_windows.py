@@ -32,7 +32,7 @@ def test_every_queue_of_the_supervisors_has_its_points_and_so_have_groups_of_han
 
 
 def test_redis_dies_under_everything_that_workers_and_supervisors_do_all_the_time() -> None:
-    tables = [case for case in CASES if case.blow is Blow.KILL and case.need.is_met_by_jobs and case.point.endswith(".after")]
+    tables = [case for case in CASES if case.blow is Blow.KILL and case.need.is_met_often and case.point.endswith(".after")]
     killed = {(case.kind, case.point) for case in CASES if case.blow is Blow.REDIS and case.point.endswith(".after")}
 
     assert {(case.kind, case.point) for case in tables if case.point != "chord.part.after"} == killed
@@ -45,7 +45,7 @@ def test_all_three_kinds_of_process_are_tried() -> None:
 
 def test_redis_dies_before_every_script_too_that_workers_and_supervisors_run_all_the_time() -> None:
     all_the_time = {
-        (kind, f"script.{script}.before") for script, kinds in SCRIPTS.items() for kind, need in kinds.items() if need.is_met_by_jobs
+        (kind, f"script.{script}.before") for script, kinds in SCRIPTS.items() for kind, need in kinds.items() if need.is_met_often
     }
 
     assert all_the_time - {(CLIENT, point) for _, point in all_the_time} == {

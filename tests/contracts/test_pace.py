@@ -117,7 +117,7 @@ def test_a_probe_that_is_refused_holds_back_all_again_and_longer(fleet: Fleet) -
 
 
 def test_no_more_calls_go_than_the_provider_says_are_left(fleet: Fleet) -> None:
-    known(fleet, RateLimits(requests=Allowance(limit=50, remaining=2)))
+    known(fleet, RateLimits(requests=Allowance(limit=50, remaining=3)))
     assert goes(fleet())
     assert goes(fleet())
     wait = waits(fleet())

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from supervisor.cli.flower import OPTIONS
 from tests.docs.pages import ROOT, coded, rows, sections, text_of
 
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
@@ -54,6 +55,16 @@ def test_flower_and_redis_get_no_key_of_a_model_and_no_secret_but_their_own(serv
     assert secrets <= own
     assert not {name for name, value in given(service).items() if name not in own and SECRET.search(value)}
     assert not {name for name in given(service) if name.startswith("ANTHROPIC_")}
+
+
+def test_flower_is_started_as_by_handoff_up_and_keeps_what_it_saw_where_only_it_may_write() -> None:
+    command, mounts = SERVICES["flower"]["command"], SERVICES["flower"]["volumes"]
+
+    assert command[-len(OPTIONS) :] == list(OPTIONS)
+    assert "--db=/var/lib/flower/state" in command
+    assert mounts == ["flower-data:/var/lib/flower"]
+    assert [name for name, service in SERVICES.items() if "flower-data" in str(service.get("volumes"))] == ["flower"]
+    assert "install -d -o handoff -g handoff -m 700 /var/lib/flower" in (ROOT / "Dockerfile").read_text()
 
 
 def test_the_webhook_secret_is_the_supervisors() -> None:

@@ -12,7 +12,7 @@ from shared.agent.retry import MOST_TRIES
 from shared.celery_app import DEFAULT_THREADS
 from shared.config import Settings
 from shared.ledger import keys
-from shared.ledger.claims import MAX_CLAIMS
+from shared.ledger.claims import MAX_CLAIMS, MAX_LOOKS
 from shared.ledger.leases import FROZEN_AFTER_LEASES
 from shared.ledger.roles import ANNOUNCED_FOR_S
 from shared.local.redis_server import OLDEST
@@ -69,6 +69,7 @@ def test_the_figures_of_the_text_are_those_of_the_code() -> None:
     dies = sections(PAGE)["When something dies"]
 
     assert f"After {WORDS[MAX_CLAIMS]} claims" in dies
+    assert f"After {WORDS[MAX_LOOKS]} times that no look" in dies
     assert f"renew for {WORDS[FROZEN_AFTER_LEASES]} leases" in dies
     assert f"Up to {WORDS[MOST_TRIES]} tries" in dies
     assert f"every {ANNOUNCED_FOR_S / 3:.0f} seconds" in dies
@@ -87,8 +88,11 @@ PLACEHOLDERS = {
     "lane": "LANE",
     "number": "DAY",
     "tenant": "TENANT",
+    "role": "ROLE",
     "WAITING": "QUEUE",
     "HELD": "ROLE",
+    "OUT": "QUEUE",
+    "FAIR": "QUEUE",
 }
 
 

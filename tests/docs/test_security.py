@@ -9,16 +9,20 @@ from urllib.parse import urlsplit, urlunsplit
 import pytest
 import redis
 
+from shared.celery_app import make_app
 from shared.config import Settings
-from shared.ledger.ledger import open_ledger
+from shared.fair import FOR
+from shared.ledger.ledger import Ledger, open_ledger
 from shared.ledger.roles import Announcement
 from shared.wire.errors import LedgerUnavailable
 from shared.wire.events import JobEnded, JobStatus
+from shared.wire.ids import new_job_id
 from supervisor import client
 from supervisor.dispatch import SHOWN_CHARS
 from tests.docs.pages import sections, text_of
 from tests.doubles.handoffs import a_spec
 from tests.doubles.jobs import a_job, finish, granted, issue, replied
+from tests.doubles.sweeps import QUEUE
 
 SECTIONS = sections(text_of("security"))
 PASSWORD = "of-this-test"
@@ -65,6 +69,30 @@ def test_the_user_can_do_all_that_workers_and_supervisors_do(url_of_the_user: st
     assert ledger.roles.presence([job_id]).queues == {a_spec().name, "supervisor"}
     assert ledger.dead.newest()
     ledger.connection.close()
+
+
+def test_the_user_can_do_all_that_queues_need_also_of_a_redis_that_knows_no_script(url_of_the_user: str, ledger: Ledger) -> None:
+    app = make_app("test", url_of_the_user, Settings(), [QUEUE])
+    steps = [{FOR: f"{new_job_id()}/{step}"} for step in ("a.1", "b.1", "c.1")]
+
+    def nothing_is_known() -> None:
+        ledger.connection.redis.script_flush()
+
+    nothing_is_known()
+    app.send_task("specialist.x", queue=QUEUE, headers=steps[0], ignore_result=True)
+    nothing_is_known()
+    with app.producer_or_acquire() as producer, producer.batch():
+        for headers in steps[1:]:
+            app.send_task("specialist.x", queue=QUEUE, headers=headers, producer=producer, ignore_result=True)
+    nothing_is_known()
+    with app.connection_for_read() as connection, connection.SimpleQueue(QUEUE) as queue:
+        for _ in steps:
+            queue.get(timeout=5).requeue()
+        queue.get(timeout=5)
+        nothing_is_known()
+
+    assert app.control.purge() == len(steps), "the one that was not acknowledged is back"
+    app.close()
 
 
 def test_the_user_can_empty_nothing_and_list_nothing(url_of_the_user: str) -> None:

@@ -27,7 +27,7 @@ def settles(life: Life, **stands: str) -> None:
 
 def check_disputes(life: Life) -> None:
     """What code has found is settled by the judge, or stands in the answer as disputed; nobody is asked where nothing was found."""
-    asked = sum(event.assigned_to == "judge" for event in life.events(HandoffIssued))
+    asked = sum(event.assigned_to == "judge" and not event.closes for event in life.events(HandoffIssued))
     again = len(life.events(RetryRequested))
     assert asked <= sum(bool(event.conflicts) for event in life.events(ConflictsFound)) + again, "once a round"
     found = disputes_of(life.state, life.words)

@@ -11,7 +11,7 @@ from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
 from shared.wire.checkpoints import Replied, WorstCase
 from shared.wire.errors import Interrupted
-from shared.wire.events import Event, HandoffFinished, HandoffIssued, JobSubmitted
+from shared.wire.events import Child, Event, HandoffFinished, HandoffIssued, JobSubmitted
 from shared.wire.handoff import HandoffResult, ResultStatus, ref
 from shared.wire.ids import HandoffId, JobId, StepId, new_job_id
 from shared.wire.limits import JobLimits
@@ -23,13 +23,14 @@ def submission(request: str = "Compare things.", limits: JobLimits | None = None
     return JobSubmitted(request=ref(request), title=request, limits=limits or JobLimits(), **changes)
 
 
-def a_job(ledger: Ledger, tenant: str = "default", /, **books: int) -> JobId:
-    """Submitted. `books`: max_turns, max_tokens, max_usd."""
-    job_id = new_job_id()
+def a_job(ledger: Ledger, tenant: str = "default", parent: tuple[JobId, HandoffId] | None = None, /, **books: int) -> JobId:
+    """Submitted. `books`: max_turns, max_tokens, max_usd. `parent`: the handoff that it is there to do."""
+    job_id = JobId(ledger.connection.redis.hget(keys.handoff(*parent), "child").decode()) if parent else new_job_id()
     fields: dict[str, str | int] = {"status": "running", "tenant": tenant, **books}
     due_at = ledger.connection.now() + 3_600
+    event, text = submission(), "Compare things."
     ledger.journal.commit(
-        Commit(job_id=job_id, expected=0, events=[submission()], payloads=["Compare things."], fields=fields, due_at=due_at, creates=True)
+        Commit(job_id=job_id, expected=0, events=[event], payloads=[text], fields=fields, due_at=due_at, creates=True, parent=parent)
     )
     return job_id
 
@@ -67,6 +68,15 @@ def issue(
     events = [issued(handoff_id, role, group, index, max_microusd) for index, handoff_id in enumerate(handoff_ids)]
     due_at = ledger.connection.now() + 3_600
     ledger.journal.commit(Commit(job_id=job_id, expected=version_of(ledger, job_id), events=events, due_at=due_at))
+
+
+def issue_to_a_child(ledger: Ledger, job_id: JobId, handoff_id: str) -> JobId:
+    """Hand this over to a sub-supervisor; the child job has not begun. Returns its id."""
+    made = Child(job_id=new_job_id(), limits=JobLimits())
+    event = issued(handoff_id, "supervisor", None).model_copy(update={"child": made})
+    due_at = ledger.connection.now() + 3_600
+    ledger.journal.commit(Commit(job_id=job_id, expected=version_of(ledger, job_id), events=[event], due_at=due_at))
+    return made.job_id
 
 
 def claim(ledger: Ledger, job_id: JobId, handoff_id: str, worker: str = "w1", first: WorstCase | None = None) -> Claim:

@@ -8,14 +8,11 @@ from shared.attempt import finished_event
 from shared.wire.events import (
     Abandoned,
     AnswerMethod,
-    ApprovalAsked,
-    ApprovalReminded,
     Approved,
-    DecisionAsked,
     Event,
     HandoffFinished,
     JobEnded,
-    NeedsResolved,
+    Quoted,
     Recorded,
     Rejected,
     Reviewed,
@@ -29,8 +26,9 @@ from shared.wire.events import (
 from shared.wire.handoff import AgentHandoff, BlobRef, HandoffResult, ResultStatus, ref
 from shared.wire.ids import HandoffId, JobId, StepId
 from shared.wire.limits import JobLimits
+from shared.wire.patch import Patch
 from shared.wire.plan import Plan, Step, Synthesis
-from shared.wire.resolutions import Resolution, Resolutions
+from shared.wire.quote import Quote
 from shared.wire.verdict import Decision, Revision, Verdict
 from supervisor.lifecycle.beginning import one_step
 from supervisor.lifecycle.commands import (
@@ -42,30 +40,41 @@ from supervisor.lifecycle.commands import (
     Command,
     DeliverWebhook,
     EndJob,
+    FactCheckCommand,
     FindConflicts,
     GoOn,
     IssueGroup,
     IssueRole,
+    IssueToChild,
     MakePlan,
+    MakeQuote,
+    PatchPlan,
     PublishAgain,
     RemindUser,
     Route,
     RunRole,
     SkipReview,
+    StartChild,
+    TellParent,
     TryAgain,
 )
 from supervisor.lifecycle.decide import decide
-from supervisor.lifecycle.disputes import found_in
+from supervisor.lifecycle.disputes import JUDGE, found_in
 from supervisor.lifecycle.evolve import begin, evolve
 from supervisor.lifecycle.gates import checked
 from supervisor.lifecycle.handoffs import step_handoff
 from supervisor.lifecycle.seen import HandoffSeen, Seen
-from supervisor.lifecycle.state import JobState, StepState
+from supervisor.lifecycle.state import JobState, Phase, StepState
 from supervisor.lifecycle.words import Words
+from supervisor.patching import patch_made
+from supervisor.prepared import Prepared
+from supervisor.questions import record_question
 from supervisor.roles.outcomes import plan_made
+from tests.doubles.checking import event_of_check
 from tests.doubles.handoffs import JOB, a_spec
 from tests.doubles.jobs import submission
-from tests.doubles.results import a_result_of, a_stand_in, an_issue
+from tests.doubles.needs import Known, resolved_by, said_of
+from tests.doubles.results import a_result_of, a_stand_in, an_issue, an_issue_to_a_child
 
 BEGIN = 1_000_000.0
 LEASE_S = 15.0
@@ -100,8 +109,7 @@ class Life:
 
     # What the supervisor does
 
-    def seen(self, **handoffs: HandoffSeen) -> Seen:
-        """`a_1=HandoffSeen(...)` speaks of the handoff a.1."""
+    def seen(self, **handoffs: HandoffSeen) -> Seen:  # a_1=HandoffSeen(...) speaks of the handoff a.1
         return Seen(self.roles, {HandoffId(name.replace("_", ".")): found for name, found in handoffs.items()})
 
     def decides(self, seen: Seen | None = None) -> tuple[Command, ...]:
@@ -115,22 +123,35 @@ class Life:
             for command in commands:
                 self.record(command)
             followed += commands
-            seen = None
+            seen = Seen(seen.roles, loads=seen.loads, is_fact_checker_away=seen.is_fact_checker_away) if seen else None
             if len(self.journal) == before:
                 break
         return followed
 
     def record(self, command: Command) -> None:
+        if isinstance(command, FactCheckCommand):
+            self.happens(event_of_check(self.state, command, self.words))
+            return
         match command:
             case Route(mode, specialist):
                 self.happens(Routed(mode=mode, specialist=specialist))
             case MakePlan(specialist):
                 self.plan = self.workflow or one_step("Compare.", specialist or "", "")
                 self.happens(plan_made(self.plan, is_reviewed=self.workflow is not None)[0])
+            case PatchPlan(proposal):
+                assert self.plan is not None
+                patched, text = patch_made(self.state, self.plan, proposal, self.words)
+                self.plan = Plan.from_json(text) if text else self.plan
+                self.happens(patched)
+            case MakeQuote():
+                self.happens(Quoted(quote=Quote()))
             case IssueRole(role, attempt):
-                self.happens(an_issue(StepId(role), attempt, role))
-            case IssueGroup(group, steps):
-                self._issue(group, steps)
+                of_quarrel = role == JUDGE and self.state.phase is Phase.SYNTHESISING
+                self.happens(an_issue(StepId(role), attempt, role).model_copy(update={"closes": of_quarrel}))
+            case IssueGroup():
+                self._issue(command)
+            case IssueToChild(step):
+                self.happens(an_issue_to_a_child(self.state, step))
             case AbandonSteps(steps, why):
                 stand_ins = tuple(Abandoned(step=step, result=self.stores(a_stand_in(step, why))) for step in steps)
                 self.happens(StepsAbandoned(steps=stand_ins, why=why))
@@ -150,29 +171,25 @@ class Life:
                 self.happens(event)
             case EndJob(status, reason, because):
                 self.happens(JobEnded(status=status, reason=reason, because=because))
-            case AskUser(why):
-                self.happens(DecisionAsked(why=why))
-            case AskApproval(what, why):
-                self.happens(ApprovalAsked(what=what, why=why, wait_s=self.state.submitted.approvals.wait_s))
-            case RemindUser(asked, number):
-                self.happens(ApprovalReminded(asked=asked, number=number))
-            case GoOn(asked):
-                self.happens(Approved(asked=asked, by="timeout"))
+            case AskUser() | AskApproval() | RemindUser() | GoOn():
+                record_question(command, self.state.submitted.approvals.wait_s, None, asked := Prepared())
+                self.happens(*asked.events)
             case DeliverWebhook(attempt):
                 self.happens(WebhookTried(attempt=attempt, delivered=False, under_way=True))
                 self.done.append(command)
-            case PublishAgain() | RunRole():
+            case PublishAgain() | RunRole() | StartChild() | TellParent():
                 self.done.append(command)
             case _:
                 assert_never(command)
 
-    def _issue(self, group: str, steps: tuple[StepId, ...]) -> None:
+    def _issue(self, command: IssueGroup) -> None:
         assert self.plan is not None
         spec = a_spec()
-        for index, step_id in enumerate(steps):
+        for index, step_id in enumerate(command.steps):
             handoff = step_handoff(self.state, self.plan.by_id[step_id], spec, spec.content_digest, self.words, None)
             self.handoffs[handoff.handoff_id] = handoff
-            self.happens(an_issue(step_id, handoff.attempt, "researcher", group, index))
+            to = dict(command.instead).get(step_id, self.step(step_id).specialist)
+            self.happens(an_issue(step_id, handoff.attempt, to, command.group, index))
 
     # What happens
 
@@ -202,25 +219,28 @@ class Life:
     def plans(self, plan: Plan | None = None, /, *, degraded: str | None = None, **depends_on: str) -> None:
         self.plan = plan or a_plan(**depends_on)
         result = self.finishes("planner", "failed" if degraded else "ok", error=degraded)
-        event, _ = plan_made(self.plan, result if degraded else None)
-        self.happens(event)
+        self.happens(plan_made(self.plan, result if degraded else None)[0])
+
+    def replans(self, patch: Patch | None = None, /, *, status: str = "ok") -> None:
+        """The replanner proposes this; None: that the plan goes on as it is."""
+        self.finishes("replanner", status, output=(patch or Patch()).model_dump(mode="json"))
 
     def judges(self, *open_points: str, **problems: str) -> None:
         """`judges()` is PASS; `judges(a="wrong")` is REVISE."""
         revisions = tuple(Revision(step=StepId(step), problem=problem) for step, problem in problems.items())
         verdict = Verdict(verdict=Decision.REVISE if revisions else Decision.PASS, revisions=revisions, open_points=open_points)
         result = self.finishes("assessor", output=verdict.model_dump(mode="json"))
-        named = tuple(revision.step for revision in revisions)
-        number, points = len(self.state.rounds) + 1, len(open_points)
-        self.happens(Reviewed(round=number, decision=verdict.verdict, result=result, steps=named, open_points=points))
+        round_, named, points = len(self.state.rounds) + 1, tuple(one.step for one in revisions), len(open_points)
+        self.happens(Reviewed(round=round_, decision=verdict.verdict, result=result, steps=named, open_points=points))
 
-    def answers_needs(self, **answers: str | None) -> None:
-        """`answers_needs(a="42", b=None)`: None gives the step up."""
-        said = Resolutions(resolutions=tuple(Resolution(step=StepId(step), answer=answer) for step, answer in answers.items()))
+    def answers_needs(self, known: Known | None = None, /, **answers: str | Step | None) -> None:
+        """`answers_needs(a="42", b=None, c=a_helper("d"))`: None gives the step up. `known`: the job as the planner knew it."""
+        said, made = said_of(answers), self.state.plan
         result = self.finishes("planner", output=said.model_dump(mode="json"))
-        answered = tuple(item.step for item in said.resolutions if item.answer)
-        given_up = tuple(item.step for item in said.resolutions if not item.answer)
-        self.happens(NeedsResolved(result=result, answered=answered, given_up=given_up))
+        event, texts = resolved_by(known or (self.state, self.plan), said, result)
+        self.happens(event)
+        if self.state.plan is not made:
+            self.plan = Plan.from_json(texts[0])
 
     def synthesises(self, output: str = "All in all.") -> None:
         result = self.finishes("synthesizer", output=output)
@@ -272,22 +292,6 @@ def planned(plan: Plan | None = None, /, *, limits: JobLimits | None = None, **d
     life.plans(plan, **depends_on)
     life.goes_on()
     return life
-
-
-def group(name: str, *steps: str) -> IssueGroup:
-    return IssueGroup(name, tuple(map(StepId, steps)))
-
-
-def given_up(why: str, *steps: str) -> AbandonSteps:
-    return AbandonSteps(tuple(map(StepId, steps)), why)
-
-
-def again(*handoffs: str) -> PublishAgain:
-    return PublishAgain(tuple(map(HandoffId, handoffs)))
-
-
-def run(handoff: str) -> RunRole:
-    return RunRole(HandoffId(handoff))
 
 
 def done(life: Life, *names: str) -> None:

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from shared.agent.retry import FIRST_DELAY_S
 from shared.wire.pace import Allowance, RateLimits, Wait
 
+ON_THE_WAY_S = 1.0
+"""What refills in this time is kept back."""
+
 
 @dataclass(slots=True)
 class MemoryPace:
@@ -33,8 +36,8 @@ class MemoryPace:
         self._refill(now)
         if now < self.until:
             return Wait(self.until - now, self.why)
-        if self.requests is not None and self.level < 1:
-            return Wait((1 - self.level) * self.window_s / self.requests.limit, "rate limit")
+        if self.requests is not None and (short := self._wanted(self.requests) - self.level) > 0:
+            return Wait(short * self.window_s / self.requests.limit, "rate limit")
         if self.strikes or not self.known:
             if self.going not in (None, caller):
                 return Wait(0.2, self.why or "first call")
@@ -57,6 +60,10 @@ class MemoryPace:
             self.going = None
         hold_s = FIRST_DELAY_S * 2 ** (self.strikes - 1) if retry_after_s is None else retry_after_s
         self.until = max(self.until, self.now() + hold_s)
+
+    def _wanted(self, requests: Allowance) -> float:
+        kept = requests.limit * min(1, ON_THE_WAY_S / self.window_s)
+        return kept + min(1, requests.limit - kept)
 
     def _refill(self, now: float) -> None:
         if self.requests is not None:

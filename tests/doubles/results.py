@@ -7,7 +7,10 @@ from typing import Any
 from shared.wire.events import HandoffIssued
 from shared.wire.handoff import HandoffResult, ResultStatus, ref
 from shared.wire.ids import HandoffId, StepId, handoff_id
+from shared.wire.names import SUB_SUPERVISOR
 from shared.wire.usage import Usage
+from supervisor.lifecycle.state import JobState
+from supervisor.lifecycle.teams import child_of, team_before
 from tests.doubles.handoffs import a_result, a_spec
 
 
@@ -28,6 +31,11 @@ def a_result_of(of: HandoffId, status: ResultStatus, **changes: Any) -> HandoffR
 
 def a_stand_in(step: StepId, why: str) -> HandoffResult:
     return a_result_of(handoff_id(step, 1), ResultStatus.FAILED, error=why)
+
+
+def an_issue_to_a_child(state: JobState, step: StepId) -> HandoffIssued:
+    issue = an_issue(step, state.steps[step].attempt + 1, SUB_SUPERVISOR)
+    return issue.model_copy(update={"child": child_of(state, step, team_before(state, step))})
 
 
 def an_issue(step: StepId, attempt: int, who: str, group: str | None = None, index: int = 0) -> HandoffIssued:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from chaos.messages import lose_all
 from shared.ledger import keys
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
@@ -20,26 +21,68 @@ def make_due(ledger: Ledger, job_id: JobId) -> None:
     ledger.connection.redis.zadd(keys.DUE, {job_id: 1})
 
 
-def published(ledger: Ledger, *messages: str) -> None:
-    """Messages in the queue, whoever's they are."""
-    ledger.connection.redis.lpush(QUEUE, *messages)
+def published(ledger: Ledger, *messages: str, queue: str = QUEUE) -> None:
+    """Messages in the queue, whoever's they are: nothing that waits for it is on anybody's hands."""
+    ledger.connection.redis.lpush(queue, *messages)
+    ledger.connection.redis.delete(keys.OUT + queue)
+
+
+def messages_vanish(ledger: Ledger, *queues: str) -> None:
+    """All of these queues'."""
+    for queue in queues:
+        lose_all(ledger.connection.redis, queue)
 
 
 def issued_ago(ledger: Ledger, job_id: JobId, seconds: float, *handoff_ids: str) -> None:
-    """As if these had been published so long ago."""
+    """As if these had been issued so long ago. Those that nobody has published since are on the hands of who was to."""
+    _since(ledger, seconds, QUEUE, *(f"{job_id}/{handoff_id}" for handoff_id in handoff_ids))
+
+
+def taken_ago(ledger: Ledger, job_id: JobId, seconds: float, *handoff_ids: str) -> None:
+    """As if somebody had taken their messages so long ago, and died with them."""
     at_ms = (ledger.connection.now() - seconds) * 1000
-    ledger.connection.redis.zadd(keys.WAITING + QUEUE, {f"{job_id}/{handoff_id}": at_ms for handoff_id in handoff_ids})
+    ledger.connection.redis.zadd(keys.OUT + QUEUE, {f"{job_id}/{handoff_id}": at_ms for handoff_id in handoff_ids})
 
 
-def looked_at(ledger: Ledger, job_id: JobId, woken_by: str = SUPERVISOR_QUEUE) -> None:
+def looked_at(ledger: Ledger, job_id: JobId) -> None:
     """A supervisor has taken the wake-up, and found nothing to do."""
-    ledger.journal.set_due(job_id, ledger.connection.now() + 3_600, version_of(ledger, job_id), woken_by=woken_by)
+    ledger.journal.set_due(job_id, ledger.connection.now() + 3_600, version_of(ledger, job_id))
 
 
 def woken_ago(ledger: Ledger, seconds: float, *job_ids: JobId, queue: str = SUPERVISOR_QUEUE) -> None:
     """As if these wake-ups had been sent so long ago."""
-    at_ms = (ledger.connection.now() - seconds) * 1000
-    ledger.connection.redis.zadd(keys.WAITING + queue, dict.fromkeys(job_ids, at_ms))
+    _since(ledger, seconds, queue, *job_ids)
+
+
+def _since(ledger: Ledger, seconds: float, queue: str, *members: str) -> None:
+    times = dict.fromkeys(members, (ledger.connection.now() - seconds) * 1000)
+    ledger.connection.redis.zadd(keys.WAITING + queue, times)
+    ledger.connection.redis.zadd(keys.OUT + queue, times, xx=True)
+
+
+def time_passes(ledger: Ledger, seconds: float) -> None:
+    """As if all that is due, waits or is on somebody's hands had been noted so much earlier."""
+    redis, by_ms = ledger.connection.redis, -int(seconds * 1000)
+    for name in (keys.DUE, *redis.scan_iter(match=f"{keys.WAITING}*"), *redis.scan_iter(match=f"{keys.OUT}*")):
+        for member in redis.zrange(name, 0, -1):
+            redis.zincrby(name, by_ms, member)
+
+
+def silent_for(ledger: Ledger, seconds: float) -> None:
+    """As if nobody had spoken to Redis of leases for so long."""
+    ledger.connection.redis.hset(keys.SILENCE, "heard", int((ledger.connection.now() - seconds) * 1000))
+
+
+def looks_begun_ago(ledger: Ledger, job_id: JobId, *seconds: float) -> None:
+    """As if looks at the job had begun so long ago, and none of them had come to its end."""
+    now = ledger.connection.now()
+    begun = " ".join(f"{n:x}:{int((now - ago) * 1000)}" for n, ago in enumerate(seconds, start=0xA0))
+    ledger.connection.redis.hset(keys.job(job_id), "looks", begun)
+
+
+def looks_noted(ledger: Ledger, job_id: JobId) -> int:
+    """Those that have not come to their end."""
+    return len((ledger.connection.redis.hget(keys.job(job_id), "looks") or b"").split())
 
 
 def running_and_queued(ledger: Ledger) -> tuple[JobId, JobId]:

@@ -71,7 +71,7 @@ class Handoff:
 
     def left_behind(self) -> list[str]:
         """Processes that have to do with this folder: every one of ours names it, on its command line or in its environment."""
-        return [command for pid, command in _processes() if str(self.folder) in command or _inherits(pid, str(self.folder))]
+        return [command for pid, command in processes() if str(self.folder) in command or _inherits(pid, str(self.folder))]
 
 
 def said(done: subprocess.CompletedProcess[str], exit_code: int) -> str:
@@ -95,7 +95,7 @@ def interrupt(process: subprocess.Popen[str]) -> int:
     return process.wait(timeout=30)
 
 
-def _processes() -> Iterator[tuple[int, str]]:
+def processes() -> Iterator[tuple[int, str]]:
     for place in Path("/proc").glob("[0-9]*"):
         try:
             command = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")

@@ -9,8 +9,10 @@ import os
 import re
 import signal
 import threading
+import time
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,12 @@ QUICK = {"HANDOFF_LEASE_S": str(LEASE_S), "HANDOFF_SWEEP_INTERVAL_S": "0.2"}
 """What is lost is found within that."""
 SPECIALIST = "generalist"
 ENVELOPE = {"status": "ok", "output": "So it is.", "claims": [], "confidence": 0.9, "needs": None, "problem": None}
+GO_ON = {"decision": "go_on", "why": "-"}
 PASS = {"verdict": "PASS", "revisions": [], "open_points": []}
+
+
+def _goes_on(_nth: int) -> Reply:
+    return says_json(GO_ON)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +59,33 @@ class Script:
     """NAME -> turns of each of its steps; 1 where nothing is said."""
     specialists: dict[str, str] = field(default_factory=dict)
     """NAME -> who does each of its steps; `SPECIALIST` where nothing is said."""
+    on_failure: dict[str, str] = field(default_factory=dict)
+    """NAME -> what becomes of its steps that fail, where that is not the usual."""
+    joins: dict[str, dict[str, Json]] = field(default_factory=dict)
+    """NAME -> what its steps need of those that they wait for, where that is not all."""
     calls: Counter[tuple[str, str, int]] = field(default_factory=Counter)
     """(NAME, step or role, turn) -> calls that came in."""
     held: dict[tuple[str, str, int], Held] = field(default_factory=dict)
     refusals: dict[tuple[str, str, int], float] = field(default_factory=dict)
     """The next call of this turn gets a 429, to come again after so many seconds."""
+    storms: dict[str, float] = field(default_factory=dict)
+    """NAME -> so many seconds after a step's first call every step gets a 429 that does not say when to come again."""
     envelopes: dict[tuple[str, str], Json] = field(default_factory=dict)
     """(NAME, step) -> what its last turn answers, where it is not the usual."""
+
+    tasks: dict[tuple[str, str], str] = field(default_factory=dict)
+    """(NAME, step) -> what stands in its task before `Do STEP of NAME.`"""
+    teams: dict[tuple[str, str], str] = field(default_factory=dict)
+    """(NAME, step) -> the NAME of the plan of the sub-supervisor that does it, where one does."""
+    storm_over: dict[str, float] = field(default_factory=dict)
+    """NAME -> when, by `time.monotonic`."""
+    replans: dict[str, Callable[[int], Reply]] = field(default_factory=dict)
+    """NAME -> what the replanner does when it is called for the nth time; the plan goes on as it is where nothing is said."""
+
+    syntheses: dict[str, str] = field(default_factory=dict)
+    """NAME -> how its results become an answer, where that is not by code."""
+    resolves: dict[str, list[Json]] = field(default_factory=dict)
+    """NAME -> what the planner says to its steps in need, in turn: a resolution each time."""
 
     def hold(self, name: str, who: str, turn: int = 1) -> Held:
         """The next call of this turn waits."""
@@ -73,8 +100,13 @@ class Script:
             name, who = step[2], step[1]
         else:
             found = re.search(r"Request:\s+plan ([\w-]+)", said)
-            name, who = found[1] if found else "", "planner" if "steps" in properties else "assessor"
+            roles = {"steps": "planner", "decision": "replanner", "resolutions": "resolver", "output": "synthesizer"}
+            name, who = found[1] if found else "", next((role for mark, role in roles.items() if mark in properties), "assessor")
         self.calls[name, who, turn] += 1
+        if step and name in self.storms:
+            self.storm_over.setdefault(name, time.monotonic() + self.storms[name])
+            if time.monotonic() < self.storm_over[name]:
+                return fails(429, kind="rate_limit_error")
         if (retry_after_s := self.refusals.pop((name, who, turn), None)) is not None:
             return fails(429, kind="rate_limit_error", retry_after=str(retry_after_s))
         held = self.held.pop((name, who, turn), None)
@@ -83,19 +115,37 @@ class Script:
         rest: dict[str, Any] = {"stall": held.go} if held else {}
         if who == "planner":
             return says_json(self._plan(name), **rest)
+        if who == "resolver":
+            return says_json({"resolutions": [self.resolves[name].pop(0)]}, **rest)
+        if who == "replanner":
+            said_so = self.replans.get(name, _goes_on)(sum(n for k, n in self.calls.items() if k[:2] == (name, who)))
+            return replace(said_so, **rest)
         if who == "assessor":
             return says_json(PASS, **rest)
         if turn < self.turns.get(name, 1):
             return calls(("now", {}), **rest)
         return says_json(self.envelopes.get((name, who), ENVELOPE), **rest)
 
+    def task(self, name: str, step: str) -> str:
+        if team := self.teams.get((name, step)):
+            return f"plan {team}"
+        return f"{self.tasks.get((name, step), '')} Do {step} of {name}.".strip()
+
     def _plan(self, name: str) -> Json:
         specialist = self.specialists.get(name, SPECIALIST)
         steps = [
-            {"id": step, "specialist": specialist, "task": f"Do {step} of {name}.", "depends_on": before.split(), "fallback": "-"}
+            {
+                "id": step,
+                "specialist": "supervisor" if (name, step) in self.teams else specialist,
+                "task": self.task(name, step),
+                "depends_on": before.split(),
+                "fallback": "-",
+                "on_failure": self.on_failure.get(name),
+                "join": self.joins.get(name, {}).get(step),
+            }
             for step, before in self.plans[name].items()
         ]
-        return {"steps": steps, "synthesis": "merge", "why": ""}
+        return {"steps": steps, "synthesis": self.syntheses.get(name, "merge"), "why": ""}
 
 
 @dataclass(slots=True)
@@ -142,6 +192,9 @@ class Fleet:
 
     def issued(self, job_id: JobId) -> list[HandoffIssued]:
         return [one.event for one in self.jobs.events(job_id, follow=False) if isinstance(one.event, HandoffIssued)]
+
+    def finished(self, job_id: JobId) -> list[HandoffFinished]:
+        return [one.event for one in self.jobs.events(job_id, follow=False) if isinstance(one.event, HandoffFinished)]
 
     def announced(self) -> set[int]:
         """The workers that are not about to end."""

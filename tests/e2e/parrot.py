@@ -36,6 +36,8 @@ class Parrot:
             return says_json({"resolutions": [{"step": step, "action": action, "answer": SECRET} for step, action in answers]})
         if "verdict" in properties:
             return says_json(_REVISE) if name == "talk" else says(f"I won't: {SECRET}.", stop_reason="refusal")
+        if "rulings" in properties:
+            return says_json({"rulings": [{"point": "look", "why": SECRET, "right": "undecided"}]})
         if "Write the one answer" in said:
             whole = _envelope("partial", output=f"All in all, {SECRET}. " * 20)
             return says_json(whole, stall=self.go) if name == "talk" else says(f"I won't: {SECRET}.", stop_reason="refusal")

@@ -105,6 +105,41 @@ def test_the_commands_say_what_waits_bring_the_answer_and_refuse_a_second_one(fl
     assert said(late, BAD_INPUT) == f"handoff: {job_id} waits for no approval: it has ended"
 
 
+def test_a_plan_is_rejected_with_a_plan_of_ones_own_and_the_planner_has_it_before_the_next_one_is_asked_about(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    job_id, handoff = asks(fleet, "drafted", ApprovalOf.PLAN), Handoff(tmp_path)
+    url = fleet.system.redis_url
+    asked(fleet, job_id, ApprovalOf.PLAN)
+    (tmp_path / "broken.yaml").write_text("steps: [\n")
+    (tmp_path / "poet.yaml").write_text("steps:\n- {id: a, specialist: poet, task: Rhyme.}\n")
+    (tmp_path / "mine.yaml").write_text("steps:\n- {id: c, specialist: generalist, task: Do c of drafted.}\n")
+
+    wrong = {
+        name: handoff.run("reject", job_id, "--edit", name, HANDOFF_REDIS_URL=url) for name in ("none.yaml", "broken.yaml", "poet.yaml")
+    }
+    assert fleet.jobs.standing(job_id).approval == "plan"
+    fleet.model.plans["drafted"] = {"c": ""}
+    right = handoff.run("reject", job_id, "--edit", "mine.yaml", "--note", "One step.", HANDOFF_REDIS_URL=url)
+    wait_until(lambda: fleet.model.calls["drafted", "planner", 1] == 2, timeout_s=30, what="the second plan")
+    asked(fleet, job_id, ApprovalOf.PLAN)
+    watched = handoff.run("show", job_id, HANDOFF_REDIS_URL=url).stdout
+    fleet.jobs.approve(job_id)
+    result = fleet.ends_well(job_id)
+    late = handoff.run("reject", job_id, "--edit", "mine.yaml", HANDOFF_REDIS_URL=url)
+
+    assert "none.yaml" in said(wrong["none.yaml"], BAD_INPUT)
+    assert "broken.yaml" in said(wrong["broken.yaml"], BAD_INPUT)
+    assert "there is no specialist poet" in said(wrong["poet.yaml"], BAD_INPUT)
+    assert right.returncode == 0, right.stderr
+    assert "own_plan:" in watched.partition("=== approval of the plan: rejected")[2]
+    second = [one for one in result.handoffs if one["assigned_to"] == "planner"][1]["task_description"]
+    assert '"note": "One step.", "users_own_plan": {"steps": [{"id": "c"' in second
+    assert (result.plan or {})["steps"][0]["id"] == "c"
+    assert fleet.model.calls["drafted", "a", 1] == 0, "no step of the rejected plan was handed over"
+    assert said(late, BAD_INPUT) == f"handoff: {job_id} waits for no approval: it has ended"
+
+
 def test_run_refuses_to_wait_for_an_approval_where_nobody_could_give_it(tmp_path: Path) -> None:
     done = Handoff(tmp_path).run("run", "Compare.", "--approve", "plan")
 

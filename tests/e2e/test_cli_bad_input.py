@@ -212,6 +212,10 @@ def test_a_reader_that_stops_reading_is_no_error(handoff: Handoff) -> None:
         ('{"request": "one"}\n{"request": }\n', "jobs.jsonl:2: "),
         ('{"request": "one"}\n\n{"request": ""}\n', "jobs.jsonl:3: the request is empty"),
         ('{"request": "one", "dox": "x"}\n', "jobs.jsonl:1: dox"),
+        (
+            '{"request": "one", "gates": {"min_words": 9, "min_words": 1}}\n',
+            "jobs.jsonl:1: 'min_words' is given twice; remove one; nothing",
+        ),
         ('{"request": "one"}\n{"request": "two", "docs": "nowhere"}\n', "jobs.jsonl:2: "),
         ('{"request": "one", "idempotency_key": "k"}\n\n{"request": "two", "idempotency_key": "k"}\n', "jobs.jsonl:3: .* by line 1: take"),
         ("", "holds no job"),
@@ -250,6 +254,18 @@ def test_a_job_whose_commit_was_not_answered_is_submitted_once(handoff: Handoff,
     assert [one.job_id for one in client.connect(redis_url, Settings()).newest()] == [done.stdout.strip()]
 
 
+@pytest.mark.parametrize(
+    ("words", "because"),
+    [
+        (("--only", "teams"), "--only 'teams' is no mode: name some of auto, single, pipeline, team, adaptive, or chords alone"),
+        (("--only", "team,chords"), "--only 'chords' is no mode"),
+        (("--only", "chords", "--control", "celery"), "leave out --only"),
+    ],
+)
+def test_a_run_of_chaos_that_cannot_be_is_refused_before_anything_starts(handoff: Handoff, words: tuple[str, ...], because: str) -> None:
+    assert because in said(handoff.run("chaos", *words), BAD_INPUT)
+
+
 @pytest.mark.parametrize("command", [["up"], ["specialists"], ["specialists", "--lint"]])
 def test_a_specialist_that_names_a_tool_that_is_not_there_is_refused_before_anything_starts(handoff: Handoff, command: list[str]) -> None:
     people = handoff.folder / "people"
@@ -263,3 +279,11 @@ def test_a_specialist_that_names_a_tool_that_is_not_there_is_refused_before_anyt
 
     assert "oracle.md:4: tools: there is no tool web_serch; did you mean web_search?" in line
     assert not (handoff.folder / ".handoff").exists()
+
+
+@pytest.mark.parametrize(("content", "named"), [("{}", "handoff export"), ("no JSON", "handoff export"), (None, "cannot be read")])
+def test_a_file_to_trace_that_is_no_exported_job(handoff: Handoff, content: str | None, named: str) -> None:
+    if content is not None:
+        (handoff.folder / "job.json").write_text(content)
+
+    assert named in said(handoff.run("trace", "job.json"), BAD_INPUT)

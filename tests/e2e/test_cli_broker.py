@@ -47,7 +47,7 @@ def test_no_redis_where_the_url_points(handoff: Handoff, command: list[str]) -> 
 )
 def test_a_url_that_cannot_be_used_says_what_is_wrong_with_it(handoff: Handoff, url: str, what: str) -> None:
     for command in (["list"], ["worker", "--all"], ["up"]):
-        line = said(handoff.run(*command, HANDOFF_REDIS_URL=url, timeout_s=15), BAD_INPUT)
+        line = said(handoff.run(*command, HANDOFF_REDIS_URL=url, timeout_s=45), BAD_INPUT)
         assert "HANDOFF_REDIS_URL" in line
         assert what in line
     assert not (handoff.folder / ".handoff").exists(), "nothing was begun"
@@ -61,14 +61,14 @@ def test_a_wrong_password(handoff: Handoff, redis_url: str) -> None:
 
 
 def test_up_without_the_redis_that_is_named_says_so_within_seconds(handoff: Handoff) -> None:
-    assert "HANDOFF_REDIS_URL" in said(handoff.run("up", HANDOFF_REDIS_URL=NOBODY, timeout_s=15), NO_REDIS)
+    assert "HANDOFF_REDIS_URL" in said(handoff.run("up", HANDOFF_REDIS_URL=NOBODY, timeout_s=45), NO_REDIS)
     assert not (handoff.folder / ".handoff").exists(), "nothing was begun"
 
 
 def test_up_with_a_wrong_password_says_so_within_seconds(handoff: Handoff, redis_url: str) -> None:
     wrong = redis_url.replace("redis://:", "redis://:wrong")
 
-    assert "password" in said(handoff.run("up", HANDOFF_REDIS_URL=wrong, timeout_s=15), NO_REDIS)
+    assert "password" in said(handoff.run("up", HANDOFF_REDIS_URL=wrong, timeout_s=45), NO_REDIS)
 
 
 class NoRedis(socketserver.BaseRequestHandler):
@@ -83,7 +83,7 @@ def test_up_where_something_else_than_redis_answers_says_so_within_seconds(hando
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), NoRedis) as server:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        line = said(handoff.run("up", HANDOFF_REDIS_URL=f"redis://127.0.0.1:{server.server_address[1]}/0", timeout_s=15), NO_REDIS)
+        line = said(handoff.run("up", HANDOFF_REDIS_URL=f"redis://127.0.0.1:{server.server_address[1]}/0", timeout_s=45), NO_REDIS)
         server.shutdown()
 
     assert "is not Redis" in line
@@ -94,7 +94,7 @@ def test_no_broker_named(handoff: Handoff) -> None:
 
 
 def test_no_worker_is_said_within_seconds(handoff: Handoff, redis_url: str) -> None:
-    line = said(handoff.run("run", "x", HANDOFF_REDIS_URL=redis_url, timeout_s=15), BAD_INPUT)
+    line = said(handoff.run("run", "x", HANDOFF_REDIS_URL=redis_url, timeout_s=45), BAD_INPUT)
 
     assert "no worker serves" in line
     assert "handoff worker --all" in line
@@ -105,7 +105,7 @@ def test_no_supervisor_is_said_within_seconds(handoff: Handoff, redis_url: str) 
     ledger = open_ledger(redis_url, Settings())
     ledger.roles.announce(Announcement(worker="one", specialists=(spec,), slots=1, model="offline"))
 
-    line = said(handoff.run("run", "x", HANDOFF_REDIS_URL=redis_url, timeout_s=15), BAD_INPUT)
+    line = said(handoff.run("run", "x", HANDOFF_REDIS_URL=redis_url, timeout_s=45), BAD_INPUT)
 
     assert "no supervisor" in line
     assert "handoff supervisor" in line

@@ -12,7 +12,7 @@ from shared.config import Settings
 from shared.ledger.ledger import open_ledger
 from supervisor.export import Export
 from supervisor.report import report_of
-from tests.e2e.commands import DOCUMENTS, REQUEST, Handoff
+from tests.e2e.commands import BAD_INPUT, DOCUMENTS, REQUEST, Handoff, said
 from tests.running_system import RunningSystem, running_system
 
 pytestmark = pytest.mark.slow
@@ -101,6 +101,30 @@ def test_what_show_says_can_be_rebuilt_from_an_exported_file(handoff: Handoff, s
     assert (done.returncode, done.stdout) == (0, "")
     file = Export.from_json((handoff.folder / "job.json").read_text())
     assert json.loads(report_of(file.record()).to_json()) == whole
+
+
+def test_a_job_is_written_as_a_page_which_its_exported_file_gives_too(handoff: Handoff, system: RunningSystem, job_id: str) -> None:
+    handoff.run("export", job_id, "--output", "job.json", HANDOFF_REDIS_URL=system.redis_url)
+    of_the_job = handoff.run("trace", job_id, HANDOFF_REDIS_URL=system.redis_url)
+    of_the_file = handoff.run("trace", "job.json", "-o", "-")
+
+    assert (of_the_job.returncode, of_the_job.stdout) == (0, "")
+    for page in ((handoff.folder / f"{job_id}.html").read_text(), of_the_file.stdout):
+        assert f"<title>{job_id} " in page
+        assert '"handoff_id":"planner.1"' in page
+
+
+def test_an_exported_file_that_was_tampered_with_writes_nowhere_else_and_says_what_is_wrong(
+    handoff: Handoff, system: RunningSystem, job_id: str
+) -> None:
+    handoff.run("export", job_id, "--output", "job.json", HANDOFF_REDIS_URL=system.redis_url)
+    whole = json.loads((handoff.folder / "job.json").read_text())
+    (handoff.folder / "named.json").write_text(json.dumps(whole | {"job": whole["job"] | {"job_id": "../elsewhere"}}))
+    (handoff.folder / "cut.json").write_text(json.dumps(whole | {"payloads": {}}))
+
+    assert "handoff export" in said(handoff.run("trace", "named.json"), BAD_INPUT)
+    assert "is not whole" in said(handoff.run("trace", "cut.json"), BAD_INPUT)
+    assert not (handoff.folder.parent / "elsewhere.html").exists()
 
 
 def test_an_ended_job_is_done_again_from_a_step(handoff: Handoff, system: RunningSystem, job_id: str) -> None:

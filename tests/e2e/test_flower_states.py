@@ -102,11 +102,40 @@ def test_what_is_handed_back_waits_for_another_worker_and_then_succeeds(fleet: F
     fleet.ends_well(others)
     events.becomes(job_id, "a.1", "SUCCESS")
     assert "REJECTED" not in events.shown(job_id, "a.1")
+    wait_until(lambda: pid not in fleet.system.processes.pids().values(), timeout_s=60, what="the end of the one that was told to")
+
+
+def test_what_is_parked_waits_says_for_what_and_then_succeeds(fleet: Fleet, events: Watched) -> None:
+    fleet.model.refusals["shown-parked", "a", 1] = 8.0
+    job_id = fleet.submit("shown-parked", a="")
+
+    assert events.becomes(job_id, "a.1", "RETRY").exception.startswith("parked: ")
+    fleet.ends_well(job_id, within_s=60)
+    events.becomes(job_id, "a.1", "SUCCESS")
+
+
+def test_what_is_held_because_its_role_is_paused_waits_and_then_succeeds(fleet: Fleet, events: Watched) -> None:
+    held = fleet.model.hold("shown-held", "a")
+    job_id = fleet.submit("shown-held", turns=2, a="")
+    assert held.arrived.wait(30)
+    fleet.jobs.pause(SPECIALIST)
+    held.go.set()
+
+    assert events.becomes(job_id, "a.1", "RETRY").exception.startswith("held: ")
+    fleet.jobs.resume(SPECIALIST)
+    fleet.ends_well(job_id)
+    events.becomes(job_id, "a.1", "SUCCESS")
 
 
 def test_a_message_that_cannot_be_read_has_failed(fleet: Fleet, events: Watched) -> None:
     app, job_id = fleet.jobs._dispatcher._app, new_job_id()
     declare_queues(app, [SPECIALIST])
+    before = letters(fleet)
     app.send_task(task_of(SPECIALIST), args=("{",), queue=SPECIALIST, task_id=f"{job_id}:a.1")
 
     assert "dead letter" in events.becomes(job_id, "a.1", "FAILURE").exception
+    assert letters(fleet) == before + 1, "it is kept"
+
+
+def letters(fleet: Fleet) -> int:
+    return sum(letter.queue == SPECIALIST and letter.body == "{" for letter in fleet.jobs.ledger.dead.newest())

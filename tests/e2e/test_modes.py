@@ -63,6 +63,14 @@ def test_auto_gives_a_comparison_of_several_to_a_team(handoff: Handoff) -> None:
     assert who(outcome)[:2] == ["router", "planner"]
 
 
+def test_an_adaptive_job_is_looked_at_after_each_fan_in_and_ends_by_itself(handoff: Handoff) -> None:
+    outcome = ran(handoff, REQUEST, "--mode", "adaptive")
+
+    assert (outcome["status"], outcome["mode"]) == ("ok", "adaptive")
+    assert who(outcome).count("replanner") == len(outcome["patches"]) == 2
+    assert outcome["patches"][-1]["final"]
+
+
 def test_a_workflow_is_run_without_a_planner(handoff: Handoff) -> None:
     outcome = ran(handoff, QUESTION, "--workflow", "brief")
 
@@ -89,6 +97,19 @@ def test_an_answer_that_does_not_pass_its_gates_is_sent_back_and_then_says_what_
     assert "no sources" not in outcome["answer"]
 
 
+def test_a_rubric_has_the_work_of_a_single_agent_reviewed_and_scored(handoff: Handoff) -> None:
+    (handoff.folder / "rubric.yaml").write_text("accuracy: Every figure has its source.\ntone: It is friendly.\n")
+    outcome = ran(handoff, QUESTION, "--mode", "single", "--rubric", "rubric.yaml")
+
+    assert who(outcome) == ["generalist", "assessor"]
+    (verdict,) = outcome["verdicts"]
+    assert {(one["criterion"], one["step"], one["score"]) for one in verdict["scores"]} == {
+        ("accuracy", None, 5),
+        ("accuracy", "answer", 5),
+    }
+    assert "Every figure has its source." in outcome["handoffs"][1]["task_description"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -99,14 +120,18 @@ def test_an_answer_that_does_not_pass_its_gates_is_sent_back_and_then_says_what_
         (("--workflow", "each.yaml", "--items", "nope.txt"), "nope.txt"),
         (("--workflow", "./each.yaml"), "is repeated over lines, and none are given"),
         (("--workflow", "brief", "--items", "lines.txt"), "no step is repeated over them"),
+        (("--rubric", "wrong.yaml"), "least_words: say in words what is good by it"),
         (("--gates", "nope.yaml"), "'nope.yaml' cannot be read"),
+        (("--gates", "untrue.yaml"), "facts.csv:2: column 'value' is empty"),
         (("--gates", "lines.txt"), "must be fields, one a line"),
-        (("--gates", "wrong.yaml"), "least_words: Extra inputs are not permitted"),
+        (("--gates", "wrong.yaml"), "least_words: there is no such field"),
     ],
 )
 def test_what_does_not_fit_together_is_one_line_before_anything_starts(handoff: Handoff, arguments: tuple[str, ...], said: str) -> None:
     (handoff.folder / "each.yaml").write_text(PER_LINE)
     (handoff.folder / "lines.txt").write_text("one\ntwo\n")
+    (handoff.folder / "facts.csv").write_text("subject,attribute,value\nQdrant,language,\n")
+    (handoff.folder / "untrue.yaml").write_text("facts: {file: facts.csv}\n")
     (handoff.folder / "wrong.yaml").write_text("least_words: 3\n")
     done = handoff.run("run", QUESTION, *arguments)
 

@@ -11,6 +11,8 @@ from shared.wire.ids import HandoffId
 from tests.e2e.fleet import SPECIALIST, Fleet
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 STEPS = ("a", "b", "c", "d", "e")
 """More than the workers have slots."""
 

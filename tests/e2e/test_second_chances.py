@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from shared.wire.approval import ApprovalOf
 from shared.wire.events import JobStatus
 from supervisor.lifecycle.failing import MOST_RETRIES
 from tests.e2e.fleet import ENVELOPE, Fleet
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -24,3 +26,18 @@ def test_a_step_that_fails_again_and_again_is_tried_as_often_as_promised_and_the
     told = [one["feedback"][-1] for one in result.handoffs if one["step_id"] == "b" and one["attempt"] > 1]
     assert [one["author"] for one in told] == ["supervisor"] * MOST_RETRIES
     assert all("The archive is closed." in one["text"] for one in told)
+
+
+def test_a_person_is_asked_about_a_step_that_nobody_else_can_try_and_has_it_tried_again(fleet: Fleet) -> None:
+    fleet.model.on_failure["asked-about"] = "ask"
+    fleet.model.envelopes["asked-about", "a"] = {**ENVELOPE, "status": "failed", "problem": "The archive is closed."}
+    job_id = fleet.submit("asked-about", a="", b="a")
+    wait_until(lambda: fleet.jobs.standing(job_id).approval == ApprovalOf.FAILURE, timeout_s=30, what="the question")
+    assert fleet.model.calls["asked-about", "b", 1] == 0, "nobody builds on it before"
+
+    fleet.model.envelopes["asked-about", "a"] = ENVELOPE
+    fleet.jobs.reject(job_id, "It opens at nine.")
+    result = fleet.ends_well(job_id)
+
+    last = [one for one in result.handoffs if one["step_id"] == "a"][-1]
+    assert last["feedback"][-1]["text"] == "It opens at nine."

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from shared.wire.names import THINK_QUEUE
 from tests.e2e.fleet import Fleet
 from tests.waiting import wait_until
+
+pytestmark = pytest.mark.slow
 
 THINK_SLOTS = 4
 """Two supervisors with four slots each."""

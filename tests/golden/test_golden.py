@@ -19,7 +19,7 @@ from supervisor.roles import read_role
 from workers.specialists import BUILT_IN
 
 HERE = Path(__file__).parent
-ROLES_WITH_INSTRUCTIONS = ("planner", "judge", "assessor", "synthesizer")
+ROLES_WITH_INSTRUCTIONS = ("planner", "replanner", "judge", "assessor", "synthesizer")
 AGENTS = load_specialists(BUILT_IN) | {name: read_role(name) for name in ROLES_WITH_INSTRUCTIONS}
 
 

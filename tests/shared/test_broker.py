@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import redis
 from celery.worker import WorkController
 from kombu.asynchronous import Hub
+from kombu.exceptions import OperationalError
 
 from shared.broker import EVENTS_EVERY_S, LastingChannel, SentinelTransport, Transport, WorkerConsumer
 from shared.celery_app import make_app
@@ -73,6 +77,16 @@ def test_after_a_batch_of_events_the_next_one_waits_for_its_own() -> None:
     assert EVENTS_EVERY_S <= 1
 
 
+def test_a_worker_whose_broker_is_away_tries_again_soon(caplog: pytest.LogCaptureFixture) -> None:
+    consumer = consumer_with(CountingDispatcher(), Hub())
+    consumer.app.conf.broker_connection_max_retries = 2
+
+    with pytest.raises(OperationalError):
+        consumer.connection_for_read()
+
+    assert re.findall(r"Trying again (.+)\.\.\.", caplog.text) == ["now", "in 1.00 second"], "after half a second, and after a whole one"
+
+
 def test_one_client_serves_all_messages_of_a_channel(redis_url: str) -> None:
     app = make_app("test", redis_url, Settings(), ["known"])
     with app.connection_for_read() as connection:
@@ -94,14 +108,75 @@ def test_a_channel_that_has_a_new_pool_has_a_new_client(redis_url: str) -> None:
         assert channel._create_client() is not first
 
 
+@pytest.fixture
+def channel(redis_url: str) -> Iterator[Any]:
+    """With two messages taken out of a queue, and one that waits there."""
+    app = make_app("test", redis_url, Settings(), ["known"])
+    for name in ("first", "second", "third"):
+        app.send_task(name, queue="known", declare=())
+    with app.connection_for_read() as connection:
+        taker = connection.channel()
+        taker.taken = [taker.basic_get("known") for _ in range(2)]
+        yield taker
+    app.close()
+
+
+@pytest.fixture
+def server(redis_url: str) -> Iterator[Any]:
+    with redis.Redis.from_url(redis_url) as client:
+        yield client
+
+
+def waiting(server: Any) -> list[str]:
+    """What is in the queue, whoever is taken first coming first."""
+    return [json.loads(message)["headers"]["task"] for message in reversed(server.lrange("known", 0, -1))]
+
+
+def test_redis_does_not_hear_of_what_was_taken_nor_of_what_is_done(channel: Any, server: Any) -> None:
+    channel.basic_ack(channel.taken[0].delivery_tag)
+
+    assert not server.exists(channel.unacked_key, channel.unacked_index_key)
+    assert waiting(server) == ["third"]
+
+
+def test_what_is_requeued_goes_behind_what_waits(channel: Any, server: Any) -> None:
+    channel.basic_reject(channel.taken[0].delivery_tag, requeue=True)
+
+    assert waiting(server) == ["third", "first"]
+
+
+def test_what_is_not_done_with_at_the_end_of_a_channel_is_put_back_in_front(channel: Any, server: Any) -> None:
+    channel.basic_ack(channel.taken[0].delivery_tag)
+    channel.close()
+
+    assert waiting(server) == ["second", "third"]
+
+
+def test_who_is_done_after_the_end_of_the_channel_puts_nothing_back_again(channel: Any, server: Any) -> None:
+    channel.close()
+    channel.qos.reject(channel.taken[0].delivery_tag, requeue=True)
+    channel.qos.ack(channel.taken[1].delivery_tag)
+
+    assert sorted(waiting(server)) == ["first", "second", "third"]
+
+
+def test_no_more_is_taken_than_a_process_may_have_in_its_hands(channel: Any) -> None:
+    channel.qos.prefetch_count = 2
+    assert not channel.qos.can_consume()
+
+    channel.basic_ack(channel.taken[0].delivery_tag)
+
+    assert channel.qos.can_consume()
+
+
 def test_sentinels_are_asked_by_their_own_transport() -> None:
     app = make_app("t", "sentinel://a:1/0", Settings(), [])
 
     assert isinstance(app.connection_for_read().transport, SentinelTransport)
 
 
-def test_a_tls_broker_checks_certificates_over_the_same_transport() -> None:
+def test_a_tls_broker_is_reached_over_the_same_transport() -> None:
     connection = make_app("t", "rediss://h:1/0", Settings(), []).connection_for_read()
 
     assert isinstance(connection.transport, Transport)
-    assert connection.ssl["ssl_cert_reqs"].name == "CERT_REQUIRED"
+    assert connection.ssl["ssl_cert_reqs"] == "required"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import sys
 from pathlib import Path
 
@@ -54,18 +55,39 @@ def test_building_an_app_connects_to_nothing() -> None:
     assert set(app.amqp.queues.consume_from) == {"a"}
 
 
-def test_a_tls_url_is_given_certificate_checks_unless_it_says_otherwise() -> None:
-    assert make_app("t", "rediss://h:1/0", Settings(), []).conf.broker_url == "rediss://h:1/0?ssl_cert_reqs=required"
-    told = "rediss://h:1/0?ssl_cert_reqs=none"
-    assert make_app("t", told, Settings(), []).conf.result_backend == told
+@pytest.mark.parametrize(
+    ("url", "kind", "checks"),
+    [
+        ("rediss://h:1/0", "required", ssl.CERT_REQUIRED),
+        ("rediss://h:1/0?ssl_cert_reqs=none", "none", ssl.CERT_NONE),
+        ("sentinel://h:1/0?ssl=true", "required", ssl.CERT_REQUIRED),
+        ("sentinel://h:1/0?ssl=true&ssl_cert_reqs=none", "none", ssl.CERT_NONE),
+    ],
+)
+def test_certificates_are_checked_for_messages_and_results_unless_the_url_says_no(url: str, kind: str, checks: ssl.VerifyMode) -> None:
+    app = make_app("t", url, Settings(), [])
+
+    assert app.connection_for_read().ssl == {"ssl_cert_reqs": kind}
+    assert app.backend.connparams["ssl_cert_reqs"] == checks
+    assert issubclass(app.backend.connparams["connection_class"], redis.SSLConnection)
 
 
-def test_a_sentinel_url_keeps_its_hosts_and_names_its_master() -> None:
-    app = make_app("t", "sentinel://a:1/0?master_name=main;sentinel://b:2/0", Settings(), [])
+def test_each_of_several_sentinels_is_told_who_asks_and_which_primary_is_meant() -> None:
+    """Celery goes from one URL to the next, and takes nothing along."""
+    app = make_app("t", "sentinel://me:p%40ss@a:1/3?master_name=main;sentinel://[::1]", Settings(), [])
 
-    assert app.conf.broker_url == "sentinel://a:1/0;sentinel://b:2/0"
+    assert app.conf.broker_url == "sentinel://me:p%40ss@a:1/3;sentinel://me:p%40ss@[::1]:26379/3"
     assert app.conf.broker_transport_options["master_name"] == "main"
     assert app.conf.result_backend_transport_options["master_name"] == "main"
+
+
+def test_what_a_process_tells_of_its_connection_holds_no_password() -> None:
+    app = make_app("t", "sentinel://:canary-1@a:1/0?sentinel_password=canary-2;sentinel://b", Settings(), [])
+
+    told = app.connection_for_read().info()
+
+    assert told["transport_options"]["master_name"] == "mymaster"
+    assert "canary-2" not in repr(told)
 
 
 @pytest.mark.slow

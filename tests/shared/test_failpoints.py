@@ -61,6 +61,14 @@ def test_a_dropped_answer_is_that_of_something_that_was_done(tmp_path: Path) -> 
     assert outcome(tmp_path) == (0, "done lost")
 
 
+def test_a_defect_of_ours_is_an_error_that_nobody_expects(tmp_path: Path) -> None:
+    (tmp_path / "script.turn.before").write_text("defect")
+
+    code, said = outcome(tmp_path)
+
+    assert (code, said) == (1, "")
+
+
 def test_a_point_can_kill_another_process(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         (tmp_path / "script.turn.after").write_text(f"kill {other.pid}")
@@ -91,3 +99,19 @@ def test_what_cannot_be_done_there_is_an_error_and_not_a_fault_that_never_was(tm
     (tmp_path / "script.turn.before").write_text(order)
 
     assert outcome(tmp_path)[0] == 1
+
+
+def test_who_looks_for_what_was_taken_may_take_it_away_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or a process whose answer was dropped would fail as nobody does, and its handoff with it."""
+    (tmp_path / "script.turn.after").write_text("drop")
+    rename = Path.rename
+
+    def taken_away_at_once(self: Path, target: Path) -> Path:
+        taken = rename(self, target)
+        target.unlink()
+        return taken
+
+    monkeypatch.setattr(Path, "rename", taken_away_at_once)
+    monkeypatch.setattr(failpoints, "folder", lambda: tmp_path)
+    with pytest.raises(TimeoutError, match="the answer is lost"):
+        failpoints.at("script.turn.after", TimeoutError)

@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
+from shared.agent.tool import Tool
+from shared.agent.tool_calls import results_of
 from shared.config import Settings
 from shared.logs import configure_logging, log_of, logged_as
+from tests.doubles.handoffs import a_tool_context
 
 CANARY = "canary-8b1d77"
 
@@ -51,6 +54,37 @@ def test_the_libraries_loggers_come_out_the_same_way(out: io.StringIO) -> None:
 
     assert lines(out)[0]["event"] == "Task specialist.researcher[h1] raised"
     assert lines(out)[0]["job_id"] == "j1"
+
+
+def test_celerys_lines_about_a_message_say_whose_it_is(out: io.StringIO) -> None:
+    about = {"name": "specialist.researcher", "id": "j-0123456789ab:find.2", "args": "(j-0123456789ab, find.2, Find it)"}
+    wake = {"name": "supervisor.advance", "id": "9c1e5a1c", "args": "(j-0123456789ab)"}
+    for data in (about, wake):
+        logging.getLogger("celery.worker.strategy").info("Task %(name)s[%(id)s] received", data, extra={"data": data})
+
+    handoff, look = lines(out)
+    assert (handoff["job_id"], handoff["handoff_id"]) == ("j-0123456789ab", "find.2")
+    assert (look["job_id"], "handoff_id" in look) == ("j-0123456789ab", False)
+
+
+def test_what_a_tool_logs_says_whose_it_is(out: io.StringIO) -> None:
+    def logs(_arguments: dict[str, Any], _context: object) -> str:
+        log_of("tools.mine").info("asked")
+        return "done"
+
+    tool = Tool(name="mine", description="", input_schema={"type": "object"}, run=logs)
+    with logged_as(job_id="j1", handoff_id="h1"):
+        list(results_of([{"id": "t1", "name": "mine", "input": {}}], {"mine": tool}, a_tool_context(), lambda: None))
+
+    assert (lines(out)[0]["job_id"], lines(out)[0]["handoff_id"]) == ("j1", "h1")
+
+
+def test_the_key_of_a_collector_is_a_secret(monkeypatch: pytest.MonkeyPatch, out: io.StringIO) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-team=canary-5521aa,x-key=canary-90f3e1")
+    configure_logging(Settings(), stream=out)
+    log_of("any").info("sent with canary-90f3e1")
+
+    assert "canary-90f3e1" not in out.getvalue()
 
 
 def test_a_canary_appears_nowhere(out: io.StringIO) -> None:

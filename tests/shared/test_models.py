@@ -47,3 +47,14 @@ def test_without_a_key_a_model_that_was_asked_for_is_refused_and_a_specialists_o
     assert models.name_of(None, specialist("usual")) == OFFLINE_MODEL
     with pytest.raises(MissingCredentials, match="asked-for was asked for"):
         models.name_of("asked-for", a_spec())
+
+
+@pytest.mark.parametrize("role", ["assessor", "judge"])
+def test_who_judges_the_work_of_others_has_a_model_of_his_own_if_the_settings_name_one(role: str) -> None:
+    judging = specialist(None).model_copy(update={"name": role})
+    models = Models(WITH_KEY.model_copy(update={"reviewer_model": "second-opinion"}))
+
+    assert models.name_of("asked-for", judging) == "second-opinion"
+    assert models.name_of(OFFLINE_MODEL, judging) == OFFLINE_MODEL
+    assert models.name_of("asked-for", specialist(None)) == "asked-for"
+    assert Models(WITH_KEY).name_of("asked-for", judging) == "asked-for"

@@ -64,11 +64,17 @@ def test_credentials_are_known_by_their_shape(text: str) -> None:
 
 def test_secrets_come_from_telling_variables_from_settings_and_from_urls() -> None:
     settings = Settings(redis_url=SecretStr("redis://:p%40ss-word@h/0"))
-    environment = {"MY_TOKEN": CANARY, "FLOWER_BASIC_AUTH": "admin:flower-pw", "BACKUP": "https://u:url-pw@h", "PATH": "/usr/bin"}
+    environment = {
+        "MY_TOKEN": CANARY,
+        "FLOWER_BASIC_AUTH": "admin:flower-pw",
+        "BACKUP": "https://u:url-pw@h",
+        "BROKER": "sentinel://a?sentinel_password=query-pw;sentinel://b",
+        "PATH": "/usr/bin",
+    }
 
     found = secrets_of(settings, environment)
 
-    assert {CANARY, "p@ss-word", "flower-pw", "url-pw"} <= found
+    assert {CANARY, "p@ss-word", "flower-pw", "url-pw", "query-pw"} <= found
     assert "/usr/bin" not in found
 
 

@@ -21,9 +21,12 @@ from shared.wire.events import Event, HandoffIssued
 from shared.wire.handoff import AgentHandoff, HandoffResult, ResultStatus, failed
 from shared.wire.ids import HandoffId, JobId
 from shared.wire.limits import JobLimits
+from shared.wire.specialist import SpecialistSpec
 from supervisor.advance import Advance
 from supervisor.client import Client, Request
 from supervisor.dispatch import Dispatcher, Outgoing
+from supervisor.lifecycle.state import JobState
+from supervisor.preparing import Preparing
 from supervisor.thinking import Thinker
 from supervisor.webhook import Webhooks
 from tests.doubles.handoffs import a_spec
@@ -35,11 +38,18 @@ class DyingDispatcher(Dispatcher):
     """Publishes until it is told to die: then the process is gone between its commit and its messages."""
 
     dies = False
+    dies_waking = False
+    """The same between what it has written and the wake-up of whom that concerns."""
 
     def publish_group(self, job_id: JobId, outgoing: Sequence[Outgoing]) -> None:
         if self.dies:
             raise KeyboardInterrupt
         super().publish_group(job_id, outgoing)
+
+    def wake(self, job_id: JobId, suspects: Sequence[HandoffId] = ()) -> None:
+        if self.dies_waking:
+            raise KeyboardInterrupt
+        super().wake(job_id, suspects)
 
 
 @dataclass(slots=True)
@@ -64,6 +74,10 @@ class Shell:
         self.thinker = Thinker(attempts, 4)
         self.advance = Advance(self.ledger, self.dispatcher, attempts, self.thinker, Webhooks(self.ledger, None))
         self.jobs = Client(self.ledger, self.app, SETTINGS)
+
+    def fact_checker(self, state: JobState) -> SpecialistSpec:
+        """As the supervisor knows it."""
+        return Preparing(self.ledger, Library(self.ledger)).fact_checker(state)
 
     def another(self) -> Shell:
         return Shell(self.url, self.app)

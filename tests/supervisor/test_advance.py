@@ -19,6 +19,7 @@ from shared.wire.handoff import AgentHandoff, ResultStatus
 from shared.wire.ids import HandoffId, JobId, new_job_id
 from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
 from supervisor.sweeper import Sweeper
+from tests.doubles.sweeps import messages_vanish
 from tests.supervisor.shell import SETTINGS, Shell
 from tests.waiting import wait_until
 
@@ -151,15 +152,16 @@ def test_messages_that_a_dying_supervisor_never_sent_are_sent_by_another(shell: 
 
 def let_time_pass(shell: Shell) -> None:
     """As if the messages that nobody has claimed had been published a while ago."""
-    for name in shell.ledger.connection.redis.keys(keys.WAITING + "*"):
-        for member in shell.ledger.connection.redis.zrange(name, 0, -1):
-            shell.ledger.connection.redis.zincrby(name, -(LOST_AFTER_S + 2) * 1000, member)
+    redis = shell.ledger.connection.redis
+    for name in (*redis.keys(keys.WAITING + "*"), *redis.keys(keys.OUT + "*")):
+        for member in redis.zrange(name, 0, -1):
+            redis.zincrby(name, -(LOST_AFTER_S + 2) * 1000, member)
 
 
 def test_the_sweeper_wakes_a_supervisor_with_what_is_suspect(shell: Shell) -> None:
     job_id = shell.submit()
     shell.advance(job_id)
-    shell.ledger.connection.redis.delete(*SERVED)
+    messages_vanish(shell.ledger, *SERVED)
     let_time_pass(shell)
     sweeper = Sweeper(shell.ledger, shell.dispatcher, "supervisor:1", interval_s=60, keep_s=60)
 
@@ -170,16 +172,15 @@ def test_the_sweeper_wakes_a_supervisor_with_what_is_suspect(shell: Shell) -> No
 
 def test_a_job_that_was_never_announced_is_found_by_the_sweeper(shell: Shell) -> None:
     job_id = shell.submit()
-    shell.ledger.connection.redis.delete(SUBMISSIONS_QUEUE)
+    messages_vanish(shell.ledger, SUBMISSIONS_QUEUE)
     let_time_pass(shell)
     sweeper = Sweeper(shell.ledger, shell.dispatcher, "supervisor:1", interval_s=0.01, keep_s=60)
     sweeper.start()
     wait_until(lambda: shell.ledger.connection.redis.llen(SUBMISSIONS_QUEUE) == 1, what="an announcement")
     sweeper.stop()
     assert shell.ledger.connection.redis.zscore(keys.WAITING + SUBMISSIONS_QUEUE, job_id)
-    shell.advance(job_id, woken_by=SUBMISSIONS_QUEUE)
+    shell.advance(job_id)
     assert shell.ledger.connection.redis.zscore(keys.WAITING + SUBMISSIONS_QUEUE, job_id) is None
-    assert shell.ledger.connection.redis.hexists(keys.TAKEN, SUBMISSIONS_QUEUE)
 
 
 def test_wake_ups_that_nobody_takes_are_sent_once(shell: Shell) -> None:
@@ -187,7 +188,7 @@ def test_wake_ups_that_nobody_takes_are_sent_once(shell: Shell) -> None:
     job_ids = [shell.submit() for _ in range(20)]
     for job_id in job_ids:
         shell.advance(job_id)
-    shell.ledger.connection.redis.delete(SUBMISSIONS_QUEUE)
+    messages_vanish(shell.ledger, SUBMISSIONS_QUEUE)
     sweeper = Sweeper(shell.ledger, shell.dispatcher, "supervisor:1", interval_s=60, keep_s=60)
     for _ in range(5):
         shell.ledger.connection.redis.zadd(keys.DUE, dict.fromkeys(job_ids, 1))
@@ -214,7 +215,7 @@ def test_a_role_that_finds_no_slot_is_sent_to_the_think_queue_once_however_often
         shell.another().advance(job_id)
         assert redis.llen(THINK_QUEUE) == 1
 
-        redis.delete(THINK_QUEUE)
+        messages_vanish(shell.ledger, THINK_QUEUE)
         let_time_pass(shell)
         assert shell.ledger.jobs.sweep().due == {job_id: [HandoffId("planner.1")]}
         for _ in range(3):

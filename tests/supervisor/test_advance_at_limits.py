@@ -15,8 +15,8 @@ from shared.wire.events import JobEnded, JobStatus, PlanMade
 from shared.wire.ids import JobId
 from shared.wire.limits import JobLimits
 from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
-from supervisor.advance import MOST_STUMBLES
 from supervisor.client import Request
+from supervisor.giving_up import MOST_STUMBLES
 from tests.doubles.hook_server import HookServer
 from tests.supervisor.shell import SETTINGS, Shell
 from tests.waiting import wait_until
@@ -65,7 +65,7 @@ def looked_at_again(shell: Shell, job_id: JobId, times: int) -> None:
     """As often as the sweeper would, without the waiting."""
     for _ in range(times):
         shell.ledger.connection.redis.zadd(keys.DUE, {job_id: 1})
-        shell.advance(job_id, woken_by=SUPERVISOR_QUEUE)
+        shell.advance(job_id)
 
 
 def test_a_journal_of_a_newer_version_is_one_dead_letter_and_is_left_to_who_can_read_it(shell: Shell) -> None:
@@ -113,7 +113,7 @@ def test_a_handoff_of_a_newer_version_that_was_lost_is_left_to_who_can_read_it(s
 
     for _ in range(MOST_STUMBLES + 2):
         redis.zadd(keys.DUE, {job_id: 1})
-        fresh.advance(job_id, [lost.handoff_id], SUPERVISOR_QUEUE)
+        fresh.advance(job_id, [lost.handoff_id])
 
     assert fresh.jobs.standing(job_id).status == "running"
     assert "schema_version" in shell.ledger.dead.newest()[0].reason
@@ -130,7 +130,7 @@ def test_the_webhook_of_a_job_that_our_own_code_has_ended_is_told(shell: Shell) 
         looked_at_again(fresh := shell.another(), job_id, MOST_STUMBLES)
         assert job_id in shell.ledger.jobs.sweep().due
 
-        fresh.advance(job_id, woken_by=SUPERVISOR_QUEUE)
+        fresh.advance(job_id)
 
     (post,) = hook.posts
     assert json.loads(post.body)["status"] == "failed"

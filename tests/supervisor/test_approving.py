@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,13 +16,19 @@ from shared.ledger import keys
 from shared.wire.approval import ApprovalOf, Approvals, OnTimeout
 from shared.wire.errors import UserError
 from shared.wire.events import JobStatus
-from shared.wire.ids import JobId
+from shared.wire.ids import JobId, StepId
+from shared.wire.join import Join
 from shared.wire.limits import JobLimits
+from shared.wire.mode import Mode
 from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
+from shared.wire.plan import Plan
 from supervisor.client import Request
 from supervisor.request import check_request
 from tests.doubles.hook_server import HookServer
 from tests.supervisor.shell import SETTINGS, Shell
+from tests.supervisor.workflows.writing import workflow
+
+MINE: JsonValue = {"id": "mine", "specialist": "writer", "task": "Write it.", "depends_on": [], "fallback": "-"}
 
 
 @pytest.fixture
@@ -103,6 +111,32 @@ def test_a_job_that_ends_before_its_answer_was_approved_has_none(shell: Shell) -
     assert (result.status, result.answer) == (JobStatus.CANCELLED, None)
 
 
+def at_research(shell: Shell) -> JobId:
+    job_id = waits(shell, ApprovalOf.RESEARCH, limits=JobLimits(max_rounds=0))
+    work(shell, job_id)
+    assert shell.jobs.standing(job_id).approval == "research"
+    return job_id
+
+
+def test_research_that_was_rejected_and_cannot_be_made_again_does_not_leave(shell: Shell) -> None:
+    job_id = at_research(shell)
+    shell.jobs.reject(job_id, "Wrong.")
+    shell.advance(job_id)
+
+    result = shell.jobs.result(job_id)
+    assert (result.status, result.answer, result.citations) == (JobStatus.FAILED, None, ())
+    assert result.results, "what the steps have found is still there to look at"
+
+
+def test_research_that_nobody_has_approved_does_not_leave_a_job_that_is_stopped_meanwhile(shell: Shell) -> None:
+    job_id = at_research(shell)
+    shell.jobs.cancel(job_id)
+    shell.advance(job_id)
+
+    result = shell.jobs.result(job_id)
+    assert (result.status, result.answer, result.citations) == (JobStatus.CANCELLED, None, ())
+
+
 def test_a_note_is_kept_beside_the_journal_and_told_to_the_planner(shell: Shell) -> None:
     job_id = waits(shell, ApprovalOf.PLAN)
     shell.jobs.reject(job_id, "Leave out Milvus: no cluster.")
@@ -120,15 +154,71 @@ def test_an_edited_plan_is_the_jobs_plan(shell: Shell) -> None:
     job_id = waits(shell, ApprovalOf.PLAN)
     plan = shell.jobs.result(job_id).plan
     assert plan is not None
-    step: JsonValue = {"id": "mine", "specialist": "writer", "task": "Write it.", "depends_on": [], "fallback": "-"}
-    shell.jobs.approve(job_id, plan={**plan, "steps": [step]})
+    shell.jobs.approve(job_id, plan={**plan, "steps": [MINE]})
     shell.advance(job_id)
 
     assert [event.step_id for event in shell.open(job_id)] == ["mine"]
     assert [one["id"] for one in (shell.jobs.result(job_id).plan or {})["steps"]] == ["mine"]
 
 
-def test_what_is_wrong_with_a_plan_is_said_in_a_line_each(shell: Shell) -> None:
+def test_a_plan_that_came_with_an_approval_stands_beside_it(shell: Shell) -> None:
+    edited, as_it_was = waits(shell, ApprovalOf.PLAN), waits(shell, ApprovalOf.PLAN)
+    shell.jobs.approve(edited, plan={"steps": [MINE]})
+    shell.jobs.approve(as_it_was)
+
+    (answer,) = shell.jobs.result(edited).approvals
+    assert (answer["decision"], [one["id"] for one in answer["own_plan"]["steps"]]) == ("approved", ["mine"])
+    assert shell.jobs.result(as_it_was).approvals[0]["own_plan"] is None
+
+
+def test_the_joins_of_an_edited_plan_may_ask_for_a_part_like_those_of_a_workflow(shell: Shell) -> None:
+    job_id = waits(shell, ApprovalOf.PLAN)
+    looks: list[JsonValue] = [{"id": f"look_{n}", "specialist": "researcher", "task": "Look."} for n in range(4)]
+    write: dict[str, JsonValue] = {"specialist": "writer", "task": "Write.", "depends_on": [f"look_{n}" for n in range(4)]}
+    join: JsonValue = {"enough": "60%", "at_least": "2", "within_s": "600", "must": "look_0"}
+
+    shell.jobs.approve(
+        job_id, plan={"steps": [*looks, {**write, "id": "long", "join": join}, {**write, "id": "short"}], "join": {"enough": "50%"}}
+    )
+
+    plan = Plan.of({name: value for name, value in (shell.jobs.result(job_id).plan or {}).items() if name in Plan.model_fields})
+    assert plan.by_id[StepId("long")].join == Join(enough=3, at_least=2, within_s=600, must=(StepId("look_0"),))
+    assert plan.join == Join(enough=1)
+
+
+def test_a_plan_of_ones_own_that_comes_with_a_rejection_is_told_to_the_planner_and_shown(shell: Shell) -> None:
+    job_id = waits(shell, ApprovalOf.PLAN)
+    shell.jobs.reject(job_id, "Like this.", plan={"steps": [MINE]})
+    shell.advance(job_id)
+
+    result = shell.jobs.result(job_id)
+    second = [one for one in result.handoffs if one["assigned_to"] == "planner"][1]
+    assert '"users_own_plan": {"steps": [{"id": "mine", "specialist": "writer", "task": "Write it."' in second["task_description"]
+    assert [(one["decision"], bool(one["own_plan"])) for one in result.approvals] == [("rejected", True), (None, False)]
+    assert result.approvals[0]["own_plan"]["steps"][0]["id"] == "mine"
+    assert not any("Write it." in event.to_json() for event in shell.events(job_id))
+
+
+def test_a_plan_of_ones_own_is_refused_where_no_planner_would_read_it_and_the_question_stays(shell: Shell) -> None:
+    job_id = waits(shell, ApprovalOf.PLAN, limits=JobLimits(max_rounds=0))
+    with pytest.raises(UserError, match=f"^no planner would read it: `handoff approve {job_id} --edit FILE` takes your plan as it is$"):
+        shell.jobs.reject(job_id, plan={"steps": [MINE]})
+    assert shell.jobs.standing(job_id).approval == "plan"
+
+
+def test_only_a_plan_can_be_edited(shell: Shell) -> None:
+    job_id = waits(shell, ApprovalOf.ANSWER)
+    work(shell, job_id)
+
+    with pytest.raises(UserError, match=f"^{job_id} waits for an approval of its answer: only a plan can be edited"):
+        shell.jobs.approve(job_id, plan={"steps": [MINE]})
+    with pytest.raises(UserError, match=f"^{job_id} waits for an approval of its answer: only a plan can be edited"):
+        shell.jobs.reject(job_id, plan={"steps": [MINE]})
+    assert shell.jobs.standing(job_id).approval == "answer"
+
+
+@pytest.mark.parametrize("answer", ["approve", "reject"])
+def test_what_is_wrong_with_a_plan_is_said_in_a_line_each(shell: Shell, answer: str) -> None:
     job_id = waits(shell, ApprovalOf.PLAN)
     steps: JsonValue = [
         {"id": "a", "specialist": "poet", "task": "Rhyme.", "depends_on": ["nobody"]},
@@ -136,13 +226,13 @@ def test_what_is_wrong_with_a_plan_is_said_in_a_line_each(shell: Shell) -> None:
     ]
 
     with pytest.raises(UserError) as refused:
-        shell.jobs.approve(job_id, plan=json.loads(json.dumps({"steps": steps, "wy": ""})))
+        getattr(shell.jobs, answer)(job_id, plan={"steps": steps, "wy": ""})
 
     assert str(refused.value).splitlines() == [
         "the plan has a field wy that no plan has",
         "step 2: task: Field required",
         "step a depends on nobody, which is not a step",
-        "step a: there is no specialist poet (there are: researcher, writer)",
+        "step a: there is no specialist poet (there are: researcher, supervisor, writer)",
     ]
     assert shell.jobs.standing(job_id).approval == "plan"
 
@@ -170,7 +260,6 @@ def test_a_webhook_is_told_that_the_job_waits(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("approvals", "said"),
     [
-        (Approvals(timeout_s=60), "needs something to approve of"),
         (Approvals(what=(ApprovalOf.PLAN,), on_timeout=OnTimeout.GO_ON), "needs --approve-timeout"),
         (Approvals(what=(ApprovalOf.COST,)), "--approve-above-usd X"),
     ],
@@ -178,3 +267,25 @@ def test_a_webhook_is_told_that_the_job_waits(shell: Shell) -> None:
 def test_what_cannot_be_meant_is_refused(approvals: Approvals, said: str) -> None:
     with pytest.raises(UserError, match=said):
         check_request(Request("Compare.", approvals=approvals), SETTINGS)
+
+
+WAITS_A_MINUTE = Approvals(timeout_s=60, on_timeout=OnTimeout.GO_ON)
+
+
+@pytest.mark.parametrize("mode", [Mode.TEAM, Mode.ADAPTIVE, Mode.AUTO])
+def test_a_question_that_a_planner_may_ask_can_have_an_end(mode: Mode) -> None:
+    check_request(Request("Compare.", mode=mode, approvals=WAITS_A_MINUTE), SETTINGS)
+
+
+def test_a_question_that_a_workflow_asks_when_a_step_fails_can_have_an_end(tmp_path: Path) -> None:
+    asks = workflow(tmp_path, "id: a, specialist: writer, task: Write., on_failure: ask")
+
+    check_request(Request("Compare.", workflow=asks, approvals=WAITS_A_MINUTE), SETTINGS)
+
+
+def test_an_end_of_questions_is_refused_where_nothing_can_be_asked(tmp_path: Path) -> None:
+    silent = workflow(tmp_path, "id: a, specialist: writer, task: Write.")
+
+    for request in (Request("Compare.", mode=Mode.SINGLE), Request("Compare.", workflow=silent)):
+        with pytest.raises(UserError, match="needs something to approve of"):
+            check_request(replace(request, approvals=WAITS_A_MINUTE), SETTINGS)

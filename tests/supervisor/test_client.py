@@ -21,6 +21,7 @@ from shared.wire.ids import JobId
 from shared.wire.limits import JobLimits
 from shared.wire.message import digest_of
 from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
+from shared.wire.priority import Priority
 from supervisor import client
 from supervisor.client import Client, NewLimits, Request
 from tests.doubles.jobs import finish, granted, issue, replied
@@ -48,6 +49,15 @@ def test_a_job_is_taken_and_announced_at_once(jobs: Client) -> None:
     assert (standing.status, standing.title, standing.version) == ("queued", "Compare things. Now.", 1)
     assert messages(jobs, SUBMISSIONS_QUEUE) == 1
     assert [one.job_id for one in jobs.newest()] == [job_id]
+
+
+@pytest.mark.parametrize("priority", Priority)
+def test_a_job_that_says_no_priority_has_that_of_the_settings(redis_url: str, priority: Priority) -> None:
+    jobs = client.connect(redis_url, Settings(offline=True, priority=priority))
+    job_id = jobs.submit(Request("Compare."))
+
+    assert jobs.ledger.connection.redis.hget(keys.job(job_id), "priority") == priority.value.encode()
+    jobs.ledger.connection.close()
 
 
 def test_the_jobs_budget_is_in_the_ledger_from_the_start(jobs: Client) -> None:
@@ -232,7 +242,7 @@ def test_a_retry_takes_back_the_cancel(jobs: Client) -> None:
     jobs.retry(job_id)
 
     assert (jobs.standing(job_id).status, jobs.standing(job_id).cancelled) == ("queued", False)
-    assert jobs.ledger.journal.read(job_id)[-1].event == RetryRequested()
+    assert jobs.ledger.journal.read(job_id)[-1].event == RetryRequested(holds=True)
 
 
 def test_nothing_stays_of_a_job_that_was_deleted(jobs: Client) -> None:

@@ -37,11 +37,11 @@ def test_the_state_follows_the_journal(ledger: Ledger) -> None:
 
     first = states.load(job_id)
     assert first is not None
-    assert (first.version, first.cancel_requested) == (1, False)
+    assert (first.version, first.cancelled_by) == (1, None)
     ledger.journal.append(job_id, CancelRequested())
     second = states.load(job_id)
     assert second is not None
-    assert (second.version, second.cancel_requested) == (2, True)
+    assert (second.version, second.cancelled_by) == (2, "user")
     assert states.load(job_id) == second
 
 
@@ -65,7 +65,7 @@ def test_a_state_ahead_of_the_journal_is_forgotten(ledger: Ledger) -> None:
 
     state = states.load(job_id)
     assert state is not None
-    assert (state.version, state.cancel_requested) == (1, False)
+    assert (state.version, state.cancelled_by) == (1, None)
     ledger.journal.commit(Commit(job_id=job_id, expected=state.version, events=[WebhookTried(attempt=1, delivered=True)]))
 
 
@@ -81,7 +81,7 @@ def test_a_journal_that_took_another_way_since_is_read_from_its_beginning(ledger
 
     state = states.load(job_id)
     assert state is not None
-    assert (state.version, state.cancel_requested, state.webhook_attempts) == (4, False, 3)
+    assert (state.version, state.cancelled_by, state.webhook_attempts) == (4, None, 3)
 
 
 def test_a_job_that_was_deleted_and_submitted_anew_is_another_one(ledger: Ledger) -> None:

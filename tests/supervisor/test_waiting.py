@@ -119,6 +119,7 @@ def test_a_handoff_of_a_dead_worker_waits_again_when_its_lease_is_over(ledger: L
 
     let_lease_run_out(ledger, claimed)
     ledger.jobs.sweep()
+    ledger.jobs.sent(claimed.job_id, [claimed.handoff_id])
 
     assert waited_for(ledger, claimed.job_id) == ["a worker of `researcher`: a, b"]
     serve(ledger, "researcher")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from shared.celery_app import make_app
 from shared.config import Settings
 from shared.ledger import keys
 from shared.ledger.ledger import Ledger
+from shared.process import SWITCH_EVERY_S
 from tests.doubles.handoffs import a_spec
 from tests.waiting import wait_until
 from workers.assembly import _Once
@@ -51,6 +53,15 @@ def test_a_signal_that_comes_while_the_worker_is_built_is_heeded_when_it_is(once
 
     assert not building.is_alive()
     assert once().process.drain.asked
+
+
+def test_the_threads_of_a_worker_are_patient_about_the_interpreter_lock(once: _Once, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[float]()
+    monkeypatch.setattr(sys, "setswitchinterval", asked.append)
+
+    once()
+
+    assert asked == [SWITCH_EVERY_S]
 
 
 def test_a_worker_withdraws_what_it_announced(once: _Once, ledger: Ledger) -> None:

@@ -74,7 +74,7 @@ _COMPARISONS = (
     r"\bdifferences?\s+(?:in (?P<aspects>[\w, -]{3,60}?)\s+)?between\s+(?P<things>[^?!:]+)",
     r"\bhow (?:do|does)\s+(?P<things>[^?!:]+?)\s+(?:differ|compare)\b",
     r"\bwhich (?:one )?of\s+(?P<things>[^?!:]+)",
-    r"(?P<things>[\w.+#-]+(?: [\w.+#-]+)?(?:\s+(?:vs\.?|versus)\s+[\w.+#-]+(?: [A-Z][\w.+#-]*)?)+)",
+    r"(?<![\w.+#-])(?P<things>[\w.+#-]+(?: [\w.+#-]+)?(?:\s+(?:vs\.?|versus)\s+[\w.+#-]+(?: [A-Z][\w.+#-]*)?)+)",
     r"\b(?:choose|decide) between\s+(?P<things>[^?!:]+)",
     r"\b(?:should (?:i|we) (?:use|choose|pick|take)|is)\s+(?P<things>[\w.+#-]+(?:, [\w.+#-]+)*,? or [\w.+#-]+)\b",
 )

@@ -22,6 +22,7 @@ class KnownClaim:
     id: str
     text: str
     source: str
+    quotes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +171,7 @@ def _results(text: str) -> tuple[Result, ...]:
                 claim["id"] if "." in claim["id"] else f"{step}.{claim['id']}",
                 claim["text"],
                 next((str(source.get("source", "")) for source in claim.get("sources") or ()), ""),
+                tuple(str(source.get("quote", "")) for source in claim.get("sources") or ()),
             )
             for claim in claims
         )

@@ -14,6 +14,12 @@ def judge(conversation: Conversation) -> dict[str, Any]:
     return {"settlements": [_settled(json.loads(line)) for line in lines]}
 
 
+def rule(conversation: Conversation) -> dict[str, Any]:
+    """Who is right about a text takes a reader: every point of the brief, one a line, is left undecided."""
+    points = [json.loads(line)["point"] for line in conversation.task.splitlines() if line.startswith("{")]
+    return {"rulings": [{"point": point, "why": "No model was asked.", "right": "undecided"} for point in points]}
+
+
 def _settled(conflict: dict[str, Any]) -> dict[str, Any]:
     sources = {claim["id"]: len({one["source"] for one in claim["evidence"]}) for claim in conflict["claims"]}
     most = max(sources.values())

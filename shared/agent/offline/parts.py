@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shared.agent.offline import judging, planner, research, review, router, synthesis, writing
+from shared.agent.offline import checking, grading, judging, planner, replanner, research, review, router, synthesis, writing
 from shared.agent.offline.asking import joined
 from shared.agent.offline.conversation import Conversation
 from shared.agent.offline.forms import Filled, fill_in
@@ -22,6 +22,7 @@ _ROLES: Mapping[tuple[str, ...], Callable[[Conversation], dict[str, Any]]] = {
     ("resolutions",): planner.give_up,
     ("verdict",): review.review,
     ("settlements",): judging.judge,
+    ("rulings",): judging.rule,
     ("route", "specialist"): router.route,
 }
 """The supervisor's roles, by fields that only their answers have."""
@@ -34,6 +35,13 @@ def reply_to(conversation: Conversation) -> list[Block]:
     for marks, role in _ROLES.items():
         if all(mark in has for mark in marks):
             return [_text(role(conversation))]
+    if {"decision", "why"} <= set(has):
+        further = replanner.next_step(conversation)
+        return [_tool_use(further.name, dict(further.input)) if further else _text(replanner.decide(conversation))]
+    if grading.is_asked_to_score(conversation):
+        return [_text(grading.grades(conversation))]
+    if checking.is_asked_to_check(conversation):
+        return [_text(checking.checks(conversation))]
     if conversation.results and not _goes_on_searching(conversation):
         write = synthesis.envelope if _is_synthesizer(conversation) else writing.envelope
         return [_final(conversation, write(conversation))]

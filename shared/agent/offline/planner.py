@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shared.agent.offline.asking import Asking, joined, request_in, understand
@@ -11,6 +11,7 @@ from shared.agent.offline.aspects import content_words
 from shared.agent.offline.conversation import Conversation
 from shared.agent.offline.placeholders import placeholder
 from shared.agent.offline.schema_parts import property_schema, resolve
+from shared.wire.names import SUB_SUPERVISOR
 
 _MOST_STEPS = 8
 """Unless the request says otherwise: more questions than that are put together."""
@@ -23,33 +24,51 @@ def plan(conversation: Conversation) -> dict[str, Any]:
     """A plan that fits the schema: its specialists, its fields."""
     schema = conversation.schema or {}
     step_schema = resolve(property_schema(schema, "steps").get("items", {}), schema)
-    names = resolve(property_schema(step_schema, "specialist", schema), schema).get("enum") or ["generalist"]
+    offered = resolve(property_schema(step_schema, "specialist", schema), schema).get("enum") or ()
+    names = [name for name in offered if name != SUB_SUPERVISOR] or ["generalist"]  # nothing that it divides would be worth a team
     asking = understand(request_in(conversation.task))
-    steps = _steps(asking, names, _cap(conversation, schema))
+    known = _known_in(conversation.task)
+    follows = "\nRequest before:\n" in conversation.task.partition("\nRequest:\n")[0]
+    steps = _out_of(known, asking, names) if known and follows else _steps(asking, names, _cap(conversation, schema), known)
     answer = {"steps": [_fit(step, step_schema, schema) for step in steps], "synthesis": "merge", "why": _why(asking, steps)}
     return _fit(answer, schema, schema)
 
 
 def give_up(conversation: Conversation) -> dict[str, Any]:
-    """The planner's second job: what steps lack cannot be had, since there are only the documents, and those they have searched."""
+    """The planner's second job: what steps lack cannot be had, since there are only the documents, and those they have searched. So no
+    other step would find it either.
+    """
     schema = conversation.schema or {}
-    items = property_schema(resolve(property_schema(schema, "resolutions").get("items", {}), schema), "step", schema)
-    steps = items.get("enum") or [result.step for result in conversation.results]
+    item = resolve(property_schema(schema, "resolutions").get("items", {}), schema)
+    steps = property_schema(item, "step", schema).get("enum") or [result.step for result in conversation.results]
     why = "The offline model knows nothing beyond the documents of this job."
-    return {"resolutions": [{"step": step, "action": "give_up", "answer": why} for step in steps]}
+    said = {"action": "give_up", "answer": why, "specialist": "", "task": ""}
+    return {"resolutions": [_fit({"step": step, **said}, item, schema) for step in steps]}
 
 
-def _steps(asking: Asking, names: list[str], cap: int) -> list[dict[str, Any]]:
+def _steps(asking: Asking, names: list[str], cap: int, known: Sequence[str] = ()) -> list[dict[str, Any]]:
     researcher = next((name for name in _RESEARCHERS if name in names), names[0])
     writer = next((name for name in _WRITERS if name in names), None)
     if cap == 1:
-        return [{"id": "answer", "specialist": researcher, "task": asking.text, "depends_on": [], "fallback": _FALLBACK}]
-    research = _research(asking, researcher, cap - 1 if writer else cap)
+        return [{"id": "answer", "specialist": researcher, "task": asking.text, "depends_on": [*known], "fallback": _FALLBACK}]
+    research = [{**step, "depends_on": [*known]} for step in _research(asking, researcher, cap - 1 if writer else cap)]
     if writer is None or (len(research) == 1 and writer == researcher):
         return research
     task = f"Write the answer to the request out of the results, every statement with its marker.\nRequest: {asking.text}"
     ids = [step["id"] for step in research]
     return [*research, {"id": "write", "specialist": writer, "task": task, "depends_on": ids, "fallback": _FALLBACK}]
+
+
+def _known_in(task: str) -> list[str]:
+    """The ids of results that are there already."""
+    above = task.partition("\nRequest:\n")[0]
+    return re.findall(r'^{"id": "([a-z][a-z0-9_-]*)", "specialist": ', above.partition("\nKnown results:\n")[2], re.MULTILINE)
+
+
+def _out_of(known: list[str], asking: Asking, names: list[str]) -> list[dict[str, Any]]:
+    """A request that follows on another is about what that one has found: nothing is looked for again."""
+    writer = next((name for name in _WRITERS if name in names), names[0])
+    return [{"id": "write", "specialist": writer, "task": asking.text, "depends_on": known, "fallback": _FALLBACK}]
 
 
 def _research(asking: Asking, specialist: str, cap: int) -> list[dict[str, Any]]:

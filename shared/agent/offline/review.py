@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from shared.agent.offline.asking import Asking, request_in, understand
 from shared.agent.offline.aspects import aspect
 from shared.agent.offline.conversation import Conversation, Result
+from shared.agent.offline.schema_parts import property_schema
 from shared.agent.offline.statements import NOT_FOUND, gaps_in, markers_in, unmarked_statements
 from shared.agent.offline.topic import mentions
 
@@ -30,7 +32,23 @@ def review(conversation: Conversation) -> dict[str, Any]:
     named = [{"step": step, "problem": " ".join(problems)} for step, problems in revisions.items()]
     said = gaps_in(conversation.results[-1].text) if conversation.results else []  # the answer itself names these: once is enough
     points = [point for point in dict.fromkeys(open_points) if point.removeprefix(f"{NOT_FOUND}: ") not in said]
-    return {"verdict": "REVISE" if named else "PASS", "revisions": named, "open_points": points}
+    verdict = {"verdict": "REVISE" if named else "PASS", "revisions": named, "open_points": points}
+    return {**_scores(conversation, revisions, missing), **verdict}
+
+
+def _scores(conversation: Conversation, problems: Mapping[str, list[str]], missing: list[str]) -> dict[str, Any]:
+    """A point less for each thing that was found. Only where code can see any: clarity, and criteria of the user's own, it leaves out."""
+    score = property_schema(property_schema(conversation.schema or {}, "scores").get("items", {}), "criterion")
+    whole = [problem for named in problems.values() for problem in named]
+    found = {"*": whole, **{result.step: problems.get(result.step, []) for result in conversation.results}}
+    scores = []
+    for step, said in found.items():
+        unproven = [problem for problem in said if problem not in missing]
+        for criterion, faults in (("accuracy", unproven), ("coverage", [problem for problem in said if problem in missing])):
+            if criterion in score.get("enum", ()):
+                why = f"Counted, not judged: {len(faults)} found."
+                scores.append({"step": step, "criterion": criterion, "why": why, "score": max(1, 5 - len(faults))})
+    return {"scores": scores} if score else {}
 
 
 def _check(result: Result, results: tuple[Result, ...]) -> tuple[list[str], list[str]]:

@@ -13,9 +13,10 @@ local function claim(job, due, order)
   local f = redis.call('HMGET', h, 'state', 'digest', 'lease', 'claims', 'queue', 'fence', 'parked')
   if not f[1] or f[2] ~= digest or redis.call('EXISTS', job) == 0 then return { 'unknown', 0, {} } end
   if f[1] == 'done' or f[1] == 'dropped' then return { 'duplicate', 0, {} } end
-  if redis.call('HGET', job, 'cancelled') then return { 'cancelled', 0, {} } end
+  if is_cancelled(job) then return { 'cancelled', 0, {} } end
   local fence, is_again = order[9], f[1] == 'running' and f[6] == order[9]
-  if f[1] == 'running' and not is_again and tonumber(f[3]) > at then return { 'busy', 0, {} } end
+  local end_of = hear(at, lease)
+  if f[1] == 'running' and not is_again and end_of(tonumber(f[3])) > at then return { 'busy', 0, {} } end
   if f[7] and tonumber(f[7]) > at then return { 'parked', 0, {} } end -- a second copy of its message
 
   local claims = tonumber(f[4] or 0)
@@ -35,16 +36,7 @@ local function claim(job, due, order)
   end
 
   local member = id .. '/' .. handoff
-  if f[5] then
-    local waiting = 'handoff:waiting:' .. f[5]
-    local published = redis.call('ZSCORE', waiting, member)
-    if published then
-      redis.call('ZREM', waiting, member)
-      if tonumber(published) > tonumber(redis.call('HGET', 'handoff:queues', f[5]) or 0) then
-        redis.call('HSET', 'handoff:queues', f[5], published)
-      end
-    end
-  end
+  if f[5] then forget(f[5], member) end
   local verdict = 'granted'
   if claims >= max_claims then verdict = 'exhausted' end
   redis.call('HSET', h, 'state', 'running', 'fence', fence, 'worker', worker, 'lease', at + lease, 'claims', claims + 1, 'beat', at)

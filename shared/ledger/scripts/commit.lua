@@ -2,16 +2,58 @@
 -- KEYS job, due, jobs.  ARGV: a JSON object
 --   expected, tip (ms of the event that the decision was made on | -1 whatever it is), events[], fields{}, issue[{id, queue, fields{}}],
 --   drop[id], keep[id], groups{name: size}, due (ms | -1 none), created, keep_ms,
---   woken_by (the queue whose remembered wake-up led here, or ''), claim (the order of `claim`, for a handoff issued here; may be missing)
+--   score (how a quote turned out, JSON; may be missing),
+--   look (the one that ends here, or ''),
+--   hands_out (1: nothing but handoffs of steps, which results of other steps do not touch | 0),
+--   claim (the order of `claim`, for a handoff issued here; may be missing),
+--   after (a job that must be there: without it nothing is written, and the version answered is -1; may be missing),
+--   parent {job, handoff} (the handoff of another job that this one is there to do from now on; may be missing),
+--   cancels (the event for the journals of children whose handoffs are dropped)
 -- then pairs of digest and compressed payload.
 -- Returns {1, version, Unix ms, what `claim` answers, if anything} or {0, version as it is, 0}.
 local job, due, jobs = KEYS[1], KEYS[2], KEYS[3]
 local c = cjson.decode(ARGV[1])
+if c.after and redis.call('EXISTS', key_of(c.after)) == 0 then return { 0, -1, 0, false } end
 local version = tonumber(redis.call('HGET', job, 'version') or 0)
-local is_stale = c.tip >= 0 and c.tip ~= tonumber(redis.call('HGET', job, 'tip') or 0)
-if version ~= c.expected or is_stale then return { 0, version, 0, false } end
+
+-- Whether nothing but results has come since the decision was made, in the history that it was made in.
+local function only_results_since()
+  local MOST_RESULTS = 1000
+  local entries = redis.call('XRANGE', job .. ':log', c.expected .. '-0', '+', 'COUNT', MOST_RESULTS)
+  if #entries ~= version - c.expected + 1 or (c.tip >= 0 and tonumber(entries[1][2][4]) ~= c.tip) then return false end
+  for i = 2, #entries do
+    if cjson.decode(entries[i][2][2]).type ~= 'handoff_finished' then return false end
+  end
+  return true
+end
+
+local is_overtaken = version ~= c.expected or (c.tip >= 0 and c.tip ~= tonumber(redis.call('HGET', job, 'tip') or 0))
+if is_overtaken and not (c.hands_out == 1 and version > c.expected and only_results_since()) then return { 0, version, 0, false } end
 local at = now_ms()
 local id = string.match(job, '{(.-)}')
+
+-- A child begins, and goes on, with the claim of its parent's handoff, which holds until it has ended; and only while somebody waits for that.
+if c.parent then
+  local outer = key_of(c.parent.job)
+  local h = outer .. ':h:' .. c.parent.handoff
+  local f = redis.call('HMGET', h, 'state', 'child')
+  if f[1] ~= 'issued' or f[2] ~= id or redis.call('EXISTS', outer) == 0 or is_cancelled(outer) then return { 0, 0, 0, false } end
+  redis.call('HSET', h, 'state', 'running', 'fence', id, 'worker', id, 'claims', 1, 'started_at', at)
+  redis.call('HSET', job, 'parent', c.parent.job .. '/' .. c.parent.handoff)
+  redis.call('HSETNX', job, 'submitted_at', at)
+end
+
+-- Its supervisor, who is woken by that, drops its handoffs, and with them its own children.
+local function cancel(child)
+  local key = key_of(child)
+  local status = redis.call('HGET', key, 'status')
+  if (status == 'queued' or status == 'running') and not redis.call('HGET', key, 'cancelled') then
+    append(key, c.cancels, at)
+    touch(key, at)
+    redis.call('HSET', key, 'cancelled', 1)
+    redis.call('ZADD', due, at, child)
+  end
+end
 
 for i = 2, #ARGV, 2 do redis.call('HSETNX', job .. ':blob', ARGV[i], ARGV[i + 1]) end
 for _, event in ipairs(c.events) do append(job, event, at) end
@@ -23,10 +65,16 @@ local PUBLISHING_MS = 2
 for place, handoff in ipairs(c.issue) do
   local h = job .. ':h:' .. handoff.id
   redis.call('HSET', h, 'state', 'issued', 'issued_at', at)
-  for name, value in pairs(handoff.fields) do redis.call('HSET', h, name, value) end
+  put(h, handoff.fields)
   redis.call('PEXPIRE', h, math.max(c.keep_ms, redis.call('PTTL', job)))
+  if handoff.fields.child then
+    local children = redis.call('HGET', job, 'children') or ''
+    if not string.find(children, handoff.fields.child, 1, true) then
+      redis.call('HSET', job, 'children', children .. ' ' .. handoff.fields.child)
+    end
+  end
   if handoff.queue then
-    redis.call('ZADD', 'handoff:waiting:' .. handoff.queue, at + PUBLISHING_MS * (place - 1), id .. '/' .. handoff.id)
+    send_off(handoff.queue, id .. '/' .. handoff.id, at + PUBLISHING_MS * (place - 1))
     redis.call('HSETNX', 'handoff:queues', handoff.queue, 0)
   end
 end
@@ -39,20 +87,34 @@ for _, handoff in ipairs(c.drop) do
     settle(job, h, nil)
     redis.call('DEL', job .. ':t:' .. handoff)
     redis.call('ZREM', due, id .. '/' .. handoff)
-    local f = redis.call('HMGET', h, 'queue', 'group', 'role', 'lane')
-    if f[1] then redis.call('ZREM', 'handoff:waiting:' .. f[1], id .. '/' .. handoff) end
+    local f = redis.call('HMGET', h, 'queue', 'group', 'role', 'lane', 'child')
+    if f[1] then forget(f[1], id .. '/' .. handoff) end
     if f[3] then redis.call('ZREM', 'handoff:held:' .. f[3], id .. '/' .. handoff) end
     if f[4] then leave_line(lane_of(f[4]), id .. '/' .. handoff) end
     if f[2] then redis.call('HINCRBY', job, 'g:' .. f[2], -1) end -- or its siblings would wait for it
+    if f[5] then cancel(f[5]) end
   end
 end
 
-if c.due >= 0 then redis.call('ZADD', due, c.due, id) else redis.call('ZREM', due, id) end
-looked_at(id, c.woken_by)
-if c.created then
-  redis.call('ZADD', jobs, at, id)
-  if c.fields.status == 'queued' then redis.call('ZADD', 'handoff:waiting:submissions', at, id) end -- it is announced next
+if c.due < 0 then
+  redis.call('ZREM', due, id)
+elseif is_overtaken then
+  redis.call('ZADD', due, 'LT', c.due, id) -- a result that came meanwhile may have set an earlier time
+else
+  redis.call('ZADD', due, c.due, id)
 end
-stay(job, job, c.keep_ms)
+looked_at(id)
+end_look(job, c.look)
+if c.score then
+  local MOST_SCORES = 100
+  keep_newest('handoff:scores', c.score, MOST_SCORES, PAST_KEPT_MS)
+end
+if c.parent then -- it belongs to a job that runs, and to no list of jobs
+  send_off('supervisor', id, at)
+elseif c.created then
+  redis.call('ZADD', jobs, at, id)
+  if c.fields.status == 'queued' then send_off('submissions', id, at) end -- it is announced next
+end
+stay_whole(job, c.keep_ms)
 for _, handoff in ipairs(c.keep) do stay(job, job .. ':h:' .. handoff, c.keep_ms) end
 return { 1, version, at, c.claim and claim(job, due, c.claim) or false }

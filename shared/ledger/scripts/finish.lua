@@ -1,14 +1,24 @@
 -- The end of a handoff: the first writer wins, and the events that follow from the result enter the journal with it.
 -- KEYS job, due.  ARGV handoff, fence, keep_ms, silence_ms, result digest, used (JSON or ''), events (JSON list), urgent (1|0),
--- keeps its turns (1|0),
+-- keeps its turns (1|0), the look that goes on from here, or '',
 -- then pairs of digest and compressed payload.
--- Returns {'ok', parts of the group still out, version, Unix ms} | {'lost'} | {'dropped'}
+-- Returns {'ok', parts of the group still out, version, Unix ms, wake the supervisor before the group is done (1|0)} | {'lost'} | {'dropped'}
 local job, due, handoff, fence = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local h, t = job .. ':h:' .. handoff, job .. ':t:' .. handoff
-local known = redis.call('HMGET', h, 'state', 'fence', 'group', 'end_version', 'finished_at', 'result')
+local known = redis.call('HMGET', h, 'state', 'fence', 'group', 'end_version', 'finished_at', 'result', 'counts', 'child')
+
+-- A result that is not urgent is a usable one. Counted for the fan-ins that can go on with some of theirs; whether one may now.
+local function has_enough(more)
+  local enough = false
+  for fan_in, from in pairs(known[7] and cjson.decode(known[7]) or {}) do
+    enough = redis.call('HINCRBY', job, 'in:' .. fan_in, more) >= from or enough
+  end
+  return enough
+end
+
 if known[1] == 'done' and known[2] == fence and known[6] == ARGV[5] then -- said again, because the answer was lost
   local left = known[3] and redis.call('HGET', job, 'g:' .. known[3]) or -1
-  return { 'ok', tonumber(left), tonumber(known[4]), tonumber(known[5]) }
+  return { 'ok', tonumber(left), tonumber(known[4]), tonumber(known[5]), (ARGV[8] == '1' or has_enough(0)) and 1 or 0 }
 end
 local why = gone(job, h, fence)
 if why then return { why } end
@@ -18,7 +28,7 @@ local id = string.match(job, '{(.-)}')
 local used = decoded(ARGV[6])
 settle(job, h, used)
 even_out(used and used.pace, id .. '/' .. handoff, at)
-for i = 10, #ARGV, 2 do redis.call('HSETNX', job .. ':blob', ARGV[i], ARGV[i + 1]) end
+for i = 11, #ARGV, 2 do redis.call('HSETNX', job .. ':blob', ARGV[i], ARGV[i + 1]) end
 redis.call('HSET', h, 'state', 'done', 'result', ARGV[5], 'finished_at', at)
 redis.call('HDEL', h, 'lease', 'doing')
 redis.call('HDEL', job .. ':blob', 'draft:' .. handoff)
@@ -27,11 +37,22 @@ redis.call('ZREM', due, id .. '/' .. handoff)
 for _, event in ipairs(cjson.decode(ARGV[7])) do append(job, event, at) end
 local version = touch(job, at)
 redis.call('HSET', h, 'end_version', version)
+begin_look(job, ARGV[10], at)
+-- What quotes are drawn from: micro-dollars (null: a price is not known), milliseconds and turns of the newest of this role.
+local MOST_SAMPLES = 200
+local f = redis.call('HMGET', h, 'role', 'usd', 'unpriced', 'started_at', 'turns')
+if f[1] then
+  local sample = string.format(
+    '{"usd": %s, "ms": %d, "turns": %d}', f[3] and 'null' or (f[2] or '0'), at - tonumber(f[4] or at), tonumber(f[5] or 0)
+  )
+  keep_newest('handoff:history:' .. f[1], sample, MOST_SAMPLES, PAST_KEPT_MS)
+end
 local left, group = -1, known[3]
-if group then
-  left = redis.call('HINCRBY', job, 'g:' .. group, -1)
-  -- The chord's body, or for what is urgent the worker, should wake the supervisor now; should that not come, the sweeper does.
-  if left <= 0 or ARGV[8] == '1' then redis.call('ZADD', due, 'LT', at + tonumber(ARGV[4]), id) end
+local wakes = ARGV[8] == '1' or has_enough(1)
+if group then left = redis.call('HINCRBY', job, 'g:' .. group, -1) end
+if group or known[8] then
+  -- The chord's body, for what cannot wait the worker, or the child, should wake the supervisor now; should that not come, the sweeper does.
+  if left <= 0 or wakes then redis.call('ZADD', due, 'LT', at + tonumber(ARGV[4]), id) end
 end
 stay(job, h, keep)
-return { 'ok', left, version, at }
+return { 'ok', left, version, at, wakes and 1 or 0 }

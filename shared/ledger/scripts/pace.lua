@@ -28,8 +28,10 @@ else
     local level = remaining
     if is[name] == limit then
       -- The server's count can only lower ours: it knows nothing of those that are on their way. What may have refilled since is not added: a
-      -- full bucket does not refill, and while the first burst was on its way, the server's was full.
-      level = math.min(level_at(lane, name, at, window), remaining + SLACK[name])
+      -- full bucket does not refill, and while the first burst was on its way, the server's was full. Where ours is higher by more than rounding
+      -- explains, what the server says is all there is: a call on what it may have rounded off would now and then be refused.
+      local ours = level_at(lane, name, at, window)
+      if ours <= remaining + SLACK[name] then level = ours end
     end
     redis.call('HSET', lane.key, name, limit, name .. '_level', string.format('%.3f', level))
   end

@@ -10,22 +10,29 @@
 local BUCKETS = { 'requests', 'input', 'output' }
 local SLACK = { requests = 1, input = 1000, output = 1000 } -- providers round what is left
 local KEEP_LANE_MS = 600000
+local KEEP_LANES_MS = 86400000 -- longer than a provider holds anybody off
+local LANES = 'handoff:lanes' -- which there are, and until when
 local AHEAD_MS, PROBE_MS = 3000, 30000 -- the first call of a lane; the first after a refusal
 local LOOK_AGAIN_MS = 200
+local ON_THE_WAY_MS = 1000 -- from here until the provider counts a call: a connection is opened, a busy machine comes to it
 local ALIVE_MS = 10000 -- who waits asks again every 2 s
 local PARKED_ALIVE_MS = 60000 -- who is parked asks again when it has been published and claimed
 local USUAL_OUTPUT = 500 -- before a first reply has shown it
 
 local function lane_of(name)
   local key = 'handoff:pace:' .. name
-  local lane, all = { key = key, line = key .. ':line', alive = key .. ':alive', is = {} }, redis.call('HGETALL', key)
+  local lane, all = { name = name, key = key, line = key .. ':line', alive = key .. ':alive', is = {} }, redis.call('HGETALL', key)
   for i = 1, #all, 2 do lane.is[all[i]] = tonumber(all[i + 1]) or all[i + 1] end
   for _, bucket in ipairs(BUCKETS) do lane.limited = lane.limited or lane.is[bucket] end
   return lane
 end
 
 local function keep_lane(lane, at)
-  redis.call('PEXPIRE', lane.key, KEEP_LANE_MS + math.max(0, (lane.is['until'] or 0) - at))
+  local keep = KEEP_LANE_MS + math.max(0, (lane.is['until'] or 0) - at)
+  redis.call('PEXPIRE', lane.key, keep)
+  redis.call('ZREMRANGEBYSCORE', LANES, '-inf', at)
+  redis.call('ZADD', LANES, at + keep, lane.name)
+  redis.call('PEXPIRE', LANES, KEEP_LANES_MS)
 end
 
 local function level_at(lane, name, at, window)
@@ -63,13 +70,16 @@ local function before(lane, member, at)
   return redis.call('ZRANK', lane.line, member) or redis.call('ZCARD', lane.line)
 end
 
--- Ms after `from` until there is enough for those who wait before, taken to need as much, and for this one.
+-- Ms after `from` until there is enough for those who wait before, taken to need as much, and for this one, beside what refills while a call is on
+-- its way. A full bucket does not refill: the server's loses that until the first of a burst arrives, and who goes the moment that there is just
+-- enough, and is on his way for less long than that first one, comes too early.
 local function time_for(lane, needs, many, from, window)
   local ms = 0
   for _, name in ipairs(BUCKETS) do
     local limit = lane.is[name]
     if limit then
-      local short = math.min(limit, needs[name]) * (many + 1) - level_at(lane, name, from, window)
+      local kept = limit * math.min(1, ON_THE_WAY_MS / window)
+      local short = math.min(limit - kept, needs[name]) * (many + 1) + kept - level_at(lane, name, from, window)
       if short > 0 then ms = math.max(ms, math.ceil(short * window / limit)) end
     end
   end

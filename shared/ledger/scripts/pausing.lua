@@ -14,6 +14,6 @@ local function hold(job, due, handoff, role)
   redis.call('HDEL', h, 'lost')
   redis.call('ZREM', due, member)
   local queue = redis.call('HGET', h, 'queue')
-  if queue then redis.call('ZREM', 'handoff:waiting:' .. queue, member) end
+  if queue then forget(queue, member) end
   redis.call('ZADD', 'handoff:held:' .. role, now_ms(), member)
 end

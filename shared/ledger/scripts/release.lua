@@ -9,5 +9,5 @@ even_out(used and used.pace, member, now_ms())
 give_back(h)
 redis.call('ZREM', due, member)
 local queue = redis.call('HGET', h, 'queue')
-if queue then redis.call('ZADD', 'handoff:waiting:' .. queue, now_ms(), member) end
+if queue then send_off(queue, member, now_ms()) end
 return 1

@@ -7,6 +7,7 @@ local why = gone(job, h, ARGV[2])
 if why then return why end
 if is_cancelled(job) then return 'cancelled' end
 local at = now_ms()
+hear(at, tonumber(ARGV[3]))
 redis.call('HSET', h, 'lease', at + ARGV[3], 'beat', at)
 redis.call('HDEL', h, 'lost')
 if ARGV[4] ~= '' then redis.call('HSET', h, 'doing', ARGV[4]) end

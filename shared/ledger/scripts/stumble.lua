@@ -1,9 +1,10 @@
 -- Our own code could not carry a job on: the next look comes later each time, and how often is counted until the journal has grown.
--- KEYS job, due.  ARGV the queue whose remembered wake-up led here ('' none), most ms until the next look.
+-- KEYS job, due.  ARGV most ms until the next look, the look that ends here ('' none).
 -- Returns how often in a row; 0: there is no such job
 local job, due = KEYS[1], KEYS[2]
 local id = string.match(job, '{(.-)}')
-looked_at(id, ARGV[1])
+looked_at(id)
+end_look(job, ARGV[2])
 local f = redis.call('HMGET', job, 'version', 'stumbles', 'stumbled_at')
 if not f[1] then
   redis.call('ZREM', due, id)
@@ -11,5 +12,5 @@ if not f[1] then
 end
 local times = f[3] == f[1] and tonumber(f[2]) + 1 or 1
 redis.call('HSET', job, 'stumbles', times, 'stumbled_at', f[1])
-redis.call('ZADD', due, now_ms() + math.min(1000 * 2 ^ times, tonumber(ARGV[2])), id)
+redis.call('ZADD', due, now_ms() + math.min(1000 * 2 ^ times, tonumber(ARGV[1])), id)
 return times

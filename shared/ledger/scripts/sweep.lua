@@ -1,21 +1,24 @@
--- What time, or a lost message, makes necessary: taken and noted in one step, so that any number of sweepers share the work.
--- KEYS due, queues, taken.  ARGV most, bump_ms, grace_ms.
+-- What time, or a lost message, makes necessary: taken and noted in one step, so that any number of sweepers share the work. What is found
+-- stays due until somebody has acted: a claim, or `sent`. So a wake-up with it may be lost, or die with who took it.
+-- KEYS due, queues.  ARGV most, bump_ms, grace_ms, lease_ms.
 -- Returns {`job` and `job/handoff` members for the supervisor's queue, jobs for the submissions, whether more may be due (1|0)}
-local due, queues, taken = KEYS[1], KEYS[2], KEYS[3]
+local due, queues = KEYS[1], KEYS[2]
 local most, bump, grace = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local at = now_ms()
+local end_of = hear(at, tonumber(ARGV[4]))
 local WAITING = 'handoff:waiting:'
 local found, fresh, woken = {}, {}, {}
 
 local function standing(member)
   local job, handoff = string.match(member, '^(.-)/(.+)$')
   if not job then return nil end
-  local key = 'handoff:{' .. job .. '}'
+  local key = key_of(job)
   local h = key .. ':h:' .. handoff
   local f = redis.call('HMGET', h, 'state', 'lease', 'queue')
   local is_over = not f[1] or f[1] == 'done' or f[1] == 'dropped' or redis.call('EXISTS', key) == 0
-  return { job = job, key = key, h = h, lease = tonumber(f[2]), queue = f[3], is_gone = is_over,
-    has_lapsed = not is_over and f[1] == 'running' and tonumber(f[2]) <= at, is_issued = not is_over and f[1] == 'issued' }
+  local lease = end_of(tonumber(f[2] or 0))
+  return { job = job, key = key, h = h, lease = lease, queue = f[3], is_gone = is_over,
+    has_lapsed = not is_over and f[1] == 'running' and lease <= at, is_issued = not is_over and f[1] == 'issued' }
 end
 
 -- Its process is dead or as good as dead: the call that was in the air is booked at its worst case, its siblings wait for the budget no
@@ -30,7 +33,7 @@ end
 -- A job that nobody has begun is announced again, so that thousands of them do not stand before the wake-ups.
 local function note_wake_up(job, status)
   local is_fresh = status == 'queued'
-  redis.call('ZADD', WAITING .. (is_fresh and 'submissions' or 'supervisor'), at, job)
+  send_off(is_fresh and 'submissions' or 'supervisor', job, at)
   woken[job] = true
   return is_fresh and fresh or found
 end
@@ -47,18 +50,54 @@ local function may_wake(job)
   return true
 end
 
--- Everything that stands in a queue's waiting set and is lost: the queue is empty, or one that was sent later has been taken.
--- Age alone says nothing.
-local function lost_in(queue, latest)
-  local before = math.min(tonumber(latest or 0), at) - grace
-  if redis.call('LLEN', queue) == 0 then before = at - grace end
-  return redis.call('ZRANGEBYSCORE', WAITING .. queue, '-inf', before, 'LIMIT', 0, most)
+-- A queue with fewer elements than messages: who popped one died before it took a message for it. What nobody waits for any more, because
+-- a version that knows no fair order has run it, goes. Returns whether nothing is in the queue.
+local function even_up(queue)
+  local fair, elements = 'handoff:fair:' .. queue, redis.call('LLEN', queue)
+  local missing = redis.call('ZCARD', fair) - elements
+  for _, entry in ipairs(missing > 0 and redis.call('ZRANGE', fair, 0, math.min(missing, most) - 1) or {}) do
+    local one, text = standing(string.match(entry, '^%S+')), redis.call('HGET', fair .. ':messages', entry)
+    if not text or (one and not one.is_issued) then
+      redis.call('ZREM', fair, entry)
+      redis.call('HDEL', fair .. ':messages', entry)
+    else
+      redis.call('RPUSH', queue, text)
+    end
+  end
+  if missing > 0 and redis.call('EXISTS', fair) == 0 then redis.call('DEL', fair .. ':next') end
+  return elements == 0 and missing <= 0
 end
 
-for _, queue in ipairs({ 'supervisor', 'submissions' }) do
-  for _, job in ipairs(lost_in(queue, redis.call('HGET', taken, queue))) do
-    redis.call('ZREM', WAITING .. queue, job)
-    local status = redis.call('HGET', 'handoff:{' .. job .. '}', 'status')
+-- Whether what found its queue empty, and so is what its element holds, is still there.
+local function is_alone_in(queue, member)
+  local ALONE, element = ' ', redis.call('LINDEX', queue, -1) or ''
+  return string.sub(element, -1) == ALONE and string.find(element, '"' .. member .. '"', 1, true)
+end
+
+-- What a queue's waiting set has and is lost: too long on the hands of who was to publish it, or of who has taken it; or in an empty queue.
+-- Age alone says nothing. What was claimed or looked at meanwhile is on nobody's hands any more.
+local function lost_in(queue, within)
+  local out, waiting, lost = 'handoff:out:' .. queue, WAITING .. queue, {}
+  local is_empty = even_up(queue)
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', out, '-inf', at - within, 'LIMIT', 0, most)) do
+    if not redis.call('ZSCORE', waiting, member) then
+      redis.call('ZREM', out, member)
+    elseif not is_alone_in(queue, member) then
+      lost[#lost + 1] = member
+    end
+  end
+  if is_empty then
+    for _, member in ipairs(redis.call('ZRANGEBYSCORE', waiting, '-inf', at - within, 'LIMIT', 0, most)) do
+      if not redis.call('ZSCORE', out, member) then lost[#lost + 1] = member end
+    end
+  end
+  return lost
+end
+
+for queue, within in pairs({ supervisor = bump, submissions = grace }) do
+  for _, job in ipairs(lost_in(queue, within)) do
+    forget(queue, job)
+    local status = redis.call('HGET', key_of(job), 'status')
     if status then table.insert(note_wake_up(job, status), job) end
   end
 end
@@ -68,7 +107,7 @@ for _, member in ipairs(members) do
   local one = standing(member)
   if not one then
     redis.call('ZREM', due, member) -- whoever looks at it says when it is due again
-    local status = redis.call('HGET', 'handoff:{' .. member .. '}', 'status')
+    local status = redis.call('HGET', key_of(member), 'status')
     if status and not is_woken(member) then table.insert(note_wake_up(member, status), member) end
   elseif one.is_gone then
     redis.call('ZREM', due, member)
@@ -76,32 +115,30 @@ for _, member in ipairs(members) do
     if one.has_lapsed then abandon(one) end
     if not one.is_issued then
       redis.call('ZADD', due, one.lease, member)
-    elseif not may_wake(one.job) then
-      redis.call('ZADD', due, at + bump, member)
     else
-      redis.call('HSET', one.h, 'lost', 1)
-      redis.call('HDEL', one.h, 'held', 'parked') -- what was parked has waited long enough
-      if one.queue then -- published again once, it waits in its queue like any other, however long that is
-        redis.call('ZREM', due, member)
-        redis.call('ZADD', WAITING .. one.queue, at, member)
-      else
-        redis.call('ZADD', due, at + bump, member)
+      redis.call('ZADD', due, at + bump, member)
+      if may_wake(one.job) then
+        redis.call('HSET', one.h, 'lost', 1)
+        redis.call('HDEL', one.h, 'held', 'parked') -- what was parked has waited long enough
+        found[#found + 1] = member
       end
-      found[#found + 1] = member
     end
   end
 end
 
-local claimed = redis.call('HGETALL', queues)
-for i = 1, #claimed, 2 do
-  for _, member in ipairs(lost_in(claimed[i], claimed[i + 1])) do
+for _, queue in ipairs(redis.call('HKEYS', queues)) do
+  local lost = lost_in(queue, grace)
+  for _, member in ipairs(lost) do
     local one = standing(member)
     if not one or not one.is_issued then
-      redis.call('ZREM', WAITING .. claimed[i], member)
+      forget(queue, member)
     elseif may_wake(one.job) then
       redis.call('HSET', one.h, 'lost', 1)
-      redis.call('ZADD', WAITING .. claimed[i], at, member)
+      forget(queue, member)
+      redis.call('ZADD', due, at + bump, member)
       found[#found + 1] = member
+    elseif #lost >= most then -- its job will be looked at: meanwhile, it does not stand before those of others
+      redis.call('ZADD', 'handoff:out:' .. queue, 'XX', at, member)
     end
   end
 end

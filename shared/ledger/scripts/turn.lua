@@ -1,6 +1,6 @@
 -- One round trip per turn: checkpoint, settle, reserve the next call, renew the lease, learn of a cancel.
 -- KEYS job, due.  ARGV handoff, fence, lease_ms, keep_ms, deadline (ms | 0), used (JSON or ''), worst case (JSON or ''), doing,
--- how many checkpoints the claim knows to be stored, checkpoint...
+-- how many checkpoints the claim knows to be stored, how many of the new ones are a tool's answer, checkpoint...
 -- Said again because its answer was lost, it changes nothing in the books (a lane may be taken to be one call fuller than it is). Fewer are
 -- stored than the claim knows: Redis came back with older data, and who goes on must begin there.
 -- Returns {'ok', what `admit` says was taken...} | {'lost'} | {'dropped'} | {'cancelled'} | {'paused'} | {'wait'} | {'pace', ms, why} |
@@ -12,13 +12,14 @@ local h, t = job .. ':h:' .. handoff, job .. ':t:' .. handoff
 local member = string.match(job, '{(.-)}') .. '/' .. handoff
 local why = gone(job, h, fence)
 if why then return { why } end
-local stored, known, new = redis.call('LLEN', t), tonumber(ARGV[9]), #ARGV - 9
+local stored, known, tools, new = redis.call('LLEN', t), tonumber(ARGV[9]), tonumber(ARGV[10]), #ARGV - 10
 if stored ~= known and not (new > 0 and stored == known + new) then return { 'lost' } end
 if new > 0 and stored == known then
-  for i = 10, #ARGV do redis.call('RPUSH', t, ARGV[i]) end
+  for i = 11, #ARGV do redis.call('RPUSH', t, ARGV[i]) end
   redis.call('PEXPIRE', t, keep)
   -- It got further: what took down the claims before was not this handoff. One that freezes its process writes nothing.
   redis.call('HSET', h, 'claims', 1)
+  if tools > 0 then redis.call('HINCRBY', h, 'tools', tools) end
   if used then
     settle(job, h, used)
     even_out(used.pace, member, now_ms())
@@ -34,6 +35,7 @@ if paused then -- between two turns: the claim ends here, and does not count
 end
 
 local at = now_ms()
+hear(at, lease)
 redis.call('HSET', h, 'lease', at + lease, 'beat', at, 'doing', ARGV[8])
 redis.call('HDEL', h, 'lost')
 stay(job, h, keep)

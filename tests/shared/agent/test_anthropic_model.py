@@ -82,6 +82,11 @@ def test_a_busy_server_may_say_when_to_come_back(serve: Serve, status: int) -> N
     assert error.retry_after_s == 7
 
 
+@pytest.mark.parametrize("header", ["nan", "inf", "-inf", "soon"])
+def test_a_time_that_is_none_is_no_time_to_wait(serve: Serve, header: str) -> None:
+    assert error_of(serve, fails(429, retry_after=header)).retry_after_s is None
+
+
 @pytest.mark.parametrize("status", [408, 500, 502, 503, 504])
 def test_a_failing_server_is_unreachable(serve: Serve, status: int) -> None:
     error = error_of(serve, Reply(status=status, body="<html>Bad gateway</html>", headers={"content-type": "text/html"}))
@@ -97,6 +102,15 @@ def test_an_error_body_without_its_outer_object_is_read(serve: Serve) -> None:
 @pytest.mark.parametrize("events", [0, 1, 3, 5])
 def test_a_stream_cut_in_the_middle_is_unreachable(serve: Serve, events: int) -> None:
     assert isinstance(error_of(serve, says("A text that never ends well", cut_after_events=events)), ModelUnreachable)
+
+
+def test_the_words_of_a_stream_that_breaks_off_are_known_before_it_is_known_that_it_did(serve: Serve) -> None:
+    model, _ = serve(in_turn(says("A text that never ends well", cut_after_events=5)))
+    pulses: list[Pulse] = []
+    with pytest.raises(ModelUnreachable):
+        model.reply(CALL, pulses.append)
+
+    assert pulses[-1].text == "A text that never ends w"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.agent.prompt import LEAST_PASTED_CHARS, MOST_PASTED_CHARS, READ_CHARS, Loaded, data_of, opening_of
+from shared.agent.prompt import LEAST_PASTED_CHARS, MOST_PASTED_CHARS, MOST_SHOWN_BYTES, READ_CHARS, Loaded, data_of, opening_of
 from shared.agent.tool import ToolFailed
 from shared.wire.documents import Document, Manifest
 from shared.wire.handoff import BlobRef, Citation, Claim, Feedback, HandoffResult, ResultStatus
@@ -137,6 +137,32 @@ def test_many_results_share_the_room() -> None:
     text = message_of(given_results(*results))
     assert len(text) < 20 * (MOST_PASTED_CHARS // 20 + 300) + 2_000
     assert MOST_PASTED_CHARS // 20 > LEAST_PASTED_CHARS
+
+
+def test_of_thousands_of_results_those_that_fit_are_shown_and_the_rest_is_named_and_can_be_read() -> None:
+    results = [a_result(f"s{n}", "x" * 100_000) for n in range(3_000)]
+    results[2_999] = a_result("s2999", "half of it", status=ResultStatus.PARTIAL)
+    opening = opening_of(a_handoff(context=tuple(map(context_of, results))), a_spec(), given_results(*results))
+    text = opening.message["content"][0]["text"]
+    shown = text.count("<result ")
+
+    assert len(text) < MOST_SHOWN_BYTES + 10_000
+    assert shown > MOST_SHOWN_BYTES // (LEAST_PASTED_CHARS + 300)
+    assert f'<not_shown count="{3_000 - shown}">There was no room for the results of s2999 (partial), s{shown} (ok), ' in text
+    read = opening.tools[0].run
+    assert read is not None
+    assert "half of it" in read({"step": "s2999", "offset": 0}, a_tool_context())
+    with pytest.raises(ToolFailed, match="and 2800 more"):
+        read({"step": "nobody", "offset": 0}, a_tool_context())
+
+
+def test_the_room_for_results_is_counted_in_bytes_so_that_other_scripts_fit_too() -> None:
+    text = message_of(given_results(*[a_result(f"s{n}", "数" * 100_000) for n in range(500)]))
+    assert len(text.encode()) < MOST_SHOWN_BYTES + 10_000
+
+
+def test_all_of_many_short_results_are_shown() -> None:
+    assert message_of(given_results(*[a_result(f"s{n}", "short") for n in range(500)])).count("<result ") == 500
 
 
 def test_all_claims_of_the_context_can_be_pointed_to() -> None:

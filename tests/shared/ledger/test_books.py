@@ -14,10 +14,13 @@ from shared.ledger.ledger import Ledger
 from shared.wire.checkpoints import WorstCase
 from shared.wire.events import CancelRequested
 from shared.wire.ids import HandoffId, JobId
-from tests.doubles.jobs import a_job, claim, finish, issue, let_lease_run_out, replied, version_of, words
+from tests.doubles.jobs import a_job, claim, finish, issue, issue_to_a_child, let_lease_run_out, replied, version_of, words
 
-TENANTS = ("ours", "ours", "theirs")
+TENANTS = ("ours", "ours", "theirs", "ours", "ours")
 """Of each job."""
+PARENTS = {3: 0, 4: 3}
+"""The fourth job is a child of the first, and has a child of its own."""
+TEAM = HandoffId("team.1")
 HANDOFFS = ("a.1", "b.1", "c.1")
 NAMES = [(job, handoff) for job in range(len(TENANTS)) for handoff in HANDOFFS]
 OF_HANDOFF = {"max_usd": 200}
@@ -40,9 +43,13 @@ class Books(RuleBasedStateMachine):
         self.ledger.connection.redis.delete(self.day, *(keys.day(self.number, tenant) for tenant in TENANTS))
         caps = Caps(OF_DAY["max_tokens"], OF_DAY["max_usd"], OF_TENANT["max_tokens"], OF_TENANT["max_usd"])
         self.ledger.days.set_caps(caps)
-        self.jobs = [a_job(self.ledger, tenant, **OF_JOB) for tenant in TENANTS]
-        for job_id in self.jobs:
-            issue(self.ledger, job_id, *HANDOFFS, max_microusd=OF_HANDOFF["max_usd"])
+        self.jobs: list[JobId] = []
+        for number, tenant in enumerate(TENANTS):
+            above = (self.jobs[PARENTS[number]], TEAM) if number in PARENTS else None
+            if above:
+                issue_to_a_child(self.ledger, *above)
+            self.jobs.append(a_job(self.ledger, tenant, above, **OF_JOB))
+            issue(self.ledger, self.jobs[-1], *HANDOFFS, max_microusd=OF_HANDOFF["max_usd"])
         self.running: dict[Name, Claim] = {}
         self.in_the_air: dict[Name, WorstCase] = {}
         self.unsettled: set[Name] = set()
@@ -128,8 +135,12 @@ class Books(RuleBasedStateMachine):
             assert now[key].get("cut_usd", 0) <= spent["max_usd"]
         for name in ("turns", "input_tokens", "output_tokens", "usd", "reserved_turns", "reserved_tokens", "reserved_usd"):
             of_day = now[self.day].get(name, 0)
-            assert of_day == sum(now[keys.job(job_id)].get(name, 0) for job_id in self.jobs)
+            assert of_day == sum(now[keys.job(job_id)].get(name, 0) for number, job_id in enumerate(self.jobs) if number not in PARENTS)
             assert of_day == sum(now[keys.day(self.number, tenant)].get(name, 0) for tenant in set(TENANTS))
+        for child, parent in PARENTS.items():
+            of_child, of_handoff = now[keys.job(self.jobs[child])], now[keys.handoff(self.jobs[parent], TEAM)]
+            counted = ("turns", "input_tokens", "output_tokens", "usd", "cut_calls", "cut_tokens", "cut_usd")
+            assert {name: of_child.get(name, 0) for name in counted} == {name: of_handoff.get(name, 0) for name in counted}
 
     def teardown(self) -> None:
         """When all is over, nothing is reserved."""
@@ -147,30 +158,36 @@ class Books(RuleBasedStateMachine):
         """Levels and limits that leave no room for this call, whatever the others give back."""
         asked = {"max_turns": 1, "max_tokens": worst.input_tokens + worst.output_tokens, "max_usd": worst.microusd or 0}
         now = self.read()
-        of_levels = zip(("handoff", "job", "tenant", "installation"), self.levels(*name), strict=True)
+        levels = self.levels(*name)
+        names = ["handoff", "job", *["above"] * (len(levels) - 4), "tenant", "installation"]
         return [
             [level, limit]
-            for level, (key, limits) in of_levels
+            for level, (key, limits) in zip(names, levels, strict=True)
             for limit, most in limits.items()
             if _spent(now[key])[limit] + asked[limit] > most
         ]
 
     def levels(self, job: int, handoff: str) -> list[tuple[str, dict[str, int]]]:
-        """The keys and limits of a handoff, its job, its tenant's day and the day."""
-        job_id = self.jobs[job]
-        own = keys.handoff(job_id, HandoffId(handoff))
-        return [(own, OF_HANDOFF), (keys.job(job_id), OF_JOB), (keys.day(self.number, TENANTS[job]), OF_TENANT), (self.day, OF_DAY)]
+        """The keys and limits of a handoff, its job and those above it, its tenant's day and the day."""
+        tenant, jobs = TENANTS[job], [job]
+        while jobs[-1] in PARENTS:
+            jobs.append(PARENTS[jobs[-1]])
+        own = (keys.handoff(self.jobs[job], HandoffId(handoff)), OF_HANDOFF)
+        of_jobs = [(keys.job(self.jobs[one]), OF_JOB) for one in jobs]
+        return [own, *of_jobs, (keys.day(self.number, tenant), OF_TENANT), (self.day, OF_DAY)]
 
     def read(self) -> dict[str, dict[str, int]]:
         """All books, in one round trip."""
-        wanted = list(dict.fromkeys(key for name in NAMES for key, _ in self.levels(*name)))
+        teams = [keys.handoff(self.jobs[parent], TEAM) for parent in PARENTS.values()]
+        wanted = list(dict.fromkeys([*teams, *(key for name in NAMES for key, _ in self.levels(*name))]))
         pipe = self.ledger.connection.redis.pipeline(transaction=False)
         for key in wanted:
             pipe.hgetall(key)
-        found = zip(wanted, pipe.execute(), strict=True)
-        return {
-            key: {name.decode(): int(value) for name, value in book.items() if value.isdigit() or value[:1] == b"-"} for key, book in found
-        }
+        return {key: _figures(book) for key, book in zip(wanted, pipe.execute(), strict=True)}
+
+
+def _figures(book: dict[bytes, bytes]) -> dict[str, int]:
+    return {name.decode(): int(value) for name, value in book.items() if value.isdigit() or value[:1] == b"-"}
 
 
 def _spent(book: dict[str, int]) -> dict[str, int]:

@@ -97,6 +97,16 @@ def test_the_next_claim_goes_on_after_the_last_checkpoint(ledger: Ledger, job_id
     assert granted(ledger, job_id, "find.1", "w2").so_far() == (replied(), Observed(tool_use_id="t1", text="found"))
 
 
+def test_tool_calls_are_counted_when_they_are_answered_by_whichever_claim(ledger: Ledger, job_id: JobId) -> None:
+    first = granted(ledger, job_id, "find.1")
+    first.checkpoint(replied())
+    first.checkpoint(Observed(tool_use_id="t1", text="found"), Observed(tool_use_id="t2", text="not found", is_error=True))
+    let_lease_run_out(ledger, first)
+    granted(ledger, job_id, "find.1", "w2").checkpoint(Observed(tool_use_id="t3", text="found"))
+
+    assert ledger.jobs.handoffs(job_id, [HandoffId("find.1")])[HandoffId("find.1")].tool_calls == 3
+
+
 def test_thousands_of_checkpoints_come_back(ledger: Ledger, job_id: JobId) -> None:
     first = granted(ledger, job_id, "find.1")
     many = [Observed(tool_use_id=f"t{n}", text="found") for n in range(9_000)]
@@ -254,3 +264,12 @@ def test_a_claim_that_got_further_and_was_handed_back_does_not_count(ledger: Led
     running.release()
 
     assert ledger.jobs.handoffs(job_id, [ONE])[ONE].claims == 0
+
+
+def test_who_was_stopped_after_the_answer_makes_no_call_that_somebody_else_may_be_making(ledger: Ledger, job_id: JobId) -> None:
+    held = granted(ledger, job_id, "find.1")
+    held.reserved = True
+    held.held_at -= held.lease_s + 1
+
+    with pytest.raises(LeaseLost):
+        held.reserve(WorstCase(input_tokens=1, output_tokens=1, microusd=1))

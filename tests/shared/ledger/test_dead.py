@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
+from shared import failpoints
 from shared.config import Settings
 from shared.ledger import keys
 from shared.ledger.claim import ClaimVerdict
@@ -13,7 +15,7 @@ from shared.ledger.claims import Claiming
 from shared.ledger.dead import MOST_BODY_CHARS
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
-from shared.wire.errors import UserError
+from shared.wire.errors import LedgerUnavailable, UserError
 from shared.wire.handoff import ref
 from shared.wire.ids import HandoffId, JobId
 from shared.wire.message import digest_of
@@ -98,6 +100,24 @@ def test_what_another_version_has_issued_is_left_to_it_for_a_while_and_then_to_a
     assert ledger.dead.unread(QUEUE, "schema_version: 2", text, patience_s=0)
     looked_at(ledger, job_id)
     assert ledger.jobs.sweep().due == {}
+    assert [letter.body for letter in ledger.dead.newest()] == [text]
+
+
+def test_its_letter_is_there_though_whoever_found_it_unreadable_could_do_nothing_more(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, text = a_future_handoff(ledger)
+    (tmp_path / "script.unread.after").write_text("drop")
+    monkeypatch.setenv(failpoints.FAILPOINTS, str(tmp_path))
+    failpoints.folder.cache_clear()
+
+    try:
+        with pytest.raises(LedgerUnavailable):
+            ledger.dead.unread(QUEUE, "schema_version: 2", text, patience_s=0)
+    finally:
+        monkeypatch.undo()
+        failpoints.folder.cache_clear()
+
     assert [letter.body for letter in ledger.dead.newest()] == [text]
 
 

@@ -12,7 +12,7 @@ from shared.ledger import keys
 from shared.ledger.connection import MAX_CONNECTIONS
 from shared.ledger.journal import READ_AT_MOST, Commit
 from shared.ledger.ledger import Ledger
-from shared.wire.errors import UnknownJob, VersionConflict
+from shared.wire.errors import LedgerRefuses, UnknownJob, VersionConflict
 from shared.wire.events import CancelRequested, JobEnded, JobStatus, StepsAbandoned, WebhookTried
 from shared.wire.handoff import ref
 from shared.wire.ids import HandoffId, JobId, new_job_id
@@ -39,6 +39,19 @@ def test_a_commit_appends_its_events_in_order_and_says_the_new_version(ledger: L
     assert version == 4
     assert [recorded.version for recorded in ledger.journal.read(job_id)] == [1, 2, 3, 4]
     assert [recorded.event for recorded in ledger.journal.read(job_id, after=1)] == a_batch("first", 3)
+
+
+def test_of_several_commits_none_is_written_after_one_that_was_not(ledger: Ledger) -> None:
+    there, gone, last = a_job(ledger), new_job_id(), new_job_id()
+    first, second, third = (
+        Commit(job_id=job_id, expected=0, events=[CancelRequested()], after=after)
+        for job_id, after in ((there, None), (gone, last), (last, gone))
+    )
+
+    came_to = ledger.journal.commit_each([first, second, third])
+
+    assert [type(problem) for problem in came_to] == [VersionConflict, LedgerRefuses, LedgerRefuses]
+    assert ledger.journal.read(gone) == ledger.journal.read(last) == []
 
 
 def test_a_stale_version_is_refused_and_nothing_at_all_is_written(ledger: Ledger) -> None:

@@ -14,7 +14,7 @@ from structlog.types import EventDict
 from shared.config import Settings
 from shared.ledger import keys
 from shared.ledger.claim import Claim, ClaimVerdict
-from shared.ledger.leases import RENEWALS_PER_LEASE, Leases
+from shared.ledger.leases import RENEWALS_PER_LEASE, Leases, renews_every_s
 from shared.ledger.ledger import Ledger, open_ledger
 from shared.local.processes import Processes
 from shared.local.redis_server import PrivateRedis
@@ -70,6 +70,11 @@ def test_a_renewed_lease_lasts(redis_url: str) -> None:
     with pytest.raises(LeaseLost):
         other.renew()
     ledger.connection.close()
+
+
+@pytest.mark.parametrize(("lease_s", "every_s"), [(3.0, 1.0), (12.0, 4.0), (15.0, 4.0), (600.0, 4.0)])
+def test_a_lease_is_renewed_three_times_and_a_long_one_often_enough_for_a_sign_of_life_within_5_s(lease_s: float, every_s: float) -> None:
+    assert renews_every_s(lease_s) == every_s
 
 
 def test_held_claims_are_renewed_and_released_ones_are_not(redis_url: str) -> None:

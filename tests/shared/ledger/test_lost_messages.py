@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared.ledger import keys
-from shared.ledger.jobs import LOST_AFTER_S
+from shared.ledger.jobs import LOST_AFTER_S, SWEEP_AT_MOST
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
 from shared.wire.errors import Cancelled
@@ -24,7 +24,7 @@ from tests.doubles.jobs import (
     result_of,
     version_of,
 )
-from tests.doubles.sweeps import QUEUE, issued_ago, published
+from tests.doubles.sweeps import QUEUE, issued_ago, published, taken_ago
 
 
 @pytest.fixture
@@ -49,20 +49,28 @@ def test_a_message_that_is_on_its_way_to_a_worker_is_not_lost(ledger: Ledger, jo
     assert ledger.jobs.sweep().due == {}
 
 
-def test_a_message_that_a_later_one_overtook_is_lost(ledger: Ledger, job_id: JobId) -> None:
-    published(ledger, "c.1")
-    issued_ago(ledger, job_id, 60, "a.1")
-    issued_ago(ledger, job_id, 30, "b.1")
-    granted(ledger, job_id, "b.1")
+def test_a_message_that_was_taken_and_not_claimed_is_lost_whatever_waits_in_its_queue(ledger: Ledger, job_id: JobId) -> None:
+    published(ledger, "a.1", "b.1", "c.1")
+    issued_ago(ledger, job_id, 60, "a.1", "b.1", "c.1")
+    taken_ago(ledger, job_id, LOST_AFTER_S - 2, "b.1")
+    assert ledger.jobs.sweep().due == {}
+    taken_ago(ledger, job_id, LOST_AFTER_S + 1, "b.1")
 
-    assert ledger.jobs.sweep().due == {job_id: [HandoffId("a.1")]}
+    assert ledger.jobs.sweep().due == {job_id: [HandoffId("b.1")]}
 
 
-def test_a_message_that_was_handed_back_stands_at_the_end_of_its_queue(ledger: Ledger, job_id: JobId) -> None:
-    published(ledger, "c.1")
-    issued_ago(ledger, job_id, 60, "a.1")
-    issued_ago(ledger, job_id, 30, "b.1")
+def test_a_message_that_nobody_published_is_lost_whatever_waits_in_its_queue(ledger: Ledger, job_id: JobId) -> None:
+    published(ledger, "of others")
+    issue(ledger, job_id, "d.1", group="g2")
+    issued_ago(ledger, job_id, LOST_AFTER_S + 1, "a.1", "d.1")
+
+    assert ledger.jobs.sweep().due == {job_id: [HandoffId("d.1")]}
+
+
+def test_a_message_that_was_handed_back_waits_like_any_other(ledger: Ledger, job_id: JobId) -> None:
+    issued_ago(ledger, job_id, 60, "a.1", "b.1")
     granted(ledger, job_id, "a.1").release()
+    published(ledger, "a.1", "c.1")
     granted(ledger, job_id, "b.1")
 
     assert ledger.jobs.sweep().due == {}
@@ -76,27 +84,40 @@ def test_thousands_that_wait_in_a_queue_for_hours_are_not_lost(ledger: Ledger) -
     issued_ago(ledger, job_id, 7_200, *names)
 
     assert ledger.jobs.sweep().due == {}
-    for name in names[:50]:  # in the order of the queue
+    for name in names[5_000:5_050]:
         ledger.connection.redis.rpop(QUEUE)
         granted(ledger, job_id, name)
         assert ledger.jobs.sweep().due == {}
 
 
-def test_the_last_of_thousands_is_not_lost_when_a_later_jobs_only_message_is_claimed(ledger: Ledger) -> None:
-    """Publishing 10,000 messages takes a while; what another job publishes meanwhile gets between them."""
-    job_id, other = a_job(ledger), a_job(ledger)
-    names = [f"s{n}.1" for n in range(10_000)]
+def test_the_last_of_thousands_is_not_lost_while_the_first_are_being_published(ledger: Ledger) -> None:
+    """Publishing 10,000 messages takes a while."""
+    job_id, names = a_job(ledger), [f"s{n}.1" for n in range(10_000)]
     ledger.journal.commit(Commit(job_id=job_id, expected=1, events=[issued(name) for name in names]))
-    issue(ledger, other, "a.1")
-    published(ledger, "all of them")
-    later_ms = ledger.connection.now() * 1000
-    ledger.connection.redis.zadd(keys.WAITING + QUEUE, {f"{other}/a.1": later_ms})
-    rank = ledger.connection.redis.zrank(keys.WAITING + QUEUE, f"{other}/a.1")
-    granted(ledger, other, "a.1")
+    committed_ms = ledger.connection.now() * 1000
 
-    last = ledger.connection.redis.zscore(keys.WAITING + QUEUE, f"{job_id}/{names[-1]}")
-    assert rank < 5_000
-    assert last - later_ms > 10_000
+    assert ledger.connection.redis.zscore(keys.OUT + QUEUE, f"{job_id}/{names[-1]}") - committed_ms > 10_000
+
+
+def test_thousands_that_are_lost_with_one_job_hide_nothing_of_another(ledger: Ledger, job_id: JobId) -> None:
+    """The first job's wake-up waits: nobody looks at it."""
+    crowd, names = a_job(ledger), [f"s{n}.1" for n in range(2 * SWEEP_AT_MOST + 50)]
+    issue(ledger, crowd, *names)
+    published(ledger, "of others")
+    taken_ago(ledger, crowd, 60, *names)
+    taken_ago(ledger, job_id, LOST_AFTER_S + 1, "a.1")
+    found = [ledger.jobs.sweep().due for _ in range(4)]
+
+    assert {job_id: [HandoffId("a.1")]} in found
+
+
+def test_a_place_without_its_message_ends_no_sweep(ledger: Ledger, job_id: JobId) -> None:
+    """Somebody has deleted the one and not the other."""
+    ledger.connection.redis.zadd(keys.FAIR + QUEUE, {f"{job_id}/a.1 tag": 1})
+    issued_ago(ledger, job_id, LOST_AFTER_S + 1, "a.1")
+
+    assert ledger.jobs.sweep().due == {job_id: [HandoffId("a.1")]}
+    assert not ledger.connection.redis.exists(keys.FAIR + QUEUE)
 
 
 def test_a_role_that_waits_on_the_think_queue_is_no_lost_message(ledger: Ledger) -> None:

@@ -56,7 +56,7 @@ def test_a_wake_up_that_waits_in_its_queue_is_not_sent_again_however_often_the_j
     """With no supervisor there for an hour, its queue does not grow."""
     make_due(ledger, job_id)
     ledger.jobs.sweep()
-    ledger.connection.redis.lpush(SUPERVISOR_QUEUE, "the wake-up")
+    published(ledger, "the wake-up", queue=SUPERVISOR_QUEUE)
     woken_ago(ledger, 3_600, job_id)
     issued_ago(ledger, job_id, 3_600, "b.1")
     let_lease_run_out(ledger, granted(ledger, job_id, "a.1"))
@@ -68,26 +68,26 @@ def test_a_wake_up_that_waits_in_its_queue_is_not_sent_again_however_often_the_j
     assert {*ledger.jobs.sweep().due[job_id]} == {"a.1", "b.1"}
 
 
-def test_a_wake_up_that_a_later_one_overtook_is_sent_again(ledger: Ledger) -> None:
-    first, second, third = (a_job(ledger) for _ in range(3))
-    ledger.connection.redis.lpush(SUPERVISOR_QUEUE, "the third's")
-    for seconds, job_id in ((90, first), (60, second), (30, third)):
-        woken_ago(ledger, seconds, job_id)
+def test_a_wake_up_that_was_taken_and_led_to_no_look_is_sent_again_whatever_waits_in_its_queue(ledger: Ledger) -> None:
+    first, second = a_job(ledger), a_job(ledger)
+    make_due(ledger, first)
+    make_due(ledger, second)
+    ledger.jobs.sweep()
+    published(ledger, "the first's", "the second's", queue=SUPERVISOR_QUEUE)
+    woken_ago(ledger, 90, first, second)
     assert ledger.jobs.sweep().due == {}
+    ledger.connection.redis.zadd(keys.OUT + SUPERVISOR_QUEUE, {first: 1, second: 1})
     looked_at(ledger, second)
 
     assert ledger.jobs.sweep().due == {first: []}
 
 
-def test_a_look_that_nobody_was_woken_for_overtakes_no_wake_up(ledger: Ledger) -> None:
-    """A chord's body comes past a job whose own wake-up still stands in the middle of the queue."""
-    first, second = a_job(ledger), a_job(ledger)
-    ledger.connection.redis.lpush(SUPERVISOR_QUEUE, "both")
-    woken_ago(ledger, 90, first)
-    woken_ago(ledger, 30, second)
-    looked_at(ledger, second, woken_by="")
+def test_what_was_taken_beside_a_wake_up_is_no_reason_for_another(ledger: Ledger) -> None:
+    """The body of a chord, whose look has come to its end."""
+    ledger.connection.redis.zadd(keys.OUT + SUPERVISOR_QUEUE, {a_job(ledger): 1})
 
     assert ledger.jobs.sweep().due == {}
+    assert not ledger.connection.redis.exists(keys.OUT + SUPERVISOR_QUEUE)
 
 
 def test_a_job_that_nobody_has_begun_is_announced_again_when_that_is_lost_and_not_before(ledger: Ledger) -> None:
@@ -98,14 +98,14 @@ def test_a_job_that_nobody_has_begun_is_announced_again_when_that_is_lost_and_no
 
     swept = ledger.jobs.sweep()
     assert (swept.due, swept.fresh) == ({}, (fresh,))
-    ledger.connection.redis.lpush(SUBMISSIONS_QUEUE, "again")
+    published(ledger, "again", queue=SUBMISSIONS_QUEUE)
     woken_ago(ledger, 3_600, fresh, queue=SUBMISSIONS_QUEUE)
     assert ledger.jobs.sweep().fresh == ()
 
 
 def test_a_job_that_was_begun_is_woken_and_one_that_was_not_is_announced(ledger: Ledger) -> None:
     running, fresh = running_and_queued(ledger)
-    looked_at(ledger, fresh, SUBMISSIONS_QUEUE)
+    looked_at(ledger, fresh)
     make_due(ledger, running)
     make_due(ledger, fresh)
 
@@ -118,7 +118,7 @@ def test_a_job_is_due_soon_when_something_happened_while_it_was_looked_at(ledger
     decided_on = version_of(ledger, job_id)
     ledger.jobs.sweep()
     finish(granted(ledger, job_id, "a.1"))
-    ledger.journal.set_due(job_id, ledger.connection.now() + 3_600, decided_on, woken_by=SUPERVISOR_QUEUE)
+    ledger.journal.set_due(job_id, ledger.connection.now() + 3_600, decided_on)
 
     assert ledger.connection.redis.zscore(keys.DUE, job_id) < (ledger.connection.now() + 10) * 1000
 
@@ -179,13 +179,13 @@ def test_a_handoff_whose_lease_ran_out_is_found(ledger: Ledger, job_id: JobId) -
     assert ledger.jobs.handoffs(job_id, [HandoffId("a.1")])[HandoffId("a.1")].lost
 
 
-def test_a_handoff_whose_lease_ran_out_is_found_once_and_then_waits_in_its_queue(ledger: Ledger, job_id: JobId) -> None:
+def test_a_handoff_whose_lease_ran_out_waits_in_its_queue_once_it_is_sent(ledger: Ledger, job_id: JobId) -> None:
     """With no worker there for an hour, its message is not published again every few seconds."""
     let_lease_run_out(ledger, granted(ledger, job_id, "a.1"))
     ledger.jobs.sweep()
     published(ledger, "a.1 again")
+    ledger.jobs.sent(job_id, [HandoffId("a.1")])
     issued_ago(ledger, job_id, 3_600, "a.1")
-    ledger.connection.redis.hset(keys.QUEUES, QUEUE, int((ledger.connection.now() - 3_601) * 1000))
 
     assert ledger.jobs.sweep().due == {}
     assert ledger.connection.redis.zscore(keys.DUE, f"{job_id}/a.1") is None
@@ -195,6 +195,7 @@ def test_and_when_that_message_is_lost_too_it_is_found_again(ledger: Ledger, job
     let_lease_run_out(ledger, granted(ledger, job_id, "a.1"))
     ledger.jobs.sweep()
     looked_at(ledger, job_id)
+    ledger.jobs.sent(job_id, [HandoffId("a.1")])
     issued_ago(ledger, job_id, LOST_AFTER_S + 1, "a.1")
 
     assert ledger.jobs.sweep().due == {job_id: [HandoffId("a.1")]}

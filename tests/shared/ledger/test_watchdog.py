@@ -38,6 +38,7 @@ def go_on(holder: subprocess.Popen[str]) -> None:
     holder.stdin.flush()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_a_redis_that_is_silent_for_longer_than_the_watchdogs_time_ends_nobody(processes: Processes, tmp_path: Path) -> None:
     url = PrivateRedis(processes, tmp_path, append_only=False).start()
@@ -52,6 +53,7 @@ def test_a_redis_that_is_silent_for_longer_than_the_watchdogs_time_ends_nobody(p
             os.kill(processes.pids()["redis"], signal.SIGCONT)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_a_process_that_holds_its_interpreter_lock_is_ended(redis_url: str) -> None:
     with a_holder(redis_url, "freezes") as holder:

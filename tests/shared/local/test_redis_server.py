@@ -27,6 +27,7 @@ def test_it_takes_commands_and_never_evicts(processes: Processes, tmp_path: Path
         assert client.ping()
         assert client.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
         assert client.config_get("appendonly") == {"appendonly": "yes"}
+        assert client.config_get("appendfsync") == {"appendfsync": "always"}, "what it has acknowledged, no kill takes back"
         assert client.config_get("bind") == {"bind": "127.0.0.1"}
 
 

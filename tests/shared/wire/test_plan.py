@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from shared.wire.errors import MalformedMessage
 from shared.wire.ids import StepId
 from shared.wire.names import ROLES
-from shared.wire.plan import Plan, Step, Synthesis, limit_problems, shape_problems
+from shared.wire.plan import Plan, Step, Synthesis, count_problems, name_problems, shape_problems
 
 
 def step(name: str, *depends_on: str, specialist: str = "researcher") -> Step:
@@ -120,13 +120,16 @@ def test_dependents_are_listed_in_the_order_of_the_plan() -> None:
     assert made.dependents == {"c": (), "a": ("c", "b"), "b": ()}
 
 
-def test_specialists_that_nobody_serves_and_too_many_steps_are_both_named() -> None:
-    steps = (step("a"), step("b", specialist="oracle"), step("c"))
-    assert limit_problems(steps, {"researcher", "writer"}, max_steps=2) == [
-        "3 steps, at most 2 are allowed: merge or drop some",
-        "step b: there is no specialist oracle (there are: researcher, writer)",
-    ]
-    assert limit_problems(steps, {"researcher", "oracle"}, max_steps=3) == []
+def test_more_steps_than_a_job_may_have_are_counted() -> None:
+    steps = (step("a"), step("b"), step("c"))
+    assert count_problems(steps, max_steps=2) == ["3 steps, at most 2 are allowed: merge or drop some"]
+    assert count_problems(steps, max_steps=3) == []
+
+
+def test_specialists_that_nobody_serves_are_named() -> None:
+    steps = (step("a"), step("b", specialist="oracle"))
+    assert name_problems(steps, {"researcher", "writer"}) == ["step b: there is no specialist oracle (there are: researcher, writer)"]
+    assert name_problems(steps, {"researcher", "oracle"}) == []
 
 
 def test_a_plan_merges_unless_it_says_otherwise() -> None:

@@ -4,13 +4,29 @@ from __future__ import annotations
 
 from shared.attempt import finished_event
 from shared.ledger.jobs import HandoffStanding, JobStanding
-from shared.wire.events import Event, HandoffFinished, HandoffIssued, JobStatus, JobSubmitted, PlanMade, Recorded, Reviewed, StepOutline
+from shared.wire.events import (
+    Event,
+    FactsChecked,
+    HandoffFinished,
+    HandoffIssued,
+    JobStatus,
+    JobSubmitted,
+    PlanMade,
+    PlanPatched,
+    Recorded,
+    Reviewed,
+    StepOutline,
+)
+from shared.wire.fact_check import CheckVerdict, FactCheck
 from shared.wire.handoff import BlobRef, HandoffResult, ResultStatus, ref
 from shared.wire.ids import HandoffId, JobId, StepId, handoff_id
 from shared.wire.limits import JobLimits
+from shared.wire.names import FACT_GATE
+from shared.wire.patch import Patch
 from shared.wire.usage import Usage
 from shared.wire.verdict import Verdict
 from supervisor.cli.view import View
+from supervisor.lifecycle.fact_gate import UNSURE
 from supervisor.lifecycle.words import Words, said_by
 from tests.doubles.handoffs import a_result
 
@@ -60,6 +76,24 @@ def reviewed(verdict: Verdict) -> Reviewed:
     result = _said(a_result("assessor", verdict.model_dump(mode="json")))
     steps, points = tuple(item.step for item in verdict.revisions), len(verdict.open_points)
     return Reviewed(round=1, decision=verdict.verdict, result=ref(result.to_json()), steps=steps, open_points=points)
+
+
+def looked(patch: Patch) -> tuple[HandoffFinished, PlanPatched]:
+    """The replanner's result, and what was made of it."""
+    result = _said(a_result("replanner", patch.model_dump(mode="json")))
+    added = tuple(StepOutline(id=step.id, specialist=step.specialist, depends_on=step.depends_on, title=step.task) for step in patch.add)
+    plan = REF if added or patch.drop else None
+    made = PlanPatched(result=ref(result.to_json()), plan=plan, added=added, dropped=patch.drop, repeats=patch.repeats)
+    return finished_event(result, ""), made
+
+
+def checked(check: FactCheck) -> tuple[HandoffFinished, FactsChecked]:
+    """A fact-checker's result, and what it means for the answer."""
+    result = _said(a_result(FACT_GATE, check.model_dump(mode="json")))
+    is_wrong = check.verdict is CheckVerdict.VETO
+    problem = UNSURE if check.verdict is CheckVerdict.CANNOT_SAY else None
+    said = FactsChecked(result=ref(result.to_json()), wrong=len(check.wrong), is_sent_back=is_wrong, problem=problem)
+    return finished_event(result, ""), said
 
 
 def _said(result: HandoffResult) -> HandoffResult:

@@ -12,6 +12,8 @@ from rich.console import Console
 
 from shared.wire.events import JobStatus
 from shared.wire.handoff import Citation, Claim
+from shared.wire.mode import Mode
+from shared.wire.priority import Priority
 from supervisor.cli.answer import account, print_answer, sources_of, total, verdict_on
 from supervisor.cli.draft import settled_part
 from supervisor.cli.showing import print_everything, readable
@@ -39,6 +41,17 @@ def test_answer_then_sources(capsys: pytest.CaptureFixture[str]) -> None:
     print_answer(result())
 
     assert capsys.readouterr().out == 'It is so [1].\n\nSources:\n[1] a.md: "It is so."\n'
+
+
+QUOTE = {"cost": {"likely_usd": 0.01, "most_usd": 0.03}, "time": {"likely_s": 8.0, "most_s": 12.0}, "handoffs": 9, "jobs": 20}
+
+
+def test_a_quote_stands_beside_what_was_worked_and_not_beside_what_a_person_took() -> None:
+    outcome = result().model_copy(update={"quote": QUOTE, "usage": CUT, "wall_s": 198.3, "worked_s": 9.04})
+    line = "quoted: $0.0100 likely, $0.0300 at most; 8.0 s likely, 12.0 s at most; it took ≤ $0.0123 and 9.0 s of work"
+
+    assert f"{line} (of 198.3 s: what it waited for a person, and the time after its end, are no work)" in drawn(outcome, 300)
+    assert f"{line}\n" in drawn(outcome.model_copy(update={"wall_s": 9.1}), 300).replace(" \n", "\n")
 
 
 def test_what_was_streamed_is_not_printed_again(capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,6 +110,28 @@ def test_totals_with_a_call_that_was_cut_are_upper_bounds_and_say_which_part(cap
     assert "1 call was cut off" in capsys.readouterr().out
 
 
+def test_whose_a_job_is_stands_above_all_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    print_everything(result().model_copy(update={"tenant": "ann", "priority": Priority.BATCH, "mode": Mode.ADAPTIVE}), [])
+
+    assert capsys.readouterr().out.splitlines()[:2] == ["=== j-0123456789ab  ok", "mode adaptive, tenant ann, batch"]
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (JobStatus.RUNNING, "waits for an approval of its plan: `handoff approve j-0123456789ab` or `handoff reject j-0123456789ab --note"),
+        (JobStatus.CANCELLED, "=== approval of the plan: never decided"),
+    ],
+)
+def test_a_job_waits_for_a_person_until_it_has_ended(status: JobStatus, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = {"what": "plan", "decision": None}
+    print_everything(result().model_copy(update={"status": status, "approvals": (asked,)}), [])
+
+    shown = capsys.readouterr().out
+    assert said in shown
+    assert ("it waits" in shown) == ("waits for" in shown) == (not status.ended)
+
+
 def an_account(columns: int) -> str:
     """Of a handoff whose table is some 120 columns wide."""
     handoff = {"handoff_id": "research_the_first_thing.1", "assigned_to": "researcher", "worker": "a-host-with-a-name:12345"}
@@ -117,6 +152,33 @@ def test_on_a_narrow_terminal_no_id_is_cut_and_no_figure_is_lost() -> None:
 
 def test_where_the_table_fits_it_is_one() -> None:
     assert an_account(160).splitlines()[0].split() == "handoff by state turns in out cost seconds worker".split()
+
+
+def of_a_repeated_step(copies: int) -> JobResult:
+    names = [f"page_{number:04d}" for number in range(1, copies + 1)]
+    steps = [{"id": name, "specialist": "reader", "depends_on": [], "task": "Read it."} for name in names]
+    steps.append({"id": "sum", "specialist": "writer", "depends_on": names, "task": "Sum it up."})
+    handoffs = [{"handoff_id": f"{step['id']}.1", "assigned_to": step["specialist"], "usage": USAGE} for step in steps]
+    outcomes = [{"handoff_id": one["handoff_id"], "status": "failed" if one["handoff_id"] == "page_0007.1" else "ok"} for one in handoffs]
+    return result().model_copy(update={"plan": {"steps": steps}, "handoffs": tuple(handoffs), "results": tuple(outcomes)})
+
+
+@pytest.mark.parametrize("columns", [60, 160])
+def test_the_copies_of_a_repeated_step_are_one_line_each_in_the_plan_and_among_the_handoffs(columns: int) -> None:
+    lines = [" ".join(line.split()) for line in drawn(of_a_repeated_step(2_000), columns).splitlines()]
+
+    assert len(lines) < 25
+    text = " ".join(lines)
+    assert "page_0001 to page_2000 · reader: 2,000 steps" in text
+    assert "page_0001 to page_2000: 2,000 handoffs, 1,999 ok, 1 failed; `handoff show j-0123456789ab` has each" in text
+    assert any(line.startswith("sum.1 writer ok") for line in lines)
+    assert "(after page_0001 to page_2000)" in text
+
+
+def test_as_many_copies_as_fit_the_screen_stand_each_in_a_line() -> None:
+    lines = drawn(of_a_repeated_step(30), 160).splitlines()
+
+    assert sum(line.startswith("page_") and ".1 " in line for line in lines) == 30
 
 
 def test_what_show_prints_is_folded_to_the_screen() -> None:
@@ -142,6 +204,28 @@ def test_a_job_that_failed_for_want_of_documents_says_how_to_give_them() -> None
 def test_only_what_is_not_simply_good_is_remarked_on() -> None:
     assert verdict_on(result()) is None
     assert "partial" in (verdict_on(result(status=JobStatus.PARTIAL)) or "")
+
+
+GAP = {"step": "left", "specialist": "researcher", "why": "it did not run", "likely_usd": None}
+
+
+@pytest.mark.parametrize(
+    ("answer", "what", "said"),
+    [
+        ("So.", {"has_open_points": True}, "the answer names what is missing or not settled"),
+        ({"so": 1}, {"has_open_points": True}, "the notes name what is missing or not settled"),
+        ("So.", {"notes": ("No usable plan was made: one specialist got the whole request.",)}, "the notes say why"),
+        (
+            "So.",
+            {"gaps": (GAP,)},
+            "the answer names what is missing or not settled (`handoff finish j-0123456789ab` does 1 step after all)",
+        ),
+    ],
+)
+def test_of_a_partial_outcome_it_says_where_the_reason_stands(answer: JsonValue, what: dict[str, Any], said: str) -> None:
+    outcome = result(answer, JobStatus.PARTIAL).model_copy(update=what)
+
+    assert verdict_on(outcome) == f"j-0123456789ab is partial: {said}"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from shared.config import Settings
 from shared.wire.errors import MissingCredentials, UserError
-from supervisor.cli.asking import Asked, check_model, limits_of, schema_of, text_of
+from supervisor.cli.asking import MOST_SCHEMA_BYTES, Asked, check_model, limits_of, schema_of, text_of
 from supervisor.cli.kept import forget, keep, restore, surroundings_of
 from supervisor.cli.up import workers_of
 
@@ -30,6 +30,21 @@ def test_a_schema_is_an_object(tmp_path: Path) -> None:
     (tmp_path / "form.json").write_text("[]")
 
     with pytest.raises(UserError, match="JSON object"):
+        schema_of(tmp_path / "form.json")
+
+
+def test_a_name_that_a_schema_has_twice_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "form.json").write_text('{"type": "object", "properties": {"a": {"type": "string", "type": "number"}}}')
+
+    with pytest.raises(UserError, match=r"form\.json: 'type' is given twice; remove one"):
+        schema_of(tmp_path / "form.json")
+
+
+@pytest.mark.parametrize("content", [b" " * MOST_SCHEMA_BYTES + b"{}", b"\xff{}", b"[" * 100_000, b""])
+def test_a_schema_is_read_within_bounds_or_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "form.json").write_bytes(content)
+
+    with pytest.raises(UserError, match=r"form\.json (is larger than 200,000 bytes|is not UTF-8 text|is not JSON)[^\n]*$"):
         schema_of(tmp_path / "form.json")
 
 

@@ -9,21 +9,27 @@ import pytest
 
 from shared.wire.errors import UserError
 from shared.wire.gates import Gates
-from supervisor.cli.asking import MOST_GATES_BYTES, gates_of
+from supervisor.cli.measures import gates_of
+from supervisor.measures.files import MOST_BYTES
+from supervisor.measures.gates import GateSet
 
 PAGE = Path(__file__).parents[3] / "docs" / "gates.md"
 
 
-def read(tmp_path: Path, text: str) -> Gates | None:
+def read(tmp_path: Path, text: str) -> GateSet | None:
     (tmp_path / "gates.yaml").write_text(text)
     return gates_of(tmp_path / "gates.yaml")
 
 
 def test_the_gates_of_the_page_are_gates(tmp_path: Path) -> None:
     (example,) = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    gates = read(tmp_path, example)
+    (tmp_path / "prices.csv").write_text("product,property,figure\nPro,price,10 USD\n")
+    found = read(tmp_path, example)
 
-    assert gates is not None
+    assert found is not None
+    assert found.facts is not None
+    assert found.facts.facts[0].source == "prices.csv:2"
+    gates = found.gates
     assert set(gates.model_fields_set) == set(Gates.model_fields)
     assert gates.forbidden[1] == r"(?i)\bguarantee[sd]?\b"
 
@@ -31,15 +37,45 @@ def test_the_gates_of_the_page_are_gates(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("min_words: 3\n" + "# more\n" * MOST_GATES_BYTES, "larger than"),
+        ("min_words: 3\n" + "# more\n" * MOST_BYTES, "larger than"),
         ("sections: &a [Risks]\nforbidden: *a\n", "alias"),
+        ("min_words: 9\nmax_words: 3\n", r"gates\.yaml:1: min_words is more than max_words: no answer could pass$"),
+        ("fact_checker: planner\n", r"gates\.yaml:1: fact_checker: planner is no specialist"),
+        (
+            'forbidden: ["(a{1000}){1000}"]\n',
+            r"not one of RE2's \(it repeats more than 1,000 times, repetitions in one another multiplied\)",
+        ),
+        ('forbidden: ["("]\n', r"not one of RE2's \(missing \)"),
+        ("min_words: 9999\nmin_words: 1\n", r"gates\.yaml:2: 'min_words' is given twice; remove one"),
+        ("facts:\n  file: a.csv\n  file: b.csv\n", r"gates\.yaml:3: 'file' is given twice; remove one"),
         ("[" * 20_000, "nested too deeply"),
-        ("2024-01-01: x\n", "must be fields"),
-        ("sections: {2024-01-01: x}\n", "sections"),
-        ("min_words: [\n", "are not YAML"),
-        ("", "must be fields"),
+        ("2024-01-01: x\n", r"gates\.yaml:1: must be fields, one a line: min_words, "),
+        ("sections: {2024-01-01: x}\n", r"gates\.yaml:1: sections: must be a list$"),
+        ("min_words: [\n", r"gates\.yaml:2: is not YAML"),
+        ("# none\n", r"gates\.yaml: is empty; write fields, one a line: min_words, "),
+        ("- a\n", r"gates\.yaml:1: must be fields"),
+        ("cited: \xe4", "must be true or false"),
+        ("cited: true\nsections: [2024-13-45]\n", r"gates\.yaml:2: sections has a value that is none"),
+        (f"min_words: 0x{'f' * 5_000}\n", r"gates\.yaml:1: min_words has a value that is none"),
+        ("facts: {table: x}\n", r"gates\.yaml:1: facts\.file: Field required$"),
+        ("facts: {file: nope.csv}\n", "nope.csv cannot be read"),
     ],
 )
 def test_what_cannot_be_taken_whole_is_refused(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(UserError, match=said):
         read(tmp_path, text)
+
+
+def test_each_problem_is_told_with_its_file_and_line_in_words_of_ours(tmp_path: Path) -> None:
+    path = tmp_path / "gates.yaml"
+    with pytest.raises(UserError) as raised:
+        read(tmp_path, "min_words: 3\ncited: perhaps\nnumbers:\n- 1\n- many\nleast: 3\n")
+
+    told = ["2: cited: must be true or false", "5: numbers.1: must be a number", "6: least: there is no such field"]
+    assert sorted(str(raised.value).split("; ")) == [f"{path}:{one}" for one in told]
+
+
+def test_of_many_problems_the_first_are_told(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"; and 15 more$") as raised:
+        read(tmp_path, "".join(f"gate{n}: 1\n" for n in range(20)))
+    assert "\n" not in str(raised.value)

@@ -12,20 +12,27 @@ from shared.wire.events import (
     CancelRequested,
     ConflictsFound,
     Event,
+    FactsChecked,
     JobEnded,
     JobStatus,
+    NeedsResolved,
     RetryRequested,
     Reviewed,
+    StepOutline,
     StepsAbandoned,
     Synthesised,
     WebhookTried,
 )
+from shared.wire.fact_check import CheckVerdict, FactCheck, WrongStatement
 from shared.wire.handoff import ResultStatus
+from shared.wire.ids import StepId
+from shared.wire.patch import Patch, Repeat
+from shared.wire.plan import Step
 from shared.wire.verdict import Decision, Verdict
 from supervisor.cli.lines import claimed, held_up, lines_of, missed, no_longer_missed
 from supervisor.cli.view import Moment, View
 from supervisor.waiting import Missing
-from tests.supervisor.cli.moments import JOB, PLANNED, REF, SUBMITTED, finished, issued, recorded, reviewed, view_of
+from tests.supervisor.cli.moments import JOB, PLANNED, REF, SUBMITTED, checked, finished, issued, looked, recorded, reviewed, view_of
 
 BEFORE: tuple[Event, ...] = (
     SUBMITTED,
@@ -58,6 +65,15 @@ def test_a_failure_says_why() -> None:
     assert line == "left (researcher): failed, 3 turns, 1,200 tokens: no such document"
 
 
+def test_who_is_in_need_is_told_with_who_finds_it_out() -> None:
+    helper = StepOutline(id=StepId("left_help"), specialist="writer")
+    waits = StepOutline(id=StepId("left"), specialist="researcher", depends_on=(helper.id,), helpers=(helper.id,))
+
+    line = last_line(NeedsResolved(result=finished("planner").result, added=(helper,), changed=(waits,), given_up=(StepId("both"),)))
+
+    assert line == "left: to be found out by left_help (writer); both: given up"
+
+
 def test_every_other_event_has_its_line() -> None:
     assert last_line(reviewed(Verdict(verdict=Decision.PASS))) == "review, round 1: PASS"
     assert last_line(Reviewed(round=1, decision=None, problem="no time")) == "review, round 1: none (no time)"
@@ -67,6 +83,28 @@ def test_every_other_event_has_its_line() -> None:
     assert last_line(JobEnded(status=JobStatus.OK)) == f"{JOB}: ok"
     assert last_line(JobEnded(status=JobStatus.OK), RetryRequested()) == "again, what did not succeed"
     assert last_line(WebhookTried(attempt=2, delivered=False, detail="404")) == "webhook: try 2 failed: 404"
+
+
+def test_what_a_fact_checker_says_of_the_answer_is_told() -> None:
+    wrong = WrongStatement(statement="It is high.", why="It is\nlow.")
+    out = issued("fact_gate", "legal", group="g2")
+
+    assert last_line(out) == "fact_gate (legal): handed over"
+    assert last_line(out, *checked(FactCheck(verdict=CheckVerdict.PASS))) == "facts: passed"
+    veto = last_line(out, *checked(FactCheck(verdict=CheckVerdict.VETO, wrong=(wrong,))))
+    assert veto == 'facts: 1 objection: "It is high." is wrong: It is low., sent back'
+    unsure = last_line(out, *checked(FactCheck(verdict=CheckVerdict.CANNOT_SAY, why="Nothing is there.")))
+    assert unsure == "facts: not checked: the fact-checker could not say (Nothing is there.)"
+    assert last_line(FactsChecked(problem="no time was left for it")) == "facts: not checked: no time was left for it"
+
+
+def test_what_the_replanner_has_made_of_the_plan_is_told_with_why() -> None:
+    step = Step(id=StepId("config"), specialist="ops", task="Check the configuration.", depends_on=(StepId("left"),))
+    repeat = Repeat(step=StepId("again"), earlier=StepId("left"))
+    look = (issued("replanner", "replanner", group=None), *looked(Patch(add=(step,), repeats=(repeat,), why="The code is sound.")))
+
+    assert last_line(*look) == "replanner: config (ops) added; again not run, for it is what left was asked: The code is sound."
+    assert last_line(look[0], *looked(Patch(why="All is well."))) == "replanner: as it was: All is well."
 
 
 def test_a_claim_is_told_once_and_a_second_claim_as_one() -> None:
@@ -116,6 +154,13 @@ def test_what_a_handoff_took_is_what_the_budget_counted_and_an_upper_bound_if_a_
     assert list(lines_of(Moment(view, tuple(recorded(*BEFORE, finished("left"))))))[-1] == (
         "left (researcher): ok, 4 turns, ≤ 9,500 tokens"
     )
+
+
+def test_the_tool_calls_of_a_handoff_that_has_ended_are_told() -> None:
+    books = HandoffStanding("done", turns=2, tool_calls=5, input_tokens=900, output_tokens=100)
+    view = view_of(*BEFORE, finished("left"), standings={"left.1": books})
+
+    assert list(lines_of(Moment(view, tuple(recorded(*BEFORE, finished("left"))))))[-1].endswith("2 turns, 5 tool calls, 1,000 tokens")
 
 
 def test_contradictions_are_told_only_where_there_are_some() -> None:

@@ -12,11 +12,14 @@ from shared.ledger.jobs import HandoffStanding
 from shared.wire.events import JobEnded, JobStatus
 from shared.wire.handoff import ResultStatus
 from shared.wire.ids import StepId
+from shared.wire.mode import Mode
+from shared.wire.patch import Patch
+from shared.wire.plan import Step
 from shared.wire.verdict import Decision, Revision, Verdict
 from supervisor.cli.tree import MOST_ROWS, picture
 from supervisor.cli.view import View
 from supervisor.waiting import Missing
-from tests.supervisor.cli.moments import JOB, PLANNED, SUBMITTED, finished, issued, reviewed, view_of
+from tests.supervisor.cli.moments import JOB, PLANNED, SUBMITTED, finished, issued, looked, reviewed, view_of
 
 PLANNER = (SUBMITTED, issued("planner", "planner", group=None), finished("planner"), PLANNED)
 
@@ -32,7 +35,7 @@ def row(view: View, name: str) -> str:
 
 
 def test_the_headline_says_how_the_job_stands() -> None:
-    assert drawn(view_of(*PLANNER)).splitlines()[0].split("  ") == [JOB, "running", "9 s", "4 turns", "2,400 tokens", "$0.0015"]
+    assert drawn(view_of(*PLANNER)).splitlines()[0].split("  ") == [JOB, "running", "9 s", "4 of 200 turns", "2,400 tokens", "$0.0015"]
 
 
 def test_figures_with_a_cut_call_among_them_are_upper_bounds() -> None:
@@ -43,6 +46,23 @@ def test_figures_with_a_cut_call_among_them_are_upper_bounds() -> None:
     assert "≤ 2,400 tokens  ≤ $0.0015" in drawn(view).splitlines()[0]
     assert "≤ " in row(view, "left")
     assert "≤ " not in drawn(view_of(*PLANNER, issued("left", "researcher"), finished("left")))
+
+
+def test_a_fact_checker_has_a_row_below_the_steps() -> None:
+    view = view_of(*PLANNER, issued("fact_gate", "legal", group="g2", attempt=2))
+
+    assert "in its queue" in row(view, "fact_gate (legal) 2")
+
+
+def test_a_look_of_the_replanner_says_what_came_of_it_and_the_steps_are_there() -> None:
+    step = Step(id=StepId("config"), specialist="ops", task="Check the configuration.")
+    look = looked(Patch(add=(step,), drop=(StepId("both"),), why="-"))
+    asked = PLANNER[0].model_copy(update={"mode": Mode.ADAPTIVE})
+    view = view_of(asked, *PLANNER[1:], issued("replanner", "replanner", group=None), *look)
+
+    assert "config (ops) added; both dropped: -" in row(view, "replanner")
+    assert "Check the configuration." in row(view, "config")
+    assert " both (writer)" not in drawn(view)
 
 
 def test_a_job_that_nobody_has_looked_at_waits_for_a_supervisor() -> None:
@@ -59,12 +79,13 @@ def test_a_handoff_that_nobody_has_claimed_is_in_its_queue() -> None:
     assert "in its queue for 5 s" in row(view, "left")
 
 
-def test_a_running_handoff_says_turn_doing_seconds_and_tokens() -> None:
-    standing = HandoffStanding("running", turns=1, doing="search_documents", started_at=107.5, input_tokens=900, output_tokens=100)
+def test_a_running_handoff_says_turn_doing_tool_calls_seconds_and_tokens() -> None:
+    books = HandoffStanding("running", turns=1, tool_calls=3, input_tokens=900, output_tokens=100)
+    standing = replace(books, doing="search_documents", started_at=107.5)
     view = view_of(*PLANNER, issued("left", "researcher"), standings={"left.1": standing})
 
     assert "left (researcher)" in row(view, "left")
-    for said in ("turn 2", "search_documents", "2.5 s", "1,000 tokens"):
+    for said in ("turn 2", "search_documents", "3 tool calls", "2.5 s", "1,000 tokens"):
         assert said in row(view, "left")
 
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.conflicts.measuring import labelled, measured
+from benchmarks.conflicts.measuring import PAIRS, labelled, measured, measured_in_pairs
 from shared.wire.handoff import Claim
+from supervisor.lifecycle.clocks import minutes_of
 from supervisor.lifecycle.conflicts import MOST_STATEMENTS, conflicts_in, contradicts
 from supervisor.lifecycle.periods import periods_of
 from supervisor.lifecycle.quantities import disagree, quantity_of
@@ -41,6 +42,16 @@ def test_as_many_planted_contradictions_are_found_as_were_measured() -> None:
     assert result.consistent >= 60
     assert result.recall >= 29 / 30
     assert len(result.false_alarms) <= 1
+
+
+@pytest.mark.parametrize(("name", "recall", "false_alarms"), [("walked", 32 / 33, 0), ("held_out", 15 / 20, 1)])
+def test_as_many_contradictions_of_a_set_of_pairs_are_found_as_were_measured(name: str, recall: float, false_alarms: int) -> None:
+    result = measured_in_pairs(name)
+
+    assert name in PAIRS
+    assert min(len(result.planted), result.consistent) >= 20
+    assert result.recall >= recall
+    assert len(result.false_alarms) <= false_alarms
 
 
 def test_the_labels_are_pairs_of_claims_that_can_be_compared() -> None:
@@ -111,6 +122,12 @@ def test_any_text_is_read_and_none_contradicts_itself(one: str, other: str, unit
         ("no", "not supported"),
         ("US", "United States"),
         ("J. Smith", "Jane Smith"),
+        ("14:30", "2:30 pm"),
+        ("8,848.86 m", "8850 m"),
+        ("2:30", "14:30"),
+        ("12 am", "midnight"),
+        ("3,6 Millionen", "3.6 million"),
+        ("2,5 Mrd EUR", "2.5 billion EUR"),
         ("Linux and macOS", "Linux"),
         ("5 kg", "5 EUR"),
         ("high", "5 ms"),
@@ -137,6 +154,12 @@ def test_these_can_both_be_right(one: str, other: str) -> None:
         ("yes", "does not support it"),
         ("MIT", "Apache 2.0"),
         ("Jane Smith", "John Smith"),
+        ("14:30", "3:30 pm"),
+        ("8,843.86 m", "8850 m"),
+        ("131.7 m", "130 m"),
+        ("49.00 USD", "50 USD"),
+        ("09:00", "10 am"),
+        ("3,6 Millionen", "4.2 million"),
         ("GPL 2.0", "GPL 3.0"),
         ("C", "C++"),
     ],
@@ -177,6 +200,71 @@ def test_only_claims_about_the_same_time_contradict_each_other(one: str, other: 
 )
 def test_only_claims_about_the_same_thing_contradict_each_other(about: str, what: str, is_same: bool) -> None:
     assert contradicts(a_claim("a.c1", "330", "m"), a_claim("b.c1", "5", "m", about=about, what=what)) is is_same
+
+
+@pytest.mark.parametrize(
+    ("attribute", "one", "other", "is_conflict"),
+    [
+        ("branches", "Lyon", "Oslo", False),
+        ("supported formats", "PDF", "EPUB", False),
+        ("provides", "backups", "alerts", False),
+        ("version", "3.11", "3.12", False),
+        ("branches", "only Lyon", "only Oslo", True),
+        ("number of branches", "4", "6", True),
+        ("latest version", "3.11", "3.12", True),
+        ("main branch", "Lyon", "Oslo", True),
+        ("headquarters", "Lyon", "Oslo", True),
+        ("supports branches", "yes", "no", True),
+        ("branches", "Lyon", "not Lyon", True),
+        ("release date", "03/05/2024", "3 May 2024", False),
+        ("release date", "03/05/2024", "7 June 2024", True),
+    ],
+)
+def test_what_has_many_values_contradicts_itself_only_where_each_claims_to_be_all(
+    attribute: str, one: str, other: str, is_conflict: bool
+) -> None:
+    claims = [a_claim(f"{name}.c1", value, what=attribute) for name, value in (("a", one), ("b", other))]
+
+    assert contradicts(*claims) is is_conflict
+    assert contradicts(*reversed(claims)) is is_conflict
+
+
+@pytest.mark.parametrize(
+    ("attribute", "date", "is_conflict"),
+    [("revenue", "Q1 2023", False), ("revenue", "FY2023", True), ("visitors", "May 2023", False), ("depth", "Q1 2023", True)],
+)
+def test_of_what_adds_up_a_part_of_a_year_is_another_time_than_the_year(attribute: str, date: str, is_conflict: bool) -> None:
+    part, whole = a_claim("a.c1", "300", what=attribute, date=date), a_claim("b.c1", "1,300", what=attribute, date="2023")
+
+    assert contradicts(part, whole) is is_conflict
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("maximum daily dose", "maximum dose per day"),
+        ("arrival", "arrival time"),
+        ("volume", "capacity"),
+        ("efficacy", "effectiveness"),
+        ("released on", "release date"),
+    ],
+)
+def test_these_are_the_same_attribute(one: str, other: str) -> None:
+    assert contradicts(a_claim("a.c1", "5", "kg", what=one), a_claim("b.c1", "9", "kg", what=other))
+
+
+@given(st.integers(0, 23), st.integers(0, 59))
+def test_a_time_of_day_is_the_same_on_a_clock_of_twelve_hours(hour: int, minute: int) -> None:
+    spoken = f"{(hour - 1) % 12 + 1}:{minute:02d} {'pm' if hour >= 12 else 'am'}"
+
+    assert minutes_of(spoken) == (hour * 60 + minute,)
+    assert hour * 60 + minute in minutes_of(f"{hour:02d}:{minute:02d}")
+    assert not clash(spoken, f"{hour}:{minute:02d}")
+
+
+@pytest.mark.parametrize("text", ["25:00", "13 pm", "10:75", "1.30", "12", "noonish", ""])
+def test_what_is_no_time_of_day_is_none(text: str) -> None:
+    assert minutes_of(text) == ()
 
 
 def test_claims_of_one_dispute_stand_in_one_conflict_and_agreeing_ones_of_it_too() -> None:

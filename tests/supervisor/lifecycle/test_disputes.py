@@ -28,6 +28,17 @@ def answer_of(life: Life) -> str:
     return assemble(life.state, JobStatus.OK, life.words, None).text
 
 
+def test_what_is_disputed_is_said_with_value_and_unit_where_the_claim_leaves_them_out() -> None:
+    life = planned(a="", b="")
+    life.finishes("a", output="It is high [a.c1].", claims=(METRES.model_copy(update={"text": "The tower's height is known."}),))
+    life.finishes("b", output="It is 984 feet high [b.c1].", claims=(FEET,))
+    life.goes_on()
+    settles(life)
+
+    (line,) = [line for line in answer_of(life).splitlines() if "; against: " in line]
+    assert line == "- Eiffel Tower, height: The tower's height is known: 330 m [1]; against: Eiffel Tower: height: 984 feet [2]"
+
+
 def test_the_judge_is_asked_once_before_the_review() -> None:
     life = two_sides()
 

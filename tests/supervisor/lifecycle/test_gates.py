@@ -23,7 +23,7 @@ GATES = Gates(min_words=3)
 
 
 def vetoes(text: str, **gates: Any) -> tuple[str, ...]:
-    return vetoes_of(Gates(**gates), text, ())
+    return vetoes_of(Gates(**gates), text, 0)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,8 @@ def vetoes(text: str, **gates: Any) -> tuple[str, ...]:
         ({"max_words": 2}, "One two.", "One two three.", "3 words, at most 2"),
         ({"sections": ("Risks",)}, "## RISKS\n\nNone.", "Risks: none.", 'no section "Risks"'),
         ({"forbidden": ("(?i)guarantee[sd]?",)}, "It may work.", "We Guarantee it.", 'It says "Guarantee"'),
+        ({"required": ("(?i)mit licen[cs]e",)}, "The MIT License.", "A licence.", "nothing that fits '(?i)mit licen"),
+        ({"numbers": (16_000.0,)}, "Up to 16,000 of them.", "Up to 1,600.", "The number 16,000 does not stand"),
         ({"cited": True}, None, "It is so.", "no sources"),
     ],
 )
@@ -40,6 +42,21 @@ def test_each_gate_says_what_it_wants(gates: dict[str, Any], good: str | None, b
     assert good is None or vetoes(good, **gates) == ()
     (veto,) = vetoes(bad, **gates)
     assert said in veto
+
+
+@pytest.mark.parametrize("text", ["16000", "16 000.", "(16,000)", "16k", "16 thousand", "1.6e4", "2019-16000", "$16,000"])
+def test_a_number_is_found_however_it_is_written(text: str) -> None:
+    assert vetoes(f"So it is {text} of them [3].", numbers=(16_000.0,)) == ()
+
+
+@pytest.mark.parametrize("text", ["160000", "16.000", "116,000", "[16000]", "sixteen"])
+def test_another_number_or_that_of_a_source_is_not_it(text: str) -> None:
+    assert vetoes(text.replace("16000]", "16]"), numbers=(16_000.0, 16.0)) != ()
+
+
+@given(st.integers(0, 10**9))
+def test_a_number_is_found_amid_any_text(number: int) -> None:
+    assert vetoes(f"It has {number:,} rows [1].", numbers=(float(number),)) == ()
 
 
 def test_no_gates_veto_nothing() -> None:
@@ -51,7 +68,44 @@ def test_a_pattern_that_would_freeze_another_engine_takes_no_time(text: str) -> 
     vetoes("a" * 5_000 + text, forbidden=("(a+)+$",))
 
 
-@pytest.mark.parametrize("gates", [{"forbidden": ("(?=x)",)}, {"min_words": 5, "max_words": 4}, {"max_words": 0}])
+@pytest.mark.parametrize("gates", [{"numbers": (7.0,)}, {"sections": ("Risks",)}, {"min_words": 1}])
+def test_a_run_of_blanks_takes_no_time(gates: dict[str, Any]) -> None:
+    """With the cube of them it would be hours, in a process that holds its interpreter lock meanwhile."""
+    vetoes("# a" + " " * 100_000 + "x 7", **gates)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_there"), [("## Risks", True), ("# risks ##  ", True), ("#Risks", False), ("####### Risks", False), ("  # Risks", True)]
+)
+def test_a_section_is_a_heading_of_markdown(text: str, is_there: bool) -> None:
+    assert (vetoes(f"One.\n{text}\nTwo.", sections=("Risks",)) == ()) is is_there
+
+
+@pytest.mark.parametrize("line", ["=====", "-----"])
+def test_a_section_may_be_an_underlined_heading(line: str) -> None:
+    assert vetoes(f"One.\n\nRisks\n{line}\n\nTwo.", sections=("Risks",)) == ()
+
+
+@pytest.mark.parametrize("fence", ["```", "~~~", "````"])
+def test_what_stands_in_code_is_no_section(fence: str) -> None:
+    assert vetoes(f"One.\n\n{fence}\n# Risks\n{fence}\n\nTwo.", sections=("Risks",)) != ()
+
+
+def test_an_answer_that_has_to_be_cited_is_told_which_sentences_are_not() -> None:
+    (veto,) = vetoes_of(Gates(cited=True), "Qdrant is in Rust [1]. It costs 5 EUR. It began in 2019. It has 30 users. And 40 fans.", 1)
+    assert veto.startswith(
+        '4 of its sentences state facts without a source: "It costs 5 EUR."; "It began in 2019."; "It has 30 users."; and 1 more.'
+    )
+
+
+def test_the_figures_of_a_form_have_no_markers() -> None:
+    assert vetoes_of(Gates(cited=True), '{"price": 50}', 1, is_form=True) == ()
+
+
+@pytest.mark.parametrize(
+    "gates",
+    [{"forbidden": ("(?=x)",)}, {"required": ("(?=x)",)}, {"numbers": (float("nan"),)}, {"min_words": 5, "max_words": 4}, {"max_words": 0}],
+)
 def test_gates_that_nothing_could_pass_or_run_are_refused(gates: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         Gates(**gates)
@@ -95,7 +149,7 @@ def test_what_could_not_be_mended_leaves_as_partial_and_says_so() -> None:
 
     assert life.state.status is JobStatus.PARTIAL
     answer = assemble(life.state, JobStatus.PARTIAL, life.words, None)
-    assert answer.open_points == ("It has 1 words, at least 3 are wanted.",)
+    assert answer.open_points == ("It has 1 word, at least 3 are wanted.",)
 
 
 def test_without_time_an_answer_is_checked_and_not_sent_back() -> None:

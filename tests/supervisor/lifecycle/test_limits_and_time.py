@@ -19,7 +19,8 @@ from supervisor.lifecycle.decide import MOST_FRUITLESS
 from supervisor.lifecycle.handoffs import role_handoff
 from supervisor.lifecycle.state import LAST_CHANCE_S
 from tests.doubles.handoffs import a_spec
-from tests.doubles.life import BEGIN, Life, a_plan, done, given_up, planned
+from tests.doubles.life import BEGIN, Life, a_plan, done, planned
+from tests.doubles.orders import given_up
 
 # Time
 
@@ -179,7 +180,7 @@ def test_a_retry_after_a_cancel_goes_on_with_what_was_running_then() -> None:
     life.goes_on()
 
     assert life.out == {"b", "c"}
-    assert life.state.cancel_requested is False
+    assert life.state.cancelled_by is None
 
 
 def test_a_retry_of_a_job_that_was_never_planned_plans_it() -> None:

@@ -11,7 +11,8 @@ from shared.wire.limits import JobLimits, OnLimit
 from shared.wire.plan import Synthesis
 from supervisor.lifecycle.budget import closers, kept_back, why_asked
 from supervisor.lifecycle.commands import AskUser, ChooseAnswer, EndJob, SkipReview
-from tests.doubles.life import BEGIN, Life, a_plan, done, given_up, planned
+from tests.doubles.life import BEGIN, Life, a_plan, done, planned
+from tests.doubles.orders import given_up
 
 SPENT = "the job's budget is spent"
 MOST_USD = 1_000_000

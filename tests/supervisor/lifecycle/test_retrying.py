@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from shared.wire.errors import UserError
-from shared.wire.events import RetryRequested
+from shared.wire.events import HandoffIssued, RetryRequested
 from shared.wire.handoff import StopReason
 from shared.wire.ids import StepId
 from shared.wire.limits import JobLimits, NewLimits, OnLimit
+from shared.wire.plan import Plan, Step
 from supervisor.lifecycle.retrying import retry_of
 from tests.doubles.life import Life, planned
 
@@ -66,7 +67,7 @@ def test_a_second_retry_names_the_limits_of_the_first() -> None:
 
 @pytest.mark.parametrize("reason", [StopReason.DAY_BUDGET, StopReason.MAX_TURNS])
 def test_a_job_that_ended_for_another_reason_needs_no_more(reason: StopReason) -> None:
-    assert retry_of(ended(reason).state, USED, None, NewLimits()) == RetryRequested()
+    assert retry_of(ended(reason).state, USED, None, NewLimits()) == RetryRequested(holds=True)
 
 
 def test_a_job_that_had_more_and_ended_for_another_reason_needs_no_more() -> None:
@@ -79,7 +80,46 @@ def test_a_job_that_had_more_and_ended_for_another_reason_needs_no_more() -> Non
     life.goes_on()
 
     assert life.state.ended
-    assert retry_of(life.state, USED, None, NewLimits()) == RetryRequested()
+    assert retry_of(life.state, USED, None, NewLimits()) == RetryRequested(holds=True)
+
+
+def a_team_cut_short(status: str = "failed") -> Life:
+    """By its slice; nobody else could do its step."""
+    step, other = (Step(id=StepId(name), specialist=who, task="Look.") for name, who in (("t", "supervisor"), ("a", "researcher")))
+    life = planned(Plan(steps=(step, other)))
+    life.finishes("t", status, stop_reason=StopReason.MAX_USD)
+    life.finishes("a", "failed")
+    life.goes_on()
+    if life.out == {"assessor"}:
+        life.judges()
+        life.goes_on()
+    assert life.state.ended
+    return life
+
+
+@pytest.mark.parametrize(
+    ("status", "from_step", "whole"), [("failed", None, False), ("failed", None, True), ("failed", "t", False), ("partial", "t", False)]
+)
+def test_a_team_that_its_slice_has_cut_short_is_not_paid_for_again_with_the_same_slice(
+    status: str, from_step: str | None, whole: bool
+) -> None:
+    state = a_team_cut_short(status).state
+
+    with pytest.raises(UserError, match="too small a share for the team of t: raise it with --max-turns N or --max-usd X"):
+        retry_of(state, USED, from_step, NewLimits(), whole=whole)
+    assert retry_of(state, USED, from_step, NewLimits(max_microusd=900_000), whole=whole).max_microusd == 900_000
+    assert retry_of(state, USED, "a", NewLimits()).from_step == "a"
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_team_that_its_slice_has_cut_short_may_do_what_it_lacks_with_another_slice(whole: bool) -> None:
+    life = a_team_cut_short("partial")
+    life.happens(retry_of(life.state, USED, None, NewLimits(), whole=whole))
+    life.goes_on()
+
+    first, second = (event.child for event in life.events(HandoffIssued) if event.child)
+    assert first.job_id == second.job_id
+    assert second.limits.max_turns == first.limits.max_turns
 
 
 def test_a_job_that_is_ok_is_not_paid_for_again_but_for_a_part_that_is_named() -> None:

@@ -7,8 +7,8 @@ import pytest
 from shared.wire.events import AnswerMethod, JobStatus, Synthesised
 from shared.wire.limits import JobLimits
 from shared.wire.plan import Synthesis
-from supervisor.lifecycle.answering import gaps_of
 from supervisor.lifecycle.commands import ChooseAnswer, Command, EndJob, IssueGroup, IssueRole
+from supervisor.lifecycle.gaps import gaps_of
 from supervisor.lifecycle.state import StepStatus
 from tests.doubles.life import Life, a_plan, planned
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from shared.wire.events import AnswerMethod, CancelRequested, JobStatus
 from shared.wire.limits import JobLimits
 from supervisor.lifecycle.commands import AbandonSteps, ChooseAnswer, Command, EndJob, IssueGroup, IssueRole, SkipReview
-from supervisor.lifecycle.decide import MOST_IN_A_CHORD, MOST_NEEDS_ANSWERED
+from supervisor.lifecycle.decide import MOST_IN_A_SLICE, MOST_NEEDS_ANSWERED
 from supervisor.lifecycle.state import Phase
-from tests.doubles.life import Life, given_up, group, planned
+from tests.doubles.life import Life, planned
+from tests.doubles.orders import given_up, group
 
 
 def groups_of(commands: list[Command]) -> list[set[str]]:
@@ -73,9 +74,9 @@ def test_ready_steps_are_grouped_by_who_waits_for_them_so_that_unequal_branches_
 def test_no_group_is_larger_than_what_is_published_in_a_second() -> None:
     life = Life(JobLimits(max_handoffs=5_000))
     life.goes_on()
-    life.plans(**{f"s{n}": "" for n in range(2 * MOST_IN_A_CHORD + 1)})
+    life.plans(**{f"s{n}": "" for n in range(2 * MOST_IN_A_SLICE + 1)})
 
-    assert [len(group) for group in groups_of(life.goes_on())] == [MOST_IN_A_CHORD, MOST_IN_A_CHORD, 1]
+    assert [len(group) for group in groups_of(life.goes_on())] == [MOST_IN_A_SLICE, MOST_IN_A_SLICE, 1]
 
 
 def test_every_group_of_a_job_has_a_name_of_its_own() -> None:

@@ -10,7 +10,8 @@ from supervisor.lifecycle.commands import (
 )
 from supervisor.lifecycle.ending import WEBHOOK_BACKOFF_S, WEBHOOK_GIVEN_UP_AFTER_S, next_due
 from supervisor.lifecycle.seen import HandoffSeen
-from tests.doubles.life import BEGIN, LEASE_S, Life, again, done, planned, run
+from tests.doubles.life import BEGIN, LEASE_S, Life, done, planned
+from tests.doubles.orders import again, run
 
 # Webhook
 

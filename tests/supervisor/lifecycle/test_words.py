@@ -8,7 +8,7 @@ from shared.wire.events import Reviewed
 from shared.wire.handoff import HandoffResult, ResultStatus, StopReason, ref
 from shared.wire.ids import StepId
 from shared.wire.verdict import Decision, Verdict
-from supervisor.lifecycle.state import Remark
+from supervisor.lifecycle.attempts import Remark
 from supervisor.lifecycle.words import BRING_UP_TO_DATE, TRY_AGAIN, WHY_CHARS, Words
 from tests.doubles.handoffs import a_result
 from tests.doubles.life import planned

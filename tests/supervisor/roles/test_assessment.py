@@ -10,14 +10,17 @@ import pytest
 
 from shared.agent.reading import NotAcceptable
 from shared.wire.ids import StepId
+from shared.wire.rubric import MOST_CRITERIA, Rubric, Score
 from shared.wire.verdict import Decision, Verdict
-from supervisor.roles.assessment import VerdictReading
+from supervisor.roles.assessment import MOST_SCORES, VerdictReading
 
 READING = VerdictReading(("pgvector", "qdrant"))
 
 
 def answer(verdict: str, *revisions: tuple[str, str], **fields: Any) -> str:
-    return json.dumps({"verdict": verdict, "revisions": [{"step": s, "problem": p} for s, p in revisions], "open_points": [], **fields})
+    return json.dumps(
+        {"scores": [], "verdict": verdict, "revisions": [{"step": s, "problem": p} for s, p in revisions], "open_points": [], **fields}
+    )
 
 
 def read(text: str, *, last_try: bool = False) -> Verdict:
@@ -68,3 +71,40 @@ def test_lists_may_be_left_out(text: str) -> None:
 def test_what_is_no_verdict_is_refused_even_on_the_last_try(text: str) -> None:
     with pytest.raises(NotAcceptable):
         READING.read(text, last_try=True)
+
+
+# Scores
+
+
+def score(criterion: str, value: Any, step: str = "*", why: str = "So it is.") -> dict[str, Any]:
+    return {"step": step, "criterion": criterion, "why": why, "score": value}
+
+
+def test_each_criterion_gets_a_score_and_its_reason_of_the_whole_and_of_each_step() -> None:
+    text = answer("PASS", scores=[score("accuracy", 4, why="One year is missing."), score("clarity", 5, "qdrant")])
+    jsonschema.validate(json.loads(text), READING.schema)
+    assert read(text).scores == (
+        Score(criterion="accuracy", score=4, why="One year is missing."),
+        Score(criterion="clarity", score=5, why="So it is.", step=StepId("qdrant")),
+    )
+
+
+@pytest.mark.parametrize(
+    "stray",
+    [score("taste", 3), score("accuracy", 0), score("accuracy", 6), score("accuracy", "good"), score("accuracy", 3, "milvus"), "4", None],
+)
+def test_a_score_that_is_none_is_left_out_and_the_verdict_stands(stray: Any) -> None:
+    verdict = read(answer("PASS", scores=[stray, score("coverage", 3), score("coverage", 5)]))
+    assert [(one.criterion, one.score) for one in verdict.scores] == [("coverage", 3)]
+
+
+def test_the_criteria_are_those_of_the_rubric() -> None:
+    reading = VerdictReading(("qdrant",), Rubric.of_fields({"tone": "It is friendly."}))
+    verdict = Verdict.of(reading.read(answer("PASS", scores=[score("tone", 2), score("accuracy", 5)]), last_try=False).output)
+    assert [one.criterion for one in verdict.scores] == ["tone"]
+
+
+def test_where_there_are_too_many_steps_to_score_the_whole_alone_is() -> None:
+    rubric = Rubric.of_fields({f"c{n}": "It is good." for n in range(MOST_CRITERIA)})
+    few, many = (VerdictReading(tuple(f"s{n}" for n in range(steps)), rubric) for steps in (MOST_SCORES // MOST_CRITERIA - 1, 200))
+    assert (few.scored, many.scored) == (few.steps, ())

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from shared.agent.reading import NotAcceptable
 from shared.wire.errors import MalformedMessage
 from shared.wire.handoff import ResultStatus
+from shared.wire.ids import StepId
+from shared.wire.join import Join
 from shared.wire.plan import DEFAULT_FALLBACK, Plan, Synthesis
 from supervisor.roles.planner import PlanReading, degraded_plan
 
@@ -23,10 +25,11 @@ def step(name: str, *depends_on: str, **fields: Any) -> dict[str, Any]:
     return {
         "id": name,
         "specialist": "researcher",
-        "task": "Find out.",
+        "task": f"Find out about {name}.",
         "depends_on": list(depends_on),
         "fallback": "Say so.",
         "on_failure": "retry",
+        "join": {"enough": 0, "within_s": 0, "must": []},
         **fields,
     }
 
@@ -68,7 +71,7 @@ def test_ids_are_normalised_the_same_way_everywhere() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"), [("drop", "drop"), (" Drop", "drop"), ("retry", "retry"), (None, "retry"), ("whatever", "retry")]
+    ("said", "meant"), [("drop", "drop"), (" Drop", "drop"), ("retry", "retry"), ("ask", "ask"), (None, "retry"), ("whatever", "retry")]
 )
 def test_a_step_that_fails_is_tried_again_unless_the_plan_says_otherwise(said: str | None, meant: str) -> None:
     assert [each.on_failure for each in read(answer(step("a", on_failure=said))).steps] == [meant]
@@ -81,6 +84,24 @@ def test_what_is_left_out_or_null_has_a_default() -> None:
 
 def test_prose_and_a_fence_around_the_answer_do_no_harm() -> None:
     assert read(f"Here is the plan:\n```json\n{answer(step('a'))}\n```\nGood luck.").sinks == ("a",)
+
+
+@pytest.mark.parametrize("last_try", [False, True])
+def test_a_step_for_nobody_who_exists_is_the_generalists_at_once_and_the_others_stay(last_try: bool) -> None:
+    reading = PlanReading(("generalist", "researcher"), max_steps=6)
+    text = answer(step("a"), step("b"), step("c", "a"), step("d", "b"), step("e", specialist="chemist"), step("f", "c", "d", "e"))
+
+    result = reading.read(text, last_try=last_try)
+
+    who = {each.id: each.specialist for each in Plan.of(result.output).steps}
+    assert who == {**dict.fromkeys("abcdf", "researcher"), "e": "generalist"}
+    assert result.notes == ("step e was meant for chemist, which is no specialist that is there: generalist takes it",)
+
+
+def test_a_team_for_a_step_of_a_job_that_may_have_none_is_the_generalists() -> None:
+    result = PlanReading(("generalist",), max_steps=1).read(answer(step("a", specialist="supervisor")), last_try=False)
+
+    assert [each.specialist for each in Plan.of(result.output).steps] == ["generalist"]
 
 
 def test_all_that_is_wrong_is_said_in_one_turn() -> None:
@@ -106,7 +127,7 @@ def test_all_that_is_wrong_is_said_in_one_turn() -> None:
         ('{"plan": []}', "steps: Field required"),
         (json.dumps({"steps": []}), "the plan has no steps"),
         (json.dumps({"steps": [{"id": "a"}]}), "steps.0.specialist: Field required; steps.0.task: Field required"),
-        (json.dumps({"steps": "a"}), "steps: Input should be a valid list"),
+        (json.dumps({"steps": "a"}), "steps: must be a list"),
     ],
 )
 def test_what_is_no_plan_is_refused_with_what_to_mend(text: str, expected: str) -> None:
@@ -133,3 +154,46 @@ def test_without_a_plan_one_specialist_gets_the_whole_request(specialists: list[
     request = "Compare x and y.\n" * 5_000
     plan = degraded_plan(request, specialists)
     assert [(each.specialist, each.task) for each in plan.steps] == [(who, request)]
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ({"enough": 0, "within_s": 0, "must": []}, None),
+        ({"enough": 0, "within_s": 0, "must": ["a"]}, None),
+        ({"enough": 1, "within_s": 600, "must": ["Step A"]}, Join(enough=1, within_s=600, must=(StepId("step_a"),))),
+        (None, None),
+    ],
+)
+def test_a_join_says_what_a_step_can_do_without(said: dict[str, Any] | None, meant: Join | None) -> None:
+    plan = read(answer(step("step_a"), step("b"), step("c", "step_a", "b", join=said)))
+
+    assert [each.join for each in plan.steps] == [None, None, meant]
+
+
+def test_a_step_that_waits_for_nothing_has_no_join() -> None:
+    assert read(answer(step("a", join={"enough": 2, "within_s": 0, "must": []}))).steps[0].join is None
+
+
+def test_a_join_that_cannot_be_met_is_named_with_all_else() -> None:
+    assert "the join of step b needs 2 results of 1" in refusal(
+        answer(step("a"), step("b", "a", join={"enough": 2, "within_s": 0, "must": []}))
+    )
+
+
+TWICE = answer(step("a", task="Find the price of Qdrant."), step("b", task="Look up, thoroughly, what Qdrant's price is."))
+
+
+def test_the_same_step_twice_is_told_once_and_then_stands_for_who_insists_may_want_it_twice() -> None:
+    with pytest.raises(NotAcceptable, match=r"^step b asks for the same as a\. Leave out what is there twice"):
+        READING.read(TWICE, last_try=False)
+    accepted = READING.read(TWICE, last_try=True)
+
+    assert [each.id for each in Plan.of(accepted.output).steps] == ["a", "b"]
+    assert accepted.notes == ("step b asks for the same as a",)
+
+
+def test_another_specialist_or_other_results_to_go_by_make_it_another_step() -> None:
+    task = "Find the price of Qdrant."
+
+    assert read(answer(step("a", task=task), step("b", task=task, specialist="writer"), step("c", "a", task=task)))

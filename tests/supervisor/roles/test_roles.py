@@ -14,7 +14,7 @@ from shared.wire.ids import StepId
 from shared.wire.specialist import Tier
 from supervisor.roles import read_role
 
-ROLES = ("planner", "judge", "assessor", "synthesizer")
+ROLES = ("planner", "replanner", "judge", "assessor", "synthesizer")
 SYNTHESIZER = read_role("synthesizer")
 STEP = StepId("synthesizer")
 

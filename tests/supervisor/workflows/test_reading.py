@@ -61,7 +61,7 @@ def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
         ("id: a, specialist: Our Writer, task: Write", "step 'a': specialist: String should match pattern"),
         ("id: a, specialist: writer, task: ''", "step 'a': task: String should have at least 1 character"),
         ("id: a, specialist: writer, task: [Write]", "step 'a': task must be text"),
-        ("id: a, specialist: writer, task: Write, id: b", "'id' is given twice (again in line 3)"),
+        ("id: a, specialist: writer, task: Write, id: b", ":3: 'id' is given twice; remove one"),
         ("id: a, specialist: writer, task: Write, for_each: pages", "step 'a': for_each is 'pages'; write one of files, lines, rows"),
         ("id: a, specialist: writer, task: Write, depends_on: {b: c}", "step 'a': depends_on must be text"),
         ("id: a, specialist: writer, task: Write, depends_on: ['b\\n']", "step 'a': depends_on.0: String should match pattern"),
@@ -164,6 +164,14 @@ def test_of_many_problems_the_first_are_told(tmp_path: Path) -> None:
     assert "cycle: a0 -> a1 -> a0" in message
     assert "; and 17 more; correct" in message
     assert len(message) < 1_500
+
+
+def test_each_problem_is_told_with_the_line_of_its_step(tmp_path: Path) -> None:
+    steps = f"{ONE}\nid: b, specialist: writer, task: Write, depends_on: nobody\nid: c, specialist: writer, task: Write, depends_on: [b, b]"
+
+    message = refusal(path := written(tmp_path, steps))
+
+    assert f"{path}:4: step b depends on nobody, which is not a step; line 5: step c names a dependency twice; correct" in message
 
 
 def test_more_steps_than_a_person_writes_are_refused(tmp_path: Path) -> None:

@@ -1,10 +1,10 @@
-"""Workflow files for tests."""
+"""Workflow files for tests, and what is given to them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from supervisor.workflows import Workflow, read_workflow
+from supervisor.workflows import Items, Workflow, read_workflow
 
 
 def written(folder: Path, steps: str, head: str = "description: A test.\n") -> Path:
@@ -15,5 +15,14 @@ def written(folder: Path, steps: str, head: str = "description: A test.\n") -> P
     return path
 
 
-def workflow(folder: Path, steps: str) -> Workflow:
-    return read_workflow(str(written(folder, steps)))
+UNREVIEWED = "description: A test.\nreview: false\n"
+A_ROW = "id: look, specialist: researcher, for_each: rows, task: 'Look at {name}.'"
+"""A step for each row."""
+
+
+def rows(count: int) -> Items:
+    return Items(rows=tuple({"name": f"number {n}"} for n in range(count)))
+
+
+def workflow(folder: Path, steps: str, head: str = "description: A test.\n") -> Workflow:
+    return read_workflow(str(written(folder, steps, head)))

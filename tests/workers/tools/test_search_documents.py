@@ -33,7 +33,7 @@ def test_wrong_arguments_are_explained_without_repeating_them(index: DocumentInd
     tool = search_documents_tool(index)
 
     assert Desk().failure(tool, words="canary") == (
-        "search_documents: wrong arguments: query: Field required; words: Extra inputs are not permitted"
+        "search_documents: wrong arguments: query: Field required; words: there is no such field"
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,3 +74,11 @@ def test_any_text_is_understood_as_something(text: str) -> None:
 @given(st.lists(st.from_regex(r"[A-Z][a-z]{2,8}", fullmatch=True), min_size=1, max_size=6, unique=True))
 def test_a_list_that_was_joined_is_read_back(items: list[str]) -> None:
     assert listed(joined(items)) == items
+
+
+@pytest.mark.parametrize("text", ["a" * 4_000, "a-" * 2_000, "a." * 2_000, "a+" * 2_000])
+def test_one_word_without_an_end_is_read_as_fast_as_any_other_text(text: str) -> None:
+    began = time.process_time()
+    understand(text)
+
+    assert time.process_time() - began < 0.2

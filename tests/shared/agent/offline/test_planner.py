@@ -8,6 +8,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from supervisor.roles.needs import NeedsReading
 from tests.shared.agent.offline.asking_the_model import PLAN_SCHEMA, ask
 
 
@@ -62,3 +63,10 @@ def test_what_steps_lack_is_given_up_since_there_is_nothing_but_the_documents() 
     schema = {"type": "object", "properties": {"resolutions": {"type": "array", "items": one}}, "required": ["resolutions"]}
     answer = ask("<task>Steps of your plan cannot go on without something.\n\nRequest:\nx</task>", schema)
     assert [(each["step"], each["action"]) for each in answer["resolutions"]] == [("find", "give_up")]
+
+
+def test_no_other_step_is_asked_for_what_the_documents_do_not_tell() -> None:
+    schema = NeedsReading(("find",), ("researcher", "writer")).schema
+    answer = ask("<task>Steps of your plan cannot go on without something.\n\nRequest:\nx</task>", schema)
+    jsonschema.validate(answer, schema)
+    assert [each["action"] for each in answer["resolutions"]] == ["give_up"]

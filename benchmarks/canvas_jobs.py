@@ -1,0 +1,44 @@
+"""Jobs of the bare canvas, as Celery's users send them."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+from benchmarks.runners import PATIENCE_S
+
+
+class Canvas:
+    """Jobs as Celery users write them, their ends read from the result backend."""
+
+    def __init__(self, url: str) -> None:
+        os.environ["HANDOFF_REDIS_URL"] = url
+        from benchmarks.canvas import job_of
+
+        self._job_of = job_of
+        self._sent: list[tuple[Any, float]] = []
+
+    def warm_up(self) -> None:
+        self.run(1)
+
+    def run(self, count: int) -> None:
+        self._sent = []
+        for n in range(count):
+            sent_at = time.time()
+            self._sent.append((self._job_of(f"job{n}").apply_async(), sent_at))
+        for result, _ in self._sent:
+            result.get(timeout=PATIENCE_S)
+
+    def each_s(self) -> list[float]:
+        return [_utc(result.date_done) - sent_at for result, sent_at in self._sent]
+
+    def close(self) -> None:
+        """Celery closes what it has opened."""
+
+
+def _utc(when: datetime | str) -> float:
+    """Celery gives the one or the other."""
+    moment = datetime.fromisoformat(when) if isinstance(when, str) else when
+    return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()

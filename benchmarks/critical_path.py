@@ -1,0 +1,76 @@
+"""`python -m benchmarks.critical_path`: random DAGs of steps with uneven calls, one after the other, each held against its critical path.
+
+The planner's, the assessor's and the synthesizer's calls are part of the path; every process has more slots than a DAG has steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from benchmarks.fleets import SLOTS, Part, environment_of, fleet, private_redis
+from benchmarks.ours_jobs import Ours
+from benchmarks.uneven_model import CALL_S, Dag, dag_of
+from shared.wire.plan import Synthesis
+
+PARTS = (
+    Part("supervisor", "benchmarks.uneven_supervisor", "supervisor,submissions,think", SLOTS),
+    Part("worker", "benchmarks.uneven_worker", "researcher", SLOTS),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Walked:
+    """A DAG, and the seconds from its submission to its answer."""
+
+    dag: Dag
+    took_s: float
+
+    @property
+    def ratio(self) -> float:
+        return self.took_s / self.dag.critical_path_s
+
+
+def walked(folder: Path, numbers: Sequence[int], shortest_s: float, longest_s: float) -> Iterator[Walked]:
+    """One after the other, on processes of their own."""
+    with private_redis(folder / "redis") as (url, _):
+        environment = {**environment_of(url, 0.0, Synthesis.RECONCILE), CALL_S: f"{shortest_s} {longest_s}"}
+        with fleet(folder / "fleet", environment, PARTS):
+            ours = Ours(url)
+            ours.wait_for_workers()
+            ours.run_one(dag_of(0, shortest_s, longest_s).request)
+            for number in numbers:
+                dag, began = dag_of(number, shortest_s, longest_s), time.perf_counter()
+                ours.run_one(dag.request)
+                yield Walked(dag, time.perf_counter() - began)
+            ours.close()
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.critical_path", description=__doc__)
+    parser.add_argument("--dags", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=1, help="the first DAG's number")
+    parser.add_argument("--calls", type=float, nargs=2, default=[1.0, 3.0], help="the shortest and the longest, in seconds")
+    asked = parser.parse_args(arguments)
+    calls = f"{asked.calls[0]:g} to {asked.calls[1]:g} s a call"
+    print(f"{os.cpu_count()} cores, Python {platform.python_version()}, {calls}, {SLOTS} slots a process\n")
+    print("| DAG | steps | sinks | critical path s | took s | ratio |\n|---|---|---|---|---|---|")
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        for one in walked(Path(folder), range(asked.seed, asked.seed + asked.dags), *asked.calls):
+            dag = one.dag
+            cells = (dag.number, len(dag.depends_on), len(dag.sinks), f"{dag.critical_path_s:.2f}", f"{one.took_s:.2f}", f"{one.ratio:.3f}")
+            print(f"| {' | '.join(map(str, cells))} |", flush=True)
+            found.append(one.ratio)
+    print(f"\nOver the critical path: median **{median(found):.3f}**, worst **{max(found):.3f}** (wanted: at most 1.03)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""`python -m benchmarks.driver NAME`: the process that runs one row's jobs, so that what it uses is that row's own.
+
+Says `ready`, then takes lines: `run COUNT` is answered by the seconds it took, `each` by a JSON list of the seconds that each job took.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from benchmarks.runners import RUNNERS
+
+
+class Driver:
+    """The other end: starts such a process, and speaks with it."""
+
+    def __init__(self, name: str, environment: Mapping[str, str], log: Path) -> None:
+        command = [sys.executable, "-m", "benchmarks.driver", name]
+        self._log = log
+        with log.open("wb") as errors:
+            self._process = subprocess.Popen(
+                command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, bufsize=1
+            )
+        self.pid = self._process.pid
+
+    def __enter__(self) -> Self:
+        assert self._heard() == "ready"
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._process.__exit__(kind, error, trace)  # closes what it reads, so it ends, and waits for it
+
+    def run(self, count: int) -> float:
+        """So many jobs at once. Returns the seconds from the first submission to the last answer."""
+        return float(self._asked(f"run {count}"))
+
+    def each_s(self) -> list[float]:
+        found: list[float] = json.loads(self._asked("each"))
+        return found
+
+    def _asked(self, line: str) -> str:
+        assert self._process.stdin
+        self._process.stdin.write(f"{line}\n")
+        return self._heard()
+
+    def _heard(self) -> str:
+        assert self._process.stdout
+        line = self._process.stdout.readline()
+        assert line, f"a driver has ended:\n{self._log.read_text(errors='replace')[-2_000:]}"
+        return line.strip()
+
+
+def main() -> None:
+    runner = RUNNERS[sys.argv[1]]()
+    runner.warm_up()
+    print("ready", flush=True)
+    for line in sys.stdin:
+        what, _, count = line.strip().partition(" ")
+        if what == "each":
+            print(json.dumps(runner.each_s()), flush=True)
+        else:
+            began = time.perf_counter()
+            runner.run(int(count))
+            print(time.perf_counter() - began, flush=True)
+    runner.close()
+
+
+if __name__ == "__main__":
+    main()

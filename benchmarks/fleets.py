@@ -1,0 +1,118 @@
+"""The rows of the table: the processes of each, and the processes that measure them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.driver import Driver
+from benchmarks.instant_model import DELAY, SYNTHESIS
+from benchmarks.runners import FOLDER
+from shared.local.processes import ChildSpec, Processes
+from shared.local.redis_server import PrivateRedis
+from shared.wire.plan import Synthesis
+
+ROOT = Path(__file__).parents[1]
+BENCH = Path(sys.prefix) / "bench"
+"""Where `.ci/install bench` puts what the project is measured beside."""
+SLOTS = 16
+"""A process, where no call waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Celery processes of one kind."""
+
+    name: str
+    app: str
+    queues: str
+    waiting_slots: int
+    """Where calls take time: of all its processes together, so that 500 jobs at once wait for nothing but calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One way of running the jobs."""
+
+    name: str
+    driver: str
+    """See `runners.RUNNERS`."""
+    parts: tuple[Part, ...] = ()
+    copies: int = 1
+    """Processes of each part."""
+
+    @property
+    def is_peer(self) -> bool:
+        return not self.parts
+
+
+SUPERVISOR = Part("supervisor", "benchmarks.ours_supervisor", "supervisor,submissions,think", 1_000)
+"""Half of its slots may hold a call, which is one for each job."""
+WORKER = Part("worker", "benchmarks.ours_worker", "researcher", 1_500)
+CANVAS_SUPERVISOR = Part("canvas_supervisor", "benchmarks.canvas", "canvas_supervisor", 500)
+CANVAS_WORKER = Part("canvas_worker", "benchmarks.canvas", "canvas_worker", 1_500)
+
+BARE_CANVAS = Row("bare canvas", "canvas", (CANVAS_SUPERVISOR, CANVAS_WORKER))
+LANGGRAPH = Row("LangGraph, threads", "langgraph")
+LANGGRAPH_ASYNC = Row("LangGraph, async", "langgraph_async")
+THIS = Row("this project, 1 worker", "ours", (SUPERVISOR, WORKER))
+THIS_TWICE = Row("this project, 2 workers", "ours", (SUPERVISOR, WORKER), copies=2)
+ROWS = (BARE_CANVAS, LANGGRAPH, LANGGRAPH_ASYNC, THIS, THIS_TWICE)
+
+
+def rows_here() -> tuple[Row, ...]:
+    """Those whose packages are installed."""
+    return tuple(row for row in ROWS if BENCH.exists() or not row.is_peer)
+
+
+def environment_of(url: str, delay_s: float, synthesis: Synthesis) -> dict[str, str]:
+    """What all processes of a row are told."""
+    return {
+        "HANDOFF_REDIS_URL": url,
+        "HANDOFF_OFFLINE": "true",
+        "HANDOFF_LOG_LEVEL": "WARNING",
+        "PYTHONPATH": str(ROOT),
+        DELAY: str(delay_s),
+        SYNTHESIS: synthesis.value,
+    }
+
+
+@contextmanager
+def fleet(folder: Path, environment: Mapping[str, str], parts: Sequence[Part], copies: int = 1, slots: int = 0) -> Iterator[dict[str, int]]:
+    """Celery processes, until the block ends. Gives the process id of each. `slots`: 0: those of each part, by `waiting_slots`."""
+    with Processes(folder) as processes:
+        for part in parts:
+            for n in range(copies):
+                name = f"{part.name}{n + 1 if copies > 1 else ''}"
+                each = str(slots or -(-part.waiting_slots // copies))
+                command = [sys.executable, "-m", "celery", "-A", part.app, "worker", "-n", f"{name}@bench", "-Q", part.queues, "-c", each]
+                processes.start(ChildSpec(name, command, environment))
+        processes.wait_until_ready()
+        yield processes.pids()
+
+
+@contextmanager
+def private_redis(folder: Path) -> Iterator[tuple[str, int]]:
+    """Its URL, and its process id."""
+    with Processes(folder) as processes:
+        yield PrivateRedis(processes, folder, append_only=False).start(), processes.pids()["redis"]
+
+
+@contextmanager
+def running(row: Row, delay_s: float, synthesis: Synthesis) -> Iterator[tuple[Driver, dict[str, int]]]:
+    """The row's processes, ready to run jobs; gone when the block ends. Gives who runs them, and the process id of each."""
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        folder, pids, url = Path(name), {}, ""
+        if row.parts:
+            url, pids["redis"] = stack.enter_context(private_redis(folder / "redis"))
+        environment = environment_of(url, delay_s, synthesis)
+        pids |= stack.enter_context(fleet(folder / "fleet", environment, row.parts, row.copies, 0 if delay_s else SLOTS))
+        paths = os.pathsep.join([str(ROOT), *([str(BENCH)] if row.is_peer else [])])
+        own = {**os.environ, **environment, "PYTHONPATH": paths, FOLDER: name}
+        driver = stack.enter_context(Driver(row.driver, own, folder / "driver.log"))
+        yield driver, {"driver": driver.pid, **pids}

@@ -1,0 +1,124 @@
+"""How cost grows with the steps of a job, the jobs in the queue and the jobs in store: `python -m benchmarks.growth`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from benchmarks.growth.finished import a_finished_job, fill
+from benchmarks.growth.queued import ROUNDS, looks, submitted
+from benchmarks.growth.steps import MORE, Steps, steps_fleet
+from shared.local.processes import Processes
+from shared.local.redis_server import PrivateRedis
+
+COMMANDS = ("--version", "list", "show", "stats")
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A Redis of our own, and the process that it is."""
+
+    folder: Path
+    url: str
+    redis: Any
+    pid: int
+
+
+@contextmanager
+def store() -> Iterator[Store]:
+    with tempfile.TemporaryDirectory() as name, Processes(Path(name) / "redis") as processes:
+        url = PrivateRedis(processes, Path(name) / "redis", append_only=False).start()
+        with redis.Redis.from_url(url) as client:
+            yield Store(Path(name), url, client, processes.pids()["redis"])
+
+
+def rows_of_one_job(sizes: Sequence[int], each: int, shape: str) -> tuple[list[float], list[Steps]]:
+    """What small jobs take on the idle system; then jobs of each size, so many that there are `each` steps of it at least."""
+    with store() as at, steps_fleet(at.folder, at.url, at.redis, {"redis": at.pid}, shape) as fleet:
+        fleet.steps(min(20, *sizes), 1)
+        idle_ms = [fleet.small() for _ in range(ROUNDS)]
+        return idle_ms, [fleet.steps(rows, max(1, each // rows)) for rows in sizes]
+
+
+def print_steps(idle_ms: Sequence[float], found: Sequence[Steps]) -> None:
+    first = found[0]
+    processes = list(first.cpu_ms)
+    columns = ("CPU ms a step", "x", "ms a step", "x", "KB a step", "`show`, ms", "other jobs, median", "worst")
+    print(f"| rows of a job | {' | '.join((*processes, *columns))} |")
+    print(f"|{'---|' * (len(processes) + len(columns) + 1)}")
+    print(f"| none |{' |' * (len(processes) + len(columns) - 2)} {statistics.median(idle_ms):.0f} ms | {max(idle_ms):.0f} ms |")
+    for one in found:
+        cpu = " | ".join(f"{one.cpu_ms[name]:.2f}" for name in processes)
+        grown = f"{one.total_ms:.2f} | {one.total_ms / first.total_ms:.2f} | {one.wall_ms:.2f} | {one.wall_ms / first.wall_ms:.2f}"
+        others = f"{statistics.median(one.others_ms):.0f} ms | {max(one.others_ms):.0f} ms"
+        print(f"| {one.rows:,} | {cpu} | {grown} | {one.memory_kb:.2f} | {one.show_ms:.0f} | {others} |")
+    kinds = ", ".join(f"{kind} {kb:.2f}" for kind, kb in found[-1].by_kind_kb.items() if kb >= 0.005)
+    print(f"\nKeys of a finished step, with {found[-1].rows:,} rows (KB): {kinds}\n")
+
+
+def print_queued(jobs: int) -> None:
+    with store() as at:
+        took = submitted(at.url, at.pid, jobs)
+        print(f"| {jobs:,} jobs queued | ms |\n|---|---|")
+        print(f"| submit (processor), in the first tenth | {took.first_ms:.1f} |")
+        print(f"| submit (processor), in the last tenth | {took.last_ms:.1f} |")
+        print_looks(at)
+
+
+def print_finished(jobs: int) -> None:
+    with store() as at:
+        with steps_fleet(at.folder, at.url, at.redis, {"redis": at.pid}, "rows") as fleet:
+            real = a_finished_job(fleet)
+        fill(at.redis, real, jobs)
+        print(f"| {jobs:,} finished jobs in store | ms |\n|---|---|")
+        print_looks(at)
+        for command in COMMANDS:
+            arguments = [command, real] if command == "show" else [command]
+            print(f"| `handoff {command}`, the whole command (processor) | {statistics.median(run(at, arguments) for _ in range(5)):.0f} |")
+        print(f"\nRedis: {int(at.redis.info('memory')['used_memory']) / jobs / 1024:.1f} KB a job\n")
+
+
+def print_looks(at: Store) -> None:
+    for name, ms in looks(at.url):
+        print(f"| {name} | {ms:.1f} |")
+    print()
+
+
+def run(at: Store, arguments: Sequence[str]) -> float:
+    """ms of processor that the command takes: on a busy machine, its time says nothing."""
+    environment, before = os.environ | {"HANDOFF_REDIS_URL": at.url, "HANDOFF_OFFLINE": "true"}, os.times()
+    subprocess.run([sys.executable, "-m", "supervisor.cli.main", *arguments], env=environment, check=True, capture_output=True)
+    after = os.times()
+    return 1000 * (after.children_user + after.children_system - before.children_user - before.children_system)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.growth", description=__doc__)
+    parser.add_argument("--rows", type=int, nargs="*", default=[100, 1_000, 10_000], help="of a job, a row of the table each")
+    parser.add_argument("--steps", type=int, default=1_000, help="of each size at least, in several jobs where that takes more")
+    parser.add_argument("--shape", choices=list(MORE), default="rows", help="what follows on the step for each row")
+    parser.add_argument("--queued", type=int, default=10_000, help="jobs; 0: leave that out")
+    parser.add_argument("--finished", type=int, default=100_000, help="jobs; 0: leave that out")
+    asked = parser.parse_args(arguments)
+    print(f"{os.cpu_count()} cores, Python {sys.version.split()[0]}\n")
+    if asked.rows:
+        print_steps(*rows_of_one_job(asked.rows, asked.steps, asked.shape))
+    if asked.queued:
+        print_queued(asked.queued)
+    if asked.finished:
+        print_finished(asked.finished)
+
+
+if __name__ == "__main__":
+    main()

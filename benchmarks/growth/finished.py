@@ -1,0 +1,32 @@
+"""A store full of finished jobs: copies of a real one, key for key, under ids of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.growth.steps import Fleet
+from shared.ledger import keys
+from shared.wire.ids import JobId, new_job_id
+
+AT_ONCE = 1_000
+
+
+def fill(redis: Any, real: JobId, jobs: int) -> None:
+    """So many copies of this one, the newest a ms older than it, and so on."""
+    names: list[bytes] = list(redis.scan_iter(match=f"{keys.PREFIX}{{{real}}}*", count=1_000))
+    dumps = [(name.decode(), redis.pttl(name), redis.dump(name)) for name in names]
+    at = redis.zscore(keys.JOBS, real)
+    for first in range(0, jobs, AT_ONCE):
+        pipe = redis.pipeline(transaction=False)
+        for number in range(first, min(jobs, first + AT_ONCE)):
+            copy = new_job_id()
+            for name, ttl_ms, dump in dumps:
+                pipe.restore(name.replace(real, copy), ttl_ms, dump)
+            pipe.zadd(keys.JOBS, {copy: at - number - 1})
+        pipe.execute()
+
+
+def a_finished_job(fleet: Fleet) -> JobId:
+    """One of one agent, with one call."""
+    fleet.small()
+    return fleet.jobs.newest(1)[0].job_id

@@ -1,0 +1,65 @@
+"""Thousands of jobs that nobody has begun: what submitting one takes, and what looking and sweeping take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from statistics import median
+
+from benchmarks.processor_time import cpu_s
+from shared.celery_app import make_app
+from shared.config import Settings
+from shared.wire.mode import Mode
+from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
+from supervisor import client
+from supervisor.cli.stats import stats_now
+from supervisor.dispatch import Dispatcher
+from supervisor.sweeper import Sweeper
+
+ROUNDS = 10
+SETTINGS = Settings(offline=True, mode=Mode.SINGLE)
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """ms of processor of one submission, the client's and Redis's, in the first tenth and in the last one."""
+
+    first_ms: float
+    last_ms: float
+
+
+def submitted(url: str, redis_pid: int, jobs: int) -> Submitted:
+    """So many jobs; no supervisor is there to begin them."""
+    door, tenth, spent_s = client.connect(url, SETTINGS), max(1, jobs // 10), [0.0]
+    for n in range(1, jobs + 1):
+        door.submit(client.Request(f"Say what number {n} says."))
+        if n % tenth == 0:
+            spent_s.append(time.process_time() + cpu_s(redis_pid))
+        elif n == 1:
+            spent_s[0] = time.process_time() + cpu_s(redis_pid)  # without the first connection
+    return Submitted(1000 * (spent_s[1] - spent_s[0]) / tenth, 1000 * (spent_s[-1] - spent_s[-2]) / tenth)
+
+
+def looks(url: str) -> Iterator[tuple[str, float]]:
+    """What each takes in this process, the middle of a few, in ms."""
+    door = client.connect(url, SETTINGS)
+    newest = door.newest(1)[0].job_id
+    app = make_app("growth", url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE))
+    sweeper = Sweeper(door.ledger, Dispatcher(app), "growth", interval_s=1.0, keep_s=SETTINGS.retention_s)
+    whats: dict[str, Callable[[], object]] = {
+        "list": door.newest,
+        "show": lambda: door.result(newest),
+        "stats": lambda: stats_now(door.ledger, door.ledger.loads.now()),
+        "sweep": sweeper.sweep,
+        "its hourly look": lambda: door.ledger.jobs.forget_older_than(door.ledger.connection.now() - SETTINGS.retention_s),
+    }
+    for name, what in whats.items():
+        what()
+        yield name, median(timed_ms(what) for _ in range(ROUNDS))
+
+
+def timed_ms(what: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    what()
+    return 1000 * (time.perf_counter() - began)

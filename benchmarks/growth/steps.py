@@ -1,0 +1,164 @@
+"""Jobs of one step for each row: processor time and memory of a step by the number of rows, and how long other jobs wait meanwhile."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.fleets import SLOTS, SUPERVISOR, WORKER, Part, environment_of, fleet
+from benchmarks.memory import bytes_by_kind
+from benchmarks.trips import cpu_of
+from shared.config import Settings
+from shared.wire.events import JobStatus
+from shared.wire.mode import Mode
+from shared.wire.plan import Synthesis
+from supervisor import client
+from supervisor.workflows.items import Items
+from supervisor.workflows.library import read_workflow
+from supervisor.workflows.workflow import Workflow
+
+WORKFLOW = """
+description: A step for each row.
+review: false
+steps:
+  - id: check
+    specialist: researcher
+    for_each: rows
+    task: "Objective: say what holds for {name}."
+"""
+MORE = {
+    "rows": "",
+    "fan-in": """  - id: summary
+    specialist: researcher
+    depends_on: [check]
+    task: "Objective: say what holds for all."
+""",
+    "pairs": """  - id: tell
+    specialist: researcher
+    for_each: rows
+    depends_on: [check]
+    task: "Objective: tell {name} of it."
+""",
+}
+"""What follows on the step for each row: nothing, one step that depends on all, or another step for each."""
+LONGEST_S = 3_600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Of one step, in jobs of so many rows."""
+
+    rows: int
+    wall_ms: float
+    cpu_ms: Mapping[str, float]
+    """By process: supervisor, worker, redis."""
+    memory_kb: float
+    """Redis's used_memory, when the jobs have ended."""
+    by_kind_kb: Mapping[str, float]
+    """The keys' own, by what they hold."""
+    show_ms: float
+    """What `handoff show` reads of the last job, in this process."""
+    others_ms: Sequence[float]
+    """Submit to answer of the small jobs that ran beside."""
+
+    @property
+    def total_ms(self) -> float:
+        return sum(self.cpu_ms.values())
+
+
+def workflow_in(folder: Path, shape: str) -> Workflow:
+    path = folder / "growth.yaml"
+    path.write_text(WORKFLOW + MORE[shape])
+    return read_workflow(str(path))
+
+
+class Fleet:
+    """A supervisor and a worker for the rows; other jobs have a worker and a tenant of their own: only what is shared delays them."""
+
+    def __init__(self, folder: Path, url: str, redis: Any, pids: Mapping[str, int], shape: str) -> None:
+        self.jobs = client.connect(url, Settings(offline=True, mode=Mode.SINGLE))
+        self._workflow = workflow_in(folder, shape)
+        self._steps_of_a_row = 2 if shape == "pairs" else 1
+        self._redis = redis
+        self._pids = pids
+
+    def wait_for_workers(self) -> None:
+        until = time.monotonic() + 30
+        while {"researcher", "writer"} - self.jobs.ledger.roles.served().keys():
+            assert time.monotonic() < until, "the workers did not come"
+            time.sleep(0.05)
+
+    def small(self) -> float:
+        """Submit to answer of one agent's job with one call, in ms."""
+        began = time.perf_counter()
+        job_id = self.jobs.submit(client.Request("Say how it stands.", specialists=("writer",), mode=Mode.SINGLE, tenant="others"))
+        assert self.jobs.wait(job_id, LONGEST_S) is JobStatus.OK
+        return 1000 * (time.perf_counter() - began)
+
+    def steps(self, rows: int, jobs: int) -> Steps:
+        """So many jobs, one after the other, each of so many rows."""
+        items = Items(rows=tuple({"name": f"number {n}"} for n in range(rows)))
+        before, used, cpu, began = bytes_by_kind(self._redis), self._used(), cpu_of(self._pids), time.perf_counter()
+        others_ms: list[float] = []
+        for n in range(jobs):
+            job_id = self.jobs.submit(client.Request(f"Look at them all, for the {n}th time.", workflow=self._workflow, items=items))
+            with self._others(others_ms):  # not before: it is this process that makes the plan
+                ended = self._wait(job_id)
+            assert ended is JobStatus.OK, f"{job_id} ended {ended}"
+        took_s, cpu_after = time.perf_counter() - began, cpu_of(self._pids)
+        began = time.perf_counter()
+        self.jobs.result(job_id)
+        show_ms = 1000 * (time.perf_counter() - began)
+        kinds, steps = bytes_by_kind(self._redis), self._steps_of_a_row * rows * jobs
+        return Steps(
+            rows=rows,
+            wall_ms=1000 * took_s / steps,
+            cpu_ms={name: 1000 * (cpu_after[name] - cpu[name]) / steps for name in cpu if name not in ("client", "writer")},
+            memory_kb=(self._used() - used) / steps / 1024,
+            by_kind_kb={kind: (kinds[kind] - before[kind]) / steps / 1024 for kind in kinds},
+            show_ms=show_ms,
+            others_ms=others_ms,
+        )
+
+    def _used(self) -> int:
+        return int(self._redis.info("memory")["used_memory"])
+
+    def _wait(self, job_id: Any) -> JobStatus:
+        """Asked now and then: a client that follows each event would take processor time that no step needs."""
+        while not (status := self.jobs.ledger.jobs.standings([job_id])[0].status).ended:
+            time.sleep(0.05)
+        return status
+
+    @contextmanager
+    def _others(self, took_ms: list[float]) -> Iterator[None]:
+        """Small jobs, one after the other, while the block runs."""
+        over = threading.Event()
+
+        def run() -> None:
+            while not over.is_set():
+                took_ms.append(self.small())
+                over.wait(0.2)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+
+PARTS = (SUPERVISOR, WORKER, Part("writer", "benchmarks.ours_worker", "writer", SLOTS))
+
+
+@contextmanager
+def steps_fleet(folder: Path, url: str, redis: Any, server: Mapping[str, int], shape: str) -> Iterator[Fleet]:
+    with fleet(folder / "ours", environment_of(url, 0.0, Synthesis.MERGE), PARTS, slots=SLOTS) as pids:
+        found = Fleet(folder, url, redis, {**pids, **server}, shape)
+        found.wait_for_workers()
+        yield found

@@ -1,0 +1,175 @@
+"""`python -m benchmarks.in_flight`: how many model calls one specialist process holds in flight on one core, by the server's own count.
+
+Every job is one agent with one call, which the server streams over two seconds; the worker is kept to one core, whatever its pool
+(gevent: where that is installed).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.processor_time import cpu_s
+from shared.local.processes import ChildSpec
+from shared.wire.ids import JobId
+from shared.wire.mode import Mode
+from supervisor.client import Client, Request
+from tests.running_system import SUPERVISOR, RunningSystem, running_system
+
+CALL_S = 2.0
+_ON_ONE_CORE = """
+import os, sys
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+QUEUE = "generalist"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What one process has held, with that pool."""
+
+    pool: str
+    slots: int
+    calls: int
+    most: int
+    """At once, as the server saw it."""
+    mean: float
+    """In flight, from the first call to the moment when fewer waited than there are slots."""
+    took_s: float
+    cpu_s: float
+    memory_mb: float
+    """The most, of the process and its children."""
+
+
+def held(folder: Path, pool: str, slots: int, calls: int) -> Held:
+    command = [sys.executable, "-m", "benchmarks.streaming_server", str(CALL_S)]
+    with running_system(folder, (), {"HANDOFF_OFFLINE": "false", "ANTHROPIC_API_KEY": "none"}) as system:
+        log = system.processes.log_of
+        server = ChildSpec("server", command, system.environment, is_ready=lambda: bool(log("server").read_text()))
+        system.processes.start(server)
+        system.processes.wait_until_ready()
+        url = log("server").read_text().strip()
+        system.environment["ANTHROPIC_BASE_URL"] = url
+        jobs = system.jobs()
+        _start(system, pool, slots)
+        ids = _wait_in_their_queue(system, jobs, calls)
+        began = time.monotonic()
+        _control(system, "add_consumer")
+        with Watching(system.processes.pids()["worker"], lambda: _count(url)) as watching:
+            for job_id in ids:
+                ended = jobs.wait(job_id, 600)
+                assert ended.value == "ok", f"{job_id} ended {ended}"
+        took_s = time.monotonic() - began
+        jobs.ledger.connection.close()
+        seen = _count(url)
+        assert seen["all"] == calls, f"{seen['all']} calls for {calls} handoffs"
+        return Held(pool, slots, calls, seen["most"], watching.mean_until(calls - slots), took_s, watching.cpu_s, watching.most_mb)
+
+
+def _start(system: RunningSystem, pool: str, slots: int) -> None:
+    name, app, queues = SUPERVISOR
+    system.processes.start(system.celery(name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", "16"))
+    celery = ["-m", "celery", "-A", "workers.app", "worker", "-n", "worker@%h", "-Q", QUEUE, "-P", pool, "-c", str(slots)]
+    system.processes.start(ChildSpec("worker", [sys.executable, "-c", _ON_ONE_CORE, *celery], system.environment))
+    system.processes.wait_until_ready()
+
+
+def _wait_in_their_queue(system: RunningSystem, jobs: Client, calls: int) -> list[JobId]:
+    """Jobs whose handoffs have all been published before the worker takes the first."""
+    _control(system, "cancel_consumer")
+    ids = [jobs.submit(Request(f"Say what part {n} says.", mode=Mode.SINGLE)) for n in range(calls)]
+    while (waiting := jobs.ledger.connection.redis.llen(QUEUE)) < calls:
+        print(waiting, end=" \r", file=sys.stderr)
+        time.sleep(0.2)
+    return ids
+
+
+def _control(system: RunningSystem, what: str) -> None:
+    command = system.celery(what, "-A", "workers.app", "control", "-d", f"worker@{socket.gethostname()}", what, QUEUE).command
+    subprocess.run(command, env=os.environ | system.environment, check=True, capture_output=True)
+
+
+def _count(url: str) -> dict[str, int]:
+    with urllib.request.urlopen(f"{url}/count", timeout=30) as answer:
+        counted: dict[str, int] = json.load(answer)
+    return counted
+
+
+class Watching:
+    """Looks at the process and at the server ten times a second."""
+
+    def __init__(self, pid: int, count: Callable[[], dict[str, int]]) -> None:
+        self._pid = pid
+        self._count = count
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._seen: list[dict[str, int]] = []
+        self._cpu_before = self._cpu()
+        self.most_mb = self.cpu_s = 0.0
+
+    def __enter__(self) -> Watching:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self.cpu_s = self._cpu() - self._cpu_before
+
+    def mean_until(self, answered: int) -> float:
+        """Calls in flight on average, from the first one until so many have been answered."""
+        counts = [seen["now"] for seen in self._seen if (seen["now"] or seen["all"]) and seen["all"] < answered]
+        return sum(counts) / max(1, len(counts))
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.1):
+            self._seen.append(self._count())
+            self.most_mb = max(self.most_mb, sum(_memory_mb(pid) for pid in _with_children(self._pid)))
+
+    def _cpu(self) -> float:
+        return sum(cpu_s(pid) for pid in _with_children(self._pid))
+
+
+def _with_children(pid: int) -> Iterator[int]:
+    yield pid
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError):  # a thread that has ended meanwhile
+            for child in (task / "children").read_text().split():
+                yield from _with_children(int(child))
+
+
+def _memory_mb(pid: int) -> float:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.in_flight", description=__doc__)
+    parser.add_argument("--calls", type=int, default=2000)
+    parser.add_argument("pools", nargs="*", default=["threads:500", "prefork:16"], help="POOL:SLOTS")
+    asked = parser.parse_args(arguments)
+    print("| pool | slots | calls | most in flight | mean | calls/s | CPU ms a call | MB |\n|---|---|---|---|---|---|---|---|")
+    for pool, _, slots in (one.partition(":") for one in asked.pools):
+        with tempfile.TemporaryDirectory() as folder:
+            one = held(Path(folder), pool, int(slots), asked.calls)
+        rate, cpu_ms = one.calls / one.took_s, one.cpu_s / one.calls * 1000
+        print(
+            f"| {pool} | {slots} | {one.calls} | {one.most} | {one.mean:.0f} | {rate:.0f} | {cpu_ms:.1f} | {one.memory_mb:.0f} |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

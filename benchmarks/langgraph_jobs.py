@@ -1,0 +1,179 @@
+"""The same jobs as LangGraph's documentation writes them, with its SQLite checkpointer: one process, no broker.
+
+LangGraph's defaults: a checkpoint after every step, written while the next one begins. Its packages are those of `requirements-bench.txt`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+import os
+import sqlite3
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+from uuid import uuid4
+
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from langgraph.graph import END, START, StateGraph
+
+from benchmarks.instant_model import DELAY, STEPS, call_for, make_model
+from shared.agent.model import ModelReply, Pulse
+from shared.config import load_settings
+from shared.wire.plan import Synthesis
+
+AT_ONCE = 500 if float(os.environ.get(DELAY, "0")) else 16
+"""Jobs in flight. Where no call waits, as many as a process of the other rows has slots: more of them only wait for each other."""
+model = make_model(load_settings())
+
+
+class State(TypedDict):
+    """What the steps of a job hand on."""
+
+    job: str
+    plan: str
+    parts: Annotated[list[str], operator.add]
+    answer: str
+
+
+Update = dict[str, Any]
+Node = Callable[[State], Update] | Callable[[State], Awaitable[Update]]
+
+
+def _ignore(_pulse: Pulse) -> None:
+    """Nobody watches a graph."""
+
+
+def _text(reply: ModelReply) -> str:
+    return str(reply.content[0]["text"])
+
+
+def _call(schema: Update) -> str:
+    return _text(model.reply(call_for(schema), _ignore))
+
+
+def plan(state: State) -> Update:
+    return {"plan": f"{state['job']}: {_call({'steps': {}})}"}
+
+
+def work(_state: State) -> Update:
+    return {"parts": [_call({})]}
+
+
+def review(_state: State) -> Update:
+    _call({"verdict": {}})
+    return {}
+
+
+def synthesis(state: State) -> Update:
+    return {"answer": "\n\n".join(state["parts"]) if model.synthesis is Synthesis.MERGE else _call({})}
+
+
+async def _call_async(schema: Update) -> str:
+    return _text(await model.reply_async(call_for(schema)))
+
+
+async def plan_async(state: State) -> Update:
+    return {"plan": f"{state['job']}: {await _call_async({'steps': {}})}"}
+
+
+async def work_async(_state: State) -> Update:
+    return {"parts": [await _call_async({})]}
+
+
+async def review_async(_state: State) -> Update:
+    await _call_async({"verdict": {}})
+    return {}
+
+
+async def synthesis_async(state: State) -> Update:
+    return {"answer": "\n\n".join(state["parts"]) if model.synthesis is Synthesis.MERGE else await _call_async({})}
+
+
+def graph_of(checkpointer: Any, plan: Node, work: Node, review: Node, synthesis: Node) -> Any:
+    graph = StateGraph(State)
+    graph.add_node("plan", plan)
+    graph.add_node("review", review)
+    graph.add_node("synthesis", synthesis)
+    graph.add_edge(START, "plan")
+    steps = [f"work_{n}" for n in range(STEPS)]
+    for step in steps:
+        graph.add_node(step, work)
+        graph.add_edge("plan", step)
+    graph.add_edge(steps, "review")
+    graph.add_edge("review", "synthesis")
+    graph.add_edge("synthesis", END)
+    return graph.compile(checkpointer=checkpointer)
+
+
+def _job(number: int) -> tuple[Update, Update]:
+    """A job's input, and its configuration: a thread, in LangGraph's words, of its own."""
+    return {"job": f"job{number}", "plan": "", "parts": [], "answer": ""}, {"configurable": {"thread_id": uuid4().hex}}
+
+
+class InThreads:
+    """A thread for each job that runs."""
+
+    def __init__(self, folder: Path) -> None:
+        connection = sqlite3.connect(folder / "threads.sqlite", check_same_thread=False)
+        self._graph = graph_of(SqliteSaver(connection), plan, work, review, synthesis)
+        self._pool = ThreadPoolExecutor(AT_ONCE)
+        self._each_s: list[float] = []
+
+    def warm_up(self) -> None:
+        self.run(1)
+
+    def run(self, count: int) -> None:
+        began = time.perf_counter()
+
+        def one(number: int) -> float:
+            assert self._graph.invoke(*_job(number))["answer"]
+            return time.perf_counter() - began
+
+        self._each_s = list(self._pool.map(one, range(count)))
+
+    def each_s(self) -> list[float]:
+        return self._each_s
+
+    def close(self) -> None:
+        self._pool.shutdown()
+
+
+class InAnEventLoop:
+    """A task for each job."""
+
+    def __init__(self, folder: Path) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._open = AsyncExitStack()
+        self._graph = self._loop.run_until_complete(self._made(folder))
+        self._each_s: list[float] = []
+
+    async def _made(self, folder: Path) -> Any:
+        saver = await self._open.enter_async_context(AsyncSqliteSaver.from_conn_string(str(folder / "event_loop.sqlite")))
+        return graph_of(saver, plan_async, work_async, review_async, synthesis_async)
+
+    def warm_up(self) -> None:
+        self.run(1)
+
+    def run(self, count: int) -> None:
+        async def all_of_them() -> list[float]:
+            return await asyncio.gather(*(one(number) for number in range(count)))
+
+        async def one(number: int) -> float:
+            async with slots:
+                assert (await self._graph.ainvoke(*_job(number)))["answer"]
+            return time.perf_counter() - began
+
+        slots, began = asyncio.Semaphore(AT_ONCE), time.perf_counter()
+        self._each_s = self._loop.run_until_complete(all_of_them())
+
+    def each_s(self) -> list[float]:
+        return self._each_s
+
+    def close(self) -> None:
+        self._loop.run_until_complete(self._open.aclose())
+        self._loop.close()

@@ -1,0 +1,53 @@
+"""Jobs of this project, as its users send them."""
+
+from __future__ import annotations
+
+import time
+
+from benchmarks.runners import PATIENCE_S
+from shared.config import Settings
+from shared.wire.events import JobEnded, JobStatus
+from shared.wire.ids import JobId
+from shared.wire.mode import Mode
+from supervisor import client
+
+
+class Ours:
+    """Jobs through the client, their ends read from their journals."""
+
+    def __init__(self, url: str) -> None:
+        self._jobs = client.connect(url, Settings(offline=True, mode=Mode.TEAM))
+        self._sent: dict[JobId, float] = {}
+
+    def warm_up(self) -> None:
+        self.wait_for_workers()
+        self.run(1)
+
+    def wait_for_workers(self) -> None:
+        until = time.monotonic() + 20
+        while not self._jobs.ledger.roles.served() and time.monotonic() < until:
+            time.sleep(0.05)
+
+    def run(self, count: int) -> None:
+        sent_at = self._jobs.ledger.connection.now()
+        requests = [client.Request(f"Three parts of number {n}") for n in range(count)]
+        ids = self._jobs.submit_each(requests) if count > 1 else [self._jobs.submit(requests[0])]
+        self._sent = dict.fromkeys(ids, sent_at)
+        for job_id in self._sent:
+            self._wait(job_id)
+
+    def run_one(self, request: str) -> None:
+        self._wait(self._jobs.submit(client.Request(request)))
+
+    def _wait(self, job_id: JobId) -> None:
+        result = self._jobs.wait(job_id, PATIENCE_S)
+        assert result is JobStatus.OK, f"{job_id} ended {result}"
+
+    def each_s(self) -> list[float]:
+        return [self._ended_at(job_id) - sent_at for job_id, sent_at in self._sent.items()]
+
+    def close(self) -> None:
+        self._jobs.ledger.connection.close()
+
+    def _ended_at(self, job_id: JobId) -> float:
+        return next(one.at for one in self._jobs.ledger.journal.read(job_id) if isinstance(one.event, JobEnded))

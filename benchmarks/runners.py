@@ -1,0 +1,56 @@
+"""Who sends jobs, waits for their answers, and says how long each took."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+PATIENCE_S = 300
+FOLDER = "BENCH_FOLDER"
+"""Environment: where a row may keep its files."""
+
+
+class Runner(Protocol):
+    """One way of running jobs."""
+
+    def warm_up(self) -> None:
+        """Returns when a job has been run: the first one has everything to load."""
+
+    def run(self, count: int) -> None:
+        """So many at once, to the last answer."""
+
+    def each_s(self) -> list[float]:
+        """Seconds from each job's submission to its answer: of the last `run`. Asked when the clock has been stopped."""
+
+    def close(self) -> None:
+        """Nothing is run any more."""
+
+
+def _ours() -> Runner:
+    from benchmarks.ours_jobs import Ours
+
+    return Ours(os.environ["HANDOFF_REDIS_URL"])
+
+
+def _canvas() -> Runner:
+    from benchmarks.canvas_jobs import Canvas
+
+    return Canvas(os.environ["HANDOFF_REDIS_URL"])
+
+
+def _threads() -> Runner:
+    from benchmarks.langgraph_jobs import InThreads
+
+    return InThreads(Path(os.environ[FOLDER]))
+
+
+def _event_loop() -> Runner:
+    from benchmarks.langgraph_jobs import InAnEventLoop
+
+    return InAnEventLoop(Path(os.environ[FOLDER]))
+
+
+RUNNERS: dict[str, Callable[[], Runner]] = {"ours": _ours, "canvas": _canvas, "langgraph": _threads, "langgraph_async": _event_loop}
+"""By the names that `python -m benchmarks.driver` takes. Each loads nothing of the others'."""

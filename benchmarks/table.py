@@ -1,0 +1,153 @@
+"""Every row measured in turn, and what is said of them side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median, quantiles
+
+from benchmarks.driver import Driver
+from benchmarks.fleets import BARE_CANVAS, THIS, THIS_TWICE, Row, running
+from benchmarks.processor_time import cpu_s, forget_peak, peak_mb
+from shared.wire.plan import Synthesis
+
+JOBS_AT_LEAST = 20
+"""Of each measurement without waiting: fewer at once are run again and again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is asked of a row."""
+
+    call_s: float
+    at_once: int
+
+    @property
+    def batches(self) -> int:
+        return 1 if self.call_s else -(-JOBS_AT_LEAST // self.at_once)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One row under one load, once."""
+
+    jobs_per_s: float
+    each_s: tuple[float, ...]
+    """From each submission to its answer."""
+    cpu_ms: float
+    """A job, of all processes."""
+    redis_cpu_ms: float
+    memory_mb: float
+    """The most that each process has held, added up."""
+    redis_mb: float
+
+    @property
+    def p50_s(self) -> float:
+        return median(self.each_s)
+
+    @property
+    def p95_s(self) -> float:
+        return quantiles(self.each_s, n=20, method="inclusive")[-1] if len(self.each_s) > 1 else self.each_s[0]
+
+
+Table = dict[tuple[Load, Row], list[Measured]]
+"""A measurement for each repeat."""
+
+
+def measured(driver: Driver, pids: Mapping[str, int], load: Load) -> Measured:
+    for pid in pids.values():
+        forget_peak(pid)
+    before = {name: cpu_s(pid) for name, pid in pids.items()}
+    jobs, took_s, each_s = load.batches * load.at_once, 0.0, list[float]()
+    for _ in range(load.batches):
+        took_s += driver.run(load.at_once)
+        if load.batches > 1:
+            each_s += driver.each_s()
+    used = {name: 1000 * (cpu_s(pid) - before[name]) / jobs for name, pid in pids.items()}
+    held = {name: peak_mb(pid) for name, pid in pids.items()}
+    each_s = each_s or driver.each_s()  # where it takes the most to find out, after the clock
+    return Measured(jobs / took_s, tuple(each_s), sum(used.values()), used.get("redis", 0.0), sum(held.values()), held.get("redis", 0.0))
+
+
+def measure(rows: Sequence[Row], calls_s: Iterable[float], at_once: Sequence[int], synthesis: Synthesis, repeats: int) -> Iterator[Table]:
+    """Rows take turns, each with processes of its own, which end before the next begins. Gives the table as it is after each turn."""
+    found: Table = {}
+    lengths = list(calls_s)
+    for _ in range(repeats):
+        for call_s in lengths:
+            for row in rows:
+                with running(row, call_s, synthesis) as (driver, pids):
+                    for count in sorted(at_once):  # what many have taken is not given back
+                        load = Load(call_s, count)
+                        found.setdefault((load, row), []).append(measured(driver, pids, load))
+                yield found
+
+
+def ratio(table: Table, load: Load, row: Row, to: Iterable[Row]) -> float | None:
+    """Jobs a second over those of the best of others: the median of the repeats' own. None: there are none."""
+    others = [table[load, other] for other in to if (load, other) in table]
+    if not others:
+        return None
+    best = [max(one.jobs_per_s for one in repeat) for repeat in zip(*others, strict=True)]
+    return float(median(own.jobs_per_s / one for own, one in zip(table[load, row], best, strict=True)))
+
+
+HEAD = "| call | at once | | jobs/s | p50 s | p95 s | CPU ms a job | MB | MB a job | of the canvas | of LangGraph |"
+
+
+def lines(table: Table) -> Iterator[str]:
+    """As Markdown."""
+    yield HEAD
+    yield "|---" * (HEAD.count("|") - 1) + "|"
+    for load in sorted({load for load, _ in table}, key=lambda load: (load.call_s, load.at_once)):
+        rows = [row for asked, row in table if asked == load]
+        peers = [row for row in rows if row.is_peer]
+        for row in rows:
+            ratios = (ratio(table, load, row, to) if row not in to else None for to in ([BARE_CANVAS], peers))
+            cells = [f"{load.call_s:g} s", str(load.at_once), row.name, *_figures(load, table[load, row]), *map(_times, ratios)]
+            yield f"| {' | '.join(cells)} |"
+
+
+def _figures(load: Load, repeats: Sequence[Measured]) -> list[str]:
+    cpu, redis_cpu = median(one.cpu_ms for one in repeats), median(one.redis_cpu_ms for one in repeats)
+    held, redis_held = median(one.memory_mb for one in repeats), median(one.redis_mb for one in repeats)
+    return [
+        f"{median(one.jobs_per_s for one in repeats):.1f}",
+        f"{median(one.p50_s for one in repeats):.3f}",
+        f"{median(one.p95_s for one in repeats):.3f}",
+        f"{cpu:.1f}" + (f" (Redis {redis_cpu:.1f})" if redis_held else ""),
+        f"{held:.0f}" + (f" (Redis {redis_held:.0f})" if redis_held else ""),
+        f"{held / load.at_once:.1f}",
+    ]
+
+
+def _times(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}x"
+
+
+def targets(table: Table, critical_path_calls: int) -> Iterator[str]:
+    """What is wanted, beside what was found: of the best of this project's rows where many run at once, of the first where one does."""
+    loads = sorted({load for load, _ in table}, key=lambda load: (load.call_s, load.at_once))
+    instant, waiting = [load for load in loads if not load.call_s], [load for load in loads if load.call_s]
+    rows_of = {row for _, row in table}
+    peers, rows = [row for row in rows_of if row.is_peer], [row for row in (THIS, THIS_TWICE) if row in rows_of]
+    for load in instant[1:]:
+        yield _best(table, load, rows, [BARE_CANVAS], "the canvas's jobs/s, no latency", "at least 1.2x")
+        yield _best(table, load, rows, peers, "LangGraph's jobs/s, no latency", "at least 0.7x")
+    for load in waiting[-1:]:
+        yield _best(table, load, rows, peers, f"LangGraph's jobs/s, {load.call_s:g} s a call", "at least 1x")
+    if instant and {THIS, BARE_CANVAS} <= rows_of:
+        pairs = zip(table[instant[0], THIS], table[instant[0], BARE_CANVAS], strict=True)
+        idle = median(ours.p50_s / canvas.p50_s for ours, canvas in pairs)
+        yield f"- Of the canvas's time for one job, no latency: **{idle:.2f}x** (wanted: at most 1.0x)"
+    if waiting and THIS in rows_of:
+        path = median(one.p50_s for one in table[waiting[0], THIS]) / (critical_path_calls * waiting[0].call_s)
+        yield f"- Of a critical path of {critical_path_calls} calls of {waiting[0].call_s:g} s: **{path:.3f}x** (wanted: at most 1.03x)"
+
+
+def _best(table: Table, load: Load, rows: Sequence[Row], to: Sequence[Row], of: str, wanted: str) -> str:
+    found = [(times, row.name) for row in rows if (times := ratio(table, load, row, to)) is not None]
+    if not found:
+        return f"- Of {of}, {load.at_once} at once: not measured"
+    times, name = max(found)
+    return f"- Of {of}, {load.at_once} at once: **{times:.2f}x** ({name}; wanted: {wanted})"

@@ -1,0 +1,196 @@
+"""What one job costs, and where: processor time of each process, round trips to Redis and their bytes, beside a bare Celery canvas
+and beside exactly as many bare Celery messages: `python -m benchmarks.trips`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import re
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from threading import Thread
+from typing import Any
+
+import redis
+
+from benchmarks.canvas_jobs import Canvas
+from benchmarks.fleets import CANVAS_SUPERVISOR, CANVAS_WORKER, ROOT, SLOTS, SUPERVISOR, WORKER, environment_of, fleet, private_redis
+from benchmarks.instant_model import STEPS
+from benchmarks.ours_jobs import Ours
+from benchmarks.processor_time import cpu_s
+from shared.ledger.connection import source_of
+from shared.wire.plan import Synthesis
+
+MESSAGES = STEPS + 2
+"""That one job takes: each step's handoff, their fan-in, and the one that begins it. Its roles are run in place."""
+TURNS = STEPS + 2
+"""Model calls of one job: the planner's, the steps', the assessor's."""
+COUNTED = {
+    "round trips": "total_reads_processed",
+    "commands": "total_commands_processed",
+    "KB to Redis": "total_net_input_bytes",
+    "KB from Redis": "total_net_output_bytes",
+}
+"""What is counted, and Redis's own name of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Of one job, or one message: milliseconds of processor time by process, and what Redis has counted."""
+
+    cpu_ms: Mapping[str, float]
+    counted: Mapping[str, float]
+
+    @property
+    def total_ms(self) -> float:
+        return sum(self.cpu_ms.values())
+
+
+class Messages:
+    """Bare messages: a task that does nothing, whose result nobody keeps."""
+
+    def __init__(self, url: str, client: Any) -> None:
+        os.environ["HANDOFF_REDIS_URL"] = url
+        from benchmarks.canvas import nothing
+
+        self._task, self._client = nothing, client
+
+    def run(self, count: int) -> None:
+        for _ in range(count):
+            self._task.delay()
+        while int(self._client.llen("canvas_worker")) or int(self._client.hlen("unacked")):
+            time.sleep(0.02)
+
+
+def cpu_of(pids: Mapping[str, int]) -> dict[str, float]:
+    """Processor seconds that each process has used so far."""
+    return {"client": time.process_time()} | {name: cpu_s(pid) for name, pid in pids.items()}
+
+
+def cost_of(run: Any, count: int, pids: Mapping[str, int], client: Any) -> Cost:
+    """Of one of `count`, done in one batch."""
+    cpu, stats = cpu_of(pids), client.info("stats")
+    run(count)
+    cpu_after, stats_after = cpu_of(pids), client.info("stats")
+    scale = {name: 1024 if name.startswith("KB") else 1 for name in COUNTED}
+    return Cost(
+        {name.removeprefix("canvas_"): 1000 * (cpu_after[name] - cpu[name]) / count for name in cpu},
+        {name: (stats_after[key] - stats[key]) / count / scale[name] for name, key in COUNTED.items()},
+    )
+
+
+def process_of(port: int, server: int, pids: Mapping[str, int]) -> str:
+    """Whose connection on loopback goes from this port to that of the server. A busy machine's list may lack some: it is read again."""
+    ends = [f"0100007F:{one:04X}" for one in (port, server)]
+    for _ in range(5):
+        lines = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
+        inode = next((fields[9] for fields in lines if fields[1:3] == ends), None)
+        for name, pid in pids.items():
+            for fd in Path(f"/proc/{pid}/fd").iterdir():
+                with suppress(OSError):
+                    if str(fd.readlink()) == f"socket:[{inode}]":
+                        return name
+    return "nobody known"
+
+
+@contextmanager
+def seen(client: Any, pids: Mapping[str, int]) -> Iterator[Counter[tuple[str, str]]]:
+    """Commands by process and name while the block runs; a script's name is that of its file."""
+    files = {path.stem: path.read_text() for path in (ROOT / "shared" / "ledger" / "scripts").glob("*.lua")}
+    texts = [(text, name) for name, alone in files.items() for text in (source_of(name), alone)]  # those of a queue's order stand alone
+    scripts = {hashlib.sha1(text.encode()).hexdigest(): name for text, name in texts}
+    found: Counter[tuple[str, str]] = Counter()
+    ports: dict[int, str] = {}
+    server = int(client.connection_pool.connection_kwargs["port"])
+
+    def listen(monitor: Any) -> None:
+        for entry in monitor.listen():
+            words = entry["command"].split(" ", 2)
+            if entry["client_type"] == "lua":
+                continue
+            if words[0] == "ECHO":
+                return
+            port = int(entry["client_port"])
+            if port not in ports:
+                ports[port] = process_of(port, server, pids)
+            name = f"script {scripts.get(words[1], 'kombu or Celery')}" if words[0] == "EVALSHA" else words[0]
+            found[ports[port], name] += 1
+
+    with client.monitor() as monitor:
+        thread = Thread(target=listen, args=(monitor,))
+        thread.start()
+        yield found
+        client.echo("over")
+        thread.join()
+
+
+def measured(jobs: int, repeats: int) -> tuple[dict[str, Cost], Counter[tuple[str, str]]]:
+    """All three in turn, on one Redis; and the commands of a job of ours that is alone."""
+    with tempfile.TemporaryDirectory() as name, private_redis(Path(name) / "redis") as (url, server_pid):
+        folder, server = Path(name), {"redis": server_pid}
+        environment = environment_of(url, 0.0, Synthesis.MERGE)
+        with (
+            redis.Redis.from_url(url) as client,
+            fleet(folder / "ours", environment, [SUPERVISOR, WORKER], slots=SLOTS) as ours_pids,
+            fleet(folder / "canvas", environment, [CANVAS_SUPERVISOR, CANVAS_WORKER], slots=SLOTS) as canvas_pids,
+        ):
+            ours, canvas, messages = Ours(url), Canvas(url), Messages(url, client)
+            ours.warm_up()
+            turns: list[tuple[str, Any, Mapping[str, int], int]] = [
+                ("this project", ours, ours_pids | server, 1),
+                ("bare canvas", canvas, canvas_pids | server, 1),
+                ("bare message", messages, canvas_pids | server, MESSAGES),
+            ]
+            for _, runner, _, _ in turns:
+                runner.run(20)
+            costs: dict[str, list[Cost]] = {whose: [] for whose, *_ in turns}
+            for _ in range(repeats):
+                for whose, runner, pids, each in turns:
+                    costs[whose].append(cost_of(runner.run, jobs * each, pids, client))
+            with seen(client, {"client": os.getpid(), **ours_pids}) as commands:
+                for _ in range(10):
+                    ours.run(1)
+    return {whose: mean(of) for whose, of in costs.items()}, commands
+
+
+def mean(costs: list[Cost]) -> Cost:
+    def each(rows: list[Mapping[str, float]]) -> dict[str, float]:
+        return {name: fmean(row[name] for row in rows) for name in rows[0]}
+
+    return Cost(each([cost.cpu_ms for cost in costs]), each([cost.counted for cost in costs]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=50)
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    costs, commands = measured(options.jobs, options.repeats)
+    ours, message = costs["this project"], costs["bare message"]
+    shape = f"{options.jobs} jobs x {options.repeats}, each of {MESSAGES} messages and {TURNS} turns"
+    print(f"{os.cpu_count()} cores, Python {sys.version.split()[0]}, {shape}\n")
+    rows = [*next(iter(costs.values())).cpu_ms, *COUNTED]
+    print(f"| | {' | '.join(costs)} |\n|---|{'---|' * len(costs)}")
+    for row in rows:
+        cells = (f"{cost.cpu_ms[row] if row in cost.cpu_ms else cost.counted[row]:.1f}" for cost in costs.values())
+        print(f"| {row}{' (ms of processor)' if row in ours.cpu_ms else ''} | {' | '.join(cells)} |")
+    print(f"| **ms of processor in all** | {' | '.join(f'**{cost.total_ms:.1f}**' for cost in costs.values())} |")
+    print(f"\nCPU of a job over that of the canvas: **{ours.total_ms / costs['bare canvas'].total_ms:.2f}**")
+    print(f"CPU of a job over that of {MESSAGES} bare messages: **{ours.total_ms / (MESSAGES * message.total_ms):.2f}**")
+    print(f"Round trips per turn: {ours.counted['round trips'] / TURNS:.1f}\n\n| process | command | a job |\n|---|---|---|")
+    for (process, command), count in sorted(commands.items(), key=lambda item: (item[0][0], -item[1])):
+        if count >= 5 and not re.fullmatch("PING|INFO|SCRIPT", command):
+            print(f"| {process} | {command} | {count / 10:.1f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""A model that plans a random DAG, and takes a time of its own for each call: planner, steps, assessor, synthesizer."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from benchmarks.instant_model import PULSE_EVERY_S
+from shared.agent.model import ModelCall, ModelReply, Pulse
+from shared.config import Settings
+from shared.wire.plan import Synthesis
+from shared.wire.usage import Usage
+
+CALL_S = "BENCH_CALL_S"
+"""Environment: the shortest and the longest call, in seconds: `1 3`."""
+STEPS = (6, 15)
+MOST_DEPENDENCIES = 3
+_NAMED = re.compile(r"DAG number (\d+)")
+_STEP = re.compile(r"Task number (\d+) of DAG number (\d+)")
+
+
+@dataclass(frozen=True)
+class Dag:
+    """One job: what each call of it takes, in seconds, and what each step depends on."""
+
+    number: int
+    calls_s: Mapping[str, float]
+    """By role, and by step."""
+    depends_on: Mapping[str, tuple[str, ...]]
+
+    @property
+    def request(self) -> str:
+        return f"Do all of DAG number {self.number}"
+
+    @property
+    def sinks(self) -> list[str]:
+        return [step for step in self.depends_on if not any(step in others for others in self.depends_on.values())]
+
+    @cached_property
+    def critical_path_s(self) -> float:
+        """The roles' calls come before and after all steps; one sink is the answer, without a call."""
+        done: dict[str, float] = {}
+        for step, needed in self.depends_on.items():  # each after those that it needs
+            done[step] = self.calls_s[step] + max((done[one] for one in needed), default=0.0)
+        roles = ["planner", "assessor", *(["synthesizer"] if len(self.sinks) > 1 else [])]
+        return max(done.values()) + sum(self.calls_s[role] for role in roles)
+
+    def plan(self) -> dict[str, Any]:
+        steps = [
+            {"id": step, "specialist": "researcher", "task": f"Task number {n} of DAG number {self.number}", "depends_on": list(needed)}
+            for n, (step, needed) in enumerate(self.depends_on.items())
+        ]
+        return {"steps": steps, "synthesis": Synthesis.RECONCILE.value, "why": "as it was drawn"}
+
+
+def dag_of(number: int, shortest_s: float, longest_s: float) -> Dag:
+    """The same for the same number."""
+    draw = random.Random(number)
+    names = [f"step_{n}" for n in range(draw.randint(*STEPS))]
+    depends_on = {name: tuple(draw.sample(names[:n], draw.randint(0, min(n, MOST_DEPENDENCIES)))) for n, name in enumerate(names)}
+    calls_s = {name: draw.uniform(shortest_s, longest_s) for name in ("planner", "assessor", "synthesizer", *names)}
+    return Dag(number, calls_s, depends_on)
+
+
+class UnevenModel:
+    """Knows from the words of a call which DAG it is of, and which part."""
+
+    def __init__(self, shortest_s: float, longest_s: float) -> None:
+        self._bounds = (shortest_s, longest_s)
+
+    def reply(self, call: ModelCall, on_pulse: Callable[[Pulse], None]) -> ModelReply:
+        said = json.dumps(call.messages)
+        named = _NAMED.search(said)
+        assert named, said
+        dag = dag_of(int(named[1]), *self._bounds)
+        part, answer = _part_of(dag, call, said)
+        until = time.monotonic() + dag.calls_s[part]
+        while (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, PULSE_EVERY_S))
+            on_pulse(Pulse())
+        return ModelReply(({"type": "text", "text": json.dumps(answer)},), "end_turn", Usage(input_tokens=500, output_tokens=100), "uneven")
+
+
+def _part_of(dag: Dag, call: ModelCall, said: str) -> tuple[str, dict[str, Any]]:
+    properties = (call.output_schema or {}).get("properties", {})
+    if "steps" in properties:
+        return "planner", dag.plan()
+    if "verdict" in properties:
+        return "assessor", {"verdict": "PASS", "revisions": [], "open_points": []}
+    if "You are the synthesizer" in call.system:
+        return "synthesizer", _envelope("All of it.")
+    step = _STEP.search(said)
+    assert step, said
+    return f"step_{step[1]}", _envelope(f"What came of step {step[1]}.")
+
+
+def _envelope(output: str) -> dict[str, Any]:
+    return {"status": "ok", "output": output, "claims": [], "confidence": 0.9, "needs": None, "problem": None}
+
+
+def make_model(_settings: Settings) -> UnevenModel:
+    shortest_s, longest_s = map(float, os.environ.get(CALL_S, "1 3").split())
+    return UnevenModel(shortest_s, longest_s)

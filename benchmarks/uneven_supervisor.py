@@ -1,0 +1,9 @@
+"""The supervisor's app as it is, with the uneven model."""
+
+from __future__ import annotations
+
+from benchmarks.uneven_model import make_model
+from shared.config import load_settings
+from supervisor.assembly import make_supervisor_app
+
+app = make_supervisor_app(load_settings(), make_model)

@@ -1,0 +1,9 @@
+"""The workers' app as it is, with the uneven model."""
+
+from __future__ import annotations
+
+from benchmarks.uneven_model import make_model
+from shared.config import load_settings
+from workers.assembly import make_workers_app
+
+app = make_workers_app(load_settings(), make_model)

@@ -1,0 +1,154 @@
+"""What the model of a run says: to each role in its form, the same to the same question. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from chaos.course import CHECKED, INSTEAD, step_of
+from chaos.messages_server import Json, Reply, asked_for, calls, said_in, says, says_json
+from chaos.plan import CallKey, PlannedJob, PlannedStep, Says
+from chaos.shapes import QUARRELS, Shape
+from shared.wire.names import FACT_GATE
+
+MENDED = "Attempt {} has mended it."
+"""Another each time: who looks at a result again must see that it is another one."""
+DONE = "So it is."
+ENVELOPE: Json = {"status": "ok", "output": DONE, "claims": [], "confidence": 0.9, "needs": None, "problem": None}
+PASS: Json = {"verdict": "PASS", "revisions": [], "open_points": []}
+GO_ON: Json = {"decision": "go_on", "why": "-"}
+RIGHT: Json = {"verdict": "PASS", "wrong": [], "why": "Held against nothing."}
+WRONG: Json = {**RIGHT, "verdict": "VETO", "wrong": [{"statement": DONE, "why": "It is not."}]}
+_CONFLICT = re.compile(r'^(\{"conflict".*\})(?:</task>)?$', re.M)
+HEIGHTS = {"a": "330", "b": "312"}
+"""Metres, as two steps have it of the same tower."""
+
+
+def reply_to(job: PlannedJob, key: CallKey, request: Json) -> Reply:
+    """What a call of this job gets where nothing goes wrong."""
+    role = key.handoff.partition(".")[0]
+    match role:
+        case "router":
+            return says_json({"route": "single" if job.shape is Shape.ALONE else "team", "specialist": job.steps[0].specialist, "why": "-"})
+        case "planner":
+            return _of_the_planner(job, key, request)
+        case "replanner":
+            return _look(job, request)
+        case "judge" | "assessor":
+            return says_json(_of_the_judge(job, request) if role == "judge" else _verdict(job, key, request))
+        case "synthesizer":
+            return says_json(ENVELOPE)
+        case _:
+            return says_json(_check(job, key)) if role == FACT_GATE else _of_a_specialist(job, key)
+
+
+def _of_the_planner(job: PlannedJob, key: CallKey, request: Json) -> Reply:
+    if "resolutions" in asked_for(request):
+        steps = re.findall(r'^\{"step": "(\w+)", "needs"', said_in(request), re.M)
+        return says_json({"resolutions": [_resolution(job, step) for step in steps]})
+    if job.shape is Shape.REPAIRED and key.turn == 1:
+        return says("I had rather not.")
+    return says_json(_plan(job, known=re.findall(r'^\{"id": "(prev\w*)"', said_in(request), re.M)))
+
+
+def _resolution(job: PlannedJob, needy: str) -> Json:
+    """It answers itself, where no other step is there to find it out."""
+    for helper in job.steps:
+        if helper.helps == needy:
+            return {"step": needy, "action": "add_step", "answer": "", "specialist": helper.specialist, "task": task_of(job, helper)}
+    return {"step": needy, "action": "answer", "answer": "Take the first one."}
+
+
+def _plan(job: PlannedJob, known: list[str]) -> Json:
+    """`known`: results that are there from the beginning, which its first steps are given."""
+    planned = [step for step in job.steps if step.is_there_from_the_beginning]
+    if job.shape is Shape.ALONE:  # nobody has routed it
+        planned = [PlannedStep("a", job.steps[0].specialist)]
+    steps: list[Any] = [
+        {
+            "id": step.id,
+            "specialist": step.specialist,
+            "task": task_of(job, step),
+            "depends_on": [*step.after, *([] if step.after else known)],
+            "fallback": "-",
+            "on_failure": "retry",
+            "join": {"enough": step.enough, "within_s": 0, "must": []} if step.enough else None,
+        }
+        for step in planned
+    ]
+    return {"steps": steps, "synthesis": "reconcile" if job.shape is Shape.WRITTEN else "merge", "why": ""}
+
+
+def task_of(job: PlannedJob, step: PlannedStep) -> str:
+    return step.team.request if step.team else f"Do {step.id} of {job.name}."
+
+
+def _look(job: PlannedJob, request: Json) -> Reply:
+    """What the replanner does follows from how the plan stands in what it is asked."""
+    standing = dict(re.findall(r'^\{"step": "(\w+)".*"status": "([\w ]+)"\}$', said_in(request), re.M))
+    asked: list[tuple[str, Json]] = []
+    for step in job.steps:
+        if step.is_added and step.id not in standing and {*step.after} <= standing.keys():
+            arguments = {"id": step.id, "task": task_of(job, step), "depends_on": list(step.after), "why": "It is missing."}
+            asked.append((f"hand_off_to_{step.specialist}", arguments))
+        if step.is_dropped and standing.get(step.id) == "not begun":
+            asked.append(("drop_step", {"step": step.id, "why": "It says nothing new."}))
+            asked += [
+                ("change_step", {"step": one, "task": f"Do {one} of {job.name}. And nothing else.", "why": "It is the last."})
+                for one in step.after
+                if standing.get(one) == "not begun"
+            ]
+    return calls(*asked) if asked else says_json(GO_ON)
+
+
+def _of_the_judge(job: PlannedJob, request: Json) -> Json:
+    if job.shape not in QUARRELS:
+        return {"settlements": [_settled(json.loads(line)) for line in _CONFLICT.findall(said_in(request))]}
+    points: list[str] = asked_for(request)["rulings"]["items"]["properties"]["point"]["enum"]
+    right = "writer" if job.shape is Shape.OVERRULED else "reviewer"
+    return {"rulings": [{"point": point, "right": right, "why": "It stands there."} for point in points]}
+
+
+def _settled(conflict: Json) -> Json:
+    """The first of its claims stands."""
+    return {"conflict": conflict["conflict"], "stands": [conflict["claims"][0]["id"]], "why": "It was measured."}
+
+
+def _verdict(job: PlannedJob, key: CallKey, request: Json) -> Json:
+    """Of a job that was planned by code, none of its own steps can be sent back."""
+    step: Any = asked_for(request).get("revisions", {}).get("items", {}).get("properties", {}).get("step", {})
+    is_there = job.steps[0].id in step.get("enum", [job.steps[0].id])
+    insists = job.shape in QUARRELS and key.handoff == "assessor.2"
+    if not is_there or not (insists or (key.handoff == "assessor.1" and job.shape in (Shape.REVISED, *QUARRELS))):
+        return PASS
+    problem = f"Say it of {job.name}." if job.shape in QUARRELS else "Mend it."
+    return {"verdict": "REVISE", "revisions": [{"step": job.steps[0].id, "problem": problem}], "open_points": []}
+
+
+def _check(job: PlannedJob, key: CallKey) -> Json:
+    return {**ENVELOPE, "output": WRONG if job.shape is Shape.VETOED and key.handoff == CHECKED else RIGHT}
+
+
+def _of_a_specialist(job: PlannedJob, key: CallKey) -> Reply:
+    step, attempt = step_of(job, key.handoff), int(key.handoff.rpartition(".")[2])
+    is_planned = step is not None and not step.team and (key.handoff != INSTEAD or job.steps[0].id == "answer")
+    if step is None or not is_planned:
+        return says_json(ENVELOPE)
+    if key.turn < step.turns and attempt == 1:
+        return calls(("now", {}))
+    says_what = step.attempts[attempt - 1] if attempt <= len(step.attempts) else Says.OK
+    match says_what:
+        case Says.FAILED:
+            return says_json({**ENVELOPE, "status": "failed", "output": None, "problem": "It would not open."})
+        case Says.NEEDS_INPUT:
+            return says_json({**ENVELOPE, "status": "needs_input", "output": None, "needs": "Which of the two is meant?"})
+        case Says.OK:
+            claims = [_claim(job, step)] if job.shape is Shape.DISPUTED else []
+            return says_json({**ENVELOPE, "output": MENDED.format(attempt) if attempt > 1 else DONE, "claims": claims})
+
+
+def _claim(job: PlannedJob, step: PlannedStep) -> Json:
+    height = HEIGHTS[step.id]
+    parts = {"subject": f"tower {job.name}", "attribute": "height", "value": height, "unit": "m", "date": None}
+    return {"id": "c1", "text": f"It is {height} m high.", **parts, "sources": []}

@@ -1,0 +1,132 @@
+"""What a job of a run can be like, and the modes that this can be in. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from enum import StrEnum
+
+from shared.wire.approval import ApprovalOf
+from shared.wire.mode import Mode
+
+
+class Shape(StrEnum):
+    """What a job is like."""
+
+    PARALLEL = "parallel"
+    """Three steps at once."""
+    DIAMOND = "diamond"
+    """One, then two, then one."""
+    TOOLS = "tools"
+    """Two steps of three turns, with a tool between."""
+    REVISED = "revised"
+    """A step is sent back once."""
+    REPAIRED = "repaired"
+    """The first plan cannot be read."""
+    WRITTEN = "written"
+    """A model writes the answer out of two results."""
+    TIGHT = "tight"
+    """Twelve steps at once on a budget of four calls."""
+    TIGHT_TOKENS = "tight in tokens"
+    """The same on a budget of tokens: what has gone, and the most that a third step's call could use, is too much."""
+    TIGHT_MONEY = "tight in money"
+    """The same on a budget of money."""
+    CANCELLED = "cancelled"
+    """Three steps at once, and its user thinks better of it, and types so: no seed has one."""
+    ALONE = "alone"
+    """The whole request is one step of one specialist."""
+    REPEATED = "repeated"
+    """A step for each of several lines, then one that has all of their results."""
+    JOINED = "joined"
+    """Two of three are enough for the next; the third is late, and a team of its own in half of them."""
+    TEAMS = "teams"
+    """A step is a child job; in half of them a step of that is one, too."""
+    TIGHT_TREE = "tight tree"
+    """Two child jobs of twelve steps each, on a budget of ten calls for all three jobs."""
+    CALLED_OFF = "called off"
+    """Its user cancels it while a child job is at work."""
+    NEEDY = "needy"
+    """A step asks for something, and the planner answers it."""
+    FAILING = "failing"
+    """A step fails once; or three times, and somebody else does it."""
+    DISPUTED = "disputed"
+    """Two steps contradict each other, and the judge decides."""
+    HELPED = "helped"
+    """A step asks for something, and the planner adds a step that finds it out."""
+    OVERRULED = "overruled"
+    """A reviewer insists on what a step does not mend, and the judge decides for the step."""
+    UPHELD = "upheld"
+    """The same, and the judge decides for the reviewer: the step is done once more."""
+    CHECKED = "checked"
+    """A specialist looks at the facts of its answer before this leaves, and passes them."""
+    VETOED = "vetoed"
+    """The same finds one of them wrong, once."""
+    REJECTED_PLAN = "plan rejected"
+    """Its user does not want its first plan, and approves of the next."""
+    REJECTED_RESEARCH = "research rejected"
+    """The same with what its steps have found out."""
+    REJECTED_ANSWER = "answer rejected"
+    """The same with its answer."""
+    APPROVED = "approved"
+    """It waits for its user's word before it begins and before its answer leaves."""
+    FOLLOWED = "followed"
+    """When it has ended, its user asks for more, and that job begins with what this one knows."""
+    ADDED = "added"
+    """The replanner hands off a step more."""
+    CHANGED = "changed"
+    """The replanner words one step anew, and drops another."""
+
+
+CHORDS = (
+    Shape.PARALLEL,
+    Shape.DIAMOND,
+    Shape.TOOLS,
+    Shape.REVISED,
+    Shape.REPAIRED,
+    Shape.WRITTEN,
+    Shape.TIGHT,
+    Shape.TIGHT_TOKENS,
+    Shape.TIGHT_MONEY,
+)
+"""What plain chords can do as well: teams without a mind. The control is given these, and no others."""
+TIGHT = (Shape.TIGHT, Shape.TIGHT_TOKENS, Shape.TIGHT_MONEY)
+REJECTED = {
+    Shape.REJECTED_PLAN: ApprovalOf.PLAN,
+    Shape.REJECTED_RESEARCH: ApprovalOf.RESEARCH,
+    Shape.REJECTED_ANSWER: ApprovalOf.ANSWER,
+}
+"""What a user turns down once."""
+FACT_CHECKED = (Shape.CHECKED, Shape.VETOED)
+QUARRELS = (Shape.OVERRULED, Shape.UPHELD)
+PLANNED = (Mode.TEAM, Mode.ADAPTIVE, Mode.AUTO)
+"""Modes in which a planner makes the plan (`auto`: where a team gets the job)."""
+_ANY = (*PLANNED, Mode.PIPELINE)
+MODES: dict[Shape, tuple[Mode, ...]] = {
+    Shape.PARALLEL: _ANY,
+    Shape.DIAMOND: _ANY,
+    Shape.TOOLS: _ANY,
+    Shape.REVISED: _ANY,
+    Shape.REPAIRED: PLANNED,
+    Shape.WRITTEN: _ANY,
+    **dict.fromkeys((*TIGHT, Shape.TIGHT_TREE, Shape.CANCELLED), (Mode.TEAM,)),
+    Shape.ALONE: (Mode.SINGLE, Mode.AUTO),
+    Shape.REPEATED: (Mode.PIPELINE,),
+    Shape.JOINED: _ANY,
+    Shape.TEAMS: _ANY,
+    Shape.CALLED_OFF: _ANY,
+    Shape.NEEDY: _ANY,
+    Shape.FAILING: _ANY,
+    Shape.DISPUTED: _ANY,
+    Shape.HELPED: _ANY,
+    **dict.fromkeys(QUARRELS, _ANY),
+    Shape.REJECTED_PLAN: PLANNED,
+    **dict.fromkeys((*FACT_CHECKED, Shape.REJECTED_RESEARCH, Shape.REJECTED_ANSWER, Shape.APPROVED), (*_ANY, Mode.SINGLE)),
+    Shape.FOLLOWED: _ANY,
+    Shape.ADDED: (Mode.ADAPTIVE,),
+    Shape.CHANGED: (Mode.ADAPTIVE,),
+}
+"""What each can be in. Tight ones are counted call by call, so that nobody may look at their plans again."""
+
+
+def shapes_in(modes: Collection[Mode]) -> list[Shape]:
+    """Those that a seed draws from where only these modes are wanted."""
+    return [shape for shape in Shape if shape is not Shape.CANCELLED and not {*modes}.isdisjoint(MODES[shape])]

@@ -1,0 +1,38 @@
+"""Processes that are stopped and told to go on again, and how long that lasted: on a busy machine longer than it was meant to."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from chaos.faults import Strike
+
+
+@dataclass(slots=True)
+class Stops:
+    """`strikes`: the run's. A stop stands there for as long as it is to be, and when it is over for as long as it was."""
+
+    strikes: list[Strike]
+    _by_pid: dict[int, Strike] = field(default_factory=dict)
+
+    @property
+    def targets(self) -> set[str]:
+        """Who is stopped."""
+        return {strike.target for strike in self._by_pid.values()}
+
+    def add(self, pid: int, strike: Strike) -> None:
+        """It has been stopped by this strike."""
+        self._by_pid[pid] = strike
+        self.strikes.append(strike)
+
+    def wake(self, *, only_due: bool = False) -> None:
+        """SIGCONT."""
+        for pid, strike in list(self._by_pid.items()):
+            if not only_due or time.time() >= strike.at + strike.lasts_s:
+                del self._by_pid[pid]
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+                self.strikes[self.strikes.index(strike)] = replace(strike, lasts_s=time.time() - strike.at)

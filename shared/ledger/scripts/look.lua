@@ -1,0 +1,55 @@
+-- A supervisor's look at a job begins, and reads what the journal has after a version; or it has come to its end, where no other script says so.
+-- Or it takes long, and its process says that it lives.
+-- KEYS job, due, log.  ARGV look, 'end'; or look, 'lives'; or look, 'begin', version, most events, most looks, frozen_ms, together_ms, lease_ms.
+-- Returns {verdict, entries}; verdict: ok | frozen (so many times nobody was heard of again) | crowded (as many as may be are at it just now, and
+-- the job is due again soon), the last two without entries
+local job, due, log = KEYS[1], KEYS[2], KEYS[3]
+local name = ARGV[1]
+if ARGV[2] == 'end' then
+  end_look(job, name)
+  return { 'ok', {} }
+end
+if ARGV[2] == 'lives' then
+  heard_of(job, name, now_ms())
+  return { 'ok', {} }
+end
+local most, frozen, together, lease = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local at = now_ms()
+
+-- How many of these times are further apart than `within`: those that are not count with the first of them.
+local function counted(times, within)
+  local count, since = 0, nil
+  for _, heard in ipairs(times) do
+    if not since or heard - since >= within then count, since = count + 1, heard end
+  end
+  return count
+end
+
+local function verdict_of(looks)
+  local end_of = hear(at, lease)
+  local open, given_up = {}, {}
+  for _, look in ipairs(looks) do
+    local is_open = end_of(look.heard + frozen) > at
+    table.insert(is_open and open or given_up, look.heard)
+  end
+  table.sort(open)
+  table.sort(given_up)
+  local failed = counted(given_up, frozen)
+  if failed >= most then return #open > 0 and 'crowded' or 'frozen' end
+  table.insert(open, at)
+  return counted(open, together) > (failed > 0 and 1 or most) and 'crowded' or 'ok'
+end
+
+if redis.call('EXISTS', job) == 1 then
+  local looks = looks_of(job)
+  local verdict = #looks > 0 and not is_among(looks, name) and verdict_of(looks) or 'ok'
+  if verdict == 'crowded' then
+    local id = string.match(job, '{(.-)}')
+    looked_at(id)
+    redis.call('ZADD', due, at + together, id)
+    return { verdict, {} }
+  end
+  begin_look(job, name, at)
+  if verdict == 'frozen' then return { verdict, {} } end
+end
+return { 'ok', redis.call('XRANGE', log, (tonumber(ARGV[3]) + 1) .. '-0', '+', 'COUNT', ARGV[4]) }

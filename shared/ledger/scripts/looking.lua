@@ -1,0 +1,49 @@
+-- In front of the scripts with which a supervisor's look at a job begins or comes to its end. `looks` of the job's hash: LOOK:MS for each that
+-- began and has not ended, since the last one that did, in the order in which they began, and when it was last heard of. What the rest says stands in `looks.py`.
+
+local function looks_of(job)
+  local looks = {}
+  for look, heard in string.gmatch(redis.call('HGET', job, 'looks') or '', '(%x+):(%d+)') do
+    looks[#looks + 1] = { name = look, heard = tonumber(heard) }
+  end
+  return looks
+end
+
+local function note_looks(job, looks)
+  local words = {}
+  for _, look in ipairs(looks) do words[#words + 1] = string.format('%s:%d', look.name, look.heard) end
+  put(job, { looks = table.concat(words, ' ') })
+end
+
+local function is_among(looks, name)
+  for _, look in ipairs(looks) do
+    if look.name == name then return true end
+  end
+  return false
+end
+
+-- Said again, it is the same look. '' is none: whoever says it keeps no account of looks.
+local function begin_look(job, name, at)
+  local looks = looks_of(job)
+  if name == '' or is_among(looks, name) then return end
+  looks[#looks + 1] = { name = name, heard = at }
+  note_looks(job, looks)
+end
+
+-- One that is noted goes on. While a role's handoff runs in its place it is not, and its claim shows that.
+local function heard_of(job, name, at)
+  local looks = looks_of(job)
+  if not is_among(looks, name) then return end
+  for _, look in ipairs(looks) do
+    if look.name == name then look.heard = at end
+  end
+  note_looks(job, looks)
+end
+
+-- One came to its end: nothing that began before it speaks against the job any more.
+local function end_look(job, name)
+  local looks = looks_of(job)
+  if not is_among(looks, name) then return end
+  while table.remove(looks, 1).name ~= name do end
+  note_looks(job, looks)
+end

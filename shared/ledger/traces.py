@@ -1,0 +1,23 @@
+"""What the ledger keeps of the trace that a job belongs to: asked only by processes that tell a collector of their work."""
+
+from __future__ import annotations
+
+from shared.ledger import keys
+from shared.ledger.connection import Connection, in_our_words
+from shared.trace_ids import Kept
+from shared.wire.ids import JobId
+
+
+class Traces:
+    """Reads the fields of jobs' hashes that say so."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def kept(self, job_id: JobId) -> Kept:
+        """Raises: LedgerUnavailable."""
+        with in_our_words():
+            traceparent, parent = self._connection.redis.hmget(keys.job(job_id), "traceparent", "parent")
+        return Kept(
+            traceparent.decode("ascii", "replace") if traceparent else None, JobId(parent.decode().partition("/")[0]) if parent else None
+        )

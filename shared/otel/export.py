@@ -1,0 +1,123 @@
+"""From a span to the collector: by OTLP over HTTP, in batches, and without what must not leave."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.trace import Event, ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.trace import Status
+from opentelemetry.util.types import Attributes
+
+from shared.redaction import Redactor
+
+_TEXT_OF_ERRORS = ("exception.message", "exception.stacktrace")
+"""May quote whatever was at hand."""
+_NOT_SENT = "the OpenTelemetry collector did not take this command's spans; the command itself is not touched by that"
+
+
+class Ids(RandomIdGenerator):
+    """Random ids, but for the one that a thread has asked for."""
+
+    def __init__(self) -> None:
+        self._asked = threading.local()
+
+    def generate_span_id(self) -> int:
+        asked: int | None = getattr(self._asked, "for_span", None)
+        return super().generate_span_id() if asked is None else asked
+
+    def generate_trace_id(self) -> int:
+        asked: int | None = getattr(self._asked, "for_trace", None)
+        return super().generate_trace_id() if asked is None else asked
+
+    @contextmanager
+    def span(self, span_id: int, trace_id: int | None = None) -> Iterator[None]:
+        """A span that this thread starts here has this id; and its trace that one, where it is a root."""
+        self._asked.for_span, self._asked.for_trace = span_id, trace_id
+        try:
+            yield
+        finally:
+            self._asked.for_span = self._asked.for_trace = None
+
+
+class Redacting(SpanExporter):
+    """Takes secrets out of everything, and the texts of errors, whoever made the span: Celery's instrumentation, a user's tool."""
+
+    def __init__(self, exporter: SpanExporter, redactor: Redactor, *, keeps_errors: bool) -> None:
+        self._exporter = exporter
+        self._redactor = redactor
+        self._keeps_errors = keeps_errors
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        return self._exporter.export([self._clean(span) for span in spans])
+
+    def shutdown(self) -> None:
+        self._exporter.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        return self._exporter.force_flush(timeout_millis)
+
+    def _clean(self, span: ReadableSpan) -> ReadableSpan:
+        described = span.status.description if self._keeps_errors else None
+        return ReadableSpan(
+            name=self._redactor.text(span.name),
+            context=span.context,
+            parent=span.parent,
+            resource=span.resource,
+            attributes=self._without_secrets(span.attributes),
+            events=[Event(event.name, self._without_secrets(event.attributes), event.timestamp) for event in span.events],
+            links=span.links,
+            kind=span.kind,
+            status=Status(span.status.status_code, self._redactor.text(described) if described else None),
+            start_time=span.start_time,
+            end_time=span.end_time,
+            instrumentation_scope=span.instrumentation_scope,
+        )
+
+    def _without_secrets(self, attributes: Attributes) -> Attributes:
+        return {
+            name: self._redactor.value(list(value) if isinstance(value, tuple) else value, name)
+            for name, value in (attributes or {}).items()
+            if self._keeps_errors or name not in _TEXT_OF_ERRORS
+        }
+
+
+class SayingOnce(SpanExporter):
+    """Where a person waits: the SDK says nothing, and the first batch that could not be sent is one line."""
+
+    def __init__(self, exporter: SpanExporter) -> None:
+        logging.getLogger("opentelemetry").setLevel(logging.ERROR)
+        logging.getLogger("opentelemetry.exporter.otlp").setLevel(logging.CRITICAL)
+        self._exporter = exporter
+        self._has_said = False
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        result = self._exporter.export(spans)
+        if result is not SpanExportResult.SUCCESS and not self._has_said:
+            self._has_said = True
+            logging.getLogger(__name__).warning(_NOT_SENT)
+        return result
+
+    def shutdown(self) -> None:
+        self._exporter.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        return self._exporter.force_flush(timeout_millis)
+
+
+def make_provider(service: str, redactor: Redactor, ids: Ids, *, keeps_errors: bool, flush_s: float | None) -> TracerProvider:
+    """Everything else as the OTEL_* variables say. What is left is sent when the process ends."""
+    named = Resource.create()
+    if str(named.attributes.get(SERVICE_NAME, "unknown_service")).startswith("unknown_service"):
+        named = named.merge(Resource({SERVICE_NAME: service}))
+    provider = TracerProvider(resource=named, id_generator=ids)
+    sender: SpanExporter = OTLPSpanExporter(timeout=flush_s)
+    exporter = Redacting(sender if flush_s is None else SayingOnce(sender), redactor, keeps_errors=keeps_errors)
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    return provider

@@ -1,0 +1,116 @@
+"""What a process tells an OpenTelemetry collector of its work. This form tells nothing and costs nothing; it is in force until
+`start_telemetry` finds a reason for the other one: a collector's URL in the environment, and the extra `otel` installed.
+
+One trace holds a job, see docs/decisions/0013-one-trace.md.
+"""
+
+# ruff: noqa: ARG002 - this form does nothing with what it is told
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
+
+from shared.wire.ids import JobId
+
+if TYPE_CHECKING:
+    from shared.agent.model import Block, ModelCall, ModelReply
+    from shared.config import Settings
+    from shared.trace_ids import Kept, Lifetime
+    from shared.wire.checkpoints import Observed
+    from shared.wire.handoff import AgentHandoff, HandoffResult
+
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+"""The standard's own: with one of them set, spans are sent there."""
+_MISSING = "%s is set, but no spans are sent: the packages of the extra are missing (pip install 'handoff-queue[otel]')"
+
+
+class Span:
+    """A handoff, a model call or a tool call while it lasts, and what came of it. This one is told to nobody."""
+
+    def finished(self, result: HandoffResult) -> None:
+        """The handoff has this result, and it is in the journal."""
+
+    def replied(self, reply: ModelReply) -> None:
+        """The model call has this reply."""
+
+    def observed(self, result: Observed) -> None:
+        """The tool call has this result."""
+
+
+class Telemetry:
+    """Every method is safe to call from several threads, and none raises."""
+
+    is_on = False
+
+    def reads(self, kept: Callable[[JobId], Kept]) -> None:
+        """How to learn what the ledger keeps of a job's trace."""
+
+    def submitting(self, job_id: JobId) -> AbstractContextManager[str | None]:
+        """A job is submitted. Gives the `traceparent` that is to be kept with it; None: nothing is."""
+        return _NOTHING_KEPT
+
+    def within(self, job_id: JobId) -> AbstractContextManager[None]:
+        """What is published here belongs to this job."""
+        return _NOTHING
+
+    def handoff(self, handoff: AgentHandoff, model: str | None, started_at: float | None) -> AbstractContextManager[Span]:
+        """One claim of a handoff. `started_at`: of its first claim, Unix time in seconds."""
+        return _NO_SPAN
+
+    def chat(self, call: ModelCall) -> AbstractContextManager[Span]:
+        """A model call."""
+        return _NO_SPAN
+
+    def tool(self, call: Block, name: str) -> AbstractContextManager[Span]:
+        """A tool call. `name`: the tool's, or words of ours where there is none of that name."""
+        return _NO_SPAN
+
+    def job_ended(self, life: Lifetime) -> None:
+        """The journal says that a job has ended."""
+
+    def ids(self) -> dict[str, str]:
+        """`trace_id` and `span_id` of what this thread does, for its log lines."""
+        return {}
+
+    def stop(self) -> None:
+        """Send what is left. At the end of a process."""
+
+
+_NOTHING_KEPT: AbstractContextManager[str | None] = nullcontext()
+_NOTHING: AbstractContextManager[None] = nullcontext()
+_NO_SPAN: AbstractContextManager[Span] = nullcontext(Span())
+_OFF = Telemetry()
+_chosen: list[Telemetry] = []
+"""At most one: the form of this process, once that is decided."""
+
+
+def telemetry() -> Telemetry:
+    """The form that is in force in this process."""
+    return _chosen[0] if _chosen else _OFF
+
+
+def is_wanted() -> bool:
+    """Whether the environment asks for spans, by the standard's own variables."""
+    is_off = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true" or os.environ.get("OTEL_TRACES_EXPORTER") == "none"
+    return not is_off and any(os.environ.get(name) for name in ENDPOINTS)
+
+
+def start_telemetry(service: str, settings: Settings, *, flush_s: float | None = None) -> None:
+    """Choose the form, once for the process. `service`: its name where OTEL_SERVICE_NAME says none; `flush_s`: the longest that a collector
+    which does not answer holds up each try to send, if that is not to be what OTEL_EXPORTER_OTLP_TIMEOUT says.
+    """
+    if _chosen:
+        return
+    _chosen.append(_OFF)
+    if not is_wanted():
+        return
+    try:
+        from shared.otel.spans import open_telemetry
+    except ImportError:
+        logging.getLogger(__name__).warning(_MISSING, next(name for name in ENDPOINTS if os.environ.get(name)))
+        return
+    _chosen[0] = open_telemetry(service, settings, flush_s)

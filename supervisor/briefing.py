@@ -1,0 +1,115 @@
+"""What each of the supervisor's roles is asked, what it sees, and the form of its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from shared.ledger.ledger import Ledger
+from shared.wire.handoff import BlobRef
+from shared.wire.ids import StepId
+from shared.wire.plan import Plan
+from supervisor.lifecycle.answering import usable_sinks, words_wanted
+from supervisor.lifecycle.disputes import JUDGE, disputes_of, disputes_wanted
+from supervisor.lifecycle.finding_out import can_help, room
+from supervisor.lifecycle.gaps import gaps_of
+from supervisor.lifecycle.patches import REPLANNER
+from supervisor.lifecycle.state import JobState, StepStatus
+from supervisor.lifecycle.teams import may_have_children
+from supervisor.loading import Loading
+from supervisor.patching import replanning
+from supervisor.prepared import Prepared
+from supervisor.roles import assessment
+from supervisor.roles.briefs import (
+    SUB_TEAM,
+    Candidate,
+    Known,
+    Unwanted,
+    assessment_brief,
+    needs_brief,
+    plan_brief,
+    route_brief,
+    synthesis_brief,
+)
+from supervisor.roles.needs import NeedsReading
+from supervisor.roles.planner import PlanReading
+from supervisor.roles.quarrel import judging, judging_wants
+from supervisor.roles.router import RouteReading
+
+
+class Briefing:
+    """Each role has a context of its own: what it needs, and nothing of what others were told."""
+
+    def __init__(self, ledger: Ledger, loading: Loading) -> None:
+        self._ledger = ledger
+        self._loading = loading
+
+    def candidates(self, state: JobState) -> list[Candidate]:
+        """The specialists that this job may use and that somebody serves."""
+        allowed = state.submitted.specialists
+        return [
+            Candidate(name, served.spec.description, served.spec.tools, served.queued, served.slots, served.spec.capability)
+            for name, served in self._ledger.roles.served().items()
+            if not allowed or name in allowed
+        ]
+
+    def _with_a_team(self, state: JobState) -> list[Candidate]:
+        """The same, and a sub-supervisor where there may be one."""
+        return self.candidates(state) + ([SUB_TEAM] if may_have_children(state.submitted) else [])
+
+    def brief(self, state: JobState, role: str, request: str, into: Prepared) -> tuple[str, tuple[StepId, ...], Mapping[str, Any]]:  # noqa: PLR0911
+        """What the role is asked, which results it sees, and the schema of its answer."""
+        limits = state.submitted.limits
+        if role == "router":
+            candidates = self.candidates(state)
+            return route_brief(request, candidates, self._known(state)), (), RouteReading(tuple(one.name for one in candidates)).schema
+        if role == "planner" and state.plan is None:
+            candidates = self._with_a_team(state)
+            given = tuple(one.step for one in state.submitted.given)
+            reading = PlanReading(tuple(one.name for one in candidates), limits.max_steps, given)
+            return plan_brief(request, candidates, limits.max_steps, self._rejected(state), self._known(state)), given, reading.schema
+        plan = self._loading.plan(state, into)
+        if role == "planner":
+            asking = {step_id: step.result for step_id, step in state.steps.items() if step.status is StepStatus.IN_NEED and step.result}
+            words = self._loading.words(state, asking.values(), into)
+            needs = {str(step_id): words.result(ref).needs or "" for step_id, ref in asking.items()}
+            about = tuple(step_id for step_id, step in state.steps.items() if step.result)
+            others = self.candidates(state) if can_help(state) else []
+            schema = NeedsReading(tuple(needs), tuple(one.name for one in others)).schema
+            return needs_brief(request, plan, needs, others, room(state)), about, schema
+        if role == REPLANNER:
+            return replanning(state, request, plan, self._with_a_team(state), self._known(state))
+        if role == JUDGE:
+            return judging(state, self._loading.words(state, judging_wants(state), into))
+        if role == "assessor":
+            settled = [one.brief() for one in disputes_of(state, self._loading.words(state, disputes_wanted(state), into))]
+            left, verdicts = max(0, limits.max_rounds - state.reworks), assessment.reading_of(state)
+            brief = assessment_brief(request, plan, len(state.rounds_now) + 1, left, settled, verdicts.rubric)
+            return brief, tuple(state.steps), verdicts.schema
+        words = self._loading.words(state, (*words_wanted(state), *([state.turned_down] if state.turned_down else [])), into)
+        last = words.verdict(state.last_round) if state.last_round else None
+        gaps = [f"{gap.step}: {gap.why}" for gap in gaps_of(state, words)]
+        vetoes = words.objections(state.turned_down) if state.turned_down else ()
+        open_points = last.open_points if last else ()
+        settled = [one.brief() for one in disputes_of(state, words)]
+        brief = synthesis_brief(request, plan, gaps, open_points, vetoes, settled)
+        return brief, usable_sinks(state), self._loading.answer_schema(state)
+
+    def _known(self, state: JobState) -> Known:
+        asked = state.submitted
+        return Known(asked.given, self._loading.text(state, asked.after.request) if asked.after else None)
+
+    def _rejected(self, state: JobState) -> list[Unwanted]:
+        """Plans that the user did not want, and what was said of them."""
+
+        def plan(ref: BlobRef) -> Plan:
+            return Plan.from_json(self._loading.text(state, ref))
+
+        return [
+            Unwanted(
+                plan=plan(one.plan),
+                note=self._loading.text(state, one.note) if one.note else "",
+                own=plan(one.own_plan) if one.own_plan else None,
+            )
+            for one in state.rejected_plans
+        ]

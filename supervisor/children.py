@@ -1,0 +1,211 @@
+"""Child jobs, which do the steps that are given to sub-supervisors: handed over, begun, and told of to their parents.
+
+Whoever is killed in between leaves the ledger such that another supervisor does the same again, and that it counts once: a child's id
+follows from the first handoff that it does, and is the fence of the claims that begin with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import structlog
+
+from shared.attempt import finished_event
+from shared.ledger.jobs import HandoffStanding, JobStanding
+from shared.ledger.journal import Commit
+from shared.ledger.ledger import Ledger
+from shared.library import Library
+from shared.wire.answer import Answer
+from shared.wire.errors import Interrupted, VersionConflict
+from shared.wire.events import HandoffIssued, JobSubmitted, Parent, ParentTold, RetryRequested, TakenUp
+from shared.wire.given import Given
+from shared.wire.handoff import AgentHandoff, HandoffResult, ref
+from shared.wire.ids import HandoffId, StepId, child_id_for, handoff_id
+from shared.wire.limits import JobLimits
+from shared.wire.mode import Mode
+from shared.wire.plan import Step
+from shared.wire.usage import Usage
+from supervisor.dispatch import Dispatcher
+from supervisor.lifecycle.answering import parts_of, words_wanted
+from supervisor.lifecycle.commands import StartChild
+from supervisor.lifecycle.evolve import fold
+from supervisor.lifecycle.following import earlier, given_as, results_to_give
+from supervisor.lifecycle.gaps import lacking
+from supervisor.lifecycle.handoffs import step_handoff
+from supervisor.lifecycle.joins import counted_for
+from supervisor.lifecycle.state import JobState
+from supervisor.lifecycle.teams import SPEC, child_of, has_gaps_alone, seconds_for, team_before
+from supervisor.lifecycle.telling import Used, result_for_parent
+from supervisor.lifecycle.words import Words
+from supervisor.prepared import Prepared, issued
+from supervisor.retrying import going_on, used_of
+from supervisor.roles.outcomes import title_of
+from supervisor.submission import Submission
+
+BEGUN_WITHIN_S = 5.0
+"""A child whose first wake-up was lost is found by a sweeper after this."""
+
+LACKED = "\n\nAn earlier team has done a part of it: what it found is there already, and need not be found again. It lacked: {}"
+
+log = structlog.get_logger()
+
+
+def hand_over(ledger: Ledger, state: JobState, step: Step, words: Words, into: Prepared) -> None:
+    """Give a step to a child job: a new one, or the one that has done a part of it. `words`: of the step's remarks."""
+    job_id = team_before(state, step.id)
+    before = fold(job_id, None, ledger.journal.read(job_id)) if job_id else None
+    child = child_of(state, step.id, job_id if before and has_gaps_alone(before) else None)
+    handoff = step_handoff(state, step, SPEC, SPEC.content_digest, words, None)
+    slice_ = {"max_turns": child.limits.max_turns, "max_tokens": child.limits.max_tokens, "max_microusd": child.limits.max_microusd}
+    limits = handoff.limits.model_copy(update={name: most for name, most in slice_.items() if most is not None})
+    handoff = handoff.model_copy(update={"limits": limits})
+    into.ref(SPEC.to_json())
+    counts = counted_for(state, state.dependents[step.id])
+    into.events.append(issued(handoff, into.ref(handoff.to_json()), counts=counts).model_copy(update={"child": child}))
+    into.effects.append(StartChild(handoff.handoff_id))
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What an earlier child has found, and what its request says of that."""
+
+    given: tuple[Given, ...] = ()
+    texts: tuple[str, ...] = ()
+    told: str = ""
+
+
+class Children:
+    """Begins child jobs, and tells their parents."""
+
+    def __init__(self, ledger: Ledger, library: Library, dispatcher: Dispatcher) -> None:
+        self._ledger = ledger
+        self._library = library
+        self._dispatcher = dispatcher
+
+    def start(self, state: JobState, handoff_id: HandoffId) -> None:
+        """Begin the child of this handoff, or have it go on, unless it is at work or nobody waits for it any more."""
+        handed_over = state.open.get(handoff_id)
+        if handed_over is None or handed_over.child is None:
+            return
+        child, now = handed_over.child, self._ledger.connection.now()
+        limits = child.limits.model_copy(update={"max_seconds": min(child.limits.max_seconds, seconds_for(state, now))})
+        is_new = child.job_id == child_id_for(state.job_id, handoff_id)
+        before = None if is_new else fold(child.job_id, None, self._ledger.journal.read(child.job_id))
+        if before and not before.ended:
+            return  # it has gone on already; or else its end is yet to come, which wakes us
+        due_at = now + BEGUN_WITHIN_S
+        commit = self._taken_up(state, handed_over, before, limits, due_at) if before else self._begun(state, handed_over, limits, due_at)
+        with suppress(VersionConflict):
+            self._ledger.journal.commit(replace(commit, parent=(state.job_id, handoff_id)))
+            log.info("child goes on" if before else "child begun", job_id=state.job_id, handoff_id=handoff_id, child=child.job_id)
+            self._dispatcher.wake(child.job_id)
+
+    def _taken_up(self, state: JobState, handed_over: HandoffIssued, before: JobState, limits: JobLimits, due_at: float) -> Commit:
+        """Its gaps alone, as `handoff finish` does those of a job. `limits`: what it may use from now on, besides what it has used."""
+        used = used_of(self._ledger.jobs.standings([before.job_id])[0])
+        event = RetryRequested(
+            whole=state.waits_for_all,
+            holds=True,
+            taken_up=TakenUp(
+                parent=Parent(job_id=state.job_id, handoff_id=handed_over.handoff_id),
+                max_seconds=limits.max_seconds,
+                is_known=state.steps[handed_over.step_id].sent_back is not None,
+            ),
+            **{name: most + used[name] for name in used if (most := getattr(limits, name)) is not None},
+        )
+        return going_on(before, event, due_at)
+
+    def _begun(self, state: JobState, handed_over: HandoffIssued, limits: JobLimits, due_at: float) -> Commit:
+        """A job of its own, which will be planned."""
+        handoff = AgentHandoff.from_json(self._texts(state, [handed_over.handoff.digest])[handed_over.handoff.digest])
+        request, asked = request_of(handoff), state.submitted
+        known = {one.step_id: one.result for one in handoff.context}
+        results = Words(self._texts(state, [one.digest for one in known.values()]))
+        given, texts = given_as(state, known, [*known.values()], results)
+        before = self._before(state, handoff, {one.step for one in given})
+        given, texts, request = (*given, *before.given), (*texts, *before.texts), f"{request}{before.told}"
+        event = JobSubmitted(
+            request=ref(request),
+            title=title_of(handoff.task_description),
+            limits=limits,
+            manifest=asked.manifest,
+            document_count=asked.document_count,
+            model=asked.model,
+            tenant=asked.tenant,
+            priority=asked.priority,
+            specialists=asked.specialists,
+            mode=Mode.TEAM,
+            parent=Parent(job_id=state.job_id, handoff_id=handed_over.handoff_id),
+            depth=asked.depth + 1,
+            given=given,
+        )
+        manifest = self._texts(state, [asked.manifest.digest]).values() if asked.manifest else ()
+        assert handed_over.child is not None
+        return Submission(handed_over.child.job_id, event, (request, *manifest, *texts), {}, has_key=False).commit(due_at)
+
+    def _before(self, state: JobState, handoff: AgentHandoff, taken: Collection[StepId]) -> Before:
+        """What the last child that was given this step leaves to the next one. `taken`: names of what that has from its parent."""
+        for attempt in range(handoff.attempt - 1, 0, -1):
+            child = child_id_for(state.job_id, handoff_id(handoff.step_id, attempt))
+            before = fold(child, None, self._ledger.journal.read(child))
+            if before is None or before.ended is None:
+                continue
+            results = {step: one for step, one in results_to_give(before).items() if not {step, earlier(step)} & {*taken}}
+            refs = [*results.values(), *([before.ended.answer] if before.ended.answer else [])]
+            texts = self._texts(before, [one.digest for one in refs])
+            answer = Answer.from_json(texts[before.ended.answer.digest]) if before.ended.answer else None
+            return Before(
+                *given_as(before, results, parts_of(before), Words(texts)),
+                LACKED.format(lacking(answer.gaps)) if answer and answer.gaps else "",
+            )
+        return Before()
+
+    def tell(self, state: JobState) -> None:
+        """Give an ended child's result to its parent. Said again, it is the same; what nobody waits for any more is said to nobody.
+
+        Raises:
+            VersionConflict: it goes on already, or another supervisor has told it.
+        """
+        assert state.submitted.parent is not None
+        parent = state.submitted.parent
+        claim = self._ledger.claims.of_child(parent.job_id, parent.handoff_id, state.job_id)
+        result = self._result(state)
+        with suppress(Interrupted):
+            claim.finish(result, (finished_event(result, state.job_id),))
+        self._dispatcher.wake(parent.job_id)
+        told = Commit(job_id=state.job_id, expected=state.version, tip=state.as_of, events=[ParentTold()])
+        self._ledger.journal.commit(told)  # said of a later end, it would keep that from its parent
+
+    def _result(self, state: JobState) -> HandoffResult:
+        assert state.ended is not None
+        because = (state.ended.because,) if state.ended.because else ()
+        refs = [*parts_of(state), *words_wanted(state), *because, *([state.ended.answer] if state.ended.answer else [])]
+        texts = self._texts(state, [one.digest for one in refs])
+        answer = Answer.from_json(texts[state.ended.answer.digest]) if state.ended.answer else None
+        assert state.submitted.parent is not None
+        parent = state.submitted.parent
+        so_far = self._ledger.jobs.standings([state.job_id])[0]
+        of_handoff = self._ledger.jobs.handoffs(parent.job_id, [parent.handoff_id]).get(parent.handoff_id, so_far)
+        return result_for_parent(state, Words(texts), answer, _used(of_handoff), _used(so_far))
+
+    def _texts(self, state: JobState, digests: Sequence[str]) -> dict[str, str]:
+        return dict(self._library.payloads(state.job_id, list(dict.fromkeys(digests))))
+
+
+def request_of(handoff: AgentHandoff) -> str:
+    """What a child is asked: the step's task, and what is to be mended. It sees nothing else of its parent but what it is given."""
+    return "\n\n".join([handoff.task_description, *(f"An earlier attempt was not good enough: {said.text}" for said in handoff.feedback)])
+
+
+def _used(books: JobStanding | HandoffStanding) -> Used:
+    usage = Usage(
+        input_tokens=books.input_tokens,
+        output_tokens=books.output_tokens,
+        cost_microusd=books.cost_microusd,
+        cut_calls=books.cut_calls,
+        cut_tokens=books.cut_tokens,
+        cut_microusd=books.cut_microusd,
+    )
+    return Used(usage, books.turns)

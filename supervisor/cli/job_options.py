@@ -1,0 +1,101 @@
+"""What can be said about a job on the command line: one list of options for all commands that take one."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, field, fields
+from functools import wraps
+from typing import Any, get_type_hints
+
+from shared.wire.events import DEFAULT_TENANT
+from supervisor.cli.asking import Asked, schema_of
+from supervisor.cli.measures import gates_of, rubric_of
+from supervisor.cli.options import (
+    After,
+    AnswerSchema,
+    Approve,
+    ApproveAboveUsd,
+    ApproveTimeout,
+    Docs,
+    GatesOption,
+    ItemsOption,
+    MaxDepth,
+    MaxRounds,
+    MaxTurns,
+    MaxUsd,
+    Model,
+    ModeOption,
+    OnLimitOption,
+    OnTimeoutOption,
+    PriorityOption,
+    RubricOption,
+    SkipBadDocs,
+    TenantOption,
+    Timeout,
+    WorkflowOption,
+)
+
+
+@dataclass(frozen=True)
+class JobOptions:
+    """An option for each field, in this order."""
+
+    docs: Docs = None
+    skip_bad_docs: SkipBadDocs = False
+    mode: ModeOption = None
+    workflow: WorkflowOption = None
+    items: ItemsOption = None
+    after: After = None
+    gates: GatesOption = None
+    rubric: RubricOption = None
+    model: Model = None
+    max_turns: MaxTurns = None
+    max_usd: MaxUsd = None
+    max_rounds: MaxRounds = None
+    max_depth: MaxDepth = None
+    timeout: Timeout = None
+    on_limit: OnLimitOption = None
+    approve: Approve = field(default_factory=list)
+    approve_above_usd: ApproveAboveUsd = None
+    approve_timeout: ApproveTimeout = None
+    on_timeout: OnTimeoutOption = None
+    answer_schema: AnswerSchema = None
+    priority: PriorityOption = None
+    tenant: TenantOption = DEFAULT_TENANT
+
+    def asked(self) -> Asked:
+        """All that was said but the request, with the files read that were named.
+
+        Raises:
+            UserError: one of them cannot be used.
+        """
+        said = {one.name: getattr(self, one.name) for one in fields(self)}
+        read = {"gates": gates_of(self.gates), "rubric": rubric_of(self.rubric), "answer_schema": schema_of(self.answer_schema)}
+        times = {"timeout_s": said.pop("timeout"), "approve_timeout_s": said.pop("approve_timeout")}
+        return Asked("", **{**said, **read, **times, "approve": tuple(self.approve)})
+
+
+def takes_a_job(command: Callable[..., int]) -> Callable[..., int]:
+    """The command with the options of JobOptions in the place of its parameter `job`."""
+    hints, ours = get_type_hints(command, include_extras=True), get_type_hints(JobOptions, include_extras=True)
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command).parameters.values():
+        if parameter.name == "job":
+            parameters += [_option(one.name, one.default, one.default_factory, ours[one.name]) for one in fields(JobOptions)]
+        else:
+            parameters.append(parameter.replace(annotation=hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY))
+
+    @wraps(command)
+    def with_options(**values: Any) -> int:
+        job = JobOptions(**{one.name: values.pop(one.name) for one in fields(JobOptions)})
+        return command(job=job, **values)
+
+    with_options.__signature__ = inspect.Signature(parameters, return_annotation=int)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {one.name: one.annotation for one in parameters} | {"return": int}
+    return with_options
+
+
+def _option(name: str, default: Any, factory: Any, annotation: Any) -> inspect.Parameter:
+    value = default if factory is MISSING else factory()
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=annotation)

@@ -1,0 +1,141 @@
+"""`handoff top`: the fleet on a terminal, and from there into a job."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich import box
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from shared.ledger.load import AtWork, Load
+from shared.wire.errors import LedgerUnavailable
+from shared.wire.ids import JobId
+from shared.wire.usage import cost_usd
+from supervisor.cli import stats
+from supervisor.cli.errors import OK
+from supervisor.cli.jobs import client_of_broker
+from supervisor.cli.key_presses import ESCAPE, GONE, key_presses
+from supervisor.cli.terminal import short, stdout
+from supervisor.cli.tree import picture
+from supervisor.cli.view import View, heard, look, look_below
+from supervisor.fleet_stats import FleetStats
+
+if TYPE_CHECKING:
+    from supervisor.client import Client
+
+EVERY_S = 1.0
+MINUTE_S = 60.0
+MOST_HANDOFFS = 15
+"""Rows of what is at work: those that have been at it for longest."""
+KEYS = "123456789"
+"""Open the job of a row; the rows after those have no key."""
+
+
+@dataclass
+class Spending:
+    """What is spent, as money and tokens of the day, over the last minute."""
+
+    _samples: deque[tuple[float, int, int]] = field(default_factory=deque)
+
+    def add(self, at: float, microusd: int, tokens: int) -> None:
+        if self._samples and tokens < self._samples[-1][2]:  # a new day
+            self._samples.clear()
+        self._samples.append((at, microusd, tokens))
+        while self._samples[0][0] < at - MINUTE_S:
+            self._samples.popleft()
+
+    def a_minute(self) -> tuple[float, float]:
+        """USD and tokens, as far as it has been looked at."""
+        (begun, money, tokens), (now, more_money, more_tokens) = self._samples[0], self._samples[-1]
+        minutes = max(now - begun, EVERY_S) / MINUTE_S
+        return cost_usd(more_money - money) / minutes, (more_tokens - tokens) / minutes
+
+
+def top(
+    every: Annotated[float, typer.Option("--every", min=0.2, max=60, metavar="S", help="Seconds between two looks.")] = EVERY_S,
+) -> int:
+    """The fleet, live: roles, slots, queues, what is at work, spending, quota, dead letters.
+
+    A digit opens the job of that row, Esc leads back, q ends it. Where the output is no terminal: once, as `handoff stats` prints it.
+    """
+    jobs = client_of_broker()
+    if not (sys.stdin.isatty() and stdout().is_terminal):
+        stdout().print(stats.shown(stats.stats_now(jobs.ledger, jobs.ledger.loads.now())))
+        return OK
+    with key_presses() as pressed, Live(console=stdout(), screen=True, auto_refresh=False) as live:
+        screen, key = _Screen(jobs), ""
+        while key not in ("q", GONE):
+            screen.press(key)
+            live.update(screen.draw(), refresh=True)
+            key = pressed(every)
+    return OK
+
+
+class _Screen:
+    """The fleet, or one job of it."""
+
+    def __init__(self, jobs: Client) -> None:
+        self._jobs = jobs
+        self._spending = Spending()
+        self._rows: tuple[AtWork, ...] = ()
+        self._open: View | None = None
+
+    def press(self, key: str) -> None:
+        if key == ESCAPE:
+            self._open = None
+        elif self._open is None and (job_id := job_of(self._rows, key)):
+            self._open = View(job_id)
+
+    def draw(self) -> RenderableType:
+        try:
+            return self._fleet() if self._open is None else self._job(self._open)
+        except LedgerUnavailable as error:
+            return Text(f"{error} (trying again)", style="yellow")
+
+    def _fleet(self) -> RenderableType:
+        load = self._jobs.ledger.loads.now()
+        found = stats.stats_now(self._jobs.ledger, load)
+        self._spending.add(found.at, found.spent_today.microusd, found.spent_today.tokens)
+        self._rows = longest(load)
+        return fleet(found, load.at, self._rows, self._spending)
+
+    def _job(self, view: View) -> RenderableType:
+        events = self._jobs.ledger.journal.read(view.job_id, view.version)
+        self._open, _ = look_below(self._jobs, look(self._jobs, heard(self._jobs, view, events)))
+        return Group(picture(self._open), Text("Esc: back   q: end", style="dim"))
+
+
+def longest(load: Load) -> tuple[AtWork, ...]:
+    """Those that have been at work for longest."""
+    return tuple(sorted(load.at_work, key=lambda one: (one.since, one.job_id, one.handoff_id))[:MOST_HANDOFFS])
+
+
+def fleet(found: FleetStats, at: float, rows: tuple[AtWork, ...], spending: Spending) -> RenderableType:
+    """The whole screen. Pure."""
+    usd, tokens = spending.a_minute()
+    pace = Text(f"${usd:.4f} and {tokens:,.0f} tokens a minute")
+    return Group(stats.shown(found), pace, _at_work(rows, at), Text("1-9: open a job   q: end", style="dim"))
+
+
+def _at_work(rows: tuple[AtWork, ...], at: float) -> RenderableType:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("", "job", "handoff", "role", "for", "turn", "doing"):
+        table.add_column(name, no_wrap=name != "doing", justify="right" if name in ("for", "turn") else "left")
+    for n, one in enumerate(rows):
+        doing = f"parked: {one.doing}" if one.parked_until is not None else one.doing or "starting"
+        lasted, key = f"{max(0.0, at - one.since):.0f} s", KEYS[n] if n < len(KEYS) else ""
+        table.add_row(key, one.job_id, one.handoff_id, one.role, lasted, str(one.turns + 1), short(doing, 60))
+    return table
+
+
+def job_of(rows: tuple[AtWork, ...], key: str) -> JobId | None:
+    """Whose row has this key."""
+    n = KEYS.find(key) if len(key) == 1 else -1
+    return rows[n].job_id if 0 <= n < len(rows) else None

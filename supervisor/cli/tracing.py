@@ -1,0 +1,100 @@
+"""`handoff trace`: a job as one page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shared.wire.errors import MalformedMessage, UnknownJob, UserError
+from shared.wire.events import HandoffIssued, PlanMade
+from shared.wire.ids import JobId
+from supervisor.cli.errors import OK
+from supervisor.cli.jobs import client_of_broker
+from supervisor.cli.lines import lines_of
+from supervisor.cli.terminal import note, plain, write
+from supervisor.cli.view import Moment, View
+from supervisor.cli.whole_file import write_whole
+from supervisor.export import Export
+from supervisor.lifecycle.evolve import fold
+from supervisor.lifecycle.words import Words
+from supervisor.measures.bounded_file import bounded_bytes
+from supervisor.record import Record
+from supervisor.report import report_of
+from supervisor.tracing.page import Traced, page_of, tree_of
+from supervisor.tracing.timeline import timeline_of
+
+MOST_BYTES = 500_000_000
+"""Of an exported job: a step of the largest plan may leave some 20 kB, and there are at most 10,000 of them."""
+
+
+def trace(
+    job: Annotated[str, typer.Argument(metavar="JOB|FILE", help="A job's id, or a file that `handoff export` wrote.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write the page; `-`: stdout.  [default: JOB.html]")
+    ] = None,
+) -> int:
+    """Write a job as one HTML page: who ran when, what made it last, and all that was asked and answered.
+
+    The page needs no network and no other file. Turns and tool calls are in it where they are kept (HANDOFF_KEEP_TURNS).
+
+      handoff trace j-0123456789ab
+
+      handoff trace job.json -o job.html
+    """
+    exports, is_file = (_in_file(Path(job)), True) if job.endswith(".json") else (_in_ledger(JobId(job)), False)
+    first = exports[0]
+    try:
+        text = page_of(tree_of({one.job.job_id: _traced(one) for one in exports}, first.job.job_id), first.made_by)
+    except (LookupError, MalformedMessage) as error:
+        if not is_file:
+            raise
+        raise UserError(f"{job} is not whole: what it refers to is missing ({error}); export the job anew") from error
+    if output == Path("-"):
+        write(text)
+        return OK
+    target = output or Path(f"{first.job.job_id}.html")
+    write_whole(target, text)
+    note(f"{first.job.job_id} is in {plain(str(target))}")
+    return OK
+
+
+def _in_file(path: Path) -> list[Export]:
+    data = bounded_bytes(path, MOST_BYTES, "export it without `--texts`")
+    try:
+        return [Export.from_json(data)]
+    except MalformedMessage as error:
+        raise UserError(f"{path} is not a job that `handoff export` wrote ({error})") from error
+
+
+def _in_ledger(job_id: JobId) -> list[Export]:
+    """The job, and those that do its steps, as far as they are still there."""
+    jobs = client_of_broker()
+    found = [jobs.export(job_id)]
+    left = _children_of(found[0])
+    while left:
+        with suppress(UnknownJob):  # deleted by itself
+            found.append(jobs.export(left.pop(0)))
+            left += _children_of(found[-1])
+    return found
+
+
+def _children_of(export: Export) -> list[JobId]:
+    found = [one.event.child.job_id for one in export.journal if isinstance(one.event, HandoffIssued) and one.event.child]
+    return list(dict.fromkeys(found))
+
+
+def _traced(export: Export) -> Traced:
+    record = export.record()
+    return Traced(record, report_of(record), timeline_of(record), tuple(_story(record)), export.turns)
+
+
+def _story(record: Record) -> Iterator[tuple[float, str]]:
+    """Its events in words, each with the time it had."""
+    view = View(record.job.job_id, standings=record.handoffs, words=Words(record.payloads)).told(record.journal)
+    for number, recorded in enumerate(record.journal):
+        before = fold(view.job_id, None, record.journal[:number]) if isinstance(recorded.event, PlanMade) else None
+        yield from ((recorded.at, line) for line in lines_of(Moment(view, (recorded,)), before))

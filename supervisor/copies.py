@@ -1,0 +1,18 @@
+"""The names of the copies of a step that is repeated."""
+
+from __future__ import annotations
+
+import re
+
+_COPY = re.compile(r"(.+)_[0-9]{4,}")
+
+
+def copy_name(step_id: str, number: int) -> str:
+    """`page_0001`. `number`: from 1. The same item has the same name, however many there are."""
+    return f"{step_id}_{number:04d}"
+
+
+def source_of(name: str) -> str | None:
+    """The step that it may be a copy of; None: its name is not that of a copy."""
+    found = _COPY.fullmatch(name)
+    return found[1] if found else None

@@ -1,0 +1,104 @@
+"""What many outcomes come to: a row for each way, the rates of each kind of request, and one sentence of advice. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from supervisor.evaluation.figures import Took, took_together
+from supervisor.evaluation.statistics import Estimate, mean, rate
+from supervisor.evaluation.trials import Outcome, Variant
+from supervisor.evaluation.wording import times
+
+CONCLUSIVE = "beyond chance (95 %)"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One way, over all requests that were not cut."""
+
+    variant: Variant
+    trials: int
+    cut: int
+    """Beside those: their money was spent."""
+    passed: int
+    passing: Estimate | None
+    """None: there were no trials."""
+    score: Estimate | None
+    """Of the judge, 1 to 5. None: nothing was judged."""
+    unjudged: int
+    """Answers whose judge failed."""
+    took: Took
+    """All of its trials together, cut ones included; without the judge."""
+
+    @property
+    def tokens(self) -> float:
+        """Of one trial."""
+        return self.took.tokens / max(1, self.trials + self.cut)
+
+
+def row_of(variant: Variant, outcomes: Sequence[Outcome]) -> Row:
+    mine = [one for one in outcomes if one.trial.variant == variant]
+    whole = [one for one in mine if not one.is_cut]
+    by_case: dict[str, list[float]] = {}
+    for one in whole:
+        if one.score is not None:
+            by_case.setdefault(one.trial.case.id, []).append(one.score)
+    passed = sum(one.passed for one in whole)
+    return Row(
+        variant=variant,
+        trials=len(whole),
+        cut=len(mine) - len(whole),
+        passed=passed,
+        passing=rate(passed, len(whole)),
+        score=mean([by_case[case] for case in sorted(by_case)]),
+        unjudged=sum(one.judged_by is not None and one.score is None for one in whole),
+        took=took_together(one.took for one in mine),
+    )
+
+
+def by_kind(outcomes: Sequence[Outcome]) -> Mapping[str, Mapping[Variant, tuple[int, int]]]:
+    """Kind of request -> way -> (passed, of so many). Requests that name no kind are left out."""
+    found: dict[str, dict[Variant, tuple[int, int]]] = {}
+    for one in outcomes:
+        if (kind := one.trial.case.kind) and not one.is_cut:
+            passed, of = found.setdefault(kind, {}).get(one.trial.variant, (0, 0))
+            found[kind][one.trial.variant] = (passed + one.passed, of + 1)
+    return found
+
+
+def advice_on(rows: Sequence[Row]) -> str | None:
+    """Which way to take: the one that takes the fewest tokens of those that are not worse than the best beyond chance. None: there is
+    nothing to choose from.
+    """
+    measured = [(row, row.passing) for row in rows if row.passing is not None]
+    if len(measured) < 2:
+        return None
+    best, best_rate = max(measured, key=lambda one: (one[1].value, -one[0].tokens))
+    if not best.passed:
+        return "Take none as it is: no way passes a single request."
+    as_good = [row for row, passing in measured if passing.overlaps(best_rate)]
+    chosen = min(as_good, key=lambda row: row.tokens)
+    name, others = chosen.variant.name, [row for row in as_good if row is not chosen]
+    if not others:
+        return f"Take {name}: it passes {best_rate.value:.0%}, more than every other way {CONCLUSIVE}."
+    if chosen is not best:
+        return (
+            f"Take {name}: {best.variant.name} passes more, but not {CONCLUSIVE}, and takes {times(best.tokens, chosen.tokens)} the tokens."
+        )
+    dearest, why = max(others, key=lambda row: row.tokens), "no other way passes more"
+    if dearest.tokens <= chosen.tokens:
+        return f"Take {name}: {why}."
+    return f"Take {name}: {why}, and {dearest.variant.name} takes {times(dearest.tokens, chosen.tokens)} the tokens."
+
+
+def shortfalls(rows: Sequence[Row], min_pass_rate: float | None, min_score: float | None) -> list[str]:
+    """Which rows are below a threshold, a sentence each. What was not measured is below any."""
+    found = []
+    for row in rows:
+        passing, score = row.passing.value if row.passing else 0.0, row.score.value if row.score else 0.0
+        if min_pass_rate is not None and passing < min_pass_rate:
+            found.append(f"{row.variant.name} passes {passing:.1%}, at least {min_pass_rate:.1%} is wanted")
+        if min_score is not None and score < min_score:
+            found.append(f"{row.variant.name} is scored {score:.2f}, at least {min_score:.2f} is wanted")
+    return found

@@ -1,0 +1,185 @@
+"""A golden set in any modes, with any models, so many times each: the jobs that this takes, and what comes of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from shared.documents.folder import FolderReading
+from shared.wire.approval import NOBODY_THERE
+from shared.wire.limits import JobLimits
+from shared.wire.mode import Mode
+from shared.wire.rubric import Score
+from supervisor.client import Request
+from supervisor.evaluation.figures import Took, faults_of, is_cut, text_of, took_by
+from supervisor.evaluation.golden import Case
+from supervisor.evaluation.judging import Judging, mean_of, scores_in
+from supervisor.evaluation.running import Errand, Runner
+from supervisor.report import JobResult
+from supervisor.workflows import Workflow
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One way of doing requests."""
+
+    mode: Mode
+    model: str | None = None
+    """None: as the workers' settings say."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.mode} {self.model}" if self.model else self.mode.value
+
+    def request(self, text: str, documents: FolderReading | None, limits: JobLimits, workflow: Workflow | None) -> Request:
+        """`workflow`: of mode `pipeline`. Nobody sits there who could be asked."""
+        steps = workflow if self.mode is Mode.PIPELINE else None
+        return Request(text, documents=documents, limits=limits, model=self.model, mode=self.mode, workflow=steps, approvals=NOBODY_THERE)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One request, done once in one way."""
+
+    case: Case
+    variant: Variant
+    number: int
+    """From 1, of as many as each has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a trial."""
+
+    trial: Trial
+    job_id: str
+    status: str
+    faults: tuple[str, ...]
+    """Why it did not pass. None: it passed."""
+    took: Took
+    is_cut: bool = False
+    """Its money was spent: it is counted neither way."""
+    scores: tuple[Score, ...] = ()
+    judged_by: str | None = None
+    """The judge's job. None: there was none."""
+    judging_took: Took = field(default_factory=Took)
+
+    @property
+    def passed(self) -> bool:
+        return not self.faults
+
+    @property
+    def score(self) -> float | None:
+        """None: it was not judged, or the judge failed."""
+        return mean_of(self.scores)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be measured."""
+
+    name: str
+    """Of the run: the same name, and the same set, find the jobs that there are."""
+    cases: Sequence[Case]
+    variants: Sequence[Variant]
+    repeat: int = 1
+    workflow: Workflow | None = None
+    """Of mode `pipeline`."""
+    documents: Mapping[str, FolderReading] = field(default_factory=dict)
+    """What the cases' `docs` hold: read once, however many jobs work from it."""
+    limits: JobLimits = field(default_factory=JobLimits)
+    judging: Judging | None = None
+    """None: nothing is judged."""
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """Round by round, so that what is cut short has tried all ways alike."""
+        numbers = range(1, self.repeat + 1)
+        return tuple(Trial(case, variant, number) for number in numbers for case in self.cases for variant in self.variants)
+
+    @property
+    def judgements(self) -> int:
+        """At most."""
+        return sum(self.is_judged(trial) for trial in self.trials)
+
+    def is_judged(self, trial: Trial) -> bool:
+        return self.judging is not None and trial.case.rubric is not None
+
+    def errand(self, trial: Trial) -> Errand:
+        documents = self.documents[trial.case.docs] if trial.case.docs else None
+        return Errand(self._key(trial), trial.variant.request(trial.case.request, documents, self.limits, self.workflow))
+
+    def judge_errand(self, trial: Trial, result: JobResult) -> Errand:
+        assert self.judging is not None
+        assert trial.case.rubric is not None
+        return Errand(
+            f"{self._key(trial)} judged", self.judging.scoring(trial.case.request, trial.case.rubric, result, trial.case.reference)
+        )
+
+    def _key(self, trial: Trial) -> str:
+        return f"eval {self.name}: {trial.case.id}, {trial.variant.name}, {trial.number}"
+
+
+@dataclass(slots=True)
+class Evaluation:
+    """A plan that is being carried out."""
+
+    plan: Plan
+    runner: Runner
+    _trials: dict[str, Trial] = field(default_factory=dict)
+    _answered: dict[str, tuple[Trial, JobResult]] = field(default_factory=dict)
+    """By the key of the judge's errand."""
+    _cut_judges: int = 0
+
+    def outcomes(self) -> Iterator[Outcome]:
+        """Each as it is complete, the judge's scores included.
+
+        Raises:
+            UserError, LedgerUnavailable: as `Runner.run`.
+        """
+        for trial in self.plan.trials:
+            errand = self.plan.errand(trial)
+            self._trials[errand.key] = trial
+            self.runner.add([errand])
+        for errand, result in self.runner.run():
+            if errand.key in self._answered:
+                trial, answered = self._answered.pop(errand.key)
+                self._cut_judges += is_cut(result) and not self._scores(trial, result)
+                yield _outcome(trial, answered, self._scores(trial, result), result)
+                continue
+            trial = self._trials[errand.key]
+            if self.plan.is_judged(trial) and text_of(result) and not is_cut(result):
+                judge = self.plan.judge_errand(trial, result)
+                self._answered[judge.key] = (trial, result)
+                self.runner.add_next(judge)
+            else:
+                yield _outcome(trial, result)
+        yield from (_outcome(*answered) for answered in self._answered.values())  # there was no money for their judge
+
+    @property
+    def not_run(self) -> tuple[Trial, ...]:
+        """Those that there was no money for."""
+        return tuple(self._trials[errand.key] for errand in self.runner.waiting if errand.key in self._trials)
+
+    @property
+    def not_judged(self) -> int:
+        """Answers that there was no money left to judge, or not enough."""
+        return len(self._answered) + self._cut_judges
+
+    def _scores(self, trial: Trial, judged: JobResult) -> tuple[Score, ...]:
+        assert trial.case.rubric is not None
+        return scores_in(judged, trial.case.rubric)
+
+
+def _outcome(trial: Trial, result: JobResult, scores: tuple[Score, ...] = (), judged: JobResult | None = None) -> Outcome:
+    return Outcome(
+        trial=trial,
+        job_id=result.job_id,
+        status=result.status.value,
+        faults=faults_of(result, trial.case.gates),
+        took=took_by(result),
+        is_cut=is_cut(result),
+        scores=scores,
+        judged_by=judged.job_id if judged else None,
+        judging_took=took_by(judged) if judged else Took(),
+    )

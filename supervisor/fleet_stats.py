@@ -1,0 +1,141 @@
+"""What the fleet has to do, role by role, and how many slots it could use: for `handoff stats`, `handoff top` and autoscalers. Pure.
+
+A queue's length alone misleads who scales by it: where the provider lets no more calls through, more workers only wait together. So the
+slots that are wanted are held against the provider's limit of requests. A slot of a role makes `turns / seconds` calls a second (medians of
+the newest handoffs of that role); where all wanted slots together would make more calls than the provider lets through, all get the part of
+theirs that it does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+from shared.ledger.days import Spent
+from shared.ledger.load import Lane, Load, Waiting
+from shared.ledger.roles import Served
+from shared.wire.names import THINK_QUEUE, queue_of
+from shared.wire.usage import cost_usd
+
+NOBODY = Waiting(0, None)
+
+
+@dataclass(frozen=True, slots=True)
+class RoleStats:
+    """One specialist. Slots are handoffs at once."""
+
+    role: str
+    workers: int
+    """Processes; 0: nobody serves it."""
+    slots: int
+    busy: int
+    queued: int
+    oldest_s: float | None
+    """How long the oldest of them has waited."""
+    parked: int
+    """They wait for the provider, without a slot."""
+    is_paused: bool
+    seconds: float | None
+    """That a handoff takes: the median of the newest. None: there was none."""
+    wanted_slots: int
+    """Slots that would have something to do, and that the provider would let work."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetStats:
+    """The whole of it."""
+
+    at: float
+    """Unix time in seconds, by Redis's clock."""
+    open_jobs: int
+    supervisors: int
+    roles: tuple[RoleStats, ...]
+    thinking: RoleStats
+    """The supervisor's own roles together, by the name of their queue: supervisors do them, also beside what else they do."""
+    lanes: tuple[Lane, ...]
+    spent_today: Spent
+    dead_letters: int
+    used_memory_bytes: int
+    max_memory_bytes: int
+
+    def as_json(self) -> dict[str, Any]:
+        spent = self.spent_today
+        return asdict(self) | {
+            "spent_today": {
+                "usd": cost_usd(spent.microusd),
+                "tokens": spent.tokens,
+                "most_usd": cost_usd(spent.most_microusd) if spent.most_microusd else None,
+                "most_tokens": spent.most_tokens or None,
+            }
+        }
+
+
+Samples = Mapping[str, Sequence[Mapping[str, Any]]]
+"""Of each role, what its newest handoffs took: `{ms, turns}`."""
+
+
+def stats_of(load: Load, served: Mapping[str, Served], samples: Samples, spent: Spent, window_s: float) -> FleetStats:
+    """`window_s`: the time that a provider's limits are given for."""
+    samples = _by_queue(samples)
+    names = sorted({*served, *load.waiting, *(queue_of(one.role) for one in load.at_work), THINK_QUEUE} - {""})
+    demand = {name: 0 if name in served and served[name].paused else _demand(load, name) for name in names}
+    share = _share(demand, samples, load.lanes, window_s)
+    found = {name: _role(name, load, served.get(name), samples.get(name, ()), math.ceil(demand[name] * share)) for name in names}
+    return FleetStats(
+        at=load.at,
+        open_jobs=load.open_jobs,
+        supervisors=load.supervisors,
+        roles=tuple(found[name] for name in names if name != THINK_QUEUE),
+        thinking=found[THINK_QUEUE],
+        lanes=load.lanes,
+        spent_today=spent,
+        dead_letters=load.dead_letters,
+        used_memory_bytes=load.used_memory_bytes,
+        max_memory_bytes=load.max_memory_bytes,
+    )
+
+
+def _by_queue(samples: Samples) -> Samples:
+    """The supervisor's roles make calls, too, under the same limits."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for role, its in samples.items():
+        found.setdefault(queue_of(role), []).extend(its)
+    return found
+
+
+def _demand(load: Load, role: str) -> int:
+    return load.busy(role) + load.parked(role) + load.waiting.get(role, NOBODY).handoffs
+
+
+def _share(demand: Mapping[str, int], samples: Samples, lanes: Sequence[Lane], window_s: float) -> float:
+    """The part of all wanted slots that the provider would let work; 1: all, or nothing is known of its limits."""
+    if not lanes or any("requests" not in lane.limits for lane in lanes):
+        return 1.0
+    allowed = sum(lane.limits["requests"].limit for lane in lanes) / window_s
+    asked = sum(slots * _calls_a_second(samples.get(role, ())) for role, slots in demand.items())
+    return min(1.0, allowed / asked) if asked > 0 else 1.0
+
+
+def _calls_a_second(samples: Sequence[Mapping[str, Any]]) -> float:
+    """Of one slot that always works; 0: nothing is known."""
+    rates = [one["turns"] / (one["ms"] / 1000) for one in samples if one.get("turns") and one["ms"] > 0]
+    return median(rates) if rates else 0.0
+
+
+def _role(name: str, load: Load, served: Served | None, samples: Sequence[Mapping[str, Any]], wanted: int) -> RoleStats:
+    waiting = load.waiting.get(name, NOBODY)
+    return RoleStats(
+        role=name,
+        workers=len(served.workers) if served else 0,
+        slots=served.slots if served else 0,
+        busy=load.busy(name),
+        queued=waiting.handoffs,
+        oldest_s=None if waiting.since is None else max(0.0, load.at - waiting.since),
+        parked=load.parked(name),
+        is_paused=served is not None and served.paused is not None,
+        seconds=median(one["ms"] for one in samples) / 1000 if samples else None,
+        wanted_slots=wanted,
+    )

@@ -1,0 +1,47 @@
+"""A job that follows on another: what it takes over from that one, read once, when it is submitted."""
+
+from __future__ import annotations
+
+from shared.ledger.ledger import Ledger
+from shared.wire.errors import UnknownJob, UserError
+from shared.wire.given import Earlier
+from supervisor.lifecycle.evolve import fold
+from supervisor.lifecycle.following import given_of, results_to_give
+from supervisor.lifecycle.words import Words
+from supervisor.request import Request
+from supervisor.retrying import keep_documents
+from supervisor.submission import FollowsOn
+
+
+def follow_on(ledger: Ledger, request: Request) -> FollowsOn | None:
+    """What `request.after` leaves; None: there is no such. Its documents stay, for a job that brings none of its own.
+
+    Raises:
+        UnknownJob: there is no such job.
+        UserError: it has not ended, has found nothing, or its documents are gone.
+    """
+    if (job_id := request.after) is None:
+        return None
+    state = fold(job_id, None, ledger.journal.read(job_id))
+    if state is None:
+        raise UnknownJob.named(job_id)
+    if not state.ended:
+        raise UserError(f"{job_id} has not ended yet: `handoff watch {job_id}`, and follow on it then")
+    results = results_to_give(state)
+    if not results:
+        raise UserError(f"{job_id} has no result that could be followed on: submit the whole request")
+    manifest = state.submitted.manifest if request.documents is None else None
+    if manifest:
+        keep_documents(ledger, state)
+    wanted = [state.submitted.request, *results.values(), *([manifest] if manifest else [])]
+    texts = ledger.blobs.get(job_id, list(dict.fromkeys(one.digest for one in wanted)))
+    given, payloads = given_of(state, Words(texts))
+    taken_over = [texts[state.submitted.request.digest], *([texts[manifest.digest]] if manifest else [])]
+    return FollowsOn(
+        earlier=Earlier(job_id=job_id, request=state.submitted.request),
+        given=given,
+        manifest=manifest,
+        document_count=state.submitted.document_count if manifest else 0,
+        payloads=(*taken_over, *payloads),
+        priority=state.submitted.priority,
+    )

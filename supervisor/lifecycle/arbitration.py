@@ -1,0 +1,105 @@
+"""A writer and a reviewer who can't agree: the judge is asked once, and the answer says what came of it. Pure.
+
+They can't agree where a review sends a step back for what an earlier one has asked of it already, and would be the last.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shared.wire.events import Arbitrated, HandoffIssued
+from shared.wire.handoff import BlobRef
+from shared.wire.ids import HandoffId, StepId
+from shared.wire.rulings import Ruling, Rulings
+from shared.wire.verdict import Decision, Revision
+from supervisor.lifecycle.attempts import Remark
+from supervisor.lifecycle.beginning import ask_role
+from supervisor.lifecycle.commands import Command
+from supervisor.lifecycle.disputes import JUDGE
+from supervisor.lifecycle.state import JobState, Phase
+from supervisor.lifecycle.steps import again
+from supervisor.lifecycle.words import Words
+
+
+def quarrels(state: JobState) -> tuple[StepId, ...]:
+    """The steps that the last review asks the same of again."""
+    last = state.last_round
+    return last.repeats if last is not None and last.decision is Decision.REVISE else ()
+
+
+def may_quarrel(state: JobState) -> bool:
+    """Whether the judge may still have to be asked: something was sent back."""
+    return state.is_reviewed and state.reworks > 0 and state.arbitrated is None
+
+
+def arbitrate(state: JobState, now: float) -> tuple[Command, ...] | None:
+    """What is to be done about it before the answer is made; None: nothing, or nothing more."""
+    if not quarrels(state) or state.arbitrated is not None or state.spent is not None or now >= state.working_deadline:
+        return None
+    return () if state.has_open(JUDGE) else (ask_role(state, JUDGE),)
+
+
+def settled(state: JobState) -> frozenset[StepId]:
+    """Those of `quarrels` that the judge has settled for the writer."""
+    return frozenset(state.arbitrated.writer if state.arbitrated else ()) & {*quarrels(state)}
+
+
+def is_accepted(state: JobState) -> bool:
+    """Whether the last review leaves nothing to be done again: it says so, or the judge says so of all that it names."""
+    last = state.last_round
+    return last is not None and (last.decision is Decision.PASS or (bool(last.steps) and {*last.steps} <= settled(state)))
+
+
+def arbitrated(state: JobState, event: Arbitrated, at: float) -> dict[str, Any]:
+    """What the judge's word changes: where the reviewer is right and a round is left, the work is done once more."""
+    changes: dict[str, Any] = {"arbitrated": event, "fruitless": 0, "open": _without_judge(state)}
+    named = frozenset(event.reviewer) & state.steps.keys()
+    if not named or not state.may_send_back or state.spent or state.phase is not Phase.SYNTHESISING or state.last_round is None:
+        return changes
+    steps = dict(state.steps)
+    for step_id in {*named, *state.downstream(named)}:
+        remark = Remark(author="assessor", result=state.last_round.result, previous=steps[step_id].result, ruling=event.result)
+        steps[step_id] = again(steps[step_id], remark)
+    return {**changes, "steps": steps, "phase": Phase.WORKING, "reworks": state.reworks + 1, "sent_back_at": at}
+
+
+def _without_judge(state: JobState) -> dict[HandoffId, HandoffIssued]:
+    return {handoff_id: handoff for handoff_id, handoff in state.open.items() if handoff.assigned_to != JUDGE}
+
+
+def arbitration_wanted(state: JobState) -> tuple[BlobRef, ...]:
+    """The payloads that `rulings_of` reads."""
+    return (state.arbitrated.result,) if state.arbitrated and state.arbitrated.problem is None else ()
+
+
+def rulings_of(state: JobState, words: Words) -> dict[StepId, Ruling]:
+    """What the judge said of each point that still stands. `words`: of `arbitration_wanted`."""
+    found = [Rulings.of(words.result(ref).output) for ref in arbitration_wanted(state)]
+    return {one.step: one for rulings in found for one in rulings.rulings if one.step in quarrels(state)}
+
+
+def standing(state: JobState, revision: Revision, ruling: Ruling | None) -> str | None:
+    """How a point of the last review stands below the answer; None: it was settled for the writer."""
+    point = f"{revision.step}: {revision.problem}"
+    if ruling is None or state.arbitrated is None:
+        return point
+    if revision.step in settled(state):
+        return None
+    why = f": {ruling.why}" if ruling.why else ""
+    if revision.step in state.arbitrated.reviewer:
+        return f"{point} (the judge says so, too{why})"
+    return f"Disputed between reviewer and writer: {point} (the judge could not settle it{why})"
+
+
+def settled_notes(state: JobState, words: Words) -> tuple[str, ...]:
+    """What was dropped from the open points, and why; and why nothing was settled."""
+    if state.arbitrated is None or not quarrels(state):
+        return ()
+    if state.arbitrated.problem:
+        return (f"What reviewer and writer do not agree on was not settled: {state.arbitrated.problem}.",)
+    said = rulings_of(state, words)
+    verdict = words.verdict(state.last_round) if state.last_round else None
+    dropped = [one for one in verdict.revisions if one.step in settled(state)] if verdict else []
+    return tuple(
+        f"Settled for the writer: {one.step}: {one.problem} (the judge: {said[one.step].why or 'no reason given'})" for one in dropped
+    )

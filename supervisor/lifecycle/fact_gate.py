@@ -1,0 +1,114 @@
+"""The gate that a specialist is: it looks at an answer's facts when code has nothing more to send back, before a person is asked. Pure.
+
+It is handed over like a step, in a chord of its own, and is none: no plan has it, nothing depends on it, and without it the answer leaves
+all the same, `partial`, with a note that says so.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shared.wire.events import FactsChecked, HandoffFinished, HandoffIssued
+from shared.wire.fact_check import CheckVerdict
+from shared.wire.handoff import BUDGETS, BlobRef, ResultStatus
+from shared.wire.ids import HandoffId
+from shared.wire.limits import OnLimit
+from shared.wire.names import FACT_GATE
+from supervisor.lifecycle.answering import parts_of, usable_sinks
+from supervisor.lifecycle.commands import Command, IssueFactCheck, SkipFactCheck, TakeFactCheck
+from supervisor.lifecycle.fact_checks import FactChecks
+from supervisor.lifecycle.gates import may_send_back
+from supervisor.lifecycle.seen import Seen
+from supervisor.lifecycle.state import JobState
+from supervisor.lifecycle.steps import sent_back
+from supervisor.lifecycle.words import Words
+
+NO_WORKER = "no worker of `{}` was there"
+NO_TIME = "no time was left for it"
+FAILED = "the fact-checker failed"
+UNSURE = "the fact-checker could not say"
+
+
+def check_facts(state: JobState, seen: Seen, now: float) -> tuple[Command, ...] | None:
+    """What is to be done about the facts of an answer before it leaves; None: nothing, or nothing more."""
+    if not _is_due(state):
+        return None
+    if known := _known(state):
+        return (TakeFactCheck(known, may_send_back(state, now)),)
+    if any(handoff.is_fact_check for handoff in state.open.values()):
+        return ()
+    if seen.is_fact_checker_away:
+        return (SkipFactCheck(NO_WORKER.format(state.submitted.fact_checker)),)
+    if now >= state.working_deadline:
+        return (SkipFactCheck(NO_TIME),)
+    return (IssueFactCheck(f"g{state.groups + 1}", state.role_attempts.get(FACT_GATE, 0) + 1),)
+
+
+def end_checking(state: JobState, why: str) -> tuple[Command, ...]:
+    """The same where the job ends with what it has: nobody is asked any more."""
+    if not _is_due(state):
+        return ()
+    known = _known(state)
+    return (TakeFactCheck(known, may_send_back=False) if known else SkipFactCheck(why),)
+
+
+def is_doubted(state: JobState) -> bool:
+    """Whether the answer was to be checked, and is wrong, or was not."""
+    said = state.fact_checks.said
+    return state.submitted.fact_checker is not None and (said is None or said.wrong > 0 or said.problem is not None)
+
+
+def _is_due(state: JobState) -> bool:
+    is_asked_for = state.submitted.fact_checker is not None and state.gated is not None and state.synthesised is not None
+    return is_asked_for and state.fact_checks.said is None and bool(parts_of(state))
+
+
+def _known(state: JobState) -> BlobRef | None:
+    """What was found, if it was of this answer."""
+    return state.fact_checks.result if state.fact_checks.parts == parts_of(state) else None
+
+
+def taken(state: JobState, command: TakeFactCheck, words: Words) -> FactsChecked:
+    """What a fact-checker's result means for the answer. `words`: of that result."""
+    result, check = words.result(command.result), words.fact_check(command.result)
+    if check is None or (not check.wrong and result.status is not ResultStatus.OK):
+        return FactsChecked(result=command.result, problem=FAILED)
+    if not check.wrong and check.verdict is not CheckVerdict.PASS:
+        return FactsChecked(result=command.result, problem=UNSURE)
+    if not check.wrong:
+        return FactsChecked(result=command.result)
+    steps = usable_sinks(state) if command.may_send_back and state.synthesis is None else ()
+    return FactsChecked(result=command.result, wrong=len(check.wrong), is_sent_back=command.may_send_back, steps=steps)
+
+
+# What events make true
+
+
+def check_came(state: JobState, event: HandoffFinished) -> dict[str, Any]:
+    """Where a budget stopped it and its user is asked for more, it is done again when there is."""
+    is_nothing = event.stop_reason in BUDGETS and state.submitted.limits.on_limit is OnLimit.ASK
+    found = FactChecks() if is_nothing else FactChecks(result=event.result, parts=parts_of(state))
+    return {"fact_checks": found, "role_costs": {**state.role_costs, FACT_GATE: event.usage.cost_microusd or 0}}
+
+
+def facts_checked(state: JobState, event: FactsChecked, at: float) -> dict[str, Any]:
+    if event.is_sent_back:
+        return sent_back(state, event, at)
+    said = state.fact_checks.model_copy(update={"said": event})
+    return {"fact_checks": said, "open": _without_check(state)}
+
+
+def _without_check(state: JobState) -> dict[HandoffId, HandoffIssued]:
+    return {handoff_id: handoff for handoff_id, handoff in state.open.items() if not handoff.is_fact_check}
+
+
+def unsaid(state: JobState) -> FactChecks:
+    """For an answer that is made anew: perhaps of the same parts."""
+    return state.fact_checks.model_copy(update={"said": None})
+
+
+def checked_anew(state: JobState) -> dict[str, Any]:
+    """A job is taken up again: gates look anew, and a fact-checker that could not say is asked anew."""
+    said = state.fact_checks.said
+    known = FactChecks() if said and said.problem else unsaid(state)
+    return {"gated": None, "gate_rounds": 0, "turned_down": None, "fact_checks": known}

@@ -1,0 +1,101 @@
+"""What is missing from an answer: which step, why, and what it would likely cost to have it after all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from shared.wire.answer import Gap
+from shared.wire.handoff import ResultStatus
+from shared.wire.ids import StepId
+from shared.wire.names import CLOSING_ROLES, FACT_GATE, SUB_SUPERVISOR
+from shared.wire.usage import cost_usd
+from supervisor.lifecycle.state import JobState, StepState
+from supervisor.lifecycle.words import Words
+
+
+def gaps_of(state: JobState, words: Words) -> tuple[Gap, ...]:
+    """What is missing or not whole, and why."""
+    prices = _prices(state)
+    return tuple(
+        Gap(step=step_id, specialist=step.specialist, why=_why(step, words), likely_microusd=prices[step_id])
+        for step_id, step in state.steps.items()
+        if step.result_status is not ResultStatus.OK
+    )
+
+
+def _why(step: StepState, words: Words) -> str:
+    why = words.why(step.trouble)
+    is_as_before = step.trouble == step.result or (bool(step.remarks) and step.remarks[-1].asks_for_the_rest)
+    sent_back = why if is_as_before else f"sent back, and not mended: {why}"
+    if step.result_status is ResultStatus.PARTIAL:
+        return f"not whole: {sent_back}" if why else "not whole"
+    return why or "it did not run"
+
+
+def to_finish(state: JobState) -> int | None:
+    """Micro-dollars that filling all gaps would likely cost: the steps that have one, those that build on them, and what came after. None:
+    nothing is missing, or too little is known to say.
+    """
+    again = list(_prices(state).values())
+    known = [cost for cost in again if cost is not None]
+    if not again or len(known) < len(again):
+        return None
+    return sum(known) + sum(state.role_costs.get(role, 0) for role in (*CLOSING_ROLES, FACT_GATE))
+
+
+def _prices(state: JobState) -> dict[StepId, int | None]:
+    """Micro-dollars that each step which is missing or not whole, or builds on one that is, would likely cost. A team that goes on does
+    what it lacks and nothing else; whoever begins anew does the whole step.
+    """
+    missing = frozenset(step_id for step_id, step in state.steps.items() if step.result_status is not ResultStatus.OK)
+    follow, costs = frozenset(state.downstream(missing)), likely_costs(state)
+
+    def price(step_id: StepId) -> int | None:
+        step = state.steps[step_id]
+        goes_on = step.specialist == SUB_SUPERVISOR and step.team_knows_all and step_id not in follow
+        return step.to_finish_microusd if goes_on and step.to_finish_microusd is not None else costs.of(step.specialist)
+
+    return {step_id: price(step_id) for step_id in (*missing, *(follow - missing))}
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What steps with a usable result have cost on average, in micro-dollars. None: there are none, or a price is not known."""
+
+    by_specialist: Mapping[str, int | None]
+    everybody: int | None
+
+    def of(self, specialist: str) -> int | None:
+        """Of a step of this specialist: of those like it, or else of all."""
+        return self.by_specialist.get(specialist, self.everybody)
+
+
+def likely_costs(state: JobState) -> Costs:
+    done = [step for step in state.steps.values() if step.usable and step.began_at]
+    by_specialist: dict[str, list[int | None]] = {}
+    for step in done:
+        by_specialist.setdefault(step.specialist, []).append(step.cost_microusd)
+    return Costs({name: _average(costs) for name, costs in by_specialist.items()}, _average([step.cost_microusd for step in done]))
+
+
+def _average(costs: Sequence[int | None]) -> int | None:
+    known = [cost for cost in costs if cost is not None]
+    return round(sum(known) / len(known)) if known and len(known) == len(costs) else None
+
+
+def gap_text(gaps: tuple[Gap, ...]) -> str:
+    if not gaps:
+        return ""
+    return "\n".join(["**Missing or not whole:**", "", *(f"- {gap_line(gap)}" for gap in gaps)])
+
+
+def lacking(gaps: Sequence[Gap]) -> str:
+    """The same in one line, without what each would cost."""
+    return "; ".join(f"{gap.step} ({gap.specialist}): {gap.why}" for gap in gaps)
+
+
+def gap_line(gap: Gap) -> str:
+    cost = cost_usd(gap.likely_microusd)
+    price = f"{cost:.6f}".rstrip("0").rstrip(".") if cost else ""
+    return f"{gap.step} ({gap.specialist}): {gap.why}" + (f" (doing it would cost about ${price})" if price else "")

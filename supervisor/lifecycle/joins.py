@@ -1,0 +1,166 @@
+"""When a fan-in goes on: all of its parts have ended, or its join has what it needs. What is late then is given up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from shared.wire.events import LAST, Counted
+from shared.wire.ids import StepId
+from shared.wire.join import Join
+from supervisor.lifecycle.commands import AbandonSteps
+from supervisor.lifecycle.overview import overview_of
+from supervisor.lifecycle.retried import in_doubt
+from supervisor.lifecycle.state import JobState, StepStatus
+
+NOTHING_TO_BUILD_ON = "everything that it depends on failed"
+
+
+class Standing(StrEnum):
+    OPEN = "open"
+    MET = "met"
+    BROKEN = "broken"
+    """It never will be."""
+
+
+@dataclass(frozen=True, slots=True)
+class FanIn:
+    """Where results meet."""
+
+    step: StepId | None
+    """Who waits for them; None: the answer."""
+    parts: tuple[StepId, ...]
+    join: Join | None
+    helpers: tuple[StepId, ...] = ()
+    """Beside the parts: these must have ended, however."""
+
+
+def fan_in_of(state: JobState, step_id: StepId) -> FanIn:
+    outline = state.steps[step_id].outline
+    parts = tuple(one for one in outline.depends_on if one not in outline.helpers)
+    return FanIn(step_id, parts, None if state.waits_for_all else outline.join, outline.helpers)
+
+
+def last_fan_in(state: JobState) -> FanIn:
+    join = state.plan.join if state.plan and not state.waits_for_all else None
+    return FanIn(None, state.sinks if join else (), join)
+
+
+def standing(state: JobState, fan_in: FanIn, now: float) -> tuple[Standing, str]:
+    """How it stands, and why, in words for whoever reads of it."""
+    if any(state.steps[one].status is not StepStatus.SETTLED for one in fan_in.helpers):
+        return Standing.OPEN, ""
+    parts = [state.steps[part] for part in fan_in.parts]
+    usable, left = sum(part.usable for part in parts), sum(part.status is not StepStatus.SETTLED for part in parts)
+    if fan_in.join is None:
+        if left:
+            return Standing.OPEN, ""
+        return (Standing.MET, "") if usable or not parts else (Standing.BROKEN, NOTHING_TO_BUILD_ON)
+    if why := _never(state, fan_in.join, usable, left):
+        return Standing.BROKEN, why
+    why = _enough(state, fan_in, fan_in.join, usable, left, now)
+    return (Standing.MET, why) if why else (Standing.OPEN, "")
+
+
+def _never(state: JobState, join: Join, usable: int, left: int) -> str:
+    """Why it will not come to that; '': it still may."""
+    failed = [must for must in join.must if state.steps[must].status is StepStatus.SETTLED and not state.steps[must].usable]
+    if failed:
+        return f"it must have {', '.join(failed)}, which failed"
+    if usable + left < join.at_least:
+        return f"it needs at least {join.at_least} results, and only {usable + left} can still be there"
+    return ""
+
+
+def _enough(state: JobState, fan_in: FanIn, join: Join, usable: int, left: int, now: float) -> str:
+    """Why it goes on; '': it does not."""
+    if usable < join.at_least or not all(state.steps[must].usable for must in join.must):
+        return ""
+    if not left or usable >= (join.enough or len(fan_in.parts)):
+        return f"{usable} of {len(fan_in.parts)} results were enough"
+    until = _until(state, fan_in)
+    return f"{usable} of {len(fan_in.parts)} results were there after {join.within_s} s" if until is not None and now >= until else ""
+
+
+def is_wanted(state: JobState, dependents: frozenset[StepId], now: float) -> bool:
+    """Whether any fan-in does not have what it needs without a step. `dependents`: of that step."""
+    fan_ins = [fan_in_of(state, one) for one in dependents] if dependents else [last_fan_in(state)]
+    return any(one.join is None or standing(state, one, now)[0] is not Standing.MET for one in fan_ins)
+
+
+def late(state: JobState, now: float) -> tuple[AbandonSteps, ...]:
+    """What the next fan-in that has what it needs goes on without."""
+    for fan_in in _joined(state):
+        how, why = standing(state, fan_in, now)
+        if how is Standing.MET and (steps := _late_for(state, fan_in)):
+            return (AbandonSteps(steps, f"not waited for: {why} for {fan_in.step or 'the answer'}"),)
+    return ()
+
+
+def hopeless(state: JobState, now: float) -> tuple[AbandonSteps, ...]:
+    """Steps that will never have what they need."""
+    broken: dict[str, list[StepId]] = {}
+    for step_id in overview_of(state).next:
+        if state.steps[step_id].outline.depends_on:
+            how, why = standing(state, fan_in_of(state, step_id), now)
+            if how is Standing.BROKEN:
+                broken.setdefault(why, []).append(step_id)
+    return tuple(AbandonSteps(tuple(steps), why) for why, steps in broken.items())
+
+
+def ready(state: JobState, now: float) -> list[StepId]:
+    """Steps that can begin. None builds on a result that may yet have to be made again."""
+    doubtful = in_doubt(state)
+    waiting = (step_id for step_id in overview_of(state).next if doubtful.isdisjoint(state.steps[step_id].outline.depends_on))
+    return [step_id for step_id in waiting if standing(state, fan_in_of(state, step_id), now)[0] is Standing.MET]
+
+
+def next_join(state: JobState, now: float) -> float | None:
+    """When the time of the next fan-in is over; None: none has one. Unix time in seconds."""
+    ends = (_until(state, fan_in) for fan_in in _joined(state))
+    return min((until for until in ends if until is not None and until > now), default=None)
+
+
+def counted_for(state: JobState, dependents: frozenset[StepId]) -> tuple[Counted, ...]:
+    """The fan-ins that may go on before all of their parts have ended, among those that wait for a step. `dependents`: of that step."""
+    fan_ins = [fan_in_of(state, one) for one in sorted(dependents)] if dependents else [last_fan_in(state)]
+    return tuple(Counted(fan_in=one.step or LAST, wakes_from=_wakes_from(one.join, len(one.parts))) for one in fan_ins if one.join)
+
+
+def _joined(state: JobState) -> list[FanIn]:
+    """The fan-ins that still wait, and have a join."""
+    waiting = (step_id for step_id in overview_of(state).next if state.steps[step_id].outline.join)
+    return [fan_in for fan_in in (*(fan_in_of(state, step_id) for step_id in waiting), last_fan_in(state)) if fan_in.join]
+
+
+def _late_for(state: JobState, fan_in: FanIn) -> tuple[StepId, ...]:
+    """Work that has not ended and that nobody but this fan-in, which goes on without it, still waits for."""
+    dependents, late = state.dependents, dict[StepId, None]()
+    frontier = list(fan_in.parts)
+    while frontier:
+        step_id = frontier.pop()
+        if step_id in late or state.steps[step_id].status is StepStatus.SETTLED:
+            continue
+        waiting = (one for one in dependents[step_id] if one != fan_in.step and one not in late)
+        if all(state.steps[one].status is not StepStatus.WAITING for one in waiting):
+            late[step_id] = None
+            frontier += state.steps[step_id].outline.depends_on
+    return tuple(step_id for step_id in state.steps if step_id in late)
+
+
+def _wakes_from(join: Join, parts: int) -> int:
+    """With so many usable results it may go on: after its time, with the fewest that are of use."""
+    return join.at_least if join.within_s else join.enough or parts
+
+
+def _until(state: JobState, fan_in: FanIn) -> float | None:
+    """None: it has no time of its own, or that has not begun. Of work that was sent back it begins anew, and the time that a person takes
+    to answer is no part of it.
+    """
+    if fan_in.join is None or fan_in.join.within_s is None:
+        return None
+    since = max(state.started_at, state.sent_back_at)
+    parts = (state.steps[part] for part in fan_in.parts)
+    begun = (part.began_at + max(0.0, state.waited_s - part.waited_before_s) for part in parts if part.began_at >= since)
+    began_at = min(begun, default=None)
+    return None if began_at is None else began_at + fan_in.join.within_s

@@ -1,0 +1,168 @@
+"""When an adaptive job's plan is looked at again, what a patch makes of it, and when that has an end. Pure.
+
+The replanner only proposes: what it has seen may be old when it answers, for steps that are ready start while it thinks. A patch is held
+against the plan at the moment it is made, in one commit with the decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from shared.wire.events import Event, HandoffFinished, HandoffIssued, PlanMade, PlanPatched, RetryRequested, StepOutline
+from shared.wire.handoff import BUDGETS
+from shared.wire.ids import HandoffId, StepId
+from shared.wire.mode import Mode
+from shared.wire.patch import Patch
+from shared.wire.plan import Plan, Step, Synthesis
+from supervisor.lifecycle.patches import FRUITLESS_ROUNDS, REPLANNER, Patches
+from supervisor.lifecycle.state import JobState, StepState, StepStatus
+
+FITS_NO_MORE = "its patch does not fit the plan any more"
+
+
+def wants_a_look(state: JobState, now: float) -> bool:
+    """Whether a fan-in brought what nobody has thought about, and something may still come of thinking. A user who wants the gaps filled
+    (`waits_for_all`) wants nothing else.
+    """
+    may = state.mode is Mode.ADAPTIVE and state.spent is None and now < state.working_deadline
+    return may and not state.waits_for_all and not state.patches.is_final and why_no_more(state) is None and has_news(state)
+
+
+def has_news(state: JobState) -> bool:
+    """Whether there is a result whose chord is in."""
+    out = {handoff.group for handoff in state.open.values()}
+    latest = (step.handoff_id for step in state.steps.values() if step.status is StepStatus.SETTLED)
+    groups = (state.patches.news.get(handoff_id) for handoff_id in latest if handoff_id)
+    return any(group is not None and group not in out for group in groups)
+
+
+def room(state: JobState) -> int:
+    """Steps that a patch may add."""
+    limits, waiting = state.submitted.limits, sum(step.status is StepStatus.WAITING for step in state.steps.values())
+    return max(0, min(limits.max_steps - len(state.steps), limits.max_handoffs - state.handoffs - waiting - 1))
+
+
+def unbegun_of(state: JobState) -> tuple[StepId, ...]:
+    """The steps that can still be changed or dropped."""
+    return tuple(step_id for step_id, step in state.steps.items() if step.status is StepStatus.WAITING and step.attempt == 0)
+
+
+def why_no_more(state: JobState) -> str | None:
+    """Which limit keeps the plan as it is, in words of our own."""
+    limits = state.submitted.limits
+    if state.patches.changes >= limits.max_rounds:
+        return f"its limit of {limits.max_rounds} rounds is reached"
+    if not room(state):
+        return f"it has {len(state.steps)} steps, and its limits allow no more"
+    return None
+
+
+def why_not_looked_at(state: JobState) -> str | None:
+    """What is to be told of a plan that was not looked at again though results came in; None: nothing."""
+    if state.mode is not Mode.ADAPTIVE:
+        return None
+    if (loop := state.patches.loop) is not None:
+        asked = ", ".join(f"{one.step} is {one.earlier}" for one in loop.repeats)
+        return f"the replanner asked for the same work again, in other words ({asked})"
+    if fruitless := state.patches.fruitless:
+        return f"what the replanner asked for brought nothing new, {FRUITLESS_ROUNDS} rounds in a row ({', '.join(fruitless)})"
+    return why_no_more(state) if has_news(state) and not state.patches.is_final else None
+
+
+# A patch is made
+
+
+@dataclass(frozen=True, slots=True)
+class Patched:
+    """A plan after a patch. `plan` None: there is nothing to change."""
+
+    plan: Plan | None
+    added: tuple[Step, ...] = ()
+    changed: tuple[Step, ...] = ()
+    dropped: tuple[StepId, ...] = ()
+    too_late: tuple[StepId, ...] = ()
+    problem: str | None = None
+
+
+def patched(plan: Plan, patch: Patch, unbegun: Sequence[StepId], most_steps: int) -> Patched:
+    """The plan with everything in the patch that is still possible."""
+    held = {one for step in plan.steps if step.id not in unbegun for one in step.depends_on}  # by those who did not wait for them
+    unwanted = [step_id for step_id in unbegun if step_id not in held] if patch.finalize else patch.drop
+    dropped = tuple(step_id for step_id in unwanted if step_id in unbegun)
+    changes = {step.id: step for step in patch.change if step.id in unbegun and step.id not in dropped}
+    late = dict.fromkeys(step_id for step_id in (*patch.drop, *(step.id for step in patch.change)) if step_id not in unbegun)
+    added = () if patch.finalize else patch.add
+    if not (dropped or changes or added):
+        return Patched(None, too_late=tuple(late))
+    steps = (*(changes.get(step.id, step) for step in plan.steps if step.id not in dropped), *added)
+    try:
+        synthesis = Synthesis.RECONCILE if added else plan.synthesis
+        new = Plan(steps=steps, synthesis=synthesis, join=plan.join, given=plan.given, why=plan.why)
+    except ValidationError:
+        return Patched(None, too_late=tuple(late), problem=FITS_NO_MORE)
+    if added and len(steps) > most_steps:
+        return Patched(None, too_late=tuple(late), problem=FITS_NO_MORE)
+    return Patched(new, added, tuple(changes.values()), dropped, tuple(late))
+
+
+# What events make true
+
+
+def with_patch(state: JobState, event: PlanPatched) -> dict[str, Any]:
+    """The plan and its steps. What a patch adds speaks of the same question, so several last results are weighed against each other."""
+    if event.plan is None or state.plan is None:
+        return {}
+    steps = {step_id: step for step_id, step in state.steps.items() if step_id not in event.dropped}
+    steps |= {outline.id: StepState(outline=outline) for outline in (*event.changed, *event.added)}
+    plan = state.plan.model_copy(update={"plan": event.plan, "steps": _outlines(steps), **_synthesis(event)})
+    return {"plan": plan, "steps": steps}
+
+
+def _outlines(steps: dict[StepId, StepState]) -> tuple[StepOutline, ...]:
+    return tuple(step.outline for step in steps.values())
+
+
+def _synthesis(event: PlanPatched) -> dict[str, Synthesis]:
+    return {"synthesis": Synthesis.RECONCILE} if event.added else {}
+
+
+def noted(state: JobState, event: Event) -> Patches:
+    """What an adaptive job remembers of an event. `state`: before it."""
+    known = state.patches
+    match event:
+        case PlanMade():
+            return Patches(made=known.made, made_before=len(known.made))
+        case HandoffIssued(assigned_to=role) if role == REPLANNER:
+            return known.model_copy(update={"shown": tuple(known.news)})
+        case HandoffFinished() if (issued := state.open.get(event.handoff_id)) is not None:
+            return _finished(known, issued, event)
+        case PlanPatched():
+            left = {handoff_id: group for handoff_id, group in known.news.items() if handoff_id not in known.shown}
+            return known.model_copy(update={"news": left, "shown": (), "proposal": None, "made": (*known.made, event)})
+        case RetryRequested() if state.ended:  # who wants the gaps filled gets no look: why there was none before stays true
+            kept = known.model_copy(update={"shown": (), "proposal": None})
+            return kept if event.whole else Patches(made=known.made, made_before=len(known.made))
+        case _:
+            return known
+
+
+def _finished(known: Patches, issued: HandoffIssued, event: HandoffFinished) -> Patches:
+    if issued.is_fact_check:
+        return known
+    if not issued.is_of_a_role:  # a child job is in no chord, and waits for nobody
+        return known.model_copy(update={"news": {**known.news, event.handoff_id: issued.group or ""}})
+    if issued.assigned_to != REPLANNER:
+        return known
+    if event.stop_reason in BUDGETS:  # it is asked again when the job may go on
+        return known.model_copy(update={"shown": ()})
+    return known.model_copy(update={"proposal": event.result})
+
+
+def news_of(state: JobState) -> tuple[StepId, ...]:
+    """The steps whose results nobody has thought about."""
+    news: set[HandoffId] = set(state.patches.news)
+    return tuple(step_id for step_id, step in state.steps.items() if step.handoff_id in news and step.status is StepStatus.SETTLED)

@@ -1,0 +1,162 @@
+"""Teams of teams: a step that is given to a sub-supervisor is a child job. Its depth, its slice of the budget, and the bill. Pure.
+
+The slice of a child is its share of what its parent may spend, and never more than the parent has left: fixed by the plan and the limits,
+so that it is known before anything runs. The books see to it that all levels together stay within each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shared.wire.checkpoints import WorstCase
+from shared.wire.events import Child, JobSubmitted, StepOutline
+from shared.wire.handoff import BlobRef, ResultStatus
+from shared.wire.ids import JobId, StepId, child_id_for, handoff_id
+from shared.wire.limits import JobLimits, OnLimit
+from shared.wire.names import SUB_SUPERVISOR
+from shared.wire.specialist import SpecialistSpec
+from shared.wire.usage import cost_usd
+from supervisor.lifecycle.attempts import Team
+from supervisor.lifecycle.budget import amount, kept_back
+from supervisor.lifecycle.commands import Command, IssueToChild
+from supervisor.lifecycle.state import LAST_CHANCE_S, JobState
+
+SHARES_OF_A_CHILD = 4
+"""Of its parent's budget, where a step of one agent has one: the least that a team calls is a planner, two steps and an assessor."""
+LEFT_PART = 0.05
+"""Of the time that its parent has left, at its end, and `LAST_CHANCE_S` at most: by then it has ended."""
+SPEC = SpecialistSpec(
+    name=SUB_SUPERVISOR,
+    description="Takes a part that is itself a job for several specialists, and plans and supervises it as a team of its own. Dear. "
+    "Not for what one specialist can do alone.",
+    instructions="A sub-supervisor is a job of its own: its planner, its steps and its assessor have their own instructions.",
+)
+"""As planners see it. Nobody reads its instructions: the roles of the child job have theirs."""
+
+
+def may_have_children(submitted: JobSubmitted) -> bool:
+    """Whether a step of this job may be given to a sub-supervisor."""
+    return submitted.depth < submitted.limits.max_depth
+
+
+def for_children(state: JobState, ready: Sequence[StepId]) -> tuple[list[StepId], list[Command]]:
+    """The steps that one agent does, and what begins the others."""
+    agents = [step_id for step_id in ready if state.steps[step_id].specialist != SUB_SUPERVISOR]
+    return agents, [IssueToChild(step_id) for step_id in ready if state.steps[step_id].specialist == SUB_SUPERVISOR]
+
+
+def child_of(state: JobState, step_id: StepId, before: JobId | None) -> Child:
+    """The job that does the next attempt at a step, with its slice. `before`: the one that has done a part of it, and goes on."""
+    job_id = before or child_id_for(state.job_id, handoff_id(step_id, state.steps[step_id].attempt + 1))
+    return Child(job_id=job_id, limits=slice_of(state))
+
+
+def team_of(state: JobState, step_id: StepId, child: Child) -> Team:
+    """What is remembered of a child job that a step is given to."""
+    return Team(job_id=child.job_id, knows=_known_to(state, step_id), told=len(state.steps[step_id].remarks))
+
+
+def team_before(state: JobState, step_id: StepId) -> JobId | None:
+    """The child job of which only what it lacks is to be done now, for it would begin with nothing else; None: a new one does the step."""
+    step = state.steps[step_id]
+    return step.team.job_id if step.gaps_only and step.team and step.team.knows == _known_to(state, step_id) else None
+
+
+def _known_to(state: JobState, step_id: StepId) -> tuple[BlobRef, ...]:
+    parts = [state.steps[one] for one in state.steps[step_id].outline.depends_on]
+    return tuple(part.result for part in parts if part.usable and part.result)
+
+
+def has_gaps_alone(child: JobState) -> bool:
+    """Whether a child job's plan is a planner's, and some of it is missing or not whole: that can be done without planning it anew."""
+    is_planned = child.plan is not None and child.plan.degraded is None
+    return is_planned and any(step.result_status is not ResultStatus.OK for step in child.steps.values())
+
+
+def slice_of(state: JobState) -> JobLimits:
+    """What a child that begins now may use: its share of the budget that the plan was made for, and no more than is left of it."""
+    limits, usage, kept = state.submitted.limits, state.usage, kept_back(state, ())
+    shares = _shares([step.outline for step in state.steps.values()])
+
+    def part(most: int | None, used: int, keep: int = 0) -> int | None:
+        if most is None:
+            return None
+        return max(1, min((most - keep) * SHARES_OF_A_CHILD // shares, most - keep - used))
+
+    changes = {
+        "max_turns": part(limits.max_turns, state.turns, kept.get("keep_turns", 0)),
+        "max_tokens": part(limits.max_tokens, usage.total_tokens, kept.get("keep_tokens", 0)),
+        "max_microusd": part(limits.max_microusd, usage.cost_microusd or 0, kept.get("keep_usd", 0)),
+        "max_handoffs": part(limits.max_handoffs, state.handoffs),
+        "max_seconds": seconds_for(state, state.as_of),
+        "on_limit": OnLimit.WRAP_UP if limits.on_limit is OnLimit.ASK else limits.on_limit,  # nobody sits there to be asked
+    }
+    return limits.model_copy(update=changes)
+
+
+def seconds_for(state: JobState, now: float) -> int:
+    """Until a child that begins now must have ended, so that its parent can still make something of it."""
+    left = state.working_deadline - now
+    return max(1, int(left - min(LAST_CHANCE_S, LEFT_PART * left)))
+
+
+def _shares(steps: Sequence[StepOutline]) -> int:
+    return max(SHARES_OF_A_CHILD, sum(SHARES_OF_A_CHILD if step.specialist == SUB_SUPERVISOR else 1 for step in steps))
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """The child jobs of one depth below a job: how many there may be, and the most that each may use."""
+
+    depth: int
+    at_most: int
+    max_turns: int | None
+    max_microusd: int | None
+
+
+def bill_of(state: JobState) -> tuple[Layer, ...]:
+    """What the plan leads to before anything of it runs: breadth by depth. Empty: it has no sub-supervisors."""
+    planned = sum(step.outline.specialist == SUB_SUPERVISOR for step in state.steps.values())
+    if not planned:
+        return ()
+    each, layers, many = _first_slice(state), [], planned
+    for depth in range(state.submitted.depth + 1, state.submitted.limits.max_depth + 1):
+        layers.append(Layer(depth, many, each.max_turns, each.max_microusd))
+        many = min(many * each.max_steps, many * each.max_turns if each.max_turns else many * each.max_steps)
+    return tuple(layers)
+
+
+def lacking(state: JobState, first: WorstCase) -> str:
+    """Of what its sub-teams get too little to do anything, as far as that is known before they run; '': of nothing, or there are none.
+
+    `first`: the most that a team's first call can use.
+    """
+    if all(step.outline.specialist != SUB_SUPERVISOR for step in state.steps.values()):
+        return ""
+    each, tokens = _first_slice(state), first.input_tokens + first.output_tokens
+    needed = {"max_turns": SHARES_OF_A_CHILD, "max_handoffs": SHARES_OF_A_CHILD, "max_tokens": tokens, "max_microusd": first.microusd or 0}
+    short = [(name, most, least) for name, least in needed.items() if (most := getattr(each, name)) is not None and most < least]
+    told = [f"{amount(name, most)} where a team needs room for {amount(name, least)}" for name, most, least in short]
+    return f"too little: {', '.join(told)}; what a team cannot do, the generalist tries" if told else ""
+
+
+def _first_slice(state: JobState) -> JobLimits:
+    """What a child may use that begins before anything else has."""
+    unspent = {"turns": 0, "usage": state.usage.model_copy(update={"input_tokens": 0, "output_tokens": 0, "cost_microusd": 0})}
+    return slice_of(state.model_copy(update=unspent | {"handoffs": 0}))
+
+
+def bill_text(layers: Sequence[Layer]) -> str:
+    """In one line; '': there is nothing to say."""
+    return "; ".join(_of_a_layer(layer, is_first=place == 0) for place, layer in enumerate(layers))
+
+
+def _of_a_layer(layer: Layer, *, is_first: bool) -> str:
+    teams = f"{layer.at_most} sub-team{'s' if layer.at_most != 1 else ''}"
+    most = [f"{layer.max_turns} turns"] if layer.max_turns else []
+    most += [f"${cost_usd(layer.max_microusd):.6g}"] if layer.max_microusd else []
+    each = f" of at most {' and '.join(most)} each" if most else " without a limit of their own"
+    if is_first:
+        return f"{teams}{each}"
+    return f"below them, at depth {layer.depth}, {teams} at most, out of what those above them may use"

@@ -1,0 +1,73 @@
+"""What a job's payloads say, as decisions need it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from pydantic import JsonValue
+
+from shared.library import Library
+from shared.wire.handoff import BlobRef
+from shared.wire.plan import Plan
+from supervisor.lifecycle.state import JobState
+from supervisor.lifecycle.words import Words
+from supervisor.prepared import Prepared
+
+MOST_PLAN_STEPS = 200_000
+"""Of all plans that a process keeps parsed: some 100 MB."""
+
+
+class Plans:
+    """Parsed once: a plan of thousands of steps is handed out in many slices. The least recently used go first."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, Plan] = OrderedDict()
+        self._steps = 0
+        self._lock = threading.Lock()
+
+    def get(self, digest: str, text: Callable[[], str]) -> Plan:
+        """`text`: of the plan, where it is not known yet."""
+        with self._lock:
+            if digest in self._known:
+                self._known.move_to_end(digest)
+                return self._known[digest]
+        plan = Plan.from_json(text())
+        with self._lock:
+            self._steps += 0 if digest in self._known else len(plan.steps)
+            self._known[digest] = plan
+            while self._steps > MOST_PLAN_STEPS and len(self._known) > 1:
+                self._steps -= len(self._known.popitem(last=False)[1].steps)
+        return plan
+
+
+class Loading:
+    """Reads payloads that stand in the ledger, or are of the very decision that is being prepared."""
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+        self._plans = Plans()
+
+    def plan(self, state: JobState, into: Prepared) -> Plan:
+        """It may be of this very decision, and stand nowhere else yet."""
+        assert state.plan is not None
+        ref = state.plan.plan
+        return self._plans.get(ref.digest, lambda: into.texts.get(ref.digest) or self.text(state, ref))
+
+    def answer_schema(self, state: JobState) -> Mapping[str, Any]:
+        if state.submitted.answer_schema is None:
+            return {"type": "string"}
+        schema: dict[str, JsonValue] = json.loads(self.text(state, state.submitted.answer_schema))
+        return schema
+
+    def words(self, state: JobState, refs: Iterable[BlobRef], into: Prepared) -> Words:
+        """What these results say, in at most one round trip. Some may be of this very decision, and stand nowhere else yet."""
+        digests = [ref.digest for ref in refs]
+        stored = self._library.payloads(state.job_id, [digest for digest in digests if digest not in into.texts])
+        return Words(stored | {digest: into.texts[digest] for digest in digests if digest in into.texts})
+
+    def text(self, state: JobState, ref: BlobRef) -> str:
+        return self._library.payloads(state.job_id, [ref.digest])[ref.digest]

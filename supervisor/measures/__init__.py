@@ -1,0 +1,1 @@
+"""What an answer is measured by, out of files: gates and facts, which code checks."""

@@ -1,0 +1,69 @@
+"""The tools with which a plan is changed: one for each specialist that work can be handed to, and two for steps that have not begun.
+
+They are never run: the calls of one reply, all together, are the patch (`supervisor.roles.replanner`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from shared.agent.tool import Tool, ToolContext, ToolFailed
+from shared.wire.plan import OnFailure
+
+HAND_OFF = "hand_off_to_"
+CHANGE = "change_step"
+DROP = "drop_step"
+
+_TEXT: dict[str, Any] = {"type": "string"}
+_WHY = {**_TEXT, "description": "one sentence for the people who look at the plan"}
+_IDS = {"type": "array", "items": _TEXT}
+
+
+def tools_for(specialists: Collection[str], unbegun: Collection[str]) -> tuple[Tool, ...]:
+    """Those that there is something to do with."""
+    hand_off = tuple(_hand_off_to(name) for name in sorted(specialists))
+    return (*hand_off, *((_change(specialists, unbegun), _drop(unbegun)) if unbegun else ()))
+
+
+def is_handoff_tool(name: str) -> bool:
+    """Whether a call is one of these, even if nobody of that name is there."""
+    return name.startswith(HAND_OFF) or name in (CHANGE, DROP)
+
+
+def _hand_off_to(name: str) -> Tool:
+    arguments = {
+        "id": {**_TEXT, "description": "short, lower case, new in this plan: check_config"},
+        "task": {**_TEXT, "description": "objective, output, what to work from, boundaries"},
+        "depends_on": {**_IDS, "description": "ids of the steps whose results it needs, old or new; [] if none"},
+        "on_failure": {**_TEXT, "enum": [each.value for each in OnFailure], "description": "drop: the answer can do without it"},
+        "why": _WHY,
+    }
+    return _tool(f"{HAND_OFF}{name}", f"Adds a step to the plan, and gives it to {name}.", arguments, optional=("on_failure",))
+
+
+def _change(specialists: Collection[str], unbegun: Collection[str]) -> Tool:
+    arguments = {
+        "step": {**_TEXT, "enum": list(unbegun)},
+        "specialist": {**_TEXT, "enum": sorted(specialists)},
+        "task": {**_TEXT, "description": "all of it, as it is to be now"},
+        "depends_on": {**_IDS, "description": "all of them, as they are to be now"},
+        "why": _WHY,
+    }
+    about = "Changes a step that has not begun. What is left out stays as it is."
+    return _tool(CHANGE, about, arguments, optional=("specialist", "task", "depends_on"))
+
+
+def _drop(unbegun: Collection[str]) -> Tool:
+    return _tool(DROP, "Drops a step that has not begun.", {"step": {**_TEXT, "enum": list(unbegun)}, "why": _WHY})
+
+
+def _tool(name: str, description: str, arguments: dict[str, Any], optional: tuple[str, ...] = ()) -> Tool:
+    required = [argument for argument in arguments if argument not in optional]
+    schema = {"type": "object", "properties": arguments, "required": required, "additionalProperties": False}
+    return Tool(name, description, schema, _not_now)
+
+
+def _not_now(_arguments: dict[str, Any], _context: ToolContext) -> str:
+    """They came along with calls that had to be run first."""
+    raise ToolFailed("nothing was done: decide when you have read what you need, with calls of your decision alone")

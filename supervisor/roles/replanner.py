@@ -1,0 +1,248 @@
+"""The replanner's answer: calls of handoff tools, which are a patch to the plan; or a word on whether the plan goes on or is done."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from pydantic import Field, ValidationError, field_validator
+
+from shared.agent.answers import Lenient
+from shared.agent.model import Block
+from shared.agent.reading import NotAcceptable, Read
+from shared.agent.tool import Tool
+from shared.wire.handoff import HandoffResult, ResultStatus
+from shared.wire.ids import StepId
+from shared.wire.message import problems_of
+from shared.wire.patch import Patch, Repeat
+from shared.wire.plan import Plan, Step, last_join_problems, shape_problems
+from supervisor.lifecycle.beginning import all_rounder
+from supervisor.lifecycle.repeats import repeats_in, twice_in
+from supervisor.roles.answer_text import clipped, name_of, parse
+from supervisor.roles.handoff_tools import CHANGE, DROP, HAND_OFF, is_handoff_tool, tools_for
+from supervisor.roles.planner import StepAnswer
+
+LONGEST_WHY = 2_000
+FOUND_CHARS = 300
+"""Of a result, where the replanner is told that it is there."""
+
+
+class Decision(StrEnum):
+    """What the replanner says without calling a tool."""
+
+    GO_ON = "go_on"
+    """The plan stands."""
+    FINALIZE = "finalize"
+    """Nothing that has not begun is needed any more."""
+
+
+class DecisionAnswer(Lenient):
+    decision: str
+    why: str | None = None
+
+
+class ChangeAnswer(Lenient):
+    step: str
+    specialist: str | None = None
+    task: str | None = None
+    depends_on: list[str] | None = None
+
+
+class DropAnswer(Lenient):
+    step: str
+
+
+class WhyAnswer(Lenient):
+    why: str = ""
+
+    @field_validator("why", mode="before")
+    @classmethod
+    def _nothing_is_empty(cls, value: Any) -> Any:
+        return value or ""
+
+
+class HandOffAnswer(StepAnswer):
+    specialist: str = Field(default="")
+
+
+@dataclass(slots=True)
+class _Asked:
+    """What the calls of one reply ask for."""
+
+    add: list[Step] = field(default_factory=list)
+    change: list[Step] = field(default_factory=list)
+    drop: list[StepId] = field(default_factory=list)
+    whys: dict[str, None] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def steps(self, plan: Plan) -> list[Step]:
+        """All of the plan, as it would be."""
+        changed = {step.id: step for step in self.change}
+        return [*(changed.get(step.id, step) for step in plan.steps if step.id not in self.drop), *self.add]
+
+
+@dataclass(frozen=True, slots=True)
+class PatchReading:
+    """Reads the answer to `briefs.replan_brief`. `Read.output` is a `Patch` as JSON; `Patch.of` makes it one again."""
+
+    specialists: tuple[str, ...]
+    """Those that live workers announce."""
+    unbegun: tuple[StepId, ...]
+    """The steps that can be changed or dropped."""
+    room: int
+    """How many can be added."""
+    plan: Plan
+    found: Mapping[StepId, str] = field(default_factory=dict)
+    """What a step has found, in a few words."""
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """Of an answer in words."""
+        properties = {
+            "decision": {"type": "string", "enum": [each.value for each in Decision]},
+            "why": {"type": "string", "description": "one sentence for the people who look at the plan"},
+        }
+        return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        return tools_for(self.specialists, self.unbegun)
+
+    def is_answer(self, calls: Sequence[Block]) -> bool:
+        return all(is_handoff_tool(str(call.get("name"))) for call in calls)
+
+    def read(self, text: str, *, last_try: bool) -> Read:  # noqa: ARG002 (a word that is none of the two is no decision, however often)
+        """Raises: NotAcceptable: neither of the two words."""
+        answer = parse(DecisionAnswer, text)
+        try:
+            decision = Decision(name_of(answer.decision))
+        except ValueError as error:
+            raise NotAcceptable(f"decision must be {Decision.GO_ON} or {Decision.FINALIZE}; or call a tool") from error
+        return _read(Patch(finalize=decision is Decision.FINALIZE, why=clipped(answer.why or "", LONGEST_WHY)))
+
+    def read_calls(self, calls: Sequence[Block], *, last_try: bool) -> Read:
+        """Raises: NotAcceptable: everything that is wrong with the patch, at once. What was asked for before is told once, and then
+        left out.
+        """
+        asked = _Asked()
+        for call in calls:
+            try:
+                self._take(asked, str(call.get("name")), call.get("input"))
+            except ValidationError as error:
+                asked.problems.append(f"{call.get('name')}: {problems_of(error)}")
+        if problems := [*asked.problems, *self._problems(asked)]:
+            raise NotAcceptable("the plan cannot be changed so: " + "; ".join(problems))
+        repeats = repeats_in(asked.add, [step for step in self.plan.steps if step.id not in asked.drop])
+        repeats += twice_in([step for step in asked.add if step.id not in {one.step for one in repeats}])
+        if repeats and not last_try:
+            raise NotAcceptable("; ".join([self._told(one) for one in repeats]) + ". " + _INSTEAD)
+        return _read(_patch(asked, repeats), asked.notes)
+
+    def _take(self, asked: _Asked, name: str, arguments: Any) -> None:
+        """One call. Raises: ValidationError."""
+        asked.whys |= dict.fromkeys(filter(None, [WhyAnswer.model_validate(arguments).why.strip()]))
+        if name == DROP:
+            asked.drop.append(StepId(name_of(DropAnswer.model_validate(arguments).step)))
+        elif name == CHANGE:
+            self._take_change(asked, ChangeAnswer.model_validate(arguments))
+        else:
+            whom = name_of(name.removeprefix(HAND_OFF))
+            step = HandOffAnswer.model_validate(arguments).model_copy(update={"specialist": self._there(asked, whom)}).step()
+            asked.add.append(step)
+
+    def _take_change(self, asked: _Asked, answer: ChangeAnswer) -> None:
+        before = self.plan.by_id.get(StepId(name_of(answer.step)))
+        if before is None:
+            asked.problems.append(f"there is no step {clipped(answer.step, 48)}")
+            return
+        changes: dict[str, Any] = {
+            "specialist": self._there(asked, name_of(answer.specialist)) if answer.specialist else None,
+            "task": (answer.task or "").strip() or None,
+            "depends_on": None if answer.depends_on is None else tuple(dict.fromkeys(map(name_of, answer.depends_on))),
+        }
+        made = {**dict(before), **{name: value for name, value in changes.items() if value is not None}}
+        is_joined_as_before = made["depends_on"] == before.depends_on  # a join speaks of what it joins
+        asked.change.append(Step(**made | {"join": before.join if is_joined_as_before else None}))
+
+    def _there(self, asked: _Asked, name: str) -> str:
+        """A specialist who is there."""
+        if name in self.specialists:
+            return name
+        asked.notes.append(f"there is no specialist {name}: {all_rounder(self.specialists)} takes what was meant for it")
+        return all_rounder(self.specialists)
+
+    def _problems(self, asked: _Asked) -> list[str]:
+        touched = dict.fromkeys((*asked.drop, *(step.id for step in asked.change)))
+        free = f"only {', '.join(self.unbegun)} can" if self.unbegun else "no step can any more"
+        known = {step.id for step in self.plan.steps}
+        found = [
+            f"{'step' if step_id in known else 'there is no step'} {step_id}{' has begun' if step_id in known else ''}: "
+            f"it cannot be changed or dropped ({free})"
+            for step_id in touched
+            if step_id not in self.unbegun
+        ]
+        if len(asked.add) > self.room:
+            found.append(f"{len(asked.add)} new steps, at most {self.room} are allowed: merge or leave out some")
+        steps = asked.steps(self.plan)
+        return found + (shape_problems(steps, self.plan.given) or last_join_problems(steps, self.plan.join))
+
+    def _told(self, repeat: Repeat) -> str:
+        found = self.found.get(repeat.earlier)
+        result = f"its result is: {found}" if found else "it is not done yet"
+        return f"step {repeat.step} asks for what {repeat.earlier} was asked for already; {result}"
+
+
+_INSTEAD = "Build on what is there, ask for what is really new, or answer with your decision"
+
+
+def _patch(asked: _Asked, repeats: Sequence[Repeat]) -> Patch:
+    """Without the repeats: who was to wait for one of them waits for who has done it."""
+    instead = {one.step: one.earlier for one in repeats}
+    kept = [step for step in asked.add if step.id not in instead]
+    why = clipped(" ".join(why if why[-1] in ".!?" else f"{why}." for why in asked.whys), LONGEST_WHY)
+    return Patch(
+        add=_waiting_for(kept, instead), change=_waiting_for(asked.change, instead), drop=tuple(asked.drop), repeats=tuple(repeats), why=why
+    )
+
+
+def _waiting_for(steps: Iterable[Step], instead: Mapping[StepId, StepId]) -> tuple[Step, ...]:
+    return tuple(
+        step.model_copy(update={"depends_on": tuple(dict.fromkeys(instead.get(before, before) for before in step.depends_on))})
+        for step in steps
+    )
+
+
+def _read(patch: Patch, notes: Iterable[str] = ()) -> Read:
+    return Read(ResultStatus.OK, patch.model_dump(mode="json"), notes=tuple(dict.fromkeys(notes)))
+
+
+def patch_format(specialists: Sequence[str], unbegun: Sequence[str], room: int) -> dict[str, Any]:
+    """JSON Schema of a patch, for the handoff: whom it can name, and which steps it can change."""
+    text = {"type": "string"}
+    step = {"specialist": {**text, "enum": sorted(specialists)}}
+    unbegun_id = {**text, "enum": list(unbegun)}
+    properties = {
+        "add": {"type": "array", "maxItems": room, "items": {"type": "object", "properties": step}},
+        "change": {"type": "array", "items": {"type": "object", "properties": {"id": unbegun_id}}},
+        "drop": {"type": "array", "items": unbegun_id},
+    }
+    return {"type": "object", "properties": properties}
+
+
+def found_in(result: HandoffResult) -> str:
+    """Its status, and the first words of what it says."""
+    said = result.output if isinstance(result.output, str) else json.dumps(result.output, ensure_ascii=False)
+    return f"{result.status}, {clipped(' '.join((said if result.output else result.error or '').split()), FOUND_CHARS)}"
+
+
+def patch_reading_of(schema: Mapping[str, Any], plan: Plan, found: Mapping[StepId, str]) -> PatchReading:
+    """The reading whose `patch_format` stands in a handoff, whoever is there and whatever has begun by now."""
+    properties = schema.get("properties", {})
+    add = properties.get("add", {})
+    specialists = add.get("items", {}).get("properties", {}).get("specialist", {}).get("enum", ())
+    unbegun = properties.get("drop", {}).get("items", {}).get("enum", ())
+    return PatchReading(tuple(specialists), tuple(unbegun), int(add.get("maxItems", 0)), plan, found)

@@ -1,0 +1,304 @@
+"use strict";
+// Draws a job from the block of data in its page. Texts of models, tools and the web are set as text, nowhere as markup.
+
+const DATA = JSON.parse(document.getElementById("data").textContent);
+const SVG = "http://www.w3.org/2000/svg";
+const MOST_SIBLINGS = 8; // of one kind in the graph; more become one box
+const LONG_IDLE = 0.25; // of the time in which something ran: a pause this long, for a person's answer say, is drawn short
+const SHORT_IDLE = 0.05; // that short
+const LONG_TEXT = 40; // characters of a cell that may be broken
+
+function el(tag, className, ...inside) {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  made.append(...inside.filter((one) => one !== null && one !== undefined).map((one) => (one instanceof Node ? one : String(one))));
+  return made;
+}
+
+function shape(tag, attributes, ...inside) {
+  const made = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...inside);
+  return made;
+}
+
+const seconds = (s) => (s < 60 ? `${s.toFixed(1)} s` : s < 3600 ? `${Math.floor(s / 60)} min ${Math.round(s % 60)} s` : `${Math.floor(s / 3600)} h ${Math.round((s % 3600) / 60)} min`);
+const figure = (n) => Number(n).toLocaleString("en");
+const money = (usd) => (usd === null || usd === undefined ? "price not known" : `$${usd.toFixed(4)}`);
+const clock = (unix) => new Date(unix * 1000).toISOString().replace("T", " ").slice(0, 19);
+const asText = (value) => (typeof value === "string" ? value : JSON.stringify(value, null, 2));
+const isEmpty = (value) => value === null || value === undefined || value === "" || (typeof value === "object" && Object.keys(value).length === 0);
+
+function folded(title, fill, open = false) {
+  const summary = el("summary", "", title);
+  const made = el("details", "", summary);
+  made.open = open;
+  if (open) fill(made); else summary.addEventListener("click", () => fill(made), { once: true });
+  return made;
+}
+
+// --- time
+
+function scaleOf(job) {
+  const spans = job.bars.map((bar) => [bar.issued_at, bar.ended_at ?? job.ends_at]).sort((a, b) => a[0] - b[0]);
+  const pieces = []; // [from, to, isBusy]
+  let until = job.begins_at;
+  for (const [from, to] of spans) {
+    if (from > until) pieces.push([until, from, false]);
+    if (to > Math.max(from, until)) pieces.push([Math.max(from, until), to, true]);
+    until = Math.max(until, to);
+  }
+  if (job.ends_at > until) pieces.push([until, job.ends_at, false]);
+  const busy = pieces.reduce((sum, [from, to, isBusy]) => sum + (isBusy ? to - from : 0), 0) || 1;
+  const widths = pieces.map(([from, to, isBusy]) => (isBusy || to - from <= busy * LONG_IDLE ? to - from : busy * SHORT_IDLE));
+  const whole = widths.reduce((sum, width) => sum + width, 0) || 1;
+  const starts = [];
+  widths.reduce((sum, width) => { starts.push(sum); return sum + width; }, 0);
+  const isFolded = pieces.some(([from, to], n) => to - from > widths[n] + 1e-9);
+  const at = (time) => {
+    let [n, last] = [0, pieces.length];
+    while (n < last) { // the first piece that has not ended by then
+      const middle = (n + last) >> 1;
+      if (pieces[middle][1] < time) n = middle + 1; else last = middle;
+    }
+    if (n === pieces.length) return 100;
+    const [from, to] = pieces[n];
+    const part = to > from ? Math.max(0, (time - from) / (to - from)) : 0;
+    return ((starts[n] + part * widths[n]) / whole) * 100;
+  };
+  return { at, isFolded };
+}
+
+function axis(job, scale) {
+  const made = el("div", "axis");
+  const whole = job.ends_at - job.begins_at;
+  const places = new Set();
+  for (let n = 0; n <= 5; n += 1) {
+    const time = job.begins_at + (whole * n) / 5;
+    const place = Math.round(scale.at(time) / 8) * 8;
+    if (places.has(place)) continue;
+    places.add(place);
+    const tick = el("span", "", seconds(time - job.begins_at));
+    tick.style.left = `${Math.min(96, Math.max(3, scale.at(time)))}%`;
+    made.append(tick);
+  }
+  return made;
+}
+
+// --- a handoff
+
+const nameOf = (bar) => `${bar.handoff_id} ${bar.who === bar.step_id ? "" : bar.who}`.trim();
+
+function piece(className, scale, from, to) {
+  const made = el("i", className);
+  made.style.left = `${scale.at(from)}%`;
+  made.style.width = `${Math.max(0, scale.at(to) - scale.at(from))}%`;
+  return made;
+}
+
+function rowOf(job, bar, scale) {
+  const track = el("span", "track");
+  const begun = bar.began_at ?? bar.ended_at ?? job.ends_at;
+  if (begun > bar.issued_at) track.append(piece("waited", scale, bar.issued_at, begun));
+  if (bar.began_at !== null) track.append(piece(`worked ${bar.state}`, scale, bar.began_at, bar.ended_at ?? job.ends_at));
+  const button = el("button", "", el("span", "label", nameOf(bar)), track);
+  button.type = "button";
+  button.setAttribute("aria-expanded", "false");
+  button.setAttribute("aria-label", `${nameOf(bar)}, ${bar.state}${bar.is_critical ? ", on the critical path" : ""}`);
+  button.title = `${nameOf(bar)}: ${bar.state}`;
+  const row = el("div", bar.is_critical ? "row critical" : "row", button);
+  row.id = `${job.id}/${bar.handoff_id}`;
+  row.dataset.words = `${bar.handoff_id} ${bar.who} ${bar.state} ${bar.worker} ${bar.model ?? ""}`.toLowerCase();
+  button.addEventListener("click", () => {
+    const open = row.querySelector(".detail");
+    if (open) open.remove(); else row.append(detailOf(job, bar));
+    button.setAttribute("aria-expanded", String(!open));
+  });
+  return row;
+}
+
+function detailOf(job, bar) {
+  const made = el("div", "detail");
+  const worked = bar.began_at === null ? null : (bar.ended_at ?? job.ends_at) - bar.began_at;
+  made.append(facts({
+    State: bar.state + (bar.stop_reason && bar.stop_reason !== "finished" ? `, ${bar.stop_reason}` : ""),
+    Waited: seconds(Math.max(0, (bar.began_at ?? bar.ended_at ?? job.ends_at) - bar.issued_at)),
+    Worked: worked === null ? "not yet" : seconds(worked),
+    Turns: bar.turns,
+    Tokens: (bar.at_most ? "at most " : "") + figure(bar.tokens),
+    Cost: (bar.at_most ? "at most " : "") + money(bar.usd),
+    Worker: bar.worker || "nobody yet",
+    Model: bar.model ?? "",
+    Claims: bar.claims > 1 ? `${bar.claims}: a process was lost` : "",
+    After: bar.after.join(", "),
+    "Child job": bar.child ?? "",
+  }));
+  const payload = JSON.parse(job.payloads[bar.payload]);
+  made.append(el("strong", "", "Asked"), el("pre", "", payload.task_description));
+  for (const one of payload.feedback) made.append(el("div", "soft", `feedback, ${one.author}`), el("pre", "", one.text));
+  if (bar.result) {
+    const result = JSON.parse(job.payloads[bar.result]);
+    made.append(el("strong", "", "Answered"));
+    if (result.output !== null) made.append(el("pre", "", asText(result.output)));
+    for (const [what, said] of [["error", result.error], ["needs", result.needs], ["notes", result.notes.join("\n")]])
+      if (said) made.append(el("div", "soft", what), el("pre", "", said));
+    if (result.claims.length) made.append(folded(`${result.claims.length} claims`, (into) => into.append(table(result.claims.map((one) => ({
+      id: one.id, claim: one.text, sources: one.sources.map((source) => `${source.source}: \u201c${source.quote}\u201d`).join("\n"),
+    }))))));
+    made.append(folded("Result as JSON", (into) => into.append(el("pre", "", asText(result)))));
+  }
+  made.append(folded("Handoff as JSON", (into) => into.append(el("pre", "", asText(payload)))));
+  const turns = job.turns[bar.handoff_id];
+  if (turns) made.append(folded(`${figure(bar.turns)} turns with their tool calls`, (into) => turnsInto(into, turns)));
+  return made;
+}
+
+function turnsInto(into, checkpoints) {
+  let turn = 0;
+  for (const one of checkpoints) {
+    if (one.kind === "replied") {
+      turn += 1;
+      into.append(el("div", "soft", `turn ${turn}: ${one.model}, ${figure(one.usage.input_tokens)} tokens in, ${figure(one.usage.output_tokens)} out, ${one.stop_reason}`));
+      for (const block of one.content) into.append(el("pre", "", block.type === "text" ? block.text : block.type === "tool_use" ? `${block.name} ${asText(block.input)}` : asText(block)));
+    } else if (one.kind === "observed") into.append(el("div", one.is_error ? "failed" : "soft", one.is_error ? "tool: error" : "tool"), el("pre", "", one.text));
+    else if (one.kind === "prompted") into.append(el("div", "soft", "told"), el("pre", "", one.text));
+    else if (one.kind === "call_failed") { turn += 1; into.append(el("div", "failed", `turn ${turn}: the call failed`), el("pre", "", one.error)); }
+  }
+}
+
+// --- tables and facts
+
+function facts(pairs) {
+  const made = el("dl", "facts");
+  for (const [name, value] of Object.entries(pairs)) if (!isEmpty(value)) made.append(el("div", "", el("dt", "", name), el("dd", "", value)));
+  return made;
+}
+
+function table(rows) {
+  const names = [...new Set(rows.flatMap((row) => Object.keys(row)))];
+  const isNumber = (name) => rows.every((row) => typeof row[name] === "number" || isEmpty(row[name]));
+  const kind = (name) => (isNumber(name) ? "number" : rows.some((row) => asText(row[name] ?? "").length > LONG_TEXT) ? "text" : "");
+  const cell = (row, name) => (isEmpty(row[name]) ? "" : typeof row[name] === "number" ? figure(row[name]) : asText(row[name]));
+  const head = el("tr", "", ...names.map((name) => el("th", kind(name), name)));
+  const body = rows.map((row) => el("tr", "", ...names.map((name) => el("td", kind(name), cell(row, name)))));
+  return el("div", "scroll", el("table", "", el("thead", "", head), el("tbody", "", ...body)));
+}
+
+// --- the graph
+
+function groupsOf(job) {
+  const kinds = new Map();
+  for (const bar of job.bars) {
+    const key = `${bar.who}|${bar.after.join(" ")}`;
+    kinds.set(key, [...(kinds.get(key) ?? []), bar]);
+  }
+  const groups = [];
+  for (const bars of kinds.values()) {
+    if (bars.length > MOST_SIBLINGS) groups.push({ bars, text: `${bars[0].who} \u00d7 ${bars.length}` });
+    else for (const bar of bars) groups.push({ bars: [bar], text: nameOf(bar) });
+  }
+  const of = new Map(groups.flatMap((group) => group.bars.map((bar) => [bar.handoff_id, group])));
+  for (const group of groups) group.after = [...new Set(group.bars.flatMap((bar) => bar.after).map((id) => of.get(id)).filter(Boolean))];
+  return job.bars.map((bar) => of.get(bar.handoff_id)).filter((group, n, all) => all.indexOf(group) === n);
+}
+
+function graphOf(job) {
+  const groups = groupsOf(job);
+  const [width, height, gapX, gapY] = [176, 30, 56, 14];
+  for (const group of groups) group.level = 1 + Math.max(-1, ...group.after.map((one) => one.level ?? -1));
+  const filled = new Map();
+  for (const group of groups) {
+    const place = filled.get(group.level) ?? 0;
+    filled.set(group.level, place + 1);
+    [group.x, group.y] = [4 + group.level * (width + gapX), 4 + place * (height + gapY)];
+    group.isCritical = group.bars.some((bar) => bar.is_critical);
+  }
+  const [wide, high] = [Math.max(...groups.map((one) => one.x)) + width + 8, Math.max(...groups.map((one) => one.y)) + height + 8];
+  const picture = shape("svg", { width: wide, height: high, role: "img", "aria-label": "which handoff came after which" });
+  for (const group of groups) for (const one of group.after) {
+    const [x1, y1, x2, y2] = [one.x + width, one.y + height / 2, group.x, group.y + height / 2];
+    picture.append(shape("path", { class: one.isCritical && group.isCritical ? "edge critical" : "edge", d: `M${x1} ${y1} C${x1 + gapX / 2} ${y1} ${x2 - gapX / 2} ${y2} ${x2} ${y2}` }));
+  }
+  for (const group of groups) {
+    const worst = group.bars.find((bar) => bar.state !== "ok") ?? group.bars[0];
+    const label = group.text.length > 25 ? `${group.text.slice(0, 24)}\u2026` : group.text;
+    const node = shape("g", { class: `${worst.state}${group.isCritical ? " critical" : ""}` },
+      shape("rect", { x: group.x, y: group.y, width, height, rx: 6 }), shape("text", { x: group.x + 8, y: group.y + 19 }, label));
+    node.append(shape("title", {}, `${group.text}: ${worst.state}`));
+    node.addEventListener("click", () => show(job, group.bars[0]));
+    picture.append(node);
+  }
+  return el("div", "scroll", picture);
+}
+
+function show(job, bar) {
+  const row = document.getElementById(`${job.id}/${bar.handoff_id}`);
+  if (!row.querySelector(".detail")) row.querySelector("button").click();
+  row.scrollIntoView({ block: "center" });
+}
+
+// --- a job
+
+function headOf(job) {
+  const usage = job.usage;
+  const chain = job.bars.filter((bar) => bar.is_critical);
+  const busy = chain.reduce((sum, bar) => sum + (bar.began_at === null ? 0 : (bar.ended_at ?? job.ends_at) - bar.began_at), 0);
+  const wall = job.ends_at - job.begins_at;
+  return facts({
+    Wall: seconds(wall) + (job.is_over ? "" : " so far"),
+    "Critical path": chain.length ? `${seconds(busy)} of work in ${chain.length} handoffs` : "",
+    Turns: figure(usage.turns ?? 0),
+    Tokens: figure((usage.input_tokens ?? 0) + (usage.output_tokens ?? 0)),
+    Cost: (usage.cut?.calls ? "at most " : "") + money(usage.cost_usd),
+    Quote: job.quote ? `likely ${money(job.quote.cost.likely_usd)}, ${seconds(job.quote.time.likely_s)}` : "",
+    Mode: job.mode,
+    Begun: `${clock(job.begins_at)} UTC`,
+  });
+}
+
+function jobInto(into, job, isFirst) {
+  const scale = scaleOf(job);
+  const made = el("section", "");
+  if (!isFirst) made.append(el("h2", "", `${job.id} `, el("span", `pill ${job.status}`, job.status), ` ${job.title}`), headOf(job));
+  made.append(el("h2", "", "Timeline"));
+  if (scale.isFolded) made.append(el("div", "soft", "Long pauses, in which nothing was in the air, are drawn short."));
+  made.append(axis(job, scale), ...job.bars.map((bar) => rowOf(job, bar, scale)));
+  if (job.bars.length) made.append(folded("Graph", (to) => to.append(graphOf(job)), job.bars.length <= 60));
+  made.append(folded("Specialists", (to) => to.append(table(job.specialists.map((one) => ({
+    specialist: one.who, handoffs: one.handoffs, turns: one.turns, tokens: one.tokens, cost: (one.at_most ? "at most " : "") + money(one.usd),
+    worked: seconds(one.busy_s), waited: seconds(one.waited_s),
+  })))), isFirst));
+  if (!isEmpty(job.answer)) made.append(folded("Answer", (to) => to.append(el("pre", "answer", asText(job.answer))), isFirst));
+  for (const [name, said] of Object.entries(job.told)) {
+    if (isEmpty(said)) continue;
+    const isTable = Array.isArray(said) && said.every((one) => typeof one === "object");
+    made.append(folded(`${name[0].toUpperCase()}${name.slice(1)}${Array.isArray(said) ? ` (${said.length})` : ""}`, (to) =>
+      to.append(isTable ? table(said) : el("pre", "", Array.isArray(said) ? said.join("\n") : asText(said)))));
+  }
+  made.append(folded(`Events (${job.story.length})`, (to) => to.append(table(job.story.map(([at, text]) => ({ after: seconds(at - job.begins_at), what: text }))))));
+  into.append(made);
+}
+
+function tools() {
+  const search = el("input");
+  search.type = "search";
+  search.placeholder = "Find a step, specialist, state or worker";
+  search.setAttribute("aria-label", search.placeholder);
+  const only = el("input");
+  only.type = "checkbox";
+  const filter = () => {
+    const wanted = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    for (const row of document.querySelectorAll(".row"))
+      row.classList.toggle("hidden", (only.checked && !row.classList.contains("critical")) || !wanted.every((word) => row.dataset.words.includes(word)));
+  };
+  search.addEventListener("input", filter);
+  only.addEventListener("change", filter);
+  document.getElementById("tools").append(search, el("label", "", only, "critical path"));
+}
+
+const FIRST = DATA.jobs[0];
+document.getElementById("head").append(
+  el("h1", "", `${FIRST.title} `, el("span", `pill ${FIRST.status}`, FIRST.status)),
+  el("div", "soft mono", `${FIRST.id}, as of ${clock(DATA.at)} UTC, ${DATA.made_by}`), headOf(FIRST));
+tools();
+DATA.jobs.forEach((job, n) => jobInto(document.getElementById("jobs"), job, n === 0));

@@ -1,0 +1,142 @@
+"""A job as one HTML file that needs nothing else: no network, no other file. Pure.
+
+What a model, a tool or the web has written stands in it as data, never as markup: the page's script reads one block of JSON, in which no
+`<` is left, and shows texts as texts. A policy in its head lets the browser run that one script, apply that one style, and load nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+from shared.wire.checkpoints import Checkpoint
+from shared.wire.ids import HandoffId, JobId
+from supervisor.record import Record
+from supervisor.report import JobResult
+from supervisor.tracing.timeline import Bar, Timeline
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """One job of a tree, and what is shown of it."""
+
+    record: Record
+    report: JobResult
+    timeline: Timeline
+    story: Sequence[tuple[float, str]] = ()
+    """Its events, in words, with their time in Unix seconds."""
+    turns: Mapping[HandoffId, Sequence[Checkpoint]] = field(default_factory=dict)
+    """Those that the ledger still has."""
+
+
+def page_of(jobs: Sequence[Traced], made_by: str) -> str:
+    """The page of a job and of those below it, the job first."""
+    first = jobs[0]
+    style, script = _asset("page.css"), _asset("page.js")
+    data = {"made_by": made_by, "at": first.record.at, "jobs": [_job(one) for one in jobs]}
+    parts = {
+        "policy": f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'; form-action 'none'",
+        "title": escape(f"{first.record.job.job_id} {first.record.job.title}"),
+        "style": style,
+        "script": script,
+        "data": _inert(data),
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _asset("page.html"))
+
+
+def _asset(name: str) -> str:
+    return files("supervisor.tracing").joinpath(name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _inert(data: Any) -> str:
+    """JSON that can stand in a script block: what could end it is written in another way."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _job(traced: Traced) -> dict[str, Any]:
+    record, report, timeline = traced.record, traced.report, traced.timeline
+    wanted = {digest for bar in timeline.bars for digest in (bar.payload, bar.result) if digest}
+    return {
+        "id": record.job.job_id,
+        "title": record.job.title,
+        "status": report.status.value,
+        "begins_at": timeline.begins_at,
+        "ends_at": timeline.ends_at,
+        "is_over": report.status.ended,
+        "mode": report.mode.value,
+        "usage": report.usage,
+        "quote": report.quote,
+        "answer": report.answer,
+        "bars": [asdict(bar) for bar in timeline.bars],
+        "payloads": {digest: record.payloads[digest] for digest in sorted(wanted)},
+        "turns": {handoff_id: [one.model_dump(mode="json") for one in turns] for handoff_id, turns in traced.turns.items()},
+        "specialists": _by_specialist(timeline.bars),
+        "told": {
+            "citations": report.citations,
+            "verdicts": report.verdicts,
+            "conflicts": report.conflicts,
+            "gaps": report.gaps,
+            "gates": report.gates,
+            "patches": report.patches,
+            "approvals": report.approvals,
+            "notes": report.notes,
+            "plan": report.plan,
+            "route": report.route,
+        },
+        "story": list(traced.story),
+    }
+
+
+def _by_specialist(bars: Sequence[Bar]) -> list[dict[str, Any]]:
+    """What each has done and cost, the dearest first."""
+    found: dict[str, list[Bar]] = defaultdict(list)
+    for bar in bars:
+        found[bar.who].append(bar)
+    rows = [
+        {
+            "who": who,
+            "handoffs": len(its),
+            "turns": sum(bar.turns for bar in its),
+            "tokens": sum(bar.tokens for bar in its),
+            "usd": None if any(bar.usd is None for bar in its) else sum(bar.usd or 0.0 for bar in its),
+            "busy_s": sum(_lasted(bar.began_at, bar.ended_at) for bar in its),
+            "waited_s": sum(_lasted(bar.issued_at, bar.began_at) for bar in its),
+            "at_most": any(bar.at_most for bar in its),
+        }
+        for who, its in found.items()
+    ]
+    return sorted(rows, key=lambda row: (-row["tokens"], row["who"]))
+
+
+def _lasted(begun: float | None, ended: float | None) -> float:
+    return max(0.0, ended - begun) if begun is not None and ended is not None else 0.0
+
+
+def tree_of(jobs: Mapping[JobId, Traced], job_id: JobId) -> list[Traced]:
+    """A job, and those below it, each once, after the one whose step it does."""
+    found: dict[JobId, Traced] = {}
+
+    def add(one: JobId) -> None:
+        if one in jobs and one not in found:
+            found[one] = jobs[one]
+            for bar in jobs[one].timeline.bars:
+                if bar.child:
+                    add(bar.child)
+
+    add(job_id)
+    return list(found.values())

@@ -1,0 +1,174 @@
+"""A job's handoffs on one axis of time: who ran when, what each waited for, and the chain that made the job as long as it was. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from shared.ledger.jobs import HandoffStanding
+from shared.wire.events import HandoffFinished, HandoffIssued, JobEnded, StepsAbandoned
+from shared.wire.handoff import AgentHandoff
+from shared.wire.ids import HandoffId, JobId, StepId
+from shared.wire.usage import cost_usd
+from supervisor.record import Record
+
+STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One handoff. Times are Unix seconds by Redis's clock; None: not yet, or never."""
+
+    handoff_id: HandoffId
+    step_id: StepId
+    attempt: int
+    who: str
+    state: str
+    """`ok`, `partial`, `failed`, `needs_input`; `running`, `queued`; `STOPPED`: it was given up before it had ended."""
+    issued_at: float
+    began_at: float | None
+    ended_at: float | None
+    """Or given up."""
+    after: tuple[HandoffId, ...]
+    """What had to end before it could be issued."""
+    payload: str
+    """Digest of the AgentHandoff."""
+    result: str | None
+    """Digest of the HandoffResult."""
+    worker: str
+    model: str | None
+    stop_reason: str | None
+    claims: int
+    """How often it was taken by a process: more than one where one was lost."""
+    turns: int
+    tokens: int
+    usd: float | None
+    """None: a price is not known."""
+    at_most: bool
+    """Whether its figures are an upper bound: a call of it was cut."""
+    child: JobId | None
+    """The job that did it, if a sub-supervisor was asked."""
+    is_critical: bool = False
+    """Whether the job would have ended sooner without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """All of them, in the order in which they were issued."""
+
+    begins_at: float
+    ends_at: float
+    """Of a job that goes on: the moment of the record."""
+    bars: tuple[Bar, ...]
+
+
+def timeline_of(record: Record) -> Timeline:
+    """Read off what the ledger has."""
+    until = _end(record)
+    bars = _placed(record)
+    chain = critical(bars)
+    return Timeline(record.journal[0].at, until, tuple(replace(bar, is_critical=bar.handoff_id in chain) for bar in bars))
+
+
+def critical(bars: Sequence[Bar]) -> frozenset[HandoffId]:
+    """The chain from the handoff that ended last back to the beginning: of what each waited for, the one that ended last. Nobody has waited
+    for one that was given up.
+    """
+    by_id = {bar.handoff_id: bar for bar in bars}
+    chain: dict[HandoffId, None] = {}
+    last = max((bar for bar in bars if bar.began_at is not None and bar.state != STOPPED), key=_until, default=None)
+    while last is not None and last.handoff_id not in chain:
+        chain[last.handoff_id] = None
+        last = max((by_id[one] for one in last.after), key=_until, default=None)
+    return frozenset(chain)
+
+
+def _until(bar: Bar) -> float:
+    return bar.ended_at if bar.ended_at is not None else float("inf")
+
+
+def _end(record: Record) -> float:
+    return record.journal[-1].at if record.job.status.ended else record.at
+
+
+@dataclass(slots=True)
+class _Past:
+    """What had ended, at one place of the journal."""
+
+    by_step: dict[StepId, HandoffId] = field(default_factory=dict)
+    """The latest of each step."""
+    since: dict[HandoffId, None] = field(default_factory=dict)
+    """Those that nothing has come after."""
+    role: HandoffId | None = None
+    """The last one of a role."""
+
+    def end(self, issued: HandoffIssued) -> None:
+        self.by_step[issued.step_id] = issued.handoff_id
+        self.since[issued.handoff_id] = None
+        if issued.is_of_a_role:
+            self.role = issued.handoff_id
+
+    def behind(self, issued: HandoffIssued, needed: Sequence[StepId]) -> tuple[HandoffId, ...]:
+        """A step comes after the steps that it depends on, or else after the role that asked for it; a role after all that nothing has come
+        after.
+        """
+        steps = (self.by_step[step] for step in needed if step in self.by_step)
+        after = tuple(self.since if issued.is_of_a_role else steps) or ((self.role,) if self.role else ())
+        for one in after:
+            self.since.pop(one, None)
+        return after
+
+
+def _placed(record: Record) -> list[Bar]:
+    """Each with what it came after: what had ended by then, by the order of the journal."""
+    issued = {one.event.handoff_id: one.event for one in record.journal if isinstance(one.event, HandoffIssued)}
+    finished = {one.event.handoff_id: one.event for one in record.journal if isinstance(one.event, HandoffFinished)}
+    past, bars = _Past(), list[Bar]()
+    for one in record.journal:
+        match one.event:
+            case HandoffFinished(handoff_id=handoff_id) if handoff_id in issued:
+                past.end(issued[handoff_id])
+            case HandoffIssued(handoff_id=handoff_id) as event:
+                needed = AgentHandoff.from_json(record.payloads[event.handoff.digest]).depends_on
+                standing = record.handoffs.get(handoff_id) or HandoffStanding("issued")
+                bars.append(_bar(event, one.at, standing, finished.get(handoff_id), past.behind(event, needed)))
+            case StepsAbandoned(steps=steps):
+                bars = [_given_up(bar, one.at) if bar.step_id in {item.step for item in steps} else bar for bar in bars]
+            case JobEnded():
+                bars = [_given_up(bar, one.at) for bar in bars]
+    return bars
+
+
+def _given_up(bar: Bar, at: float) -> Bar:
+    return replace(bar, ended_at=at) if bar.state == STOPPED and bar.ended_at is None else bar
+
+
+def _bar(event: HandoffIssued, at: float, standing: HandoffStanding, done: HandoffFinished | None, after: tuple[HandoffId, ...]) -> Bar:
+    return Bar(
+        handoff_id=event.handoff_id,
+        step_id=event.step_id,
+        attempt=event.attempt,
+        who=event.assigned_to,
+        state=_state(standing, done),
+        issued_at=standing.issued_at or at,
+        began_at=standing.started_at,
+        ended_at=standing.finished_at,
+        after=after,
+        payload=event.handoff.digest,
+        result=done.result.digest if done else None,
+        worker=standing.worker,
+        model=done.model if done else None,
+        stop_reason=done.stop_reason.value if done else None,
+        claims=standing.claims,
+        turns=standing.turns,
+        tokens=standing.input_tokens + standing.output_tokens,
+        usd=cost_usd(standing.cost_microusd),
+        at_most=standing.cut_calls > 0,
+        child=event.child.job_id if event.child else None,
+    )
+
+
+def _state(standing: HandoffStanding, done: HandoffFinished | None) -> str:
+    if done is not None:
+        return done.status.value
+    return {"running": "running", "done": "running", "dropped": STOPPED}.get(standing.state, "queued")

@@ -1,0 +1,112 @@
+"""A browser that does what it is told, over the WebDriver protocol (https://www.w3.org/TR/webdriver2/)."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from tests.waiting import wait_until
+
+ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
+"""The key of a reference to an element, as the protocol fixes it."""
+
+
+@dataclass(frozen=True)
+class Browser:
+    """One window."""
+
+    session: httpx2.Client
+
+    def open(self, page: Path) -> None:
+        self.visit(page.as_uri())
+
+    def visit(self, url: str) -> None:
+        self._post("url", url=url)
+
+    def click(self, selector: str) -> None:
+        self._post(f"element/{self._find(selector)}/click")
+
+    def type(self, selector: str, text: str) -> None:
+        self._post(f"element/{self._find(selector)}/value", text=text)
+
+    def run(self, script: str) -> Any:
+        """What it returns; `return` has to stand in it."""
+        return self._post("execute/sync", script=script, args=[])
+
+    def text(self, selector: str = "body") -> str:
+        """What a person can read there."""
+        return str(self.run(f"return document.querySelector({selector!r}).innerText"))
+
+    def count(self, selector: str) -> int:
+        """How many of these can be seen."""
+        return int(self.run(f"return [...document.querySelectorAll({selector!r})].filter((one) => one.offsetParent !== null).length"))
+
+    def resize(self, width: int, height: int) -> None:
+        """As a screen of this size shows it, in CSS pixels."""
+        self._cdp("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+
+    def prefer(self, scheme: str) -> None:
+        """`dark` or `light`."""
+        self._cdp("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    def screenshot(self, to: Path) -> None:
+        to.parent.mkdir(parents=True, exist_ok=True)
+        answer = self.session.get("screenshot").raise_for_status()
+        to.write_bytes(base64.b64decode(answer.json()["value"]))
+
+    def complaints(self) -> list[str]:
+        """What its console has said that is bad: errors of scripts, and what a policy has refused."""
+        said: Sequence[dict[str, Any]] = self._post("se/log", type="browser")
+        return [one["message"] for one in said if one["level"] == "SEVERE"]
+
+    def _find(self, selector: str) -> str:
+        return str(self._post("element", using="css selector", value=selector)[ELEMENT])
+
+    def _cdp(self, command: str, **params: Any) -> None:
+        self._post("goog/cdp/execute", cmd=command, params=params)
+
+    def _post(self, command: str, **body: Any) -> Any:
+        answer = self.session.post(command, json=body)
+        assert answer.is_success, answer.text
+        return answer.json()["value"]
+
+
+@contextmanager
+def browser(profile: Path) -> Iterator[Browser]:
+    """A headless Chromium of one's own, gone at the end."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    binary = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
+    driver = subprocess.Popen(["chromedriver", f"--port={port}"], stdout=subprocess.DEVNULL)
+    quiet = ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"]
+    arguments = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={profile}", *quiet]
+    wanted = {"goog:chromeOptions": {"binary": binary, "args": arguments}, "goog:loggingPrefs": {"browser": "ALL"}}
+    try:
+        with httpx2.Client(base_url=f"http://127.0.0.1:{port}/", timeout=60, trust_env=False) as client:
+            wait_until(lambda: _answers(client), what="chromedriver")
+            session = client.post("session", json={"capabilities": {"alwaysMatch": wanted}}).raise_for_status().json()["value"]["sessionId"]
+            client.base_url = client.base_url.join(f"session/{session}/")
+            try:
+                yield Browser(client)
+            finally:
+                client.delete(f"http://127.0.0.1:{port}/session/{session}").raise_for_status()  # the browser goes with it
+    finally:
+        driver.terminate()
+        driver.wait()
+
+
+def _answers(client: httpx2.Client) -> bool:
+    try:
+        return bool(client.get("status").json()["value"]["ready"])
+    except httpx2.TransportError:
+        return False

@@ -1,0 +1,151 @@
+"""A job as one page, opened and clicked through in a real browser."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from supervisor.client import Request
+from supervisor.report import report_of
+from supervisor.tracing.page import Traced, page_of
+from supervisor.tracing.timeline import timeline_of
+from tests.browser.driver import Browser, browser
+from tests.running_system import DOCUMENTS, ROOT, running_system
+from tests.supervisor.tracing.records import JOB, Ran
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+REQUEST = "Compare Qdrant, pgvector and Milvus for a team that needs filtering and durable storage"
+HOSTILE = "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\"><b>bold</b>"
+DESK, PHONE = (1200, 900), (390, 844)
+
+
+@pytest.fixture(scope="module")
+def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("profile")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the command wrote of a job that real workers did."""
+    folder = tmp_path_factory.mktemp("system")
+    with running_system(folder, settings={"HANDOFF_KEEP_TURNS": "true"}) as system:
+        jobs = system.jobs()
+        job_id = jobs.submit(Request(REQUEST, documents=DOCUMENTS))
+        assert jobs.result(job_id, wait_s=60).status == "ok"
+        command = [sys.executable, "-m", "supervisor.cli.main", "trace", job_id, "-o", str(folder / "job.html")]
+        subprocess.run(command, env=system.environment, cwd=ROOT, check=True, capture_output=True)
+    return folder / "job.html"
+
+
+def written(ran: Ran, to: Path) -> Path:
+    record = ran.record()
+    to.write_text(page_of([Traced(record, report_of(record), timeline_of(record))], "handoff-queue 0"), encoding="utf-8")
+    return to
+
+
+def test_a_handoff_is_clicked_and_says_what_was_asked_answered_and_done_in_each_turn(window: Browser, real: Path) -> None:
+    window.resize(*DESK)
+    window.open(real)
+    window.screenshot(ROOT / "build" / "trace.png")
+
+    window.click('[id$="/research_qdrant.1"] button')
+    window.click('[id$="/research_qdrant.1"] details:last-child summary')
+
+    said = window.text('[id$="/research_qdrant.1"]')
+    assert "Asked" in said
+    assert "Answered" in said
+    assert "turn 1:" in said
+    assert "search_documents" in said
+    assert window.complaints() == []
+
+
+def test_the_answer_the_story_and_each_specialists_share_are_on_the_page(window: Browser, real: Path) -> None:
+    window.resize(*DESK)
+    window.open(real)
+
+    window.click("section > details:last-child summary")
+
+    text = window.text()
+    assert "Qdrant is an open-source vector database" in text
+    assert "review, round 1: PASS" in text
+    assert "researcher\t3\t" in text
+
+
+def test_what_is_searched_for_stays_and_so_does_the_critical_path_alone(window: Browser, real: Path) -> None:
+    window.resize(*DESK)
+    window.open(real)
+    everything = window.count(".row")
+
+    window.click("input[type=checkbox]")
+    critical = window.count(".row")
+    window.click("input[type=checkbox]")
+    window.type("input[type=search]", "researcher qdrant")
+
+    assert 1 <= critical < everything
+    assert window.count(".row") == 1
+
+
+def test_a_box_of_the_graph_leads_to_its_handoff(window: Browser, real: Path) -> None:
+    window.resize(*DESK)
+    window.open(real)
+
+    window.run("document.querySelector('svg g').dispatchEvent(new MouseEvent('click'))")
+
+    assert window.count(".detail") == 1
+
+
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+def test_nothing_is_wider_than_the_screen(window: Browser, real: Path, size: tuple[int, int]) -> None:
+    window.resize(*size)
+    window.open(real)
+    window.click('[id$="/research_qdrant.1"] button')
+    window.screenshot(ROOT / "build" / f"trace-{size[0]}.png")
+
+    assert window.run("return document.documentElement.scrollWidth") <= size[0]
+
+
+def test_it_is_dark_where_the_reader_prefers_that(window: Browser, real: Path) -> None:
+    found = []
+    for scheme in ("light", "dark"):
+        window.prefer(scheme)
+        window.open(real)
+        found.append(window.run("const s = getComputedStyle(document.body); return [s.backgroundColor, s.color]"))
+    window.screenshot(ROOT / "build" / "trace-dark.png")
+    window.prefer("light")
+
+    assert found == [["rgb(255, 255, 255)", "rgb(26, 29, 33)"], ["rgb(15, 18, 22)", "rgb(230, 233, 237)"]]
+
+
+def test_what_a_model_wrote_is_shown_as_it_is_and_does_nothing(window: Browser, tmp_path: Path) -> None:
+    ran = Ran(HOSTILE)
+    ran.role("planner", (0, 0, 1), task=HOSTILE, output=HOSTILE, notes=(HOSTILE,))
+    window.open(written(ran, tmp_path / "hostile.html"))
+
+    window.click(".row button")
+
+    assert window.text(".detail").count(HOSTILE) == 3
+    assert window.run("return document.title").startswith(JOB)
+    assert window.complaints() == []
+
+
+def test_a_thousand_handoffs_are_there_and_can_be_clicked_within_seconds(window: Browser, tmp_path: Path) -> None:
+    ran = Ran()
+    ran.role("planner", (0, 0, 1))
+    for n in range(1_000):
+        ran.step(f"s{n}", (1, 1 + n % 50, 3 + n % 50), output="It is so. " * 200)
+    page = written(ran, tmp_path / "many.html")
+    begun = time.monotonic()
+
+    window.open(page)
+    window.type("input[type=search]", "s777")
+    window.click('[id$="/s777.1"] button')
+
+    assert window.count(".row") == 1
+    assert "It is so." in window.text(".detail")
+    assert time.monotonic() - begun < 10

@@ -1,0 +1,23 @@
+"""The gate of a fact-checker, as the shell would record what is decided about it."""
+
+from __future__ import annotations
+
+from shared.wire.events import Event, FactsChecked
+from shared.wire.ids import StepId
+from shared.wire.names import FACT_GATE
+from supervisor.lifecycle.commands import FactCheckCommand, IssueFactCheck, SkipFactCheck, TakeFactCheck
+from supervisor.lifecycle.fact_gate import taken
+from supervisor.lifecycle.state import JobState
+from supervisor.lifecycle.words import Words
+from tests.doubles.results import an_issue
+
+
+def event_of_check(state: JobState, command: FactCheckCommand, words: Words) -> Event:
+    match command:
+        case IssueFactCheck(group, attempt):
+            assert state.submitted.fact_checker is not None
+            return an_issue(StepId(FACT_GATE), attempt, state.submitted.fact_checker, group)
+        case TakeFactCheck():
+            return taken(state, command, words)
+        case SkipFactCheck(why):
+            return FactsChecked(problem=why)

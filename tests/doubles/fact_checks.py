@@ -1,0 +1,56 @@
+"""What a fact-checker may come to, and what its gate keeps to, whatever happens to its job."""
+
+from __future__ import annotations
+
+from random import Random
+
+from shared.wire.events import FactsChecked, JobStatus
+from shared.wire.fact_check import CheckVerdict
+from shared.wire.names import FACT_GATE
+from supervisor.lifecycle.gates import MOST_GATE_ROUNDS
+from supervisor.lifecycle.state import Phase
+from tests.doubles.life import Life
+
+
+def checks_facts(life: Life, status: str = "ok", verdict: str | None = None, **wrong: str) -> None:
+    """`checks_facts(life)` is PASS; `checks_facts(life, so="It is not so.")` is VETO."""
+    statements = [{"statement": statement, "why": why} for statement, why in wrong.items()]
+    output = {"verdict": verdict or ("VETO" if wrong else "PASS"), "wrong": statements, "why": "Held against the notes."}
+    life.finishes(FACT_GATE, status, output=output)
+
+
+def checks_by_chance(life: Life, dice: Random) -> None:
+    """It passes, objects, fails, cannot say, or says nothing that could be used."""
+    match dice.randrange(5):
+        case 0:
+            life.finishes(FACT_GATE, dice.choice(["failed", "needs_input"]))
+        case 1:
+            life.finishes(FACT_GATE, dice.choice(["ok", "partial"]), output=dice.choice(["Looks good.", 1]))
+        case 2:
+            checks_facts(life, dice.choice(["ok", "partial"]), so="It is not so.")
+        case _:
+            checks_facts(life, verdict=dice.choice(["PASS", "PASS", "CANNOT_SAY"]))
+
+
+def check_begins_to_check(life: Life) -> None:
+    """The answer is about to leave: code has looked at it, no step is out, nobody is asked about it, it has not been checked. (A planner
+    may still think about what a step needed that was given up meanwhile: nothing comes of that.)
+    """
+    state = life.state
+    assert state.phase is Phase.ANSWERING
+    assert state.gated is not None
+    assert all(handoff.is_of_a_role for handoff in state.open.values())
+    assert state.question is None
+    assert state.fact_checks.said is None
+
+
+def check_facts_were_checked(life: Life) -> None:
+    """No answer leaves whole that its fact-checker has not passed; and it is not sent back more often than any veto may."""
+    state = life.state
+    assert state.gate_rounds <= MOST_GATE_ROUNDS
+    if state.submitted.fact_checker and state.status is JobStatus.OK:
+        said = life.events(FactsChecked)[-1]
+        assert (said.wrong, said.problem, said.is_sent_back) == (0, None, False)
+        check = life.words.fact_check(said.result)
+        assert check is not None
+        assert check.verdict is CheckVerdict.PASS

@@ -1,0 +1,75 @@
+"""Jobs as nothing but what they cost and take: alike within a job, uneven between them, some of it done twice after a review."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+from shared.wire.ids import StepId
+from supervisor.quoting.drawing import Past, Sample, Score, Work, quote_of, score_of
+
+NEWEST_SAMPLES, NEWEST_SCORES = 200, 100
+"""As many as the ledger keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    cost_held: bool
+    time_held: bool
+
+
+@dataclass(slots=True)
+class World:
+    """An installation, by dice."""
+
+    dice: Random
+    samples: dict[str, list[Sample]] = field(default_factory=dict)
+    scores: list[Score] = field(default_factory=list)
+
+    def past(self, jobs: int) -> Past:
+        self.run(jobs)
+        return self._past()
+
+    def run(self, jobs: int) -> list[Outcome]:
+        return [self._job() for _ in range(jobs)]
+
+    def _past(self) -> Past:
+        return Past({name: list(one) for name, one in self.samples.items()}, list(self.scores))
+
+    def _job(self) -> Outcome:
+        names = [StepId(f"s{n}") for n in range(self.dice.randint(1, 8))]
+        steps = {
+            name: (self.dice.choice(["researcher", "analyst"]), tuple(self.dice.sample(names[:n], self.dice.randint(0, min(n, 2)))))
+            for n, name in enumerate(names)
+        }
+        work = Work(steps, ("assessor",))
+        quote = quote_of(work, self._past(), 0, 0.0, str(self.dice.random()))
+        cost, seconds = self._really(work)
+        if (score := score_of(quote, cost, seconds)) is not None:
+            self.scores.insert(0, score)
+            del self.scores[NEWEST_SCORES:]
+        cost_most = quote.microusd.most if quote.microusd else 0.0
+        time_most = quote.seconds.most if quote.seconds else 0.0
+        return Outcome(cost <= cost_most, seconds <= time_most)
+
+    def _really(self, work: Work) -> tuple[int, float]:
+        """Long documents make all of a job's handoffs dear; every fifth job has a second round."""
+        size, ends, cost = self.dice.lognormvariate(0, 0.6), dict[StepId, float](), 0
+        for name, (who, depends_on) in work.steps.items():
+            for _ in range(2 if self.dice.random() < 0.15 else 1):
+                sample = self._handoff(who, size)
+                cost += sample.microusd or 0
+                ends[name] = max((ends[one] for one in depends_on), default=0.0) + sample.seconds
+        end = max(ends.values())
+        for _ in range(2 if self.dice.random() < 0.2 else 1):
+            sample = self._handoff("assessor", size)
+            cost, end = cost + (sample.microusd or 0), end + sample.seconds
+        return cost, end
+
+    def _handoff(self, who: str, size: float) -> Sample:
+        base = {"researcher": 3_000, "analyst": 8_000, "assessor": 1_500}[who]
+        sample = Sample(round(base * size * self.dice.lognormvariate(0, 0.4)), base / 500 * size * self.dice.lognormvariate(0, 0.5))
+        newest = self.samples.setdefault(who, [])
+        newest.insert(0, sample)
+        del newest[NEWEST_SAMPLES:]
+        return sample

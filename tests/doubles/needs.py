@@ -1,0 +1,37 @@
+"""What a planner says to steps in need, and what that makes true."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shared.wire.events import NeedsResolved
+from shared.wire.handoff import BlobRef
+from shared.wire.ids import StepId
+from shared.wire.plan import OnFailure, Plan, Step
+from shared.wire.resolutions import Resolution, Resolutions
+from supervisor.lifecycle.state import JobState
+from supervisor.roles.outcomes import with_helpers
+
+Known = tuple[JobState, Plan | None]
+"""A job, and its plan."""
+
+
+def a_helper(name: str, specialist: str = "researcher") -> Step:
+    return Step(id=StepId(name), specialist=specialist, task=f"Find out {name}.", on_failure=OnFailure.RETRY)
+
+
+def said_of(answers: Mapping[str, str | Step | None]) -> Resolutions:
+    return Resolutions(resolutions=tuple(_resolution(StepId(step), answer) for step, answer in answers.items()))
+
+
+def _resolution(step: StepId, answer: str | Step | None) -> Resolution:
+    return Resolution(step=step, by=answer) if isinstance(answer, Step) else Resolution(step=step, answer=answer)
+
+
+def resolved_by(known: Known, said: Resolutions, result: BlobRef) -> tuple[NeedsResolved, tuple[str, ...]]:
+    """The event, and the plan's payload if there is a new one. `known`: the job as the planner knew it."""
+    (state, plan), by = known, {item.step: item.by for item in said.resolutions if item.by}
+    answered = tuple(item.step for item in said.resolutions if item.answer)
+    given_up = tuple(item.step for item in said.resolutions if not item.answer and not item.by)
+    event = NeedsResolved(result=result, answered=answered, given_up=given_up)
+    return with_helpers(state, event, plan, by) if by and plan else (event, ())

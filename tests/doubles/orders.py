@@ -1,0 +1,22 @@
+"""What a supervisor decides, in short."""
+
+from __future__ import annotations
+
+from shared.wire.ids import HandoffId, StepId
+from supervisor.lifecycle.commands import AbandonSteps, IssueGroup, PublishAgain, RunRole
+
+
+def group(name: str, *steps: str) -> IssueGroup:
+    return IssueGroup(name, tuple(map(StepId, steps)))
+
+
+def given_up(why: str, *steps: str) -> AbandonSteps:
+    return AbandonSteps(tuple(map(StepId, steps)), why)
+
+
+def again(*handoffs: str) -> PublishAgain:
+    return PublishAgain(tuple(map(HandoffId, handoffs)))
+
+
+def run(handoff: str) -> RunRole:
+    return RunRole(HandoffId(handoff))

@@ -1,0 +1,27 @@
+"""A supervisor whose own code freezes at a job that asks for it, once that has a plan: its Celery app."""
+
+from __future__ import annotations
+
+import ctypes
+from importlib import import_module
+
+from shared.config import load_settings
+from supervisor.assembly import make_supervisor_app
+from supervisor.lifecycle.commands import Command
+from supervisor.lifecycle.decide import decide
+from supervisor.lifecycle.seen import Seen
+from supervisor.lifecycle.state import JobState
+
+FREEZES = "freezing"
+"""What the request of such a job has in it."""
+FOR_EVER_S = 600
+
+
+def decide_or_freeze(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
+    if state.plan is not None and not state.ended and FREEZES in state.submitted.title:
+        ctypes.PyDLL(None).usleep(FOR_EVER_S * 1_000_000)  # with the interpreter lock held
+    return decide(state, seen, now)
+
+
+vars(import_module("supervisor.advance"))["decide"] = decide_or_freeze
+app = make_supervisor_app(load_settings())

@@ -1,0 +1,74 @@
+"""A model that answers by what is asked: rightly, wrongly, as one agent, as a team; and a judge that a test can bend."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+
+from chaos.messages_server import Json, Reply, asked_for, said_in, says_json
+
+SINGLE, TEAM = "One agent says so.", "A team says so, at length."
+
+
+@dataclass(slots=True)
+class Measured:
+    """Requests are `NAME: ...`; the planner makes one step of each, and what is `wrong` is answered wrongly by whoever does it."""
+
+    judge: str = "team"
+    """Whom it prefers: `team`, or by the place `first`."""
+    calls: Counter[str] = field(default_factory=Counter)
+    """By who was called: `work`, `planner`, `assessor`, `judge`."""
+    briefs: list[str] = field(default_factory=list)
+    """What the judge was shown."""
+    models: set[tuple[str, str]] = field(default_factory=set)
+    """(who, the model that was asked)."""
+    go: threading.Event = field(default_factory=threading.Event)
+    """Work on a request that says `slow` waits for it."""
+
+    def __call__(self, request: Json) -> Reply:
+        said, properties = said_in(request), asked_for(request)
+        who = (
+            "planner"
+            if "steps" in properties
+            else "assessor"
+            if "verdict" in properties
+            else "judge"
+            if '{"criterion":' in said
+            else "work"
+        )
+        self.calls[who] += 1
+        self.models.add((who, request["model"]))
+        match who:
+            case "planner":
+                asked = said.rpartition("Request:\n")[2].partition("</task>")[0]
+                step = {"id": "do", "specialist": "generalist", "task": f"As a team: {asked}", "depends_on": [], "fallback": "-"}
+                return says_json({"steps": [step], "synthesis": "merge", "why": ""})
+            case "assessor":
+                return says_json({"scores": [], "verdict": "PASS", "revisions": [], "open_points": []})
+            case "judge":
+                self.briefs.append(said)
+                return says_json(_envelope(self._judged(said)))
+            case _:
+                return self._work(said)
+
+    def _work(self, said: str) -> Reply:
+        task = (re.search(r"<task>(.*?)</task>", said, re.DOTALL) or ["", ""])[1]
+        output = TEAM if task.startswith("As a team") else SINGLE
+        output = "I could not say." if "wrong" in task else output
+        return says_json(_envelope(output), stall=None if "slow" not in task else self.go)
+
+    def _judged(self, said: str) -> Json:
+        shown = [json.loads(line) for line in said.splitlines() if line.startswith('{"answer":')]
+        names = [one["answer"] for one in shown]
+        if names == ["the answer"]:
+            return {"scores": [{"criterion": "accuracy", "why": "So it is.", "score": 2 if "could not" in shown[0]["text"] else 4}]}
+        best = next((one["answer"] for one in shown if one["text"].startswith(TEAM)), "neither") if self.judge == "team" else self.judge
+        scores = [{"answer": name, "criterion": "accuracy", "why": "So.", "score": 5 if name == best else 3} for name in names]
+        return {"scores": scores, "why": "It says more.", "better": best}
+
+
+def _envelope(output: object) -> Json:
+    return {"status": "ok", "output": output, "claims": [], "confidence": 0.9, "needs": None, "problem": None}

@@ -1,0 +1,32 @@
+"""The benchmarks run, and say what they promise to say. What they measure on a machine that others use, too, is not asked here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.__main__ import main
+from benchmarks.critical_path import walked
+from benchmarks.table import HEAD
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+def test_the_table_has_a_line_for_every_row_under_every_load(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["canvas", "1 worker"]
+    main(["--quick", "--rows", *asked])
+
+    shown = capsys.readouterr().out.splitlines()
+    lines = [line.split(" | ") for line in shown[shown.index(HEAD) + 2 :] if line.startswith("| ")]
+    assert len(lines) == 4 * len(asked), "one and five jobs at once, with and without latency"
+    assert all(float(figure) > 0 for _, _, _, *figures in lines for figure in figures[:3])
+
+
+@pytest.mark.alone
+def test_steps_of_random_dags_start_when_those_that_they_need_have_ended(tmp_path: Path) -> None:
+    """If a step waited for another call than it needs, that would be a quarter of the path and more; what a busy machine adds is less."""
+    found = list(walked(tmp_path, range(1, 3), 0.4, 1.2))
+
+    assert len(found) == 2
+    assert min(one.ratio for one in found) < 1.25

@@ -1,0 +1,148 @@
+"""A specialist looks at the facts of an answer before it leaves: real workers, a scripted model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from chaos.messages_server import Json, Reply, said_in, says_json
+from shared.wire.approval import NOBODY_THERE, ApprovalOf, Approvals
+from shared.wire.errors import UserError
+from shared.wire.events import JobStatus
+from shared.wire.gates import Gates
+from shared.wire.ids import JobId
+from shared.wire.mode import Mode
+from supervisor.client import Request
+from supervisor.lifecycle.gates import MOST_GATE_ROUNDS
+from tests.e2e.fleet import Fleet, Held
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+ENVELOPE: Json = {"status": "ok", "claims": [], "confidence": 0.9, "needs": None, "problem": None}
+WRONG = {"statement": "It is 324 m high.", "why": "It is 330 m high since 2022."}
+PASSES: Json = {"verdict": "PASS", "wrong": [], "why": "Held against the survey."}
+OBJECTS: Json = {"verdict": "VETO", "wrong": [WRONG], "why": "Held against the survey."}
+
+
+@dataclass
+class Script:
+    """Who writes believes a guide, and heeds what is told; who checks says what the test wants, the last of it for ever."""
+
+    checks: list[Json] = field(default_factory=lambda: [OBJECTS, PASSES])
+    held: list[Held] = field(default_factory=list)
+    written: list[str] = field(default_factory=list)
+    checked: list[Json] = field(default_factory=list)
+
+    def __call__(self, request: Json) -> Reply:
+        said = said_in(request)
+        if "Check the facts of an answer" not in said:
+            self.written.append(said)
+            metres = "330" if "since 2022" in said else "324"
+            return says_json({**ENVELOPE, "output": f"It is {metres} m high."})
+        self.checked.append(request)
+        answer = {**ENVELOPE, "output": self.checks.pop(0) if len(self.checks) > 1 else self.checks[0]}
+        if answer["output"].get("fails"):
+            answer |= {"status": "failed", "problem": "The archive is closed."}
+        if not self.held:
+            return says_json(answer)
+        held = self.held.pop(0)
+        held.arrived.set()
+        return says_json(answer, stall=held.go)
+
+
+@pytest.fixture
+def script(fleet: Fleet) -> Iterator[Script]:
+    before, fleet.server.script = fleet.server.script, Script()
+    yield fleet.server.script
+    fleet.server.script = before
+
+
+def submit(fleet: Fleet, approvals: Approvals = NOBODY_THERE) -> JobId:
+    asked = Request("How high is it?", mode=Mode.SINGLE, gates=Gates(fact_checker="reviewer"), approvals=approvals)
+    return fleet.jobs.submit(asked)
+
+
+def test_a_veto_goes_back_with_statement_and_reason_and_what_was_mended_is_checked_again(fleet: Fleet, script: Script) -> None:
+    result = fleet.ends_well(submit(fleet))
+
+    assert "It is 330 m high." in str(result.answer)
+    assert '"It is 324 m high." is wrong: It is 330 m high since 2022.' in script.written[1]
+    assert len(script.checked) == 2
+    assert result.gates is not None
+    looks = [(len(one["wrong"]), one["sent_back"], one["problem"]) for one in result.gates["fact_checks"]]
+    assert looks == [(1, True, None), (0, False, None)]
+    checks = [one for one in result.handoffs if one["step_id"] == "fact_gate"]
+    assert [(one["handoff_id"], one["assigned_to"]) for one in checks] == [("fact_gate.1", "reviewer"), ("fact_gate.2", "reviewer")]
+
+
+def test_it_has_the_tools_of_its_specialist_and_sees_the_answer_as_data_and_nothing_of_its_making(fleet: Fleet, script: Script) -> None:
+    fleet.ends_well(submit(fleet))
+    said = said_in(script.checked[1])
+
+    assert {tool["name"] for tool in script.checked[1]["tools"]} <= {"search_documents", "read_document"}
+    assert '<result step="answer" status="ok"> <data>{"output": "It is 330 m high."' in said
+    assert "turned down" not in said
+    assert "since 2022" not in said
+
+
+def test_an_answer_that_stays_wrong_leaves_after_as_many_vetoes_as_there_may_be_and_says_so(fleet: Fleet, script: Script) -> None:
+    script.checks = [OBJECTS]
+    result = fleet.ends(submit(fleet))
+
+    assert result.status is JobStatus.PARTIAL
+    assert len(script.checked) == len(script.written) == MOST_GATE_ROUNDS + 1
+    assert 'The fact-checker: "It is 324 m high." is wrong: It is 330 m high since 2022.' in str(result.answer)
+
+
+def test_where_the_fact_checker_fails_the_answer_is_partial_and_says_that_it_was_not_checked(fleet: Fleet, script: Script) -> None:
+    script.checks = [{"fails": True}]
+    result = fleet.ends(submit(fleet))
+
+    assert result.status is JobStatus.PARTIAL
+    assert "It is 324 m high." in str(result.answer)
+    assert "The facts of the answer were not checked: the fact-checker failed (The archive is closed.)." in result.notes
+
+
+def test_a_person_is_asked_about_an_answer_that_was_checked(fleet: Fleet, script: Script) -> None:
+    job_id = submit(fleet, Approvals(what=(ApprovalOf.ANSWER,)))
+    wait_until(lambda: fleet.jobs.standing(job_id).approval == ApprovalOf.ANSWER, timeout_s=30, what="the question")
+    assert len(script.checked) == 2
+    fleet.jobs.approve(job_id)
+
+    fleet.ends_well(job_id)
+
+
+def test_a_worker_killed_while_it_checks_repeats_that_call_elsewhere_and_no_other(fleet: Fleet, script: Script) -> None:
+    script.checks, script.held = [PASSES], [Held()]
+    first = script.held[0]
+    job_id = submit(fleet)
+    assert first.arrived.wait(30)
+    fleet.kill(fleet.pid_of(job_id, "fact_gate.1"))
+
+    fleet.ends_well(job_id)
+    assert (len(script.checked), len(script.written)) == (2, 1)
+    first.go.set()
+
+
+def test_a_supervisor_killed_while_a_check_is_out_changes_nothing(fleet: Fleet, script: Script) -> None:
+    script.checks, script.held = [PASSES], [Held()]
+    first = script.held[0]
+    job_id = submit(fleet)
+    assert first.arrived.wait(30)
+    for name, pid in fleet.system.processes.pids().items():
+        if name == "s1":
+            fleet.kill(pid)
+    first.go.set()
+
+    fleet.ends_well(job_id)
+    assert len(script.checked) == 1
+
+
+def test_a_fact_checker_that_nobody_serves_or_has_served_is_refused_before_anything_is_spent(fleet: Fleet, script: Script) -> None:
+    with pytest.raises(UserError, match=r"^fact_checker: nobody serves or has served 'revewer'; there are: analyst, .*reviewer"):
+        fleet.jobs.submit(Request("How high is it?", gates=Gates(fact_checker="revewer")))
+
+    assert script.written == []

@@ -1,0 +1,57 @@
+"""An answer is held against what its user knows: real workers, a scripted model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chaos.messages_server import Json, Reply, said_in, says_json
+from shared.wire.events import JobStatus
+from shared.wire.mode import Mode
+from supervisor.client import Request
+from supervisor.measures.facts import read_facts
+from tests.doubles.facts import a_database
+from tests.e2e.fleet import Fleet
+
+pytestmark = pytest.mark.slow
+
+TOWER = ("Eiffel Tower", "height", "330", "m", "2022", "survey.pdf")
+
+
+class Script:
+    """It believes a guide, until somebody says otherwise."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __call__(self, request: Json) -> Reply:
+        self.asked.append(said_in(request))
+        metres = "330" if "survey.pdf" in self.asked[-1] else "324"
+        parts = {"subject": "the Eiffel Tower", "attribute": "total height", "value": metres, "unit": "metres", "date": "2022"}
+        claim = {"id": "c1", "text": f"It is {metres} m high.", **parts, "sources": []}
+        answer = {"status": "ok", "output": f"It is {metres} m high, they say.", "claims": [claim], "confidence": 0.9}
+        return says_json({**answer, "needs": None, "problem": None})
+
+
+@pytest.fixture
+def script(fleet: Fleet) -> Iterator[Script]:
+    before, fleet.server.script = fleet.server.script, Script()
+    yield fleet.server.script
+    fleet.server.script = before
+
+
+def test_a_claim_that_contradicts_the_facts_goes_back_with_claim_fact_and_source(fleet: Fleet, script: Script, tmp_path: Path) -> None:
+    facts = read_facts(a_database(tmp_path / "facts.db", rows=[TOWER]), table="facts")
+    job_id = fleet.jobs.submit(Request("How high is it?", mode=Mode.SINGLE, facts=facts))
+    (tmp_path / "facts.db").unlink()
+    result = fleet.jobs.result(job_id, wait_s=60)
+
+    assert result.status is JobStatus.OK, result.notes
+    assert result.answer is not None
+    assert "330 m" in str(result.answer)
+    assert "(answer.c1) contradicts the facts: Eiffel Tower, height: 330 m (2022), from survey.pdf" in script.asked[1]
+    assert result.gates is not None
+    assert (result.gates["from"], result.gates["facts"]) == ("job", 1)
+    assert [(len(look["vetoes"]), look["sent_back"]) for look in result.gates["looks"]] == [(1, True), (0, False)]

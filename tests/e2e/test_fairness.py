@@ -1,0 +1,126 @@
+"""Whose handoffs start first, on real workers that have more to do than slots: by priority, and between tenants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import fmean
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from shared.fair import PURGE
+from shared.ledger import keys
+from shared.ledger.jobs import HandoffStanding
+from shared.wire.events import JobStatus
+from shared.wire.ids import HandoffId, JobId
+from shared.wire.limits import JobLimits
+from shared.wire.priority import Priority
+from supervisor.client import Request
+from supervisor.workflows import Items, read_workflow
+from tests.e2e.fleet import SPECIALIST, Fleet
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+SLOTS = 3
+"""Of the fleet's specialist."""
+
+
+class Crowds:
+    """Jobs of one step a line."""
+
+    def __init__(self, fleet: Fleet, folder: Path) -> None:
+        self._fleet = fleet
+        self._path = folder / "crowd.yaml"
+        step = f"{{id: s, specialist: {SPECIALIST}, for_each: lines, task: '{{item}} Do s of crowd.'}}"
+        self._path.write_text(f"description: A crowd.\nreview: false\nsteps: [{step}]\n")
+
+    def submit(self, lines: int, tenant: str, priority: Priority) -> JobId:
+        items = Items(lines=tuple(f"Line {n}." for n in range(lines)))
+        workflow, limits = read_workflow(str(self._path)), JobLimits(max_seconds=86_400)
+        request = Request("Do all.", workflow=workflow, items=items, tenant=tenant, priority=priority, limits=limits)
+        return self._fleet.jobs.submit(request)
+
+
+@pytest.fixture
+def crowds(fleet: Fleet, tmp_path: Path) -> Crowds:
+    return Crowds(fleet, tmp_path)
+
+
+@contextmanager
+def all_slots_taken(fleet: Fleet, name: str) -> Iterator[None]:
+    """While it lasts, what is published waits."""
+    job_id, held = fleet.occupy(name)
+    yield
+    for one in held:
+        one.go.set()
+    fleet.ends_well(job_id)
+
+
+def waits(fleet: Fleet, at_least: int) -> None:
+    wait_until(lambda: fleet.redis.llen(SPECIALIST) >= at_least, timeout_s=90, what=f"{at_least} messages in the queue")
+
+
+@contextmanager
+def entering(fleet: Fleet) -> Iterator[dict[str, float]]:
+    """When messages come into the specialist's queue beside others: whose each is, `job/handoff` -> Unix seconds by Redis's clock."""
+    seen: dict[str, float] = {}
+    written = f"HSET {keys.FAIR}{SPECIALIST}:messages "
+
+    def listen(monitor: Any) -> None:
+        for one in monitor.listen():
+            if one["command"].startswith("ECHO "):
+                return
+            if one["command"].startswith(written):
+                seen[one["command"].removeprefix(written).split(" ")[0]] = one["time"]
+
+    with fleet.redis.monitor() as monitor:
+        listening = Thread(target=listen, args=(monitor,))
+        listening.start()
+        yield seen
+        fleet.redis.echo("over")
+        listening.join()
+
+
+def work_of(fleet: Fleet, job_id: JobId) -> dict[HandoffId, HandoffStanding]:
+    """Its specialists' handoffs."""
+    handoffs = [event.handoff_id for event in fleet.issued(job_id) if event.assigned_to == SPECIALIST]
+    return fleet.jobs.ledger.jobs.handoffs(job_id, handoffs)
+
+
+@pytest.mark.timeout(300)  # beside other tests, publishing them alone may take a minute
+def test_10_000_handoffs_of_batch_delay_an_interactive_job_by_no_more_than_one_handoff_a_slot(fleet: Fleet, crowds: Crowds) -> None:
+    with all_slots_taken(fleet, "busy-priority"):
+        batch = []
+        for number in range(1, 11):
+            batch.append(crowds.submit(1_000, "ann", Priority.BATCH))
+            waits(fleet, 1_000 * number)
+    with entering(fleet) as came:
+        interactive = fleet.submit("now", a="", b="a", c="b")
+        fleet.ends_well(interactive)
+
+    started = [one.started_at for job_id in batch for one in work_of(fleet, job_id).values() if one.started_at]
+    between = [(came[f"{interactive}/{name}"], one.started_at or 0) for name, one in work_of(fleet, interactive).items()]
+    assert [sum(came_at < at < begun for at in started) <= SLOTS for came_at, begun in between] == [True] * 3
+    assert SLOTS < len(started) < 9_000, "the crowd went on beside it, and was not through"
+    for job_id in batch:
+        fleet.jobs.cancel(job_id)
+        assert fleet.jobs.result(job_id, wait_s=30).status is JobStatus.CANCELLED
+    PURGE.run(fleet.redis, [1, SPECIALIST])  # nobody wants what is left: others need not wait until it has been looked at, piece by piece
+
+
+def test_equal_tenants_who_came_one_after_the_other_wait_as_long(fleet: Fleet, crowds: Crowds) -> None:
+    with all_slots_taken(fleet, "busy-tenants"):
+        jobs = []
+        for number, tenant in enumerate(("ann", "bob", "cyd"), start=1):
+            jobs.append(crowds.submit(30, tenant, Priority.INTERACTIVE))
+            waits(fleet, 30 * number)
+    for job_id in jobs:
+        fleet.ends_well(job_id, within_s=60)
+    begun = [sorted(one.started_at or 0 for one in work_of(fleet, job_id).values()) for job_id in jobs]
+    places = [fmean(sum(at < other for all_of_one in begun for at in all_of_one) for other in one) for one in begun]
+
+    assert max(places) < 1.2 * min(places), "how many began before each, which no other load on this machine changes"

@@ -1,0 +1,60 @@
+"""A job that follows on another begins with what that one knows, and pays for none of it again."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared.wire.errors import UserError
+from shared.wire.events import HandoffIssued
+from shared.wire.ids import JobId
+from supervisor.client import Request
+from tests.e2e.fleet import ENVELOPE, Fleet
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+
+def test_a_job_goes_on_from_what_another_has_found(fleet: Fleet) -> None:
+    fleet.model.envelopes["first", "a"] = {**ENVELOPE, "output": "The bridge is 300 m long."}
+    first = fleet.submit("first", a="", b="a")
+    fleet.ends_well(first)
+    calls = fleet.model.calls.copy()
+
+    fleet.model.plans["second"] = {"t": "prev_a prev_b"}
+    second = fleet.jobs.submit(Request("plan second", after=first))
+    result = fleet.ends_well(second)
+
+    (table,) = [one for one in result.handoffs if one["step_id"] == "t"]
+    assert sorted(one["step_id"] for one in table["context"]) == ["prev_a", "prev_b"]
+    assert {who for name, who, _ in (fleet.model.calls - calls) if name == "first"} == set(), "nothing of the first job is done again"
+    issued = [one.event.step_id for one in fleet.jobs.events(second, follow=False) if isinstance(one.event, HandoffIssued)]
+    assert issued == ["planner", "t", "assessor"]
+
+
+def test_the_planner_sees_what_was_asked_before_and_what_is_there(fleet: Fleet) -> None:
+    first = fleet.submit("asked-before", a="")
+    fleet.ends_well(first)
+
+    fleet.model.plans["asked-now"] = {"t": "prev_a"}
+    result = fleet.ends_well(fleet.jobs.submit(Request("plan asked-now", after=first)))
+
+    (planner,) = [one for one in result.handoffs if one["step_id"] == "planner"]
+    assert 'Request before:\n"plan asked-before"' in planner["task_description"]
+    assert '{"id": "prev_a", "specialist": "generalist", "about": "Do a of asked-before."}' in planner["task_description"]
+    assert [one["step_id"] for one in planner["context"]] == ["prev_a"]
+
+
+def test_a_job_that_has_not_ended_is_not_followed_on(fleet: Fleet) -> None:
+    held = fleet.model.hold("runs-on", "a")
+    job_id = fleet.submit("runs-on", a="")
+    assert held.arrived.wait(30)
+
+    with pytest.raises(UserError, match="has not ended yet"):
+        fleet.jobs.submit(Request("plan never", after=job_id))
+    held.go.set()
+    fleet.ends_well(job_id)
+
+
+@pytest.mark.parametrize(("after", "words"), [("j-0123456789ab", "there is no job j-0123456789ab"), ("the last one", "is no job")])
+def test_what_is_no_job_is_not_followed_on(fleet: Fleet, after: str, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        fleet.jobs.submit(Request("plan never", after=JobId(after)))

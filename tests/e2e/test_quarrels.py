@@ -1,0 +1,62 @@
+"""A reviewer insists on what stands in the result: the judge says so, and the answer leaves whole. Real workers, a scripted model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from chaos.messages_server import Json, Reply, asked_for, said_in, says_json
+from shared.wire.events import Arbitrated, HandoffIssued, JobStatus
+from supervisor.client import Request
+from tests.e2e.fleet import SPECIALIST, Fleet
+
+pytestmark = pytest.mark.slow
+
+POINT = "The year of the survey is missing: name it beside the height."
+OUTPUT = "It is 330 m high, as the survey of 2022 says."
+ENVELOPE = {"status": "ok", "output": OUTPUT, "claims": [], "confidence": 0.9, "needs": None, "problem": None}
+
+
+class Script:
+    """The assessor overlooks the year, twice; the judge reads."""
+
+    def __init__(self) -> None:
+        self.judged: list[str] = []
+
+    def __call__(self, request: Json) -> Reply:
+        said, properties = said_in(request), asked_for(request)
+        if "steps" in properties:
+            steps = [{"id": "look", "specialist": SPECIALIST, "task": "Look it up.", "depends_on": [], "fallback": "-"}]
+            return says_json({"steps": steps, "synthesis": "merge", "why": "One place."})
+        if "rulings" in properties:
+            self.judged.append(said)
+            return says_json({"rulings": [{"point": "look", "why": "2022 stands in it.", "right": "writer"}]})
+        if "verdict" in properties:
+            return says_json({"verdict": "REVISE", "revisions": [{"step": "look", "problem": POINT}], "open_points": []})
+        return says_json(ENVELOPE)
+
+
+@pytest.fixture
+def script(fleet: Fleet) -> Iterator[Script]:
+    before, fleet.server.script = fleet.server.script, Script()
+    yield fleet.server.script
+    fleet.server.script = before
+
+
+def test_the_judge_settles_what_writer_and_reviewer_do_not_agree_on(fleet: Fleet, script: Script) -> None:
+    job_id = fleet.jobs.submit(Request("How high is the tower? In English, please."))
+    result = fleet.jobs.result(job_id, wait_s=60)
+
+    assert result.status is JobStatus.OK, result.notes
+    assert f"Settled for the writer: look: {POINT} (the judge: 2022 stands in it.)" in result.notes
+    assert "Open points" not in str(result.answer)
+    (asked,) = script.judged
+    assert re.search("survey of 2022", asked)
+    assert "In English" not in asked, "the judge does not see the request"
+    events = [recorded.event for recorded in fleet.jobs.events(job_id, follow=False)]
+    (said,) = [event for event in events if isinstance(event, Arbitrated)]
+    assert said.writer == ("look",)
+    (issued,) = [event for event in events if isinstance(event, HandoffIssued) and event.assigned_to == "judge"]
+    assert issued.closes

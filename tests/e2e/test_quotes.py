@@ -1,0 +1,79 @@
+"""A quote: a job is planned, says what it will likely cost and take, and waits; nobody plans it again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from shared.ledger import keys
+from shared.wire.events import JobStatus
+from shared.wire.ids import JobId
+from supervisor.client import Request
+from tests.e2e.commands import Handoff
+from tests.e2e.fleet import Fleet
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+FAILED = 1
+
+
+@pytest.fixture
+def handoff(tmp_path: Path) -> Handoff:
+    return Handoff(tmp_path)
+
+
+def told(fleet: Fleet, handoff: Handoff, name: str, *options: str, exit_code: int = 0) -> dict[str, object]:
+    """What `handoff quote --json` says of a plan of two steps."""
+    fleet.model.plans[name] = {"a": "", "b": "a"}
+    done = handoff.run("quote", f"plan {name}", "--json", *options, HANDOFF_REDIS_URL=fleet.system.redis_url)
+    assert done.returncode == exit_code, done.stderr
+    found: dict[str, object] = json.loads(done.stdout)
+    return found
+
+
+def test_a_quote_comes_from_what_ended_before_and_the_job_then_runs_by_the_plan_that_was_quoted(fleet: Fleet, handoff: Handoff) -> None:
+    fleet.ends_well(fleet.submit("before", a="", b="a"))
+    found = told(fleet, handoff, "quoted")
+    job_id = JobId(str(found["job_id"]))
+    assert found["steps"] == 2
+    assert fleet.model.calls["quoted", "a", 1] == 0, "nothing but the plan is paid"
+
+    fleet.redis.delete(keys.SCORES)
+    fleet.jobs.approve(job_id)
+    result = fleet.ends_well(job_id)
+
+    assert result.quote == found["quote"]
+    assert result.quote
+    assert result.quote["time"]["likely_s"] <= result.quote["time"]["most_s"]
+    assert fleet.model.calls["quoted", "planner", 1] == 1
+    assert fleet.redis.llen(keys.SCORES) == 1, "the next quote is held against how this one turned out"
+
+
+def test_a_quote_above_max_usd_drops_the_job(fleet: Fleet, handoff: Handoff) -> None:
+    fleet.ends_well(fleet.submit("dear", a="", b="a"))
+    samples = keys.history("generalist")
+    for _ in range(200):
+        fleet.redis.lpush(samples, json.dumps({"usd": 5_000_000, "ms": 1}))
+    try:
+        found = told(fleet, handoff, "refused", "--max-usd", "1", exit_code=FAILED)
+    finally:
+        fleet.redis.delete(samples)
+
+    assert found["is_refused"] is True
+    job_id = JobId(str(found["job_id"]))
+    assert fleet.jobs.wait(job_id, 30) is JobStatus.CANCELLED
+    assert fleet.model.calls["refused", "a", 1] == 0
+
+
+def test_a_job_that_nobody_approves_is_dropped_in_time(fleet: Fleet, handoff: Handoff) -> None:
+    found = told(fleet, handoff, "left", "--approve-timeout", "1")
+
+    assert fleet.jobs.wait(JobId(str(found["job_id"])), 30) is JobStatus.CANCELLED
+
+
+def test_a_job_that_was_not_to_be_quoted_is_not(fleet: Fleet) -> None:
+    fleet.model.plans["plain"] = {"a": ""}
+    result = fleet.ends_well(fleet.jobs.submit(Request("plan plain")))
+
+    assert result.quote is None

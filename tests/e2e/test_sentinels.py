@@ -1,0 +1,64 @@
+"""Redis's machine is lost in the middle of a job, and one of three sentinels with it: another takes its place, and everybody finds it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chaos.messages_server import MessagesServer
+from shared.celery_app import make_app
+from shared.config import Settings
+from tests.doubles.sentinels import Watched, watched_redis
+from tests.e2e.fleet import QUICK, Fleet, Script
+from tests.running_system import over, system_on
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+PROCESSES = ("supervisor", "everyone")
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Watched]:
+    with watched_redis(tmp_path / "redis") as redis_and_sentinels:
+        yield redis_and_sentinels
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, watched: Watched) -> Iterator[Fleet]:
+    script = Script()
+    with MessagesServer(script) as server, system_on(watched.url, watched.processes, tmp_path, settings=over(server, **QUICK)) as system:
+        jobs = system.jobs()
+        yield Fleet(system, server, script, jobs)
+        jobs.ledger.connection.close()
+
+
+def test_a_job_outlives_its_primary_and_pays_for_no_call_twice(fleet: Fleet, watched: Watched) -> None:
+    before = watched.processes.pids()
+    held = fleet.model.hold("lost", "a")
+    job_id = fleet.submit("lost", a="", b="a")
+    assert held.arrived.wait(30)
+    watched.wait_for_copy()
+
+    watched.kill("sentinel-1")
+    watched.kill("redis-1")
+    watched.wait_for_another_primary()
+    held.go.set()
+
+    assert fleet.ends_well(job_id)
+    assert set(fleet.model.calls.values()) == {1}, fleet.model.calls
+    after = watched.processes.pids()
+    assert [after[name] for name in PROCESSES] == [before[name] for name in PROCESSES]
+    _says_no_password(watched)
+
+
+def _says_no_password(watched: Watched) -> None:
+    """Neither in its log nor to Flower, which asks all processes about themselves."""
+    app = make_app("asks", watched.url, Settings(), [])
+    stats = wait_until(lambda: app.control.inspect(timeout=0.5).stats(), what="the processes' answers")
+    said = json.dumps(stats) + "".join(watched.processes.log_of(name).read_text() for name in PROCESSES)
+    app.close()
+    assert watched.password not in said
+    assert watched.sentinel_password not in said

@@ -1,0 +1,70 @@
+"""`handoff finish` pays for the gaps of teams, at every depth, and for nothing that ended well."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from shared.wire.events import JobStatus
+from shared.wire.ids import JobId
+from shared.wire.limits import JobLimits
+from supervisor.client import Request
+from supervisor.report import JobResult
+from tests.e2e.fleet import ENVELOPE, Fleet
+from tests.e2e.test_teams import a_team, calls, children
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+ALL_THE_TIME_S = 90
+CLOSED = {**ENVELOPE, "status": "failed", "problem": "The archive is closed."}
+
+
+def finish(fleet: Fleet, job_id: JobId, *names: str) -> tuple[JobResult, Counter[tuple[str, str, int]]]:
+    """How the job ends now, and the calls that this took."""
+    before = calls(fleet, *names)
+    fleet.jobs.retry(job_id, whole=True)
+    return fleet.jobs.result(job_id, wait_s=ALL_THE_TIME_S), calls(fleet, *names) - before
+
+
+def test_a_gap_two_teams_below_is_all_that_is_done_again(fleet: Fleet) -> None:
+    names = ["lack", a_team(fleet, "lack", "x", a="", y=""), a_team(fleet, "lack-x", "y", p="", q="", r="")]
+    fleet.model.plans["lack"] = {"x": "", "z": ""}
+    fleet.model.on_failure["lack-x-y"], fleet.model.syntheses["lack-x-y"] = "drop", "reconcile"
+    fleet.model.envelopes["lack-x-y", "q"] = CLOSED
+    job_id = fleet.jobs.submit(Request("plan lack"))
+    first = fleet.ends(job_id, ALL_THE_TIME_S)
+    (child,) = children(fleet, job_id)
+    (grandchild,) = children(fleet, child)
+    assert (first.status, [gap["step"] for gap in first.gaps]) == (JobStatus.PARTIAL, ["x"])
+
+    again, paid = finish(fleet, job_id, *names)
+
+    assert paid == {("lack-x-y", "q", 1): 1}, "it is still closed"
+    assert (again.status, again.answer, again.gaps) == (JobStatus.PARTIAL, first.answer, first.gaps)
+
+    fleet.model.envelopes["lack-x-y", "q"] = ENVELOPE
+    last, paid = finish(fleet, job_id, *names)
+
+    reviews = {(name, "assessor", 1): 1 for name in names}
+    assert paid == {("lack-x-y", "q", 1): 1, ("lack-x-y", "synthesizer", 1): 1, **reviews}
+    assert (last.status, last.gaps) == (JobStatus.OK, ())
+    assert [fleet.jobs.standing(one).status for one in (child, grandchild)] == [JobStatus.OK] * 2
+    assert (children(fleet, job_id), children(fleet, child)) == ([child] * 3, [grandchild] * 3)
+    assert last.usage["turns"] == sum(calls(fleet, *names).values())
+
+
+def test_what_a_slice_was_too_small_for_is_done_with_another_one(fleet: Fleet) -> None:
+    names = ["tight", a_team(fleet, "tight", "x", a="", b="", c="", d="", e="", f="", g="", h="", i="")]
+    fleet.model.plans["tight"] = {"x": ""} | dict.fromkeys("vwyz", "")
+    job_id = fleet.jobs.submit(Request("plan tight", limits=JobLimits(max_turns=20)))
+    first = fleet.ends(job_id, ALL_THE_TIME_S)
+    assert (first.status, [gap["step"] for gap in first.gaps]) == (JobStatus.PARTIAL, ["x"])
+    (child,) = children(fleet, job_id)
+    lacked = {gap["step"] for gap in fleet.jobs.result(child).gaps}
+
+    result, paid = finish(fleet, job_id, *names)
+
+    assert lacked
+    assert paid == {**{("tight-x", step, 1): 1 for step in lacked}, **{(name, "assessor", 1): 1 for name in names}}
+    assert (result.status, children(fleet, job_id)) == (JobStatus.OK, [child, child])
+    assert result.usage["turns"] == sum(calls(fleet, *names).values()) <= 20

@@ -1,0 +1,99 @@
+"""The whole system over TLS, with a CA of one's own and a certificate for those who come; and what is said where it does not fit."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from shutil import which
+
+import pytest
+
+from shared.ledger.connection import Connection
+from shared.local.processes import ChildSpec, Processes
+from shared.local.redis_access import access_from
+from shared.local.redis_server import PrivateRedis
+from shared.wire.errors import HandoffError
+from shared.wire.events import JobStatus
+from supervisor.client import Request
+from tests.doubles.tls_door import HOST, a_certificate
+from tests.running_system import DOCUMENTS, ROOT, system_on
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(which("openssl") is None, reason="openssl makes the certificates")]
+UrlWith = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    with Processes(tmp_path_factory.mktemp("tls")) as children:
+        yield children
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("certificates")
+
+
+@pytest.fixture(scope="module")
+def url_with(processes: Processes, folder: Path) -> UrlWith:
+    """A URL of a Redis behind TLS, with these options, each a file's name in the folder."""
+    certificate, key = a_certificate(folder, "redis")
+    a_certificate(folder, "stranger")
+    redis = PrivateRedis(processes, folder, append_only=False)
+    redis.start()
+    port = access_from(None).port
+    command = [sys.executable, "-m", "tests.doubles.tls_door", str(port), str(redis.access.port), str(certificate), str(key)]
+
+    def is_open() -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    processes.start(ChildSpec("door", command, {"PYTHONPATH": str(ROOT)}, is_ready=is_open, ends_last=True))
+    processes.wait_until_ready()
+
+    def url(scheme: str = "rediss", host: str = HOST, **files: str) -> str:
+        options = "&".join(f"{name}={folder / file}" for name, file in files.items())
+        return f"{scheme}://:{redis.access.password}@{host}:{port}/0{'?' if options else ''}{options}"
+
+    return url
+
+
+OURS = {"ssl_certfile": "redis.crt", "ssl_keyfile": "redis.key"}
+TRUSTED = {"ssl_ca_certs": "redis.crt", **OURS}
+
+
+def test_a_job_ends_well_over_tls(processes: Processes, url_with: UrlWith, tmp_path: Path) -> None:
+    with system_on(url_with(**TRUSTED), processes, tmp_path) as system:
+        jobs = system.jobs()
+        result = jobs.result(jobs.submit(Request("Compare Qdrant, pgvector and Milvus", documents=DOCUMENTS)), wait_s=60)
+        jobs.ledger.connection.close()
+
+    assert result.status is JobStatus.OK
+    assert result.citations
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (OURS, "not trusted"),
+        ({**OURS, "ssl_ca_certs": "stranger.crt"}, "not trusted"),
+        ({**TRUSTED, "host": "127.0.0.1"}, "another host's"),
+        ({"ssl_ca_certs": "redis.crt"}, "cannot be reached"),
+        ({"ssl_ca_certs": "redis.crt", "ssl_certfile": "stranger.crt", "ssl_keyfile": "stranger.key"}, "cannot be reached"),
+        ({**TRUSTED, "ssl_ca_certs": "nowhere.crt"}, "ssl_ca_certs cannot be read"),
+        ({**TRUSTED, "ssl_ca_certs": "redis.key"}, "holds no certificate"),
+        ({**TRUSTED, "ssl_keyfile": "stranger.key"}, "do not belong together"),
+        ({"scheme": "redis"}, "cannot be reached"),
+    ],
+)
+def test_what_does_not_fit_is_said_in_one_line(url_with: UrlWith, wrong: dict[str, str], said: str) -> None:
+    with pytest.raises(HandoffError, match=said) as raised:
+        Connection(url_with(**wrong)).now()
+
+    assert "HANDOFF_REDIS_URL" in str(raised.value)
+
+
+def test_a_redis_without_tls_is_told_from_one_that_is_gone(redis_url: str) -> None:
+    with pytest.raises(HandoffError, match="speaks no TLS"):
+        Connection(redis_url.replace("redis://", "rediss://"), timeout_s=0.5).now()

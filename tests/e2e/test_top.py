@@ -1,0 +1,57 @@
+"""The fleet as numbers and on a terminal, over real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.commands import Handoff
+from tests.e2e.fleet import SPECIALIST, Fleet
+from tests.e2e.test_approvals import read_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+
+def test_what_works_and_what_waits_is_told_while_it_does(fleet: Fleet, tmp_path: Path) -> None:
+    job_id, held = fleet.occupy("numbers")
+    waiting = fleet.submit("numbers-waits", a="")
+    fleet.queued(1)
+
+    done = Handoff(tmp_path).run("stats", "--json", HANDOFF_REDIS_URL=fleet.system.redis_url)
+
+    said = json.loads(done.stdout)
+    role = next(one for one in said["roles"] if one["role"] == SPECIALIST)
+    assert (role["workers"], role["slots"], role["busy"], role["queued"]) == (3, 3, 3, 1)
+    assert role["wanted_slots"] == 4
+    assert (said["supervisors"], said["open_jobs"]) == (2, 2)
+    for one in held:
+        one.go.set()
+    fleet.ends_well(waiting)
+    fleet.ends(job_id)
+
+
+def test_a_digit_opens_a_job_escape_leads_back_and_q_ends_it(fleet: Fleet, tmp_path: Path) -> None:
+    job_id, held = fleet.occupy("looked-at")
+    handoff, (ours, theirs) = Handoff(tmp_path), os.openpty()
+    environment = handoff.environment(TERM="xterm", COLUMNS="140", LINES="50", HANDOFF_REDIS_URL=fleet.system.redis_url)
+    process = subprocess.Popen(handoff.command("top", "--every", "0.2"), stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    os.close(theirs)
+    try:
+        assert job_id in read_until(ours, "1-9: open a job")
+        os.write(ours, b"1")
+        assert f"{job_id}  running" in read_until(ours, "Esc: back")
+        os.write(ours, b"\x1b")
+        read_until(ours, "1-9: open a job")
+        os.write(ours, b"q")
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+        for one in held:
+            one.go.set()
+    fleet.ends(job_id)

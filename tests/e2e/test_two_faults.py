@@ -1,0 +1,78 @@
+"""A worker is killed, and then the supervisor that found its handoff, anywhere on the way to a new message: it runs elsewhere in time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chaos.fleet import arm
+from chaos.messages_server import MessagesServer
+from shared.failpoints import FAILPOINTS
+from shared.local.processes import ChildSpec
+from tests.e2e.fleet import Fleet, Script
+from tests.running_system import EVERYONE, SUPERVISOR, over, running_system
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
+
+LEASE_S = 2.0
+RECOVERY_S = LEASE_S + 5
+POINTS = {
+    "before its wake-up leaves": "publish.supervisor.before",
+    "when its wake-up has left": "publish.supervisor.after",
+    "before it has looked": "script.due.before",
+    "when it has looked": "script.due.after",
+    "before the message leaves": "publish.group.before",
+    "when the message has left": "publish.group.after",
+    "when it has said so": "script.sent.after",
+    "before it acknowledges the wake-up": "ack.before",
+}
+
+
+@pytest.fixture(scope="module")
+def armed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the failpoints of supervisors are armed."""
+    return tmp_path_factory.mktemp("failpoints")
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory, armed: Path) -> Iterator[Fleet]:
+    """Two supervisors and two workers."""
+    script, settings = Script(), {"HANDOFF_LEASE_S": str(LEASE_S)}
+    with MessagesServer(script) as server, running_system(tmp_path_factory.mktemp("fleet"), (), over(server, **settings)) as system:
+        for kind, (_, app, queues), more in (("s", SUPERVISOR, {FAILPOINTS: str(armed)}), ("w", EVERYONE, {})):
+            for name in (f"{kind}1", f"{kind}2"):
+                spec = system.celery(name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", "2")
+                system.processes.start(ChildSpec(spec.name, spec.command, {**spec.environment, **more}, is_hunted=True))
+        system.processes.wait_until_ready()
+        fleet = Fleet(system, server, script, system.jobs())
+        yield fleet
+        fleet.jobs.ledger.connection.close()
+
+
+@pytest.mark.parametrize("where", POINTS)
+def test_a_handoff_whose_worker_and_then_whose_finder_are_killed_runs_elsewhere_within_lease_and_5_s(
+    fleet: Fleet, armed: Path, where: str
+) -> None:
+    wait_until(fleet.is_whole, timeout_s=60, what="the fleet")
+    name, point = POINTS[where].replace(".", "-"), POINTS[where]
+    held = fleet.model.hold(name, "a")
+    job_id = fleet.submit(name, a="")
+    assert held.arrived.wait(30)
+    again = fleet.model.hold(name, "a")
+
+    arm(armed, point, "kill")
+    fleet.kill(fleet.pid_of(job_id, "a.1"))
+    killed_at = time.monotonic()
+    assert again.arrived.wait(30)
+    took_s = time.monotonic() - killed_at
+
+    wait_until(lambda: list(armed.glob(f"{point}@*")), what="the second kill")
+    assert took_s < RECOVERY_S
+    held.go.set()
+    again.go.set()
+    fleet.ends_well(job_id)
+    assert fleet.model.calls[name, "a", 1] == 2

@@ -1,0 +1,119 @@
+"""Who answers with tool calls: they are not run, all of a reply are one decision, and what is wrong with them costs one turn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from chaos.messages_server import Reply, calls, says_json
+from shared.agent.model import Block
+from shared.agent.reading import NotAcceptable, Read
+from shared.agent.tool import Tool, ToolContext, ToolFailed
+from shared.wire.handoff import ResultStatus, StopReason
+from shared.wire.limits import HandoffLimits
+from tests.doubles.handoffs import a_handoff, a_tool
+from tests.doubles.runs import Run, running
+from tests.doubles.turns import MemoryTurns
+
+
+def _later(_arguments: dict[str, Any], _context: ToolContext) -> str:
+    raise ToolFailed("decide when you have looked")
+
+
+@dataclass(frozen=True, slots=True)
+class Choosing:
+    """Takes `choose(what)`, but nothing that is wrong."""
+
+    schema: Mapping[str, Any]
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        return (Tool("choose", "Chooses.", {"type": "object"}, _later),)
+
+    def is_answer(self, calls: Sequence[Block]) -> bool:
+        return all(call["name"] == "choose" for call in calls)
+
+    def read(self, text: str, *, last_try: bool) -> Read:
+        return Read(ResultStatus.OK, text)
+
+    def read_calls(self, calls: Sequence[Block], *, last_try: bool) -> Read:
+        chosen = [call["input"]["what"] for call in calls]
+        if "wrong" in chosen:
+            raise NotAcceptable("wrong is none of them")
+        return Read(ResultStatus.OK, ", ".join(chosen))
+
+
+CHOOSING = Choosing({"type": "object"})
+
+
+def choosing(*what: str, **rest: Any) -> Reply:
+    return calls(*(("choose", {"what": one}) for one in what), **rest)
+
+
+def deciding(*replies: Reply, **rest: Any) -> Run:
+    return running(*replies, reading=CHOOSING, **rest)
+
+
+def test_all_calls_of_a_reply_are_the_answer_in_one_turn() -> None:
+    run = deciding(choosing("a", "b"))
+    result = run.go()
+
+    assert (result.output, result.turns, result.stop_reason) == ("a, b", 1, StopReason.FINISHED)
+    assert [tool["name"] for tool in run.calls[0].tools] == ["choose"]
+
+
+def test_an_answer_in_words_is_one_too() -> None:
+    assert deciding(says_json({"choose": "nothing"})).go().output == '{"choose": "nothing"}'
+
+
+def test_what_is_wrong_with_the_calls_is_told_once_and_every_call_has_a_result() -> None:
+    run = deciding(choosing("a", "wrong"), choosing("b"))
+    result = run.go()
+
+    told = run.calls[1].messages[-1]["content"]
+    assert [(block["type"], block.get("is_error")) for block in told] == [("tool_result", True), ("tool_result", True), ("text", None)]
+    assert "wrong is none of them" in told[-1]["text"]
+    assert (result.output, result.turns) == ("b", 2)
+
+
+def test_wrong_twice_is_a_failure() -> None:
+    result = deciding(choosing("wrong"), choosing("wrong"), choosing("a")).go()
+
+    assert (result.status, result.stop_reason, result.error) == (ResultStatus.FAILED, StopReason.INVALID_OUTPUT, "wrong is none of them")
+    assert result.turns == 2
+
+
+def test_calls_that_come_along_with_others_decide_nothing_yet() -> None:
+    look = a_tool("look", lambda _arguments: "it is sound")
+    run = deciding(calls(("look", {"q": "x"}), ("choose", {"what": "a"})), choosing("b"), tools=(look,))
+    result = run.go()
+
+    assert [block["content"] for block in run.calls[1].messages[-1]["content"]] == ["it is sound", "decide when you have looked"]
+    assert result.output == "b"
+
+
+def test_calls_that_were_cut_off_are_asked_for_again() -> None:
+    run = deciding(_cut("a"), choosing("b"))
+
+    assert run.go().output == "b"
+    assert "cut off" in run.calls[1].messages[-1]["content"][-1]["text"]
+
+
+def _cut(what: str) -> Reply:
+    return Reply(blocks=({"type": "tool_use", "id": "toolu_1", "name": "choose", "input": {"what": what}},), stop_reason="max_tokens")
+
+
+def test_on_its_last_turn_it_can_still_call() -> None:
+    run = deciding(choosing("a"), handoff=a_handoff(limits=HandoffLimits(max_turns=1)))
+
+    assert run.go().output == "a"
+    assert run.calls[0].may_call_tools
+
+
+def test_a_decision_that_was_paid_for_is_read_by_who_goes_on_with_it() -> None:
+    turns = MemoryTurns()
+    deciding(choosing("a"), turns=turns).go()
+    again = deciding(turns=turns)
+
+    assert (again.go().output, again.calls) == ("a", [])

@@ -1,0 +1,79 @@
+"""Nothing is told, loaded or paid for unless it was asked for; and what is missing for it is one line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from shared.telemetry import Telemetry, is_wanted, telemetry
+from shared.wire.ids import JobId
+from tests.running_system import ROOT
+
+START = """
+import sys
+{first}
+import supervisor.app, workers.app
+from shared.config import Settings
+from shared.telemetry import start_telemetry, telemetry
+start_telemetry("handoff", Settings())
+start_telemetry("handoff", Settings())
+ours = ("shared.otel", "opentelemetry.sdk.trace", "opentelemetry.exporter", "opentelemetry.instrumentation", "google.protobuf")
+loaded = sorted(name for name in sys.modules if name.startswith(ours))
+print(telemetry().is_on, loaded)
+"""
+WITHOUT_THE_EXTRA = "sys.modules.update({'opentelemetry.sdk': None, 'opentelemetry.exporter': None, 'opentelemetry.instrumentation': None})"
+
+
+def started(first: str = "", **environment: str) -> tuple[str, list[str]]:
+    """What a process says that has started: on stdout, and the lines on stderr."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
+    done = subprocess.run(
+        [sys.executable, "-c", START.format(first=first)],
+        env={**clean, **environment},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return done.stdout.strip(), done.stderr.splitlines()
+
+
+@pytest.mark.slow
+def test_without_the_variable_nothing_of_it_is_loaded() -> None:
+    assert started() == ("False []", [])
+
+
+@pytest.mark.slow
+def test_with_the_variable_and_without_the_extra_one_line_says_so_and_all_goes_on() -> None:
+    out, lines = started(WITHOUT_THE_EXTRA, OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9")
+
+    assert out.startswith("False")
+    (line,) = lines
+    assert line.startswith("OTEL_EXPORTER_OTLP_ENDPOINT is set, but no spans are sent")
+    assert "pip install 'handoff-queue[otel]'" in line
+
+
+@pytest.mark.slow
+def test_with_both_it_is_on() -> None:
+    assert started(OTEL_EXPORTER_OTLP_TRACES_ENDPOINT="http://127.0.0.1:9/v1/traces")[0].startswith("True")
+
+
+@pytest.mark.parametrize("switch", [{"OTEL_SDK_DISABLED": "True"}, {"OTEL_TRACES_EXPORTER": "none"}])
+def test_the_standards_own_switches_turn_it_off(monkeypatch: pytest.MonkeyPatch, switch: dict[str, str]) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    assert is_wanted()
+    for name, value in switch.items():
+        monkeypatch.setenv(name, value)
+
+    assert not is_wanted()
+
+
+def test_the_form_that_tells_nothing_keeps_nothing_and_marks_no_line() -> None:
+    assert type(telemetry()) is Telemetry
+    with telemetry().submitting(JobId("j-000000000001")) as traceparent:
+        assert traceparent is None
+    assert telemetry().ids() == {}

@@ -1,0 +1,93 @@
+"""A plan that a person has written instead of the job's own: what cannot be one is refused in its words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
+
+from shared.wire.errors import ManyProblems, UserError
+from shared.wire.events import Recorded
+from shared.wire.ids import JobId
+from supervisor.approving import edited
+from supervisor.cli.approving import with_plan
+from supervisor.lifecycle.evolve import begin
+from tests.doubles.handoffs import JOB
+from tests.doubles.jobs import submission
+
+
+def refuses(plan: JsonValue) -> None:
+    """As a job does whose plan waits for an approval."""
+    edited(plan, begin(JobId(JOB), Recorded(1, 0.0, submission())), ("researcher", "writer"))
+
+
+def never(_plan: JsonValue) -> None:
+    raise AssertionError("it is no plan")
+
+
+def test_of_an_empty_file_it_says_what_a_plan_begins_with(tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text("")
+
+    with pytest.raises(UserError, match=r"plan\.yaml: is empty; write `steps: \.\.\.`, as `handoff show` prints the plan$"):
+        with_plan(tmp_path / "plan.yaml", never)
+
+
+@pytest.mark.parametrize("plan", ["steps:\n- id: a\n  join: {enough: most}\n", "steps:\n- id: a\njoin: {enough: most}\n"])
+def test_a_join_that_is_none_is_refused_with_file_and_line_in_the_words_of_a_workflow(tmp_path: Path, plan: str) -> None:
+    (tmp_path / "plan.yaml").write_text(plan)
+
+    with pytest.raises(UserError, match=r"plan\.yaml:3: .*join: enough must be a number of results, such as 3, or a part of them"):
+        with_plan(tmp_path / "plan.yaml", never)
+
+
+def test_a_join_comes_as_it_was_typed(tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text("steps:\n- {id: a, join: {enough: 80%, within_s: null}}\n")
+
+    read: list[JsonValue] = []
+    with_plan(tmp_path / "plan.yaml", read.append)
+    assert read == [{"steps": [{"id": "a", "join": {"enough": "80%"}}]}]
+
+
+BROKEN = """\
+why: as I see it
+colour: red
+steps:
+- id: a
+  specialist: researcher
+  task: Look.
+- id: b
+  specialist: poet
+  task: Rhyme.
+  depends_on: [nobody]
+- id: c
+  specialist: writer
+  tsk: Write.
+- {id: a, specialist: writer, task: Write., on_failure: cry}
+- {id: d, specialist: writer, task: Write., depends_on: [d]}
+"""
+
+
+def test_whatever_is_wrong_is_told_with_its_file_and_line(tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text(BROKEN)
+
+    with pytest.raises(ManyProblems) as raised:
+        with_plan(tmp_path / "plan.yaml", refuses)
+    said = [line.removeprefix(f"{tmp_path}/plan.yaml:") for line in str(raised.value).splitlines()]
+    assert [(int(line), what[:44].strip()) for line, _, what in (one.partition(": ") for one in said)] == [
+        (2, "the plan has a field colour that no plan has"),
+        (11, "step 3: task: Field required"),
+        (13, "step 3: tsk: there is no such field"),
+        (14, "step 4: on_failure: must be 'drop', 'retry'"),
+        (7, "step b depends on nobody, which is not a ste"),
+        (15, "cycle: d -> d (each waits for the one before"),
+        (7, "step b: there is no specialist poet (there a"),
+    ]
+
+
+@pytest.mark.parametrize(("plan", "line"), [("why: x\nsteps: []\n", 2), ("why: x\n", 1), ("- a\n", 1)])
+def test_a_plan_without_steps_is_refused_where_they_should_be(tmp_path: Path, plan: str, line: int) -> None:
+    (tmp_path / "plan.yaml").write_text(plan)
+
+    with pytest.raises(ManyProblems, match=rf"plan\.yaml:{line}: the plan has no steps"):
+        with_plan(tmp_path / "plan.yaml", refuses)

@@ -1,0 +1,67 @@
+"""Whoever comes back sees what he would have seen: the tree is made of the events alone, wherever they were cut."""
+
+from __future__ import annotations
+
+import io
+from itertools import pairwise
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from shared.ledger.jobs import HandoffStanding, JobStanding
+from shared.wire.events import HandoffIssued, RetryRequested
+from shared.wire.ids import JobId
+from supervisor.cli.lines import lines_of
+from supervisor.cli.tree import picture
+from supervisor.cli.view import Moment, View
+from supervisor.lifecycle.words import Words
+from tests.doubles.handoffs import JOB
+from tests.doubles.world import World
+
+CUTS = st.lists(st.floats(0, 1), max_size=5)
+"""Where the connection was lost, as parts of the journal."""
+
+
+def lived(seed: int, retries: int) -> World:
+    """A job to its end, and again."""
+    world = World(Random(seed))
+    world.run()
+    for _ in range(retries):
+        world.happens(RetryRequested())
+        world.run()
+    return world
+
+
+def begun(world: World) -> View:
+    """Before any event, with what the ledger says now, and all words."""
+    first, last = world.journal[0], world.journal[-1]
+    books = JobStanding(JobId(JOB), world.state.status, last.version, "Compare", first.at, 4, 2_000, 400, 1_500, cancelled=False)
+    names = [event.handoff_id for event in world.events(HandoffIssued)]
+    standings = {name: HandoffStanding("done", turns=number, input_tokens=10, cost_microusd=7) for number, name in enumerate(names)}
+    return View(JobId(JOB), now=last.at, books=books, standings=standings, words=Words(world.payloads))
+
+
+def drawn(view: View) -> str:
+    out = io.StringIO()
+    Console(file=out, width=160, highlight=False, markup=False).print(picture(view))
+    return out.getvalue()
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 10**9), st.integers(0, 1), CUTS)
+def test_events_from_any_point_on_give_the_same_tree_and_are_told_once(seed: int, retries: int, cuts: list[float]) -> None:
+    world = lived(seed, retries)
+    at_once = begun(world).told(world.journal)
+    at = sorted({0, len(world.journal), *(int(cut * len(world.journal)) for cut in cuts)})
+
+    view, told = begun(world), list[str]()
+    for since, until in pairwise(at):
+        before, events = view.state, world.journal[since:until]
+        view = view.told(events)
+        told += lines_of(Moment(view, tuple(events)), before)
+
+    assert view.state == at_once.state
+    assert drawn(view) == drawn(at_once)
+    assert told == list(lines_of(Moment(at_once, tuple(world.journal))))

@@ -1,0 +1,54 @@
+"""A rubric of the user's own is taken whole, or refused in one line."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from shared.wire.errors import UserError
+from shared.wire.rubric import MOST_CRITERIA, Rubric
+from supervisor.cli.measures import rubric_of
+
+PAGE = Path(__file__).parents[3] / "docs" / "evaluation.md"
+
+
+def read(tmp_path: Path, text: str) -> Rubric | None:
+    (tmp_path / "rubric.yaml").write_text(text)
+    return rubric_of(tmp_path / "rubric.yaml")
+
+
+def test_the_rubric_of_the_page_is_one(tmp_path: Path) -> None:
+    example = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)[0]
+    rubric = read(tmp_path, example)
+
+    assert rubric is not None
+    assert rubric.names == ("accuracy", "decision", "brevity")
+
+
+def test_it_may_be_json(tmp_path: Path) -> None:
+    assert read(tmp_path, '{"tone": "It is friendly."}') == Rubric.of_fields({"tone": "It is friendly."})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", r"rubric\.yaml: is empty; write fields, one a line: accuracy, coverage, clarity"),
+        ("{}", r"rubric\.yaml: has 1 to 12 criteria, not 0$"),
+        ("accuracy: 5\n", "rubric.yaml: accuracy: say in words what is good by it"),
+        ("Good Tone: It is friendly.\n", "criteria.0.name"),
+        ("".join(f"c{n}: It is good.\n" for n in range(MOST_CRITERIA + 1)), f"has 1 to {MOST_CRITERIA} criteria, not {MOST_CRITERIA + 1}$"),
+        ("a: &x It is good.\nb: *x\n", "alias"),
+        ("tone: It is friendly.\ntone: It is not.\n", r"rubric\.yaml:2: 'tone' is given twice; remove one"),
+    ],
+)
+def test_what_is_no_rubric_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        read(tmp_path, text)
+
+
+def test_no_rubric_is_none(tmp_path: Path) -> None:
+    assert rubric_of(None) is None
+    with pytest.raises(UserError, match=r"nope\.yaml"):
+        rubric_of(tmp_path / "nope.yaml")

@@ -1,0 +1,83 @@
+"""Signs of life: who is at work, and who has not been heard of."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+from rich.console import Console
+
+from shared.ledger.jobs import HandoffStanding
+from shared.wire.events import Child, StepOutline
+from shared.wire.ids import JobId, StepId
+from shared.wire.limits import JobLimits
+from supervisor.cli.signs import EVERY_S, MOST_AT_WORK, SILENT_AFTER_S, sign_of
+from supervisor.cli.tree import picture
+from supervisor.cli.view import TICK_S, View
+from tests.supervisor.cli.moments import PLANNED, SUBMITTED, finished, issued, view_of
+
+RUNS = HandoffStanding("running", turns=1, doing="search_documents", started_at=98.0, beat_at=109.0)
+SILENT = replace(RUNS, beat_at=103.0)
+
+
+def at_work(**standings: HandoffStanding) -> View:
+    """One handoff of each step."""
+    outlines = tuple(StepOutline(id=StepId(step), specialist="researcher") for step in standings)
+    out = [issued(step, "researcher") for step in standings]
+    plan = PLANNED.model_copy(update={"steps": outlines})
+    return view_of(SUBMITTED, plan, *out, standings={f"{step}.1": one for step, one in standings.items()})
+
+
+def tree_of(view: View) -> str:
+    out = io.StringIO()
+    Console(file=out, width=140, highlight=False, markup=False).print(picture(view))
+    return out.getvalue()
+
+
+def test_a_log_is_told_who_is_at_work_on_what_and_what_it_took_so_far() -> None:
+    sign = "so far 4 of 200 turns, 2,400 tokens, $0.0015; at work: left (researcher) turn 2, search_documents, 12 s"
+
+    assert sign_of(at_work(left=RUNS)) == sign
+
+
+def test_the_tool_calls_of_who_is_at_work_are_counted() -> None:
+    assert (sign_of(at_work(left=replace(RUNS, tool_calls=1))) or "").endswith("turn 2, search_documents, 1 tool call, 12 s")
+
+
+def test_who_has_not_been_heard_of_is_told_first_in_a_log_and_marked_in_the_tree() -> None:
+    view = at_work(left=RUNS, right=SILENT)
+    told = sign_of(view) or ""
+
+    assert told.index("right (researcher) turn 2, search_documents, 12 s, no sign of life for 7 s") < told.index("left (researcher)")
+    assert [line.split()[2] for line in tree_of(view).splitlines() if "no sign of life for 7 s" in line] == ["right"]
+
+
+def test_nobody_at_work_gives_no_sign() -> None:
+    assert sign_of(at_work(left=HandoffStanding("issued"))) is None
+    view = view_of(SUBMITTED, PLANNED, issued("left", "researcher"), finished("left"), standings={"left.1": RUNS})
+    assert sign_of(view) is None, "it has ended, whatever its standing was when it was read last"
+    assert sign_of(View(view.job_id)) is None
+
+
+def test_many_at_work_are_counted_and_the_silent_ones_are_among_those_that_are_named() -> None:
+    view = at_work(**{f"s{number}": RUNS for number in range(30)}, quiet=SILENT)
+
+    told = sign_of(view) or ""
+    assert told.count(" turn 2, ") == MOST_AT_WORK
+    assert "quiet (researcher)" in told
+    assert told.endswith(f"; and {31 - MOST_AT_WORK} more")
+
+
+def test_who_is_at_work_below_is_told_with_its_job_and_not_the_step_that_it_does() -> None:
+    child = JobId("j-00000000cccc")
+    handed = issued("team", "supervisor", group=None).model_copy(update={"child": Child(job_id=child, limits=JobLimits())})
+    team = PLANNED.model_copy(update={"steps": (StepOutline(id=StepId("team"), specialist="supervisor"),)})
+    view = view_of(SUBMITTED, team, handed, standings={"team.1": replace(SILENT, doing="")})
+    view = replace(view, children={child: replace(at_work(left=RUNS), job_id=child)})
+
+    assert (sign_of(view) or "").endswith(f"at work: {child} left (researcher) turn 2, search_documents, 12 s")
+    assert "no sign of life" not in tree_of(view)
+
+
+def test_a_sign_in_a_log_comes_within_5_seconds() -> None:
+    assert EVERY_S + TICK_S < 5.0 <= SILENT_AFTER_S

@@ -1,0 +1,143 @@
+"""One sentence of advice, by pure code: whom to take for what the figures show, and no difference where chance may explain it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.wire.gates import Gates
+from shared.wire.mode import Mode
+from supervisor.evaluation.comparing import Side, advice_on
+from supervisor.evaluation.figures import Took
+from supervisor.evaluation.golden import Case
+from supervisor.evaluation.judging import Better
+from supervisor.evaluation.summary import Row, by_kind, row_of, shortfalls
+from supervisor.evaluation.summary import advice_on as advice_on_rows
+from supervisor.evaluation.trials import Outcome, Trial, Variant
+
+SINGLE, TEAM = Variant(Mode.SINGLE), Variant(Mode.TEAM)
+NO = ("It has no sources.",)
+
+
+def side(name: str, tokens: int = 100, *, cost_usd: float | None = None, faults: tuple[str, ...] = (), is_cut: bool = False) -> Side:
+    return Side(name, "ok", faults, Took(input_tokens=tokens, cost_usd=cost_usd), is_cut=is_cut)
+
+
+SAME = "no difference was found that holds in both orders"
+FOUND = "its answer was found better in both orders"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "better", "advice"),
+    [
+        (side("single"), side("team", 500), Better.NEITHER, f"Take single: {SAME}, and team takes 5.0 times the tokens."),
+        (side("single"), side("team", 500), Better.SECOND, f"Take team: {FOUND}, at 5.0 times the tokens."),
+        (side("single"), side("team", 500), Better.FIRST, f"Take single: {FOUND}, and team takes 5.0 times the tokens."),
+        (
+            side("single", faults=NO),
+            side("team", 500),
+            Better.FIRST,
+            "Take team: its answer passes, and that of single does not, at 5.0 times the tokens.",
+        ),
+        (
+            side("single", faults=NO),
+            side("team", faults=NO),
+            None,
+            "Take neither as it is: single does not pass (It has no sources), nor does team.",
+        ),
+        (side("single"), side("team"), None, "Take either: both pass, and more was not judged, at the same price."),
+        (side("single", is_cut=True), side("team"), Better.SECOND, "Nothing can be said: single ran out of money."),
+        (
+            side("single", 900, cost_usd=0.01),
+            side("team", 100, cost_usd=0.03),
+            Better.NEITHER,
+            f"Take single: {SAME}, and team takes 3.0 times the money.",
+        ),
+        (side("single", 0), side("team", 100), Better.NEITHER, f"Take single: {SAME}, and team takes many times the tokens."),
+    ],
+)
+def test_of_two_answers(first: Side, second: Side, better: Better | None, advice: str) -> None:
+    assert advice_on(first, second, better) == advice
+
+
+SIDES = st.builds(
+    side,
+    st.just("x"),
+    st.integers(0, 1_000),
+    cost_usd=st.none() | st.floats(0, 9),
+    faults=st.sampled_from([(), NO]),
+    is_cut=st.booleans(),
+)
+
+
+@given(SIDES, SIDES, st.none() | st.sampled_from(Better))
+def test_it_makes_no_difference_which_of_two_is_called_first(one: Side, other: Side, better: Better | None) -> None:
+    a, b = (
+        Side("a", one.status, one.faults, one.took, is_cut=one.is_cut),
+        Side("b", other.status, other.faults, other.took, is_cut=other.is_cut),
+    )
+    there, back = advice_on(a, b, better), advice_on(b, a, better.mirrored if better else None)
+    assert there.split(":")[0] == back.split(":")[0]
+
+
+# Of many trials
+
+
+def outcomes(variant: Variant, passed: int, of: int, tokens: int, kind: str = "lookup") -> list[Outcome]:
+    return [
+        Outcome(
+            Trial(Case(id=f"c{n}", request="?", kind=kind, gates=Gates()), variant, 1),
+            f"j-{n:012d}",
+            "ok",
+            () if n < passed else NO,
+            Took(input_tokens=tokens),
+        )
+        for n in range(of)
+    ]
+
+
+def rows(*figures: tuple[Variant, int, int, int]) -> list[Row]:
+    return [row_of(variant, outcomes(variant, passed, of, tokens)) for variant, passed, of, tokens in figures]
+
+
+def test_of_ways_that_chance_may_tell_apart_the_cheaper_is_advised() -> None:
+    advice = advice_on_rows(rows((SINGLE, 18, 20, 100), (TEAM, 20, 20, 450)))
+    assert advice == "Take single: team passes more, but not beyond chance (95 %), and takes 4.5 times the tokens."
+
+
+def test_a_way_that_is_better_beyond_chance_is_advised_whatever_it_takes() -> None:
+    assert advice_on_rows(rows((SINGLE, 5, 40, 100), (TEAM, 38, 40, 900))) == (
+        "Take team: it passes 95%, more than every other way beyond chance (95 %)."
+    )
+
+
+def test_the_best_that_is_the_cheapest_as_well_needs_no_excuse() -> None:
+    advice = advice_on_rows(rows((SINGLE, 20, 20, 100), (TEAM, 19, 20, 300)))
+    assert advice == "Take single: no other way passes more, and team takes 3.0 times the tokens."
+
+
+def test_where_nothing_passes_no_way_is_advised() -> None:
+    assert advice_on_rows(rows((SINGLE, 0, 20, 100), (TEAM, 0, 20, 450))) == "Take none as it is: no way passes a single request."
+
+
+def test_of_one_way_there_is_nothing_to_choose() -> None:
+    assert advice_on_rows(rows((SINGLE, 1, 2, 3))) is None
+    assert advice_on_rows([*rows((SINGLE, 1, 2, 3)), row_of(TEAM, [])]) is None
+
+
+def test_what_ran_out_of_money_counts_neither_way() -> None:
+    cut = [Outcome(one.trial, one.job_id, "partial", NO, one.took, is_cut=True) for one in outcomes(SINGLE, 0, 3, 10)]
+    row = row_of(SINGLE, [*outcomes(SINGLE, 2, 2, 10), *cut])
+    assert (row.passed, row.trials, row.cut, row.took.tokens) == (2, 2, 3, 50)
+    assert by_kind([*outcomes(SINGLE, 2, 2, 10), *cut]) == {"lookup": {SINGLE: (2, 2)}}
+
+
+def test_a_threshold_names_each_way_that_misses_it_and_what_was_not_measured_misses_any() -> None:
+    measured = [*rows((SINGLE, 18, 20, 1), (TEAM, 20, 20, 1)), row_of(Variant(Mode.AUTO), [])]
+    assert shortfalls(measured, 0.95, None) == [
+        "single passes 90.0%, at least 95.0% is wanted",
+        "auto passes 0.0%, at least 95.0% is wanted",
+    ]
+    assert shortfalls(measured[:2], 0.9, None) == []
+    assert len(shortfalls(measured, None, 3.0)) == 3

@@ -1,0 +1,42 @@
+"""What a plan with sub-teams leads to, said before it runs: how many there may be, what each gets, and whether that is too little."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared.wire.checkpoints import WorstCase
+from shared.wire.limits import JobLimits
+from supervisor.lifecycle.teams import bill_of, bill_text, lacking
+from tests.supervisor.lifecycle.test_teams import planned, teams
+
+
+@pytest.mark.parametrize(
+    ("limits", "lacks"),
+    [
+        (JobLimits(max_turns=200, max_tokens=100_000, max_microusd=2_000_000), ""),
+        (JobLimits(max_turns=8), "3 turns where a team needs room for 4 turns"),
+        (JobLimits(max_handoffs=5), "2 handoffs where a team needs room for 4 handoffs"),
+        (JobLimits(max_tokens=20_000), "7111 tokens where a team needs room for 9000 tokens"),
+        (JobLimits(max_microusd=1_000_000), "$0.355555 where a team needs room for $0.4"),
+    ],
+)
+def test_a_slice_in_which_a_team_could_not_even_begin_is_told_before_it_runs(limits: JobLimits, lacks: str) -> None:
+    state = planned(teams(), limits).state
+
+    assert lacking(state, WorstCase(4_000, 5_000, 400_000)) == (
+        lacks and f"too little: {lacks}; what a team cannot do, the generalist tries"
+    )
+
+
+def test_a_plan_without_teams_lacks_nothing() -> None:
+    assert lacking(planned(teams(children=0), JobLimits(max_turns=1)).state, WorstCase(1, 1, 1)) == ""
+
+
+def test_the_bill_is_breadth_by_depth() -> None:
+    life = planned(teams(agents=1, children=2), JobLimits(max_turns=200, max_microusd=9_000_000))
+
+    assert [(one.depth, one.at_most) for one in bill_of(life.state)] == [(1, 2), (2, 40)]
+    assert bill_text(bill_of(life.state)) == (
+        "2 sub-teams of at most 88 turns and $3.2 each; below them, at depth 2, 40 sub-teams at most, out of what those above them may use"
+    )
+    assert bill_of(planned(teams(children=0)).state) == ()

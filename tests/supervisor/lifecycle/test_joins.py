@@ -1,0 +1,267 @@
+"""A fan-in goes on with what its join needs; what is late is given up, and what cannot come to that is not waited for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shared.wire.approval import ApprovalOf
+from shared.wire.events import ApprovalAsked, Counted, JobStatus, RetryRequested
+from shared.wire.ids import StepId
+from shared.wire.join import Join, join_problems
+from shared.wire.plan import OnFailure, Plan
+from shared.wire.usage import Usage
+from supervisor.lifecycle.ending import next_due
+from supervisor.lifecycle.gaps import gaps_of, likely_costs, to_finish
+from supervisor.lifecycle.joins import counted_for
+from tests.doubles.life import LEASE_S, Life, a_plan
+
+PAID = Usage(input_tokens=10, output_tokens=1, cost_microusd=300)
+
+
+def joined(plan: Plan, /, *, last: Join | None = None, on_failure: OnFailure = OnFailure.DROP, **joins: Join) -> Life:
+    """A job of this plan whose first steps are out."""
+    changed = tuple(step.model_copy(update={"join": joins.get(step.id), "on_failure": on_failure}) for step in plan.steps)
+    life = Life()
+    life.goes_on()
+    life.plans(plan.model_copy(update={"steps": changed, "join": last}))
+    life.goes_on()
+    return life
+
+
+def of_three(**join: Any) -> Life:
+    """d waits for a, b and c."""
+    return joined(a_plan(a="", b="", c="", d="a b c"), d=Join(**join))
+
+
+def ends(life: Life, *steps: str, status: str = "ok") -> None:
+    for step in steps:
+        life.finishes(step, status, usage=PAID, error="no" if status == "failed" else None)
+        life.goes_on()
+
+
+def test_with_enough_it_goes_on_at_once_and_what_is_late_is_given_up() -> None:
+    life = of_three(enough=2)
+    ends(life, "a")
+    assert life.out == {"b", "c"}
+
+    ends(life, "b")
+
+    assert life.out == {"d"}
+    assert life.why("c") == "not waited for: 2 of 3 results were enough for d"
+
+
+def test_the_specialist_is_told_what_was_not_waited_for() -> None:
+    life = of_three(enough=2)
+    ends(life, "a", "b")
+
+    handed_over = life.handoffs["d.1"]
+    assert [one.step_id for one in handed_over.context] == ["a", "b", "c"]
+    assert life.words.result(handed_over.context[2].result).error == life.why("c")
+
+
+def test_a_failure_is_not_one_of_those_that_are_enough() -> None:
+    life = of_three(enough=2)
+    ends(life, "a", status="failed")
+    ends(life, "b")
+    assert life.out == {"c"}
+
+    ends(life, "c")
+    assert life.out == {"d"}
+
+
+def test_what_was_not_begun_is_given_up_with_what_it_waits_for() -> None:
+    life = joined(a_plan(a="", b="", slow="", later="slow", d="a b later"), d=Join(enough=2))
+    ends(life, "a", "b")
+
+    assert life.out == {"d"}
+    assert {name for name in ("slow", "later") if life.why(name)} == {"slow", "later"}
+
+
+def test_what_somebody_else_waits_for_is_not_given_up() -> None:
+    life = joined(a_plan(a="", b="", d="a b", e="b"), d=Join(enough=1))
+    ends(life, "a")
+    assert life.out == {"b", "d"}
+    assert [one.step_id for one in life.handoffs["d.1"].context] == ["a"]
+    assert "Not here, and not waited for: b." in life.handoffs["d.1"].task_description
+
+    ends(life, "b")
+    assert life.out == {"d", "e"}
+
+
+def test_what_it_must_have_is_waited_for_however_many_are_there() -> None:
+    life = of_three(enough=1, must=(StepId("c"),))
+    ends(life, "a", "b")
+    assert life.out == {"c"}
+
+    ends(life, "c")
+    assert life.out == {"d"}
+
+
+def test_without_what_it_must_have_it_is_given_up_at_once() -> None:
+    life = of_three(must=(StepId("c"),))
+    ends(life, "c", status="failed")
+
+    assert life.why("d") == "it must have c, which failed"
+    assert life.out == {"a", "b"}
+
+
+def test_where_fewer_can_come_than_are_of_use_it_is_given_up() -> None:
+    life = of_three(at_least=2)
+    ends(life, "a", "b", status="failed")
+
+    assert life.why("d") == "it needs at least 2 results, and only 1 can still be there"
+
+
+def test_when_its_time_is_over_it_goes_on_with_what_is_there() -> None:
+    life = of_three(within_s=60)
+    life.now += 10
+    ends(life, "a")
+    assert next_due(life.state, life.now, LEASE_S) == pytest.approx(life.now + 50), "a sweeper looks then"
+
+    life.now += 50
+    life.goes_on()
+
+    assert life.out == {"d"}
+    assert life.why("b") == "not waited for: 1 of 3 results were there after 60 s for d"
+
+
+def test_when_its_time_is_over_and_too_few_are_there_the_next_one_will_do() -> None:
+    life = of_three(within_s=60, at_least=2)
+    ends(life, "a")
+    life.now += 61
+    assert life.goes_on() == []
+
+    ends(life, "c")
+    assert life.out == {"d"}
+
+
+def test_its_time_begins_with_the_first_of_its_parts() -> None:
+    life = joined(a_plan(before="", a="before", b="before", d="a b"), d=Join(within_s=60))
+    life.now += 1_000
+    ends(life, "before")
+    ends(life, "a")
+    assert life.out == {"b"}
+
+
+def test_work_that_is_sent_back_gets_the_whole_time_again() -> None:
+    life = of_three(within_s=60)
+    ends(life, "a", "b", "c")
+    life.now += 100
+    ends(life, "d")
+    life.judges(b="wrong")
+    life.goes_on()
+    life.now += 50
+    assert life.goes_on() == []
+    assert life.out == {"b"}
+
+    life.now += 10
+    life.goes_on()
+    assert life.out == {"d"}
+    assert life.step("b").usable, "its earlier result is better than none"
+
+
+def test_the_answer_can_do_with_some_of_the_last_steps() -> None:
+    life = joined(a_plan(a="", b="", c=""), last=Join(enough=2))
+    ends(life, "a", "c")
+    life.judges()
+    life.goes_on()
+
+    assert life.state.status is JobStatus.PARTIAL
+    assert life.why("b") == "not waited for: 2 of 3 results were enough for the answer"
+
+
+def test_a_late_step_gets_no_second_chance() -> None:
+    life = joined(a_plan(a="", b="", d="a b"), d=Join(enough=1), on_failure=OnFailure.RETRY)
+    life.finishes("b", "failed", error="no")
+    life.finishes("a")
+    life.goes_on()
+
+    assert life.out == {"d"}
+    assert life.step("b").attempt == 1
+
+
+@pytest.mark.parametrize(
+    ("join", "wakes_from"), [({"enough": 2}, 2), ({}, 3), ({"within_s": 60}, 1), ({"within_s": 60, "enough": 3, "at_least": 2}, 2)]
+)
+def test_the_supervisor_is_woken_from_the_first_result_with_which_it_may_go_on(join: dict[str, Any], wakes_from: int) -> None:
+    life = of_three(**join)
+
+    assert counted_for(life.state, frozenset({StepId("d")})) == (Counted(fan_in="d", wakes_from=wakes_from),)
+    assert counted_for(life.state, frozenset()) == (), "the answer waits for all of its parts"
+
+
+def test_finishing_does_what_was_late_and_what_builds_on_it_and_nothing_else() -> None:
+    life = of_three(enough=2)
+    ends(life, "a", "b", "d")
+    life.judges()
+    life.goes_on()
+    life.happens(RetryRequested(whole=True))
+    life.goes_on()
+    assert life.out == {"c"}
+    ends(life, "c", "d")
+    life.judges()
+    life.goes_on()
+
+    assert life.state.status is JobStatus.OK
+    assert [life.step(name).attempt for name in "abcd"] == [1, 1, 2, 2]
+
+
+def test_a_gap_says_what_doing_it_would_cost() -> None:
+    life = of_three(enough=2)
+    ends(life, "a", "b", "d")
+
+    (gap,) = gaps_of(life.state, life.words)
+    assert (gap.step, gap.likely_microusd) == ("c", 300)
+    assert to_finish(life.state) == 600, "c, and d again"
+
+
+def test_a_price_that_is_not_known_is_not_guessed() -> None:
+    life = of_three(enough=2)
+    for step in ("a", "b"):
+        life.finishes(step, usage=PAID.model_copy(update={"cost_microusd": None}))
+    life.goes_on()
+
+    assert likely_costs(life.state).of("researcher") is None
+    assert to_finish(life.state) is None
+
+
+@pytest.mark.parametrize(
+    ("join", "problem"),
+    [
+        ({"enough": 4}, "needs 4 results of 3: ask for fewer"),
+        ({"at_least": 4}, "needs 4 results of 3: ask for fewer"),
+        ({"enough": 1, "at_least": 2}, "has enough with 1 and needs at least 2: one of them is wrong"),
+        ({"must": ("x",)}, "must have x, which it does not wait for (it does for a, b, c)"),
+    ],
+)
+def test_a_join_that_makes_no_sense_is_named(join: dict[str, Any], problem: str) -> None:
+    assert join_problems(Join(**join), [StepId(name) for name in "abc"]) == [problem]
+
+
+def test_a_join_needs_something_to_wait_for() -> None:
+    with pytest.raises(ValueError, match="the join of step a waits for nothing"):
+        Plan(steps=(a_plan(a="").steps[0].model_copy(update={"join": Join()}),))
+
+
+def test_numbers_that_a_person_typed_into_a_plan_are_numbers() -> None:
+    assert Join.of({"enough": "2", "within_s": "60"}) == Join(enough=2, within_s=60)
+
+
+def test_the_time_that_a_person_takes_is_no_part_of_a_joins() -> None:
+    life = joined(a_plan(a="", x="", b="x", d="a b"), d=Join(within_s=60))
+    ends(life, "a")
+    life.happens(ApprovalAsked(what=ApprovalOf.COST, why="dear", wait_s=10_000))
+    life.now += 3_600
+    life.approves()
+    life.goes_on()
+    ends(life, "x")
+
+    assert life.out == {"b"}
+
+
+def test_what_waits_for_what_is_worked_out_once_for_a_plan() -> None:
+    life = of_three(enough=2)
+
+    assert life.state.dependents is life.state.dependents

@@ -1,0 +1,86 @@
+"""The state of a job of very many steps: what it costs to tell it from the journal, and that what was told before stays as it was."""
+
+from __future__ import annotations
+
+import gc
+import time
+
+import pytest
+
+from shared.wire.events import Event, HandoffFinished, HandoffIssued, PlanMade, Recorded, SecondChance, StepOutline, StepsTriedAgain
+from shared.wire.handoff import ResultStatus, StopReason, ref
+from shared.wire.ids import HandoffId, StepId
+from shared.wire.message import digest_of
+from shared.wire.usage import Usage
+from supervisor.lifecycle.evolve import evolve, fold, fold_on
+from tests.doubles.handoffs import JOB
+from tests.doubles.jobs import submission
+
+REF = ref("a text")
+SPEC = digest_of("spec")
+TRIES = 5
+
+
+def issued(step: str, attempt: int) -> HandoffIssued:
+    return HandoffIssued(
+        handoff_id=HandoffId(f"{step}.{attempt}"),
+        step_id=StepId(step),
+        attempt=attempt,
+        assigned_to="researcher",
+        handoff=REF,
+        specialist=SPEC,
+        group="g1",
+    )
+
+
+def finished(step: str, attempt: int, status: ResultStatus) -> HandoffFinished:
+    handoff_id = HandoffId(f"{step}.{attempt}")
+    reason = StopReason.FINISHED
+    return HandoffFinished(handoff_id=handoff_id, status=status, result=REF, usage=Usage(), turns=1, stop_reason=reason, confidence=1.0)
+
+
+def journal_of(steps: int) -> list[Recorded]:
+    """All steps are given out, come to nothing, are tried again one by one, and done."""
+    names = [f"s{n}" for n in range(steps)]
+    events: list[Event] = [submission(), PlanMade(plan=REF, steps=tuple(StepOutline(id=StepId(n), specialist="researcher") for n in names))]
+    events += [issued(name, 1) for name in names]
+    for name in names:
+        again = StepsTriedAgain(steps=(SecondChance(step=StepId(name)),))
+        events += [finished(name, 1, ResultStatus.FAILED), again, issued(name, 2)]
+    events += [finished(name, 2, ResultStatus.OK) for name in names]
+    return [Recorded(version, 1.0, event) for version, event in enumerate(events, start=1)]
+
+
+def seconds_a_step(events: list[Recorded], steps: int) -> float:
+    """The least of some tries: what else the machine does only adds to it."""
+    took = []
+    gc.disable()
+    for _ in range(TRIES):
+        began = time.thread_time()
+        fold(JOB, None, events)
+        took.append(time.thread_time() - began)
+    gc.enable()
+    return min(took) / steps
+
+
+@pytest.mark.slow
+def test_a_step_costs_as_much_in_a_job_of_ten_thousand_as_in_one_of_a_thousand() -> None:
+    """But for what caches make of it. A copy of all steps for each event would make it ten times as much."""
+    few, many = journal_of(1_000), journal_of(10_000)
+
+    assert seconds_a_step(many, 10_000) < 2 * seconds_a_step(few, 1_000)
+
+
+def test_what_is_told_at_once_is_what_is_told_event_by_event_and_leaves_every_state_as_it_was() -> None:
+    events = journal_of(4)
+    state = fold(JOB, None, events[:1])
+    assert state is not None
+    one_by_one, as_they_were = [state], [state.to_json()]
+    for recorded in events[1:]:
+        one_by_one.append(evolve(one_by_one[-1], recorded))
+        as_they_were.append(one_by_one[-1].to_json())
+
+    for place, since in enumerate(one_by_one):
+        assert fold_on(since, events[place + 1 :]) == one_by_one[-1]
+
+    assert [each.to_json() for each in one_by_one] == as_they_were

@@ -1,0 +1,56 @@
+"""What there is to decide about is looked for once in a state: a decision on thousands of steps is a look at each of them."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+
+import pytest
+
+from shared.wire.limits import JobLimits
+from tests.doubles.life import Life
+
+CALLS_A_STEP = 2
+"""Whether it is usable, or what it waits for has come. Each further question about all of them would be one more."""
+
+
+def calls_of_a_decision(life: Life) -> int:
+    """Functions of Python that are called where nothing is to be done."""
+    count, seen = 0, life.seen()
+
+    def note(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(note)
+    try:
+        assert life.decides(seen) == ()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def a_life(steps: int, shape: str) -> Life:
+    """Its first steps are out, and a tenth of them is done. `shape`: of the plan."""
+    plan = {f"s{n}": "" for n in range(steps)}
+    match shape:
+        case "a fan-in of all":
+            plan |= {"all": " ".join(plan)}
+        case "pairs":
+            plan |= {f"t{n}": f"s{n}" for n in range(steps)}
+    life = Life(JobLimits(max_handoffs=10 * steps))
+    life.goes_on()
+    life.plans(**plan)
+    life.goes_on()
+    for n in range(steps // 10):
+        life.finishes(f"s{n}")
+    life.goes_on()
+    return life
+
+
+@pytest.mark.parametrize("shape", ["side by side", "a fan-in of all", "pairs"])
+def test_each_step_is_looked_at_once(shape: str) -> None:
+    few, many = calls_of_a_decision(a_life(20, shape)), calls_of_a_decision(a_life(220, shape))
+
+    steps = 200 * (2 if shape == "pairs" else 1)
+    assert many - few <= CALLS_A_STEP * steps

@@ -1,0 +1,109 @@
+"""How many slots a role could use: as many as have something to do, and as the provider lets work."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from shared.ledger.days import Spent
+from shared.ledger.load import AtWork, Lane, Load, Waiting
+from shared.ledger.pauses import Pause
+from shared.ledger.roles import Served
+from shared.wire.ids import HandoffId, JobId
+from shared.wire.pace import Allowance
+from supervisor.fleet_stats import FleetStats, RoleStats, stats_of
+from tests.doubles.handoffs import a_spec
+
+NOW = 1_000.0
+TEN_SECONDS_FOR_FIVE_TURNS = [{"usd": 1, "ms": 10_000, "turns": 5}] * 3
+WINDOW_S = 60.0
+
+
+def a_lane(requests: int | None) -> Lane:
+    return Lane("account", "some-model", {"requests": Allowance(requests, 0)} if requests else {}, None, "", 0)
+
+
+def at_work(role: str, *, parked: bool = False) -> AtWork:
+    return AtWork(JobId("j-0123456789ab"), HandoffId("a.1"), role, "w", "", 0, NOW, NOW + 9 if parked else None)
+
+
+def served(*, slots: int = 4, paused: bool = False) -> Served:
+    return Served(a_spec(), "d", ("w1", "w2"), slots, 0, paused=Pause(at=1.0) if paused else None)
+
+
+def found(
+    *works: AtWork, waiting: dict[str, int] | None = None, requests: int | None = None, samples: Any = None, paused: bool = False
+) -> FleetStats:
+    queues = {role: Waiting(many, NOW - 30) for role, many in (waiting or {}).items()}
+    load = Load(NOW, 1, 1, works, queues, (a_lane(requests),))
+    everyone = {"researcher": served(paused=paused), "writer": served()}
+    return stats_of(load, everyone, samples or {}, Spent(0, 0, 0, 0), WINDOW_S)
+
+
+def role(stats: FleetStats, name: str = "researcher") -> RoleStats:
+    return next(one for one in stats.roles if one.role == name)
+
+
+def test_what_works_is_parked_or_waits_wants_a_slot_each() -> None:
+    stats = found(at_work("researcher"), at_work("researcher", parked=True), waiting={"researcher": 5})
+
+    assert (role(stats).busy, role(stats).parked, role(stats).queued, role(stats).wanted_slots) == (1, 1, 5, 7)
+    assert role(stats).oldest_s == 30
+
+
+def test_a_role_with_nothing_to_do_wants_none() -> None:
+    assert role(found(), "writer").wanted_slots == 0
+
+
+@pytest.mark.parametrize(("requests", "wanted"), [(600, 10), (150, 5), (30, 1), (None, 10)])
+def test_no_more_are_wanted_than_make_the_calls_that_the_provider_lets_through(requests: int | None, wanted: int) -> None:
+    """Ten slots of half a call a second each: 300 requests a minute."""
+    stats = found(waiting={"researcher": 10}, requests=requests, samples={"researcher": TEN_SECONDS_FOR_FIVE_TURNS})
+
+    assert role(stats).wanted_slots == wanted
+
+
+def test_roles_share_what_the_provider_lets_through_by_what_they_have_to_do() -> None:
+    samples = {"researcher": TEN_SECONDS_FOR_FIVE_TURNS, "writer": TEN_SECONDS_FOR_FIVE_TURNS}
+    stats = found(waiting={"researcher": 30, "writer": 10}, requests=600, samples=samples)
+
+    assert (role(stats).wanted_slots, role(stats, "writer").wanted_slots) == (15, 5)
+
+
+def test_the_calls_of_the_supervisors_roles_are_let_through_by_the_same_limit() -> None:
+    samples = {"researcher": TEN_SECONDS_FOR_FIVE_TURNS, "planner": TEN_SECONDS_FOR_FIVE_TURNS}
+    stats = found(at_work("planner"), waiting={"researcher": 30, "think": 9}, requests=600, samples=samples)
+
+    assert (role(stats).wanted_slots, stats.thinking.wanted_slots, stats.thinking.seconds) == (15, 5, 10)
+
+
+def test_a_paused_role_wants_none() -> None:
+    assert role(found(waiting={"researcher": 5}, paused=True)).wanted_slots == 0
+
+
+def test_a_role_that_nobody_serves_is_named_and_wanted() -> None:
+    lonely = role(found(waiting={"poet": 2}), "poet")
+
+    assert (lonely.workers, lonely.slots, lonely.wanted_slots) == (0, 0, 2)
+
+
+def test_the_supervisors_roles_are_one_and_no_role_that_workers_could_serve() -> None:
+    stats = found(at_work("planner"), at_work("judge"), waiting={"think": 3})
+
+    assert [one.role for one in stats.roles] == ["researcher", "writer"]
+    assert (stats.thinking.busy, stats.thinking.queued) == (2, 3)
+
+
+def test_samples_of_a_version_that_counted_no_turns_say_nothing_of_calls() -> None:
+    stats = found(waiting={"researcher": 10}, requests=6, samples={"researcher": [{"usd": 1, "ms": 10_000}]})
+
+    assert (role(stats).wanted_slots, role(stats).seconds) == (10, 10)
+
+
+def test_all_of_it_is_json() -> None:
+    said = json.loads(json.dumps(found(at_work("researcher"), requests=60).as_json()))
+
+    assert said["lanes"][0]["limits"]["requests"] == {"limit": 60, "remaining": 0}
+    assert said["spent_today"] == {"usd": 0.0, "tokens": 0, "most_usd": None, "most_tokens": None}

@@ -1,0 +1,80 @@
+"""What a step costs the supervisor does not grow with their number: counted in commands and bytes of Redis, which no other load changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from shared.celery_app import make_app
+from shared.wire.ids import JobId
+from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from supervisor.client import Request
+from supervisor.workflows import Workflow
+from tests.supervisor.shell import SETTINGS, Shell
+from tests.supervisor.workflows.writing import A_ROW, UNREVIEWED, rows, workflow
+
+FEW, MANY = 20, 200
+RESULTS_A_LOOK = 10
+FAN_IN = f"""
+    {A_ROW}
+    id: sum, specialist: researcher, depends_on: [look], task: Sum it up.
+"""
+IN_PAIRS = f"""
+    {A_ROW}
+    id: tell, specialist: researcher, for_each: rows, depends_on: [look], task: 'Tell of {{name}}.'
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Of one row: what the supervisor's looks ask of Redis, and are told."""
+
+    commands: float
+    bytes_in: float
+    bytes_out: float
+
+
+@pytest.fixture
+def shell(redis_url: str) -> Iterator[Shell]:
+    made = Shell(redis_url, make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)))
+    made.serve("researcher")
+    yield made
+    made.close()
+
+
+def counted(shell: Shell) -> tuple[int, int, int]:
+    stats = shell.ledger.connection.redis.info("stats")
+    return stats["total_commands_processed"], stats["total_net_input_bytes"], stats["total_net_output_bytes"]
+
+
+def cost_of(shell: Shell, asked: Workflow, count: int) -> Cost:
+    """A job of so many rows from its first look to its end, with a look for every few results."""
+    job_id = shell.jobs.submit(Request("Look at them all.", workflow=asked, items=rows(count)))
+    spent = [look(shell, job_id)]
+    while open_now := shell.open(job_id):
+        for event in open_now[:RESULTS_A_LOOK]:
+            shell.do(job_id, event)
+        spent.append(look(shell, job_id))
+    assert shell.jobs.standing(job_id).status.ended
+    return Cost(*(sum(each) / count for each in zip(*spent, strict=True)))
+
+
+def look(shell: Shell, job_id: JobId) -> tuple[int, ...]:
+    before = counted(shell)
+    shell.advance(job_id)
+    return tuple(after - was for after, was in zip(counted(shell), before, strict=True))
+
+
+@pytest.mark.parametrize("steps", [FAN_IN, IN_PAIRS], ids=["a fan-in of all", "pairs"])
+def test_a_row_of_200_costs_what_a_row_of_20_costs(shell: Shell, tmp_path: Path, steps: str) -> None:
+    asked = workflow(tmp_path, steps, UNREVIEWED)
+    cost_of(shell, asked, FEW)  # connections, scripts
+
+    few, many = cost_of(shell, asked, FEW), cost_of(shell, asked, MANY)
+
+    assert many.commands <= 1.2 * few.commands
+    assert many.bytes_in <= 1.2 * few.bytes_in
+    assert many.bytes_out <= 1.2 * few.bytes_out

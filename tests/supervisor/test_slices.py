@@ -1,0 +1,83 @@
+"""A step for each of many rows: handed out in slices, and between two of them it is other jobs' turn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from shared.celery_app import make_app
+from shared.ledger import keys
+from shared.ledger.jobs import LOST_AFTER_S
+from shared.wire.events import HandoffIssued
+from shared.wire.ids import JobId
+from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from supervisor.client import Request
+from supervisor.lifecycle.decide import MOST_IN_A_SLICE
+from tests.supervisor.shell import SETTINGS, Shell
+from tests.supervisor.workflows.writing import A_ROW, UNREVIEWED, rows, workflow
+
+MORE = 3
+
+
+@pytest.fixture
+def shell(redis_url: str) -> Iterator[Shell]:
+    made = Shell(redis_url, make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)))
+    made.serve("researcher")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def job_id(shell: Shell, tmp_path: Path) -> JobId:
+    """One row more than fits two slices; the supervisor has looked once."""
+    asked = Request("Look at them all.", workflow=workflow(tmp_path, A_ROW, UNREVIEWED), items=rows(MOST_IN_A_SLICE + MORE))
+    made = shell.jobs.submit(asked)
+    shell.advance(made)
+    return made
+
+
+def handed_out(shell: Shell, job_id: JobId) -> int:
+    return shell.kinds(job_id).count("handoff_issued")
+
+
+def test_one_look_hands_out_a_slice_and_leaves_the_rest_to_a_wake_up_behind_those_of_others(shell: Shell, job_id: JobId) -> None:
+    redis = shell.ledger.connection.redis
+
+    assert (handed_out(shell, job_id), redis.llen("researcher"), redis.llen(SUPERVISOR_QUEUE)) == (MOST_IN_A_SLICE, MOST_IN_A_SLICE, 1)
+    shell.advance(job_id)
+    assert (handed_out(shell, job_id), redis.llen("researcher")) == (MOST_IN_A_SLICE + MORE, MOST_IN_A_SLICE + MORE)
+    assert redis.llen(SUPERVISOR_QUEUE) == 1, "nothing is left, and nobody is woken for it"
+
+
+def test_should_that_wake_up_be_lost_the_job_is_due_soon(shell: Shell, job_id: JobId) -> None:
+    now = shell.ledger.connection.now()
+
+    assert shell.ledger.connection.redis.zscore(keys.DUE, job_id) / 1000 <= now + LOST_AFTER_S
+    shell.advance(job_id)
+    assert shell.ledger.connection.redis.zscore(keys.DUE, job_id) / 1000 > now + 60
+
+
+def test_many_who_look_at_once_hand_each_step_out_once(shell: Shell, job_id: JobId) -> None:
+    others = [shell.another() for _ in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda one: one.advance(job_id), others))
+    shell.advance(job_id)
+
+    attempts = Counter(event.handoff_id for event in shell.events(job_id) if isinstance(event, HandoffIssued))
+    assert (len(attempts), set(attempts.values())) == (MOST_IN_A_SLICE + MORE, {1})
+    assert shell.ledger.connection.redis.llen("researcher") == MOST_IN_A_SLICE + MORE
+
+
+def test_a_supervisor_that_reads_thousands_of_results_reads_none_of_them_twice(shell: Shell, job_id: JobId) -> None:
+    """Each look folds what is new on what is known."""
+    for event in shell.open(job_id)[:MORE]:
+        shell.do(job_id, event)
+    shell.advance(job_id)
+    sent = shell.ledger.connection.redis.info("stats")["total_net_output_bytes"]
+    shell.advance(job_id)
+
+    assert shell.ledger.connection.redis.info("stats")["total_net_output_bytes"] - sent < 20_000

@@ -1,0 +1,213 @@
+"""What a team lacks is done by that team, which goes on from where it stood; whoever dies in between, once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shared.celery_app import make_app
+from shared.library import Library
+from shared.wire.errors import VersionConflict
+from shared.wire.events import HandoffIssued, JobStatus, JobSubmitted
+from shared.wire.handoff import ResultStatus
+from shared.wire.ids import JobId
+from shared.wire.limits import JobLimits
+from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from supervisor.children import Children
+from supervisor.cli.view import News, View, heard, look, look_below
+from supervisor.lifecycle.evolve import fold
+from supervisor.request import Request
+from tests.supervisor.shell import SETTINGS, Shell
+from tests.supervisor.test_children import children, run_all
+from tests.supervisor.workflows.writing import workflow
+
+
+@pytest.fixture
+def shell(redis_url: str) -> Iterator[Shell]:
+    made = Shell(redis_url, make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)))
+    made.serve("researcher", "writer", "generalist")
+    yield made
+    made.close()
+
+
+ONE_TEAM = """
+    id: team, specialist: supervisor, task: "Compare Qdrant, Milvus and Weaviate for filtering."
+"""
+
+
+def run_but_one(shell: Shell, job_id: JobId, child: JobId) -> list[str]:
+    """To the end, with one step of the child that fails whoever does it. The steps that succeeded."""
+    fails, went_well = "", set[str]()
+    for _ in range(60):
+        shell.advance(child)
+        for event in shell.open(child):
+            fails = fails or event.step_id
+            shell.do(child, event, ResultStatus.FAILED if event.step_id == fails else ResultStatus.OK)
+            went_well |= {event.step_id} - {fails}
+        shell.advance(job_id)
+        if shell.jobs.standing(job_id).status.ended:
+            return [fails, *sorted(went_well)]
+    raise AssertionError(shell.kinds(child))
+
+
+def a_team_that_lacks_a_part(shell: Shell, folder: Path) -> tuple[JobId, JobId, list[str]]:
+    job_id = shell.jobs.submit(Request("Compare them.", workflow=workflow(folder, ONE_TEAM), limits=JobLimits(max_rounds=0)))
+    shell.advance(job_id)
+    child = children(shell, job_id)[0]
+    return job_id, child, run_but_one(shell, job_id, child)
+
+
+def test_the_gap_of_a_team_names_what_the_team_lacks(shell: Shell, tmp_path: Path) -> None:
+    job_id, child, (failed, *_) = a_team_that_lacks_a_part(shell, tmp_path)
+
+    (gap,) = shell.jobs.result(job_id).gaps
+    assert gap["why"].startswith(f"not whole: its team {child} lacks {failed} (")
+
+
+def handed_over(shell: Shell, job_id: JobId) -> list[str]:
+    return [event.handoff_id for event in shell.events(job_id) if isinstance(event, HandoffIssued)]
+
+
+def test_who_finishes_a_job_has_its_team_do_what_it_lacks_and_nothing_else(shell: Shell, tmp_path: Path) -> None:
+    job_id, child, (failed, *_) = a_team_that_lacks_a_part(shell, tmp_path)
+    before, turns = handed_over(shell, child), shell.jobs.standing(child).turns
+
+    shell.jobs.retry(job_id, whole=True)
+    run_all(shell, job_id)
+
+    assert shell.jobs.result(child).gaps == ()
+    assert handed_over(shell, child)[len(before) :] == [f"{failed}.2", "write.2", "assessor.2"], "what builds on it, too"
+    assert children(shell, job_id) == [child, child]
+    assert shell.jobs.standing(job_id).children == (child,)
+    assert shell.kinds(child).count("job_ended") == shell.kinds(child).count("parent_told") == 2
+    of_each = [one["usage"]["turns"] for one in shell.jobs.result(job_id).handoffs if one["child"]]
+    assert of_each == [turns, shell.jobs.standing(child).turns - turns], "the second counts what came since"
+
+
+def test_a_gap_of_a_team_that_stays_one_leaves_the_answers_of_the_team_and_of_its_parent_as_they_are(shell: Shell, tmp_path: Path) -> None:
+    job_id, child, (failed, *_) = a_team_that_lacks_a_part(shell, tmp_path)
+    said, before = shell.jobs.result(job_id).answer, (handed_over(shell, job_id), handed_over(shell, child))
+
+    shell.jobs.retry(job_id, whole=True)
+    assert run_all(shell, job_id, ResultStatus.FAILED) is JobStatus.PARTIAL
+
+    assert handed_over(shell, job_id) == [*before[0], "team.2"]
+    assert {one.partition(".")[0] for one in handed_over(shell, child)[len(before[1]) :]} == {failed}
+    after = shell.jobs.result(job_id)
+    assert str(after.answer).partition("Missing or not whole")[0] == str(said).partition("Missing or not whole")[0]
+    assert f"its team {child} lacks {failed} (" in after.gaps[0]["why"]
+
+
+def test_a_team_that_was_let_go_is_finished_from_where_it_stood(shell: Shell, tmp_path: Path) -> None:
+    job_id = shell.jobs.submit(Request("Compare them.", workflow=workflow(tmp_path, ONE_TEAM), limits=JobLimits(max_rounds=0)))
+    shell.advance(job_id)
+    (child,) = children(shell, job_id)
+    shell.advance(child)
+    first, *others = shell.open(child)
+    shell.do(child, first)
+    shell.advance(child)
+    shell.jobs.cancel(job_id)
+    shell.advance(job_id)
+
+    shell.jobs.retry(job_id, whole=True)
+    shell.advance(job_id)
+    assert "retry_requested" not in shell.kinds(child), "it has not stopped yet"
+    run_all(shell, job_id)
+
+    assert shell.jobs.result(child).gaps == ()
+    again = handed_over(shell, child)
+    assert first.handoff_id.replace(".1", ".2") not in again
+    assert {one.handoff_id.replace(".1", ".2") for one in others} <= {*again}
+    assert "planner.2" not in again
+
+
+def test_who_dies_before_a_team_goes_on_is_followed_by_another(shell: Shell, tmp_path: Path) -> None:
+    job_id, child, _ = a_team_that_lacks_a_part(shell, tmp_path)
+    shell.jobs.retry(job_id, whole=True)
+    shell.dispatcher.dies_waking = True
+    with pytest.raises(KeyboardInterrupt):
+        shell.advance(job_id)
+    shell.dispatcher.dies_waking = False
+
+    shell.another().advance(job_id)
+    run_all(shell, job_id)
+
+    assert shell.jobs.result(child).gaps == ()
+    assert shell.kinds(child).count("retry_requested") == 1
+
+
+def test_who_tells_of_an_earlier_end_keeps_no_later_one_from_the_parent(shell: Shell, tmp_path: Path) -> None:
+    job_id, child, _ = a_team_that_lacks_a_part(shell, tmp_path)
+    journal = shell.ledger.journal.read(child)
+    has_ended = next(place for place, one in enumerate(journal, start=1) if one.event.type == "job_ended")
+    not_told = fold(child, None, journal[:has_ended])
+    assert not_told is not None
+    shell.jobs.retry(job_id, whole=True)
+    shell.advance(job_id)
+
+    with pytest.raises(VersionConflict):
+        Children(shell.ledger, Library(shell.ledger), shell.dispatcher).tell(not_told)
+    run_all(shell, job_id)
+
+    assert shell.kinds(child).count("parent_told") == 2
+
+
+def test_what_a_team_lacks_is_done_by_a_new_one_where_nothing_of_the_first_is_kept(shell: Shell, tmp_path: Path) -> None:
+    job_id, child, _ = a_team_that_lacks_a_part(shell, tmp_path)
+    shell.ledger.jobs.delete(child, [])
+    shell.jobs.retry(job_id, whole=True)
+
+    run_all(shell, job_id)
+
+    assert shell.jobs.result(children(shell, job_id)[-1]).gaps == ()
+    assert len({*children(shell, job_id)}) == 2
+
+
+def test_who_has_a_team_do_its_step_again_gives_a_new_one_what_that_has_found_and_says_what_it_lacked(shell: Shell, tmp_path: Path) -> None:
+    job_id, first, (failed, *went_well) = a_team_that_lacks_a_part(shell, tmp_path)
+
+    shell.jobs.retry(job_id, "team")
+    shell.advance(job_id)
+
+    _, second = children(shell, job_id)
+    begun = shell.events(second)[0]
+    assert isinstance(begun, JobSubmitted)
+    assert went_well
+    assert {f"prev_{step}" for step in went_well} == {one.step for one in begun.given} - {"prev_synthesizer"}
+    request = shell.ledger.blobs.get(second, [begun.request.digest])[begun.request.digest]
+    assert f"It lacked: {failed} (" in request
+    assert first != second
+
+
+def test_what_two_teams_have_found_is_there_for_a_third(shell: Shell, tmp_path: Path) -> None:
+    job_id, _, (_, *went_well) = a_team_that_lacks_a_part(shell, tmp_path)
+    for _ in range(2):
+        shell.jobs.retry(job_id, "team")
+        shell.advance(job_id)
+        third = children(shell, job_id)[-1]
+        run_but_one(shell, job_id, third)
+
+    begun = shell.events(third)[0]
+    assert isinstance(begun, JobSubmitted)
+    assert {f"prev2_{step}" for step in went_well} <= {one.step for one in begun.given}
+
+
+def seen_on(shell: Shell, view: View) -> tuple[View, News]:
+    """The view as it is now, and what is new below it."""
+    events = shell.ledger.journal.read(view.job_id, view.version)
+    return look_below(shell.jobs, look(shell.jobs, heard(shell.jobs, view, events)))
+
+
+def test_who_watches_a_job_sees_its_team_go_on(shell: Shell, tmp_path: Path) -> None:
+    job_id, child, (failed, *_) = a_team_that_lacks_a_part(shell, tmp_path)
+    before, _ = seen_on(shell, View(job_id))
+    shell.jobs.retry(job_id, whole=True)
+    shell.advance(job_id)
+    shell.advance(child)
+
+    _, news = seen_on(shell, before)
+
+    assert [one.event.type for one in news[child]] == ["retry_requested", "handoff_issued"]
+    assert news[child][1].event == next(event for event in shell.events(child) if getattr(event, "handoff_id", "") == f"{failed}.2")

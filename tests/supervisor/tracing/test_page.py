@@ -1,0 +1,92 @@
+"""A page that needs nothing else, and in which nothing that others wrote is markup."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from dataclasses import replace
+from typing import Any
+
+from selectolax.lexbor import LexborHTMLParser
+
+from supervisor.report import report_of
+from supervisor.tracing.page import Traced, page_of, tree_of
+from supervisor.tracing.timeline import timeline_of
+from tests.supervisor.tracing.records import JOB, Ran
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)> {{style}} \u2028 &amp;"
+
+
+def page(ran: Ran) -> str:
+    record = ran.record()
+    return page_of([Traced(record, report_of(record), timeline_of(record), [(0.0, HOSTILE)])], "handoff-queue 0")
+
+
+def hostile() -> Ran:
+    ran = Ran(HOSTILE)
+    ran.role("planner", (0, 0, 1), task=HOSTILE, output=HOSTILE)
+    return ran
+
+
+def data(text: str) -> dict[str, Any]:
+    block = LexborHTMLParser(text).css_first("#data")
+    assert block is not None
+    found: dict[str, Any] = json.loads(block.text())
+    return found
+
+
+def test_what_others_wrote_cannot_end_the_block_of_data() -> None:
+    assert len(LexborHTMLParser(page(hostile())).css("script")) == 2
+    assert LexborHTMLParser(page(hostile())).css("img") == []
+
+
+def test_what_others_wrote_comes_back_from_the_block_as_it_was() -> None:
+    (job,) = data(page(hostile()))["jobs"]
+
+    assert (job["id"], job["story"]) == (JOB, [[0.0, HOSTILE]])
+    assert json.loads(job["payloads"][job["bars"][0]["result"]])["output"] == HOSTILE
+
+
+def test_the_browser_may_run_the_one_script_apply_the_one_style_and_load_nothing() -> None:
+    text = page(hostile())
+    head = LexborHTMLParser(text).css_first("meta[http-equiv]")
+    policy = (head.attributes["content"] if head else None) or ""
+
+    for kind in ("script", "style"):
+        inside = re.search(rf"<{kind}>(.*?)</{kind}>", text, re.DOTALL)
+        assert inside
+        assert f"{kind}-src 'sha256-{base64.b64encode(hashlib.sha256(inside[1].encode()).digest()).decode()}'" in policy
+    assert policy.startswith("default-src 'none'")
+
+
+def test_the_page_names_no_other_place() -> None:
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", page(hostile()))
+
+
+def test_tokens_and_money_are_summed_for_each_specialist() -> None:
+    ran = Ran()
+    ran.step("a", (0, 1, 3))
+    ran.step("b", (0, 0, 2))
+
+    (one,) = data(page(ran))["jobs"][0]["specialists"]
+
+    assert (one["who"], one["handoffs"], one["tokens"], one["usd"]) == ("researcher", 2, 240, 0.003)
+    assert (one["busy_s"], one["waited_s"]) == (4, 1)
+
+
+def test_a_job_that_says_it_is_its_own_child_is_there_once() -> None:
+    record = Ran().record()
+    line = timeline_of(record)
+    bar = replace(timeline_of(hostile().record()).bars[0], child=JOB)
+    own = Traced(record, report_of(record), replace(line, bars=(bar,)))
+
+    assert tree_of({JOB: own}, JOB) == [own]
+
+
+def test_of_a_tree_of_jobs_one_that_is_gone_is_left_out() -> None:
+    record = Ran().record()
+    own = Traced(record, report_of(record), timeline_of(record))
+
+    assert tree_of({JOB: own}, JOB) == [own]

@@ -1,0 +1,109 @@
+"""Who ran when, what each waited for, and what made the job last."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.tracing.timeline import timeline_of
+from tests.supervisor.tracing.records import Ran
+
+
+def a_team() -> Ran:
+    ran = Ran()
+    ran.role("planner", (0, 0, 1))
+    ran.step("quick", (1, 1, 2))
+    ran.step("slow", (1, 2, 6))
+    ran.step("last", (6, 6, 8), after="quick slow")
+    ran.role("assessor", (8, 8, 9))
+    return ran
+
+
+def after(ran: Ran) -> dict[str, tuple[str, ...]]:
+    return {bar.handoff_id: bar.after for bar in timeline_of(ran.record()).bars}
+
+
+def chain(ran: Ran) -> list[str]:
+    return [bar.handoff_id for bar in timeline_of(ran.record()).bars if bar.is_critical]
+
+
+def test_a_step_comes_after_the_steps_that_it_depends_on_or_after_who_asked_for_it() -> None:
+    found = after(a_team())
+
+    assert found["quick.1"] == found["slow.1"] == ("planner.1",)
+    assert found["last.1"] == ("quick.1", "slow.1")
+
+
+def test_a_role_comes_after_all_that_nothing_else_has_come_after() -> None:
+    ran = a_team()
+    ran.step("aside", (1, 1, 7))
+
+    assert after(ran)["assessor.1"] == ("aside.1", "last.1")
+
+
+def test_an_attempt_at_a_step_comes_after_the_latest_result_of_what_it_depends_on() -> None:
+    ran = a_team()
+    ran.step("slow", (9, 9, 11), attempt=2)
+    ran.step("last", (11, 11, 12), after="slow", attempt=2)
+
+    assert after(ran)["slow.2"] == ("assessor.1",)
+    assert after(ran)["last.2"] == ("slow.2",)
+
+
+def test_a_step_that_finds_out_what_another_needs_is_part_of_the_path_that_the_other_waited_on() -> None:
+    ran = Ran()
+    ran.role("planner", (0, 0, 1))
+    ran.step("a", (1, 1, 2))
+    ran.step("aside", (1, 1, 4))
+    ran.role("planner", (2, 2, 3), attempt=2)
+    ran.step("a_help", (3, 3, 6))
+    ran.step("a", (6, 6, 8), after="a_help", attempt=2)
+
+    assert (after(ran)["a_help.1"], after(ran)["a.2"]) == (("planner.2",), ("a_help.1",))
+    assert chain(ran) == ["planner.1", "a.1", "planner.2", "a_help.1", "a.2"]
+
+
+def test_the_critical_path_is_what_the_job_would_have_been_shorter_without() -> None:
+    assert chain(a_team()) == ["planner.1", "slow.1", "last.1", "assessor.1"]
+
+
+def test_of_a_job_that_goes_on_the_path_leads_to_what_runs() -> None:
+    ran = Ran()
+    ran.role("planner", (0, 0, 1))
+    ran.step("a", (1, 1, 8))
+    ran.runs("b", (1, 2))
+
+    line = timeline_of(ran.record(until=9.5))
+
+    assert [bar.handoff_id for bar in line.bars if bar.is_critical] == ["planner.1", "b.1"]
+    assert (line.begins_at, line.ends_at) == (0, 9.5)
+
+
+def test_what_was_given_up_made_nobody_wait_and_stands_until_then() -> None:
+    ran = a_team()
+    ran.given_up("late", (1, 1, 6))
+
+    (late,) = (bar for bar in timeline_of(ran.record()).bars if bar.step_id == "late")
+
+    assert (late.state, late.ended_at, late.is_critical) == ("stopped", 6, False)
+    assert chain(ran) == ["planner.1", "slow.1", "last.1", "assessor.1"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.sets(st.integers(0, 19), max_size=3)), max_size=20))
+def test_the_critical_path_is_one_chain_from_a_beginning_to_the_handoff_that_ended_last(
+    steps: list[tuple[int, int, set[int]]],
+) -> None:
+    ran, ends = Ran(), list[float]()
+    for n, (waited, worked, before) in enumerate(steps):
+        needed = sorted(one for one in before if one < n)
+        issued = max((ends[one] for one in needed), default=0.0) + 0.001 * (n + 1)
+        ends.append(issued + waited + worked)
+        ran.step(f"s{n}", (issued, issued + waited, ends[n]), after=" ".join(f"s{one}" for one in needed))
+
+    bars = [bar for bar in timeline_of(ran.record()).bars if bar.is_critical]
+
+    assert [bar.ended_at for bar in bars[-1:]] == [max(ends)] if ends else bars == []
+    for earlier, later in pairwise(bars):
+        assert earlier.handoff_id in later.after
