@@ -21,7 +21,6 @@ KINDS = (
     (r"handoff:\{.+\}:blob", "payloads"),
     (r"handoff:\{.+\}:h:.+", "handoffs"),
     (r"handoff:\{.+\}:t:.+", "turns"),
-    (r"celery-.+", "Celery's chords"),
 )
 OTHERS = "what all jobs share"
 

@@ -59,9 +59,9 @@ def make_control_app(redis_url: str, model: Callable[[], Model], *, deduplicates
         },
     )
     if failpoints.folder() is not None:
-        from shared.failing_broker import use_failpoints
+        from shared.failing_broker import FailingBackend, use_failpoints
 
-        use_failpoints(app)
+        use_failpoints(app, FailingBackend)
     touch_while_alive()
     _register(app, model)
     return app

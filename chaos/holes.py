@@ -43,16 +43,15 @@ class Hole(StrEnum):
     def key(self) -> str:
         return self.name.lower()
 
-    @property
-    def orders(self) -> tuple[tuple[str, str], ...]:
-        """What is armed for the worker: point, blow."""
+    def orders(self, counted_at: str) -> tuple[tuple[str, str], ...]:
+        """What is armed for the worker: point, blow. `counted_at`: see `System`."""
         match self:
             case Hole.H1 | Hole.H2:
                 return (("chord.part.before", "kill"),)
             case Hole.H3:
                 return ((f"publish.{SUPERVISOR_QUEUE}.{BEFORE}", "kill"),)
             case Hole.H4:
-                return (("chord.count.after", "drop"),)
+                return ((counted_at, "drop"),)
             case Hole.H5:
                 return ()
 
@@ -97,7 +96,7 @@ def try_holes(on: Stage[System], tell: Tell) -> dict[Hole, Outcome]:
     calm = _ends(on, {hole: _calm(hole) for hole in Hole})
     was_lost = _lose_a_message(on)
     for hole in Hole:
-        for point, blow in hole.orders:
+        for point, blow in hole.orders(on.system.counted_at):
             arm(on.fleet.points(hole.key), point, blow)
         if hole is not Hole.H5:
             _begin(on, hole, hole.key)

@@ -56,6 +56,7 @@ class Ours:
     ids: dict[str, JobId] = field(default_factory=dict)
     """By job's name."""
     frozen_at: str = "script.renew.before"
+    counted_at: str = "script.finish.after"
     _before: dict[str, JobId] = field(default_factory=dict)
     """By job's name: what it follows on."""
     _turned_down: set[str] = field(default_factory=set)

@@ -32,9 +32,7 @@ PASSED = {
     (f"publish.{SUPERVISOR_QUEUE}", WORKER),
     ("ack", WORKER),
     ("ack", SUPERVISOR),
-    ("chord.size", SUPERVISOR),
     ("chord.part", WORKER),
-    ("chord.count", WORKER),
 }
 """Who passes which of our failpoints. The messages of a chord leave one by one, each to its queue."""
 ABSENT = {
@@ -51,6 +49,7 @@ class Plain:
     fleet: Fleet
     app: Celery
     frozen_at: str = "chord.part.before"
+    counted_at: str = "chord.count.after"
     stuck_after_s: float = STUCK_AFTER_S
     _submitted: set[str] = field(default_factory=set)
     _moved_at: dict[str, float] = field(default_factory=dict)

@@ -30,6 +30,10 @@ class System(Protocol):
     def frozen_at(self) -> str:
         """The failpoint at which a frozen worker freezes: it has work in its hands then."""
 
+    @property
+    def counted_at(self) -> str:
+        """The failpoint behind what counts a chord's part: Redis's answer can be lost there."""
+
     def planned(self, job: PlannedJob) -> PlannedJob:
         """The job as this system can be given it."""
 

@@ -117,9 +117,7 @@ OTHERS: dict[str, dict[str, Need]] = {
     "ack": {WORKER: Need.NOTHING, SUPERVISOR: Need.NOTHING},
     "requeue": {WORKER: Need.END},
     "take": {WORKER: Need.CROWD, SUPERVISOR: Need.CROWD},
-    "chord.size": {SUPERVISOR: Need.NOTHING},
     "chord.part": {WORKER: Need.NOTHING},
-    "chord.count": {WORKER: Need.NOTHING},
 }
 
 

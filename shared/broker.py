@@ -25,7 +25,6 @@ from celery.worker.consumer import Consumer
 from kombu.transport import TRANSPORT_ALIASES, virtual
 from kombu.transport import redis as redis_transport
 
-from shared.failpoints import around
 from shared.fair import ALONE, DEQUEUE, ENQUEUE, FIRST, PURGE, dequeue_order, enqueue_order, is_for
 from shared.frames import deliverable, no_such_task, problem_with, problem_with_arguments, problem_with_task
 from shared.ledger.script import Script
@@ -263,19 +262,6 @@ class SentinelTransport(redis_transport.SentinelTransport):  # type: ignore[misc
     """For sentinel://."""
 
     Channel = _SentinelChannel
-
-
-def tell_chord_size(app: Any, group_id: str, size: int) -> None:
-    """Where the backend has not been told: a chord of no size never ends. Celery's own call asks twice, for a chord of that id may have
-    ended before: ours never have, and said again to one that has ended, it would begin again.
-    """
-    backend = app.backend
-    key, expires_s = backend.get_key_for_group(group_id, ".s"), backend.chord_expires or None
-
-    def tell() -> None:
-        backend.ensure(lambda: backend.client.set(key, size, nx=True, ex=expires_s), ())
-
-    around("chord", "size", tell, redis_transport.redis.exceptions.ConnectionError)
 
 
 def use_our_transports() -> None:

@@ -15,6 +15,7 @@ from kombu import Connection, Queue
 
 from shared import failpoints
 from shared.broker import use_our_transports
+from shared.chords import count_in_the_ledger
 from shared.config import Settings
 from shared.logs import configure_logging
 from shared.readiness import touch_while_alive
@@ -53,16 +54,17 @@ def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str
     app.conf.update(
         **_messages(),
         **_broker(transport),
-        **_results(transport, settings),
+        **_results(transport),
         broker_use_ssl=address.tls or False,
         redis_backend_use_ssl=address.tls or False,
         **_worker(),
         task_queues=[_queue(queue) for queue in dict.fromkeys([*own, UNROUTED_QUEUE])],
     )
+    count_in_the_ledger(app)
     if failpoints.folder() is not None:
-        from shared.failing_broker import use_failpoints
+        from shared.failing_broker import FailingLedgerBackend, use_failpoints
 
-        use_failpoints(app)
+        use_failpoints(app, FailingLedgerBackend)
     app.amqp.Connection = DiscreetConnection
     app.amqp.queues.select(own)  # a worker started without -Q leaves `unrouted` to the eyes of a person
     _route_logs(settings)
@@ -123,10 +125,9 @@ def _broker(transport: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _results(transport: dict[str, Any], settings: Settings) -> dict[str, Any]:
+def _results(transport: dict[str, Any]) -> dict[str, Any]:
     return {
         "result_expires": 86_400,  # nothing of ours; what an unexpected failure leaves
-        "result_chord_expires": max(settings.retention_s, 86_400),  # counted from the last part; a chord that outlives it never fires
         "result_extended": False,  # would store arguments
         "result_backend_transport_options": transport,
         "result_backend_always_retry": True,

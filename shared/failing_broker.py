@@ -1,9 +1,9 @@
 """Celery's transport and result backend with failpoints, where a process has any: never loaded otherwise.
 
 Points, beside those of the ledger's scripts: `publish.QUEUE` around every single message; `publish.group.before|middle|after` around what
-leaves together; `take` around what takes a message for an element of its queue; `chord.size`, `chord.part` (the whole of a part's return)
-and `chord.count` (only its script) of the backend; `ack` and `requeue` around what becomes of a message (of an `ack` only this process
-hears).
+leaves together; `take` around what takes a message for an element of its queue; `chord.part` around a part's return to the backend, and of
+Celery's own backend `chord.size` and `chord.count` (only the script of a part's return), too; `ack` and `requeue` around what becomes of a
+message (of an `ack` only this process hears).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from kombu.transport import TRANSPORT_ALIASES
 from kombu.transport import redis as redis_transport
 
 from shared.broker import LastingBatch, LastingChannel, ProcessQoS
+from shared.chords import LedgerBackend
 from shared.failpoints import AFTER, BEFORE, MIDDLE, around, at
 
 LOST: type[Exception] = redis_transport.redis.exceptions.ConnectionError
@@ -76,8 +77,16 @@ class FailingTransport(redis_transport.Transport):  # type: ignore[misc]
     Channel = _Channel
 
 
-class FailingBackend(RedisBackend):  # type: ignore[misc]
+class FailingLedgerBackend(LedgerBackend):
     """For redis://."""
+
+    def on_chord_part_return(self, request: Any, state: Any, result: Any, *more: Any, **rest: Any) -> None:
+        count = super().on_chord_part_return
+        around("chord", "part", lambda: count(request, state, result, *more, **rest), LOST)
+
+
+class FailingBackend(RedisBackend):  # type: ignore[misc]
+    """Celery's own, of plain chords."""
 
     def set_chord_size(self, group_id: str, chord_size: int) -> None:
         set_size = super().set_chord_size
@@ -93,7 +102,7 @@ class FailingBackend(RedisBackend):  # type: ignore[misc]
         return lambda **call: around("chord", "count", lambda: script(**call), LOST)
 
 
-def use_failpoints(app: Celery) -> None:
+def use_failpoints(app: Celery, backend: type[RedisBackend]) -> None:
     """Have this app's messages and results go through them."""
     TRANSPORT_ALIASES["redis"] = f"{__name__}:{FailingTransport.__name__}"
-    app.loader.override_backends = {"redis": f"{__name__}:{FailingBackend.__name__}"}
+    app.loader.override_backends = {"redis": f"{__name__}:{backend.__name__}"}

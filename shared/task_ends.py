@@ -25,6 +25,7 @@ from celery.exceptions import Ignore, Reject
 from celery.worker.request import Request
 
 from shared.attempt import Ended, Ending
+from shared.chords import tell_parts_left
 from shared.ledger.ledger import Ledger
 from shared.logs import logged_as
 from shared.wire.errors import HandoffError, LedgerError, MalformedMessage
@@ -104,6 +105,7 @@ def _taken(task: Any, ledger: Ledger, role: str, text: object) -> AgentHandoff:
 def _end(task: Any, ended: Ended) -> str:
     match ended.how:
         case Ending.FINISHED:
+            tell_parts_left(task, ended.parts_left)
             if ended.result is not None and ended.result.status is ResultStatus.FAILED:
                 _end_as_failed(task, ended.result)
             return ended.why

@@ -12,7 +12,6 @@ from celery import Celery
 from celery.canvas import Signature
 from kombu.exceptions import BatchPublishError, OperationalError
 
-from shared.broker import tell_chord_size
 from shared.celery_app import HOW_SENT, declare_queues
 from shared.fair import FIRST, FOR
 from shared.telemetry import telemetry
@@ -35,8 +34,6 @@ class Outgoing:
     text: str
     group: str
     index: int
-    group_size: int = 0
-    """How many are in that chord; 0: it is in none."""
 
 
 def task_id_of(job_id: JobId, handoff_id: HandoffId) -> str:
@@ -53,11 +50,10 @@ class Dispatcher:
     def publish_group(self, job_id: JobId, outgoing: Sequence[Outgoing]) -> None:
         """A chord: these handoffs, then `supervisor.advance`.
 
-        Put together by hand, message for message what `chord(header)(body)` sends, for two reasons: Celery's canvas tells the backend the
-        chord's size only with its last message, and it subscribes to a result of every handoff, which nobody sends and nobody cancels.
+        Put together by hand, message for message what `chord(header)(body)` sends: Celery's canvas tells the backend the chord's size,
+        which the ledger knows (`shared/chords.py`), and subscribes to a result of every handoff, which nobody sends and nobody cancels.
         """
         with self._left_to_the_sweeper(job_id):
-            tell_chord_size(self._app, self._group_id(job_id, outgoing[0].group), len(outgoing))
             self._send_all(job_id, outgoing)
 
     def publish_again(self, job_id: JobId, outgoing: Sequence[Outgoing]) -> bool:
@@ -65,8 +61,6 @@ class Dispatcher:
         waits in their queues: they have waited before. False: none has left.
         """
         with self._left_to_the_sweeper(job_id):
-            for group, size in {item.group: item.group_size for item in outgoing if item.group_size}.items():
-                tell_chord_size(self._app, self._group_id(job_id, group), size)
             self._send_all(job_id, outgoing, again=True)
             return True
         return False

@@ -187,7 +187,7 @@ class Preparing:
             schema = self._loading.answer_schema(state) if state.submitted.answer_schema else None
             handoff = step_handoff(state, step, spec, digest, words, schema)
             message = handoff.to_json()
-            group.append(Outgoing(handoff, message, command.group, index, len(command.steps)))
+            group.append(Outgoing(handoff, message, command.group, index))
             counts = counted_for(state, dependents[step_id])
             into.events.append(issued(handoff, into.ref(message), command.group, index, len(command.steps), counts))
         into.groups.append(group)
@@ -236,7 +236,7 @@ class Preparing:
         task = fact_check_task(self._loading.text(state, state.submitted.request))
         handoff = fact_check_handoff(state, spec, digest, command.attempt, task=task, schema=fact_check_schema())
         message = handoff.to_json()
-        into.groups.append([Outgoing(handoff, message, command.group, 0, 1)])
+        into.groups.append([Outgoing(handoff, message, command.group, 0)])
         into.events.append(issued(handoff, into.ref(message), command.group, 0, 1, closes=True))
 
     def _answer(self, state: JobState, status: JobStatus, into: Prepared) -> BlobRef | None:
@@ -257,7 +257,7 @@ class Preparing:
         issued = [state.open[handoff_id] for handoff_id in handoff_ids if handoff_id in state.open]
         texts = self._library.payloads(state.job_id, [event.handoff.digest for event in issued])
         return [
-            Outgoing(AgentHandoff.from_json(text), text, event.group or "", event.index, event.group_size)
+            Outgoing(AgentHandoff.from_json(text), text, event.group or "", event.index)
             for event in issued
             for text in [texts[event.handoff.digest]]
         ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -59,13 +58,20 @@ def test_a_group_is_a_chord_with_ids_of_our_own(app: Celery, queues: Any) -> Non
         (f"{JOB}:a.1", f"{JOB}:g1", 0),
         (f"{JOB}:b.1", f"{JOB}:g1", 1),
     ]
-    assert queues.get(f"celery-taskset-meta-{JOB}:g1.s") == b"2"
 
 
 def test_a_single_handoff_is_a_chord_too(app: Celery, queues: Any) -> None:
     Dispatcher(app).publish_group(JobId(JOB), [outgoing("a", 0)])
 
-    assert queues.get(f"celery-taskset-meta-{JOB}:g1.s") == b"1"
+    (message,) = queues.lrange("researcher", 0, -1)
+    assert json.loads(message)["headers"]["group"] == f"{JOB}:g1"
+    assert body_of(message)[2]["chord"]["task"] == "supervisor.advance"
+
+
+def test_a_chord_leaves_no_counter_of_its_own(app: Celery, queues: Any) -> None:
+    Dispatcher(app).publish_group(JobId(JOB), [outgoing("a", 0), outgoing("b", 1)])
+
+    assert queues.keys("celery*") == []
 
 
 def test_the_body_of_a_chord_is_advance_under_a_name_of_its_own(app: Celery, queues: Any) -> None:
@@ -180,20 +186,8 @@ def test_what_cannot_be_published_is_left_to_the_sweeper(redis_url: str) -> None
     app.conf.result_backend_transport_options = {"retry_policy": {"max_retries": 1, "interval_start": 0}}
 
     dispatcher = Dispatcher(app)
-    dispatcher.publish_again(JobId(JOB), [replace(outgoing("a", 0), group_size=1)])
+    dispatcher.publish_again(JobId(JOB), [outgoing("a", 0)])
     dispatcher.think(planner := a_handoff(assigned_to="planner"), planner.to_json())
     dispatcher.wake(JobId(JOB))
 
     app.close()
-
-
-def test_a_chord_whose_size_nobody_has_told_is_told_when_it_is_published_again(app: Celery, queues: Any) -> None:
-    dispatcher = Dispatcher(app)
-    lost = replace(outgoing("b", 1), group_size=2)
-    dispatcher.publish_again(JobId(JOB), [lost])
-    assert queues.get(f"celery-taskset-meta-{JOB}:g1.s") == b"2"
-    assert queues.ttl(f"celery-taskset-meta-{JOB}:g1.s") > 0
-
-    queues.set(f"celery-taskset-meta-{JOB}:g1.c", "claimed", ex=60)
-    dispatcher.publish_again(JobId(JOB), [lost])
-    assert queues.get(f"celery-taskset-meta-{JOB}:g1.c") == b"claimed", "or a body that has run would run again"

@@ -1,0 +1,43 @@
+"""Where a chord's parts are counted: in the ledger, with the results that they are (docs/decisions/0018-parts-are-results.md).
+
+Celery's own count is a second book of the same thing, kept by a script and up to five commands for each part, and what one book has and the
+other lacks has to be found by the sweeper. So whoever ends the last part of a chord is told so by `finish`, and sends its body.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import structlog
+from celery import Celery, signature
+from celery.backends.redis import RedisBackend, SentinelBackend
+
+log = structlog.get_logger()
+
+
+def tell_parts_left(task: Any, parts_left: int) -> None:
+    """To the backend, when this task has ended: how many of its chord are still out."""
+    task.request.parts_left = parts_left
+
+
+class LedgerBackend(RedisBackend):  # type: ignore[misc]
+    """For redis:// and rediss://."""
+
+    def on_chord_part_return(self, request: Any, *_of_its_result: Any, **_rest: Any) -> None:
+        """Sends the body behind the last part. If it cannot: the ledger knows that all parts are done, and the sweeper wakes the job."""
+        if getattr(request, "parts_left", None) != 0:
+            return
+        try:
+            signature(request.chord, app=self.app).apply_async()
+        except Exception:  # a chord that was tampered with, or whatever the broker's client raises: the part is done all the same
+            log.exception("chord's body not sent", group=request.group)
+
+
+class SentinelLedgerBackend(LedgerBackend, SentinelBackend):  # type: ignore[misc]
+    """For sentinel://."""
+
+
+def count_in_the_ledger(app: Celery) -> None:
+    """Have this app's chords counted there."""
+    ours = f"{__name__}:{LedgerBackend.__name__}"
+    app.loader.override_backends = {"redis": ours, "rediss": ours, "sentinel": f"{__name__}:{SentinelLedgerBackend.__name__}"}
