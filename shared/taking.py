@@ -12,6 +12,11 @@ import structlog
 
 log = structlog.get_logger()
 
+LOOK_AGAIN_S = 0.1
+"""So long does a worker that leaves a queue out wait for messages of its other queues, until it asks Redis anew for all that it takes from. Who
+waits for one of several queues cannot be told of another: with kombu's own second, a slot that is free again is idle for up to that.
+"""
+
 
 class Taking:
     """Pauses and resumes the consumption of some queues of one worker."""
@@ -43,5 +48,10 @@ class Taking:
                     self._consumer.cancel_task_queue(queue)
                 else:
                     self._consumer.add_task_queue(queue)
+                self._hurry()
             except Exception:  # between two connections: which queues to take from has been noted, and holds for the next one
                 log.exception("a queue is left until the next connection", queue=queue)
+
+    def _hurry(self) -> None:
+        channel = self._consumer.task_consumer.channel
+        channel.brpop_timeout = channel.connection.brpop_timeout if all(self._may_take.values()) else LOOK_AGAIN_S
