@@ -13,8 +13,8 @@ import structlog
 log = structlog.get_logger()
 
 LOOK_AGAIN_S = 0.1
-"""So long does a worker that leaves a queue out wait for messages of its other queues, until it asks Redis anew for all that it takes from. Who
-waits for one of several queues cannot be told of another: with kombu's own second, a slot that is free again is idle for up to that.
+"""So long does a worker that leaves a queue out wait for messages of its others, until it asks Redis anew for all that it takes from.
+Who waits for some queues cannot be told of another: with kombu's own second, a slot that is free again is idle for up to that.
 """
 
 
