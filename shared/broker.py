@@ -27,6 +27,7 @@ from kombu.transport import redis as redis_transport
 
 from shared.fair import ALONE, DEQUEUE, ENQUEUE, FIRST, PURGE, dequeue_order, enqueue_order, is_for
 from shared.frames import deliverable, no_such_task, problem_with, problem_with_arguments, problem_with_task
+from shared.ledger.direct import DirectClient
 from shared.ledger.script import Script
 from shared.wire.errors import LedgerError
 
@@ -114,13 +115,13 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
         self._flush_events()
 
 
-class _Client(redis_transport.redis.Redis):  # type: ignore[misc]
+class _Client(DirectClient):
     """Brings nothing out of a queue that kombu cannot make a message of, and for each message the fairest."""
 
     channel: LastingChannel
 
     def parse_response(self, connection: Any, command_name: str, **options: Any) -> Any:
-        answer = super().parse_response(connection, command_name, **options)
+        answer = super().parse_response(connection, command_name, **options)  # type: ignore[no-untyped-call]
         if command_name != "BRPOP" or not answer:
             return answer
         queue, frame = answer

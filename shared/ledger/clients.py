@@ -8,6 +8,7 @@ from typing import Any
 import redis
 from redis.sentinel import Sentinel
 
+from shared.ledger.direct import DirectClient, DirectPacker, DirectPool
 from shared.redis_address import TLS_FILES, RedisAddress, read_address
 from shared.wire.errors import UserError
 
@@ -35,21 +36,23 @@ def client_for(url: str, timeout_s: float, most: int | None) -> redis.Redis:
         "socket_connect_timeout": min(CONNECT_TIMEOUT_S, timeout_s),
         "health_check_interval": 25,
         "protocol": 2,  # one shape of answers, whatever the server's version
+        "command_packer": DirectPacker(),
         **(address.tls or {}),
     }
     if address.master_name is not None:
         return _behind_sentinels(address, options)
     (options["host"], options["port"]), kind = address.hosts[0], redis.SSLConnection if address.tls is not None else redis.Connection
     if most is None:
-        return redis.Redis(connection_pool=redis.ConnectionPool(kind, UNBOUNDED, **options))
-    pool: Any = redis.BlockingConnectionPool
-    return redis.Redis(connection_pool=pool(most, timeout_s, kind, **options))
+        return DirectClient(connection_pool=redis.ConnectionPool(kind, UNBOUNDED, **options))
+    pool: Any = DirectPool
+    return DirectClient(connection_pool=pool(most, timeout_s, kind, **options))
 
 
 def _behind_sentinels(address: RedisAddress, options: dict[str, Any]) -> redis.Redis:
     """Each new connection asks them for the primary."""
     sentinels: Any = Sentinel(address.hosts, sentinel_kwargs=address.sentinel_options)  # type: ignore[no-untyped-call]
-    client: redis.Redis = sentinels.master_for(address.master_name, max_connections=UNBOUNDED, ssl=address.tls is not None, **options)
+    secure, name = address.tls is not None, address.master_name
+    client: redis.Redis = sentinels.master_for(name, DirectClient, max_connections=UNBOUNDED, ssl=secure, **options)
     return client
 
 

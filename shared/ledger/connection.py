@@ -106,8 +106,10 @@ class Connection:
         Raises:
             LedgerUnavailable: see `in_our_words`.
         """
-        with in_our_words():
+        try:  # `in_our_words` takes as long as all else here does
             return around("script", name, lambda: script_of(name).run(self.redis, [len(keys), *keys, *args]), redis.ConnectionError)
+        except redis.RedisError as error:
+            raise _in_our_words(error) from error
 
     def script_for_each(self, name: str, calls: Sequence[tuple[list[str], list[Any]]]) -> list[Any]:
         """Run `scripts/<name>.lua` once for each keys and args, all in one round trip, which brings the script along.
