@@ -103,6 +103,7 @@ UNTRIED = {
     "orphans": "no job has what it drops; what is left is found again",
     "enqueue": "the points of what publishes are around it",
     "dequeue": "the points `take` are around it",
+    "take": "the same",
     "purge": "a person's, who loses messages by it on purpose",
 }
 """Scripts without failpoints, and why."""
@@ -127,7 +128,7 @@ STOPPED_BEFORE = ("turn", "finish", "commit")
 
 def scripts() -> set[str]:
     """The ledger's scripts, by what is in its folder."""
-    parts = {"prelude", "books", *(part for included in INCLUDED.values() for part in included)}
+    parts = {"prelude", "books", "dequeuing", *(part for included in INCLUDED.values() for part in included)}
     return {path.name.removesuffix(".lua") for path in (files("shared.ledger") / "scripts").iterdir() if path.name.endswith(".lua")} - parts
 
 

@@ -1,118 +1,36 @@
-"""Celery's consumer and kombu's Redis transport, with what they do too often left out, mended where they end a process or lose a message.
+"""kombu's Redis transport, with what it does too often left out, mended where it ends a process or loses a message.
 
-A profile of a busy worker showed more time in these habits than in everything of ours: one message for every single event, a new Redis
-client (a table of 300 entries) for every use of a channel, and two transactions for every message, one to note that it was taken and one
-that it is done with, for a redelivery on which nothing relies (docs/decisions/0014-no-second-copy.md).
+A profile of a busy worker showed more time in these habits than in everything of ours: a new Redis client (a table of 300 entries) for
+every use of a channel, and two transactions for every message, one to note that it was taken and one that it is done with, for a redelivery
+on which nothing relies (docs/decisions/0014-no-second-copy.md).
 
 A task can end after the connection that its message came over. What it asks of the old channel builds a new pool of connections from what
 that no longer has: an AttributeError, and Celery connects again only after errors of connections. So does the closing of that channel,
 while a task is in flight. Such a message is put back by nobody: the ledger knows what it was about.
 
-Bytes in a queue that are no message end a process too; a message that Celery cannot run is logged and gone. Both are kept instead: the
-client makes messages of such bytes (`shared/frames.py`), and the consumer gives what it cannot run to the app's `keep_unreadable`.
+Bytes in a queue that are no message end a process too: the client makes messages of them (`shared/frames.py`), which are kept.
 
-And a list has one order. Messages of jobs are taken in a fair one (`shared/fair.py`), by priority and tenant.
+And a list has one order. Messages of jobs are taken in a fair one (`shared/fair.py`), by priority and tenant; while more of them wait, each
+in one round trip.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 import structlog
-from celery.worker.consumer import Consumer
 from kombu.transport import TRANSPORT_ALIASES, virtual
 from kombu.transport import redis as redis_transport
+from redis.exceptions import NoScriptError
 
-from shared.fair import ALONE, DEQUEUE, ENQUEUE, FIRST, PURGE, dequeue_order, enqueue_order, is_for
-from shared.frames import deliverable, no_such_task, problem_with, problem_with_arguments, problem_with_task
+from shared.fair import ALONE, DEQUEUE, ENQUEUE, FIRST, PURGE, TAKE, dequeue_order, enqueue_order, is_for
+from shared.frames import deliverable, problem_with
 from shared.ledger.direct import DirectClient
 from shared.ledger.script import Script
-from shared.wire.errors import LedgerError
 
 log = structlog.get_logger()
-
-EVENTS_EVERY_S = 0.25
-"""Task events wait this long for company; whoever watches looks once a second at most. Celery's own buffer limit (24) still holds."""
-
-RECONNECT = {"interval_start": 0.5, "interval_step": 0.5, "interval_max": 5}
-"""Seconds between tries while Redis is away. Celery's own are 2, 4, 6 and so on up to 30: a second without Redis is two without work."""
-
-
-class WorkerConsumer(Consumer):  # type: ignore[misc]
-    """Celery's consumer minus gossip and mingle, also for people who type plain `celery worker`, with events sent together.
-
-    Workers have nothing to tell each other, and gossip and mingle leave pidbox keys behind and slow down a reconnect.
-    """
-
-    def __init__(self, *args: Any, worker_options: dict[str, Any] | None = None, **kwargs: Any) -> None:
-        self._is_flush_due = False
-        super().__init__(*args, worker_options={**(worker_options or {}), "without_gossip": True, "without_mingle": True}, **kwargs)
-
-    def ensure_connected(self, conn: Any) -> Any:
-        conn.ensure_connection = partial(conn.ensure_connection, **RECONNECT)
-        return super().ensure_connected(conn)
-
-    def on_send_event_buffered(self) -> None:
-        """From any thread, for every event."""
-        if self.hub and not self._is_flush_due:
-            self._is_flush_due = True
-            self.hub.call_soon(self.hub.call_later, EVENTS_EVERY_S, self._flush_now)
-
-    def shutdown(self) -> None:
-        self._flush_now()
-        super().shutdown()
-
-    def create_task_handler(self, *args: Any, **kwargs: Any) -> Any:
-        take = super().create_task_handler(*args, **kwargs)
-
-        def taken(message: Any) -> None:
-            if why := self._problem_with(message):
-                self._set_aside(message, why)
-            else:
-                take(message)
-
-        return taken
-
-    def _problem_with(self, message: Any) -> str | None:
-        """Why this cannot be run here. Of Celery's own tasks nothing is ever sent, and so none is run."""
-        if problem := problem_with_task(message.headers, message.content_type, message.content_encoding):
-            return problem
-        name = message.headers["task"]
-        if name not in self.strategies or name.startswith("celery."):
-            return no_such_task(name)
-        try:
-            payload = message.decode()
-        except Exception as error:  # noqa: BLE001 - whatever kombu's decoders raise
-            return f"its body is not JSON that kombu reads ({type(error).__name__})"
-        if problem := problem_with_arguments(payload):
-            return problem
-        try:
-            self.app.tasks[name].__header__(*payload[0], **payload[1])
-        except TypeError:
-            return f"{name} does not take these arguments"
-        return None
-
-    def _set_aside(self, message: Any, why: str) -> None:
-        """Acknowledged when it is kept, and not before."""
-        queue, text = str(message.delivery_info["routing_key"]), (message.body or b"").decode(errors="backslashreplace")
-        keep: Callable[[str, str, str], bool] = self.app.keep_unreadable
-        try:
-            is_dead = keep(queue, why, text)
-        except LedgerError as error:
-            log.warning("dead letter not kept", queue=queue, why=str(error))
-            message.reject_log_error(log, self.connection_errors, requeue=True)
-            return
-        log.warning("dead letter" if is_dead else "left to another version", queue=queue, why=why)
-        message.reject_log_error(log, self.connection_errors)
-        if self.event_dispatcher and isinstance(task_id := message.headers.get("id"), str):
-            kind, said = ("task-failed", "dead letter") if is_dead else ("task-retried", "left to another version")
-            self.event_dispatcher.send(kind, uuid=task_id, exception=f"{said}: {why}", traceback="")
-
-    def _flush_now(self) -> None:
-        self._is_flush_due = False
-        self._flush_events()
 
 
 class _Client(DirectClient):
@@ -121,11 +39,10 @@ class _Client(DirectClient):
     channel: LastingChannel
 
     def parse_response(self, connection: Any, command_name: str, **options: Any) -> Any:
-        answer = super().parse_response(connection, command_name, **options)  # type: ignore[no-untyped-call]
-        if command_name != "BRPOP" or not answer:
-            return answer
-        queue, frame = answer
-        return queue, self.channel.fairest(queue.decode(), frame, connection)
+        def read() -> Any:
+            return super(_Client, self).parse_response(connection, command_name, **options)  # type: ignore[no-untyped-call]
+
+        return self.channel.chosen(read, connection) if command_name == "BRPOP" else read()
 
 
 class LastingBatch(redis_transport.PublishBatch):  # type: ignore[misc]
@@ -180,6 +97,10 @@ class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
 
     QoS = ProcessQoS
     _view: Any = None
+    _has_more = False
+    """The message that was taken last waited beside others: the next one is asked for in one round trip, and not popped first."""
+    _is_taking = False
+    """What was asked for last."""
 
     def _get_client(self) -> Any:
         return _Client
@@ -191,11 +112,39 @@ class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
             return False
         return super()._deliver_fanout_message(message, exchange)
 
-    def fairest(self, queue: str, frame: bytes, connection: Any) -> bytes:
+    def _brpop_start(self, timeout: float | None = None) -> None:
+        """kombu's, that waits for an element; or, where there was one more just now, what takes its message at once."""
+        self._is_taking, self._has_more = self._has_more, False
+        if not self._is_taking:
+            super()._brpop_start(timeout)
+        elif queues := self._queue_cycle.consume(len(self.active_queues)):
+            self._in_poll, self._brpop_sent_at = self.client.connection, time.monotonic()
+            self._ask_for_one(queues, self.client.connection)
+
+    def chosen(self, read: Callable[[], Any], connection: Any) -> Any:
+        """A queue and the message that is taken from it, whichever way it was asked for; None: there is none."""
+        if self._is_taking:
+            answer = self._read_one(read, connection)
+            self._has_more = bool(answer and answer[2])
+            return answer and (answer[0], deliverable(answer[1], answer[0].decode())[0])
+        answer = read()
+        return answer and (answer[0], self._fairest(answer[0].decode(), answer[1], connection))
+
+    def _fairest(self, queue: str, frame: bytes, connection: Any) -> bytes:
         """The message that is taken for an element that was popped over this connection: that itself, where none waits in the order."""
         frame, popped = deliverable(frame, queue)
-        has_place = is_for(popped) and not frame.endswith(ALONE)
-        return (has_place and self._take(queue, popped, connection)) or frame
+        self._has_more = is_for(popped) is not None and not frame.endswith(ALONE)
+        return (self._has_more and self._take(queue, popped, connection)) or frame
+
+    def _ask_for_one(self, queues: list[str], connection: Any) -> None:
+        TAKE.say(connection, [len(queues), *queues])
+
+    def _read_one(self, read: Callable[[], Any], connection: Any) -> Any:
+        try:
+            return read()
+        except NoScriptError:
+            TAKE.bring(connection)
+            return None
 
     def _take(self, queue: str, popped: Mapping[str, Any], connection: Any) -> bytes | None:
         """None: it is the element itself."""

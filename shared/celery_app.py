@@ -144,7 +144,7 @@ def _worker() -> dict[str, Any]:
     return {
         "worker_pool": "threads",  # a model call is waiting: a slot is a thread, not 115 MB of process
         "worker_concurrency": DEFAULT_THREADS,
-        "worker_consumer": "shared.broker:WorkerConsumer",
+        "worker_consumer": "shared.consumer:WorkerConsumer",
         "worker_prefetch_multiplier": 1,  # a message fetched and not started is one that an idle worker cannot have
         "worker_disable_prefetch": False,  # leaves replies popped in a socket: lost with the process
         "worker_cancel_long_running_tasks_on_connection_loss": False,  # the fence makes a second copy harmless; the first was paid

@@ -8,7 +8,7 @@ message (of an `ack` only this process hears).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from celery import Celery
@@ -62,6 +62,15 @@ class _Channel(LastingChannel):
     def _take(self, queue: str, popped: Mapping[str, Any], connection: Any) -> bytes | None:
         take = super()._take
         return around("take", "", lambda: take(queue, popped, connection), LOST)
+
+    def _ask_for_one(self, queues: list[str], connection: Any) -> None:
+        at(f"take.{BEFORE}")
+        super()._ask_for_one(queues, connection)
+
+    def _read_one(self, read: Callable[[], Any], connection: Any) -> Any:
+        answer = super()._read_one(read, connection)
+        at(f"take.{AFTER}", LOST)
+        return answer
 
     def _put(self, queue: str, message: Any, **kwargs: Any) -> None:
         put = super()._put

@@ -1,4 +1,4 @@
-"""The fair order of a queue's messages, which its list does not have: three scripts, and the header that says whose a message is.
+"""The fair order of a queue's messages, which its list does not have: four scripts, and the header that says whose a message is.
 
 A queue is a Redis list, as everywhere in Celery, and its length is the queue's depth. Each message of a job has a place in a sorted set
 beside it, too, by its job's priority and tenant. Whoever pops an element of the list gets the first message of that order in its stead.
@@ -24,11 +24,12 @@ ALONE = b" "
 """Behind an element with nothing beside it in its queue: its message has no place, and is taken as it is. JSON may end with this."""
 
 
-def _script(name: str) -> Script:
-    return Script((files("shared.ledger") / "scripts" / f"{name}.lua").read_text())
+def _script(*names: str) -> Script:
+    return Script("".join((files("shared.ledger") / "scripts" / f"{name}.lua").read_text() for name in names))
 
 
-ENQUEUE, DEQUEUE, PURGE = _script("enqueue"), _script("dequeue"), _script("purge")
+ENQUEUE, PURGE = _script("enqueue"), _script("purge")
+DEQUEUE, TAKE = _script("dequeuing", "dequeue"), _script("dequeuing", "take")
 
 
 def is_for(message: Mapping[str, Any]) -> str | None:

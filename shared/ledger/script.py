@@ -31,8 +31,16 @@ class Script:
         try:
             return _asked(connection, "EVALSHA", self.digest, *order)
         except NoScriptError:
-            _asked(connection, "SCRIPT LOAD", self.text)
+            self.bring(connection)
             return _asked(connection, "EVALSHA", self.digest, *order)
+
+    def say(self, connection: Any, order: Sequence[Any]) -> None:
+        """Over such a connection, and its answer is read later; NoScriptError: see `bring`."""
+        connection.send_command("EVALSHA", self.digest, *order)
+
+    def bring(self, connection: Any) -> None:
+        """To a server that does not know it."""
+        _asked(connection, "SCRIPT LOAD", self.text)
 
     def add(self, pipeline: Any, order: Sequence[Any]) -> None:
         """To what the pipeline will send, which has brought the script along."""

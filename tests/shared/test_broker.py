@@ -13,9 +13,10 @@ from celery.worker import WorkController
 from kombu.asynchronous import Hub
 from kombu.exceptions import OperationalError
 
-from shared.broker import EVENTS_EVERY_S, LastingChannel, SentinelTransport, Transport, WorkerConsumer
+from shared.broker import LastingChannel, SentinelTransport, Transport
 from shared.celery_app import make_app
 from shared.config import Settings
+from shared.consumer import EVENTS_EVERY_S, WorkerConsumer
 from shared.wire.ids import NAME_PATTERN
 from shared.wire.names import RESERVED
 

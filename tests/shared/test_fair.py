@@ -14,7 +14,7 @@ import redis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.fair import ALONE, DEQUEUE, ENQUEUE, FIRST, FOR, dequeue_order, enqueue_order
+from shared.fair import ALONE, DEQUEUE, ENQUEUE, FIRST, FOR, TAKE, dequeue_order, enqueue_order
 from shared.ledger import keys
 from shared.wire.ids import JobId
 from shared.wire.priority import Priority
@@ -42,8 +42,12 @@ class Queue:
         tag: str = message["properties"]["delivery_tag"]
         return tag
 
-    def take(self) -> str:
-        """The tag of what a worker gets."""
+    def take(self, *, at_once: bool = False) -> str:
+        """The tag of what a worker gets: for an element that it has popped, or in one step with that."""
+        if at_once:
+            queue, message, left = self.client.eval(TAKE.text, 1, QUEUE)
+            assert (queue.decode(), left) == (QUEUE, self.client.llen(QUEUE))
+            return str(json.loads(message)["properties"]["delivery_tag"])
         element = self.client.rpop(QUEUE)
         popped = json.loads(element)
         if element.endswith(ALONE):
@@ -91,24 +95,39 @@ class Model:
 PUT = st.tuples(st.sampled_from(TENANTS), st.sampled_from(Priority), st.sampled_from([False, False, False, True]))
 
 
-@given(st.lists(PUT | st.none(), max_size=60))
+@given(st.lists(PUT | st.booleans(), max_size=60))
 def test_what_is_taken_is_a_first_one_by_the_books_of_fair_queueing(
-    redis_server: str, deeds: list[tuple[str, Priority, bool] | None]
+    redis_server: str, deeds: list[tuple[str, Priority, bool] | bool]
 ) -> None:
-    """A tenant's own are taken in their order, too: no two of them have the same place, but those that go ahead."""
+    """A tenant's own are taken in their order, too: no two of them have the same place, but those that go ahead.
+
+    Deeds: what is put there, or how the next one is taken, at once or not.
+    """
     with redis.Redis.from_url(redis_server) as client:
         client.flushall()
         queue, model = Queue(client), Model()
-        for deed in [*deeds, *([None] * len(deeds))]:
-            if deed is not None:
+        for deed in [*deeds, *([False, True] * len(deeds))]:
+            if not isinstance(deed, bool):
                 tenant, priority, is_first = deed
                 model.put(queue.put(tenant, priority, is_first=is_first), tenant, priority, is_first=is_first)
             elif model.start:
-                model.take(queue.take())
+                model.take(queue.take(at_once=deed))
             assert client.llen(QUEUE) == len(model.start)
             assert client.zcard(keys.FAIR + QUEUE) in ({0, 1} if len(model.start) == 1 else {len(model.start)})
         assert not client.keys(f"{keys.FAIR}*")
         client.flushall()
+
+
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": "), (" , ", " : ")])
+def test_who_takes_at_once_knows_the_place_of_an_element_however_its_json_is_written(queue: Queue, separators: tuple[str, str]) -> None:
+    tags = [queue.put() for _ in range(3)]
+    for place in range(3):
+        element = json.loads(queue.client.lindex(QUEUE, place).rstrip())
+        queue.client.lset(QUEUE, place, json.dumps(element, separators=separators))
+
+    assert [queue.take(at_once=True) for _ in tags] == tags
+    assert not queue.client.keys(f"{keys.FAIR}*")
+    assert queue.client.zcard(keys.OUT + QUEUE) == 1, "one job's member, taken three times"
 
 
 def test_tenants_of_unequal_crowds_take_turns(queue: Queue) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -72,6 +73,66 @@ def test_a_message_that_waits_beside_others_costs_one_round_trip_more_and_one_th
             assert [step_of(message) for message in taken] == steps
             for message in taken:
                 message.ack()
+
+
+def test_while_more_wait_each_is_popped_and_taken_in_one_round_trip(app: Celery, ledger: Ledger) -> None:
+    names = [f"s{n}.1" for n in range(20)]
+    with taking(app) as queue:
+        for _ in range(2):  # the first time Redis is told the scripts
+            send(app, ledger, a_job(ledger), *names)
+            ledger.connection.redis.config_resetstat()
+            taken = [queue.get(timeout=5) for _ in names]
+            for message in taken:
+                message.ack()
+            assert [step_of(message) for message in taken] == names
+    stats = ledger.connection.redis.info("commandstats")
+    assert (stats["cmdstat_brpop"]["calls"], stats["cmdstat_evalsha"]["calls"]) == (1, len(names))
+
+
+def test_who_takes_at_once_brings_the_script_to_a_redis_that_has_forgotten_it(app: Celery, ledger: Ledger) -> None:
+    send(app, ledger, a_job(ledger), *(names := [f"s{n}.1" for n in range(6)]))
+    with taking(app) as queue:
+        taken = [queue.get(timeout=5) for _ in range(3)]
+        ledger.connection.redis.script_flush()
+        taken += [queue.get(timeout=5) for _ in range(3)]
+        for message in taken:
+            message.ack()
+
+    assert [step_of(message) for message in taken] == names
+
+
+def test_with_several_queues_what_is_taken_at_once_comes_from_any(redis_url: str, ledger: Ledger) -> None:
+    app = make_app("test", redis_url, Settings(), [QUEUE, "other"])
+    with app.connection_for_read() as connection:
+        channel = connection.default_channel
+        send(app, ledger, a_job(ledger), "a.1", "b.1")
+        job_id = a_job(ledger)
+        issue(ledger, job_id, "c.1", group="g-c.1")
+        app.send_task("specialist.x", args=["c.1"], queue="other", headers={FOR: f"{job_id}/c.1"}, ignore_result=True)
+        seen: list[str] = []
+        with connection.Consumer([*app.amqp.queues.values()], channel=channel, on_message=lambda message: seen.append(step_of(message))):
+            for _ in range(3):
+                connection.drain_events(timeout=5)
+    app.close()
+
+    assert sorted(seen) == ["a.1", "b.1", "c.1"]
+
+
+def test_what_no_version_of_ours_has_written_is_taken_as_it_is(app: Celery, ledger: Ledger) -> None:
+    """Beside messages that have places."""
+    client = ledger.connection.redis
+    send(app, ledger, a_job(ledger), "a.1", "b.1", "c.1")
+    strange = {
+        "body": "",
+        "headers": {FOR: 7},
+        "properties": {"delivery_tag": "t", "delivery_info": {"exchange": "", "routing_key": QUEUE}},
+    }
+    client.linsert(QUEUE, "BEFORE", client.lindex(QUEUE, 0), json.dumps(strange))
+    with taking(app) as queue:
+        taken = [queue.get(timeout=5) for _ in range(4)]
+        assert sorted(str(message.headers[FOR]).partition("/")[2] for message in taken) == ["", "a.1", "b.1", "c.1"]
+        for message in taken:
+            message.ack()
 
 
 def test_a_message_that_is_alone_in_its_queue_for_hours_is_not_lost_and_is_when_it_was_taken(app: Celery, ledger: Ledger) -> None:
@@ -208,9 +269,11 @@ def test_a_group_takes_its_script_along_also_to_a_redis_that_has_forgotten_it(ap
 
 
 def test_where_the_connection_breaks_nothing_is_taken_twice(app: Celery, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    send(app, ledger, a_job(ledger), "a.1", "b.1", "c.1")
+    """Whoever asks for the third has taken one in either way: popped first, and at once."""
+    send(app, ledger, a_job(ledger), "a.1", "b.1", "c.1", "d.1")
     with taking(app) as queue:
-        queue.get(timeout=5).ack()
+        for _ in range(2):
+            queue.get(timeout=5).ack()
         connection = queue.channel.client.connection
         send_command = connection.send_command
 

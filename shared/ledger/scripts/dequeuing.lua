@@ -1,0 +1,26 @@
+-- In front of the scripts that take a message for an element of a queue's list: the message that is first in its fair order.
+-- A process of a version that knows no order may have put the element there, without a place: what it holds and a handoff still waits for is
+-- on nobody's hands then, and is published again by the sweeper.
+-- popped_tag, popped_member: delivery tag of what the element holds, and its member. Returns the message ('': what the element holds); nothing where
+-- none waits
+local function first_of(queue, popped_tag, popped_member)
+  local fair, CLASS = 'handoff:fair:' .. queue, 2 ^ 40
+  local taken = redis.call('ZPOPMIN', fair)
+  if #taken == 0 then return false end
+  local entry = taken[1]
+  local member, tag = string.match(entry, '^(%S+) (.+)$')
+  local text = redis.call('HGET', fair .. ':messages', entry)
+  redis.call('HDEL', fair .. ':messages', entry)
+  -- A tenant whose next score is none but the one that anybody would get is not kept.
+  local base = math.floor(tonumber(taken[2]) / CLASS) * CLASS
+  local lowest = redis.call('ZRANGEBYSCORE', fair, '(' .. base, '(' .. base + CLASS, 'WITHSCORES', 'LIMIT', 0, 1)[2]
+  redis.call('ZREMRANGEBYSCORE', fair .. ':next', base, lowest or base + CLASS - 1)
+  if not lowest and redis.call('EXISTS', fair) == 0 then redis.call('DEL', fair .. ':next') end
+  local t, out = redis.call('TIME'), 'handoff:out:' .. queue
+  local at = t[1] * 1000 + math.floor(t[2] / 1000)
+  redis.call('ZADD', out, at, member)
+  if tag == popped_tag then return '' end
+  local has_place = redis.call('ZSCORE', fair, popped_member .. ' ' .. popped_tag)
+  if not has_place and redis.call('ZSCORE', 'handoff:waiting:' .. queue, popped_member) then redis.call('ZADD', out, 'NX', at, popped_member) end
+  return text
+end
