@@ -128,7 +128,7 @@ STOPPED_BEFORE = ("turn", "finish", "commit")
 
 def scripts() -> set[str]:
     """The ledger's scripts, by what is in its folder."""
-    parts = {"prelude", "books", "dequeuing", *(part for included in INCLUDED.values() for part in included)}
+    parts = {"prelude", "dequeuing", *(part for included in INCLUDED.values() for part in included)}
     return {path.name.removesuffix(".lua") for path in (files("shared.ledger") / "scripts").iterdir() if path.name.endswith(".lua")} - parts
 
 

@@ -71,20 +71,23 @@ TLS = (
 
 
 INCLUDED = {
-    "claim": ("pausing", "pacing", "silence", "claiming"),
-    "commit": ("pausing", "pacing", "silence", "looking", "claiming"),
+    "claim": ("books", "pausing", "pacing", "letting", "silence", "claiming"),
+    "commit": ("books", "pausing", "pacing", "letting", "silence", "looking", "claiming"),
+    "day": ("books",),
     "due": ("looking",),
-    "finish": ("pacing", "looking"),
+    "finish": ("books", "pacing", "looking"),
     "look": ("silence", "looking"),
     "pace": ("pacing",),
     "park": ("pacing",),
-    "release": ("pacing",),
+    "release": ("books", "pacing"),
     "renew": ("silence",),
     "stumble": ("looking",),
-    "sweep": ("silence",),
-    "turn": ("pausing", "pacing", "silence"),
+    "sweep": ("books", "silence"),
+    "turn": ("books", "pausing", "pacing", "letting", "silence"),
 }
-"""What stands in front of some scripts, beside the prelude and the books, which stand in front of all."""
+"""What stands in front of some scripts, beside the prelude, which stands in front of all. Only what a script uses: whenever it runs, all of
+that runs, and makes its functions.
+"""
 
 
 class Connection:
@@ -176,7 +179,7 @@ def script_of(name: str) -> Script:
 def source_of(name: str) -> str:
     """The whole of a script, as Redis gets it."""
     folder = files("shared.ledger") / "scripts"
-    return "".join((folder / f"{part}.lua").read_text() for part in ("prelude", "books", *INCLUDED.get(name, ()), name))
+    return "".join((folder / f"{part}.lua").read_text() for part in ("prelude", *INCLUDED.get(name, ()), name))
 
 
 def insisted(ask: Callable[[], Answer], is_worth_it: Callable[[], bool]) -> Answer:

@@ -10,8 +10,8 @@ local function claim(job, due, order)
   local id = string.match(job, '{(.-)}')
   local at = now_ms()
 
-  local f = redis.call('HMGET', h, 'state', 'digest', 'lease', 'claims', 'queue', 'fence', 'parked')
-  if not f[1] or f[2] ~= digest or redis.call('EXISTS', job) == 0 then return { 'unknown', 0, {} } end
+  local f = redis.call('HMGET', h, 'state', 'digest', 'lease', 'claims', 'queue', 'fence', 'parked', 'role', 'started_at')
+  if not f[1] or f[2] ~= digest or not job_of(job).version then return { 'unknown', 0, {} } end
   if f[1] == 'done' or f[1] == 'dropped' then return { 'duplicate', 0, {} } end
   if is_cancelled(job) then return { 'cancelled', 0, {} } end
   local fence, is_again = order[9], f[1] == 'running' and f[6] == order[9]
@@ -27,7 +27,7 @@ local function claim(job, due, order)
     settle(job, h, nil)
   end
 
-  local paused = paused_role(h)
+  local paused = if_paused(f[8])
   if paused then
     redis.call('HSET', h, 'claims', claims)
     redis.call('HDEL', h, 'fence')
@@ -39,8 +39,10 @@ local function claim(job, due, order)
   if f[5] then forget(f[5], member) end
   local verdict = 'granted'
   if claims >= max_claims then verdict = 'exhausted' end
-  redis.call('HSET', h, 'state', 'running', 'fence', fence, 'worker', worker, 'lease', at + lease, 'claims', claims + 1, 'beat', at)
-  redis.call('HSETNX', h, 'started_at', at)
+  local began = tonumber(f[9] or at)
+  redis.call(
+    'HSET', h, 'state', 'running', 'fence', fence, 'worker', worker, 'lease', at + lease, 'claims', claims + 1, 'beat', at, 'started_at', began
+  )
   redis.call('HDEL', h, 'lost', 'held', 'unread', 'parked', 'lane')
   stay(job, h, keep)
   redis.call('ZADD', due, at + lease, member)
@@ -48,5 +50,5 @@ local function claim(job, due, order)
   if #checkpoints > 0 then redis.call('PEXPIRE', t, keep) end
   local no, _, _, taken = 'not asked', nil, nil, nil
   if worst and verdict == 'granted' and #checkpoints == 0 then no, _, _, taken = let_go(job, h, worst, member, at) end
-  return { verdict, no and 0 or 1, checkpoints, taken or {}, tonumber(redis.call('HGET', h, 'started_at')) }
+  return { verdict, no and 0 or 1, checkpoints, taken or {}, began }
 end

@@ -14,7 +14,8 @@
 local job, due, jobs = KEYS[1], KEYS[2], KEYS[3]
 local c = cjson.decode(ARGV[1])
 if c.after and redis.call('EXISTS', key_of(c.after)) == 0 then return { 0, -1, 0, false } end
-local version = tonumber(redis.call('HGET', job, 'version') or 0)
+local last, tip, children = unpack(redis.call('HMGET', job, 'version', 'tip', 'children'))
+local version = tonumber(last or 0)
 
 -- Whether nothing but results has come since the decision was made, in the history that it was made in.
 local function only_results_since()
@@ -27,7 +28,7 @@ local function only_results_since()
   return true
 end
 
-local is_overtaken = version ~= c.expected or (c.tip >= 0 and c.tip ~= tonumber(redis.call('HGET', job, 'tip') or 0))
+local is_overtaken = version ~= c.expected or (c.tip >= 0 and c.tip ~= tonumber(tip or 0))
 if is_overtaken and not (c.hands_out == 1 and version > c.expected and only_results_since()) then return { 0, version, 0, false } end
 local at = now_ms()
 local id = string.match(job, '{(.-)}')
@@ -46,51 +47,51 @@ end
 -- Its supervisor, who is woken by that, drops its handoffs, and with them its own children.
 local function cancel(child)
   local key = key_of(child)
-  local status = redis.call('HGET', key, 'status')
-  if (status == 'queued' or status == 'running') and not redis.call('HGET', key, 'cancelled') then
-    append(key, c.cancels, at)
-    touch(key, at)
-    redis.call('HSET', key, 'cancelled', 1)
+  local f = redis.call('HMGET', key, 'status', 'cancelled', 'version')
+  if (f[1] == 'queued' or f[1] == 'running') and not f[2] then
+    append(key, tonumber(f[3] or 0), { c.cancels }, at, { cancelled = 1 })
     redis.call('ZADD', due, at, child)
   end
 end
 
 for i = 2, #ARGV, 2 do redis.call('HSETNX', job .. ':blob', ARGV[i], ARGV[i + 1]) end
-for _, event in ipairs(c.events) do append(job, event, at) end
-version = touch(job, at)
-put(job, c.fields)
-for name, size in pairs(c.groups) do redis.call('HSET', job, 'g:' .. name, size) end
+for name, size in pairs(c.groups) do c.fields['g:' .. name] = size end
+version = append(job, version, c.events, at, c.fields)
+local kept_ms, leaving = #c.issue > 0 and math.max(c.keep_ms, redis.call('PTTL', job)), {}
 -- Publishing takes about a millisecond each: who is last of thousands is not late when the first are claimed.
 local PUBLISHING_MS = 2
 for place, handoff in ipairs(c.issue) do
   local h = job .. ':h:' .. handoff.id
-  redis.call('HSET', h, 'state', 'issued', 'issued_at', at)
+  local child, queue = handoff.fields.child, handoff.queue
+  handoff.fields.state, handoff.fields.issued_at = 'issued', at
   put(h, handoff.fields)
-  redis.call('PEXPIRE', h, math.max(c.keep_ms, redis.call('PTTL', job)))
-  if handoff.fields.child then
-    local children = redis.call('HGET', job, 'children') or ''
-    if not string.find(children, handoff.fields.child, 1, true) then
-      redis.call('HSET', job, 'children', children .. ' ' .. handoff.fields.child)
-    end
+  redis.call('PEXPIRE', h, kept_ms)
+  if child and not string.find(children or '', child, 1, true) then
+    children = (children or '') .. ' ' .. child
+    redis.call('HSET', job, 'children', children)
   end
-  if handoff.queue then
-    send_off(handoff.queue, id .. '/' .. handoff.id, at + PUBLISHING_MS * (place - 1))
-    redis.call('HSETNX', 'handoff:queues', handoff.queue, 0)
+  if queue then
+    local entries = leaving[queue] or {}
+    entries[#entries + 1], entries[#entries + 2] = at + PUBLISHING_MS * (place - 1), id .. '/' .. handoff.id
+    leaving[queue] = entries
   end
+end
+for queue, entries in pairs(leaving) do
+  send_off(queue, entries)
+  redis.call('HSETNX', 'handoff:queues', queue, 0)
 end
 for _, handoff in ipairs(c.drop) do
   local h = job .. ':h:' .. handoff
-  local state = redis.call('HGET', h, 'state')
-  if state and state ~= 'done' and state ~= 'dropped' then
+  local f = redis.call('HMGET', h, 'queue', 'group', 'role', 'lane', 'child', 'state')
+  if f[6] and f[6] ~= 'done' and f[6] ~= 'dropped' then
     redis.call('HSET', h, 'state', 'dropped')
     redis.call('HDEL', job .. ':blob', 'draft:' .. handoff)
     settle(job, h, nil)
     redis.call('DEL', job .. ':t:' .. handoff)
     redis.call('ZREM', due, id .. '/' .. handoff)
-    local f = redis.call('HMGET', h, 'queue', 'group', 'role', 'lane', 'child')
     if f[1] then forget(f[1], id .. '/' .. handoff) end
     if f[3] then redis.call('ZREM', 'handoff:held:' .. f[3], id .. '/' .. handoff) end
-    if f[4] then leave_line(lane_of(f[4]), id .. '/' .. handoff) end
+    if f[4] then lanes().leave_line(lanes().lane_of(f[4]), id .. '/' .. handoff) end
     if f[2] then redis.call('HINCRBY', job, 'g:' .. f[2], -1) end -- or its siblings would wait for it
     if f[5] then cancel(f[5]) end
   end
@@ -110,11 +111,11 @@ if c.score then
   keep_newest('handoff:scores', c.score, MOST_SCORES, PAST_KEPT_MS)
 end
 if c.parent then -- it belongs to a job that runs, and to no list of jobs
-  send_off('supervisor', id, at)
+  send_off('supervisor', { at, id })
 elseif c.created then
   redis.call('ZADD', jobs, at, id)
-  if c.fields.status == 'queued' then send_off('submissions', id, at) end -- it is announced next
+  if c.fields.status == 'queued' then send_off('submissions', { at, id }) end -- it is announced next
 end
-stay_whole(job, c.keep_ms)
+stay_whole(job, children, c.keep_ms)
 for _, handoff in ipairs(c.keep) do stay(job, job .. ':h:' .. handoff, c.keep_ms) end
 return { 1, version, at, c.claim and claim(job, due, c.claim) or false }

@@ -5,7 +5,9 @@
 -- Returns {'ok', parts of the group still out, version, Unix ms, wake the supervisor before the group is done (1|0)} | {'lost'} | {'dropped'}
 local job, due, handoff, fence = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local h, t = job .. ':h:' .. handoff, job .. ':t:' .. handoff
-local known = redis.call('HMGET', h, 'state', 'fence', 'group', 'end_version', 'finished_at', 'result', 'counts', 'child')
+local known = redis.call(
+  'HMGET', h, 'fence', 'state', 'group', 'end_version', 'finished_at', 'result', 'counts', 'child', 'role'
+)
 
 -- A result that is not urgent is a usable one. Counted for the fan-ins that can go on with some of theirs; whether one may now.
 local function has_enough(more)
@@ -16,11 +18,11 @@ local function has_enough(more)
   return enough
 end
 
-if known[1] == 'done' and known[2] == fence and known[6] == ARGV[5] then -- said again, because the answer was lost
+if known[2] == 'done' and known[1] == fence and known[6] == ARGV[5] then -- said again, because the answer was lost
   local left = known[3] and redis.call('HGET', job, 'g:' .. known[3]) or -1
   return { 'ok', tonumber(left), tonumber(known[4]), tonumber(known[5]), (ARGV[8] == '1' or has_enough(0)) and 1 or 0 }
 end
-local why = gone(job, h, fence)
+local why = gone(job, known, fence)
 if why then return { why } end
 
 local at, keep = now_ms(), tonumber(ARGV[3])
@@ -29,23 +31,22 @@ local used = decoded(ARGV[6])
 settle(job, h, used)
 even_out(used and used.pace, id .. '/' .. handoff, at)
 for i = 11, #ARGV, 2 do redis.call('HSETNX', job .. ':blob', ARGV[i], ARGV[i + 1]) end
-redis.call('HSET', h, 'state', 'done', 'result', ARGV[5], 'finished_at', at)
+local version = append(job, job_of(job).version, cjson.decode(ARGV[7]), at, {})
+redis.call('HSET', h, 'state', 'done', 'result', ARGV[5], 'finished_at', at, 'end_version', version)
 redis.call('HDEL', h, 'lease', 'doing')
 redis.call('HDEL', job .. ':blob', 'draft:' .. handoff)
 if ARGV[9] == '1' then redis.call('PEXPIRE', t, keep) else redis.call('DEL', t) end
 redis.call('ZREM', due, id .. '/' .. handoff)
-for _, event in ipairs(cjson.decode(ARGV[7])) do append(job, event, at) end
-local version = touch(job, at)
-redis.call('HSET', h, 'end_version', version)
 begin_look(job, ARGV[10], at)
 -- What quotes are drawn from: micro-dollars (null: a price is not known), milliseconds and turns of the newest of this role.
 local MOST_SAMPLES = 200
-local f = redis.call('HMGET', h, 'role', 'usd', 'unpriced', 'started_at', 'turns')
-if f[1] then
+local role = known[9]
+if role then
+  local f = redis.call('HMGET', h, 'usd', 'unpriced', 'started_at', 'turns')
   local sample = string.format(
-    '{"usd": %s, "ms": %d, "turns": %d}', f[3] and 'null' or (f[2] or '0'), at - tonumber(f[4] or at), tonumber(f[5] or 0)
+    '{"usd": %s, "ms": %d, "turns": %d}', f[2] and 'null' or (f[1] or '0'), at - tonumber(f[3] or at), tonumber(f[4] or 0)
   )
-  keep_newest('handoff:history:' .. f[1], sample, MOST_SAMPLES, PAST_KEPT_MS)
+  keep_newest('handoff:history:' .. role, sample, MOST_SAMPLES, PAST_KEPT_MS)
 end
 local left, group = -1, known[3]
 local wakes = ARGV[8] == '1' or has_enough(1)

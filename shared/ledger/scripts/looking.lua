@@ -2,8 +2,9 @@
 -- began and has not ended, since the last one that did, in the order in which they began, and when it was last heard of. What the rest says stands in `looks.py`.
 
 local function looks_of(job)
-  local looks = {}
-  for look, heard in string.gmatch(redis.call('HGET', job, 'looks') or '', '(%x+):(%d+)') do
+  local looks, text = {}, redis.call('HGET', job, 'looks')
+  if not text then return looks end
+  for look, heard in string.gmatch(text, '(%x+):(%d+)') do
     looks[#looks + 1] = { name = look, heard = tonumber(heard) }
   end
   return looks
@@ -24,8 +25,9 @@ end
 
 -- Said again, it is the same look. '' is none: whoever says it keeps no account of looks.
 local function begin_look(job, name, at)
+  if name == '' then return end
   local looks = looks_of(job)
-  if name == '' or is_among(looks, name) then return end
+  if is_among(looks, name) then return end
   looks[#looks + 1] = { name = name, heard = at }
   note_looks(job, looks)
 end
@@ -42,6 +44,7 @@ end
 
 -- One came to its end: nothing that began before it speaks against the job any more.
 local function end_look(job, name)
+  if name == '' then return end
   local looks = looks_of(job)
   if not is_among(looks, name) then return end
   while table.remove(looks, 1).name ~= name do end

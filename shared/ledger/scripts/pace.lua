@@ -2,7 +2,8 @@
 -- KEYS lane.  ARGV job/handoff, JSON {lane, window, asked_at (Unix ms), limits{NAME: [limit, remaining]} or
 --   why, retry_after (ms; -1: it did not say), first, longest, most (ms), dice (0 to 1)}.  Returns 1
 local member, said = ARGV[1], cjson.decode(ARGV[2])
-local lane, window, at = lane_of(said.lane), said.window, now_ms()
+local pacing = lanes()
+local lane, window, at = pacing.lane_of(said.lane), said.window, now_ms()
 local is = lane.is
 redis.call('HSET', lane.key, 'known', 1)
 
@@ -30,19 +31,19 @@ else
       -- The server's count can only lower ours: it knows nothing of those that are on their way. What may have refilled since is not added: a
       -- full bucket does not refill, and while the first burst was on its way, the server's was full. Where ours is higher by more than rounding
       -- explains, what the server says is all there is: a call on what it may have rounded off would now and then be refused.
-      local ours = level_at(lane, name, at, window)
-      if ours <= remaining + SLACK[name] then level = ours end
+      local ours = pacing.level_at(lane, name, at, window)
+      if ours <= remaining + pacing.SLACK[name] then level = ours end
     end
     redis.call('HSET', lane.key, name, limit, name .. '_level', string.format('%.3f', level))
   end
   if next(said.limits) then -- a bucket that nothing was said of has to be brought to the same time
-    for _, name in ipairs(BUCKETS) do
+    for _, name in ipairs(pacing.BUCKETS) do
       if is[name] and not said.limits[name] then
-        redis.call('HSET', lane.key, name .. '_level', string.format('%.3f', level_at(lane, name, at, window)))
+        redis.call('HSET', lane.key, name .. '_level', string.format('%.3f', pacing.level_at(lane, name, at, window)))
       end
     end
     redis.call('HSET', lane.key, 'at', at)
   end
 end
-keep_lane(lane, at)
+pacing.keep_lane(lane, at)
 return 1

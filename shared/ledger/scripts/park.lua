@@ -3,7 +3,7 @@
 -- KEYS job, due.  ARGV handoff, fence, ms, why, lane ('' none).  Returns 1 | 0 (it is not ours any more)
 local job, due, handoff, why = KEYS[1], KEYS[2], ARGV[1], ARGV[4]
 local h, member = job .. ':h:' .. handoff, string.match(job, '{(.-)}') .. '/' .. handoff
-if gone(job, h, ARGV[2]) then return 0 end
+if gone(job, redis.call('HMGET', h, 'fence', 'state'), ARGV[2]) then return 0 end
 local at = now_ms()
 local until_ms = at + tonumber(ARGV[3])
 give_back(h)
@@ -11,7 +11,8 @@ redis.call('HSET', h, 'held', 1, 'parked', until_ms, 'doing', why)
 redis.call('ZADD', due, until_ms, member)
 if ARGV[5] ~= '' then -- its place in the line stays its own
   redis.call('HSET', h, 'lane', ARGV[5])
-  local lane = lane_of(ARGV[5])
-  if lane.limited then stand_in_line(lane, member, at, until_ms + PARKED_ALIVE_MS) end
+  local pacing = lanes()
+  local lane = pacing.lane_of(ARGV[5])
+  if lane.limited then pacing.stand_in_line(lane, member, at, until_ms + pacing.PARKED_ALIVE_MS) end
 end
 return 1

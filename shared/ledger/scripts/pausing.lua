@@ -1,8 +1,7 @@
 -- In front of the scripts that a pause stops: a role's kill switch.
 
--- The role of a handoff, if it is paused.
-local function paused_role(h)
-  local role = redis.call('HGET', h, 'role')
+-- This role of a handoff, if it has one and it is paused.
+local function if_paused(role)
   if role and redis.call('HEXISTS', 'handoff:paused', role) == 1 then return role end
   return nil
 end

@@ -9,39 +9,50 @@ local function now_ms()
   return said_ms
 end
 
--- One event more in the journal; entry n has the stream id n-0, so that a version is a place in it.
-local function append(job, event, at)
-  local version = redis.call('HINCRBY', job, 'version', 1)
-  redis.call('XADD', job .. ':log', version .. '-0', 'e', event, 't', at)
-  return version
-end
-
--- After what was appended: version and time of the last event are the journal's tip. Two histories that differ have different tips, also
--- where Redis has come back with older data and others have gone on from there. Returns the version.
-local function touch(job, at)
-  redis.call('HSET', job, 'tip', at)
-  return tonumber(redis.call('HGET', job, 'version') or 0)
-end
-
 -- Fields of a hash, all at once; '' removes one.
 local function put(key, fields)
-  local set = {}
+  local set, removed = {}, {}
   for name, value in pairs(fields) do
     if value == '' then
-      redis.call('HDEL', key, name)
+      removed[#removed + 1] = name
     else
       set[#set + 1], set[#set + 2] = name, value
     end
   end
   if #set > 0 then redis.call('HSET', key, unpack(set)) end
+  if #removed > 0 then redis.call('HDEL', key, unpack(removed)) end
+end
+
+-- Events more in the journal that is at `version`, and what else changes in the job's hash with them. Entry n has the stream id n-0, so that a
+-- version is a place in it. Version and time of the last event are the journal's tip. Two histories that differ have different tips, also where
+-- Redis has come back with older data and others have gone on from there. Returns the version.
+local function append(job, version, events, at, fields)
+  for n, event in ipairs(events) do
+    redis.call('XADD', job .. ':log', version + n .. '-0', 'e', event, 't', at)
+  end
+  fields.version, fields.tip = version + #events, at
+  put(job, fields)
+  return fields.version
+end
+
+-- What is asked of a job whatever is done, as it is when it is first asked for in a script: its version (nil: there is no such job), whether it
+-- was cancelled, its parent (`job/handoff`), its tenant. `commit`, which changes them, asks only afterwards.
+local jobs_read = {}
+local function job_of(job)
+  local known = jobs_read[job]
+  if not known then
+    local f = redis.call('HMGET', job, 'version', 'cancelled', 'parent', 'tenant')
+    known = { version = tonumber(f[1]), cancelled = f[2], parent = f[3], tenant = f[4] or 'default' }
+    jobs_read[job] = known
+  end
+  return known
 end
 
 -- Whether this claim has no right to write any more: nil, 'lost' (another claim has it, or has ended it) or 'dropped' (nobody wants it).
--- A job that was deleted, or has expired, must not be written to: its hash would come back without anything else of it, and for ever.
-local function gone(job, h, fence)
-  if redis.call('EXISTS', job) == 0 then return 'dropped' end
-  local f = redis.call('HMGET', h, 'fence', 'state')
-  if f[2] == 'dropped' then return 'dropped' end
+-- `f`: fence and state of its handoff, as they are. A job that was deleted, or has expired, must not be written to: its hash would come back
+-- without anything else of it, and for ever.
+local function gone(job, f, fence)
+  if not job_of(job).version or f[2] == 'dropped' then return 'dropped' end
   if f[1] ~= fence or f[2] ~= 'running' then return 'lost' end
   return nil
 end
@@ -61,32 +72,27 @@ local PAST_KEPT_MS = 90 * 24 * 3600 * 1000 -- what quotes are drawn from, and he
 
 -- A list of the newest of something, the newest first.
 local function keep_newest(list, text, most, keep_ms)
-  redis.call('LPUSH', list, text)
-  redis.call('LTRIM', list, 0, most - 1)
+  if redis.call('LPUSH', list, text) > most then redis.call('LTRIM', list, 0, most - 1) end
   redis.call('PEXPIRE', list, keep_ms)
 end
 
 -- The parent of a child job, and the handoff there that it does; nil: it has none, or that is gone. Looked up once in a script.
-local aboves = {}
 local function above(job)
-  local known = aboves[job]
-  if not known then
-    known = {}
-    aboves[job] = known
-    local parent = redis.call('HGET', job, 'parent')
-    if not parent then return nil end
-    local id, handoff = string.match(parent, '^(.-)/(.+)$')
+  local known = job_of(job)
+  if known.parent then
+    local id, handoff = string.match(known.parent, '^(.-)/(.+)$')
     local outer = key_of(id)
     local h = outer .. ':h:' .. handoff
-    if redis.call('EXISTS', outer, h) == 2 then known[1], known[2] = outer, h end
+    if redis.call('EXISTS', outer, h) == 2 then known.outer, known.outer_h = outer, h end
+    known.parent = nil
   end
-  return known[1], known[2]
+  return known.outer, known.outer_h
 end
 
 -- Who cancels a job cancels its children.
 local function is_cancelled(job)
   while job do
-    if redis.call('HEXISTS', job, 'cancelled') == 1 then return true end
+    if job_of(job).cancelled then return true end
     job = above(job)
   end
   return false
@@ -97,23 +103,31 @@ local function keep_from_now(keep_ms, deadline)
   return tonumber(keep_ms) + math.max(0, tonumber(deadline) - now_ms())
 end
 
--- Never shortens what a key has left. A job's journal and payloads live as long as its hash, and so do its children.
-local function stay(job, h, ms)
-  for _, key in ipairs({ job, job .. ':fetched', h ~= job and h or nil }) do
-    local left = redis.call('PTTL', key)
-    if left ~= -2 and left < ms then
-      redis.call('PEXPIRE', key, ms)
-      if key == job then
-        redis.call('PEXPIRE', job .. ':log', ms)
-        redis.call('PEXPIRE', job .. ':blob', ms)
-      end
-    end
-  end
+-- Never shortens what a key has left. Returns whether that was less.
+local function prolong(key, ms)
+  local left = redis.call('PTTL', key)
+  local is_short = left ~= -2 and left < ms
+  if is_short then redis.call('PEXPIRE', key, ms) end
+  return is_short
 end
 
-local function stay_whole(job, ms)
-  stay(job, job, ms)
-  for child in string.gmatch(redis.call('HGET', job, 'children') or '', '%S+') do stay_whole(key_of(child), ms) end
+-- A job, and one handoff of it, if any. Journal and payloads live as long as the job's hash.
+local function stay(job, h, ms)
+  if prolong(job, ms) then
+    redis.call('PEXPIRE', job .. ':log', ms)
+    redis.call('PEXPIRE', job .. ':blob', ms)
+  end
+  prolong(job .. ':fetched', ms)
+  if h then prolong(h, ms) end
+end
+
+-- A job with its children, and theirs.
+local function stay_whole(job, children, ms)
+  stay(job, nil, ms)
+  for child in string.gmatch(children or '', '%S+') do
+    local key = key_of(child)
+    stay_whole(key, redis.call('HGET', key, 'children'), ms)
+  end
 end
 
 local function decoded(text)
@@ -121,10 +135,15 @@ local function decoded(text)
   return cjson.decode(text)
 end
 
--- `member`, a handoff or a wake-up, is to be published to this queue: it waits there, and until it is in it, it is on somebody's hands.
-local function send_off(queue, member, at)
-  redis.call('ZADD', 'handoff:waiting:' .. queue, at, member)
-  redis.call('ZADD', 'handoff:out:' .. queue, at, member)
+-- Handoffs or a wake-up are to be published to this queue: they wait there, and until they are in it, they are on somebody's hands.
+-- `entries`: since when (Unix ms) and member, in turn.
+local MOST_AT_ONCE = 1000 -- values in one command: Lua's stack has room for some thousands
+local function send_off(queue, entries)
+  for first = 1, #entries, MOST_AT_ONCE do
+    local last = math.min(first + MOST_AT_ONCE - 1, #entries)
+    redis.call('ZADD', 'handoff:waiting:' .. queue, unpack(entries, first, last))
+    redis.call('ZADD', 'handoff:out:' .. queue, unpack(entries, first, last))
+  end
 end
 
 -- Nobody waits for it to come out of this queue any more.

@@ -2,12 +2,12 @@
 -- KEYS job, due.  ARGV handoff, fence, used (JSON or '').  Returns 1 | 0
 local job, due, handoff = KEYS[1], KEYS[2], ARGV[1]
 local h = job .. ':h:' .. handoff
-if gone(job, h, ARGV[2]) then return 0 end
+if gone(job, redis.call('HMGET', h, 'fence', 'state'), ARGV[2]) then return 0 end
 local used, member = decoded(ARGV[3]), string.match(job, '{(.-)}') .. '/' .. handoff
 settle(job, h, used)
 even_out(used and used.pace, member, now_ms())
 give_back(h)
 redis.call('ZREM', due, member)
 local queue = redis.call('HGET', h, 'queue')
-if queue then send_off(queue, member, now_ms()) end
+if queue then send_off(queue, { now_ms(), member }) end
 return 1

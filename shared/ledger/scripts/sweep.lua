@@ -33,7 +33,7 @@ end
 -- A job that nobody has begun is announced again, so that thousands of them do not stand before the wake-ups.
 local function note_wake_up(job, status)
   local is_fresh = status == 'queued'
-  send_off(is_fresh and 'submissions' or 'supervisor', job, at)
+  send_off(is_fresh and 'submissions' or 'supervisor', { at, job })
   woken[job] = true
   return is_fresh and fresh or found
 end

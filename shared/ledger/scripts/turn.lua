@@ -10,12 +10,13 @@ local lease, keep, used, worst = tonumber(ARGV[3]), keep_from_now(ARGV[4], ARGV[
 local h, t = job .. ':h:' .. handoff, job .. ':t:' .. handoff
 
 local member = string.match(job, '{(.-)}') .. '/' .. handoff
-local why = gone(job, h, fence)
+local f = redis.call('HMGET', h, 'fence', 'state', 'role', 'lost')
+local why = gone(job, f, fence)
 if why then return { why } end
 local stored, known, tools, new = redis.call('LLEN', t), tonumber(ARGV[9]), tonumber(ARGV[10]), #ARGV - 10
 if stored ~= known and not (new > 0 and stored == known + new) then return { 'lost' } end
 if new > 0 and stored == known then
-  for i = 11, #ARGV do redis.call('RPUSH', t, ARGV[i]) end
+  redis.call('RPUSH', t, unpack(ARGV, 11))
   redis.call('PEXPIRE', t, keep)
   -- It got further: what took down the claims before was not this handoff. One that freezes its process writes nothing.
   redis.call('HSET', h, 'claims', 1)
@@ -26,7 +27,7 @@ if new > 0 and stored == known then
   end
 end
 if is_cancelled(job) then return { 'cancelled' } end
-local paused = worst and paused_role(h)
+local paused = worst and if_paused(f[3])
 if paused then -- between two turns: the claim ends here, and does not count
   unreserve(job, h)
   give_back(h)
@@ -37,7 +38,7 @@ end
 local at = now_ms()
 hear(at, lease)
 redis.call('HSET', h, 'lease', at + lease, 'beat', at, 'doing', ARGV[8])
-redis.call('HDEL', h, 'lost')
+if f[4] then redis.call('HDEL', h, 'lost') end
 stay(job, h, keep)
 redis.call('ZADD', due, at + lease, member)
 if worst then
