@@ -23,7 +23,6 @@ from typing import Any
 import structlog
 from kombu.transport import TRANSPORT_ALIASES, virtual
 from kombu.transport import redis as redis_transport
-from redis.exceptions import NoScriptError
 
 from shared.fair import ALONE, DEQUEUE, ENQUEUE, FIRST, PURGE, TAKE, dequeue_order, enqueue_order, is_for
 from shared.frames import deliverable, problem_with
@@ -140,11 +139,7 @@ class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
         TAKE.say(connection, [len(queues), *queues])
 
     def _read_one(self, read: Callable[[], Any], connection: Any) -> Any:
-        try:
-            return read()
-        except NoScriptError:
-            TAKE.bring(connection)
-            return None
+        return TAKE.heard(read, connection)
 
     def _take(self, queue: str, popped: Mapping[str, Any], connection: Any) -> bytes | None:
         """None: it is the element itself."""

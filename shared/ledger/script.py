@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from redis.exceptions import NoScriptError
@@ -31,16 +31,20 @@ class Script:
         try:
             return _asked(connection, "EVALSHA", self.digest, *order)
         except NoScriptError:
-            self.bring(connection)
+            _asked(connection, "SCRIPT LOAD", self.text)
             return _asked(connection, "EVALSHA", self.digest, *order)
 
     def say(self, connection: Any, order: Sequence[Any]) -> None:
-        """Over such a connection, and its answer is read later; NoScriptError: see `bring`."""
+        """Over such a connection, and its answer is heard later."""
         connection.send_command("EVALSHA", self.digest, *order)
 
-    def bring(self, connection: Any) -> None:
-        """To a server that does not know it."""
-        _asked(connection, "SCRIPT LOAD", self.text)
+    def heard(self, read: Callable[[], Any], connection: Any) -> Any:
+        """That answer; None: the server did not know the script, and does now."""
+        try:
+            return read()
+        except NoScriptError:
+            _asked(connection, "SCRIPT LOAD", self.text)
+            return None
 
     def add(self, pipeline: Any, order: Sequence[Any]) -> None:
         """To what the pipeline will send, which has brought the script along."""
