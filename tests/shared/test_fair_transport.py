@@ -95,10 +95,9 @@ def test_who_takes_at_once_brings_the_script_to_a_redis_that_has_forgotten_it(ap
         taken = [queue.get(timeout=5) for _ in range(3)]
         ledger.connection.redis.script_flush()
         taken += [queue.get(timeout=5) for _ in range(3)]
+        assert [step_of(message) for message in taken] == names
         for message in taken:
             message.ack()
-
-    assert [step_of(message) for message in taken] == names
 
 
 def test_with_several_queues_what_is_taken_at_once_comes_from_any(redis_url: str, ledger: Ledger) -> None:
