@@ -40,7 +40,9 @@ class Closing:
 
     def foreseen(self, state: JobState) -> Sequence[WorstCase]:
         """The most that each of the calls can use which are to come when all steps are done."""
-        return [self._most(role, state, _read(state)) for role in closers(state)]
+        roles = closers(state)
+        read = _read(state) if roles else 0
+        return [self._most(role, state, read) for role in roles]
 
     def first_of_a_team(self, state: JobState) -> WorstCase:
         """The most that the planner of a sub-team can use in its first call, but for the texts of its step: no team does with less."""

@@ -42,12 +42,7 @@ class Prices:
 
     def cost_microusd(self, usage: Usage, model: str) -> int | None:
         """The price of these tokens, rounded up. None: not known."""
-        if self.is_free or model == OFFLINE_MODEL:
-            return 0
-        cost = _cost(model, self.provider, usage)
-        if cost is None and self.price_as:
-            cost = _cost(self.price_as, self.provider, usage)
-        return cost
+        return self._cost(model, usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
 
     def priced(self, usage: Usage, model: str) -> Usage:
         """What a model reported, with its money. The cost that it reported itself is a surcharge (searches), and is added."""
@@ -59,12 +54,16 @@ class Prices:
         """The most that a call can use. `input_tokens`: what it can send at most."""
         uses = server_tool_uses(call)
         bound = input_tokens + uses * SERVER_TOOL_TOKENS
-        plain = Usage(input_tokens=bound, output_tokens=call.max_output_tokens)
-        written = plain.model_copy(update={"cache_write_tokens": bound})
-        costs = [self.cost_microusd(usage, call.model) for usage in (plain, written)]
+        costs = [self._cost(call.model, bound, call.max_output_tokens, 0, written_to_cache) for written_to_cache in (0, bound)]
         known = [cost for cost in costs if cost is not None]
         surcharge = 0 if self.is_free else uses * WEB_SEARCH_MICROUSD
         return WorstCase(bound, call.max_output_tokens, max(known) + surcharge if len(known) == len(costs) else None)
+
+    def _cost(self, model: str, *tokens: int) -> int | None:
+        if self.is_free or model == OFFLINE_MODEL:
+            return 0
+        cost = _cost(model, self.provider, *tokens)
+        return _cost(self.price_as, self.provider, *tokens) if cost is None and self.price_as else cost
 
 
 def prices_from(settings: Settings) -> Prices:
@@ -91,15 +90,11 @@ def _uses(tool: Mapping[str, Any]) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _cost(model: str, provider: str, usage: Usage) -> int | None:
-    tokens = PricedUsage(
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        cache_read_tokens=usage.cache_read_tokens,
-        cache_write_tokens=usage.cache_write_tokens,
-    )
+def _cost(model: str, provider: str, into: int, out: int, cache_read: int, cache_write: int) -> int | None:
+    """`into`, `out`: tokens of input and output."""
+    used = PricedUsage(input_tokens=into, output_tokens=out, cache_read_tokens=cache_read, cache_write_tokens=cache_write)
     try:
-        price = calc_price(tokens, model, provider_id=provider)
+        price = calc_price(used, model, provider_id=provider)
     except (LookupError, ValueError):
         return None
     return int((Decimal(price.total_price) * MICROUSD).to_integral_value(ROUND_CEILING))

@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
@@ -61,9 +62,20 @@ def has_half_a_character(text: str) -> bool:
     return any("\ud800" <= character <= "\udfff" for character in text)
 
 
+REMEMBERED_CHARS = 20_000
+"""Of a text whose digest a process remembers, with some hundred others: a payload is named when it is stored and in its event."""
+
+
 def digest_of(text: str | bytes) -> str:
     """SHA-256 of the UTF-8 bytes, hexadecimal: the name of a blob."""
+    return _digest_again(text) if isinstance(text, str) and len(text) <= REMEMBERED_CHARS else _digest(text)
+
+
+def _digest(text: str | bytes) -> str:
     return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()
+
+
+_digest_again = lru_cache(maxsize=256)(_digest)
 
 
 def each_problem(error: ValidationError) -> Iterator[tuple[tuple[str, ...], str]]:
