@@ -124,8 +124,12 @@ class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
         """A queue and the message that is taken from it, whichever way it was asked for; None: there is none."""
         if self._is_taking:
             answer = self._read_one(read, connection)
-            self._has_more = bool(answer and answer[2])
-            return answer and (answer[0], deliverable(answer[1], answer[0].decode())[0])
+            if not answer:
+                return answer
+            queue, frame, left, *is_only_popped = answer
+            frame = self._fairest(queue.decode(), frame, connection) if is_only_popped else deliverable(frame, queue.decode())[0]
+            self._has_more = left > 0
+            return queue, frame
         answer = read()
         return answer and (answer[0], self._fairest(answer[0].decode(), answer[1], connection))
 

@@ -93,7 +93,7 @@ def _messages() -> dict[str, Any]:
         "result_accept_content": ["json"],
         "task_create_missing_queues": False,  # a name that nobody declared raises where it is published, instead of vanishing
         "task_default_queue": UNROUTED_QUEUE,
-        # Results live in the ledger. And where one is stored, a kill between that and the count of the part leaves the chord stuck.
+        # Results live in the ledger, and a chord's parts are counted there.
         "task_ignore_result": True,
         "task_store_errors_even_if_ignored": False,
         "task_track_started": False,  # would store a result; Flower reads events
@@ -103,7 +103,7 @@ def _messages() -> dict[str, Any]:
         "task_acks_late": True,  # a part counts when it is done, not when it is fetched
         "task_reject_on_worker_lost": True,  # prefork: a dead child's message goes back at once; the ledger caps the claims
         "task_retry_on_worker_lost": False,  # publishes, then acknowledges: a kill between the two doubles the message
-        "worker_deduplicate_successful_tasks": False,  # returns early without counting the chord's part; the ledger does it right
+        "worker_deduplicate_successful_tasks": False,  # returns early, without the chord's body; the ledger does it right
     }
 
 

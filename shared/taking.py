@@ -24,11 +24,14 @@ class Taking:
     def __init__(self) -> None:
         self._consumer: Any = None
         self._may_take: dict[str, bool] = {}
+        self._is_in_a_hurry = False
         self._ask: Callable[[str], bool] = bool
 
-    def attach(self, consumer: Any, queues: Iterable[str], may_take: Callable[[str], bool]) -> None:
-        """`consumer`: Celery's, of a worker that has started. Queues that it does not serve are left as they are."""
-        self._ask = may_take
+    def attach(self, consumer: Any, queues: Iterable[str], may_take: Callable[[str], bool], *, in_a_hurry: bool = False) -> None:
+        """`consumer`: Celery's, of a worker that has started. Queues that it does not serve are left as they are. `in_a_hurry`: what may be
+        taken from again is, within `LOOK_AGAIN_S`; else within a second.
+        """
+        self._ask, self._is_in_a_hurry = may_take, in_a_hurry
         self._may_take = {queue: True for queue in queues if queue in consumer.app.amqp.queues.consume_from}
         self._consumer = consumer
         self.changed()
@@ -48,7 +51,8 @@ class Taking:
                     self._consumer.cancel_task_queue(queue)
                 else:
                     self._consumer.add_task_queue(queue)
-                self._hurry()
+                if self._is_in_a_hurry:
+                    self._hurry()
             except Exception:  # between two connections: which queues to take from has been noted, and holds for the next one
                 log.exception("a queue is left until the next connection", queue=queue)
 

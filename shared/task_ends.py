@@ -11,8 +11,8 @@
 | has a message that cannot be read           | `Ignore`             | not counted      | FAILURE, and why                    |
 | ... and that another version has issued     | `Ignore`             | not counted      | RETRY, and why                      |
 
-An exception would fail the whole chord; so would `Reject` without a requeue. A plain return would count a part that is not done, and
-is always shown as SUCCESS: once that was said of a task, no event takes it back.
+A part is counted by the ledger, with its result; what Celery is told sends the chord's body behind the last one. A plain return is always
+shown as SUCCESS: once that was said of a task, no event takes it back.
 """
 
 from __future__ import annotations
@@ -126,11 +126,11 @@ def _end(task: Any, ended: Ended) -> str:
 
 
 def _end_as_failed(task: Any, result: HandoffResult) -> NoReturn:
-    """Count the chord's part as Celery would for a plain return, and say what a plain return cannot."""
+    """Have the chord's part return as Celery would for a plain return, and say what that cannot."""
     try:
         task.backend.mark_as_done(task.request.id, result.status.value, request=task.request, store_result=False)
     except Exception:  # the ledger knows that the part is done, and the sweeper that the chord is silent
-        log.exception("a part of a chord not counted")
+        log.exception("a part of a chord did not return")
     why = f"{result.status}, stop reason {result.stop_reason}"
     _tell(task, "task-failed", exception=why, traceback="")
     raise Ignore(why)

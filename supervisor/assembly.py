@@ -63,7 +63,7 @@ class _Once:
     def started(self, sender: Any = None, **_: Any) -> None:
         supervisor = self()
         supervisor.sweeper.start()
-        supervisor.taking.attach(sender, [THINK_QUEUE], lambda _: not supervisor.thinker.is_full)
+        supervisor.taking.attach(sender, [THINK_QUEUE], lambda _: not supervisor.thinker.is_full, in_a_hurry=True)
 
     def stopping(self, **_: Any) -> None:
         """Runs in a signal's handler, whatever its thread was doing: takes no lock. Who is just building sees the flag."""

@@ -42,7 +42,7 @@ def task_id_of(job_id: JobId, handoff_id: HandoffId) -> str:
 
 
 class Dispatcher:
-    """Publishes on one Celery app. All ids are fixed by job and handoff: published twice, a chord's body runs once."""
+    """Publishes on one Celery app. All ids are fixed by job and handoff: published twice, a handoff runs once."""
 
     def __init__(self, app: Celery) -> None:
         self._app = app

@@ -45,10 +45,12 @@ class Queue:
     def take(self, *, at_once: bool = False) -> str:
         """The tag of what a worker gets: for an element that it has popped, or in one step with that."""
         if at_once:
-            queue, message, left = self.client.eval(TAKE.text, 1, QUEUE)
+            queue, element, left, *is_only_popped = self.client.eval(TAKE.text, 1, QUEUE)
             assert (queue.decode(), left) == (QUEUE, self.client.llen(QUEUE))
-            return str(json.loads(message)["properties"]["delivery_tag"])
-        element = self.client.rpop(QUEUE)
+            if not is_only_popped:
+                return str(json.loads(element)["properties"]["delivery_tag"])
+        else:
+            element = self.client.rpop(QUEUE)
         popped = json.loads(element)
         if element.endswith(ALONE):
             return str(popped["properties"]["delivery_tag"])

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -14,13 +12,14 @@ from redis.exceptions import ConnectionError  # noqa: A004
 
 from shared.celery_app import make_app
 from shared.config import Settings
-from shared.fair import FIRST, FOR
+from shared.fair import FOR
 from shared.ledger import keys
 from shared.ledger.jobs import LOST_AFTER_S
 from shared.ledger.ledger import Ledger
-from shared.wire.ids import HandoffId, JobId, new_job_id
+from shared.wire.ids import HandoffId, new_job_id
 from shared.wire.priority import Priority
-from tests.doubles.jobs import a_job, granted, issue
+from tests.doubles.jobs import a_job, granted
+from tests.doubles.queued import send, step_of, taking
 from tests.doubles.sweeps import QUEUE, issued_ago, time_passes
 
 
@@ -29,25 +28,6 @@ def app(redis_url: str) -> Iterator[Celery]:
     app = make_app("test", redis_url, Settings(), [QUEUE])
     yield app
     app.close()
-
-
-@contextmanager
-def taking(app: Celery) -> Iterator[Any]:
-    """What a worker has: `get` brings the next message."""
-    with app.connection_for_read() as connection, connection.SimpleQueue(QUEUE) as queue:
-        yield queue
-
-
-def send(app: Celery, ledger: Ledger, job_id: JobId, *handoff_ids: str, again: bool = False) -> None:
-    """Issue and publish handoffs of a job."""
-    issue(ledger, job_id, *handoff_ids, group=f"g-{handoff_ids[0]}")
-    for handoff_id in handoff_ids:
-        headers: dict[str, Any] = {FOR: f"{job_id}/{handoff_id}"} | ({FIRST: True} if again else {})
-        app.send_task("specialist.x", args=[handoff_id], queue=QUEUE, headers=headers, ignore_result=True)
-
-
-def step_of(message: Any) -> str:
-    return str(message.headers[FOR].partition("/")[2])
 
 
 def test_what_was_taken_is_out_until_it_is_claimed(app: Celery, ledger: Ledger) -> None:
@@ -73,65 +53,6 @@ def test_a_message_that_waits_beside_others_costs_one_round_trip_more_and_one_th
             assert [step_of(message) for message in taken] == steps
             for message in taken:
                 message.ack()
-
-
-def test_while_more_wait_each_is_popped_and_taken_in_one_round_trip(app: Celery, ledger: Ledger) -> None:
-    names = [f"s{n}.1" for n in range(20)]
-    with taking(app) as queue:
-        for _ in range(2):  # the first time Redis is told the scripts
-            send(app, ledger, a_job(ledger), *names)
-            ledger.connection.redis.config_resetstat()
-            taken = [queue.get(timeout=5) for _ in names]
-            for message in taken:
-                message.ack()
-            assert [step_of(message) for message in taken] == names
-    stats = ledger.connection.redis.info("commandstats")
-    assert (stats["cmdstat_brpop"]["calls"], stats["cmdstat_evalsha"]["calls"]) == (1, len(names))
-
-
-def test_who_takes_at_once_brings_the_script_to_a_redis_that_has_forgotten_it(app: Celery, ledger: Ledger) -> None:
-    send(app, ledger, a_job(ledger), *(names := [f"s{n}.1" for n in range(6)]))
-    with taking(app) as queue:
-        taken = [queue.get(timeout=5) for _ in range(3)]
-        ledger.connection.redis.script_flush()
-        taken += [queue.get(timeout=5) for _ in range(3)]
-        assert [step_of(message) for message in taken] == names
-        for message in taken:
-            message.ack()
-
-
-def test_with_several_queues_what_is_taken_at_once_comes_from_any(redis_url: str, ledger: Ledger) -> None:
-    app = make_app("test", redis_url, Settings(), [QUEUE, "other"])
-    with app.connection_for_read() as connection:
-        channel = connection.default_channel
-        send(app, ledger, a_job(ledger), "a.1", "b.1")
-        job_id = a_job(ledger)
-        issue(ledger, job_id, "c.1", group="g-c.1")
-        app.send_task("specialist.x", args=["c.1"], queue="other", headers={FOR: f"{job_id}/c.1"}, ignore_result=True)
-        seen: list[str] = []
-        with connection.Consumer([*app.amqp.queues.values()], channel=channel, on_message=lambda message: seen.append(step_of(message))):
-            for _ in range(3):
-                connection.drain_events(timeout=5)
-    app.close()
-
-    assert sorted(seen) == ["a.1", "b.1", "c.1"]
-
-
-def test_what_no_version_of_ours_has_written_is_taken_as_it_is(app: Celery, ledger: Ledger) -> None:
-    """Beside messages that have places."""
-    client = ledger.connection.redis
-    send(app, ledger, a_job(ledger), "a.1", "b.1", "c.1")
-    strange = {
-        "body": "",
-        "headers": {FOR: 7},
-        "properties": {"delivery_tag": "t", "delivery_info": {"exchange": "", "routing_key": QUEUE}},
-    }
-    client.linsert(QUEUE, "BEFORE", client.lindex(QUEUE, 0), json.dumps(strange))
-    with taking(app) as queue:
-        taken = [queue.get(timeout=5) for _ in range(4)]
-        assert sorted(str(message.headers[FOR]).partition("/")[2] for message in taken) == ["", "a.1", "b.1", "c.1"]
-        for message in taken:
-            message.ack()
 
 
 def test_a_message_that_is_alone_in_its_queue_for_hours_is_not_lost_and_is_when_it_was_taken(app: Celery, ledger: Ledger) -> None:

@@ -29,9 +29,9 @@ def consumer(redis_url: str) -> Iterator[Any]:
     app.close()
 
 
-def taking(consumer: Any, may_take: Callable[[str], bool]) -> Taking:
+def taking(consumer: Any, may_take: Callable[[str], bool], *, in_a_hurry: bool = True) -> Taking:
     taking = Taking()
-    taking.attach(consumer, ["one", "two"], may_take)
+    taking.attach(consumer, ["one", "two"], may_take, in_a_hurry=in_a_hurry)
     consumer.perform_pending_operations()
     return taking
 
@@ -51,6 +51,13 @@ def test_without_one_of_them_it_asks_again_soon(consumer: Any) -> None:
     taking(consumer, lambda queue: queue != "two")
 
     assert waits_s(consumer) == LOOK_AGAIN_S
+    assert not consumer.task_consumer.consuming_from("two")
+
+
+def test_where_there_is_no_hurry_it_does_not(consumer: Any) -> None:
+    taking(consumer, lambda queue: queue != "two", in_a_hurry=False)
+
+    assert waits_s(consumer) == USUAL_S
     assert not consumer.task_consumer.consuming_from("two")
 
 

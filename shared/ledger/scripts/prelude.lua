@@ -36,7 +36,8 @@ local function append(job, version, events, at, fields)
 end
 
 -- What is asked of a job whatever is done, as it is when it is first asked for in a script: its version (nil: there is no such job), whether it
--- was cancelled, its parent (`job/handoff`), its tenant. `commit`, which changes them, asks only afterwards.
+-- was cancelled, its parent (`job/handoff`), its tenant. Read once: `commit`, which changes them, asks only
+-- afterwards, and nobody asks again behind an `append`.
 local jobs_read = {}
 local function job_of(job)
   local known = jobs_read[job]

@@ -1,0 +1,34 @@
+"""Handoffs that wait in a queue, and a worker's way to its next message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from celery import Celery
+
+from shared.fair import FIRST, FOR
+from shared.ledger.ledger import Ledger
+from shared.wire.ids import JobId
+from tests.doubles.jobs import issue
+from tests.doubles.sweeps import QUEUE
+
+
+@contextmanager
+def taking(app: Celery) -> Iterator[Any]:
+    """What a worker has: `get` brings the next message."""
+    with app.connection_for_read() as connection, connection.SimpleQueue(QUEUE) as queue:
+        yield queue
+
+
+def send(app: Celery, ledger: Ledger, job_id: JobId, *handoff_ids: str, again: bool = False) -> None:
+    """Issue and publish handoffs of a job."""
+    issue(ledger, job_id, *handoff_ids, group=f"g-{handoff_ids[0]}")
+    for handoff_id in handoff_ids:
+        headers: dict[str, Any] = {FOR: f"{job_id}/{handoff_id}"} | ({FIRST: True} if again else {})
+        app.send_task("specialist.x", args=[handoff_id], queue=QUEUE, headers=headers, ignore_result=True)
+
+
+def step_of(message: Any) -> str:
+    return str(message.headers[FOR].partition("/")[2])

@@ -1,0 +1,87 @@
+"""While more messages wait, each is popped and taken in one round trip; and whatever stands in the list beside them is taken, too."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from celery import Celery
+
+from shared.celery_app import make_app
+from shared.config import Settings
+from shared.fair import FOR
+from shared.ledger.ledger import Ledger
+from tests.doubles.jobs import a_job, issue
+from tests.doubles.queued import send, step_of, taking
+from tests.doubles.sweeps import QUEUE
+
+
+@pytest.fixture
+def app(redis_url: str) -> Iterator[Celery]:
+    app = make_app("test", redis_url, Settings(), [QUEUE])
+    yield app
+    app.close()
+
+
+def test_while_more_wait_each_is_popped_and_taken_in_one_round_trip(app: Celery, ledger: Ledger) -> None:
+    names = [f"s{n}.1" for n in range(20)]
+    with taking(app) as queue:
+        for _ in range(2):  # the first time Redis is told the scripts
+            send(app, ledger, a_job(ledger), *names)
+            ledger.connection.redis.config_resetstat()
+            taken = [queue.get(timeout=5) for _ in names]
+            for message in taken:
+                message.ack()
+            assert [step_of(message) for message in taken] == names
+    stats = ledger.connection.redis.info("commandstats")
+    assert (stats["cmdstat_brpop"]["calls"], stats["cmdstat_evalsha"]["calls"]) == (1, len(names))
+
+
+def test_who_takes_at_once_brings_the_script_to_a_redis_that_has_forgotten_it(app: Celery, ledger: Ledger) -> None:
+    send(app, ledger, a_job(ledger), *(names := [f"s{n}.1" for n in range(6)]))
+    with taking(app) as queue:
+        taken = [queue.get(timeout=5) for _ in range(3)]
+        ledger.connection.redis.script_flush()
+        taken += [queue.get(timeout=5) for _ in range(3)]
+        assert [step_of(message) for message in taken] == names
+        for message in taken:
+            message.ack()
+
+
+def test_with_several_queues_what_is_taken_at_once_comes_from_any(redis_url: str, ledger: Ledger) -> None:
+    app = make_app("test", redis_url, Settings(), [QUEUE, "other"])
+    with app.connection_for_read() as connection:
+        channel = connection.default_channel
+        send(app, ledger, a_job(ledger), "a.1", "b.1")
+        job_id = a_job(ledger)
+        issue(ledger, job_id, "c.1", group="g-c.1")
+        app.send_task("specialist.x", args=["c.1"], queue="other", headers={FOR: f"{job_id}/c.1"}, ignore_result=True)
+        seen: list[str] = []
+        with connection.Consumer([*app.amqp.queues.values()], channel=channel, on_message=lambda message: seen.append(step_of(message))):
+            for _ in range(3):
+                connection.drain_events(timeout=5)
+    app.close()
+
+    assert sorted(seen) == ["a.1", "b.1", "c.1"]
+
+
+STRANGE = {"body": "", "headers": {FOR: 7}, "properties": {"delivery_tag": "t", "delivery_info": {"exchange": "", "routing_key": QUEUE}}}
+CUT = '{"headers": {"handoff-for": "j-000000000001/x.1"}, "properties": {"delivery_tag": "t", "delivery_'
+
+
+@pytest.mark.parametrize("place", range(4))
+@pytest.mark.parametrize("element", [json.dumps(STRANGE), CUT], ids=["of a stranger", "cut off"])
+def test_what_no_version_of_ours_has_written_is_taken_too(element: str, place: int, app: Celery, ledger: Ledger) -> None:
+    """Wherever it stands among messages that have places: whoever runs it sees what is wrong with it."""
+    client = ledger.connection.redis
+    send(app, ledger, a_job(ledger), "a.1", "b.1", "c.1")
+    others = client.lrange(QUEUE, 0, -1)
+    client.delete(QUEUE)
+    client.rpush(QUEUE, *others[:place], element, *others[place:])
+    with taking(app) as queue:
+        taken = [queue.get(timeout=5) for _ in range(4)]
+        steps = {str(message.headers.get(FOR, "")).partition("/")[2] for message in taken}
+        assert steps == {"", "a.1", "b.1", "c.1"}
+        for message in taken:
+            message.ack()
