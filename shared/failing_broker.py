@@ -86,24 +86,25 @@ class FailingTransport(redis_transport.Transport):  # type: ignore[misc]
     Channel = _Channel
 
 
-class FailingLedgerBackend(LedgerBackend):
-    """For redis://."""
+class _PartsReturn:
+    """In front of a result backend."""
 
-    def on_chord_part_return(self, request: Any, state: Any, result: Any, *more: Any, **rest: Any) -> None:
-        count = super().on_chord_part_return
-        around("chord", "part", lambda: count(request, state, result, *more, **rest), LOST)
+    def on_chord_part_return(self, *part: Any, **rest: Any) -> None:
+        backend: Any = super()
+        part_returns = backend.on_chord_part_return
+        around("chord", "part", lambda: part_returns(*part, **rest), LOST)
 
 
-class FailingBackend(RedisBackend):  # type: ignore[misc]
+class FailingLedgerBackend(_PartsReturn, LedgerBackend):
+    """Ours, for redis://."""
+
+
+class FailingBackend(_PartsReturn, RedisBackend):  # type: ignore[misc]
     """Celery's own, of plain chords."""
 
     def set_chord_size(self, group_id: str, chord_size: int) -> None:
         set_size = super().set_chord_size
         around("chord", "size", lambda: set_size(group_id, chord_size), LOST)
-
-    def on_chord_part_return(self, request: Any, state: Any, result: Any, *more: Any, **rest: Any) -> None:
-        count = super().on_chord_part_return
-        around("chord", "part", lambda: count(request, state, result, *more, **rest), LOST)
 
     @property
     def _chord_part_return_script(self) -> Any:

@@ -56,8 +56,8 @@ def start_process(service: str, settings: Settings, *, watchdog: bool, make_mode
 
 
 def _leave_to_itself_what_is_there() -> None:
-    """Have the garbage collector look no more at what was imported, which stays as long as the process: with hundreds of calls in
-    flight all threads stood still for 0.3 s at a time for it, and for half of that without.
+    """Have the garbage collector look no more at what was imported, which stays as long as the process: all threads stand still while it
+    does, and the longer the more there is.
     """
     gc.collect()
     gc.freeze()

@@ -42,7 +42,7 @@ class Prices:
 
     def cost_microusd(self, usage: Usage, model: str) -> int | None:
         """The price of these tokens, rounded up. None: not known."""
-        return self._cost(model, usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
+        return self._of_tokens(model, usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
 
     def priced(self, usage: Usage, model: str) -> Usage:
         """What a model reported, with its money. The cost that it reported itself is a surcharge (searches), and is added."""
@@ -54,12 +54,12 @@ class Prices:
         """The most that a call can use. `input_tokens`: what it can send at most."""
         uses = server_tool_uses(call)
         bound = input_tokens + uses * SERVER_TOOL_TOKENS
-        costs = [self._cost(call.model, bound, call.max_output_tokens, 0, written_to_cache) for written_to_cache in (0, bound)]
+        costs = [self._of_tokens(call.model, bound, call.max_output_tokens, 0, written_to_cache) for written_to_cache in (0, bound)]
         known = [cost for cost in costs if cost is not None]
         surcharge = 0 if self.is_free else uses * WEB_SEARCH_MICROUSD
         return WorstCase(bound, call.max_output_tokens, max(known) + surcharge if len(known) == len(costs) else None)
 
-    def _cost(self, model: str, *tokens: int) -> int | None:
+    def _of_tokens(self, model: str, *tokens: int) -> int | None:
         if self.is_free or model == OFFLINE_MODEL:
             return 0
         cost = _cost(model, self.provider, *tokens)

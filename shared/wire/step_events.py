@@ -55,7 +55,7 @@ class HandoffIssued(Message):
     index: NonNegativeInt = 0
     """Its place in the chord."""
     group_size: NonNegativeInt = 0
-    """How many the chord has; 0: it is in none."""
+    """How many the chord has; 0: it is in none. The journal says so itself: nothing reads it but supervisors of the version before."""
     deadline: float | None = None
     max_microusd: PositiveInt | None = None
     """What it may cost; None: as much as its job."""
