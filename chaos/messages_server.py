@@ -39,7 +39,7 @@ class Reply:
     cut_after_events: int | None = None
     """The connection breaks after so many events."""
     stall: threading.Event | None = None
-    """Before the end of the stream, the server waits for this."""
+    """Before the end of the stream, the server waits for this, however long it takes: what a test holds does not go on by itself."""
     takes_s: float = 0.0
     """As long as this takes, the end of the stream is out, or the answer if it is no stream."""
     stall_before_headers: bool = False
@@ -207,7 +207,7 @@ def _pieces(text: str, size: int) -> list[str]:
 
 def _answer(handler: BaseHTTPRequestHandler, reply: Reply, *, is_stream: bool) -> None:
     if reply.stall is not None and reply.stall_before_headers:
-        reply.stall.wait(30)
+        reply.stall.wait()
     if reply.body is not None or not is_stream:
         time.sleep(reply.takes_s)
     handler.send_response(reply.status)
@@ -233,7 +233,7 @@ def _answer(handler: BaseHTTPRequestHandler, reply: Reply, *, is_stream: bool) -
             break
         if event["type"] == "message_delta" and reply.stall is not None:
             handler.wfile.flush()
-            reply.stall.wait(30)
+            reply.stall.wait()
         if event["type"] == "message_delta" and reply.takes_s:
             handler.wfile.flush()
             time.sleep(reply.takes_s)

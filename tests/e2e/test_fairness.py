@@ -54,9 +54,11 @@ def crowds(fleet: Fleet, tmp_path: Path) -> Crowds:
 def all_slots_taken(fleet: Fleet, name: str) -> Iterator[None]:
     """While it lasts, what is published waits."""
     job_id, held = fleet.occupy(name)
-    yield
-    for one in held:
-        one.go.set()
+    try:
+        yield
+    finally:
+        for one in held:
+            one.go.set()
     fleet.ends_well(job_id)
 
 
