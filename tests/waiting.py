@@ -10,7 +10,7 @@ from typing import TypeVar
 Seen = TypeVar("Seen")
 
 
-def wait_until(look: Callable[[], Seen], *, timeout_s: float = 20.0, what: str = "it") -> Seen:
+def wait_until(look: Callable[[], Seen], *, timeout_s: float = 60.0, what: str = "it") -> Seen:
     """The first true value that `look` returns. Fails with `what` when there is none in time."""
     until = time.monotonic() + timeout_s
     pause = threading.Event()

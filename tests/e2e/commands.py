@@ -56,7 +56,7 @@ class Handoff:
             process.kill()
             process.wait()
 
-    def wait_for(self, words: str, *, where: str = "err", timeout_s: float = 40.0) -> None:
+    def wait_for(self, words: str, *, where: str = "err", timeout_s: float = 90.0) -> None:
         wait_until(lambda: words in self.read(where), timeout_s=timeout_s, what=f"{words!r} in {where}")
 
     def read(self, where: str) -> str:

@@ -10,7 +10,7 @@ from benchmarks.__main__ import main
 from benchmarks.critical_path import walked
 from benchmarks.table import HEAD
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 
 def test_the_table_has_a_line_for_every_row_under_every_load(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,7 @@ from supervisor.lifecycle.gates import MOST_GATE_ROUNDS
 from tests.e2e.fleet import Fleet, Held
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 
 ENVELOPE: Json = {"status": "ok", "claims": [], "confidence": 0.9, "needs": None, "problem": None}
 WRONG = {"statement": "It is 324 m high.", "why": "It is 330 m high since 2022."}

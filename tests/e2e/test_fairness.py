@@ -93,7 +93,6 @@ def work_of(fleet: Fleet, job_id: JobId) -> dict[HandoffId, HandoffStanding]:
     return fleet.jobs.ledger.jobs.handoffs(job_id, handoffs)
 
 
-@pytest.mark.timeout(300)  # beside other tests, publishing them alone may take a minute
 def test_10_000_handoffs_of_batch_delay_an_interactive_job_by_no_more_than_one_handoff_a_slot(fleet: Fleet, crowds: Crowds) -> None:
     with all_slots_taken(fleet, "busy-priority"):
         batch = []

@@ -21,7 +21,7 @@ from tests.e2e.commands import DOCUMENTS, REQUEST, Handoff, processes
 from tests.e2e.test_cli_up import url_in
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 LOG_IN = "admin:a-password-of-some-length"
 
 

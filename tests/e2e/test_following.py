@@ -10,7 +10,7 @@ from shared.wire.ids import JobId
 from supervisor.client import Request
 from tests.e2e.fleet import ENVELOPE, Fleet
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 
 
 def test_a_job_goes_on_from_what_another_has_found(fleet: Fleet) -> None:

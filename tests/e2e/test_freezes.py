@@ -7,12 +7,16 @@ from collections.abc import Iterator
 import pytest
 
 from chaos.messages_server import Json, MessagesServer, Reply, calls, said_in
+from shared.celery_app import make_app
 from shared.config import Settings
 from shared.ledger.claims import MAX_CLAIMS, MAX_LOOKS
 from shared.wire.events import JobStatus
 from shared.wire.handoff import StopReason
 from shared.wire.ids import JobId
+from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from supervisor import client
+from supervisor.dispatch import Dispatcher
+from supervisor.sweeper import Sweeper
 from tests.e2e.a_supervisor_that_freezes import FREEZES
 from tests.e2e.fleet import Fleet, Script
 from tests.running_system import EVERYONE, SUPERVISOR, over, running_system
@@ -57,7 +61,9 @@ class Stiff(Script):
 
 @pytest.fixture(scope="module")
 def stiff(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """Two supervisors, and three workers of one slot each, all of which can be made to freeze, for three seconds."""
+    """Two supervisors, and three workers of one slot each, all of which can be made to freeze, for three seconds. Beside them sweeps
+    somebody who takes nothing: while all others start again Redis would hear from nobody, and silence counts as nobody's fault.
+    """
     folder, script = tmp_path_factory.mktemp("stiff"), Stiff()
     (folder / "tools").mkdir()
     (folder / "tools" / "standing.py").write_text(TOOL)
@@ -74,8 +80,14 @@ def stiff(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
                 queues = "generalist,statue"
                 system.processes.start(system.celery(name, "-A", EVERYONE[1], "worker", "-n", f"{name}@%h", "-Q", queues, "-c", "1"))
             system.processes.wait_until_ready()
-            jobs = client.connect(system.redis_url, Settings(offline=True))
+            settings = Settings(offline=True, lease_s=LEASE_S)
+            jobs = client.connect(system.redis_url, settings)
+            app = make_app("bystander", system.redis_url, settings, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE))
+            bystander = Sweeper(jobs.ledger, Dispatcher(app), "bystander", interval_s=0.1, keep_s=3_600)
+            bystander.start()
             yield Fleet(system, server, script, jobs)
+            bystander.stop()
+            bystander.wait_until_withdrawn()
             jobs.ledger.connection.close()
 
 

@@ -9,7 +9,7 @@ from shared.wire.ids import JobId
 from tests.e2e.fleet import ENVELOPE, Fleet, Held
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 ALL_THE_TIME_S = 60
 
 

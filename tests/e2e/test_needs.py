@@ -15,7 +15,7 @@ from supervisor.report import JobResult, report_of
 from supervisor.tracing.timeline import timeline_of
 from tests.e2e.fleet import ENVELOPE, SPECIALIST, Fleet
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 
 IN_NEED = {**ENVELOPE, "status": "needs_input", "output": None, "needs": "The year of the licence change."}
 

@@ -14,7 +14,7 @@ from supervisor.client import Request
 from tests.e2e.commands import Handoff
 from tests.e2e.fleet import Fleet
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 FAILED = 1
 
 

@@ -10,7 +10,7 @@ from supervisor.lifecycle.failing import MOST_RETRIES
 from tests.e2e.fleet import ENVELOPE, Fleet
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 
 
 def test_a_step_that_fails_again_and_again_is_tried_as_often_as_promised_and_then_is_a_gap(fleet: Fleet) -> None:

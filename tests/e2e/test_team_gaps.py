@@ -14,7 +14,7 @@ from supervisor.report import JobResult
 from tests.e2e.fleet import ENVELOPE, Fleet
 from tests.e2e.test_teams import a_team, calls, children
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.slow
 ALL_THE_TIME_S = 90
 CLOSED = {**ENVELOPE, "status": "failed", "problem": "The archive is closed."}
 

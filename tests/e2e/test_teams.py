@@ -15,7 +15,7 @@ from supervisor.client import Request
 from tests.e2e.fleet import ENVELOPE, Fleet
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 ALL_THE_TIME_S = 90
 
 

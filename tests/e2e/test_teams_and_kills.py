@@ -22,7 +22,7 @@ from tests.e2e.test_teams import a_team, begun, calls, children
 from tests.running_system import EVERYONE, SUPERVISOR, over, running_system
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 ALL_THE_TIME_S = 120
 BEGINS = ("script.commit.after", "script.commit.before", "script.commit.after", "publish.supervisor.before")
 """Handed over; about to begin the child; begun; about to wake its supervisor."""

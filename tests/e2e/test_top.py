@@ -13,7 +13,7 @@ from tests.e2e.commands import Handoff
 from tests.e2e.fleet import SPECIALIST, Fleet
 from tests.e2e.test_approvals import read_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 
 
 def test_what_works_and_what_waits_is_told_while_it_does(fleet: Fleet, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from tests.e2e.test_approvals import read_until
 from tests.running_system import SUPERVISOR, over, running_system
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.slow
 SIGN_WITHIN_S = 5.0
 """What is promised."""
 LONG_LEASE = {"HANDOFF_LEASE_S": "60"}
