@@ -14,6 +14,7 @@ from kombu.exceptions import BatchPublishError, OperationalError
 
 from shared.celery_app import HOW_SENT, declare_queues
 from shared.fair import FIRST, FOR
+from shared.gently import gently
 from shared.telemetry import telemetry
 from shared.wake_ups import wake_up
 from shared.wire.handoff import AgentHandoff
@@ -104,7 +105,7 @@ class Dispatcher:
         declare_queues(self._app, {queue_of(item.handoff.assigned_to) for item in outgoing})
         bodies = {name: self._body(job_id, name) for name in {item.group for item in outgoing}}
         with self._app.producer_or_acquire() as producer, producer.batch():
-            for item in outgoing:
+            for item in gently(outgoing):
                 group_id, body = self._group_id(job_id, item.group), bodies[item.group]
                 self._send(item, again=again, group_id=group_id, group_index=item.index, chord=body, producer=producer)
 

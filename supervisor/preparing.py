@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from shared.config import OFFLINE_MODEL
+from shared.gently import gently
 from shared.ledger.ledger import Ledger
 from shared.library import Library
 from shared.wire.events import (
@@ -179,7 +180,7 @@ class Preparing:
         words = self._loading.words(state, [ref for step_id in command.steps for ref in remarks_want(state.steps[step_id])], into)
         group: list[Outgoing] = []
         dependents, instead = state.dependents, dict(command.instead)
-        for index, step_id in enumerate(command.steps):
+        for index, step_id in enumerate(gently(command.steps)):
             step = plan.by_id[step_id].model_copy(update={"specialist": instead.get(step_id, state.steps[step_id].specialist)})
             spec, digest, text = pinned_spec(state, step.specialist, self._library, self._ledger.roles)
             if text is not None:
