@@ -6,10 +6,12 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from shared.wire.errors import HandoffError, LedgerUnavailable, ManyProblems, UserError
-from shared.wire.events import JobStatus
+
+if TYPE_CHECKING:
+    from shared.wire.events import JobStatus
 
 OK, FAILED, BAD_INPUT, NO_REDIS, NOT_ENDED = 0, 1, 2, 3, 4
 DEFECT = 70
@@ -27,6 +29,8 @@ EXIT_CODES = (
 
 def exit_code_of(status: JobStatus) -> int:
     """A partial answer is an answer: it names its gaps, and stderr says so."""
+    from shared.wire.events import JobStatus
+
     match status:
         case JobStatus.OK | JobStatus.PARTIAL:
             return OK

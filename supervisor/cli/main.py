@@ -1,35 +1,14 @@
-"""The command line: what there is to type. Each command imports what it needs when it runs, so that `--help` is quick."""
+"""The command line: `handoff`, and what it says of itself."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
-from supervisor.cli import (
-    approving,
-    chaos,
-    comparing,
-    dead,
-    doctor,
-    evaluating,
-    exporting,
-    fleet,
-    jobs,
-    pausing,
-    processes,
-    quoting,
-    stats,
-    submit,
-    top,
-    tracing,
-    up,
-)
+from supervisor.cli.commands import HELP_OPTIONS, Commands
 from supervisor.cli.errors import EXIT_CODES, guarded
-from supervisor.cli.job_options import JobOptions, takes_a_job
-from supervisor.cli.options import AsJson, OwnSpecialists, OwnTools, RequestText
 
 ABOUT = f"""
 A team of LLM specialists, run as a distributed task queue.
@@ -65,11 +44,12 @@ answer with its sources.
 
 app = typer.Typer(
     name="handoff",
+    cls=Commands,
     help=ABOUT,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=HELP_OPTIONS,
 )
 
 
@@ -86,64 +66,6 @@ def options(
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")] = False,
 ) -> None:
     """Options of `handoff` itself."""
-
-
-@app.command(rich_help_panel="Jobs")
-@takes_a_job
-def run(
-    job: JobOptions,
-    request: RequestText = None,
-    specialists: OwnSpecialists = [],  # noqa: B006
-    tools: OwnTools = [],  # noqa: B006
-    as_json: AsJson = False,
-    resume: Annotated[str | None, typer.Option(metavar="JOB", help="Go on with a run that Ctrl-C interrupted.")] = None,
-) -> int:
-    """Submit a job and stay until its answer.
-
-    Uses the broker in HANDOFF_REDIS_URL and its workers. Without it, starts a private Redis, a supervisor and three workers, all of them
-    gone when the command ends. Progress goes to stderr, the answer to stdout.
-
-      handoff run "Which of these licences allow resale?" --docs licences --max-usd 0.50
-
-      handoff run "List the deadlines" --docs contract.pdf --answer-schema deadlines.json --json | jq .answer
-    """
-    from supervisor.cli import run as running
-
-    return running.run(request, job.asked(), running.HowToRun(tuple(specialists), tuple(tools), as_json, resume))
-
-
-PANELS: dict[str, tuple[tuple[str, Callable[..., int]], ...]] = {
-    "Jobs": (
-        ("submit", submit.submit),
-        ("watch", jobs.watch),
-        ("result", jobs.result),
-        ("show", jobs.show),
-        ("list", jobs.list_jobs),
-        ("export", exporting.export),
-        ("trace", tracing.trace),
-        ("cancel", jobs.cancel),
-        ("approve", approving.approve),
-        ("reject", approving.reject),
-        ("retry", jobs.retry),
-        ("finish", jobs.finish),
-        ("delete", jobs.delete),
-    ),
-    "Processes": (("up", up.up), ("supervisor", processes.supervisor), ("worker", processes.worker)),
-    "Is it worth it?": (("quote", quoting.quote), ("eval", evaluating.evaluate), ("compare", comparing.compare)),
-    "Looking after it": (
-        ("specialists", fleet.specialists),
-        ("doctor", doctor.doctor),
-        ("stats", stats.stats),
-        ("top", top.top),
-        ("pause", pausing.pause),
-        ("resume", pausing.resume),
-        ("dead", dead.dead),
-        ("chaos", chaos.chaos),
-    ),
-}
-for panel, commands in PANELS.items():
-    for name, command in commands:
-        app.command(name, rich_help_panel=panel)(command)
 
 
 def main() -> None:

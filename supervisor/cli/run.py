@@ -6,7 +6,9 @@ import signal
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from shared.config import OFFLINE_MODEL, Settings, load_settings
 from shared.wire.approval import NOBODY_THERE
@@ -16,6 +18,8 @@ from shared.wire.limits import OnLimit
 from supervisor.cli.approving import ask_in_place, can_ask
 from supervisor.cli.asking import Asked, check_model, request_of, text_of
 from supervisor.cli.errors import INTERRUPTED, exit_code_of, say
+from supervisor.cli.job_options import JobOptions, takes_a_job
+from supervisor.cli.options import AsJson, OwnSpecialists, OwnTools, RequestText
 from supervisor.cli.terminal import note, stderr, write_line
 from supervisor.cli.view import RECONNECT_FOR_S, Moment, follow
 
@@ -36,7 +40,28 @@ class HowToRun:
     resume: str | None = None
 
 
-def run(request: str | None, asked: Asked, how: HowToRun) -> int:
+@takes_a_job
+def run(
+    job: JobOptions,
+    request: RequestText = None,
+    specialists: OwnSpecialists = [],  # noqa: B006
+    tools: OwnTools = [],  # noqa: B006
+    as_json: AsJson = False,
+    resume: Annotated[str | None, typer.Option(metavar="JOB", help="Go on with a run that Ctrl-C interrupted.")] = None,
+) -> int:
+    """Submit a job and stay until its answer.
+
+    Uses the broker in HANDOFF_REDIS_URL and its workers. Without it, starts a private Redis, a supervisor and three workers, all of them
+    gone when the command ends. Progress goes to stderr, the answer to stdout.
+
+      handoff run "Which of these licences allow resale?" --docs licences --max-usd 0.50
+
+      handoff run "List the deadlines" --docs contract.pdf --answer-schema deadlines.json --json | jq .answer
+    """
+    return _run(request, job.asked(), HowToRun(tuple(specialists), tuple(tools), as_json, resume))
+
+
+def _run(request: str | None, asked: Asked, how: HowToRun) -> int:
     """Returns the exit code. `request`: as it was typed; `asked`: all else about the job; with `how.resume` neither counts."""
     settings = load_settings()
     signal.signal(signal.SIGTERM, _like_ctrl_c)

@@ -11,6 +11,7 @@ import pytest
 import typer
 
 from supervisor.cli import errors
+from supervisor.cli.commands import ENTRIES, loaded
 from supervisor.cli.main import app
 from supervisor.cli.submit import Line
 from supervisor.report import JobResult
@@ -19,7 +20,7 @@ from tests.docs.pages import DOCS, ROOT, blocks, coded, rows, sections, spans, t
 PAGE = text_of("cli")
 SECTIONS = {heading.removeprefix("handoff "): body for heading, body in sections(PAGE).items() if heading.startswith("handoff ")}
 GROUP: Any = typer.main.get_command(app)
-COMMANDS: dict[str, Any] = GROUP.commands
+COMMANDS: dict[str, Any] = {name: loaded(name) for name in ENTRIES}
 HELP = {"-h", "--help"}
 PLANNED = DOCS / "roadmap.md"
 """Speaks of what does not exist yet."""

@@ -1,0 +1,102 @@
+"""What there is to type, and where it is. A command is imported when it is typed, so that help, a completion and a slip of the keyboard are
+answered at once: all commands together import most of the project.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A command in the list of all."""
+
+    place: str
+    """Of its function: `module:name`, in this package."""
+    line: str
+    """The first of its help."""
+    panel: str = ""
+
+
+def _entries(panels: dict[str, dict[str, tuple[str, str]]]) -> dict[str, Entry]:
+    return {name: Entry(place, line, panel) for panel, ours in panels.items() for name, (place, line) in ours.items()}
+
+
+ENTRIES = _entries({
+    "Jobs": {
+        "run": ("run:run", "Submit a job and stay until its answer."),
+        "submit": ("submit:submit", "Enqueue a job and print its id at once."),
+        "watch": ("jobs:watch", "Follow a job until its end, then print its answer."),
+        "result": ("jobs:result", "Print a job's answer, its sources and what it took. Exit code 4: it has not ended yet."),
+        "show": ("jobs:show", "Everything about a job: its plan, every handoff with its full payload, every result, every verdict."),
+        "list": ("jobs:list_jobs", "The newest jobs."),
+        "export": ("exporting:export", "Write everything about a job into one self-contained JSON file."),
+        "trace": ("tracing:trace", "Write a job as one HTML page: who ran when, what made it last, and all that was asked and answered."),
+        "cancel": ("jobs:cancel", "Stop a job everywhere; what it has done stays."),
+        "approve": ("approving:approve", "Let a job go on that waits for an approval."),
+        "reject": ("approving:reject", "Have what a job waits for an approval of made again, with your note as feedback."),
+        "retry": ("jobs:retry", "Go on with an ended job: do again what did not succeed, or everything from a step on."),
+        "finish": ("jobs:finish", "Fill the gaps of an ended job: the steps that it did without, then what builds on them."),
+        "delete": ("jobs:delete", "Remove an ended job and everything of it."),
+    },
+    "Processes": {
+        "up": (
+            "up:up",
+            "Start the whole system on this machine: Redis, supervisor, workers. Ctrl-C drains and stops it; jobs go on at the next start.",
+        ),
+        "supervisor": ("processes:supervisor", "Start a supervisor process: plans, reviews, answers, and looks after lost work."),
+        "worker": ("processes:worker", "Start a worker process for one or more specialists."),
+    },
+    "Is it worth it?": {
+        "quote": ("quoting:quote", "Say what a job will likely cost and take, before anything but its plan is paid."),
+        "eval": ("evaluating:evaluate", "Do a golden set of requests in several ways, and say how good each is and what it takes."),
+        "compare": ("comparing:compare", "Do one request in two ways, and say which to take."),
+    },
+    "Looking after it": {
+        "specialists": ("fleet:specialists", "Who is served by live workers, how busy they are, and what tools each may use."),
+        "doctor": (
+            "doctor:doctor",
+            "Check broker, persistence, supervisors, workers, dead letters and model access; say what is wrong and how to mend it.",
+        ),
+        "stats": ("stats:stats", "What the fleet has to do: slots, queues, quota, spending."),
+        "top": ("top:top", "The fleet, live: roles, slots, queues, what is at work, spending, quota, dead letters."),
+        "pause": ("pausing:pause", "Stop a role on every machine, until `handoff resume`: the kill switch."),
+        "resume": ("pausing:resume", "Let a paused role go on with what waits for it."),
+        "dead": (
+            "dead:dead",
+            "Messages that no process could take, with the reason: list them, show one as a whole, try one again, drop one or all.",
+        ),
+        "chaos": ("chaos:chaos", "Run jobs while processes are killed, and say what was kept of the promises."),
+    },
+})  # fmt: skip
+"""In the order of `handoff --help`."""
+
+
+@cache
+def loaded(name: str) -> Any:
+    """The command itself, with all of its options and its help."""
+    module, _, function = ENTRIES[name].place.partition(":")
+    alone = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False, add_completion=False, context_settings=HELP_OPTIONS)
+    alone.command(name)(getattr(import_module(f"{__package__}.{module}"), function))
+    return typer.main.get_command(alone)
+
+
+class Commands(TyperGroup):
+    """All of them, each as a line until it is typed."""
+
+    def __init__(self, **given: Any) -> None:
+        lines = {name: TyperCommand(name, help=one.line, rich_help_panel=one.panel) for name, one in ENTRIES.items()}
+        super().__init__(**{**given, "commands": lines})
+
+    def resolve_command(self, *given: Any) -> Any:
+        """Of what was typed."""
+        name, command, rest = super().resolve_command(*given)
+        return name, command and loaded(command.name), rest
