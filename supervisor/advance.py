@@ -200,7 +200,7 @@ class Advance:
             events=prepared.events,
             payloads=list(prepared.texts.values()),
             fields={"status": later.status.value, "asks": why_asked(later), "teams_lack": lacks, **approval_fields(state, later), **kept},
-            drop=sorted(state.open.keys() - later.open.keys()),
+            drop=sorted(one for one in later.open.changed_since(state.open) if one not in later.open),
             keep=later.handed_over if asks else (),
             due_at=due_at,
             score=score_in(state, later),
@@ -261,7 +261,7 @@ class Advance:
     def _look(self, state: JobState, suspects: Sequence[HandoffId]) -> Seen:
         """What is to be known outside the journal; of handoffs, nothing is asked where nothing is suspect."""
         candidates, checker = self._preparing.briefing.candidates(state), state.submitted.fact_checker
-        ask = list(dict.fromkeys([*suspects, *(i for i, handoff in state.open.items() if handoff.group is None)]))
+        ask = list(dict.fromkeys([*suspects, *state.overview.apart]))
         standings = self._ledger.jobs.handoffs(state.job_id, ask)
         return Seen(
             roles=frozenset(one.name for one in candidates),

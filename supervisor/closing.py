@@ -66,6 +66,6 @@ def _read(state: JobState) -> int:
     asked = min(submitted.request.size, MAX_REQUEST_CHARS) + (plan.plan.size if plan else 0)
     rubric = 2 * len((submitted.rubric or DEFAULT_RUBRIC).to_json().encode())  # what its criteria mean is said, their names are enforced
     schema = 2 * submitted.answer_schema.size if submitted.answer_schema else 0  # it is said, and it is enforced
-    results = sum(step.result.size if step.result else UNWRITTEN_CHARS for step in state.steps.values())
+    results = state.overview.written + UNWRITTEN_CHARS * state.overview.unwritten
     most = min(MOST_SHOWN_BYTES, max(MOST_PASTED_CHARS, LEAST_PASTED_CHARS * len(state.steps)))
     return frame + asked + rubric + schema + ceil(ESCAPED * min(results, most))

@@ -10,6 +10,7 @@ from shared.wire.ids import StepId
 from shared.wire.mode import Mode
 from supervisor.lifecycle.asked import Question, RejectedPlan
 from supervisor.lifecycle.attempts import Remark
+from supervisor.lifecycle.layers import Layers
 from supervisor.lifecycle.state import JobState, Phase, StepState
 from supervisor.lifecycle.steps import again
 
@@ -92,12 +93,12 @@ def _asked_about(state: JobState, question: Question) -> dict[StepId, StepState]
     return {step_id: state.steps[step_id] for step_id in question.steps if step_id in state.steps}
 
 
-def _let_go(state: JobState, question: Question) -> dict[StepId, StepState]:
+def _let_go(state: JobState, question: Question) -> Layers[StepId, StepState]:
     about = _asked_about(state, question)
     return state.steps | {step_id: step.model_copy(update={"is_let_go": True}) for step_id, step in about.items()}
 
 
-def _tried_anew(state: JobState, question: Question, event: Rejected) -> dict[StepId, StepState]:
+def _tried_anew(state: JobState, question: Question, event: Rejected) -> Layers[StepId, StepState]:
     """By its own specialist, as if it had never been tried, with what was said. Those that were not named are let go."""
     about = _asked_about(state, question)
     named = frozenset(event.steps) & about.keys() or about.keys()

@@ -33,7 +33,6 @@ from supervisor.lifecycle.fact_gate import check_facts
 from supervisor.lifecycle.failing import second_chances, to_be_asked_about, why_failed
 from supervisor.lifecycle.gates import may_send_back
 from supervisor.lifecycle.joins import hopeless, late, ready
-from supervisor.lifecycle.overview import overview_of
 from supervisor.lifecycle.patches import REPLANNER
 from supervisor.lifecycle.recovering import recoveries
 from supervisor.lifecycle.replanning import wants_a_look
@@ -118,12 +117,12 @@ def _work(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
         return (AbandonSteps(tuple(can_begin), f"the job's limit of {state.submitted.limits.max_handoffs} handoffs is reached"),)
     agents, commands = for_children(state, can_begin[: min(room, MOST_IN_A_SLICE)])
     commands += _groups(state, agents, seen)
-    needy = overview_of(state).in_need
+    needy = state.overview.in_need
     if needy and not state.has_open("planner"):
         commands.append(_answer_needs(state, needy))
-    elif is_thought_about and not any(handoff.is_of_a_role for handoff in state.open.values()):
+    elif is_thought_about and not state.open_of_roles:
         commands.append(ask_role(state, REPLANNER))
-    is_done = not is_thought_about and overview_of(state).are_settled
+    is_done = not is_thought_about and state.overview.are_settled
     if not commands and is_done and not state.has_open("assessor"):
         return _conclude(state, now)
     return tuple(commands)

@@ -142,7 +142,7 @@ def next_due(state: JobState, now: float, claim_within_s: float, seen: Seen | No
         return min(now + min(max(soonest_s, (now - state.started_at) / 4), latest_s), max(state.deadline, now + 1.0))
     held = {handoff_id for handoff_id, found in (seen.handoffs.items() if seen else ()) if found.held}
     begun = {handoff_id for handoff_id, found in (seen.handoffs.items() if seen else ()) if found.state == "running"}
-    quiet = held | {handoff_id for handoff_id in begun & state.open.keys() if state.open[handoff_id].child}
-    if any(handoff.group is None and handoff_id not in quiet for handoff_id, handoff in state.open.items()):
+    quiet = held | {handoff_id for handoff_id in begun if handoff_id in state.open and state.open[handoff_id].child}
+    if any(handoff_id not in quiet for handoff_id in state.overview.apart):
         return min(now + claim_within_s, until)
     return max(until, now + 1.0)

@@ -44,10 +44,11 @@ from shared.wire.verdict import Decision
 from supervisor.lifecycle.approved import heard, planned
 from supervisor.lifecycle.arbitration import arbitrated
 from supervisor.lifecycle.attempts import Remark
-from supervisor.lifecycle.copies import Copies
 from supervisor.lifecycle.disputes import looked_into
 from supervisor.lifecycle.fact_gate import check_came, facts_checked, unsaid
 from supervisor.lifecycle.held import Held
+from supervisor.lifecycle.layers import layers
+from supervisor.lifecycle.looking_over import overview_after
 from supervisor.lifecycle.replanning import noted, with_patch
 from supervisor.lifecycle.retried import built_again, first_phase, held_no_more, retried
 from supervisor.lifecycle.state import JobState, Phase, StepStatus
@@ -64,11 +65,11 @@ def fold(job_id: JobId, state: JobState | None, events: Iterable[Recorded]) -> J
 
 
 def fold_on(state: JobState, events: Iterable[Recorded]) -> JobState:
-    """The state after more events. Dicts of the given state are copied once for all of them, and not for each: it stays as it was."""
-    copies = Copies()
+    """The state after more events. What is asked of all steps is folded on once for all of them."""
+    later = state
     for recorded in events:
-        state = evolve(state, recorded, copies)
-    return state
+        later = _one_further(later, recorded)
+    return later if later is state else later.model_copy(update={"overview": overview_after(state, later)})
 
 
 def begin(job_id: JobId, recorded: Recorded) -> JobState:
@@ -87,21 +88,26 @@ def begin(job_id: JobId, recorded: Recorded) -> JobState:
     )
 
 
-def evolve(state: JobState, recorded: Recorded, copies: Copies | None = None) -> JobState:
+def evolve(state: JobState, recorded: Recorded) -> JobState:
     """One event further. It refuses none: what the journal holds has happened. (One that speaks of a step that no plan has is a KeyError: a
-    defect of ours, or a journal that was tampered with.) `copies`: those of the run
-    of events that it is one of.
+    defect of ours, or a journal that was tampered with.)
     """
+    return fold_on(state, (recorded,))
+
+
+def _one_further(state: JobState, recorded: Recorded) -> JobState:
+    """But for the overview, which is that of the state before."""
     patches = noted(state, recorded.event) if state.mode is Mode.ADAPTIVE else state.patches
-    changes = _changes(state, recorded, copies or Copies())
+    changes = _changes(state, recorded)
+    changes |= {name: layers(changes[name]) for name in ("steps", "open") if name in changes}
     return state.model_copy(update={"version": recorded.version, "as_of": recorded.at, "patches": patches, **changes})
 
 
-def _changes(state: JobState, recorded: Recorded, copies: Copies) -> dict[str, Any]:
+def _changes(state: JobState, recorded: Recorded) -> dict[str, Any]:
     event = recorded.event
     if isinstance(event, ApprovalEvent):
         return heard(state, event, recorded)
-    return _of_job(state, event, recorded) if isinstance(event, JobEvent) else _of_steps(state, event, recorded.at, copies)
+    return _of_job(state, event, recorded) if isinstance(event, JobEvent) else _of_steps(state, event, recorded.at)
 
 
 def _of_job(state: JobState, event: JobEvent, recorded: Recorded) -> dict[str, Any]:  # noqa: PLR0911 (one case an event)
@@ -142,12 +148,12 @@ def _of_job(state: JobState, event: JobEvent, recorded: Recorded) -> dict[str, A
             assert_never(event)
 
 
-def _of_steps(state: JobState, event: StepEvent, at: float, copies: Copies) -> dict[str, Any]:  # noqa: PLR0911, PLR0912 (one case an event)
+def _of_steps(state: JobState, event: StepEvent, at: float) -> dict[str, Any]:  # noqa: PLR0911, PLR0912 (one case an event)
     match event:
         case HandoffIssued():
-            return _issued(state, event, at, copies)
+            return _issued(state, event, at)
         case HandoffFinished():
-            return _finished(state, event, copies)
+            return _finished(state, event)
         case PlanMade():
             return {**planned(event), "phase": Phase.WORKING, "fruitless": 0}
         case PlanPatched():
@@ -163,7 +169,7 @@ def _of_steps(state: JobState, event: StepEvent, at: float, copies: Copies) -> d
         case StepsAbandoned():
             return abandoned(state, event)
         case StepsTriedAgain():
-            return {"steps": copies.with_items("steps", state.steps, tried_again(state, event))}
+            return {"steps": state.steps | tried_again(state, event)}
         case Synthesised():
             still_open = _without(state, "synthesizer")
             made = {"synthesised": event, "phase": Phase.ANSWERING, "open": still_open, "fruitless": 0, "held": Held()}
@@ -176,10 +182,10 @@ def _of_steps(state: JobState, event: StepEvent, at: float, copies: Copies) -> d
             assert_never(event)
 
 
-def _issued(state: JobState, event: HandoffIssued, at: float, copies: Copies) -> dict[str, Any]:
+def _issued(state: JobState, event: HandoffIssued, at: float) -> dict[str, Any]:
     changes: dict[str, Any] = {
         "status": JobStatus.RUNNING,
-        "open": copies.with_items("open", state.open, {event.handoff_id: event}),
+        "open": state.open | {event.handoff_id: event},
         "handoffs": state.handoffs + 1,
         "specialists": {**state.specialists, event.assigned_to: event.specialist},
     }
@@ -192,14 +198,14 @@ def _issued(state: JobState, event: HandoffIssued, at: float, copies: Copies) ->
     now = {"status": StepStatus.RUNNING, "began_at": at, "waited_before_s": state.waited_s, "given_to": to}
     team = team_of(state, event.step_id, event.child) if event.child else step.team
     running = step.model_copy(update={**now, "attempt": event.attempt, "handoff_id": event.handoff_id, "team": team, "gaps_only": False})
-    return {**changes, "steps": copies.with_items("steps", state.steps, {event.step_id: running})}
+    return {**changes, "steps": state.steps | {event.step_id: running}}
 
 
-def _finished(state: JobState, event: HandoffFinished, copies: Copies) -> dict[str, Any]:
+def _finished(state: JobState, event: HandoffFinished) -> dict[str, Any]:
     issued = state.open.get(event.handoff_id)
     model = event.model
     changes: dict[str, Any] = {
-        "open": copies.without("open", state.open, event.handoff_id),
+        "open": state.open.without(event.handoff_id),
         "usage": state.usage + event.usage,
         "turns": state.turns + event.turns,
         "spent_its_own": state.spent_its_own or event.stop_reason is StopReason.JOB_BUDGET,
@@ -219,7 +225,7 @@ def _finished(state: JobState, event: HandoffFinished, copies: Copies) -> dict[s
         return {**changes, "fruitless": state.fruitless + 1}
     again = built_again(state, event, issued.step_id)
     ended = {issued.step_id: with_result(state.steps[issued.step_id], event)}
-    changes["steps"] = copies.with_items("steps", state.steps, ended | again)
+    changes["steps"] = state.steps | ended | again
     return {**changes, **held_no_more(state, event, again)}
 
 

@@ -13,7 +13,6 @@ from shared.wire.names import SUB_SUPERVISOR
 from shared.wire.plan import OnFailure
 from supervisor.lifecycle.beginning import GENERALIST
 from supervisor.lifecycle.joins import is_wanted
-from supervisor.lifecycle.overview import overview_of
 from supervisor.lifecycle.seen import Seen
 from supervisor.lifecycle.state import JobState, StepState, StepStatus
 
@@ -32,7 +31,7 @@ def second_chances(state: JobState, seen: Seen, now: float) -> tuple[SecondChanc
     """Steps that get another attempt now."""
     if state.spent is not None or now >= state.working_deadline:
         return ()
-    unusable = ((step_id, state.steps[step_id]) for step_id in overview_of(state).unusable)
+    unusable = ((step_id, state.steps[step_id]) for step_id in state.overview.unusable)
     failed = ((step_id, step) for step_id, step in unusable if _may_try(state, step_id, step))
     chances = [chance for step_id, step in failed if (chance := _chance(step_id, step, seen))]
     return _wanted(state, chances, now)
@@ -62,7 +61,7 @@ def to_be_asked_about(state: JobState, seen: Seen, now: float) -> tuple[StepId, 
     """Steps that a person has a say in: nobody else can try them, or they need what the planner does not know. None watches a child."""
     if state.submitted.parent:
         return ()
-    unusable = ((step_id, state.steps[step_id]) for step_id in overview_of(state).unusable)
+    unusable = ((step_id, state.steps[step_id]) for step_id in state.overview.unusable)
     return tuple(
         step_id
         for step_id, step in unusable

@@ -9,7 +9,6 @@ from shared.wire.events import LAST, Counted
 from shared.wire.ids import StepId
 from shared.wire.join import Join
 from supervisor.lifecycle.commands import AbandonSteps
-from supervisor.lifecycle.overview import overview_of
 from supervisor.lifecycle.retried import in_doubt
 from supervisor.lifecycle.state import JobState, StepStatus
 
@@ -100,7 +99,7 @@ def late(state: JobState, now: float) -> tuple[AbandonSteps, ...]:
 def hopeless(state: JobState, now: float) -> tuple[AbandonSteps, ...]:
     """Steps that will never have what they need."""
     broken: dict[str, list[StepId]] = {}
-    for step_id in overview_of(state).next:
+    for step_id in state.overview.next:
         if state.steps[step_id].outline.depends_on:
             how, why = standing(state, fan_in_of(state, step_id), now)
             if how is Standing.BROKEN:
@@ -111,7 +110,7 @@ def hopeless(state: JobState, now: float) -> tuple[AbandonSteps, ...]:
 def ready(state: JobState, now: float) -> list[StepId]:
     """Steps that can begin. None builds on a result that may yet have to be made again."""
     doubtful = in_doubt(state)
-    waiting = (step_id for step_id in overview_of(state).next if doubtful.isdisjoint(state.steps[step_id].outline.depends_on))
+    waiting = (step_id for step_id in state.overview.next if doubtful.isdisjoint(state.steps[step_id].outline.depends_on))
     return [step_id for step_id in waiting if standing(state, fan_in_of(state, step_id), now)[0] is Standing.MET]
 
 
@@ -123,13 +122,15 @@ def next_join(state: JobState, now: float) -> float | None:
 
 def counted_for(state: JobState, dependents: frozenset[StepId]) -> tuple[Counted, ...]:
     """The fan-ins that may go on before all of their parts have ended, among those that wait for a step. `dependents`: of that step."""
+    if dependents and not any(state.steps[one].outline.join for one in dependents):
+        return ()  # of a plain one, which thousands may share, not even the parts are looked for
     fan_ins = [fan_in_of(state, one) for one in sorted(dependents)] if dependents else [last_fan_in(state)]
     return tuple(Counted(fan_in=one.step or LAST, wakes_from=_wakes_from(one.join, len(one.parts))) for one in fan_ins if one.join)
 
 
 def _joined(state: JobState) -> list[FanIn]:
     """The fan-ins that still wait, and have a join."""
-    waiting = (step_id for step_id in overview_of(state).next if state.steps[step_id].outline.join)
+    waiting = (step_id for step_id in state.overview.next if state.steps[step_id].outline.join)
     return [fan_in for fan_in in (*(fan_in_of(state, step_id) for step_id in waiting), last_fan_in(state)) if fan_in.join]
 
 

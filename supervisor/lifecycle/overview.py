@@ -1,64 +1,34 @@
-"""The steps that there may be something to decide about: looked for once in a state, however often `decide` asks. Of thousands of steps,
-most have been handed out, or have a result that nothing more follows from.
-"""
+"""What is asked of all steps and handoffs, kept in the state. The type; `supervisor.lifecycle.looking_over` folds it on."""
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from shared.wire.ids import StepId
-from supervisor.lifecycle.state import JobState, StepStatus
-
-MOST_KEPT = 32
-"""States whose overview a process remembers: as many as it decides on at once."""
+from shared.wire.ids import HandoffId, StepId
+from supervisor.lifecycle.layers import Layers
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Overview:
-    """Each in the order of the plan."""
+    """Of thousands of steps, most have been handed out, or have a result that nothing more follows from: these are the others."""
 
-    next: tuple[StepId, ...]
-    """Those that wait, and whose fan-in may stand: all that they depend on is settled, or they have a join."""
-    in_need: tuple[StepId, ...]
-    unusable: tuple[StepId, ...]
+    next: tuple[StepId, ...] = ()
+    """Those that wait, and whose fan-in may stand: all that they depend on is settled, or they have a join. In the plan's order, as all."""
+    in_need: tuple[StepId, ...] = ()
+    unusable: tuple[StepId, ...] = ()
     """Settled, with nothing that can be built on."""
-    are_settled: bool
-    """All steps."""
+    unsettled: int = 0
+    """Steps."""
+    waits_for: Layers[StepId, int] = field(default_factory=Layers)
+    """How many of the steps that it depends on are not settled."""
+    written: int = 0
+    """Bytes of the results that there are."""
+    unwritten: int = 0
+    """Steps without a result."""
+    apart: tuple[HandoffId, ...] = ()
+    """Open handoffs that are in no chord: of roles, and of child jobs. In the order in which they were issued."""
 
-
-_lock = threading.Lock()
-_known: OrderedDict[int, tuple[JobState, Overview]] = OrderedDict()
-"""By the identity of a state, which is kept with it, so that no other object gets that identity."""
-
-
-def overview_of(state: JobState) -> Overview:
-    with _lock:
-        if (known := _known.get(id(state))) is not None:
-            _known.move_to_end(id(state))
-            return known[1]
-    overview = _overview(state)
-    with _lock:
-        _known[id(state)] = (state, overview)
-        while len(_known) > MOST_KEPT:
-            _known.popitem(last=False)
-    return overview
-
-
-def _overview(state: JobState) -> Overview:
-    steps = state.steps
-    waiting, in_need, unusable, settled = list[StepId](), list[StepId](), list[StepId](), 0
-    for step_id, step in steps.items():
-        match step.status:
-            case StepStatus.SETTLED:
-                settled += 1
-                if not step.usable:
-                    unusable.append(step_id)
-            case StepStatus.WAITING if step.outline.join or all(steps[one].status is StepStatus.SETTLED for one in step.outline.depends_on):
-                waiting.append(step_id)
-            case StepStatus.IN_NEED:
-                in_need.append(step_id)
-            case _:
-                continue
-    return Overview(tuple(waiting), tuple(in_need), tuple(unusable), settled == len(steps))
+    @property
+    def are_settled(self) -> bool:
+        """All steps."""
+        return self.unsettled == 0

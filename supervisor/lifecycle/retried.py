@@ -33,7 +33,7 @@ def retried(state: JobState, event: RetryRequested, at: float) -> dict[str, Any]
     held = downstream if holds else frozenset()
     keeps_answer = holds and event.whole and bool(roots) and state.synthesised is not None
     is_known = event.taken_up is not None and event.taken_up.is_known
-    steps = state.steps | {step_id: _as_if_untried(state.steps[step_id], event) for step_id in {*roots, *downstream}}
+    steps = {**state.steps} | {step_id: _as_if_untried(state.steps[step_id], event) for step_id in {*roots, *downstream}}
     for step_id in {*roots, *downstream} - held:
         steps[step_id] = _done_again(steps[step_id], event)
     return {
@@ -106,7 +106,7 @@ def first_phase(mode: Mode) -> Phase:
 def _roots(state: JobState, event: RetryRequested) -> frozenset[StepId]:
     """Where it begins: what has not ended, of which nothing comes any more, and what was named, or else all that is not whole."""
     found = {step_id for step_id, step in state.steps.items() if step.status is not StepStatus.SETTLED}
-    if event.from_step in state.steps:
+    if event.from_step is not None and event.from_step in state.steps:
         found.add(event.from_step)
     elif event.from_step is None:
         found |= {step_id for step_id, step in state.steps.items() if step.result_status is not ResultStatus.OK}

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from shared.wire.events import StepOutline
 from shared.wire.ids import StepId
+from shared.wire.names import SUB_SUPERVISOR
 
 MOST_KEPT = 64
 """Plans whose shape a process remembers: as many as it decides on at once, and more."""
@@ -20,6 +21,10 @@ class Shape:
     """For every step, the steps that wait for it."""
     sinks: tuple[StepId, ...]
     """Those that nothing waits for, in the plan's order."""
+    places: Mapping[StepId, int]
+    """In that order."""
+    has_teams: bool
+    """Whether a sub-supervisor does any of them."""
 
 
 _lock = threading.Lock()
@@ -37,7 +42,12 @@ def shape_of(steps: tuple[StepOutline, ...]) -> Shape:
         for dependency in step.depends_on:
             found[dependency].add(step.id)
     dependents = {step_id: frozenset(ids) for step_id, ids in found.items()}
-    shape = Shape(dependents, tuple(step_id for step_id, waiting in dependents.items() if not waiting))
+    shape = Shape(
+        dependents,
+        tuple(step_id for step_id, waiting in dependents.items() if not waiting),
+        {step_id: place for place, step_id in enumerate(dependents)},
+        any(step.specialist == SUB_SUPERVISOR for step in steps),
+    )
     with _lock:
         _known[id(steps)] = (steps, shape)
         while len(_known) > MOST_KEPT:

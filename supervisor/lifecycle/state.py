@@ -34,6 +34,8 @@ from supervisor.lifecycle.asked import Question, RejectedPlan
 from supervisor.lifecycle.attempts import Remark, Team
 from supervisor.lifecycle.fact_checks import FactChecks
 from supervisor.lifecycle.held import Held
+from supervisor.lifecycle.layers import Layers
+from supervisor.lifecycle.overview import Overview
 from supervisor.lifecycle.patches import Patches
 from supervisor.lifecycle.shape import shape_of
 
@@ -142,9 +144,11 @@ class JobState(Message):
     """What became of `auto`."""
     phase: Phase = Phase.PLANNING
     plan: PlanMade | None = None
-    steps: dict[StepId, StepState] = Field(default_factory=dict)
-    open: dict[HandoffId, HandoffIssued] = Field(default_factory=dict)
+    steps: Layers[StepId, StepState] = Field(default_factory=Layers)
+    open: Layers[HandoffId, HandoffIssued] = Field(default_factory=Layers)
     """Handoffs that were issued and have not ended."""
+    overview: Overview = Field(default_factory=Overview, exclude=True, repr=False)
+    """What follows from these two, of all steps and handoffs."""
     specialists: dict[str, str] = Field(default_factory=dict)
     """Name -> digest of the spec: a job keeps the specialists that it started with."""
     handoffs: NonNegativeInt = 0
@@ -275,7 +279,12 @@ class JobState(Message):
 
     def has_open(self, role: str) -> bool:
         """Whether one of the supervisor's roles is at work on the job."""
-        return any(handoff.assigned_to == role and handoff.is_of_a_role for handoff in self.open.values())
+        return any(handoff.assigned_to == role for handoff in self.open_of_roles)
+
+    @property
+    def open_of_roles(self) -> tuple[HandoffIssued, ...]:
+        """What the supervisor's roles are at work on."""
+        return tuple(handoff for handoff in map(self.open.__getitem__, self.overview.apart) if handoff.is_of_a_role)
 
     @property
     def dependents(self) -> Mapping[StepId, frozenset[StepId]]:

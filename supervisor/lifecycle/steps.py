@@ -82,14 +82,14 @@ def resolved(state: JobState, event: NeedsResolved) -> dict[str, Any]:
 
 
 def abandoned(state: JobState, event: StepsAbandoned) -> dict[str, Any]:
-    steps, gone = dict(state.steps), {item.step for item in event.steps}
+    steps, gone = dict[StepId, StepState](), {item.step for item in event.steps}
     for item in event.steps:
-        step = steps[item.step]
+        step = steps.get(item.step) or state.steps[item.step]
         failed = {"status": StepStatus.SETTLED, "result": item.result, "result_status": ResultStatus.FAILED, "trouble": item.result}
         given_up = step.model_copy(update={**failed, "stop_reason": None})
         steps[item.step] = stood_in_for(step, item.result, None) if step.sent_back else given_up
     still_open = {handoff_id: handoff for handoff_id, handoff in state.open.items() if handoff.step_id not in gone}
-    return {"steps": steps, "open": still_open}
+    return {"steps": state.steps | steps, "open": still_open}
 
 
 def tried_again(state: JobState, event: StepsTriedAgain) -> dict[StepId, StepState]:

@@ -20,6 +20,7 @@ from shared.wire.usage import cost_usd
 from supervisor.lifecycle.attempts import Team
 from supervisor.lifecycle.budget import amount, kept_back
 from supervisor.lifecycle.commands import Command, IssueToChild
+from supervisor.lifecycle.shape import shape_of
 from supervisor.lifecycle.state import LAST_CHANCE_S, JobState
 
 SHARES_OF_A_CHILD = 4
@@ -132,7 +133,7 @@ def lacking(state: JobState, first: WorstCase) -> str:
 
     `first`: the most that a team's first call can use.
     """
-    if all(step.outline.specialist != SUB_SUPERVISOR for step in state.steps.values()):
+    if state.plan is None or not shape_of(state.plan.steps).has_teams:
         return ""
     each, tokens = _first_slice(state), first.input_tokens + first.output_tokens
     needed = {"max_turns": SHARES_OF_A_CHILD, "max_handoffs": SHARES_OF_A_CHILD, "max_tokens": tokens, "max_microusd": first.microusd or 0}
