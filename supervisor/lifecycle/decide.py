@@ -120,7 +120,7 @@ def _work(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
     needy = state.overview.in_need
     if needy and not state.has_open("planner"):
         commands.append(_answer_needs(state, needy))
-    elif is_thought_about and not state.open_of_roles:
+    elif is_thought_about and not state.has_open():
         commands.append(ask_role(state, REPLANNER))
     is_done = not is_thought_about and state.overview.are_settled
     if not commands and is_done and not state.has_open("assessor"):

@@ -277,14 +277,9 @@ class JobState(Message):
         attempts |= {StepId(role): count for role, count in self.role_attempts.items()}
         return tuple(handoff_id(step_id, number) for step_id, count in attempts.items() for number in range(1, count + 1))
 
-    def has_open(self, role: str) -> bool:
-        """Whether one of the supervisor's roles is at work on the job."""
-        return any(handoff.assigned_to == role for handoff in self.open_of_roles)
-
-    @property
-    def open_of_roles(self) -> tuple[HandoffIssued, ...]:
-        """What the supervisor's roles are at work on."""
-        return tuple(handoff for handoff in map(self.open.__getitem__, self.overview.apart) if handoff.is_of_a_role)
+    def has_open(self, role: str | None = None) -> bool:
+        """Whether one of the supervisor's roles is at work on the job. None: any of them."""
+        return any(one.is_of_a_role and role in (None, one.assigned_to) for one in map(self.open.__getitem__, self.overview.apart))
 
     @property
     def dependents(self) -> Mapping[StepId, frozenset[StepId]]:
