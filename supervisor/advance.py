@@ -54,6 +54,7 @@ from supervisor.preparing import Preparing
 from supervisor.quoting.quoting import score_in
 from supervisor.states import States
 from supervisor.thinking import Thinker
+from supervisor.together import Place, Together
 from supervisor.webhook import Webhooks
 
 MOST_DECISIONS = 100
@@ -79,6 +80,7 @@ class Advance:
         self._states = States(ledger.journal)
         self._giving_up = GivingUp(ledger, self._states)
         self._lease_s = attempts.settings.lease_s
+        self._together = Together()
 
     def __call__(self, job_id: JobId, suspects: Sequence[HandoffId] = ()) -> None:
         """Take the job as far as it can go now.
@@ -86,10 +88,15 @@ class Advance:
         Raises:
             LedgerUnavailable: the sweeper tries again.
         """
+        with self._together.place(job_id, suspects) as place:
+            if place is not None:  # or somebody else looks for this one, too
+                self._look_at(job_id, place)
+
+    def _look_at(self, job_id: JobId, place: Place) -> None:
         look = self._ledger.looks.at(job_id)
         try:
             with self._attempts.leases.shown(look.sign_of_life):
-                self._advance(job_id, suspects, look)
+                self._advance(job_id, place, look)
         except (LedgerUnavailable, Interrupted):
             look.interrupted()
             raise
@@ -100,15 +107,15 @@ class Advance:
         except Exception as error:  # noqa: BLE001 - logged there; what raises here would be tried for ever
             self._giving_up.stumbled(look, error)
 
-    def _advance(self, job_id: JobId, suspects: Sequence[HandoffId], look: Look) -> None:
-        state = self._states.load(job_id, look.begin)
+    def _advance(self, job_id: JobId, place: Place, look: Look) -> None:
+        state, suspects = self._states.load(job_id, look.begin), place.suspects
         if state is None:
             log.warning("no such job", job_id=job_id)
             self._ledger.journal.set_due(job_id, None, 0)
         conflicts = 0
         while (known := state) is not None:
             try:
-                state = self._step(known, self._look(known, suspects), look)
+                state = self._step(known, self._look(known, suspects), look, place)
                 suspects = ()
             except VersionConflict:
                 conflicts += 1
@@ -133,7 +140,7 @@ class Advance:
             self(handoff.job_id)
         return ended
 
-    def _step(self, state: JobState, seen: Seen, look: Look) -> JobState | None:
+    def _step(self, state: JobState, seen: Seen, look: Look, place: Place) -> JobState | None:
         """One decision. Returns the state to decide on next; None: nothing more can be done now."""
         now = self._ledger.connection.now()
         prepared, later = self._decide(state, seen, now)
@@ -142,6 +149,7 @@ class Advance:
             due_at = min(due_at or now + LOST_AFTER_S, now + LOST_AFTER_S)
         if not prepared.events:  # before the effects: a role may run for minutes, and the job can be woken meanwhile
             self._ledger.journal.set_due(state.job_id, due_at, state.version, look.name)
+            place.over()
             return self._grown(later, [self._do(later, effect, look) for effect in prepared.effects])
         self._attempts.library.remember(prepared.texts.values())
         role = prepared.role
@@ -149,6 +157,7 @@ class Advance:
             ready = self._thinker.ready(later, role.handoff, role.text, look.name) if role and is_free else None
             claim = self._commit(state, later, prepared, due_at, look, ready)
             self._publish(state.job_id, prepared)
+            place.over()
             grown = [self._do(later, effect, look) for effect in prepared.effects]
             if ready and claim:
                 grown.append(self._thought(later, self._thinker.run(ready, claim)))
