@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -18,6 +20,7 @@ from tests.supervisor.workflows.writing import A_ROW, UNREVIEWED, rows, workflow
 
 FEW, MANY = 20, 200
 RESULTS_A_LOOK = 10
+LOOKS = 10
 FAN_IN = f"""
     {A_ROW}
     id: sum, specialist: researcher, depends_on: [look], task: Sum it up.
@@ -78,3 +81,33 @@ def test_a_row_of_200_costs_what_a_row_of_20_costs(shell: Shell, tmp_path: Path,
     assert many.commands <= 1.2 * few.commands
     assert many.bytes_in <= 1.2 * few.bytes_in
     assert many.bytes_out <= 1.2 * few.bytes_out
+
+
+def calls_of_looks(shell: Shell, asked: Workflow, count: int) -> int:
+    """Functions of Python that are called in looks at a job of so many rows, each after one result."""
+    job_id, calls = shell.jobs.submit(Request("Look at them all.", workflow=asked, items=rows(count))), 0
+    shell.advance(job_id)
+
+    def note(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    for event in shell.open(job_id)[:LOOKS]:
+        shell.do(job_id, event)
+        sys.setprofile(note)
+        try:
+            shell.advance(job_id)
+        finally:
+            sys.setprofile(None)
+    return calls
+
+
+@pytest.mark.parametrize("steps", [FAN_IN, IN_PAIRS], ids=["a fan-in of all", "pairs"])
+def test_a_look_after_one_result_does_with_200_rows_what_it_does_with_20(shell: Shell, tmp_path: Path, steps: str) -> None:
+    """One question about all steps, or about all that are out, would be a call for each of them in every look."""
+    asked = workflow(tmp_path, steps, UNREVIEWED)
+    calls_of_looks(shell, asked, FEW)  # connections, scripts
+
+    few, many = calls_of_looks(shell, asked, FEW), calls_of_looks(shell, asked, MANY)
+
+    assert many <= 1.1 * few
