@@ -30,17 +30,17 @@ class _Line:
 class Place:
     """Of one that looks, until `over`. Said again, that does nothing."""
 
-    def __init__(self, together: Together, job_id: JobId, line: _Line, suspects: Sequence[HandoffId], *, is_first: bool) -> None:
+    def __init__(self, together: Together, job_id: JobId, line: _Line, suspects: Sequence[HandoffId], *, holds: bool) -> None:
         self.suspects = suspects
         self._together = together
         self._job_id = job_id
         self._line = line
-        self._is_first = is_first
+        self._holds = holds
 
     def over(self) -> None:
         """What is done from here on, nobody needs to wait for."""
-        if self._is_first:
-            self._is_first = False
+        if self._holds:
+            self._holds = False
             self._together.go_on(self._job_id, self._line)
 
 
@@ -62,13 +62,13 @@ class Together:
         if goes_with:
             yield None
             return
-        is_first = False
+        holds = False
         try:
-            is_first = line.looking.acquire(timeout=self._most_s)
+            holds = line.looking.acquire(timeout=self._most_s)
         finally:
             with self._lock:
                 wanted, line.waiting = tuple(line.waiting or ()), None
-        place = Place(self, job_id, line, wanted, is_first=is_first)
+        place = Place(self, job_id, line, wanted, holds=holds)
         try:
             yield place
         finally:

@@ -74,11 +74,12 @@ class Layers(Mapping[Key, Value], Generic[Key, Value]):
         return self._made(self._ground, self._top | {key: _GONE}, self._size - 1) if key in self else self
 
     def changed_since(self, before: Layers[Key, Value]) -> tuple[Key, ...]:
-        """The keys whose values are other objects than in an earlier version: those that are here, in order, and those that are gone."""
+        """The keys whose values are other objects than in an earlier version, what is new in its order; those that are gone, too."""
         is_same_ground = self._ground is before._ground
         now, was = (self._top, before._top) if is_same_ground else (self._all, before._all)
         others = [key for key, value in now.items() if was.get(key, _UNKNOWN) is not value]
-        return (*others, *(key for key in was if key not in now))
+        others += [key for key in was if key not in now]
+        return tuple(key for key in others if key in self or key in before)  # some have come and gone in between
 
     @property
     def _all(self) -> dict[Key, Value]:

@@ -47,6 +47,7 @@ def test_one_knows_what_has_changed_since_another(first: dict[int, int], changes
     differ = {key for key in was.keys() | like.keys() if was.get(key) != like.get(key)}
     assert {*changed} >= differ
     assert len({*changed}) == len(changed)
+    assert {*changed} <= was.keys() | like.keys(), "what came and went in between has not changed"
     new = [key for key in like if key not in was]
     assert [key for key in changed if key in new] == new, "what is new comes in its order"
 
