@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 
 from shared.wire.ids import HandoffId, StepId
 from supervisor.lifecycle.layers import Layers
@@ -35,15 +35,18 @@ def overview_after(before: JobState, later: JobState) -> Overview:
     """The same of a later state. `before`: with its overview; of `later`, that counts for nothing."""
     if before.plan is None or later.plan is None or before.plan.steps is not later.plan.steps:
         return overview_of(later)
+    if later.steps is before.steps:
+        return before.overview if later.open is before.open else replace(before.overview, apart=_apart(before, later))
     known, shape, changed = before.overview, shape_of(later.plan.steps), later.steps.changed_since(before.steps)
     steps, was = [later.steps[one] for one in changed], [before.steps[one] for one in changed]
-    unsettled, waiting = 0, Counter[StepId]()
+    unsettled, waiting = 0, dict[StepId, int]()
     for step_id, new, old in zip(changed, steps, was, strict=True):
         if more := _is_settled(old) - _is_settled(new):
             unsettled += more
             for one in shape.dependents[step_id]:
-                waiting[one] += more
-    waits_for = known.waits_for | {one: known.waits_for[one] + more for one, more in waiting.items() if more}
+                waiting[one] = waiting.get(one, 0) + more
+    moved = {one: known.waits_for[one] + more for one, more in waiting.items() if more}
+    waits_for = known.waits_for | moved if moved else known.waits_for
     touched = {one: later.steps[one] for one in (*changed, *waiting)}
     return Overview(
         next=_moved(known.next, touched, lambda one: _is_next(touched[one], waits_for[one]), shape),
