@@ -194,6 +194,7 @@ class Claim:
             int(result.status in URGENT),
             int(self.keeps_turns),
             self.look,
+            result.status.value,
         ]
         answer = self._insisted("finish", [*order, *stored((text, *payloads))])
         if answer[0] != b"ok":

@@ -71,11 +71,12 @@ TLS = (
 
 
 INCLUDED = {
+    "append": ("tallying",),
     "claim": ("books", "pausing", "pacing", "letting", "silence", "claiming"),
-    "commit": ("books", "pausing", "pacing", "letting", "silence", "looking", "claiming"),
+    "commit": ("books", "pausing", "pacing", "letting", "silence", "looking", "claiming", "tallying"),
     "day": ("books",),
     "due": ("looking",),
-    "finish": ("books", "pacing", "looking"),
+    "finish": ("books", "pacing", "looking", "tallying"),
     "look": ("silence", "looking"),
     "pace": ("pacing",),
     "park": ("pacing",),

@@ -3,7 +3,7 @@
 -- then pairs of digest and compressed payload.
 -- Returns the version; 0: there is no such job; -1: its status is another.
 local job, due = KEYS[1], KEYS[2]
-local status, last = unpack(redis.call('HMGET', job, 'status', 'version'))
+local status, last, tally = unpack(redis.call('HMGET', job, 'status', 'version', 'tally'))
 if not status then return 0 end
 local statuses = cjson.decode(ARGV[3])
 local fits = #statuses == 0
@@ -11,6 +11,9 @@ for _, one in ipairs(statuses) do fits = fits or one == status end
 if not fits then return -1 end
 local at = now_ms()
 for i = 4, #ARGV, 2 do redis.call('HSETNX', job .. ':blob', ARGV[i], ARGV[i + 1]) end
-local version = append(job, tonumber(last or 0), { ARGV[1] }, at, cjson.decode(ARGV[2]))
+local fields = cjson.decode(ARGV[2])
+last = tonumber(last or 0)
+fields.tally = tally_on(tally, last, 1, {})
+local version = append(job, last, { ARGV[1] }, at, fields)
 redis.call('ZADD', due, at + 1000, string.match(job, '{(.-)}'))
 return version

@@ -14,7 +14,7 @@
 local job, due, jobs = KEYS[1], KEYS[2], KEYS[3]
 local c = cjson.decode(ARGV[1])
 if c.after and redis.call('EXISTS', key_of(c.after)) == 0 then return { 0, -1, 0, false } end
-local last, tip, children = unpack(redis.call('HMGET', job, 'version', 'tip', 'children'))
+local last, tip, children, tally = unpack(redis.call('HMGET', job, 'version', 'tip', 'children', 'tally'))
 local version = tonumber(last or 0)
 
 -- Whether nothing but results has come since the decision was made, in the history that it was made in.
@@ -47,15 +47,17 @@ end
 -- Its supervisor, who is woken by that, drops its handoffs, and with them its own children.
 local function cancel(child)
   local key = key_of(child)
-  local f = redis.call('HMGET', key, 'status', 'cancelled', 'version')
+  local f = redis.call('HMGET', key, 'status', 'cancelled', 'version', 'tally')
   if (f[1] == 'queued' or f[1] == 'running') and not f[2] then
-    append(key, tonumber(f[3] or 0), { c.cancels }, at, { cancelled = 1 })
+    local from = tonumber(f[3] or 0)
+    append(key, from, { c.cancels }, at, { cancelled = 1, tally = tally_on(f[4], from, 1, {}) })
     redis.call('ZADD', due, at, child)
   end
 end
 
 for i = 2, #ARGV, 2 do redis.call('HSETNX', job .. ':blob', ARGV[i], ARGV[i + 1]) end
 for name, size in pairs(c.groups) do c.fields['g:' .. name] = size end
+c.fields.tally = tally_on(tally, version, #c.events, { issued = #c.issue })
 version = append(job, version, c.events, at, c.fields)
 local kept_ms, leaving = #c.issue > 0 and math.max(c.keep_ms, redis.call('PTTL', job)), {}
 -- Publishing takes about a millisecond each: who is last of thousands is not late when the first are claimed.
@@ -80,11 +82,13 @@ for queue, entries in pairs(leaving) do
   send_off(queue, entries)
   redis.call('HSETNX', 'handoff:queues', queue, 0)
 end
+local dropped = {}
 for _, handoff in ipairs(c.drop) do
   local h = job .. ':h:' .. handoff
   local f = redis.call('HMGET', h, 'queue', 'group', 'role', 'lane', 'child', 'state')
   if f[6] and f[6] ~= 'done' and f[6] ~= 'dropped' then
     redis.call('HSET', h, 'state', 'dropped')
+    dropped[#dropped + 1] = handoff
     redis.call('HDEL', job .. ':blob', 'draft:' .. handoff)
     settle(job, h, nil)
     redis.call('DEL', job .. ':t:' .. handoff)
@@ -95,6 +99,10 @@ for _, handoff in ipairs(c.drop) do
     if f[2] then redis.call('HINCRBY', job, 'g:' .. f[2], -1) end -- or its siblings would wait for it
     if f[5] then cancel(f[5]) end
   end
+end
+
+if #dropped > 0 then
+  put(job, { tally = tally_on(c.fields.tally, version, 0, { dropped = #dropped }), dropped_last = noted(job, 'dropped_last', dropped) })
 end
 
 if c.due < 0 then

@@ -1,6 +1,6 @@
 -- The end of a handoff: the first writer wins, and the events that follow from the result enter the journal with it.
 -- KEYS job, due.  ARGV handoff, fence, keep_ms, silence_ms, result digest, used (JSON or ''), events (JSON list), urgent (1|0),
--- keeps its turns (1|0), the look that goes on from here, or '',
+-- keeps its turns (1|0), the look that goes on from here, or '', the result's status,
 -- then pairs of digest and compressed payload.
 -- Returns {'ok', parts of the group still out, version, Unix ms, wake the supervisor before the group is done (1|0)} | {'lost'} | {'dropped'}
 local job, due, handoff, fence = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
@@ -30,8 +30,11 @@ local id = string.match(job, '{(.-)}')
 local used = decoded(ARGV[6])
 settle(job, h, used)
 even_out(used and used.pace, id .. '/' .. handoff, at)
-for i = 11, #ARGV, 2 do redis.call('HSETNX', job .. ':blob', ARGV[i], ARGV[i + 1]) end
-local version = append(job, job_of(job).version, cjson.decode(ARGV[7]), at, {})
+for i = 12, #ARGV, 2 do redis.call('HSETNX', job .. ':blob', ARGV[i], ARGV[i + 1]) end
+local from, events, status = job_of(job).version, cjson.decode(ARGV[7]), ARGV[11]
+local fields = { tally = tally_on(job_of(job).tally, from, #events, { [status] = 1 }) }
+if status == 'failed' or status == 'needs_input' then fields.failed_last = noted(job, 'failed_last', { handoff }) end
+local version = append(job, from, events, at, fields)
 redis.call('HSET', h, 'state', 'done', 'result', ARGV[5], 'finished_at', at, 'end_version', version)
 redis.call('HDEL', h, 'lease', 'doing')
 redis.call('HDEL', job .. ':blob', 'draft:' .. handoff)

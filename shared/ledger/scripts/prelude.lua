@@ -36,14 +36,14 @@ local function append(job, version, events, at, fields)
 end
 
 -- What is asked of a job whatever is done, as it is when it is first asked for in a script: its version (nil: there is no such job), whether it
--- was cancelled, its parent (`job/handoff`), its tenant. Read once: `commit`, which changes them, asks only
+-- was cancelled, its parent (`job/handoff`), its tenant, its tally. Read once: `commit`, which changes them, asks only
 -- afterwards, and nobody asks again behind an `append`.
 local jobs_read = {}
 local function job_of(job)
   local known = jobs_read[job]
   if not known then
-    local f = redis.call('HMGET', job, 'version', 'cancelled', 'parent', 'tenant')
-    known = { version = tonumber(f[1]), cancelled = f[2], parent = f[3], tenant = f[4] or 'default' }
+    local f = redis.call('HMGET', job, 'version', 'cancelled', 'parent', 'tenant', 'tally')
+    known = { version = tonumber(f[1]), cancelled = f[2], parent = f[3], tenant = f[4] or 'default', tally = f[5] }
     jobs_read[job] = known
   end
   return known
