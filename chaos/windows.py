@@ -100,6 +100,7 @@ UNTRIED = {
     "presence": "reads only",
     "at_work": "reads only",
     "day": "reads only",
+    "glance": "reads only",
     "orphans": "no job has what it drops; what is left is found again",
     "enqueue": "the points of what publishes are around it",
     "dequeue": "the points `take` are around it",

@@ -49,6 +49,7 @@ from supervisor.lifecycle.seen import HandoffSeen, Load, Seen
 from supervisor.lifecycle.state import JobState
 from supervisor.lifecycle.teams import lacking
 from supervisor.lifetimes import tell_end
+from supervisor.plan_in_short import plan_fields
 from supervisor.prepared import Prepared
 from supervisor.preparing import Preparing
 from supervisor.quoting.quoting import score_in
@@ -202,13 +203,14 @@ class Advance:
         kept = kept_back(later, self._closing.foreseen(later))
         lacks = lacking(later, self._closing.first_of_a_team(later))
         asks = any(isinstance(event, ApprovalAsked) for event in prepared.events)
+        fields = {"status": later.status.value, "asks": why_asked(later), "teams_lack": lacks, **approval_fields(state, later), **kept}
         commit = Commit(
             job_id=state.job_id,
             expected=state.version,
             tip=state.as_of,
             events=prepared.events,
             payloads=list(prepared.texts.values()),
-            fields={"status": later.status.value, "asks": why_asked(later), "teams_lack": lacks, **approval_fields(state, later), **kept},
+            fields=fields | plan_fields(state, later, prepared.events),
             drop=sorted(one for one in later.open.changed_since(state.open) if one not in later.open),
             keep=later.handed_over if asks else (),
             due_at=due_at,

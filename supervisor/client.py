@@ -25,6 +25,7 @@ from shared.celery_app import make_app
 from shared.config import Settings, load_settings, redis_url_of
 from shared.documents.folder import FolderReading, read_folder
 from shared.ledger.dead import DeadLetter, handoff_in
+from shared.ledger.glances import Glance
 from shared.ledger.jobs import JobStanding
 from shared.ledger.ledger import Ledger, open_ledger
 from shared.wire.errors import UnknownJob, UserError
@@ -113,6 +114,14 @@ class Client:
         """
         self.wait(job_id, wait_s)
         return report_on(self.ledger, job_id)
+
+    def glance(self, job_id: JobId) -> Glance:
+        """What can be read of the job in one round trip, however many steps it has.
+
+        Raises:
+            UnknownJob: there is no such job.
+        """
+        return self.ledger.glances.of(_checked(job_id))
 
     def wait(self, job_id: JobId, wait_s: float) -> JobStatus:
         """Wait up to `wait_s` seconds for the job's end; the status as it is then.
@@ -239,9 +248,7 @@ class Client:
 
     def _known(self, job_id: JobId) -> JobStanding:
         """Raises: UnknownJob."""
-        if not is_job_id(job_id):
-            raise UnknownJob(f"{job_id[:80]!r} is no job id: they look like j-0123456789ab (see `handoff list`)")
-        standing = next(iter(self.ledger.jobs.standings([job_id])), None)
+        standing = next(iter(self.ledger.jobs.standings([_checked(job_id)])), None)
         if standing is None:
             raise UnknownJob.named(job_id)
         return standing
@@ -273,6 +280,12 @@ class Client:
             max_documents=self._settings.max_documents,
             skip_bad=request.skip_bad_documents,
         )
+
+
+def _checked(job_id: JobId) -> JobId:
+    if not is_job_id(job_id):
+        raise UnknownJob(f"{job_id[:80]!r} is no job id: they look like j-0123456789ab (see `handoff list`)")
+    return job_id
 
 
 def connect(redis_url: str | None = None, settings: Settings | None = None) -> Client:

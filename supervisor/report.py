@@ -214,24 +214,28 @@ def _plan(state: JobState, made: Sequence[PlanMade], record: Record, words: Word
 def _handoffs(record: Record) -> tuple[dict[str, Any], ...]:
     found = []
     for event in _of(record.journal, HandoffIssued):
-        standing = record.handoffs.get(event.handoff_id)
-        extra = (
-            {}
-            if standing is None
-            else {
-                "state": standing.state,
-                "worker": standing.worker,
-                "claims": standing.claims,
-                **({"parked_until": standing.parked_until} if standing.parked_until else {}),
-                "usage": usage_of(standing),
-                "issued_at": standing.issued_at,
-                "started_at": standing.started_at,
-                "finished_at": standing.finished_at,
-            }
-        )
         child = event.child.job_id if event.child else None
-        found.append({**json.loads(record.payloads[event.handoff.digest]), "group": event.group, "child": child, **extra})
+        found.append(told(record.payloads[event.handoff.digest], event.group, child, record.handoffs.get(event.handoff_id)))
     return tuple(found)
+
+
+def told(message: str, group: str | None, child: JobId | None, standing: HandoffStanding | None) -> dict[str, Any]:
+    """A handoff as `JobResult.handoffs` has it. `message`: the AgentHandoff, as JSON."""
+    books = (
+        {}
+        if standing is None
+        else {
+            "state": standing.state,
+            "worker": standing.worker,
+            "claims": standing.claims,
+            **({"parked_until": standing.parked_until} if standing.parked_until else {}),
+            "usage": usage_of(standing),
+            "issued_at": standing.issued_at,
+            "started_at": standing.started_at,
+            "finished_at": standing.finished_at,
+        }
+    )
+    return {**json.loads(message), "group": group, "child": child, **books}
 
 
 def _verdict(event: Reviewed, words: Words) -> dict[str, Any]:

@@ -70,6 +70,18 @@ def missing_for(ledger: Ledger, job: JobStanding, out: Iterable[HandoffId]) -> t
     return _missing(ledger, {job.job_id: job}, there)[job.job_id]
 
 
+def missing_in(ledger: Ledger, job: JobStanding, most: int, most_named: int) -> tuple[Missing, ...]:
+    """The same of what is found of the job among the first `most` of each queue that nobody serves; of each so many steps are named."""
+    if job.status.ended:
+        return ()
+    there = ledger.roles.presence([job.job_id], most=most)
+    named: dict[str, list[HandoffId]] = {}
+    for handoff_id, specialist in sorted(there.unclaimed.get(job.job_id, {}).items()):
+        named.setdefault(specialist, []).append(handoff_id)
+    some = {one: specialist for specialist, found in named.items() for one in found[:most_named]}
+    return _missing(ledger, {job.job_id: job}, replace(there, unclaimed={job.job_id: some}))[job.job_id]
+
+
 def with_waiting(ledger: Ledger, jobs: Sequence[JobStanding]) -> list[JobStanding]:
     """These with what they wait for: one round trip for all that have not ended."""
     going_on: list[JobId] = [job.job_id for job in jobs if not job.status.ended]

@@ -41,6 +41,15 @@ def unpacked(stored: bytes) -> str:
     return (zlib.decompress(stored[1:]) if stored[:1] == b"z" else stored[1:]).decode()
 
 
+def unpacked_if_short(stored: bytes, most_bytes: int) -> str | None:
+    """None: it is longer. Nothing longer is unpacked to find out."""
+    if stored[:1] != b"z":
+        return unpacked(stored) if len(stored) <= most_bytes else None
+    unpacking = zlib.decompressobj()
+    raw = unpacking.decompress(stored[1:], most_bytes)
+    return raw.decode() if unpacking.eof else None
+
+
 def stored(texts: Iterable[str]) -> list[str | bytes]:
     """Pairs of digest and compressed payload, as the scripts take them."""
     return [item for text in texts for item in (_stored_again if len(text) <= REMEMBERED_CHARS else _stored)(text)]
@@ -76,6 +85,18 @@ class Blobs:
         if missing:
             raise LedgerError(f"payloads of {job_id} are gone: {', '.join(missing)}")
         return {digest: unpacked(value) for digest, value in zip(digests, stored, strict=True)}
+
+    def short(self, job_id: JobId, digests: Sequence[str], most_bytes: int) -> dict[str, str]:
+        """Those of these texts that have no more bytes than that, in two round trips; those that are gone or longer are left out."""
+        name, wanted = keys.blobs(job_id), list(dict.fromkeys(digests))
+        with in_our_words():
+            pipe = self._redis.pipeline(transaction=False)
+            for digest in wanted:
+                pipe.hstrlen(name, digest)
+            asked = [digest for digest, size in zip(wanted, pipe.execute() if wanted else [], strict=True) if 0 < size <= most_bytes]
+            stored = self._redis.hmget(name, asked) if asked else []
+        texts = {digest: unpacked_if_short(value, most_bytes) for digest, value in zip(asked, stored, strict=True) if value is not None}
+        return {digest: text for digest, text in texts.items() if text is not None}
 
     def draft(self, job_id: JobId, handoff_id: HandoffId) -> str:
         """The answer that a handoff is writing, as far as it goes; '' before it begins and after it has ended."""

@@ -182,7 +182,6 @@ class Claim:
         itself.
         """
         text = result.to_json()
-        journal = json.dumps([event.to_json() for event in events])
         order = [
             self.handoff_id,
             self.fence,
@@ -190,7 +189,7 @@ class Claim:
             int(CHORD_SILENCE_S * 1000),
             ref(text).digest,
             self._air,
-            journal,
+            json.dumps([event.to_json() for event in events]),
             int(result.status in URGENT),
             int(self.keeps_turns),
             self.look,

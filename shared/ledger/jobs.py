@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from shared.ledger import keys
@@ -115,7 +115,7 @@ class Jobs:
                 pipe.zscore(keys.JOBS, job_id)
             answers = pipe.execute()
         return [
-            _standing(job_id, fields, submitted or 0.0)
+            job_standing(job_id, fields, submitted or 0.0)
             for job_id, fields, submitted in zip(job_ids, answers[::2], answers[1::2], strict=True)
             if fields
         ]
@@ -133,7 +133,7 @@ class Jobs:
             for handoff_id in handoff_ids:
                 pipe.hgetall(keys.handoff(job_id, handoff_id))
             answers = pipe.execute()
-        return {handoff_id: _handoff(fields) for handoff_id, fields in zip(handoff_ids, answers, strict=True) if fields}
+        return {handoff_id: handoff_standing(fields) for handoff_id, fields in zip(handoff_ids, answers, strict=True) if fields}
 
     def delete(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> None:
         """Remove everything of an ended job but the documents, which other jobs may use."""
@@ -185,7 +185,9 @@ class Jobs:
                     redis.zrem(keys.JOBS, *gone)
 
 
-def _standing(job_id: JobId, fields: dict[bytes, bytes], submitted_ms: float) -> JobStanding:
+def job_standing(job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: float) -> JobStanding:
+    """Of the fields of its hash. `submitted_ms`: 0 of a job that is in no list."""
+
     def number(name: bytes) -> int:
         return int(fields.get(name, b"0"))
 
@@ -212,7 +214,9 @@ def _standing(job_id: JobId, fields: dict[bytes, bytes], submitted_ms: float) ->
     )
 
 
-def _handoff(fields: dict[bytes, bytes]) -> HandoffStanding:
+def handoff_standing(fields: Mapping[bytes, bytes]) -> HandoffStanding:
+    """Of the fields of its hash."""
+
     def seconds(name: bytes) -> float | None:
         return int(fields[name]) / 1000 if name in fields else None
 

@@ -11,6 +11,7 @@ from shared.ledger.claims import Claims
 from shared.ledger.connection import Connection
 from shared.ledger.days import Days
 from shared.ledger.dead import DeadLetters
+from shared.ledger.glances import Glances
 from shared.ledger.health import Health
 from shared.ledger.history import History
 from shared.ledger.jobs import Jobs
@@ -32,6 +33,7 @@ class Ledger:
     blobs: Blobs
     claims: Claims
     jobs: Jobs
+    glances: Glances
     looks: Looks
     days: Days
     roles: Roles
@@ -55,6 +57,7 @@ def open_ledger(redis_url: str, settings: Settings, *, drain: Drain | None = Non
         blobs=Blobs(connection, keep_s),
         claims=Claims(connection, journal, settings, drain or Drain()),
         jobs=Jobs(connection, settings.lease_s),
+        glances=Glances(connection),
         looks=Looks(connection, journal, settings.lease_s),
         days=Days(connection),
         roles=roles,

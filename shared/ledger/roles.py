@@ -110,12 +110,15 @@ class Roles:
             pipe.zadd(keys.SERVING, dict.fromkeys(members, (now + ANNOUNCED_FOR_S) * 1000))
             pipe.expire(keys.SERVING, ANNOUNCED_FOR_S)
 
-    def presence(self, job_ids: Sequence[JobId] = (), handoffs: Sequence[tuple[JobId, HandoffId]] = ()) -> Presence:
+    def presence(
+        self, job_ids: Sequence[JobId] = (), handoffs: Sequence[tuple[JobId, HandoffId]] = (), most: int | None = None
+    ) -> Presence:
         """Who is there now, and what of these jobs, or which of these handoffs, waits for somebody who is not: one round trip.
 
-        Handoffs cost next to nothing; for jobs, everything that waits in queues that nobody serves is gone through.
+        Handoffs cost next to nothing; for jobs, everything that waits in queues that nobody serves is gone through; or the
+        first `most` of each.
         """
-        asked = [*job_ids, *(f"{job_id}/{handoff_id}" for job_id, handoff_id in handoffs)]
+        asked = [most - 1 if most else -1, *job_ids, *(f"{job_id}/{handoff_id}" for job_id, handoff_id in handoffs)]
         served, waiting, paused = self._connection.script("presence", [keys.SERVING, keys.QUEUES, keys.PAUSED], asked)
         unclaimed: dict[JobId, dict[HandoffId, str]] = {}
         for member in waiting:

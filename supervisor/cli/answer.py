@@ -20,6 +20,7 @@ from supervisor.cli.folding import Copies, folded, names, outcomes
 from supervisor.cli.terminal import AT_MOST, figures, money, note, plain, short, write_line
 
 if TYPE_CHECKING:
+    from supervisor.outline import JobOutline
     from supervisor.report import JobResult
 
 _QUOTE_CHARS = 160
@@ -89,7 +90,7 @@ def total(result: JobResult) -> str:
     return f"{result.job_id}  {result.status.value}  {took(result)}"
 
 
-def took(result: JobResult) -> str:
+def took(result: JobResult | JobOutline) -> str:
     """`12.3 s  9 turns  13,884 + 962 tokens  $0.0123  model`."""
     usage = result.usage
     at_most = usage["cut"]["calls"] > 0
@@ -116,7 +117,7 @@ def _against_the_quote(result: JobResult) -> str:
     return f"{spent} (of {result.wall_s:.1f} s: what it waited for a person, and the time after its end, are no work)"
 
 
-def cut_remark(result: JobResult) -> str | None:
+def cut_remark(result: JobResult | JobOutline) -> str | None:
     """What part of the totals is an upper bound; None: nothing is."""
     cut = result.usage["cut"]
     if not cut["calls"]:

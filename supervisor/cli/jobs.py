@@ -1,4 +1,4 @@
-"""Commands on jobs that are in the queue: watch, result, show, list, cancel, retry, delete."""
+"""Commands on jobs that are in the queue: watch, result, list, cancel, retry, delete."""
 
 from __future__ import annotations
 
@@ -69,20 +69,6 @@ def result(
     else:
         say(f"{job} is {found.status.value}: --wait S waits for its end, `handoff watch {job}` shows what it does")
     return exit_code_of(found.status)
-
-
-def show(job: Job, as_json: AsJson = False) -> int:
-    """Everything about a job: its plan, every handoff with its full payload, every result, every verdict."""
-    from supervisor.cli.showing import print_everything
-    from supervisor.record import letters_about
-
-    jobs = client_of_broker()
-    found = jobs.result(JobId(job))
-    if as_json:
-        write_line(found.to_json())
-    else:
-        print_everything(found, letters_about(jobs.ledger, JobId(job)))
-    return OK
 
 
 def list_jobs(

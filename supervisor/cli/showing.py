@@ -48,30 +48,35 @@ def print_everything(result: JobResult, letters: Sequence[DeadLetter]) -> None:
     outcomes = {one["handoff_id"]: one for one in result.results}
     whose = f"mode {result.mode.value}, tenant {plain(result.tenant)}, {result.priority.value}"
     about = (whose, took(result), cut_remark(result), _wait_of(result))
-    _section(f"{result.job_id}  {result.status.value}", "\n".join(line for line in about if line))
+    section(f"{result.job_id}  {result.status.value}", "\n".join(line for line in about if line))
     if result.route:
-        _section("route", shown(result.route))
+        section("route", shown(result.route))
     if result.plan:
-        _section("plan", shown(result.plan))
+        section("plan", shown(result.plan))
     for handoff in result.handoffs:
-        name = handoff["handoff_id"]
-        _section(f"handoff {name} to {handoff['assigned_to']}, {handoff.get('state') or 'issued'}", shown(handoff))
-        _section(f"result of {name}", shown(outcomes[name]) if name in outcomes else "none yet")
+        print_handoff(handoff, outcomes.get(handoff["handoff_id"]))
     if result.gates:
-        _section(f"gates, {_SET_BY[result.gates['from']]}", shown(result.gates))
+        section(f"gates, {_SET_BY[result.gates['from']]}", shown(result.gates))
     for conflict in result.conflicts:
-        _section(f"conflict {conflict['id']}, {'settled' if conflict['stands'] else 'disputed'}", shown(conflict))
+        section(f"conflict {conflict['id']}, {'settled' if conflict['stands'] else 'disputed'}", shown(conflict))
     for verdict in result.verdicts:
-        _section(f"review, round {verdict['round']}", shown(verdict))
+        section(f"review, round {verdict['round']}", shown(verdict))
     for asked in result.approvals:
         undecided = "never decided" if result.status.ended else "it waits"
-        _section(f"approval of the {asked['what']}: {asked['decision'] or undecided}", shown(asked))
+        section(f"approval of the {asked['what']}: {asked['decision'] or undecided}", shown(asked))
     for letter in letters:
-        _section("dead letter", shown(letter.model_dump()))
+        section("dead letter", shown(letter.model_dump()))
     if result.notes:
-        _section("notes", shown(list(result.notes)))
+        section("notes", shown(list(result.notes)))
     if result.answer is not None:
-        _section("answer", "\n\n".join(part for part in (answer_text(result), sources_of(result)) if part))
+        section("answer", "\n\n".join(part for part in (answer_text(result), sources_of(result)) if part))
+
+
+def print_handoff(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> None:
+    """In full, with its result."""
+    name, shown = handoff["handoff_id"], partial(readable, columns=stdout().width)
+    section(f"handoff {name} to {handoff['assigned_to']}, {handoff.get('state') or 'issued'}", shown(handoff))
+    section(f"result of {name}", shown(outcome) if outcome is not None else "none yet")
 
 
 def _wait_of(result: JobResult) -> str | None:
@@ -80,7 +85,8 @@ def _wait_of(result: JobResult) -> str | None:
     return f"waits for an approval of its {undecided[-1]}: {APPROVAL.format(result.job_id)}" if undecided else None
 
 
-def _section(title: str, body: str) -> None:
+def section(title: str, body: str) -> None:
+    """One part of what is shown."""
     write_line(f"=== {title}")
     if body:
         write_line(body.rstrip())

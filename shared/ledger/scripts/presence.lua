@@ -1,11 +1,12 @@
 -- Who is there, who is paused, and which of these handoffs, or of all of these jobs, wait for somebody who is not there or is paused.
 -- Reads only.
--- KEYS serving, queues, paused.  ARGV `job` (the queues are read to their ends) or `job/handoff`...
+-- KEYS serving, queues, paused.  ARGV the last place that is looked at of each queue, from 0 (-1: all of it), then `job` (the queues are read) or `job/handoff`...
 -- Returns {queues that are served, `queue/job/handoff` of what waits, role and pause of each that is paused}
 local serving, queues, paused = KEYS[1], KEYS[2], redis.call('HGETALL', KEYS[3])
 local jobs, handoffs = {}, {}
 local served, names, found = { think = true }, {}, {} -- who serves `think` is a supervisor
-for _, asked in ipairs(ARGV) do
+for n = 2, #ARGV do
+  local asked = ARGV[n]
   if string.find(asked, '/', 1, true) then handoffs[#handoffs + 1] = asked else jobs[asked] = true end
 end
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', serving, now_ms(), '+inf')) do
@@ -17,7 +18,7 @@ local function look(waiting, whom)
   for _, member in ipairs(handoffs) do
     if redis.call('ZSCORE', waiting, member) then found[#found + 1] = whom .. '/' .. member end
   end
-  for _, member in ipairs(next(jobs) and redis.call('ZRANGE', waiting, 0, -1) or {}) do
+  for _, member in ipairs(next(jobs) and redis.call('ZRANGE', waiting, 0, ARGV[1]) or {}) do
     if jobs[string.match(member, '^(.-)/')] then found[#found + 1] = whom .. '/' .. member end
   end
 end

@@ -1,0 +1,46 @@
+-- What is said of a job of thousands of handoffs: its books, both ends of its journal, what is at work. Reads only, and a bounded part, however many
+-- steps there are.
+-- KEYS job, due, jobs.  ARGV most events of the head, of the tail, most bytes of an event, most that are due and looked through, most handoffs whose
+-- state is asked, then the fields of the job's hash.
+-- Returns {Unix ms, submitted (Unix ms) or '', the fields' values, head, tail, handoffs that run, those that are parked, there may be more of both (1|0)};
+-- an end: {version, Unix ms, event, '' where it is longer} each, oldest first. Nothing where there is no such job.
+local job, due, jobs = KEYS[1], KEYS[2], KEYS[3]
+local most_bytes, most_due, most_asked = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+if redis.call('EXISTS', job) == 0 then return false end
+local at, id = now_ms(), string.match(job, '{(.-)}')
+local fields = redis.call('HMGET', job, unpack(ARGV, 6))
+
+local function told(entries)
+  local found = {}
+  for n, entry in ipairs(entries) do
+    local event = entry[2][2]
+    found[n] = { string.match(entry[1], '^%d+'), entry[2][4], #event <= most_bytes and event or '' }
+  end
+  return found
+end
+local head = told(redis.call('XRANGE', job .. ':log', '-', '+', 'COUNT', ARGV[1]))
+local newest, tail = told(redis.call('XREVRANGE', job .. ':log', '+', '-', 'COUNT', ARGV[2])), {}
+for n = #newest, 1, -1 do tail[#tail + 1] = newest[n] end
+
+-- Whoever runs has a lease, and whoever is parked a time, that is still to come.
+local runs, parked, asked = {}, {}, 0
+local members = redis.call('ZRANGEBYSCORE', due, at, '+inf', 'LIMIT', 0, most_due)
+local more = #members == most_due and 1 or 0
+local prefix = id .. '/'
+for _, member in ipairs(members) do
+  if string.sub(member, 1, #prefix) == prefix then
+    if asked == most_asked then
+      more = 1
+      break
+    end
+    asked = asked + 1
+    local handoff = string.sub(member, #prefix + 1)
+    local f = redis.call('HMGET', job .. ':h:' .. handoff, 'state', 'parked')
+    if f[1] == 'running' then
+      runs[#runs + 1] = handoff
+    elseif f[2] and tonumber(f[2]) > at then
+      parked[#parked + 1] = handoff
+    end
+  end
+end
+return { at, redis.call('ZSCORE', jobs, id) or '', fields, head, tail, runs, parked, more }

@@ -1,0 +1,50 @@
+"""One handoff of a job in full, however many others it has: nothing of the journal is read."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from shared.ledger.ledger import Ledger
+from shared.wire.errors import UserError
+from shared.wire.ids import HANDOFF_ID_PATTERN, HandoffId, JobId
+from shared.wire.message import Message
+from supervisor.report import told
+
+MOST_ID_CHARS = 80
+
+
+class HandoffReport(Message):
+    """What `handoff show --handoff` says of each."""
+
+    handoff: dict[str, Any]
+    """The AgentHandoff in full with its books, as in `JobResult.handoffs`."""
+    result: dict[str, Any] | None = None
+    """The HandoffResult in full; null: there is none yet."""
+    turns: tuple[dict[str, Any], ...] = ()
+    """Those that the ledger has: of one that has not ended, or where they are kept."""
+
+
+def handoffs_on(ledger: Ledger, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> list[HandoffReport]:
+    """In their order, in three round trips.
+
+    Raises:
+        UserError: the job has none of that name.
+        LedgerError: its payloads are gone.
+    """
+    wanted = list(dict.fromkeys(handoff_ids))
+    books = ledger.glances.handoffs(job_id, [one for one in wanted if re.fullmatch(HANDOFF_ID_PATTERN, one)])
+    if unknown := [one[:MOST_ID_CHARS] for one in wanted if one not in books]:
+        raise UserError(f"{job_id} has no handoff {', '.join(map(repr, unknown))}: `handoff show {job_id}` names some, `check_0107.1`")
+    digests = [digest for one in books.values() for digest in (one.message, one.result) if digest]
+    texts, turns = ledger.blobs.get(job_id, list(dict.fromkeys(digests))), ledger.claims.turns(job_id, wanted)
+    return [
+        HandoffReport(
+            handoff=told(texts[books[one].message], books[one].group, books[one].child, books[one].standing),
+            result=json.loads(texts[result]) if (result := books[one].result) else None,
+            turns=tuple(turn.model_dump(mode="json") for turn in turns.get(one, ())),
+        )
+        for one in wanted
+    ]

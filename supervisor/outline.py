@@ -1,0 +1,209 @@
+"""A job of thousands of handoffs, told by what matters: read in as many round trips and bytes as one of a hundred."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from pydantic import JsonValue
+
+from shared.ledger.glances import Glance, HandoffBooks
+from shared.ledger.ledger import Ledger
+from shared.wire.answer import Answer
+from shared.wire.events import (
+    DEFAULT_TENANT,
+    ApprovalAsked,
+    HandoffFinished,
+    HandoffIssued,
+    JobEnded,
+    JobStatus,
+    JobSubmitted,
+    Reviewed,
+    Routed,
+)
+from shared.wire.ids import HandoffId, JobId
+from shared.wire.message import Message
+from shared.wire.mode import Mode
+from shared.wire.priority import Priority
+from supervisor.plan_in_short import FEW_STEPS
+from supervisor.report import usage_of
+from supervisor.waiting import missing_in
+
+MOST_IN_FULL = FEW_STEPS
+"""Handoffs of a job that is shown in full: with 100 of one call each, that is some 60 ms to read, and thousands of lines."""
+MOST_NAMED = 20
+"""Handoffs of a kind that are named: a screen has room for these, and the books note as many."""
+MOST_PAYLOAD_BYTES = 32_000
+"""Of a handoff's message and result, of which a line is shown, and of the answer, which is shown whole or not at all."""
+MOST_WAITING = 1_000
+"""Looked at of each queue that nobody serves."""
+_TASK_CHARS, _WHY_CHARS = 100, 300
+
+
+class JobOutline(Message):
+    """What `handoff show --brief` says."""
+
+    job_id: str
+    status: JobStatus
+    title: str
+    tenant: str = DEFAULT_TENANT
+    priority: Priority = Priority.INTERACTIVE
+    mode: Mode = Mode.TEAM
+    events: int
+    """The length of its journal."""
+    plan: dict[str, Any] | None = None
+    """{steps, parts: [{first, last, count, specialist}], other_steps}. Null: it has 100 steps at most, or is not in the books."""
+    counts: dict[str, int] | None = None
+    """{issued, ok, partial, needs_input, failed, dropped, open} of all its handoffs. Null: a version that does not count worked on it."""
+    at_work: dict[str, Any]
+    """{running, parked, at_least}: how many of the open ones; at_least: there may be more."""
+    failed: tuple[dict[str, Any], ...] = ()
+    """The newest that failed or needed something, the newest first: {handoff_id, assigned_to, state, worker, task, why, doing, child,
+    usage, issued_at, started_at, finished_at}."""
+    dropped: tuple[dict[str, Any], ...] = ()
+    running: tuple[dict[str, Any], ...] = ()
+    """Those whose leases end first."""
+    newest: tuple[dict[str, Any], ...] = ()
+    """The last that ended, or were issued, the newest first."""
+    reviews: tuple[dict[str, Any], ...] = ()
+    """{round, decision} of those among the last events."""
+    answer: JsonValue = None
+    """Null: there is none, or it is long (`left_out`)."""
+    usage: dict[str, Any]
+    """As in `JobResult`."""
+    wall_s: float
+    model: str | None = None
+    notes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    """What this does not say, and the command that does, a line each."""
+
+
+def outline_on(ledger: Ledger, job_id: JobId) -> JobOutline:
+    """In seven round trips at most.
+
+    Raises:
+        UnknownJob: there is none.
+    """
+    return outline_of(ledger, ledger.glances.of(job_id))
+
+
+def is_long(ledger: Ledger, glance: Glance) -> bool:
+    """Whether the job has more handoffs than are shown in full."""
+    if glance.tally:
+        return glance.tally.issued > MOST_IN_FULL
+    return glance.job.version > MOST_IN_FULL and ledger.glances.has_more_handoffs_than(glance.job.job_id, MOST_IN_FULL)
+
+
+def outline_of(ledger: Ledger, glance: Glance) -> JobOutline:
+    """The same of what was read before."""
+    glance = replace(glance, job=_with_approval(ledger, glance))
+    job, events = glance.job, [one.event for one in (*glance.head, *glance.tail)]
+    submitted = next(event for event in events if isinstance(event, JobSubmitted))
+    ended = next((one for one in reversed(glance.tail) if isinstance(one.event, JobEnded)), None) if job.status.ended else None
+    running, newest = glance.running[:MOST_NAMED], _newest(glance)
+    told, answer = _told(ledger, glance, [*glance.failed, *glance.dropped, *running, *newest], _end(ended))
+
+    def shown(some: Iterable[HandoffId]) -> tuple[dict[str, Any], ...]:
+        return tuple(told[one] for one in some if one in told)
+
+    return JobOutline(
+        job_id=job.job_id,
+        status=job.status,
+        title=job.title,
+        tenant=submitted.tenant,
+        priority=submitted.priority,
+        mode=[event.mode for event in events if isinstance(event, JobSubmitted | Routed)][-1],
+        events=job.version,
+        plan=json.loads(glance.plan) if glance.plan else None,
+        counts={**asdict(glance.tally), "open": glance.tally.open} if glance.tally else None,
+        at_work={"running": len(glance.running), "parked": len(glance.parked), "at_least": glance.is_cut},
+        failed=shown(reversed(glance.failed)),
+        dropped=shown(reversed(glance.dropped)),
+        running=shown(running),
+        newest=shown(newest),
+        reviews=_reviews(glance),
+        answer=None if answer is None else (answer.value if answer.value is not None else answer.text),
+        usage=usage_of(job),
+        wall_s=round((ended.at if ended else glance.at) - glance.head[0].at, 3),
+        notes=_notes(ledger, glance, _end(ended), answer),
+        left_out=tuple(_left_out(glance, _end(ended), answer)),
+    )
+
+
+def _end(ended: Any) -> JobEnded | None:
+    return ended.event if ended else None
+
+
+def _with_approval(ledger: Ledger, glance: Glance) -> Any:
+    asked = [one.version for one in glance.tail if isinstance(one.event, ApprovalAsked)]
+    return replace(glance.job, approval=ledger.glances.approvals(glance.job.job_id, asked))
+
+
+def _newest(glance: Glance) -> tuple[HandoffId, ...]:
+    found = (one.event.handoff_id for one in reversed(glance.tail) if isinstance(one.event, HandoffIssued | HandoffFinished))
+    return tuple(dict.fromkeys(found))[:MOST_NAMED]
+
+
+def _reviews(glance: Glance) -> tuple[dict[str, Any], ...]:
+    reviews = [one.event for one in glance.tail if isinstance(one.event, Reviewed)]
+    return tuple({"round": one.round, "decision": one.decision, "problem": one.problem} for one in reviews)
+
+
+def _told(
+    ledger: Ledger, glance: Glance, handoff_ids: Sequence[HandoffId], ended: JobEnded | None
+) -> tuple[dict[HandoffId, dict[str, Any]], Answer | None]:
+    """These handoffs in short, and the answer if it is."""
+    job_id = glance.job.job_id
+    books = ledger.glances.handoffs(job_id, list(dict.fromkeys(handoff_ids)))
+    digests = [digest for one in books.values() for digest in (one.message, one.result) if digest]
+    answer = ended.answer.digest if ended and ended.answer else None
+    texts = ledger.blobs.short(job_id, [*digests, *([answer] if answer else [])], MOST_PAYLOAD_BYTES)
+    told = {handoff_id: _in_short(handoff_id, one, texts) for handoff_id, one in books.items()}
+    return told, Answer.from_json(texts[answer]) if answer in texts else None
+
+
+def _in_short(handoff_id: HandoffId, books: HandoffBooks, texts: Mapping[str, str]) -> dict[str, Any]:
+    """One handoff. `task` and `why` are null where they are in a payload that is too long to be read for a line."""
+    message: dict[str, Any] = json.loads(texts.get(books.message, "{}"))
+    result: dict[str, Any] = json.loads(texts.get(books.result or "", "{}"))
+    standing = books.standing
+    return {
+        "handoff_id": handoff_id,
+        "assigned_to": books.assigned_to,
+        "state": result.get("status") or standing.state,
+        "worker": standing.worker,
+        "task": _line(message.get("task_description"), _TASK_CHARS),
+        "why": _line(result.get("error") or result.get("needs"), _WHY_CHARS),
+        "doing": standing.doing,
+        "child": books.child,
+        "usage": usage_of(standing),
+        "issued_at": standing.issued_at,
+        "started_at": standing.started_at,
+        "finished_at": standing.finished_at,
+    }
+
+
+def _line(text: str | None, most: int) -> str | None:
+    line = " ".join(text[: 4 * most].split()) if text else None
+    return line if line is None or len(line) <= most else f"{line[: most - 1]}…"
+
+
+def _notes(ledger: Ledger, glance: Glance, ended: JobEnded | None, answer: Answer | None) -> tuple[str, ...]:
+    why = (ended.reason,) if ended and ended.reason else ()
+    waits = missing_in(ledger, glance.job, MOST_WAITING, MOST_NAMED)
+    return (*(answer.notes[:MOST_NAMED] if answer else ()), *why, *map(str, waits))
+
+
+def _left_out(glance: Glance, ended: JobEnded | None, answer: Answer | None) -> Iterable[str]:
+    job_id, tally = glance.job.job_id, glance.tally
+    if tally is None:
+        yield f"how many handoffs there are, and the plan, for a version that counts nothing has worked on it: `handoff show {job_id} --all`"
+    elif not glance.plan and tally.issued > MOST_IN_FULL:
+        yield f"the plan, which has {FEW_STEPS} steps at most: `handoff show {job_id} --all`"
+    if ended and ended.answer and answer is None:
+        yield f"the answer, of {ended.answer.size:,} characters: `handoff result {job_id}`"
+    yield f"one handoff in full, its message, its result and its turns: `handoff show {job_id} --handoff HANDOFF`"
+    of_all = f"all {tally.issued:,} handoffs" if tally else "all handoffs"
+    yield f"{of_all}, the plan, reviews, conflicts, gates, approvals: `handoff show {job_id} --all`, or --json"
