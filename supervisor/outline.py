@@ -199,7 +199,7 @@ def _notes(ledger: Ledger, glance: Glance, ended: JobEnded | None, answer: Answe
 def _left_out(glance: Glance, ended: JobEnded | None, answer: Answer | None) -> Iterable[str]:
     job_id, tally = glance.job.job_id, glance.tally
     if tally is None:
-        yield f"how many handoffs there are, and the plan, for a version that counts nothing has worked on it: `handoff show {job_id} --all`"
+        yield f"how many handoffs there are, and the plan: a version that does not count has been there: `handoff show {job_id} --all`"
     elif not glance.plan and tally.issued > MOST_IN_FULL:
         yield f"the plan, which has {FEW_STEPS} steps at most: `handoff show {job_id} --all`"
     if ended and ended.answer and answer is None:

@@ -54,7 +54,7 @@ def rows_of_one_job(sizes: Sequence[int], each: int, shape: str) -> tuple[list[f
 def print_steps(idle_ms: Sequence[float], found: Sequence[Steps]) -> None:
     first = found[0]
     processes = list(first.cpu_ms)
-    columns = ("CPU ms a step", "x", "ms a step", "x", "KB a step", "`show`, ms", "other jobs, median", "worst")
+    columns = ("CPU ms a step", "x", "ms a step", "x", "KB a step", "`show`, ms", "`--handoff`", "`--all`", "other jobs, median", "worst")
     print(f"| rows of a job | {' | '.join((*processes, *columns))} |")
     print(f"|{'---|' * (len(processes) + len(columns) + 1)}")
     print(f"| none |{' |' * (len(processes) + len(columns) - 2)} {statistics.median(idle_ms):.0f} ms | {max(idle_ms):.0f} ms |")
@@ -62,7 +62,9 @@ def print_steps(idle_ms: Sequence[float], found: Sequence[Steps]) -> None:
         cpu = " | ".join(f"{one.cpu_ms[name]:.2f}" for name in processes)
         grown = f"{one.total_ms:.2f} | {one.total_ms / first.total_ms:.2f} | {one.wall_ms:.2f} | {one.wall_ms / first.wall_ms:.2f}"
         others = f"{statistics.median(one.others_ms):.0f} ms | {max(one.others_ms):.0f} ms"
-        print(f"| {one.rows:,} | {cpu} | {grown} | {one.memory_kb:.2f} | {one.show_ms:.0f} | {others} |")
+        print(
+            f"| {one.rows:,} | {cpu} | {grown} | {one.memory_kb:.2f} | {one.show_ms:.0f} | {one.handoff_ms:.0f} | {one.all_ms:.0f} | {others} |"
+        )
     kinds = ", ".join(f"{kind} {kb:.2f}" for kind, kb in found[-1].by_kind_kb.items() if kb >= 0.005)
     print(f"\nKeys of a finished step, with {found[-1].rows:,} rows (KB): {kinds}\n")
 

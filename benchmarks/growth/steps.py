@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from benchmarks.fleets import SLOTS, SUPERVISOR, WORKER, Part, environment_of, fleet
+from benchmarks.growth.queued import ROUNDS, timed_ms
 from benchmarks.memory import bytes_by_kind
 from benchmarks.trips import cpu_of
 from shared.config import Settings
 from shared.wire.events import JobStatus
+from shared.wire.ids import HandoffId
 from shared.wire.mode import Mode
 from shared.wire.plan import Synthesis
 from supervisor import client
+from supervisor.cli.show import show_handoffs, show_what_matters
 from supervisor.workflows.items import Items
 from supervisor.workflows.library import read_workflow
 from supervisor.workflows.workflow import Workflow
@@ -62,7 +67,11 @@ class Steps:
     by_kind_kb: Mapping[str, float]
     """The keys' own, by what they hold."""
     show_ms: float
-    """What `handoff show` reads of the last job, in this process."""
+    """What `handoff show` reads of the last job and prints, in this process, the middle of a few."""
+    handoff_ms: float
+    """The same with `--handoff`: one in full."""
+    all_ms: float
+    """What `--all` reads, once."""
     others_ms: Sequence[float]
     """Submit to answer of the small jobs that ran beside."""
 
@@ -75,6 +84,12 @@ def workflow_in(folder: Path, shape: str) -> Workflow:
     path = folder / "growth.yaml"
     path.write_text(WORKFLOW + MORE[shape])
     return read_workflow(str(path))
+
+
+def shown_ms(what: Callable[[], object]) -> float:
+    """With what is printed, which goes nowhere."""
+    with redirect_stdout(StringIO()):
+        return timed_ms(what)
 
 
 class Fleet:
@@ -111,9 +126,14 @@ class Fleet:
                 ended = self._wait(job_id)
             assert ended is JobStatus.OK, f"{job_id} ended {ended}"
         took_s, cpu_after = time.perf_counter() - began, cpu_of(self._pids)
-        began = time.perf_counter()
-        self.jobs.result(job_id)
-        show_ms = 1000 * (time.perf_counter() - began)
+        one = [HandoffId(f"check_{rows // 2:04d}.1")]
+        show_ms, handoff_ms = (
+            median(shown_ms(what) for _ in range(ROUNDS))
+            for what in (
+                lambda: show_what_matters(self.jobs, job_id, always=False, as_json=False),
+                lambda: show_handoffs(self.jobs, job_id, one, as_json=False),
+            )
+        )
         kinds, steps = bytes_by_kind(self._redis), self._steps_of_a_row * rows * jobs
         return Steps(
             rows=rows,
@@ -122,6 +142,8 @@ class Fleet:
             memory_kb=(self._used() - used) / steps / 1024,
             by_kind_kb={kind: (kinds[kind] - before[kind]) / steps / 1024 for kind in kinds},
             show_ms=show_ms,
+            handoff_ms=handoff_ms,
+            all_ms=timed_ms(lambda: self.jobs.result(job_id)),
             others_ms=others_ms,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,9 +36,9 @@ def show(job: Job, as_json: AsJson = False, whole: All = False, brief: Brief = F
         raise UserError("--all, --brief and --handoff are three answers: ask for one of them")
     jobs, job_id = client_of_broker(), JobId(job)
     if handoff:
-        _show_handoffs(jobs, job_id, handoff, as_json=as_json)
+        show_handoffs(jobs, job_id, handoff, as_json=as_json)
     elif brief or not (whole or as_json):
-        _show_what_matters(jobs, job_id, always=brief, as_json=as_json)
+        show_what_matters(jobs, job_id, always=brief, as_json=as_json)
     else:
         _show_all(jobs, job_id, as_json=as_json)
     return OK
@@ -54,8 +55,8 @@ def _show_all(jobs: Client, job_id: JobId, *, as_json: bool) -> None:
         print_everything(found, letters_about(jobs.ledger, job_id))
 
 
-def _show_what_matters(jobs: Client, job_id: JobId, *, always: bool, as_json: bool) -> None:
-    """All of it, of a job of few handoffs, unless `always`."""
+def show_what_matters(jobs: Client, job_id: JobId, *, always: bool, as_json: bool) -> None:
+    """Of a job of few handoffs all there is, unless `always`."""
     from supervisor.cli.outlining import print_outline
     from supervisor.outline import is_long, outline_of
     from supervisor.record import letters_about
@@ -71,7 +72,8 @@ def _show_what_matters(jobs: Client, job_id: JobId, *, always: bool, as_json: bo
         print_outline(found, letters_about(jobs.ledger, job_id))
 
 
-def _show_handoffs(jobs: Client, job_id: JobId, handoff_ids: list[str], *, as_json: bool) -> None:
+def show_handoffs(jobs: Client, job_id: JobId, handoff_ids: Sequence[str], *, as_json: bool) -> None:
+    """These in full."""
     from supervisor.cli.showing import print_handoff, readable, section
     from supervisor.handoff_report import handoffs_on
 

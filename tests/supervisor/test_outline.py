@@ -1,0 +1,229 @@
+"""What is read of a job of many handoffs is bounded, and right. Commands and bytes of Redis are counted: no other load changes them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from shared.celery_app import make_app
+from shared.ledger import keys
+from shared.wire.errors import UserError
+from shared.wire.events import JobStatus
+from shared.wire.handoff import ResultStatus
+from shared.wire.ids import HandoffId, JobId
+from shared.wire.limits import JobLimits
+from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from supervisor.cli.show import show
+from supervisor.cli.showing import print_everything
+from supervisor.client import Request
+from supervisor.handoff_report import handoffs_on
+from supervisor.outline import MOST_IN_FULL, MOST_NAMED, is_long, outline_of, outline_on
+from tests.supervisor.shell import SETTINGS, Shell
+from tests.supervisor.workflows.writing import A_ROW, UNREVIEWED, rows, workflow
+
+FEW, MANY = 150, 600
+LIMITS = JobLimits(max_turns=10_000)
+
+
+@pytest.fixture
+def shell(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
+    monkeypatch.setenv("HANDOFF_REDIS_URL", redis_url)
+    made = Shell(redis_url, make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)))
+    made.serve("researcher")
+    yield made
+    made.close()
+
+
+def begun(shell: Shell, folder: Path, count: int) -> JobId:
+    """A job of so many rows, all of them issued."""
+    asked = workflow(folder, A_ROW, UNREVIEWED)
+    job_id = shell.jobs.submit(Request("Look at them all.", workflow=asked, items=rows(count), limits=LIMITS))
+    while len(shell.open(job_id)) < count:
+        shell.advance(job_id)
+    return job_id
+
+
+def worked(shell: Shell, job_id: JobId) -> None:
+    """Most have ended, three of them badly; two run."""
+    waiting = shell.open(job_id)
+    for place, event in enumerate(waiting[:-10]):
+        shell.do(job_id, event, ResultStatus.FAILED if place in (1, 50, 100) else ResultStatus.OK)
+    for event in waiting[-10:-8]:
+        shell.claim(job_id, event)
+
+
+def counted(shell: Shell, ask: Callable[[], object]) -> tuple[int, int, int]:
+    """Commands, bytes in, bytes out."""
+    ask()  # connections, scripts
+    redis, found = shell.ledger.connection.redis, []
+    for what in (lambda: None, ask):
+        before = redis.info("stats")
+        what()
+        after = redis.info("stats")
+        names = ("total_commands_processed", "total_net_input_bytes", "total_net_output_bytes")
+        found.append([after[name] - before[name] for name in names])
+    nothing, all_of_it = found
+    commands, bytes_in, bytes_out = (had - without for had, without in zip(all_of_it, nothing, strict=True))
+    return commands, bytes_in, bytes_out
+
+
+def test_what_is_read_does_not_grow_with_the_number_of_steps(shell: Shell, tmp_path: Path) -> None:
+    few, many = (begun(shell, tmp_path, count) for count in (FEW, MANY))
+    for job_id in (few, many):
+        worked(shell, job_id)
+
+    costs = [counted(shell, lambda job_id=job_id: outline_on(shell.ledger, job_id)) for job_id in (few, many)]  # type: ignore[misc]
+
+    assert costs[1][0] <= costs[0][0]
+    assert costs[1][1] <= 1.05 * costs[0][1]
+    assert costs[1][2] <= 1.05 * costs[0][2]
+
+
+def test_one_handoff_is_read_alone_and_is_what_all_of_them_say_of_it(shell: Shell, tmp_path: Path) -> None:
+    few, many = (begun(shell, tmp_path, count) for count in (FEW, 2 * FEW))
+    for job_id in (few, many):
+        worked(shell, job_id)
+    wanted = [HandoffId("look_0051.1"), HandoffId("look_0003.1")]
+    whole = shell.jobs.result(few)
+
+    found = handoffs_on(shell.ledger, few, wanted)
+
+    handoffs = {one["handoff_id"]: one for one in json.loads(whole.to_json())["handoffs"]}
+    assert [json.loads(one.to_json())["handoff"] for one in found] == [handoffs[one] for one in wanted]
+    assert [one.result for one in found] == [next(said for said in whole.results if said["handoff_id"] == one) for one in wanted]
+    costs = [counted(shell, lambda job_id=job_id: handoffs_on(shell.ledger, job_id, wanted)) for job_id in (few, many)]  # type: ignore[misc]
+    assert costs[0][0] == costs[1][0]
+    assert costs[1][2] <= 1.05 * costs[0][2]
+
+
+def test_its_figures_are_those_of_the_handoffs(shell: Shell, tmp_path: Path) -> None:
+    job_id = begun(shell, tmp_path, FEW)
+    worked(shell, job_id)
+
+    found = outline_on(shell.ledger, job_id)
+
+    assert found.counts == {
+        "issued": FEW, "ok": FEW - 13, "partial": 0, "needs_input": 0, "failed": 3, "dropped": 0, "open": 10
+    }  # fmt: skip
+    assert found.at_work == {"running": 2, "parked": 0, "at_least": False}
+    assert found.plan == {
+        "steps": FEW,
+        "parts": [{"first": "look_0001", "last": f"look_{FEW:04d}", "count": FEW, "specialist": "researcher"}],
+        "other_steps": 0,
+    }
+    assert found.events == len(shell.events(job_id))
+
+
+def test_what_failed_is_named_with_its_task_and_why_the_newest_first(shell: Shell, tmp_path: Path) -> None:
+    job_id = begun(shell, tmp_path, FEW)
+    worked(shell, job_id)
+
+    found = outline_on(shell.ledger, job_id)
+
+    assert [one["handoff_id"] for one in found.failed] == ["look_0101.1", "look_0051.1", "look_0002.1"]
+    assert {(one["state"], one["why"]) for one in found.failed} == {("failed", "it broke")}
+    assert "number 100" in found.failed[0]["task"]
+    assert {one["worker"] for one in found.running} == {"worker:1"}
+    assert len(found.newest) == MOST_NAMED
+
+
+def test_what_was_dropped_is_counted_and_named(shell: Shell, tmp_path: Path) -> None:
+    job_id = begun(shell, tmp_path, FEW)
+    shell.do(job_id, shell.open(job_id)[0])
+    shell.jobs.cancel(job_id)
+    while not shell.jobs.standing(job_id).status.ended:
+        shell.advance(job_id)
+
+    found = outline_on(shell.ledger, job_id)
+
+    assert found.status is JobStatus.CANCELLED
+    assert found.counts is not None
+    assert (found.counts["ok"], found.counts["dropped"], found.counts["open"]) == (1, FEW - 1, 0)
+    assert len(found.dropped) == MOST_NAMED
+    assert {one["state"] for one in found.dropped} == {"dropped"}
+
+
+def test_nothing_is_counted_where_a_version_that_does_not_count_has_written(shell: Shell, tmp_path: Path) -> None:
+    job_id, redis = begun(shell, tmp_path, FEW), shell.ledger.connection.redis
+    redis.hdel(keys.job(job_id), "tally", "plan_short")  # as it was left by one
+    for event in shell.open(job_id):
+        shell.do(job_id, event)
+
+    glance = shell.jobs.glance(job_id)
+
+    assert is_long(shell.ledger, glance)
+    found = outline_of(shell.ledger, glance)
+    assert (found.counts, found.plan) == (None, None)
+    assert "does not count" in found.left_out[0]
+    assert found.newest
+
+
+def test_who_is_not_there_is_named_however_many_wait_for_them(shell: Shell, tmp_path: Path) -> None:
+    job_id = begun(shell, tmp_path, FEW)
+    shell.leave()
+
+    notes = outline_on(shell.ledger, job_id).notes
+
+    waits = next(one for one in notes if "a worker of `researcher`" in one)
+    assert waits.count("look_") == MOST_NAMED
+
+
+@pytest.mark.parametrize("name", ["look_9999.1", "look", "", "*", "look_0001.1:x", "\udcff", "x" * 500])
+def test_a_handoff_that_is_not_there_is_refused_in_one_line(shell: Shell, name: str) -> None:
+    job_id = shell.submit()
+
+    with pytest.raises(UserError, match=f"{job_id} has no handoff") as refused:
+        show(job_id, handoff=[name])
+
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 250
+
+
+def test_one_asks_for_one_answer(shell: Shell) -> None:
+    with pytest.raises(UserError, match="ask for one of them"):
+        show(shell.submit(), whole=True, brief=True)
+
+
+def test_a_job_of_few_handoffs_is_shown_in_full_as_with_all(shell: Shell, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job_id = begun(shell, tmp_path, MOST_IN_FULL - 10)
+    for event in shell.open(job_id):
+        shell.do(job_id, event)
+    while not shell.jobs.standing(job_id).status.ended:
+        shell.advance(job_id)
+    print_everything(shell.jobs.result(job_id), [])
+    as_ever = capsys.readouterr().out
+
+    show(job_id)
+    by_itself = capsys.readouterr().out
+    show(job_id, whole=True)
+
+    assert by_itself == capsys.readouterr().out == as_ever
+    assert as_ever.count("=== result of look_") == MOST_IN_FULL - 10
+
+
+def test_one_of_many_handoffs_is_shown_by_what_matters(shell: Shell, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job_id = begun(shell, tmp_path, FEW)
+    worked(shell, job_id)
+
+    show(job_id)
+    said = capsys.readouterr().out
+    show(job_id, as_json=True)
+    whole = json.loads(capsys.readouterr().out)
+    show(job_id, as_json=True, brief=True)
+    brief = json.loads(capsys.readouterr().out)
+    show(job_id, handoff=["look_0002.1"])
+    one = capsys.readouterr().out
+
+    assert len(said.splitlines()) < 150
+    assert f"{FEW} issued: {FEW - 13} ok, 3 failed, 10 open" in said
+    assert f"look_0001 to look_{FEW:04d}: {FEW} steps of researcher" in said
+    assert f"`handoff show {job_id} --all`" in said
+    assert len(whole["handoffs"]) == FEW
+    assert "handoffs" not in brief
+    assert brief["counts"]["issued"] == FEW
+    assert any("--all" in line for line in brief["left_out"])
+    assert one.count("=== ") == 2
+    assert "it broke" in one
