@@ -61,10 +61,9 @@ def print_steps(idle_ms: Sequence[float], found: Sequence[Steps]) -> None:
     for one in found:
         cpu = " | ".join(f"{one.cpu_ms[name]:.2f}" for name in processes)
         grown = f"{one.total_ms:.2f} | {one.total_ms / first.total_ms:.2f} | {one.wall_ms:.2f} | {one.wall_ms / first.wall_ms:.2f}"
+        shows = f"{one.show_ms:.0f} | {one.handoff_ms:.0f} | {one.all_ms:.0f}"
         others = f"{statistics.median(one.others_ms):.0f} ms | {max(one.others_ms):.0f} ms"
-        print(
-            f"| {one.rows:,} | {cpu} | {grown} | {one.memory_kb:.2f} | {one.show_ms:.0f} | {one.handoff_ms:.0f} | {one.all_ms:.0f} | {others} |"
-        )
+        print(f"| {one.rows:,} | {cpu} | {grown} | {one.memory_kb:.2f} | {shows} | {others} |")
     kinds = ", ".join(f"{kind} {kb:.2f}" for kind, kb in found[-1].by_kind_kb.items() if kb >= 0.005)
     print(f"\nKeys of a finished step, with {found[-1].rows:,} rows (KB): {kinds}\n")
 
