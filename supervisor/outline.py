@@ -202,6 +202,8 @@ def _left_out(glance: Glance, ended: JobEnded | None, answer: Answer | None) -> 
         yield f"how many handoffs there are, and the plan: a version that does not count has been there: `handoff show {job_id} --all`"
     elif not glance.plan and tally.issued > MOST_IN_FULL:
         yield f"the plan, which has {FEW_STEPS} steps at most: `handoff show {job_id} --all`"
+    if glance.job.approval:
+        yield f"the {glance.job.approval} that waits for an approval: `handoff show {job_id} --all`"
     if ended and ended.answer and answer is None:
         yield f"the answer, of {ended.answer.size:,} characters: `handoff result {job_id}`"
     yield f"one handoff in full, its message, its result and its turns: `handoff show {job_id} --handoff HANDOFF`"

@@ -3,7 +3,7 @@
 -- KEYS job, due, jobs.  ARGV most events of the head, of the tail, most bytes of an event, most that are due and looked through, most handoffs whose
 -- state is asked, then the fields of the job's hash.
 -- Returns {Unix ms, submitted (Unix ms) or '', the fields' values, head, tail, handoffs that run, those that are parked, there may be more of both (1|0)};
--- an end: {version, Unix ms, event, '' where it is longer} each, oldest first. Nothing where there is no such job.
+-- an end: {version, Unix ms, event, '' where it is longer and not the first of all} each, oldest first. Nothing where there is no such job.
 local job, due, jobs = KEYS[1], KEYS[2], KEYS[3]
 local most_bytes, most_due, most_asked = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 if redis.call('EXISTS', job) == 0 then return false end
@@ -14,7 +14,8 @@ local function told(entries)
   local found = {}
   for n, entry in ipairs(entries) do
     local event = entry[2][2]
-    found[n] = { string.match(entry[1], '^%d+'), entry[2][4], #event <= most_bytes and event or '' }
+    local version = string.match(entry[1], '^%d+')
+    found[n] = { version, entry[2][4], (#event <= most_bytes or version == '1') and event or '' }
   end
   return found
 end
