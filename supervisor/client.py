@@ -25,12 +25,11 @@ from shared.celery_app import make_app
 from shared.config import Settings, load_settings, redis_url_of
 from shared.documents.folder import FolderReading, read_folder
 from shared.ledger.dead import DeadLetter, handoff_in
-from shared.ledger.glances import Glance
 from shared.ledger.jobs import JobStanding
 from shared.ledger.ledger import Ledger, open_ledger
 from shared.wire.errors import UnknownJob, UserError
 from shared.wire.events import CancelRequested, JobEnded, JobStatus, Recorded, RetryRequested
-from shared.wire.ids import JobId, is_job_id
+from shared.wire.ids import HandoffId, JobId, is_job_id
 from shared.wire.limits import NewLimits
 from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from supervisor.approving import approve, reject
@@ -38,6 +37,9 @@ from supervisor.deleting import delete_job
 from supervisor.dispatch import Dispatcher
 from supervisor.export import Export, export_of
 from supervisor.following import follow_on
+from supervisor.handoff_report import HandoffReport, handoffs_on
+from supervisor.known import checked, known
+from supervisor.outline import JobOutline, outline_on
 from supervisor.pausing import check_pausable
 from supervisor.report import JobResult, report_on
 from supervisor.request import Request, check_request
@@ -115,13 +117,13 @@ class Client:
         self.wait(job_id, wait_s)
         return report_on(self.ledger, job_id)
 
-    def glance(self, job_id: JobId) -> Glance:
-        """What can be read of the job in one round trip, however many steps it has.
+    def outline(self, job_id: JobId) -> JobOutline:
+        """What matters of the job, as quickly for one of 10,000 steps as for one of 200. Raises: UnknownJob: there is no such job."""
+        return outline_on(self.ledger, checked(job_id))
 
-        Raises:
-            UnknownJob: there is no such job.
-        """
-        return self.ledger.glances.of(_checked(job_id))
+    def handoffs(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> list[HandoffReport]:
+        """These of the job's handoffs in full, as quickly. Raises: UserError: there is no such job, or it has none of that name."""
+        return handoffs_on(self.ledger, checked(job_id), handoff_ids)
 
     def wait(self, job_id: JobId, wait_s: float) -> JobStatus:
         """Wait up to `wait_s` seconds for the job's end; the status as it is then.
@@ -247,11 +249,7 @@ class Client:
         return request, self.submission(request)
 
     def _known(self, job_id: JobId) -> JobStanding:
-        """Raises: UnknownJob."""
-        standing = next(iter(self.ledger.jobs.standings([_checked(job_id)])), None)
-        if standing is None:
-            raise UnknownJob.named(job_id)
-        return standing
+        return known(self.ledger, job_id)
 
     def newest(self, count: int = 20) -> list[JobStanding]:
         """The newest jobs first, each as `standing` has it."""
@@ -282,12 +280,6 @@ class Client:
         )
 
 
-def _checked(job_id: JobId) -> JobId:
-    if not is_job_id(job_id):
-        raise UnknownJob(f"{job_id[:80]!r} is no job id: they look like j-0123456789ab (see `handoff list`)")
-    return job_id
-
-
 def connect(redis_url: str | None = None, settings: Settings | None = None) -> Client:
     """A client for this Redis (default: HANDOFF_REDIS_URL). Connects when it is first used."""
     settings = settings or load_settings()
@@ -297,4 +289,4 @@ def connect(redis_url: str | None = None, settings: Settings | None = None) -> C
     return Client(open_ledger(url, settings), make_app("client", url, settings, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE)), settings)
 
 
-__all__ = ["Clash", "Client", "JobResult", "NewLimits", "Request", "UnknownJob", "connect"]
+__all__ = ["Clash", "Client", "HandoffReport", "JobOutline", "JobResult", "NewLimits", "Request", "UnknownJob", "connect"]

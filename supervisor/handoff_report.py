@@ -11,6 +11,7 @@ from shared.ledger.ledger import Ledger
 from shared.wire.errors import UserError
 from shared.wire.ids import HANDOFF_ID_PATTERN, HandoffId, JobId
 from shared.wire.message import Message
+from supervisor.known import known
 from supervisor.report import told
 
 MOST_ID_CHARS = 80
@@ -31,12 +32,14 @@ def handoffs_on(ledger: Ledger, job_id: JobId, handoff_ids: Sequence[HandoffId])
     """In their order, in three round trips.
 
     Raises:
-        UserError: the job has none of that name.
+        UnknownJob: there is no such job.
+        UserError: it has none of that name.
         LedgerError: its payloads are gone.
     """
     wanted = list(dict.fromkeys(handoff_ids))
     books = ledger.glances.handoffs(job_id, [one for one in wanted if re.fullmatch(HANDOFF_ID_PATTERN, one)])
     if unknown := [one[:MOST_ID_CHARS] for one in wanted if one not in books]:
+        known(ledger, job_id)
         raise UserError(f"{job_id} has no handoff {', '.join(map(repr, unknown))}: `handoff show {job_id}` names some, `check_0107.1`")
     digests = [digest for one in books.values() for digest in (one.message, one.result) if digest]
     texts, turns = ledger.blobs.get(job_id, list(dict.fromkeys(digests))), ledger.claims.turns(job_id, wanted)

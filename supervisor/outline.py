@@ -21,7 +21,6 @@ from shared.wire.events import (
     JobStatus,
     JobSubmitted,
     Reviewed,
-    Routed,
 )
 from shared.wire.ids import HandoffId, JobId
 from shared.wire.message import Message
@@ -81,7 +80,7 @@ class JobOutline(Message):
 
 
 def outline_on(ledger: Ledger, job_id: JobId) -> JobOutline:
-    """In seven round trips at most.
+    """In eight round trips at most.
 
     Raises:
         UnknownJob: there is none.
@@ -99,8 +98,9 @@ def is_long(ledger: Ledger, glance: Glance) -> bool:
 def outline_of(ledger: Ledger, glance: Glance) -> JobOutline:
     """The same of what was read before."""
     glance = replace(glance, job=_with_approval(ledger, glance))
-    job, events = glance.job, [one.event for one in (*glance.head, *glance.tail)]
-    submitted = next(event for event in events if isinstance(event, JobSubmitted))
+    job, submitted = glance.job, glance.first.event
+    assert isinstance(submitted, JobSubmitted)
+    routed = ledger.glances.routed(job.job_id) if submitted.mode is Mode.AUTO else None
     ended = next((one for one in reversed(glance.tail) if isinstance(one.event, JobEnded)), None) if job.status.ended else None
     running, newest = glance.running[:MOST_NAMED], _newest(glance)
     told, answer = _told(ledger, glance, [*glance.failed, *glance.dropped, *running, *newest], _end(ended))
@@ -114,7 +114,7 @@ def outline_of(ledger: Ledger, glance: Glance) -> JobOutline:
         title=job.title,
         tenant=submitted.tenant,
         priority=submitted.priority,
-        mode=[event.mode for event in events if isinstance(event, JobSubmitted | Routed)][-1],
+        mode=routed.mode if routed else submitted.mode,
         events=job.version,
         plan=json.loads(glance.plan) if glance.plan else None,
         counts={**asdict(glance.tally), "open": glance.tally.open} if glance.tally else None,
@@ -126,7 +126,7 @@ def outline_of(ledger: Ledger, glance: Glance) -> JobOutline:
         reviews=_reviews(glance),
         answer=None if answer is None else (answer.value if answer.value is not None else answer.text),
         usage=usage_of(job),
-        wall_s=round((ended.at if ended else glance.at) - glance.head[0].at, 3),
+        wall_s=round((ended.at if ended else glance.at) - glance.first.at, 3),
         notes=_notes(ledger, glance, _end(ended), answer),
         left_out=tuple(_left_out(glance, _end(ended), answer)),
     )

@@ -1,4 +1,4 @@
-"""What can be read of a job at once, however many handoffs it has: its books, both ends of its journal, some of its handoffs."""
+"""What can be read of a job at once, however many handoffs it has: its books, the ends of its journal, some of its handoffs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from shared.ledger.connection import Connection, in_our_words
 from shared.ledger.jobs import HandoffStanding, JobStanding, handoff_standing, job_standing
 from shared.ledger.journal import recorded
 from shared.wire.errors import UnknownJob
-from shared.wire.events import Recorded
+from shared.wire.events import Recorded, Routed
 from shared.wire.ids import HandoffId, JobId
 
 HEAD_EVENTS = 20
-"""What was asked for, who does it, and what it would cost, stands among the first of a journal."""
+"""Who does a job stands among the first of a journal, where it was to be found out."""
 TAIL_EVENTS = 100
 """Enough for what came last of handoffs; some 50 KB."""
 MOST_EVENT_BYTES = 16_000
@@ -70,9 +70,10 @@ class Glance:
     parked: tuple[HandoffId, ...]
     is_cut: bool
     """There may be more of these two."""
-    head: tuple[Recorded, ...]
+    first: Recorded
+    """Its submission."""
     tail: tuple[Recorded, ...]
-    """Oldest first; without events longer than `MOST_EVENT_BYTES`."""
+    """Its last events, oldest first; without those longer than `MOST_EVENT_BYTES`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +102,11 @@ class Glances:
         Raises:
             UnknownJob: there is none.
         """
-        order = [HEAD_EVENTS, TAIL_EVENTS, MOST_EVENT_BYTES, MOST_DUE, MOST_AT_WORK, *_BOOKS, *_SHORT]
+        order = [TAIL_EVENTS, MOST_EVENT_BYTES, MOST_DUE, MOST_AT_WORK, *_BOOKS, *_SHORT]
         answer = self._connection.script("glance", [keys.job(job_id), keys.DUE, keys.JOBS], order)
         if not answer:
             raise UnknownJob.named(job_id)
-        at_ms, submitted_ms, values, head, tail, running, parked, more = answer
+        at_ms, submitted_ms, values, first, tail, running, parked, more = answer
         fields = {name.encode(): value for name, value in zip((*_BOOKS, *_SHORT), values, strict=True) if value is not None}
         job = job_standing(job_id, fields, float(submitted_ms or 0))
         short = {name: fields.get(name.encode(), b"").decode() for name in _SHORT}
@@ -120,7 +121,7 @@ class Glances:
             running=tuple(HandoffId(one.decode()) for one in running),
             parked=tuple(HandoffId(one.decode()) for one in parked),
             is_cut=bool(more),
-            head=_events(head),
+            first=_events(first)[0],
             tail=_events(tail),
         )
 
@@ -134,6 +135,12 @@ class Glances:
             if issued > most or len(part) < PAGE_EVENTS:
                 return issued > most
             after = int(part[-1][0].split(b"-")[0])
+
+    def routed(self, job_id: JobId) -> Routed | None:
+        """Who does a job of mode `auto`: nobody has asked for thousands of steps before that. None: it is not known yet."""
+        with in_our_words():
+            entries = self._connection.redis.xrange(keys.log(job_id), count=HEAD_EVENTS)
+        return next((event for entry in entries if isinstance(event := recorded(entry).event, Routed)), None)
 
     def approvals(self, job_id: JobId, asked: Sequence[int]) -> str:
         """What it waits for an approval of, among those that were asked for by these versions of its journal; '': it does not."""

@@ -58,10 +58,11 @@ def _show_all(jobs: Client, job_id: JobId, *, as_json: bool) -> None:
 def show_what_matters(jobs: Client, job_id: JobId, *, always: bool, as_json: bool) -> None:
     """Of a job of few handoffs all there is, unless `always`."""
     from supervisor.cli.outlining import print_outline
+    from supervisor.known import checked
     from supervisor.outline import is_long, outline_of
     from supervisor.record import letters_about
 
-    glance = jobs.glance(job_id)
+    glance = jobs.ledger.glances.of(checked(job_id))
     if not always and not is_long(jobs.ledger, glance):
         _show_all(jobs, job_id, as_json=as_json)
         return
@@ -75,10 +76,8 @@ def show_what_matters(jobs: Client, job_id: JobId, *, always: bool, as_json: boo
 def show_handoffs(jobs: Client, job_id: JobId, handoff_ids: Sequence[str], *, as_json: bool) -> None:
     """These in full."""
     from supervisor.cli.showing import print_handoff, readable, section
-    from supervisor.handoff_report import handoffs_on
 
-    jobs.glance(job_id)
-    found = handoffs_on(jobs.ledger, job_id, [HandoffId(one) for one in handoff_ids])
+    found = jobs.handoffs(job_id, [HandoffId(one) for one in handoff_ids])
     if as_json:
         write_line(json.dumps([one.model_dump(mode="json") for one in found], ensure_ascii=False))
         return

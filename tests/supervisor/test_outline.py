@@ -10,7 +10,7 @@ import pytest
 
 from shared.celery_app import make_app
 from shared.ledger import keys
-from shared.wire.errors import UserError
+from shared.wire.errors import UnknownJob, UserError
 from shared.wire.events import JobStatus
 from shared.wire.handoff import ResultStatus
 from shared.wire.ids import HandoffId, JobId
@@ -152,7 +152,7 @@ def test_nothing_is_counted_where_a_version_that_does_not_count_has_written(shel
     for event in shell.open(job_id):
         shell.do(job_id, event)
 
-    glance = shell.jobs.glance(job_id)
+    glance = shell.ledger.glances.of(job_id)
 
     assert is_long(shell.ledger, glance)
     found = outline_of(shell.ledger, glance)
@@ -180,6 +180,13 @@ def test_a_handoff_that_is_not_there_is_refused_in_one_line(shell: Shell, name: 
 
     assert "\n" not in str(refused.value)
     assert len(str(refused.value)) < 250
+
+
+@pytest.mark.parametrize("name", ["j-000000000000", "nonsense"])
+def test_a_job_that_is_not_there_has_no_outline_and_no_handoffs(shell: Shell, name: str) -> None:
+    for ask in (shell.jobs.outline, lambda job_id: shell.jobs.handoffs(job_id, [HandoffId("a.1")])):
+        with pytest.raises(UnknownJob):
+            ask(JobId(name))
 
 
 def test_one_asks_for_one_answer(shell: Shell) -> None:

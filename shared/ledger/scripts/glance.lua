@@ -1,14 +1,14 @@
--- What is said of a job of thousands of handoffs: its books, both ends of its journal, what is at work. Reads only, and a bounded part, however many
+-- What is said of a job of thousands of handoffs: its books, its first event and its last ones, what is at work. Reads only, and a bounded part, however many
 -- steps there are.
--- KEYS job, due, jobs.  ARGV most events of the head, of the tail, most bytes of an event, most that are due and looked through, most handoffs whose
+-- KEYS job, due, jobs.  ARGV most events of the tail, most bytes of an event, most that are due and looked through, most handoffs whose
 -- state is asked, then the fields of the job's hash.
--- Returns {Unix ms, submitted (Unix ms) or '', the fields' values, head, tail, handoffs that run, those that are parked, there may be more of both (1|0)};
--- an end: {version, Unix ms, event, '' where it is longer and not the first of all} each, oldest first. Nothing where there is no such job.
+-- Returns {Unix ms, submitted (Unix ms) or '', the fields' values, the first event, the tail, handoffs that run, those that are parked, there may be more of both (1|0)};
+-- both {version, Unix ms, event, '' where it is longer and not the first of all} each, oldest first. Nothing where there is no such job.
 local job, due, jobs = KEYS[1], KEYS[2], KEYS[3]
-local most_bytes, most_due, most_asked = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local most_bytes, most_due, most_asked = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 if redis.call('EXISTS', job) == 0 then return false end
 local at, id = now_ms(), string.match(job, '{(.-)}')
-local fields = redis.call('HMGET', job, unpack(ARGV, 6))
+local fields = redis.call('HMGET', job, unpack(ARGV, 5))
 
 local function told(entries)
   local found = {}
@@ -19,8 +19,8 @@ local function told(entries)
   end
   return found
 end
-local head = told(redis.call('XRANGE', job .. ':log', '-', '+', 'COUNT', ARGV[1]))
-local newest, tail = told(redis.call('XREVRANGE', job .. ':log', '+', '-', 'COUNT', ARGV[2])), {}
+local first = told(redis.call('XRANGE', job .. ':log', '-', '+', 'COUNT', 1))
+local newest, tail = told(redis.call('XREVRANGE', job .. ':log', '+', '-', 'COUNT', ARGV[1])), {}
 for n = #newest, 1, -1 do tail[#tail + 1] = newest[n] end
 
 -- Whoever runs has a lease, and whoever is parked a time, that is still to come.
@@ -44,4 +44,4 @@ for _, member in ipairs(members) do
     end
   end
 end
-return { at, redis.call('ZSCORE', jobs, id) or '', fields, head, tail, runs, parked, more }
+return { at, redis.call('ZSCORE', jobs, id) or '', fields, first, tail, runs, parked, more }

@@ -29,7 +29,8 @@ def test_a_long_event_is_left_out_but_for_the_first_which_says_what_the_job_is(l
 
     glance = ledger.glances.of(job_id)
 
-    assert [one.version for one in glance.head] == [one.version for one in glance.tail] == [1, 3]
+    assert glance.first.version == 1
+    assert [one.version for one in glance.tail] == [1, 3]
 
 
 def test_only_so_many_of_the_last_events_are_read_oldest_first(ledger: Ledger) -> None:
