@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from shared.ledger.glances import Glance, HandoffBooks
+from shared.ledger.jobs import JobStanding
 from shared.ledger.ledger import Ledger
 from shared.wire.answer import Answer
 from shared.wire.events import (
@@ -34,8 +35,11 @@ MOST_IN_FULL = FEW_STEPS
 """Handoffs of a job that is shown in full: with 100 of one call each, that is some 60 ms to read, and thousands of lines."""
 MOST_NAMED = 20
 """Handoffs of a kind that are named: a screen has room for these, and the books note as many."""
+MOST_NEWEST = 10
 MOST_PAYLOAD_BYTES = 32_000
-"""Of a handoff's message and result, of which a line is shown, and of the answer, which is shown whole or not at all."""
+"""Of a handoff's message and result, of which a line is shown, and of the answer with its sources."""
+MOST_ANSWER_CHARS = 4_000
+"""A screen or two; for a longer one there is `handoff result`."""
 MOST_WAITING = 1_000
 """Looked at of each queue that nobody serves."""
 _TASK_CHARS, _WHY_CHARS = 100, 300
@@ -101,9 +105,11 @@ def outline_of(ledger: Ledger, glance: Glance) -> JobOutline:
     job, submitted = glance.job, glance.first.event
     assert isinstance(submitted, JobSubmitted)
     routed = ledger.glances.routed(job.job_id) if submitted.mode is Mode.AUTO else None
-    ended = next((one for one in reversed(glance.tail) if isinstance(one.event, JobEnded)), None) if job.status.ended else None
+    ended, until = _end(glance)
     running, newest = glance.running[:MOST_NAMED], _newest(glance)
-    told, answer = _told(ledger, glance, [*glance.failed, *glance.dropped, *running, *newest], _end(ended))
+    told, answer = _told(ledger, glance, [*glance.failed, *glance.dropped, *running, *newest], ended)
+
+    said = (answer.value if answer.value is not None else answer.text) if answer and len(answer.text) <= MOST_ANSWER_CHARS else None
 
     def shown(some: Iterable[HandoffId]) -> tuple[dict[str, Any], ...]:
         return tuple(told[one] for one in some if one in told)
@@ -124,26 +130,31 @@ def outline_of(ledger: Ledger, glance: Glance) -> JobOutline:
         running=shown(running),
         newest=shown(newest),
         reviews=_reviews(glance),
-        answer=None if answer is None else (answer.value if answer.value is not None else answer.text),
+        answer=said,
         usage=usage_of(job),
-        wall_s=round((ended.at if ended else glance.at) - glance.first.at, 3),
-        notes=_notes(ledger, glance, _end(ended), answer),
-        left_out=tuple(_left_out(glance, _end(ended), answer)),
+        wall_s=round(until - glance.first.at, 3),
+        notes=_notes(ledger, glance, ended, answer),
+        left_out=tuple(_left_out(glance, ended if said is None else None)),
     )
 
 
-def _end(ended: Any) -> JobEnded | None:
-    return ended.event if ended else None
+def _end(glance: Glance) -> tuple[JobEnded | None, float]:
+    """The end that stands, and when it was; None, and the moment at which it was read: it goes on."""
+    if glance.job.status.ended:
+        for recorded in reversed(glance.tail):
+            if isinstance(recorded.event, JobEnded):
+                return recorded.event, recorded.at
+    return None, glance.at
 
 
-def _with_approval(ledger: Ledger, glance: Glance) -> Any:
+def _with_approval(ledger: Ledger, glance: Glance) -> JobStanding:
     asked = [one.version for one in glance.tail if isinstance(one.event, ApprovalAsked)]
     return replace(glance.job, approval=ledger.glances.approvals(glance.job.job_id, asked))
 
 
 def _newest(glance: Glance) -> tuple[HandoffId, ...]:
     found = (one.event.handoff_id for one in reversed(glance.tail) if isinstance(one.event, HandoffIssued | HandoffFinished))
-    return tuple(dict.fromkeys(found))[:MOST_NAMED]
+    return tuple(dict.fromkeys(found))[:MOST_NEWEST]
 
 
 def _reviews(glance: Glance) -> tuple[dict[str, Any], ...]:
@@ -196,7 +207,8 @@ def _notes(ledger: Ledger, glance: Glance, ended: JobEnded | None, answer: Answe
     return (*(answer.notes[:MOST_NAMED] if answer else ()), *why, *map(str, waits))
 
 
-def _left_out(glance: Glance, ended: JobEnded | None, answer: Answer | None) -> Iterable[str]:
+def _left_out(glance: Glance, ended: JobEnded | None) -> Iterable[str]:
+    """`ended`: with an answer that is not shown; None: there is none."""
     job_id, tally = glance.job.job_id, glance.tally
     if tally is None:
         yield f"how many handoffs there are, and the plan: a version that does not count has been there: `handoff show {job_id} --all`"
@@ -204,8 +216,8 @@ def _left_out(glance: Glance, ended: JobEnded | None, answer: Answer | None) -> 
         yield f"the plan, which has {FEW_STEPS} steps at most: `handoff show {job_id} --all`"
     if glance.job.approval:
         yield f"the {glance.job.approval} that waits for an approval: `handoff show {job_id} --all`"
-    if ended and ended.answer and answer is None:
-        yield f"the answer, of {ended.answer.size:,} characters: `handoff result {job_id}`"
+    if ended and ended.answer:
+        yield f"the answer, of {ended.answer.size:,} characters with its sources: `handoff result {job_id}`"
     yield f"one handoff in full, its message, its result and its turns: `handoff show {job_id} --handoff HANDOFF`"
     of_all = f"all {tally.issued:,} handoffs" if tally else "all handoffs"
-    yield f"{of_all}, the plan, reviews, conflicts, gates, approvals: `handoff show {job_id} --all`, or --json"
+    yield f"{of_all}, the plan, reviews, conflicts, gates, gaps, approvals: `handoff show {job_id} --all`, or --json"

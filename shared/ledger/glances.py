@@ -104,7 +104,7 @@ class Glances:
         """
         order = [TAIL_EVENTS, MOST_EVENT_BYTES, MOST_DUE, MOST_AT_WORK, *_BOOKS, *_SHORT]
         answer = self._connection.script("glance", [keys.job(job_id), keys.DUE, keys.JOBS], order)
-        if not answer:
+        if not answer or not answer[3]:
             raise UnknownJob.named(job_id)
         at_ms, submitted_ms, values, first, tail, running, parked, more = answer
         fields = {name.encode(): value for name, value in zip((*_BOOKS, *_SHORT), values, strict=True) if value is not None}

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from supervisor.outline import JobOutline
 
 _STATES = ("ok", "partial", "needs_input", "failed", "dropped")
-_MOST_ANSWER_CHARS = 4_000
 _NARROWEST = 40
 
 
@@ -73,9 +72,11 @@ def _some(title: str, some: Sequence[dict[str, Any]], of: int | None) -> None:
 
 def _handoff(one: dict[str, Any]) -> Iterator[str]:
     columns = max(_NARROWEST, stdout().width)
-    parts = [one["handoff_id"], f"{one['assigned_to']}, {one['state']}", _time_of(one), figures(one["usage"]["turns"], "turn")]
-    parts += [money(one["usage"]["cost_usd"], at_most=one["usage"]["cut"]["calls"] > 0), one["worker"], one["doing"], one["child"]]
-    yield short("  ".join(part for part in parts if part), columns)
+    usage = one["usage"]
+    cost = money(usage["cost_usd"], at_most=usage["cut"]["calls"] > 0)
+    parts = [one["handoff_id"], one["assigned_to"], one["state"], _time_of(one), figures(usage["turns"], "turn"), cost]
+    line = "  ".join(short(part, columns) for part in [*parts, one["worker"], one["doing"], one["child"]] if part)
+    yield line if len(line) <= columns else f"{line[: columns - 1]}…"
     for text in (one["task"], one["why"]):
         if text:
             yield "    " + short(text, columns - 4)
@@ -89,5 +90,4 @@ def _time_of(one: dict[str, Any]) -> str:
 
 
 def _answer(answer: Any) -> str:
-    text = plain(answer) if isinstance(answer, str) else readable(answer, stdout().width)
-    return text if len(text) <= _MOST_ANSWER_CHARS else f"{text[:_MOST_ANSWER_CHARS]}…"
+    return plain(answer) if isinstance(answer, str) else readable(answer, stdout().width)

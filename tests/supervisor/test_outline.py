@@ -20,7 +20,7 @@ from supervisor.cli.show import show
 from supervisor.cli.showing import print_everything
 from supervisor.client import Request
 from supervisor.handoff_report import handoffs_on
-from supervisor.outline import MOST_IN_FULL, MOST_NAMED, is_long, outline_of, outline_on
+from supervisor.outline import MOST_IN_FULL, MOST_NAMED, MOST_NEWEST, is_long, outline_of, outline_on
 from tests.supervisor.shell import SETTINGS, Shell
 from tests.supervisor.workflows.writing import A_ROW, UNREVIEWED, rows, workflow
 
@@ -127,7 +127,7 @@ def test_what_failed_is_named_with_its_task_and_why_the_newest_first(shell: Shel
     assert {(one["state"], one["why"]) for one in found.failed} == {("failed", "it broke")}
     assert "number 100" in found.failed[0]["task"]
     assert {one["worker"] for one in found.running} == {"worker:1"}
-    assert len(found.newest) == MOST_NAMED
+    assert len(found.newest) == MOST_NEWEST
 
 
 def test_what_was_dropped_is_counted_and_named(shell: Shell, tmp_path: Path) -> None:
@@ -159,6 +159,21 @@ def test_nothing_is_counted_where_a_version_that_does_not_count_has_written(shel
     assert (found.counts, found.plan) == (None, None)
     assert "does not count" in found.left_out[0]
     assert found.newest
+
+
+@pytest.mark.parametrize(("output", "is_shown"), [("", True), ("A long story. " * 300, False)])
+def test_an_answer_is_shown_whole_or_not_at_all(shell: Shell, tmp_path: Path, output: str, is_shown: bool) -> None:
+    job_id = begun(shell, tmp_path, 2)
+    for event in shell.open(job_id):
+        shell.do(job_id, event, output=output)
+    while not shell.jobs.standing(job_id).status.ended:
+        shell.advance(job_id)
+    answer = shell.jobs.result(job_id).answer
+
+    found = shell.jobs.outline(job_id)
+
+    assert found.answer == (answer if is_shown else None)
+    assert any("handoff result" in line for line in found.left_out) is not is_shown
 
 
 def test_who_is_not_there_is_named_however_many_wait_for_them(shell: Shell, tmp_path: Path) -> None:
