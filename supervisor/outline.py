@@ -32,7 +32,7 @@ from supervisor.report import usage_of
 from supervisor.waiting import missing_in
 
 MOST_IN_FULL = FEW_STEPS
-"""Handoffs of a job that is shown in full: with 100 of one call each, that is some 60 ms to read, and thousands of lines."""
+"""Handoffs of a job that is shown in full: each takes YAML some 5 ms to write, and a screen to read."""
 MOST_NAMED = 20
 """Handoffs of a kind that are named: a screen has room for these, and the books note as many."""
 MOST_NEWEST = 10
@@ -57,7 +57,7 @@ class JobOutline(Message):
     events: int
     """The length of its journal."""
     plan: dict[str, Any] | None = None
-    """{steps, parts: [{first, last, count, specialist}], other_steps}. Null: it has 100 steps at most, or is not in the books."""
+    """{steps, parts: [{first, last, count, specialist}], other_steps}. Null: it has 20 steps at most, or is not in the books."""
     counts: dict[str, int] | None = None
     """{issued, ok, partial, needs_input, failed, dropped, open} of all its handoffs. Null: a version that does not count worked on it."""
     at_work: dict[str, Any]

@@ -11,7 +11,7 @@ from shared.wire.ids import StepId
 from supervisor.copies import source_of
 from supervisor.lifecycle.state import JobState
 
-FEW_STEPS = 100
+FEW_STEPS = 20
 """Such a plan is read as it is: as many handoffs are shown in full."""
 MOST_PARTS = 20
 """Copies of a step are one part; a plan of thousands of steps that somebody wrote has few others."""
