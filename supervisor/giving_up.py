@@ -96,7 +96,7 @@ class GivingUp:
     def _commit_end(self, state: JobState, why: str, look: Look) -> None:
         """Nothing is decided, checked, priced or put into words. What is left to do about an ended job another look does."""
         now = self._ledger.connection.now()
-        end = JobEnded(status=JobStatus.FAILED, reason=f"{why}: see the supervisor's log; what steps have found is in `handoff show`")
+        end = JobEnded(status=JobStatus.FAILED, reason=f"{why}: see the supervisor's log; what steps have found is in `handoff show --all`")
         later = fold_on(state, [Recorded(state.version + 1, now, end)])
         commit = Commit(
             job_id=state.job_id,

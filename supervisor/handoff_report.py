@@ -40,7 +40,8 @@ def handoffs_on(ledger: Ledger, job_id: JobId, handoff_ids: Sequence[HandoffId])
     books = ledger.glances.handoffs(job_id, [one for one in wanted if re.fullmatch(HANDOFF_ID_PATTERN, one)])
     if unknown := [one[:MOST_ID_CHARS] for one in wanted if one not in books]:
         known(ledger, job_id)
-        raise UserError(f"{job_id} has no handoff {', '.join(map(repr, unknown))}: `handoff show {job_id}` names some, `check_0107.1`")
+        which = ", ".join(map(repr, unknown))
+        raise UserError(f"{job_id} has no handoff {which}: an id looks like `check_0107.1`, and `handoff show {job_id}` names some")
     digests = [digest for one in books.values() for digest in (one.message, one.result) if digest]
     texts, turns = ledger.blobs.get(job_id, list(dict.fromkeys(digests))), ledger.claims.turns(job_id, wanted)
     return [

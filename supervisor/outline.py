@@ -149,6 +149,7 @@ def _end(glance: Glance) -> tuple[JobEnded | None, float]:
 
 def _with_approval(ledger: Ledger, glance: Glance) -> JobStanding:
     asked = [one.version for one in glance.tail if isinstance(one.event, ApprovalAsked)]
+    asked += [] if glance.asked is None else [glance.asked]
     return replace(glance.job, approval=ledger.glances.approvals(glance.job.job_id, asked))
 
 
@@ -183,7 +184,7 @@ def _in_short(handoff_id: HandoffId, books: HandoffBooks, texts: Mapping[str, st
     return {
         "handoff_id": handoff_id,
         "assigned_to": books.assigned_to,
-        "state": result.get("status") or standing.state,
+        "state": books.status or result.get("status") or standing.state,
         "worker": standing.worker,
         "task": _line(message.get("task_description"), _TASK_CHARS),
         "why": _line(result.get("error") or result.get("needs"), _WHY_CHARS),

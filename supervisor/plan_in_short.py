@@ -21,9 +21,16 @@ def plan_fields(state: JobState, later: JobState, events: Sequence[Event]) -> di
     """Fields of the job's hash, where the plan may be another since the last decision: it was made or changed by this one, or by a person
     before the first step.
     """
-    if not later.steps or not (any(map(_changes, events)) or not any(one.attempt for one in state.steps.values())):
+    if not later.steps:
+        return {"plan_short": ""} if state.steps else {}
+    if not any(map(_changes, events)) and _has_begun(state):
         return {}
     return {"plan_short": in_short([one.outline for one in later.steps.values()])}
+
+
+def _has_begun(state: JobState) -> bool:
+    """Asked one step at a time: all that there are, as a dict, would be made anew for each version of the state."""
+    return state.plan is not None and any(state.steps[one.id].attempt for one in state.plan.steps)
 
 
 def _changes(event: Event) -> bool:

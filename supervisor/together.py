@@ -68,6 +68,8 @@ class Together:
         finally:
             with self._lock:
                 wanted, line.waiting = tuple(line.waiting or ()), None
+                if not holds and not line.looking.locked():  # the other one has just gone, and left the line to who waited
+                    self._lines.pop(job_id, None)
         place = Place(self, job_id, line, wanted, holds=holds)
         try:
             yield place

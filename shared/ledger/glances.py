@@ -17,7 +17,7 @@ from shared.wire.ids import HandoffId, JobId
 HEAD_EVENTS = 20
 """Who does a job stands among the first of a journal, where it was to be found out."""
 TAIL_EVENTS = 100
-"""Enough for what came last of handoffs; some 50 KB."""
+"""Enough for what came last of handoffs; usually some 50 KB."""
 MOST_EVENT_BYTES = 16_000
 """Of an event; a plan of thousands of steps has a megabyte, and is not read."""
 MOST_DUE = 5_000
@@ -31,7 +31,7 @@ _BOOKS = (
     *("specialists", "cut_calls", "cut_tokens", "cut_usd", "asks", "teams_lack", "parent"),
 )
 """Fields of a job's hash, which has one more for each chord, and so thousands."""
-_SHORT = ("tally", "plan_short", "failed_last", "dropped_last")
+_SHORT = ("tally", "plan_short", "failed_last", "dropped_last", "asked_last")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,8 @@ class Glance:
     failed: tuple[HandoffId, ...]
     """The newest that failed, or needed something; the newest last."""
     dropped: tuple[HandoffId, ...]
+    asked: int | None
+    """The version of its last question; None: it has asked nothing, or nothing since a version noted that."""
     running: tuple[HandoffId, ...]
     parked: tuple[HandoffId, ...]
     is_cut: bool
@@ -86,6 +88,8 @@ class HandoffBooks:
     """The digest of its AgentHandoff."""
     result: str | None
     """That of its HandoffResult; None: it has none."""
+    status: str | None
+    """Of that; None, too, where a version that does not note it has finished it."""
     group: str | None
     child: JobId | None
 
@@ -118,6 +122,7 @@ class Glances:
             plan=short["plan_short"] if tally else "",
             failed=tuple(map(HandoffId, short["failed_last"].split())),
             dropped=tuple(map(HandoffId, short["dropped_last"].split())),
+            asked=int(short["asked_last"]) if short["asked_last"] else None,
             running=tuple(HandoffId(one.decode()) for one in running),
             parked=tuple(HandoffId(one.decode()) for one in parked),
             is_cut=bool(more),
@@ -172,6 +177,7 @@ def _books(fields: dict[bytes, bytes]) -> HandoffBooks:
         assigned_to=text(b"role") or "",
         message=text(b"digest") or "",
         result=text(b"result"),
+        status=text(b"status"),
         group=text(b"group"),
         child=JobId(child) if child else None,
     )

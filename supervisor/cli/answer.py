@@ -183,7 +183,7 @@ class _Handoffs:
         shown = list(folded(self.result.handoffs, lambda one: str(one["handoff_id"]).rpartition(".")[0]))
         for copies in (one for one in shown if isinstance(one, Copies)):
             said = outcomes([_state(one, done.get(one["handoff_id"])) for one in copies.all])
-            each = f"`handoff show {self.result.job_id}` has each"
+            each = f"`handoff show {self.result.job_id} --all` has each"
             yield Text(f"{copies.name}: {figures(len(copies.all), 'handoff')}, {said}; {each}")
         rows = [_row(handoff, done.get(handoff["handoff_id"])) for handoff in shown if not isinstance(handoff, Copies)]
         if not rows:

@@ -36,7 +36,7 @@ def approve(
 ) -> int:
     """Let a job go on that waits for an approval.
 
-    `handoff show JOB` has what it is about: the plan, what the steps have found, or the draft of the answer.
+    `handoff show JOB --all` has what it is about: the plan, what the steps have found, or the draft of the answer.
     """
     with_plan(edit, partial(client_of_broker().approve, JobId(job), note))
     write_line(f"{job} goes on: `handoff watch {job}`")

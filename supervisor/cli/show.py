@@ -25,7 +25,7 @@ Handoffs = Annotated[list[str] | None, typer.Option("--handoff", metavar="ID", h
 
 
 def show(job: Job, as_json: AsJson = False, whole: All = False, brief: Brief = False, handoff: Handoffs = None) -> int:
-    """Everything about a job: its plan, every handoff with its full payload, every result, every verdict.
+    """A job taken apart: plan, handoffs and results, in full where they are few, else what matters.
 
     Of a job with more than 20 handoffs: how they stand, and those that failed, were dropped, run or came last. `--all` shows all of them,
     `--handoff` one in full. `--json` has everything, unless `--brief` is there, too.

@@ -121,7 +121,10 @@ def after_rejection(state: JobState, what: ApprovalOf) -> tuple[Command, ...]:
 
 
 def approval_fields(before: JobState, later: JobState | None) -> dict[str, str]:
-    """What the job's hash says of its question: `approval:` and its version, so that a late answer to an earlier one takes nothing away."""
-    asked = before.question
-    gone = {f"approval:{asked.version}": ""} if asked else {}
-    return gone | ({f"approval:{later.question.version}": later.question.what.value} if later and later.question else {})
+    """What the job's hash says of its question: `approval:` and its version, so that a late answer to an earlier one takes nothing away;
+    and which was the last one, for who cannot read all fields of the hash.
+    """
+    gone = {f"approval:{asked.version}": ""} if (asked := before.question) else {}
+    if not later or not (asked := later.question):
+        return gone
+    return gone | {f"approval:{asked.version}": asked.what.value, "asked_last": str(asked.version)}

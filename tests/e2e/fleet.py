@@ -162,7 +162,7 @@ class Fleet:
         self.model.turns[name] = turns
         return self.jobs.submit(Request(f"plan {name}", webhook_url=webhook_url))
 
-    def ends(self, job_id: JobId, within_s: float = 30.0) -> JobResult:
+    def ends(self, job_id: JobId, within_s: float = 60.0) -> JobResult:
         """The result. Every handoff was issued once and has ended once; the job has ended once; nothing is reserved any more."""
         result = self.jobs.result(job_id, wait_s=within_s)
         assert result.status.ended, f"{job_id} has not ended: {self.shown(job_id)}"
@@ -175,7 +175,7 @@ class Fleet:
         assert all(int(value or 0) == 0 for value in reserved)
         return result
 
-    def ends_well(self, job_id: JobId, within_s: float = 30.0) -> JobResult:
+    def ends_well(self, job_id: JobId, within_s: float = 60.0) -> JobResult:
         result = self.ends(job_id, within_s)
         assert result.status is JobStatus.OK, (result.notes, result.answer, self.shown(job_id))
         return result
@@ -210,8 +210,11 @@ class Fleet:
         return self.system.processes.log_of(next(name for name, its in self.system.processes.pids().items() if its == pid))
 
     def kill(self, pid: int, number: signal.Signals = signal.SIGKILL) -> None:
+        """Killed, it is known to be gone when this returns: who looks whether the fleet is whole would take it for alive."""
         assert pid in self.system.processes.pids().values(), "only what this test has started"
         os.kill(pid, number)
+        if number is signal.SIGKILL:
+            wait_until(lambda: pid not in self.system.processes.pids().values(), what="the end of a process")
 
     def occupy(self, name: str) -> tuple[JobId, list[Held]]:
         """Take all slots of all workers, so that what is published next stays in its queue."""

@@ -35,7 +35,7 @@ local from, events, status = job_of(job).version, cjson.decode(ARGV[7]), ARGV[11
 local fields = { tally = tally_on(job_of(job).tally, from, #events, { [status] = 1 }) }
 if status == 'failed' or status == 'needs_input' then fields.failed_last = noted(job, 'failed_last', { handoff }) end
 local version = append(job, from, events, at, fields)
-redis.call('HSET', h, 'state', 'done', 'result', ARGV[5], 'finished_at', at, 'end_version', version)
+redis.call('HSET', h, 'state', 'done', 'status', status, 'result', ARGV[5], 'finished_at', at, 'end_version', version)
 redis.call('HDEL', h, 'lease', 'doing')
 redis.call('HDEL', job .. ':blob', 'draft:' .. handoff)
 if ARGV[9] == '1' then redis.call('PEXPIRE', t, keep) else redis.call('DEL', t) end

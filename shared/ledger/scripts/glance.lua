@@ -44,4 +44,15 @@ for _, member in ipairs(members) do
     end
   end
 end
+-- What a child job does is claimed for it, without a lease.
+for child in string.gmatch(redis.call('HGET', job, 'children') or '', '%S+') do
+  if asked == most_asked then
+    more = 1
+    break
+  end
+  asked = asked + 1
+  local parent = redis.call('HGET', key_of(child), 'parent')
+  local handoff = parent and string.sub(parent, 1, #prefix) == prefix and string.sub(parent, #prefix + 1)
+  if handoff and redis.call('HGET', job .. ':h:' .. handoff, 'state') == 'running' then runs[#runs + 1] = handoff end
+end
 return { at, redis.call('ZSCORE', jobs, id) or '', fields, first, tail, runs, parked, more }
