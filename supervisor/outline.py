@@ -77,14 +77,13 @@ class JobOutline(Message):
     usage: dict[str, Any]
     """As in `JobResult`."""
     wall_s: float
-    model: str | None = None
     notes: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     """What this does not say, and the command that does, a line each."""
 
 
 def outline_on(ledger: Ledger, job_id: JobId) -> JobOutline:
-    """In eight round trips at most.
+    """In some eight round trips, however many steps there are.
 
     Raises:
         UnknownJob: there is none.

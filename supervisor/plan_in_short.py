@@ -1,4 +1,4 @@
-"""What a plan of hundreds of steps comes to, for the job's books: written when it changes, read by who cannot read all of it. Pure."""
+"""What a plan of more than a few steps comes to, for the job's books: written when it changes, read by who cannot read all of it. Pure."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from shared.ledger import keys
 from shared.ledger.connection import Connection, in_our_words
-from shared.ledger.jobs import HandoffStanding, JobStanding, handoff_standing, job_standing
+from shared.ledger.jobs import HandoffStanding, JobStanding, handoff_standing, hashes_of, job_standing
 from shared.ledger.journal import recorded
 from shared.wire.errors import UnknownJob
 from shared.wire.events import Recorded, Routed
@@ -157,14 +157,7 @@ class Glances:
 
     def handoffs(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> dict[HandoffId, HandoffBooks]:
         """Those that are there, in one round trip."""
-        if not handoff_ids:
-            return {}
-        with in_our_words():
-            pipe = self._connection.redis.pipeline(transaction=False)
-            for handoff_id in handoff_ids:
-                pipe.hgetall(keys.handoff(job_id, handoff_id))
-            answers = pipe.execute()
-        return {handoff_id: _books(fields) for handoff_id, fields in zip(handoff_ids, answers, strict=True) if fields}
+        return {handoff_id: _books(fields) for handoff_id, fields in hashes_of(self._connection, job_id, handoff_ids).items()}
 
 
 def _books(fields: dict[bytes, bytes]) -> HandoffBooks:

@@ -126,14 +126,7 @@ class Jobs:
 
     def handoffs(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> dict[HandoffId, HandoffStanding]:
         """How these stand, in one round trip; those that are not there are left out."""
-        if not handoff_ids:
-            return {}
-        with in_our_words():
-            pipe = self._connection.redis.pipeline(transaction=False)
-            for handoff_id in handoff_ids:
-                pipe.hgetall(keys.handoff(job_id, handoff_id))
-            answers = pipe.execute()
-        return {handoff_id: handoff_standing(fields) for handoff_id, fields in zip(handoff_ids, answers, strict=True) if fields}
+        return {handoff_id: handoff_standing(fields) for handoff_id, fields in hashes_of(self._connection, job_id, handoff_ids).items()}
 
     def delete(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> None:
         """Remove everything of an ended job but the documents, which other jobs may use."""
@@ -212,6 +205,18 @@ def job_standing(job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: flo
         children=tuple(map(JobId, fields.get(b"children", b"").decode().split())),
         approval=next((value.decode() for name, value in fields.items() if name.startswith(b"approval:")), ""),
     )
+
+
+def hashes_of(connection: Connection, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> dict[HandoffId, dict[bytes, bytes]]:
+    """Of handoffs, in one round trip; those that are not there are left out."""
+    if not handoff_ids:
+        return {}
+    with in_our_words():
+        pipe = connection.redis.pipeline(transaction=False)
+        for handoff_id in handoff_ids:
+            pipe.hgetall(keys.handoff(job_id, handoff_id))
+        answers = pipe.execute()
+    return {handoff_id: fields for handoff_id, fields in zip(handoff_ids, answers, strict=True) if fields}
 
 
 def handoff_standing(fields: Mapping[bytes, bytes]) -> HandoffStanding:

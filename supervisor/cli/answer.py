@@ -90,13 +90,17 @@ def total(result: JobResult) -> str:
     return f"{result.job_id}  {result.status.value}  {took(result)}"
 
 
-def took(result: JobResult | JobOutline) -> str:
+def took(result: JobResult) -> str:
     """`12.3 s  9 turns  13,884 + 962 tokens  $0.0123  model`."""
+    return "  ".join([spent(result), *([result.model] if result.model else [])])
+
+
+def spent(result: JobResult | JobOutline) -> str:
+    """The same without the model."""
     usage = result.usage
     at_most = usage["cut"]["calls"] > 0
     tokens = f"{AT_MOST if at_most else ''}{usage['input_tokens']:,} + {usage['output_tokens']:,} tokens"
-    parts = [f"{result.wall_s:.1f} s", figures(usage["turns"], "turn"), tokens, money(usage["cost_usd"], at_most=at_most)]
-    return "  ".join([*parts, *([result.model] if result.model else [])])
+    return "  ".join([f"{result.wall_s:.1f} s", figures(usage["turns"], "turn"), tokens, money(usage["cost_usd"], at_most=at_most)])
 
 
 def quote_remark(result: JobResult) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from supervisor.cli.answer import cut_remark, took
+from supervisor.cli.answer import cut_remark, spent
 from supervisor.cli.showing import readable, section
 from supervisor.cli.terminal import clock, figures, money, plain, short, stdout
 
@@ -22,7 +22,7 @@ def print_outline(found: JobOutline, letters: Sequence[DeadLetter]) -> None:
     """To stdout."""
     shown = partial(readable, columns=stdout().width)
     whose = f"mode {found.mode.value}, tenant {plain(found.tenant)}, {found.priority.value}"
-    about = (short(found.title, 100), whose, took(found), cut_remark(found))
+    about = (short(found.title, 100), whose, spent(found), cut_remark(found))
     section(f"{found.job_id}  {found.status.value}", "\n".join(line for line in about if line))
     if found.plan:
         section(f"plan, {figures(found.plan['steps'], 'step')}", "\n".join(_plan(found.plan)))

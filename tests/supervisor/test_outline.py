@@ -14,18 +14,15 @@ from shared.wire.errors import UnknownJob, UserError
 from shared.wire.events import JobStatus
 from shared.wire.handoff import ResultStatus
 from shared.wire.ids import HandoffId, JobId
-from shared.wire.limits import JobLimits
 from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
 from supervisor.cli.show import show
 from supervisor.cli.showing import print_everything
-from supervisor.client import Request
 from supervisor.handoff_report import handoffs_on
 from supervisor.outline import MOST_IN_FULL, MOST_NAMED, MOST_NEWEST, is_long, outline_of, outline_on
+from tests.supervisor.many_rows import begun
 from tests.supervisor.shell import SETTINGS, Shell
-from tests.supervisor.workflows.writing import A_ROW, UNREVIEWED, rows, workflow
 
 FEW, MANY = 150, 600
-LIMITS = JobLimits(max_turns=10_000)
 
 
 @pytest.fixture
@@ -35,15 +32,6 @@ def shell(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
     made.serve("researcher")
     yield made
     made.close()
-
-
-def begun(shell: Shell, folder: Path, count: int) -> JobId:
-    """A job of so many rows, all of them issued."""
-    asked = workflow(folder, A_ROW, UNREVIEWED)
-    job_id = shell.jobs.submit(Request("Look at them all.", workflow=asked, items=rows(count), limits=LIMITS))
-    while len(shell.open(job_id)) < count:
-        shell.advance(job_id)
-    return job_id
 
 
 def worked(shell: Shell, job_id: JobId) -> None:

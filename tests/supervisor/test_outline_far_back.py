@@ -12,8 +12,7 @@ from shared.attempt import finished_event
 from shared.celery_app import make_app
 from shared.ledger.glances import TAIL_EVENTS
 from shared.wire.handoff import AgentHandoff, StopReason, failed
-from shared.wire.ids import JobId, StepId
-from shared.wire.limits import JobLimits
+from shared.wire.ids import StepId
 from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
 from supervisor.client import Request
 from supervisor.lifecycle.evolve import fold
@@ -21,11 +20,11 @@ from supervisor.lifecycle.layers import Layers
 from supervisor.lifecycle.state import StepState
 from supervisor.outline import MOST_PAYLOAD_BYTES, outline_on
 from supervisor.plan_in_short import plan_fields
+from tests.supervisor.many_rows import LIMITS, begun
 from tests.supervisor.shell import SETTINGS, Shell
 from tests.supervisor.workflows.writing import A_ROW, UNREVIEWED, rows, workflow
 
 FEW = 150
-LIMITS = JobLimits(max_turns=10_000)
 GIVES_UP = StopReason.REFUSED
 """Which others may do better."""
 
@@ -38,17 +37,8 @@ def shell(redis_url: str) -> Iterator[Shell]:
     made.close()
 
 
-def begun(shell: Shell, folder: Path, steps: str = A_ROW) -> JobId:
-    """A job of `FEW` rows, all of them issued."""
-    asked = workflow(folder, steps, UNREVIEWED)
-    job_id = shell.jobs.submit(Request("Look at them all.", workflow=asked, items=rows(FEW), limits=LIMITS))
-    while len(shell.open(job_id)) < FEW:
-        shell.advance(job_id)
-    return job_id
-
-
 def test_a_question_is_told_however_much_has_come_since(shell: Shell, tmp_path: Path) -> None:
-    job_id = begun(shell, tmp_path, f"{A_ROW}, on_failure: ask")
+    job_id = begun(shell, tmp_path, FEW, f"{A_ROW}, on_failure: ask")
     first, *others = shell.open(job_id)
     text = shell.ledger.blobs.get(job_id, [first.handoff.digest])[first.handoff.digest]
     result = failed(AgentHandoff.from_json(text), "it is not done", GIVES_UP)
@@ -65,7 +55,7 @@ def test_a_question_is_told_however_much_has_come_since(shell: Shell, tmp_path: 
 
 
 def test_a_result_that_is_too_long_to_be_read_still_says_how_it_ended(shell: Shell, tmp_path: Path) -> None:
-    job_id = begun(shell, tmp_path)
+    job_id = begun(shell, tmp_path, FEW)
     event, *_ = shell.open(job_id)
     shell.do(job_id, event, output=token_hex(MOST_PAYLOAD_BYTES))
 
@@ -83,7 +73,7 @@ class OneByOne(Layers[StepId, StepState]):
 
 
 def test_whether_the_plan_may_be_another_is_not_asked_of_all_steps(shell: Shell, tmp_path: Path) -> None:
-    state = fold(job_id := begun(shell, tmp_path), None, shell.ledger.journal.read(job_id))
+    state = fold(job_id := begun(shell, tmp_path, FEW), None, shell.ledger.journal.read(job_id))
     assert state is not None
 
     assert plan_fields(state.model_copy(update={"steps": OneByOne(state.steps)}), state, ()) == {}

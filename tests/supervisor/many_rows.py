@@ -1,0 +1,22 @@
+"""Jobs of many rows, for tests of what is told of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from shared.wire.ids import JobId
+from shared.wire.limits import JobLimits
+from supervisor.client import Request
+from tests.supervisor.shell import Shell
+from tests.supervisor.workflows.writing import A_ROW, UNREVIEWED, rows, workflow
+
+LIMITS = JobLimits(max_turns=10_000)
+
+
+def begun(shell: Shell, folder: Path, count: int, steps: str = A_ROW) -> JobId:
+    """A job of so many rows, all of them issued."""
+    asked = workflow(folder, steps, UNREVIEWED)
+    job_id = shell.jobs.submit(Request("Look at them all.", workflow=asked, items=rows(count), limits=LIMITS))
+    while len(shell.open(job_id)) < count:
+        shell.advance(job_id)
+    return job_id
