@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from math import isfinite
 from typing import Any
 
+import aiohttp
 import anthropic
 import httpx2
 
@@ -42,7 +43,7 @@ def as_ours() -> Iterator[None]:
         raise _of_status(error) from error
     except anthropic.APIConnectionError as error:
         raise _of_connection(error.__cause__ or error) from error
-    except httpx2.HTTPError as error:
+    except (httpx2.HTTPError, aiohttp.ClientError) as error:
         raise _of_connection(error) from error
     except (anthropic.AnthropicError, ValueError, LookupError, AttributeError, TypeError, RuntimeError) as error:
         raise ModelUnreachable(f"the server's answer could not be understood ({type(error).__name__})") from error
@@ -50,7 +51,8 @@ def as_ours() -> Iterator[None]:
 
 def _of_connection(error: BaseException) -> ModelError:
     name = type(error).__name__
-    if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout | httpx2.UnsupportedProtocol):
+    is_unconnected = isinstance(error, httpx2.ConnectError) and isinstance(error.__cause__, aiohttp.ClientConnectorError)
+    if is_unconnected or isinstance(error, httpx2.ConnectTimeout | httpx2.PoolTimeout | httpx2.UnsupportedProtocol):
         return NeverSent(f"no connection to the model's server ({name}): check the network and ANTHROPIC_BASE_URL")
     return ModelUnreachable(f"the connection to the model's server broke ({name})")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import anthropic
@@ -20,7 +20,7 @@ _AWS = "amazon.eventstream"
 """In the content type of Bedrock's streams, whose framing is not that of server-sent events."""
 
 
-def events_of(stream: Any) -> Iterator[dict[str, Any]]:
+async def events_of(stream: Any) -> AsyncGenerator[dict[str, Any]]:
     """The events of a stream that the SDK has opened, as they were sent: its model of each event, of which only the fields would be used,
     costs more than the reading.
 
@@ -28,10 +28,10 @@ def events_of(stream: Any) -> Iterator[dict[str, Any]]:
         ModelError: an event says that the server has failed.
     """
     if _AWS in stream.response.headers.get("content-type", ""):
-        for event in stream:
+        async for event in stream:
             yield event.to_dict(warnings=False)
         return
-    for sent in anthropic.Stream.raw_events(stream.response):
+    async for sent in anthropic.AsyncStream.raw_events(stream.response):
         if sent.event == "error":
             raise error_of_event(sent.data)
         if sent.event and sent.event != "ping" and sent.data:

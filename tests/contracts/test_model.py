@@ -7,25 +7,21 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from itertools import pairwise
 
-import anthropic
 import pytest
 
 from chaos.messages_server import MessagesServer, Reply, calls, says
-from shared.agent.anthropic_model import AnthropicModel
 from shared.agent.model import Model, ModelCall, Pulse
 from shared.wire.errors import Cancelled
 from tests.doubles.model import ScriptedModel, one_by_one
+from tests.doubles.served_model import model_at
 
 Maker = Callable[[Reply], AbstractContextManager[Model]]
 
 
 @contextmanager
 def over_http(reply: Reply) -> Iterator[Model]:
-    with (
-        MessagesServer(lambda _request: reply) as server,
-        anthropic.Anthropic(api_key="test", base_url=server.url, max_retries=0) as client,
-    ):
-        yield AnthropicModel(client)
+    with MessagesServer(lambda _request: reply) as server, model_at(server.url) as model:
+        yield model
 
 
 @contextmanager

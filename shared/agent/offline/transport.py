@@ -1,14 +1,15 @@
 """The offline model as a transport of the SDK's HTTP client: a request of the Messages API in, the API's own answer out, no socket.
 
 anthropic.Anthropic(api_key="offline", http_client=anthropic.DefaultHttpxClient(transport=OfflineTransport()))
+
+or AsyncAnthropic, with DefaultAsyncHttpxClient.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import httpx2
@@ -22,15 +23,16 @@ from shared.config import OFFLINE_MODEL
 _ERROR_TYPES = {400: "invalid_request_error", 404: "not_found_error", 405: "invalid_request_error"}
 
 
-class OfflineTransport(httpx2.BaseTransport):
-    """Stateless and thread-safe: the same request always gives the same bytes."""
-
-    def __init__(self, delay_s: float = 0.0) -> None:
-        """`delay_s` is slept before each message, for benchmarks that want a model which takes its time."""
-        self._delay_s = delay_s
+class OfflineTransport(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
+    """Stateless and thread-safe: the same request always gives the same bytes. Awaited, it is computed where it is awaited."""
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        body = request.read()
+        return self._answer(request, request.read())
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        return self._answer(request, await request.aread())
+
+    def _answer(self, request: httpx2.Request, body: bytes) -> httpx2.Response:
         request_id = "req_offline_" + hashlib.sha256(body).hexdigest()[:16]
         headers = {"request-id": request_id}
         try:
@@ -53,8 +55,6 @@ class OfflineTransport(httpx2.BaseTransport):
         conversation, asked = _parse(body, counting)
         if counting:
             return httpx2.Response(200, headers=headers, json={"input_tokens": estimate_input(asked)})
-        if self._delay_s:
-            time.sleep(self._delay_s)
         message = _message(conversation, asked, hashlib.sha256(body).hexdigest())
         if asked.get("stream"):
             return httpx2.Response(200, headers={**headers, "content-type": "text/event-stream"}, stream=_Stream(message))
@@ -67,12 +67,16 @@ class _HttpError(Exception):
         self.status = status
 
 
-class _Stream(httpx2.SyncByteStream):
+class _Stream(httpx2.SyncByteStream, httpx2.AsyncByteStream):
     def __init__(self, message: dict[str, Any]) -> None:
         self._message = message
 
     def __iter__(self) -> Iterator[bytes]:
         return sse.events(self._message)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for event in self:
+            yield event
 
 
 def _parse(body: bytes, counting: bool) -> tuple[Conversation, dict[str, Any]]:

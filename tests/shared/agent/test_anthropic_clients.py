@@ -11,6 +11,8 @@ from shared.agent.anthropic_model import AnthropicModel
 from shared.agent.model import ModelCall
 from shared.config import Settings
 from shared.wire.errors import MissingCredentials, UserError
+from tests.doubles.raw_server import REPLY, Conversation, RawServer
+from tests.doubles.served_model import model_at
 
 NAMES = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "ANTHROPIC_PROFILE", "AWS_REGION", "CLOUD_ML_REGION")
 CALL = ModelCall(model="m", system="s", messages=({"role": "user", "content": "x"},), max_output_tokens=10)
@@ -47,6 +49,19 @@ def test_a_token_is_sent_to_the_base_url(monkeypatch: pytest.MonkeyPatch) -> Non
     assert ask(monkeypatch, ANTHROPIC_AUTH_TOKEN="token-of-mine")["authorization"] == "Bearer token-of-mine"
 
 
+def test_a_proxy_of_the_environment_is_gone_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    def talk(conversation: Conversation) -> None:
+        asked.append(conversation.request())
+        conversation.say(REPLY)
+
+    asked: list[bytes] = []
+    with RawServer(talk) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url)
+        with model_at("http://gateway.invalid") as model:
+            assert model.reply(CALL, lambda _pulse: None).stop_reason == "end_turn"
+    assert asked[0].startswith(b"POST http://gateway.invalid/v1/messages HTTP/1.1")
+
+
 @pytest.mark.parametrize("environment", [{}, {"ANTHROPIC_BASE_URL": ""}])
 def test_an_empty_base_url_is_none(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> None:
     """As a container of the compose file has it: every variable is there, most of them empty."""
@@ -56,7 +71,7 @@ def test_an_empty_base_url_is_none(monkeypatch: pytest.MonkeyPatch, environment:
     model = model_from(Settings())
 
     assert isinstance(model, AnthropicModel)
-    assert isinstance(model._client, anthropic.Anthropic)
+    assert isinstance(model._client, anthropic.AsyncAnthropic)
     assert str(model._client.base_url) == "https://api.anthropic.com"
     model.close()
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
 
-import anthropic
-import httpx2
 import pytest
 
-from shared.agent.anthropic_connection import Connection
 from shared.agent.anthropic_model import AnthropicModel
 from shared.agent.model import ModelCall, Pulse
 from shared.wire.errors import Cancelled
 from tests.doubles.raw_server import END, HEADERS, PING, START, STOP, Conversation, RawServer, chunk
+from tests.doubles.served_model import model_at
 
 CALL = ModelCall("some-model", "Be brief.", ({"role": "user", "content": "Hello"},), max_output_tokens=100, timeout_s=20)
 
@@ -27,8 +23,8 @@ def ignore(_pulse: Pulse) -> None:
 
 @contextmanager
 def asking(server: RawServer) -> Iterator[AnthropicModel]:
-    with server, anthropic.Anthropic(api_key="k", base_url=server.url, max_retries=0) as client:
-        yield AnthropicModel(client)
+    with server, model_at(server.url) as model:
+        yield model
 
 
 @pytest.fixture
@@ -79,52 +75,56 @@ def test_a_body_that_goes_on_after_its_reply_is_not_waited_for(rest: bytes) -> N
         assert server.accepted == 2
 
 
-def test_the_rest_of_a_reply_that_was_left_is_not_read() -> None:
+def test_the_rest_of_a_reply_that_was_left_is_not_waited_for() -> None:
     def talk(conversation: Conversation) -> None:
         while conversation.request():
             conversation.say(HEADERS + chunk(START))
             if conversation.number == 1:
-                left.wait(10)
+                assert conversation.connection.recv(1) == b""
+                left.release()
             conversation.say(chunk(STOP) + END)
 
     def cancel(pulse: Pulse) -> None:
         if pulse.usage.input_tokens:
             raise Cancelled("by the user")
 
-    left = threading.Event()
+    left = threading.Semaphore(0)
     with asking(server := RawServer(talk)) as model:
         with pytest.raises(Cancelled):
             model.reply(CALL, cancel)
-        left.set()
+        assert left.acquire(timeout=10), "the server has said no more until then"
         assert model.reply(CALL, ignore).stop_reason == "end_turn"
         assert server.accepted == 2
 
 
-@pytest.fixture
-def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        yield ours, theirs
+def test_who_leaves_before_there_is_any_answer_takes_the_connection_along_at_once() -> None:
+    def talk(conversation: Conversation) -> None:
+        conversation.request()
+        if not conversation.connection.recv(1):
+            server.left.set()
+
+    def cancel(_pulse: Pulse) -> None:
+        raise Cancelled("by the user")
+
+    with asking(server := RawServer(talk)) as model:
+        with pytest.raises(Cancelled):
+            model.reply(CALL, cancel)
+        assert server.left.wait(10), "long before its time-out"
 
 
-def over(ours: socket.socket) -> httpx2.Response:
-    network = SimpleNamespace(get_extra_info=lambda _name: ours)
-    return httpx2.Response(200, content=b"whole", extensions={"network_stream": network})
+def test_a_hundred_replies_at_once_are_read_by_one_thread() -> None:
+    def talk(conversation: Conversation) -> None:
+        conversation.request()
+        conversation.say(HEADERS + chunk(START))
+        all_have_begun.wait(30)
+        conversation.say(chunk(STOP) + END)
 
-
-def test_who_leaves_a_reply_that_is_read_to_its_end_does_not_cut_the_next_one(ends: tuple[socket.socket, socket.socket]) -> None:
-    ours, theirs = ends
-    connection = Connection()
-    connection.carry(over(ours))
-    connection.close()
-    connection.leave()
-    ours.sendall(b"the next request")
-    assert theirs.recv(100) == b"the next request"
-
-
-def test_a_connection_that_was_left_before_it_came_is_cut_as_it_comes(ends: tuple[socket.socket, socket.socket]) -> None:
-    ours, theirs = ends
-    connection = Connection()
-    connection.leave()
-    connection.carry(over(ours))
-    assert theirs.recv(100) == b""
+    reading: list[str] = []
+    all_have_begun = threading.Barrier(100, action=lambda: reading.extend(t.name for t in threading.enumerate() if "model" in t.name))
+    with asking(RawServer(talk)) as model:
+        callers = [threading.Thread(target=model.reply, args=(CALL, ignore)) for _ in range(100)]
+        for thread in callers:
+            thread.start()
+        for thread in callers:
+            thread.join()
+    assert reading == ["model-calls"]

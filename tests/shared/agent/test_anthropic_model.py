@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
-import anthropic
 import pytest
 
 from chaos.messages_server import MessagesServer, Reply, Script, calls, fails, in_turn, says
 from shared.agent.anthropic_model import AnthropicModel
 from shared.agent.model import ModelCall, ModelReply, Pulse
 from shared.wire.errors import Draining, LimitReached, ModelBusy, ModelError, ModelRejected, ModelUnreachable, NeverSent, SchemaRejected
+from tests.doubles.served_model import model_at
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
 TOOL = {"name": "look", "description": "Looks.", "input_schema": SCHEMA}
@@ -34,18 +35,13 @@ def ignore(_pulse: Pulse) -> None:
 @pytest.fixture
 def serve() -> Iterator[Callable[[Script], tuple[AnthropicModel, MessagesServer]]]:
     """Start a server with a script; gives the model that talks to it."""
-    open_ones: list[tuple[MessagesServer, AnthropicModel]] = []
+    with ExitStack() as stack:
 
-    def start(script: Script) -> tuple[AnthropicModel, MessagesServer]:
-        server = MessagesServer(script).__enter__()
-        model = AnthropicModel(anthropic.Anthropic(api_key="sk-canary-0123456789", base_url=server.url, max_retries=0))
-        open_ones.append((server, model))
-        return model, server
+        def start(script: Script) -> tuple[AnthropicModel, MessagesServer]:
+            server = stack.enter_context(MessagesServer(script))
+            return stack.enter_context(model_at(server.url)), server
 
-    yield start
-    for server, model in open_ones:
-        model.close()
-        server.__exit__(None, None, None)
+        yield start
 
 
 Serve = Callable[[Script], tuple[AnthropicModel, MessagesServer]]
@@ -147,8 +143,8 @@ def test_silence_is_unreachable_after_the_time_out(serve: Serve) -> None:
 def test_no_server_at_all_was_certainly_not_paid() -> None:
     with MessagesServer(lambda _request: says("x")) as server:
         url = server.url
-    with anthropic.Anthropic(api_key="test", base_url=url, max_retries=0) as client, pytest.raises(NeverSent):
-        AnthropicModel(client).reply(CALL, ignore)
+    with model_at(url) as model, pytest.raises(NeverSent):
+        model.reply(CALL, ignore)
 
 
 @pytest.mark.parametrize("before_headers", [True, False])

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import anthropic
 import pytest
 
 from chaos.messages_server import MessagesServer, Reply, Script, calls, fails, in_turn, says, says_json
-from shared.agent.anthropic_model import AnthropicModel
 from shared.wire.handoff import HandoffResult, ResultStatus, StopReason
 from tests.doubles.handoffs import a_tool
 from tests.doubles.runs import Run, answers, envelope, running
+from tests.doubles.served_model import model_at
 
 LOOK = a_tool("look", lambda arguments: f"found {arguments['q']}")
 
 
 def served(script: Script) -> tuple[HandoffResult, Run, MessagesServer]:
     run = running(says("never used"), tools=(LOOK,))
-    with MessagesServer(script) as server, anthropic.Anthropic(api_key="sk-canary", base_url=server.url, max_retries=0) as client:
-        run.model = AnthropicModel(client)
+    with MessagesServer(script) as server, model_at(server.url) as run.model:
         return run.go(), run, server
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import anthropic
 import pytest
 
 from chaos.messages_server import MessagesServer, fails, in_turn
 from shared.agent.anthropic_limits import limits_of
-from shared.agent.anthropic_model import AnthropicModel
 from shared.wire.errors import Cancelled, ModelRejected, Parked, SchemaRejected
 from shared.wire.handoff import ResultStatus, StopReason
 from shared.wire.limits import HandoffLimits
@@ -17,6 +15,7 @@ from shared.wire.pace import NOTHING_SAID, Allowance, RateLimits
 from tests.doubles.handoffs import a_handoff
 from tests.doubles.pace import MemoryPace
 from tests.doubles.runs import Clock, Run, answers, running
+from tests.doubles.served_model import model_at
 from tests.doubles.turns import MemoryTurns
 
 HEADERS = {
@@ -45,22 +44,14 @@ def test_headers_that_make_no_sense_say_nothing(wrong: dict[str, str]) -> None:
 
 def test_what_the_server_says_of_its_limits_is_told() -> None:
     run = paced(answers())
-    with (
-        MessagesServer(in_turn(replace(answers(), headers=HEADERS))) as server,
-        anthropic.Anthropic(api_key="k", base_url=server.url, max_retries=0) as client,
-    ):
-        run.model = AnthropicModel(client)
+    with MessagesServer(in_turn(replace(answers(), headers=HEADERS))) as server, model_at(server.url) as run.model:
         run.go()
     assert run.turns.pace.requests == Allowance(50, 49)
 
 
 def test_a_refusal_over_http_holds_back_the_lane_for_as_long_as_the_server_says() -> None:
     run = paced(answers())
-    with (
-        MessagesServer(in_turn(fails(429, retry_after="7"), answers())) as server,
-        anthropic.Anthropic(api_key="k", base_url=server.url, max_retries=0) as client,
-    ):
-        run.model = AnthropicModel(client)
+    with MessagesServer(in_turn(fails(429, retry_after="7"), answers())) as server, model_at(server.url) as run.model:
         result = run.go()
     assert (result.status, result.turns) == (ResultStatus.OK, 2)
     assert sum(run.clock.waited) == pytest.approx(7, abs=0.5)

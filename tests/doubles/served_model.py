@@ -1,0 +1,19 @@
+"""The real `Model`, for a server on loopback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+from shared.agent.anthropic_clients import model_from
+from shared.agent.anthropic_model import AnthropicModel
+from shared.config import Settings
+
+
+@contextmanager
+def model_at(url: str, key: str = "sk-canary-0123456789") -> Iterator[AnthropicModel]:
+    """As a worker builds it out of its settings."""
+    model = model_from(Settings.model_validate({"offline": False, "ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": key}))
+    assert isinstance(model, AnthropicModel)
+    with closing(model):
+        yield model
