@@ -119,8 +119,12 @@ def test_a_hundred_replies_at_once_are_read_by_one_thread() -> None:
         all_have_begun.wait(30)
         conversation.say(chunk(STOP) + END)
 
+    def note() -> None:
+        reading.extend(thread.name for thread in set(threading.enumerate()) - others if thread.name == "model-calls")
+
     reading: list[str] = []
-    all_have_begun = threading.Barrier(100, action=lambda: reading.extend(t.name for t in threading.enumerate() if "model" in t.name))
+    others = set(threading.enumerate())  # models of other tests among them
+    all_have_begun = threading.Barrier(100, action=note)
     with asking(RawServer(talk)) as model:
         callers = [threading.Thread(target=model.reply, args=(CALL, ignore)) for _ in range(100)]
         for thread in callers:
