@@ -116,6 +116,9 @@ class _Exchange:
                 finally:
                     await stream.close()
             self._arrived.put(self._reply)
+        except asyncio.CancelledError:
+            self._arrived.put(ModelUnreachable("the process ends"))  # nobody waits any more, or the model was closed
+            raise
         except BaseException as error:  # noqa: BLE001 - the waiting thread raises it: a defect must not end as silence
             self._arrived.put(error)
 

@@ -10,7 +10,7 @@ import pytest
 
 from shared.agent.anthropic_model import AnthropicModel
 from shared.agent.model import ModelCall, Pulse
-from shared.wire.errors import Cancelled
+from shared.wire.errors import Cancelled, ModelUnreachable
 from tests.doubles.raw_server import END, HEADERS, PING, START, STOP, Conversation, RawServer, chunk
 from tests.doubles.served_model import model_at
 
@@ -110,6 +110,20 @@ def test_who_leaves_before_there_is_any_answer_takes_the_connection_along_at_onc
         with pytest.raises(Cancelled):
             model.reply(CALL, cancel)
         assert server.left.wait(10), "long before its time-out"
+
+
+def test_a_model_that_is_closed_leaves_nobody_waiting_for_its_reply() -> None:
+    def talk(conversation: Conversation) -> None:
+        conversation.request()
+        conversation.say(HEADERS + chunk(START))
+        server.over.wait()
+
+    def close(pulse: Pulse) -> None:
+        if pulse.usage.input_tokens:
+            model.close()
+
+    with asking(server := RawServer(talk)) as model, pytest.raises(ModelUnreachable):
+        model.reply(CALL, close)
 
 
 def test_a_hundred_replies_at_once_are_read_by_one_thread() -> None:
