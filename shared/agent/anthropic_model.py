@@ -71,19 +71,23 @@ class _Exchange:
         self._timeout = anthropic.Timeout(call.timeout_s, connect=min(CONNECT_TIMEOUT_S, call.timeout_s))
         self._progress_s = call.progress_s
         self._request = request
-        self._arrived: SimpleQueue[Pulse | ModelReply | BaseException] = SimpleQueue()
+        self._gathering: Gathering | None = None
         self._reply: ModelReply | None = None
+        self._awake: SimpleQueue[ModelReply | BaseException | None] = SimpleQueue()
+        """Wakes who waits. None: there is something to see; else it is over."""
 
     def wait(self, on_pulse: Callable[[Pulse], None]) -> ModelReply:
         """Pulse until the reply is whole."""
-        pulse, came_at = Pulse(), time.monotonic()
+        pulse, taken, came_at = Pulse(), -1, time.monotonic()
         while True:
-            newest, end = self._news()
+            end = self._end()
             if isinstance(end, ModelReply):
                 return end
-            if newest is not None:
-                pulse, came_at = newest, time.monotonic()
-            if newest is not None or end is None:
+            gathering = self._gathering
+            is_new = gathering is not None and gathering.taken != taken
+            if gathering is not None and is_new:
+                taken, pulse, came_at = gathering.taken, gathering.pulse(), time.monotonic()
+            if is_new or end is None:
                 try:
                     on_pulse(pulse)
                 except HandoffError:
@@ -95,16 +99,14 @@ class _Exchange:
             if time.monotonic() - came_at > self._progress_s:
                 raise ModelUnreachable(f"the model's server has made no progress for {self._progress_s:.0f} s")
 
-    def _news(self) -> tuple[Pulse | None, ModelReply | BaseException | None]:
-        """The last pulse that came, if one did: those before it are part of it. And what the call has come to, if it is over."""
-        pulse: Pulse | None = None
+    def _end(self) -> ModelReply | BaseException | None:
+        """What the call has come to; None: it goes on."""
+        end = None
         with suppress(Empty):
-            one = self._arrived.get(timeout=PULSE_EVERY_S)
-            while isinstance(one, Pulse):
-                pulse = one
-                one = self._arrived.get_nowait()
-            return pulse, one
-        return pulse, None
+            end = self._awake.get(timeout=PULSE_EVERY_S)
+            while end is None:
+                end = self._awake.get_nowait()
+        return end
 
     async def read(self, client: Client) -> None:
         """Whatever comes of it reaches who waits; cancelled, it takes its connection along."""
@@ -115,17 +117,17 @@ class _Exchange:
                     self._reply = await self._gather(stream)
                 finally:
                     await stream.close()
-            self._arrived.put(self._reply)
+            self._awake.put(self._reply)
         except asyncio.CancelledError:
-            self._arrived.put(ModelUnreachable("the process ends"))  # nobody waits any more, or the model was closed
+            self._awake.put(ModelUnreachable("the process ends"))  # nobody waits any more, or the model was closed
             raise
         except BaseException as error:  # noqa: BLE001 - the waiting thread raises it: a defect must not end as silence
-            self._arrived.put(error)
+            self._awake.put(error)
 
     async def _gather(self, stream: Any) -> ModelReply:
         response = stream.response
-        gathering = Gathering(self._request["model"], limits_of(response.headers))
-        self._arrived.put(gathering.pulse())
+        self._gathering = gathering = Gathering(self._request["model"], limits_of(response.headers))
+        self._awake.put(None)
         request_id = response.headers.get("request-id")
         if "json" in response.headers.get("content-type", ""):
             await response.aread()
@@ -141,16 +143,10 @@ class _Exchange:
         return self._reply
 
     async def _take_all(self, events: AsyncIterator[dict[str, Any]], gathering: Gathering) -> None:
-        """What is paid is told at once, all else a few times a second: waking who waits costs as much as reading a word."""
-        told_at = time.monotonic()
-        try:
-            async for event in events:
-                gathering.take(event)
-                if gathering.is_over:
-                    break
-                if event.get("type") in _PAID or time.monotonic() - told_at >= PULSE_EVERY_S:
-                    told_at = time.monotonic()
-                    self._arrived.put(gathering.pulse())
-        finally:
-            if not gathering.is_over:
-                self._arrived.put(gathering.pulse())  # what had come is known before it is known that no more will
+        """Who waits is woken for what is paid, and sees words when its clock wakes it: to be woken costs as much as to read a word."""
+        async for event in events:
+            gathering.take(event)
+            if gathering.is_over:
+                break
+            if event.get("type") in _PAID:
+                self._awake.put(None)

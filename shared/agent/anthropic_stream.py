@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import threading
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -39,7 +40,9 @@ async def events_of(stream: Any) -> AsyncGenerator[dict[str, Any]]:
 
 
 class Gathering:
-    """What has come of a reply so far. Blocks stay as the server wrote them, known type or not: they are sent back in the next turn."""
+    """What has come of a reply so far, written by one thread and looked at by another. Blocks stay as the server wrote them, known type or
+    not: they are sent back in the next turn.
+    """
 
     def __init__(self, model: str, limits: RateLimits) -> None:
         self.model = model
@@ -51,9 +54,17 @@ class Gathering:
         self.is_over = False
         self._texts: dict[int, list[str]] = {}
         self._inputs: dict[int, list[str]] = {}
+        self._lock = threading.Lock()
+        self.taken = 0
+        """Events so far: who looks sees by it whether anything has come since."""
 
     def take(self, event: dict[str, Any]) -> None:
         """Add one event."""
+        with self._lock:
+            self.taken += 1
+            self._add(event)
+
+    def _add(self, event: dict[str, Any]) -> None:
         match event.get("type"):
             case "message_start":
                 message = event.get("message") or {}
@@ -74,15 +85,18 @@ class Gathering:
 
     def take_whole(self, message: dict[str, Any]) -> None:
         """A reply that came as one JSON object although a stream was asked for."""
-        self.has_started = self.is_over = True
-        self.model = message.get("model") or self.model
-        self.stop_reason = message.get("stop_reason")
-        self.usage.update(_known(message.get("usage")))
-        self.blocks = {index: dict(block) for index, block in enumerate(message["content"])}
+        with self._lock:
+            self.taken += 1
+            self.has_started = self.is_over = True
+            self.model = message.get("model") or self.model
+            self.stop_reason = message.get("stop_reason")
+            self.usage.update(_known(message.get("usage")))
+            self.blocks = {index: dict(block) for index, block in enumerate(message["content"])}
 
     def pulse(self) -> Pulse:
-        texts = [self._text_of(index) for index in sorted(self.blocks) if self.blocks[index].get("type") == "text"]
-        return Pulse("".join(texts), usage_of(self.usage), is_usage_final=self.stop_reason is not None, limits=self.limits)
+        with self._lock:
+            texts = [self._text_of(index) for index in sorted(self.blocks) if self.blocks[index].get("type") == "text"]
+            return Pulse("".join(texts), usage_of(self.usage), is_usage_final=self.stop_reason is not None, limits=self.limits)
 
     def reply(self, request_id: str | None) -> ModelReply:
         """The whole reply.
@@ -92,7 +106,8 @@ class Gathering:
         """
         if not self.has_started or (self.stop_reason is None and not self.is_over):
             raise ModelUnreachable("the model's answer was cut in the middle" if self.has_started else "the server sent no answer")
-        content = tuple(self._finished(index) for index in sorted(self.blocks))
+        with self._lock:
+            content = tuple(self._finished(index) for index in sorted(self.blocks))
         _name_calls(content)
         calls = any(block.get("type") == "tool_use" for block in content)
         return ModelReply(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pytest
 
@@ -162,6 +163,18 @@ def test_a_silent_server_can_be_left_at_any_moment(serve: Serve, before_headers:
     with pytest.raises(Draining):
         model.reply(CALL, drain_at_the_third)
     never.set()
+
+
+def test_the_words_that_came_before_a_silence_are_known_while_it_lasts(serve: Serve) -> None:
+    go_on = threading.Event()
+    model, _ = serve(in_turn(says("Some text that takes its time", stall=go_on)))
+
+    def go_on_once_all_words_are_known(pulse: Pulse) -> None:
+        if pulse.text == "Some text that takes its time":
+            go_on.set()
+
+    model.reply(replace(CALL, progress_s=5.0), go_on_once_all_words_are_known)
+    assert go_on.is_set()
 
 
 def test_a_limit_that_a_pulse_raises_passes_through(serve: Serve) -> None:
