@@ -1,7 +1,7 @@
 """`python -m benchmarks.in_flight`: how many model calls one specialist process holds in flight on one core, by the server's own count.
 
-Every job is one agent with one call, which the server streams over two seconds; the worker is kept to one core, whatever its pool
-(gevent: where that is installed).
+Every job is one agent; each of its calls is streamed by the server over two seconds. The worker is kept to one core, whatever its pool
+(gevent: where `.ci/install bench` has been run).
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
+from benchmarks.fleets import BENCH
 from benchmarks.processor_time import cpu_s
 from shared.local.processes import ChildSpec
 from shared.wire.ids import JobId
@@ -43,7 +45,10 @@ class Held:
 
     pool: str
     slots: int
+    turns: int
+    """Calls of a handoff, one after the other."""
     calls: int
+    """Of all handoffs."""
     most: int
     """At once, as the server saw it."""
     mean: float
@@ -54,8 +59,9 @@ class Held:
     """The most, of the process and its children."""
 
 
-def held(folder: Path, pool: str, slots: int, calls: int) -> Held:
-    command = [sys.executable, "-m", "benchmarks.streaming_server", str(CALL_S)]
+def held(folder: Path, pool: str, slots: int, turns: int, handoffs: int) -> Held:
+    calls = turns * handoffs
+    command = [sys.executable, "-m", "benchmarks.streaming_server", str(CALL_S), str(turns)]
     with running_system(folder, (), {"HANDOFF_OFFLINE": "false", "ANTHROPIC_API_KEY": "none"}) as system:
         log = system.processes.log_of
         server = ChildSpec("server", command, system.environment, is_ready=lambda: bool(log("server").read_text()))
@@ -65,7 +71,7 @@ def held(folder: Path, pool: str, slots: int, calls: int) -> Held:
         system.environment["ANTHROPIC_BASE_URL"] = url
         jobs = system.jobs()
         _start(system, pool, slots)
-        ids = _wait_in_their_queue(system, jobs, calls)
+        ids = _wait_in_their_queue(system, jobs, handoffs)
         began = time.monotonic()
         _control(system, "add_consumer")
         with Watching(system.processes.pids()["worker"], lambda: _count(url)) as watching:
@@ -75,23 +81,25 @@ def held(folder: Path, pool: str, slots: int, calls: int) -> Held:
         took_s = time.monotonic() - began
         jobs.ledger.connection.close()
         seen = _count(url)
-        assert seen["all"] == calls, f"{seen['all']} calls for {calls} handoffs"
-        return Held(pool, slots, calls, seen["most"], watching.mean_until(calls - slots), took_s, watching.cpu_s, watching.most_mb)
+        assert seen["all"] == calls, f"{seen['all']} calls, and not {calls}"
+        return Held(pool, slots, turns, calls, seen["most"], watching.mean_until(calls - slots), took_s, watching.cpu_s, watching.most_mb)
 
 
 def _start(system: RunningSystem, pool: str, slots: int) -> None:
     name, app, queues = SUPERVISOR
     system.processes.start(system.celery(name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", "16"))
     celery = ["-m", "celery", "-A", "workers.app", "worker", "-n", "worker@%h", "-Q", QUEUE, "-P", pool, "-c", str(slots)]
-    system.processes.start(ChildSpec("worker", [sys.executable, "-c", _ON_ONE_CORE, *celery], system.environment))
+    paths = [*filter(None, [system.environment.get("PYTHONPATH")]), *([str(BENCH)] if pool == "gevent" else [])]
+    environment = system.environment | {"PYTHONPATH": os.pathsep.join(paths)}
+    system.processes.start(ChildSpec("worker", [sys.executable, "-c", _ON_ONE_CORE, *celery], environment))
     system.processes.wait_until_ready()
 
 
-def _wait_in_their_queue(system: RunningSystem, jobs: Client, calls: int) -> list[JobId]:
+def _wait_in_their_queue(system: RunningSystem, jobs: Client, handoffs: int) -> list[JobId]:
     """Jobs whose handoffs have all been published before the worker takes the first."""
     _control(system, "cancel_consumer")
-    ids = [jobs.submit(Request(f"Say what part {n} says.", mode=Mode.SINGLE)) for n in range(calls)]
-    while (waiting := jobs.ledger.connection.redis.llen(QUEUE)) < calls:
+    ids = list(jobs.submit_each([Request(f"Say what part {n} says.", mode=Mode.SINGLE) for n in range(handoffs)]))
+    while (waiting := jobs.ledger.connection.redis.llen(QUEUE)) < handoffs:
         print(waiting, end=" \r", file=sys.stderr)
         time.sleep(0.2)
     return ids
@@ -157,18 +165,17 @@ def _memory_mb(pid: int) -> float:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.in_flight", description=__doc__)
-    parser.add_argument("--calls", type=int, default=2000)
+    parser.add_argument("--handoffs", type=int, default=1000)
+    parser.add_argument("--turns", type=int, nargs="+", default=[1, 4], help="calls of a handoff")
     parser.add_argument("pools", nargs="*", default=["threads:500", "prefork:16"], help="POOL:SLOTS")
     asked = parser.parse_args(arguments)
-    print("| pool | slots | calls | most in flight | mean | calls/s | CPU ms a call | MB |\n|---|---|---|---|---|---|---|---|")
-    for pool, _, slots in (one.partition(":") for one in asked.pools):
+    print("| pool | slots | calls a handoff | calls | most in flight | mean | calls/s | CPU ms a call | MB |\n" + "|---" * 9 + "|")
+    for (pool, _, slots), turns in product((one.partition(":") for one in asked.pools), asked.turns):
         with tempfile.TemporaryDirectory() as folder:
-            one = held(Path(folder), pool, int(slots), asked.calls)
+            one = held(Path(folder), pool, int(slots), turns, asked.handoffs)
         rate, cpu_ms = one.calls / one.took_s, one.cpu_s / one.calls * 1000
-        print(
-            f"| {pool} | {slots} | {one.calls} | {one.most} | {one.mean:.0f} | {rate:.0f} | {cpu_ms:.1f} | {one.memory_mb:.0f} |",
-            flush=True,
-        )
+        told = (pool, slots, turns, one.calls, one.most, f"{one.mean:.0f}", f"{rate:.0f}", f"{cpu_ms:.1f}", f"{one.memory_mb:.0f}")
+        print("| " + " | ".join(map(str, told)) + " |", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,76 @@
+"""The slots of one worker process, in each pool: all of them at work while work waits, and a long handoff holds its own alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chaos.messages_server import MessagesServer
+from tests.e2e.fleet import SPECIALIST, Fleet, Held, Script
+from tests.running_system import SUPERVISOR, over, running_system
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.parametrize("pool", ["threads", "prefork"])]
+
+SLOTS = 4
+
+
+@contextmanager
+def worker_of(pool: str, folder: Path) -> Iterator[Fleet]:
+    """A supervisor, and one worker with that pool."""
+    script = Script()
+    with MessagesServer(script) as server, running_system(folder, (SUPERVISOR,), over(server)) as system:
+        worker = ("-A", "workers.app", "worker", "-n", "worker@%h", "-Q", SPECIALIST, "-P", pool, "-c", str(SLOTS))
+        system.processes.start(system.celery("worker", *worker))
+        system.processes.wait_until_ready()
+        jobs = system.jobs()
+        yield Fleet(system, server, script, jobs)
+        jobs.ledger.connection.close()
+
+
+@contextmanager
+def held_calls(fleet: Fleet, name: str, steps: list[str]) -> Iterator[list[Held]]:
+    """The model answers none of these steps before the block's end, unless the test says so."""
+    held = [fleet.model.hold(name, step) for step in steps]
+    with ExitStack() as stack:
+        for one in held:
+            stack.callback(one.go.set)
+        yield held
+
+
+def test_no_slot_is_idle_while_work_waits(pool: str, tmp_path: Path) -> None:
+    steps = [f"s{n}" for n in range(3 * SLOTS)]
+    with worker_of(pool, tmp_path) as fleet:
+        with held_calls(fleet, "crowd", steps) as held:
+            job_id = fleet.submit("crowd", **plan_of(steps))
+            in_turn = [next_arrived(held) for _ in range(SLOTS)]
+            while held:
+                in_turn.pop(0).go.set()
+                in_turn.append(next_arrived(held))
+        fleet.ends_well(job_id)
+
+
+def plan_of(steps: list[str]) -> dict[str, Any]:
+    """None of them waits for another."""
+    return dict.fromkeys(steps, "")
+
+
+def next_arrived(held: list[Held]) -> Held:
+    """The first of these calls that comes in; it is taken out of them."""
+    arrived = wait_until(lambda: [one for one in held if one.arrived.is_set()], what="one more call")
+    held.remove(arrived[0])
+    return arrived[0]
+
+
+def test_a_long_handoff_holds_up_none_that_came_after_it(pool: str, tmp_path: Path) -> None:
+    long, short = [f"long{n}" for n in range(SLOTS - 1)], [f"short{n}" for n in range(12)]
+    with worker_of(pool, tmp_path) as fleet:
+        with held_calls(fleet, "long", long) as held:
+            first = fleet.submit("long", **plan_of(long))
+            assert all(one.arrived.wait(30) for one in held)
+            fleet.ends_well(fleet.submit("short", **plan_of(short)))
+        fleet.ends_well(first)
