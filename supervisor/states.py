@@ -55,7 +55,8 @@ class States:
 
     def remember(self, state: JobState, last: Recorded) -> JobState:
         """Keep a state, and the event that it ends with, as it stands in the journal: the state may have been made before that."""
-        state = state.model_copy(update={"as_of": last.at})
+        if state.as_of != last.at:
+            state = state.model_copy(update={"as_of": last.at})
         with self._lock:
             self._known[state.job_id] = (state, last)
             self._known.move_to_end(state.job_id)

@@ -97,10 +97,13 @@ def evolve(state: JobState, recorded: Recorded) -> JobState:
 
 def _one_further(state: JobState, recorded: Recorded) -> JobState:
     """But for the overview, which is that of the state before."""
-    patches = noted(state, recorded.event) if state.mode is Mode.ADAPTIVE else state.patches
-    changes = _changes(state, recorded)
-    changes |= {name: layers(changes[name]) for name in ("steps", "open") if name in changes}
-    return state.model_copy(update={"version": recorded.version, "as_of": recorded.at, "patches": patches, **changes})
+    changes = {"version": recorded.version, "as_of": recorded.at, **_changes(state, recorded)}
+    if state.mode is Mode.ADAPTIVE:
+        changes["patches"] = noted(state, recorded.event)
+    for name in ("steps", "open"):
+        if name in changes:
+            changes[name] = layers(changes[name])
+    return state.model_copy(update=changes)
 
 
 def _changes(state: JobState, recorded: Recorded) -> dict[str, Any]:

@@ -8,14 +8,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from shared.wire.checkpoints import checkpoint_adapter
 from shared.wire.errors import MalformedMessage
 from shared.wire.events import parse_event
 from shared.wire.handoff import AgentHandoff, HandoffResult
+from shared.wire.usage import Usage
 from shared.wire.verdict import Verdict
 from supervisor.roles.assessment import VerdictAnswer
+from tests.doubles.handoffs import a_handoff
 
 SECRET = "what a model has written"
 
@@ -37,3 +39,25 @@ def test_what_does_not_parse_is_not_repeated(parse: Callable[[str], object], tex
         parse(json.dumps(text))
 
     assert SECRET not in "".join(traceback.format_exception(refused.value))
+
+
+@pytest.mark.parametrize("update", [None, {}, {"output_tokens": 7}])
+def test_a_copy_is_what_pydantic_would_make_and_shares_no_field_that_changes(update: dict[str, Any] | None) -> None:
+    usage = Usage(input_tokens=3)
+
+    ours, theirs = usage.model_copy(update=update), BaseModel.model_copy(usage, update=update)
+
+    assert ours == theirs
+    assert repr(ours) == repr(theirs)
+    assert ours.__getstate__() == theirs.__getstate__()
+    assert usage == Usage(input_tokens=3)
+    assert usage.model_fields_set == {"input_tokens"}
+
+
+def test_a_deep_copy_shares_nothing() -> None:
+    handoff = a_handoff()
+
+    copy = handoff.model_copy(deep=True)
+
+    assert copy == handoff
+    assert copy.expected_output_format is not handoff.expected_output_format
