@@ -31,7 +31,7 @@ from supervisor.closing import Closing
 from supervisor.dispatch import Dispatcher
 from supervisor.giving_up import GivingUp
 from supervisor.lifecycle.approving import approval_fields
-from supervisor.lifecycle.budget import kept_back, why_asked
+from supervisor.lifecycle.budget import why_asked
 from supervisor.lifecycle.commands import (
     AskApproval,
     Command,
@@ -47,7 +47,6 @@ from supervisor.lifecycle.ending import next_due
 from supervisor.lifecycle.evolve import fold_on
 from supervisor.lifecycle.seen import HandoffSeen, Load, Seen
 from supervisor.lifecycle.state import JobState
-from supervisor.lifecycle.teams import lacking
 from supervisor.lifetimes import tell_end
 from supervisor.plan_in_short import plan_fields
 from supervisor.prepared import Prepared
@@ -200,10 +199,8 @@ class Advance:
         self, state: JobState, later: JobState, prepared: Prepared, due_at: float | None, look: Look, ready: Ready | None
     ) -> Claim | None:
         """Record it, and claim the role's handoff that it issues, if that is to be run here: one round trip for both."""
-        kept = kept_back(later, self._closing.foreseen(later))
-        lacks = lacking(later, self._closing.first_of_a_team(later))
         asks = any(isinstance(event, ApprovalAsked) for event in prepared.events)
-        fields = {"status": later.status.value, "asks": why_asked(later), "teams_lack": lacks, **approval_fields(state, later), **kept}
+        fields = {"status": later.status.value, "asks": why_asked(later), **approval_fields(state, later), **self._closing.fields(later)}
         commit = Commit(
             job_id=state.job_id,
             expected=state.version,

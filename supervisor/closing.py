@@ -14,9 +14,10 @@ from shared.wire.errors import MissingCredentials
 from shared.wire.names import CLOSING_ROLES
 from shared.wire.rubric import DEFAULT_RUBRIC
 from shared.wire.specialist import SpecialistSpec
-from supervisor.lifecycle.budget import closers
+from supervisor.lifecycle.budget import closers, kept_back
 from supervisor.lifecycle.disputes import JUDGE
 from supervisor.lifecycle.state import JobState
+from supervisor.lifecycle.teams import has_teams, lacking
 from supervisor.roles import read_role
 from supervisor.roles.briefs import MAX_REQUEST_CHARS
 
@@ -37,6 +38,15 @@ class Closing:
         self._prices = prices
         self._fact_checker = fact_checker
         self._specs = {role: read_role(role) for role in (*CLOSING_ROLES, JUDGE, "planner")}
+
+    def fields(self, state: JobState) -> dict[str, str | int]:
+        """Of the job's hash: what steps may not use of its budget, and of what its sub-teams get too little. What calls can cost is asked only
+        where something limits it.
+        """
+        limits = state.submitted.limits
+        kept = kept_back(state, self.foreseen(state) if limits.max_tokens or limits.max_microusd else ())
+        lacks = lacking(state, self.first_of_a_team(state)) if has_teams(state) else ""
+        return {"teams_lack": lacks, **kept}
 
     def foreseen(self, state: JobState) -> Sequence[WorstCase]:
         """The most that each of the calls can use which are to come when all steps are done."""

@@ -128,12 +128,17 @@ def bill_of(state: JobState) -> tuple[Layer, ...]:
     return tuple(layers)
 
 
+def has_teams(state: JobState) -> bool:
+    """Whether its plan gives any step to a sub-supervisor."""
+    return state.plan is not None and shape_of(state.plan.steps).has_teams
+
+
 def lacking(state: JobState, first: WorstCase) -> str:
     """Of what its sub-teams get too little to do anything, as far as that is known before they run; '': of nothing, or there are none.
 
     `first`: the most that a team's first call can use.
     """
-    if state.plan is None or not shape_of(state.plan.steps).has_teams:
+    if not has_teams(state):
         return ""
     each, tokens = _first_slice(state), first.input_tokens + first.output_tokens
     needed = {"max_turns": SHARES_OF_A_CHILD, "max_handoffs": SHARES_OF_A_CHILD, "max_tokens": tokens, "max_microusd": first.microusd or 0}
