@@ -192,7 +192,8 @@ class Advance:
             later = fold_on(later, [Recorded(later.version + n, now, event) for n, event in enumerate(new, start=1)])
             if prepared.is_full:
                 return prepared, later
-            seen = replace(seen, handoffs={})  # what was wrong has been ordered to be mended
+            if seen.handoffs:
+                seen = replace(seen, handoffs={})  # what was wrong has been ordered to be mended
         raise AssertionError("decisions follow from decisions without end")
 
     def _commit(

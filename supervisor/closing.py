@@ -40,8 +40,8 @@ class Closing:
         self._specs = {role: read_role(role) for role in (*CLOSING_ROLES, JUDGE, "planner")}
 
     def fields(self, state: JobState) -> dict[str, str | int]:
-        """Of the job's hash: what steps may not use of its budget, and of what its sub-teams get too little. What calls can cost is asked only
-        where something limits it.
+        """Of the job's hash: what steps may not use of its budget, and of what its sub-teams get too little. What calls can cost is
+        asked only where something limits it.
         """
         limits = state.submitted.limits
         kept = kept_back(state, self.foreseen(state) if limits.max_tokens or limits.max_microusd else ())

@@ -35,7 +35,7 @@ def asked_first(state: JobState, commands: tuple[Command, ...]) -> tuple[Command
     wanted = {*state.submitted.approvals.what} - {*state.approved}
     if _is_dear(state):
         wanted.add(ApprovalOf.COST)
-    for command in commands:
+    for command in commands if wanted else ():
         for what in (*_of(command), *_of_the_end(state, command)):
             if what in wanted:
                 return (AskApproval(what, _why(state, what), command.status if isinstance(command, EndJob) else None),)

@@ -46,7 +46,7 @@ from supervisor.lifecycle.arbitration import arbitrated
 from supervisor.lifecycle.attempts import Remark
 from supervisor.lifecycle.disputes import looked_into
 from supervisor.lifecycle.fact_gate import check_came, facts_checked, unsaid
-from supervisor.lifecycle.held import Held
+from supervisor.lifecycle.held import NOTHING_HELD
 from supervisor.lifecycle.layers import layers
 from supervisor.lifecycle.looking_over import overview_after
 from supervisor.lifecycle.replanning import noted, with_patch
@@ -168,14 +168,14 @@ def _of_steps(state: JobState, event: StepEvent, at: float) -> dict[str, Any]:  
         case Arbitrated():
             return arbitrated(state, event, at)
         case Reviewed():
-            return {**_reviewed(state, event, at), "fruitless": 0, "held": Held()}
+            return {**_reviewed(state, event, at), "fruitless": 0, "held": NOTHING_HELD}
         case StepsAbandoned():
             return abandoned(state, event)
         case StepsTriedAgain():
             return {"steps": state.steps | tried_again(state, event)}
         case Synthesised():
             still_open = _without(state, "synthesizer")
-            made = {"synthesised": event, "phase": Phase.ANSWERING, "open": still_open, "fruitless": 0, "held": Held()}
+            made = {"synthesised": event, "phase": Phase.ANSWERING, "open": still_open, "fruitless": 0, "held": NOTHING_HELD}
             return {**made, "gated": None, "fact_checks": unsaid(state)}
         case GatesChecked():
             return sent_back(state, event, at) if event.is_sent_back else {"gated": event}

@@ -104,7 +104,7 @@ def _without_check(state: JobState) -> dict[HandoffId, HandoffIssued]:
 
 def unsaid(state: JobState) -> FactChecks:
     """For an answer that is made anew: perhaps of the same parts."""
-    return state.fact_checks.model_copy(update={"said": None})
+    return state.fact_checks.model_copy(update={"said": None}) if state.fact_checks.said else state.fact_checks
 
 
 def checked_anew(state: JobState) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def second_chances(state: JobState, seen: Seen, now: float) -> tuple[SecondChanc
     unusable = ((step_id, state.steps[step_id]) for step_id in state.overview.unusable)
     failed = ((step_id, step) for step_id, step in unusable if _may_try(state, step_id, step))
     chances = [chance for step_id, step in failed if (chance := _chance(step_id, step, seen))]
-    return _wanted(state, chances, now)
+    return _wanted(state, chances, now) if chances else ()
 
 
 def _wanted(state: JobState, chances: Sequence[SecondChance], now: float) -> tuple[SecondChance, ...]:

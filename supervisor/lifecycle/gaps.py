@@ -49,6 +49,8 @@ def _prices(state: JobState) -> dict[StepId, int | None]:
     what it lacks and nothing else; whoever begins anew does the whole step.
     """
     missing = frozenset(step_id for step_id, step in state.steps.items() if step.result_status is not ResultStatus.OK)
+    if not missing:
+        return {}
     follow, costs = frozenset(state.downstream(missing)), likely_costs(state)
 
     def price(step_id: StepId) -> int | None:

@@ -49,7 +49,7 @@ def step_handoff(
     current = state.steps[step.id]
     there = tuple(one for one in step.depends_on if one not in state.steps or state.steps[one].status is StepStatus.SETTLED)
     attempt = current.attempt + 1
-    is_only_sink = state.sinks == (step.id,)
+    form = dict(answer_schema) if answer_schema is not None and state.sinks == (step.id,) else spec.output_schema
     asked = state.submitted.limits.max_turns_per_handoff
     max_turns = min(spec.max_turns, asked) if asked else spec.max_turns
     return AgentHandoff(
@@ -64,7 +64,7 @@ def step_handoff(
         context=context_for(state, there),
         feedback=tuple(words.feedback(step.id, remark) for remark in current.remarks),
         artifacts=artifacts(state),
-        expected_output_format=dict(answer_schema) if answer_schema is not None and is_only_sink else spec.output_schema,
+        expected_output_format=form,
         fallback_instruction=step.fallback,
         limits=_limits(spec, max_turns, TOKENS_PER_TURN * max_turns, state.working_deadline),
         model=state.submitted.model,

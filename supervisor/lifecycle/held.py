@@ -15,3 +15,6 @@ class Held(Message):
     """So does the answer, with its review, until any step has another result."""
     is_known_above: bool = False
     """The parent of this job has that answer."""
+
+
+NOTHING_HELD = Held()

@@ -130,8 +130,10 @@ def counted_for(state: JobState, dependents: frozenset[StepId]) -> tuple[Counted
 
 def _joined(state: JobState) -> list[FanIn]:
     """The fan-ins that still wait, and have a join."""
-    waiting = (step_id for step_id in state.overview.next if state.steps[step_id].outline.join)
-    return [fan_in for fan_in in (*(fan_in_of(state, step_id) for step_id in waiting), last_fan_in(state)) if fan_in.join]
+    if state.plan is None or state.waits_for_all:
+        return []
+    waiting = [fan_in_of(state, step_id) for step_id in state.overview.next if state.steps[step_id].outline.join]
+    return [*waiting, last_fan_in(state)] if state.plan.join else waiting
 
 
 def _late_for(state: JobState, fan_in: FanIn) -> tuple[StepId, ...]:

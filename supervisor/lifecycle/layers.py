@@ -65,9 +65,9 @@ class Layers(Mapping[Key, Value], Generic[Key, Value]):
 
     def __or__(self, new: Mapping[Key, Value]) -> Layers[Key, Value]:
         """These and the new ones, which take the places of those of their names."""
-        more = sum(key not in self for key in new)
-        again = more and any(self._top.get(key) is _GONE for key in new)  # what was taken away, and comes back, comes last
-        return self._made(self._all if again else self._ground, ({} if again else self._top) | dict(new), self._size + more)
+        coming = [key for key in new if key not in self]
+        again = any(key in self._top for key in coming)  # what was taken away, and comes back, comes last
+        return self._made(self._all if again else self._ground, ({} if again else self._top) | dict(new), self._size + len(coming))
 
     def without(self, key: Key) -> Layers[Key, Value]:
         """These but for one, if it is there."""

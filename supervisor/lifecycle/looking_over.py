@@ -33,10 +33,10 @@ def overview_of(state: JobState) -> Overview:
 
 def overview_after(before: JobState, later: JobState) -> Overview:
     """The same of a later state. `before`: with its overview; of `later`, that counts for nothing."""
-    if before.plan is None or later.plan is None or before.plan.steps is not later.plan.steps:
-        return overview_of(later)
     if later.steps is before.steps:
         return before.overview if later.open is before.open else replace(before.overview, apart=_apart(before, later))
+    if before.plan is None or later.plan is None or before.plan.steps is not later.plan.steps:
+        return overview_of(later)
     known, shape, changed = before.overview, shape_of(later.plan.steps), later.steps.changed_since(before.steps)
     steps, was = [later.steps[one] for one in changed], [before.steps[one] for one in changed]
     unsettled, waiting = 0, dict[StepId, int]()

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 _PREPOSITIONS = frozenset("of in on at to for from with by about as into within among between per via regarding respect concerning".split())
+_ENDS, _BREAKS = frozenset(".!?;\n"), frozenset(",:()[]–—")
+"""Marks behind a sentence, and within one."""
 _AND = frozenset("and or und oder & plus".split())
 _OF_THEIR_OWN = frozenset("leave say do".split())
 """Begin a sentence about something else than what is asked for, as the verbs that ask do."""
@@ -65,14 +67,14 @@ class Parts:
 
     def take(self, small: str, gap: str, *, is_order: bool) -> None:
         """The next word, in small letters, and what stood before it."""
-        begins = any(mark in gap for mark in ".!?;\n")
+        begins = not _ENDS.isdisjoint(gap)
         if begins:
             self._opens(is_listed=(is_order and small != "use") or small in _OF_THEIR_OWN)
             self._listed_from = None
         elif "," in gap and not is_order:
             self._listed_from = len(self._parts) - 1 if self._listed_from is None else self._listed_from
             self._opens(follows=True)
-        elif any(mark in gap for mark in ",:()[]–—"):
+        elif not _BREAKS.isdisjoint(gap):
             self._opens(follows=True)
             self._listed_from = None
         if small in _AND:

@@ -33,7 +33,7 @@ from shared.wire.usage import NOTHING_USED, Usage
 from supervisor.lifecycle.asked import Question, RejectedPlan
 from supervisor.lifecycle.attempts import Remark, Team
 from supervisor.lifecycle.fact_checks import FactChecks
-from supervisor.lifecycle.held import Held
+from supervisor.lifecycle.held import NOTHING_HELD, Held
 from supervisor.lifecycle.layers import Layers
 from supervisor.lifecycle.overview import Overview
 from supervisor.lifecycle.patches import Patches
@@ -168,7 +168,7 @@ class JobState(Message):
     """The results that these were looked for in."""
     judged: Judged | None = None
     """What became of these."""
-    patches: Patches = Patches()
+    patches: Patches = Field(default_factory=Patches)
     """Changes to its plan, in mode `adaptive`."""
     arbitrated: Arbitrated | None = None
     """What the judge said of a quarrel between writer and reviewer, since the submission or the latest retry."""
@@ -200,7 +200,7 @@ class JobState(Message):
     retries: NonNegativeInt = 0
     waits_for_all: bool = False
     """Its user wants the gaps filled: no join ends a wait."""
-    held: Held = Held()
+    held: Held = NOTHING_HELD
     """What stands meanwhile, until what it builds on ends otherwise."""
     reworks: NonNegativeInt = 0
     """How often work was sent back since the submission or the latest retry, by a review or by a person."""

@@ -15,6 +15,8 @@ from shared.stems import stem
 from supervisor.lifecycle.parts import Part, Parts
 
 _WORD = re.compile(r"[^\W_]+(?:['’.-][^\W_]+)*[+#]*|[€$£¥%]")
+_ENDS, _MARKS = frozenset(".!?:\n"), frozenset(".,;:!?()[]–—\n")
+"""Marks behind which something else is said, and all of them."""
 _NUMBERS = dict(zip("two three four five six seven eight nine ten eleven twelve".split(), map(str, range(2, 13)), strict=True))
 _ORDINALS = "first second third fourth fifth sixth seventh eighth ninth tenth".split()
 
@@ -247,7 +249,7 @@ class _Reading:
     def take(self, word: str, gap: str) -> None:
         """The next word, and what stood before it."""
         small = _NUMBERS.get(word.casefold(), word.casefold())
-        begins = not self.spelled or any(char in ".!?:\n" for char in gap)
+        begins = not self.spelled or not _ENDS.isdisjoint(gap)
         kind = self._order_in(small, gap)
         self.order = self.order or kind
         self.parts.take(small, gap if self.spelled else "", is_order=kind is not None)
@@ -264,7 +266,7 @@ class _Reading:
             self._note(word, root, begins=begins)
 
     def _order_in(self, small: str, gap: str) -> str | None:
-        may_be = not self.spelled or self._last in _BEFORE_ORDERS or any(char in ".,;:!?()[]–—\n" for char in gap)
+        may_be = not self.spelled or self._last in _BEFORE_ORDERS or not _MARKS.isdisjoint(gap)
         return _ORDER_OF.get(small) if may_be else None
 
     def _note(self, word: str, root: str, *, begins: bool) -> None:
