@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import structlog
 from celery import Celery
-from celery.canvas import Signature
 from kombu.exceptions import BatchPublishError, OperationalError
 
 from shared.celery_app import HOW_SENT, declare_queues
@@ -20,6 +19,7 @@ from shared.wake_ups import wake_up
 from shared.wire.handoff import AgentHandoff
 from shared.wire.ids import HandoffId, JobId
 from shared.wire.names import ADVANCE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, queue_of, task_of
+from supervisor.sending import Sending
 
 SHOWN_CHARS = 60
 """Of a task, in Flower and in logs."""
@@ -69,7 +69,7 @@ class Dispatcher:
     def think(self, handoff: AgentHandoff, text: str) -> bool:
         """A role's handoff, to any supervisor that has a slot. False: it has not left."""
         with self._left_to_the_sweeper(handoff.job_id):
-            self._send(Outgoing(handoff, text, "", 0))
+            self._send(self._app.send_task, Outgoing(handoff, text, "", 0))
             return True
         return False
 
@@ -105,17 +105,18 @@ class Dispatcher:
         declare_queues(self._app, {queue_of(item.handoff.assigned_to) for item in outgoing})
         bodies = {name: self._body(job_id, name) for name in {item.group for item in outgoing}}
         with self._app.producer_or_acquire() as producer, producer.batch():
+            send_task = Sending(self._app, producer).send_task
             for item in gently(outgoing):
                 group_id, body = self._group_id(job_id, item.group), bodies[item.group]
-                self._send(item, again=again, group_id=group_id, group_index=item.index, chord=body, producer=producer)
+                self._send(send_task, item, again=again, group_id=group_id, group_index=item.index, chord=body)
 
-    def _send(self, item: Outgoing, *, again: bool = False, **how: Any) -> None:
+    def _send(self, send_task: Callable[..., object], item: Outgoing, *, again: bool = False, **how: Any) -> None:
         """`again`: others have overtaken it."""
         handoff = item.handoff
         headers: dict[str, Any] = {FOR: f"{handoff.job_id}/{handoff.handoff_id}"} | ({FIRST: True} if again else {})
         shown = " ".join(handoff.task_description.split())
         shown = shown if len(shown) <= SHOWN_CHARS else shown[: SHOWN_CHARS - 1] + "…"
-        self._app.send_task(
+        send_task(
             task_of(handoff.assigned_to),
             args=(item.text,),
             queue=queue_of(handoff.assigned_to),
@@ -129,10 +130,10 @@ class Dispatcher:
     def _send_wake_up(self, job_id: JobId, suspects: Sequence[HandoffId], queue: str, **how: Any) -> None:
         self._app.send_task(ADVANCE, queue=queue, **wake_up(job_id, suspects), **how)
 
-    def _body(self, job_id: JobId, name: str) -> Signature:
+    def _body(self, job_id: JobId, name: str) -> dict[str, Any]:
         """Sent by the worker that ends the last of them, who knows nothing but this."""
         task_id = f"{job_id}:{name}:fan-in"
-        return self._app.signature(ADVANCE, immutable=True, queue=SUPERVISOR_QUEUE, task_id=task_id, **wake_up(job_id))
+        return dict(self._app.signature(ADVANCE, immutable=True, queue=SUPERVISOR_QUEUE, task_id=task_id, **wake_up(job_id)))
 
     def _group_id(self, job_id: JobId, name: str) -> str:
         return f"{job_id}:{name}"

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import redis
-from celery import Celery
+from celery import Celery, signals
 
-from shared.celery_app import make_app
+from shared.celery_app import HOW_SENT, make_app
 from shared.config import Settings
 from shared.fair import FOR
+from shared.wake_ups import wake_up
 from shared.wire.ids import HandoffId, JobId, StepId, handoff_id
 from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
 from supervisor.dispatch import SHOWN_CHARS, Dispatcher, Outgoing
@@ -191,3 +193,40 @@ def test_what_cannot_be_published_is_left_to_the_sweeper(redis_url: str) -> None
     dispatcher.wake(JobId(JOB))
 
     app.close()
+
+
+def test_a_message_of_a_group_is_the_one_that_celery_would_send(app: Celery, queues: Any) -> None:
+    signalled: list[tuple[str, str]] = []
+    one, group = outgoing("a", 0), {"group_id": f"{JOB}:g1", "group_index": 0}
+    whose = {"task_id": f"{JOB}:a.1", "headers": {FOR: f"{JOB}/a.1"}, "argsrepr": f"({JOB}, a.1, {one.handoff.task_description})"}
+    body = app.signature("supervisor.advance", immutable=True, queue=SUPERVISOR_QUEUE, task_id=f"{JOB}:g1:fan-in", **wake_up(JobId(JOB)))
+
+    def looks() -> None:
+        Dispatcher(app).publish_group(JobId(JOB), [one])
+        app.send_task("specialist.researcher", args=(one.text,), queue="researcher", chord=body, **whose, **group, **HOW_SENT)
+
+    with _signals_in(signalled):
+        app.task(looks, name="looks").apply(task_id="a-wake-up", throw=True)
+
+    theirs, ours = (json.loads(message) for message in queues.lrange("researcher", 0, -1))
+    assert ours["properties"].pop("delivery_tag") != theirs["properties"].pop("delivery_tag")
+    assert json.dumps(ours) == json.dumps(theirs)
+    assert ours["headers"]["parent_id"] == "a-wake-up"
+    assert signalled == [("before", "specialist.researcher"), ("after", "specialist.researcher")] * 2
+
+
+@contextmanager
+def _signals_in(found: list[tuple[str, str]]) -> Iterator[None]:
+    """Those that tracing hears of a message."""
+
+    def before(sender: str, **_: Any) -> None:
+        found.append(("before", sender))
+
+    def after(sender: str, **_: Any) -> None:
+        found.append(("after", sender))
+
+    signals.before_task_publish.connect(before)
+    signals.after_task_publish.connect(after)
+    yield
+    signals.before_task_publish.disconnect(before)
+    signals.after_task_publish.disconnect(after)
