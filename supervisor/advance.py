@@ -269,12 +269,12 @@ class Advance:
 
     def _look(self, state: JobState, suspects: Sequence[HandoffId]) -> Seen:
         """What is to be known outside the journal; of handoffs, nothing is asked where nothing is suspect."""
-        candidates, checker = self._preparing.briefing.candidates(state), state.submitted.fact_checker
+        there, checker = self._preparing.briefing.there(state), state.submitted.fact_checker
         ask = list(dict.fromkeys([*suspects, *state.overview.apart]))
         standings = self._ledger.jobs.handoffs(state.job_id, ask)
         return Seen(
-            roles=frozenset(one.name for one in candidates),
-            loads={one.name: Load(one.capability, one.queued, one.slots) for one in candidates if one.capability},
+            roles=frozenset(there),
+            loads={name: Load(one.spec.capability, one.queued, one.slots) for name, one in there.items() if one.spec.capability},
             handoffs={i: _seen(found) for i, found in standings.items()},
             is_fact_checker_away=checker is not None and checker not in self._ledger.roles.served(),
         )

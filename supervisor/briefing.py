@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shared.ledger.ledger import Ledger
+from shared.ledger.roles import Served
 from shared.wire.handoff import BlobRef
 from shared.wire.ids import StepId
 from shared.wire.plan import Plan
@@ -44,24 +45,24 @@ class Briefing:
         self._ledger = ledger
         self._loading = loading
 
-    def candidates(self, state: JobState) -> list[Candidate]:
-        """The specialists that this job may use and that somebody serves."""
-        allowed = state.submitted.specialists
-        return [
-            Candidate(name, served.spec.description, served.spec.tools, served.queued, served.slots, served.spec.capability)
-            for name, served in self._ledger.roles.served().items()
-            if not allowed or name in allowed
-        ]
+    def there(self, state: JobState) -> Mapping[str, Served]:
+        """The specialists that this job may use and that somebody serves, by name."""
+        allowed, served = state.submitted.specialists, self._ledger.roles.served()
+        return {name: one for name, one in served.items() if name in allowed} if allowed else served
+
+    def _candidates(self, state: JobState) -> list[Candidate]:
+        """The same, as planners see them."""
+        return [Candidate(name, one.spec.description, one.spec.tools, one.queued) for name, one in self.there(state).items()]
 
     def _with_a_team(self, state: JobState) -> list[Candidate]:
         """The same, and a sub-supervisor where there may be one."""
-        return self.candidates(state) + ([SUB_TEAM] if may_have_children(state.submitted) else [])
+        return self._candidates(state) + ([SUB_TEAM] if may_have_children(state.submitted) else [])
 
     def brief(self, state: JobState, role: str, request: str, into: Prepared) -> tuple[str, tuple[StepId, ...], Mapping[str, Any]]:  # noqa: PLR0911
         """What the role is asked, which results it sees, and the schema of its answer."""
         limits = state.submitted.limits
         if role == "router":
-            candidates = self.candidates(state)
+            candidates = self._candidates(state)
             return route_brief(request, candidates, self._known(state)), (), RouteReading(tuple(one.name for one in candidates)).schema
         if role == "planner" and state.plan is None:
             candidates = self._with_a_team(state)
@@ -74,7 +75,7 @@ class Briefing:
             words = self._loading.words(state, asking.values(), into)
             needs = {str(step_id): words.result(ref).needs or "" for step_id, ref in asking.items()}
             about = tuple(step_id for step_id, step in state.steps.items() if step.result)
-            others = self.candidates(state) if can_help(state) else []
+            others = self._candidates(state) if can_help(state) else []
             schema = NeedsReading(tuple(needs), tuple(one.name for one in others)).schema
             return needs_brief(request, plan, needs, others, room(state)), about, schema
         if role == REPLANNER:

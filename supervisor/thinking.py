@@ -89,10 +89,10 @@ class Thinker:
             return Fitting(_reading(role, state, handoff), answer_rules="")
 
         def conclude(_handoff: AgentHandoff, result: HandoffResult) -> Consequences:
-            request = self._attempts.library.payloads(state.job_id, [state.submitted.request.digest])[state.submitted.request.digest]
-            of_plan = [state.plan.plan] if role == "planner" and state.plan else []
-            said = Words(self._attempts.library.payloads(state.job_id, [ref.digest for ref in (*asked_before(handoff, state), *of_plan)]))
-            events, payloads = outcome_of(handoff, state, result, request, said)
+            request, of_plan = state.submitted.request, [state.plan.plan] if role == "planner" and state.plan else []
+            wanted = [ref.digest for ref in (request, *asked_before(handoff, state), *of_plan)]
+            texts = self._attempts.library.payloads(state.job_id, wanted)
+            events, payloads = outcome_of(handoff, state, result, texts[request.digest], Words(texts))
             return Consequences(events, payloads)
 
         ready = self._attempts.ready(text, handoff, fit, conclude)

@@ -159,9 +159,9 @@ def last_join_problems(steps: Sequence[Step], join: Join | None) -> list[str]:
 
 def _cycles(steps: Sequence[Step]) -> list[list[StepId]]:
     """Cycles without a common step, each as `a, b, a` (a before b before a). One is broken up before the next is looked for."""
-    graph = {step.id: set(step.depends_on) for step in steps}
+    graph = {step.id: set(step.depends_on) for step in steps if step.depends_on}
     found: list[list[StepId]] = []
-    while True:
+    while graph:
         try:
             TopologicalSorter(graph).prepare()
         except CycleError as error:
@@ -169,4 +169,5 @@ def _cycles(steps: Sequence[Step]) -> list[list[StepId]]:
             found.append(cycle)
             graph = {step_id: waits_for - set(cycle) for step_id, waits_for in graph.items() if step_id not in cycle}
         else:
-            return found
+            break
+    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from pydantic import Field, ValidationError, field_validator
@@ -50,7 +51,7 @@ class VerdictAnswer(Lenient):
         return [value] if isinstance(value, str | dict) and value else value or []
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class VerdictReading:
     """Reads the answer to `briefs.assessment_brief`. `Read.output` is a `Verdict` as JSON; `Verdict.of` makes it one again."""
 
@@ -63,7 +64,7 @@ class VerdictReading:
         """The steps that are scored one by one, beside the whole."""
         return self.steps if len(self.rubric.criteria) * (1 + len(self.steps)) <= MOST_SCORES else ()
 
-    @property
+    @cached_property
     def schema(self) -> Mapping[str, Any]:
         text = {"type": "string"}
         revision = {

@@ -41,10 +41,6 @@ class Candidate:
     tools: tuple[str, ...] = ()
     queued: int = 0
     """Handoffs that wait on its queue."""
-    slots: int = 0
-    """Handoffs that its workers run at once."""
-    capability: str | None = None
-    """Shared with those that can stand in for it."""
 
 
 SUB_TEAM = Candidate(SPEC.name, SPEC.description)

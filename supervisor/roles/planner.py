@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from pydantic import Field, ValidationError, field_validator
@@ -73,7 +74,7 @@ class PlanAnswer(Lenient):
     why: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PlanReading:
     """Reads the answer to `briefs.plan_brief`. `Read.output` is a `Plan` as JSON; `Plan.of` makes it one again."""
 
@@ -83,7 +84,7 @@ class PlanReading:
     given: tuple[StepId, ...] = ()
     """Results that are there already."""
 
-    @property
+    @cached_property
     def schema(self) -> Mapping[str, Any]:
         text = {"type": "string"}
         join = {
