@@ -16,5 +16,9 @@ class Held(Message):
     is_known_above: bool = False
     """The parent of this job has that answer."""
 
+    @property
+    def is_nothing(self) -> bool:
+        return not (self.steps or self.answer or self.is_known_above)
+
 
 NOTHING_HELD = Held()

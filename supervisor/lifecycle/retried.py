@@ -16,7 +16,7 @@ from supervisor.lifecycle.attempts import Remark
 from supervisor.lifecycle.disputes import judged_well
 from supervisor.lifecycle.fact_gate import checked_anew
 from supervisor.lifecycle.finding_out import helpers_of
-from supervisor.lifecycle.held import NOTHING_HELD, Held
+from supervisor.lifecycle.held import Held
 from supervisor.lifecycle.state import JobState, Phase, StepState, StepStatus
 from supervisor.lifecycle.steps import again
 
@@ -77,7 +77,7 @@ def held_no_more(state: JobState, event: HandoffFinished, again: Mapping[StepId,
     """What else changes with another result of a step: the answer is made anew. `again`: of `built_again`. What only finds out for another
     step what that needs is in no answer.
     """
-    if state.held == NOTHING_HELD or event.status not in USABLE:
+    if state.held.is_nothing or event.status not in USABLE:
         return {}
     if not again and event.handoff_id.rpartition(".")[0] in helpers_of(state):
         return {}

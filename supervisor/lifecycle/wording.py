@@ -185,7 +185,7 @@ def wording_of(task: str) -> Wording:
     reading = _Reading()
     end = 0
     for match in _WORD.finditer(text):
-        reading.take(re.sub(r"['’]s$", "", match[0]), text[end : match.start()])
+        reading.take(_whose(match[0]), text[end : match.start()])
         end = match.end()
     return Wording(
         text=task,
@@ -202,9 +202,14 @@ def wording_of(task: str) -> Wording:
     )
 
 
+def _whose(word: str) -> str:
+    """company's, company’s: company."""
+    return word.removesuffix("'s").removesuffix("’s")
+
+
 def roots_in(task: str) -> frozenset[str]:
     """At least those words of its `Wording` that stand in it as they are: quick, to see which tasks are worth to be brought to one form."""
-    words = {word.removesuffix("'s").removesuffix("’s") for word in _WORD.findall(task.casefold())}
+    words = {_whose(word) for word in _WORD.findall(task.casefold())}
     return frozenset(word if word.isdigit() else _root(_NUMBERS.get(word, word)) for word in words)
 
 
