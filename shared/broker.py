@@ -8,7 +8,8 @@ A task can end after the connection that its message came over. What it asks of 
 that no longer has: an AttributeError, and Celery connects again only after errors of connections. So does the closing of that channel,
 while a task is in flight. Such a message is put back by nobody: the ledger knows what it was about.
 
-Bytes in a queue that are no message end a process too: the client makes messages of them (`shared/frames.py`), which are kept.
+Bytes in a queue that are no message end a process too: the channel makes messages of them (`shared/frames.py`), which are kept. What was
+parsed for that is not parsed once more.
 
 And a list has one order. Messages of jobs are taken in a fair one (`shared/fair.py`), by priority and tenant; while more of them wait, each
 in one round trip.
@@ -17,7 +18,8 @@ in one round trip.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from queue import Empty
 from typing import Any
 
 import structlog
@@ -30,18 +32,6 @@ from shared.ledger.direct import DirectClient
 from shared.ledger.script import Script
 
 log = structlog.get_logger()
-
-
-class _Client(DirectClient):
-    """Brings nothing out of a queue that kombu cannot make a message of, and for each message the fairest."""
-
-    channel: LastingChannel
-
-    def parse_response(self, connection: Any, command_name: str, **options: Any) -> Any:
-        def read() -> Any:
-            return super(_Client, self).parse_response(connection, command_name, **options)  # type: ignore[no-untyped-call]
-
-        return self.channel.chosen(read, connection) if command_name == "BRPOP" else read()
 
 
 class LastingBatch(redis_transport.PublishBatch):  # type: ignore[misc]
@@ -102,7 +92,7 @@ class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
     """What was asked for last."""
 
     def _get_client(self) -> Any:
-        return _Client
+        return DirectClient
 
     def _deliver_fanout_message(self, message: Any, exchange: str) -> Any:
         """What is said to all processes is asked again by whoever waits for the answer, so what is no message is only dropped."""
@@ -120,30 +110,52 @@ class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
             self._in_poll, self._brpop_sent_at = self.client.connection, time.monotonic()
             self._ask_for_one(queues, self.client.connection)
 
-    def chosen(self, read: Callable[[], Any], connection: Any) -> Any:
-        """A queue and the message that is taken from it, whichever way it was asked for; None: there is none."""
-        if self._is_taking:
-            answer = self._read_one(read, connection)
-            if not answer:
-                return answer
-            queue, frame, left, *is_only_popped = answer
-            frame = self._fairest(queue.decode(), frame, connection) if is_only_popped else deliverable(frame, queue.decode())[0]
-            self._has_more = left > 0
-            return queue, frame
-        answer = read()
-        return answer and (answer[0], self._fairest(answer[0].decode(), answer[1], connection))
+    def _brpop_read(self, **_: Any) -> bool:
+        """kombu's, which would parse again what was parsed to see whether it is a message, and for whom.
 
-    def _fairest(self, queue: str, frame: bytes, connection: Any) -> bytes:
+        Raises:
+            Empty: kombu's word for none.
+        """
+        try:
+            taken = self._taken(self.client.connection)
+            if taken is None:
+                raise Empty
+            queue, message = taken
+            self._queue_cycle.rotate(queue)
+            self.connection._deliver(message, queue)
+            return True
+        finally:
+            self._in_poll = None
+            self._flush_brpop_reauth()
+
+    def _taken(self, connection: Any) -> tuple[str, dict[str, Any]] | None:
+        """A queue and the message that is taken from it, whichever way it was asked for; None: there is none."""
+        try:
+            answer = self._read_one(connection) if self._is_taking else connection.read_response()
+            if not answer:
+                return None
+            where, frame, *of_one = answer
+            queue = str(where.decode())
+            message = deliverable(frame, queue) if len(of_one) == 1 else self._fairest(queue, frame, connection)
+        except self.connection_errors:
+            connection.disconnect()
+            raise
+        if of_one:
+            self._has_more = of_one[0] > 0
+        return queue, message
+
+    def _fairest(self, queue: str, frame: bytes, connection: Any) -> dict[str, Any]:
         """The message that is taken for an element that was popped over this connection: that itself, where none waits in the order."""
-        frame, popped = deliverable(frame, queue)
+        popped = deliverable(frame, queue)
         self._has_more = is_for(popped) is not None and not frame.endswith(ALONE)
-        return (self._has_more and self._take(queue, popped, connection)) or frame
+        taken = self._take(queue, popped, connection) if self._has_more else None
+        return deliverable(taken, queue) if taken else popped
 
     def _ask_for_one(self, queues: list[str], connection: Any) -> None:
         TAKE.say(connection, [len(queues), *queues])
 
-    def _read_one(self, read: Callable[[], Any], connection: Any) -> Any:
-        return TAKE.heard(read, connection)
+    def _read_one(self, connection: Any) -> Any:
+        return TAKE.heard(connection.read_response, connection)
 
     def _take(self, queue: str, popped: Mapping[str, Any], connection: Any) -> bytes | None:
         """None: it is the element itself."""
@@ -184,9 +196,7 @@ class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
 
     def _create_client(self, asynchronous: bool = False) -> Any:
         if asynchronous:
-            client = super()._create_client(asynchronous=True)
-            client.channel = self
-            return client
+            return super()._create_client(asynchronous=True)
         if self._view is None or self._view.connection_pool is not self.pool:
             self._view = super()._create_client()
         return self._view

@@ -8,7 +8,7 @@ message (of an `ack` only this process hears).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from celery import Celery
@@ -67,8 +67,8 @@ class _Channel(LastingChannel):
         at(f"take.{BEFORE}")
         super()._ask_for_one(queues, connection)
 
-    def _read_one(self, read: Callable[[], Any], connection: Any) -> Any:
-        answer = super()._read_one(read, connection)
+    def _read_one(self, connection: Any) -> Any:
+        answer = super()._read_one(connection)
         at(f"take.{AFTER}", LOST)
         return answer
 

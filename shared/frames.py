@@ -7,7 +7,6 @@ looked at as it comes in, and what no message can be made of is put into one, to
 from __future__ import annotations
 
 import base64
-import json
 import uuid
 from collections.abc import Mapping
 from typing import Any
@@ -27,17 +26,14 @@ _QUOTED_CHARS = 100
 """Of what a stranger has written, in a reason."""
 
 
-def deliverable(frame: bytes, queue: str) -> tuple[bytes, dict[str, Any]]:
-    """The frame, or a message around it where it is none; and what that holds."""
+def deliverable(frame: bytes, queue: str) -> dict[str, Any]:
+    """The message that the frame holds, or one around it where it holds none."""
     try:
         value = loads(frame)
         why = problem_with(value)
     except Exception as error:  # noqa: BLE001 - nested too deep, types of kombu's that are none: whatever kombu would meet
         why = f"it is not JSON that kombu reads ({type(error).__name__})"
-    if why is None:
-        return frame, value
-    around = _message_around(frame, queue, why)
-    return json.dumps(around).encode(), around
+    return value if why is None else _message_around(frame, queue, why)
 
 
 def problem_with(value: object) -> str | None:
