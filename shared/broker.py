@@ -20,6 +20,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from queue import Empty
+from types import MappingProxyType
 from typing import Any
 
 import structlog
@@ -211,13 +212,39 @@ class _SentinelChannel(LastingChannel, redis_transport.SentinelChannel):  # type
     """The same where sentinels say which server to use."""
 
 
-class Transport(redis_transport.Transport):  # type: ignore[misc]
+class _Poller(redis_transport.MultiChannelPoller):  # type: ignore[misc]
+    """Names to an event loop only the sockets that it does not watch yet: kombu has it watch all of them, anew before every poll."""
+
+    watched: Mapping[int, Any] = MappingProxyType({})
+    """By the event loop: what it calls, and with what, when there is something to read."""
+    called: Any = None
+    """The same of a socket of ours."""
+
+    @property
+    def fds(self) -> dict[int, Any]:
+        return {fd: whose for fd, whose in super().fds.items() if self.watched.get(fd) != (self.called, (fd,))}
+
+
+class _Watched:
+    """A transport whose sockets are given to the event loop once."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.cycle = _Poller()
+
+    def register_with_event_loop(self, connection: Any, loop: Any) -> None:
+        transport: Any = super()
+        self.cycle.watched, self.cycle.called = loop.readers, transport.on_readable
+        transport.register_with_event_loop(connection, loop)
+
+
+class Transport(_Watched, redis_transport.Transport):  # type: ignore[misc]
     """For redis:// and rediss://."""
 
     Channel = LastingChannel
 
 
-class SentinelTransport(redis_transport.SentinelTransport):  # type: ignore[misc]
+class SentinelTransport(_Watched, redis_transport.SentinelTransport):  # type: ignore[misc]
     """For sentinel://."""
 
     Channel = _SentinelChannel

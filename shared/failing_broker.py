@@ -16,7 +16,7 @@ from celery.backends.redis import RedisBackend
 from kombu.transport import TRANSPORT_ALIASES
 from kombu.transport import redis as redis_transport
 
-from shared.broker import LastingBatch, LastingChannel, ProcessQoS
+from shared.broker import LastingBatch, LastingChannel, ProcessQoS, Transport
 from shared.chords import LedgerBackend
 from shared.failpoints import AFTER, BEFORE, MIDDLE, around, at
 
@@ -80,7 +80,7 @@ class _Channel(LastingChannel):
             around("publish", queue, lambda: put(queue, message, **kwargs), LOST)
 
 
-class FailingTransport(redis_transport.Transport):  # type: ignore[misc]
+class FailingTransport(Transport):
     """For redis://."""
 
     Channel = _Channel

@@ -170,6 +170,34 @@ def test_no_more_is_taken_than_a_process_may_have_in_its_hands(channel: Any) -> 
     assert channel.qos.can_consume()
 
 
+class CountingHub(Hub):  # type: ignore[misc]
+    """An event loop that counts how often it was given a socket to watch."""
+
+    given = 0
+
+    def add_reader(self, *args: Any) -> Any:
+        self.given += 1
+        return super().add_reader(*args)
+
+
+def test_an_event_loop_is_given_a_socket_once_and_again_when_it_is_another(redis_url: str) -> None:
+    app, hub, seen = make_app("test", redis_url, Settings(), ["known"]), CountingHub(), list[Any]()
+    with app.connection_for_read() as connection, app.amqp.TaskConsumer(connection, on_message=seen.append) as consumer:
+        connection.transport.register_with_event_loop(connection.transport, hub)
+        given = []
+        for count in range(1, 4):
+            app.send_task("t", queue="known", declare=())
+            while len(seen) < count:
+                hub.run_once()
+            given.append(hub.given)
+            if count == 2:
+                consumer.channel.client.connection.disconnect()
+
+        assert given == [1, 1, 2]
+        hub.close()
+    app.close()
+
+
 def test_sentinels_are_asked_by_their_own_transport() -> None:
     app = make_app("t", "sentinel://a:1/0", Settings(), [])
 
