@@ -35,12 +35,16 @@ log = structlog.get_logger()
 
 
 class HandoffRequest(Request):  # type: ignore[misc]
-    """Celery's own, but what goes back to its queue is said to be retried, and why: of REJECTED nobody hears after STARTED.
+    """Celery's own, with its body as the consumer has parsed it, which Celery would do again in the thread that runs it.
 
-    Said here and not by the task, whose events would overtake those that wait in the worker's buffer.
+    And what goes back to its queue is said to be retried, and why: of REJECTED nobody hears after STARTED. Said here
+    and not by the task, whose events would overtake those that wait in the worker's buffer.
     """
 
     _handed_back = ""
+
+    def __init__(self, message: Any, **kwargs: Any) -> None:
+        super().__init__(message, **(kwargs | {"body": message.payload, "decoded": True}))
 
     def on_failure(self, exc_info: Any, *args: Any, **kwargs: Any) -> Any:
         error = getattr(exc_info.exception, "exc", exc_info.exception)  # a pool of processes wraps it
