@@ -12,9 +12,9 @@ from enum import StrEnum
 import structlog
 
 from shared.agent.equipment import Equipment
-from shared.agent.loop import first_call, run
+from shared.agent.loop import Agent
 from shared.agent.price import prices_from
-from shared.agent.prompt import Loaded, Opening, opening_of
+from shared.agent.prompt import Loaded, opening_of
 from shared.config import Settings
 from shared.fitting import Conclude, Consequences, Fit, nothing_follows
 from shared.ledger.claim import Claim, ClaimVerdict
@@ -93,28 +93,12 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
-    """A handoff and all that it is run with, but for the claim."""
-
-    handoff: AgentHandoff
-    spec: SpecialistSpec
-    opening: Opening
-    equipment: Equipment
-
-    def first_call(self) -> _First:
-        return first_call(self.handoff, self.spec, self.opening, self.equipment)
-
-    def run(self, claim: Claim) -> HandoffResult:
-        return run(self.handoff.until(claim.ends_at), self.spec, self.opening, self.equipment.claimed(claim, claim.ends_at))
-
-
-@dataclass(frozen=True, slots=True)
 class Ready:
     """A handoff that can be claimed and run here."""
 
     handoff: AgentHandoff
     claiming: Claiming
-    run_with: _Run | HandoffResult
+    agent: Agent | HandoffResult
     """A result: why it cannot be run."""
     conclude: Conclude
 
@@ -154,10 +138,10 @@ class Attempts:
         Raises:
             LedgerUnavailable: what it refers to could not be fetched now.
         """
-        run_with, first = self._prepared(handoff, fit)
+        agent, first = self._prepared(handoff, fit)
         limits, whose = handoff.limits, (handoff.job_id, handoff.handoff_id, digest_of(text), self.worker)
         claiming = Claiming(*whose, *first, deadline=limits.deadline, max_seconds=limits.max_seconds)
-        return Ready(handoff, claiming, run_with, conclude)
+        return Ready(handoff, claiming, agent, conclude)
 
     def run(self, ready: Ready, claim: Claim) -> Ended:
         """Run it to its end under this claim, if it is one.
@@ -167,7 +151,7 @@ class Attempts:
         """
         if claim.verdict not in (ClaimVerdict.GRANTED, ClaimVerdict.EXHAUSTED):
             return Ended(_WITHOUT_A_CLAIM.get(claim.verdict, Ending.UNWANTED), claim.verdict.value)
-        handoff, model = ready.handoff, ready.run_with.equipment.model_name if isinstance(ready.run_with, _Run) else None
+        handoff, model = ready.handoff, ready.agent.model_name if isinstance(ready.agent, Agent) else None
         with (
             self.leases.held(claim),
             logged_as(job_id=handoff.job_id, handoff_id=handoff.handoff_id),
@@ -187,12 +171,12 @@ class Attempts:
             return failed(ready.handoff, why, StopReason.TOO_MANY_CLAIMS)
         if claim.unreadable is not None:
             return failed(ready.handoff, f"the checkpoints of its earlier claims cannot be read: {claim.unreadable}")
-        return ready.run_with.run(claim) if isinstance(ready.run_with, _Run) else ready.run_with
+        return ready.agent.run(claim, claim.ends_at) if isinstance(ready.agent, Agent) else ready.agent
 
-    def _prepared(self, handoff: AgentHandoff, fit: Fit) -> tuple[_Run | HandoffResult, _First]:
+    def _prepared(self, handoff: AgentHandoff, fit: Fit) -> tuple[Agent | HandoffResult, _First]:
         try:
-            run_with = self._run(handoff, fit)
-            return run_with, run_with.first_call()
+            agent = self._agent(handoff, fit)
+            return agent, agent.first_call()
         except LedgerUnavailable:
             raise
         except (LedgerError, MalformedMessage) as error:
@@ -203,7 +187,7 @@ class Attempts:
             log.exception("defect before a handoff")
             return failed(handoff, f"a defect of ours, before it was run: {type(error).__name__}"), _NO_CALL
 
-    def _run(self, handoff: AgentHandoff, fit: Fit) -> _Run:
+    def _agent(self, handoff: AgentHandoff, fit: Fit) -> Agent:
         spec, loaded = self._load(handoff)
         model_name = self.models.name_of(handoff.model, spec)
         books = self.library.of_job(handoff.job_id, handoff.handoff_id, loaded.manifest, handoff.limits.deadline)
@@ -222,7 +206,7 @@ class Attempts:
             park_after_s=self.settings.park_after_s,
             streams_draft=fitting.streams_draft,
         )
-        return _Run(handoff, spec, opening_of(handoff, spec, loaded, answer_rules=fitting.answer_rules), equipment)
+        return Agent(handoff, spec, opening_of(handoff, spec, loaded, answer_rules=fitting.answer_rules), equipment)
 
     def _load(self, handoff: AgentHandoff) -> tuple[SpecialistSpec, Loaded]:
         """Everything that the handoff refers to, in at most one round trip."""

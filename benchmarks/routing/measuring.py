@@ -128,12 +128,11 @@ def _result(request: str, candidates: list[Candidate], model: Model) -> HandoffR
     equipment = Equipment(
         model=model,
         model_name=OFFLINE_MODEL,
-        turns=MemoryTurns(),
         reading=RouteReading(specialists_routed_in(handoff.expected_output_format)),
         prices=Prices(is_free=True),
         tool_context=a_tool_context(),
     )
-    return run(handoff, spec, opening_of(handoff, spec, Loaded(), answer_rules=""), equipment)
+    return run(handoff, spec, opening_of(handoff, spec, Loaded(), answer_rules=""), equipment, MemoryTurns())
 
 
 def _labelled(line: Mapping[str, Any]) -> Labelled:

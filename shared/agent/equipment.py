@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from math import inf
 
 from shared.agent.model import Model
 from shared.agent.price import Prices
@@ -24,13 +25,15 @@ class Equipment:
     lane: str | None = None
     """Whom the provider counts the calls for, see `shared.wire.pace.Expected`. None: nobody counts."""
     turns: Turns = field(default_factory=Unclaimed)
+    ends_at: float | None = None
+    """Until when the claim may work, Unix time in seconds. None: there is no end to it, or no claim yet."""
     reading: Reading
     prices: Prices
     tools: tuple[Tool, ...] = ()
     """Those that exist here; the loop offers only the ones that the spec names."""
     tool_context: ToolContext
     now: Callable[[], float] = time.time
-    """Unix time in seconds by the clock that the deadline is given in (Redis's)."""
+    """Unix time in seconds by the clock that this end is given in (Redis's)."""
     wait: Callable[[float], None] = time.sleep
     dice: Callable[[], float] = random.random
     silence_s: float = 120.0
@@ -43,8 +46,14 @@ class Equipment:
     """Whether the answer's `output` so far goes out with each beat (the synthesizer's)."""
 
     def claimed(self, turns: Turns, ends_at: float | None) -> Equipment:
-        """The same for a claim of which it is known until when it may work (Unix time in seconds): its tools are told."""
-        tools = self.tool_context
-        if ends_at is not None:
-            tools = replace(tools, remaining_s=lambda: max(0.0, ends_at - self.now()))
-        return replace(self, turns=turns, tool_context=tools)
+        """The same for a claim of which it is known until when it may work."""
+        return replace(self, turns=turns, ends_at=ends_at)
+
+    @property
+    def left_s(self) -> float:
+        """Until then; infinite where there is no end to it."""
+        return inf if self.ends_at is None else self.ends_at - self.now()
+
+    def for_tools(self) -> ToolContext:
+        """The context of its tools, which are told how much time there is."""
+        return self.tool_context if self.ends_at is None else replace(self.tool_context, remaining_s=lambda: max(0.0, self.left_s))

@@ -17,6 +17,7 @@ from shared.agent.outcome import Outcome
 from shared.agent.prompt import Opening
 from shared.agent.reading import NotAcceptable, Read, decider
 from shared.agent.tool_calls import CUT_CALL, MAY_HAVE_RUN, NO_TURNS_LEFT, NOTHING_DONE, UNKNOWN, observed, results_of
+from shared.agent.turns import Turns
 from shared.logs import log_of
 from shared.wire.checkpoints import Called, Checkpoint, Prompted, Replied, WorstCase
 from shared.wire.errors import Interrupted, LedgerError, Level, LimitReached, ModelError, ModelRefused
@@ -30,38 +31,13 @@ MOST_SHORTENINGS = 2
 _log = log_of(__name__)
 
 
-def run(handoff: AgentHandoff, spec: SpecialistSpec, opening: Opening, equipment: Equipment) -> HandoffResult:
-    """Run the handoff to its result.
-
-    Raises:
-        Interrupted: the claim is gone; nothing more may be written.
-        LedgerError: checkpoints cannot be written.
-    """
-    agent: _Agent | None = None
-    try:
-        agent = _Agent(handoff, spec, opening, equipment)
-        return agent.result()
-    except (Interrupted, LedgerError):
-        raise
-    except Exception as error:  # noqa: BLE001 - a handoff always has a result; the text of a stranger's error may hold payload, its place not
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        _log.error("defect in the agent loop", error=type(error).__name__, place=f"{Path(place.filename).name}:{place.lineno}")
-        talk = agent.talk if agent else Conversation(opening.message)
-        return Outcome(handoff, equipment.reading).failed(talk, StopReason.DEFECT, f"a defect of ours: {type(error).__name__}")
+def run(handoff: AgentHandoff, spec: SpecialistSpec, opening: Opening, equipment: Equipment, turns: Turns) -> HandoffResult:
+    """Run a handoff that has been claimed already to its result, see `Agent.run`."""
+    return Agent(handoff, spec, opening, equipment).run(turns, handoff.limits.deadline)
 
 
-def first_call(
-    handoff: AgentHandoff, spec: SpecialistSpec, opening: Opening, equipment: Equipment
-) -> tuple[WorstCase | None, Expected | None]:
-    """The most that the first model call can use, to be set aside along with the claim, and what it will take of its provider's rate
-    limits. None, both: it shows only later.
-    """
-    agent = _Agent(handoff, spec, opening, equipment)
-    return agent.model_turns.first(agent.talk)
-
-
-class _Agent:
-    """One run of one handoff."""
+class Agent:
+    """One run of one handoff. Made before it is claimed: what its first call can use is set aside along with the claim."""
 
     def __init__(self, handoff: AgentHandoff, spec: SpecialistSpec, opening: Opening, equipment: Equipment) -> None:
         self._equipment = equipment
@@ -69,24 +45,53 @@ class _Agent:
         self._decides = decider(equipment.reading)
         own = (*opening.tools, *(self._decides.tools if self._decides else ()))
         self._tools = {tool.name: tool for tool in (*equipment.tools, *own) if tool.name in spec.tools or tool in own}
-        self.talk = Conversation(opening.message, equipment.turns.so_far())
-        self.outcome = Outcome(handoff, equipment.reading)
-        self.model_turns = ModelTurns(handoff.limits, opening.system, tuple(self._tools.values()), equipment, self._note)
+        self._talk = Conversation(opening.message)
+        self._outcome = Outcome(handoff, equipment.reading)
+        self._model_turns = ModelTurns(handoff.limits, opening.system, tuple(self._tools.values()), equipment, self._note)
 
-    def result(self) -> HandoffResult:
+    @property
+    def model_name(self) -> str:
+        """As it was asked for."""
+        return self._equipment.model_name
+
+    def first_call(self) -> tuple[WorstCase | None, Expected | None]:
+        """The most that the first model call can use, to be set aside along with the claim, and what it will take of its provider's rate
+        limits. None, both: it shows only later.
+        """
+        return self._model_turns.first(self._talk)
+
+    def run(self, turns: Turns, ends_at: float | None) -> HandoffResult:
+        """Go on from the checkpoints of earlier claims to the result, under a claim that may work until `ends_at` (Unix time in seconds).
+
+        Raises:
+            Interrupted: the claim is gone; nothing more may be written.
+            LedgerError: checkpoints cannot be written.
+        """
+        self._equipment = self._model_turns.equipment = self._equipment.claimed(turns, ends_at)
+        try:
+            self._talk = self._talk.plus(*turns.so_far())
+            return self._result()
+        except (Interrupted, LedgerError):
+            raise
+        except Exception as error:  # noqa: BLE001 - a handoff always has a result; the text of a stranger's error may hold payload, its place not
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            _log.error("defect in the agent loop", error=type(error).__name__, place=f"{Path(place.filename).name}:{place.lineno}")
+            return self._outcome.failed(self._talk, StopReason.DEFECT, f"a defect of ours: {type(error).__name__}")
+
+    def _result(self) -> HandoffResult:
         """The result of going on to the end, or of what stopped it."""
         try:
             return self._go_on()
         except LimitReached as limit:
-            return self.outcome.stopped(self.talk, _reason_of(limit), str(limit), self.model_turns.draft)
+            return self._outcome.stopped(self._talk, _reason_of(limit), str(limit), self._model_turns.draft)
         except ModelRefused as error:
-            return self.outcome.failed(self.talk, StopReason.REFUSED, str(error))
+            return self._outcome.failed(self._talk, StopReason.REFUSED, str(error))
         except ModelError as error:
-            return self.outcome.stopped_or_failed(self.talk, StopReason.MODEL_ERROR, str(error), self.model_turns.draft)
+            return self._outcome.stopped_or_failed(self._talk, StopReason.MODEL_ERROR, str(error), self._model_turns.draft)
 
     def _go_on(self) -> HandoffResult:
         while True:
-            reply = self.talk.open_reply
+            reply = self._talk.open_reply
             if reply is None:
                 self._think()
             elif (calls := calls_of(reply)) and not (self._decides and self._decides.is_answer(calls)):
@@ -96,16 +101,16 @@ class _Agent:
 
     def _think(self) -> None:
         """One model call, after telling the model if it is the last."""
-        if self.talk.turns >= self._limits.max_turns:
+        if self._talk.turns >= self._limits.max_turns:
             raise LimitReached(StopReason.MAX_TURNS, f"no answer within {self._limits.max_turns} turns")
-        is_last = self._decides is None and self.model_turns.is_last(self.talk)  # who decides by calls must be able to call
-        if is_last and not self.talk.is_told_last:
+        is_last = self._decides is None and self._model_turns.is_last(self._talk)  # who decides by calls must be able to call
+        if is_last and not self._talk.is_told_last:
             self._note(Prompted(text=LAST_TURN))
-        self.model_turns.turn(self.talk, is_last=is_last)
+        self._model_turns.turn(self._talk, is_last=is_last)
 
     def _act(self, reply: Replied) -> None:
         """Run the calls that have no result yet, except those that must not be run."""
-        equipment, talk, unanswered = self._equipment, self.talk, self.talk.unanswered
+        talk, unanswered = self._talk, self._talk.unanswered
         cut = unanswered[-1]["id"] if reply.stop_reason == "max_tokens" and unanswered[-1] is reply.content[-1] else None
         runnable = []
         for call in unanswered:
@@ -124,21 +129,21 @@ class _Agent:
         doing = ", ".join(dict.fromkeys(name if name in self._tools else UNKNOWN for name in names))
         if runnable:
             self._pulse(doing)
-        for result in results_of(runnable, self._tools, equipment.tool_context, lambda: self._pulse(doing)):
+        for result in results_of(runnable, self._tools, self._equipment.for_tools(), lambda: self._pulse(doing)):
             self._note(result)
 
     def _read(self, reply: Replied) -> HandoffResult | None:
         """Take a final answer; None: the model was told what to mend, and has a turn for it."""
         text = text_of(reply.content)
         if reply.stop_reason == "refusal":
-            return self.outcome.failed(self.talk, StopReason.REFUSED, text or "the model declined to answer")
-        has_turns = self.talk.turns < self._limits.max_turns
+            return self._outcome.failed(self._talk, StopReason.REFUSED, text or "the model declined to answer")
+        has_turns = self._talk.turns < self._limits.max_turns
         was_cut = reply.stop_reason in ("max_tokens", "model_context_window_exceeded")
-        may_repair = has_turns and self.talk.repairs < (MOST_SHORTENINGS if was_cut else MOST_REPAIRS)
+        may_repair = has_turns and self._talk.repairs < (MOST_SHORTENINGS if was_cut else MOST_REPAIRS)
         if reply.stop_reason == "model_context_window_exceeded":
             may_repair = False
         try:
-            return self.outcome.accepted(self._accepted(reply, text, was_cut=was_cut, last_try=not may_repair), self.talk)
+            return self._outcome.accepted(self._accepted(reply, text, was_cut=was_cut, last_try=not may_repair), self._talk)
         except NotAcceptable as problem:
             if may_repair:
                 is_empty = not text.strip() and not calls_of(reply)
@@ -158,26 +163,26 @@ class _Agent:
 
     def _tell(self, what: str) -> None:
         """What to mend. Calls that were the answer came to nothing: each needs a result all the same."""
-        self._note(*(observed(call, NOTHING_DONE, is_error=True) for call in self.talk.unanswered), Prompted(text=what))
+        self._note(*(observed(call, NOTHING_DONE, is_error=True) for call in self._talk.unanswered), Prompted(text=what))
 
     def _given_up(self, problem: str, *, was_cut: bool) -> HandoffResult:
         """No acceptable answer, and no way left to get one."""
         if was_cut:
-            return self.outcome.stopped(self.talk, StopReason.MAX_TOKENS, "the answer was cut off at its length limit")
-        if self.talk.turns >= self._limits.max_turns and self.talk.repairs == 0:
-            return self.outcome.stopped(self.talk, StopReason.MAX_TURNS, f"no usable answer within {self.talk.turns} turns: {problem}")
-        return self.outcome.stopped_or_failed(self.talk, StopReason.INVALID_OUTPUT, problem)
+            return self._outcome.stopped(self._talk, StopReason.MAX_TOKENS, "the answer was cut off at its length limit")
+        if self._talk.turns >= self._limits.max_turns and self._talk.repairs == 0:
+            return self._outcome.stopped(self._talk, StopReason.MAX_TURNS, f"no usable answer within {self._talk.turns} turns: {problem}")
+        return self._outcome.stopped_or_failed(self._talk, StopReason.INVALID_OUTPUT, problem)
 
     def _pulse(self, doing: str) -> None:
         """While tools run: is the claim still ours, is there time left?"""
         self._equipment.turns.beat(doing)
-        if self._limits.deadline is not None and self._equipment.now() >= self._limits.deadline:
+        if self._equipment.left_s <= 0:
             raise LimitReached(StopReason.DEADLINE, f"while running {doing}")
 
     def _note(self, *checkpoints: Checkpoint) -> None:
         """Checkpoint, then go on from it: never the other way round."""
         self._equipment.turns.checkpoint(*checkpoints)
-        self.talk = self.talk.plus(*checkpoints)
+        self._talk = self._talk.plus(*checkpoints)
 
 
 def _reason_of(limit: LimitReached) -> StopReason:

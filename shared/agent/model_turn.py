@@ -37,7 +37,7 @@ DRAFT_EVERY_S = 0.4
 
 
 class ModelTurns:
-    """Makes the model calls of one handoff. Writes checkpoints through `note`."""
+    """Makes the model calls of one handoff. Writes checkpoints through `note`. Whoever claims it says so in `equipment`."""
 
     def __init__(
         self, limits: HandoffLimits, system: str, tools: tuple[Tool, ...], equipment: Equipment, note: Callable[..., None]
@@ -45,7 +45,8 @@ class ModelTurns:
         self._limits = limits
         self._system = system
         self._tools = tuple(definition(tool) for tool in tools)
-        self._equipment = equipment
+        self._schema = dict(equipment.reading.schema)
+        self.equipment = equipment
         self._note: Callable[..., None] = note
         self._pulse = Pulse()
         self._shown = ("", -inf)
@@ -60,7 +61,7 @@ class ModelTurns:
             return True
         if not talk.turns:
             return False
-        if self._left_s < 2 * self._longest_turn_s:
+        if self.equipment.left_s < 2 * self._longest_turn_s:
             return True
         return self._tokens_left(talk) < 2 * self._expected_input(talk) + self._limits.max_output_tokens + LEAST_OUTPUT_TOKENS
 
@@ -72,7 +73,7 @@ class ModelTurns:
             call = self._call(talk, is_last=False)
         except LimitReached:
             return None, None
-        return self._equipment.prices.worst(call, self._most_input(talk)), self._expected(talk, call)
+        return self.equipment.prices.worst(call, self._most_input(talk)), self._expected(talk, call)
 
     def turn(self, talk: Conversation, *, is_last: bool) -> None:
         """Make one call and checkpoint what came of it. A failed one is waited out, so that the next turn can try again.
@@ -83,13 +84,13 @@ class ModelTurns:
         """
         self._check_deadline()
         call = self._call(talk, is_last=is_last)
-        worst = self._equipment.prices.worst(call, self._most_input(talk))
-        self._equipment.turns.beat("thinking")
+        worst = self.equipment.prices.worst(call, self._most_input(talk))
+        self.equipment.turns.beat("thinking")
         self._reserve(worst, self._expected(talk, call))
-        self._pulse, started = Pulse(), self._equipment.now()
+        self._pulse, started = Pulse(), self.equipment.now()
         try:
             with telemetry().chat(call) as span:
-                reply = self._equipment.model.reply(call, self._on_pulse)
+                reply = self.equipment.model.reply(call, self._on_pulse)
                 span.replied(reply)
         except ModelError as error:
             self._failed(talk, call, worst, error)
@@ -99,26 +100,26 @@ class ModelTurns:
             self._note(CallFailed(error=str(limit), usage=self._settled(call, worst)))
             raise
         self._hear(reply.limits)
-        self._longest_turn_s = max(self._longest_turn_s, self._equipment.now() - started)
-        usage = self._equipment.prices.priced(reply.usage, call.model)
+        self._longest_turn_s = max(self._longest_turn_s, self.equipment.now() - started)
+        usage = self.equipment.prices.priced(reply.usage, call.model)
         self._note(Replied(content=reply.content, stop_reason=reply.stop_reason, usage=usage, model=reply.model))
 
     def _reserve(self, worst: WorstCase, expected: Expected | None) -> None:
         """Wait until the call may be made. Who must wait long does it elsewhere, and is back a little early, so as not to be late."""
-        park_after_s = self._equipment.park_after_s
-        while (wait := self._equipment.turns.reserve(worst, expected)) is not None:
+        park_after_s = self.equipment.park_after_s
+        while (wait := self.equipment.turns.reserve(worst, expected)) is not None:
             if wait.seconds > park_after_s:
-                raise Parked(max(0.0, min(wait.seconds - park_after_s / 2, LONGEST_PARK_S, self._left_s)), wait.why)
+                raise Parked(max(0.0, min(wait.seconds - park_after_s / 2, LONGEST_PARK_S, self.equipment.left_s)), wait.why)
             self._wait(min(wait.seconds, ASK_AGAIN_S), wait.why, shown_s=wait.seconds)
 
     def _expected(self, talk: Conversation, call: ModelCall) -> Expected | None:
-        lane = self._equipment.lane
+        lane = self.equipment.lane
         return None if lane is None else Expected(lane, self._expected_input(talk), call.max_output_tokens)
 
     def _hear(self, limits: RateLimits | None) -> None:
         """The server has taken the call: the others hear of it at once, not when the reply is whole."""
         if limits is not None and self._pulse.limits is None:
-            self._equipment.turns.heard(limits)
+            self.equipment.turns.heard(limits)
 
     def _call(self, talk: Conversation, *, is_last: bool) -> ModelCall:
         room = self._tokens_left(talk) - self._expected_input(talk)
@@ -126,15 +127,15 @@ class ModelTurns:
             raise LimitReached(StopReason.MAX_TOKENS, f"{talk.replied_tokens} of {self._limits.max_tokens} tokens are used")
         has_calls = any(block.get("type") == "tool_use" for item in talk.checkpoints if isinstance(item, Replied) for block in item.content)
         return ModelCall(
-            model=self._equipment.model_name,
+            model=self.equipment.model_name,
             system=self._system,
             messages=talk.messages,
             max_output_tokens=min(self._limits.max_output_tokens, room),
             tools=self._tools if has_calls or not is_last else (),
             may_call_tools=not is_last,
-            output_schema=dict(self._equipment.reading.schema),
-            timeout_s=max(1.0, min(self._equipment.silence_s, self._left_s)),
-            progress_s=self._equipment.progress_s,
+            output_schema=self._schema,
+            timeout_s=max(1.0, min(self.equipment.silence_s, self.equipment.left_s)),
+            progress_s=self.equipment.progress_s,
         )
 
     def _failed(self, talk: Conversation, call: ModelCall, worst: WorstCase, error: ModelError) -> None:
@@ -143,13 +144,13 @@ class ModelTurns:
         usage = NOTHING_USED if _is_unpaid(error) and not has_begun else self._settled(call, worst)
         is_refused = isinstance(error, ModelBusy)
         if is_refused:
-            self._equipment.turns.refused(reason_of(error), error.retry_after_s)
+            self.equipment.turns.refused(reason_of(error), error.retry_after_s)
         self._note(CallFailed(error=str(error), usage=usage))
-        delay = delay_s(error, talk.failures_in_a_row + 1, self._equipment.dice())
+        delay = delay_s(error, talk.failures_in_a_row + 1, self.equipment.dice())
         if delay is None or talk.turns + 1 >= self._limits.max_turns:
             self.draft = self._pulse.text
             raise error
-        if is_refused and self._equipment.lane is not None:
+        if is_refused and self.equipment.lane is not None:
             return  # the next call waits with all others
         self._wait(delay, reason_of(error))
 
@@ -161,22 +162,22 @@ class ModelTurns:
         """
         reported = self._pulse.usage
         if self._pulse.is_usage_final:
-            return self._equipment.prices.priced(reported, call.model)
+            return self.equipment.prices.priced(reported, call.model)
         if reported.input_tokens == 0 or server_tool_uses(call):
             most = Usage(input_tokens=worst.input_tokens, output_tokens=worst.output_tokens, cost_microusd=worst.microusd)
             return most.of_a_cut_call()
         most = reported.model_copy(update={"output_tokens": max(worst.output_tokens, reported.output_tokens)})
-        return self._equipment.prices.priced(most, call.model).of_a_cut_call()
+        return self.equipment.prices.priced(most, call.model).of_a_cut_call()
 
     def _on_pulse(self, pulse: Pulse) -> None:
         self._hear(pulse.limits)
         self._pulse = pulse
-        self._equipment.turns.beat("thinking", self._draft_so_far(pulse.text) if self._equipment.streams_draft else None)
+        self.equipment.turns.beat("thinking", self._draft_so_far(pulse.text) if self.equipment.streams_draft else None)
         self._check_deadline()
 
     def _draft_so_far(self, text: str) -> str:
         draft, at = self._shown
-        now = self._equipment.now()
+        now = self.equipment.now()
         if now - at >= DRAFT_EVERY_S:
             draft = draft_in(text)
             self._shown = (draft, now)
@@ -184,21 +185,16 @@ class ModelTurns:
 
     def _wait(self, seconds: float, why: str, shown_s: float | None = None) -> None:
         """Wait, and learn meanwhile if there is nothing left to wait for. `shown_s`: how long it is said to last, if longer."""
-        until = self._equipment.now() + seconds
+        until = self.equipment.now() + seconds
         more_s = (shown_s or seconds) - seconds
-        while (left := until - self._equipment.now()) > 0:
-            self._equipment.turns.beat(str(Waiting(why, max(1, round(left + more_s)))))
+        while (left := until - self.equipment.now()) > 0:
+            self.equipment.turns.beat(str(Waiting(why, max(1, round(left + more_s)))))
             self._check_deadline()
-            self._equipment.wait(min(left, WAIT_SLICE_S))
+            self.equipment.wait(min(left, WAIT_SLICE_S))
 
     def _check_deadline(self) -> None:
-        if self._left_s <= 0:
+        if self.equipment.left_s <= 0:
             raise LimitReached(StopReason.DEADLINE, "the time for this step is over")
-
-    @property
-    def _left_s(self) -> float:
-        """Until the deadline; infinite where there is none."""
-        return inf if self._limits.deadline is None else self._limits.deadline - self._equipment.now()
 
     def _tokens_left(self, talk: Conversation) -> int:
         return self._limits.max_tokens - talk.replied_tokens
@@ -226,8 +222,7 @@ class ModelTurns:
         """Of a request without a reply. Rendered once for all that is derived from it: it may hold all that a handoff was given."""
         length = len(talk.checkpoints)
         if self._rendered[0] != length:
-            schema = dict(self._equipment.reading.schema)
-            call = ModelCall("", self._system, talk.messages, max_output_tokens=1, tools=self._tools, output_schema=schema)
+            call = ModelCall("", self._system, talk.messages, max_output_tokens=1, tools=self._tools, output_schema=self._schema)
             self._rendered = (length, request_bytes(call))
         return self._rendered[1]
 

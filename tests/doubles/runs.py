@@ -83,7 +83,6 @@ class Run:
             model=self.model or self.scripted,
             model_name="claude-haiku-5-5",
             lane=self.lane,
-            turns=self.turns,
             reading=reading,
             prices=self.prices,
             tools=self.tools,
@@ -93,7 +92,7 @@ class Run:
             dice=lambda: 0.0,
             streams_draft=self.streams_draft,
         )
-        return run(self.handoff, spec, opening_of(self.handoff, spec, self.loaded), equipment)
+        return run(self.handoff, spec, opening_of(self.handoff, spec, self.loaded), equipment, self.turns)
 
 
 def running(*replies: Reply | ModelError, **rest: Any) -> Run:
