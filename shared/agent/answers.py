@@ -12,6 +12,8 @@ from pydantic_core import from_json
 
 _FENCE = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
 _LEAD = re.compile(r"\s*(?:```[a-zA-Z]*\s*)?")
+_HALF = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
+"""Where half of a surrogate pair may stand, as JSON spells it or as it is; most answers have none, and need not be gone through for it."""
 _MOST_STARTS = 200
 """Opening braces that are tried, so that a text of nothing but braces takes no quadratic time."""
 
@@ -47,7 +49,7 @@ def partial_object_in(text: str) -> dict[str, Any] | None:
         value = from_json(text[start:], allow_partial="trailing-strings")
     except (ValueError, RecursionError):
         return None
-    return clean(value) if isinstance(value, dict) else None
+    return _whole(value, text) if isinstance(value, dict) else None
 
 
 def draft_in(text: str) -> str:
@@ -56,14 +58,18 @@ def draft_in(text: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def clean(value: Any) -> Any:
-    """The value without lone surrogates, which JSON can spell but no UTF-8 text can hold."""
+def _whole(value: Any, text: str) -> Any:
+    """The value that the text holds, without lone surrogates, which JSON can spell but no UTF-8 text can hold."""
+    return _without_halves(value) if _HALF.search(text) else value
+
+
+def _without_halves(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, list):
-        return [clean(item) for item in value]
+        return [_without_halves(item) for item in value]
     if isinstance(value, dict):
-        return {clean(key): clean(item) for key, item in value.items()}
+        return {_without_halves(key): _without_halves(item) for key, item in value.items()}
     return value
 
 
@@ -82,7 +88,7 @@ def _values(text: str) -> Iterator[Any]:
 
 def _parsed(text: str) -> Any:
     try:
-        return clean(_decoder.decode(text))
+        return _whole(_decoder.decode(text), text)
     except (ValueError, RecursionError):
         return None
 
@@ -110,4 +116,4 @@ def _largest_object(text: str) -> dict[str, Any] | None:
         if isinstance(value, dict) and (best is None or end - position > best[0]):
             best = (end - position, value)
         position = text.find("{", end)
-    return clean(best[1]) if best else None
+    return _whole(best[1], text) if best else None
