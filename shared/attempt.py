@@ -9,8 +9,6 @@ import time
 from dataclasses import dataclass
 from enum import StrEnum
 
-import structlog
-
 from shared.agent.equipment import Equipment
 from shared.agent.loop import Agent
 from shared.agent.price import prices_from
@@ -22,7 +20,7 @@ from shared.ledger.claims import MAX_CLAIMS, Claiming
 from shared.ledger.leases import Leases
 from shared.ledger.ledger import Ledger
 from shared.library import Library
-from shared.logs import logged_as
+from shared.logs import log_of, logged_as
 from shared.models import Models
 from shared.telemetry import telemetry
 from shared.wire.checkpoints import WorstCase
@@ -45,7 +43,7 @@ from shared.wire.specialist import SpecialistSpec, spec_from
 
 AWAY_PAUSE_S = 1.0
 """A worker whose ledger is away gives a message back no faster than this."""
-log = structlog.get_logger()
+log = log_of(__name__)
 
 _First = tuple[WorstCase | None, Expected | None]
 """What a handoff's first call can use, and will take of its provider's rate limits."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import TextIO
 
 import structlog
@@ -63,12 +63,10 @@ def log_of(name: str) -> structlog.stdlib.BoundLogger:
     return logger
 
 
-@contextmanager
-def logged_as(*, job_id: str, handoff_id: str | None = None) -> Iterator[None]:
+def logged_as(*, job_id: str, handoff_id: str | None = None) -> AbstractContextManager[None]:
     """Every line of this thread says which job and handoff it belongs to; what was bound before comes back."""
     bound = {"job_id": job_id} if handoff_id is None else {"job_id": job_id, "handoff_id": handoff_id}
-    with structlog.contextvars.bound_contextvars(**bound):
-        yield
+    return structlog.contextvars.bound_contextvars(**bound)
 
 
 def redactor_for(settings: Settings, environment: Mapping[str, str] | None = None) -> Redactor:
