@@ -48,7 +48,9 @@ class Prices:
         """What a model reported, with its money. The cost that it reported itself is a surcharge (searches), and is added."""
         tokens = self.cost_microusd(usage, model)
         cost = None if tokens is None or usage.cost_microusd is None else tokens + usage.cost_microusd
-        return usage.model_copy(update={"cost_microusd": 0 if self.is_free else cost})
+        if self.is_free:
+            cost = 0
+        return usage if usage.cost_microusd == cost else usage.model_copy(update={"cost_microusd": cost})
 
     def worst(self, call: ModelCall, input_tokens: int) -> WorstCase:
         """The most that a call can use. `input_tokens`: what it can send at most."""
