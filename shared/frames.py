@@ -15,11 +15,15 @@ from kombu.utils.json import loads
 
 UNREADABLE = "unreadable"
 """The header of a message that was put around a frame: why it is none itself."""
-_TEXTS = ("lang", "shadow", "group", "root_id", "parent_id", "argsrepr", "kwargsrepr", "origin")
-_NUMBERS = ("retries", "group_index", "replaced_task_nesting")
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    **dict.fromkeys(("lang", "shadow", "group", "root_id", "parent_id", "argsrepr", "kwargsrepr", "origin"), (str, type(None))),
+    **dict.fromkeys(("retries", "group_index", "replaced_task_nesting"), (int, type(None))),
+}
 """Headers that Celery takes for texts and numbers, if they are there."""
 _NEVER = ("eta", "expires", "timelimit", "stamped_headers", "stamps")
 """Headers that no message of ours has: it would wait in a process that has taken it, or vanish by itself."""
+_UNSET: tuple[object, ...] = (None, [], {}, [None, None])
+"""The same as none of them; Celery writes a time limit as a pair of nothing."""
 _NEVER_AFTER = ("callbacks", "errbacks", "chain")
 """What no message of ours asks for, to be done after it."""
 _QUOTED_CHARS = 100
@@ -61,8 +65,8 @@ def problem_with_task(headers: Mapping[str, Any], content_type: object, content_
         return f"its content type is {_quoted(content_type)} in {_quoted(content_encoding)}, and only application/json in utf-8 is read"
     if not _are_texts(headers.get("id"), headers.get("task")):
         return "its headers do not say which task it is for, and its id"
-    wrong = [name for kinds, names in ((str, _TEXTS), (int, _NUMBERS)) for name in names if not isinstance(headers.get(name), kinds | None)]
-    wrong += [name for name in _NEVER if _is_set(headers.get(name))]
+    wrong = [name for name, kinds in _KINDS.items() if not isinstance(headers.get(name), kinds)]
+    wrong += [name for name in _NEVER if headers.get(name) not in _UNSET]
     return f"no message of ours has such headers: {', '.join(wrong)}" if wrong else None
 
 
@@ -107,11 +111,6 @@ def _message_around(frame: bytes, queue: str, why: str) -> dict[str, Any]:
 
 def _are_texts(*values: object) -> bool:
     return all(isinstance(value, str) for value in values)
-
-
-def _is_set(value: object) -> bool:
-    """Celery writes a time limit as a pair of nothing."""
-    return value not in (None, [], {}, [None, None])
 
 
 def _quoted(value: object) -> str:
