@@ -221,9 +221,10 @@ class Attempts:
 
     def _finish(self, claim: Claim, handoff: AgentHandoff, result: HandoffResult, conclude: Conclude) -> Ended:
         result, followed = self._concluded(handoff, result, conclude)
-        finished = finished_event(result, self.worker)
+        text = result.to_json()
+        finished = finished_event(result, self.worker, text)
         done = claim.finish(result, (finished, *followed.events), followed.payloads)
-        self.library.remember((result.to_json(), *followed.payloads))
+        self.library.remember((text, *followed.payloads))
         log.info("handoff finished", status=result.status.value, turns=result.turns, stop_reason=result.stop_reason.value)
         return Ended(Ending.FINISHED, result.status.value, result, done.parts_left, done.wakes, done.recorded)
 
@@ -262,13 +263,12 @@ def _interrupted(claim: Claim, reason: Interrupted) -> Ended:
             return Ended(Ending.ELSEWHERE, str(reason))
 
 
-def finished_event(result: HandoffResult, worker: str) -> HandoffFinished:
-    """What the journal keeps of a result: nothing of what the model has written."""
-    text = result.to_json()
+def finished_event(result: HandoffResult, worker: str, text: str | None = None) -> HandoffFinished:
+    """What the journal keeps of a result: nothing of what the model has written. `text`: its JSON, from who has it already."""
     return HandoffFinished(
         handoff_id=result.handoff_id,
         status=result.status,
-        result=ref(text),
+        result=ref(result.to_json() if text is None else text),
         usage=result.usage,
         turns=result.turns,
         stop_reason=result.stop_reason,
