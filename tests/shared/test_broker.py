@@ -16,7 +16,7 @@ from kombu.exceptions import OperationalError
 from shared.broker import LastingChannel, SentinelTransport, Transport
 from shared.celery_app import make_app
 from shared.config import Settings
-from shared.consumer import EVENTS_EVERY_S, WorkerConsumer
+from shared.consumer import EVENTS_AT_ONCE, EVENTS_EVERY_S, WorkerConsumer
 from shared.wire.ids import NAME_PATTERN
 from shared.wire.names import RESERVED
 
@@ -31,12 +31,18 @@ class CountingDispatcher:
         self.flushed += 1
 
 
-def consumer_with(dispatcher: CountingDispatcher, hub: Any) -> WorkerConsumer:
+def consumer_with(dispatcher: Any, hub: Any) -> WorkerConsumer:
     app = make_app("test", "redis://127.0.0.1:1/0", Settings(), ["known"])
     worker = WorkController(app=app, concurrency=1, queues=["known"])
     consumer = WorkerConsumer(print, init_callback=print, hostname="w", pool=None, app=app, controller=worker, hub=hub, worker_options={})
     consumer.event_dispatcher = dispatcher
     return consumer
+
+
+@pytest.fixture
+def server(redis_url: str) -> Iterator[Any]:
+    with redis.Redis.from_url(redis_url) as client:
+        yield client
 
 
 @pytest.mark.parametrize("key", [LastingChannel.unacked_key, LastingChannel.unacked_index_key, LastingChannel.unacked_mutex_key])
@@ -76,6 +82,20 @@ def test_after_a_batch_of_events_the_next_one_waits_for_its_own() -> None:
 
     assert dispatcher.flushed == 2
     assert EVENTS_EVERY_S <= 1
+
+
+def test_of_many_events_none_waits_for_the_time_of_the_first(redis_url: str, server: Any) -> None:
+    app = make_app("test", redis_url, Settings(), ["known"])
+    with app.connection_for_write() as connection, app.events.Dispatcher(connection, buffer_group=["task"]) as dispatcher:
+        consumer_with(dispatcher, Hub()).create_task_handler()
+        server.config_resetstat()
+        sent = []
+        for _ in range(2 * EVENTS_AT_ONCE):
+            dispatcher.send("task-started", uuid="t")
+            sent.append(server.info("commandstats").get("cmdstat_publish", {"calls": 0})["calls"])
+    app.close()
+
+    assert [sent.count(times) for times in range(3)] == [EVENTS_AT_ONCE - 1, EVENTS_AT_ONCE, 1]
 
 
 def test_a_worker_whose_broker_is_away_tries_again_soon(caplog: pytest.LogCaptureFixture) -> None:
@@ -120,12 +140,6 @@ def channel(redis_url: str) -> Iterator[Any]:
         taker.taken = [taker.basic_get("known") for _ in range(2)]
         yield taker
     app.close()
-
-
-@pytest.fixture
-def server(redis_url: str) -> Iterator[Any]:
-    with redis.Redis.from_url(redis_url) as client:
-        yield client
 
 
 def waiting(server: Any) -> list[str]:
