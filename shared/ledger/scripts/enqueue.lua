@@ -9,18 +9,19 @@ local queue, text, is_first = KEYS[1], ARGV[3], ARGV[4] == '1'
 local fair, out = 'handoff:fair:' .. queue, 'handoff:out:' .. queue
 local CLASS = 2 ^ 40 -- scores of a class; more than are ever given before it is empty and begins again
 local ALONE = ' '
+local function whole(number) return string.format('%d', number) end -- as Redis writes it
 
 local function place(member, tag, message, goes_first)
   local f = redis.call('HMGET', 'handoff:{' .. string.match(member, '^[^/]*') .. '}', 'tenant', 'priority')
   local base = f[2] == 'batch' and 2 * CLASS or CLASS
   local score, entry = base, member .. ' ' .. tag
   if not goes_first then
-    local tenant = base .. ':' .. (f[1] or 'default')
-    local lowest = redis.call('ZRANGEBYSCORE', fair, '(' .. base, '(' .. base + CLASS, 'WITHSCORES', 'LIMIT', 0, 1)[2]
+    local tenant = whole(base) .. ':' .. (f[1] or 'default')
+    local lowest = redis.call('ZRANGEBYSCORE', fair, '(' .. whole(base), '(' .. whole(base + CLASS), 'WITHSCORES', 'LIMIT', '0', '1')[2]
     score = math.max(tonumber(lowest or base + 1), tonumber(redis.call('ZSCORE', fair .. ':next', tenant) or 0))
-    redis.call('ZADD', fair .. ':next', score + 1, tenant)
+    redis.call('ZADD', fair .. ':next', whole(score + 1), tenant)
   end
-  redis.call('ZADD', fair, score, entry)
+  redis.call('ZADD', fair, whole(score), entry)
   redis.call('HSET', fair .. ':messages', entry, message)
   redis.call('ZREM', out, member)
 end
@@ -29,7 +30,7 @@ local waiting = redis.call('LLEN', queue)
 if waiting == 0 and redis.call('EXISTS', fair) == 0 then
   local t = redis.call('TIME')
   redis.call('LPUSH', queue, text .. ALONE)
-  redis.call('ZADD', out, t[1] * 1000 + math.floor(t[2] / 1000), ARGV[1])
+  redis.call('ZADD', out, whole(t[1] * 1000 + math.floor(t[2] / 1000)), ARGV[1])
   return
 end
 local other = waiting == 1 and redis.call('LINDEX', queue, 0)
