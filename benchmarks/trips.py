@@ -28,7 +28,7 @@ from benchmarks.instant_model import STEPS
 from benchmarks.ours_jobs import Ours
 from benchmarks.processor_time import cpu_s
 from shared.fair import DEQUEUE, TAKE
-from shared.ledger.connection import source_of
+from shared.ledger.sources import source_of
 from shared.wire.plan import Synthesis
 
 MESSAGES = STEPS + 2

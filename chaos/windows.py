@@ -12,7 +12,7 @@ from importlib.resources import files
 
 from chaos.fleet import SUPERVISOR, WORKER
 from shared.failpoints import AFTER, BEFORE, MIDDLE
-from shared.ledger.connection import INCLUDED
+from shared.ledger.sources import PARTS
 from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
 
 CLIENT = "client"
@@ -129,7 +129,7 @@ STOPPED_BEFORE = ("turn", "finish", "commit")
 
 def scripts() -> set[str]:
     """The ledger's scripts, by what is in its folder."""
-    parts = {"prelude", "dequeuing", *(part for included in INCLUDED.values() for part in included)}
+    parts = {"dequeuing", *PARTS}
     return {path.name.removesuffix(".lua") for path in (files("shared.ledger") / "scripts").iterdir() if path.name.endswith(".lua")} - parts
 
 

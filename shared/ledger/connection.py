@@ -7,7 +7,6 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib.resources import files
 from typing import Any, TypeVar
 
 import redis
@@ -16,6 +15,7 @@ from redis.sentinel import MasterNotFoundError
 from shared.failpoints import around
 from shared.ledger.clients import client_for
 from shared.ledger.script import Script
+from shared.ledger.sources import source_of
 from shared.wire.errors import LedgerError, LedgerRefuses, LedgerUnavailable
 
 Answer = TypeVar("Answer")
@@ -68,27 +68,6 @@ TLS = (
     (r"_ssl\.c", "what answers there speaks no TLS: check scheme, host and port in HANDOFF_REDIS_URL"),
 )
 """The same for OpenSSL's words, in an error of a connection or in what led to it."""
-
-
-INCLUDED = {
-    "append": ("tallying",),
-    "claim": ("books", "pausing", "pacing", "letting", "silence", "claiming"),
-    "commit": ("books", "pausing", "pacing", "letting", "silence", "looking", "claiming", "tallying"),
-    "day": ("books",),
-    "due": ("looking",),
-    "finish": ("books", "pacing", "looking", "tallying"),
-    "look": ("silence", "looking"),
-    "pace": ("pacing",),
-    "park": ("pacing",),
-    "release": ("books", "pacing"),
-    "renew": ("silence",),
-    "stumble": ("looking",),
-    "sweep": ("books", "silence"),
-    "turn": ("books", "pausing", "pacing", "letting", "silence"),
-}
-"""What stands in front of some scripts, beside the prelude, which stands in front of all. Only what a script uses: whenever it runs, all of
-that runs, and makes its functions.
-"""
 
 
 class Connection:
@@ -177,12 +156,6 @@ def script_of(name: str) -> Script:
 
 
 @functools.cache
-def source_of(name: str) -> str:
-    """The whole of a script, as Redis gets it."""
-    folder = files("shared.ledger") / "scripts"
-    return "".join((folder / f"{part}.lua").read_text() for part in ("prelude", *INCLUDED.get(name, ()), name))
-
-
 def insisted(ask: Callable[[], Answer], is_worth_it: Callable[[], bool]) -> Answer:
     """What Redis answers, if need be after it was away for a while. Only for what may be said twice.
 
