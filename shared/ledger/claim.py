@@ -189,13 +189,13 @@ class Claim:
             int(CHORD_SILENCE_S * 1000),
             ref(text).digest,
             self._air,
-            json.dumps([event.to_json() for event in events]),
+            len(events),
             int(result.status in URGENT),
             int(self.keeps_turns),
             self.look,
             result.status.value,
         ]
-        answer = self._insisted("finish", [*order, *stored((text, *payloads))])
+        answer = self._insisted("finish", [*order, *(event.to_json() for event in events), *stored((text, *payloads))])
         if answer[0] != b"ok":
             self.heed(answer[0])
         return Finished(int(answer[1]), bool(answer[4]), tuple(in_place(events, int(answer[2]), int(answer[3]) / 1000)))

@@ -110,25 +110,27 @@ class Journal:
             {
                 "expected": commit.expected,
                 "tip": -1 if commit.tip is None else round(commit.tip * 1000),
-                "events": [event.to_json() for event in commit.events],
+                "events": len(commit.events),
                 "fields": dict(commit.fields),
-                "issue": [_issue(event) for event in issued],
-                "drop": list(commit.drop),
-                "keep": list(commit.keep),
-                "groups": groups,
                 "due": -1 if commit.due_at is None else int(commit.due_at * 1000),
                 "keep_ms": self._keep_ms + sum(map(_takes_ms, commit.events)),
                 "look": commit.look,
-                "hands_out": int(bool(commit.events) and all(map(_hands_out, commit.events))),
-                "cancels": CancelRequested(by=commit.job_id).to_json(),
             }
+            | ({"issue": [_issue(event) for event in issued], "groups": groups} if issued else {})
+            | ({"drop": list(commit.drop), "cancels": CancelRequested(by=commit.job_id).to_json()} if commit.drop else {})
+            | ({"keep": list(commit.keep)} if commit.keep else {})
+            | ({"hands_out": 1} if commit.events and all(map(_hands_out, commit.events)) else {})
             | ({"created": 1} if commit.creates else {})
             | ({"after": commit.after} if commit.after else {})
             | ({"score": commit.score} if commit.score else {})
             | ({"parent": dict(zip(("job", "handoff"), commit.parent, strict=True))} if commit.parent else {})
             | ({"claim": claim} if claim else {})
         )
-        return [keys.job(commit.job_id), keys.DUE, keys.JOBS], [json.dumps(order), *stored(commit.payloads)]
+        return [keys.job(commit.job_id), keys.DUE, keys.JOBS], [
+            json.dumps(order),
+            *(event.to_json() for event in commit.events),
+            *stored(commit.payloads),
+        ]
 
     def append(self, job_id: JobId, event: Event, fields: Mapping[str, str | int] | None = None) -> int:
         """Add a fact, whatever the version. A field set to '' is removed. The sweeper looks at the job a second later.

@@ -10,10 +10,10 @@ local fits = #statuses == 0
 for _, one in ipairs(statuses) do fits = fits or one == status end
 if not fits then return -1 end
 local at = now_ms()
-for i = 4, #ARGV, 2 do redis.call('HSETNX', job .. ':blob', ARGV[i], ARGV[i + 1]) end
+keep_payloads(job, ARGV, 4)
 local fields = cjson.decode(ARGV[2])
 last = tonumber(last or 0)
 fields.tally = tally_on(tally, last, 1, {})
-local version = append(job, last, { ARGV[1] }, at, fields)
-redis.call('ZADD', due, at + 1000, string.match(job, '{(.-)}'))
+local version = append(job, last, ARGV, 1, 1, at, fields)
+redis.call('ZADD', due, at + 1000, id_of(job))
 return version

@@ -7,45 +7,18 @@ local DAY_MS = 24 * 3600 * 1000
 local DAY_KEPT_MS = 3 * DAY_MS -- whatever is in the air at midnight has ended long before that, and yesterday can still be looked at
 local DAY = 'handoff:day:'
 
--- Fields of a book. A day's, which is there from that day on, is kept for three days after its end.
-local function write(key, ...)
-  local is_new = redis.call('HSET', key, ...) > 0
-  if is_new and string.sub(key, 1, #DAY) == DAY then redis.call('PEXPIRE', key, DAY_MS + DAY_KEPT_MS) end
+-- What is set aside for a handoff: its call's worst case, and the day in whose books that stands; false: nothing is. Asked once in a script,
+-- unless whoever has asked for these fields with others says what they are.
+local reservations = {}
+local function know_reservation(h, turns, input, output, usd, day)
+  reservations[h] = turns
+    and { turns = tonumber(turns), input = tonumber(input), output = tonumber(output), usd = tonumber(usd), cut = true, day = day }
+  return reservations[h]
 end
 
--- One read and one write of each of these books for all that changes in them. A number that Lua computed needs its format: -0 and 1e+15 are
--- no integers.
-local function post(keys, changes, is_unpriced)
-  local names, written = {}, {}
-  for name, n in pairs(changes) do
-    if n ~= 0 then names[#names + 1] = name end
-  end
-  if is_unpriced then names[#names + 1] = 'unpriced' end
-  if #names == 0 then return end
-  for _, key in ipairs(keys) do
-    local known = redis.call('HMGET', key, unpack(names))
-    for i, name in ipairs(names) do
-      written[2 * i - 1] = name
-      written[2 * i] = name == 'unpriced' and '1' or string.format('%d', (known[i] or 0) + changes[name])
-    end
-    write(key, unpack(written))
-  end
-end
-
--- What the books ask of a handoff, read once in a script: its limit, whether it brings the job to its end, and `worst`, the worst case that is
--- set aside for it in the books of `day`; nil: none is.
-local parts = {}
-local function part_of(h)
-  local part = parts[h]
-  if not part then
-    local f = redis.call('HMGET', h, 'max_usd', 'closes', 'r_turns', 'r_in', 'r_out', 'r_usd', 'r_day')
-    part = { max_usd = f[1], closes = f[2], worst = nil, day = f[7] }
-    if f[3] then
-      part.worst = { turns = tonumber(f[3]), input = tonumber(f[4]), output = tonumber(f[5]), usd = tonumber(f[6]), cut = true }
-    end
-    parts[h] = part
-  end
-  return part
+local function reservation_of(h)
+  if reservations[h] ~= nil then return reservations[h] end
+  return know_reservation(h, unpack(redis.call('HMGET', h, 'r_turns', 'r_in', 'r_out', 'r_usd', 'r_day')))
 end
 
 -- Days since 1970 in UTC, by Redis's clock.
@@ -75,130 +48,148 @@ local function set_aside_at(levels, tenant, installation)
   return keys
 end
 
--- What changes in a book when a call's worst case is set aside.
-local function set_aside(worst)
-  return { reserved_turns = worst.turns, reserved_tokens = worst.input + worst.output, reserved_usd = math.max(worst.usd, 0) }
+-- Fields and how much more each is, in turn, the same in all of these books: to count up takes Redis less than to be read and written.
+-- A day's book, which is there from that day on, is kept for three days after its end.
+local function count_up(keys, changes)
+  for _, key in ipairs(keys) do
+    local first = redis.call('HINCRBY', key, changes[1], changes[2])
+    for i = 3, #changes, 2 do redis.call('HINCRBY', key, changes[i], changes[i + 1]) end
+    local may_be_new = first == tonumber(changes[2]) and string.sub(key, 1, #DAY) == DAY
+    if may_be_new then redis.call('PEXPIRE', key, whole(DAY_MS + DAY_KEPT_MS)) end
+  end
 end
 
--- The same when it comes back.
-local function given_back(worst)
-  local changes = set_aside(worst)
-  for name, n in pairs(changes) do changes[name] = -n end
+-- What changes in a book when a call's worst case is set aside, or comes back (`times` -1).
+local function set_aside(worst, times)
+  local changes = { 'reserved_turns', whole(times * worst.turns), 'reserved_tokens', whole(times * (worst.input + worst.output)) }
+  if worst.usd > 0 then changes[5], changes[6] = 'reserved_usd', whole(times * worst.usd) end
+  return changes
+end
+
+-- What changes in a book by what was used.
+local function spent(used)
+  local changes = { 'turns', whole(used.turns), 'input_tokens', whole(used.input), 'output_tokens', whole(used.output) }
+  if used.usd > 0 then changes[7], changes[8] = 'usd', whole(used.usd) end
+  if used.cut then -- an upper bound, and told apart
+    for name, n in pairs({ cut_calls = used.turns, cut_tokens = used.input + used.output, cut_usd = math.max(used.usd, 0) }) do
+      changes[#changes + 1], changes[#changes + 2] = name, whole(n)
+    end
+  end
   return changes
 end
 
 local function forget_reservation(h)
   redis.call('HDEL', h, 'r_turns', 'r_in', 'r_out', 'r_usd', 'r_day')
-  part_of(h).worst = nil
+  reservations[h] = false
 end
 
 -- Takes a handoff's reservation back, if there is one.
 local function unreserve(job, h)
-  local part = part_of(h)
-  if not part.worst then return end
-  post(set_aside_at(levels_of(job, h), days(job, part.day)), given_back(part.worst))
+  local worst = reservation_of(h)
+  if not worst then return end
+  count_up(set_aside_at(levels_of(job, h), days(job, worst.day)), set_aside(worst, -1))
   forget_reservation(h)
-end
-
--- What was used, added to what else changes in a book.
-local function spent(used, changes)
-  changes.turns, changes.input_tokens, changes.output_tokens, changes.usd = used.turns, used.input, used.output, math.max(used.usd, 0)
-  if used.cut then -- an upper bound, and told apart
-    changes.cut_calls, changes.cut_tokens, changes.cut_usd = used.turns, used.input + used.output, math.max(used.usd, 0)
-  end
-  return changes
 end
 
 -- A handoff's reservation becomes what was really used, in the books of the day in which it was made. `used` nil: the worst case, because
 -- the call was in the air.
+local NOTHING_USED = { turns = 0 } -- it was never made
 local function settle(job, h, used)
-  local part = part_of(h)
-  local worst = part.worst
+  local worst = reservation_of(h)
   used = used or worst
   if not used then return end
-  local levels, is_unpriced = levels_of(job, h), used.usd < 0
-  local keys = set_aside_at(levels, days(job, worst and part.day or today()))
-  post(keys, spent(used, worst and given_back(worst) or {}), is_unpriced)
-  local handoffs = {}
+  if used.turns == 0 then return unreserve(job, h) end
+  local levels, changes = levels_of(job, h), spent(used)
+  local keys, handoffs = set_aside_at(levels, days(job, worst and worst.day or today())), {}
   for i, level in ipairs(levels) do handoffs[i] = level.h end
-  post(handoffs, spent(used, {}), is_unpriced)
+  count_up(handoffs, changes)
+  for _, change in ipairs(worst and set_aside(worst, -1) or {}) do changes[#changes + 1] = change end
+  count_up(keys, changes)
+  if used.usd < 0 then
+    for _, all in ipairs({ handoffs, keys }) do
+      for _, key in ipairs(all) do redis.call('HSET', key, 'unpriced', '1') end
+    end
+  end
   if worst then forget_reservation(h) end
 end
 
--- What a level has left for one more call. `limits`: most turns, tokens and usd; 0 or false is no limit.
--- Returns nil (it fits), 'wait' (it may when what others have set aside comes back), or the name of the limit that it can never keep, what it
--- asked of that and what is left.
-local function misfit(key, limits, worst)
-  if not (limits[1] or limits[2] or limits[3]) then return nil end
-  local b = redis.call('HMGET', key, 'turns', 'reserved_turns', 'input_tokens', 'output_tokens', 'reserved_tokens', 'usd', 'reserved_usd')
-  local function n(i) return tonumber(b[i] or 0) end
-  local asked = {
-    { 'max_turns', n(1), n(2), 1 },
-    { 'max_tokens', n(3) + n(4), n(5), worst.input + worst.output },
-    { 'max_usd', n(6), n(7), worst.usd },
-  }
-  local waits = nil
-  for i, book in ipairs(asked) do
-    local name, spent, reserved, more = unpack(book)
-    local most = tonumber(limits[i] or 0)
-    if most > 0 then
-      if more < 0 or spent + more > most then return name, more, most - spent end
-      if spent + reserved + more > most then waits = 'wait' end
-    end
-  end
-  return waits
+-- Whether so much more fits one limit of a level (0 or false: there is none) beside what these fields of its book say.
+-- Returns nil (it fits), 'wait' (it may when what others have set aside comes back), or the limit's name, that it can never keep, what it asked of
+-- that and what is left.
+local function over(key, limit, most, more, reserved, used, used_too)
+  most = tonumber(most or 0)
+  if most <= 0 then return nil end
+  local b = redis.call('HMGET', key, reserved, used, used_too or used)
+  local is = (b[2] or 0) + (used_too and b[3] or 0)
+  if more < 0 or is + more > most then return limit, more, most - is end
+  return is + (b[1] or 0) + more > most and 'wait' or nil
+end
+
+-- The same for all limits of a level.
+local function misfit(key, worst, max_turns, max_tokens, max_usd)
+  local waits, asked, left = over(key, 'max_turns', max_turns, 1, 'reserved_turns', 'turns')
+  if waits and waits ~= 'wait' then return waits, asked, left end
+  local no
+  no, asked, left = over(key, 'max_tokens', max_tokens, worst.input + worst.output, 'reserved_tokens', 'input_tokens', 'output_tokens')
+  if no and no ~= 'wait' then return no, asked, left end
+  waits = waits or no
+  no, asked, left = over(key, 'max_usd', max_usd, worst.usd, 'reserved_usd', 'usd')
+  if no and no ~= 'wait' then return no, asked, left end
+  return waits or no
 end
 
 -- A call did not fit what a day has left, whatever others give back. If its handoff could not even begin by it, what it asked is noted, and no
 -- new job is taken while less than that is left (`days.py`). Of several such calls the smallest counts, as long as it would not fit either;
 -- closing roles read what all steps have written, and say nothing of what a job needs to begin.
-local function note_need(day, h, name, asked, left)
-  if asked < 0 or part_of(h).closes or tonumber(redis.call('HGET', h, 'turns') or 0) > 0 then return end
+local function note_need(day, h, closes, name, wanted, left)
+  if wanted < 0 or closes or tonumber(redis.call('HGET', h, 'turns') or 0) > 0 then return end
   local field = string.gsub(name, '^max_', 'needed_')
   local known = tonumber(redis.call('HGET', day, field) or 0)
-  if known > left then asked = math.min(known, asked) end
-  write(day, field, string.format('%d', asked))
+  if known > left then wanted = math.min(known, wanted) end
+  redis.call('HSET', day, field, whole(wanted))
+  redis.call('PEXPIRE', day, whole(DAY_MS + DAY_KEPT_MS))
 end
 
 -- A job's limits, as far as this handoff may use them: some is kept for those who bring the job to its end.
-local function limits_of(job, h)
-  local f = redis.call('HMGET', job, 'max_turns', 'max_tokens', 'max_usd', 'keep_turns', 'keep_tokens', 'keep_usd')
-  local limits = { f[1], f[2], f[3] }
-  if not (f[4] or f[5] or f[6]) or part_of(h).closes then return limits end
-  for i = 1, 3 do
-    if limits[i] and f[i + 3] then limits[i] = math.max(1, limits[i] - f[i + 3]) end
-  end
-  return limits
+local function less(job, most, kept)
+  kept = most and redis.call('HGET', job, kept)
+  return kept and math.max(1, most - kept) or most
+end
+
+local function limits_of(job, closes)
+  local f = redis.call('HMGET', job, 'max_turns', 'max_tokens', 'max_usd')
+  if closes then return f[1], f[2], f[3] end
+  return less(job, f[1], 'keep_turns'), less(job, f[2], 'keep_tokens'), less(job, f[3], 'keep_usd')
 end
 
 -- Sets the worst case of the next call aside, at every level or at none. Returns nil, or why not: 'wait', or a limit's name and its level.
 -- A handoff has one call at a time: what it had set aside before and never used goes back first.
 local function reserve(job, h, worst)
   unreserve(job, h)
-  local day = today()
+  local day, levels, max_usd, closes = today(), levels_of(job, h), unpack(redis.call('HMGET', h, 'max_usd', 'closes'))
   local tenant, installation = days(job, day)
-  local caps = redis.call('HMGET', 'handoff:caps', 'tenant_day_tokens', 'tenant_day_usd', 'day_tokens', 'day_usd')
-  local levels = levels_of(job, h)
-  local tree = { { 'handoff', h, { false, false, part_of(h).max_usd } } }
+  local waits = max_usd and misfit(h, worst, false, false, max_usd) or nil
+  if waits and waits ~= 'wait' then return waits, 'handoff' end
   for _, level in ipairs(levels) do
-    tree[#tree + 1] = { level.job == job and 'job' or 'above', level.job, limits_of(level.job, level.h) }
+    local is_last = level.h == h and closes
+    if level.h ~= h then is_last = redis.call('HGET', level.h, 'closes') end
+    local no = misfit(level.job, worst, limits_of(level.job, is_last))
+    if no and no ~= 'wait' then return no, level.job == job and 'job' or 'above' end
+    waits = waits or no
   end
-  tree[#tree + 1] = { 'tenant', tenant, { false, caps[1], caps[2] }, is_day = true }
-  tree[#tree + 1] = { 'installation', installation, { false, caps[3], caps[4] }, is_day = true }
-  local waits = nil
-  for _, level in ipairs(tree) do
-    local no, asked, left = misfit(level[2], level[3], worst)
-    if no == 'wait' then
-      waits = no
-    elseif no then
-      if level.is_day then note_need(level[2], h, no, asked, left) end
-      return no, level[1]
+  local caps = redis.call('HMGET', 'handoff:caps', 'tenant_day_tokens', 'tenant_day_usd', 'day_tokens', 'day_usd')
+  for place, key in ipairs({ tenant, installation }) do
+    local no, asked, left = misfit(key, worst, false, caps[2 * place - 1], caps[2 * place])
+    if no and no ~= 'wait' then
+      note_need(key, h, closes, no, asked, left)
+      return no, place == 1 and 'tenant' or 'installation'
     end
+    waits = waits or no
   end
   if waits then return waits end
   worst.turns = 1
-  post(set_aside_at(levels, tenant, installation), set_aside(worst))
-  redis.call('HSET', h, 'r_turns', worst.turns, 'r_in', worst.input, 'r_out', worst.output, 'r_usd', worst.usd, 'r_day', day)
-  parts[h] = nil -- it is another now
+  count_up(set_aside_at(levels, tenant, installation), set_aside(worst, 1))
+  redis.call('HSET', h, 'r_turns', '1', 'r_in', whole(worst.input), 'r_out', whole(worst.output), 'r_usd', whole(worst.usd), 'r_day', day)
+  reservations[h] = nil -- it is another now
   return nil
 end

@@ -1,20 +1,21 @@
 -- Compare-and-append: the only way in which a decision enters a journal.
 -- KEYS job, due, jobs.  ARGV: a JSON object
---   expected, tip (ms of the event that the decision was made on | -1 whatever it is), events[], fields{}, issue[{id, queue, fields{}}],
+--   expected, tip (ms of the event that the decision was made on | -1 whatever it is), events (how many), fields{}, issue[{id, queue, fields{}}],
 --   drop[id], keep[id], groups{name: size}, due (ms | -1 none), created, keep_ms,
---   score (how a quote turned out, JSON; may be missing),
---   look (the one that ends here, or ''),
---   hands_out (1: nothing but handoffs of steps, which results of other steps do not touch | 0),
---   claim (the order of `claim`, for a handoff issued here; may be missing),
---   after (a job that must be there: without it nothing is written, and the version answered is -1; may be missing),
---   parent {job, handoff} (the handoff of another job that this one is there to do from now on; may be missing),
+--   look (the one that ends here, or ''), and, where there is any of it,
+--   score (how a quote turned out, JSON),
+--   hands_out (1: nothing but handoffs of steps, which results of other steps do not touch),
+--   claim (the order of `claim`, for a handoff issued here),
+--   after (a job that must be there: without it nothing is written, and the version answered is -1),
+--   parent {job, handoff} (the handoff of another job that this one is there to do from now on),
 --   cancels (the event for the journals of children whose handoffs are dropped)
--- then pairs of digest and compressed payload.
+-- then the events, then pairs of digest and compressed payload.
 -- Returns {1, version, Unix ms, what `claim` answers, if anything} or {0, version as it is, 0}.
 local job, due, jobs = KEYS[1], KEYS[2], KEYS[3]
 local c = cjson.decode(ARGV[1])
+local issued, drops = c.issue or {}, c.drop or {}
 if c.after and redis.call('EXISTS', key_of(c.after)) == 0 then return { 0, -1, 0, false } end
-local last, tip, children, tally = unpack(redis.call('HMGET', job, 'version', 'tip', 'children', 'tally'))
+local last, tip, children, tally, status, looks = unpack(redis.call('HMGET', job, 'version', 'tip', 'children', 'tally', 'status', 'looks'))
 local version = tonumber(last or 0)
 
 -- Whether nothing but results has come since the decision was made, in the history that it was made in.
@@ -31,7 +32,7 @@ end
 local is_overtaken = version ~= c.expected or (c.tip >= 0 and c.tip ~= tonumber(tip or 0))
 if is_overtaken and not (c.hands_out == 1 and version > c.expected and only_results_since()) then return { 0, version, 0, false } end
 local at = now_ms()
-local id = string.match(job, '{(.-)}')
+local id, now = id_of(job), whole(at)
 
 -- A child begins, and goes on, with the claim of its parent's handoff, which holds until it has ended; and only while somebody waits for that.
 if c.parent then
@@ -50,44 +51,49 @@ local function cancel(child)
   local f = redis.call('HMGET', key, 'status', 'cancelled', 'version', 'tally')
   if (f[1] == 'queued' or f[1] == 'running') and not f[2] then
     local from = tonumber(f[3] or 0)
-    append(key, from, { c.cancels }, at, { cancelled = 1, tally = tally_on(f[4], from, 1, {}) })
+    append(key, from, { c.cancels }, 1, 1, at, { cancelled = 1, tally = tally_on(f[4], from, 1, {}) })
     redis.call('ZADD', due, at, child)
   end
 end
 
-for i = 2, #ARGV, 2 do redis.call('HSETNX', job .. ':blob', ARGV[i], ARGV[i + 1]) end
-for name, size in pairs(c.groups) do c.fields['g:' .. name] = size end
-c.fields.tally = tally_on(tally, version, #c.events, { issued = #c.issue })
-version = append(job, version, c.events, at, c.fields)
-local kept_ms, leaving = #c.issue > 0 and math.max(c.keep_ms, redis.call('PTTL', job)), {}
+keep_payloads(job, ARGV, 2 + c.events)
+for name, size in pairs(c.groups or {}) do c.fields['g:' .. name] = size end
+c.fields.tally = tally_on(tally, version, c.events, { issued = #issued })
+c.fields.looks = without(c.look, looks)
+version = append(job, version, ARGV, 2, c.events, at, c.fields)
+local kept_ms, leaving = #issued > 0 and math.max(c.keep_ms, left_of(job)), {}
+local to_claim
 -- Publishing takes about a millisecond each: who is last of thousands is not late when the first are claimed.
 local PUBLISHING_MS = 2
-for place, handoff in ipairs(c.issue) do
+for place, handoff in ipairs(issued) do
   local h = job .. ':h:' .. handoff.id
   local child, queue = handoff.fields.child, handoff.queue
-  handoff.fields.state, handoff.fields.issued_at = 'issued', at
+  handoff.fields.state, handoff.fields.issued_at = 'issued', now
   put(h, handoff.fields)
-  redis.call('PEXPIRE', h, kept_ms)
+  redis.call('PEXPIRE', h, whole(kept_ms))
+  times_left[h] = kept_ms
   if child and not string.find(children or '', child, 1, true) then
     children = (children or '') .. ' ' .. child
     redis.call('HSET', job, 'children', children)
   end
+  if c.claim and handoff.id == c.claim[1] and not queue then to_claim = handoff.fields end
   if queue then
     local entries = leaving[queue] or {}
-    entries[#entries + 1], entries[#entries + 2] = at + PUBLISHING_MS * (place - 1), id .. '/' .. handoff.id
+    entries[#entries + 1], entries[#entries + 2] = whole(at + PUBLISHING_MS * (place - 1)), id .. '/' .. handoff.id
     leaving[queue] = entries
   end
 end
 for queue, entries in pairs(leaving) do
   send_off(queue, entries)
-  redis.call('HSETNX', 'handoff:queues', queue, 0)
+  redis.call('HSETNX', 'handoff:queues', queue, '0')
 end
 local dropped = {}
-for _, handoff in ipairs(c.drop) do
+for _, handoff in ipairs(drops) do
   local h = job .. ':h:' .. handoff
   local f = redis.call('HMGET', h, 'queue', 'group', 'role', 'lane', 'child', 'state')
   if f[6] and f[6] ~= 'done' and f[6] ~= 'dropped' then
     redis.call('HSET', h, 'state', 'dropped')
+    if c.claim and handoff == c.claim[1] then to_claim = nil end
     dropped[#dropped + 1] = handoff
     redis.call('HDEL', job .. ':blob', 'draft:' .. handoff)
     settle(job, h, nil)
@@ -96,7 +102,7 @@ for _, handoff in ipairs(c.drop) do
     if f[1] then forget(f[1], id .. '/' .. handoff) end
     if f[3] then redis.call('ZREM', 'handoff:held:' .. f[3], id .. '/' .. handoff) end
     if f[4] then lanes().leave_line(lanes().lane_of(f[4]), id .. '/' .. handoff) end
-    if f[2] then redis.call('HINCRBY', job, 'g:' .. f[2], -1) end -- or its siblings would wait for it
+    if f[2] then redis.call('HINCRBY', job, 'g:' .. f[2], '-1') end -- or its siblings would wait for it
     if f[5] then cancel(f[5]) end
   end
 end
@@ -108,22 +114,21 @@ end
 if c.due < 0 then
   redis.call('ZREM', due, id)
 elseif is_overtaken then
-  redis.call('ZADD', due, 'LT', c.due, id) -- a result that came meanwhile may have set an earlier time
+  redis.call('ZADD', due, 'LT', whole(c.due), id) -- a result that came meanwhile may have set an earlier time
 else
-  redis.call('ZADD', due, c.due, id)
+  redis.call('ZADD', due, whole(c.due), id)
 end
-looked_at(id)
-end_look(job, c.look)
+looked_at(id, status)
 if c.score then
   local MOST_SCORES = 100
   keep_newest('handoff:scores', c.score, MOST_SCORES, PAST_KEPT_MS)
 end
 if c.parent then -- it belongs to a job that runs, and to no list of jobs
-  send_off('supervisor', { at, id })
+  send_off('supervisor', { now, id })
 elseif c.created then
-  redis.call('ZADD', jobs, at, id)
-  if c.fields.status == 'queued' then send_off('submissions', { at, id }) end -- it is announced next
+  redis.call('ZADD', jobs, now, id)
+  if c.fields.status == 'queued' then send_off('submissions', { now, id }) end -- it is announced next
 end
 stay_whole(job, children, c.keep_ms)
-for _, handoff in ipairs(c.keep) do stay(job, job .. ':h:' .. handoff, c.keep_ms) end
-return { 1, version, at, c.claim and claim(job, due, c.claim) or false }
+for _, handoff in ipairs(c.keep or {}) do stay(job, job .. ':h:' .. handoff, c.keep_ms) end
+return { 1, version, at, c.claim and claim(job, due, c.claim, to_claim) or false }

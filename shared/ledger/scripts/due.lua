@@ -2,10 +2,11 @@
 -- KEYS job, due.  ARGV version that this was decided on, due (ms | -1 never), the look that ends here ('' none).
 -- Returns 1 | 0
 local job, due = KEYS[1], KEYS[2]
-local id = string.match(job, '{(.-)}')
-looked_at(id)
-end_look(job, ARGV[3])
-if tonumber(redis.call('HGET', job, 'version') or 0) ~= tonumber(ARGV[1]) then
+local id = id_of(job)
+local version, status, looks = unpack(redis.call('HMGET', job, 'version', 'status', 'looks'))
+looked_at(id, status)
+end_look(job, ARGV[3], looks)
+if tonumber(version or 0) ~= tonumber(ARGV[1]) then
   redis.call('ZADD', due, 'NX', now_ms() + 1000, id) -- what has happened may count on a time that the sweep has used up
   return 0
 end

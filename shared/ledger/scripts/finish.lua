@@ -1,49 +1,53 @@
 -- The end of a handoff: the first writer wins, and the events that follow from the result enter the journal with it.
--- KEYS job, due.  ARGV handoff, fence, keep_ms, silence_ms, result digest, used (JSON or ''), events (JSON list), urgent (1|0),
+-- KEYS job, due.  ARGV handoff, fence, keep_ms, silence_ms, result digest, used (JSON or ''), how many events, urgent (1|0),
 -- keeps its turns (1|0), the look that goes on from here, or '', the result's status,
--- then pairs of digest and compressed payload.
+-- then the events, then pairs of digest and compressed payload.
 -- Returns {'ok', parts of the group still out, version, Unix ms, wake the supervisor before the group is done (1|0)} | {'lost'} | {'dropped'}
 local job, due, handoff, fence = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local h, t = job .. ':h:' .. handoff, job .. ':t:' .. handoff
-local known = redis.call(
-  'HMGET', h, 'fence', 'state', 'group', 'end_version', 'finished_at', 'result', 'counts', 'child', 'role'
-)
+local known = redis.call('HMGET', h, 'fence', 'state', 'role', 'group', 'counts', 'child', 'r_turns')
+local group, counts = known[4], known[5]
 
 -- A result that is not urgent is a usable one. Counted for the fan-ins that can go on with some of theirs; whether one may now.
 local function has_enough(more)
   local enough = false
-  for fan_in, from in pairs(known[7] and cjson.decode(known[7]) or {}) do
+  for fan_in, from in pairs(counts and cjson.decode(counts) or {}) do
     enough = redis.call('HINCRBY', job, 'in:' .. fan_in, more) >= from or enough
   end
   return enough
 end
 
-if known[2] == 'done' and known[1] == fence and known[6] == ARGV[5] then -- said again, because the answer was lost
-  local left = known[3] and redis.call('HGET', job, 'g:' .. known[3]) or -1
-  return { 'ok', tonumber(left), tonumber(known[4]), tonumber(known[5]), (ARGV[8] == '1' or has_enough(0)) and 1 or 0 }
+if known[2] == 'done' and known[1] == fence then
+  local ended = redis.call('HMGET', h, 'result', 'end_version', 'finished_at')
+  if ended[1] == ARGV[5] then -- said again, because the answer was lost
+    local left = group and redis.call('HGET', job, 'g:' .. group) or -1
+    return { 'ok', tonumber(left), tonumber(ended[2]), tonumber(ended[3]), (ARGV[8] == '1' or has_enough(0)) and 1 or 0 }
+  end
 end
-local why = gone(job, known, fence)
+local from, tally = unpack(redis.call('HMGET', job, 'version', 'tally'))
+local why = gone(from, known, fence)
 if why then return { why } end
 
 local at, keep = now_ms(), tonumber(ARGV[3])
-local id = string.match(job, '{(.-)}')
+local id = id_of(job)
 local used = decoded(ARGV[6])
-settle(job, h, used)
+if used or known[7] then settle(job, h, used) end
 even_out(used and used.pace, id .. '/' .. handoff, at)
-for i = 12, #ARGV, 2 do redis.call('HSETNX', job .. ':blob', ARGV[i], ARGV[i + 1]) end
-local from, events, status = job_of(job).version, cjson.decode(ARGV[7]), ARGV[11]
-local fields = { tally = tally_on(job_of(job).tally, from, #events, { [status] = 1 }) }
+local FIRST, events, status = 12, tonumber(ARGV[7]), ARGV[11]
+from = tonumber(from)
+keep_payloads(job, ARGV, FIRST + events)
+local fields = { tally = tally_on(tally, from, events, { [status] = 1 }) }
 if status == 'failed' or status == 'needs_input' then fields.failed_last = noted(job, 'failed_last', { handoff }) end
-local version = append(job, from, events, at, fields)
-redis.call('HSET', h, 'state', 'done', 'status', status, 'result', ARGV[5], 'finished_at', at, 'end_version', version)
+local version = append(job, from, ARGV, FIRST, events, at, fields)
+redis.call('HSET', h, 'state', 'done', 'status', status, 'result', ARGV[5], 'finished_at', whole(at), 'end_version', whole(version))
 redis.call('HDEL', h, 'lease', 'doing')
 redis.call('HDEL', job .. ':blob', 'draft:' .. handoff)
-if ARGV[9] == '1' then redis.call('PEXPIRE', t, keep) else redis.call('DEL', t) end
+if ARGV[9] == '1' then redis.call('PEXPIRE', t, ARGV[3]) else redis.call('DEL', t) end
 redis.call('ZREM', due, id .. '/' .. handoff)
 begin_look(job, ARGV[10], at)
 -- What quotes are drawn from: micro-dollars (null: a price is not known), milliseconds and turns of the newest of this role.
 local MOST_SAMPLES = 200
-local role = known[9]
+local role = known[3]
 if role then
   local f = redis.call('HMGET', h, 'usd', 'unpriced', 'started_at', 'turns')
   local sample = string.format(
@@ -51,10 +55,10 @@ if role then
   )
   keep_newest('handoff:history:' .. role, sample, MOST_SAMPLES, PAST_KEPT_MS)
 end
-local left, group = -1, known[3]
+local left = -1
 local wakes = ARGV[8] == '1' or has_enough(1)
-if group then left = redis.call('HINCRBY', job, 'g:' .. group, -1) end
-if group or known[8] then
+if group then left = redis.call('HINCRBY', job, 'g:' .. group, '-1') end
+if group or known[6] then
   -- The chord's body, for what cannot wait the worker, or the child, should wake the supervisor now; should that not come, the sweeper does.
   if left <= 0 or wakes then redis.call('ZADD', due, 'LT', at + tonumber(ARGV[4]), id) end
 end

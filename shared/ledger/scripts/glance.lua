@@ -7,7 +7,7 @@
 local job, due, jobs = KEYS[1], KEYS[2], KEYS[3]
 local most_bytes, most_due, most_asked = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 if redis.call('EXISTS', job) == 0 then return false end
-local at, id = now_ms(), string.match(job, '{(.-)}')
+local at, id = now_ms(), id_of(job)
 local fields = redis.call('HMGET', job, unpack(ARGV, 5))
 
 local function told(entries)

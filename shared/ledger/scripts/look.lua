@@ -6,7 +6,7 @@
 local job, due, log = KEYS[1], KEYS[2], KEYS[3]
 local name = ARGV[1]
 if ARGV[2] == 'end' then
-  end_look(job, name)
+  end_look(job, name, redis.call('HGET', job, 'looks'))
   return { 'ok', {} }
 end
 if ARGV[2] == 'lives' then
@@ -26,7 +26,7 @@ local function counted(times, within)
 end
 
 local function verdict_of(looks)
-  local end_of = hear(at, lease)
+  hear(at, lease)
   local open, given_up = {}, {}
   for _, look in ipairs(looks) do
     local is_open = end_of(look.heard + frozen) > at
@@ -40,16 +40,17 @@ local function verdict_of(looks)
   return counted(open, together) > (failed > 0 and 1 or most) and 'crowded' or 'ok'
 end
 
-if redis.call('EXISTS', job) == 1 then
-  local looks = looks_of(job)
+local status, text = unpack(redis.call('HMGET', job, 'status', 'looks'))
+if status then
+  local looks = looks_of(text)
   local verdict = #looks > 0 and not is_among(looks, name) and verdict_of(looks) or 'ok'
   if verdict == 'crowded' then
-    local id = string.match(job, '{(.-)}')
-    looked_at(id)
+    local id = id_of(job)
+    looked_at(id, status)
     redis.call('ZADD', due, at + together, id)
     return { verdict, {} }
   end
-  begin_look(job, name, at)
+  begin_look(job, name, at, looks)
   if verdict == 'frozen' then return { verdict, {} } end
 end
 return { 'ok', redis.call('XRANGE', log, (tonumber(ARGV[3]) + 1) .. '-0', '+', 'COUNT', ARGV[4]) }

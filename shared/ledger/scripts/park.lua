@@ -2,8 +2,8 @@
 -- It does not count as a claim. Its checkpoints are written already, and nothing is set aside for it.
 -- KEYS job, due.  ARGV handoff, fence, ms, why, lane ('' none).  Returns 1 | 0 (it is not ours any more)
 local job, due, handoff, why = KEYS[1], KEYS[2], ARGV[1], ARGV[4]
-local h, member = job .. ':h:' .. handoff, string.match(job, '{(.-)}') .. '/' .. handoff
-if gone(job, redis.call('HMGET', h, 'fence', 'state'), ARGV[2]) then return 0 end
+local h, member = job .. ':h:' .. handoff, id_of(job) .. '/' .. handoff
+if gone(redis.call('HGET', job, 'version'), redis.call('HMGET', h, 'fence', 'state'), ARGV[2]) then return 0 end
 local at = now_ms()
 local until_ms = at + tonumber(ARGV[3])
 give_back(h)

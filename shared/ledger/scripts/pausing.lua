@@ -8,8 +8,8 @@ end
 
 -- The handoff waits for the role's `resume`, and only for that: in no queue, and not for the sweeper.
 local function hold(job, due, handoff, role)
-  local h, member = job .. ':h:' .. handoff, string.match(job, '{(.-)}') .. '/' .. handoff
-  redis.call('HSET', h, 'state', 'issued', 'lease', 0, 'held', 1)
+  local h, member = job .. ':h:' .. handoff, id_of(job) .. '/' .. handoff
+  redis.call('HSET', h, 'state', 'issued', 'lease', '0', 'held', '1')
   redis.call('HDEL', h, 'lost')
   redis.call('ZREM', due, member)
   local queue = redis.call('HGET', h, 'queue')

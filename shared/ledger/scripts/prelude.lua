@@ -1,5 +1,10 @@
 -- In front of every script: the clock, the journal, who may write, how long things stay.
 
+-- A number that Lua has computed, as Redis takes it for an integer: -0 and 1e+15 are none, and redis.call takes its time for numbers.
+local function whole(number)
+  return string.format('%d', number)
+end
+
 local said_ms -- it does not go on while a script runs
 local function now_ms()
   if not said_ms then
@@ -26,55 +31,67 @@ end
 -- Events more in the journal that is at `version`, and what else changes in the job's hash with them. Entry n has the stream id n-0, so that a
 -- version is a place in it. Version and time of the last event are the journal's tip. Two histories that differ have different tips, also where
 -- Redis has come back with older data and others have gone on from there. Returns the version.
-local function append(job, version, events, at, fields)
-  for n, event in ipairs(events) do
-    redis.call('XADD', job .. ':log', version + n .. '-0', 'e', event, 't', at)
-  end
-  fields.version, fields.tip = version + #events, at
+-- `all`: the events stand there from the place `from` on, and are `count`.
+local function append(job, version, all, from, count, at, fields)
+  local log, now, last = job .. ':log', whole(at), version + count
+  for n = 1, count do redis.call('XADD', log, whole(version + n) .. '-0', 'e', all[from + n - 1], 't', now) end
+  fields.version, fields.tip = whole(last), now
   put(job, fields)
-  return fields.version
+  return last
+end
+
+-- Pairs of digest and compressed payload, from this place of `all` on: what is there already is the same.
+local MOST_AT_ONCE = 1000 -- values in one command: Lua's stack has room for some thousands
+local function keep_payloads(job, all, from)
+  for first = from, #all, MOST_AT_ONCE do
+    redis.call('HSET', job .. ':blob', unpack(all, first, math.min(first + MOST_AT_ONCE - 1, #all)))
+  end
 end
 
 -- What is asked of a job whatever is done, as it is when it is first asked for in a script: its version (nil: there is no such job), whether it
--- was cancelled, its parent (`job/handoff`), its tenant, its tally. Read once: `commit`, which changes them, asks only
--- afterwards, and nobody asks again behind an `append`.
+-- was cancelled, its parent (`job/handoff`), its tenant. Read once: `commit`, which changes them, asks only afterwards, and nobody asks again
+-- behind an `append`.
 local jobs_read = {}
 local function job_of(job)
   local known = jobs_read[job]
   if not known then
-    local f = redis.call('HMGET', job, 'version', 'cancelled', 'parent', 'tenant', 'tally')
-    known = { version = tonumber(f[1]), cancelled = f[2], parent = f[3], tenant = f[4] or 'default', tally = f[5] }
+    local f = redis.call('HMGET', job, 'version', 'cancelled', 'parent', 'tenant')
+    known = { version = tonumber(f[1]), cancelled = f[2], parent = f[3], tenant = f[4] or 'default' }
     jobs_read[job] = known
   end
   return known
 end
 
 -- Whether this claim has no right to write any more: nil, 'lost' (another claim has it, or has ended it) or 'dropped' (nobody wants it).
--- `f`: fence and state of its handoff, as they are. A job that was deleted, or has expired, must not be written to: its hash would come back
--- without anything else of it, and for ever.
-local function gone(job, f, fence)
-  if not job_of(job).version or f[2] == 'dropped' then return 'dropped' end
+-- `version`: of the job, `f`: fence and state of its handoff, as they are. A job that was deleted, or has expired, must not be written to:
+-- its hash would come back without anything else of it, and for ever.
+local function gone(version, f, fence)
+  if not version or f[2] == 'dropped' then return 'dropped' end
   if f[1] ~= fence or f[2] ~= 'running' then return 'lost' end
   return nil
 end
 
 -- A claim ends without a result, through nobody's fault: it does not count, and what it says from now on is refused.
 local function give_back(h)
-  redis.call('HINCRBY', h, 'claims', -1)
+  redis.call('HINCRBY', h, 'claims', '-1')
   redis.call('HDEL', h, 'fence')
-  redis.call('HSET', h, 'state', 'issued', 'lease', 0)
+  redis.call('HSET', h, 'state', 'issued', 'lease', '0')
 end
 
 local function key_of(id)
   return 'handoff:{' .. id .. '}'
 end
 
+local function id_of(job)
+  return string.sub(job, #'handoff:{' + 1, -2)
+end
+
 local PAST_KEPT_MS = 90 * 24 * 3600 * 1000 -- what quotes are drawn from, and held against
 
 -- A list of the newest of something, the newest first.
 local function keep_newest(list, text, most, keep_ms)
-  if redis.call('LPUSH', list, text) > most then redis.call('LTRIM', list, 0, most - 1) end
-  redis.call('PEXPIRE', list, keep_ms)
+  if redis.call('LPUSH', list, text) > most then redis.call('LTRIM', list, '0', most - 1) end
+  redis.call('PEXPIRE', list, whole(keep_ms))
 end
 
 -- The parent of a child job, and the handoff there that it does; nil: it has none, or that is gone. Looked up once in a script.
@@ -104,27 +121,37 @@ local function keep_from_now(keep_ms, deadline)
   return tonumber(keep_ms) + math.max(0, tonumber(deadline) - now_ms())
 end
 
--- Never shortens what a key has left. Returns whether that was less.
+-- How many ms keys have left, asked once; -2: there is no such key. Who prolongs never shortens, and returns whether that was less.
+local times_left = {}
+local function left_of(key)
+  times_left[key] = times_left[key] or redis.call('PTTL', key)
+  return times_left[key]
+end
+
 local function prolong(key, ms)
-  local left = redis.call('PTTL', key)
+  local left = left_of(key)
   local is_short = left ~= -2 and left < ms
-  if is_short then redis.call('PEXPIRE', key, ms) end
+  if is_short then
+    redis.call('PEXPIRE', key, whole(ms))
+    times_left[key] = ms
+  end
   return is_short
 end
 
 -- A job, and one handoff of it, if any. Journal and payloads live as long as the job's hash.
 local function stay(job, h, ms)
   if prolong(job, ms) then
-    redis.call('PEXPIRE', job .. ':log', ms)
-    redis.call('PEXPIRE', job .. ':blob', ms)
+    redis.call('PEXPIRE', job .. ':log', whole(ms))
+    redis.call('PEXPIRE', job .. ':blob', whole(ms))
   end
-  prolong(job .. ':fetched', ms)
   if h then prolong(h, ms) end
 end
 
--- A job with its children, and theirs.
+-- A job with its children, and theirs, and the pages that were fetched for them: those stay, from when they are fetched, as long as the
+-- handoff may take, and the retention.
 local function stay_whole(job, children, ms)
   stay(job, nil, ms)
+  prolong(job .. ':fetched', ms)
   for child in string.gmatch(children or '', '%S+') do
     local key = key_of(child)
     stay_whole(key, redis.call('HGET', key, 'children'), ms)
@@ -138,7 +165,6 @@ end
 
 -- Handoffs or a wake-up are to be published to this queue: they wait there, and until they are in it, they are on somebody's hands.
 -- `entries`: since when (Unix ms) and member, in turn.
-local MOST_AT_ONCE = 1000 -- values in one command: Lua's stack has room for some thousands
 local function send_off(queue, entries)
   for first = 1, #entries, MOST_AT_ONCE do
     local last = math.min(first + MOST_AT_ONCE - 1, #entries)
@@ -153,8 +179,8 @@ local function forget(queue, member)
   redis.call('ZREM', 'handoff:out:' .. queue, member)
 end
 
--- Somebody has looked at a job: its wake-up waits no longer.
-local function looked_at(id)
+-- Somebody has looked at a job, whose status was this: its wake-up waits no longer. Only one that nobody has begun may be announced.
+local function looked_at(id, status)
   forget('supervisor', id)
-  forget('submissions', id)
+  if not status or status == 'queued' then forget('submissions', id) end
 end

@@ -4,7 +4,7 @@ local job, due, handoff, queue = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local h = job .. ':h:' .. handoff
 local f = redis.call('HMGET', h, 'state', 'queue', 'lost')
 if f[1] ~= 'issued' or (f[2] and not f[3]) or redis.call('EXISTS', job) == 0 then return 0 end
-local member = string.match(job, '{(.-)}') .. '/' .. handoff
+local member = id_of(job) .. '/' .. handoff
 redis.call('HSET', h, 'queue', queue, 'lost', 1)
 redis.call('ZADD', due, now_ms() + ARGV[3], member)
 redis.call('HSETNX', 'handoff:queues', queue, 0)

@@ -2,8 +2,8 @@
 -- KEYS job, due.  ARGV handoff, fence, used (JSON or '').  Returns 1 | 0
 local job, due, handoff = KEYS[1], KEYS[2], ARGV[1]
 local h = job .. ':h:' .. handoff
-if gone(job, redis.call('HMGET', h, 'fence', 'state'), ARGV[2]) then return 0 end
-local used, member = decoded(ARGV[3]), string.match(job, '{(.-)}') .. '/' .. handoff
+if gone(redis.call('HGET', job, 'version'), redis.call('HMGET', h, 'fence', 'state'), ARGV[2]) then return 0 end
+local used, member = decoded(ARGV[3]), id_of(job) .. '/' .. handoff
 settle(job, h, used)
 even_out(used and used.pace, member, now_ms())
 give_back(h)

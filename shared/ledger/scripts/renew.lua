@@ -4,7 +4,7 @@
 local job, due, handoff = KEYS[1], KEYS[2], ARGV[1]
 local h = job .. ':h:' .. handoff
 local f = redis.call('HMGET', h, 'fence', 'state', 'lost')
-local why = gone(job, f, ARGV[2])
+local why = gone(job_of(job).version, f, ARGV[2])
 if why then return why end
 if is_cancelled(job) then return 'cancelled' end
 local at = now_ms()
@@ -14,5 +14,5 @@ if f[3] then redis.call('HDEL', h, 'lost') end
 if ARGV[4] ~= '' then redis.call('HSET', h, 'doing', ARGV[4]) end
 if ARGV[5] ~= '' then redis.call('HSET', job .. ':blob', 'draft:' .. handoff, ARGV[5]) end
 stay(job, h, keep_from_now(ARGV[6], ARGV[7]))
-redis.call('ZADD', due, at + ARGV[3], string.match(job, '{(.-)}') .. '/' .. handoff)
+redis.call('ZADD', due, at + ARGV[3], id_of(job) .. '/' .. handoff)
 return 'ok'

@@ -5,7 +5,7 @@ local h = job .. ':h:' .. handoff
 local f = redis.call('HMGET', h, 'state', 'role')
 if not f[1] or redis.call('EXISTS', job) == 0 then return 'unknown' end
 if f[1] ~= 'issued' then return 'over' end
-local member = string.match(job, '{(.-)}') .. '/' .. handoff
+local member = id_of(job) .. '/' .. handoff
 local is_paused = f[2] and redis.call('ZSCORE', 'handoff:held:' .. f[2], member)
 if not is_paused and redis.call('HDEL', h, 'held') == 1 then
   redis.call('HSET', h, 'lost', 1)

@@ -8,22 +8,25 @@ local MOST_IN_A_ROW = 3 -- or a Redis that is asked too rarely would keep the de
 
 -- Notes that somebody speaks to Redis, and, where nobody has for a while, the silence. Whether it was Redis that was stopped, away, full or
 -- cut off, or those who would speak, cannot be told in here.
--- Returns a function from the end of a lease to when it really ends: one that was good when the silence began still is, until who holds it
--- has had the time to renew it.
 local function hear(at, lease)
-  local f = redis.call('HMGET', 'handoff:silence', 'heard', 'since', 'until', 'times')
-  local heard, since, good_until, times = tonumber(f[1] or at), tonumber(f[2] or 0), tonumber(f[3] or 0), tonumber(f[4] or 0)
+  local heard = tonumber(redis.call('HGET', 'handoff:silence', 'heard') or at)
   if at - heard > lease * QUIET then
-    times = times + 1
+    local f = redis.call('HMGET', 'handoff:silence', 'since', 'until', 'times')
+    local since, good_until, times = tonumber(f[1] or 0), tonumber(f[2] or 0), tonumber(f[3] or 0) + 1
     if heard > good_until or times > MOST_IN_A_ROW then
       since, times = heard, 1
     end
-    good_until = at + math.floor(lease * GRACE)
-    redis.call('HSET', 'handoff:silence', 'since', since, 'until', good_until, 'times', times)
+    redis.call('HSET', 'handoff:silence', 'since', since, 'until', at + math.floor(lease * GRACE), 'times', times)
   end
-  redis.call('HSET', 'handoff:silence', 'heard', at)
-  return function(ends)
-    if ends > since and ends < good_until then return good_until end
-    return ends
-  end
+  redis.call('HSET', 'handoff:silence', 'heard', whole(at))
+end
+
+-- When a lease really ends: one that was good when the silence began still is, until who holds it has had the time to renew it. Asked only once
+-- that was heard.
+local silence
+local function end_of(ends)
+  silence = silence or redis.call('HMGET', 'handoff:silence', 'since', 'until')
+  local since, good_until = tonumber(silence[1] or 0), tonumber(silence[2] or 0)
+  if ends > since and ends < good_until then return good_until end
+  return ends
 end

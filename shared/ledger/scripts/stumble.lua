@@ -2,10 +2,10 @@
 -- KEYS job, due.  ARGV most ms until the next look, the look that ends here ('' none).
 -- Returns how often in a row; 0: there is no such job
 local job, due = KEYS[1], KEYS[2]
-local id = string.match(job, '{(.-)}')
-looked_at(id)
-end_look(job, ARGV[2])
-local f = redis.call('HMGET', job, 'version', 'stumbles', 'stumbled_at')
+local id = id_of(job)
+local f = redis.call('HMGET', job, 'version', 'stumbles', 'stumbled_at', 'status', 'looks')
+looked_at(id, f[4])
+end_look(job, ARGV[2], f[5])
 if not f[1] then
   redis.call('ZREM', due, id)
   return 0

@@ -5,7 +5,7 @@
 local due, queues = KEYS[1], KEYS[2]
 local most, bump, grace = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local at = now_ms()
-local end_of = hear(at, tonumber(ARGV[4]))
+hear(at, tonumber(ARGV[4]))
 local WAITING = 'handoff:waiting:'
 local found, fresh, woken = {}, {}, {}
 

@@ -4,12 +4,15 @@
 local TALLIED = { 'version', 'issued', 'ok', 'partial', 'needs_input', 'failed', 'dropped' }
 
 -- The tally that was written up to `version`, with so many events more, and more of what it counts; nil: it was not.
+local EMPTY = '0 0 0 0 0 0 0'
 local function tally_on(tally, version, events, more)
-  local counts = {}
-  for count in string.gmatch(tally or '0 0 0 0 0 0 0', '%d+') do counts[#counts + 1] = tonumber(count) end
-  if counts[1] ~= version then return nil end
-  for place, name in ipairs(TALLIED) do counts[place] = string.format('%d', counts[place] + (more[name] or 0)) end
-  counts[1] = string.format('%d', version + events)
+  local counts = { string.match(tally or EMPTY, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$') }
+  if tonumber(counts[1]) ~= version then return nil end
+  for place, name in ipairs(TALLIED) do
+    local new = more[name]
+    if new and new ~= 0 then counts[place] = whole(counts[place] + new) end
+  end
+  counts[1] = whole(version + events)
   return table.concat(counts, ' ')
 end
 

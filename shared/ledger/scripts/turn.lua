@@ -9,17 +9,18 @@ local job, due, handoff, fence = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local lease, keep, used, worst = tonumber(ARGV[3]), keep_from_now(ARGV[4], ARGV[5]), decoded(ARGV[6]), decoded(ARGV[7])
 local h, t = job .. ':h:' .. handoff, job .. ':t:' .. handoff
 
-local member = string.match(job, '{(.-)}') .. '/' .. handoff
-local f = redis.call('HMGET', h, 'fence', 'state', 'role', 'lost')
-local why = gone(job, f, fence)
+local member = id_of(job) .. '/' .. handoff
+local f = redis.call('HMGET', h, 'fence', 'state', 'role', 'lost', 'claims', 'r_turns', 'r_in', 'r_out', 'r_usd', 'r_day')
+know_reservation(h, unpack(f, 6))
+local why = gone(job_of(job).version, f, fence)
 if why then return { why } end
 local stored, known, tools, new = redis.call('LLEN', t), tonumber(ARGV[9]), tonumber(ARGV[10]), #ARGV - 10
 if stored ~= known and not (new > 0 and stored == known + new) then return { 'lost' } end
 if new > 0 and stored == known then
   redis.call('RPUSH', t, unpack(ARGV, 11))
-  redis.call('PEXPIRE', t, keep)
+  redis.call('PEXPIRE', t, whole(keep))
   -- It got further: what took down the claims before was not this handoff. One that freezes its process writes nothing.
-  redis.call('HSET', h, 'claims', 1)
+  if f[5] ~= '1' then redis.call('HSET', h, 'claims', '1') end
   if tools > 0 then redis.call('HINCRBY', h, 'tools', tools) end
   if used then
     settle(job, h, used)
@@ -29,7 +30,7 @@ end
 if is_cancelled(job) then return { 'cancelled' } end
 local paused = worst and if_paused(f[3])
 if paused then -- between two turns: the claim ends here, and does not count
-  unreserve(job, h)
+  settle(job, h, NOTHING_USED)
   give_back(h)
   hold(job, due, handoff, paused)
   return { 'paused' }
@@ -37,11 +38,10 @@ end
 
 local at = now_ms()
 hear(at, lease)
-redis.call('HSET', h, 'lease', at + lease, 'beat', at, 'doing', ARGV[8])
+redis.call('HSET', h, 'lease', whole(at + lease), 'beat', whole(at), 'doing', ARGV[8])
 if f[4] then redis.call('HDEL', h, 'lost') end
-stay(job, h, keep)
-redis.call('ZADD', due, at + lease, member)
-if worst then
+if worst then -- what follows may take a while; of the lease, the sweeper learns when it looks at the old end
+  stay(job, h, keep)
   local no, level_or_ms, why_not, taken = let_go(job, h, worst, member, at)
   if no == 'wait' then return { 'wait' } end
   if no == 'pace' then return { 'pace', level_or_ms, why_not } end

@@ -3,7 +3,7 @@
 -- KEYS job, due, dead.  ARGV handoff, digest of the message, patience_ms, the letter, most letters, how long they are kept (s).
 -- Returns 'unknown' (not issued) | 'over' (nobody waits for it) | 'left' (the sweeper publishes it again) | 'dead' (nobody does, until `retry`)
 local job, due, handoff = KEYS[1], KEYS[2], ARGV[1]
-local h, member = job .. ':h:' .. handoff, string.match(job, '{(.-)}') .. '/' .. handoff
+local h, member = job .. ':h:' .. handoff, id_of(job) .. '/' .. handoff
 local f = redis.call('HMGET', h, 'state', 'digest', 'queue', 'unread')
 if f[2] ~= ARGV[2] or redis.call('EXISTS', job) == 0 then return 'unknown' end
 if f[1] ~= 'issued' then return 'over' end
