@@ -1,7 +1,7 @@
 """`python -m benchmarks.in_flight`: how many model calls one specialist process holds in flight on one core, by the server's own count.
 
-Every job is one agent; each of its calls is streamed by the server over two seconds. The worker is kept to one core, whatever its pool
-(gevent: where `.ci/install bench` has been run).
+Every job is one agent; each of its calls is streamed by the server over two seconds, or as many as are asked for. The worker is kept to one
+core, whatever its pool (gevent: where `.ci/install bench` has been run).
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from shared.wire.mode import Mode
 from supervisor.client import Client, Request
 from tests.running_system import SUPERVISOR, RunningSystem, running_system
 
-CALL_S = 2.0
 _ON_ONE_CORE = """
 import os, sys
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
@@ -59,9 +58,10 @@ class Held:
     """The most, of the process and its children."""
 
 
-def held(folder: Path, pool: str, slots: int, turns: int, handoffs: int) -> Held:
+def held(folder: Path, pool: str, slots: int, turns: int, handoffs: int, takes_s: float) -> Held:
+    """`takes_s`: a call, in seconds."""
     calls = turns * handoffs
-    command = [sys.executable, "-m", "benchmarks.streaming_server", str(CALL_S), str(turns)]
+    command = [sys.executable, "-m", "benchmarks.streaming_server", str(takes_s), str(turns)]
     with running_system(folder, (), {"HANDOFF_OFFLINE": "false", "ANTHROPIC_API_KEY": "none"}) as system:
         log = system.processes.log_of
         server = ChildSpec("server", command, system.environment, is_ready=lambda: bool(log("server").read_text()))
@@ -96,10 +96,10 @@ def _start(system: RunningSystem, pool: str, slots: int) -> None:
 
 
 def _wait_in_their_queue(system: RunningSystem, jobs: Client, handoffs: int) -> list[JobId]:
-    """Jobs whose handoffs have all been published before the worker takes the first."""
+    """Jobs whose handoffs have all been published before the worker takes the first; or the second: it may have asked for one already."""
     _control(system, "cancel_consumer")
     ids = list(jobs.submit_each([Request(f"Say what part {n} says.", mode=Mode.SINGLE) for n in range(handoffs)]))
-    while (waiting := jobs.ledger.connection.redis.llen(QUEUE)) < handoffs:
+    while (waiting := jobs.ledger.connection.redis.llen(QUEUE)) < handoffs - 1:
         print(waiting, end=" \r", file=sys.stderr)
         time.sleep(0.2)
     return ids
@@ -167,12 +167,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.in_flight", description=__doc__)
     parser.add_argument("--handoffs", type=int, default=1000)
     parser.add_argument("--turns", type=int, nargs="+", default=[1, 4], help="calls of a handoff")
+    parser.add_argument("--seconds", type=float, default=2.0, help="that a call takes")
     parser.add_argument("pools", nargs="*", default=["threads:500", "prefork:16"], help="POOL:SLOTS")
     asked = parser.parse_args(arguments)
     print("| pool | slots | calls a handoff | calls | most in flight | mean | calls/s | CPU ms a call | MB |\n" + "|---" * 9 + "|")
     for (pool, _, slots), turns in product((one.partition(":") for one in asked.pools), asked.turns):
         with tempfile.TemporaryDirectory() as folder:
-            one = held(Path(folder), pool, int(slots), turns, asked.handoffs)
+            one = held(Path(folder), pool, int(slots), turns, asked.handoffs, asked.seconds)
         rate, cpu_ms = one.calls / one.took_s, one.cpu_s / one.calls * 1000
         told = (pool, slots, turns, one.calls, one.most, f"{one.mean:.0f}", f"{rate:.0f}", f"{cpu_ms:.1f}", f"{one.memory_mb:.0f}")
         print("| " + " | ".join(map(str, told)) + " |", flush=True)
