@@ -27,7 +27,6 @@ from benchmarks.fleets import CANVAS_SUPERVISOR, CANVAS_WORKER, ROOT, SLOTS, SUP
 from benchmarks.instant_model import STEPS
 from benchmarks.ours_jobs import Ours
 from benchmarks.processor_time import cpu_s
-from shared.fair import DEQUEUE, TAKE
 from shared.ledger.sources import source_of
 from shared.wire.plan import Synthesis
 
@@ -106,10 +105,8 @@ def process_of(port: int, server: int, pids: Mapping[str, int]) -> str:
 @contextmanager
 def seen(client: Any, pids: Mapping[str, int]) -> Iterator[Counter[tuple[str, str]]]:
     """Commands by process and name while the block runs; a script's name is that of its file."""
-    files = {path.stem: path.read_text() for path in (ROOT / "shared" / "ledger" / "scripts").glob("*.lua")}
-    texts = [(text, name) for name, alone in files.items() for text in (source_of(name), alone)]  # some of a queue's order stand alone
-    texts += [(DEQUEUE.text, "dequeue"), (TAKE.text, "take")]
-    scripts = {hashlib.sha1(text.encode()).hexdigest(): name for text, name in texts}
+    names = [path.stem for path in (ROOT / "shared" / "ledger" / "scripts").glob("*.lua")]
+    scripts = {hashlib.sha1(source_of(name).encode()).hexdigest(): name for name in names}
     found: Counter[tuple[str, str]] = Counter()
     ports: dict[int, str] = {}
     server = int(client.connection_pool.connection_kwargs["port"])

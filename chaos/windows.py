@@ -129,8 +129,8 @@ STOPPED_BEFORE = ("turn", "finish", "commit")
 
 def scripts() -> set[str]:
     """The ledger's scripts, by what is in its folder."""
-    parts = {"dequeuing", *PARTS}
-    return {path.name.removesuffix(".lua") for path in (files("shared.ledger") / "scripts").iterdir() if path.name.endswith(".lua")} - parts
+    names = {path.name.removesuffix(".lua") for path in (files("shared.ledger") / "scripts").iterdir() if path.name.endswith(".lua")}
+    return names - set(PARTS)
 
 
 def cases() -> list[Case]:

@@ -8,12 +8,12 @@ So all elements are worth the same, and a process that knows nothing of this tak
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.resources import files
 from typing import Any
 
 from kombu.utils.json import dumps
 
 from shared.ledger.script import Script
+from shared.ledger.sources import source_of
 
 FIRST = "handoff-first"
 """The header of a message that others have overtaken: it goes ahead of those that wait in its queue with the same priority."""
@@ -24,12 +24,7 @@ ALONE = b" "
 """Behind an element with nothing beside it in its queue: its message has no place, and is taken as it is. JSON may end with this."""
 
 
-def _script(*names: str) -> Script:
-    return Script("".join((files("shared.ledger") / "scripts" / f"{name}.lua").read_text() for name in names))
-
-
-ENQUEUE, PURGE = _script("enqueue"), _script("purge")
-DEQUEUE, TAKE = _script("dequeuing", "dequeue"), _script("dequeuing", "take")
+ENQUEUE, DEQUEUE, TAKE, PURGE = (Script(source_of(name)) for name in ("enqueue", "dequeue", "take", "purge"))
 
 
 def is_for(message: Mapping[str, Any]) -> str | None:

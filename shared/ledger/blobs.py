@@ -149,9 +149,11 @@ class Blobs:
         self.missing_documents([document.digest], work_s)
         self.put_documents({document.digest: text}, work_s)
         with in_our_words():
+            pages = keys.fetched(job_id)
+            stay_s = max(self._stay_s(work_s), self._redis.ttl(pages))  # others of the job may need them for longer
             pipe = self._redis.pipeline(transaction=False)
-            pipe.hset(keys.fetched(job_id), document.path, document.to_json())
-            pipe.expire(keys.fetched(job_id), self._stay_s(work_s))
+            pipe.hset(pages, document.path, document.to_json())
+            pipe.expire(pages, stay_s)
             pipe.execute()
 
     def _stay_s(self, work_s: float) -> int:

@@ -92,8 +92,7 @@ local function unreserve(job, h)
 end
 
 -- A handoff's reservation becomes what was really used, in the books of the day in which it was made. `used` nil: the worst case, because
--- the call was in the air.
-local NOTHING_USED = { turns = 0 } -- it was never made
+-- the call was in the air; no turns: it was never made.
 local function settle(job, h, used)
   local worst = reservation_of(h)
   used = used or worst

@@ -26,7 +26,7 @@ local function claim(job, due, order, fresh)
 
   local claims = tonumber(f[3] or 0)
   if is_again then claims = claims - 1 end -- its first call has not been made: nothing of it is in the air
-  if f[8] then settle(job, h, is_again and NOTHING_USED or nil) end
+  if f[8] and is_again then unreserve(job, h) elseif f[8] then settle(job, h) end
   reservations[h] = false
 
   local paused = if_paused(f[6])
@@ -50,6 +50,7 @@ local function claim(job, due, order, fresh)
   if not fresh then redis.call('HDEL', h, 'lost', 'held', 'unread', 'parked', 'lane') end
   if f[4] then forget(f[4], member) end
   stay(job, h, keep)
+  prolong(job .. ':fetched', keep)
   local checkpoints = fresh and {} or redis.call('LRANGE', t, '0', '-1')
   if #checkpoints > 0 then redis.call('PEXPIRE', t, whole(keep)) end
   local no, _, _, taken = 'not asked', nil, nil, nil

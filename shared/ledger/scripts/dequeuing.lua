@@ -13,12 +13,11 @@ local function first_of(queue, popped_tag, popped_member)
   redis.call('HDEL', fair .. ':messages', entry)
   -- A tenant whose next score is none but the one that anybody would get is not kept.
   local base = math.floor(tonumber(taken[2]) / CLASS) * CLASS
-  local from, to = string.format('%d', base), string.format('%d', base + CLASS) -- as Redis writes them
+  local from, to = whole(base), whole(base + CLASS)
   local lowest = redis.call('ZRANGEBYSCORE', fair, '(' .. from, '(' .. to, 'WITHSCORES', 'LIMIT', '0', '1')[2]
   redis.call('ZREMRANGEBYSCORE', fair .. ':next', from, lowest or '(' .. to)
   if not lowest and redis.call('EXISTS', fair) == 0 then redis.call('DEL', fair .. ':next') end
-  local t, out = redis.call('TIME'), 'handoff:out:' .. queue
-  local at = string.format('%d', t[1] * 1000 + math.floor(t[2] / 1000))
+  local out, at = 'handoff:out:' .. queue, whole(now_ms())
   redis.call('ZADD', out, at, member)
   if tag == popped_tag then return '' end
   local has_place = redis.call('ZSCORE', fair, popped_member .. ' ' .. popped_tag)

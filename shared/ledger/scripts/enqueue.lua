@@ -9,7 +9,6 @@ local queue, text, is_first = KEYS[1], ARGV[3], ARGV[4] == '1'
 local fair, out = 'handoff:fair:' .. queue, 'handoff:out:' .. queue
 local CLASS = 2 ^ 40 -- scores of a class; more than are ever given before it is empty and begins again
 local ALONE = ' '
-local function whole(number) return string.format('%d', number) end -- as Redis writes it
 
 local function place(member, tag, message, goes_first)
   local f = redis.call('HMGET', 'handoff:{' .. string.match(member, '^[^/]*') .. '}', 'tenant', 'priority')
@@ -28,9 +27,8 @@ end
 
 local waiting = redis.call('LLEN', queue)
 if waiting == 0 and redis.call('EXISTS', fair) == 0 then
-  local t = redis.call('TIME')
   redis.call('LPUSH', queue, text .. ALONE)
-  redis.call('ZADD', out, whole(t[1] * 1000 + math.floor(t[2] / 1000)), ARGV[1])
+  redis.call('ZADD', out, whole(now_ms()), ARGV[1])
   return
 end
 local other = waiting == 1 and redis.call('LINDEX', queue, 0)

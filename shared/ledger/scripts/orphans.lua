@@ -4,7 +4,7 @@
 -- Returns how many went
 local queue, first = KEYS[1], tonumber(ARGV[1])
 local GONE = '' -- no message is that
-local piece, gone = redis.call('LRANGE', queue, first, ARGV[2]), 0
+local piece, removed = redis.call('LRANGE', queue, first, ARGV[2]), 0
 local fair = 'handoff:fair:' .. queue
 for i = 3, #ARGV, 3 do
   local place = tonumber(ARGV[i])
@@ -12,9 +12,9 @@ for i = 3, #ARGV, 3 do
     redis.call('LSET', queue, first + place - 1, GONE)
     redis.call('ZREM', fair, ARGV[i + 2])
     redis.call('HDEL', fair .. ':messages', ARGV[i + 2])
-    gone = gone + 1
+    removed = removed + 1
   end
 end
-if gone > 0 then redis.call('LREM', queue, -gone, GONE) end -- all in one walk
+if removed > 0 then redis.call('LREM', queue, -removed, GONE) end -- all in one walk
 if redis.call('EXISTS', fair) == 0 then redis.call('DEL', fair .. ':next') end
-return gone
+return removed

@@ -147,8 +147,7 @@ local function stay(job, h, ms)
   if h then prolong(h, ms) end
 end
 
--- A job with its children, and theirs, and the pages that were fetched for them: those stay, from when they are fetched, as long as the
--- handoff may take, and the retention.
+-- A job with its children, and theirs, and the pages that were fetched for them, which claims prolong, too.
 local function stay_whole(job, children, ms)
   stay(job, nil, ms)
   prolong(job .. ':fetched', ms)

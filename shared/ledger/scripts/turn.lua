@@ -30,7 +30,7 @@ end
 if is_cancelled(job) then return { 'cancelled' } end
 local paused = worst and if_paused(f[3])
 if paused then -- between two turns: the claim ends here, and does not count
-  settle(job, h, NOTHING_USED)
+  unreserve(job, h)
   give_back(h)
   hold(job, due, handoff, paused)
   return { 'paused' }

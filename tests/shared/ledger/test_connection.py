@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
 
 import pytest
 import redis
 
-from shared.ledger.connection import MAX_CONNECTIONS, Connection, in_our_words
+from shared.ledger.connection import MAX_CONNECTIONS, Connection, in_our_words, insisted
 from shared.ledger.ledger import Ledger
 from shared.wire.errors import LedgerError, LedgerUnavailable, UserError
 from tests.doubles.jobs import a_job, granted, issue
@@ -123,3 +125,15 @@ def test_what_is_closed_has_no_socket_open(redis_url: str, admin: redis.Redis) -
     connection.close()
 
     wait_until(lambda: len(admin.client_list()) == before, what="the end of both")
+
+
+def test_what_was_said_to_redis_until_it_answered_is_forgotten(ledger: Ledger) -> None:
+    def say() -> float:
+        return ledger.connection.now()
+
+    insisted(say, lambda: True)
+    said = weakref.ref(say)
+    del say
+    gc.collect()
+
+    assert said() is None

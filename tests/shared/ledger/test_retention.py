@@ -12,6 +12,7 @@ from shared.ledger.claim import Claim, ClaimVerdict
 from shared.ledger.claims import Claiming
 from shared.ledger.ledger import Ledger, open_ledger
 from shared.wire.checkpoints import WorstCase
+from shared.wire.documents import Document
 from shared.wire.errors import Cancelled
 from shared.wire.ids import HandoffId, JobId
 from shared.wire.message import digest_of
@@ -53,6 +54,15 @@ def test_a_claim_keeps_its_job_for_the_job_s_time_and_the_retention(ledger: Ledg
     long_claim(ledger, job_id)
 
     assert shortest_s(ledger, keys_of(job_id)) > JOB_S + KEEP_S / 2
+
+
+def test_pages_that_were_fetched_stay_for_who_is_at_work_longest(ledger: Ledger, job_id: JobId) -> None:
+    page = Document(path="https://example.org/a", digest=digest_of("text"), media_type="text/html", chars=4)
+    ledger.blobs.put_fetched(job_id, page, "text", work_s=1)
+    long_claim(ledger, job_id)
+    ledger.blobs.put_fetched(job_id, page, "text", work_s=1)
+
+    assert shortest_s(ledger, [keys.fetched(job_id)]) > JOB_S + KEEP_S / 2
 
 
 @pytest.mark.parametrize("sign", [Claim.renew, lambda claimed: claimed.reserve(WorstCase(1, 1, 1))], ids=["renewal", "turn"])

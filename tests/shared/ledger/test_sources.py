@@ -8,34 +8,51 @@ from importlib.resources import files
 import pytest
 
 from shared.ledger.ledger import Ledger
-from shared.ledger.sources import MADE_LATER, PARTS, source_of
+from shared.ledger.sources import PARTS, source_of
 
 SCRIPTS = sorted(
     path.name.removesuffix(".lua")
     for path in (files("shared.ledger") / "scripts").iterdir()
-    if path.name.endswith(".lua") and path.name.removesuffix(".lua") not in (*PARTS, "dequeuing", "dequeue", "take")
+    if path.name.endswith(".lua") and path.name.removesuffix(".lua") not in PARTS
 )
 LUAS_OWN = set("and function if in ipairs next not or pairs pcall return tonumber type unpack".split())
 
 
+def without_texts(source: str) -> str:
+    return re.sub(r"'[^']*'", "''", source)
+
+
+def defined_in(source: str) -> list[str]:
+    """Names of what stands by itself, and not inside of something, in their order."""
+    return re.findall(r"\w+", " ".join(re.findall(r"^local (?:function )?([\w, ]+)", source, re.MULTILINE)))
+
+
+SHARED_NAMES = {name for part in PARTS for name in defined_in((files("shared.ledger") / "scripts" / f"{part}.lua").read_text())}
+
+
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_redis_takes_every_script_and_none_knows_a_word_that_nobody_defines(ledger: Ledger, name: str) -> None:
+def test_redis_takes_every_script_and_none_calls_what_nobody_defines(ledger: Ledger, name: str) -> None:
     source = source_of(name)
     ledger.connection.redis.script_load(source)
 
-    used = set(re.findall(r"(?<![.:\w])([a-z_]\w*)\(", re.sub(r"'[^']*'", "", source)))
+    called = set(re.findall(r"(?<![.:\w])([a-z_]\w*)\(", without_texts(source)))
     defined = set(re.findall(r"\w+", " ".join(re.findall(r"local (?:function )?([\w, ]+)", source))))
-    assert used - defined - LUAS_OWN == set()
+    assert called - defined - LUAS_OWN == set()
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_what_a_script_uses_of_the_parts_is_defined_once_and_before_it_is_used(name: str) -> None:
+    source = without_texts(source_of(name))
+    known, missing = set[str](), set[str]()
+    for piece in re.split(r"^(?=local )", source, flags=re.MULTILINE):
+        known |= set(defined_in(piece))
+        own = set(re.findall(r"^ +local (?:function )?(\w+)", piece, re.MULTILINE))
+        missing |= (SHARED_NAMES & set(re.findall(r"(?<![.\w])[A-Za-z_]\w*", piece))) - known - own
+
+    assert missing == set()
+    assert [name for name in defined_in(source) if defined_in(source).count(name) > 1 and name in SHARED_NAMES] == []
 
 
 def test_a_script_brings_along_only_what_it_uses() -> None:
     assert "local function settle(" in source_of("finish")
     assert "local function settle(" not in source_of("look")
-
-
-@pytest.mark.parametrize("name", sorted(MADE_LATER))
-def test_what_is_made_later_is_made_once_and_inside_of_itself(name: str) -> None:
-    source = source_of("commit")
-
-    assert source.count(f"local function {name}(...)") >= 1
-    assert source.index(f"{name}_made") < source.index(f"local function {name}(...)")
