@@ -21,7 +21,6 @@ import time
 from collections.abc import Mapping
 from functools import cached_property
 from queue import Empty
-from types import MappingProxyType
 from typing import Any
 
 import structlog
@@ -138,14 +137,14 @@ class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
             answer = self._read_one(connection) if self._is_taking else connection.read_response()
             if not answer:
                 return None
-            where, frame, *of_one = answer
+            where, frame, left, is_popped = answer if self._is_taking else (*answer, None, True)
             queue = str(where.decode())
-            message = deliverable(frame, queue) if len(of_one) == 1 else self._fairest(queue, frame, connection)
+            message = self._fairest(queue, frame, connection) if is_popped else deliverable(frame, queue)
         except self.connection_errors:
             connection.disconnect()
             raise
-        if of_one:
-            self._has_more = of_one[0] > 0
+        if left is not None:
+            self._has_more = left > 0
         return queue, message
 
     def _fairest(self, queue: str, frame: bytes, connection: Any) -> dict[str, Any]:
@@ -215,30 +214,26 @@ class _SentinelChannel(LastingChannel, redis_transport.SentinelChannel):  # type
     """The same where sentinels say which server to use."""
 
 
-class _Poller(redis_transport.MultiChannelPoller):  # type: ignore[misc]
-    """Names to an event loop only the sockets that it does not watch yet: kombu has it watch all of them, anew before every poll."""
+class _WatchesOnce:
+    """An event loop that is given a socket once: kombu gives it all of them before every poll, a system call for each that fails."""
 
-    watched: Mapping[int, Any] = MappingProxyType({})
-    """By the event loop: what it calls, and with what, when there is something to read."""
-    called: Any = None
-    """The same of a socket of ours."""
+    def __init__(self, loop: Any) -> None:
+        self._loop = loop
 
-    @property
-    def fds(self) -> dict[int, Any]:
-        return {fd: whose for fd, whose in super().fds.items() if self.watched.get(fd) != (self.called, (fd,))}
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+    def add_reader(self, fd: int, callback: Any, *args: Any) -> None:
+        if self._loop.readers.get(fd) != (callback, args):
+            self._loop.add_reader(fd, callback, *args)
 
 
 class _Watched:
     """A transport whose sockets are given to the event loop once."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.cycle = _Poller()
-
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:
         transport: Any = super()
-        self.cycle.watched, self.cycle.called = loop.readers, transport.on_readable
-        transport.register_with_event_loop(connection, loop)
+        transport.register_with_event_loop(connection, _WatchesOnce(loop))
 
 
 class Transport(_Watched, redis_transport.Transport):  # type: ignore[misc]

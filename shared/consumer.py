@@ -47,6 +47,13 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
             self._is_flush_due = True
             self.hub.call_soon(self.hub.call_later, EVENTS_EVERY_S, self._flush_now)
 
+    def on_close(self) -> None:
+        """Before the next connection, whose dispatcher takes over only what this one could not send: not what waits for company."""
+        if self.event_dispatcher:
+            self.event_dispatcher.buffer_limit = 1
+            self.event_dispatcher.flush(errors=False)
+        super().on_close()
+
     def shutdown(self) -> None:
         self._flush_now()
         super().shutdown()

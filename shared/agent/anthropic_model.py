@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, suppress
@@ -26,6 +27,10 @@ REST_WITHIN_S = 0.2
 """How long a whole reply is kept back for the end of its body, which the next call's connection depends on: it is there already as a rule,
 and a new connection is not much cheaper.
 """
+CLOSE_WITHIN_S = 5.0
+"""So long is waited for connections to be given back."""
+READING = EventLoop("model-calls")
+"""Where all replies of this process are read, whoever's they are."""
 _PAID = ("message_start", "message_delta")
 """The events that say what has been used so far."""
 _STRICTNESS = ("output_config", "output_format", "strict", "json_schema", "schema")
@@ -43,13 +48,16 @@ class AnthropicModel:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._loop = EventLoop("model-calls", client.close)
         self._plainly: set[str] = set()
+        self._at_work: set[_Exchange] = set()
+        self._is_open = False
 
     def reply(self, call: ModelCall, on_pulse: Callable[[Pulse], None]) -> ModelReply:
         """See `shared.agent.model.Model`."""
         exchange = _Exchange(call, request_of(call, plainly=call.model in self._plainly))
-        reading = self._loop.run(exchange.read(self._client))
+        self._at_work.add(exchange)
+        reading = READING.run(exchange.read(self._client))
+        self._open()
         try:
             return exchange.wait(on_pulse)
         except ModelRejected as error:
@@ -59,9 +67,23 @@ class AnthropicModel:
             raise
         finally:
             reading.cancel()
+            self._at_work.discard(exchange)
 
     def close(self) -> None:
-        self._loop.close()
+        """Who still waits for a reply is told that there will be none."""
+        for exchange in tuple(self._at_work):
+            exchange.give_up()
+        is_open, self._is_open = self._is_open, False
+        if is_open:
+            atexit.unregister(self.close)
+            with suppress(TimeoutError):
+                READING.run(self._client.close()).result(CLOSE_WITHIN_S)
+
+    def _open(self) -> None:
+        """Once there are connections, they are given back when the process ends: before what reads them does."""
+        if not self._is_open:
+            self._is_open = True
+            atexit.register(self.close)
 
 
 class _Exchange:
@@ -73,17 +95,19 @@ class _Exchange:
         self._request = request
         self._gathering: Gathering | None = None
         self._reply: ModelReply | None = None
-        self._awake: SimpleQueue[ModelReply | BaseException | None] = SimpleQueue()
-        """Wakes who waits. None: there is something to see; else it is over."""
+        self._end: ModelReply | BaseException | None = None
+        self._awake: SimpleQueue[None] = SimpleQueue()
+        """Wakes who waits: there is something to see. An event of `threading` costs several times as much."""
 
     def wait(self, on_pulse: Callable[[Pulse], None]) -> ModelReply:
         """Pulse until the reply is whole."""
         pulse, taken, came_at = Pulse(), -1, time.monotonic()
         while True:
-            end = self._end()
+            with suppress(Empty):
+                self._awake.get(timeout=PULSE_EVERY_S)
+            end, gathering = self._end, self._gathering
             if isinstance(end, ModelReply):
                 return end
-            gathering = self._gathering
             is_new = gathering is not None and gathering.taken != taken
             if gathering is not None and is_new:
                 taken, pulse, came_at = gathering.taken, gathering.pulse(), time.monotonic()
@@ -99,14 +123,12 @@ class _Exchange:
             if time.monotonic() - came_at > self._progress_s:
                 raise ModelUnreachable(f"the model's server has made no progress for {self._progress_s:.0f} s")
 
-    def _end(self) -> ModelReply | BaseException | None:
-        """What the call has come to; None: it goes on."""
-        end = None
-        with suppress(Empty):
-            end = self._awake.get(timeout=PULSE_EVERY_S)
-            while end is None:
-                end = self._awake.get_nowait()
-        return end
+    def give_up(self) -> None:
+        self._is_over(self._reply or ModelUnreachable("the process ends"))
+
+    def _is_over(self, end: ModelReply | BaseException) -> None:
+        self._end = end
+        self._awake.put(None)
 
     async def read(self, client: Client) -> None:
         """Whatever comes of it reaches who waits; cancelled, it takes its connection along."""
@@ -117,12 +139,12 @@ class _Exchange:
                     self._reply = await self._gather(stream)
                 finally:
                     await stream.close()
-            self._awake.put(self._reply)
+            self._is_over(self._reply)
         except asyncio.CancelledError:
-            self._awake.put(ModelUnreachable("the process ends"))  # nobody waits any more, or the model was closed
+            self.give_up()  # nobody waits any more, or the process ends
             raise
         except BaseException as error:  # noqa: BLE001 - the waiting thread raises it: a defect must not end as silence
-            self._awake.put(error)
+            self._is_over(error)
 
     async def _gather(self, stream: Any) -> ModelReply:
         response = stream.response

@@ -5,54 +5,60 @@ from __future__ import annotations
 import asyncio
 import atexit
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any
 
-CLOSE_WITHIN_S = 5.0
+END_WITHIN_S = 5.0
 """What is left of the work when a process ends; it is dropped after that."""
 
 
 class EventLoop:
-    """Begins with the first piece of work, in the process that has it, and ends with `close`, or with the process."""
+    """Begins with the first piece of work, in the process that has it, and ends with the process.
 
-    def __init__(self, name: str, close: Callable[[], Awaitable[None]]) -> None:
-        """`name`: the thread's; `close`: what gives back, in the loop, whatever was opened there."""
+    One is enough for a process, and the most where threads are greenlets: those are one thread, in which one loop can run.
+    """
+
+    def __init__(self, name: str) -> None:
+        """`name`: the thread's."""
         self._name = name
-        self._close = close
         self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._running: tuple[asyncio.AbstractEventLoop, threading.Thread] | None = None
 
     def run(self, work: Coroutine[Any, Any, None]) -> Future[None]:
         """Have the loop do this, in the caller's context. Who cancels what is given back cancels the work at once."""
         with self._lock:
-            loop = self._loop or self._begun()
-        return asyncio.run_coroutine_threadsafe(work, loop)
+            if self._running is None or not self._running[1].is_alive():  # as after a fork, which takes no threads along
+                self._running = self._begun()
+            return asyncio.run_coroutine_threadsafe(work, self._running[0])
 
-    def close(self) -> None:
+    def _begun(self) -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=loop.run_forever, name=self._name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # there are as many threads as there may be
+            loop.close()
+            raise
+        atexit.unregister(self._end)
+        atexit.register(self._end)
+        return loop, thread
+
+    def _end(self) -> None:
         """Cancel what is still at work, and end the thread."""
         with self._lock:
-            loop, thread = self._loop, self._thread
-            self._loop = self._thread = None
-        if loop is None or thread is None:
+            running, self._running = self._running, None
+        if running is None or not running[1].is_alive():
             return
-        atexit.unregister(self.close)
-        asyncio.run_coroutine_threadsafe(self._end(), loop).add_done_callback(lambda _: loop.call_soon_threadsafe(loop.stop))
-        thread.join(CLOSE_WITHIN_S)
+        loop, thread = running
+        asyncio.run_coroutine_threadsafe(_cancel_all(), loop).add_done_callback(lambda _: loop.call_soon_threadsafe(loop.stop))
+        thread.join(END_WITHIN_S)
         if not thread.is_alive():
             loop.close()
 
-    def _begun(self) -> asyncio.AbstractEventLoop:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name=self._name, daemon=True)
-        self._thread.start()
-        atexit.register(self.close)
-        return self._loop
 
-    async def _end(self) -> None:
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-        await self._close()
+async def _cancel_all() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)

@@ -88,10 +88,6 @@ class AgentHandoff(Message):
     depth: Annotated[int, Field(ge=0, le=MOST_DEPTH)] = 0
     """0: given by the job's own supervisor; more: by a sub-supervisor."""
 
-    def until(self, deadline: float | None) -> AgentHandoff:
-        """The same with another deadline."""
-        return self.model_copy(update={"limits": self.limits.model_copy(update={"deadline": deadline})})
-
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
         if self.handoff_id != handoff_id(self.step_id, self.attempt):

@@ -98,6 +98,20 @@ def test_of_many_events_none_waits_for_the_time_of_the_first(redis_url: str, ser
     assert [sent.count(times) for times in range(3)] == [EVENTS_AT_ONCE - 1, EVENTS_AT_ONCE, 1]
 
 
+def test_events_that_wait_for_company_are_not_lost_with_their_connection(redis_url: str, server: Any) -> None:
+    app = make_app("test", redis_url, Settings(), ["known"])
+    with app.connection_for_write() as connection, app.events.Dispatcher(connection, buffer_group=["task"]) as dispatcher:
+        consumer = consumer_with(dispatcher, Hub())
+        consumer.create_task_handler()
+        server.config_resetstat()
+        for _ in range(3):
+            dispatcher.send("task-succeeded", uuid="t")
+        consumer.on_close()
+    app.close()
+
+    assert server.info("commandstats")["cmdstat_publish"]["calls"] == 1
+
+
 def test_a_worker_whose_broker_is_away_tries_again_soon(caplog: pytest.LogCaptureFixture) -> None:
     consumer = consumer_with(CountingDispatcher(), Hub())
     consumer.app.conf.broker_connection_max_retries = 2

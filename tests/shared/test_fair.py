@@ -45,7 +45,7 @@ class Queue:
     def take(self, *, at_once: bool = False) -> str:
         """The tag of what a worker gets: for an element that it has popped, or in one step with that."""
         if at_once:
-            queue, element, left, *is_only_popped = self.client.eval(TAKE.text, 1, QUEUE)
+            queue, element, left, is_only_popped = self.client.eval(TAKE.text, 1, QUEUE)
             assert (queue.decode(), left) == (QUEUE, self.client.llen(QUEUE))
             if not is_only_popped:
                 return str(json.loads(element)["properties"]["delivery_tag"])
