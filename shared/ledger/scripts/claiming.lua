@@ -10,26 +10,31 @@ local function claim(job, due, order, fresh)
   local h, t = job .. ':h:' .. handoff, job .. ':t:' .. handoff
   local at = now_ms()
 
-  local f = fresh and { 'issued', fresh.digest, false, false, false, fresh.role, false, false }
-    or redis.call('HMGET', h, 'state', 'digest', 'claims', 'queue', 'parked', 'role', 'started_at', 'r_turns')
-  if not f[1] or f[2] ~= digest or not job_of(job).version then return { 'unknown', 0, {} } end
-  if f[1] == 'done' or f[1] == 'dropped' then return { 'duplicate', 0, {} } end
+  local state, issued_as, claims, queue, parked, role, began, reserved_turns
+  if fresh then
+    state, issued_as, role = 'issued', fresh.digest, fresh.role
+  else
+    local asked = redis.call('HMGET', h, 'state', 'digest', 'claims', 'queue', 'parked', 'role', 'started_at', 'r_turns')
+    state, issued_as, claims, queue, parked, role, began, reserved_turns = unpack(asked)
+  end
+  if not state or issued_as ~= digest or not job_of(job).version then return { 'unknown', 0, {} } end
+  if state == 'done' or state == 'dropped' then return { 'duplicate', 0, {} } end
   if is_cancelled(job) then return { 'cancelled', 0, {} } end
   hear(at, lease)
   local fence, is_again = order[9], false
-  if f[1] == 'running' then
+  if state == 'running' then
     local its = redis.call('HMGET', h, 'fence', 'lease')
     is_again = its[1] == fence
     if not is_again and end_of(tonumber(its[2])) > at then return { 'busy', 0, {} } end
   end
-  if f[5] and tonumber(f[5]) > at then return { 'parked', 0, {} } end -- a second copy of its message
+  if parked and tonumber(parked) > at then return { 'parked', 0, {} } end -- a second copy of its message
 
-  local claims = tonumber(f[3] or 0)
+  claims = tonumber(claims or 0)
   if is_again then claims = claims - 1 end -- its first call has not been made: nothing of it is in the air
-  if f[8] and is_again then unreserve(job, h) elseif f[8] then settle(job, h) end
+  if reserved_turns and is_again then unreserve(job, h) elseif reserved_turns then settle(job, h) end
   reservations[h] = false
 
-  local paused = if_paused(f[6])
+  local paused = if_paused(role)
   if paused then
     redis.call('HSET', h, 'claims', whole(claims))
     redis.call('HDEL', h, 'fence')
@@ -41,14 +46,14 @@ local function claim(job, due, order, fresh)
   local verdict = 'granted'
   if claims >= max_claims then verdict = 'exhausted' end
   local now, until_ms = whole(at), whole(at + lease)
-  local began = f[7] or now
+  began = began or now
   redis.call('ZADD', due, until_ms, member) -- before what a full Redis does not refuse
   redis.call(
     'HSET', h, 'state', 'running', 'fence', fence, 'worker', worker, 'lease', until_ms, 'claims', whole(claims + 1), 'beat', now,
     'started_at', began
   )
   if not fresh then redis.call('HDEL', h, 'lost', 'held', 'unread', 'parked', 'lane') end
-  if f[4] then forget(f[4], member) end
+  if queue then forget(queue, member) end
   stay(job, h, keep)
   prolong(job .. ':fetched', keep)
   local checkpoints = fresh and {} or redis.call('LRANGE', t, '0', '-1')
