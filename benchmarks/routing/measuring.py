@@ -15,7 +15,7 @@ from typing import Any
 
 from shared.agent.anthropic_clients import model_from
 from shared.agent.equipment import Equipment
-from shared.agent.loop import run
+from shared.agent.loop import Agent
 from shared.agent.model import Model
 from shared.agent.price import Prices
 from shared.agent.prompt import Loaded, opening_of
@@ -132,7 +132,8 @@ def _result(request: str, candidates: list[Candidate], model: Model) -> HandoffR
         prices=Prices(is_free=True),
         tool_context=a_tool_context(),
     )
-    return run(handoff, spec, opening_of(handoff, spec, Loaded(), answer_rules=""), equipment, MemoryTurns())
+    agent = Agent(handoff, spec, opening_of(handoff, spec, Loaded(), answer_rules=""), equipment)
+    return agent.run(MemoryTurns(), handoff.limits.deadline)
 
 
 def _labelled(line: Mapping[str, Any]) -> Labelled:

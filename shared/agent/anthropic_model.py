@@ -55,8 +55,8 @@ class AnthropicModel:
     def reply(self, call: ModelCall, on_pulse: Callable[[Pulse], None]) -> ModelReply:
         """See `shared.agent.model.Model`."""
         exchange = _Exchange(call, request_of(call, plainly=call.model in self._plainly))
-        self._at_work.add(exchange)
         reading = READING.run(exchange.read(self._client))
+        self._at_work.add(exchange)
         self._open()
         try:
             return exchange.wait(on_pulse)
@@ -97,7 +97,7 @@ class _Exchange:
         self._reply: ModelReply | None = None
         self._end: ModelReply | BaseException | None = None
         self._awake: SimpleQueue[None] = SimpleQueue()
-        """Wakes who waits: there is something to see. An event of `threading` costs several times as much."""
+        """Wakes who waits: there is something to see."""
 
     def wait(self, on_pulse: Callable[[Pulse], None]) -> ModelReply:
         """Pulse until the reply is whole."""

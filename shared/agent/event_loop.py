@@ -26,10 +26,18 @@ class EventLoop:
         self._running: tuple[asyncio.AbstractEventLoop, threading.Thread] | None = None
 
     def run(self, work: Coroutine[Any, Any, None]) -> Future[None]:
-        """Have the loop do this, in the caller's context. Who cancels what is given back cancels the work at once."""
+        """Have the loop do this, in the caller's context. Who cancels what is given back cancels the work at once.
+
+        Raises:
+            RuntimeError: there are as many threads as there may be.
+        """
         with self._lock:
             if self._running is None or not self._running[1].is_alive():  # as after a fork, which takes no threads along
-                self._running = self._begun()
+                try:
+                    self._running = self._begun()
+                except RuntimeError:
+                    work.close()
+                    raise
             return asyncio.run_coroutine_threadsafe(work, self._running[0])
 
     def _begun(self) -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
@@ -37,7 +45,7 @@ class EventLoop:
         thread = threading.Thread(target=loop.run_forever, name=self._name, daemon=True)
         try:
             thread.start()
-        except RuntimeError:  # there are as many threads as there may be
+        except RuntimeError:
             loop.close()
             raise
         atexit.unregister(self._end)

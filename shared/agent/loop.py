@@ -31,11 +31,6 @@ MOST_SHORTENINGS = 2
 _log = log_of(__name__)
 
 
-def run(handoff: AgentHandoff, spec: SpecialistSpec, opening: Opening, equipment: Equipment, turns: Turns) -> HandoffResult:
-    """Run a handoff that has been claimed already to its result, see `Agent.run`."""
-    return Agent(handoff, spec, opening, equipment).run(turns, handoff.limits.deadline)
-
-
 class Agent:
     """One run of one handoff. Made before it is claimed: what its first call can use is set aside along with the claim."""
 

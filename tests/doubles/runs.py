@@ -9,7 +9,7 @@ from typing import Any
 from chaos.messages_server import Reply, says_json
 from shared.agent.envelope import EnvelopeReading, Sources
 from shared.agent.equipment import Equipment
-from shared.agent.loop import run
+from shared.agent.loop import Agent
 from shared.agent.model import Model, ModelCall
 from shared.agent.price import Prices
 from shared.agent.prompt import Loaded, opening_of
@@ -92,7 +92,8 @@ class Run:
             dice=lambda: 0.0,
             streams_draft=self.streams_draft,
         )
-        return run(self.handoff, spec, opening_of(self.handoff, spec, self.loaded), equipment, self.turns)
+        agent = Agent(self.handoff, spec, opening_of(self.handoff, spec, self.loaded), equipment)
+        return agent.run(self.turns, self.handoff.limits.deadline)
 
 
 def running(*replies: Reply | ModelError, **rest: Any) -> Run:

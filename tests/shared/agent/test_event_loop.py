@@ -43,10 +43,8 @@ def test_work_is_done_once_there_may_be_a_thread_again(no_more_threads: pytest.M
     async def work() -> None:
         done.append("it")
 
-    refused = work()
     with pytest.raises(RuntimeError):
-        loop.run(refused)
-    refused.close()
+        loop.run(work())
     no_more_threads.undo()
     loop.run(work()).result(10)
 
