@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kombu.utils.json import dumps
-
 from shared.ledger.script import Script
 from shared.ledger.sources import source_of
 
@@ -41,6 +39,8 @@ def entry_of(message: Mapping[str, Any]) -> str | None:
 
 def enqueue_order(queue: str, message: Mapping[str, Any], *, is_first: bool) -> list[Any]:
     """Number of keys, keys and arguments of `enqueue.lua`."""
+    from kombu.utils.json import dumps  # here, because the ledger reads the names above, and who only looks at it need not import kombu
+
     return [1, queue, is_for(message), message["properties"]["delivery_tag"], dumps(message), int(is_first)]
 
 

@@ -8,48 +8,61 @@
         print(recorded.event.type)
     print(jobs.result(job_id, wait_s=600).answer)
 
-All methods are safe to call from several threads.
+All methods are safe to call from several threads. Each imports what only it needs when it is called: all of that together takes longer
+to import than a look at a job takes, and who connects rarely asks for more than one thing.
 """
 
 from __future__ import annotations
 
-import time
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from celery import Celery
 from pydantic import JsonValue, SecretStr
 
-from shared.celery_app import make_app
 from shared.config import Settings, load_settings, redis_url_of
-from shared.documents.folder import FolderReading, read_folder
 from shared.ledger.dead import DeadLetter, handoff_in
 from shared.ledger.jobs import JobStanding
 from shared.ledger.ledger import Ledger, open_ledger
 from shared.wire.errors import UnknownJob, UserError
-from shared.wire.events import CancelRequested, JobEnded, JobStatus, Recorded, RetryRequested
+from shared.wire.events import CancelRequested, JobStatus, Recorded
 from shared.wire.ids import HandoffId, JobId, is_job_id
 from shared.wire.limits import NewLimits
 from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
-from supervisor.approving import approve, reject
-from supervisor.deleting import delete_job
-from supervisor.dispatch import Dispatcher
-from supervisor.export import Export, export_of
-from supervisor.following import follow_on
-from supervisor.handoff_report import HandoffReport, handoffs_on
+from supervisor.journal_following import events_of, wait_for_end
 from supervisor.known import checked, known
-from supervisor.outline import JobOutline, outline_on
-from supervisor.pausing import check_pausable
-from supervisor.report import JobResult, report_on
-from supervisor.request import Request, check_request
-from supervisor.retrying import retry_job
-from supervisor.submission import Clash, Submission, first_clash, submission_of
-from supervisor.submitting import submit, submit_each
 from supervisor.waiting import with_waiting
 
-FOLLOW_S = 5.0
-"""The longest that one look for new events blocks."""
+if TYPE_CHECKING:
+    from celery import Celery
+
+    from shared.documents.folder import FolderReading
+    from supervisor.dispatch import Dispatcher
+    from supervisor.export import Export
+    from supervisor.handoff_report import HandoffReport
+    from supervisor.outline import JobOutline
+    from supervisor.report import JobResult
+    from supervisor.request import Request
+    from supervisor.submission import Clash, Submission
+else:
+    _PLACES = {
+        "Clash": "supervisor.submission",
+        "HandoffReport": "supervisor.handoff_report",
+        "JobOutline": "supervisor.outline",
+        "JobResult": "supervisor.report",
+        "Request": "supervisor.request",
+    }
+
+    def __getattr__(name: str) -> Any:
+        """The types that this module gives away, for whoever names one."""
+        if name not in _PLACES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(_PLACES[name]), name)
+
+
 MOST_REASON_CHARS = 200
 """Of a pause: it stands in a line of everything that waits for it."""
 
@@ -57,10 +70,13 @@ MOST_REASON_CHARS = 200
 class Client:
     """The door to the job queue."""
 
-    def __init__(self, ledger: Ledger, app: Celery, settings: Settings) -> None:
+    def __init__(self, ledger: Ledger, app: Celery | None, settings: Settings) -> None:
+        """`app`: what messages are sent with. None: one is made for the first of them, for who only looks need not import Celery."""
         self.ledger = ledger
-        self._dispatcher = Dispatcher(app)
+        self._app = app
         self._settings = settings
+        self._sends: Dispatcher | None = None
+        self._lock = threading.Lock()
 
     def submit(self, request: Request) -> JobId:
         """Enqueue a job and return its id at once.
@@ -70,6 +86,8 @@ class Client:
             BudgetSpent: the tenant, or the installation, has spent what it may in a day.
             LedgerUnavailable: Redis cannot be reached, or is too full for a new job; says so where it is not known whether it was enqueued.
         """
+        from supervisor.submitting import submit
+
         return submit(self.ledger, self._dispatcher, self._settings, *self._made(request))
 
     def submit_each(self, requests: Iterable[Request]) -> Iterator[JobId]:
@@ -80,12 +98,16 @@ class Client:
         Raises:
             UserError, BudgetSpent, LedgerUnavailable: as `submit`, of the job whose id would be next; those given are enqueued, none after.
         """
+        from supervisor.submitting import submit_each
+
         return submit_each(self.ledger, self._dispatcher, self._settings, map(self._made, requests))
 
     def first_clash(self, requests: Sequence[Request]) -> Clash | None:
         """The first of these whose idempotency key stands for another request, one of them or a job; None: there is none. All can be
         submitted, if nobody else takes a key meanwhile.
         """
+        from supervisor.submission import first_clash
+
         made = [self.submission(request) for request in requests]
         return first_clash(made, self.ledger.journal.first_events([one.job_id for one in made if one.has_key]))
 
@@ -95,18 +117,7 @@ class Client:
         Raises:
             UnknownJob: there is no such job.
         """
-        self._known(job_id)
-        is_over = False
-        while True:
-            found = self.ledger.journal.follow(job_id, after, FOLLOW_S) if follow else self.ledger.journal.read(job_id, after)
-            for recorded in found:
-                after = recorded.version
-                is_over = isinstance(recorded.event, JobEnded) or (is_over and not isinstance(recorded.event, RetryRequested))
-                yield recorded
-            if not follow or is_over:
-                return
-            if not found and self._known(job_id).status.ended:
-                return
+        return events_of(self.ledger, job_id, after, follow=follow)
 
     def result(self, job_id: JobId, wait_s: float = 0.0) -> JobResult:
         """Everything about the job; waits up to `wait_s` seconds for its end. `status` says whether it has ended.
@@ -114,15 +125,21 @@ class Client:
         Raises:
             UnknownJob: there is no such job.
         """
+        from supervisor.report import report_on
+
         self.wait(job_id, wait_s)
         return report_on(self.ledger, job_id)
 
     def outline(self, job_id: JobId) -> JobOutline:
         """What matters of the job, as quickly for one of 10,000 steps as for one of 200. Raises: UnknownJob: there is no such job."""
+        from supervisor.outline import outline_on
+
         return outline_on(self.ledger, checked(job_id))
 
     def handoffs(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> list[HandoffReport]:
         """These of the job's handoffs in full, as quickly. Raises: UserError: there is no such job, or it has none of that name."""
+        from supervisor.handoff_report import handoffs_on
+
         return handoffs_on(self.ledger, checked(job_id), handoff_ids)
 
     def wait(self, job_id: JobId, wait_s: float) -> JobStatus:
@@ -131,17 +148,7 @@ class Client:
         Raises:
             UnknownJob: there is no such job.
         """
-        until = time.monotonic() + wait_s
-        standing = self._known(job_id)
-        status, version = standing.status, standing.version
-        while not status.ended and (left := until - time.monotonic()) > 0:
-            new = self.ledger.journal.follow(job_id, version, min(left, FOLLOW_S))
-            version = new[-1].version if new else version
-            if new and isinstance(last := new[-1].event, JobEnded):
-                return last.status
-            if not new or any(isinstance(one.event, JobEnded) for one in new):  # its webhook's tries may stand after it
-                status = self._known(job_id).status
-        return status
+        return wait_for_end(self.ledger, job_id, wait_s)
 
     def export(self, job_id: JobId, *, texts: bool = False) -> Export:
         """The whole of a job, for a file: `export(...).to_json()`. `texts`: those of its documents, too.
@@ -149,6 +156,8 @@ class Client:
         Raises:
             UnknownJob: there is no such job.
         """
+        from supervisor.export import export_of
+
         self._known(job_id)
         return export_of(self.ledger, self._settings, job_id, texts=texts)
 
@@ -171,6 +180,8 @@ class Client:
         Raises:
             UserError: it has not ended, has no such step, or no gaps, or has spent its budget and gets no more.
         """
+        from supervisor.retrying import retry_job
+
         self._known(job_id)
         retry_job(self.ledger, job_id, from_step, limits or NewLimits(), whole=whole)
         self._dispatcher.wake(job_id)
@@ -181,6 +192,8 @@ class Client:
         Raises:
             UserError: it waits for none, or not any more; or what is wrong with the plan, a line each.
         """
+        from supervisor.approving import approve
+
         self._known(job_id)
         approve(self.ledger, job_id, note, plan)
         self._dispatcher.wake(job_id)
@@ -192,6 +205,8 @@ class Client:
         Raises:
             UserError: it waits for no approval, or not any more; it has no such step; or what is wrong with the plan, a line each.
         """
+        from supervisor.approving import reject
+
         self._known(job_id)
         reject(self.ledger, job_id, note, steps, plan)
         self._dispatcher.wake(job_id)
@@ -203,6 +218,8 @@ class Client:
         Raises:
             UserError: nobody has ever served it, so it would be a slip of the pen; while nobody at all is announced, if it looks like one.
         """
+        from supervisor.pausing import check_pausable
+
         check_pausable(self.ledger, role)
         self.ledger.pauses.pause(role, " ".join(reason.split())[:MOST_REASON_CHARS])
 
@@ -232,6 +249,8 @@ class Client:
         Raises:
             UserError: it has not ended, or is a child of a job.
         """
+        from supervisor.deleting import delete_job
+
         if parent := self._known(job_id).parent:
             raise UserError(f"{job_id} does a step of {parent}: delete that job, and this one goes with it")
         delete_job(self.ledger, job_id)
@@ -251,6 +270,17 @@ class Client:
     def _known(self, job_id: JobId) -> JobStanding:
         return known(self.ledger, job_id)
 
+    @property
+    def _dispatcher(self) -> Dispatcher:
+        from shared.celery_app import make_app
+        from supervisor.dispatch import Dispatcher
+
+        with self._lock:
+            if self._sends is None:
+                queues = (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE)
+                self._sends = Dispatcher(self._app or make_app("client", self.ledger.connection.url, self._settings, queues))
+            return self._sends
+
     def newest(self, count: int = 20) -> list[JobStanding]:
         """The newest jobs first, each as `standing` has it."""
         return with_waiting(self.ledger, self.ledger.jobs.standings(self.ledger.jobs.newest(count)))
@@ -261,16 +291,23 @@ class Client:
         Raises:
             UserError: see `submit`.
         """
+        from supervisor.request import check_request
+
         check_request(request, self._settings)
 
     def submission(self, request: Request) -> Submission:
         """A request as it would enter the ledger. Raises: UserError."""
+        from supervisor.following import follow_on
+        from supervisor.submission import submission_of
+
         if isinstance(request.documents, Path):
             request = replace(request, documents=self.read_documents(request))
         return submission_of(request, self._settings, follow_on(self.ledger, request))
 
     def read_documents(self, request: Request) -> FolderReading:
         """Raises: InvalidDocuments."""
+        from shared.documents.folder import read_folder
+
         assert isinstance(request.documents, Path)
         return read_folder(
             request.documents,
@@ -286,7 +323,7 @@ def connect(redis_url: str | None = None, settings: Settings | None = None) -> C
     if redis_url is not None:
         settings = settings.model_copy(update={"redis_url": SecretStr(redis_url)})
     url = redis_url_of(settings)
-    return Client(open_ledger(url, settings), make_app("client", url, settings, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE)), settings)
+    return Client(open_ledger(url, settings), None, settings)
 
 
 __all__ = ["Clash", "Client", "HandoffReport", "JobOutline", "JobResult", "NewLimits", "Request", "UnknownJob", "connect"]

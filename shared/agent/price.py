@@ -9,8 +9,6 @@ from decimal import ROUND_CEILING, Decimal
 from functools import lru_cache
 from typing import Any
 
-from genai_prices import Usage as PricedUsage
-from genai_prices import calc_price
 from pydantic_core import to_json
 
 from shared.agent.model import ModelCall
@@ -94,6 +92,9 @@ def _uses(tool: Mapping[str, Any]) -> int:
 @lru_cache(maxsize=1024)
 def _cost(model: str, provider: str, into: int, out: int, cache_read: int, cache_write: int) -> int | None:
     """`into`, `out`: tokens of input and output."""
+    from genai_prices import Usage as PricedUsage  # with an HTTP client and its models: who asks for no price need not import that
+    from genai_prices import calc_price
+
     used = PricedUsage(input_tokens=into, output_tokens=out, cache_read_tokens=cache_read, cache_write_tokens=cache_write)
     try:
         price = calc_price(used, model, provider_id=provider)

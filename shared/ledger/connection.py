@@ -19,6 +19,8 @@ from shared.ledger.sources import source_of
 from shared.wire.errors import LedgerError, LedgerRefuses, LedgerUnavailable
 
 Answer = TypeVar("Answer")
+ScriptCall = tuple[list[str], list[Any]]
+"""Keys and arguments of one."""
 
 SOCKET_TIMEOUT_S = 30.0
 """A dead socket is noticed after this; no script takes a tenth of it."""
@@ -94,7 +96,7 @@ class Connection:
         except redis.RedisError as error:
             raise _in_our_words(error) from error
 
-    def script_for_each(self, name: str, calls: Sequence[tuple[list[str], list[Any]]]) -> list[Any]:
+    def script_for_each(self, name: str, calls: Sequence[ScriptCall]) -> list[Any]:
         """Run `scripts/<name>.lua` once for each keys and args, all in one round trip, which brings the script along.
 
         An answer may be a `LedgerError`: that call failed, and the others did not.

@@ -7,12 +7,12 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
 
 import structlog
 
 from shared.ledger.claim import Claim
-from shared.ledger.connection import Connection
+from shared.ledger.connection import Connection, ScriptCall
+from shared.ledger.frozen import FROZEN_AFTER_LEASES
 from shared.wire.errors import Interrupted, LedgerError
 
 RENEWALS_PER_LEASE = 3
@@ -23,12 +23,6 @@ SILENCE_PER_LEASE = 0.25
 RETRY_PER_LEASE = 1 / 12
 """... and is tried again after this part if nothing came of it: within a third of a lease after Redis is back, all have been renewed, which
 is less than the grace of `silence.lua`."""
-FROZEN_AFTER_LEASES = 3
-"""A process whose threads could not run for so many leases holds its interpreter lock: it has lost its claims, and is ended."""
-
-ScriptCall = tuple[list[str], list[Any]]
-"""Keys and arguments of one."""
-
 log = structlog.get_logger()
 
 

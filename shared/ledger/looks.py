@@ -34,9 +34,9 @@ from typing import Any
 
 from shared.ledger import keys
 from shared.ledger.claims import MAX_LOOKS
-from shared.ledger.connection import Connection
+from shared.ledger.connection import Connection, ScriptCall
+from shared.ledger.frozen import FROZEN_AFTER_LEASES
 from shared.ledger.journal import READ_AT_MOST, Journal, recorded
-from shared.ledger.leases import FROZEN_AFTER_LEASES, ScriptCall
 from shared.wire.errors import LedgerUnavailable, LooksCrowded, LooksFrozen
 from shared.wire.events import Recorded
 from shared.wire.ids import JobId

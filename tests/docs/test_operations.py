@@ -13,7 +13,7 @@ from shared.celery_app import DEFAULT_THREADS
 from shared.config import Settings
 from shared.ledger import keys
 from shared.ledger.claims import MAX_CLAIMS, MAX_LOOKS
-from shared.ledger.leases import FROZEN_AFTER_LEASES
+from shared.ledger.frozen import FROZEN_AFTER_LEASES
 from shared.ledger.roles import ANNOUNCED_FOR_S
 from shared.local.redis_server import OLDEST
 from shared.specialists import load_specialists

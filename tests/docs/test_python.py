@@ -17,7 +17,8 @@ from shared.wire import errors
 from shared.wire.events import Event, JobStatus
 from shared.wire.limits import JobLimits
 from supervisor import webhook
-from supervisor.client import FOLLOW_S, Client, Request
+from supervisor.client import Client, Request
+from supervisor.journal_following import FOLLOW_S
 from supervisor.lifecycle.ending import WEBHOOK_BACKOFF_S
 from tests.docs.pages import blocks, coded, rows, sections, text_of
 

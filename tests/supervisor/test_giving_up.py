@@ -11,8 +11,8 @@ import pytest
 from shared.celery_app import make_app
 from shared.ledger import keys
 from shared.ledger.claims import MAX_LOOKS
+from shared.ledger.frozen import FROZEN_AFTER_LEASES
 from shared.ledger.journal import Commit
-from shared.ledger.leases import FROZEN_AFTER_LEASES
 from shared.wire.errors import LedgerUnavailable
 from shared.wire.events import CancelRequested, JobEnded, JobStatus, Recorded
 from shared.wire.ids import JobId

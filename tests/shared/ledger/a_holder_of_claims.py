@@ -11,7 +11,8 @@ import threading
 from contextlib import ExitStack
 
 from shared.config import Settings
-from shared.ledger.leases import FROZEN_AFTER_LEASES, Leases
+from shared.ledger.frozen import FROZEN_AFTER_LEASES
+from shared.ledger.leases import Leases
 from shared.ledger.ledger import open_ledger
 from tests.doubles.jobs import a_job, granted, issue
 

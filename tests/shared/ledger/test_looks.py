@@ -7,8 +7,9 @@ import pytest
 from shared.config import Settings
 from shared.ledger import keys
 from shared.ledger.claims import MAX_LOOKS, Claiming
+from shared.ledger.frozen import FROZEN_AFTER_LEASES
 from shared.ledger.journal import READ_AT_MOST, Commit
-from shared.ledger.leases import FROZEN_AFTER_LEASES, Leases
+from shared.ledger.leases import Leases
 from shared.ledger.ledger import Ledger, open_ledger
 from shared.ledger.looks import TOGETHER_S
 from shared.wire.errors import LooksCrowded, LooksFrozen, VersionConflict

@@ -1,0 +1,45 @@
+"""A job as it goes on: its events as they come, and its end, waited for in its journal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from shared.ledger.ledger import Ledger
+from shared.wire.events import JobEnded, JobStatus, Recorded, RetryRequested
+from shared.wire.ids import JobId
+from supervisor.known import known
+
+FOLLOW_S = 5.0
+"""The longest that one look for new events blocks."""
+
+
+def events_of(ledger: Ledger, job_id: JobId, after: int, *, follow: bool) -> Iterator[Recorded]:
+    """See `Client.events`."""
+    known(ledger, job_id)
+    is_over = False
+    while True:
+        found = ledger.journal.follow(job_id, after, FOLLOW_S) if follow else ledger.journal.read(job_id, after)
+        for recorded in found:
+            after = recorded.version
+            is_over = isinstance(recorded.event, JobEnded) or (is_over and not isinstance(recorded.event, RetryRequested))
+            yield recorded
+        if not follow or is_over:
+            return
+        if not found and known(ledger, job_id).status.ended:
+            return
+
+
+def wait_for_end(ledger: Ledger, job_id: JobId, wait_s: float) -> JobStatus:
+    """See `Client.wait`."""
+    until = time.monotonic() + wait_s
+    standing = known(ledger, job_id)
+    status, version = standing.status, standing.version
+    while not status.ended and (left := until - time.monotonic()) > 0:
+        new = ledger.journal.follow(job_id, version, min(left, FOLLOW_S))
+        version = new[-1].version if new else version
+        if new and isinstance(last := new[-1].event, JobEnded):
+            return last.status
+        if not new or any(isinstance(one.event, JobEnded) for one in new):  # its webhook's tries may stand after it
+            status = known(ledger, job_id).status
+    return status
