@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-import re2
-
 from shared.wire.errors import HandoffError
 
 _VALUES = ("const", "enum", "default", "examples")
@@ -64,6 +62,8 @@ def _objects_in(schema: Any, but_below: tuple[str, ...] = ()) -> Iterator[Mappin
 
 @lru_cache(maxsize=256)
 def _compiled(pattern: str) -> Any:
+    import re2  # here, because types of the wire check patterns, and who only reads jobs has none to check
+
     options = re2.Options()
     options.log_errors = False
     try:
@@ -73,7 +73,7 @@ def _compiled(pattern: str) -> Any:
         raise UnusablePattern(f"the pattern {shown!r} is not one of RE2's ({_reason(error)}); write it plainer") from error
 
 
-def _reason(error: re2.error) -> str:
+def _reason(error: Exception) -> str:
     """What RE2 says of it, in words that say what is to be mended."""
     said = str(error.args[0], "utf-8", "replace") if error.args and isinstance(error.args[0], bytes) else str(error)
     if said.startswith(("invalid repetition size", "pattern too large")):

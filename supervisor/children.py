@@ -38,10 +38,10 @@ from supervisor.lifecycle.joins import counted_for
 from supervisor.lifecycle.state import JobState
 from supervisor.lifecycle.teams import SPEC, child_of, has_gaps_alone, seconds_for, team_before
 from supervisor.lifecycle.telling import Used, result_for_parent
+from supervisor.lifecycle.titles import title_of
 from supervisor.lifecycle.words import Words
 from supervisor.prepared import Prepared, issued
 from supervisor.retrying import going_on, used_of
-from supervisor.roles.outcomes import title_of
 from supervisor.submission import Submission
 
 BEGUN_WITHIN_S = 5.0

@@ -14,32 +14,32 @@ to import than a look at a job takes, and who connects rarely asks for more than
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from functools import cached_property
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue, SecretStr
 
 from shared.config import Settings, load_settings, redis_url_of
-from shared.ledger.dead import DeadLetter, handoff_in
 from shared.ledger.jobs import JobStanding
 from shared.ledger.ledger import Ledger, open_ledger
 from shared.wire.errors import UnknownJob, UserError
 from shared.wire.events import CancelRequested, JobStatus, Recorded
-from shared.wire.ids import HandoffId, JobId, is_job_id
+from shared.wire.ids import HandoffId, JobId
 from shared.wire.limits import NewLimits
 from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
+from supervisor.deleting import delete_job
 from supervisor.journal_following import events_of, wait_for_end
 from supervisor.known import checked, known
+from supervisor.pausing import pause
 from supervisor.waiting import with_waiting
 
 if TYPE_CHECKING:
     from celery import Celery
 
     from shared.documents.folder import FolderReading
+    from shared.ledger.dead import DeadLetter
     from supervisor.dispatch import Dispatcher
     from supervisor.export import Export
     from supervisor.handoff_report import HandoffReport
@@ -63,10 +63,6 @@ else:
         return getattr(import_module(_PLACES[name]), name)
 
 
-MOST_REASON_CHARS = 200
-"""Of a pause: it stands in a line of everything that waits for it."""
-
-
 class Client:
     """The door to the job queue."""
 
@@ -75,8 +71,6 @@ class Client:
         self.ledger = ledger
         self._app = app
         self._settings = settings
-        self._sends: Dispatcher | None = None
-        self._lock = threading.Lock()
 
     def submit(self, request: Request) -> JobId:
         """Enqueue a job and return its id at once.
@@ -218,10 +212,7 @@ class Client:
         Raises:
             UserError: nobody has ever served it, so it would be a slip of the pen; while nobody at all is announced, if it looks like one.
         """
-        from supervisor.pausing import check_pausable
-
-        check_pausable(self.ledger, role)
-        self.ledger.pauses.pause(role, " ".join(reason.split())[:MOST_REASON_CHARS])
+        pause(self.ledger, role, reason)
 
     def resume(self, role: str) -> int | None:
         """Let it go on. Returns how many handoffs it had been stopped at; None: it was not paused."""
@@ -233,15 +224,9 @@ class Client:
         Raises:
             UserError: it is no message of ours, or nobody waits for it any more.
         """
-        if is_job_id(letter.body):
-            if self._known(JobId(letter.body)).status.ended:
-                raise UserError(f"{letter.body} has ended meanwhile: its letter can only be dropped")
-            self._dispatcher.wake(JobId(letter.body))
-        elif named := handoff_in(letter.body):
-            self.ledger.dead.publish_again(named[0], named[1])
-        else:
-            raise UserError(f"letter {letter.id} is no message of ours, and there is nothing to try again: drop it")
-        self.ledger.dead.drop(letter)
+        from supervisor.dead_letters import put_back
+
+        put_back(self.ledger, self._dispatcher, letter)
 
     def delete(self, job_id: JobId) -> None:
         """Remove an ended job and everything of it, its children too.
@@ -249,8 +234,6 @@ class Client:
         Raises:
             UserError: it has not ended, or is a child of a job.
         """
-        from supervisor.deleting import delete_job
-
         if parent := self._known(job_id).parent:
             raise UserError(f"{job_id} does a step of {parent}: delete that job, and this one goes with it")
         delete_job(self.ledger, job_id)
@@ -270,16 +253,14 @@ class Client:
     def _known(self, job_id: JobId) -> JobStanding:
         return known(self.ledger, job_id)
 
-    @property
+    @cached_property
     def _dispatcher(self) -> Dispatcher:
+        """Two threads may each make one: it is as good as the other."""
         from shared.celery_app import make_app
         from supervisor.dispatch import Dispatcher
 
-        with self._lock:
-            if self._sends is None:
-                queues = (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE)
-                self._sends = Dispatcher(self._app or make_app("client", self.ledger.connection.url, self._settings, queues))
-            return self._sends
+        queues = (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE)
+        return Dispatcher(self._app or make_app("client", self.ledger.connection.url, self._settings, queues))
 
     def newest(self, count: int = 20) -> list[JobStanding]:
         """The newest jobs first, each as `standing` has it."""
@@ -297,24 +278,15 @@ class Client:
 
     def submission(self, request: Request) -> Submission:
         """A request as it would enter the ledger. Raises: UserError."""
-        from supervisor.following import follow_on
-        from supervisor.submission import submission_of
+        from supervisor.completing import completed
 
-        if isinstance(request.documents, Path):
-            request = replace(request, documents=self.read_documents(request))
-        return submission_of(request, self._settings, follow_on(self.ledger, request))
+        return completed(self.ledger, self._settings, request)
 
     def read_documents(self, request: Request) -> FolderReading:
         """Raises: InvalidDocuments."""
-        from shared.documents.folder import read_folder
+        from supervisor.completing import documents_of
 
-        assert isinstance(request.documents, Path)
-        return read_folder(
-            request.documents,
-            max_document_bytes=self._settings.max_document_bytes,
-            max_documents=self._settings.max_documents,
-            skip_bad=request.skip_bad_documents,
-        )
+        return documents_of(request, self._settings)
 
 
 def connect(redis_url: str | None = None, settings: Settings | None = None) -> Client:
@@ -322,8 +294,7 @@ def connect(redis_url: str | None = None, settings: Settings | None = None) -> C
     settings = settings or load_settings()
     if redis_url is not None:
         settings = settings.model_copy(update={"redis_url": SecretStr(redis_url)})
-    url = redis_url_of(settings)
-    return Client(open_ledger(url, settings), None, settings)
+    return Client(open_ledger(redis_url_of(settings), settings), None, settings)
 
 
 __all__ = ["Clash", "Client", "HandoffReport", "JobOutline", "JobResult", "NewLimits", "Request", "UnknownJob", "connect"]

@@ -18,8 +18,8 @@ from supervisor.lifecycle.budget import closers, kept_back
 from supervisor.lifecycle.disputes import JUDGE
 from supervisor.lifecycle.state import JobState
 from supervisor.lifecycle.teams import has_teams, lacking
-from supervisor.roles import read_role
 from supervisor.roles.briefs import MAX_REQUEST_CHARS
+from supervisor.roles.instructions import read_role
 
 FRAME_BYTES = 4_000
 """Of what stands around the texts of a closing call: its job, its tags, the schema of its answer."""

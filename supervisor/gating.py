@@ -6,14 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shared.wire.errors import ManyProblems, UserError
 from shared.wire.events import Event, FactsChecked, GatesChecked, JobSubmitted
 from shared.wire.gates import Gates, GatesFrom
 from shared.wire.handoff import ref
-from supervisor.lifecycle.words import Words
 from supervisor.measures.gates import GateSet, gates_in_file
+
+if TYPE_CHECKING:
+    from supervisor.lifecycle.words import Words
 
 
 @dataclass(frozen=True, slots=True)

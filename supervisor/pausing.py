@@ -12,6 +12,14 @@ from shared.wire.names import RESERVED, ROLES, THINK_QUEUE
 
 _ALIKE = 0.9
 """Of difflib's ratio: a letter more or less, or two that changed places."""
+MOST_REASON_CHARS = 200
+"""It stands in a line of everything that waits for the role."""
+
+
+def pause(ledger: Ledger, role: str, reason: str) -> None:
+    """Raises: UserError: see `check_pausable`."""
+    check_pausable(ledger, role)
+    ledger.pauses.pause(role, " ".join(reason.split())[:MOST_REASON_CHARS])
 
 
 def check_pausable(ledger: Ledger, role: str) -> None:

@@ -77,8 +77,8 @@ from supervisor.pinning import pinned_spec
 from supervisor.prepared import Prepared, RoleHandoff, issued
 from supervisor.questions import keep_documents_for, record_question
 from supervisor.quoting.quoting import quoted
-from supervisor.roles import read_role
 from supervisor.roles.fact_check import fact_check_schema, fact_check_task
+from supervisor.roles.instructions import read_role
 from supervisor.roles.outcomes import plan_made
 from supervisor.roles.quarrel import is_of_a_quarrel
 

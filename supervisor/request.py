@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from shared.agent.price import prices_from
-from shared.agent.schemas import BrokenSchema, check_schema
 from shared.config import OFFLINE_MODEL, Settings
 from shared.documents.folder import FolderReading
 from shared.wire.approval import NOBODY_THERE, ApprovalOf, Approvals, OnTimeout
@@ -106,10 +105,7 @@ def check_request(request: Request, settings: Settings) -> None:
         raise UserError("the tenant is empty: name one, or leave it out")
     _check_encodable(request)
     if request.answer_schema is not None:
-        try:
-            check_schema(dict(request.answer_schema))
-        except BrokenSchema as error:
-            raise UserError(f"the answer schema {error}") from error
+        _check_schema(request.answer_schema)
     if request.after is not None and not is_job_id(request.after):
         raise UserError(f"{request.after!r:.80} is no job that could be followed on: an id looks like j-0123456789ab")
     _check_mode(request)
@@ -119,6 +115,15 @@ def check_request(request: Request, settings: Settings) -> None:
         raise UserError("the webhook must be an http:// or https:// URL")
     _check_prices(request, settings)
     gating_in(request, settings)
+
+
+def _check_schema(schema: Mapping[str, Any]) -> None:
+    from shared.agent.schemas import BrokenSchema, check_schema  # here, because jsonschema takes as long to import as all else in this file
+
+    try:
+        check_schema(dict(schema))
+    except BrokenSchema as error:
+        raise UserError(f"the answer schema {error}") from error
 
 
 def _check_mode(request: Request) -> None:

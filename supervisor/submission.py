@@ -21,8 +21,8 @@ from shared.wire.message import problems_of
 from shared.wire.mode import Mode
 from shared.wire.plan import Plan
 from shared.wire.priority import Priority
+from supervisor.lifecycle.titles import title_of
 from supervisor.request import Request, gating_in
-from supervisor.roles.outcomes import title_of
 
 HANDOFFS_A_STEP = 3
 """Of a workflow: its own, and two more."""

@@ -26,8 +26,8 @@ from shared.wire.ids import StepId, handoff_id
 from shared.wire.limits import HandoffLimits
 from shared.wire.message import digest_of
 from supervisor.lifecycle.beginning import GENERALIST
-from supervisor.roles import read_role
 from supervisor.roles.briefs import Candidate, route_brief
+from supervisor.roles.instructions import read_role
 from supervisor.roles.router import Route, RouteReading, specialists_routed_in
 from tests.doubles.handoffs import JOB, a_tool_context
 from tests.doubles.turns import MemoryTurns

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from supervisor.cli.tree import MOST_ROWS
 from supervisor.copies import source_of
+
+MOST_ROWS = 40
+"""A tree that is higher than the screen cannot be drawn in place."""
 
 _One = TypeVar("_One")
 

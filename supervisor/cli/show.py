@@ -57,7 +57,6 @@ def _show_all(jobs: Client, job_id: JobId, *, as_json: bool) -> None:
 
 def show_what_matters(jobs: Client, job_id: JobId, *, always: bool, as_json: bool) -> None:
     """Of a job of few handoffs all there is, unless `always`."""
-    from supervisor.cli.outlining import print_outline
     from supervisor.known import checked
     from supervisor.outline import is_long, outline_of
     from supervisor.record import letters_about
@@ -70,6 +69,8 @@ def show_what_matters(jobs: Client, job_id: JobId, *, always: bool, as_json: boo
     if as_json:
         write_line(found.to_json())
     else:
+        from supervisor.cli.outlining import print_outline
+
         print_outline(found, letters_about(jobs.ledger, job_id))
 
 

@@ -16,6 +16,7 @@ from shared.wire.ids import StepId
 from shared.wire.names import ROLES
 from shared.wire.usage import cost_usd
 from supervisor.changes import change_of, in_words
+from supervisor.cli.folding import MOST_ROWS
 from supervisor.cli.signs import silence, tools_of
 from supervisor.cli.standing import against_quote, headline
 from supervisor.cli.terminal import figures, money, short
@@ -26,8 +27,6 @@ from supervisor.lifecycle.words import said_by
 
 _MARKS = {"ok": ("✓", "green"), "partial": ("◐", "yellow"), "failed": ("✗", "red"), "needs_input": ("?", "yellow")}
 _WAITING, _QUEUED, _RUNNING, _DROPPED = ("·", "dim"), ("○", "default"), ("●", "cyan"), ("–", "dim")
-MOST_ROWS = 40
-"""A tree that is higher than the screen cannot be drawn in place."""
 
 
 @dataclass(frozen=True)

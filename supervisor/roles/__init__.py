@@ -1,13 +1,1 @@
 """The supervisor's own agents: their instructions (Markdown), what they are asked, and how their answers become plain values."""
-
-from __future__ import annotations
-
-from pathlib import Path
-
-from shared.specialists import read_specialist
-from shared.wire.specialist import SpecialistSpec
-
-
-def read_role(name: str) -> SpecialistSpec:
-    """The spec of one of `shared.wire.names.ROLES`. A role has no tools: what it needs is in its handoff."""
-    return read_specialist(Path(__file__).parent / f"{name}.md", tools=(), reserved=())

@@ -24,13 +24,12 @@ from shared.wire.verdict import Verdict
 from supervisor.lifecycle.answering import usable_sinks
 from supervisor.lifecycle.likeness import asks_the_same
 from supervisor.lifecycle.state import JobState
+from supervisor.lifecycle.titles import title_of
 from supervisor.lifecycle.words import Words
 from supervisor.roles.needs import steps_asked_in
 from supervisor.roles.planner import degraded_plan, specialists_offered_in
 from supervisor.roles.quarrel import points_asked_in
 from supervisor.roles.router import Route
-
-TITLE_CHARS = 80
 
 
 def outcome_of(  # noqa: PLR0911 (one case a role)
@@ -110,12 +109,6 @@ def outline_of(step: Step, given: Collection[StepId]) -> StepOutline:
         on_failure=step.on_failure,
         join=step.join,
     )
-
-
-def title_of(text: str) -> str:
-    """The first words, on one line."""
-    line = " ".join(text.split())
-    return line if len(line) <= TITLE_CHARS else line[: TITLE_CHARS - 1].rstrip() + "…"
 
 
 def _plan(result: HandoffResult) -> Plan | None:

@@ -15,7 +15,7 @@ from shared.wire.handoff import AgentHandoff
 from shared.wire.ids import StepId, handoff_id, new_job_id
 from shared.wire.message import Message
 from shared.wire.specialist import SpecialistSpec
-from supervisor.roles import read_role
+from supervisor.roles.instructions import read_role
 from workers.specialists import BUILT_IN
 
 HERE = Path(__file__).parent

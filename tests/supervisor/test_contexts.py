@@ -16,7 +16,7 @@ from shared.wire.ids import JobId
 from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
 from shared.wire.rubric import DEFAULT_RUBRIC
 from supervisor.client import Request
-from supervisor.roles import read_role
+from supervisor.roles.instructions import read_role
 from supervisor.workflows import read_workflow
 from tests.supervisor.shell import SETTINGS, Shell
 

@@ -16,7 +16,8 @@ from shared.wire.mode import Mode
 from shared.wire.patch import Patch
 from shared.wire.plan import Step
 from shared.wire.verdict import Decision, Revision, Verdict
-from supervisor.cli.tree import MOST_ROWS, picture
+from supervisor.cli.folding import MOST_ROWS
+from supervisor.cli.tree import picture
 from supervisor.cli.view import View
 from supervisor.waiting import Missing
 from tests.supervisor.cli.moments import JOB, PLANNED, SUBMITTED, finished, issued, looked, reviewed, view_of

@@ -16,7 +16,7 @@ from shared.wire.conflicts import Conflict, Conflicts, Settlement, Settlements
 from shared.wire.events import ConflictsFound
 from shared.wire.handoff import ref
 from supervisor.lifecycle.handoffs import role_handoff
-from supervisor.roles import read_role
+from supervisor.roles.instructions import read_role
 from supervisor.roles.judge import MOST_SHOWN_CHARS, JudgeReading, judge_brief, reading_again, reading_of, shown
 from tests.doubles.contradictions import a_claim
 from tests.doubles.life import planned

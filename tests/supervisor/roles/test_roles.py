@@ -12,7 +12,7 @@ from shared.specialists.lint import lint
 from shared.wire.handoff import Claim
 from shared.wire.ids import StepId
 from shared.wire.specialist import Tier
-from supervisor.roles import read_role
+from supervisor.roles.instructions import read_role
 
 ROLES = ("planner", "replanner", "judge", "assessor", "synthesizer")
 SYNTHESIZER = read_role("synthesizer")

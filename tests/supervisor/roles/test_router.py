@@ -17,7 +17,7 @@ from shared.specialists.lint import lint
 from shared.wire.errors import MalformedMessage
 from shared.wire.handoff import ResultStatus
 from shared.wire.specialist import Tier
-from supervisor.roles import read_role
+from supervisor.roles.instructions import read_role
 from supervisor.roles.router import Route, RouteReading, specialists_routed_in
 from workers.specialists import BUILT_IN
 

@@ -1,0 +1,13 @@
+"""What the supervisor's own agents are told: one Markdown file each, in this folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from shared.specialists import read_specialist
+from shared.wire.specialist import SpecialistSpec
+
+
+def read_role(name: str) -> SpecialistSpec:
+    """The spec of one of `shared.wire.names.ROLES`. A role has no tools: what it needs is in its handoff."""
+    return read_specialist(Path(__file__).parent / f"{name}.md", tools=(), reserved=())
