@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib import import_module
 
-from shared.agent.anthropic_clients import model_from
 from shared.agent.model import Model
 from shared.config import OFFLINE_MODEL, Settings
 from shared.ledger.pace import account_of
@@ -14,13 +14,28 @@ from shared.wire.errors import MissingCredentials
 from shared.wire.names import JUDGING_ROLES
 from shared.wire.specialist import SpecialistSpec, Tier
 
+MakeModel = Callable[[Settings], Model]
+
+
+def provider_models(settings: Settings) -> MakeModel:
+    """What makes the models of a process that is given no others, loaded with what their calls take: the provider's SDK takes more
+    processor time to import than everything else in a process. Whoever will call a model pays that here, at the start and not in a
+    handoff; who never calls one, or has models of its own, does not pay it.
+    """
+    if not settings.is_offline:
+        import_module("genai_prices")
+    from shared.agent.anthropic_clients import model_from
+
+    return model_from
+
 
 @dataclass(slots=True)
 class Models:
     """One client a process for each of: the provider's, the offline one."""
 
     settings: Settings
-    make: Callable[[Settings], Model] = model_from
+    make: MakeModel | None = None
+    """None: `provider_models`."""
     _made: dict[bool, Model] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -46,7 +61,8 @@ class Models:
         offline = name == OFFLINE_MODEL
         with self._lock:
             if offline not in self._made:
-                self._made[offline] = self.make(self.settings.model_copy(update={"offline": True}) if offline else self.settings)
+                make = self.make or provider_models(self.settings)
+                self._made[offline] = make(self.settings.model_copy(update={"offline": True}) if offline else self.settings)
             return self._made[offline]
 
     def lane_of(self, name: str) -> str | None:

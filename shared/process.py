@@ -6,18 +6,15 @@ import gc
 import os
 import socket
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from shared.agent.anthropic_clients import model_from
-from shared.agent.model import Model
 from shared.attempt import Attempts
 from shared.config import Settings, redis_url_of
 from shared.drain import Drain
 from shared.ledger.leases import Leases
 from shared.ledger.ledger import Ledger, open_ledger
 from shared.library import Library
-from shared.models import Models
+from shared.models import MakeModel, Models
 from shared.telemetry import start_telemetry, telemetry
 
 __all__ = ["Process", "redis_url_of", "start_process"]
@@ -40,7 +37,7 @@ class Process:
     name: str
 
 
-def start_process(service: str, settings: Settings, *, watchdog: bool, make_model: Callable[[Settings], Model] = model_from) -> Process:
+def start_process(service: str, settings: Settings, *, watchdog: bool, make_model: MakeModel | None = None) -> Process:
     """Open the ledger and start to renew leases. `service`: what this process is; `watchdog`: end it if it freezes."""
     sys.setswitchinterval(SWITCH_EVERY_S)
     _leave_to_itself_what_is_there()

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from celery import Celery, signals
 
-from shared.agent.anthropic_clients import model_from
-from shared.agent.model import Model
 from shared.celery_app import DEFAULT_THREADS, make_app
 from shared.config import Settings
 from shared.ledger.days import caps_from
 from shared.logs import logged_as
+from shared.models import MakeModel, provider_models
 from shared.process import Process, redis_url_of, start_process
 from shared.taking import Taking
 from shared.task_ends import keep_unreadable, register, run_task
@@ -44,7 +42,7 @@ class Supervisor:
 class _Once:
     """Builds the supervisor at its first use, in the process that uses it."""
 
-    def __init__(self, app: Celery, settings: Settings, make_model: Callable[[Settings], Model]) -> None:
+    def __init__(self, app: Celery, settings: Settings, make_model: MakeModel | None) -> None:
         self._app = app
         self._settings = settings
         self._make_model = make_model
@@ -59,6 +57,11 @@ class _Once:
                 if self._is_stopping:
                     self._end(self._built)
             return self._built
+
+    def starting(self, **_: Any) -> None:
+        """Before it takes anything."""
+        if self._make_model is None:
+            self._make_model = provider_models(self._settings)
 
     def started(self, sender: Any = None, **_: Any) -> None:
         supervisor = self()
@@ -82,7 +85,7 @@ class _Once:
         supervisor.sweeper.stop()
 
 
-def build(app: Celery, settings: Settings, make_model: Callable[[Settings], Model]) -> Supervisor:
+def build(app: Celery, settings: Settings, make_model: MakeModel | None) -> Supervisor:
     """A supervisor out of its parts."""
     process = start_process("handoff-supervisor", settings, watchdog=True, make_model=make_model)
     slots = int(app.conf.worker_concurrency or DEFAULT_THREADS)
@@ -102,7 +105,7 @@ def build(app: Celery, settings: Settings, make_model: Callable[[Settings], Mode
     return Supervisor(process, advance, sweeper, thinker, taking)
 
 
-def make_supervisor_app(settings: Settings, make_model: Callable[[Settings], Model] = model_from) -> Celery:
+def make_supervisor_app(settings: Settings, make_model: MakeModel | None = None) -> Celery:
     """The app with its tasks; nothing connects until a worker starts."""
     app = make_app("supervisor", redis_url_of(settings), settings, QUEUES)
     once = _Once(app, settings, make_model)
@@ -119,6 +122,7 @@ def make_supervisor_app(settings: Settings, make_model: Callable[[Settings], Mod
     for role in ROLES:
         register(app, task_of(role), _thinking(once, role))
     keep_unreadable(app, lambda: once().process.ledger)
+    signals.worker_init.connect(once.starting, weak=False, dispatch_uid="supervisor.starting")
     signals.worker_ready.connect(once.started, weak=False, dispatch_uid="supervisor.started")
     signals.worker_shutting_down.connect(once.stopping, weak=False, dispatch_uid="supervisor.stopping")
     signals.worker_shutdown.connect(once.stopped, weak=False, dispatch_uid="supervisor.stopped")

@@ -27,8 +27,8 @@ from shared.wire.ids import HandoffId, JobId
 from shared.wire.message import Message
 from shared.wire.mode import Mode
 from shared.wire.priority import Priority
+from supervisor.books import usage_of
 from supervisor.plan_in_short import FEW_STEPS
-from supervisor.report import usage_of
 from supervisor.waiting import missing_in
 
 MOST_IN_FULL = FEW_STEPS

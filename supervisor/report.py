@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import Field, JsonValue
 
-from shared.ledger.jobs import HandoffStanding, JobStanding
+from shared.ledger.jobs import HandoffStanding
 from shared.ledger.ledger import Ledger
 from shared.wire.answer import Answer
 from shared.wire.events import (
@@ -34,6 +34,7 @@ from shared.wire.priority import Priority
 from shared.wire.usage import cost_usd
 from shared.wire.verdict import Verdict
 from supervisor.answered import answers_in, approvals_in
+from supervisor.books import usage_of
 from supervisor.changes import change_of
 from supervisor.gating import checks_of
 from supervisor.lifecycle.answering import of_the_plan
@@ -243,21 +244,6 @@ def _verdict(event: Reviewed, words: Words) -> dict[str, Any]:
     said = verdict.model_dump(mode="json") if verdict else {"verdict": None, "revisions": [], "open_points": [], "scores": []}
     why = words.why(event.result) if event.decision is None else None
     return {"round": event.round, **said, "problem": why or event.problem}
-
-
-def usage_of(books: JobStanding | HandoffStanding) -> dict[str, Any]:
-    """What the budget has counted for a job or a handoff, in the form of `JobResult.usage`."""
-    return {
-        "turns": books.turns,
-        "input_tokens": books.input_tokens,
-        "output_tokens": books.output_tokens,
-        "cost_usd": cost_usd(books.cost_microusd),
-        "cut": {
-            "calls": books.cut_calls,
-            "tokens": books.cut_tokens,
-            "cost_usd": None if books.cost_microusd is None else cost_usd(books.cut_microusd),
-        },
-    }
 
 
 def _conflicts(state: JobState | None, words: Words) -> tuple[dict[str, Any], ...]:

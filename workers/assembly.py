@@ -11,13 +11,12 @@ from typing import Any
 import structlog
 from celery import Celery, signals
 
-from shared.agent.anthropic_clients import model_from
-from shared.agent.model import Model
 from shared.attempt import Ending
 from shared.celery_app import DEFAULT_THREADS, make_app
 from shared.config import Settings
 from shared.ledger.pauses import HEEDED_WITHIN_S
 from shared.ledger.roles import ANNOUNCED_FOR_S, WITHDRAWN_WITHIN_S, Announcement
+from shared.models import MakeModel, provider_models
 from shared.process import Process, redis_url_of, start_process
 from shared.specialists import load_specialists
 from shared.taking import Taking
@@ -55,7 +54,7 @@ class _Once:
         settings: Settings,
         specialists: Mapping[str, SpecialistSpec],
         registry: Registry,
-        make_model: Callable[[Settings], Model],
+        make_model: MakeModel | None,
     ) -> None:
         self._app = app
         self._settings = settings
@@ -76,6 +75,11 @@ class _Once:
                 if self._stop.is_set():
                     self._built.process.drain.begin(self._settings.drain_s)
             return self._built
+
+    def starting(self, **_: Any) -> None:
+        """Before it takes anything."""
+        if self._make_model is None:
+            self._make_model = provider_models(self._settings)
 
     def started(self, sender: Any, **_: Any) -> None:
         start_telemetry(SERVICE, self._settings)  # before the first message: what builds the worker does so beside it
@@ -137,7 +141,7 @@ def _tried(otherwise: str, call: Callable[[], None]) -> None:
         log.exception(otherwise)
 
 
-def make_workers_app(settings: Settings, make_model: Callable[[Settings], Model] = model_from) -> Celery:
+def make_workers_app(settings: Settings, make_model: MakeModel | None = None) -> Celery:
     """The app with one task for each specialist; nothing connects until a worker starts.
 
     Raises:
@@ -157,6 +161,7 @@ def make_workers_app(settings: Settings, make_model: Callable[[Settings], Model]
     for name in specialists:
         register(app, task_of(name), _specialist(once, name, wake))
     keep_unreadable(app, lambda: once().process.ledger)
+    signals.worker_init.connect(once.starting, weak=False, dispatch_uid="workers.starting")
     signals.worker_ready.connect(once.started, weak=False, dispatch_uid="workers.started")
     signals.worker_shutting_down.connect(once.stopping, weak=False, dispatch_uid="workers.stopping")
     signals.worker_shutdown.connect(once.stopped, weak=False, dispatch_uid="workers.stopped")

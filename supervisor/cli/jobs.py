@@ -12,6 +12,7 @@ from shared.wire.errors import UserError
 from shared.wire.ids import JobId
 from shared.wire.limits import NewLimits
 from shared.wire.usage import microusd
+from supervisor.books import usage_of
 from supervisor.cli.errors import INTERRUPTED, OK, exit_code_of, say
 from supervisor.cli.listing import listed
 from supervisor.cli.options import AsJson
@@ -136,7 +137,5 @@ def delete(job: Job) -> int:
 
 
 def _as_json(standing: JobStanding) -> dict[str, Any]:
-    from supervisor.report import usage_of
-
     fields = {name: value for name, value in asdict(standing).items() if not name.startswith("cut_") and name != "cost_microusd"}
     return {**fields, **usage_of(standing), "ended": standing.status.ended}

@@ -26,6 +26,8 @@ from supervisor.cli.celery_process import run_celery
 from supervisor.cli.errors import BAD_INPUT, FAILED
 
 WARM = ("celery.bin.celery", "celery.apps.worker", "celery.concurrency.thread", "celery.worker.consumer", "kombu.transport.redis")
+LATER = ("shared.agent.anthropic_clients", "genai_prices", "re2")
+"""What the rooms import when they need it: here that is before the fork, once for all."""
 ROOMS = ("supervisor.assembly", "workers.assembly")
 """By name: the supervisor's code may not import the workers', no more than it does when it types `celery -A workers.app`."""
 
@@ -111,7 +113,7 @@ class Nursery:
 
 def main() -> int:
     order = json.loads(sys.argv[1])
-    for module in (*WARM, *ROOMS):
+    for module in (*WARM, *LATER, *ROOMS):
         import_module(module)
     gc.collect()
     gc.freeze()  # the children share these pages as long as nobody writes to them

@@ -1,0 +1,90 @@
+"""What a process does not import that has no use for it: people type commands all day, and scripts call them in loops."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shared.config import Settings
+from supervisor import client
+
+ROOT = Path(__file__).parents[2]
+SDK = {"anthropic", "aiohttp"}
+AGENTS = {*SDK, "genai_prices", "httpx2", "jsonschema", "re2"}
+PUBLISHING = {"celery", "kombu", "structlog"}
+TYPED = """
+import sys
+from supervisor.cli.main import main
+try:
+    main()
+finally:
+    print(*sys.modules)
+"""
+STARTED = """
+import sys
+from celery import signals
+{app}
+print(*sys.modules)
+signals.worker_init.send(app)
+print(*sys.modules)
+"""
+"""Celery sends that signal in a process that is to be a worker, before it connects."""
+OWN_MODELS = """
+from shared.config import load_settings
+from {room}.assembly import make_{room}_app
+app = make_{room}_app(load_settings(), lambda settings: None)
+"""
+
+
+def lines_of(code: str, *arguments: str, **surroundings: str) -> list[set[str]]:
+    """The words of each line that a process prints, which ends well."""
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **surroundings}, capture_output=True, text=True, check=True, timeout=60)
+    return [set(line.split()) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("typed", "unused"),
+    [
+        ("list", {*AGENTS, *PUBLISHING, "yaml"}),
+        ("list --json", {*AGENTS, *PUBLISHING, "yaml"}),
+        ("stats", {*AGENTS, *PUBLISHING, "yaml"}),
+        ("show JOB", {*AGENTS, *PUBLISHING}),
+        ("cancel JOB", AGENTS),
+        ("submit hello", AGENTS),
+    ],
+)
+def test_a_command_imports_nothing_heavy_that_it_does_not_use(typed: str, unused: set[str], redis_url: str) -> None:
+    job_id = client.connect(redis_url, Settings(offline=True)).submit(client.Request("What is HNSW?"))
+
+    *_, imported = lines_of(TYPED, *typed.replace("JOB", job_id).split(), HANDOFF_REDIS_URL=redis_url)
+
+    assert "redis" in imported
+    assert imported & unused == set()
+
+
+@pytest.mark.parametrize("room", ["supervisor", "workers"])
+def test_a_process_imports_the_models_sdk_when_it_starts_to_be_a_worker_and_an_app_that_is_only_looked_at_does_not(room: str) -> None:
+    """`celery inspect` and Flower import it, too, and who checks a user's files."""
+    looked_at, started = lines_of(
+        STARTED.format(app=f"from {room}.app import app"), HANDOFF_OFFLINE="false", ANTHROPIC_API_KEY="sk-canary-0123456789"
+    )
+
+    assert looked_at & {*SDK, "genai_prices"} == set()
+    assert {*SDK, "genai_prices"} <= started, "the first call would pay for it"
+
+
+@pytest.mark.parametrize("room", ["supervisor", "workers"])
+def test_a_worker_with_models_of_its_own_never_imports_the_sdk(room: str) -> None:
+    _, started = lines_of(STARTED.format(app=OWN_MODELS.format(room=room)), HANDOFF_OFFLINE="false")
+
+    assert started & SDK == set()
+
+
+def test_the_clients_types_can_be_named_though_they_are_imported_late() -> None:
+    assert [getattr(client, name).__name__ for name in client.__all__] == client.__all__
+    assert not hasattr(client, "Nonsense")
