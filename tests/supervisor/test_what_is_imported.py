@@ -43,7 +43,7 @@ app = make_{room}_app(load_settings(), lambda settings: None)
 def lines_of(code: str, *arguments: str, **surroundings: str) -> list[set[str]]:
     """The words of each line that a process prints, which ends well."""
     command = [sys.executable, "-c", code, *arguments]
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **surroundings}, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **surroundings}, capture_output=True, text=True, check=True)
     return [set(line.split()) for line in done.stdout.splitlines()]
 
 
