@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
-from shared.agent.model import ModelCall, ModelReply, Pulse
+from shared.agent.model import ModelCall, ModelReply, Pulse, pulse_every_s
 from shared.config import Settings
 from shared.wire.plan import Synthesis
 from shared.wire.usage import Usage
@@ -18,8 +19,21 @@ DELAY = "BENCH_MODEL_S"
 """Environment: seconds that each call takes."""
 SYNTHESIS = "BENCH_SYNTHESIS"
 """Environment: how the parts become an answer: `merge`, by code, where nothing is said; `reconcile`, by a call."""
-PULSE_EVERY_S = 0.25
 STEPS = 3
+_WAITING: set[int] = set()
+"""The threads of this process that do."""
+
+
+def wait(seconds: float, on_pulse: Callable[[Pulse], None]) -> None:
+    """As one waits for a real model."""
+    until, thread = time.monotonic() + seconds, threading.get_ident()
+    _WAITING.add(thread)
+    try:
+        while (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, pulse_every_s(len(_WAITING))))
+            on_pulse(Pulse())
+    finally:
+        _WAITING.discard(thread)
 
 
 class InstantModel:
@@ -30,10 +44,7 @@ class InstantModel:
         self._delay_s = delay_s
 
     def reply(self, call: ModelCall, on_pulse: Callable[[Pulse], None]) -> ModelReply:
-        until = time.monotonic() + self._delay_s
-        while (left := until - time.monotonic()) > 0:
-            time.sleep(min(left, PULSE_EVERY_S))
-            on_pulse(Pulse())
+        wait(self._delay_s, on_pulse)
         return self._answer(call)
 
     async def reply_async(self, call: ModelCall) -> ModelReply:

@@ -6,13 +6,12 @@ import json
 import os
 import random
 import re
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from benchmarks.instant_model import PULSE_EVERY_S
+from benchmarks.instant_model import wait
 from shared.agent.model import ModelCall, ModelReply, Pulse
 from shared.config import Settings
 from shared.wire.plan import Synthesis
@@ -81,10 +80,7 @@ class UnevenModel:
         assert named, said
         dag = dag_of(int(named[1]), *self._bounds)
         part, answer = _part_of(dag, call, said)
-        until = time.monotonic() + dag.calls_s[part]
-        while (left := until - time.monotonic()) > 0:
-            time.sleep(min(left, PULSE_EVERY_S))
-            on_pulse(Pulse())
+        wait(dag.calls_s[part], on_pulse)
         return ModelReply(({"type": "text", "text": json.dumps(answer)},), "end_turn", Usage(input_tokens=500, output_tokens=100), "uneven")
 
 

@@ -17,11 +17,9 @@ from shared.agent.anthropic_limits import limits_of
 from shared.agent.anthropic_request import request_of
 from shared.agent.anthropic_stream import Gathering, events_of
 from shared.agent.event_loop import EventLoop
-from shared.agent.model import ModelCall, ModelReply, Pulse
+from shared.agent.model import ModelCall, ModelReply, Pulse, pulse_every_s
 from shared.wire.errors import HandoffError, ModelRejected, ModelUnreachable, SchemaRejected
 
-PULSE_EVERY_S = 0.25
-"""How often `on_pulse` is called while nothing arrives: bounds how late a cancel, a drain or a deadline is noticed."""
 CONNECT_TIMEOUT_S = 10.0
 REST_WITHIN_S = 0.2
 """How long a whole reply is kept back for the end of its body, which the next call's connection depends on: it is there already as a rule,
@@ -59,7 +57,7 @@ class AnthropicModel:
         self._at_work.add(exchange)
         self._open()
         try:
-            return exchange.wait(on_pulse)
+            return exchange.wait(on_pulse, lambda: pulse_every_s(len(self._at_work)))
         except ModelRejected as error:
             if error.status == 400 and call.model not in self._plainly and any(word in str(error) for word in _STRICTNESS):
                 self._plainly.add(call.model)
@@ -99,12 +97,12 @@ class _Exchange:
         self._awake: SimpleQueue[None] = SimpleQueue()
         """Wakes who waits: there is something to see."""
 
-    def wait(self, on_pulse: Callable[[Pulse], None]) -> ModelReply:
-        """Pulse until the reply is whole."""
+    def wait(self, on_pulse: Callable[[Pulse], None], every_s: Callable[[], float]) -> ModelReply:
+        """Pulse until the reply is whole, after so many seconds at the latest."""
         pulse, taken, came_at = Pulse(), -1, time.monotonic()
         while True:
             with suppress(Empty):
-                self._awake.get(timeout=PULSE_EVERY_S)
+                self._awake.get(timeout=every_s())
             end, gathering = self._end, self._gathering
             if isinstance(end, ModelReply):
                 return end

@@ -13,6 +13,10 @@ from typing import Any, Protocol
 from shared.wire.pace import NOTHING_SAID, RateLimits
 from shared.wire.usage import NOTHING_USED, Usage
 
+PULSE_EVERY_S = 0.25
+"""How often who waits for a reply pulses while nothing arrives: bounds how late a cancel, a drain or a deadline is noticed."""
+MOST_PULSES_A_S = 500
+"""Of all that wait in one process: more take the processor from those whose replies have come."""
 Block = dict[str, Any]
 """A content block as the Messages API writes it: {"type": "text", ...}, {"type": "tool_use", ...}, ..."""
 MessageParam = dict[str, Any]
@@ -68,13 +72,18 @@ class Pulse:
     """What the server said of its rate limits when it took the call; None: it has not answered yet."""
 
 
+def pulse_every_s(waiting: int) -> float:
+    """Seconds between two pulses of each of so many who wait in one process: a second where 500 do."""
+    return max(PULSE_EVERY_S, waiting / MOST_PULSES_A_S)
+
+
 class Model(Protocol):
     """A language model, or something that answers like one."""
 
     def reply(self, call: ModelCall, on_pulse: Callable[[Pulse], None]) -> ModelReply:
         """Make exactly one request; never retries.
 
-        `on_pulse` is called as pieces arrive, and a few times a second while nothing does (a slow first token must not look like death);
+        `on_pulse` is called as pieces arrive, and every `pulse_every_s` while nothing does (a slow first token must not look like death);
         what it raises (`Interrupted`, `LimitReached`) cuts the stream and passes through. A reply that is already whole is returned all the
         same: it is paid. So is a refusal: it is a reply, with `stop_reason` "refusal".
 
