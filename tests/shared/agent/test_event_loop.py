@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import selectors
+import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 
-from shared.agent.event_loop import EventLoop
+from shared.agent.event_loop import LONGEST_BREATH_S, EventLoop, Unhurried
 
 IN_A_CHILD = """
 import os
@@ -55,3 +58,71 @@ def test_a_child_of_a_fork_has_a_loop_of_its_own() -> None:
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", IN_A_CHILD], timeout=60, check=False, capture_output=True, text=True)
 
     assert (done.returncode, done.stderr) == (7, "")
+
+
+class Breaths:
+    """A clock that stands still but for who takes a breath."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.taken = list[float]()
+
+    def sleep(self, seconds: float) -> None:
+        self.taken.append(seconds)
+        self.now += seconds
+
+
+@pytest.fixture
+def breaths() -> Breaths:
+    return Breaths()
+
+
+@pytest.fixture
+def look_at(breaths: Breaths) -> Iterator[Callable[[int], Unhurried]]:
+    """A selector that so many connections have something for."""
+    with ExitStack() as stack:
+
+        def connected(connections: int) -> Unhurried:
+            selector = stack.enter_context(Unhurried(lambda: breaths.now, breaths.sleep))
+            ours, theirs = map(stack.enter_context, socket.socketpair())
+            for _ in range(connections):
+                selector.register(stack.enter_context(ours.dup()), selectors.EVENT_READ)
+            theirs.send(b"word")
+            return selector
+
+        yield connected
+
+
+def test_who_reads_one_connection_looks_again_at_once(breaths: Breaths, look_at: Callable[[int], Unhurried]) -> None:
+    selector = look_at(1)
+
+    found = [len(selector.select(1.0)) for _ in range(3)]
+
+    assert (found, breaths.taken) == ([1, 1, 1], [])
+
+
+def test_who_has_read_many_lets_more_come_before_it_looks_again(breaths: Breaths, look_at: Callable[[int], Unhurried]) -> None:
+    selector = look_at(50)
+
+    found = [len(selector.select(1.0)) for _ in range(2)]
+
+    assert found == [50, 50]
+    assert breaths.taken == pytest.approx([0.02])
+
+
+def test_nobody_is_kept_waiting_longer_than_he_asked_for(breaths: Breaths, look_at: Callable[[int], Unhurried]) -> None:
+    selector = look_at(50)
+
+    selector.select(1.0)
+    found = [len(selector.select(seconds)) for seconds in (0.001, 0.0, -1.0)]
+
+    assert (found, breaths.taken) == ([50, 50, 50], [0.001])
+
+
+def test_however_many_are_read_a_breath_has_its_bound(breaths: Breaths, look_at: Callable[[int], Unhurried]) -> None:
+    selector = look_at(600)
+
+    selector.select(None)
+    selector.select(None)
+
+    assert breaths.taken == [LONGEST_BREATH_S]
