@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,9 +14,11 @@ from shared.failpoints import FAILPOINTS
 from shared.ledger.connection import Connection
 from shared.local.processes import ChildSpec, Processes
 from shared.local.redis_server import PrivateRedis
-from supervisor.cli.nursery import nursery_command
+from supervisor.cli.celery_process import celery_command
+from supervisor.cli.errors import BAD_INPUT
+from supervisor.cli.nursery import nursery_of_celery
 
-REDIS, NURSERY = "redis", "nursery"
+REDIS = "redis"
 WORKER, SUPERVISOR = "worker", "supervisor"
 SWEEP_S = 0.3
 DRAIN_S = 0.4
@@ -48,31 +50,18 @@ class Fleet:
     processes: Processes
     connection: Connection
     """The killer's, and the books'."""
-    names: dict[int, str] = field(default_factory=dict)
-    """Every process that there was, also those that are gone: pid -> name."""
 
     def look(self) -> dict[str, int]:
         """The processes that run now: name -> pid."""
-        pids = {name: pid for name, pid in self.processes.pids().items() if name != NURSERY}
-        for file in (self.folder / "pids").glob("*"):
-            ever = [int(pid) for pid in file.read_text().split("\n")[:-1]]
-            self.names |= dict.fromkeys(ever, file.name)
-            if ever and Path(f"/proc/{ever[-1]}").exists():
-                pids[file.name] = ever[-1]
-        self.names |= {pid: name for name, pid in pids.items()}
-        return pids
+        return self.processes.pids()
 
     def name_of(self, pid: int) -> str:
         """Also of one that is gone."""
-        if pid not in self.names:
-            self.look()
-        return self.names.get(pid, "?")
+        return self.processes.ever().get(pid, "?")
 
     def is_ready(self, name: str) -> bool:
         """Whether a process runs and takes work."""
-        if name in self.processes.pids():
-            return self.processes.is_ready(name)
-        return name in self.look() and (self.folder / "ready" / name).exists()
+        return self.processes.is_ready(name)
 
     def ready(self, kind: str) -> dict[str, int]:
         """Those of a kind that take work."""
@@ -122,7 +111,9 @@ def running_fleet(folder: Path, size: Size, model_url: str, members: Sequence[Me
     Raises:
         UserError: something does not start.
     """
-    with Processes(folder) as processes:
+    with ExitStack() as parts:
+        nursery = nursery_of_celery()  # forked: who is killed is there again in half a second
+        processes = parts.enter_context(Processes(folder, nursery and parts.enter_context(nursery)))
         url = PrivateRedis(processes, folder, is_hunted=True).start()
         _start(processes, folder, environment_of(folder, url, size, model_url), members)
         processes.wait_until_ready(READY_WITHIN_S)
@@ -135,18 +126,12 @@ def running_fleet(folder: Path, size: Size, model_url: str, members: Sequence[Me
 
 
 def _start(processes: Processes, folder: Path, common: dict[str, str], members: Sequence[Member]) -> None:
-    arguments = {one.name: ["-A", one.app, "worker", "-n", f"{one.name}@%h", *one.options] for one in members}
-    own = dict[str, dict[str, str]]()
     for one in members:
         points = points_in(folder, one.kind)
         points.mkdir(parents=True, exist_ok=True)
-        own[one.name] = {CUSTOM_HEADERS: f"{PROCESS}: {one.name}", FAILPOINTS: str(points), **one.environment}
-    command = nursery_command(folder, arguments, own=own, is_hunted=True)  # forked: who is killed is there again in half a second
-    processes.start(ChildSpec(NURSERY, command, common, is_ready=lambda: _are_ready(folder, arguments)))
-
-
-def _are_ready(folder: Path, names: Iterable[str]) -> bool:
-    return all((folder / "ready" / name).exists() for name in names)
+        own = {CUSTOM_HEADERS: f"{PROCESS}: {one.name}", FAILPOINTS: str(points), **one.environment}
+        command = celery_command(one.app, "worker", "-n", f"{one.name}@%h", *one.options)
+        processes.start(ChildSpec(one.name, command, {**common, **own}, is_hunted=True, hopeless=BAD_INPUT))
 
 
 def environment_of(folder: Path, url: str, size: Size, model_url: str) -> dict[str, str]:

@@ -15,6 +15,7 @@ from shared.ledger.connection import Connection
 from shared.local.processes import ChildSpec, Processes
 from shared.local.redis_server import PrivateRedis
 from supervisor import client
+from tests import warm
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = ROOT / "examples" / "vector-databases"
@@ -51,14 +52,17 @@ def running_system(
     settings: Mapping[str, str] | None = None,
     *,
     append_only: bool = False,
+    is_cold: bool = False,
 ) -> Iterator[RunningSystem]:
     """Ready when it begins, gone when it ends; it leaves no key that stays for ever.
 
     `settings`: environment variables of all processes, beside the usual ones.
 
     `append_only`: Redis keeps what it holds, and is started again when it dies.
+
+    `is_cold`: every process is started as Celery users do it; else they are forked from one that has imported everything.
     """
-    with Processes(folder) as processes:
+    with Processes(folder, None if is_cold else warm.nursery()) as processes:
         url = PrivateRedis(processes, folder, append_only=append_only).start()
         with system_on(url, processes, folder, workers, settings) as system:
             yield system

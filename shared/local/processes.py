@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Self
 
 from shared.local.leash import leashed
+from shared.local.nursery import Forked, Nursery
 from shared.readiness import READY_FILE
 from shared.wire.errors import UserError
 
@@ -64,6 +65,8 @@ class ChildSpec:
     restart: bool = True
     is_hunted: bool = False
     """It is killed on purpose: started again at once, however often it dies."""
+    hopeless: int | None = None
+    """The exit code that says that another start would end alike."""
     ends_last: bool = False
     """The others need it until they have ended: the Redis that draining workers hand their messages back to."""
 
@@ -74,8 +77,10 @@ class Processes:
     Logs are `folder/logs/NAME.log`, standard output and error together.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, nursery: Nursery | None = None) -> None:
+        """`nursery`: forks what can be forked; the rest are processes of their own."""
         self._folder = folder
+        self._nursery = nursery
         (folder / "logs").mkdir(parents=True, exist_ok=True)
         (folder / "ready").mkdir(exist_ok=True)
         self._children: dict[str, _Child] = {}
@@ -90,7 +95,7 @@ class Processes:
         """Start a child and return at once; a name may be taken once."""
         if spec.name in self._children:
             raise ValueError(f"a child named {spec.name} runs already")
-        child = _Child(spec, self._folder / "logs" / f"{spec.name}.log", self._folder / "ready" / spec.name)
+        child = _Child(spec, self._folder / "logs" / f"{spec.name}.log", self._folder / "ready" / spec.name, self._nursery)
         self._children[spec.name] = child
         child.start()
 
@@ -111,6 +116,10 @@ class Processes:
     def pids(self) -> dict[str, int]:
         """The process of each child that runs now."""
         return {name: pid for name, child in self._children.items() if (pid := child.pid) is not None}
+
+    def ever(self) -> dict[int, str]:
+        """Every process that there was, also those that are gone: pid -> name."""
+        return {pid: name for name, child in self._children.items() for pid in child.pids()}
 
     def is_ready(self, name: str) -> bool:
         """Whether this child runs and takes work."""
@@ -145,20 +154,27 @@ def _end(children: list[_Child], grace_s: float) -> None:
 class _Child(threading.Thread):
     """One child and its restarts."""
 
-    def __init__(self, spec: ChildSpec, log: Path, ready_file: Path) -> None:
+    def __init__(self, spec: ChildSpec, log: Path, ready_file: Path, nursery: Nursery | None) -> None:
         super().__init__(name=f"child-{spec.name}", daemon=True)
         self.spec = spec
         self.log = log
         self.given_up = threading.Event()
+        self._gone: list[int | None] = []
         self._ready_file = ready_file
+        self._nursery = nursery
         self._ending = threading.Event()
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Forked | None = None
 
     @property
     def pid(self) -> int | None:
         process = self._process
         return process.pid if process is not None and process.returncode is None else None
+
+    def pids(self) -> set[int]:
+        """Of all its processes, also those that are gone."""
+        last = self._process.pid if self._process is not None else None
+        return {pid for pid in (*self._gone, last) if pid is not None}
 
     def is_ready(self) -> bool:
         if self.pid is None:
@@ -172,11 +188,12 @@ class _Child(threading.Thread):
     def run(self) -> None:
         deaths = Deaths(is_hunted=self.spec.is_hunted)
         while (process := self._spawn()) is not None:
-            process.wait()
+            exit_code = process.wait()
+            self._gone.append(process.pid)
             if self._ending.is_set():
                 return
             count = deaths.one_more(time.monotonic())
-            if deaths.too_many or not self.spec.restart:
+            if deaths.too_many or not self.spec.restart or exit_code == self.spec.hopeless:
                 break
             if self._ending.wait(_FIRST_PAUSE_S * (1 if self.spec.is_hunted else 2 ** (count - 1))):
                 return
@@ -189,20 +206,24 @@ class _Child(threading.Thread):
     def kill(self) -> None:
         self._signal(signal.SIGKILL)
 
-    def _spawn(self) -> subprocess.Popen[bytes] | None:
+    def _spawn(self) -> subprocess.Popen[bytes] | Forked | None:
         """None: it was asked to end before it began."""
         with self._lock, self.log.open("ab") as log:
             if self._ending.is_set():
                 return None
             self._ready_file.unlink(missing_ok=True)
-            self._process = subprocess.Popen(
-                leashed(self.spec.command),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **self.spec.environment, READY_FILE: str(self._ready_file)},
-                start_new_session=True,  # Ctrl-C is for the parent to pass on
-            )
+            environment = {**os.environ, **self.spec.environment, READY_FILE: str(self._ready_file)}
+            if self._nursery is not None and self._nursery.can_fork(self.spec.command, environment):
+                self._process = self._nursery.fork(self.spec.command, environment, log.fileno(), leads_session=True)
+            else:
+                self._process = subprocess.Popen(
+                    leashed(self.spec.command),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env=environment,
+                    start_new_session=True,  # Ctrl-C is for the parent to pass on
+                )
             return self._process
 
     def _signal(self, number: signal.Signals) -> None:
@@ -212,8 +233,8 @@ class _Child(threading.Thread):
             process = self._process
             if process is None or process.poll() is not None:
                 return
-            if number is signal.SIGKILL:
+            if number is signal.SIGKILL and (pid := process.pid) is not None:
                 with suppress(ProcessLookupError):  # it ended by itself, and `run` has just heard of it
-                    os.killpg(process.pid, number)
+                    os.killpg(pid, number)
             else:
                 process.send_signal(number)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,7 +18,8 @@ from shared.wire.errors import LedgerUnavailable, UserError
 from shared.wire.names import SUPERVISOR_QUEUE
 from supervisor.cli import kept
 from supervisor.cli.celery_process import celery_command
-from supervisor.cli.nursery import nursery_command
+from supervisor.cli.errors import BAD_INPUT
+from supervisor.cli.nursery import nursery_of_celery
 
 if TYPE_CHECKING:
     from supervisor.client import Client
@@ -32,7 +32,6 @@ DRAIN_S = 2.0
 """After Ctrl-C somebody waits in front of the screen: a turn that takes longer is cut, and done again on `--resume`."""
 READY_WITHIN_S = 60.0
 _LOOK_EVERY_S = 0.02
-_NURSERY = "nursery"
 
 
 class Embedded:
@@ -52,7 +51,8 @@ class Embedded:
             self._folder = parts.enter_context(RunDirectory()).path
             if self._resume:
                 kept.restore(self._settings, self._resume, self._folder)
-            self._processes = parts.enter_context(Processes(self._folder))
+            nursery = nursery_of_celery()
+            self._processes = parts.enter_context(Processes(self._folder, nursery and parts.enter_context(nursery)))
             self.url = PrivateRedis(self._processes, self._folder).start()
             for spec in self._children():
                 self._processes.start(spec)
@@ -102,12 +102,9 @@ class Embedded:
 
     def _children(self) -> list[ChildSpec]:
         environment = {**self._surroundings, "HANDOFF_REDIS_URL": self.url, "HANDOFF_DRAIN_S": str(DRAIN_S)}
-        arguments = {"supervisor": _arguments("supervisor", "supervisor.app", 8)}
-        arguments |= {f"worker{n}": _arguments(f"worker{n}", "workers.app", SLOTS) for n in range(1, WORKERS + 1)}
-        if sys.platform == "linux":
-            command = nursery_command(self._folder, arguments)
-            return [ChildSpec(_NURSERY, command, environment, is_ready=lambda: True, restart=False)]
-        return [ChildSpec(name, celery_command(*own[1:]), environment) for name, own in arguments.items()]
+        commands = {"supervisor": _command("supervisor", "supervisor.app", 8)}
+        commands |= {f"worker{n}": _command(f"worker{n}", "workers.app", SLOTS) for n in range(1, WORKERS + 1)}
+        return [ChildSpec(name, command, environment, hopeless=BAD_INPUT) for name, command in commands.items()]
 
     def _last_words(self) -> str:
         """What the first process that could not start said of it: its one line for people, else its last."""
@@ -130,5 +127,5 @@ def _paths(paths: tuple[Path, ...]) -> str:
     return json.dumps([str(path.expanduser().resolve()) for path in paths])
 
 
-def _arguments(name: str, app: str, slots: int) -> list[str]:
-    return ["-A", app, "worker", "-n", f"{name}@%h", "-c", str(slots)]
+def _command(name: str, app: str, slots: int) -> list[str]:
+    return celery_command(app, "worker", "-n", f"{name}@%h", "-c", str(slots))

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from shared.local.nursery import Forked
+from tests import warm
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -24,32 +26,19 @@ class Handoff:
     """The command in a folder of its own, which is also where its private folders go: what it leaves behind can be found."""
 
     folder: Path
+    is_cold: bool = False
+    """Started as users' shells do it, from nothing; the others are forked where that is the same."""
 
     def run(self, *arguments: str, stdin: str = "", timeout_s: float = 60.0, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.command(*arguments),
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=False,
-            cwd=self.folder,
-            env=self.environment(**environment),
-        )
+        start = warm.run_cold if self.is_cold else warm.run
+        return start(self.command(*arguments), self.environment(**environment), self.folder, stdin, timeout_s)
 
     @contextmanager
-    def started(self, *arguments: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    def started(self, *arguments: str, **environment: str) -> Iterator[subprocess.Popen[bytes] | Forked]:
         """The command while it runs; its output goes to the files `out` and `err`. Killed at the end, if it still runs."""
-        with (self.folder / "out").open("w") as out, (self.folder / "err").open("w") as err:
-            process = subprocess.Popen(
-                self.command(*arguments),
-                stdout=out,
-                stderr=err,
-                text=True,
-                cwd=self.folder,
-                env=self.environment(**environment),
-                preexec_fn=_hear_ctrl_c,  # noqa: PLW1509 (it only sets a signal)
-            )
+        start = warm.start_cold if self.is_cold else warm.start
+        with (self.folder / "out").open("wb") as out, (self.folder / "err").open("wb") as err:
+            process = start(self.command(*arguments), self.environment(**environment), self.folder, out.fileno(), err.fileno())
         try:
             yield process
         finally:
@@ -84,12 +73,7 @@ def said(done: subprocess.CompletedProcess[str], exit_code: int) -> str:
     return lines[0]
 
 
-def _hear_ctrl_c() -> None:
-    """As in a terminal: a test run in the background of a script ignores SIGINT, and its children would inherit that."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def interrupt(process: subprocess.Popen[str]) -> int:
+def interrupt(process: subprocess.Popen[bytes] | Forked) -> int:
     """Ctrl-C, and the exit code."""
     process.send_signal(signal.SIGINT)
     return process.wait(timeout=30)

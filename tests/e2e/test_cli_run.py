@@ -1,4 +1,7 @@
-"""`handoff run` with nothing else on the machine: from a request to a cited answer, and nothing left behind."""
+"""`handoff run` with nothing else on the machine: from a request to a cited answer, and nothing left behind.
+
+The commands are cold: started from nothing, as a shell does it.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,7 @@ linux_only = pytest.mark.skipif(sys.platform != "linux", reason="looks into /pro
 
 @pytest.fixture
 def handoff(tmp_path: Path) -> Handoff:
-    return Handoff(tmp_path)
+    return Handoff(tmp_path, is_cold=True)
 
 
 @pytest.fixture
@@ -64,7 +67,7 @@ def silent_model() -> Iterator[str]:
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What `--json` prints: one object, and nothing else on stdout."""
-    done = Handoff(tmp_path_factory.mktemp("json")).run("run", REQUEST, "--docs", str(DOCUMENTS), "--json")
+    done = Handoff(tmp_path_factory.mktemp("json"), is_cold=True).run("run", REQUEST, "--docs", str(DOCUMENTS), "--json")
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found

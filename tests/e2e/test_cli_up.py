@@ -1,4 +1,7 @@
-"""`handoff up`: the whole system on one machine, and what it leaves for the next start. `worker` and `supervisor`: one process of it."""
+"""`handoff up`: the whole system on one machine, and what it leaves for the next start. `worker` and `supervisor`: one process of it.
+
+The commands are cold: started from nothing, as a shell does it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def handoff(tmp_path: Path) -> Handoff:
-    return Handoff(tmp_path)
+    return Handoff(tmp_path, is_cold=True)
 
 
 def url_in(handoff: Handoff) -> str:

@@ -1,7 +1,11 @@
-"""The product in its first true form: a request and documents in, a cited answer out, through real processes and no model."""
+"""The product in its first true form: a request and documents in, a cited answer out, through real processes and no model.
+
+The processes are cold: started from nothing, with the command that Celery users type.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -12,6 +16,7 @@ from shared.wire.handoff import AgentHandoff, HandoffResult
 from supervisor.client import Request
 from supervisor.report import JobResult
 from tests.e2e.fleet import Fleet
+from tests.e2e.fleets import a_fleet
 from tests.running_system import DOCUMENTS
 
 pytestmark = pytest.mark.slow
@@ -21,6 +26,12 @@ COMPARISON = "Compare Qdrant, pgvector and Milvus for a team that needs filterin
 
 def run(fleet: Fleet, text: str) -> JobResult:
     return fleet.jobs.result(fleet.jobs.submit(Request(text, documents=DOCUMENTS, model="offline")), wait_s=60)
+
+
+@pytest.fixture(scope="module")
+def running_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    with a_fleet(tmp_path_factory.mktemp("cold"), is_cold=True) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

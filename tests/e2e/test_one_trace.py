@@ -20,8 +20,8 @@ from shared.wire.ids import HandoffId, JobId
 from supervisor import client
 from supervisor.submitting import FLUSH_S
 from tests.doubles.collector import Collector, Told
-from tests.e2e.conftest import CANARY
 from tests.e2e.fleet import QUICK, Fleet, Script
+from tests.e2e.fleets import CANARY
 from tests.running_system import DOCUMENTS, ROOT, SUPERVISOR, over, running_system
 from tests.waiting import wait_until
 

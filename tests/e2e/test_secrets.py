@@ -17,8 +17,8 @@ from shared.wire.ids import HandoffId, JobId
 from supervisor.client import Request
 from tests.docs.pages import rows, sections, spans, text_of
 from tests.doubles.hook_server import HookServer
-from tests.e2e.conftest import CANARY, WEBHOOK_SECRET
 from tests.e2e.fleet import SPECIALIST, Fleet
+from tests.e2e.fleets import CANARY, WEBHOOK_SECRET
 from tests.e2e.parrot import SECRET, Parrot
 from tests.waiting import wait_until
 

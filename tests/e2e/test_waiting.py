@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -78,7 +79,7 @@ def test_a_job_in_the_queue_waits_for_a_supervisor_until_there_is_one(redis_url:
         watcher.wait_for("the job waits for a supervisor: start one with `handoff supervisor`", timeout_s=10)
         with other.started("supervisor", HANDOFF_REDIS_URL=redis_url) as supervisor:
             watcher.wait_for("no longer waits for a supervisor")
-            supervisor.terminate()
+            supervisor.send_signal(signal.SIGTERM)
             supervisor.wait(timeout=60)
         assert "supervisor" not in jobs.ledger.roles.presence().queues, "it took its announcement back before it ended"
 

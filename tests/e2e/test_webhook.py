@@ -10,8 +10,8 @@ from shared.wire.events import WebhookTried
 from supervisor.lifecycle.ending import WEBHOOK_BACKOFF_S
 from supervisor.webhook import SIGNATURE_HEADER, TIMESTAMP_HEADER, signature
 from tests.doubles.hook_server import HookServer
-from tests.e2e.conftest import WEBHOOK_SECRET
 from tests.e2e.fleet import Fleet
+from tests.e2e.fleets import WEBHOOK_SECRET
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow

@@ -1,0 +1,32 @@
+"""Two supervisors and three workers of one slot each, in processes of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from chaos.messages_server import MessagesServer
+from shared.config import Settings
+from supervisor import client
+from tests.e2e.fleet import QUICK, Fleet, Script
+from tests.running_system import EVERYONE, SUPERVISOR, over, running_system
+
+CANARY = "sk-ant-canary-4d1c9e77aa"
+WEBHOOK_SECRET = "whsec-canary-51f0b2"
+
+
+@contextmanager
+def a_fleet(folder: Path, *, is_cold: bool = False) -> Iterator[Fleet]:
+    """`is_cold`: started as Celery users do it."""
+    script = Script()
+    with MessagesServer(script) as server:
+        more = {"HANDOFF_PARK_AFTER_S": "2", "HANDOFF_WEBHOOK_SECRET": WEBHOOK_SECRET, "ANTHROPIC_API_KEY": CANARY}
+        with running_system(folder, (), over(server, **QUICK, **more), is_cold=is_cold) as system:
+            members = [(name, SUPERVISOR, "4") for name in ("s1", "s2")] + [(name, EVERYONE, "1") for name in ("w1", "w2", "w3")]
+            for name, (_, app, queues), slots in members:
+                system.processes.start(system.celery(name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", slots))
+            system.processes.wait_until_ready()
+            jobs = client.connect(system.redis_url, Settings(offline=True))
+            yield Fleet(system, server, script, jobs)
+            jobs.ledger.connection.close()
