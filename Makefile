@@ -4,6 +4,8 @@
 SHELL := /bin/sh
 BIN := .venv/bin
 export PYTHON
+# Where it is set, each of hundreds of processes compiles all of our modules anew, and each test process all tests.
+unexport PYTHONDONTWRITEBYTECODE
 # One test process a core, or three for two cores where tests wait for processes half of their time; those of a file stay together, in order.
 PARALLEL := -n auto --dist loadfile
 WAITING := -n $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) * 3 / 2 ))) --dist loadfile
