@@ -1,9 +1,8 @@
 """What the fleet has to do, role by role, and how many slots it could use: for `handoff stats`, `handoff top` and autoscalers. Pure.
 
 A queue's length alone misleads who scales by it: where the provider lets no more calls through, more workers only wait together. So the
-slots that are wanted are held against the provider's limit of requests. A slot of a role makes `turns / seconds` calls a second (medians of
-the newest handoffs of that role); where all wanted slots together would make more calls than the provider lets through, all get the part of
-theirs that it does.
+slots that are wanted are held against each limit of the lanes that a role's newest handoffs made their calls in: requests, input tokens,
+output tokens. Roles that use the same one share it fairly (`supervisor.fair_share`); of what nothing is known, that limits nobody.
 """
 
 from __future__ import annotations
@@ -19,7 +18,10 @@ from shared.ledger.load import Lane, Load, Waiting
 from shared.ledger.roles import Served
 from shared.wire.names import THINK_QUEUE, queue_of
 from shared.wire.usage import cost_usd
+from supervisor.fair_share import Limit, fair_parts
 
+NEWEST = 50
+"""Handoffs of a role by which it is told what its slots take: after so many, another model is seen for what it is."""
 NOBODY = Waiting(0, None)
 
 
@@ -74,16 +76,18 @@ class FleetStats:
 
 
 Samples = Mapping[str, Sequence[Mapping[str, Any]]]
-"""Of each role, what its newest handoffs took: `{ms, turns}`."""
+"""Of each role, what its newest handoffs took: see `History.read`."""
 
 
 def stats_of(load: Load, served: Mapping[str, Served], samples: Samples, spent: Spent, window_s: float) -> FleetStats:
     """`window_s`: the time that a provider's limits are given for."""
-    samples = _by_queue(samples)
+    newest, samples = _by_queue({role: its[:NEWEST] for role, its in samples.items()}), _by_queue(samples)
     names = sorted({*served, *load.waiting, *(queue_of(one.role) for one in load.at_work), THINK_QUEUE} - {""})
     demand = {name: 0 if name in served and served[name].paused else _demand(load, name) for name in names}
-    share = _share(demand, samples, load.lanes, window_s)
-    found = {name: _role(name, load, served.get(name), samples.get(name, ()), math.ceil(demand[name] * share)) for name in names}
+    wants = {name: {limit: demand[name] * much for limit, much in _taken_by(newest.get(name, ())).items()} for name in names}
+    parts = fair_parts(wants, _allowed(load.lanes, window_s))
+    wanted = {name: math.ceil(round(demand[name] * parts[name], 6)) for name in names}
+    found = {name: _role(name, load, served.get(name), samples.get(name, ()), wanted[name]) for name in names}
     return FleetStats(
         at=load.at,
         open_jobs=load.open_jobs,
@@ -110,19 +114,27 @@ def _demand(load: Load, role: str) -> int:
     return load.busy(role) + load.parked(role) + load.waiting.get(role, NOBODY).handoffs
 
 
-def _share(demand: Mapping[str, int], samples: Samples, lanes: Sequence[Lane], window_s: float) -> float:
-    """The part of all wanted slots that the provider would let work; 1: all, or nothing is known of its limits."""
-    if not lanes or any("requests" not in lane.limits for lane in lanes):
-        return 1.0
-    allowed = sum(lane.limits["requests"].limit for lane in lanes) / window_s
-    asked = sum(slots * _calls_a_second(samples.get(role, ())) for role, slots in demand.items())
-    return min(1.0, allowed / asked) if asked > 0 else 1.0
+def _allowed(lanes: Sequence[Lane], window_s: float) -> dict[Limit, float]:
+    """What providers let through in a second, as far as they have said it."""
+    return {(lane.name, what): one.limit / window_s for lane in lanes for what, one in lane.limits.items()}
 
 
-def _calls_a_second(samples: Sequence[Mapping[str, Any]]) -> float:
-    """Of one slot that always works; 0: nothing is known."""
-    rates = [one["turns"] / (one["ms"] / 1000) for one in samples if one.get("turns") and one["ms"] > 0]
-    return median(rates) if rates else 0.0
+def _taken_by(samples: Sequence[Mapping[str, Any]]) -> dict[Limit, float]:
+    """What one slot that always works takes of limits, a second. Empty: nothing is known, or nobody counts.
+
+    Its time is that of the turns, each as long as in most handoffs (one that was paused, or whose worker died, lasted for longer), without
+    what they waited for the provider: who waits takes nothing.
+    """
+    known = [one for one in samples if "lane" in one and one["turns"] > 0]
+    a_turn_s = median(max(0, one["ms"] - one["waited_ms"]) / one["turns"] for one in known) / 1000 if known else 0.0
+    if a_turn_s <= 0:
+        return {}
+    works_s, found = a_turn_s * sum(one["turns"] for one in known), dict[Limit, float]()
+    for one in known:
+        if lane := one["lane"]:
+            for what, much in (("requests", one["turns"]), ("input", lane["input"]), ("output", lane["output"])):
+                found[lane["name"], what] = found.get((lane["name"], what), 0.0) + much / works_s
+    return found
 
 
 def _role(name: str, load: Load, served: Served | None, samples: Sequence[Mapping[str, Any]], wanted: int) -> RoleStats:

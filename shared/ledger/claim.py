@@ -182,19 +182,9 @@ class Claim:
         itself.
         """
         text = result.to_json()
-        order = [
-            self.handoff_id,
-            self.fence,
-            self.keep_s * 1000,
-            int(CHORD_SILENCE_S * 1000),
-            ref(text).digest,
-            self._air,
-            len(events),
-            int(result.status in URGENT),
-            int(self.keeps_turns),
-            self.look,
-            result.status.value,
-        ]
+        keep_ms, silence_ms = self.keep_s * 1000, int(CHORD_SILENCE_S * 1000)
+        order = [self.handoff_id, self.fence, keep_ms, silence_ms, ref(text).digest, self._air, len(events), int(result.status in URGENT)]
+        order += [int(self.keeps_turns), self.look, result.status.value, self.pacing.took(result.usage)]
         answer = self._insisted("finish", [*order, *(event.to_json() for event in events), *stored((text, *payloads))])
         if answer[0] != b"ok":
             self.heed(answer[0])

@@ -110,7 +110,8 @@ class Claims:
         return [wanted.handoff_id, wanted.digest, wanted.worker, lease_ms, MAX_CLAIMS, *keep, first, wanted.fence]
 
     def _pacing(self, wanted: Claiming) -> Pacing:
-        return Pacing(self._connection, f"{wanted.job_id}/{wanted.handoff_id}", self._settings.rate_window_s)
+        lane = wanted.expected.lane if wanted.expected else ""
+        return Pacing(self._connection, f"{wanted.job_id}/{wanted.handoff_id}", self._settings.rate_window_s, lane)
 
     def _claim(self, wanted: Claiming, answer: Sequence[Any], asked_at: float) -> Claim:
         verdict, reserved, stored_checkpoints, *more = answer

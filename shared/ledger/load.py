@@ -58,6 +58,11 @@ class Lane:
     waiting: int
     """Calls that stand in its line."""
 
+    @property
+    def name(self) -> str:
+        """As calls are asked for by it."""
+        return f"{self.account}:{self.model}"
+
 
 @dataclass(frozen=True, slots=True)
 class Load:

@@ -46,7 +46,7 @@ class Pacing:
     window_s: float
     """The time that limits are given for."""
     lane: str = ""
-    """That of the call that was asked for last."""
+    """That of the handoff's calls; empty: nobody counts them."""
     taken: Taken | None = None
 
     def order(self, expected: Expected | None) -> dict[str, Any]:
@@ -78,6 +78,12 @@ class Pacing:
             back |= {"input": taken.input_tokens - read, "output": taken.output_tokens - usage.output_tokens}
             back |= {"mean": usage.output_tokens} if usage.output_tokens else {}
         return {"pace": back}
+
+    def took(self, usage: Usage) -> str:
+        """What all calls of a handoff took of their lane's limits, as JSON for `finish`; null: nobody counts them."""
+        if not self.lane:
+            return "null"
+        return json.dumps({"name": self.lane, "input": usage.input_tokens - usage.cache_read_tokens, "output": usage.output_tokens})
 
     def heard(self, limits: RateLimits) -> None:
         """The provider takes the call. Told to the others where they wait for it, or where there are limits."""

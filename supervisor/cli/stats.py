@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 def stats(as_json: AsJson = False) -> int:
     """What the fleet has to do: slots, queues, quota, spending.
 
-    `wanted_slots` of a role is what an autoscaler scales by: slots that would have something to do, and that the provider's limit of
-    requests would let work.
+    `wanted_slots` of a role is what an autoscaler scales by: slots that would have something to do, and that the limits of
+    the model that it calls would let work.
 
       handoff stats --json | jq '.roles[] | {role, wanted_slots}'
     """

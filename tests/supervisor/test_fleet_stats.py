@@ -13,16 +13,25 @@ from shared.ledger.pauses import Pause
 from shared.ledger.roles import Served
 from shared.wire.ids import HandoffId, JobId
 from shared.wire.pace import Allowance
-from supervisor.fleet_stats import FleetStats, RoleStats, stats_of
+from supervisor.fleet_stats import NEWEST, FleetStats, RoleStats, stats_of
 from tests.doubles.handoffs import a_spec
 
 NOW = 1_000.0
-TEN_SECONDS_FOR_FIVE_TURNS = [{"usd": 1, "ms": 10_000, "turns": 5}] * 3
 WINDOW_S = 60.0
 
 
-def a_lane(requests: int | None) -> Lane:
-    return Lane("account", "some-model", {"requests": Allowance(requests, 0)} if requests else {}, None, "", 0)
+def a_sample(model: str | None = "some-model", *, turns: int = 5, input_tokens: int = 0, waited_ms: int = 0) -> dict[str, Any]:
+    """Ten seconds of work. `model`: None: nobody counts its calls."""
+    lane = None if model is None else {"name": f"account:{model}", "input": input_tokens, "output": 100}
+    return {"usd": 1, "ms": 10_000 + waited_ms, "waited_ms": waited_ms, "turns": turns, "lane": lane}
+
+
+TEN_SECONDS_FOR_FIVE_TURNS = [a_sample()] * 3
+
+
+def a_lane(requests: int | None, model: str = "some-model", **tokens: int) -> Lane:
+    limits = tokens | ({"requests": requests} if requests else {})
+    return Lane("account", model, {name: Allowance(limit, 0) for name, limit in limits.items()}, None, "", 0)
 
 
 def at_work(role: str, *, parked: bool = False) -> AtWork:
@@ -34,10 +43,15 @@ def served(*, slots: int = 4, paused: bool = False) -> Served:
 
 
 def found(
-    *works: AtWork, waiting: dict[str, int] | None = None, requests: int | None = None, samples: Any = None, paused: bool = False
+    *works: AtWork,
+    waiting: dict[str, int] | None = None,
+    requests: int | None = None,
+    samples: Any = None,
+    paused: bool = False,
+    lanes: tuple[Lane, ...] = (),
 ) -> FleetStats:
     queues = {role: Waiting(many, NOW - 30) for role, many in (waiting or {}).items()}
-    load = Load(NOW, 1, 1, works, queues, (a_lane(requests),))
+    load = Load(NOW, 1, 1, works, queues, (a_lane(requests), *lanes))
     everyone = {"researcher": served(paused=paused), "writer": served()}
     return stats_of(load, everyone, samples or {}, Spent(0, 0, 0, 0), WINDOW_S)
 
@@ -79,6 +93,55 @@ def test_the_calls_of_the_supervisors_roles_are_let_through_by_the_same_limit() 
     assert (role(stats).wanted_slots, stats.thinking.wanted_slots, stats.thinking.seconds) == (15, 5, 10)
 
 
+def test_a_role_is_held_against_the_lane_of_its_own_calls_alone() -> None:
+    samples = {"researcher": [a_sample("narrow")], "writer": TEN_SECONDS_FOR_FIVE_TURNS}
+    stats = found(waiting={"researcher": 30, "writer": 10}, requests=600, samples=samples, lanes=(a_lane(60, "narrow"),))
+
+    assert (role(stats).wanted_slots, role(stats, "writer").wanted_slots) == (2, 10)
+
+
+def test_a_lane_without_limits_says_nothing_of_the_others() -> None:
+    samples = {"researcher": [a_sample("narrow")], "writer": [a_sample("unknown")]}
+    stats = found(waiting={"researcher": 30, "writer": 10}, samples=samples, lanes=(a_lane(60, "narrow"), a_lane(None, "unknown")))
+
+    assert (role(stats).wanted_slots, role(stats, "writer").wanted_slots) == (2, 10)
+
+
+@pytest.mark.parametrize(("tokens", "wanted"), [({"input": 120_000}, 2), ({"output": 1_800}, 3), ({"input": 120_000, "output": 1_800}, 2)])
+def test_limits_of_tokens_hold_too(tokens: dict[str, int], wanted: int) -> None:
+    """Each slot takes 1,000 input and 10 output tokens a second."""
+    samples = {"researcher": [a_sample(input_tokens=10_000)]}
+    stats = found(waiting={"researcher": 10}, samples=samples, lanes=(a_lane(6_000, "some-model", **tokens),))
+
+    assert role(stats).wanted_slots == wanted
+
+
+def test_a_role_that_calls_two_models_is_held_by_the_narrow_one_as_far_as_it_uses_it() -> None:
+    samples = {"researcher": [a_sample(), a_sample("narrow"), a_sample(None), a_sample(None)]}
+    stats = found(waiting={"researcher": 30}, requests=6_000, samples=samples, lanes=(a_lane(60, "narrow"),))
+
+    assert role(stats).wanted_slots == 8
+
+
+def test_the_time_that_was_waited_for_the_provider_is_not_worked() -> None:
+    """Else a role that waits would want the slots that do nothing but wait."""
+    samples = {"researcher": [a_sample(waited_ms=90_000)]}
+
+    assert role(found(waiting={"researcher": 10}, requests=150, samples=samples)).wanted_slots == 5
+
+
+def test_a_handoff_that_lasted_for_long_because_it_was_paused_makes_no_slot_seem_slow() -> None:
+    samples = {"researcher": [a_sample(), a_sample(), a_sample() | {"ms": 7_200_000}]}
+
+    assert role(found(waiting={"researcher": 10}, requests=150, samples=samples)).wanted_slots == 5
+
+
+def test_another_model_is_seen_for_what_it_is_once_the_newest_handoffs_have_used_it() -> None:
+    samples = {"researcher": [a_sample("wide")] * NEWEST + [a_sample()] * 100}
+
+    assert role(found(waiting={"researcher": 10}, requests=6, samples=samples, lanes=(a_lane(6_000, "wide"),))).wanted_slots == 10
+
+
 def test_a_paused_role_wants_none() -> None:
     assert role(found(waiting={"researcher": 5}, paused=True)).wanted_slots == 0
 
@@ -96,8 +159,9 @@ def test_the_supervisors_roles_are_one_and_no_role_that_workers_could_serve() ->
     assert (stats.thinking.busy, stats.thinking.queued) == (2, 3)
 
 
-def test_samples_of_a_version_that_counted_no_turns_say_nothing_of_calls() -> None:
-    stats = found(waiting={"researcher": 10}, requests=6, samples={"researcher": [{"usd": 1, "ms": 10_000}]})
+@pytest.mark.parametrize("older", [{"usd": 1, "ms": 10_000}, {"usd": 1, "ms": 10_000, "turns": 5}])
+def test_samples_of_a_version_that_did_not_count_say_nothing_of_calls(older: dict[str, int]) -> None:
+    stats = found(waiting={"researcher": 10}, requests=6, samples={"researcher": [older]})
 
     assert (role(stats).wanted_slots, role(stats).seconds) == (10, 10)
 

@@ -1,6 +1,6 @@
 -- The end of a handoff: the first writer wins, and the events that follow from the result enter the journal with it.
 -- KEYS job, due.  ARGV handoff, fence, keep_ms, silence_ms, result digest, used (JSON or ''), how many events, urgent (1|0),
--- keeps its turns (1|0), the look that goes on from here, or '', the result's status,
+-- keeps its turns (1|0), the look that goes on from here, or '', the result's status, what its calls took of their lane (JSON or 'null'),
 -- then the events, then pairs of digest and compressed payload.
 -- Returns {'ok', parts of the group still out, version, Unix ms, wake the supervisor before the group is done (1|0)} | {'lost'} | {'dropped'}
 local job, due, handoff, fence = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
@@ -33,7 +33,7 @@ local id = id_of(job)
 local used = decoded(ARGV[6])
 if used or known[7] then settle(job, h, used) end
 even_out(used and used.pace, id .. '/' .. handoff, at)
-local FIRST, events, status = 12, tonumber(ARGV[7]), ARGV[11]
+local FIRST, events, status = 13, tonumber(ARGV[7]), ARGV[11]
 from = tonumber(from)
 keep_payloads(job, ARGV, FIRST + events)
 local fields = { tally = tally_on(tally, from, events, { [status] = 1 }) }
@@ -45,13 +45,15 @@ redis.call('HDEL', job .. ':blob', 'draft:' .. handoff)
 if ARGV[9] == '1' then redis.call('PEXPIRE', t, ARGV[3]) else redis.call('DEL', t) end
 redis.call('ZREM', due, id .. '/' .. handoff)
 begin_look(job, ARGV[10], at)
--- What quotes are drawn from: micro-dollars (null: a price is not known), milliseconds and turns of the newest of this role.
+-- What quotes are drawn from, and what a slot of this role takes: micro-dollars (null: a price is not known), milliseconds, those that it waited
+-- for its provider, turns, and what these took of their lane.
 local MOST_SAMPLES = 200
 local role = known[3]
 if role then
   local f = redis.call('HMGET', h, 'usd', 'unpriced', 'started_at', 'turns')
   local sample = string.format(
-    '{"usd": %s, "ms": %d, "turns": %d}', f[2] and 'null' or (f[1] or '0'), at - tonumber(f[3] or at), tonumber(f[4] or 0)
+    '{"usd": %s, "ms": %d, "waited_ms": %d, "turns": %d, "lane": %s}',
+    f[2] and 'null' or (f[1] or '0'), at - tonumber(f[3] or at), waited(h, at), tonumber(f[4] or 0), ARGV[12]
   )
   keep_newest('handoff:history:' .. role, sample, MOST_SAMPLES, PAST_KEPT_MS)
 end
