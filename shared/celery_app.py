@@ -17,6 +17,7 @@ from shared import failpoints
 from shared.broker import use_our_transports
 from shared.chords import count_in_the_ledger
 from shared.config import Settings
+from shared.ledger.tls import share_contexts
 from shared.logs import configure_logging
 from shared.readiness import touch_while_alive
 from shared.redis_address import RedisAddress, read_address
@@ -50,6 +51,8 @@ def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str
     url, transport = _for_celery(address), _sentinels(address)
     own = list(dict.fromkeys(queues))
     use_our_transports()
+    if address.tls is not None:
+        share_contexts()
     app = Celery(name, broker=url, backend=url)
     app.conf.update(
         **_messages(),

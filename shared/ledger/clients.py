@@ -9,6 +9,7 @@ import redis
 from redis.sentinel import Sentinel
 
 from shared.ledger.direct import DirectClient, DirectPacker, DirectPool
+from shared.ledger.tls import share_contexts
 from shared.redis_address import TLS_FILES, RedisAddress, read_address
 from shared.wire.errors import UserError
 
@@ -28,6 +29,8 @@ def client_for(url: str, timeout_s: float, most: int | None) -> redis.Redis:
     except ValueError as error:
         raise UserError(f"HANDOFF_REDIS_URL cannot be used: {error}") from error
     _check_files(address)
+    if address.tls is not None:
+        share_contexts()
     options: dict[str, Any] = {
         "db": address.database,
         "username": address.username,

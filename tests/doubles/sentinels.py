@@ -1,4 +1,7 @@
-"""One primary, one replica and three sentinels of them, each its own process; the primary can be killed, and stays dead."""
+"""One primary, one replica and three sentinels of them, each its own process; the primary can be killed, and stays dead.
+
+With TLS, each stands behind a door of its own, and everybody is told of the doors alone.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,21 @@ import os
 import secrets
 import signal
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import redis
 
 from shared.local.processes import ChildSpec, Processes
-from shared.local.redis_server import find_server
+from shared.local.redis_server import find_server, version_of
+from tests.doubles.tls_door import ADDRESS, INSIDE, a_certificate
 from tests.waiting import wait_until
 
+ROOT = Path(__file__).parents[2]
 NAME = "the-primary"
 DOWN_AFTER_MS = 500
 """Who answers no sentinel for this long is down."""
@@ -32,11 +38,20 @@ class Watched:
     """Of `redis-1`, `redis-2`, `sentinel-1` and so on."""
     password: str
     sentinel_password: str
+    doors: dict[str, int] = field(default_factory=dict)
+    """Ports of their doors with TLS; empty: there are none."""
+    tls: str = ""
+    """What the URL says of it."""
+
+    @property
+    def known_as(self) -> dict[str, int]:
+        """The ports at which all others find them."""
+        return self.doors or self.ports
 
     @property
     def url(self) -> str:
-        first, *others = (f"127.0.0.1:{self.ports[name]}" for name in self.sentinels)
-        options = f"master_name={NAME}&sentinel_password={self.sentinel_password}"
+        first, *others = (f"{ADDRESS}:{self.known_as[name]}" for name in self.sentinels)
+        options = f"master_name={NAME}&sentinel_password={self.sentinel_password}{self.tls}"
         return ";".join([f"sentinel://:{self.password}@{first}/0?{options}", *(f"sentinel://{other}" for other in others)])
 
     @property
@@ -52,7 +67,7 @@ class Watched:
 
     def wait_for_another_primary(self) -> None:
         """Until the replica is the primary, by the word of the last sentinel."""
-        wait_until(lambda: _seen_by(self, self.sentinels[-1])["port"] == self.ports["redis-2"], what="another primary")
+        wait_until(lambda: _seen_by(self, self.sentinels[-1])["port"] == self.known_as["redis-2"], what="another primary")
 
     def _is_copied(self) -> bool:
         try:
@@ -63,11 +78,14 @@ class Watched:
 
 
 @contextmanager
-def watched_redis(folder: Path) -> Iterator[Watched]:
+def watched_redis(folder: Path, *, tls: bool = False) -> Iterator[Watched]:
     """Ready when it begins: the replica copies, and each sentinel knows all others."""
+    names = ("redis-1", "redis-2", "sentinel-1", "sentinel-2", "sentinel-3")
     with Processes(folder) as processes:
-        watched = Watched(processes, _free_ports("redis-1", "redis-2", "sentinel-1", "sentinel-2", "sentinel-3"), *_two_passwords())
-        for name in watched.ports:
+        ports = _free_ports(*names, *(f"door-{name}" for name in names))
+        doors = {name: ports.pop(f"door-{name}") for name in names}
+        watched = Watched(processes, ports, *_two_passwords(), *((doors, _open_doors(processes, folder, doors, ports)) if tls else ()))
+        for name in names:
             if name == "sentinel-1":  # they look who copies when they start, and then every ten seconds
                 watched.wait_for_copy()
             _start(watched, folder, name)
@@ -75,28 +93,51 @@ def watched_redis(folder: Path) -> Iterator[Watched]:
         yield watched
 
 
+def _open_doors(processes: Processes, folder: Path, doors: dict[str, int], ports: dict[str, int]) -> str:
+    """Returns what a URL says of them. Sentinels name addresses: the certificate holds this one."""
+    certificate, key = a_certificate(folder, "redis", f"IP:{ADDRESS}")
+    pairs = [f"{doors[name]}:{port}" for name, port in ports.items()]
+    command = [sys.executable, "-m", "tests.doubles.tls_door", str(certificate), str(key), *pairs]
+
+    def are_open() -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex((ADDRESS, list(doors.values())[-1])) == 0
+
+    processes.start(ChildSpec("doors", command, {"PYTHONPATH": str(ROOT)}, is_ready=are_open, ends_last=True))
+    processes.wait_until_ready()
+    return f"&ssl=true&ssl_ca_certs={certificate}&ssl_certfile={certificate}&ssl_keyfile={key}"
+
+
 def _start(watched: Watched, folder: Path, name: str) -> None:
     data = folder / name
     data.mkdir()
     is_sentinel = name.startswith("sentinel")
-    lines = _of_a_sentinel(watched) if is_sentinel else _of_a_redis(watched, is_replica=name != "redis-1")
+    lines = _of_a_sentinel(watched) if is_sentinel else _of_a_redis(watched, name)
     file = data / "redis.conf"
-    file.write_text("\n".join([f"port {watched.ports[name]}", "bind 127.0.0.1", f"dir {data}", *lines, ""]))
+    file.write_text("\n".join([f"port {watched.ports[name]}", *_where_from(watched), f"dir {data}", *lines, ""]))
     command = [str(find_server()), str(file), *(["--sentinel"] if is_sentinel else [])]
     watched.processes.start(ChildSpec(name, command, is_ready=lambda: True, restart=False, ends_last=True))
 
 
-def _of_a_redis(watched: Watched, *, is_replica: bool) -> list[str]:
+def _where_from(watched: Watched) -> list[str]:
+    """Until version 7, who binds several addresses comes from the first of them."""
+    if not watched.doors:
+        return [f"bind {ADDRESS}"]
+    return [f"bind {INSIDE} {ADDRESS}", *([f"bind-source-addr {INSIDE}"] if version_of(find_server()) >= (7,) else [])]
+
+
+def _of_a_redis(watched: Watched, name: str) -> list[str]:
     passwords = [f"requirepass {watched.password}", f"masterauth {watched.password}"]
-    follows = [f"replicaof 127.0.0.1 {watched.ports['redis-1']}"] if is_replica else []
-    return ['save ""', "repl-diskless-sync yes", "repl-diskless-sync-delay 0", *passwords, *follows]
+    told = [f"replica-announce-ip {ADDRESS}", f"replica-announce-port {watched.known_as[name]}"]
+    follows = [f"replicaof {ADDRESS} {watched.known_as['redis-1']}"] if name != "redis-1" else []
+    return ['save ""', "repl-diskless-sync yes", "repl-diskless-sync-delay 0", *passwords, *told, *follows]
 
 
 def _of_a_sentinel(watched: Watched) -> list[str]:
     return [
         f"requirepass {watched.sentinel_password}",
         f"sentinel sentinel-pass {watched.sentinel_password}",
-        f"sentinel monitor {NAME} 127.0.0.1 {watched.ports['redis-1']} 2",
+        f"sentinel monitor {NAME} {ADDRESS} {watched.known_as['redis-1']} 2",
         f"sentinel auth-pass {NAME} {watched.password}",
         f"sentinel down-after-milliseconds {NAME} {DOWN_AFTER_MS}",
         f"sentinel failover-timeout {NAME} 2000",
@@ -128,6 +169,6 @@ def _free_ports(*names: str) -> dict[str, int]:
         found = {}
         for name in names:
             probe = held.enter_context(socket.socket())
-            probe.bind(("127.0.0.1", 0))
+            probe.bind((ADDRESS, 0))
             found[name] = int(probe.getsockname()[1])
         return found

@@ -1,8 +1,9 @@
-"""A door with TLS before a port of this machine, as stunnel makes one: not every Redis is built with TLS of its own.
+"""Doors with TLS before ports of this machine, as stunnel makes them: not every Redis is built with TLS of its own.
 
-    python -m tests.doubles.tls_door OWN_PORT PORT_BEHIND CERTIFICATE KEY
+    python -m tests.doubles.tls_door CERTIFICATE KEY OWN_PORT:PORT_BEHIND...
 
-Who comes in must show a certificate that the door's own has signed.
+Who comes in must show a certificate that the door's own has signed; but for those who come from `INSIDE`: replicas and sentinels of such a
+Redis speak no TLS either, and must find each other at the very addresses that they tell everybody else.
 """
 
 from __future__ import annotations
@@ -11,36 +12,47 @@ import asyncio
 import ssl
 import subprocess
 import sys
-from contextlib import closing, suppress
+from contextlib import AsyncExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
 
 HOST = "localhost"
 """The name that certificates are made for."""
+ADDRESS = "127.0.0.1"
+INSIDE = "127.0.0.2"
 
 
-def a_certificate(folder: Path, name: str) -> tuple[Path, Path]:
-    """Of `HOST`, signed by itself, and its key."""
+def a_certificate(folder: Path, name: str, holds: str = f"DNS:{HOST}") -> tuple[Path, Path]:
+    """Of whom it `holds`, signed by itself, and its key."""
     certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
     how = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
-    whose = ["-subj", f"/CN={name}", "-addext", f"subjectAltName=DNS:{HOST}"]
+    whose = ["-subj", f"/CN={name}", "-addext", f"subjectAltName={holds}"]
     command = ["openssl", "req", "-x509", *how, *whose, "-keyout", str(key), "-out", str(certificate)]
     subprocess.run(command, check=True, capture_output=True)
     return certificate, key
 
 
-async def stand_open(own_port: str, port: str, certificate: str, key: str) -> None:
+async def stand_open(certificate: str, key: str, *doors: str) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     context.load_verify_locations(certificate)
     context.verify_mode = ssl.CERT_REQUIRED
-    async with await asyncio.start_server(partial(_let_in, int(port)), "127.0.0.1", int(own_port), ssl=context) as server:
-        await server.serve_forever()
+    async with AsyncExitStack() as open_doors:
+        for own_port, port in (map(int, door.split(":")) for door in doors):
+            lock = await open_doors.enter_async_context(await asyncio.start_server(partial(_let_in, port), ADDRESS, 0, ssl=context))
+            lock_port = lock.sockets[0].getsockname()[1]
+            await open_doors.enter_async_context(await asyncio.start_server(partial(_receive, lock_port, port), ADDRESS, own_port))
+        await asyncio.Event().wait()
+
+
+async def _receive(lock_port: int, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    whence, _ = writer.get_extra_info("peername")
+    await _let_in(port if whence == INSIDE else lock_port, reader, writer)
 
 
 async def _let_in(port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     with closing(writer):
-        inside_reader, inside_writer = await asyncio.open_connection("127.0.0.1", port)
+        inside_reader, inside_writer = await asyncio.open_connection(ADDRESS, port)
         with closing(inside_writer):
             await asyncio.wait(
                 [asyncio.ensure_future(_carry(reader, inside_writer)), asyncio.ensure_future(_carry(inside_reader, writer))],

@@ -1,10 +1,13 @@
-"""Redis's machine is lost in the middle of a job, and one of three sentinels with it: another takes its place, and everybody finds it."""
+"""Redis's machine is lost in the middle of a job, and one of three sentinels with it: another takes its place, and everybody finds it,
+also where all of them stand behind TLS.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import which
 
 import pytest
 
@@ -12,17 +15,19 @@ from chaos.messages_server import MessagesServer
 from shared.celery_app import make_app
 from shared.config import Settings
 from tests.doubles.sentinels import Watched, watched_redis
+from tests.e2e.commands import Handoff
 from tests.e2e.fleet import QUICK, Fleet, Script
 from tests.running_system import over, system_on
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 PROCESSES = ("supervisor", "everyone")
+WITH_TLS = pytest.param(True, id="tls", marks=pytest.mark.skipif(which("openssl") is None, reason="openssl makes the certificates"))
 
 
-@pytest.fixture
-def watched(tmp_path: Path) -> Iterator[Watched]:
-    with watched_redis(tmp_path / "redis") as redis_and_sentinels:
+@pytest.fixture(params=[pytest.param(False, id="plain"), WITH_TLS])
+def watched(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Watched]:
+    with watched_redis(tmp_path / "redis", tls=request.param) as redis_and_sentinels:
         yield redis_and_sentinels
 
 
@@ -35,7 +40,7 @@ def fleet(tmp_path: Path, watched: Watched) -> Iterator[Fleet]:
         jobs.ledger.connection.close()
 
 
-def test_a_job_outlives_its_primary_and_pays_for_no_call_twice(fleet: Fleet, watched: Watched) -> None:
+def test_a_job_outlives_its_primary_and_pays_for_no_call_twice(fleet: Fleet, watched: Watched, tmp_path: Path) -> None:
     before = watched.processes.pids()
     held = fleet.model.hold("lost", "a")
     job_id = fleet.submit("lost", a="", b="a")
@@ -51,13 +56,18 @@ def test_a_job_outlives_its_primary_and_pays_for_no_call_twice(fleet: Fleet, wat
     assert set(fleet.model.calls.values()) == {1}, fleet.model.calls
     after = watched.processes.pids()
     assert [after[name] for name in PROCESSES] == [before[name] for name in PROCESSES]
+    done = Handoff(tmp_path).run("watch", job_id, HANDOFF_REDIS_URL=watched.url)
+    assert (done.returncode, done.stdout.strip()) == (0, fleet.jobs.result(job_id).answer), done.stderr
     _says_no_password(watched)
 
 
 def _says_no_password(watched: Watched) -> None:
-    """Neither in its log nor to Flower, which asks all processes about themselves."""
+    """Neither in its log nor to Flower, which asks all processes about themselves. Celery says no question again: it is asked over a
+    connection that the lost primary never had.
+    """
     app = make_app("asks", watched.url, Settings(), [])
-    stats = wait_until(lambda: app.control.inspect(timeout=0.5).stats(), what="the processes' answers")
+    with app.connection_for_write() as connection:
+        stats = wait_until(lambda: app.control.inspect(timeout=0.5, connection=connection).stats(), what="the processes' answers")
     said = json.dumps(stats) + "".join(watched.processes.log_of(name).read_text() for name in PROCESSES)
     app.close()
     assert watched.password not in said

@@ -43,7 +43,7 @@ def url_with(processes: Processes, folder: Path) -> UrlWith:
     redis = PrivateRedis(processes, folder, append_only=False)
     redis.start()
     port = access_from(None).port
-    command = [sys.executable, "-m", "tests.doubles.tls_door", str(port), str(redis.access.port), str(certificate), str(key)]
+    command = [sys.executable, "-m", "tests.doubles.tls_door", str(certificate), str(key), f"{port}:{redis.access.port}"]
 
     def is_open() -> bool:
         with socket.socket() as probe:

@@ -1,0 +1,48 @@
+"""TLS contexts of connections to Redis, made once a process and not once a connection.
+
+redis-py makes one for each connection: a twentieth of a second of processor time, nearly all of it to read the system's CAs, which are then
+trusted beside those that it was given. Behind sentinels, where whoever lost its connection opens several to find another primary, that was
+enough to keep a process of many threads from renewing its leases, until its watchdog took it for frozen.
+"""
+
+from __future__ import annotations
+
+import ssl
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import redis
+
+
+def share_contexts() -> None:
+    """From now on, in this process, for every client: redis-py, kombu and Celery take no class for their connections to sentinels."""
+    secure: Any = redis.SSLConnection
+    secure._wrap_socket_with_ssl = _wrapped
+
+
+def _wrapped(connection: Any, plain: Any) -> ssl.SSLSocket:
+    """`plain`, a connected socket, after the handshake."""
+    files = (connection.ca_certs, connection.ca_path, connection.certfile, connection.keyfile)
+    as_of = tuple(Path(file).stat().st_mtime_ns for file in files if file)
+    context = _context(*files, connection.cert_reqs, connection.check_hostname, as_of)
+    return context.wrap_socket(plain, server_hostname=connection.host)
+
+
+@lru_cache(maxsize=8)
+def _context(
+    ca_certs: str | None,
+    ca_path: str | None,
+    certificate: str | None,
+    key: str | None,
+    wanted: ssl.VerifyMode,
+    checks_host: bool,
+    _as_of: tuple[int, ...],
+) -> ssl.SSLContext:
+    """`_as_of`: when the files were written: a new certificate is taken without a restart."""
+    context = ssl.create_default_context(cafile=ca_certs, capath=ca_path)
+    context.check_hostname = checks_host
+    context.verify_mode = wanted
+    if certificate:
+        context.load_cert_chain(certificate, key)
+    return context

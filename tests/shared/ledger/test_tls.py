@@ -1,0 +1,67 @@
+"""Contexts of TLS: who is trusted, and how often one is made. Real connections over TLS: tests/e2e/test_tls.py, test_sentinels.py."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from pathlib import Path
+from shutil import which
+from typing import Any
+
+import pytest
+import redis
+
+from shared.ledger import tls
+from tests.doubles.tls_door import a_certificate
+
+pytestmark = pytest.mark.skipif(which("openssl") is None, reason="openssl makes the certificates")
+
+
+class Plain:
+    """A connected socket, of which only the context wants something."""
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[ssl.SSLContext]:
+    """The contexts of connections, as OpenSSL gets them."""
+    found: list[ssl.SSLContext] = []
+    monkeypatch.setattr(ssl.SSLContext, "wrap_socket", lambda context, *_, **__: found.append(context))
+    return found
+
+
+def connect(**options: str) -> None:
+    tls.share_contexts()
+    kind: Any = redis.SSLConnection
+    kind(host="localhost", **options)._wrap_socket_with_ssl(Plain())
+
+
+def test_a_ca_of_ones_own_is_trusted_instead_of_the_systems(made: list[ssl.SSLContext], tmp_path: Path) -> None:
+    certificate, _ = a_certificate(tmp_path, "redis")
+    connect(ssl_ca_certs=str(certificate))
+
+    (context,) = made
+    assert context.cert_store_stats()["x509"] == 1
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
+
+
+def test_connections_with_the_same_files_share_a_context_until_one_of_them_is_written_anew(
+    made: list[ssl.SSLContext], tmp_path: Path
+) -> None:
+    certificate, key = a_certificate(tmp_path, "redis")
+    files = {"ssl_ca_certs": str(certificate), "ssl_certfile": str(certificate), "ssl_keyfile": str(key)}
+    connect(**files)
+    connect(**files)
+    certificate, key = a_certificate(tmp_path, "redis")
+    os.utime(certificate, ns=(1, 1))
+    connect(**files)
+
+    first, second, third = made
+    assert first is second
+    assert third is not first
+
+
+def test_what_is_not_to_be_checked_is_not(made: list[ssl.SSLContext]) -> None:
+    connect(ssl_cert_reqs="none")
+
+    (context,) = made
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_NONE, False)
