@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from shared.ledger.jobs import JobStanding
 from shared.wire.limits import JobLimits
@@ -34,11 +34,16 @@ def against_budget(books: JobStanding, limits: JobLimits) -> list[str]:
 def against_quote(view: View) -> str | None:
     """`12 s of likely 30 s, at most 45 s; $0.0123 of likely $0.0200, at most $0.0310`, and `over` instead of `at most` where it is.
 
-    None: nothing was quoted, or the job was retried since.
+    Of a job that was retried the quote spoke of the first run, and stands beside what the run that goes on has taken by itself:
+    `the first run likely 30 s, at most 45 s; likely $0.0200, at most $0.0310; since the retry 4.0 s, $0.0021`.
+
+    None: nothing was quoted.
     """
-    quote = quote_of(view)
-    if quote is None or view.books is None:
+    quote = view.state.quote if view.state else None
+    if quote is None or view.books is None or view.state is None or not (quote.seconds or quote.microusd):
         return None
+    if view.state.retries:
+        return f"the first run {'; '.join(_estimates(quote))}; since the retry {_since_the_retry(view, view.state.handoffs)}"
     spent = view.books.cost_microusd
     parts = [
         _against(worked_s(view), quote.seconds, _seconds) if quote.seconds else None,
@@ -47,9 +52,20 @@ def against_quote(view: View) -> str | None:
     return "; ".join(filter(None, parts)) or None
 
 
-def quote_of(view: View) -> Quote | None:
-    """What was said of the run that goes on."""
-    return view.state.quote if view.state and not view.state.retries else None
+def _estimates(quote: Quote) -> Iterator[str]:
+    for estimate, shown in ((quote.seconds, _seconds), (quote.microusd, _usd)):
+        if estimate:
+            yield f"likely {shown(estimate.likely)}, at most {shown(estimate.most)}"
+
+
+def _since_the_retry(view: View, handoffs: int) -> str:
+    """Time, and the cost of the `handoffs` newest, if that is known."""
+    newest = [view.standings.get(event.handoff_id) for event in view.issued[len(view.issued) - handoffs :]]
+    costs = [one.cost_microusd for one in newest if one is not None]
+    known = [cost for cost in costs if cost is not None]
+    cut = any(one is not None and one.cut_calls for one in newest)
+    spent = [money(cost_usd(sum(known)), at_most=cut)] if len(known) == len(costs) else []
+    return ", ".join([_seconds(worked_s(view)), *spent])
 
 
 def worked_s(view: View) -> float:

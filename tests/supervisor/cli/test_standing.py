@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 
+import pytest
 from rich.console import Console
 
+from shared.ledger.jobs import HandoffStanding
 from shared.wire.approval import ApprovalOf
 from shared.wire.events import ApprovalAsked, Event, JobEnded, JobStatus, Quoted, RetryRequested
 from shared.wire.limits import JobLimits
@@ -14,7 +16,7 @@ from shared.wire.quote import Estimate, Quote
 from supervisor.cli.standing import against_budget, against_quote, headline
 from supervisor.cli.tree import picture
 from supervisor.cli.view import View
-from tests.supervisor.cli.moments import JOB, PLANNED, SUBMITTED, view_of
+from tests.supervisor.cli.moments import JOB, PLANNED, SUBMITTED, issued, view_of
 
 
 def estimate(likely: float, most: float) -> Estimate:
@@ -71,8 +73,34 @@ def test_waiting_for_a_person_is_no_part_of_the_time_that_was_quoted() -> None:
     assert against_quote(view) == "3.0 s of likely 30 s, at most 45 s; $0.0015 of likely $0.0020, at most $0.0040"
 
 
-def test_a_quote_does_not_speak_of_what_a_retry_adds() -> None:
-    assert against_quote(view_of(*BEFORE, JobEnded(status=JobStatus.FAILED, reason="-"), RetryRequested())) is None
+FAILED_AND_RETRIED: tuple[Event, ...] = (issued("left", "researcher"), JobEnded(status=JobStatus.FAILED, reason="-"), RetryRequested())
+"""The retry comes six events after the submission, a second each."""
+
+
+def standing_of(microusd: int | None, cut_calls: int = 0) -> HandoffStanding:
+    return HandoffStanding("done", cost_microusd=microusd, cut_calls=cut_calls)
+
+
+@pytest.mark.parametrize(
+    ("standings", "since"),
+    [
+        ({"left.1": standing_of(1_000)}, "4.0 s, $0"),
+        ({"left.1": standing_of(1_000), "left.2": standing_of(1_200)}, "4.0 s, $0.0012"),
+        ({"left.1": standing_of(None), "left.2": standing_of(1_200, 1)}, "4.0 s, ≤ $0.0012"),
+        ({"left.2": standing_of(None)}, "4.0 s"),
+    ],
+)
+def test_the_quote_of_a_retried_job_is_that_of_its_first_run_beside_what_the_retry_took(
+    standings: dict[str, HandoffStanding], since: str
+) -> None:
+    again = issued("left", "researcher", attempt=2)
+    view = view_of(*BEFORE, *FAILED_AND_RETRIED, again, now=BEGAN + 9, standings=standings)
+
+    assert against_quote(view) == f"the first run likely 30 s, at most 45 s; likely $0.0020, at most $0.0040; since the retry {since}"
+
+
+def test_a_retried_job_without_a_quote_has_none() -> None:
+    assert against_quote(view_of(SUBMITTED, PLANNED, *FAILED_AND_RETRIED)) is None
 
 
 def test_the_tree_has_the_quote_below_its_headline() -> None:
