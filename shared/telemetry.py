@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -41,6 +41,17 @@ class Span:
         """The tool call has this result."""
 
 
+class Submissions:
+    """Jobs while they are submitted together, and what came of each. These are told to nobody."""
+
+    def __init__(self, traceparents: Sequence[str | None]) -> None:
+        self.traceparents = traceparents
+        """What is to be kept with each; None: nothing is."""
+
+    def came_to(self, problems: Sequence[Exception | None]) -> None:
+        """Why each was refused; None: it was not."""
+
+
 class Telemetry:
     """Every method is safe to call from several threads, and none raises."""
 
@@ -52,6 +63,10 @@ class Telemetry:
     def submitting(self, job_id: JobId) -> AbstractContextManager[str | None]:
         """A job is submitted. Gives the `traceparent` that is to be kept with it; None: nothing is."""
         return _NOTHING_KEPT
+
+    def submitting_each(self, job_ids: Sequence[JobId]) -> AbstractContextManager[Submissions]:
+        """The same of jobs that share their round trips: each takes as long as all of them, and none is part of another."""
+        return nullcontext(Submissions([None] * len(job_ids)))
 
     def within(self, job_id: JobId) -> AbstractContextManager[None]:
         """What is published here belongs to this job."""

@@ -124,21 +124,23 @@ def _enter(ledger: Ledger, dispatcher: Dispatcher, slice_: Sequence[Made], there
 
 def _commit_each(ledger: Ledger, dispatcher: Dispatcher, new: Sequence[Made]) -> list[LedgerError | None]:
     """Write and announce them; what became of each."""
-    for request, made in new:
-        ledger.blobs.put_new_documents(made.documents, request.limits.max_seconds)
-    due_at, commits, before = ledger.connection.now() + ANNOUNCE_AFTER_S, list[Commit](), None
-    for _, made in new:
-        with telemetry().submitting(made.job_id) as traceparent:
+    with telemetry().submitting_each([made.job_id for _, made in new]) as submissions:
+        for request, made in new:
+            ledger.blobs.put_new_documents(made.documents, request.limits.max_seconds)
+        due_at, commits, before = ledger.connection.now() + ANNOUNCE_AFTER_S, list[Commit](), None
+        for (_, made), traceparent in zip(new, submissions.traceparents, strict=True):
             commits.append(replace(made.commit(due_at, traceparent), after=before))
-        before = made.job_id
-    announced: tuple[type, ...] = (NoneType,)
-    try:
-        came_to = ledger.journal.commit_each(commits)
-    except LedgerUnavailable:  # perhaps only the answers were lost: said again, each finds the job that it has made
-        came_to, announced = _commit_each_again(ledger, commits), (NoneType, VersionConflict)
-    if ids := [commit.job_id for commit, problem in zip(commits, came_to, strict=True) if isinstance(problem, announced)]:
-        dispatcher.announce_each(ids)
-    return came_to
+            before = made.job_id
+        announced: tuple[type, ...] = (NoneType,)
+        try:
+            came_to = ledger.journal.commit_each(commits)
+        except LedgerUnavailable:  # perhaps only the answers were lost: said again, each finds the job that it has made
+            came_to, announced = _commit_each_again(ledger, commits), (NoneType, VersionConflict)
+        refusals = [None if isinstance(problem, VersionConflict) else problem for problem in came_to]  # those are there already
+        submissions.came_to(refusals)
+        if ids := [commit.job_id for commit, problem in zip(commits, came_to, strict=True) if isinstance(problem, announced)]:
+            dispatcher.announce_each(ids)
+        return came_to
 
 
 def _commit_each_again(ledger: Ledger, commits: Sequence[Commit]) -> list[LedgerError | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import lru_cache
@@ -20,7 +20,7 @@ from shared.otel import gen_ai
 from shared.otel.celery_spans import CelerySpans
 from shared.otel.export import Ids, make_provider
 from shared.redaction import Redactor, secrets_of
-from shared.telemetry import Span, Telemetry
+from shared.telemetry import Span, Submissions, Telemetry
 from shared.trace_ids import Kept, Lifetime, Place, handoff_span, job_span, place_of, traceparent
 from shared.wire.checkpoints import Observed
 from shared.wire.errors import LedgerError
@@ -73,6 +73,19 @@ class _Claimed(Span):
         self.result = result
 
 
+class _Submitted(Submissions):
+    """A span each."""
+
+    def __init__(self, spans: Sequence[trace.Span]) -> None:
+        super().__init__([_kept_of(span) for span in spans])
+        self._spans = spans
+
+    def came_to(self, problems: Sequence[Exception | None]) -> None:
+        for span, problem in zip(self._spans, problems, strict=True):
+            if problem is not None:
+                _fail(span, type(problem).__name__)
+
+
 class OpenTelemetry(Telemetry):
     """One in a process."""
 
@@ -94,8 +107,22 @@ class OpenTelemetry(Telemetry):
     def submitting(self, job_id: JobId) -> Iterator[str | None]:
         """The root, or part of the trace that the caller is in."""
         with self._working("submit", SpanKind.PRODUCER, {"handoff.job.id": job_id}) as span:
-            it = span.get_span_context()
-            yield traceparent(it.trace_id, it.span_id, is_sampled=it.trace_flags.sampled)
+            yield _kept_of(span)
+
+    @contextmanager
+    def submitting_each(self, job_ids: Sequence[JobId]) -> Iterator[Submissions]:
+        kind = SpanKind.PRODUCER
+        spans = [self._tracer.start_span("submit", kind=kind, attributes={"handoff.job.id": job_id}) for job_id in job_ids]
+        made = _Submitted(spans)
+        try:
+            yield made
+        except BaseException as error:
+            for span in spans:
+                _fail(span, type(error).__name__)
+            raise
+        finally:
+            for span in spans:
+                span.end()
 
     @contextmanager
     def within(self, job_id: JobId) -> Iterator[None]:
@@ -187,6 +214,11 @@ class OpenTelemetry(Telemetry):
             return place
         decision = self._provider.sampler.should_sample(None, place.trace_id, "submit").decision
         return replace(place, is_sampled=decision is not Decision.DROP)
+
+
+def _kept_of(span: trace.Span) -> str:
+    it = span.get_span_context()
+    return traceparent(it.trace_id, it.span_id, is_sampled=it.trace_flags.sampled)
 
 
 def _fail(span: trace.Span, kind: str) -> None:

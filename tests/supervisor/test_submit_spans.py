@@ -1,0 +1,77 @@
+"""What a collector hears of jobs that enter together: how long it took, and which of them were refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.trace import StatusCode
+
+from shared.config import Settings
+from shared.wire.errors import LedgerRefuses
+from shared.wire.ids import JobId
+from supervisor import client
+from supervisor.client import Client, Request
+from tests.shared.otel.test_spans import Told, in_force
+
+MANY = [Request(f"Compare {number}.") for number in range(3)]
+
+
+@pytest.fixture
+def jobs(redis_url: str) -> Iterator[Client]:
+    made = client.connect(redis_url, Settings(offline=True))
+    yield made
+    made.ledger.connection.close()
+
+
+@pytest.fixture
+def told() -> Iterator[Told]:
+    made = Told()
+    with in_force(made.telemetry):
+        yield made
+
+
+def by_job(told: Told) -> dict[JobId, ReadableSpan]:
+    return {JobId(str((span.attributes or {})["handoff.job.id"])): span for span in told.named("submit")}
+
+
+def test_each_lasts_from_before_its_commit_until_after_it_and_is_a_root_of_its_own(jobs: Client, told: Told) -> None:
+    found = list(jobs.submit_each(MANY))
+
+    spans = by_job(told)
+    assert set(spans) == set(found)
+    assert len({span.context.trace_id for span in spans.values() if span.context}) == len(MANY)
+    for job_id, span in spans.items():
+        (written,) = jobs.ledger.journal.read(job_id)
+        assert span.start_time is not None
+        assert span.end_time is not None
+        assert span.start_time < (written.at + 0.001) * 1e9, "its clock counts whole milliseconds"
+        assert written.at * 1e9 < span.end_time
+        assert span.parent is None
+        assert span.status.status_code is StatusCode.UNSET
+        assert span.context is not None
+        assert f"{span.context.trace_id:032x}" in str(jobs.ledger.traces.kept(job_id))
+
+
+def test_those_whose_commit_was_refused_are_errors(jobs: Client, told: Told) -> None:
+    redis = jobs.ledger.connection.redis
+    redis.execute_command("REPLICAOF", "127.0.0.1", "1")
+    try:
+        with pytest.raises(LedgerRefuses):
+            list(jobs.submit_each(MANY))
+    finally:
+        redis.execute_command("REPLICAOF", "NO", "ONE")
+
+    spans = by_job(told).values()
+    assert [span.status.status_code for span in spans] == [StatusCode.ERROR] * len(MANY)
+    assert {(span.attributes or {})["error.type"] for span in spans} == {"LedgerRefuses"}
+
+
+def test_one_that_is_there_already_was_not_refused(jobs: Client, told: Told) -> None:
+    keyed = Request("Compare.", idempotency_key="k1")
+    known = jobs.submit(keyed)
+
+    assert list(jobs.submit_each([MANY[0], keyed])).count(known) == 1
+
+    assert {span.status.status_code for span in told.named("submit")} == {StatusCode.UNSET}
