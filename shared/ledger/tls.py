@@ -1,6 +1,6 @@
 """TLS contexts of connections to Redis, made once a process and not once a connection.
 
-redis-py makes one for each connection: a twentieth of a second of processor time, nearly all of it to read the system's CAs, which are then
+redis-py makes one for each connection: some 50 ms of processor time, nearly all of it to read the system's CAs, which are then
 trusted beside those that it was given. Behind sentinels, where whoever lost its connection opens several to find another primary, that was
 enough to keep a process of many threads from renewing its leases, until its watchdog took it for frozen.
 """
