@@ -19,7 +19,6 @@ from shared.chords import count_in_the_ledger
 from shared.config import Settings
 from shared.ledger.tls import share_contexts
 from shared.logs import configure_logging
-from shared.readiness import touch_while_alive
 from shared.redis_address import RedisAddress, read_address
 from shared.wire.names import UNROUTED_QUEUE
 
@@ -72,7 +71,6 @@ def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str
     app.amqp.queues.select(own)  # a worker started without -Q leaves `unrouted` to the eyes of a person
     _route_logs(settings)
     _settle_concurrency()
-    touch_while_alive()
     return app
 
 

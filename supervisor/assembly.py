@@ -14,6 +14,7 @@ from shared.ledger.days import caps_from
 from shared.logs import logged_as
 from shared.models import MakeModel, provider_models
 from shared.process import Process, redis_url_of, start_process
+from shared.readiness import touch_while_alive
 from shared.taking import Taking
 from shared.task_ends import keep_unreadable, register, run_task
 from shared.telemetry import telemetry
@@ -64,6 +65,7 @@ class _Once:
             self._make_model = provider_models(self._settings)
 
     def started(self, sender: Any = None, **_: Any) -> None:
+        """When it returns, whoever asks for a supervisor finds it."""
         supervisor = self()
         supervisor.sweeper.start()
         supervisor.taking.attach(sender, [THINK_QUEUE], lambda _: not supervisor.thinker.is_full, in_a_hurry=True)
@@ -124,6 +126,7 @@ def make_supervisor_app(settings: Settings, make_model: MakeModel | None = None)
     keep_unreadable(app, lambda: once().process.ledger)
     signals.worker_init.connect(once.starting, weak=False, dispatch_uid="supervisor.starting")
     signals.worker_ready.connect(once.started, weak=False, dispatch_uid="supervisor.started")
+    touch_while_alive()  # behind what announces it
     signals.worker_shutting_down.connect(once.stopping, weak=False, dispatch_uid="supervisor.stopping")
     signals.worker_shutdown.connect(once.stopped, weak=False, dispatch_uid="supervisor.stopped")
     return app

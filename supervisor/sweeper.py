@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 import structlog
@@ -40,10 +41,14 @@ class Sweeper:
         self._caps = caps
         self._caps_since_ms: int | None = None
         """When this supervisor has set them; None: it has not yet."""
+        self._announced_at = float("-inf")
+        self._rounds = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
 
     def start(self) -> None:
+        """Announced, unless Redis takes nothing now, and swept from now on."""
+        self._try(self._announce_in_time)
         self._thread.start()
 
     def stop(self) -> None:
@@ -72,24 +77,32 @@ class Sweeper:
             self._dispatcher.announce(job_id)
         return len(swept.due) + len(swept.fresh), swept.more
 
+    def _announce_in_time(self) -> None:
+        if time.monotonic() - self._announced_at >= ANNOUNCED_FOR_S / 3:
+            self.announce()
+            self._announced_at = time.monotonic()
+
+    def _round(self) -> None:
+        self._announce_in_time()
+        while self._sweep()[1]:  # after an outage: thousands at once
+            pass
+        if self._rounds % FORGET_EVERY == 0:
+            self._ledger.jobs.forget_older_than(self._ledger.connection.now() - self._keep_s)
+        if self._rounds % FORGET_EVERY == 0 or self._ledger.queues.has_more:
+            self._ledger.queues.drop_orphans()
+        self._rounds += 1
+
+    def _try(self, what: Callable[[], None]) -> None:
+        try:
+            what()
+        except LedgerUnavailable as error:
+            log.warning("not swept", why=str(error))
+        except Exception:  # the sweeper must outlive a broker that is restarting
+            log.exception("not swept")
+
     def _run(self) -> None:
-        sweeps, announced_at = 0, float("-inf")
         while not self._stop.is_set():
-            try:
-                if time.monotonic() - announced_at >= ANNOUNCED_FOR_S / 3:
-                    self.announce()
-                    announced_at = time.monotonic()
-                while self._sweep()[1]:  # after an outage: thousands at once
-                    pass
-                if sweeps % FORGET_EVERY == 0:
-                    self._ledger.jobs.forget_older_than(self._ledger.connection.now() - self._keep_s)
-                if sweeps % FORGET_EVERY == 0 or self._ledger.queues.has_more:
-                    self._ledger.queues.drop_orphans()
-                sweeps += 1
-            except LedgerUnavailable as error:
-                log.warning("not swept", why=str(error))
-            except Exception:  # the sweeper must outlive a broker that is restarting
-                log.exception("not swept")
+            self._try(self._round)
             self._stop.wait(min(self._interval_s, ANNOUNCED_FOR_S / 3))
         with suppress(LedgerError):
             self._ledger.roles.withdraw_supervisor(self._name)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from shared.ledger.pauses import HEEDED_WITHIN_S
 from shared.ledger.roles import ANNOUNCED_FOR_S, WITHDRAWN_WITHIN_S, Announcement
 from shared.models import MakeModel, provider_models
 from shared.process import Process, redis_url_of, start_process
+from shared.readiness import touch_while_alive
 from shared.specialists import load_specialists
 from shared.taking import Taking
 from shared.task_ends import keep_unreadable, register, run_task
@@ -82,10 +84,13 @@ class _Once:
             self._make_model = provider_models(self._settings)
 
     def started(self, sender: Any, **_: Any) -> None:
-        start_telemetry(SERVICE, self._settings)  # before the first message: what builds the worker does so beside it
+        """When it returns, whoever asks for its specialists finds it, unless Redis takes nothing now."""
+        start_telemetry(SERVICE, self._settings)
         served = self._served()
         self._taking.attach(sender, [spec.name for spec in served], lambda queue: queue not in self._paused)
-        self._announcing = threading.Thread(target=self._announce_for_ever, args=(served,), name="announcements", daemon=True)
+        rounds = self._announced(served)
+        next(rounds, None)
+        self._announcing = threading.Thread(target=deque(maxlen=0).extend, args=(rounds,), name="announcements", daemon=True)
         self._announcing.start()
 
     def held(self, role: str) -> None:
@@ -113,8 +118,8 @@ class _Once:
         queues = self._app.amqp.queues.consume_from
         return sorted((self._specialists[queue] for queue in queues if queue in self._specialists), key=lambda spec: spec.name)
 
-    def _announce_for_ever(self, served: Sequence[SpecialistSpec]) -> None:
-        """From the start to the end of the process; at its end it withdraws what it announced. Between, it heeds pauses."""
+    def _announced(self, served: Sequence[SpecialistSpec]) -> Iterator[None]:
+        """Round after round to the end of the process; at its end it withdraws what it announced. Between, it heeds pauses."""
         worker = self()
         announcement = Announcement(
             worker=worker.process.name,
@@ -128,6 +133,7 @@ class _Once:
             if time.monotonic() - announced_at >= ANNOUNCED_FOR_S / 3 - HEEDED_WITHIN_S:
                 announced_at = time.monotonic()
                 _tried("not announced", lambda: ledger.roles.announce(announcement))
+            yield
             self._stop.wait(HEEDED_WITHIN_S)
         _tried("not withdrawn", lambda: ledger.roles.withdraw(announcement))
 
@@ -163,6 +169,7 @@ def make_workers_app(settings: Settings, make_model: MakeModel | None = None) ->
     keep_unreadable(app, lambda: once().process.ledger)
     signals.worker_init.connect(once.starting, weak=False, dispatch_uid="workers.starting")
     signals.worker_ready.connect(once.started, weak=False, dispatch_uid="workers.started")
+    touch_while_alive()  # behind what announces it
     signals.worker_shutting_down.connect(once.stopping, weak=False, dispatch_uid="workers.stopping")
     signals.worker_shutdown.connect(once.stopped, weak=False, dispatch_uid="workers.stopped")
     signals.worker_shutdown.connect(lambda **_: index.close(), weak=False, dispatch_uid="workers.closed")

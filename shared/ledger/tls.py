@@ -14,15 +14,31 @@ from typing import Any
 
 import redis
 
+_secure: Any = redis.SSLConnection
+_wrapped_by_redis_py = _secure._wrap_socket_with_ssl
+_ONLY_THERE = (
+    "ca_data",
+    "certificate_password",
+    "ssl_ciphers",
+    "ssl_exclude_verify_flags",
+    "ssl_include_verify_flags",
+    "ssl_min_version",
+    "ssl_validate_ocsp",
+    "ssl_validate_ocsp_stapled",
+)
+"""What no address of ours can say, and connections of somebody else's in this process may have: theirs stay redis-py's."""
+
 
 def share_contexts() -> None:
     """From now on, in this process, for every client: redis-py, kombu and Celery take no class for their connections to sentinels."""
-    secure: Any = redis.SSLConnection
-    secure._wrap_socket_with_ssl = _wrapped
+    _secure._wrap_socket_with_ssl = _wrapped
 
 
 def _wrapped(connection: Any, plain: Any) -> ssl.SSLSocket:
     """`plain`, a connected socket, after the handshake."""
+    if any(getattr(connection, name, None) for name in _ONLY_THERE):
+        secured: ssl.SSLSocket = _wrapped_by_redis_py(connection, plain)
+        return secured
     files = (connection.ca_certs, connection.ca_path, connection.certfile, connection.keyfile)
     as_of = tuple(Path(file).stat().st_mtime_ns for file in files if file)
     context = _context(*files, connection.cert_reqs, connection.check_hostname, as_of)

@@ -13,6 +13,7 @@ from chaos.messages_server import MessagesServer
 from shared.config import Settings
 from shared.ledger.roles import ANNOUNCED_FOR_S, Announcement
 from supervisor import client
+from supervisor.cli.fleet_state import require_somebody
 from tests.doubles.handoffs import a_spec
 from tests.e2e.commands import Handoff
 from tests.e2e.fleet import LEASE_S, QUICK, SPECIALIST, Script
@@ -85,3 +86,8 @@ def test_a_job_in_the_queue_waits_for_a_supervisor_until_there_is_one(redis_url:
 
     assert "no supervisor takes jobs from this broker yet" in submitted.stderr
     jobs.ledger.connection.close()
+
+
+def test_processes_that_say_that_they_are_ready_are_found_by_the_next_command(tmp_path: Path) -> None:
+    with running_system(tmp_path) as system:
+        require_somebody(system.jobs())

@@ -10,9 +10,11 @@ import redis
 from shared.celery_app import make_app
 from shared.config import Settings
 from shared.logs import log_of, logged_as
+from shared.readiness import touch_while_alive
 
 _URL = os.environ.get("HANDOFF_REDIS_URL", "redis://127.0.0.1:1/0")
 app = make_app("test", _URL, Settings(), ["known"])
+touch_while_alive()
 
 
 @app.task(name="where", shared=False)  # type: ignore[untyped-decorator]

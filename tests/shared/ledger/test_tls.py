@@ -65,3 +65,12 @@ def test_what_is_not_to_be_checked_is_not(made: list[ssl.SSLContext]) -> None:
 
     (context,) = made
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_NONE, False)
+
+
+def test_connections_that_ask_for_what_ours_cannot_are_left_to_redis_py(made: list[ssl.SSLContext]) -> None:
+    connect(ssl_ciphers="AES256-GCM-SHA384")
+    connect(ssl_ciphers="AES256-GCM-SHA384")
+
+    first, second = made
+    assert second is not first
+    assert "AES256-GCM-SHA384" in {cipher["name"] for cipher in first.get_ciphers()}
