@@ -51,7 +51,7 @@ def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str
     own = list(dict.fromkeys(queues))
     use_our_transports()
     if address.tls is not None:
-        share_contexts()
+        share_contexts(address.tls)
     app = Celery(name, broker=url, backend=url)
     app.conf.update(
         **_messages(),

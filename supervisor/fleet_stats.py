@@ -81,7 +81,8 @@ Samples = Mapping[str, Sequence[Mapping[str, Any]]]
 
 def stats_of(load: Load, served: Mapping[str, Served], samples: Samples, spent: Spent, window_s: float) -> FleetStats:
     """`window_s`: the time that a provider's limits are given for."""
-    newest, samples = _by_queue({role: its[:NEWEST] for role, its in samples.items()}), _by_queue(samples)
+    samples = _by_queue(samples)
+    newest = {queue: sorted(its, key=lambda one: one.get("at", 0), reverse=True)[:NEWEST] for queue, its in samples.items()}
     names = sorted({*served, *load.waiting, *(queue_of(one.role) for one in load.at_work), THINK_QUEUE} - {""})
     demand = {name: 0 if name in served and served[name].paused else _demand(load, name) for name in names}
     wants = {name: {limit: demand[name] * much for limit, much in _taken_by(newest.get(name, ())).items()} for name in names}

@@ -14,7 +14,7 @@ import structlog
 
 from shared.ledger.days import Caps
 from shared.ledger.ledger import Ledger
-from shared.ledger.roles import ANNOUNCED_FOR_S, WITHDRAWN_WITHIN_S
+from shared.ledger.roles import ANNOUNCED_FOR_S, FOUND_WITHIN_S, WITHDRAWN_WITHIN_S
 from shared.wire.errors import LedgerError, LedgerUnavailable
 from supervisor.dispatch import Dispatcher
 
@@ -43,13 +43,15 @@ class Sweeper:
         """When this supervisor has set them; None: it has not yet."""
         self._announced_at = float("-inf")
         self._rounds = 0
+        self._tried = threading.Event()
+        """To announce it, once."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
 
     def start(self) -> None:
-        """Announced, unless Redis takes nothing now, and swept from now on."""
-        self._try(self._announce_in_time)
+        """From now on. Announced when this returns, unless Redis takes nothing now."""
         self._thread.start()
+        self._tried.wait(FOUND_WITHIN_S)
 
     def stop(self) -> None:
         self._stop.set()
@@ -83,7 +85,6 @@ class Sweeper:
             self._announced_at = time.monotonic()
 
     def _round(self) -> None:
-        self._announce_in_time()
         while self._sweep()[1]:  # after an outage: thousands at once
             pass
         if self._rounds % FORGET_EVERY == 0:
@@ -92,17 +93,24 @@ class Sweeper:
             self._ledger.queues.drop_orphans()
         self._rounds += 1
 
-    def _try(self, what: Callable[[], None]) -> None:
-        try:
-            what()
-        except LedgerUnavailable as error:
-            log.warning("not swept", why=str(error))
-        except Exception:  # the sweeper must outlive a broker that is restarting
-            log.exception("not swept")
-
     def _run(self) -> None:
         while not self._stop.is_set():
-            self._try(self._round)
+            is_there = _succeeds("not announced", self._announce_in_time)
+            self._tried.set()
+            if is_there:
+                _succeeds("not swept", self._round)
             self._stop.wait(min(self._interval_s, ANNOUNCED_FOR_S / 3))
         with suppress(LedgerError):
             self._ledger.roles.withdraw_supervisor(self._name)
+
+
+def _succeeds(otherwise: str, call: Callable[[], None]) -> bool:
+    try:
+        call()
+    except LedgerUnavailable as error:
+        log.warning(otherwise, why=str(error))
+        return False
+    except Exception:  # the sweeper must outlive a broker that is restarting
+        log.exception(otherwise)
+        return False
+    return True

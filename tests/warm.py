@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from shared.local.nursery import Forked, Nursery
+from shared.local.nursery import Forked, Nursery, can_be
 from supervisor.cli.commands import ENTRIES
 from supervisor.cli.nursery import LATER, ROOMS, WARM
 
@@ -29,7 +29,7 @@ AS_THEY_GO = ("supervisor.client", "supervisor.cli.answer", "supervisor.cli.scre
 def nursery() -> Nursery | None:
     """The one of this test process; it ends with it. None where it could not live: its children are no one's but the main thread's."""
     is_at_home = threading.current_thread() is threading.main_thread()
-    return _started() if is_at_home or _started.cache_info().currsize else None
+    return _started() if can_be() and (is_at_home or _started.cache_info().currsize) else None
 
 
 @cache

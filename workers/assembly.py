@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +15,7 @@ from shared.attempt import Ending
 from shared.celery_app import DEFAULT_THREADS, make_app
 from shared.config import Settings
 from shared.ledger.pauses import HEEDED_WITHIN_S
-from shared.ledger.roles import ANNOUNCED_FOR_S, WITHDRAWN_WITHIN_S, Announcement
+from shared.ledger.roles import ANNOUNCED_FOR_S, FOUND_WITHIN_S, WITHDRAWN_WITHIN_S, Announcement
 from shared.models import MakeModel, provider_models
 from shared.process import Process, redis_url_of, start_process
 from shared.readiness import touch_while_alive
@@ -88,10 +87,10 @@ class _Once:
         start_telemetry(SERVICE, self._settings)
         served = self._served()
         self._taking.attach(sender, [spec.name for spec in served], lambda queue: queue not in self._paused)
-        rounds = self._announced(served)
-        next(rounds, None)
-        self._announcing = threading.Thread(target=deque(maxlen=0).extend, args=(rounds,), name="announcements", daemon=True)
+        tried = threading.Event()
+        self._announcing = threading.Thread(target=self._announce_for_ever, args=(served, tried), name="announcements", daemon=True)
         self._announcing.start()
+        tried.wait(FOUND_WITHIN_S)
 
     def held(self, role: str) -> None:
         """A handoff was refused because its role is paused: this process need not wait until it looks again."""
@@ -118,8 +117,8 @@ class _Once:
         queues = self._app.amqp.queues.consume_from
         return sorted((self._specialists[queue] for queue in queues if queue in self._specialists), key=lambda spec: spec.name)
 
-    def _announced(self, served: Sequence[SpecialistSpec]) -> Iterator[None]:
-        """Round after round to the end of the process; at its end it withdraws what it announced. Between, it heeds pauses."""
+    def _announce_for_ever(self, served: Sequence[SpecialistSpec], tried: threading.Event) -> None:
+        """From the start to the end of the process; at its end it withdraws what it announced. Between, it heeds pauses. `tried`: once."""
         worker = self()
         announcement = Announcement(
             worker=worker.process.name,
@@ -133,7 +132,7 @@ class _Once:
             if time.monotonic() - announced_at >= ANNOUNCED_FOR_S / 3 - HEEDED_WITHIN_S:
                 announced_at = time.monotonic()
                 _tried("not announced", lambda: ledger.roles.announce(announcement))
-            yield
+            tried.set()
             self._stop.wait(HEEDED_WITHIN_S)
         _tried("not withdrawn", lambda: ledger.roles.withdraw(announcement))
 

@@ -16,12 +16,12 @@ from shared.agent.anthropic_errors import as_ours
 from shared.agent.anthropic_limits import limits_of
 from shared.agent.anthropic_request import request_of
 from shared.agent.anthropic_stream import Gathering, events_of
-from shared.agent.event_loop import EventLoop
+from shared.agent.event_loop import LONGEST_BREATH_S, EventLoop
 from shared.agent.model import ModelCall, ModelReply, Pulse, pulse_every_s
 from shared.wire.errors import HandoffError, ModelRejected, ModelUnreachable, SchemaRejected
 
 CONNECT_TIMEOUT_S = 10.0
-REST_WITHIN_S = 0.2
+REST_WITHIN_S = 2 * LONGEST_BREATH_S
 """How long a whole reply is kept back for the end of its body, which the next call's connection depends on: it is there already as a rule,
 and a new connection is not much cheaper.
 """

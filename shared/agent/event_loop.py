@@ -41,8 +41,8 @@ class Unhurried(selectors.DefaultSelector):
         if breath_s > 0:
             self._sleep(breath_s)
         found = super().select(timeout)
-        if len(found) > 1:
-            self._not_before = self._now() + min(LONGEST_BREATH_S, BREATH_S * len(found))
+        if len(found) > 1:  # what was read has the loop look at once for more, and the few that it finds then must not cut the breath short
+            self._not_before = max(self._not_before, self._now() + min(LONGEST_BREATH_S, BREATH_S * len(found)))
         return found
 
 

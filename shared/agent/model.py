@@ -13,8 +13,8 @@ from typing import Any, Protocol
 from shared.wire.pace import NOTHING_SAID, RateLimits
 from shared.wire.usage import NOTHING_USED, Usage
 
-PULSE_EVERY_S = 0.25
-"""How often who waits for a reply pulses while nothing arrives: bounds how late a cancel, a drain or a deadline is noticed."""
+PULSE_EVERY_S, SELDOM_S = 0.25, 2.0
+"""How often who waits for a reply pulses while nothing arrives, with few others and with thousands."""
 MOST_PULSES_A_S = 500
 """Of all that wait in one process: more take the processor from those whose replies have come."""
 Block = dict[str, Any]
@@ -73,8 +73,10 @@ class Pulse:
 
 
 def pulse_every_s(waiting: int) -> float:
-    """Seconds between two pulses of each of so many who wait in one process: a second where 500 do."""
-    return max(PULSE_EVERY_S, waiting / MOST_PULSES_A_S)
+    """Seconds between two pulses of each of so many who wait in one process: a second where 500 do. Bounds how late a cancel, a drain or a
+    deadline is noticed.
+    """
+    return min(SELDOM_S, max(PULSE_EVERY_S, waiting / MOST_PULSES_A_S))
 
 
 class Model(Protocol):

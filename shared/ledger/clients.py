@@ -30,7 +30,7 @@ def client_for(url: str, timeout_s: float, most: int | None) -> redis.Redis:
         raise UserError(f"HANDOFF_REDIS_URL cannot be used: {error}") from error
     _check_files(address)
     if address.tls is not None:
-        share_contexts()
+        share_contexts(address.tls)
     options: dict[str, Any] = {
         "db": address.database,
         "username": address.username,

@@ -21,6 +21,9 @@ from shared.wire.specialist import SpecialistSpec
 
 ANNOUNCED_FOR_S = 15
 """An announcement is repeated every third of it. As long as a lease is by default: a dead worker is missed about when its handoffs are."""
+FOUND_WITHIN_S = 5.0
+"""A process that starts waits at most this long until it has announced itself, before it says that it is ready: a Redis that is away is no
+reason not to start."""
 WITHDRAWN_WITHIN_S = 2.0
 """A process that ends waits at most this long until its announcement is taken back; what is not runs out."""
 GOOD_FOR_S = 1.0

@@ -8,6 +8,7 @@ enough to keep a process of many threads from renewing its leases, until its wat
 from __future__ import annotations
 
 import ssl
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -27,22 +28,33 @@ _ONLY_THERE = (
     "ssl_validate_ocsp_stapled",
 )
 """What no address of ours can say, and connections of somebody else's in this process may have: theirs stay redis-py's."""
+_ours: set[tuple[str | None, ...]] = set()
+"""The files of addresses of ours; connections with others are redis-py's, too."""
 
 
-def share_contexts() -> None:
-    """From now on, in this process, for every client: redis-py, kombu and Celery take no class for their connections to sentinels."""
+def share_contexts(tls: Mapping[str, Any]) -> None:
+    """From now on, in this process, for every client of an address with these options: redis-py, kombu and Celery take no class for their
+    connections to sentinels.
+    """
+    _ours.add(tuple(tls.get(f"ssl_{name}") for name in ("ca_certs", "ca_path", "certfile", "keyfile")))
     _secure._wrap_socket_with_ssl = _wrapped
 
 
 def _wrapped(connection: Any, plain: Any) -> ssl.SSLSocket:
     """`plain`, a connected socket, after the handshake."""
-    if any(getattr(connection, name, None) for name in _ONLY_THERE):
+    files = (connection.ca_certs, connection.ca_path, connection.certfile, connection.keyfile)
+    if files not in _ours or any(getattr(connection, name, None) for name in _ONLY_THERE):
         secured: ssl.SSLSocket = _wrapped_by_redis_py(connection, plain)
         return secured
-    files = (connection.ca_certs, connection.ca_path, connection.certfile, connection.keyfile)
-    as_of = tuple(Path(file).stat().st_mtime_ns for file in files if file)
+    as_of = tuple(_written_at(Path(file)) for file in files if file)
     context = _context(*files, connection.cert_reqs, connection.check_hostname, as_of)
     return context.wrap_socket(plain, server_hostname=connection.host)
+
+
+def _written_at(place: Path) -> int:
+    """When a file, or the newest of a folder, was written; ns."""
+    times: list[int] = [one.stat().st_mtime_ns for one in (place, *(place.iterdir() if place.is_dir() else ()))]
+    return max(times)
 
 
 @lru_cache(maxsize=8)
@@ -59,6 +71,6 @@ def _context(
     context = ssl.create_default_context(cafile=ca_certs, capath=ca_path)
     context.check_hostname = checks_host
     context.verify_mode = wanted
-    if certificate:
-        context.load_cert_chain(certificate, key)
+    if certificate or key:
+        context.load_cert_chain(certificate or "", key)
     return context

@@ -80,15 +80,23 @@ class Forker:
         with os.fdopen(written) as file:
             order = Order(**json.load(file))
         parent, ends = os.getpid(), socket.socket(fileno=asker)
-        if not (pid := os.fork()):
+        try:
+            pid = os.fork()
+        except OSError:  # as many processes as there may be: whoever asked hears its end
+            ends.close()
+            pid = None
+        if pid == 0:
             _end_with(parent)
             self._close()
             _settle_in(order, (stdin, stdout, stderr))
             with ends:
-                _tell(ends, "pid", os.getpid())
+                if not _tell(ends, "pid", os.getpid()):
+                    os._exit(PARENT_IS_GONE)  # called off
             return order
         for stream in (stdin, stdout, stderr):
             os.close(stream)
+        if pid is None:
+            return None
         ward = _Ward(pid, os.pidfd_open(pid), ends)
         self._by_pidfd[ward.pidfd] = self._by_asker[ends.fileno()] = ward
         self._events.register(ward.pidfd, select.POLLIN)
@@ -113,10 +121,13 @@ class Forker:
             ward.asker.close()
 
 
-def _tell(asker: socket.socket, what: str, number: int) -> None:
-    """A line: its `pid`, said by the child when it has settled in, or its `end`, the exit code."""
-    with suppress(OSError):  # nobody listens any more
+def _tell(asker: socket.socket, what: str, number: int) -> bool:
+    """A line: its `pid`, said by the child when it has settled in, or its `end`, the exit code. False: nobody listens any more."""
+    try:
         asker.sendall(f"{what} {number}\n".encode())
+    except OSError:
+        return False
+    return True
 
 
 def _end_with(parent: int) -> None:
@@ -136,7 +147,8 @@ def _settle_in(order: Order, streams: tuple[int, int, int]) -> None:
     os.environ.update(order.environment)
     time.tzset()
     tempfile.tempdir = None  # where somebody has asked for it already
-    os.chdir(order.folder)
+    with suppress(PermissionError):  # one that can only be inherited, as it has been
+        os.chdir(order.folder)
     if not order.is_safe_path:
         sys.path.insert(0, order.folder)
     sys.argv = ["-m", *order.arguments]

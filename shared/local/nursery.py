@@ -30,6 +30,16 @@ _READ_ONCE = ("PYTHON", "LANG", "LC_", "OTEL_", "NO_COLOR", "FORCE_COLOR", "TERM
 """Beginnings of variables that the interpreter or a library reads while it is imported: a child that needs others is not for a fork."""
 
 
+def can_be() -> bool:
+    """Whether this Python, this kernel and this sandbox have what forking on order takes: some builds and seccomp profiles do not."""
+    try:
+        for descriptor in (os.memfd_create("order"), os.pidfd_open(os.getpid())):
+            os.close(descriptor)
+    except (AttributeError, OSError):
+        return False
+    return sys.platform == "linux"
+
+
 class Forked:
     """A child: as much of `subprocess.Popen` as our parents need. Any thread may use it."""
 

@@ -187,7 +187,7 @@ class _Child(threading.Thread):
 
     def run(self) -> None:
         deaths = Deaths(is_hunted=self.spec.is_hunted)
-        while (process := self._spawn()) is not None:
+        while (process := self._begun()) is not None:
             exit_code = process.wait()
             self._gone.append(process.pid)
             if self._ending.is_set():
@@ -205,6 +205,15 @@ class _Child(threading.Thread):
 
     def kill(self) -> None:
         self._signal(signal.SIGKILL)
+
+    def _begun(self) -> subprocess.Popen[bytes] | Forked | None:
+        """None: it was asked to end before it began, or cannot begin, and its log says why."""
+        try:
+            return self._spawn()
+        except Exception as error:  # noqa: BLE001 - whoever waits for it must hear of it, and nobody reads what a thread leaves behind
+            with self.log.open("a") as log:
+                log.write(f"it cannot be started: {type(error).__name__}: {error}\n")
+            return None
 
     def _spawn(self) -> subprocess.Popen[bytes] | Forked | None:
         """None: it was asked to end before it began."""

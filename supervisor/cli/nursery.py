@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-
-from shared.local.nursery import Nursery
+from shared.local.nursery import Nursery, can_be
 
 WARM = ("celery.bin.celery", "celery.apps.worker", "celery.concurrency.thread", "celery.worker.consumer", "kombu.transport.redis")
 LATER = ("shared.agent.anthropic_clients", "genai_prices", "re2")
@@ -15,4 +13,4 @@ ROOMS = ("supervisor.assembly", "workers.assembly")
 
 def nursery_of_celery() -> Nursery | None:
     """None where there is no forking: processes of their own do as well, and are up later."""
-    return Nursery((*WARM, *LATER, *ROOMS)) if sys.platform == "linux" else None
+    return Nursery((*WARM, *LATER, *ROOMS)) if can_be() else None

@@ -59,8 +59,9 @@ class Handoff:
         return {**os.environ, **own, **more}
 
     def left_behind(self) -> list[str]:
-        """Processes that have to do with this folder: every one of ours names it, on its command line or in its environment."""
-        return [command for pid, command in processes() if str(self.folder) in command or _inherits(pid, str(self.folder))]
+        """Processes that have to do with this folder: ours name it, on the command line or in the environment, or run in it."""
+        folder = str(self.folder)
+        return [command for pid, command in processes() if folder in command or _inherits(pid, folder) or _runs_in(pid, folder)]
 
 
 def said(done: subprocess.CompletedProcess[str], exit_code: int) -> str:
@@ -87,6 +88,13 @@ def processes() -> Iterator[tuple[int, str]]:
             continue
         if command and int(place.name) != os.getpid():
             yield int(place.name), command
+
+
+def _runs_in(pid: int, folder: str) -> bool:
+    try:
+        return str(Path(f"/proc/{pid}/cwd").readlink()) == folder
+    except OSError:
+        return False
 
 
 def _inherits(pid: int, folder: str) -> bool:

@@ -12,6 +12,7 @@ from shared.ledger.load import AtWork, Lane, Load, Waiting
 from shared.ledger.pauses import Pause
 from shared.ledger.roles import Served
 from shared.wire.ids import HandoffId, JobId
+from shared.wire.names import THINK_QUEUE
 from shared.wire.pace import Allowance
 from supervisor.fleet_stats import NEWEST, FleetStats, RoleStats, stats_of
 from tests.doubles.handoffs import a_spec
@@ -171,3 +172,14 @@ def test_all_of_it_is_json() -> None:
 
     assert said["lanes"][0]["limits"]["requests"] == {"limit": 60, "remaining": 0}
     assert said["spent_today"] == {"usd": 0.0, "tokens": 0, "most_usd": None, "most_tokens": None}
+
+
+def test_of_all_roles_that_think_the_newest_handoffs_say_what_thinking_takes() -> None:
+    lately = [a_sample() | {"at": 2_000 + n} for n in range(NEWEST)]
+    long_ago = [a_sample("a-model-of-before") | {"at": n} for n in range(NEWEST)]
+
+    alone = found(waiting={THINK_QUEUE: 100}, requests=60, samples={"planner": lately})
+    with_others = found(waiting={THINK_QUEUE: 100}, requests=60, samples={"judge": long_ago, "planner": lately, "router": long_ago})
+
+    assert alone.thinking.wanted_slots < 100
+    assert with_others.thinking.wanted_slots == alone.thinking.wanted_slots

@@ -52,8 +52,8 @@ local role = known[3]
 if role then
   local f = redis.call('HMGET', h, 'usd', 'unpriced', 'started_at', 'turns')
   local sample = string.format(
-    '{"usd": %s, "ms": %d, "waited_ms": %d, "turns": %d, "lane": %s}',
-    f[2] and 'null' or (f[1] or '0'), at - tonumber(f[3] or at), waited(h, at), tonumber(f[4] or 0), ARGV[12]
+    '{"at": %d, "usd": %s, "ms": %d, "waited_ms": %d, "turns": %d, "lane": %s}',
+    at, f[2] and 'null' or (f[1] or '0'), at - tonumber(f[3] or at), waited(h, at), tonumber(f[4] or 0), ARGV[12]
   )
   keep_newest('handoff:history:' .. role, sample, MOST_SAMPLES, PAST_KEPT_MS)
 end

@@ -36,8 +36,9 @@ local function verdict_of(looks)
   table.sort(given_up)
   local failed = counted(given_up, frozen)
   if failed >= most then return #open > 0 and 'crowded' or 'frozen' end
+  if failed > 0 then return #open > 0 and 'crowded' or 'ok' end
   table.insert(open, at)
-  return counted(open, together) > (failed > 0 and 1 or most) and 'crowded' or 'ok'
+  return counted(open, together) > most and 'crowded' or 'ok'
 end
 
 local status, text = unpack(redis.call('HMGET', job, 'status', 'looks'))

@@ -13,6 +13,7 @@ from contextlib import ExitStack
 import pytest
 
 from shared.agent.event_loop import LONGEST_BREATH_S, EventLoop, Unhurried
+from shared.agent.model import pulse_every_s
 
 IN_A_CHILD = """
 import os
@@ -110,6 +111,19 @@ def test_who_has_read_many_lets_more_come_before_it_looks_again(breaths: Breaths
     assert breaths.taken == pytest.approx([0.02])
 
 
+def test_a_look_at_once_that_finds_few_does_not_cut_the_breath_short(breaths: Breaths, look_at: Callable[[int], Unhurried]) -> None:
+    selector = look_at(50)
+    many = list(selector.get_map().values())
+
+    selector.select(1.0)
+    for key in many[2:]:
+        selector.unregister(key.fileobj)
+    found = [len(selector.select(0.0)), len(selector.select(1.0))]
+
+    assert found == [2, 2]
+    assert breaths.taken == pytest.approx([0.02])
+
+
 def test_nobody_is_kept_waiting_longer_than_he_asked_for(breaths: Breaths, look_at: Callable[[int], Unhurried]) -> None:
     selector = look_at(50)
 
@@ -126,3 +140,8 @@ def test_however_many_are_read_a_breath_has_its_bound(breaths: Breaths, look_at:
     selector.select(None)
 
     assert breaths.taken == [LONGEST_BREATH_S]
+
+
+@pytest.mark.parametrize(("waiting", "seconds"), [(1, 0.25), (125, 0.25), (500, 1.0), (5_000, 2.0)])
+def test_the_more_wait_for_replies_the_less_often_each_looks_up(waiting: int, seconds: float) -> None:
+    assert pulse_every_s(waiting) == pytest.approx(seconds)

@@ -68,10 +68,13 @@ def test_a_look_that_is_said_to_begin_twice_is_one(ledger: Ledger, job_id: JobId
 
 @pytest.mark.parametrize("how", ["commit", "due", "stumble", "interrupted"])
 def test_a_look_that_comes_to_its_end_strikes_out_itself_and_what_began_before_it(ledger: Ledger, job_id: JobId, how: str) -> None:
-    looks_begun_ago(ledger, job_id, *LONG_AGO[1:])
     ending, later = ledger.looks.at(job_id), ledger.looks.at(job_id)
     ending.begin()
     later.begin()
+    begun = ledger.connection.redis.hget(keys.job(job_id), "looks")
+    looks_begun_ago(ledger, job_id, *LONG_AGO[1:])
+    before = ledger.connection.redis.hget(keys.job(job_id), "looks")
+    ledger.connection.redis.hset(keys.job(job_id), "looks", before + b" " + begun)
 
     match how:
         case "commit":
@@ -147,6 +150,14 @@ def test_while_one_shows_whether_the_job_still_fails_nobody_else_begins_and_it_i
     assert looks_noted(ledger, job_id) == 2
 
 
+def test_once_the_job_has_failed_one_begins_and_none_beside_it_not_even_in_the_same_moment(ledger: Ledger, job_id: JobId) -> None:
+    looks_begun_ago(ledger, job_id, LONG_AGO[-1])
+
+    assert ledger.looks.at(job_id).begin()
+    with pytest.raises(LooksCrowded):
+        ledger.looks.at(job_id).begin()
+
+
 def test_before_any_is_given_up_so_many_may_be_frozen_and_no_more(ledger: Ledger, job_id: JobId) -> None:
     looks_begun_ago(ledger, job_id, *(60 - n for n in range(MAX_LOOKS - 1)))
     assert ledger.looks.at(job_id).begin()
@@ -205,7 +216,8 @@ def test_one_that_lives_is_none_of_those_that_froze_before_it(ledger: Ledger, jo
 
     ledger.connection.script("look", [keys.job(job_id), keys.DUE, keys.log(job_id)], [first, "lives"])
 
-    assert ledger.looks.at(job_id).begin()
+    with pytest.raises(LooksCrowded):  # there is one, and the job is not given up
+        ledger.looks.at(job_id).begin()
 
 
 def test_time_in_which_nobody_could_speak_to_redis_makes_no_look_a_frozen_one(ledger: Ledger, job_id: JobId) -> None:

@@ -30,7 +30,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[ssl.SSLContext]:
 
 
 def connect(**options: str) -> None:
-    tls.share_contexts()
+    """As an address of ours has it connected."""
+    tls.share_contexts(options)
     kind: Any = redis.SSLConnection
     kind(host="localhost", **options)._wrap_socket_with_ssl(Plain())
 
@@ -65,6 +66,18 @@ def test_what_is_not_to_be_checked_is_not(made: list[ssl.SSLContext]) -> None:
 
     (context,) = made
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_NONE, False)
+
+
+def test_whom_the_connections_of_others_in_the_process_trust_is_theirs_to_say(made: list[ssl.SSLContext], tmp_path: Path) -> None:
+    ours, _ = a_certificate(tmp_path, "ours")
+    theirs, _ = a_certificate(tmp_path, "theirs")
+    connect(ssl_ca_certs=str(ours))
+    kind: Any = redis.SSLConnection
+    for _ in range(2):
+        kind(host="localhost", ssl_ca_certs=str(theirs))._wrap_socket_with_ssl(Plain())
+
+    _, first, second = made
+    assert second is not first
 
 
 def test_connections_that_ask_for_what_ours_cannot_are_left_to_redis_py(made: list[ssl.SSLContext]) -> None:

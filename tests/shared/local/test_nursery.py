@@ -164,9 +164,12 @@ def test_one_that_is_called_off_before_it_begins_never_does(tmp_path: Path) -> N
     with Nursery(["supervisor.assembly"], HERE) as nursery, (tmp_path / "out").open("wb") as out:
         process = nursery.fork([sys.executable, "-m", "told"], HERE, out.fileno(), folder=tmp_path)
         process.send_signal(signal.SIGTERM)
+        behind = nursery.fork([sys.executable, "-m", "json.tool", os.devnull], HERE, out.fileno(), folder=tmp_path)
 
         assert process.wait(20) == -signal.SIGKILL
+        assert behind.wait(20) == 1, "what was ordered first would have begun before it"
         assert process.pid is None
+        assert not (tmp_path / "begun").exists()
         with pytest.raises(ChildProcessError):
             process.begun()
 

@@ -99,6 +99,17 @@ def test_the_quote_of_a_retried_job_is_that_of_its_first_run_beside_what_the_ret
     assert against_quote(view) == f"the first run likely 30 s, at most 45 s; likely $0.0020, at most $0.0040; since the retry {since}"
 
 
+def test_a_quote_that_was_made_in_the_retry_is_that_of_the_run_that_goes_on() -> None:
+    failed_before_its_plan = (SUBMITTED, JobEnded(status=JobStatus.FAILED, reason="-"), RetryRequested())
+    view = view_of(*failed_before_its_plan, PLANNED, QUOTED, now=BEGAN + 12)
+
+    shown = against_quote(view)
+
+    assert shown is not None
+    assert "of likely 30 s, at most 45 s" in shown
+    assert "first run" not in shown
+
+
 def test_a_retried_job_without_a_quote_has_none() -> None:
     assert against_quote(view_of(SUBMITTED, PLANNED, *FAILED_AND_RETRIED)) is None
 
