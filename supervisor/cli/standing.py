@@ -42,7 +42,7 @@ def against_quote(view: View) -> str | None:
     quote = view.state.quote if view.state else None
     if quote is None or view.books is None or view.state is None or not (quote.seconds or quote.microusd):
         return None
-    if view.state.retries > view.state.quoted_in:
+    if view.state.retries > view.state.retries_when_quoted:
         return f"the first run {'; '.join(_estimates(quote))}; since the retry {_since_the_retry(view, view.state.handoffs)}"
     spent = view.books.cost_microusd
     parts = [

@@ -120,7 +120,7 @@ def _of_job(state: JobState, event: JobEvent, recorded: Recorded) -> dict[str, A
         case Routed():
             return {"mode": event.mode, "routed": event, "phase": Phase.PLANNING, "fruitless": 0}
         case Quoted():
-            return {"quote": event.quote, "quoted_in": state.retries}
+            return {"quote": event.quote, "retries_when_quoted": state.retries}
         case JobEnded():
             return {
                 "ended": event,

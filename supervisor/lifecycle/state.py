@@ -140,10 +140,8 @@ class JobState(Message):
     mode: Mode = Mode.TEAM
     """As asked for; what the router made of `auto`."""
     quote: Quote | None = None
-    quoted_in: int = 0
-    """After so many retries."""
+    retries_when_quoted: int = 0
     routed: Routed | None = None
-    """What became of `auto`."""
     phase: Phase = Phase.PLANNING
     plan: PlanMade | None = None
     steps: Layers[StepId, StepState] = Field(default_factory=Layers)
