@@ -36,8 +36,6 @@ from supervisor.pausing import pause
 from supervisor.waiting import with_waiting
 
 if TYPE_CHECKING:
-    from celery import Celery
-
     from shared.documents.folder import FolderReading
     from shared.ledger.dead import DeadLetter
     from supervisor.dispatch import Dispatcher
@@ -66,10 +64,8 @@ else:
 class Client:
     """The door to the job queue."""
 
-    def __init__(self, ledger: Ledger, app: Celery | None, settings: Settings) -> None:
-        """`app`: what messages are sent with. None: one is made for the first of them, for who only looks need not import Celery."""
+    def __init__(self, ledger: Ledger, settings: Settings) -> None:
         self.ledger = ledger
-        self._app = app
         self._settings = settings
 
     def submit(self, request: Request) -> JobId:
@@ -255,12 +251,11 @@ class Client:
 
     @cached_property
     def _dispatcher(self) -> Dispatcher:
-        """Two threads may each make one: it is as good as the other."""
+        """Made for the first message: who only looks need not import Celery. Two threads may each make one: it is as good as the other."""
         from shared.celery_app import make_app
         from supervisor.dispatch import Dispatcher
 
-        queues = (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE)
-        return Dispatcher(self._app or make_app("client", self.ledger.connection.url, self._settings, queues))
+        return Dispatcher(make_app("client", self.ledger.connection.url, self._settings, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE)))
 
     def newest(self, count: int = 20) -> list[JobStanding]:
         """The newest jobs first, each as `standing` has it."""
@@ -294,7 +289,7 @@ def connect(redis_url: str | None = None, settings: Settings | None = None) -> C
     settings = settings or load_settings()
     if redis_url is not None:
         settings = settings.model_copy(update={"redis_url": SecretStr(redis_url)})
-    return Client(open_ledger(redis_url_of(settings), settings), None, settings)
+    return Client(open_ledger(redis_url_of(settings), settings), settings)
 
 
 __all__ = ["Clash", "Client", "HandoffReport", "JobOutline", "JobResult", "NewLimits", "Request", "UnknownJob", "connect"]

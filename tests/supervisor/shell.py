@@ -73,7 +73,7 @@ class Shell:
         attempts = Attempts(self.ledger, SETTINGS, "supervisor:1", leases, Library(self.ledger), Models(SETTINGS))
         self.thinker = Thinker(attempts, 4)
         self.advance = Advance(self.ledger, self.dispatcher, attempts, self.thinker, Webhooks(self.ledger, None))
-        self.jobs = Client(self.ledger, self.app, SETTINGS)
+        self.jobs = Client(self.ledger, SETTINGS)
 
     def fact_checker(self, state: JobState) -> SpecialistSpec:
         """As the supervisor knows it."""
