@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -25,13 +24,6 @@ from shared.wire.priority import Priority
 from supervisor import client
 from supervisor.client import Client, NewLimits, Request
 from tests.doubles.jobs import finish, granted, issue, replied
-
-
-@pytest.fixture
-def jobs(redis_url: str) -> Iterator[Client]:
-    made = client.connect(redis_url, Settings(offline=True))
-    yield made
-    made.ledger.connection.close()
 
 
 def end(jobs: Client, job_id: JobId, status: JobStatus = JobStatus.OK) -> None:

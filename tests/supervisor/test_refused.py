@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from shared.config import Settings
 from shared.ledger.connection import READ_ONLY
 from shared.wire.errors import LedgerRefuses, UserError
-from supervisor import client
 from supervisor.client import Client, Request
-
-
-@pytest.fixture
-def jobs(redis_url: str) -> Iterator[Client]:
-    made = client.connect(redis_url, Settings(offline=True))
-    yield made
-    made.ledger.connection.close()
 
 
 @pytest.mark.parametrize("tenant", ["", " "])

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import StatusCode
 
-from shared.config import Settings
 from shared.wire.errors import LedgerRefuses
 from shared.wire.ids import JobId
-from supervisor import client
 from supervisor.client import Client, Request
 from tests.shared.otel.test_spans import Told, in_force
 
 MANY = [Request(f"Compare {number}.") for number in range(3)]
-
-
-@pytest.fixture
-def jobs(redis_url: str) -> Iterator[Client]:
-    made = client.connect(redis_url, Settings(offline=True))
-    yield made
-    made.ledger.connection.close()
 
 
 @pytest.fixture
@@ -68,10 +60,10 @@ def test_those_whose_commit_was_refused_are_errors(jobs: Client, told: Told) -> 
     assert {(span.attributes or {})["error.type"] for span in spans} == {"LedgerRefuses"}
 
 
-def test_one_that_is_there_already_was_not_refused(jobs: Client, told: Told) -> None:
-    keyed = Request("Compare.", idempotency_key="k1")
-    known = jobs.submit(keyed)
+def test_those_that_are_there_already_because_the_answer_was_lost_were_not_refused(jobs: Client, told: Told, armed: Path) -> None:
+    (armed / "script.commit.after").write_text("drop")
 
-    assert list(jobs.submit_each([MANY[0], keyed])).count(known) == 1
+    found = list(jobs.submit_each(MANY))
 
-    assert {span.status.status_code for span in told.named("submit")} == {StatusCode.UNSET}
+    assert not (armed / "script.commit.after").exists()
+    assert {job_id: span.status.status_code for job_id, span in by_job(told).items()} == dict.fromkeys(found, StatusCode.UNSET)

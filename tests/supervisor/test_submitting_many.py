@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from shared import failpoints
 from shared.config import Settings
 from shared.ledger.connection import READ_ONLY
 from shared.ledger.days import Caps
@@ -24,22 +22,6 @@ from tests.doubles.jobs import granted, issue, replied
 
 BROKEN = Request(" ")
 MANY = [Request(f"Compare {number}.") for number in range(2 * SLICE + 1)]
-
-
-@pytest.fixture
-def jobs(redis_url: str) -> Iterator[Client]:
-    made = client.connect(redis_url, Settings(offline=True))
-    yield made
-    made.ledger.connection.close()
-
-
-@pytest.fixture
-def armed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where failpoints of this process are armed."""
-    monkeypatch.setenv(failpoints.FAILPOINTS, str(tmp_path))
-    failpoints.folder.cache_clear()
-    yield tmp_path
-    failpoints.folder.cache_clear()
 
 
 def announced(jobs: Client) -> int:

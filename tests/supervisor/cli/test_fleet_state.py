@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from shared.config import Settings
 from shared.ledger.roles import Announcement
 from shared.wire.errors import UserError
-from supervisor import client
 from supervisor.cli.fleet_state import require_somebody
 from supervisor.client import Client
 from tests.doubles.handoffs import a_spec
-
-
-@pytest.fixture
-def jobs(redis_url: str) -> Iterator[Client]:
-    made = client.connect(redis_url, Settings(offline=True))
-    yield made
-    made.ledger.connection.close()
 
 
 def a_worker(jobs: Client, model: str = "offline") -> None:
