@@ -1,6 +1,6 @@
 -- In front of the scripts that let a model call go, after the books and the pace.
 
--- How long a handoff has waited for its provider, in Unix ms: `waits_since` while it does, in a slot or parked, and `waited` of the times before.
+-- How long a handoff has waited for its provider, in ms: since `waits_since` (Unix ms) while it does, in a slot or parked, and `waited` of the times before.
 local function waited(h, at)
   local f = redis.call('HMGET', h, 'waits_since', 'waited')
   return tonumber(f[2] or 0) + math.max(0, at - tonumber(f[1] or at)), f[1]
