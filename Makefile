@@ -31,7 +31,7 @@ check: .venv/.ready-to-develop ## Style, types, import rules and the fast tests:
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -q $(PARALLEL) -m "not slow and not browser and not compose"
+	$(BIN)/pytest -q $(PARALLEL) -m "not slow and not browser and not compose" --hypothesis-profile=quick
 
 explore: .venv/.ready-to-develop ## The property tests on cases that nobody has drawn before: make explore SEED=7
 	$(BIN)/pytest -q $(PARALLEL) -m hypothesis --hypothesis-profile=explore $(if $(SEED),--hypothesis-seed=$(SEED))

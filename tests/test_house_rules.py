@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,11 @@ def sources(*folders: str) -> list[Path]:
     return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def documents() -> list[Path]:
     return [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").glob("*.md"))]
 
@@ -58,7 +64,7 @@ def test_functions_are_short() -> None:
     long = {
         f"{shown(path)}:{node.lineno} {node.name}": length
         for path in sources(*ROOMS)
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.FunctionDef)
         if (length := (node.end_lineno or 0) - node.lineno + 1) > MOST_FUNCTION_LINES
     }
@@ -73,9 +79,7 @@ def test_no_name_is_vague() -> None:
 
 
 def test_every_module_says_why_it_is_there() -> None:
-    silent = [
-        shown(path) for path in sources(*ROOMS) if path.name != "__init__.py" and ast.get_docstring(ast.parse(path.read_text())) is None
-    ]
+    silent = [shown(path) for path in sources(*ROOMS) if path.name != "__init__.py" and ast.get_docstring(parsed(path)) is None]
 
     assert not silent
 
@@ -108,6 +112,7 @@ def test_no_committed_file_names_a_registry_or_a_machine() -> None:
     assert not named
 
 
+@pytest.mark.slow
 def test_importing_a_module_starts_nothing() -> None:
     """No connection, no process, no thread, no file written, nothing printed. Only app.py modules build clients."""
     modules = [

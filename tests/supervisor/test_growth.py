@@ -71,6 +71,7 @@ def look(shell: Shell, job_id: JobId) -> tuple[int, ...]:
     return tuple(after - was for after, was in zip(counted(shell), before, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [FAN_IN, IN_PAIRS], ids=["a fan-in of all", "pairs"])
 def test_a_row_of_200_costs_what_a_row_of_20_costs(shell: Shell, tmp_path: Path, steps: str) -> None:
     asked = workflow(tmp_path, steps, UNREVIEWED)

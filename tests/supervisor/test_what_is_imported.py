@@ -12,6 +12,8 @@ import pytest
 from shared.config import Settings
 from supervisor import client
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 SDK = {"anthropic", "aiohttp"}
 AGENTS = {*SDK, "genai_prices", "httpx2", "jsonschema", "re2"}

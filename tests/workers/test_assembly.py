@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from shared.celery_app import make_app
 from shared.config import Settings
 from shared.ledger import keys
 from shared.ledger.ledger import Ledger
-from shared.process import SWITCH_EVERY_S
+from shared.process import GENERATIONS, SWITCH_EVERY_S
 from tests.doubles.handoffs import a_spec
 from tests.waiting import wait_until
 from workers.assembly import _Once
@@ -29,7 +30,9 @@ def once(redis_url: str, tmp_path: Path) -> Iterator[_Once]:
     settings = Settings(lease_s=3_600, redis_url=redis_url, cache_dir=tmp_path)
     app = make_app("workers", redis_url, settings, ["researcher"])
     made = _Once(app, settings, {"researcher": a_spec()}, build_registry(settings, DocumentIndex(tmp_path)), model_from)
+    looks = gc.get_threshold()
     yield made
+    gc.set_threshold(*looks)
     made.stopping()
     if made._built is not None:
         made._built.process.leases.stop()
@@ -62,6 +65,12 @@ def test_the_threads_of_a_worker_are_patient_about_the_interpreter_lock(once: _O
     once()
 
     assert asked == [SWITCH_EVERY_S]
+
+
+def test_the_garbage_collector_of_a_worker_looks_seldom(once: _Once) -> None:
+    once()
+
+    assert gc.get_threshold() == GENERATIONS
 
 
 def test_a_worker_withdraws_what_it_announced(once: _Once, ledger: Ledger) -> None:

@@ -139,6 +139,7 @@ def test_many_results_share_the_room() -> None:
     assert MOST_PASTED_CHARS // 20 > LEAST_PASTED_CHARS
 
 
+@pytest.mark.slow
 def test_of_thousands_of_results_those_that_fit_are_shown_and_the_rest_is_named_and_can_be_read() -> None:
     results = [a_result(f"s{n}", "x" * 100_000) for n in range(3_000)]
     results[2_999] = a_result("s2999", "half of it", status=ResultStatus.PARTIAL)

@@ -250,6 +250,7 @@ def test_unreadable_files_and_folders_are_named() -> None:
     assert "sub cannot be read (Permission denied)" in text
 
 
+@pytest.mark.slow
 def test_ten_thousand_files_are_read_in_seconds(tmp_path: Path) -> None:
     for number in range(10_000):
         (tmp_path / f"{number:05}.md").write_text(f"Document {number}")

@@ -6,7 +6,7 @@ import io
 from itertools import pairwise
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -19,6 +19,7 @@ from supervisor.cli.view import Moment, View
 from supervisor.lifecycle.words import Words
 from tests.doubles.handoffs import JOB
 from tests.doubles.world import World
+from tests.draws import draws
 
 CUTS = st.lists(st.floats(0, 1), max_size=5)
 """Where the connection was lost, as parts of the journal."""
@@ -49,7 +50,7 @@ def drawn(view: View) -> str:
     return out.getvalue()
 
 
-@settings(max_examples=60)
+@draws(60)
 @given(st.integers(0, 10**9), st.integers(0, 1), CUTS)
 def test_events_from_any_point_on_give_the_same_tree_and_are_told_once(seed: int, retries: int, cuts: list[float]) -> None:
     world = lived(seed, retries)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from random import Random
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shared.wire.events import RetryRequested
 from shared.wire.mode import Mode
 from tests.doubles.world import World
+from tests.draws import draws
 
 
-@settings(max_examples=150)
+@draws(150)
 @given(st.integers(0, 10**9))
 def test_whatever_is_proposed_the_job_ends_and_keeps_its_rules(seed: int) -> None:
     world = World(Random(seed), Mode.ADAPTIVE)
@@ -22,7 +23,7 @@ def test_whatever_is_proposed_the_job_ends_and_keeps_its_rules(seed: int) -> Non
 
 @example(564992150)  # a helper after a step was dropped
 @example(618681198)  # a retry in the same instant as the work before it
-@settings(max_examples=40)
+@draws(40)
 @given(st.integers(0, 10**9))
 def test_a_retry_of_an_adaptive_job_ends_too(seed: int) -> None:
     world = World(Random(seed), Mode.ADAPTIVE)

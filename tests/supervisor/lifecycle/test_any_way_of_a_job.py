@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.attempt import finished_event
@@ -24,9 +24,10 @@ from tests.doubles.handoffs import JOB
 from tests.doubles.life import Life
 from tests.doubles.results import a_result_of
 from tests.doubles.world import World
+from tests.draws import draws
 
 
-@settings(max_examples=150)
+@draws(150)
 @given(st.integers(0, 10**9))
 def test_every_job_ends_once_and_keeps_its_rules_on_the_way(seed: int) -> None:
     world = World(Random(seed))
@@ -34,7 +35,7 @@ def test_every_job_ends_once_and_keeps_its_rules_on_the_way(seed: int) -> None:
     world.check_end()
 
 
-@settings(max_examples=80)
+@draws(80)
 @given(st.integers(0, 10**9))
 def test_a_step_that_was_ever_usable_never_ends_with_nothing(seed: int) -> None:
     world = World(Random(seed))
@@ -50,7 +51,7 @@ def usable_handoffs(world: World) -> set[HandoffId]:
     return {end.handoff_id for end in ends if end.status in (ResultStatus.OK, ResultStatus.PARTIAL)}
 
 
-@settings(max_examples=80)
+@draws(80)
 @given(st.integers(0, 10**9))
 def test_every_retry_ends_once_too(seed: int) -> None:
     world = World(Random(seed))
@@ -62,7 +63,7 @@ def test_every_retry_ends_once_too(seed: int) -> None:
         world.runs += 1
 
 
-@settings(max_examples=50)
+@draws(50)
 @given(st.integers(0, 10**9))
 def test_an_ended_job_stays_as_it_is_whatever_comes_late(seed: int) -> None:
     world = World(Random(seed))

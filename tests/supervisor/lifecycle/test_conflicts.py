@@ -35,6 +35,7 @@ def clash(one: str, other: str, attribute: str = "height") -> bool:
     return contradict(read_value(one, None, attribute), read_value(other, None, attribute))
 
 
+@pytest.mark.slow
 def test_as_many_planted_contradictions_are_found_as_were_measured() -> None:
     result = measured()
 

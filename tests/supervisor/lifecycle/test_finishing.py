@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from shared.wire.approval import ApprovalOf, Approvals
@@ -27,6 +27,7 @@ from supervisor.lifecycle.disputes import JUDGE
 from supervisor.lifecycle.retrying import retry_of
 from tests.doubles.life import Life
 from tests.doubles.world import World
+from tests.draws import draws
 
 FAILS_FOR_EVER = "it is not there"
 
@@ -142,7 +143,7 @@ def test_a_retry_of_a_version_before_does_it_all_again() -> None:
     assert [event.handoff_id for event in life.events(HandoffIssued)][-3:] == ["b.2", "c.2", "assessor.2"]
 
 
-@settings(max_examples=150)
+@draws(150)
 @given(st.integers(0, 10**9))
 def test_whatever_a_finish_pays_for_has_a_reason(seed: int) -> None:
     world = World(Random(seed))

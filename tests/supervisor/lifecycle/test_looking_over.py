@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.wire.events import (
@@ -30,6 +30,7 @@ from supervisor.lifecycle.state import JobState
 from tests.doubles.jobs import submission
 from tests.doubles.life import Life
 from tests.doubles.world import World
+from tests.draws import draws
 from tests.supervisor.lifecycle.test_long_journals import finished, issued
 
 MOST_STEPS = 60
@@ -46,7 +47,7 @@ def check(first: JobState, journal: list[Recorded], dice: Random) -> None:
         assert state.overview == overview_of(state)
 
 
-@settings(max_examples=80)
+@draws(80)
 @given(st.integers(0, 10**9))
 def test_in_every_state_of_any_job(seed: int) -> None:
     world = World(Random(seed))
@@ -59,7 +60,7 @@ def test_in_every_state_of_any_job(seed: int) -> None:
     check(first, world.journal, world.dice)
 
 
-@settings(max_examples=60)
+@draws(60)
 @given(st.integers(0, 10**9))
 def test_in_every_state_of_a_plan_of_many_whatever_comes_in_whatever_order(seed: int) -> None:
     dice = Random(seed)

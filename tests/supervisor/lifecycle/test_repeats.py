@@ -164,6 +164,7 @@ def test_a_few_steps_are_held_against_very_many_without_reading_them_all() -> No
     assert calls_in(lambda: repeats_in(new, earlier)) < a_way_to_read(10_000) / 3
 
 
+@pytest.mark.slow
 def test_a_plan_of_very_many_steps_is_read_once_and_not_each_against_each() -> None:
     plan = fan_out(2_000, "red")
 

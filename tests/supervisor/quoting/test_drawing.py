@@ -6,12 +6,13 @@ from itertools import pairwise
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.wire.ids import StepId
 from supervisor.quoting.drawing import COLD, FEWEST_SCORES, Past, Sample, Score, Work, quote_of, score_of
 from tests.doubles.jobs_in_numbers import World
+from tests.draws import draws
 
 A, B, C = (StepId(name) for name in "abc")
 CHAIN = Work({A: ("researcher", ()), B: ("writer", (A,))}, ("assessor",))
@@ -87,7 +88,7 @@ def test_the_same_job_gets_the_same_quote() -> None:
     assert quote_of(CHAIN, past, 0, 0.0, "j") == quote_of(CHAIN, past, 0, 0.0, "j")
 
 
-@settings(max_examples=25)
+@draws(25)
 @given(st.integers(0, 10**6))
 def test_what_is_likely_is_never_more_than_most(seed: int) -> None:
     world = World(Random(seed))
