@@ -33,6 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"{os.cpu_count()} cores, Python {platform.python_version()}, {asked.repeats} repeats in turn; {shape}")
     print(f"Slots: {SLOTS} a process without latency; with it as many as 500 jobs need, shared by the processes of a kind\n")
     print("\n".join([*lines(table), "", *targets(table, CRITICAL_PATH_CALLS[synthesis])]))
+    if asked.quick:
+        print("\nSo few jobs, once, only show that it works: what is wanted is said of the whole table, `make bench`.")
     if not BENCH.exists():
         print(f"\nLangGraph is not among them: `make bench` installs it ({len(ROWS) - len(rows_here())} rows)")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import socket
 import subprocess
@@ -163,17 +164,43 @@ def _memory_mb(pid: int) -> float:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 
 
+def one_or_more(text: str) -> int:
+    """Raises: argparse.ArgumentTypeError."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    """Raises: argparse.ArgumentTypeError."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not 0 < found < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return found
+
+
+def pool_and_slots(text: str) -> tuple[str, int]:
+    """Raises: argparse.ArgumentTypeError."""
+    pool, _, slots = text.partition(":")
+    if pool not in ("threads", "prefork", "gevent") or not slots:
+        raise argparse.ArgumentTypeError(f"{text!r} is not like threads:500, prefork:16 or gevent:500")
+    return pool, one_or_more(slots)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.in_flight", description=__doc__)
-    parser.add_argument("--handoffs", type=int, default=1000)
-    parser.add_argument("--turns", type=int, nargs="+", default=[1, 4], help="calls of a handoff")
-    parser.add_argument("--seconds", type=float, default=2.0, help="that a call takes")
-    parser.add_argument("pools", nargs="*", default=["threads:500", "prefork:16"], help="POOL:SLOTS")
+    parser.add_argument("--handoffs", type=one_or_more, default=1000)
+    parser.add_argument("--turns", type=one_or_more, nargs="+", default=[1, 4], help="calls of a handoff")
+    parser.add_argument("--seconds", type=seconds, default=2.0, help="that a call takes")
+    parser.add_argument("pools", type=pool_and_slots, nargs="*", default=[("threads", 500), ("prefork", 16)], help="POOL:SLOTS")
     asked = parser.parse_args(arguments)
     print("| pool | slots | calls a handoff | calls | most in flight | mean | calls/s | CPU ms a call | MB |\n" + "|---" * 9 + "|")
-    for (pool, _, slots), turns in product((one.partition(":") for one in asked.pools), asked.turns):
+    for (pool, slots), turns in product(asked.pools, asked.turns):
         with tempfile.TemporaryDirectory() as folder:
-            one = held(Path(folder), pool, int(slots), turns, asked.handoffs, asked.seconds)
+            one = held(Path(folder), pool, slots, turns, asked.handoffs, asked.seconds)
         rate, cpu_ms = one.calls / one.took_s, one.cpu_s / one.calls * 1000
         told = (pool, slots, turns, one.calls, one.most, f"{one.mean:.0f}", f"{rate:.0f}", f"{cpu_ms:.1f}", f"{one.memory_mb:.0f}")
         print("| " + " | ".join(map(str, told)) + " |", flush=True)

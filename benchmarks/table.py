@@ -131,16 +131,17 @@ def targets(table: Table, critical_path_calls: int) -> Iterator[str]:
     instant, waiting = [load for load in loads if not load.call_s], [load for load in loads if load.call_s]
     rows_of = {row for _, row in table}
     peers, rows = [row for row in rows_of if row.is_peer], [row for row in (THIS, THIS_TWICE) if row in rows_of]
-    for load in instant[1:]:
-        yield _best(table, load, rows, [BARE_CANVAS], "the canvas's jobs/s, no latency", "at least 1.2x")
-        yield _best(table, load, rows, peers, "LangGraph's jobs/s, no latency", "at least 0.7x")
+    for load in instant:
+        if load.at_once > 1:
+            yield _best(table, load, rows, [BARE_CANVAS], "the canvas's jobs/s, no latency", "at least 1.2x")
+            yield _best(table, load, rows, peers, "LangGraph's jobs/s, no latency", "at least 0.7x")
     for load in waiting[-1:]:
         yield _best(table, load, rows, peers, f"LangGraph's jobs/s, {load.call_s:g} s a call", "at least 1x")
-    if instant and {THIS, BARE_CANVAS} <= rows_of:
+    if instant and instant[0].at_once == 1 and {THIS, BARE_CANVAS} <= rows_of:
         pairs = zip(table[instant[0], THIS], table[instant[0], BARE_CANVAS], strict=True)
         idle = median(ours.p50_s / canvas.p50_s for ours, canvas in pairs)
         yield f"- Of the canvas's time for one job, no latency: **{idle:.2f}x** (wanted: at most 1.0x)"
-    if waiting and THIS in rows_of:
+    if waiting and waiting[0].at_once == 1 and THIS in rows_of:
         path = median(one.p50_s for one in table[waiting[0], THIS]) / (critical_path_calls * waiting[0].call_s)
         yield f"- Of a critical path of {critical_path_calls} calls of {waiting[0].call_s:g} s: **{path:.3f}x** (wanted: at most 1.03x)"
 

@@ -23,6 +23,12 @@ SWITCH_EVERY_S = 0.02
 """How long a thread that wants the interpreter lock waits before it demands it. With Python's own 5 ms, hundreds of threads whose calls
 come back at once spend a fifth of the processor on demanding it; with longer waits than this it is no less (docs/performance.md).
 """
+YOUNG_OBJECTS = 10_000
+"""That have come, less those that have gone, before the garbage collector looks at them; Python's own figure is 700 (3.13: 2,000). Nearly
+all of ours go without it, and at 700 it took a twentieth of the processor time (docs/performance.md).
+"""
+GENERATIONS = (YOUNG_OBJECTS, 10, 2)
+"""At all that is there, it looks after every 200,000: cycles that live longer than a call can hold what was said in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +59,9 @@ def start_process(service: str, settings: Settings, *, watchdog: bool, make_mode
 
 
 def _leave_to_itself_what_is_there() -> None:
-    """Have the garbage collector look no more at what was imported, which stays as long as the process: all threads stand still while it
-    does, and the longer the more there is.
+    """Have the garbage collector look no more at what was imported, which stays as long as the process, and seldom at what is new: all
+    threads stand still while it does, and the longer the more there is.
     """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*GENERATIONS)

@@ -1,18 +1,43 @@
 """redis-py's client, pool and packer on the shortest way to the socket: without what redis-py notes about itself at each command.
 
 All that is hard stays redis-py's: to open a connection, to say a command again, health checks, parsing, errors. A round trip takes about
-half of its processor time, and a job makes some thirty.
+half of its processor time, and a job makes some thirty. Without TLS it lets go of the interpreter lock twice and not five times
+(`shared/ledger/patient_socket.py`): beside other threads each time is one more wait until it is had again.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from queue import Empty, Full, SimpleQueue
 from typing import Any
 
 import hiredis
 import redis
 from redis.connection import HiredisRespSerializer
+from redis.sentinel import SentinelManagedConnection
+
+from shared.ledger.patient_socket import patient
+
+FRESH_S = 0.05
+"""A connection whose last answer is no older is taken as it is, without a look whether the server has closed it since. Where it has, that
+call fails, as does what is on its way at such a moment, and the next one opens another; a server that went away is not back so soon."""
+
+
+class _Patient:
+    """A connection whose timeouts are kept by the system."""
+
+    def _connect(self) -> Any:
+        plain: Any = super()
+        return patient(plain._connect())
+
+
+class DirectConnection(_Patient, redis.Connection):
+    """To the server that the address names; one with TLS stays redis-py's."""
+
+
+class ManagedConnection(_Patient, SentinelManagedConnection):
+    """To the one that sentinels name."""
 
 
 class DirectClient(redis.Redis):
@@ -26,7 +51,9 @@ class DirectClient(redis.Redis):
 
         def ask() -> Any:
             connection.send_command(*command)
-            return self.parse_response(connection, command[0], **options)  # type: ignore[no-untyped-call]
+            answer = self.parse_response(connection, command[0], **options)  # type: ignore[no-untyped-call]
+            connection.answered_at = time.monotonic()  # and nothing is on its way any more, which `DirectPool` wants to know
+            return answer
 
         try:
             return connection.retry.call_with_retry(ask, lambda _: connection.disconnect())
@@ -42,9 +69,11 @@ class DirectPool(redis.BlockingConnectionPool):
         super().__init__(most, timeout_s, connection_class, slots, **options)  # type: ignore[no-untyped-call]
 
     def get_connection(self, *_: Any, **__: Any) -> Any:
-        if self.pid == os.getpid() and (connection := self._ready()) is not None:
-            return connection
-        return super().get_connection()  # type: ignore[no-untyped-call]
+        connection = self._ready() if self.pid == os.getpid() else None
+        if connection is None:
+            connection = super().get_connection()  # type: ignore[no-untyped-call]
+        connection.answered_at = 0.0  # or who leaves an answer unread would hand it to the next one
+        return connection
 
     def _ready(self) -> Any:
         """None: the next one is to be opened, for the first time or again, or there is none."""
@@ -54,7 +83,7 @@ class DirectPool(redis.BlockingConnectionPool):
             return None
         is_ready = False
         try:
-            is_ready = connection is not None and connection.is_connected and not connection.can_read()
+            is_ready = connection is not None and connection.is_connected and (_is_fresh(connection) or not connection.can_read())
         except redis.ConnectionError:
             pass  # the server has closed it
         finally:
@@ -67,6 +96,10 @@ class DirectPool(redis.BlockingConnectionPool):
             self.pool.put_nowait(connection)
         else:
             super().release(connection)  # type: ignore[no-untyped-call]
+
+
+def _is_fresh(connection: Any) -> bool:
+    return bool(time.monotonic() - connection.answered_at < FRESH_S)
 
 
 class _Slots:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,8 +16,10 @@ from redis.backoff import NoBackoff
 from redis.connection import HiredisRespSerializer
 from redis.retry import Retry
 
+from shared.ledger import direct
 from shared.ledger.clients import client_for
 from shared.ledger.direct import DirectPacker
+from shared.ledger.patient_socket import PatientSocket
 from tests.doubles.raw_server import Conversation, RawServer
 from tests.waiting import wait_until
 
@@ -48,7 +52,8 @@ def cut_all(admin: Any) -> None:
     wait_until(lambda: [one["id"] for one in admin.client_list()] == [str(before)], what="the end of the others")
 
 
-def test_a_connection_that_the_server_has_closed_is_opened_again(client: Any, admin: Any) -> None:
+def test_a_connection_that_the_server_has_closed_is_opened_again(client: Any, admin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(direct, "FRESH_S", 0)
     client.ping()
     cut_all(admin)
 
@@ -56,21 +61,55 @@ def test_a_connection_that_the_server_has_closed_is_opened_again(client: Any, ad
     assert opened(admin) == 1
 
 
-def test_a_pipeline_after_the_server_has_closed_its_connection(client: Any, admin: Any) -> None:
+def test_a_pipeline_after_the_server_has_closed_its_connection(client: Any, admin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(direct, "FRESH_S", 0)
     client.ping()
     cut_all(admin)
 
     assert client.pipeline(transaction=False).ping().ping().execute() == [True, True]
 
 
-def test_an_answer_that_nobody_has_read_is_not_that_to_the_next_command(client: Any) -> None:
+def test_a_connection_that_is_closed_while_it_is_fresh_fails_once(client: Any, admin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(direct, "FRESH_S", 60)
     client.ping()
-    connection = client.connection_pool.get_connection()
+    cut_all(admin)
+
+    with pytest.raises(redis.ConnectionError):
+        client.ping()
+    assert client.ping()
+    assert opened(admin) == 1
+
+
+def test_an_answer_that_nobody_has_read_is_not_that_to_the_next_command(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(direct, "FRESH_S", 60)
+    client.ping()
+    leave_an_answer_unread(client, client.connection_pool.get_connection())
+
+    assert client.echo("ours") == b"ours"
+
+
+def test_nor_is_one_to_who_had_to_wait_for_the_connection(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(direct, "FRESH_S", 60)
+    client: Any = client_for(redis_url, 30.0, 1)
+    client.ping()
+    pool = client.connection_pool
+    held = pool.get_connection()
+    with ThreadPoolExecutor(1) as threads:
+        who = threads.submit(threading.get_ident).result()
+        waiting = threads.submit(pool.get_connection)
+        wait_until(lambda: sys._current_frames()[who].f_code is type(pool.pool).get.__code__, what="who waits")
+        held.answered_at = time.monotonic()
+        pool.release(held)
+        leave_an_answer_unread(client, waiting.result(30))
+
+    assert client.echo("ours") == b"ours"
+    pool.disconnect()
+
+
+def leave_an_answer_unread(client: Any, connection: Any) -> None:
     connection.send_command("ECHO", "another's")
     wait_until(connection.can_read, what="the answer")
     client.connection_pool.release(connection)
-
-    assert client.echo("ours") == b"ours"
 
 
 def talking(say: Callable[[RawServer, Conversation], None]) -> RawServer:
@@ -116,13 +155,13 @@ def no_redis(_: RawServer, conversation: Conversation) -> None:
 @pytest.mark.parametrize("say", [nothing, half_an_answer, half_an_answer_and_the_end, the_end, loading, no_redis])
 def test_what_fails_does_so_as_with_redis_py_and_as_often(say: Callable[[RawServer, Conversation], None]) -> None:
     with talking(say) as server:
-        direct: Any = client_for(server.url.replace("http", "redis"), TIMEOUT_S, 3)
-        options = direct.connection_pool.connection_kwargs
+        ours: Any = client_for(server.url.replace("http", "redis"), TIMEOUT_S, 3)
+        options = ours.connection_pool.connection_kwargs
         options["retry"] = Retry(NoBackoff(), 2)
         blocking: Any = redis.BlockingConnectionPool
         plain: Any = redis.Redis(connection_pool=blocking(3, TIMEOUT_S, redis.Connection, **{**options, "command_packer": None}))
         found = []
-        for client in (plain, direct):
+        for client in (plain, ours):
             before = server.accepted
             with pytest.raises(redis.RedisError) as failed:
                 client.execute_command("EVALSHA", "a", 0)
@@ -173,6 +212,13 @@ def test_many_threads_have_no_more_connections_than_there_may_be(client: Any, ad
 
     assert answers == [str(number).encode() for number in range(600)]
     assert opened(admin) <= 3
+
+
+def test_what_a_connection_reads_and_writes_with_leaves_its_timeouts_to_the_system(client: Any) -> None:
+    connection = client.connection_pool.get_connection()
+
+    assert isinstance(connection._sock, PatientSocket)
+    client.connection_pool.release(connection)
 
 
 def test_one_after_another_use_one_connection(client: Any, admin: Any) -> None:
