@@ -229,6 +229,7 @@ def told(message: str, group: str | None, child: JobId | None, standing: Handoff
             "state": standing.state,
             "worker": standing.worker,
             "claims": standing.claims,
+            "lost_claims": standing.lost_claims,
             **({"parked_until": standing.parked_until} if standing.parked_until else {}),
             "usage": usage_of(standing),
             "issued_at": standing.issued_at,

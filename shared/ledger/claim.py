@@ -24,7 +24,7 @@ from shared.wire.errors import WHOSE, Cancelled, Draining, Interrupted, LeaseLos
 from shared.wire.events import Event, Recorded
 from shared.wire.handoff import HandoffResult, ResultStatus, ref
 from shared.wire.ids import HandoffId, JobId
-from shared.wire.pace import Expected, RateLimits, Wait
+from shared.wire.pace import NOTHING_SAID, Expected, RateLimits, Wait
 
 BEAT_EVERY_S = 2.0
 """So often does a sign of life leave the process: 500 running handoffs are 250 small round trips a second."""
@@ -142,8 +142,8 @@ class Claim:
     def heard(self, limits: RateLimits) -> None:
         self.pacing.heard(limits)
 
-    def refused(self, why: str, retry_after_s: float | None) -> None:
-        self.pacing.refused(why, retry_after_s)
+    def refused(self, why: str, retry_after_s: float | None, limits: RateLimits = NOTHING_SAID) -> None:
+        self.pacing.refused(why, retry_after_s, limits)
 
     def checkpoint(self, *checkpoints: Checkpoint) -> None:
         """What was paid is in the ledger when this returns, the final reply too: reading it may take a while, or take the process down."""

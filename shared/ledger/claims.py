@@ -6,7 +6,6 @@ import time
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from secrets import token_hex
 from typing import Any
 
 from pydantic import ValidationError
@@ -22,7 +21,7 @@ from shared.ledger.orders import keep_of, worst_of
 from shared.ledger.pace import Pacing
 from shared.wire.checkpoints import Checkpoint, WorstCase, checkpoint_adapter
 from shared.wire.events import Recorded
-from shared.wire.ids import Digest, HandoffId, JobId
+from shared.wire.ids import Digest, HandoffId, JobId, new_word
 from shared.wire.message import problems_of
 from shared.wire.pace import Expected
 
@@ -53,7 +52,7 @@ class Claiming:
     """How long it may take, from its first claim."""
     look: str = ""
     """Of the supervisor that runs it in place, and decides what follows: `Claim.finish` begins that look again; empty: there is none."""
-    fence: str = field(default_factory=lambda: token_hex(8))
+    fence: str = field(default_factory=new_word)
     """A word that only this claim knows: what is said without it is refused, and what is said twice with it is done once. No number that
     is counted up: Redis may come back with an older one, and give it out again.
     """

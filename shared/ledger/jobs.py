@@ -36,6 +36,15 @@ class HandoffStanding:
     """To which its message was sent; a role's has none while it is run in place."""
     worker: str = ""
     claims: int = 0
+    """How often it was claimed since it last got further."""
+    lost_claims: int = 0
+    """How many of all its claims were lost with their process."""
+    lost_at: float | None = None
+    """When the last of these was heard for the last time."""
+    lost_worker: str = ""
+    """Which process that was."""
+    again_at: float | None = None
+    """When it was claimed again after that."""
     turns: int = 0
     tool_calls: int = 0
     """Those that were answered."""
@@ -237,6 +246,10 @@ def handoff_standing(fields: Mapping[bytes, bytes]) -> HandoffStanding:
         queue=fields.get(b"queue", b"").decode(),
         worker=fields.get(b"worker", b"").decode(),
         claims=number(b"claims"),
+        lost_claims=number(b"lost_claims"),
+        lost_at=seconds(b"lost_at"),
+        lost_worker=fields.get(b"lost_worker", b"").decode(),
+        again_at=seconds(b"again_at"),
         turns=number(b"turns"),
         tool_calls=number(b"tools"),
         input_tokens=number(b"input_tokens"),

@@ -7,6 +7,10 @@ const MOST_SIBLINGS = 8; // of one kind in the graph; more become one box
 const LONG_IDLE = 0.25; // of the time in which something ran: a pause this long, for a person's answer say, is drawn short
 const SHORT_IDLE = 0.05; // that short
 const LONG_TEXT = 40; // characters of a cell that may be broken
+const END = 10; // characters of a name that are never left out: its number is there
+const MOST_OF_A_BOX = 25; // characters in the graph
+const BETWEEN_TICKS = 6; // pixels
+const WORDS = new Map(); // by row: what it is found by
 
 function el(tag, className, ...inside) {
   const made = document.createElement(tag);
@@ -22,12 +26,22 @@ function shape(tag, attributes, ...inside) {
   return made;
 }
 
-const seconds = (s) => (s < 60 ? `${s.toFixed(1)} s` : s < 3600 ? `${Math.floor(s / 60)} min ${Math.round(s % 60)} s` : `${Math.floor(s / 3600)} h ${Math.round((s % 3600) / 60)} min`);
+function seconds(s) {
+  if (Math.round(s * 10) < 600) return `${s.toFixed(1)} s`;
+  const [whole, minutes] = [Math.round(s), Math.round(s / 60)];
+  return whole < 3600 ? `${Math.floor(whole / 60)} min ${whole % 60} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}
 const figure = (n) => Number(n).toLocaleString("en");
+const counted = (n, word) => `${figure(n)} ${word}${n === 1 ? "" : word.endsWith("s") ? "es" : "s"}`;
 const money = (usd) => (usd === null || usd === undefined ? "price not known" : `$${usd.toFixed(4)}`);
 const clock = (unix) => new Date(unix * 1000).toISOString().replace("T", " ").slice(0, 19);
 const asText = (value) => (typeof value === "string" ? value : JSON.stringify(value, null, 2));
 const isEmpty = (value) => value === null || value === undefined || value === "" || (typeof value === "object" && Object.keys(value).length === 0);
+
+function once(make) {
+  let made;
+  return () => (made ??= make());
+}
 
 function folded(title, fill, open = false) {
   const summary = el("summary", "", title);
@@ -72,22 +86,43 @@ function scaleOf(job) {
 function axis(job, scale) {
   const made = el("div", "axis");
   const whole = job.ends_at - job.begins_at;
-  const places = new Set();
   for (let n = 0; n <= 5; n += 1) {
     const time = job.begins_at + (whole * n) / 5;
-    const place = Math.round(scale.at(time) / 8) * 8;
-    if (places.has(place)) continue;
-    places.add(place);
     const tick = el("span", "", seconds(time - job.begins_at));
-    tick.style.left = `${Math.min(96, Math.max(3, scale.at(time)))}%`;
+    tick.dataset.at = scale.at(time);
     made.append(tick);
   }
+  new ResizeObserver(() => placeTicks(made)).observe(made);
   return made;
+}
+
+// Each below its time, but inside of the axis, and none over another one: the first and the last are always there.
+function placeTicks(axis) {
+  const ticks = [...axis.children];
+  for (const tick of ticks) tick.classList.remove("hidden");
+  const places = ticks.map((tick) => {
+    const width = tick.offsetWidth;
+    const left = Math.max(0, Math.min(axis.clientWidth - width, (tick.dataset.at / 100) * axis.clientWidth - width / 2));
+    return [left, left + width];
+  });
+  let until = -Infinity;
+  ticks.forEach((tick, n) => {
+    const fits = places[n][0] >= until && (n === 0 || n === ticks.length - 1 || places[n][1] + BETWEEN_TICKS <= places[ticks.length - 1][0]);
+    tick.classList.toggle("hidden", !fits);
+    tick.style.left = `${places[n][0]}px`;
+    if (fits) until = places[n][1] + BETWEEN_TICKS;
+  });
 }
 
 // --- a handoff
 
 const nameOf = (bar) => `${bar.handoff_id} ${bar.who === bar.step_id ? "" : bar.who}`.trim();
+
+// Where there is no room, its middle is left out.
+function labelOf(bar) {
+  const [id, who] = [bar.handoff_id, bar.who === bar.step_id ? "" : ` ${bar.who}`];
+  return el("span", "label", el("span", "begin", id.slice(0, -END)), el("span", "end", id.slice(-END)), el("span", "who", who));
+}
 
 function piece(className, scale, from, to) {
   const made = el("i", className);
@@ -96,19 +131,37 @@ function piece(className, scale, from, to) {
   return made;
 }
 
+// When a process had it, when one that was lost, and when nobody.
+function spellsOf(job, bar) {
+  const end = bar.ended_at ?? job.ends_at;
+  if (bar.began_at === null) return [];
+  if (bar.lost_at === null) return [[bar.began_at, end, "worked"]];
+  const spells = [[bar.began_at, bar.lost_at, "lost"], [bar.lost_at, bar.again_at ?? end, "waited"]];
+  return bar.again_at === null ? spells : [...spells, [bar.again_at, end, "worked"]];
+}
+
+const workedOf = (job, bar) => spellsOf(job, bar).reduce((sum, [from, to, what]) => sum + (what === "waited" ? 0 : to - from), 0);
+const lossOf = (bar) => (bar.lost_claims ? `${counted(bar.lost_claims, "process")} ${bar.lost_claims === 1 ? "was" : "were"} lost` : "");
+
+function claimsOf(bar) {
+  if (bar.lost_claims) return `${bar.lost_claims + (bar.again_at === null ? 0 : 1)}: ${lossOf(bar)}`;
+  return bar.claims > 1 ? `${bar.claims}: a process was lost` : ""; // of a version that did not count them
+}
+
 function rowOf(job, bar, scale) {
   const track = el("span", "track");
   const begun = bar.began_at ?? bar.ended_at ?? job.ends_at;
   if (begun > bar.issued_at) track.append(piece("waited", scale, bar.issued_at, begun));
-  if (bar.began_at !== null) track.append(piece(`worked ${bar.state}`, scale, bar.began_at, bar.ended_at ?? job.ends_at));
-  const button = el("button", "", el("span", "label", nameOf(bar)), track);
+  for (const [from, to, what] of spellsOf(job, bar)) track.append(piece(what === "worked" ? `worked ${bar.state}` : what, scale, from, to));
+  const button = el("button", "", labelOf(bar), track);
   button.type = "button";
   button.setAttribute("aria-expanded", "false");
-  button.setAttribute("aria-label", `${nameOf(bar)}, ${bar.state}${bar.is_critical ? ", on the critical path" : ""}`);
-  button.title = `${nameOf(bar)}: ${bar.state}`;
+  button.setAttribute("aria-label", `${nameOf(bar)}, ${bar.state}${bar.lost_claims ? `, ${lossOf(bar)}` : ""}${bar.is_critical ? ", on the critical path" : ""}`);
+  button.title = `${nameOf(bar)}: ${bar.state}${bar.lost_claims ? `, ${lossOf(bar)}` : ""}`;
   const row = el("div", bar.is_critical ? "row critical" : "row", button);
   row.id = `${job.id}/${bar.handoff_id}`;
-  row.dataset.words = `${bar.handoff_id} ${bar.who} ${bar.state} ${bar.worker} ${bar.model ?? ""}`.toLowerCase();
+  const names = [bar.handoff_id, bar.who, bar.state, bar.worker, bar.lost_worker, lossOf(bar), bar.model ?? ""].join(" ").toLowerCase();
+  WORDS.set(row, { names, all: once(() => `${names} ${JSON.parse(job.payloads[bar.payload]).task_description.toLowerCase()}`) });
   button.addEventListener("click", () => {
     const open = row.querySelector(".detail");
     if (open) open.remove(); else row.append(detailOf(job, bar));
@@ -119,17 +172,18 @@ function rowOf(job, bar, scale) {
 
 function detailOf(job, bar) {
   const made = el("div", "detail");
-  const worked = bar.began_at === null ? null : (bar.ended_at ?? job.ends_at) - bar.began_at;
+  const unmanned = bar.lost_at === null ? 0 : (bar.again_at ?? bar.ended_at ?? job.ends_at) - bar.lost_at;
   made.append(facts({
     State: bar.state + (bar.stop_reason && bar.stop_reason !== "finished" ? `, ${bar.stop_reason}` : ""),
     Waited: seconds(Math.max(0, (bar.began_at ?? bar.ended_at ?? job.ends_at) - bar.issued_at)),
-    Worked: worked === null ? "not yet" : seconds(worked),
+    Worked: bar.began_at === null ? "not yet" : seconds(workedOf(job, bar)),
     Turns: bar.turns,
     Tokens: (bar.at_most ? "at most " : "") + figure(bar.tokens),
     Cost: (bar.at_most ? "at most " : "") + money(bar.usd),
     Worker: bar.worker || "nobody yet",
     Model: bar.model ?? "",
-    Claims: bar.claims > 1 ? `${bar.claims}: a process was lost` : "",
+    Claims: claimsOf(bar),
+    "Lost worker": bar.lost_worker && `${bar.lost_worker}, then nobody for ${seconds(unmanned)}`,
     After: bar.after.join(", "),
     "Child job": bar.child ?? "",
   }));
@@ -142,14 +196,14 @@ function detailOf(job, bar) {
     if (result.output !== null) made.append(el("pre", "", asText(result.output)));
     for (const [what, said] of [["error", result.error], ["needs", result.needs], ["notes", result.notes.join("\n")]])
       if (said) made.append(el("div", "soft", what), el("pre", "", said));
-    if (result.claims.length) made.append(folded(`${result.claims.length} claims`, (into) => into.append(table(result.claims.map((one) => ({
+    if (result.claims.length) made.append(folded(counted(result.claims.length, "claim"), (into) => into.append(table(result.claims.map((one) => ({
       id: one.id, claim: one.text, sources: one.sources.map((source) => `${source.source}: \u201c${source.quote}\u201d`).join("\n"),
     }))))));
     made.append(folded("Result as JSON", (into) => into.append(el("pre", "", asText(result)))));
   }
   made.append(folded("Handoff as JSON", (into) => into.append(el("pre", "", asText(payload)))));
   const turns = job.turns[bar.handoff_id];
-  if (turns) made.append(folded(`${figure(bar.turns)} turns with their tool calls`, (into) => turnsInto(into, turns)));
+  if (turns) made.append(folded(`${counted(bar.turns, "turn")} with ${bar.turns === 1 ? "its" : "their"} tool calls`, (into) => turnsInto(into, turns)));
   return made;
 }
 
@@ -202,6 +256,10 @@ function groupsOf(job) {
   return job.bars.map((bar) => of.get(bar.handoff_id)).filter((group, n, all) => all.indexOf(group) === n);
 }
 
+function shortened(text) {
+  return text.length > MOST_OF_A_BOX ? `${text.slice(0, MOST_OF_A_BOX - END - 1)}\u2026${text.slice(-END)}` : text;
+}
+
 function graphOf(job) {
   const groups = groupsOf(job);
   const [width, height, gapX, gapY] = [176, 30, 56, 14];
@@ -221,7 +279,7 @@ function graphOf(job) {
   }
   for (const group of groups) {
     const worst = group.bars.find((bar) => bar.state !== "ok") ?? group.bars[0];
-    const label = group.text.length > 25 ? `${group.text.slice(0, 24)}\u2026` : group.text;
+    const label = shortened(group.text.length > MOST_OF_A_BOX && group.bars.length === 1 ? group.bars[0].handoff_id : group.text);
     const node = shape("g", { class: `${worst.state}${group.isCritical ? " critical" : ""}` },
       shape("rect", { x: group.x, y: group.y, width, height, rx: 6 }), shape("text", { x: group.x + 8, y: group.y + 19 }, label));
     node.append(shape("title", {}, `${group.text}: ${worst.state}`));
@@ -242,11 +300,11 @@ function show(job, bar) {
 function headOf(job) {
   const usage = job.usage;
   const chain = job.bars.filter((bar) => bar.is_critical);
-  const busy = chain.reduce((sum, bar) => sum + (bar.began_at === null ? 0 : (bar.ended_at ?? job.ends_at) - bar.began_at), 0);
+  const busy = chain.reduce((sum, bar) => sum + workedOf(job, bar), 0);
   const wall = job.ends_at - job.begins_at;
   return facts({
     Wall: seconds(wall) + (job.is_over ? "" : " so far"),
-    "Critical path": chain.length ? `${seconds(busy)} of work in ${chain.length} handoffs` : "",
+    "Critical path": chain.length ? `${seconds(busy)} of work in ${counted(chain.length, "handoff")}` : "",
     Turns: figure(usage.turns ?? 0),
     Tokens: figure((usage.input_tokens ?? 0) + (usage.output_tokens ?? 0)),
     Cost: (usage.cut?.calls ? "at most " : "") + money(usage.cost_usd),
@@ -279,17 +337,38 @@ function jobInto(into, job, isFirst) {
   into.append(made);
 }
 
+// To the parts of the first job, which may stand far below its rows, and to each job below it.
+function linksTo(sections) {
+  const [first, ...below] = sections;
+  const parts = [...first.children].filter((one) => one.matches("h2, details")).map((one) => [one, (one.querySelector("summary") ?? one).textContent]);
+  const links = [...parts, ...below.map((section) => [section.querySelector("h2"), section.querySelector("h2").firstChild.textContent.trim()])];
+  return el("div", "links", ...links.map(([place, text], n) => {
+    place.id = `part-${n}`;
+    const link = el("a", "", text);
+    link.href = `#${place.id}`;
+    link.addEventListener("click", (event) => {
+      event.preventDefault();
+      if (place.matches("details:not([open])")) place.querySelector("summary").click();
+      place.scrollIntoView();
+    });
+    return link;
+  }));
+}
+
 function tools() {
   const search = el("input");
   search.type = "search";
-  search.placeholder = "Find a step, specialist, state or worker";
+  search.placeholder = "Find a step, specialist, state, worker or task";
   search.setAttribute("aria-label", search.placeholder);
   const only = el("input");
   only.type = "checkbox";
   const filter = () => {
     const wanted = search.value.toLowerCase().split(/\s+/).filter(Boolean);
-    for (const row of document.querySelectorAll(".row"))
-      row.classList.toggle("hidden", (only.checked && !row.classList.contains("critical")) || !wanted.every((word) => row.dataset.words.includes(word)));
+    const has = (text) => wanted.every((word) => text.includes(word));
+    const rows = [...WORDS.keys()];
+    const named = rows.filter((row) => has(WORDS.get(row).names)); // a task may name all things that others are about
+    const found = new Set(named.length ? named : rows.filter((row) => has(WORDS.get(row).all())));
+    for (const row of rows) row.classList.toggle("hidden", !found.has(row) || (only.checked && !row.classList.contains("critical")));
   };
   search.addEventListener("input", filter);
   only.addEventListener("change", filter);
@@ -302,3 +381,6 @@ document.getElementById("head").append(
   el("div", "soft mono", `${FIRST.id}, as of ${clock(DATA.at)} UTC, ${DATA.made_by}`), headOf(FIRST));
 tools();
 DATA.jobs.forEach((job, n) => jobInto(document.getElementById("jobs"), job, n === 0));
+document.getElementById("tools").append(linksTo([...document.querySelectorAll("#jobs > section")]));
+const belowTools = () => document.documentElement.style.setProperty("--tools", `${document.getElementById("tools").offsetHeight}px`);
+new ResizeObserver(belowTools).observe(document.getElementById("tools"));

@@ -114,7 +114,7 @@ def _by_specialist(bars: Sequence[Bar]) -> list[dict[str, Any]]:
             "turns": sum(bar.turns for bar in its),
             "tokens": sum(bar.tokens for bar in its),
             "usd": None if any(bar.usd is None for bar in its) else sum(bar.usd or 0.0 for bar in its),
-            "busy_s": sum(_lasted(bar.began_at, bar.ended_at) for bar in its),
+            "busy_s": sum(bar.worked_s for bar in its),
             "waited_s": sum(_lasted(bar.issued_at, bar.began_at) for bar in its),
             "at_most": any(bar.at_most for bar in its),
         }

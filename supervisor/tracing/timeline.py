@@ -39,7 +39,14 @@ class Bar:
     model: str | None
     stop_reason: str | None
     claims: int
-    """How often it was taken by a process: more than one where one was lost."""
+    """How often it was taken by a process since it last got further."""
+    lost_claims: int
+    """How many processes were lost that had it."""
+    lost_at: float | None
+    """When the last of these was heard for the last time: nobody worked from then on ..."""
+    lost_worker: str
+    again_at: float | None
+    """... until it was taken again then."""
     turns: int
     tokens: int
     usd: float | None
@@ -50,6 +57,14 @@ class Bar:
     """The job that did it, if a sub-supervisor was asked."""
     is_critical: bool = False
     """Whether the job would have ended sooner without it."""
+
+    @property
+    def worked_s(self) -> float:
+        """Of one that has ended: seconds in which a process had it, without those that went by until a loss was noticed and mended."""
+        if self.began_at is None or self.ended_at is None:
+            return 0.0
+        unmanned = 0.0 if self.lost_at is None else (self.again_at or self.ended_at) - self.lost_at
+        return max(0.0, self.ended_at - self.began_at - unmanned)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,19 +116,33 @@ class _Past:
     """Those that nothing has come after."""
     role: HandoffId | None = None
     """The last one of a role."""
+    place: dict[HandoffId, int] = field(default_factory=dict)
+    """How many had ended before it."""
+    seen: dict[HandoffId, int] = field(default_factory=dict)
+    """Of each of a role, how many had ended when it was issued."""
 
     def end(self, issued: HandoffIssued) -> None:
         self.by_step[issued.step_id] = issued.handoff_id
         self.since[issued.handoff_id] = None
+        self.place[issued.handoff_id] = len(self.place)
         if issued.is_of_a_role:
             self.role = issued.handoff_id
 
     def behind(self, issued: HandoffIssued, needed: Sequence[StepId]) -> tuple[HandoffId, ...]:
         """A step comes after the steps that it depends on, or else after the role that asked for it; a role after all that nothing has come
-        after.
+        after. Another attempt comes after what has ended since the one before: what it depends on, a role that has seen how that one ended,
+        or else that one.
         """
-        steps = (self.by_step[step] for step in needed if step in self.by_step)
-        after = tuple(self.since if issued.is_of_a_role else steps) or ((self.role,) if self.role else ())
+        earlier = self.by_step.get(issued.step_id)
+        steps = [self.by_step[step] for step in needed if step in self.by_step]
+        cause = self.role
+        if issued.is_of_a_role:
+            self.seen[issued.handoff_id] = len(self.place)
+            steps = list(self.since)
+        elif earlier is not None:
+            steps = [one for one in steps if self.place[one] > self.place[earlier]]
+            cause = self.role if self.role and self.seen.get(self.role, 0) > self.place[earlier] else earlier
+        after = tuple(steps) or ((cause,) if cause else ())
         for one in after:
             self.since.pop(one, None)
         return after
@@ -160,6 +189,10 @@ def _bar(event: HandoffIssued, at: float, standing: HandoffStanding, done: Hando
         model=done.model if done else None,
         stop_reason=done.stop_reason.value if done else None,
         claims=standing.claims,
+        lost_claims=standing.lost_claims,
+        lost_at=standing.lost_at,
+        lost_worker=standing.lost_worker,
+        again_at=standing.again_at,
         turns=standing.turns,
         tokens=standing.input_tokens + standing.output_tokens,
         usd=cost_usd(standing.cost_microusd),

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,38 @@ def test_what_is_searched_for_stays_and_so_does_the_critical_path_alone(window: 
     assert window.count(".row") == 1
 
 
+@pytest.mark.parametrize(("attempts", "said"), [(1, "3.0 s of work in 1 handoff"), (4, "12.0 s of work in 4 handoffs")])
+def test_attempts_one_after_another_are_one_path_and_are_counted_in_words(
+    window: Browser, tmp_path: Path, attempts: int, said: str
+) -> None:
+    ran = Ran()
+    for n in range(attempts):
+        ran.step("a", (3 * n, 3 * n, 3 * n + 3), attempt=n + 1)
+
+    window.open(written(ran, tmp_path / "attempts.html"))
+
+    assert said in window.text("#head").splitlines()
+    assert window.count("svg .edge.critical") == attempts - 1
+
+
+def test_a_lost_process_its_gap_and_who_went_on_are_shown_apart(window: Browser, tmp_path: Path) -> None:
+    ran = Ran()
+    ran.step("a", (0, 0, 30))
+    ran.lost("a", lost_at=6, again_at=21)
+    window.resize(*DESK)
+    window.open(written(ran, tmp_path / "lost.html"))
+
+    window.click(".row button")
+    window.screenshot(ROOT / "build" / "trace-lost.png")
+
+    places = window.run("return [...document.querySelectorAll('.track i')].map((i) => [i.className, i.style.left, i.style.width])")
+    assert places == [["lost", "0%", "20%"], ["waited", "20%", "50%"], ["worked ok", "70%", "30%"]]
+    told = window.text(".detail")
+    assert "2: 1 process was lost" in told
+    assert "w0@host:6, then nobody for 15.0 s" in told
+    assert "15.0 s of work in 1 handoff" in window.text("#head")
+
+
 def test_a_box_of_the_graph_leads_to_its_handoff(window: Browser, real: Path) -> None:
     window.resize(*DESK)
     window.open(real)
@@ -132,6 +165,78 @@ def test_what_a_model_wrote_is_shown_as_it_is_and_does_nothing(window: Browser, 
     assert window.text(".detail").count(HOSTILE) == 3
     assert window.run("return document.title").startswith(JOB)
     assert window.complaints() == []
+
+
+def of_many_contracts(to: Path) -> Path:
+    """A thousand handoffs of more than a minute, named alike but for a number at the end."""
+    ran = Ran()
+    ran.role("planner", (0, 0, 1))
+    for n in range(1_000):
+        begun = 1 + n % 75
+        ran.step(f"check_the_supplier_contract_{n:04}", (1, begun, begun + 14), task=f"Read the contract with supplier number {n}.")
+    ran.role("assessor", (90, 90, 91))
+    return written(ran, to)
+
+
+TICKS = "return [...document.querySelectorAll('.axis span')].filter((one) => one.offsetParent).map((one) => one.getBoundingClientRect())"
+
+
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+def test_many_handoffs_fit_the_screen_are_told_apart_and_their_times_do_not_overlap(
+    window: Browser, tmp_path: Path, size: tuple[int, int]
+) -> None:
+    window.resize(*size)
+    window.open(of_many_contracts(tmp_path / "contracts.html"))
+    window.screenshot(ROOT / "build" / f"trace-many-{size[0]}.png")
+
+    assert window.run("return document.documentElement.scrollWidth") <= size[0]
+    ticks = window.run(TICKS)
+    assert len(ticks) >= 2
+    assert all(earlier["right"] < later["left"] for earlier, later in pairwise(ticks))
+    ends = window.run(
+        "return [...document.querySelectorAll('.row')].slice(1, 40).map((row) => {"
+        " const [label, end] = ['.label', '.end'].map((one) => row.querySelector(one).getBoundingClientRect());"
+        " return end.width > 0 && end.right <= label.right + 0.5; })"
+    )
+    assert all(ends)
+    assert window.run("return document.querySelectorAll('.row')[8].querySelector('.end').textContent").endswith("_0007.1")
+
+
+def test_what_stands_below_a_thousand_rows_is_one_click_away(window: Browser, tmp_path: Path) -> None:
+    window.resize(*PHONE)
+    window.open(of_many_contracts(tmp_path / "contracts.html"))
+
+    for name in ("Events", "Graph", "Timeline"):
+        window.run(f"[...document.querySelectorAll('#tools a')].find((one) => one.textContent.startsWith({name!r})).click()")
+        place = window.run(
+            f"const all = [...document.querySelectorAll('section > h2, section > details')];"
+            f" const one = all.find((it) => it.textContent.startsWith({name!r}));"
+            " return [one.open ?? true, one.getBoundingClientRect().top, document.querySelector('#tools').getBoundingClientRect().bottom]"
+        )
+        is_open, top, below = place
+        assert is_open
+        assert below - 1 <= top < PHONE[1], name
+    assert window.complaints() == []
+
+
+def test_a_handoff_is_found_by_the_words_of_its_task(window: Browser, tmp_path: Path) -> None:
+    window.open(of_many_contracts(tmp_path / "contracts.html"))
+
+    window.type("input[type=search]", "Supplier NUMBER 777")
+
+    assert window.count(".row") == 1
+
+
+@pytest.mark.parametrize(
+    ("s", "said"), [(59.97, "1 min 0 s"), (119.8, "2 min 0 s"), (3_599.9, "1 h 0 min"), (7_170, "2 h 0 min"), (59.9, "59.9 s")]
+)
+def test_a_time_is_never_sixty_of_something(window: Browser, tmp_path: Path, s: float, said: str) -> None:
+    ran = Ran()
+    ran.step("a", (0, 0, s))
+
+    window.open(written(ran, tmp_path / "time.html"))
+
+    assert f"{said} of work in 1 handoff" in window.text("#head")
 
 
 def test_a_thousand_handoffs_are_there_and_can_be_clicked_within_seconds(window: Browser, tmp_path: Path) -> None:

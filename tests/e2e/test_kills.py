@@ -37,8 +37,9 @@ def test_a_worker_killed_in_the_middle_of_a_call_repeats_that_call_elsewhere_and
     for part in ("turns", "input_tokens", "output_tokens"):
         assert sum(one["usage"][part] for one in result.handoffs) == result.usage[part]
     own = next(one for one in result.results if one["handoff_id"] == "a.1")
-    counted = next(one for one in result.handoffs if one["handoff_id"] == "a.1")["usage"]
-    assert counted["turns"] == own["turns"] + 1
+    handoff = next(one for one in result.handoffs if one["handoff_id"] == "a.1")
+    assert handoff["usage"]["turns"] == own["turns"] + 1
+    assert handoff["lost_claims"] == 1
     held.go.set()
 
 

@@ -64,6 +64,11 @@ def count(fleet: Fleet, job_id: JobId, kind: type) -> int:
     return sum(isinstance(one.event, kind) for one in fleet.jobs.events(job_id, follow=False))
 
 
+def wait_until_noted(fleet: Fleet, child: JobId, times: int) -> None:
+    """A parent goes on as soon as it has been told, whether or not its child's supervisor lives on to note that; another one does."""
+    wait_until(lambda: count(fleet, child, ParentTold) >= times, what="a note that the parent has been told")
+
+
 def test_whoever_is_killed_when_a_child_begins_and_when_it_ends_nothing_is_done_twice(mortal: Fleet, tmp_path: Path) -> None:
     names = ["kill", a_team(mortal, "kill", "x", a="")]
     mortal.model.plans["kill"] = {"x": "", "w": "x"}
@@ -77,6 +82,7 @@ def test_whoever_is_killed_when_a_child_begins_and_when_it_ends_nothing_is_done_
     result = mortal.ends_well(job_id, ALL_THE_TIME_S)
 
     (child,) = children(mortal, job_id)
+    wait_until_noted(mortal, child, 1)
     assert begun(mortal, job_id) == [child]
     assert [count(mortal, child, kind) for kind in (JobSubmitted, ParentTold)] == [1, 1]
     assert sum(one.handoff_id == "x.1" for one in mortal.issued(job_id)) == 1
@@ -102,6 +108,7 @@ def test_whoever_is_killed_when_a_team_goes_on_and_when_it_ends_again_its_gap_is
 
     assert result.status is JobStatus.OK, result.notes
     assert children(mortal, job_id) == [child, child]
+    wait_until_noted(mortal, child, 2)
     assert [count(mortal, child, kind) for kind in (JobSubmitted, RetryRequested, ParentTold)] == [1, 1, 2]
     again = calls(mortal, *names) - before
     assert again == {("mend-x", "b", 1): 1, ("mend-x", "assessor", 1): 1, ("mend", "assessor", 1): 1}

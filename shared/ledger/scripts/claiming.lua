@@ -10,25 +10,32 @@ local function claim(job, due, order, fresh)
   local h, t = job .. ':h:' .. handoff, job .. ':t:' .. handoff
   local at = now_ms()
 
-  local state, issued_as, claims, queue, parked, role, began, reserved_turns
+  local state, issued_as, claims, queue, parked, role, began, reserved_turns, lost_at, again_at
   if fresh then
     state, issued_as, role = 'issued', fresh.digest, fresh.role
   else
-    local asked = redis.call('HMGET', h, 'state', 'digest', 'claims', 'queue', 'parked', 'role', 'started_at', 'r_turns')
-    state, issued_as, claims, queue, parked, role, began, reserved_turns = unpack(asked)
+    local asked = redis.call(
+      'HMGET', h, 'state', 'digest', 'claims', 'queue', 'parked', 'role', 'started_at', 'r_turns', 'lost_at', 'again_at'
+    )
+    state, issued_as, claims, queue, parked, role, began, reserved_turns, lost_at, again_at = unpack(asked)
   end
   if not state or issued_as ~= digest or not job_of(job).version then return { 'unknown', 0, {} } end
   if state == 'done' or state == 'dropped' then return { 'duplicate', 0, {} } end
   if is_cancelled(job) then return { 'cancelled', 0, {} } end
   hear(at, lease)
-  local fence, is_again = order[9], false
+  local fence, is_again, is_taken_over = order[9], false, false
   if state == 'running' then
     local its = redis.call('HMGET', h, 'fence', 'lease')
     is_again = its[1] == fence
     if not is_again and end_of(tonumber(its[2])) > at then return { 'busy', 0, {} } end
+    is_taken_over = not is_again
   end
   if parked and tonumber(parked) > at then return { 'parked', 0, {} } end -- a second copy of its message
 
+  if is_taken_over then -- before a sweep has found it
+    count_lost(h)
+    lost_at, again_at = at, nil
+  end
   claims = tonumber(claims or 0)
   if is_again then claims = claims - 1 end -- its first call has not been made: nothing of it is in the air
   if reserved_turns and is_again then unreserve(job, h) elseif reserved_turns then settle(job, h) end
@@ -52,6 +59,7 @@ local function claim(job, due, order, fresh)
     'HSET', h, 'state', 'running', 'fence', fence, 'worker', worker, 'lease', until_ms, 'claims', whole(claims + 1), 'beat', now,
     'started_at', began
   )
+  if lost_at and not again_at then redis.call('HSET', h, 'again_at', now) end
   if not fresh then redis.call('HDEL', h, 'lost', 'held', 'unread', 'parked', 'lane') end
   if queue then forget(queue, member) end
   stay(job, h, keep)

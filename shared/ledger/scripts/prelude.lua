@@ -78,6 +78,15 @@ local function give_back(h)
   redis.call('HSET', h, 'state', 'issued', 'lease', '0')
 end
 
+-- A claim is over because its process is, or is as good as that: how many were lost so, who had the last of them, and when
+-- that was heard for the last time.
+local function count_lost(h)
+  redis.call('HINCRBY', h, 'lost_claims', '1')
+  local last = redis.call('HMGET', h, 'beat', 'worker')
+  redis.call('HSET', h, 'lost_at', last[1] or whole(now_ms()), 'lost_worker', last[2] or '')
+  redis.call('HDEL', h, 'again_at')
+end
+
 local function key_of(id)
   return 'handoff:{' .. id .. '}'
 end

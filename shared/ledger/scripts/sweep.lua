@@ -25,6 +25,7 @@ end
 -- longer, and the old claim is refused from here on.
 local function abandon(one)
   settle(one.key, one.h, nil)
+  count_lost(one.h)
   redis.call('HDEL', one.h, 'fence')
   redis.call('HSET', one.h, 'state', 'issued', 'lease', 0, 'lost', 1)
   one.is_issued = true

@@ -15,6 +15,7 @@ from shared.wire.checkpoints import WorstCase
 from shared.wire.events import CancelRequested
 from shared.wire.ids import HandoffId, JobId
 from tests.doubles.jobs import a_job, claim, finish, issue, issue_to_a_child, let_lease_run_out, replied, version_of, words
+from tests.draws import draws
 
 TENANTS = ("ours", "ours", "theirs", "ours", "ours")
 """Of each job."""
@@ -202,7 +203,5 @@ def test_whatever_happens_the_books_balance_and_no_limit_at_any_level_is_passed(
     OnThisLedger.ledger = ledger
     run_state_machine_as_test(
         OnThisLedger,
-        settings=settings(
-            max_examples=60, stateful_step_count=40, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
-        ),
+        settings=settings(draws(60), stateful_step_count=40, suppress_health_check=list(HealthCheck)),
     )

@@ -7,17 +7,9 @@ import pytest
 from shared.ledger import keys
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
-from shared.wire.ids import HandoffId, JobId
-from tests.doubles.jobs import a_job, everything, finish, granted, issue, version_of
-
-ONE = HandoffId("find.1")
-
-
-@pytest.fixture
-def job_id(ledger: Ledger) -> JobId:
-    job_id = a_job(ledger)
-    issue(ledger, job_id, ONE)
-    return job_id
+from shared.wire.ids import JobId
+from tests.doubles.jobs import everything, finish, granted, version_of
+from tests.shared.ledger.conftest import ONE
 
 
 @pytest.mark.parametrize("over", ["finished", "dropped"])

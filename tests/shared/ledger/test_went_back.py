@@ -10,19 +10,11 @@ from shared.ledger.ledger import Ledger
 from shared.wire.checkpoints import WorstCase
 from shared.wire.errors import LeaseLost, VersionConflict
 from shared.wire.events import CancelRequested, RetryRequested
-from shared.wire.ids import HandoffId, JobId
-from tests.doubles.jobs import a_job, finish, granted, issue, replied
+from shared.wire.ids import JobId
+from tests.doubles.jobs import finish, granted, replied
 from tests.doubles.redis_trouble import snapshot
+from tests.shared.ledger.conftest import ONE
 from tests.waiting import wait_until
-
-ONE = HandoffId("find.1")
-
-
-@pytest.fixture
-def job_id(ledger: Ledger) -> JobId:
-    job_id = a_job(ledger)
-    issue(ledger, job_id, ONE)
-    return job_id
 
 
 def test_two_claims_of_one_handoff_never_have_the_same_fence(ledger: Ledger, job_id: JobId) -> None:

@@ -33,6 +33,11 @@ class Ran:
         """The same of a role of the supervisor."""
         self._handoff(name, name, at, "", attempt, is_a_role=True, **said)
 
+    def lost(self, name: str, lost_at: float, again_at: float | None, *, count: int = 1) -> None:
+        """Of a step's first attempt: its process was lost, and `again_at` another one had it."""
+        own = handoff_id(StepId(name), 1)
+        self.standings[own] = replace(self.standings[own], lost_claims=count, lost_at=lost_at, lost_worker="w0@host:6", again_at=again_at)
+
     def given_up(self, name: str, at: tuple[float, float, float], after: str = "") -> None:
         """A step that was issued and began then, and was waited for no longer."""
         self._issued(name, "researcher", at[:2], after, 1, is_a_role=False, task="Do it.")

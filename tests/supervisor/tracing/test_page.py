@@ -76,6 +76,18 @@ def test_tokens_and_money_are_summed_for_each_specialist() -> None:
     assert (one["busy_s"], one["waited_s"]) == (4, 1)
 
 
+def test_time_in_which_nobody_had_a_handoff_is_not_worked_and_the_loss_is_in_the_data() -> None:
+    ran = Ran()
+    ran.step("a", (0, 1, 30))
+    ran.lost("a", lost_at=6, again_at=21)
+
+    (job,) = data(page(ran))["jobs"]
+
+    assert [one["busy_s"] for one in job["specialists"]] == [14]
+    (bar,) = job["bars"]
+    assert (bar["lost_claims"], bar["lost_at"], bar["again_at"], bar["lost_worker"]) == (1, 6, 21, "w0@host:6")
+
+
 def test_a_job_that_says_it_is_its_own_child_is_there_once() -> None:
     record = Ran().record()
     line = timeline_of(record)

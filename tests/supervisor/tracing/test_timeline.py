@@ -65,6 +65,34 @@ def test_a_step_that_finds_out_what_another_needs_is_part_of_the_path_that_the_o
     assert chain(ran) == ["planner.1", "a.1", "planner.2", "a_help.1", "a.2"]
 
 
+def test_an_attempt_that_was_made_because_the_one_before_had_failed_comes_after_that() -> None:
+    ran = Ran()
+    for n in range(4):
+        ran.step("a", (3 * n, 3 * n, 3 * n + 3), attempt=n + 1)
+
+    assert after(ran) == {"a.1": (), "a.2": ("a.1",), "a.3": ("a.2",), "a.4": ("a.3",)}
+    assert chain(ran) == ["a.1", "a.2", "a.3", "a.4"]
+
+
+def test_an_attempt_that_fails_while_a_role_thinks_about_something_else_is_what_the_next_one_comes_after() -> None:
+    ran = Ran()
+    ran.role("planner", (0, 0, 1))
+    ran.step("first", (1, 1, 2))
+    ran.step("a", (2, 2, 5), after="first")
+    ran.role("replanner", (2, 2, 6))
+    ran.step("a", (7, 7, 8), after="first", attempt=2)
+
+    assert after(ran)["a.2"] == ("a.1",)
+
+
+def test_a_step_that_was_sent_back_comes_after_who_did_that_also_where_it_depends_on_others() -> None:
+    ran = a_team()
+    ran.step("last", (9, 9, 11), after="quick slow", attempt=2)
+
+    assert after(ran)["last.2"] == ("assessor.1",)
+    assert chain(ran) == ["planner.1", "slow.1", "last.1", "assessor.1", "last.2"]
+
+
 def test_the_critical_path_is_what_the_job_would_have_been_shorter_without() -> None:
     assert chain(a_team()) == ["planner.1", "slow.1", "last.1", "assessor.1"]
 
