@@ -3,12 +3,13 @@
 A queue's length alone misleads who scales by it: where the provider lets no more calls through, more workers only wait together. So the
 slots that are wanted are held against each limit of the lanes that a role's newest handoffs made their calls in: requests, input tokens,
 output tokens. Roles that use the same one share it fairly (`supervisor.fair_share`); of what nothing is known, that limits nobody.
+While a lane is refused, what is parked or queued for it asks for no slot: only what has one already keeps it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
@@ -43,7 +44,7 @@ class RoleStats:
     seconds: float | None
     """That a handoff takes: the median of the newest. None: there was none."""
     wanted_slots: int
-    """Slots that would have something to do, and that the provider would let work."""
+    """Slots that would have something to do, and that the provider would let work: no more than `busy` while it takes no call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,9 @@ def stats_of(load: Load, served: Mapping[str, Served], samples: Samples, spent: 
     samples = _by_queue(samples)
     newest = {queue: sorted(its, key=lambda one: one.get("at", 0), reverse=True)[:NEWEST] for queue, its in samples.items()}
     names = sorted({*served, *load.waiting, *(queue_of(one.role) for one in load.at_work), THINK_QUEUE} - {""})
-    demand = {name: 0 if name in served and served[name].paused else _demand(load, name) for name in names}
+    refused = {lane.name for lane in load.lanes if lane.refused_until is not None}
+    held = {name: _held(load, name, newest.get(name, ()), refused) for name in names}
+    demand = {name: 0 if name in served and served[name].paused else _demand(load, name, held[name]) for name in names}
     wants = {name: {limit: demand[name] * much for limit, much in _taken_by(newest.get(name, ())).items()} for name in names}
     parts = fair_parts(wants, _allowed(load.lanes, window_s))
     wanted = {name: math.ceil(round(demand[name] * parts[name], 6)) for name in names}
@@ -111,8 +114,20 @@ def _by_queue(samples: Samples) -> Samples:
     return found
 
 
-def _demand(load: Load, role: str) -> int:
-    return load.busy(role) + load.parked(role) + load.waiting.get(role, NOBODY).handoffs
+def _demand(load: Load, role: str, held: float) -> int:
+    """`held`: the part of what has no slot that would not be let work in one."""
+    return load.busy(role) + math.ceil(round((load.parked(role) + load.waiting.get(role, NOBODY).handoffs) * (1.0 - held), 6))
+
+
+def _held(load: Load, role: str, samples: Sequence[Mapping[str, Any]], refused: Set[str]) -> float:
+    """The part of a role's calls, from 0 to 1, that goes to lanes that are refused just now.
+
+    A role that has done nothing yet is taken to call those alone where handoffs of it are parked, or where there are no other lanes.
+    """
+    known = [one for one in samples if one.get("lane") and one["turns"] > 0]
+    if known:
+        return float(sum(one["turns"] for one in known if one["lane"]["name"] in refused) / sum(one["turns"] for one in known))
+    return 1.0 if refused and (load.parked(role) > 0 or len(refused) == len(load.lanes)) else 0.0
 
 
 def _allowed(lanes: Sequence[Lane], window_s: float) -> dict[Limit, float]:

@@ -13,6 +13,7 @@ import aiohttp
 import anthropic
 import httpx2
 
+from shared.agent.anthropic_limits import limits_of
 from shared.wire.errors import HandoffError, ModelBusy, ModelError, ModelRejected, ModelUnreachable, NeverSent
 
 _MOST_CHARS = 300
@@ -65,7 +66,8 @@ def _of_status(error: anthropic.APIStatusError) -> ModelError:
     match status:
         case 429 | 529:
             what = "the model's server is overloaded" if status == 529 else "rate limit of the model's server"
-            return ModelBusy(f"{what} ({status}){said}", status=status, retry_after_s=_retry_after_s(error.response.headers))
+            headers = error.response.headers
+            return ModelBusy(f"{what} ({status}){said}", status=status, retry_after_s=_retry_after_s(headers), limits=limits_of(headers))
         case 408 | 409 | 425:
             return ModelUnreachable(f"the model's server gave up on the request ({status}){said}", status=status)
         case _ if status >= 500:

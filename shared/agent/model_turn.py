@@ -143,8 +143,8 @@ class ModelTurns:
         has_begun = self._pulse.usage.total_tokens > 0  # overloaded in the middle of a stream: what came was paid
         usage = NOTHING_USED if _is_unpaid(error) and not has_begun else self._settled(call, worst)
         is_refused = isinstance(error, ModelBusy)
-        if is_refused:
-            self.equipment.turns.refused(reason_of(error), error.retry_after_s)
+        if isinstance(error, ModelBusy):
+            self.equipment.turns.refused(reason_of(error), error.retry_after_s, error.limits)
         self._note(CallFailed(error=str(error), usage=usage))
         delay = delay_s(error, talk.failures_in_a_row + 1, self.equipment.dice())
         if delay is None or talk.turns + 1 >= self._limits.max_turns:

@@ -8,7 +8,7 @@ from typing import NoReturn, Protocol
 
 from shared.wire.checkpoints import Checkpoint, WorstCase
 from shared.wire.errors import LeaseLost
-from shared.wire.pace import Expected, RateLimits, Wait
+from shared.wire.pace import NOTHING_SAID, Expected, RateLimits, Wait
 
 
 class Turns(Protocol):
@@ -31,8 +31,9 @@ class Turns(Protocol):
         """The provider takes the call that was reserved last, and says this of its limits."""
         ...
 
-    def refused(self, why: str, retry_after_s: float | None) -> None:
-        """The provider takes no calls now (429, 529): nobody makes one before `retry_after_s` seconds, or a backoff, are over."""
+    def refused(self, why: str, retry_after_s: float | None, limits: RateLimits = NOTHING_SAID) -> None:
+        """The provider takes no calls now (429, 529): nobody makes one before `retry_after_s` seconds, or a backoff, are over. `limits`:
+        what it says of them beside that."""
         ...
 
     def checkpoint(self, *checkpoints: Checkpoint) -> None:
@@ -57,8 +58,8 @@ class Unclaimed:
     def heard(self, limits: RateLimits) -> None:
         self._refuse(limits)
 
-    def refused(self, why: str, retry_after_s: float | None) -> None:
-        self._refuse(why, retry_after_s)
+    def refused(self, why: str, retry_after_s: float | None, limits: RateLimits = NOTHING_SAID) -> None:
+        self._refuse(why, retry_after_s, limits)
 
     def checkpoint(self, *checkpoints: Checkpoint) -> None:
         self._refuse(checkpoints)

@@ -91,13 +91,16 @@ class Pacing:
         if self.taken is not None and (self.taken.goes_ahead or told):
             self._tell(self.taken, {"limits": told})
 
-    def refused(self, why: str, retry_after_s: float | None) -> None:
+    def refused(self, why: str, retry_after_s: float | None, limits: RateLimits) -> None:
         """The provider takes no call now: nobody makes one until it may again, and then one goes ahead."""
         if self.taken is None:
             return
         wait_ms = -1 if retry_after_s is None or retry_after_s < 0 else int(min(retry_after_s, LONGEST_HOLD_S) * 1000)
         backoff = {"first": FIRST_DELAY_S * 1000, "longest": LONGEST_DELAY_S * 1000, "most": LONGEST_HOLD_S * 1000}
-        self._tell(self.taken, {"why": why, "retry_after": wait_ms, "dice": random.random(), **backoff})  # noqa: S311
+        flows_back = {"input": self.taken.input_tokens, "output": self.taken.output_tokens}  # with the call's end; the server took nothing
+        left = {name: (limit, left - flows_back.get(name, 0)) for name, (limit, left) in _limits(limits).items()}
+        said = {"why": why, "retry_after": wait_ms, "dice": random.random(), **backoff, "limits": left}  # noqa: S311
+        self._tell(self.taken, said)
 
     def _tell(self, taken: Taken, said: dict[str, Any]) -> None:
         about = {"lane": taken.lane, "window": self._window_ms, "asked_at": taken.at_ms}

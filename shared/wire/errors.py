@@ -14,6 +14,7 @@ HandoffError
 ├── LedgerError
 │   ├── LedgerUnavailable    Redis cannot be reached, refuses us, or is full                     (exit 3)
 │   │   └── LedgerRefuses        it is full or read-only: this write was not made
+│   ├── NoSuchDatabase       Redis has none of that number; a UserError, too                     (exit 2)
 │   ├── VersionConflict      the journal has grown since it was read: read again, decide again
 │   ├── LooksFrozen          looks at the job never come to their end: it is ended without another one
 │   └── LooksCrowded         those who look at the job may be frozen: later
@@ -44,6 +45,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import ClassVar
+
+from shared.wire.pace import NOTHING_SAID, RateLimits
 
 
 class HandoffError(Exception):
@@ -116,6 +119,10 @@ class LedgerUnavailable(LedgerError):
 
 class LedgerRefuses(LedgerUnavailable):
     """Redis is full or read-only. It says so before it writes anything: what was asked for was not done."""
+
+
+class NoSuchDatabase(LedgerError, UserError):
+    """The address of Redis names a database that this Redis does not have."""
 
 
 class VersionConflict(LedgerError):
@@ -211,9 +218,15 @@ class SchemaRejected(ModelRejected):
 
 
 class ModelBusy(ModelError):
-    """Rate limit or overload; nothing was paid."""
+    """Rate limit or overload; nothing was paid. `limits`: what the server said of its rate limits beside it."""
 
     retryable: ClassVar[bool] = True
+
+    def __init__(
+        self, message: str, *, status: int | None = None, retry_after_s: float | None = None, limits: RateLimits = NOTHING_SAID
+    ) -> None:
+        super().__init__(message, status=status, retry_after_s=retry_after_s)
+        self.limits = limits
 
 
 class ModelUnreachable(ModelError):

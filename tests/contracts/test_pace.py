@@ -116,6 +116,15 @@ def test_a_probe_that_is_refused_holds_back_all_again_and_longer(fleet: Fleet) -
     assert waits(first).seconds > 0.5, "the second backoff is 1 to 2 s"
 
 
+def test_what_a_refusal_says_of_the_limits_is_heeded_once_it_is_over(fleet: Fleet) -> None:
+    first = known(fleet)
+    assert goes(first)
+    first.refused("rate limit", 0.01, RateLimits(requests=Allowance(limit=5, remaining=0)))
+    first.checkpoint(FAILED)
+    second = fleet()
+    wait_until(lambda: 10 < waits(second).seconds <= 13, what="the time that one of five a minute takes, and what is kept back")
+
+
 def test_no_more_calls_go_than_the_provider_says_are_left(fleet: Fleet) -> None:
     known(fleet, RateLimits(requests=Allowance(limit=50, remaining=3)))
     assert goes(fleet())

@@ -49,10 +49,9 @@ class MemoryPace:
         self.known = True
         if self.going == caller:
             self.going, self.strikes, self.until = None, 0, 0.0
-        if limits.requests is not None and limits.requests != self.requests:
-            self.requests, self.level, self.at = limits.requests, limits.requests.remaining, self.now()
+        self._learn(limits)
 
-    def refused(self, caller: int, why: str, retry_after_s: float | None) -> None:
+    def refused(self, caller: int, why: str, retry_after_s: float | None, limits: RateLimits) -> None:
         self.known, self.why = True, why
         if self.going == caller or not self.strikes:
             self.strikes += 1
@@ -60,6 +59,11 @@ class MemoryPace:
             self.going = None
         hold_s = FIRST_DELAY_S * 2 ** (self.strikes - 1) if retry_after_s is None else retry_after_s
         self.until = max(self.until, self.now() + hold_s)
+        self._learn(limits)
+
+    def _learn(self, limits: RateLimits) -> None:
+        if limits.requests is not None and limits.requests != self.requests:
+            self.requests, self.level, self.at = limits.requests, limits.requests.remaining, self.now()
 
     def _wanted(self, requests: Allowance) -> float:
         kept = requests.limit * min(1, ON_THE_WAY_S / self.window_s)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from shared.wire.checkpoints import CallFailed, Checkpoint, Replied, WorstCase, checkpoint_adapter
 from shared.wire.errors import Interrupted, Level, LimitReached
-from shared.wire.pace import Expected, RateLimits, Wait
+from shared.wire.pace import NOTHING_SAID, Expected, RateLimits, Wait
 from tests.doubles.pace import MemoryPace
 
 NO_MORE = "the job's budget does not allow another model call"
@@ -52,8 +52,8 @@ class MemoryTurns:
     def heard(self, limits: RateLimits) -> None:
         self.pace.heard(id(self), limits)
 
-    def refused(self, why: str, retry_after_s: float | None) -> None:
-        self.pace.refused(id(self), why, retry_after_s)
+    def refused(self, why: str, retry_after_s: float | None, limits: RateLimits = NOTHING_SAID) -> None:
+        self.pace.refused(id(self), why, retry_after_s, limits)
 
     def checkpoint(self, *checkpoints: Checkpoint) -> None:
         self._check()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -35,6 +36,11 @@ def a_lane(requests: int | None, model: str = "some-model", **tokens: int) -> La
     return Lane("account", model, {name: Allowance(limit, 0) for name, limit in limits.items()}, None, "", 0)
 
 
+def refused(lane: Lane) -> Lane:
+    """It takes no call for two minutes."""
+    return replace(lane, refused_until=NOW + 120, why="rate limit")
+
+
 def at_work(role: str, *, parked: bool = False) -> AtWork:
     return AtWork(JobId("j-0123456789ab"), HandoffId("a.1"), role, "w", "", 0, NOW, NOW + 9 if parked else None)
 
@@ -51,8 +57,14 @@ def found(
     paused: bool = False,
     lanes: tuple[Lane, ...] = (),
 ) -> FleetStats:
+    return of_lanes(a_lane(requests), *lanes, works=works, waiting=waiting, samples=samples, paused=paused)
+
+
+def of_lanes(
+    *lanes: Lane, works: tuple[AtWork, ...] = (), waiting: dict[str, int] | None = None, samples: Any = None, paused: bool = False
+) -> FleetStats:
     queues = {role: Waiting(many, NOW - 30) for role, many in (waiting or {}).items()}
-    load = Load(NOW, 1, 1, works, queues, (a_lane(requests), *lanes))
+    load = Load(NOW, 1, 1, works, queues, lanes)
     everyone = {"researcher": served(paused=paused), "writer": served()}
     return stats_of(load, everyone, samples or {}, Spent(0, 0, 0, 0), WINDOW_S)
 
@@ -141,6 +153,34 @@ def test_another_model_is_seen_for_what_it_is_once_the_newest_handoffs_have_used
     samples = {"researcher": [a_sample("wide")] * NEWEST + [a_sample()] * 100}
 
     assert role(found(waiting={"researcher": 10}, requests=6, samples=samples, lanes=(a_lane(6_000, "wide"),))).wanted_slots == 10
+
+
+def test_while_the_provider_refuses_only_what_has_a_slot_wants_one() -> None:
+    works = (at_work("researcher"), *[at_work("researcher", parked=True)] * 40)
+    samples = {"researcher": TEN_SECONDS_FOR_FIVE_TURNS}
+    stats = of_lanes(refused(a_lane(6_000)), a_lane(6_000, "wide"), works=works, waiting={"researcher": 5}, samples=samples)
+
+    assert (role(stats).busy, role(stats).parked, role(stats).queued, role(stats).wanted_slots) == (1, 40, 5, 1)
+
+
+def test_a_role_whose_very_first_calls_are_refused_wants_no_slots_for_them() -> None:
+    assert role(of_lanes(refused(a_lane(None)), works=(at_work("researcher", parked=True),) * 40)).wanted_slots == 0
+    assert role(of_lanes(refused(a_lane(None)), waiting={"researcher": 40})).wanted_slots == 0
+
+
+def test_a_role_that_calls_another_model_than_the_refused_one_wants_its_slots() -> None:
+    samples = {"researcher": [a_sample("narrow")], "writer": TEN_SECONDS_FOR_FIVE_TURNS}
+    lanes = (refused(a_lane(None, "narrow")), a_lane(None))
+    stats = of_lanes(*lanes, waiting={"researcher": 30, "writer": 10, "critic": 7}, samples=samples)
+
+    assert (role(stats).wanted_slots, role(stats, "writer").wanted_slots, role(stats, "critic").wanted_slots) == (0, 10, 7)
+
+
+def test_a_role_that_calls_a_refused_model_now_and_then_wants_the_slots_of_its_other_calls() -> None:
+    samples = {"researcher": [a_sample("narrow"), *[a_sample()] * 3]}
+    stats = of_lanes(refused(a_lane(None, "narrow")), a_lane(None), waiting={"researcher": 40}, samples=samples)
+
+    assert role(stats).wanted_slots == 30
 
 
 def test_a_paused_role_wants_none() -> None:

@@ -1,14 +1,15 @@
 -- What a provider has said to a call: that it takes it, with its limits, or that it does not.
 -- KEYS lane.  ARGV job/handoff, JSON {lane, window, asked_at (Unix ms), limits{NAME: [limit, remaining]} or
---   why, retry_after (ms; -1: it did not say), first, longest, most (ms), dice (0 to 1)}.  Returns 1
+--   the same and why, retry_after (ms; -1: it did not say), first, longest, most (ms), dice (0 to 1)}.  Returns 1
 local member, said = ARGV[1], cjson.decode(ARGV[2])
 local pacing = lanes()
 local lane, window, at = pacing.lane_of(said.lane), said.window, now_ms()
 local is = lane.is
+local is_news = not said.why or said.asked_at >= (is.cleared or 0)
 redis.call('HSET', lane.key, 'known', 1)
 
 if said.why then
-  if said.asked_at >= (is.cleared or 0) then
+  if is_news then
     local strikes, is_probe = is.strikes or 0, is.going == member
     if is_probe or strikes == 0 then strikes = strikes + 1 end -- those that were out with it tell nothing new
     local backoff = math.min(said.first * 2 ^ (strikes - 1), said.longest)
@@ -24,6 +25,9 @@ else
     redis.call('HSET', lane.key, 'cleared', said.asked_at)
     is['until'] = nil
   end
+end
+
+if is_news then
   for name, one in pairs(said.limits) do
     local limit, remaining = one[1], one[2]
     local level = remaining

@@ -57,6 +57,17 @@ def test_a_refusal_over_http_holds_back_the_lane_for_as_long_as_the_server_says(
     assert sum(run.clock.waited) == pytest.approx(7, abs=0.5)
 
 
+def test_what_the_server_says_of_its_limits_when_it_refuses_is_told() -> None:
+    run = paced(answers())
+    refusal = fails(429, retry_after="7")
+    with (
+        MessagesServer(in_turn(replace(refusal, headers=refusal.headers | HEADERS), answers())) as server,
+        model_at(server.url) as run.model,
+    ):
+        run.go()
+    assert run.turns.pace.requests == Allowance(50, 49)
+
+
 def test_a_wait_is_visible_and_counts_down() -> None:
     run = paced(answers(), held_s=12)
     assert run.go().status is ResultStatus.OK

@@ -84,6 +84,15 @@ def test_a_turn_is_two_round_trips_and_one_more_where_there_are_limits_to_tell(l
     assert scripts_run(ledger) - before == (10 if limits == NOTHING_SAID else 15)
 
 
+def test_a_call_that_was_refused_gives_back_nothing_that_the_server_has_not_left(ledger: Ledger, job_id: JobId) -> None:
+    known(ledger, job_id).refused("rate limit", 0, RateLimits(input_tokens=Allowance(60_000, 2_000)))
+    first = a_claim(ledger, job_id, "b")
+    wait_until(lambda: first.reserve(WORST, EXPECTED) is None, what="the probe")
+    first.refused("rate limit", 0, RateLimits(input_tokens=Allowance(60_000, 0)))
+    first.checkpoint(FAILED)
+    assert float(lane(ledger)[b"input_level"]) < EXPECTED.input_tokens
+
+
 def test_another_lane_is_not_held_back(ledger: Ledger, job_id: JobId) -> None:
     known(ledger, job_id).refused("rate limit", 60)
     assert a_claim(ledger, job_id, "other").reserve(WORST, Expected("account:another-model", 400, 500)) is None
