@@ -225,7 +225,7 @@ class Attempts:
         finished = finished_event(result, self.worker, text)
         done = claim.finish(result, (finished, *followed.events), followed.payloads)
         self.library.remember((text, *followed.payloads))
-        log.info("handoff finished", status=result.status.value, turns=result.turns, stop_reason=result.stop_reason.value)
+        log.info("handoff finished", **_figures(claim, handoff, result, done.recorded[0].at))
         return Ended(Ending.FINISHED, result.status.value, result, done.parts_left, done.wakes, done.recorded)
 
     def _concluded(self, handoff: AgentHandoff, result: HandoffResult, conclude: Conclude) -> tuple[HandoffResult, Consequences]:
@@ -261,6 +261,21 @@ def _interrupted(claim: Claim, reason: Interrupted) -> Ended:
             return Ended(Ending.UNWANTED, str(reason))
         case _:
             return Ended(Ending.ELSEWHERE, str(reason))
+
+
+def _figures(claim: Claim, handoff: AgentHandoff, result: HandoffResult, ended_at: float) -> dict[str, str | int | float | None]:
+    """What a log may say of a result: nothing of what the model has written. `ended_at`: Unix seconds."""
+    return {
+        "specialist": handoff.assigned_to,
+        "status": result.status.value,
+        **({"why": result.failure} if result.failure else {}),
+        "stop_reason": result.stop_reason.value,
+        "seconds": round(ended_at - (claim.started_at or ended_at), 3),
+        "turns": result.turns,
+        "input_tokens": result.usage.input_tokens,
+        "output_tokens": result.usage.output_tokens,
+        "cost_usd": result.usage.cost_usd,
+    }
 
 
 def finished_event(result: HandoffResult, worker: str, text: str | None = None) -> HandoffFinished:

@@ -6,6 +6,7 @@ JSON lines when nobody watches, readable lines on a terminal. Standard-library l
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sys
 from collections.abc import Mapping
@@ -21,6 +22,8 @@ from shared.telemetry import telemetry
 
 QUIET = ("httpx", "httpx2", "httpcore", "httpcore2", "anthropic", "urllib3", "asyncio", "amqp")
 """Loggers that write a line for each request; their warnings still come."""
+COMMENTS = ("celery.worker.strategy", "celery.app.trace")
+"""Celery's, which say of each message that it came and that its task went well: we say what came of it. At DEBUG, they are heard."""
 _MESSAGE = re.compile(r"(?P<job>j-[0-9a-f]{12})(?::(?P<handoff>[a-z][a-z0-9_-]*\.[0-9]{1,4})(?= ))?")
 """A job, and the handoff if it is one, in what Celery says of a message: its id, then its arguments as they may be shown."""
 
@@ -42,12 +45,15 @@ def configure_logging(
     shared = _enriching(redactor_for(settings))
     handler = logging.StreamHandler(out)
     watched = out.isatty()
-    handler.setFormatter(_formatter(shared, as_json=not watched if as_json is None else as_json, in_colour=watched))
+    in_colour = watched and not os.environ.get("NO_COLOR")
+    handler.setFormatter(_formatter(shared, as_json=not watched if as_json is None else as_json, in_colour=in_colour))
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level)
     for name in QUIET:
         logging.getLogger(name).setLevel(max(level, logging.WARNING))
+    for name in COMMENTS:
+        logging.getLogger(name).setLevel(level if level <= logging.DEBUG else max(level, logging.WARNING))
     logging.captureWarnings(True)
     structlog.configure(
         processors=[structlog.stdlib.filter_by_level, *shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],

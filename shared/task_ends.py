@@ -135,7 +135,7 @@ def _end_as_failed(task: Any, result: HandoffResult) -> NoReturn:
         task.backend.mark_as_done(task.request.id, result.status.value, request=task.request, store_result=False)
     except Exception:  # the ledger knows that the part is done, and the sweeper that the chord is silent
         log.exception("a part of a chord did not return")
-    why = f"{result.status}, stop reason {result.stop_reason}"
+    why = result.status.value if result.failure == result.status else f"{result.status}, stop reason {result.failure}"
     _tell(task, "task-failed", exception=why, traceback="")
     raise Ignore(why)
 

@@ -24,7 +24,7 @@ from shared.telemetry import Span, Submissions, Telemetry
 from shared.trace_ids import Kept, Lifetime, Place, handoff_span, job_span, place_of, traceparent
 from shared.wire.checkpoints import Observed
 from shared.wire.errors import LedgerError
-from shared.wire.handoff import AgentHandoff, HandoffResult, ResultStatus
+from shared.wire.handoff import AgentHandoff, HandoffResult
 from shared.wire.ids import JobId
 
 SCOPE = "handoff"
@@ -149,8 +149,8 @@ class OpenTelemetry(Telemetry):
         since_ns = min(began_ns, int(started_at * 1e9)) if started_at else began_ns
         with self._ids.span(own_id):
             span = self._tracer.start_span(f"invoke_agent {handoff.assigned_to}", _below(above), attributes=attributes, start_time=since_ns)
-        if result.status is ResultStatus.FAILED:
-            _fail(span, result.stop_reason.value)
+        if result.failure:
+            _fail(span, result.failure)
         span.end()
 
     @contextmanager

@@ -201,6 +201,13 @@ class HandoffResult(Message):
     to_finish_microusd: Annotated[NonNegativeInt | None, Unsaid] = None
     """Of a team with gaps: what filling these alone would likely cost. None: it has none, or it is not known."""
 
+    @property
+    def failure(self) -> str:
+        """The kind of its failure, without a model's words: what ended it, or `failed` where its own answer says so; '': none."""
+        if self.status is not ResultStatus.FAILED:
+            return ""
+        return self.status.value if self.stop_reason is StopReason.FINISHED else self.stop_reason.value
+
     @model_validator(mode="after")
     def _says_what_it_must(self) -> Self:
         match self.status:

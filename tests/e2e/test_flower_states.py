@@ -45,7 +45,7 @@ def test_what_failed_has_failed_without_a_models_words_and_its_chord_goes_on(fle
     last.go.set()
     fleet.ends(job_id)
 
-    assert failed.exception == "failed, stop reason finished"
+    assert failed.exception == "failed"
     assert PROBLEM not in str(failed.as_dict())
     group = next(event.group for event in fleet.issued(job_id) if event.step_id == "b")
     wait_until(lambda: events.shown(job_id, f"{group}:fan-in"), what="the chord's body")

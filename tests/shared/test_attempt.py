@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
+from structlog.testing import capture_logs
 
 from shared.agent.envelope import EnvelopeReading
 from shared.agent.model import Model
@@ -80,6 +81,34 @@ def test_an_attempt_ends_with_the_models_answer(ledger: Ledger, attempts: Attemp
     handoff = handed_out(ledger)
 
     assert result_of(attempts.attempt(handoff.to_json(), handoff, fit)).output == "Rust."
+
+
+def test_one_line_says_what_came_of_it_and_what_it_took(ledger: Ledger, attempts: Attempts) -> None:
+    handoff = handed_out(ledger)
+    with capture_logs() as lines:
+        used = result_of(attempts.attempt(handoff.to_json(), handoff, fit)).usage
+
+    (line,) = (one for one in lines if one["event"] == "handoff finished")
+    assert (line["specialist"], line["status"], line["stop_reason"], line["turns"]) == ("researcher", "ok", "finished", 1)
+    assert (line["input_tokens"], line["output_tokens"], line["cost_usd"]) == (used.input_tokens, used.output_tokens, used.cost_usd)
+    assert 0 <= line["seconds"] < 60
+    assert "why" not in line
+
+
+@pytest.mark.parametrize(("claims", "why"), [(0, "failed"), (MAX_CLAIMS, "too_many_claims")])
+def test_of_a_failure_the_line_says_the_kind_and_none_of_the_models_words(ledger: Ledger, redis_url: str, claims: int, why: str) -> None:
+    leases = Leases(redis_url, SETTINGS.lease_s, watchdog=False)
+    model = ScriptedModel(one_by_one(answers("", status="failed", problem="No access to the secret vault.")))
+    failing = Attempts(ledger, SETTINGS, "w1", leases, Library(ledger), Models(SETTINGS, lambda _: model))
+    handoff = handed_out(ledger)
+    ledger.connection.redis.hset(keys.handoff(handoff.job_id, handoff.handoff_id), "claims", claims)
+    with capture_logs() as lines:
+        failing.attempt(handoff.to_json(), handoff, fit)
+    leases.stop()
+
+    (line,) = (one for one in lines if one["event"] == "handoff finished")
+    assert (line["status"], line["why"]) == ("failed", why)
+    assert "vault" not in str(lines)
 
 
 def test_who_waits_for_budget_at_the_deadline_ends_with_it(ledger: Ledger, attempts: Attempts) -> None:

@@ -60,7 +60,7 @@ def test_celerys_lines_about_a_message_say_whose_it_is(out: io.StringIO) -> None
     about = {"name": "specialist.researcher", "id": "j-0123456789ab:find.2", "args": "(j-0123456789ab, find.2, Find it)"}
     wake = {"name": "supervisor.advance", "id": "9c1e5a1c", "args": "(j-0123456789ab)"}
     for data in (about, wake):
-        logging.getLogger("celery.worker.strategy").info("Task %(name)s[%(id)s] received", data, extra={"data": data})
+        logging.getLogger("celery.app.trace").error("Task %(name)s[%(id)s] raised", data, extra={"data": data})
 
     handoff, look = lines(out)
     assert (handoff["job_id"], handoff["handoff_id"]) == ("j-0123456789ab", "find.2")
@@ -102,6 +102,13 @@ def test_a_canary_appears_nowhere(out: io.StringIO) -> None:
     assert len(lines(out)) == 5
 
 
+def test_how_many_tokens_were_used_is_no_secret(out: io.StringIO) -> None:
+    log_of("any").info("handoff finished", input_tokens=1_200, output_tokens=34)
+
+    (line,) = lines(out)
+    assert (line["input_tokens"], line["output_tokens"]) == (1_200, 34)
+
+
 def test_a_traceback_stays_on_its_line(out: io.StringIO) -> None:
     try:
         raise RuntimeError("boom")
@@ -136,3 +143,38 @@ def test_a_terminal_gets_readable_lines_without_secrets(out: io.StringIO) -> Non
 
     assert "hello" in out.getvalue()
     assert CANARY not in out.getvalue()
+
+
+def test_celery_does_not_say_that_a_message_came_and_went_but_what_only_it_knows_and_all_of_it_at_debug(out: io.StringIO) -> None:
+    def all_said() -> list[str]:
+        logging.getLogger("celery.worker.strategy").info("received")
+        logging.getLogger("celery.app.trace").info("succeeded")
+        logging.getLogger("celery.app.trace").error("raised")
+        return [line["event"] for line in lines(out)]
+
+    assert all_said() == ["raised"]
+    configure_logging(Settings(), stream=out, at_most=logging.DEBUG)
+    assert all_said() == ["raised", "received", "succeeded", "raised"]
+    configure_logging(Settings(), stream=out)
+
+
+class Terminal(io.StringIO):
+    """As a terminal says of itself."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("no_color", "is_coloured"), [(None, True), ("", True), ("1", False)])
+def test_a_terminal_gets_no_colours_where_its_user_wants_none(
+    out: io.StringIO, monkeypatch: pytest.MonkeyPatch, no_color: str | None, is_coloured: bool
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    if no_color is not None:
+        monkeypatch.setenv("NO_COLOR", no_color)
+    terminal = Terminal()
+    configure_logging(Settings(), stream=terminal)
+    log_of("any").info("hello")
+    configure_logging(Settings(), stream=out)
+
+    assert ("\x1b[" in terminal.getvalue()) is is_coloured

@@ -92,6 +92,15 @@ def test_a_call_that_fails_says_which_kind_of_error_and_not_in_which_words() -> 
     assert (agent.attributes or {})["error.type"] == StopReason.MODEL_ERROR
 
 
+def test_what_a_model_says_that_it_could_not_do_is_failed_and_not_finished() -> None:
+    told = Told()
+    ran(told, answers("", status="failed", problem=SAID))
+
+    attributes = told.spans["invoke_agent researcher"].attributes or {}
+    assert attributes["error.type"] == "failed"
+    assert str(attributes["gen_ai.response.finish_reasons"]) in ("['finished']", "('finished',)")
+
+
 def test_a_tool_that_a_model_has_made_up_is_not_named() -> None:
     told = Told()
     ran(told, calls((SAID, {})), answers())
