@@ -29,8 +29,9 @@ from kombu.transport import redis as redis_transport
 
 from shared.fair import ALONE, DEQUEUE, ENQUEUE, FIRST, PURGE, TAKE, dequeue_order, enqueue_order, is_for
 from shared.frames import deliverable, problem_with
-from shared.ledger.direct import DirectClient
+from shared.ledger.direct import DirectClient, DirectConnection, ManagedConnection
 from shared.ledger.script import Script
+from shared.wire.ids import new_word
 
 log = structlog.get_logger()
 
@@ -86,6 +87,7 @@ class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
     """
 
     QoS = ProcessQoS
+    connection_class: Any = DirectConnection
     client, subclient = cached_property(redis_transport.Channel.client.func), cached_property(redis_transport.Channel.subclient.func)
     """kombu's, found without the lock that its own cached properties take at each look: a dozen times a message."""
     _view: Any = None
@@ -93,6 +95,9 @@ class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
     """The message that was taken last waited beside others: the next one is asked for in one round trip, and not popped first."""
     _is_taking = False
     """What was asked for last."""
+
+    def _next_delivery_tag(self) -> str:
+        return new_word()
 
     def _get_client(self) -> Any:
         return DirectClient
@@ -212,6 +217,8 @@ class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
 
 class _SentinelChannel(LastingChannel, redis_transport.SentinelChannel):  # type: ignore[misc]
     """The same where sentinels say which server to use."""
+
+    connection_class = ManagedConnection
 
 
 class _WatchesOnce:

@@ -6,7 +6,8 @@ of a chord silently, never wait for ever on a dead socket, and leave as little a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -20,6 +21,7 @@ from shared.config import Settings
 from shared.ledger.tls import share_contexts
 from shared.logs import configure_logging
 from shared.redis_address import RedisAddress, read_address
+from shared.wire.errors import UserError
 from shared.wire.names import UNROUTED_QUEUE
 
 DEFAULT_THREADS = 16
@@ -28,6 +30,8 @@ VISIBILITY_TIMEOUT_S = 6 * 3_600
 """When what an older version has noted as taken is handed out again. Nothing of ours is noted (docs/decisions/0014-no-second-copy.md):
 recovery is the lease's job, and a second copy of a long handoff is only noise."""
 SOCKET_TIMEOUT_S = 30
+BAD_INPUT = 2
+"""How a process ends that a person has given something wrong, as Click's do."""
 HOW_SENT: Mapping[str, Any] = {
     "ignore_result": True,  # or the publisher subscribes to a result that nobody sends, for as long as it lives
     "kwargsrepr": "{}",
@@ -42,6 +46,19 @@ class DiscreetConnection(Connection):  # type: ignore[misc]
     def info(self) -> dict[str, Any]:
         told: dict[str, Any] = super().info()
         return told | {"transport_options": {name: value for name, value in told["transport_options"].items() if name != "sentinel_kwargs"}}
+
+
+def app_or_exit(make: Callable[[], Celery]) -> Celery:
+    """The app that `make` makes, for a module that Celery's own command line imports.
+
+    Raises:
+        SystemExit: a setting or a file of a person's is wrong, which has been said in a line; of anything else Celery shows a traceback.
+    """
+    try:
+        return make()
+    except UserError as error:
+        sys.stderr.write(f"handoff: {' '.join(str(error).split())}\n")
+        raise SystemExit(BAD_INPUT) from None
 
 
 def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str]) -> Celery:

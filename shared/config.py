@@ -25,10 +25,14 @@ DEFAULT_REDIS_URL = "redis://localhost:6379/0"
 """Celery's own habit; the CLI starts a private Redis instead where nothing is set."""
 
 
+Dollars = Annotated[float, Field(ge=0.000_001, le=1_000_000_000, allow_inf_nan=False)]
+"""The books count whole micro-dollars."""
+
+
 class Settings(BaseSettings):
     """Defaults suit one machine; a fleet sets `HANDOFF_REDIS_URL` and the model's key."""
 
-    model_config = SettingsConfigDict(env_prefix="HANDOFF_", frozen=True, extra="ignore", env_ignore_empty=True)
+    model_config = SettingsConfigDict(env_prefix="HANDOFF_", frozen=True, extra="ignore", env_ignore_empty=True, hide_input_in_errors=True)
 
     redis_url: SecretStr | None = None
     """Of broker, backend and ledger; `shared.redis_address` says what it looks like. None: the CLI starts a private Redis."""
@@ -88,11 +92,11 @@ class Settings(BaseSettings):
     max_request_chars: int = 100_000
     max_document_bytes: int = 20_000_000
     max_documents: int = 10_000
-    day_usd: float | None = Field(default=None, gt=0)
+    day_usd: Dollars | None = None
     """The most that all jobs together may cost in a day (UTC)."""
     day_tokens: int | None = Field(default=None, gt=0)
     """Input and output tokens, the same."""
-    tenant_day_usd: float | None = Field(default=None, gt=0)
+    tenant_day_usd: Dollars | None = None
     """The most that the jobs of each tenant may cost in a day."""
     tenant_day_tokens: int | None = Field(default=None, gt=0)
     webhook_secret: SecretStr | None = None
@@ -139,7 +143,7 @@ def load_settings() -> Settings:
         return Settings()
     except ValidationError as error:
         wrong = "; ".join(f"{_variable(where)}: {what}" for where, what in each_problem(error))
-        raise UserError(f"a setting in the environment is wrong: {wrong}") from error
+        raise UserError(f"a setting in the environment is wrong: {wrong}") from None  # pydantic's own would quote the value
 
 
 def _variable(place: tuple[str, ...]) -> str:

@@ -7,11 +7,12 @@ looked at as it comes in, and what no message can be made of is put into one, to
 from __future__ import annotations
 
 import base64
-import uuid
 from collections.abc import Mapping
 from typing import Any
 
 from kombu.utils.json import loads
+
+from shared.wire.ids import new_word
 
 UNREADABLE = "unreadable"
 """The header of a message that was put around a frame: why it is none itself."""
@@ -101,7 +102,7 @@ def _problem_with_body(body: str, encoding: object) -> str | None:
 def _message_around(frame: bytes, queue: str, why: str) -> dict[str, Any]:
     properties = {
         "body_encoding": "base64",
-        "delivery_tag": str(uuid.uuid4()),
+        "delivery_tag": new_word(),
         "delivery_info": {"exchange": "", "routing_key": queue},
     }
     body = base64.b64encode(frame).decode()

@@ -81,6 +81,8 @@ def read_address(url: str) -> RedisAddress:
     """
     parts = [_split(part) for part in (url.split(";") if url.startswith("sentinel://") else [url])]
     first, scheme = parts[0], parts[0].scheme
+    if any(part.scheme != scheme for part in parts):
+        raise ValueError("each of its parts, behind a ; too, must name a sentinel: sentinel://host:26379")
     if not re.fullmatch(r"/?[0-9]*", first.path):
         raise ValueError(f"its database, after the last slash, must be a number; {LOOKS}")
     options = _options(scheme, first.query)
@@ -88,6 +90,8 @@ def read_address(url: str) -> RedisAddress:
     has_tls = scheme == "rediss" or options.get("ssl", False)
     if tls and not has_tls:
         raise ValueError("its options of TLS need ssl=true beside them")
+    if "ssl_keyfile" in options and "ssl_certfile" not in options:
+        raise ValueError("its option ssl_keyfile needs ssl_certfile beside it, the certificate of that key")
     is_sentinel = scheme == "sentinel"
     port = SENTINEL_PORT if is_sentinel else REDIS_PORT
     return RedisAddress(

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import JsonValue, SecretStr
 
 from shared.config import Settings, load_settings, redis_url_of
+from shared.ledger.connection import ONLOOKER_TIMEOUT_S
 from shared.ledger.jobs import JobStanding
 from shared.ledger.ledger import Ledger, open_ledger
 from shared.wire.errors import UnknownJob, UserError
@@ -235,11 +236,7 @@ class Client:
         delete_job(self.ledger, job_id)
 
     def standing(self, job_id: JobId) -> JobStanding:
-        """Status, books, and what the job waits for if somebody is missing.
-
-        Raises:
-            UnknownJob: there is no such job.
-        """
+        """Status, books, and what the job waits for if somebody is missing. Raises: UnknownJob: there is no such job."""
         return with_waiting(self.ledger, [self._known(job_id)])[0]
 
     def _made(self, request: Request) -> tuple[Request, Submission]:
@@ -290,6 +287,11 @@ def connect(redis_url: str | None = None, settings: Settings | None = None) -> C
     if redis_url is not None:
         settings = settings.model_copy(update={"redis_url": SecretStr(redis_url)})
     return Client(open_ledger(redis_url_of(settings), settings), settings)
+
+
+def onlooker_of(jobs: Client) -> Client:
+    """Another, for a person who looks on and is to hear soon of a Redis that is silent: see `ONLOOKER_TIMEOUT_S`."""
+    return Client(open_ledger(jobs.ledger.connection.url, jobs._settings, timeout_s=ONLOOKER_TIMEOUT_S), jobs._settings)
 
 
 __all__ = ["Clash", "Client", "HandoffReport", "JobOutline", "JobResult", "NewLimits", "Request", "UnknownJob", "connect"]

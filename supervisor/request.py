@@ -29,6 +29,9 @@ from supervisor.gating import Gating, gating_of
 from supervisor.measures.gates import GateSet
 from supervisor.workflows import Items, Workflow
 
+MOST_TENANT_CHARS = 100
+"""It is part of a key's name, and stands in every list."""
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -104,6 +107,8 @@ def check_request(request: Request, settings: Settings) -> None:
     if not request.tenant.strip():
         raise UserError("the tenant is empty: name one, or leave it out")
     _check_encodable(request)
+    if len(request.tenant) > MOST_TENANT_CHARS or not request.tenant.isprintable():
+        raise UserError(f"the tenant's name must be one line of at most {MOST_TENANT_CHARS} characters")
     if request.answer_schema is not None:
         _check_schema(request.answer_schema)
     if request.after is not None and not is_job_id(request.after):

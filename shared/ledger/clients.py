@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ssl
+from pathlib import Path
 from typing import Any
 
 import redis
 from redis.sentinel import Sentinel
 
-from shared.ledger.direct import DirectClient, DirectPacker, DirectPool
+from shared.ledger.direct import DirectClient, DirectConnection, DirectPacker, DirectPool, ManagedConnection
 from shared.ledger.tls import share_contexts
 from shared.redis_address import TLS_FILES, RedisAddress, read_address
 from shared.wire.errors import UserError
@@ -44,7 +45,7 @@ def client_for(url: str, timeout_s: float, most: int | None) -> redis.Redis:
     }
     if address.master_name is not None:
         return _behind_sentinels(address, options)
-    (options["host"], options["port"]), kind = address.hosts[0], redis.SSLConnection if address.tls is not None else redis.Connection
+    (options["host"], options["port"]), kind = address.hosts[0], redis.SSLConnection if address.tls is not None else DirectConnection
     if most is None:
         return DirectClient(connection_pool=redis.ConnectionPool(kind, UNBOUNDED, **options))
     pool: Any = DirectPool
@@ -55,6 +56,8 @@ def _behind_sentinels(address: RedisAddress, options: dict[str, Any]) -> redis.R
     """Each new connection asks them for the primary."""
     sentinels: Any = Sentinel(address.hosts, sentinel_kwargs=address.sentinel_options)  # type: ignore[no-untyped-call]
     secure, name = address.tls is not None, address.master_name
+    if not secure:
+        options["connection_class"] = ManagedConnection
     client: redis.Redis = sentinels.master_for(name, DirectClient, max_connections=UNBOUNDED, ssl=secure, **options)
     return client
 
@@ -62,12 +65,15 @@ def _behind_sentinels(address: RedisAddress, options: dict[str, Any]) -> redis.R
 def _check_files(address: RedisAddress) -> None:
     """OpenSSL says neither which file it means nor what it wanted."""
     tls = address.tls or {}
-    ca, certificate, key = (tls.get(name) for name in TLS_FILES)
+    (ca, certificate, key), folder = (tls.get(name) for name in TLS_FILES), tls.get("ssl_ca_path")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     wrong = "the file of its option ssl_ca_certs cannot be read, or holds no certificate"
     try:
         if ca is not None:
             context.load_verify_locations(ca)
+        wrong = "the folder of its option ssl_ca_path cannot be read"
+        if folder is not None:
+            next(Path(folder).iterdir(), None)
         wrong = "the files of its options ssl_certfile and ssl_keyfile cannot be read, or do not belong together"
         if certificate is not None:
             context.load_cert_chain(certificate, key)

@@ -16,7 +16,7 @@ from shared.failpoints import around
 from shared.ledger.clients import client_for
 from shared.ledger.script import Script
 from shared.ledger.sources import source_of
-from shared.wire.errors import LedgerError, LedgerRefuses, LedgerUnavailable
+from shared.wire.errors import LedgerError, LedgerRefuses, LedgerUnavailable, NoSuchDatabase
 
 Answer = TypeVar("Answer")
 ScriptCall = tuple[list[str], list[Any]]
@@ -24,6 +24,8 @@ ScriptCall = tuple[list[str], list[Any]]
 
 SOCKET_TIMEOUT_S = 30.0
 """A dead socket is noticed after this; no script takes a tenth of it."""
+ONLOOKER_TIMEOUT_S = 4.0
+"""The same where a person looks on, who is to be told within 5 s that nothing comes; what is asked there may be asked again."""
 MAX_CONNECTIONS = 64
 """Per process; threads beyond it wait for one. Those that wait for news do it on connections of their own."""
 NO_CONNECTION_LEFT = "No connection available"
@@ -58,16 +60,17 @@ CODES = (
     (r"\b(BUSY|NOREPLICAS|MASTERDOWN|TRYAGAIN|CLUSTERDOWN|UNKILLABLE)\b", NOT_NOW),
 )
 """The same for Redis's own codes."""
+NO_DATABASE = "Redis has no database of this number: check the one after the last slash of HANDOFF_REDIS_URL"
 TLS = (
     (
         "CERTIFICATE_VERIFY_FAILED",
-        "Redis's certificate is not trusted, or another host's: check host and ssl_ca_certs in HANDOFF_REDIS_URL",
+        "Redis's certificate is not trusted, or another host's: check host and ssl_ca_certs or ssl_ca_path in HANDOFF_REDIS_URL",
     ),
     (
         "ALERT_(CERTIFICATE|BAD_CERTIFICATE|UNKNOWN_CA|HANDSHAKE)",
         "Redis wants a certificate of ours: check ssl_certfile in HANDOFF_REDIS_URL",
     ),
-    (r"_ssl\.c", "what answers there speaks no TLS: check scheme, host and port in HANDOFF_REDIS_URL"),
+    (r"_ssl\.c", "what answers there speaks no TLS, or is silent: check scheme, host and port in HANDOFF_REDIS_URL"),
 )
 """The same for OpenSSL's words, in an error of a connection or in what led to it."""
 
@@ -178,6 +181,7 @@ def in_our_words() -> Iterator[None]:
 
     Raises:
         LedgerUnavailable: Redis is gone or is something else, refuses the password, is loading, read-only, full, or busy with itself.
+        NoSuchDatabase: it has none of the number in its address.
         LedgerError: it refused a command; a defect of ours.
     """
     try:
@@ -195,6 +199,8 @@ def _in_our_words(error: redis.RedisError) -> LedgerError:
         found = next((why for words, why in TLS if re.search(words, f"{text} {error.__context__}")), found)
     if found is None and isinstance(error, redis.ResponseError):
         found = next((why for codes, why in CODES if re.search(codes, text)), None)
+    if found is None and "DB index" in text:
+        return NoSuchDatabase(NO_DATABASE)
     if found in (FULL, READ_ONLY):
         return LedgerRefuses(found)
     return LedgerUnavailable(found) if found else LedgerError(f"Redis did not do what was asked: {text}")

@@ -8,7 +8,7 @@ from shared.config import Settings
 from shared.drain import Drain
 from shared.ledger.blobs import Blobs
 from shared.ledger.claims import Claims
-from shared.ledger.connection import Connection
+from shared.ledger.connection import SOCKET_TIMEOUT_S, Connection
 from shared.ledger.days import Days
 from shared.ledger.dead import DeadLetters
 from shared.ledger.glances import Glances
@@ -46,9 +46,11 @@ class Ledger:
     traces: Traces
 
 
-def open_ledger(redis_url: str, settings: Settings, *, drain: Drain | None = None) -> Ledger:
-    """Nothing is sent until something is asked. `drain`: set when this process is shutting down."""
-    connection = Connection(redis_url)
+def open_ledger(redis_url: str, settings: Settings, *, drain: Drain | None = None, timeout_s: float = SOCKET_TIMEOUT_S) -> Ledger:
+    """Nothing is sent until something is asked. `drain`: set when this process is shutting down. `timeout_s`: how long Redis may be
+    silent.
+    """
+    connection = Connection(redis_url, timeout_s=timeout_s)
     keep_s, roles = settings.retention_s, Roles(connection)
     journal = Journal(connection, keep_s)
     return Ledger(

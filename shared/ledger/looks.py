@@ -29,7 +29,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from secrets import token_hex
 from typing import Any
 
 from shared.ledger import keys
@@ -39,7 +38,7 @@ from shared.ledger.frozen import FROZEN_AFTER_LEASES
 from shared.ledger.journal import READ_AT_MOST, Journal, recorded
 from shared.wire.errors import LedgerUnavailable, LooksCrowded, LooksFrozen
 from shared.wire.events import Recorded
-from shared.wire.ids import JobId
+from shared.wire.ids import JobId, new_word
 
 TOGETHER_S = 0.5
 """Between looks that wake-ups of one moment have led to; while too many may be frozen, the next one is tried as soon."""
@@ -53,7 +52,7 @@ class Look:
     journal: Journal
     lease_s: float
     job_id: JobId
-    name: str = field(default_factory=lambda: token_hex(8))
+    name: str = field(default_factory=new_word)
     """A word that only this look knows; the scripts that end it are told."""
 
     def begin(self, after: int = 0) -> list[Recorded]:

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 from itertools import chain
-from secrets import token_hex
 
 from shared.fair import entry_of
 from shared.ledger import keys
 from shared.ledger.connection import Connection, in_our_words
 from shared.ledger.roles import Roles
-from shared.wire.ids import JobId, is_job_id
+from shared.wire.ids import JobId, is_job_id, new_word
 
 LOOKED_AT = 200
 """Messages of a queue at a time: some milliseconds of Redis, the more the further from their taking end they stand, and half a megabyte."""
@@ -27,7 +26,7 @@ class Queues:
     def __init__(self, connection: Connection, roles: Roles) -> None:
         self._connection = connection
         self._roles = roles
-        self._name = token_hex(8)
+        self._name = new_word()
         self._passed: dict[str, int] = {}
         """Of each queue that was not gone through to its end: how many were looked at and left, from where messages are taken."""
 

@@ -48,7 +48,10 @@ def _wrapped(connection: Any, plain: Any) -> ssl.SSLSocket:
         return secured
     as_of = tuple(_written_at(Path(file)) for file in files if file)
     context = _context(*files, connection.cert_reqs, connection.check_hostname, as_of)
-    return context.wrap_socket(plain, server_hostname=connection.host)
+    plain.settimeout(connection.socket_connect_timeout)  # one who speaks no TLS waits for more than a handshake has
+    secure: ssl.SSLSocket = context.wrap_socket(plain, server_hostname=connection.host)
+    secure.settimeout(connection.socket_timeout)
+    return secure
 
 
 def _written_at(place: Path) -> int:

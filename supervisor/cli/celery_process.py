@@ -1,7 +1,7 @@
 """`python -P -m supervisor.cli.celery_process -A workers.app worker ...`: Celery's own command line, safe to start anywhere.
 
-Two things that plain `celery` lacks. The app is imported before Celery puts the current folder in front of everything, where a user's own
-`shared/` or `workers/` would be found instead of ours. And what a person got wrong (a specialist's file, a setting) is one line, exit 2.
+What plain `celery` lacks: the app is imported before Celery puts the current folder in front of everything, where a user's own
+`shared/` or `workers/` would be found instead of ours.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from importlib import import_module
 
 from shared.wire.errors import UserError
-from supervisor.cli.errors import BAD_INPUT, say
 
 
 def celery_command(app: str, *arguments: str) -> list[str]:
@@ -37,19 +36,14 @@ def check_app(app: str, surroundings: Mapping[str, str]) -> None:
         raise UserError(told[-1] if told else f"{app} cannot be started: {tried.stderr.strip()[-1_500:]}")
 
 
-def run_celery(arguments: list[str]) -> int:
-    """Become Celery: returns only when the app cannot be made."""
-    try:
-        import_module(arguments[arguments.index("-A") + 1])
-    except UserError as error:
-        say(str(error))
-        return BAD_INPUT
+def run_celery(arguments: list[str]) -> None:
+    """Become Celery."""
+    import_module(arguments[arguments.index("-A") + 1])
     sys.argv = ["celery", *arguments]
     from celery.__main__ import main
 
     main()
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(run_celery(sys.argv[1:]))
+    run_celery(sys.argv[1:])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from shared.local.processes import Processes
@@ -17,6 +18,17 @@ def kill_redis(processes: Processes) -> None:
     os.kill(killed, signal.SIGKILL)
     wait_until(lambda: processes.pids().get("redis", killed) != killed, what="another Redis")
     processes.wait_until_ready()
+
+
+@contextmanager
+def silent_redis(processes: Processes) -> Iterator[None]:
+    """It takes connections and says nothing, as if the network to it had been lost."""
+    silent = processes.pids()["redis"]
+    os.kill(silent, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(silent, signal.SIGCONT)
 
 
 def snapshot(redis: Any) -> Callable[[], None]:

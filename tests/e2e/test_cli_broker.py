@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import socketserver
+import subprocess
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -17,11 +19,15 @@ from shared.local.processes import Processes
 from shared.local.redis_server import PrivateRedis
 from shared.wire.specialist import SpecialistSpec
 from supervisor import client
+from tests.doubles.redis_trouble import silent_redis
 from tests.e2e.commands import BAD_INPUT, DOCUMENTS, NO_REDIS, Handoff, said
+from tests.e2e.test_approvals import read_until
 
 pytestmark = pytest.mark.slow
 
 NOBODY = "redis://127.0.0.1:1/0"
+SILENT_FOR_S = 12.0
+"""Until somebody has been told so, on a busy machine: three times as long as it takes, and far less than workers are patient for."""
 
 
 @pytest.fixture
@@ -124,6 +130,39 @@ def test_a_redis_that_goes_away_is_said_at_once_and_nothing_is_lost(handoff: Han
 
     assert "Traceback" not in handoff.read("err")
     assert "cannot be reached" in handoff.read("err").splitlines()[-1]
+
+
+def test_a_redis_that_is_silent_is_said_to_who_watches_and_so_is_that_it_is_back(handoff: Handoff, processes: Processes) -> None:
+    url = PrivateRedis(processes, handoff.folder / "redis", append_only=False).start()
+    job_id = client.connect(url, Settings()).submit(client.Request("What is HNSW?", documents=DOCUMENTS))
+
+    with handoff.started("watch", job_id, HANDOFF_REDIS_URL=url) as process:
+        handoff.wait_for("submitted")
+        with silent_redis(processes):
+            handoff.wait_for("trying again", timeout_s=SILENT_FOR_S)
+        handoff.wait_for("Redis is back", timeout_s=SILENT_FOR_S)
+        process.kill()
+    assert handoff.read("err").count("Redis is back") == 1
+
+
+def test_the_fleet_on_a_terminal_ends_when_it_is_told_to_although_redis_is_silent(handoff: Handoff, processes: Processes) -> None:
+    url = PrivateRedis(processes, handoff.folder / "redis", append_only=False).start()
+    ours, theirs = os.openpty()
+    environment = handoff.environment(TERM="xterm", COLUMNS="140", LINES="50", HANDOFF_REDIS_URL=url)
+    process = subprocess.Popen(handoff.command("top", "--every", "0.2"), stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    os.close(theirs)
+    try:
+        read_until(ours, "1-9: open a job")
+        with silent_redis(processes):
+            since = time.monotonic()
+            read_until(ours, "trying again")
+            assert time.monotonic() - since < SILENT_FOR_S
+            os.write(ours, b"q")
+            assert process.wait(SILENT_FOR_S) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
 
 
 def test_a_role_is_paused_seen_and_resumed_from_the_command_line(handoff: Handoff, redis_url: str) -> None:

@@ -65,6 +65,8 @@ def test_passwords_are_in_no_repr() -> None:
         ("sentinel://h?ssl=canary", "true, false"),
         ("sentinel://h?master_name=", "master_name is empty"),
         ("sentinel://h?ssl_ca_certs=canary", "ssl=true"),
+        ("sentinel://a:1;redis://canary:2", "must name a sentinel"),
+        ("rediss://h?ssl_ca_certs=canary&ssl_keyfile=canary", "ssl_keyfile needs ssl_certfile"),
     ],
 )
 def test_what_is_wrong_with_a_url_is_said_without_any_part_of_it(url: str, problem: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import redis
@@ -45,6 +46,21 @@ def test_no_password(redis_url: str) -> None:
 def test_what_is_no_redis_url(url: str) -> None:
     with pytest.raises(UserError, match="HANDOFF_REDIS_URL"):
         Connection(url)
+
+
+def test_a_database_that_redis_does_not_have(redis_url: str) -> None:
+    with pytest.raises(UserError, match=r"database of this number.* HANDOFF_REDIS_URL") as raised:
+        Connection(f"{redis_url.rpartition('/')[0]}/99").now()
+
+    assert isinstance(raised.value, LedgerError)
+    assert raised.value.exit_code == 2
+
+
+@pytest.mark.parametrize("place", ["nowhere", "a-file"])
+def test_a_folder_of_cas_that_is_none(tmp_path: Path, place: str) -> None:
+    (tmp_path / "a-file").touch()
+    with pytest.raises(UserError, match="ssl_ca_path cannot be read"):
+        Connection(f"rediss://127.0.0.1:1/0?ssl_ca_path={tmp_path / place}")
 
 
 def test_a_full_server(ledger: Ledger, admin: redis.Redis) -> None:

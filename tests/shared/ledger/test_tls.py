@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
 import ssl
+import time
 from pathlib import Path
 from shutil import which
 from typing import Any
@@ -17,15 +19,29 @@ from tests.doubles.tls_door import a_certificate
 pytestmark = pytest.mark.skipif(which("openssl") is None, reason="openssl makes the certificates")
 
 
+A_TEST_S = 20.0
+
+
 class Plain:
-    """A connected socket, of which only the context wants something."""
+    """A connected socket, of which only the context wants something, and that keeps which timeouts it was given."""
+
+    def __init__(self) -> None:
+        self.timeouts: list[float] = []
+
+    def settimeout(self, seconds: float) -> None:
+        self.timeouts.append(seconds)
 
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[ssl.SSLContext]:
     """The contexts of connections, as OpenSSL gets them."""
     found: list[ssl.SSLContext] = []
-    monkeypatch.setattr(ssl.SSLContext, "wrap_socket", lambda context, *_, **__: found.append(context))
+
+    def wrap_socket(context: ssl.SSLContext, plain: Plain, **_: str) -> Plain:
+        found.append(context)
+        return plain
+
+    monkeypatch.setattr(ssl.SSLContext, "wrap_socket", wrap_socket)
     return found
 
 
@@ -59,6 +75,27 @@ def test_connections_with_the_same_files_share_a_context_until_one_of_them_is_wr
     first, second, third = made
     assert first is second
     assert third is not first
+
+
+def test_a_handshake_has_the_time_of_a_connect_and_what_is_said_then_that_of_an_answer(made: list[ssl.SSLContext]) -> None:
+    tls.share_contexts({})
+    kind, plain = redis.SSLConnection, Plain()
+    connection: Any = kind(host="localhost", socket_connect_timeout=5, socket_timeout=30)
+    connection._wrap_socket_with_ssl(plain)
+
+    assert plain.timeouts == [5, 30]
+
+
+def test_who_speaks_no_tls_is_not_waited_for_as_long_as_for_an_answer() -> None:
+    tls.share_contexts({})
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = dict(zip(("host", "port"), silent.getsockname(), strict=True))
+        connection: Any = redis.SSLConnection(**address, socket_connect_timeout=0.2, socket_timeout=A_TEST_S)
+        since = time.monotonic()
+        with pytest.raises(redis.TimeoutError):
+            connection.connect()
+
+    assert time.monotonic() - since < A_TEST_S / 2
 
 
 def test_what_is_not_to_be_checked_is_not(made: list[ssl.SSLContext]) -> None:
