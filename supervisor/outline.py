@@ -203,7 +203,7 @@ def _line(text: str | None, most: int) -> str | None:
 
 def _notes(ledger: Ledger, glance: Glance, ended: JobEnded | None, answer: Answer | None) -> tuple[str, ...]:
     why = (ended.reason,) if ended and ended.reason else ()
-    waits = missing_in(ledger, glance.job, MOST_WAITING, MOST_NAMED)
+    waits = missing_in(ledger, glance.job, MOST_WAITING)
     return (*(answer.notes[:MOST_NAMED] if answer else ()), *why, *map(str, waits))
 
 

@@ -6,6 +6,7 @@ its lease has, too.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,6 +20,9 @@ from shared.wire.names import ROLES, SUPERVISOR_QUEUE
 
 LOOK_EVERY_S = 2.0
 """How often a watcher asks who is there: one round trip."""
+_NUMBER = re.compile(r"([0-9]+)")
+MOST_NAMED = 5
+"""Steps in one line; the rest is counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,8 @@ class Missing:
     """What ends the wait, with its command."""
     steps: tuple[str, ...] = ()
     """Those that wait; empty: the job as a whole."""
+    are_all: bool = True
+    """False: there may be more of them, which nobody has looked for."""
 
     def __str__(self) -> str:
         match self.steps:
@@ -39,7 +45,10 @@ class Missing:
             case (step,):
                 waits = f"step {step} waits"
             case _:
-                waits = f"steps {', '.join(self.steps)} wait"
+                named = sorted(self.steps, key=_in_order)[:MOST_NAMED]
+                rest = "" if self.are_all else "at least "
+                more = f" and {rest}{len(self.steps) - len(named):,} more" if len(named) < len(self.steps) else ""
+                waits = f"steps {', '.join(named)}{more} wait"
         return f"{waits} for {self.whom}: {self.mend}"
 
 
@@ -70,16 +79,12 @@ def missing_for(ledger: Ledger, job: JobStanding, out: Iterable[HandoffId]) -> t
     return _missing(ledger, {job.job_id: job}, there)[job.job_id]
 
 
-def missing_in(ledger: Ledger, job: JobStanding, most: int, most_named: int) -> tuple[Missing, ...]:
-    """The same of what is found of the job among the first `most` of each queue that nobody serves; of each so many steps are named."""
+def missing_in(ledger: Ledger, job: JobStanding, most: int) -> tuple[Missing, ...]:
+    """The same of what is found of the job among the first `most` of each queue that nobody serves."""
     if job.status.ended:
         return ()
-    there = ledger.roles.presence([job.job_id], most=most)
-    named: dict[str, list[HandoffId]] = {}
-    for handoff_id, specialist in sorted(there.unclaimed.get(job.job_id, {}).items()):
-        named.setdefault(specialist, []).append(handoff_id)
-    some = {one: specialist for specialist, found in named.items() for one in found[:most_named]}
-    return _missing(ledger, {job.job_id: job}, replace(there, unclaimed={job.job_id: some}))[job.job_id]
+    found = _missing(ledger, {job.job_id: job}, ledger.roles.presence([job.job_id], most=most))[job.job_id]
+    return tuple(replace(one, are_all=len(one.steps) < most) for one in found)
 
 
 def with_waiting(ledger: Ledger, jobs: Sequence[JobStanding]) -> list[JobStanding]:
@@ -107,6 +112,11 @@ def _worker_of(specialists: Sequence[str], *steps: str) -> Missing:
 def _paused(role: str, pause: Pause, *steps: str) -> Missing:
     why = f" ({pause.reason})" if pause.reason else ""
     return Missing(f"`{role}`, which is paused{why}", f"let it go on with `handoff resume {role}`", () if role in ROLES else steps)
+
+
+def _in_order(name: str) -> list[tuple[int, str]]:
+    """`s_2` before `s_10`."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in _NUMBER.split(name)]
 
 
 def _start(command: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from shared.wire.errors import LedgerUnavailable
 from shared.wire.handoff import Claim, HandoffResult
 from shared.wire.ids import HandoffId
 from shared.wire.markers import MARKER
@@ -34,10 +35,13 @@ class Draft:
         standing = view.standings.get(writing[-1]) if writing else None
         if standing is None or standing.state != "running" or _is_form(view):
             return ""
-        draft = self._jobs.ledger.blobs.draft(view.job_id, writing[-1])
-        if not draft:
+        try:
+            draft = self._jobs.ledger.blobs.draft(view.job_id, writing[-1])
+            if not draft:
+                return ""
+            self._learn_claims(view)
+        except LedgerUnavailable:  # the next look at the job says so, or finds Redis back
             return ""
-        self._learn_claims(view)
         text = plain(settled_part(draft, self._claims))
         if not text.startswith(self.shown):
             return ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from shared.ledger.jobs import HandoffStanding
@@ -36,6 +36,7 @@ from shared.wire.events import (
     Reviewed,
     Routed,
     StepEvent,
+    StepOutline,
     StepsAbandoned,
     StepsTriedAgain,
     Synthesised,
@@ -43,6 +44,7 @@ from shared.wire.events import (
 )
 from shared.wire.names import ROLES
 from supervisor.changes import change_of, in_words
+from supervisor.cli.folding import Copies, folded, names
 from supervisor.cli.quoting import told
 from supervisor.cli.signs import name_of, tools_of
 from supervisor.cli.terminal import figures, short
@@ -76,21 +78,21 @@ def changes(before: View | None, moment: Moment) -> Iterator[str]:
 
 def claimed(before: View, after: View) -> Iterator[str]:
     """Who has begun to work: no event says so, the handoffs' standings do."""
-    names = {event.handoff_id: event for event in after.issued}
+    issued = {event.handoff_id: event for event in after.issued}
     for handoff_id, standing in after.standings.items():
         earlier = before.standings.get(handoff_id)
         if standing.claims and (earlier is None or earlier.claims < standing.claims) and handoff_id not in after.finished:
             again = f" (claim {standing.claims})" if standing.claims > 1 else ""
-            yield f"{name_of(names[handoff_id])}: works{again}, in {standing.worker}"
+            yield f"{name_of(issued[handoff_id])}: works{again}, in {standing.worker}"
 
 
 def held_up(before: View, after: View) -> Iterator[str]:
     """Who has begun to wait in the middle of its work, for what and for how long: for the provider's rate limits, say."""
-    names = {event.handoff_id: event for event in after.issued}
+    issued = {event.handoff_id: event for event in after.issued}
     for handoff_id, standing in after.standings.items():
         doing = _doing(standing)
         if waiting_in(doing) and is_news(doing, _doing(before.standings.get(handoff_id))):
-            yield f"{name_of(names[handoff_id])}: {doing}"
+            yield f"{name_of(issued[handoff_id])}: {doing}"
 
 
 def _doing(standing: HandoffStanding | None) -> str:
@@ -144,7 +146,7 @@ def _of_job(view: View, event: JobEvent) -> str:  # noqa: PLR0911 (one case an e
 def _of_steps(view: View, event: StepEvent) -> str | None:  # noqa: PLR0911, PLR0912 (one case an event)
     match event:
         case PlanMade():
-            steps = ", ".join(f"{step.id} ({step.specialist})" for step in event.steps)
+            steps = ", ".join(_planned(event.steps))
             bill = bill_text(bill_of(view.state)) if view.state else ""
             return f"plan: {figures(len(event.steps), 'step')}: {steps}{_because(view, event, '; ')}{bill and f'; {bill}'}"
         case PlanPatched():
@@ -168,7 +170,7 @@ def _of_steps(view: View, event: StepEvent) -> str | None:  # noqa: PLR0911, PLR
             helped = [f"{one.id}: to be found out by {one.helpers[-1]} ({who[one.helpers[-1]]})" for one in event.changed]
             return "; ".join([*(f"{step}: answered" for step in event.answered), *helped, *given_up])
         case StepsAbandoned():
-            return f"given up: {', '.join(item.step for item in event.steps)}: {short(event.why, 120)}"
+            return f"given up: {names([item.step for item in event.steps])}: {short(event.why, 120)}"
         case StepsTriedAgain():
             tries = (f"{item.step} ({item.specialist})" if item.specialist else item.step for item in event.steps)
             return f"failed, and tried again: {', '.join(tries)}"
@@ -180,6 +182,15 @@ def _of_steps(view: View, event: StepEvent) -> str | None:  # noqa: PLR0911, PLR
         case Synthesised():
             problem = f" ({event.problem}{_because(view, event, ': ')})" if event.problem else ""
             return f"answer: {event.method.value}{problem}"
+
+
+def _planned(steps: Sequence[StepOutline]) -> Iterator[str]:
+    """`left (researcher)`, `page_0001 to page_1000 (reader)`."""
+    for one in folded(steps, lambda step: step.id):
+        if isinstance(one, Copies):
+            yield f"{one.name} ({', '.join(dict.fromkeys(step.specialist for step in one.all))})"
+        else:
+            yield f"{one.id} ({one.specialist})"
 
 
 def _facts(view: View, event: FactsChecked) -> str:

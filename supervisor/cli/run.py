@@ -139,11 +139,16 @@ def stay(
 ) -> int:
     """Show the job until its end, then its outcome. Returns the exit code. `asks`: who sits here answers what the job asks."""
     from supervisor.cli.draft import Draft
+    from supervisor.client import onlooker_of
 
-    draft, answered = None if as_json else Draft(jobs), 0
-    while question := _shown_until(follow(jobs, job_id, check=check, reconnect_for_s=reconnect_for_s), draft, answered if asks else None):
+    looking = onlooker_of(jobs)
+    draft, answered = None if as_json else Draft(looking), 0
+    while question := _shown_until(
+        follow(looking, job_id, check=check, reconnect_for_s=reconnect_for_s), draft, answered if asks else None
+    ):
         ask_in_place(jobs, job_id, question)
         answered = question.version
+    looking.ledger.connection.close()
     result = jobs.result(job_id)
     print_outcome(result, as_json=as_json, streamed=draft.shown if draft else "")
     return exit_code_of(result.status)

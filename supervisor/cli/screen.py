@@ -49,6 +49,8 @@ class Screen:
                 self._say(f"{moment.trouble} (trying again)")
             self._in_trouble = True
             return
+        if self._in_trouble:
+            self._say("Redis is back")
         self._in_trouble = False
         if self._live is not None:
             self._live.update(picture(moment.view))

@@ -16,7 +16,8 @@ def headline(view: View) -> str:
     """`j-0123456789ab  running  12 s  9 of 200 turns  14,210 tokens  $0.0123 of $0.5000`."""
     if view.books is None or view.state is None:
         return f"{view.job_id}  queued"
-    time = f"{max(0.0, view.now - view.state.started_at):.0f} s"
+    until = view.state.as_of if view.state.ended else view.now
+    time = f"{max(0.0, until - view.state.started_at):.0f} s"
     return "  ".join([view.job_id, view.books.status, time, *against_budget(view.books, view.state.submitted.limits)])
 
 

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rich import box
-from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from shared.wire.events import DEFAULT_TENANT
 from shared.wire.names import ROLES, THINK_QUEUE
+from shared.wire.usage import cost_usd
 from supervisor.cli.errors import OK
+from supervisor.cli.fitting import Column, fitted, middle
 from supervisor.cli.jobs import client_of_broker
 from supervisor.cli.options import AsJson
-from supervisor.cli.terminal import figures, plain, stdout, write_line
+from supervisor.cli.terminal import figures, money, plain, stdout, write_line
 from supervisor.fleet_stats import FleetStats, RoleStats, stats_of
 
 if TYPE_CHECKING:
+    from shared.ledger.days import Spent
     from shared.ledger.ledger import Ledger
     from shared.ledger.load import Lane, Load
 
@@ -37,7 +39,7 @@ def stats(as_json: AsJson = False) -> int:
     if as_json:
         write_line(json.dumps(found.as_json(), ensure_ascii=False))
     else:
-        stdout().print(shown(found))
+        stdout().print(Shown(found))
     return OK
 
 
@@ -52,21 +54,55 @@ def stats_now(ledger: Ledger, load: Load) -> FleetStats:
     return stats_of(load, served, samples, ledger.days.today(DEFAULT_TENANT).installation, ledger.loads.window_s)
 
 
-def shown(found: FleetStats) -> RenderableType:
-    """A table of the roles, and a line for each of the rest."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("role", "workers", "slots", "busy", "queued", "oldest", "parked", "a handoff", "wanted"):
-        table.add_column(name, justify="left" if name == "role" else "right", no_wrap=True)
-    for role in (*found.roles, found.thinking):
-        table.add_row(*_cells(role), style=_style(role))
-    return Group(Text(headline(found)), table, *(Text(line, style="yellow") for line in _lines(found)))
+_COLUMNS = (
+    Column("role", 0, is_text=True, least=10, cut=middle),
+    Column("workers", 7),
+    Column("slots", 3),
+    Column("busy", 1),
+    Column("queued", 2),
+    Column("oldest", 5),
+    Column("parked", 6),
+    Column("a handoff", 8),
+    Column("wanted", 4),
+)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The fleet in the columns that fit. `folds_idle`: roles that have nothing to do stand in one line."""
+
+    found: FleetStats
+    folds_idle: bool = False
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        roles = (*self.found.roles, self.found.thinking)
+        idle = [role for role in roles if self.folds_idle and _is_idle(role)]
+        rows = [(_cells(role), _style(role)) for role in roles if role not in idle]
+        yield Text(headline(self.found))
+        yield Text("")
+        yield fitted(_COLUMNS, rows, options.max_width)
+        if idle:
+            names = ", ".join(plain(role.role) for role in idle)
+            yield Text(f"{len(idle)} idle: {names}", style="dim", no_wrap=True, overflow="ellipsis")
+        yield from (Text(line, style="yellow") for line in _lines(self.found))
+
+
+def _is_idle(role: RoleStats) -> bool:
+    return not (role.busy or role.queued or role.parked or role.is_paused)
 
 
 def headline(found: FleetStats) -> str:
-    """`3 open jobs  2 supervisors  $0.5 of $2, 1,200 tokens today`."""
+    """`3 open jobs  2 supervisors  $0.5000 of $2.0000, 1,200 tokens today`."""
     who = figures(found.supervisors, "supervisor") if found.supervisors else "no supervisor"
     memory = f"Redis {found.used_memory_bytes / 1e6:.0f} MB" + (f" of {found.max_memory_bytes / 1e6:.0f}" if found.max_memory_bytes else "")
-    return "  ".join((figures(found.open_jobs, "open job"), who, f"{found.spent_today} today", memory))
+    return "  ".join((figures(found.open_jobs, "open job"), who, f"{_spent(found.spent_today)} today", memory))
+
+
+def _spent(spent: Spent) -> str:
+    """Money in the form that it has everywhere on a screen."""
+    most = f" of {money(cost_usd(spent.most_microusd))}" if spent.most_microusd else ""
+    tokens = f"{spent.tokens:,} of {figures(spent.most_tokens, 'token')}" if spent.most_tokens else figures(spent.tokens, "token")
+    return f"{money(cost_usd(spent.microusd))}{most}, {tokens}"
 
 
 def _cells(role: RoleStats) -> tuple[str, ...]:

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
-from rich.table import Table
+from rich.segment import Segment
 from rich.text import Text
 
 from shared.ledger.load import AtWork, Load
@@ -20,9 +19,10 @@ from shared.wire.ids import JobId
 from shared.wire.usage import cost_usd
 from supervisor.cli import stats
 from supervisor.cli.errors import OK
+from supervisor.cli.fitting import Column, fitted
 from supervisor.cli.jobs import client_of_broker
 from supervisor.cli.key_presses import ESCAPE, GONE, key_presses
-from supervisor.cli.terminal import short, stdout
+from supervisor.cli.terminal import figures, money, note, short, stdout
 from supervisor.cli.tree import picture
 from supervisor.cli.view import View, heard, look, look_below
 from supervisor.fleet_stats import FleetStats
@@ -48,14 +48,19 @@ class Spending:
         if self._samples and tokens < self._samples[-1][2]:  # a new day
             self._samples.clear()
         self._samples.append((at, microusd, tokens))
-        while self._samples[0][0] < at - MINUTE_S:
+        while len(self._samples) > 1 and self._samples[1][0] <= at - MINUTE_S:
             self._samples.popleft()
 
-    def a_minute(self) -> tuple[float, float]:
-        """USD and tokens, as far as it has been looked at."""
-        (begun, money, tokens), (now, more_money, more_tokens) = self._samples[0], self._samples[-1]
-        minutes = max(now - begun, EVERY_S) / MINUTE_S
-        return cost_usd(more_money - money) / minutes, (more_tokens - tokens) / minutes
+    def seen(self) -> tuple[float, int, float]:
+        """USD and tokens, and the seconds that they were spent in: those that were looked at, a minute at most but for a look."""
+        (begun, paid, tokens), (now, more_paid, more_tokens) = self._samples[0], self._samples[-1]
+        return cost_usd(more_paid - paid), more_tokens - tokens, now - begun
+
+    def __str__(self) -> str:
+        usd, tokens, seconds = self.seen()
+        if seconds < 1:
+            return "what is spent is seen from now on"
+        return f"{money(usd)}, {figures(tokens, 'token')} in the last {'minute' if seconds >= MINUTE_S else f'{seconds:.0f} s'}"
 
 
 def top(
@@ -65,12 +70,17 @@ def top(
 
     A digit opens the job of that row, Esc leads back, q ends it. Where the output is no terminal: once, as `handoff stats` prints it.
     """
+    if sys.stdin.isatty() and stdout().is_dumb_terminal:
+        note("this terminal cannot draw what `handoff top` shows (TERM=dumb): use `handoff stats`, or `handoff watch` for one job")
+        return OK
     jobs = client_of_broker()
     if not (sys.stdin.isatty() and stdout().is_terminal):
-        stdout().print(stats.shown(stats.stats_now(jobs.ledger, jobs.ledger.loads.now())))
+        stdout().print(stats.Shown(stats.stats_now(jobs.ledger, jobs.ledger.loads.now())))
         return OK
+    from supervisor.client import onlooker_of
+
     with key_presses() as pressed, Live(console=stdout(), screen=True, auto_refresh=False) as live:
-        screen, key = _Screen(jobs), ""
+        screen, key = _Screen(onlooker_of(jobs)), ""
         while key not in ("q", GONE):
             screen.press(key)
             live.update(screen.draw(), refresh=True)
@@ -109,7 +119,7 @@ class _Screen:
     def _job(self, view: View) -> RenderableType:
         events = self._jobs.ledger.journal.read(view.job_id, view.version)
         self._open, _ = look_below(self._jobs, look(self._jobs, heard(self._jobs, view, events)))
-        return Group(picture(self._open), Text("Esc: back   q: end", style="dim"))
+        return Group(picture(self._open, below=1), Text("Esc: back   q: end", style="dim"))
 
 
 def longest(load: Load) -> tuple[AtWork, ...]:
@@ -117,22 +127,55 @@ def longest(load: Load) -> tuple[AtWork, ...]:
     return tuple(sorted(load.at_work, key=lambda one: (one.since, one.job_id, one.handoff_id))[:MOST_HANDOFFS])
 
 
+_COLUMNS = (
+    Column("", 0, is_text=True),
+    Column("job", 4, is_text=True),
+    Column("handoff", 0, is_text=True, least=14),
+    Column("role", 5, is_text=True),
+    Column("for", 1),
+    Column("turn", 2),
+    Column("doing", 3, is_text=True, least=12, cut=short),
+)
+_HEADING = 3
+"""Lines of the table of what is at work, without its rows: one free, its heading, a rule."""
+_LEAST_ROWS = 3
+
+
+@dataclass(frozen=True)
+class _Fleet:
+    """As much of it as fits the terminal: idle roles give way to what is at work, and the keys always stand."""
+
+    found: FleetStats
+    at: float
+    rows: tuple[AtWork, ...]
+    spending: Spending
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        hint = Text("1-9: open a job   q: end", style="dim", no_wrap=True, overflow="ellipsis")
+        height, inside = options.size.height if console.is_terminal else sys.maxsize, options.update(height=None)
+        for folds_idle in (False, True):
+            above = console.render_lines(Group(stats.Shown(self.found, folds_idle), Text(str(self.spending))), inside)
+            room = height - len(above) - _HEADING - 1
+            if room >= len(self.rows):
+                break
+        rows = self.rows[: max(_LEAST_ROWS, room)]
+        for line in above[: height - len(rows) - _HEADING - 1]:
+            yield from (*line, Segment.line())
+        yield from (Text(""), _at_work(rows, self.at, options.max_width), hint)
+
+
 def fleet(found: FleetStats, at: float, rows: tuple[AtWork, ...], spending: Spending) -> RenderableType:
     """The whole screen. Pure."""
-    usd, tokens = spending.a_minute()
-    pace = Text(f"${usd:.4f} and {tokens:,.0f} tokens a minute")
-    return Group(stats.shown(found), pace, _at_work(rows, at), Text("1-9: open a job   q: end", style="dim"))
+    return _Fleet(found, at, rows, spending)
 
 
-def _at_work(rows: tuple[AtWork, ...], at: float) -> RenderableType:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("", "job", "handoff", "role", "for", "turn", "doing"):
-        table.add_column(name, no_wrap=name != "doing", justify="right" if name in ("for", "turn") else "left")
+def _at_work(rows: tuple[AtWork, ...], at: float, width: int) -> RenderableType:
+    cells = []
     for n, one in enumerate(rows):
         doing = f"parked: {one.doing}" if one.parked_until is not None else one.doing or "starting"
         lasted, key = f"{max(0.0, at - one.since):.0f} s", KEYS[n] if n < len(KEYS) else ""
-        table.add_row(key, one.job_id, one.handoff_id, one.role, lasted, str(one.turns + 1), short(doing, 60))
-    return table
+        cells.append(((key, one.job_id, one.handoff_id, one.role, lasted, str(one.turns + 1), short(doing, 60)), "default"))
+    return fitted(_COLUMNS, cells, width)
 
 
 def job_of(rows: tuple[AtWork, ...], key: str) -> JobId | None:

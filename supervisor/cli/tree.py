@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from rich.console import RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 from rich.tree import Tree
 
 from shared.ledger.jobs import HandoffStanding
 from shared.wire.events import HandoffIssued, PlanPatched
 from shared.wire.ids import StepId
+from shared.wire.mode import Mode
 from shared.wire.names import ROLES
 from shared.wire.usage import cost_usd
 from supervisor.changes import change_of, in_words
+from supervisor.cli.fitting import chosen, name_cut, words_cut
 from supervisor.cli.folding import MOST_ROWS
 from supervisor.cli.signs import silence, tools_of
 from supervisor.cli.standing import against_quote, headline
@@ -27,6 +30,14 @@ from supervisor.lifecycle.words import said_by
 
 _MARKS = {"ok": ("✓", "green"), "partial": ("◐", "yellow"), "failed": ("✗", "red"), "needs_input": ("?", "yellow")}
 _WAITING, _QUEUED, _RUNNING, _DROPPED = ("·", "dim"), ("○", "default"), ("●", "cyan"), ("–", "dim")
+_RANKS = {"✗": 0, "?": 0, "●": 1, "○": 2, "·": 3, "✓": 4, "◐": 4, "–": 4}
+"""Which rows a person wants to see first, where not all fit."""
+_COUNTED = {"✓": "done", "◐": "partly done", "✗": "failed", "?": "in need", "–": "stopped", "●": "at work", "○": "queued", "·": "wait"}
+_LOOKED_AT = 2
+"""Version of a job's journal from which on a supervisor has looked at it."""
+_GUIDE, _MARK = 4, 2
+"""Characters before a row, and of its mark."""
+_LEAST_NAME, _LEAST_ROWS = 12, 3
 
 
 @dataclass(frozen=True)
@@ -38,30 +49,84 @@ class Row:
     who: str
     what: str
 
+    @property
+    def is_below(self) -> bool:
+        """It belongs to the job that does the step of the row before."""
+        return self.who.startswith(" ")
 
-def picture(view: View) -> RenderableType:
-    """The tree of this moment."""
-    rows = list(rows_of(view))
-    hidden = len(rows) - MOST_ROWS
-    width = max((len(row.who) for row in rows), default=0)
-    tree = Tree(Text(headline(view), style="bold"), guide_style="dim")
-    if quoted := against_quote(view):
-        tree.add(Text(f"quoted: {quoted}", style="dim"))
-    for row in rows[:MOST_ROWS]:
+
+@dataclass(frozen=True)
+class Picture:
+    """The tree of one moment.
+
+    It is no higher than a terminal: where not all rows fit, what has failed, runs or waits comes first, and the rest is counted.
+    """
+
+    headline: str
+    quoted: str | None
+    rows: tuple[Row, ...]
+    missing: tuple[str, ...]
+    below: int
+    """Lines that are kept free for what stands below it."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        tree = Tree(Text(self.headline, style="bold"), guide_style="dim")
+        width, height = max(_GUIDE + 1, options.max_width) - _GUIDE, options.size.height
+        quoted = [Text(f"quoted: {self.quoted}", style="dim")] if self.quoted else []
+        most = max(1, height // 4) if console.is_terminal else len(self.missing)
+        lacks = [Text(f"! {one}", style="yellow") for one in self.missing[:most]]
+        if len(self.missing) > most:
+            lacks.append(Text(f"! and {len(self.missing) - most} more that it waits for", style="yellow"))
+        room = MOST_ROWS + 1
+        if console.is_terminal:
+            inside = options.update(width=width, height=None)
+            taken = len(console.render_lines(tree.label, options.update(height=None)))
+            taken += sum(len(console.render_lines(line, inside)) for line in (*quoted, *lacks))
+            room = max(_LEAST_ROWS, height - taken - self.below)
+        for line in (*quoted, *_lines(self.rows, width, room), *lacks):
+            tree.add(line)
+        yield tree
+
+
+def picture(view: View, *, below: int = 0) -> RenderableType:
+    """The tree of this moment. `below`: lines that something else needs of the screen."""
+    return Picture(headline(view), against_quote(view), tuple(rows_of(view)), tuple(_missing(view)), below)
+
+
+def _lines(rows: Sequence[Row], width: int, room: int) -> Iterator[Text]:
+    """These rows in so many lines of so many characters."""
+    shown = rows
+    if len(rows) > room:
+        heads = _heads(rows)
+        shown = [rows[n] for n in chosen([_RANKS[row.mark] for row in rows], heads, room - 1)]
+    names = [name_cut(row.who, max(_LEAST_NAME, width // 3)) for row in shown]
+    widest = max(map(len, names), default=0)
+    for row, name in zip(shown, names, strict=True):
         line = Text(f"{row.mark} ", style=row.style)
-        line.append(row.who.ljust(width), style="default" if row.style != "dim" else "dim")
-        line.append(f"  {row.what}", style="dim")
-        line.no_wrap, line.overflow = True, "ellipsis"
-        tree.add(line)
-    if hidden > 0:
-        tree.add(Text(f"and {hidden} more", style="dim"))
-    for one in _missing(view):
-        tree.add(Text(f"! {one}", style="yellow"))
-    return tree
+        line.append(name.ljust(widest), style="default" if row.style != "dim" else "dim")
+        line.append(f"  {words_cut(row.what, width - widest - _MARK - 2)}", style="dim")
+        yield _one_line(line)
+    if len(rows) > room:
+        counts = Counter(row.mark for row in rows)
+        counted = ", ".join(f"{counts[mark]:,} {_COUNTED[mark]}" for mark in _COUNTED if counts[mark])
+        yield _one_line(Text(f"and {len(rows) - len(shown):,} more; of {len(rows):,}: {counted}", style="dim"))
+
+
+def _heads(rows: Sequence[Row]) -> list[int]:
+    """Of each row the number of the step's that it stands below, or its own."""
+    heads: list[int] = []
+    for n, row in enumerate(rows):
+        heads.append(heads[-1] if row.is_below and heads else n)
+    return heads
+
+
+def _one_line(line: Text) -> Text:
+    line.no_wrap, line.overflow = True, "ellipsis"
+    return line
 
 
 def rows_of(view: View) -> Iterator[Row]:
-    """Planner, steps in the plan's order, then the other roles in the order of their work."""
+    """Planner, if there is or will be one, steps in the plan's order, then the other roles in the order of their work."""
     state = view.state
     if state is None:
         return
@@ -69,14 +134,23 @@ def rows_of(view: View) -> Iterator[Row]:
     first = [event for event in roles if event.assigned_to == "planner"][:1]
     for event in first:
         yield _role_row(view, state, event)
-    if not first:
-        yield Row(*_WAITING, "planner", "waits for a supervisor" if state.version < 2 else "")
+    if state.version < _LOOKED_AT and not first:
+        yield Row(*_WAITING, "planner" if _will_be_planned(state) else "job", "waits for a supervisor")
+    elif not first and _will_be_planned(state):
+        yield Row(*_WAITING, "planner", "")
+    issued = {event.handoff_id: event for event in view.issued}
     for step_id, step in state.steps.items():
-        yield _step_row(view, step_id, step)
-        yield from _rows_below(view, step)
+        latest = issued.get(step.handoff_id) if step.handoff_id else None
+        yield _step_row(view, step_id, step, latest)
+        yield from _rows_below(view, latest)
     for event in roles:
         if event not in first:
             yield _role_row(view, state, event)
+
+
+def _will_be_planned(state: JobState) -> bool:
+    """By a planner: code makes the plan of one agent and of a workflow, and what ended without a plan gets none."""
+    return state.mode in (Mode.TEAM, Mode.ADAPTIVE) and state.plan is None and state.ended is None
 
 
 def _missing(view: View) -> list[str]:
@@ -86,10 +160,9 @@ def _missing(view: View) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _rows_below(view: View, step: StepState) -> Iterator[Row]:
+def _rows_below(view: View, event: HandoffIssued | None) -> Iterator[Row]:
     """Those of the job that does the step, if one does."""
-    child = next((one.child for one in reversed(view.issued) if one.handoff_id == step.handoff_id), None)
-    if child and (below := view.children.get(child.job_id)):
+    if event and event.child and (below := view.children.get(event.child.job_id)):
         yield from (Row(row.mark, row.style, f"  {row.who}", row.what) for row in rows_of(below))
 
 
@@ -119,7 +192,7 @@ def _verdict(state: JobState, attempt: int) -> str:
     return " ".join([round_.decision.value, ", ".join(round_.steps)]).rstrip()
 
 
-def _step_row(view: View, step_id: StepId, step: StepState) -> Row:
+def _step_row(view: View, step_id: StepId, step: StepState, event: HandoffIssued | None) -> Row:
     who = f"{step_id} ({step.specialist})"
     attempt = f"attempt {step.attempt}: " if step.attempt > 1 else ""
     match step.status:
@@ -128,7 +201,6 @@ def _step_row(view: View, step_id: StepId, step: StepState) -> Row:
             again = f"again: {short(view.words.feedback(step_id, step.remarks[-1]).text, 60)}  " if step.remarks else ""
             return Row(*_WAITING, who, f"{again}waits for {', '.join(waits)}" if waits else f"{again}{short(step.outline.title, 60)}")
         case StepStatus.RUNNING | StepStatus.SETTLED | StepStatus.IN_NEED:
-            event = next((one for one in reversed(view.issued) if one.handoff_id == step.handoff_id), None)
             if event is None:
                 return Row(*_MARKS["failed"], who, short(view.words.why(step.trouble) or "it did not run", 80))
             mark, what = _standing_of(view, event)
@@ -166,6 +238,8 @@ def _standing_of(view: View, event: HandoffIssued) -> tuple[tuple[str, str], str
             return _DROPPED, "stopped"
         case _ if standing.parked_until is not None and standing.parked_until > view.now:
             return _QUEUED, f"parked for {standing.parked_until - view.now:.0f} s: {standing.doing}"
+        case _ if standing.claims:
+            return _QUEUED, "waits to be run again"
         case _:
             waited = view.now - standing.issued_at if standing.issued_at else 0.0
             return _QUEUED, ("about to begin" if event.child else "in its queue") + (f" for {waited:.0f} s" if waited >= 1 else "")

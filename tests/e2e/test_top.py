@@ -55,3 +55,17 @@ def test_a_digit_opens_a_job_escape_leads_back_and_q_ends_it(fleet: Fleet, tmp_p
         for one in held:
             one.go.set()
     fleet.ends(job_id)
+
+
+def test_a_terminal_that_cannot_be_drawn_on_is_told_what_to_use(tmp_path: Path) -> None:
+    handoff, (ours, theirs) = Handoff(tmp_path), os.openpty()
+    environment = handoff.environment(TERM="dumb")
+    done = subprocess.run(
+        handoff.command("top"), stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, text=True, env=environment, check=False
+    )
+    os.close(theirs)
+    os.close(ours)
+
+    assert done.returncode == 0
+    assert len(done.stderr.splitlines()) == 1
+    assert "`handoff stats`" in done.stderr

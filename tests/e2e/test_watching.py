@@ -130,5 +130,5 @@ def test_a_terminal_shows_the_tree_live_and_what_waits_for_what(fleet: Fleet, tm
 
 def told_of_events(said: str) -> list[str]:
     """Without what is of the moment: claims, signs of life, waits, and the account at the end."""
-    of_the_moment = (": works", "at work:", "trying again", "waits for")
+    of_the_moment = (": works", "at work:", "trying again", "Redis is back", "waits for")
     return [line for line in said.partition("\n\n")[0].splitlines() if not any(words in line for words in of_the_moment)]

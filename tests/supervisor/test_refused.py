@@ -16,6 +16,12 @@ def test_a_tenant_without_a_name_is_refused(jobs: Client, tenant: str) -> None:
         jobs.submit(Request("Compare.", tenant=tenant))
 
 
+@pytest.mark.parametrize("tenant", ["two\nlines", "b" * 101])
+def test_a_tenant_that_no_list_could_show_is_refused(jobs: Client, tenant: str) -> None:
+    with pytest.raises(UserError, match="one line of at most 100 characters"):
+        jobs.submit(Request("Compare.", tenant=tenant))
+
+
 def test_a_job_that_redis_refuses_to_write_was_not_enqueued_and_nobody_is_left_to_wonder(jobs: Client) -> None:
     redis = jobs.ledger.connection.redis
     redis.execute_command("REPLICAOF", "127.0.0.1", "1")

@@ -15,7 +15,7 @@ from shared.ledger.roles import Announcement, Presence
 from shared.wire.events import HandoffIssued, JobEnded, JobStatus
 from shared.wire.ids import HandoffId, JobId
 from supervisor import client
-from supervisor.waiting import missing, missing_for, with_waiting
+from supervisor.waiting import Missing, missing, missing_for, with_waiting
 from tests.doubles.handoffs import a_spec
 from tests.doubles.jobs import a_job, granted, issue, let_lease_run_out
 
@@ -49,6 +49,13 @@ def test_steps_that_wait_for_the_same_specialist_stand_in_one_line() -> None:
         "step c waits for a worker of `clerk`: start one with `handoff worker clerk`",
         "steps a, b wait for a worker of `poet`: start one with `handoff worker poet`",
     ]
+
+
+def test_of_many_steps_a_few_are_named_as_one_counts_and_the_rest_is_counted() -> None:
+    queues = frozenset({"supervisor"})
+    lines = said(JOB, Presence(queues, {JOB.job_id: {HandoffId(f"s_{n}.1"): "poet" for n in range(1, 8_384)}}))
+
+    assert lines == ["steps s_1, s_2, s_3, s_4, s_5 and 8,378 more wait for a worker of `poet`: start one with `handoff worker poet`"]
 
 
 def test_a_step_of_a_paused_role_says_why_and_how_it_goes_on_whether_anybody_serves_it_or_not() -> None:
@@ -174,3 +181,9 @@ def test_a_job_that_is_retried_before_it_had_a_plan_waits_for_the_same_again(red
     assert before
     assert jobs.standing(job_id).waiting_for == before
     jobs.ledger.connection.close()
+
+
+def test_where_not_all_were_looked_for_the_rest_is_at_least_so_many() -> None:
+    some = Missing("a worker of `poet`", "start one", tuple(f"s_{n}" for n in range(1, 1_001)), are_all=False)
+
+    assert str(some) == "steps s_1, s_2, s_3, s_4, s_5 and at least 995 more wait for a worker of `poet`: start one"

@@ -59,6 +59,15 @@ def test_a_job_is_told_from_submission_to_plan() -> None:
     ]
 
 
+def test_a_plan_of_a_thousand_copies_is_told_in_a_line_that_can_be_read() -> None:
+    first, last = PLANNED.steps
+    copies = tuple(first.model_copy(update={"id": StepId(f"page_{n:04d}")}) for n in range(1, 1_001))
+    events = (*BEFORE[:3], PLANNED.model_copy(update={"steps": (first, *copies, last)}))
+    line = list(lines_of(Moment(view_of(*events), tuple(recorded(*events)))))[-1]
+
+    assert line == "plan: 1,002 steps: left (researcher), page_0001 to page_1000 (researcher), both (writer)"
+
+
 def test_a_failure_says_why() -> None:
     line = last_line(finished("left", status=ResultStatus.FAILED, error="no such\ndocument"))
 

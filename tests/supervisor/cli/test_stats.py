@@ -37,3 +37,16 @@ def test_each_role_is_held_against_the_limits_of_the_model_that_its_handoffs_hav
     found = stats_now(ledger, ledger.loads.now())
 
     assert {one.role: one.wanted_slots for one in found.roles} == {"critic": 30, "researcher": 11, "writer": 21}
+
+
+def test_a_fleet_that_is_refused_from_its_first_call_on_wants_no_more_slots_and_knows_the_limits(ledger: Ledger) -> None:
+    job_id, expected = a_job(ledger), Expected("account:narrow", 400, 500)
+    issue(ledger, job_id, "a.1", *(f"b{n}.1" for n in range(30)), role="researcher")
+    claimed = granted(ledger, job_id, "a.1")
+    assert claimed.reserve(WORST, expected) is None
+    claimed.refused("rate limit", 120, RateLimits(requests=Allowance(5, 0)))
+
+    found = stats_now(ledger, ledger.loads.now())
+
+    assert [(one.role, one.busy, one.queued, one.wanted_slots) for one in found.roles] == [("researcher", 1, 30, 1)]
+    assert [(lane.refused_until is not None, lane.limits["requests"].limit) for lane in found.lanes] == [(True, 5)]

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from io import StringIO
 
+import pytest
 from rich.console import Console, RenderableType
 
 from shared.ledger.days import Spent
 from shared.ledger.load import AtWork, Lane, Load, Waiting
 from shared.wire.ids import HandoffId, JobId
 from shared.wire.pace import Allowance
-from supervisor.cli.stats import shown
+from supervisor.cli.stats import Shown
 from supervisor.cli.top import Spending, fleet, job_of, longest
-from supervisor.fleet_stats import stats_of
+from supervisor.fleet_stats import FleetStats, stats_of
 
 NOW = 1_000.0
 JOB, OTHER = JobId("j-0123456789ab"), JobId("j-ba9876543210")
@@ -51,7 +52,7 @@ def test_what_has_been_at_work_for_longest_comes_first_and_has_the_first_key() -
 
 
 def test_a_queue_that_nobody_serves_quota_refusals_money_and_dead_letters_are_told() -> None:
-    said = text(shown(STATS))
+    said = text(Shown(STATS))
 
     for words in (
         "poet",
@@ -59,7 +60,7 @@ def test_a_queue_that_nobody_serves_quota_refusals_money_and_dead_letters_are_to
         "requests 7 of 50 left",
         "no call for 8 s: rate limit",
         "4 calls in line",
-        "$0.5 of $2",
+        "$0.5000 of $2.0000",
         "2 dead letters",
     ):
         assert words in said
@@ -72,8 +73,47 @@ def test_what_a_tool_is_called_cannot_steer_the_terminal() -> None:
 def test_spending_is_that_of_the_last_minute() -> None:
     spending = spent((0.0, 0, 0), (40.0, 9_000_000, 900), (100.0, 10_000_000, 1_000))
 
-    assert spending.a_minute() == (1.0, 100.0)
+    assert spending.seen() == (1.0, 100, 60.0)
+    assert str(spending) == "$1.0000, 100 tokens in the last minute"
 
 
 def test_a_new_day_begins_anew() -> None:
-    assert spent((0.0, 9_000_000, 900), (30.0, 0, 0), (60.0, 1_000_000, 50)).a_minute() == (2.0, 100.0)
+    assert spent((0.0, 9_000_000, 900), (30.0, 0, 0), (60.0, 1_000_000, 50)).seen() == (1.0, 50, 30.0)
+
+
+def test_spending_is_told_of_the_time_that_was_seen_and_no_other() -> None:
+    assert str(spent((0.0, 0, 0))) == "what is spent is seen from now on"
+    assert str(spent((0.0, 0, 0), (2.1, 2_900, 600))) == "$0.0029, 600 tokens in the last 2 s"
+
+
+def on_a_terminal(found: FleetStats, rows: tuple[AtWork, ...], width: int, height: int) -> list[str]:
+    file = StringIO()
+    Console(width=width, height=height, file=file, force_terminal=True, color_system=None).print(
+        fleet(found, NOW, rows, spent((NOW, 0, 0)))
+    )
+    return file.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_on_a_small_terminal_idle_roles_give_way_to_what_is_at_work_and_the_keys_always_stand(width: int) -> None:
+    long = "check_the_supplier_contract_carefully"
+    works = tuple(AtWork(JOB, HandoffId(f"{long}_{n:04d}.1"), "researcher", "w", "search_documents", 2, NOW - 90, None) for n in range(15))
+    idle = {f"idle{n:02d}": Waiting(0, None) for n in range(12)}
+    found = stats_of(Load(NOW, 2, 1, works, {**idle, "poet": Waiting(797, NOW - 12)}), {}, {}, Spent(1_200, 294_382, 0, 0), 60.0)
+
+    lines = on_a_terminal(found, works, width, 24)
+
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= width
+    assert lines[-1].startswith("1-9: open a job   q: end")
+    at_work = [line for line in lines if "90 s" in line]
+    assert len(at_work) >= 9
+    assert at_work[0].split()[0] == "1"
+    assert "0000.1" in at_work[0]
+    assert any(line.startswith("13 idle: idle00, idle01") for line in lines)
+    (poet,) = (line for line in lines if line.startswith("poet"))
+    assert "797" in poet
+
+
+def test_where_there_is_room_every_role_has_its_row() -> None:
+    assert not any(" idle: " in line for line in on_a_terminal(STATS, longest(LOAD), 140, 50))
