@@ -30,6 +30,8 @@ CALL_S = 1.0
 """What each call of a researcher takes."""
 LEASE_S = 60
 """So long that whoever waits for the end of one is seen to."""
+PAUSE_S = 5.0
+"""Who starts a container waits ten seconds and more for it; nobody else does."""
 NEXT = f"handoff-queue-next-{secrets.token_hex(3)}"
 """The image of the next release."""
 SERVED = ("redis", "supervisor", "researcher")
@@ -95,6 +97,19 @@ class Scaled:
         """Of the jobs of this name: (job, step or role, turn) -> calls."""
         return Counter({key: count for key, count in self.fleet.model.calls.items() if key[0].startswith(f"{name}-")})
 
+    def longest_pause_s(self, name: str) -> float:
+        """In which no call of any step began, from the first to the last."""
+        began = sorted(at for step, each in self.gauge.began.items() if f" of {name}-" in step for at in each)
+        return max(later - earlier for earlier, later in pairwise(began))
+
+    def roll(self, service: str, copies: int, image: str) -> None:
+        """As the docs say it: new ones beside the old ones, then without these."""
+        old = self.project.containers(service)
+        self.project.up("--no-deps", "--no-recreate", "--scale", f"{service}={2 * copies}", service, IMAGE=image)
+        run(["docker", "stop", *old])
+        run(["docker", "rm", *old])
+        assert len(self.project.containers(service)) == copies
+
     def longest_gap_s(self, name: str) -> float:
         """Between a call of a step and its next."""
         began = [at for step, at in self.gauge.began.items() if f" of {name}-" in step]
@@ -158,18 +173,21 @@ def test_a_scale_down_in_the_middle_of_handoffs_repeats_no_call_and_waits_for_no
     assert gap_s < LEASE_S / 2
 
 
-def test_a_rolling_update_in_the_middle_of_jobs_repeats_no_call(scaled: Scaled) -> None:
+def test_a_rolling_update_in_the_middle_of_jobs_repeats_no_call_and_lets_no_role_stand_still(scaled: Scaled) -> None:
     scaled.scale(2, 2)
     run(["docker", "tag", "handoff-queue", NEXT])
     job_ids = []
 
     for number, service in enumerate(("supervisor", "researcher")):
-        job_ids += scaled.submit(f"roll-{number}", jobs=3, steps=2, turns=4)
+        job_ids += scaled.submit(f"roll-{number}", jobs=3, steps=8, turns=4)
         scaled.wait_for_calls(at_once=2)
-        scaled.project.up("--no-deps", "--scale", f"{service}=2", service, IMAGE=NEXT)
+        scaled.roll(service, 2, NEXT)
 
     for job_id in job_ids:
         scaled.fleet.ends_well(job_id, within_s=90)
+    pause_s = scaled.longest_pause_s("roll-1")
+    print(f"longest time in which no call began while researchers were replaced: {pause_s:.1f} s")
+    assert pause_s < PAUSE_S
     new = {container[:12] for container in scaled.project.containers("researcher")}
     assert new & set(scaled.hosts(job_ids, "researcher")), "the update came when all was done"
     assert set(scaled.calls("roll").values()) == {1}, scaled.calls("roll")
