@@ -96,7 +96,7 @@ class Leases:
 
     def _show_life(self) -> None:
         if self._watchdog:
-            faulthandler.dump_traceback_later(self._lease_s * FROZEN_AFTER_LEASES, exit=True)
+            faulthandler.dump_traceback_later(self._lease_s * FROZEN_AFTER_LEASES + renews_every_s(self._lease_s), exit=True)
 
     def _renew(self) -> bool:
         """All of them in one round trip: however many there are, a silent Redis holds this thread for one timeout. False: one was not."""

@@ -10,7 +10,7 @@ Any number of looks at one job may go on at once, for wake-ups overlap, so what 
 when it was last heard of by Redis's clock, its beginning for most, and not a number:
 
 - A look that comes to its end strikes out itself and all that began before it. So what is noted are those in a row that did not end.
-- One is given up when nothing was heard of it for longer than the watchdog leaves any frozen process, `FROZEN_AFTER_LEASES` leases: it
+- One is given up when nothing was heard of it for `FROZEN_AFTER_LEASES` leases, which is just before the watchdog ends a frozen process: it
   froze, or its process was killed, which cannot be told apart, as with claims. Time in which nobody could speak to Redis does not count
   (`silence.lua`). Of one that takes longer than a third of a lease, the thread that renews the leases of its process says that it lives.
 - Those that began before the first of them was given up count as one: processes that are killed in quick succession, or a machine that is
