@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from chaos.messages_server import MessagesServer
@@ -25,7 +26,8 @@ def a_fleet(folder: Path, *, is_cold: bool = False) -> Iterator[Fleet]:
         with running_system(folder, (), over(server, **QUICK, **more), is_cold=is_cold) as system:
             members = [(name, SUPERVISOR, "4") for name in ("s1", "s2")] + [(name, EVERYONE, "1") for name in ("w1", "w2", "w3")]
             for name, (_, app, queues), slots in members:
-                system.processes.start(system.celery(name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", slots))
+                spec = system.celery(name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", slots)
+                system.processes.start(replace(spec, is_hunted=True))
             system.processes.wait_until_ready()
             jobs = client.connect(system.redis_url, Settings(offline=True))
             yield Fleet(system, server, script, jobs)
