@@ -11,25 +11,25 @@ from supervisor.cli.stats import stats_now
 from tests.doubles.jobs import a_job, finished, granted, issue, replied, result_of
 
 WORST = WorstCase(1_000, 1_000, 0)
-A_HUNDRED_SECONDS_MS = 100_000
+A_LONG_CALL_MS = 101_000
 USED = Usage(input_tokens=10_000, output_tokens=100)
 
 
 def have_done(ledger: Ledger, role: str, model: str, limits: RateLimits) -> None:
-    """One call to this model took a handoff a hundred seconds, and told the limits; thirty more of this role wait."""
+    """One call to this model took a handoff a good hundred seconds, and told the limits; thirty more of this role wait."""
     job_id, expected = a_job(ledger), Expected(f"account:{model}", 400, 500)
     issue(ledger, job_id, "a.1", *(f"b{n}.1" for n in range(30)), role=role)
     claimed = granted(ledger, job_id, "a.1")
     assert claimed.reserve(WORST, expected) is None
     claimed.heard(limits)
     claimed.checkpoint(replied())
-    ledger.connection.redis.hincrby(keys.handoff(job_id, claimed.handoff_id), "started_at", -A_HUNDRED_SECONDS_MS)
+    ledger.connection.redis.hincrby(keys.handoff(job_id, claimed.handoff_id), "started_at", -A_LONG_CALL_MS)
     result = result_of(claimed).model_copy(update={"usage": USED})
     claimed.finish(result, (finished(result),))
 
 
 def test_each_role_is_held_against_the_limits_of_the_model_that_its_handoffs_have_called(ledger: Ledger) -> None:
-    """A slot makes hardly a call in a hundred seconds, of 10,000 tokens."""
+    """A slot makes hardly a call in a good hundred seconds, of 10,000 tokens."""
     have_done(ledger, "researcher", "narrow", RateLimits(requests=Allowance(6, 0)))
     have_done(ledger, "writer", "wide", RateLimits(requests=Allowance(6_000, 0), input_tokens=Allowance(120_000, 0)))
     have_done(ledger, "critic", "unknown", RateLimits())
