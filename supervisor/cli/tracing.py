@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +15,7 @@ from shared.wire.ids import JobId
 from supervisor.cli.errors import OK
 from supervisor.cli.jobs import client_of_broker
 from supervisor.cli.lines import lines_of
-from supervisor.cli.terminal import note, plain, write
+from supervisor.cli.terminal import figures, note, plain, write
 from supervisor.cli.view import Moment, View
 from supervisor.cli.whole_file import write_whole
 from supervisor.export import Export
@@ -24,11 +24,13 @@ from supervisor.lifecycle.words import Words
 from supervisor.measures.bounded_file import bounded_bytes
 from supervisor.record import Record
 from supervisor.report import report_of
-from supervisor.tracing.page import Traced, page_of, tree_of
+from supervisor.tracing.page import Traced, absent_from, page_of, tree_of
 from supervisor.tracing.timeline import timeline_of
 
 MOST_BYTES = 500_000_000
 """Of an exported job: a step of the largest plan may leave some 20 kB, and there are at most 10,000 of them."""
+MOST_NAMED = 5
+"""Child jobs that are not in the page."""
 
 
 def trace(
@@ -48,18 +50,26 @@ def trace(
     exports, is_file = (_in_file(Path(job)), True) if job.endswith(".json") else (_in_ledger(JobId(job)), False)
     first = exports[0]
     try:
-        text = page_of(tree_of({one.job.job_id: _traced(one) for one in exports}, first.job.job_id), first.made_by)
+        tree = tree_of({one.job.job_id: _traced(one) for one in exports}, first.job.job_id)
+        text = page_of(tree, first.made_by)
     except (LookupError, MalformedMessage) as error:
         if not is_file:
             raise
         raise UserError(f"{job} is not whole: what it refers to is missing ({error}); export the job anew") from error
     if output == Path("-"):
         write(text)
-        return OK
-    target = output or Path(f"{first.job.job_id}.html")
-    write_whole(target, text)
-    note(f"{first.job.job_id} is in {plain(str(target))}")
+    else:
+        target = output or Path(f"{first.job.job_id}.html")
+        write_whole(target, text)
+        note(f"{first.job.job_id} is in {plain(str(target))}")
+    if absent := absent_from(tree):
+        note(f"not in the page: {_named(absent)}; `handoff trace` of each has it as long as it is kept")
     return OK
+
+
+def _named(absent: Sequence[JobId]) -> str:
+    more = f" and {len(absent) - MOST_NAMED} more" if len(absent) > MOST_NAMED else ""
+    return f"{figures(len(absent), 'child job')}, {', '.join(absent[:MOST_NAMED])}{more}"
 
 
 def _in_file(path: Path) -> list[Export]:

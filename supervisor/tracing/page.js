@@ -185,7 +185,7 @@ function detailOf(job, bar) {
     Claims: claimsOf(bar),
     "Lost worker": bar.lost_worker && `${bar.lost_worker}, then nobody for ${seconds(unmanned)}`,
     After: bar.after.join(", "),
-    "Child job": bar.child ?? "",
+    "Child job": bar.child && bar.child + (DATA.absent.includes(bar.child) ? ", which is not in this page" : ""),
   }));
   const payload = JSON.parse(job.payloads[bar.payload]);
   made.append(el("strong", "", "Asked"), el("pre", "", payload.task_description));
@@ -378,7 +378,8 @@ function tools() {
 const FIRST = DATA.jobs[0];
 document.getElementById("head").append(
   el("h1", "", `${FIRST.title} `, el("span", `pill ${FIRST.status}`, FIRST.status)),
-  el("div", "soft mono", `${FIRST.id}, as of ${clock(DATA.at)} UTC, ${DATA.made_by}`), headOf(FIRST));
+  el("div", "soft mono", `${FIRST.id}, as of ${clock(DATA.at)} UTC, ${DATA.made_by}`), headOf(FIRST),
+  ...(DATA.absent.length ? [el("div", "soft", `Not in this page: ${counted(DATA.absent.length, "child job")} of it.`)] : []));
 tools();
 DATA.jobs.forEach((job, n) => jobInto(document.getElementById("jobs"), job, n === 0));
 document.getElementById("tools").append(linksTo([...document.querySelectorAll("#jobs > section")]));

@@ -41,7 +41,7 @@ def page_of(jobs: Sequence[Traced], made_by: str) -> str:
     """The page of a job and of those below it, the job first."""
     first = jobs[0]
     style, script = _asset("page.css"), _asset("page.js")
-    data = {"made_by": made_by, "at": first.record.at, "jobs": [_job(one) for one in jobs]}
+    data = {"made_by": made_by, "at": first.record.at, "jobs": [_job(one) for one in jobs], "absent": absent_from(jobs)}
     parts = {
         "policy": f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'; form-action 'none'",
         "title": escape(f"{first.record.job.job_id} {first.record.job.title}"),
@@ -140,3 +140,9 @@ def tree_of(jobs: Mapping[JobId, Traced], job_id: JobId) -> list[Traced]:
 
     add(job_id)
     return list(found.values())
+
+
+def absent_from(tree: Sequence[Traced]) -> list[JobId]:
+    """Jobs that did steps of these and are not among them: deleted, or of a file, which holds one job."""
+    there = {one.record.job.job_id for one in tree}
+    return [job_id for job_id in dict.fromkeys(bar.child for one in tree for bar in one.timeline.bars) if job_id and job_id not in there]

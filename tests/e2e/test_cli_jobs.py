@@ -114,6 +114,19 @@ def test_a_job_is_written_as_a_page_which_its_exported_file_gives_too(handoff: H
         assert '"handoff_id":"planner.1"' in page
 
 
+def test_child_jobs_that_an_exported_file_does_not_hold_are_named(handoff: Handoff, system: RunningSystem, job_id: str) -> None:
+    handoff.run("export", job_id, "--output", "job.json", HANDOFF_REDIS_URL=system.redis_url)
+    whole = json.loads((handoff.folder / "job.json").read_text())
+    steps = [one["event"] for one in whole["journal"] if one["event"].get("group")]
+    for number, event in enumerate(steps):
+        event["child"] = {"job_id": f"j-{number:012}", "limits": whole["journal"][0]["event"]["limits"]}
+    (handoff.folder / "team.json").write_text(json.dumps(whole))
+    done = handoff.run("trace", "team.json")
+
+    assert done.returncode == 0, done.stderr
+    assert f"not in the page: {len(steps)} child jobs, j-000000000000, j-000000000001" in done.stderr
+
+
 def test_an_exported_file_that_was_tampered_with_writes_nowhere_else_and_says_what_is_wrong(
     handoff: Handoff, system: RunningSystem, job_id: str
 ) -> None:

@@ -11,8 +11,9 @@ from typing import Any
 
 from selectolax.lexbor import LexborHTMLParser
 
+from shared.wire.ids import JobId
 from supervisor.report import report_of
-from supervisor.tracing.page import Traced, page_of, tree_of
+from supervisor.tracing.page import Traced, absent_from, page_of, tree_of
 from supervisor.tracing.timeline import timeline_of
 from tests.supervisor.tracing.records import JOB, Ran
 
@@ -97,8 +98,12 @@ def test_a_job_that_says_it_is_its_own_child_is_there_once() -> None:
     assert tree_of({JOB: own}, JOB) == [own]
 
 
-def test_of_a_tree_of_jobs_one_that_is_gone_is_left_out() -> None:
-    record = Ran().record()
-    own = Traced(record, report_of(record), timeline_of(record))
+def test_of_a_tree_of_jobs_one_that_is_gone_is_left_out_and_named() -> None:
+    child = JobId("j-ba9876543210")
+    record = hostile().record()
+    line = timeline_of(record)
+    own = Traced(record, report_of(record), replace(line, bars=(replace(line.bars[0], child=child),)))
 
     assert tree_of({JOB: own}, JOB) == [own]
+    assert absent_from([own]) == [child]
+    assert data(page_of([own], "handoff-queue 0"))["absent"] == [child]
