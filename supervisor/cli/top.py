@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 EVERY_S = 1.0
 MINUTE_S = 60.0
 MOST_HANDOFFS = 15
-"""Rows of what is at work: those that have been at it for longest."""
+"""Rows of what is at work, at most: those that have been at it for longest. The rest are counted."""
 KEYS = "123456789"
 """Open the job of a row; the rows after those have no key."""
 
@@ -123,8 +123,8 @@ class _Screen:
 
 
 def longest(load: Load) -> tuple[AtWork, ...]:
-    """Those that have been at work for longest."""
-    return tuple(sorted(load.at_work, key=lambda one: (one.since, one.job_id, one.handoff_id))[:MOST_HANDOFFS])
+    """What is at work, those first that have been for longest."""
+    return tuple(sorted(load.at_work, key=lambda one: (one.since, one.job_id, one.handoff_id)))
 
 
 _COLUMNS = (
@@ -151,14 +151,16 @@ class _Fleet:
     spending: Spending
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        hint = Text("1-9: open a job   q: end", style="dim", no_wrap=True, overflow="ellipsis")
+        most = self.rows[:MOST_HANDOFFS]
         height, inside = options.size.height if console.is_terminal else sys.maxsize, options.update(height=None)
         for folds_idle in (False, True):
             above = console.render_lines(Group(stats.Shown(self.found, folds_idle), Text(str(self.spending))), inside)
             room = height - len(above) - _HEADING - 1
-            if room >= len(self.rows):
+            if room >= len(most):
                 break
-        rows = self.rows[: max(_LEAST_ROWS, room)]
+        rows = most[: max(_LEAST_ROWS, room)]
+        more = f"   and {len(self.rows) - len(rows):,} more at work" if len(rows) < len(self.rows) else ""
+        hint = Text(f"1-9: open a job   q: end{more}", style="dim", no_wrap=True, overflow="ellipsis")
         for line in above[: height - len(rows) - _HEADING - 1]:
             yield from (*line, Segment.line())
         yield from (Text(""), _at_work(rows, self.at, options.max_width), hint)

@@ -97,7 +97,7 @@ def on_a_terminal(found: FleetStats, rows: tuple[AtWork, ...], width: int, heigh
 @pytest.mark.parametrize("width", [40, 80])
 def test_on_a_small_terminal_idle_roles_give_way_to_what_is_at_work_and_the_keys_always_stand(width: int) -> None:
     long = "check_the_supplier_contract_carefully"
-    works = tuple(AtWork(JOB, HandoffId(f"{long}_{n:04d}.1"), "researcher", "w", "search_documents", 2, NOW - 90, None) for n in range(15))
+    works = tuple(AtWork(JOB, HandoffId(f"{long}_{n:04d}.1"), "researcher", "w", "search_documents", 2, NOW - 90, None) for n in range(40))
     idle = {f"idle{n:02d}": Waiting(0, None) for n in range(12)}
     found = stats_of(Load(NOW, 2, 1, works, {**idle, "poet": Waiting(797, NOW - 12)}), {}, {}, Spent(1_200, 294_382, 0, 0), 60.0)
 
@@ -105,8 +105,8 @@ def test_on_a_small_terminal_idle_roles_give_way_to_what_is_at_work_and_the_keys
 
     assert len(lines) <= 24
     assert max(map(len, lines)) <= width
-    assert lines[-1].startswith("1-9: open a job   q: end")
     at_work = [line for line in lines if "90 s" in line]
+    assert lines[-1].startswith(f"1-9: open a job   q: end   and {40 - len(at_work)} more at work"[: width - 1])
     assert len(at_work) >= 9
     assert at_work[0].split()[0] == "1"
     assert "0000.1" in at_work[0]
