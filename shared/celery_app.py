@@ -30,8 +30,6 @@ VISIBILITY_TIMEOUT_S = 6 * 3_600
 """When what an older version has noted as taken is handed out again. Nothing of ours is noted (docs/decisions/0014-no-second-copy.md):
 recovery is the lease's job, and a second copy of a long handoff is only noise."""
 SOCKET_TIMEOUT_S = 30
-BAD_INPUT = 2
-"""How a process ends that a person has given something wrong, as Click's do."""
 HOW_SENT: Mapping[str, Any] = {
     "ignore_result": True,  # or the publisher subscribes to a result that nobody sends, for as long as it lives
     "kwargsrepr": "{}",
@@ -58,7 +56,7 @@ def app_or_exit(make: Callable[[], Celery]) -> Celery:
         return make()
     except UserError as error:
         sys.stderr.write(f"handoff: {' '.join(str(error).split())}\n")
-        raise SystemExit(BAD_INPUT) from None
+        raise SystemExit(error.exit_code) from None
 
 
 def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str]) -> Celery:

@@ -57,6 +57,7 @@ class UserError(HandoffError):
     """One line for a person: what is wrong, and how to mend it."""
 
     exit_code: ClassVar[int] = 2
+    """How a process ends that a person has given something wrong, as Click's do."""
 
 
 class InvalidSpecialist(UserError):

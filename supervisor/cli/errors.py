@@ -13,7 +13,7 @@ from shared.wire.errors import HandoffError, LedgerUnavailable, ManyProblems, Us
 if TYPE_CHECKING:
     from shared.wire.events import JobStatus
 
-OK, FAILED, BAD_INPUT, NO_REDIS, NOT_ENDED = 0, 1, 2, 3, 4
+OK, FAILED, BAD_INPUT, NO_REDIS, NOT_ENDED = 0, 1, UserError.exit_code, LedgerUnavailable.exit_code, 4
 DEFECT = 70
 """sysexits.h, EX_SOFTWARE."""
 INTERRUPTED = 130
