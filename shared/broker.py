@@ -11,14 +11,16 @@ while a task is in flight. Such a message is put back by nobody: the ledger know
 Bytes in a queue that are no message end a process too: the channel makes messages of them (`shared/frames.py`), which are kept. What was
 parsed for that is not parsed once more.
 
-And a list has one order. Messages of jobs are taken in a fair one (`shared/fair.py`), by priority and tenant; while more of them wait, each
-in one round trip.
+And a list has one order. Messages of jobs are taken in a fair one (`shared/fair.py`), by priority and tenant; while more of them wait, as
+many in one round trip as there are slots for. Beside hundreds of busy threads each round trip waits for the interpreter lock several times,
+and slots would be idle while work waits.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from functools import cached_property
 from queue import Empty
 from typing import Any
@@ -27,13 +29,19 @@ import structlog
 from kombu.transport import TRANSPORT_ALIASES, virtual
 from kombu.transport import redis as redis_transport
 
-from shared.fair import ALONE, DEQUEUE, ENQUEUE, FIRST, PURGE, TAKE, dequeue_order, enqueue_order, is_for
+from shared.fair import ALONE, DEQUEUE, ENQUEUE, FIRST, PURGE, TAKE, dequeue_order, enqueue_order, is_for, take_order
 from shared.frames import deliverable, problem_with
 from shared.ledger.direct import DirectClient, DirectConnection, ManagedConnection
 from shared.ledger.script import Script
 from shared.wire.ids import new_word
+from shared.wire.names import THINK_QUEUE
 
 log = structlog.get_logger()
+
+MOST_AT_ONCE = 20
+"""Messages that one round trip takes: the loop that takes them hears of nothing else meanwhile, nor does Redis."""
+ONE_BY_ONE = frozenset({THINK_QUEUE})
+"""Whoever takes from these looks after each whether there may be another one (`shared/taking.py`)."""
 
 
 class LastingBatch(redis_transport.PublishBatch):  # type: ignore[misc]
@@ -110,13 +118,14 @@ class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
         return super()._deliver_fanout_message(message, exchange)
 
     def _brpop_start(self, timeout: float | None = None) -> None:
-        """kombu's, that waits for an element; or, where there was one more just now, what takes its message at once."""
+        """kombu's, that waits for an element; or, where there were more just now, what takes messages at once."""
         self._is_taking, self._has_more = self._has_more, False
         if not self._is_taking:
             super()._brpop_start(timeout)
         elif queues := self._queue_cycle.consume(len(self.active_queues)):
             self._in_poll, self._brpop_sent_at = self.client.connection, time.monotonic()
-            self._ask_for_one(queues, self.client.connection)
+            most = min(self.qos.can_consume_max_estimate() or MOST_AT_ONCE, MOST_AT_ONCE)
+            self._ask({queue: 1 if queue in ONE_BY_ONE else most for queue in queues}, self.client.connection)
 
     def _brpop_read(self, **_: Any) -> bool:
         """kombu's, which would parse again what was parsed to see whether it is a message, and for whom.
@@ -128,29 +137,33 @@ class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
             taken = self._taken(self.client.connection)
             if taken is None:
                 raise Empty
-            queue, message = taken
+            queue, messages = taken
             self._queue_cycle.rotate(queue)
-            self.connection._deliver(message, queue)
+            with ExitStack() as each:  # all of them, also where one cannot be: nobody else has them
+                for message in reversed(messages):
+                    each.callback(self.connection._deliver, message, queue)
             return True
         finally:
             self._in_poll = None
             self._flush_brpop_reauth()
 
-    def _taken(self, connection: Any) -> tuple[str, dict[str, Any]] | None:
-        """A queue and the message that is taken from it, whichever way it was asked for; None: there is none."""
+    def _taken(self, connection: Any) -> tuple[str, list[dict[str, Any]]] | None:
+        """A queue and the messages that are taken from it, whichever way they were asked for; None: there is none."""
         try:
-            answer = self._read_one(connection) if self._is_taking else connection.read_response()
+            answer = self._answer(connection) if self._is_taking else connection.read_response()
             if not answer:
                 return None
-            where, frame, left, is_popped = answer if self._is_taking else (*answer, None, True)
+            where, frames, element, left = answer if self._is_taking else (answer[0], (), answer[1], None)
             queue = str(where.decode())
-            message = self._fairest(queue, frame, connection) if is_popped else deliverable(frame, queue)
+            messages = [deliverable(frame, queue) for frame in frames]
+            if element:
+                messages.append(self._fairest(queue, element, connection))
         except self.connection_errors:
             connection.disconnect()
             raise
         if left is not None:
             self._has_more = left > 0
-        return queue, message
+        return queue, messages
 
     def _fairest(self, queue: str, frame: bytes, connection: Any) -> dict[str, Any]:
         """The message that is taken for an element that was popped over this connection: that itself, where none waits in the order."""
@@ -159,10 +172,11 @@ class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
         taken = self._take(queue, popped, connection) if self._has_more else None
         return deliverable(taken, queue) if taken else popped
 
-    def _ask_for_one(self, queues: list[str], connection: Any) -> None:
-        TAKE.say(connection, [len(queues), *queues])
+    def _ask(self, queues: Mapping[str, int], connection: Any) -> None:
+        """For messages: so many of each queue at most."""
+        TAKE.say(connection, take_order(queues))
 
-    def _read_one(self, connection: Any) -> Any:
+    def _answer(self, connection: Any) -> Any:
         return TAKE.heard(connection.read_response, connection)
 
     def _take(self, queue: str, popped: Mapping[str, Any], connection: Any) -> bytes | None:

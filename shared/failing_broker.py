@@ -63,12 +63,12 @@ class _Channel(LastingChannel):
         take = super()._take
         return around("take", "", lambda: take(queue, popped, connection), LOST)
 
-    def _ask_for_one(self, queues: list[str], connection: Any) -> None:
+    def _ask(self, queues: Mapping[str, int], connection: Any) -> None:
         at(f"take.{BEFORE}")
-        super()._ask_for_one(queues, connection)
+        super()._ask(queues, connection)
 
-    def _read_one(self, connection: Any) -> Any:
-        answer = super()._read_one(connection)
+    def _answer(self, connection: Any) -> Any:
+        answer = super()._answer(connection)
         at(f"take.{AFTER}", LOST)
         return answer
 

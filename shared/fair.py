@@ -44,6 +44,11 @@ def enqueue_order(queue: str, message: Mapping[str, Any], *, is_first: bool) -> 
     return [1, queue, is_for(message), message["properties"]["delivery_tag"], dumps(message), int(is_first)]
 
 
+def take_order(queues: Mapping[str, int]) -> list[Any]:
+    """The same of `take.lua`. `queues`: how many messages of each at most."""
+    return [len(queues), *queues, *queues.values()]
+
+
 def dequeue_order(queue: str, popped: Mapping[str, Any]) -> list[Any]:
     """The same of `dequeue.lua`. `popped`: what the element holds."""
     return [1, queue, popped["properties"]["delivery_tag"], is_for(popped)]

@@ -14,7 +14,7 @@ import redis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.fair import ALONE, DEQUEUE, ENQUEUE, FIRST, FOR, TAKE, dequeue_order, enqueue_order
+from shared.fair import ALONE, DEQUEUE, ENQUEUE, FIRST, FOR, TAKE, dequeue_order, enqueue_order, take_order
 from shared.ledger import keys
 from shared.wire.ids import JobId
 from shared.wire.priority import Priority
@@ -42,20 +42,24 @@ class Queue:
         tag: str = message["properties"]["delivery_tag"]
         return tag
 
-    def take(self, *, at_once: bool = False) -> str:
-        """The tag of what a worker gets: for an element that it has popped, or in one step with that."""
-        if at_once:
-            queue, element, left, is_only_popped = self.client.eval(TAKE.text, 1, QUEUE)
-            assert (queue.decode(), left) == (QUEUE, self.client.llen(QUEUE))
-            if not is_only_popped:
-                return str(json.loads(element)["properties"]["delivery_tag"])
-        else:
-            element = self.client.rpop(QUEUE)
-        popped = json.loads(element)
+    def take(self) -> str:
+        """The tag of what a worker gets for an element that it has popped."""
+        return self._taken_for(self.client.rpop(QUEUE))
+
+    def take_at_once(self, most: int) -> list[str]:
+        """The tags of what it gets where it pops and takes in one step."""
+        queue, messages, element, left = self.client.eval(TAKE.text, *take_order({QUEUE: most}))
+        assert (queue.decode(), left) == (QUEUE, self.client.llen(QUEUE))
+        return [*(tag_of(text) for text in messages), *([self._taken_for(element)] if element else [])]
+
+    def _taken_for(self, element: bytes) -> str:
         if element.endswith(ALONE):
-            return str(popped["properties"]["delivery_tag"])
-        text = self.client.eval(DEQUEUE.text, *dequeue_order(QUEUE, popped))
-        return str(json.loads(text or json.dumps(popped))["properties"]["delivery_tag"])
+            return tag_of(element)
+        return tag_of(self.client.eval(DEQUEUE.text, *dequeue_order(QUEUE, json.loads(element))) or element)
+
+
+def tag_of(message: bytes) -> str:
+    return str(json.loads(message)["properties"]["delivery_tag"])
 
 
 def message_for(member: str, tag: str) -> dict[str, Any]:
@@ -97,23 +101,26 @@ class Model:
 PUT = st.tuples(st.sampled_from(TENANTS), st.sampled_from(Priority), st.sampled_from([False, False, False, True]))
 
 
-@given(st.lists(PUT | st.booleans(), max_size=60))
+@given(st.lists(PUT | st.integers(0, 5), max_size=60))
 def test_what_is_taken_is_a_first_one_by_the_books_of_fair_queueing(
-    redis_server: str, deeds: list[tuple[str, Priority, bool] | bool]
+    redis_server: str, deeds: list[tuple[str, Priority, bool] | int]
 ) -> None:
     """A tenant's own are taken in their order, too: no two of them have the same place, but those that go ahead.
 
-    Deeds: what is put there, or how the next one is taken, at once or not.
+    Deeds: what is put there, or how many are taken at once; 0: one, in two steps.
     """
     with redis.Redis.from_url(redis_server) as client:
         client.flushall()
         queue, model = Queue(client), Model()
-        for deed in [*deeds, *([False, True] * len(deeds))]:
-            if not isinstance(deed, bool):
+        for deed in [*deeds, *([0, 1] * len(deeds))]:
+            if not isinstance(deed, int):
                 tenant, priority, is_first = deed
                 model.put(queue.put(tenant, priority, is_first=is_first), tenant, priority, is_first=is_first)
             elif model.start:
-                model.take(queue.take(at_once=deed))
+                taken = queue.take_at_once(deed) if deed else [queue.take()]
+                assert len(taken) <= max(1, deed)
+                for tag in taken:
+                    model.take(tag)
             assert client.llen(QUEUE) == len(model.start)
             assert client.zcard(keys.FAIR + QUEUE) in ({0, 1} if len(model.start) == 1 else {len(model.start)})
         assert not client.keys(f"{keys.FAIR}*")
@@ -127,9 +134,20 @@ def test_who_takes_at_once_knows_the_place_of_an_element_however_its_json_is_wri
         element = json.loads(queue.client.lindex(QUEUE, place).rstrip())
         queue.client.lset(QUEUE, place, json.dumps(element, separators=separators))
 
-    assert [queue.take(at_once=True) for _ in tags] == tags
+    taken = list[str]()
+    while len(taken) < len(tags):
+        taken += queue.take_at_once(5)
+
+    assert taken == tags
     assert not queue.client.keys(f"{keys.FAIR}*")
     assert queue.client.zcard(keys.OUT + QUEUE) == 1, "one job's member, taken three times"
+
+
+def test_who_takes_at_once_leaves_other_processes_their_part(queue: Queue) -> None:
+    for _ in range(16):
+        queue.put()
+
+    assert [len(queue.take_at_once(most)) for most in (20, 20, 2, 20)] == [4, 3, 2, 2]
 
 
 def test_tenants_of_unequal_crowds_take_turns(queue: Queue) -> None:
