@@ -41,6 +41,7 @@ def client_for(url: str, timeout_s: float, most: int | None) -> redis.Redis:
         "health_check_interval": 25,
         "protocol": 2,  # one shape of answers, whatever the server's version
         "command_packer": DirectPacker(),
+        "driver_info": redis.DriverInfo(),  # one for all: each would look its version up in the file system
         **(address.tls or {}),
     }
     if address.master_name is not None:

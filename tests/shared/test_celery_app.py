@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import ssl
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,13 @@ def test_a_message_holds_no_arguments_repr_that_its_sender_did_not_choose(redis_
     with redis.Redis.from_url(redis_url) as client:
         (message,) = client.lrange("known", 0, -1)
     assert json.loads(message)["headers"]["argsrepr"] == "(job j1)"
+
+
+def test_all_threads_have_one_result_backend() -> None:
+    app = make_app("test", "redis://127.0.0.1:1/0", Settings(), ["known"])
+
+    with ThreadPoolExecutor(1) as another:
+        assert another.submit(lambda: app.backend).result() is app.backend
 
 
 def test_building_an_app_connects_to_nothing() -> None:
