@@ -26,7 +26,7 @@ test: .venv/.ready-to-develop ## Everything that needs nothing but Python
 	$(BIN)/pytest $(WAITING) -m "not browser and not compose and not alone"
 	$(BIN)/pytest -m alone
 
-check: .venv/.ready-to-develop ## Style, types, import rules and the fast tests: about a minute and a half
+check: .venv/.ready-to-develop ## Style, types, import rules and the fast tests: a minute, or a minute and a half
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

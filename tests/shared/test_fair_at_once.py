@@ -1,9 +1,11 @@
-"""While more messages wait, each is popped and taken in one round trip; and whatever stands in the list beside them is taken, too."""
+"""While many messages wait, some are popped and taken in one round trip; and whatever stands in the list beside them is taken, too."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from celery import Celery
@@ -12,6 +14,7 @@ from shared.celery_app import make_app
 from shared.config import Settings
 from shared.fair import FOR
 from shared.ledger.ledger import Ledger
+from shared.wire.names import THINK_QUEUE
 from tests.doubles.jobs import a_job, issue
 from tests.doubles.queued import send, step_of, taking
 from tests.doubles.sweeps import QUEUE
@@ -24,7 +27,7 @@ def app(redis_url: str) -> Iterator[Celery]:
     app.close()
 
 
-def test_while_more_wait_each_is_popped_and_taken_in_one_round_trip(app: Celery, ledger: Ledger) -> None:
+def test_while_many_wait_a_quarter_of_them_is_popped_and_taken_in_a_round_trip(app: Celery, ledger: Ledger) -> None:
     names = [f"s{n}.1" for n in range(20)]
     with taking(app) as queue:
         for _ in range(2):  # the first time Redis is told the scripts
@@ -35,7 +38,65 @@ def test_while_more_wait_each_is_popped_and_taken_in_one_round_trip(app: Celery,
                 message.ack()
             assert [step_of(message) for message in taken] == names
     stats = ledger.connection.redis.info("commandstats")
-    assert (stats["cmdstat_brpop"]["calls"], stats["cmdstat_evalsha"]["calls"]) == (1, len(names))
+    assert (stats["cmdstat_brpop"]["calls"], stats["cmdstat_evalsha"]["calls"]) == (1, 1 + len([5, 4, 3, 2, 2, 1, 1, 1]))
+
+
+@contextmanager
+def delivering(app: Celery, queue: str, to: Callable[[Any], None], slots: int = 0) -> Iterator[Any]:
+    """A consumer as a worker's: what it takes is given to this function. `slots`: how much it may have in its hands; 0: any number."""
+    with (
+        app.connection_for_read() as connection,
+        app.amqp.TaskConsumer(connection, queues=[app.amqp.queues[queue]], on_message=to) as consumer,
+    ):
+        consumer.qos(prefetch_count=slots)
+        yield connection
+
+
+def crowd(app: Celery, ledger: Ledger, queue: str, size: int) -> None:
+    job_id = a_job(ledger)
+    with app.producer_or_acquire() as producer:
+        for n in range(size):
+            app.send_task("specialist.x", queue=queue, headers={FOR: f"{job_id}/s{n}.1"}, producer=producer, ignore_result=True)
+
+
+def test_of_many_that_wait_as_many_are_taken_in_a_round_trip_as_there_are_slots_for(app: Celery, ledger: Ledger) -> None:
+    client, seen = ledger.connection.redis, list[Any]()
+    crowd(app, ledger, QUEUE, 60)
+    with delivering(app, QUEUE, seen.append, slots=12) as connection:
+        connection.drain_events(timeout=5)
+        client.config_resetstat()
+        connection.drain_events(timeout=5)
+
+        assert (len(seen), client.llen(QUEUE)) == (12, 48)
+        assert client.info("commandstats")["cmdstat_evalsha"]["calls"] == 1
+
+
+def test_of_the_queue_of_who_thinks_one_is_taken_at_a_time(redis_url: str, ledger: Ledger) -> None:
+    """For whether there is a slot for another one shows only then."""
+    app, seen = make_app("test", redis_url, Settings(), [THINK_QUEUE]), list[Any]()
+    crowd(app, ledger, THINK_QUEUE, 5)
+    with delivering(app, THINK_QUEUE, seen.append) as connection:
+        for taken in (1, 2, 3):
+            connection.drain_events(timeout=5)
+            assert len(seen) == taken
+    app.close()
+
+
+def test_what_was_taken_beside_one_that_cannot_be_delivered_is_delivered(app: Celery, ledger: Ledger) -> None:
+    seen = list[Any]()
+
+    def receive(message: Any) -> None:
+        seen.append(message)
+        if len(seen) == 3:
+            raise ConnectionError("in the middle")
+
+    crowd(app, ledger, QUEUE, 21)
+    with delivering(app, QUEUE, receive) as connection:
+        connection.drain_events(timeout=5)
+        with pytest.raises(ConnectionError):
+            connection.drain_events(timeout=5)
+
+    assert len(seen) == 6
 
 
 def test_who_takes_at_once_brings_the_script_to_a_redis_that_has_forgotten_it(app: Celery, ledger: Ledger) -> None:

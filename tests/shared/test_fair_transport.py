@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,7 +18,6 @@ from shared.ledger import keys
 from shared.ledger.jobs import LOST_AFTER_S
 from shared.ledger.ledger import Ledger
 from shared.wire.ids import HandoffId, new_job_id
-from shared.wire.names import THINK_QUEUE
 from shared.wire.priority import Priority
 from tests.doubles.jobs import a_job, granted
 from tests.doubles.queued import send, step_of, taking
@@ -222,61 +220,3 @@ def test_who_takes_a_message_brings_the_script_to_a_redis_that_has_forgotten_it(
         assert [step_of(message) for message in taken] == ["a.1", "b.1"]
         for message in taken:
             message.ack()
-
-
-@contextmanager
-def delivering(app: Celery, queue: str, to: Callable[[Any], None], slots: int = 0) -> Iterator[Any]:
-    """A consumer as a worker's: what it takes is given to this function. `slots`: how much it may have in its hands; 0: any number."""
-    with (
-        app.connection_for_read() as connection,
-        app.amqp.TaskConsumer(connection, queues=[app.amqp.queues[queue]], on_message=to) as consumer,
-    ):
-        consumer.qos(prefetch_count=slots)
-        yield connection
-
-
-def crowd(app: Celery, ledger: Ledger, queue: str, size: int) -> None:
-    job_id = a_job(ledger)
-    with app.producer_or_acquire() as producer:
-        for n in range(size):
-            app.send_task("specialist.x", queue=queue, headers={FOR: f"{job_id}/s{n}.1"}, producer=producer, ignore_result=True)
-
-
-def test_of_many_that_wait_as_many_are_taken_in_a_round_trip_as_there_are_slots_for(app: Celery, ledger: Ledger) -> None:
-    client, seen = ledger.connection.redis, list[Any]()
-    crowd(app, ledger, QUEUE, 60)
-    with delivering(app, QUEUE, seen.append, slots=12) as connection:
-        connection.drain_events(timeout=5)
-        client.config_resetstat()
-        connection.drain_events(timeout=5)
-
-        assert (len(seen), client.llen(QUEUE)) == (12, 48)
-        assert client.info("commandstats")["cmdstat_evalsha"]["calls"] == 1
-
-
-def test_of_the_queue_of_who_thinks_one_is_taken_at_a_time(redis_url: str, ledger: Ledger) -> None:
-    """For whether there is a slot for another one shows only then."""
-    app, seen = make_app("test", redis_url, Settings(), [THINK_QUEUE]), list[Any]()
-    crowd(app, ledger, THINK_QUEUE, 5)
-    with delivering(app, THINK_QUEUE, seen.append) as connection:
-        for taken in (1, 2, 3):
-            connection.drain_events(timeout=5)
-            assert len(seen) == taken
-    app.close()
-
-
-def test_what_was_taken_beside_one_that_cannot_be_delivered_is_delivered(app: Celery, ledger: Ledger) -> None:
-    seen = list[Any]()
-
-    def receive(message: Any) -> None:
-        seen.append(message)
-        if len(seen) == 3:
-            raise ConnectionError("in the middle")
-
-    crowd(app, ledger, QUEUE, 21)
-    with delivering(app, QUEUE, receive) as connection:
-        connection.drain_events(timeout=5)
-        with pytest.raises(ConnectionError):
-            connection.drain_events(timeout=5)
-
-    assert len(seen) == 6
