@@ -124,7 +124,8 @@ class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
             super()._brpop_start(timeout)
         elif queues := self._queue_cycle.consume(len(self.active_queues)):
             self._in_poll, self._brpop_sent_at = self.client.connection, time.monotonic()
-            most = min(self.qos.can_consume_max_estimate() or MOST_AT_ONCE, MOST_AT_ONCE)
+            slots = self.qos.can_consume_max_estimate()
+            most = MOST_AT_ONCE if slots is None else min(slots, MOST_AT_ONCE)
             self._ask({queue: 1 if queue in ONE_BY_ONE else most for queue in queues}, self.client.connection)
 
     def _brpop_read(self, **_: Any) -> bool:
