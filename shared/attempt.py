@@ -6,17 +6,19 @@ Load what it refers to, claim it, run the agent loop, finish. However that ends,
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
 
 from shared.agent.equipment import Equipment
 from shared.agent.loop import Agent
 from shared.agent.price import prices_from
 from shared.agent.prompt import Loaded, opening_of
 from shared.config import Settings
+from shared.ending import WITHOUT_A_CLAIM, Ended, Ending, figures_of, finished_event, interrupted
 from shared.fitting import Conclude, Consequences, Fit, nothing_follows
 from shared.ledger.claim import Claim, ClaimVerdict
 from shared.ledger.claims import MAX_CLAIMS, Claiming
+from shared.ledger.ends import End, Finished
 from shared.ledger.leases import Leases
 from shared.ledger.ledger import Ledger
 from shared.library import Library
@@ -24,19 +26,8 @@ from shared.logs import log_of, logged_as
 from shared.models import Models
 from shared.telemetry import telemetry
 from shared.wire.checkpoints import WorstCase
-from shared.wire.errors import (
-    Cancelled,
-    Draining,
-    Interrupted,
-    LedgerError,
-    LedgerUnavailable,
-    MalformedMessage,
-    Parked,
-    Paused,
-    UserError,
-)
-from shared.wire.events import HandoffFinished, Recorded
-from shared.wire.handoff import AgentHandoff, HandoffResult, StopReason, failed, ref
+from shared.wire.errors import Interrupted, LedgerError, LedgerUnavailable, MalformedMessage, UserError
+from shared.wire.handoff import AgentHandoff, HandoffResult, StopReason, failed
 from shared.wire.message import digest_of
 from shared.wire.pace import Expected
 from shared.wire.specialist import SpecialistSpec, spec_from
@@ -45,49 +36,11 @@ AWAY_PAUSE_S = 1.0
 """A worker whose ledger is away gives a message back no faster than this."""
 log = log_of(__name__)
 
+Finish = Callable[[Claim, End], Finished]
+"""Tells the ledger. Raises `Interrupted` where the claim holds no more."""
 _First = tuple[WorstCase | None, Expected | None]
 """What a handoff's first call can use, and will take of its provider's rate limits."""
 _NO_CALL: _First = (None, None)
-
-
-class Ending(StrEnum):
-    """How an attempt ended, for Celery."""
-
-    FINISHED = "finished"
-    """The result is in the journal."""
-    UNWANTED = "unwanted"
-    """Nobody waits for a result: cancelled, dropped, deleted, or it has one already."""
-    ELSEWHERE = "elsewhere"
-    """Another delivery says how it ends: another claim has it, or the sweeper has it run again."""
-    HELD = "held"
-    """Its role is paused: it is published again when that is over."""
-    PARKED = "parked"
-    """It waits for its provider, and is published again when it is time."""
-    HANDED_BACK = "handed_back"
-    """It cannot be run here now: the message goes back to its queue."""
-
-
-_WITHOUT_A_CLAIM = {
-    ClaimVerdict.BUSY: Ending.ELSEWHERE,
-    ClaimVerdict.PARKED: Ending.ELSEWHERE,
-    ClaimVerdict.PAUSED: Ending.HELD,
-}
-"""What a refused claim means; any other: nobody waits for it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """What came of an attempt."""
-
-    how: Ending
-    why: str = ""
-    result: HandoffResult | None = None
-    parts_left: int = -1
-    """Of the chord; -1: none."""
-    wakes: bool = False
-    """The supervisor is to be told before the chord is done."""
-    recorded: tuple[Recorded, ...] = ()
-    """What entered the journal by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,14 +94,14 @@ class Attempts:
         claiming = Claiming(*whose, *first, deadline=limits.deadline, max_seconds=limits.max_seconds)
         return Ready(handoff, claiming, agent, conclude)
 
-    def run(self, ready: Ready, claim: Claim) -> Ended:
-        """Run it to its end under this claim, if it is one.
+    def run(self, ready: Ready, claim: Claim, finish: Finish = Claim.finish) -> Ended:
+        """Run it to its end under this claim, if it is one. `finish`: how the ledger is told.
 
         Raises:
             LedgerUnavailable: nothing is lost; the lease runs out, and the sweeper has it run again.
         """
         if claim.verdict not in (ClaimVerdict.GRANTED, ClaimVerdict.EXHAUSTED):
-            return Ended(_WITHOUT_A_CLAIM.get(claim.verdict, Ending.UNWANTED), claim.verdict.value)
+            return Ended(WITHOUT_A_CLAIM.get(claim.verdict, Ending.UNWANTED), claim.verdict.value)
         handoff, model = ready.handoff, ready.agent.model_name if isinstance(ready.agent, Agent) else None
         with (
             self.leases.held(claim),
@@ -156,12 +109,19 @@ class Attempts:
             telemetry().handoff(handoff, model, claim.started_at) as span,
         ):
             try:
-                ended = self._finish(claim, handoff, self._result(claim, ready), ready.conclude)
+                ended = self._finish(claim, handoff, *self._worked(claim, ready), finish)
             except Interrupted as reason:
-                return _interrupted(claim, reason)
+                return interrupted(claim, reason)
             if ended.result is not None:
                 span.finished(ended.result)
             return ended
+
+    def _worked(self, claim: Claim, ready: Ready) -> tuple[HandoffResult, Consequences]:
+        try:
+            return self._concluded(ready.handoff, self._result(claim, ready), ready.conclude)
+        except LedgerError:
+            claim.write_down()  # what was paid, or whoever goes on would pay for it again
+            raise
 
     def _result(self, claim: Claim, ready: Ready) -> HandoffResult:
         if claim.verdict is ClaimVerdict.EXHAUSTED:
@@ -219,13 +179,12 @@ class Attempts:
             manifest=self.library.manifest(texts[manifest]) if manifest else Loaded().manifest,
         )
 
-    def _finish(self, claim: Claim, handoff: AgentHandoff, result: HandoffResult, conclude: Conclude) -> Ended:
-        result, followed = self._concluded(handoff, result, conclude)
+    def _finish(self, claim: Claim, handoff: AgentHandoff, result: HandoffResult, followed: Consequences, finish: Finish) -> Ended:
         text = result.to_json()
         finished = finished_event(result, self.worker, text)
-        done = claim.finish(result, (finished, *followed.events), followed.payloads)
         self.library.remember((text, *followed.payloads))
-        log.info("handoff finished", **_figures(claim, handoff, result, done.recorded[0].at))
+        done = finish(claim, claim.end(result, (finished, *followed.events), followed.payloads))
+        log.info("handoff finished", **figures_of(claim, handoff, result, done.recorded[0].at))
         return Ended(Ending.FINISHED, result.status.value, result, done.parts_left, done.wakes, done.recorded)
 
     def _concluded(self, handoff: AgentHandoff, result: HandoffResult, conclude: Conclude) -> tuple[HandoffResult, Consequences]:
@@ -245,52 +204,3 @@ class Attempts:
         except Exception:
             log.exception("defect after a failed handoff")
             return instead, Consequences()
-
-
-def _interrupted(claim: Claim, reason: Interrupted) -> Ended:
-    """The claim ends without a result: who has it next."""
-    match reason:
-        case Draining():
-            claim.release()
-            return Ended(Ending.HANDED_BACK, "its worker shuts down")
-        case Parked() if claim.park(reason.seconds, reason.why):
-            return Ended(Ending.PARKED, str(reason))
-        case Paused():
-            return Ended(Ending.HELD, str(reason))
-        case Cancelled():
-            return Ended(Ending.UNWANTED, str(reason))
-        case _:
-            return Ended(Ending.ELSEWHERE, str(reason))
-
-
-def _figures(claim: Claim, handoff: AgentHandoff, result: HandoffResult, ended_at: float) -> dict[str, str | int | float | None]:
-    """What a log may say of a result: nothing of what the model has written. `ended_at`: Unix seconds."""
-    return {
-        "specialist": handoff.assigned_to,
-        "status": result.status.value,
-        **({"why": result.failure} if result.failure else {}),
-        "stop_reason": result.stop_reason.value,
-        "seconds": round(ended_at - (claim.started_at or ended_at), 3),
-        "turns": result.turns,
-        "input_tokens": result.usage.input_tokens,
-        "output_tokens": result.usage.output_tokens,
-        "cost_usd": result.usage.cost_usd,
-    }
-
-
-def finished_event(result: HandoffResult, worker: str, text: str | None = None) -> HandoffFinished:
-    """What the journal keeps of a result: nothing of what the model has written. `text`: its JSON, from who has it already."""
-    return HandoffFinished(
-        handoff_id=result.handoff_id,
-        status=result.status,
-        result=ref(result.to_json() if text is None else text),
-        usage=result.usage,
-        turns=result.turns,
-        stop_reason=result.stop_reason,
-        confidence=result.confidence,
-        claims=len(result.claims),
-        comparable=sum(claim.is_comparable for claim in result.claims),
-        model=result.model,
-        worker=worker,
-        to_finish_microusd=result.to_finish_microusd,
-    )

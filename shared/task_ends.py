@@ -24,8 +24,8 @@ import structlog
 from celery.exceptions import Ignore, Reject
 from celery.worker.request import Request
 
-from shared.attempt import Ended, Ending
 from shared.chords import tell_parts_left
+from shared.ending import Ended, Ending
 from shared.ledger.ledger import Ledger
 from shared.logs import logged_as
 from shared.wire.errors import HandoffError, LedgerError, MalformedMessage

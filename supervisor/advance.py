@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
 import structlog
 
-from shared.agent.price import prices_from
-from shared.attempt import Attempts, Ended, Ending, Ready
+from shared.attempt import Attempts
+from shared.ending import Ended, Ending
 from shared.ledger.claim import Claim
-from shared.ledger.jobs import LOST_AFTER_S, HandoffStanding
-from shared.ledger.journal import Commit
+from shared.ledger.ends import End, Finished
 from shared.ledger.ledger import Ledger
 from shared.ledger.looks import Look
 from shared.wire.errors import (
@@ -22,16 +20,14 @@ from shared.wire.errors import (
     LooksFrozen,
     VersionConflict,
 )
-from shared.wire.events import ApprovalAsked, Recorded
+from shared.wire.events import Recorded
 from shared.wire.handoff import AgentHandoff
 from shared.wire.ids import HandoffId, JobId
 from shared.wire.names import THINK_QUEUE
 from supervisor.children import Children
-from supervisor.closing import Closing
+from supervisor.deciding import Claimed, Deciding, Made
 from supervisor.dispatch import Dispatcher
 from supervisor.giving_up import GivingUp
-from supervisor.lifecycle.approving import approval_fields
-from supervisor.lifecycle.budget import why_asked
 from supervisor.lifecycle.commands import (
     AskApproval,
     Command,
@@ -42,23 +38,15 @@ from supervisor.lifecycle.commands import (
     StartChild,
     TellParent,
 )
-from supervisor.lifecycle.decide import MOST_IN_A_SLICE, decide
-from supervisor.lifecycle.ending import next_due
-from supervisor.lifecycle.evolve import fold_on
-from supervisor.lifecycle.seen import HandoffSeen, Load, Seen
+from supervisor.lifecycle.decide import MOST_IN_A_SLICE
 from supervisor.lifecycle.state import JobState
-from supervisor.lifetimes import tell_end
-from supervisor.plan_in_short import plan_fields
 from supervisor.prepared import Prepared
 from supervisor.preparing import Preparing
-from supervisor.quoting.quoting import score_in
 from supervisor.states import States
 from supervisor.thinking import Thinker
 from supervisor.together import Place, Together
 from supervisor.webhook import Webhooks
 
-MOST_DECISIONS = 100
-"""That follow from one another without anything from outside: a job has five phases."""
 MOST_CONFLICTS = 50
 """In a row; every one of them means that somebody else has made progress."""
 
@@ -76,10 +64,9 @@ class Advance:
         self._attempts = attempts
         self._preparing = Preparing(ledger, attempts.library)
         self._children = Children(ledger, attempts.library, dispatcher)
-        self._closing = Closing(attempts.models, prices_from(attempts.settings), self._preparing.fact_checker)
         self._states = States(ledger.journal)
+        self._deciding = Deciding(ledger, attempts, thinker, self._states, self._preparing)
         self._giving_up = GivingUp(ledger, self._states)
-        self._lease_s = attempts.settings.lease_s
         self._together = Together()
 
     def __call__(self, job_id: JobId, suspects: Sequence[HandoffId] = ()) -> None:
@@ -115,7 +102,7 @@ class Advance:
         conflicts = 0
         while (known := state) is not None:
             try:
-                state = self._step(known, self._look(known, suspects), look, place)
+                state = self._step(known, suspects, look, place)
                 suspects = ()
             except VersionConflict:
                 conflicts += 1
@@ -140,30 +127,52 @@ class Advance:
             self(handoff.job_id)
         return ended
 
-    def _step(self, state: JobState, seen: Seen, look: Look, place: Place) -> JobState | None:
-        """One decision. Returns the state to decide on next; None: nothing more can be done now."""
-        now = self._ledger.connection.now()
-        prepared, later = self._decide(state, seen, now)
-        due_at = next_due(later, now, self._lease_s, seen)
-        if prepared.is_full:  # should the wake-up be lost that follows on this slice
-            due_at = min(due_at or now + LOST_AFTER_S, now + LOST_AFTER_S)
+    def _step(self, state: JobState, suspects: Sequence[HandoffId], look: Look, place: Place) -> JobState | None:
+        """One decision, and those that follow on what roles say that run in its place. Returns the state to decide on next; None: nothing
+        more can be done now.
+        """
+        decision = self._deciding.decide(state, suspects)
+        prepared, later = decision.prepared, decision.state
         if not prepared.events:  # before the effects: a role may run for minutes, and the job can be woken meanwhile
-            self._ledger.journal.set_due(state.job_id, due_at, state.version, look.name)
+            self._ledger.journal.set_due(state.job_id, decision.due_at, state.version, look.name)
             place.over()
             return self._grown(later, [self._do(later, effect, look) for effect in prepared.effects])
-        self._attempts.library.remember(prepared.texts.values())
-        role = prepared.role
-        with self._thinker.slot(wanted=role is not None) as is_free:
-            ready = self._thinker.ready(later, role.handoff, role.text, look.name) if role and is_free else None
-            claim = self._commit(state, later, prepared, due_at, look, ready)
-            self._publish(state.job_id, prepared)
-            place.over()
-            grown = [self._do(later, effect, look) for effect in prepared.effects]
-            if ready and claim:
-                grown.append(self._thought(later, self._thinker.run(ready, claim)))
-            elif role:
-                self._have_thought(later, role.handoff, role.text)
-        return self._grown(later, grown)
+        with self._thinker.slot(wanted=prepared.role is not None) as is_free:
+            made = self._deciding.commit(decision, look, thinks_here=is_free)
+            while made.role is not None:
+                later, grown = made.state, self._carried_out(made, look, place)
+                following = self._concluded(made, made.role, look, grown)
+                if following is None:
+                    return self._grown(later, grown)
+                made = following
+        grown = self._carried_out(made, look, place)
+        if role := made.prepared.role:
+            self._have_thought(made.state, role.handoff, role.text)
+        return self._grown(made.state, grown)
+
+    def _carried_out(self, made: Made, look: Look, place: Place) -> list[Sequence[Recorded] | None]:
+        """What entered the journal by it."""
+        self._publish(made.state.job_id, made.prepared)
+        place.over()
+        return [self._do(made.state, effect, look) for effect in made.prepared.effects]
+
+    def _concluded(self, made: Made, role: Claimed, look: Look, grown: list[Sequence[Recorded] | None]) -> Made | None:
+        """Have its role think. Returns the decision that follows on the result and stands in the journal with it; None: there is none.
+        `grown`: what entered the journal since `made`, and does here.
+        """
+        following: Made | None = None
+
+        def finish(claim: Claim, end: End) -> Finished:
+            nonlocal following
+            if any(part is not None for part in grown):
+                return claim.finish(end)
+            finished, following = self._deciding.commit_with_end(made, claim, end, look)
+            return finished
+
+        recorded = self._thought(made.state, self._thinker.run(role.ready, role.claim, finish))
+        if following is None:
+            grown.append(recorded)
+        return following
 
     def _publish(self, job_id: JobId, prepared: Prepared) -> None:
         """One slice. The next is for a wake-up of its own, behind those of other jobs."""
@@ -178,51 +187,6 @@ class Advance:
         if not new:
             return None
         return (self._states.fold_on(state, new[0]) if len(new) == 1 else None) or self._states.load(state.job_id)
-
-    def _decide(self, state: JobState, seen: Seen, now: float) -> tuple[Prepared, JobState]:
-        """Decide until nothing more follows, or a slice is full, as if each decision had been recorded at once; one commit for them all."""
-        prepared, later = Prepared(), state
-        for _ in range(MOST_DECISIONS):
-            recorded = len(prepared.events)
-            for command in decide(later, seen, now):
-                self._preparing.record(later, command, prepared)
-            new = prepared.events[recorded:]
-            if not new:
-                return prepared, later
-            later = fold_on(later, [Recorded(later.version + n, now, event) for n, event in enumerate(new, start=1)])
-            if prepared.is_full:
-                return prepared, later
-            if seen.handoffs:
-                seen = replace(seen, handoffs={})  # what was wrong has been ordered to be mended
-        raise AssertionError("decisions follow from decisions without end")
-
-    def _commit(
-        self, state: JobState, later: JobState, prepared: Prepared, due_at: float | None, look: Look, ready: Ready | None
-    ) -> Claim | None:
-        """Record it, and claim the role's handoff that it issues, if that is to be run here: one round trip for both."""
-        asks = any(isinstance(event, ApprovalAsked) for event in prepared.events)
-        fields = {"status": later.status.value, "asks": why_asked(later), **approval_fields(state, later), **self._closing.fields(later)}
-        commit = Commit(
-            job_id=state.job_id,
-            expected=state.version,
-            tip=state.as_of,
-            events=prepared.events,
-            payloads=list(prepared.texts.values()),
-            fields=fields | plan_fields(state, later, prepared.events),
-            drop=sorted(one for one in later.open.changed_since(state.open) if one not in later.open),
-            keep=later.handed_over if asks else (),
-            due_at=due_at,
-            score=score_in(state, later),
-            look=look.name,
-        )
-        claim = None
-        if ready:
-            recorded, claim = self._ledger.claims.commit_and_claim(commit, ready.claiming)
-        else:
-            recorded = self._ledger.journal.commit(commit)
-        if recorded[0].version == state.version + 1:  # or results stand between, which the next look reads first
-            tell_end(self._states.remember(later, recorded[-1]), recorded)
-        return claim
 
     def _do(self, state: JobState, effect: Command, look: Look) -> Sequence[Recorded] | None:
         """What entered the journal by it; None: nothing did."""
@@ -266,19 +230,3 @@ class Advance:
     def _have_thought(self, state: JobState, handoff: AgentHandoff, text: str) -> None:
         if self._ledger.jobs.queue(state.job_id, handoff.handoff_id, THINK_QUEUE) and self._dispatcher.think(handoff, text):
             self._ledger.jobs.sent(state.job_id, [handoff.handoff_id])
-
-    def _look(self, state: JobState, suspects: Sequence[HandoffId]) -> Seen:
-        """What is to be known outside the journal; of handoffs, nothing is asked where nothing is suspect."""
-        there, checker = self._preparing.briefing.there(state), state.submitted.fact_checker
-        ask = list(dict.fromkeys([*suspects, *state.overview.apart]))
-        standings = self._ledger.jobs.handoffs(state.job_id, ask)
-        return Seen(
-            roles=frozenset(there),
-            loads={name: Load(one.spec.capability, one.queued, one.slots) for name, one in there.items() if one.spec.capability},
-            handoffs={i: _seen(found) for i, found in standings.items()},
-            is_fact_checker_away=checker is not None and checker not in self._ledger.roles.served(),
-        )
-
-
-def _seen(found: HandoffStanding) -> HandoffSeen:
-    return HandoffSeen(found.state, found.lease_until, found.lost, bool(found.queue), found.held)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from shared.attempt import finished_event
+from shared.ending import finished_event
 from shared.ledger.jobs import HandoffStanding, JobStanding
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
@@ -173,7 +173,7 @@ class Children:
         claim = self._ledger.claims.of_child(parent.job_id, parent.handoff_id, state.job_id)
         result = self._result(state)
         with suppress(Interrupted):
-            claim.finish(result, (finished_event(result, state.job_id),))
+            claim.finish(claim.end(result, (finished_event(result, state.job_id),)))
         self._dispatcher.wake(parent.job_id)
         told = Commit(job_id=state.job_id, expected=state.version, tip=state.as_of, events=[ParentTold()])
         self._ledger.journal.commit(told)  # said of a later end, it would keep that from its parent

@@ -10,7 +10,8 @@ from dataclasses import replace
 from shared.agent.envelope import EnvelopeReading
 from shared.agent.prompt import ENVELOPE_RULES, Loaded
 from shared.agent.reading import Reading
-from shared.attempt import Attempts, Ended, Ready
+from shared.attempt import Attempts, Finish, Ready
+from shared.ending import Ended
 from shared.fitting import Consequences, Fitting
 from shared.ledger.claim import Claim
 from shared.library import JobLibrary
@@ -68,8 +69,8 @@ class Thinker:
         ready = self.ready(state, handoff, text, look)
         return self.run(ready, self._attempts.ledger.claims.claim(ready.claiming))
 
-    def run(self, ready: Ready, claim: Claim) -> Ended:
-        return self._attempts.run(ready, claim)
+    def run(self, ready: Ready, claim: Claim, finish: Finish = Claim.finish) -> Ended:
+        return self._attempts.run(ready, claim, finish)
 
     def ready(self, state: JobState, handoff: AgentHandoff, text: str, look: str = "") -> Ready:
         """The role's handoff as it can be claimed and run here."""

@@ -11,9 +11,9 @@ from typing import Any
 import structlog
 from celery import Celery, signals
 
-from shared.attempt import Ending
 from shared.celery_app import DEFAULT_THREADS, make_app
 from shared.config import Settings
+from shared.ending import Ending
 from shared.ledger.pauses import HEEDED_WITHIN_S
 from shared.ledger.roles import ANNOUNCED_FOR_S, FOUND_WITHIN_S, WITHDRAWN_WITHIN_S, Announcement
 from shared.models import MakeModel, provider_models

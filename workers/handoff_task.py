@@ -8,7 +8,8 @@ import structlog
 
 from shared.agent.envelope import EnvelopeReading
 from shared.agent.prompt import Loaded
-from shared.attempt import Attempts, Ended
+from shared.attempt import Attempts
+from shared.ending import Ended
 from shared.fitting import Fitting
 from shared.library import JobLibrary
 from shared.wire.handoff import AgentHandoff

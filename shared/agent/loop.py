@@ -174,9 +174,9 @@ class Agent:
         if self._equipment.left_s <= 0:
             raise LimitReached(StopReason.DEADLINE, f"while running {doing}")
 
-    def _note(self, *checkpoints: Checkpoint) -> None:
+    def _note(self, *checkpoints: Checkpoint, may_wait: bool = False) -> None:
         """Checkpoint, then go on from it: never the other way round."""
-        self._equipment.turns.checkpoint(*checkpoints)
+        self._equipment.turns.checkpoint(*checkpoints, may_wait=may_wait)
         self._talk = self._talk.plus(*checkpoints)
 
 

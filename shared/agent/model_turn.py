@@ -6,7 +6,7 @@ from collections.abc import Callable
 from math import inf
 
 from shared.agent.answers import draft_in
-from shared.agent.conversation import Conversation
+from shared.agent.conversation import Conversation, calls_of, text_of
 from shared.agent.equipment import Equipment
 from shared.agent.model import ModelCall, Pulse
 from shared.agent.price import HIDDEN_TOKENS, request_bytes, server_tool_uses
@@ -34,6 +34,10 @@ LONGEST_PARK_S = 120.0
 """The same for who is parked."""
 DRAFT_EVERY_S = 0.4
 """How often the draft is taken out of the unfinished JSON: each time costs a parse of all of it."""
+
+
+SHORT_REPLY_CHARS = 20_000
+"""A final reply that is no longer is checkpointed with its result, which saves a round trip; to read a longer one may take a while."""
 
 
 class ModelTurns:
@@ -102,7 +106,8 @@ class ModelTurns:
         self._hear(reply.limits)
         self._longest_turn_s = max(self._longest_turn_s, self.equipment.now() - started)
         usage = self.equipment.prices.priced(reply.usage, call.model)
-        self._note(Replied(content=reply.content, stop_reason=reply.stop_reason, usage=usage, model=reply.model))
+        replied = Replied(content=reply.content, stop_reason=reply.stop_reason, usage=usage, model=reply.model)
+        self._note(replied, may_wait=_is_read_at_once(replied))
 
     def _reserve(self, worst: WorstCase, expected: Expected | None) -> None:
         """Wait until the call may be made. Who must wait long does it elsewhere, and is back a little early, so as not to be late."""
@@ -230,6 +235,11 @@ class ModelTurns:
 def _bytes_of(checkpoints: tuple[Checkpoint, ...]) -> int:
     texts = (item.text for item in checkpoints if isinstance(item, Observed | Prompted))
     return sum(len(text.encode("utf-8", "replace")) for text in texts)
+
+
+def _is_read_at_once(reply: Replied) -> bool:
+    """Whether it is most likely the last one, and its result is there within milliseconds."""
+    return not calls_of(reply) and len(text_of(reply.content)) <= SHORT_REPLY_CHARS
 
 
 def _is_unpaid(error: ModelError) -> bool:

@@ -36,8 +36,9 @@ class Turns(Protocol):
         what it says of them beside that."""
         ...
 
-    def checkpoint(self, *checkpoints: Checkpoint) -> None:
-        """Append. A `Replied` or `CallFailed` settles the reservation at its usage."""
+    def checkpoint(self, *checkpoints: Checkpoint, may_wait: bool = False) -> None:
+        """Append. A `Replied` or `CallFailed` settles the reservation at its usage. `may_wait`: until something else is said of the
+        handoff, its result for one, which takes it along."""
         ...
 
     def beat(self, doing: str, draft: str | None = None) -> None:
@@ -61,8 +62,8 @@ class Unclaimed:
     def refused(self, why: str, retry_after_s: float | None, limits: RateLimits = NOTHING_SAID) -> None:
         self._refuse(why, retry_after_s, limits)
 
-    def checkpoint(self, *checkpoints: Checkpoint) -> None:
-        self._refuse(checkpoints)
+    def checkpoint(self, *checkpoints: Checkpoint, may_wait: bool = False) -> None:
+        self._refuse(checkpoints, may_wait)
 
     def beat(self, doing: str, draft: str | None = None) -> None:
         self._refuse(doing, draft)

@@ -15,14 +15,14 @@ from shared.drain import Drain
 from shared.ledger import keys
 from shared.ledger.blobs import packed, stored
 from shared.ledger.connection import Connection, insisted
-from shared.ledger.journal import in_place
+from shared.ledger.ends import CHORD_SILENCE_S, URGENT, End, Finished
 from shared.ledger.orders import keep_of, worst_of
 from shared.ledger.pace import Pacing
 from shared.wire.checkpoints import CallFailed, Checkpoint, Observed, Replied, WorstCase
 from shared.wire.doing import Waiting, is_news
 from shared.wire.errors import WHOSE, Cancelled, Draining, Interrupted, LeaseLost, LedgerUnavailable, Level, LimitReached, Paused
-from shared.wire.events import Event, Recorded
-from shared.wire.handoff import HandoffResult, ResultStatus, ref
+from shared.wire.events import Event
+from shared.wire.handoff import HandoffResult, ref
 from shared.wire.ids import HandoffId, JobId
 from shared.wire.pace import NOTHING_SAID, Expected, RateLimits, Wait
 
@@ -36,12 +36,6 @@ OUTAGE_S = 900.0
 """A Redis that is away is waited for so long, if the handoff has so much time."""
 LATE_S = 60.0
 """... and so much longer than the handoff has, for what it has found by then."""
-CHORD_SILENCE_S = 3.0
-"""All parts of a chord are done, and its body has not come: the sweeper looks."""
-
-
-URGENT = (ResultStatus.FAILED, ResultStatus.NEEDS_INPUT)
-"""The supervisor hears of these at once, without waiting for the rest of the chord."""
 
 
 class ClaimVerdict(StrEnum):
@@ -61,17 +55,6 @@ class ClaimVerdict(StrEnum):
     CANCELLED = "cancelled"
     UNKNOWN = "unknown"
     """The ledger has no such handoff with this content: forged, or deleted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """A handoff's end, as it stands in the journal."""
-
-    parts_left: int
-    """Of its group, still out; -1: it has none."""
-    wakes: bool
-    """Its supervisor is to be told now, and not when the group is done."""
-    recorded: tuple[Recorded, ...]
 
 
 @dataclass(slots=True)
@@ -100,6 +83,8 @@ class Claim:
     """Until when it may work: the deadline, or earlier, when the seconds that it may take are over. Nobody waits for budget beyond it."""
     started_at: float | None = None
     """Of the handoff's first claim; None: there was none."""
+    is_first: bool = True
+    """No earlier claim was lost. After one that was, nothing waits: what takes processes down is not to cost a call each time."""
     keeps_turns: bool = False
     """They stay as long as the job, for whoever wants to know how it came to its result."""
     _interrupted: Interrupted | None = None
@@ -110,6 +95,8 @@ class Claim:
     _unsent_draft: str = ""
     _stored: int = field(init=False)
     """Checkpoints that are known to be in the ledger."""
+    _unwritten: tuple[Checkpoint, ...] = ()
+    """Those that come after them, and wait for what is said next."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -145,9 +132,18 @@ class Claim:
     def refused(self, why: str, retry_after_s: float | None, limits: RateLimits = NOTHING_SAID) -> None:
         self.pacing.refused(why, retry_after_s, limits)
 
-    def checkpoint(self, *checkpoints: Checkpoint) -> None:
-        """What was paid is in the ledger when this returns, the final reply too: reading it may take a while, or take the process down."""
-        self._turn(checkpoints)
+    def checkpoint(self, *checkpoints: Checkpoint, may_wait: bool = False) -> None:
+        """What was paid is in the ledger when this returns, unless it may wait."""
+        if may_wait and self.is_first:
+            self._check_claim()
+            self._unwritten += checkpoints
+        else:
+            self._turn(checkpoints)
+
+    def write_down(self) -> None:
+        """What has waited so far, if anything has."""
+        if self._unwritten:
+            self._turn()
 
     def beat(self, doing: str, draft: str | None = None) -> None:
         self.check()
@@ -177,21 +173,29 @@ class Claim:
         shown = packed(draft) if draft else ""
         return self._keys, [self.handoff_id, self.fence, int(self.lease_s * 1000), self._doing, shown, *keep_of(self.keep_s, self.deadline)]
 
-    def finish(self, result: HandoffResult, events: Sequence[Event], payloads: Sequence[str] = ()) -> Finished:
-        """The first writer wins; who comes too late is `Interrupted`. `payloads`: what the events refer to by digest, beside the result
-        itself.
-        """
-        text = result.to_json()
-        keep_ms, silence_ms = self.keep_s * 1000, int(CHORD_SILENCE_S * 1000)
-        order = [self.handoff_id, self.fence, keep_ms, silence_ms, ref(text).digest, self._air, len(events), int(result.status in URGENT)]
-        order += [int(self.keeps_turns), self.look, result.status.value, self.pacing.took(result.usage)]
-        answer = self._insisted("finish", [*order, *(event.to_json() for event in events), *stored((text, *payloads))])
+    def end(self, result: HandoffResult, events: Sequence[Event], payloads: Sequence[str] = ()) -> End:
+        """How it is to end, for `finish`. `payloads`: what the events refer to by digest, beside the result itself."""
+        text, used = result.to_json(), self._used(self._unwritten) or self._air
+        kept = [packed(item.to_json()) for item in self._unwritten] if self.keeps_turns else []
+        silence_ms, is_urgent = int(CHORD_SILENCE_S * 1000), int(result.status in URGENT)
+        order = [self.handoff_id, self.fence, self.keep_s * 1000, silence_ms, ref(text).digest, used, len(events), is_urgent]
+        order += [int(self.keeps_turns), self.look, result.status.value, self.pacing.took(result.usage), len(kept)]
+        return End(events, (*order, *(event.to_json() for event in events), *kept, *stored((text, *payloads))))
+
+    def finish(self, end: End) -> Finished:
+        """The first writer wins; who comes too late is `Interrupted`."""
+        return self.finished(end, self._insisted("finish", end.order))
+
+    def finished(self, end: End, answer: Sequence[Any]) -> Finished:
+        """What the ledger says to this end, whichever script was told it."""
         if answer[0] != b"ok":
             self.heed(answer[0])
-        return Finished(int(answer[1]), bool(answer[4]), tuple(in_place(events, int(answer[2]), int(answer[3]) / 1000)))
+        return end.finished(answer)
 
     def release(self) -> None:
         """Hand it back: it does not count as a claim."""
+        with suppress(Interrupted):
+            self.write_down()
         self.connection.script("release", self._keys, [self.handoff_id, self.fence, self._air])
 
     def park(self, seconds: float, why: str) -> bool:
@@ -215,6 +219,7 @@ class Claim:
     def _turn(self, new: Sequence[Checkpoint] = (), *, worst: WorstCase | None = None, expected: Expected | None = None) -> list[Any]:
         with self._lock:
             self._check_claim()
+            new = (*self._unwritten, *new)
             lease_ms, keep = int(self.lease_s * 1000), keep_of(self.keep_s, self.deadline)
             order = [
                 self.handoff_id,
@@ -230,6 +235,7 @@ class Claim:
             answer: list[Any] = self._insisted("turn", [*order, *(packed(item.to_json()) for item in new)])
             if answer[0] not in (b"lost", b"dropped"):
                 self._stored += len(new)
+                self._unwritten = ()
             self.heed(answer[0])
             return answer
 
@@ -243,7 +249,7 @@ class Claim:
         used = {"turns": 1, "input": usage.input_tokens, "output": usage.output_tokens, "usd": usd}
         return json.dumps(used | cut | self.pacing.back(usage))
 
-    def _insisted(self, script: str, order: list[Any]) -> Any:
+    def _insisted(self, script: str, order: Sequence[Any]) -> Any:
         """Until Redis answers: what was paid for is worth waiting for, and the fence says whether it is still wanted.
 
         Raises:
@@ -257,7 +263,7 @@ class Claim:
 
         def say() -> Any:
             self._beaten_at = time.monotonic()
-            return self.connection.script(script, self._keys, order)
+            return self.connection.script(script, self._keys, list(order))
 
         return insisted(say, is_worth_it)
 

@@ -16,7 +16,8 @@ from shared.ledger import keys
 from shared.ledger.blobs import unpacked
 from shared.ledger.claim import Claim, ClaimVerdict
 from shared.ledger.connection import Connection, in_our_words, insisted
-from shared.ledger.journal import Commit, Journal
+from shared.ledger.ends import End, Finished
+from shared.ledger.journal import Commit, Journal, recorded_as
 from shared.ledger.orders import keep_of, worst_of
 from shared.ledger.pace import Pacing
 from shared.wire.checkpoints import Checkpoint, WorstCase, checkpoint_adapter
@@ -58,6 +59,17 @@ class Claiming:
     """
 
 
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A handoff that has ended, and the commit that went along with its end."""
+
+    finished: Finished
+    recorded: tuple[Recorded, ...] = ()
+    """The events of the commit; none: it was a conflict."""
+    claim: Claim | None = None
+    """Of the handoff that it issued, if that was wanted."""
+
+
 class Claims:
     """Grants claims."""
 
@@ -86,8 +98,24 @@ class Claims:
             VersionConflict: see `Journal.commit`.
         """
         asked_at = time.monotonic()
-        recorded, answer = self._journal.commit_with(commit, self._order(wanted))
-        return recorded, self._claim(wanted, answer, asked_at)
+        answer = self._journal.say(commit, claim=self._order(wanted))
+        return recorded_as(commit, answer), self._claim(wanted, answer[3], asked_at)
+
+    def end_and_commit(self, claim: Claim, end: End, commit: Commit, wanted: Claiming | None) -> Followed:
+        """End a handoff, commit the decision that was made on its result, and claim another that this issues (None: it is not to be), in
+        one round trip. `commit.expected`: the version before that end. Where the commit would be a `VersionConflict`, it is none, and the
+        handoff has ended all the same.
+
+        Raises:
+            Interrupted: its claim holds no more; nothing was written.
+        """
+        asked_at = time.monotonic()
+        answer = self._journal.say(commit, claim=self._order(wanted) if wanted else (), end=end.order)
+        finished = claim.finished(end, answer[4])
+        if not answer[0]:
+            return Followed(finished)
+        next_one = self._claim(wanted, answer[3], asked_at) if wanted else None
+        return Followed(finished, tuple(recorded_as(commit, answer)), next_one)
 
     def of_child(self, job_id: JobId, handoff_id: HandoffId, child: JobId) -> Claim:
         """The claim that a child job has on the handoff that it does, since `Journal.commit` made it: to end it with a result."""
@@ -114,7 +142,7 @@ class Claims:
 
     def _claim(self, wanted: Claiming, answer: Sequence[Any], asked_at: float) -> Claim:
         verdict, reserved, stored_checkpoints, *more = answer
-        taken, began_ms = more or ((), 0)
+        taken, began_ms, earlier = more or ((), 0, 0)
         pacing = self._pacing(wanted)
         if reserved:
             pacing.let_go(wanted.expected, taken)
@@ -138,6 +166,7 @@ class Claims:
             started_at=int(began_ms) / 1000 if began_ms else None,
             ends_at=_earlier(wanted.deadline, None if wanted.max_seconds is None else int(began_ms) / 1000 + wanted.max_seconds),
             keeps_turns=self._settings.keep_turns,
+            is_first=not earlier,
         )
 
 

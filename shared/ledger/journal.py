@@ -78,14 +78,14 @@ class Journal:
         Raises:
             VersionConflict: the journal is not at `expected`, or nobody waits for the parent's handoff; nothing was written.
         """
-        return self.commit_with(commit, None)[0]
+        return recorded_as(commit, self.say(commit))
 
-    def commit_with(self, commit: Commit, claim: Sequence[Any] | None) -> tuple[list[Recorded], Any]:
-        """The same along with a claim of a handoff that it issues. `claim`: the arguments of `claim.lua`, whose answer comes back."""
-        done, version, at, claimed = self._connection.script("commit", *self._order(commit, claim))
-        if not done:
-            raise _conflict(commit, version)
-        return in_place(commit.events, int(version), int(at) / 1000), claimed
+    def say(self, commit: Commit, claim: Sequence[Any] = (), end: Sequence[Any] = ()) -> Sequence[Any]:
+        """What `commit.lua` answers. `claim`: the order to claim a handoff that it issues; `end`: to finish the one whose result the
+        decision was made on. Either is carried out along with it.
+        """
+        answer: Sequence[Any] = self._connection.script("commit", *self._order(commit, claim, end))
+        return answer
 
     def commit_each(self, commits: Sequence[Commit]) -> list[LedgerError | None]:
         """Each of them on its own, in one round trip; what became of it: None, or what `commit` would raise.
@@ -93,13 +93,13 @@ class Journal:
         Raises:
             LedgerUnavailable: which of them were written is not known.
         """
-        answers = self._connection.script_for_each("commit", [self._order(one, None) for one in commits])
+        answers = self._connection.script_for_each("commit", [self._order(one) for one in commits])
         return [
             answer if isinstance(answer, LedgerError) else None if answer[0] else _conflict(commit, answer[1])
             for commit, answer in zip(commits, answers, strict=True)
         ]
 
-    def _order(self, commit: Commit, claim: Sequence[Any] | None) -> tuple[list[str], list[Any]]:
+    def _order(self, commit: Commit, claim: Sequence[Any] = (), end: Sequence[Any] = ()) -> tuple[list[str], list[Any]]:
         """Keys and arguments of `commit.lua`."""
         issued = [event for event in commit.events if isinstance(event, HandoffIssued)]
         groups: dict[str, int] = {}
@@ -125,9 +125,11 @@ class Journal:
             | ({"score": commit.score} if commit.score else {})
             | ({"parent": dict(zip(("job", "handoff"), commit.parent, strict=True))} if commit.parent else {})
             | ({"claim": claim} if claim else {})
+            | ({"ends": len(end)} if end else {})
         )
         return [keys.job(commit.job_id), keys.DUE, keys.JOBS], [
             json.dumps(order),
+            *end,
             *(event.to_json() for event in commit.events),
             *stored(commit.payloads),
         ]
@@ -203,6 +205,18 @@ class Journal:
         happens to it; 0: there is no such job.
         """
         return int(self._connection.script("stumble", [keys.job(job_id), keys.DUE], [STUMBLE_AT_MOST_MS, look]))
+
+
+def recorded_as(commit: Commit, answer: Sequence[Any]) -> list[Recorded]:
+    """The events of a commit in their places, by the script's answer.
+
+    Raises:
+        VersionConflict: see `Journal.commit`.
+    """
+    is_done, version, at_ms, *_ = answer
+    if not is_done:
+        raise _conflict(commit, version)
+    return in_place(commit.events, int(version), int(at_ms) / 1000)
 
 
 def _conflict(commit: Commit, version: Any) -> LedgerError:

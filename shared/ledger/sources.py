@@ -9,7 +9,7 @@ import re
 from functools import cache
 from importlib.resources import files
 
-PARTS = ("prelude", "books", "pausing", "pacing", "letting", "silence", "looking", "claiming", "tallying", "dequeuing")
+PARTS = ("prelude", "books", "pausing", "pacing", "letting", "silence", "looking", "claiming", "tallying", "finishing", "dequeuing")
 """In the order in which they build on one another. Each is definitions and nothing else; what is inside of one is indented."""
 WORD = re.compile(r"[A-Za-z_]\w*")
 COMMENT = re.compile(r"^\s*--.*\n|\s+-- .*$", re.MULTILINE)

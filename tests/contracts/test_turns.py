@@ -83,6 +83,13 @@ def test_the_next_claim_finds_every_checkpoint_in_order(ledgered: Ledgered) -> N
     assert ledgered.claimed_again().so_far() == EVERY_KIND
 
 
+def test_a_reply_that_may_wait_stands_before_whatever_is_said_next(ledgered: Ledgered) -> None:
+    ledgered.turns.reserve(WorstCase(700, 100, 0))
+    ledgered.turns.checkpoint(REPLIED, may_wait=True)
+    ledgered.turns.checkpoint(Prompted(text="go on"))
+    assert ledgered.claimed_again().so_far() == (REPLIED, Prompted(text="go on"))
+
+
 def test_a_call_that_can_never_fit_the_budget_is_a_limit(ledgered: Ledgered) -> None:
     with pytest.raises(LimitReached) as reached:
         ledgered.turns.reserve(WorstCase(900, 200, 0))

@@ -7,6 +7,7 @@ from typing import Any
 from shared.ledger import keys
 from shared.ledger.claim import Claim, ClaimVerdict
 from shared.ledger.claims import Claiming
+from shared.ledger.ends import Finished
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
 from shared.wire.checkpoints import Replied, WorstCase
@@ -91,10 +92,14 @@ def granted(ledger: Ledger, job_id: JobId, handoff_id: str, worker: str = "w1") 
 
 def let_lease_run_out(ledger: Ledger, claimed: Claim) -> None:
     """As if its worker had been silent for that long."""
-    member = f"{claimed.job_id}/{claimed.handoff_id}"
+    run_out(ledger, claimed.job_id, claimed.handoff_id)
+
+
+def run_out(ledger: Ledger, job_id: JobId, handoff_id: HandoffId) -> None:
+    """The same of whoever has this handoff."""
     past_ms = int(ledger.connection.now() * 1000) - 1_000  # Redis and this process may differ by milliseconds on a busy machine
-    ledger.connection.redis.hset(keys.handoff(claimed.job_id, claimed.handoff_id), "lease", past_ms)
-    ledger.connection.redis.zadd(keys.DUE, {member: past_ms})
+    ledger.connection.redis.hset(keys.handoff(job_id, handoff_id), "lease", past_ms)
+    ledger.connection.redis.zadd(keys.DUE, {f"{job_id}/{handoff_id}": past_ms})
 
 
 def result_of(claimed: Claim, output: str = "An answer.") -> HandoffResult:
@@ -121,11 +126,16 @@ def finished(result: HandoffResult) -> HandoffFinished:
     )
 
 
+def ended(claimed: Claim, result: HandoffResult, *more: Event) -> Finished:
+    """End it with this result."""
+    return claimed.finish(claimed.end(result, (finished(result), *more)))
+
+
 def finish(claimed: Claim, output: str = "An answer.", *more: Event) -> int | None:
     """How many parts of its group are still out; None: it came too late."""
     result = result_of(claimed, output)
     try:
-        return claimed.finish(result, (finished(result), *more)).parts_left
+        return ended(claimed, result, *more).parts_left
     except Interrupted:
         return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, assert_never
 
-from shared.attempt import finished_event
+from shared.ending import finished_event
 from shared.wire.events import (
     Abandoned,
     AnswerMethod,

@@ -55,7 +55,8 @@ class MemoryTurns:
     def refused(self, why: str, retry_after_s: float | None, limits: RateLimits = NOTHING_SAID) -> None:
         self.pace.refused(id(self), why, retry_after_s, limits)
 
-    def checkpoint(self, *checkpoints: Checkpoint) -> None:
+    def checkpoint(self, *checkpoints: Checkpoint, may_wait: bool = False) -> None:
+        """Nothing is saved by waiting here."""
         self._check()
         with self.lock:
             for checkpoint in checkpoints:

@@ -23,5 +23,5 @@ def decide_or_freeze(state: JobState, seen: Seen, now: float) -> tuple[Command, 
     return decide(state, seen, now)
 
 
-vars(import_module("supervisor.advance"))["decide"] = decide_or_freeze
+vars(import_module("supervisor.deciding"))["decide"] = decide_or_freeze
 app = make_supervisor_app(load_settings())

@@ -124,4 +124,5 @@ def test_a_job_that_freezes_supervisors_fails_and_others_go_on(stiff: Fleet, at_
     assert "froze or died, 3 times in a row" in " ".join(result.notes)
     stiff.ends_well(at_once["nobody"])
     wait_until(lambda: froze(stiff, "s1", "s2") >= MAX_LOOKS, what="the end of the last of them")
-    assert froze(stiff, "s1", "s2") <= MAX_LOOKS + 1, "both of them the first time, then one at a time"
+    most = 1 + MAX_LOOKS + 1
+    assert froze(stiff, "s1", "s2") <= most, "once in the planner's claim, then both of them the first time, then one at a time"

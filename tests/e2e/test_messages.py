@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from shared.ledger.claim import CHORD_SILENCE_S
+from shared.ledger.ends import CHORD_SILENCE_S
 from shared.ledger.jobs import LOST_AFTER_S
 from shared.wire.events import CancelRequested, HandoffIssued, JobStatus
 from shared.wire.handoff import AgentHandoff

@@ -13,8 +13,9 @@ from structlog.testing import capture_logs
 from shared.agent.envelope import EnvelopeReading
 from shared.agent.model import Model
 from shared.agent.prompt import Loaded
-from shared.attempt import Attempts, Ended, Ending
+from shared.attempt import Attempts
 from shared.config import Settings
+from shared.ending import Ended, Ending
 from shared.fitting import Consequences, Fitting
 from shared.ledger import keys
 from shared.ledger.claims import MAX_CLAIMS

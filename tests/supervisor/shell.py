@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 from celery import Celery
 
-from shared.attempt import Attempts, finished_event
+from shared.attempt import Attempts
 from shared.config import Settings
 from shared.drain import Drain
+from shared.ending import finished_event
 from shared.ledger.claim import Claim
 from shared.ledger.claims import Claiming
 from shared.ledger.leases import Leases
@@ -117,7 +118,7 @@ class Shell:
         handoff = AgentHandoff.from_json(text)
         claim = self.claim(job_id, event)
         result = failed(handoff, "it broke") if status is ResultStatus.FAILED else _well(handoff, output)
-        claim.finish(result, (finished_event(result, "worker:1"),))
+        claim.finish(claim.end(result, (finished_event(result, "worker:1"),)))
 
     def close(self) -> None:
         self.ledger.connection.close()

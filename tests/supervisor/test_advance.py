@@ -10,8 +10,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from shared.attempt import Ending
 from shared.celery_app import make_app
+from shared.ending import Ending
 from shared.ledger import keys
 from shared.ledger.jobs import LOST_AFTER_S
 from shared.wire.events import HandoffIssued, JobStatus

@@ -15,14 +15,20 @@ from shared.ledger.frozen import FROZEN_AFTER_LEASES
 from shared.ledger.journal import Commit
 from shared.wire.errors import LedgerUnavailable
 from shared.wire.events import CancelRequested, JobEnded, JobStatus, Recorded
-from shared.wire.ids import JobId
+from shared.wire.ids import HandoffId, JobId
 from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
 from supervisor.giving_up import MOST_CONFLICTS, MOST_STUMBLES
+from supervisor.lifecycle.commands import Command
+from supervisor.lifecycle.decide import decide
+from supervisor.lifecycle.seen import Seen
+from supervisor.lifecycle.state import JobState
+from tests.doubles.jobs import run_out
 from tests.doubles.sweeps import looks_begun_ago, looks_noted
 from tests.supervisor.shell import SETTINGS, Shell
 from tests.waiting import wait_until
 
 LONG_AGO = tuple(FROZEN_AFTER_LEASES * SETTINGS.lease_s * (MAX_LOOKS - n) + 60 - n for n in range(MAX_LOOKS))
+PLANNER = HandoffId("planner.1")
 SERVED = ("researcher", "analyst", "writer", "coder", "generalist", "reviewer")
 
 
@@ -60,7 +66,7 @@ def test_looks_that_come_to_their_end_leave_nothing_noted(shell: Shell) -> None:
 
 def test_a_look_that_dies_deciding_stays_noted(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     job_id = shell.submit()
-    monkeypatch.setattr("supervisor.advance.decide", never_comes_back)
+    monkeypatch.setattr("supervisor.deciding.decide", never_comes_back)
 
     with pytest.raises(KeyboardInterrupt):
         shell.advance(job_id)
@@ -68,19 +74,38 @@ def test_a_look_that_dies_deciding_stays_noted(shell: Shell, monkeypatch: pytest
     assert looks_noted(shell.ledger, job_id) == 1
 
 
-def test_one_that_dies_of_what_follows_from_a_roles_result_stays_noted(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No other script says that it goes on: the one that has finished the role's handoff does."""
-    job_id, thought = shell.submit(), shell.advance._thought
+def dies_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is to be decided once there is one."""
 
-    def thought_and_no_more(*parts: Any) -> Any:
-        assert looks_noted(shell.ledger, job_id) == 1
-        thought(*parts)
-        raise KeyboardInterrupt
+    def decide_or_die(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
+        return never_comes_back() if state.plan else decide(state, seen, now)
 
-    monkeypatch.setattr(shell.advance, "_thought", thought_and_no_more)
+    monkeypatch.setattr("supervisor.deciding.decide", decide_or_die)
+
+
+def test_what_follows_from_a_roles_result_is_decided_under_its_claim(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    job_id = shell.submit()
+    dies_of_a_plan(monkeypatch)
+
     with pytest.raises(KeyboardInterrupt):
         shell.advance(job_id)
 
+    assert shell.ledger.jobs.handoffs(job_id, [PLANNER])[PLANNER].state == "running"
+    assert looks_noted(shell.ledger, job_id) == 0, "the claim shows it"
+
+
+def test_what_follows_when_such_a_claim_was_lost_is_a_look_that_stays_noted(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or a handoff that has nothing to do with it would be given up, and its call paid for each time."""
+    job_id = shell.submit()
+    dies_of_a_plan(monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        shell.advance(job_id)
+    run_out(shell.ledger, job_id, PLANNER)
+
+    with pytest.raises(KeyboardInterrupt):
+        shell.advance(job_id, [PLANNER])
+
+    assert shell.ledger.jobs.handoffs(job_id, [PLANNER])[PLANNER].state == "done"
     assert looks_noted(shell.ledger, job_id) == 1
 
 
@@ -102,7 +127,7 @@ def test_so_many_looks_that_never_ended_end_the_job_and_nothing_is_decided(shell
     job_id = shell.submit()
     shell.advance(job_id)
     out = shell.open(job_id)
-    monkeypatch.setattr("supervisor.advance.decide", never_comes_back)
+    monkeypatch.setattr("supervisor.deciding.decide", never_comes_back)
 
     froze(fresh := shell.another(), job_id)
 
@@ -177,7 +202,7 @@ def test_what_is_written_to_a_frozen_job_meanwhile_does_not_keep_it_from_its_end
 def test_the_same_of_a_job_at_which_our_code_fails(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     job_id = shell.submit()
     shell.advance(job_id)
-    monkeypatch.setattr("supervisor.advance.decide", lambda *_: 1 / 0)
+    monkeypatch.setattr("supervisor.deciding.decide", lambda *_: 1 / 0)
     for _ in range(MOST_STUMBLES - 1):
         shell.advance(job_id)
     commit = shell.ledger.journal.commit

@@ -8,8 +8,8 @@ from secrets import token_hex
 
 import pytest
 
-from shared.attempt import finished_event
 from shared.celery_app import make_app
+from shared.ending import finished_event
 from shared.ledger.glances import TAIL_EVENTS
 from shared.wire.handoff import AgentHandoff, StopReason, failed
 from shared.wire.ids import StepId
@@ -42,7 +42,8 @@ def test_a_question_is_told_however_much_has_come_since(shell: Shell, tmp_path: 
     first, *others = shell.open(job_id)
     text = shell.ledger.blobs.get(job_id, [first.handoff.digest])[first.handoff.digest]
     result = failed(AgentHandoff.from_json(text), "it is not done", GIVES_UP)
-    shell.claim(job_id, first).finish(result, (finished_event(result, "worker:1"),))
+    claim = shell.claim(job_id, first)
+    claim.finish(claim.end(result, (finished_event(result, "worker:1"),)))
     shell.advance(job_id)
     for event in others[:-1]:
         shell.do(job_id, event)

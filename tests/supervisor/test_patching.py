@@ -9,8 +9,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from shared.attempt import Ending
 from shared.celery_app import make_app
+from shared.ending import Ending
 from shared.wire.events import HandoffIssued
 from shared.wire.handoff import AgentHandoff, ResultStatus
 from shared.wire.ids import JobId

@@ -2,7 +2,8 @@
 -- order: handoff, digest of the message, worker, lease_ms, max_claims, keep_ms, deadline (ms | 0), worst case of the first call (JSON or ''),
 -- fence: a word that only this claim knows. Said again because its answer was lost, it is the same claim.
 -- `fresh`: its digest and its role, where the same script issues it and has found the job as it should be: nobody can have touched it yet.
--- Returns {verdict, reserved (1|0), checkpoints, what `admit` says was taken, when it was first claimed (Unix ms)}; verdict: granted |
+-- Returns {verdict, reserved (1|0), checkpoints, what `admit` says was taken, when it was first claimed (Unix ms), how often it was claimed before
+-- and is not done (not counting claims that were given back, nor those before it last got further)}; verdict: granted |
 -- exhausted | parked | paused | busy | duplicate | cancelled | unknown, the last six with the first three of these alone
 local function claim(job, due, order, fresh)
   local handoff, digest, worker = order[1], order[2], order[3]
@@ -68,5 +69,5 @@ local function claim(job, due, order, fresh)
   if #checkpoints > 0 then redis.call('PEXPIRE', t, whole(keep)) end
   local no, _, _, taken = 'not asked', nil, nil, nil
   if worst and verdict == 'granted' and #checkpoints == 0 then no, _, _, taken = let_go(job, h, worst, member, at) end
-  return { verdict, no and 0 or 1, checkpoints, taken or {}, tonumber(began) }
+  return { verdict, no and 0 or 1, checkpoints, taken or {}, tonumber(began), claims }
 end

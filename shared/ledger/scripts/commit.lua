@@ -6,14 +6,16 @@
 --   score (how a quote turned out, JSON),
 --   hands_out (1: nothing but handoffs of steps, which results of other steps do not touch),
 --   claim (the order of `claim`, for a handoff issued here),
+--   ends (how many arguments the order of `finish` has, for a handoff whose result the decision was made on: its events stand in the journal
+--   right behind `expected`, before those of the decision; it ends also where nothing else is written),
 --   after (a job that must be there: without it nothing is written, and the version answered is -1),
 --   parent {job, handoff} (the handoff of another job that this one is there to do from now on),
 --   cancels (the event for the journals of children whose handoffs are dropped)
--- then the events, then pairs of digest and compressed payload.
--- Returns {1, version, Unix ms, what `claim` answers, if anything} or {0, version as it is, 0}.
+-- then the order of `finish`, if there is one, then the events, then pairs of digest and compressed payload.
+-- Returns {1, version, Unix ms, what `claim` answers, what `finish` does, if anything} or {0, version as it is, 0, false, what `finish` answers}.
 local job, due, jobs = KEYS[1], KEYS[2], KEYS[3]
 local c = cjson.decode(ARGV[1])
-local issued, drops = c.issue or {}, c.drop or {}
+local issued, drops, first_event = c.issue or {}, c.drop or {}, 2 + (c.ends or 0)
 if c.after and redis.call('EXISTS', key_of(c.after)) == 0 then return { 0, -1, 0, false } end
 local last, tip, children, tally, status, looks = unpack(redis.call('HMGET', job, 'version', 'tip', 'children', 'tally', 'status', 'looks'))
 local version = tonumber(last or 0)
@@ -30,7 +32,18 @@ local function only_results_since()
 end
 
 local is_overtaken = version ~= c.expected or (c.tip >= 0 and c.tip ~= tonumber(tip or 0))
-if is_overtaken and not (c.hands_out == 1 and version > c.expected and only_results_since()) then return { 0, version, 0, false } end
+local is_refused = is_overtaken and not (c.hands_out == 1 and version > c.expected and only_results_since())
+local ended = false
+if c.ends then
+  local order = {}
+  for place = 1, c.ends do order[place] = ARGV[1 + place] end
+  if not is_refused then order[10] = '' end -- the look comes to its end here, and goes on nowhere
+  ended = finish(job, due, order)
+  if ended[1] ~= 'ok' then return { 0, version, 0, false, ended } end
+  version = ended[3]
+  tally, looks = unpack(redis.call('HMGET', job, 'tally', 'looks'))
+end
+if is_refused then return { 0, version, 0, false, ended } end
 local at = now_ms()
 local id, now = id_of(job), whole(at)
 
@@ -56,11 +69,11 @@ local function cancel(child)
   end
 end
 
-keep_payloads(job, ARGV, 2 + c.events)
+keep_payloads(job, ARGV, first_event + c.events)
 for name, size in pairs(c.groups or {}) do c.fields['g:' .. name] = size end
 c.fields.tally = tally_on(tally, version, c.events, { issued = #issued })
 c.fields.looks = without(c.look, looks)
-version = append(job, version, ARGV, 2, c.events, at, c.fields)
+version = append(job, version, ARGV, first_event, c.events, at, c.fields)
 local kept_ms, leaving = #issued > 0 and math.max(c.keep_ms, left_of(job)), {}
 local to_claim
 -- Publishing takes about a millisecond each: who is last of thousands is not late when the first are claimed.
@@ -131,4 +144,4 @@ elseif c.created then
 end
 stay_whole(job, children, c.keep_ms)
 for _, handoff in ipairs(c.keep or {}) do stay(job, job .. ':h:' .. handoff, c.keep_ms) end
-return { 1, version, at, c.claim and claim(job, due, c.claim, to_claim) or false }
+return { 1, version, at, c.claim and claim(job, due, c.claim, to_claim) or false, ended }

@@ -14,9 +14,9 @@ from shared.wire.ids import HandoffId, JobId
 from tests.doubles.jobs import (
     a_job,
     books,
+    ended,
     everything,
     finish,
-    finished,
     granted,
     issue,
     issue_to_a_child,
@@ -156,13 +156,13 @@ def test_a_parent_hears_of_the_end_once(ledger: Ledger) -> None:
     claimed = ledger.claims.of_child(job_id, TEAM, child)
     result = result_of(claimed)
 
-    first = claimed.finish(result, (finished(result),))
-    again = ledger.claims.of_child(job_id, TEAM, child).finish(result, (finished(result),))
+    first = ended(claimed, result)
+    again = ended(ledger.claims.of_child(job_id, TEAM, child), result)
 
     assert first == again
     assert sum(isinstance(one.event, HandoffFinished) for one in ledger.journal.read(job_id)) == 1
     with pytest.raises(LeaseLost):
-        ledger.claims.of_child(job_id, TEAM, JobId("j-0123456789ab")).finish(result, (finished(result),))
+        ended(ledger.claims.of_child(job_id, TEAM, JobId("j-0123456789ab")), result)
 
 
 def test_a_call_in_the_air_of_a_dropped_grandchild_is_booked_at_every_level(ledger: Ledger) -> None:

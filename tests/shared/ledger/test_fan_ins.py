@@ -11,7 +11,7 @@ from shared.ledger.ledger import Ledger
 from shared.wire.events import Counted
 from shared.wire.handoff import ResultStatus
 from shared.wire.ids import JobId
-from tests.doubles.jobs import a_job, finished, granted, issued, result_of, version_of
+from tests.doubles.jobs import a_job, ended, granted, issued, result_of, version_of
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def job_id(ledger: Ledger) -> JobId:
 
 def wakes(claimed: Claim, status: ResultStatus = ResultStatus.OK) -> bool:
     result = result_of(claimed).model_copy(update={"status": status, "error": "no" if status is ResultStatus.FAILED else None})
-    return claimed.finish(result, (finished(result),)).wakes
+    return ended(claimed, result).wakes
 
 
 def test_the_supervisor_is_woken_when_a_fan_in_may_go_on(ledger: Ledger, job_id: JobId) -> None:

@@ -15,7 +15,7 @@ from shared.wire.ids import HandoffId, JobId
 from shared.wire.message import digest_of
 from shared.wire.pace import Allowance, Expected, RateLimits
 from shared.wire.usage import Usage
-from tests.doubles.jobs import a_job, claim, finish, finished, granted, issue, replied, result_of, text_of
+from tests.doubles.jobs import a_job, claim, ended, finish, granted, issue, replied, result_of, text_of
 from tests.waiting import wait_until
 
 WORST = WorstCase(1_000, 1_000, 0)
@@ -40,7 +40,7 @@ def test_a_sample_says_in_which_lane_calls_were_made_and_what_they_took_of_it(le
     claimed.checkpoint(replied())
     used = Usage(input_tokens=1_200, cache_read_tokens=200, output_tokens=50)
     result = result_of(claimed).model_copy(update={"usage": used})
-    claimed.finish(result, (finished(result),))
+    ended(claimed, result)
 
     sample = newest(ledger)
     assert (sample["turns"], sample["waited_ms"]) == (1, 0)

@@ -15,8 +15,8 @@ from shared.wire.ids import HandoffId, JobId
 from tests.doubles.jobs import (
     a_job,
     claim,
+    ended,
     finish,
-    finished,
     granted,
     issue,
     issued,
@@ -141,7 +141,7 @@ def test_what_the_supervisor_must_hear_at_once_makes_its_job_due_soon(ledger: Le
     """The worker wakes it now. Should it die before, the sweeper looks."""
     running = granted(ledger, job_id, "a.1")
     result = result_of(running).model_copy(update={"status": status, "error": "it broke", "needs": "a key"})
-    assert running.finish(result, (finished(result),)).parts_left == 2
+    assert ended(running, result).parts_left == 2
 
     assert ledger.connection.redis.zscore(keys.DUE, job_id) < (ledger.connection.now() + 10) * 1000
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.attempt import finished_event
+from shared.ending import finished_event
 from shared.ledger.jobs import HandoffStanding, JobStanding
 from shared.wire.events import (
     Event,

@@ -8,7 +8,7 @@ from shared.wire.checkpoints import WorstCase
 from shared.wire.pace import Allowance, Expected, RateLimits
 from shared.wire.usage import Usage
 from supervisor.cli.stats import stats_now
-from tests.doubles.jobs import a_job, finished, granted, issue, replied, result_of
+from tests.doubles.jobs import a_job, ended, granted, issue, replied, result_of
 
 WORST = WorstCase(1_000, 1_000, 0)
 A_LONG_CALL_MS = 101_000
@@ -25,7 +25,7 @@ def have_done(ledger: Ledger, role: str, model: str, limits: RateLimits) -> None
     claimed.checkpoint(replied())
     ledger.connection.redis.hincrby(keys.handoff(job_id, claimed.handoff_id), "started_at", -A_LONG_CALL_MS)
     result = result_of(claimed).model_copy(update={"usage": USED})
-    claimed.finish(result, (finished(result),))
+    ended(claimed, result)
 
 
 def test_each_role_is_held_against_the_limits_of_the_model_that_its_handoffs_have_called(ledger: Ledger) -> None:

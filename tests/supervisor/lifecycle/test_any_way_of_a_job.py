@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.attempt import finished_event
+from shared.ending import finished_event
 from shared.wire.events import (
     CancelRequested,
     HandoffFinished,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.attempt import finished_event
+from shared.ending import finished_event
 from shared.wire.answer import Answer, Gap
 from shared.wire.events import HandoffIssued, JobStatus, Parent, ParentTold, RetryRequested, TakenUp
 from shared.wire.handoff import HandoffResult, ResultStatus, StopReason

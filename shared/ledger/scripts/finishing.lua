@@ -1,0 +1,73 @@
+-- In front of the scripts with which a handoff ends: the first writer wins, and the events that follow from the result enter the journal with it.
+-- order: handoff, fence, keep_ms, silence_ms, result digest, used (JSON or ''), how many events, urgent (1|0),
+-- keeps its turns (1|0), the look that goes on from here, or '', the result's status, what its calls took of their lane (JSON or 'null'),
+-- how many checkpoints that are kept with the others,
+-- then the events, then those checkpoints, then pairs of digest and compressed payload.
+-- Returns {'ok', parts of the group still out, version, Unix ms, wake the supervisor before the group is done (1|0)} | {'lost'} | {'dropped'}
+local function finish(job, due, order)
+  local handoff, fence = order[1], order[2]
+  local h, t = job .. ':h:' .. handoff, job .. ':t:' .. handoff
+  local known = redis.call('HMGET', h, 'fence', 'state', 'role', 'group', 'counts', 'child', 'r_turns')
+  local group, counts = known[4], known[5]
+
+  -- A result that is not urgent is a usable one. Counted for the fan-ins that can go on with some of theirs; whether one may now.
+  local function has_enough(more)
+    local enough = false
+    for fan_in, from in pairs(counts and cjson.decode(counts) or {}) do
+      enough = redis.call('HINCRBY', job, 'in:' .. fan_in, more) >= from or enough
+    end
+    return enough
+  end
+
+  if known[2] == 'done' and known[1] == fence then
+    local ended = redis.call('HMGET', h, 'result', 'end_version', 'finished_at')
+    if ended[1] == order[5] then -- said again, because the answer was lost
+      local left = group and redis.call('HGET', job, 'g:' .. group) or -1
+      return { 'ok', tonumber(left), tonumber(ended[2]), tonumber(ended[3]), (order[8] == '1' or has_enough(0)) and 1 or 0 }
+    end
+  end
+  local from, tally = unpack(redis.call('HMGET', job, 'version', 'tally'))
+  local why = gone(from, known, fence)
+  if why then return { why } end
+
+  local at, keep = now_ms(), tonumber(order[3])
+  local id = id_of(job)
+  local used = decoded(order[6])
+  if used or known[7] then settle(job, h, used) end
+  even_out(used and used.pace, id .. '/' .. handoff, at)
+  local FIRST, events, status, checkpoints = 14, tonumber(order[7]), order[11], tonumber(order[13])
+  local first_kept = FIRST + events
+  from = tonumber(from)
+  if checkpoints > 0 then redis.call('RPUSH', t, unpack(order, first_kept, first_kept + checkpoints - 1)) end
+  keep_payloads(job, order, first_kept + checkpoints)
+  local fields = { tally = tally_on(tally, from, events, { [status] = 1 }) }
+  if status == 'failed' or status == 'needs_input' then fields.failed_last = noted(job, 'failed_last', { handoff }) end
+  local version = append(job, from, order, FIRST, events, at, fields)
+  redis.call('HSET', h, 'state', 'done', 'status', status, 'result', order[5], 'finished_at', whole(at), 'end_version', whole(version))
+  redis.call('HDEL', h, 'lease', 'doing')
+  redis.call('HDEL', job .. ':blob', 'draft:' .. handoff)
+  if order[9] == '1' then redis.call('PEXPIRE', t, order[3]) else redis.call('DEL', t) end
+  redis.call('ZREM', due, id .. '/' .. handoff)
+  begin_look(job, order[10], at)
+  -- What quotes are drawn from, and what a slot of this role takes: micro-dollars (null: a price is not known), milliseconds, those that it waited
+  -- for its provider, turns, and what these took of their lane.
+  local MOST_SAMPLES = 200
+  local role = known[3]
+  if role then
+    local f = redis.call('HMGET', h, 'usd', 'unpriced', 'started_at', 'turns')
+    local sample = string.format(
+      '{"at": %d, "usd": %s, "ms": %d, "waited_ms": %d, "turns": %d, "lane": %s}',
+      at, f[2] and 'null' or (f[1] or '0'), at - tonumber(f[3] or at), waited(h, at), tonumber(f[4] or 0), order[12]
+    )
+    keep_newest('handoff:history:' .. role, sample, MOST_SAMPLES, PAST_KEPT_MS)
+  end
+  local left = -1
+  local wakes = order[8] == '1' or has_enough(1)
+  if group then left = redis.call('HINCRBY', job, 'g:' .. group, '-1') end
+  if group or known[6] then
+    -- The chord's body, for what cannot wait the worker, or the child, should wake the supervisor now; should that not come, the sweeper does.
+    if left <= 0 or wakes then redis.call('ZADD', due, 'LT', at + tonumber(order[4]), id) end
+  end
+  stay(job, h, keep)
+  return { 'ok', left, version, at, wakes and 1 or 0 }
+end

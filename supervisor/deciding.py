@@ -1,0 +1,198 @@
+"""Decisions: made on a state until nothing more follows, and committed at once, with whatever goes along in the same round trip: the end of
+the role's handoff that one was made on, and the claim of the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from shared.agent.price import prices_from
+from shared.attempt import Attempts, Ready
+from shared.ledger.claim import Claim
+from shared.ledger.ends import End, Finished
+from shared.ledger.jobs import LOST_AFTER_S, HandoffStanding
+from shared.ledger.journal import Commit
+from shared.ledger.ledger import Ledger
+from shared.ledger.looks import Look
+from shared.wire.errors import LedgerError
+from shared.wire.events import ApprovalAsked, Event, Recorded
+from shared.wire.ids import HandoffId
+from supervisor.closing import Closing
+from supervisor.lifecycle.approving import approval_fields
+from supervisor.lifecycle.budget import why_asked
+from supervisor.lifecycle.decide import decide
+from supervisor.lifecycle.ending import next_due
+from supervisor.lifecycle.evolve import fold_on
+from supervisor.lifecycle.seen import HandoffSeen, Load, Seen
+from supervisor.lifecycle.state import JobState
+from supervisor.lifetimes import tell_end
+from supervisor.plan_in_short import plan_fields
+from supervisor.prepared import Prepared
+from supervisor.preparing import Preparing
+from supervisor.quoting.quoting import score_in
+from supervisor.states import States
+from supervisor.thinking import Thinker
+
+MOST_DECISIONS = 100
+"""That follow from one another without anything from outside: a job has five phases."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What follows from a state, ready to be committed."""
+
+    before: JobState
+    state: JobState
+    """With it."""
+    prepared: Prepared
+    due_at: float | None
+    """When the sweeper must look again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A role's handoff, as it is to be run here."""
+
+    ready: Ready
+    claim: Claim
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A decision that stands in the journal, and is to be carried out."""
+
+    state: JobState
+    prepared: Prepared
+    is_last: bool
+    """Nothing stood between it and what it was made on: the state is that of the whole journal."""
+    role: Claimed | None = None
+    """That of a role which it issues, if that is to be run here."""
+
+
+class Deciding:
+    """One in a supervisor process, called by its threads."""
+
+    def __init__(self, ledger: Ledger, attempts: Attempts, thinker: Thinker, states: States, preparing: Preparing) -> None:
+        self._ledger = ledger
+        self._library = attempts.library
+        self._thinker = thinker
+        self._states = states
+        self._preparing = preparing
+        self._closing = Closing(attempts.models, prices_from(attempts.settings), preparing.fact_checker)
+        self._lease_s = attempts.settings.lease_s
+
+    def decide(self, state: JobState, suspects: Sequence[HandoffId] = ()) -> Decision:
+        """Until nothing more follows, or a slice is full, as if each decision had been recorded at once."""
+        now, seen = self._ledger.connection.now(), self._look(state, suspects)
+        prepared, later = Prepared(), state
+        for _ in range(MOST_DECISIONS):
+            recorded = len(prepared.events)
+            for command in decide(later, seen, now):
+                self._preparing.record(later, command, prepared)
+            new = prepared.events[recorded:]
+            if new:
+                later = fold_on(later, _as_of(later, now, new))
+            if not new or prepared.is_full:
+                due_at = next_due(later, now, self._lease_s, seen)
+                if prepared.is_full:  # should the wake-up be lost that follows on this slice
+                    due_at = min(due_at or now + LOST_AFTER_S, now + LOST_AFTER_S)
+                return Decision(state, later, prepared, due_at)
+            if seen.handoffs:
+                seen = replace(seen, handoffs={})  # what was wrong has been ordered to be mended
+        raise AssertionError("decisions follow from decisions without end")
+
+    def commit(self, decision: Decision, look: Look, *, thinks_here: bool) -> Made:
+        """Record it, and claim the role's handoff that it issues, if that is to be run here.
+
+        Raises:
+            VersionConflict: somebody else has made progress.
+        """
+        commit, ready, claim = self._commit(decision, decision.before, look), self._ready(decision, look) if thinks_here else None, None
+        if ready:
+            recorded, claim = self._ledger.claims.commit_and_claim(commit, ready.claiming)
+        else:
+            recorded = self._ledger.journal.commit(commit)
+        return self._made(decision, recorded, ready, claim)
+
+    def commit_with_end(self, made: Made, claim: Claim, end: End, look: Look) -> tuple[Finished, Made | None]:
+        """End the handoff of a role that was run for the decision `made`, and record what follows on its result. None: nothing does, or
+        it is to be decided on what the journal has by now.
+
+        Raises:
+            Interrupted: the claim holds no more.
+        """
+        following = self._following(made, end, look) if made.is_last else None
+        if following is None:
+            return claim.finish(end), None
+        decision, commit, ready = following
+        try:
+            followed = self._ledger.claims.end_and_commit(claim, end, commit, ready.claiming if ready else None)
+        except LedgerError:  # it may have been done all the same: said again, the end is the same one
+            return claim.finish(end), None
+        if not followed.recorded:
+            return followed.finished, None
+        return followed.finished, self._made(decision, followed.recorded, ready, followed.claim)
+
+    def _following(self, made: Made, end: End, look: Look) -> tuple[Decision, Commit, Ready | None] | None:
+        """What is decided on a result before it stands in the journal, as if it did. None: nothing is."""
+        try:
+            now = self._ledger.connection.now()
+            decision = self.decide(fold_on(made.state, _as_of(made.state, now, end.events)))
+            if not decision.prepared.events:
+                return None
+            return decision, self._commit(decision, made.state, look), self._ready(decision, look)
+        except Exception:  # noqa: BLE001 - the result is worth more: whoever decides on the journal meets it again, and says so
+            return None
+
+    def _ready(self, decision: Decision, look: Look) -> Ready | None:
+        role = decision.prepared.role
+        return self._thinker.ready(decision.state, role.handoff, role.text, look.name) if role else None
+
+    def _commit(self, decision: Decision, stands: JobState, look: Look) -> Commit:
+        """`stands`: the state that the journal tells, which may lack the result that was decided on."""
+        before, later, prepared = decision.before, decision.state, decision.prepared
+        self._library.remember(prepared.texts.values())
+        asks = any(isinstance(event, ApprovalAsked) for event in prepared.events)
+        fields = {"status": later.status.value, "asks": why_asked(later), **approval_fields(before, later), **self._closing.fields(later)}
+        return Commit(
+            job_id=before.job_id,
+            expected=stands.version,
+            tip=stands.as_of,
+            events=prepared.events,
+            payloads=list(prepared.texts.values()),
+            fields=fields | plan_fields(before, later, prepared.events),
+            drop=sorted(one for one in later.open.changed_since(before.open) if one not in later.open),
+            keep=later.handed_over if asks else (),
+            due_at=decision.due_at,
+            score=score_in(before, later),
+            look=look.name,
+        )
+
+    def _made(self, decision: Decision, recorded: Sequence[Recorded], ready: Ready | None, claim: Claim | None) -> Made:
+        is_last, state = recorded[0].version == decision.before.version + 1, decision.state
+        if is_last:  # or results stand between, which the next look reads first
+            state = self._states.remember(state, recorded[-1])
+            tell_end(state, recorded)
+        return Made(state, decision.prepared, is_last, Claimed(ready, claim) if ready and claim else None)
+
+    def _look(self, state: JobState, suspects: Sequence[HandoffId]) -> Seen:
+        """What is to be known outside the journal; of handoffs, nothing is asked where nothing is suspect."""
+        there, checker = self._preparing.briefing.there(state), state.submitted.fact_checker
+        ask = list(dict.fromkeys([*suspects, *state.overview.apart]))
+        standings = self._ledger.jobs.handoffs(state.job_id, ask)
+        return Seen(
+            roles=frozenset(there),
+            loads={name: Load(one.spec.capability, one.queued, one.slots) for name, one in there.items() if one.spec.capability},
+            handoffs={i: _seen(found) for i, found in standings.items()},
+            is_fact_checker_away=checker is not None and checker not in self._ledger.roles.served(),
+        )
+
+
+def _as_of(state: JobState, now: float, events: Sequence[Event]) -> list[Recorded]:
+    """Events as they will stand in the journal, next to those that this state is of."""
+    return [Recorded(version, now, event) for version, event in enumerate(events, state.version + 1)]
+
+
+def _seen(found: HandoffStanding) -> HandoffSeen:
+    return HandoffSeen(found.state, found.lease_until, found.lost, bool(found.queue), found.held)
