@@ -30,16 +30,24 @@ from supervisor.roles.quarrel import RulingReading, points_asked_in
 from supervisor.roles.replanner import found_in, patch_reading_of
 from supervisor.roles.router import RouteReading, specialists_routed_in
 
+SLOT_WAIT_S = 0.02
+"""For a slot to become free: less than what it costs to have another thread, or another process, think. Where each takes seconds, it makes
+no difference.
+"""
+
 
 class Thinker:
     """Runs roles' handoffs in this process, at most `slots` at once: those issued here, and those from the think queue."""
 
-    def __init__(self, attempts: Attempts, slots: int, on_change: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, attempts: Attempts, slots: int, on_change: Callable[[], None] = lambda: None, *, slot_wait_s: float = SLOT_WAIT_S
+    ) -> None:
         """`on_change`: called when the last slot was taken, and when one is free again."""
         self._attempts = attempts
         self._free = max(1, slots)
-        self._lock = threading.Lock()
+        self._changing = threading.Condition()
         self._on_change = on_change
+        self._slot_wait_s = slot_wait_s
 
     @property
     def is_full(self) -> bool:
@@ -48,8 +56,8 @@ class Thinker:
     @contextmanager
     def slot(self, *, wanted: bool = True) -> Iterator[bool]:
         """Whether a role may run in this process: half of a supervisor's slots stay free for decisions."""
-        with self._lock:
-            got = wanted and self._free > 0
+        with self._changing:
+            got = wanted and self._changing.wait_for(lambda: self._free > 0, self._slot_wait_s)
             self._free -= got
             is_last = got and self._free == 0
         if is_last:
@@ -58,9 +66,10 @@ class Thinker:
             yield got
         finally:
             if got:
-                with self._lock:
+                with self._changing:
                     self._free += 1
                     was_full = self._free == 1
+                    self._changing.notify()
                 if was_full:
                     self._on_change()
 

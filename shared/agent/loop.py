@@ -42,7 +42,7 @@ class Agent:
         self._tools = {tool.name: tool for tool in (*equipment.tools, *own) if tool.name in spec.tools or tool in own}
         self._talk = Conversation(opening.message)
         self._outcome = Outcome(handoff, equipment.reading)
-        self._model_turns = ModelTurns(handoff.limits, opening.system, tuple(self._tools.values()), equipment, self._note)
+        self._model_turns = ModelTurns(handoff.limits, opening.system, tuple(self._tools.values()), equipment)
 
     @property
     def model_name(self) -> str:
@@ -101,7 +101,7 @@ class Agent:
         is_last = self._decides is None and self._model_turns.is_last(self._talk)  # who decides by calls must be able to call
         if is_last and not self._talk.is_told_last:
             self._note(Prompted(text=LAST_TURN))
-        self._model_turns.turn(self._talk, is_last=is_last)
+        self._model_turns.turn(self._talk, self._note, is_last=is_last)
 
     def _act(self, reply: Replied) -> None:
         """Run the calls that have no result yet, except those that must not be run."""

@@ -40,18 +40,21 @@ SHORT_REPLY_CHARS = 20_000
 """A final reply that is no longer is checkpointed with its result, which saves a round trip; to read a longer one may take a while."""
 
 
-class ModelTurns:
-    """Makes the model calls of one handoff. Writes checkpoints through `note`. Whoever claims it says so in `equipment`."""
+Note = Callable[..., None]
+"""Checkpoints: of `Agent`, which is given with each turn and not kept. As a part of its own part, an agent and all that was said would stay
+until Python's garbage collector comes by.
+"""
 
-    def __init__(
-        self, limits: HandoffLimits, system: str, tools: tuple[Tool, ...], equipment: Equipment, note: Callable[..., None]
-    ) -> None:
+
+class ModelTurns:
+    """Makes the model calls of one handoff. Whoever claims it says so in `equipment`."""
+
+    def __init__(self, limits: HandoffLimits, system: str, tools: tuple[Tool, ...], equipment: Equipment) -> None:
         self._limits = limits
         self._system = system
         self._tools = tuple(definition(tool) for tool in tools)
         self._schema = dict(equipment.reading.schema)
         self.equipment = equipment
-        self._note: Callable[..., None] = note
         self._pulse = Pulse()
         self._shown = ("", -inf)
         self._rendered = (-1, 0)
@@ -79,8 +82,8 @@ class ModelTurns:
             return None, None
         return self.equipment.prices.worst(call, self._most_input(talk)), self._expected(talk, call)
 
-    def turn(self, talk: Conversation, *, is_last: bool) -> None:
-        """Make one call and checkpoint what came of it. A failed one is waited out, so that the next turn can try again.
+    def turn(self, talk: Conversation, note: Note, *, is_last: bool) -> None:
+        """Make one call and checkpoint what came of it through `note`. A failed one is waited out, so that the next turn can try again.
 
         Raises:
             LimitReached: tokens, deadline, or the job's budget.
@@ -97,17 +100,17 @@ class ModelTurns:
                 reply = self.equipment.model.reply(call, self._on_pulse)
                 span.replied(reply)
         except ModelError as error:
-            self._failed(talk, call, worst, error)
+            self._failed(talk, call, worst, error, note)
             return
         except LimitReached as limit:
             self.draft = self._pulse.text
-            self._note(CallFailed(error=str(limit), usage=self._settled(call, worst)))
+            note(CallFailed(error=str(limit), usage=self._settled(call, worst)))
             raise
         self._hear(reply.limits)
         self._longest_turn_s = max(self._longest_turn_s, self.equipment.now() - started)
         usage = self.equipment.prices.priced(reply.usage, call.model)
         replied = Replied(content=reply.content, stop_reason=reply.stop_reason, usage=usage, model=reply.model)
-        self._note(replied, may_wait=_is_read_at_once(replied))
+        note(replied, may_wait=_is_read_at_once(replied))
 
     def _reserve(self, worst: WorstCase, expected: Expected | None) -> None:
         """Wait until the call may be made. Who must wait long does it elsewhere, and is back a little early, so as not to be late."""
@@ -143,14 +146,14 @@ class ModelTurns:
             progress_s=self.equipment.progress_s,
         )
 
-    def _failed(self, talk: Conversation, call: ModelCall, worst: WorstCase, error: ModelError) -> None:
+    def _failed(self, talk: Conversation, call: ModelCall, worst: WorstCase, error: ModelError, note: Note) -> None:
         """Settle, then wait for the next try or give up."""
         has_begun = self._pulse.usage.total_tokens > 0  # overloaded in the middle of a stream: what came was paid
         usage = NOTHING_USED if _is_unpaid(error) and not has_begun else self._settled(call, worst)
         is_refused = isinstance(error, ModelBusy)
         if isinstance(error, ModelBusy):
             self.equipment.turns.refused(reason_of(error), error.retry_after_s, error.limits)
-        self._note(CallFailed(error=str(error), usage=usage))
+        note(CallFailed(error=str(error), usage=usage))
         delay = delay_s(error, talk.failures_in_a_row + 1, self.equipment.dice())
         if delay is None or talk.turns + 1 >= self._limits.max_turns:
             self.draft = self._pulse.text

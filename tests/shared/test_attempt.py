@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -82,6 +83,25 @@ def test_an_attempt_ends_with_the_models_answer(ledger: Ledger, attempts: Attemp
     handoff = handed_out(ledger)
 
     assert result_of(attempts.attempt(handoff.to_json(), handoff, fit)).output == "Rust."
+
+
+def test_nothing_of_it_is_left_to_the_garbage_collector(ledger: Ledger, attempts: Attempts) -> None:
+    """What a model was told and said would stay in memory until that comes by, and to look for it costs all threads."""
+    handoffs = [handed_out(ledger) for _ in range(2)]
+    attempts.attempt(handoffs[0].to_json(), handoffs[0], fit)  # what is made once
+    gc.collect()
+    gc.disable()
+    try:
+        attempts.attempt(handoffs[1].to_json(), handoffs[1], fit)
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        left = {type(one).__qualname__ for one in gc.garbage if type(one).__module__.startswith("shared.")}
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+
+    assert left == set()
 
 
 def test_one_line_says_what_came_of_it_and_what_it_took(ledger: Ledger, attempts: Attempts) -> None:

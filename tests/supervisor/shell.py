@@ -62,6 +62,7 @@ class Shell:
     drain: Drain = field(default_factory=Drain)
     ledger: Ledger = field(init=False)
     dispatcher: DyingDispatcher = field(init=False)
+    attempts: Attempts = field(init=False)
     advance: Advance = field(init=False)
     thinker: Thinker = field(init=False)
     jobs: Client = field(init=False)
@@ -71,9 +72,9 @@ class Shell:
         self.ledger = open_ledger(self.url, SETTINGS, drain=self.drain)
         self.dispatcher = DyingDispatcher(self.app)
         leases = Leases(self.url, SETTINGS.lease_s, watchdog=False)
-        attempts = Attempts(self.ledger, SETTINGS, "supervisor:1", leases, Library(self.ledger), Models(SETTINGS))
-        self.thinker = Thinker(attempts, 4)
-        self.advance = Advance(self.ledger, self.dispatcher, attempts, self.thinker, Webhooks(self.ledger, None))
+        self.attempts = Attempts(self.ledger, SETTINGS, "supervisor:1", leases, Library(self.ledger), Models(SETTINGS))
+        self.thinker = Thinker(self.attempts, 4)
+        self.advance = Advance(self.ledger, self.dispatcher, self.attempts, self.thinker, Webhooks(self.ledger, None))
         self.jobs = Client(self.ledger, SETTINGS)
 
     def fact_checker(self, state: JobState) -> SpecialistSpec:

@@ -19,6 +19,7 @@ from shared.wire.handoff import AgentHandoff, ResultStatus
 from shared.wire.ids import HandoffId, JobId, new_job_id
 from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
 from supervisor.sweeper import Sweeper
+from supervisor.thinking import Thinker
 from tests.doubles.sweeps import messages_vanish
 from tests.supervisor.shell import SETTINGS, Shell
 from tests.waiting import wait_until
@@ -237,6 +238,17 @@ def test_what_comes_from_the_think_queue_takes_a_slot_or_goes_back(shell: Shell)
     assert shell.advance.think(handoff, text).how is Ending.FINISHED
     assert "plan_made" in shell.kinds(job_id)
     assert not shell.ledger.connection.redis.exists(keys.WAITING + THINK_QUEUE)
+
+
+def test_who_finds_no_slot_waits_a_moment_for_one(shell: Shell) -> None:
+    """Here for a minute: another handoff, and another message, cost more than a few milliseconds."""
+    patient = Thinker(shell.attempts, 1, slot_wait_s=60)
+    with ThreadPoolExecutor(1) as others:
+        with patient.slot():
+            waiting = others.submit(patient.slot().__enter__)
+            with pytest.raises(TimeoutError):
+                waiting.result(timeout=0.2)
+        assert waiting.result(timeout=30) is True
 
 
 def test_a_role_that_is_handed_back_at_a_drain_is_run_by_another_supervisor_at_once(shell: Shell) -> None:
