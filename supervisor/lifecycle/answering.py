@@ -82,6 +82,8 @@ def words_wanted(state: JobState) -> tuple[BlobRef, ...]:
 class Content:
     """What an answer says, without what code adds to it."""
 
+    body: str
+    """What its results say, with their own markers; '' of a form."""
     text: str
     value: JsonValue
     citations: tuple[NumberedCitation, ...]
@@ -97,8 +99,9 @@ def content_of(state: JobState, words: Words) -> Content:
     has_the_form = state.synthesis is not None or state.submitted.answer_schema is None or usable_sinks(state) == state.sinks
     is_form = len(parts) == 1 and has_the_form and (state.submitted.answer_schema is not None or not isinstance(parts[0].output, str))
     value, citations = _numbered(parts[0].output, claims) if is_form else (None, ())
-    text, citations = (_as_text(value), citations) if is_form else number_citations(body_of(state, parts), claims)
-    return Content(text, value, citations, is_form, tuple(dict.fromkeys(note for part in parts for note in part.notes)))
+    body = "" if is_form else body_of(state, parts)
+    text, citations = (_as_text(value), citations) if is_form else number_citations(body, claims)
+    return Content(body, text, value, citations, is_form, tuple(dict.fromkeys(note for part in parts for note in part.notes)))
 
 
 def assemble(state: JobState, status: JobStatus, words: Words, label: str | None) -> Answer:
@@ -115,7 +118,7 @@ def assemble(state: JobState, status: JobStatus, words: Words, label: str | None
         aside = (*beside(disputes, parts[0]), *map(gap_line, gaps), *open_points)
     else:
         claims = {claim.id: claim for one in disputes for claim in one.conflict.claims}
-        disputed, citations = number_citations(section(disputes, body_of(state, parts)), claims, citations)
+        disputed, citations = number_citations(section(disputes, content.body), claims, citations)
         footer = f"_{label}_" if label else ""
         text = "\n\n".join(block for block in (f"{text}{disputed}", gap_text(gaps), open_text(open_points), footer) if block)
     return Answer(
