@@ -89,7 +89,8 @@ class Attempts:
         Raises:
             LedgerUnavailable: what it refers to could not be fetched now.
         """
-        agent, first = self._prepared(handoff, fit)
+        with logged_as(job_id=handoff.job_id, handoff_id=handoff.handoff_id):  # another one may just be ended in this thread
+            agent, first = self._prepared(handoff, fit)
         limits, whose = handoff.limits, (handoff.job_id, handoff.handoff_id, digest_of(text), self.worker)
         claiming = Claiming(*whose, *first, deadline=limits.deadline, max_seconds=limits.max_seconds)
         return Ready(handoff, claiming, agent, conclude)

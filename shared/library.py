@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from shared.agent.envelope import Sources
+from shared.agent.sources import Sources
 from shared.agent.tool import ToolContext, ToolFailed
 from shared.ledger.ledger import Ledger
 from shared.wire.documents import Document, Manifest
@@ -78,7 +78,7 @@ class Library:
         return found
 
     def remember(self, texts: Iterable[str]) -> None:
-        """Payloads that this process has just written: it will not have to fetch them."""
+        """Payloads that this process has just written, or is about to: it will not have to fetch them."""
         for text in texts:
             self._payloads.put(digest_of(text), text)
 

@@ -140,10 +140,10 @@ class Advance:
         with self._thinker.slot(wanted=prepared.role is not None) as is_free:
             made = self._deciding.commit(decision, look, thinks_here=is_free)
             while made.role is not None:
-                later, grown = made.state, self._carried_out(made, look, place)
-                following = self._concluded(made, made.role, look, grown)
+                grown = self._carried_out(made, look, place)
+                following, recorded = self._think_on(made, made.role, look)
                 if following is None:
-                    return self._grown(later, grown)
+                    return self._grown(made.state, [*grown, recorded])
                 made = following
         grown = self._carried_out(made, look, place)
         if role := made.prepared.role:
@@ -156,23 +156,19 @@ class Advance:
         place.over()
         return [self._do(made.state, effect, look) for effect in made.prepared.effects]
 
-    def _concluded(self, made: Made, role: Claimed, look: Look, grown: list[Sequence[Recorded] | None]) -> Made | None:
-        """Have its role think. Returns the decision that follows on the result and stands in the journal with it; None: there is none.
-        `grown`: what entered the journal since `made`, and does here.
+    def _think_on(self, made: Made, role: Claimed, look: Look) -> tuple[Made | None, Sequence[Recorded] | None]:
+        """Have its role think. Returns the decision that follows on the result and stands in the journal with it; or what entered the
+        journal by the result alone, if anything did.
         """
         following: Made | None = None
 
         def finish(claim: Claim, end: End) -> Finished:
             nonlocal following
-            if any(part is not None for part in grown):
-                return claim.finish(end)
             finished, following = self._deciding.commit_with_end(made, claim, end, look)
             return finished
 
-        recorded = self._thought(made.state, self._thinker.run(role.ready, role.claim, finish))
-        if following is None:
-            grown.append(recorded)
-        return following
+        ended = self._thinker.run(role.ready, role.claim, finish)
+        return (following, None) if following else (None, self._thought(made.state, ended))
 
     def _publish(self, job_id: JobId, prepared: Prepared) -> None:
         """One slice. The next is for a wake-up of its own, behind those of other jobs."""

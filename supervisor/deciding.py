@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import structlog
+
 from shared.agent.price import prices_from
 from shared.attempt import Attempts, Ready
 from shared.ledger.claim import Claim
@@ -33,6 +35,8 @@ from supervisor.preparing import Preparing
 from supervisor.quoting.quoting import score_in
 from supervisor.states import States
 from supervisor.thinking import Thinker
+
+log = structlog.get_logger()
 
 MOST_DECISIONS = 100
 """That follow from one another without anything from outside: a job has five phases."""
@@ -64,8 +68,6 @@ class Made:
 
     state: JobState
     prepared: Prepared
-    is_last: bool
-    """Nothing stood between it and what it was made on: the state is that of the whole journal."""
     role: Claimed | None = None
     """That of a role which it issues, if that is to be run here."""
 
@@ -108,12 +110,12 @@ class Deciding:
         Raises:
             VersionConflict: somebody else has made progress.
         """
-        commit, ready, claim = self._commit(decision, decision.before, look), self._ready(decision, look) if thinks_here else None, None
-        if ready:
-            recorded, claim = self._ledger.claims.commit_and_claim(commit, ready.claiming)
-        else:
-            recorded = self._ledger.journal.commit(commit)
-        return self._made(decision, recorded, ready, claim)
+        commit = self._commit(decision, decision.before, look)
+        ready = self._ready(decision, look) if thinks_here else None
+        if ready is None:
+            return self._made(decision, self._ledger.journal.commit(commit))
+        recorded, claim = self._ledger.claims.commit_and_claim(commit, ready.claiming)
+        return self._made(decision, recorded, Claimed(ready, claim))
 
     def commit_with_end(self, made: Made, claim: Claim, end: End, look: Look) -> tuple[Finished, Made | None]:
         """End the handoff of a role that was run for the decision `made`, and record what follows on its result. None: nothing does, or
@@ -122,7 +124,7 @@ class Deciding:
         Raises:
             Interrupted: the claim holds no more.
         """
-        following = self._following(made, end, look) if made.is_last else None
+        following = self._following(made, end, look)
         if following is None:
             return claim.finish(end), None
         decision, commit, ready = following
@@ -132,7 +134,8 @@ class Deciding:
             return claim.finish(end), None
         if not followed.recorded:
             return followed.finished, None
-        return followed.finished, self._made(decision, followed.recorded, ready, followed.claim)
+        role = Claimed(ready, followed.claim) if ready and followed.claim else None
+        return followed.finished, self._made(decision, followed.recorded, role)
 
     def _following(self, made: Made, end: End, look: Look) -> tuple[Decision, Commit, Ready | None] | None:
         """What is decided on a result before it stands in the journal, as if it did. None: nothing is."""
@@ -142,7 +145,8 @@ class Deciding:
             if not decision.prepared.events:
                 return None
             return decision, self._commit(decision, made.state, look), self._ready(decision, look)
-        except Exception:  # noqa: BLE001 - the result is worth more: whoever decides on the journal meets it again, and says so
+        except Exception as error:  # noqa: BLE001 - the result is worth more: whoever decides on the journal meets it again, and says so
+            log.warning("to be decided again", job_id=made.state.job_id, why=type(error).__name__)
             return None
 
     def _ready(self, decision: Decision, look: Look) -> Ready | None:
@@ -169,12 +173,12 @@ class Deciding:
             look=look.name,
         )
 
-    def _made(self, decision: Decision, recorded: Sequence[Recorded], ready: Ready | None, claim: Claim | None) -> Made:
-        is_last, state = recorded[0].version == decision.before.version + 1, decision.state
-        if is_last:  # or results stand between, which the next look reads first
+    def _made(self, decision: Decision, recorded: Sequence[Recorded], role: Claimed | None = None) -> Made:
+        state = decision.state
+        if recorded[0].version == decision.before.version + 1:  # or results stand between, which the next look reads first
             state = self._states.remember(state, recorded[-1])
             tell_end(state, recorded)
-        return Made(state, decision.prepared, is_last, Claimed(ready, claim) if ready and claim else None)
+        return Made(state, decision.prepared, role)
 
     def _look(self, state: JobState, suspects: Sequence[HandoffId]) -> Seen:
         """What is to be known outside the journal; of handoffs, nothing is asked where nothing is suspect."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,11 +11,9 @@ from pydantic import JsonValue, ValidationError, field_validator
 
 from shared.agent.answers import Lenient, json_object_in, partial_object_in, what_came
 from shared.agent.empty_forms import is_empty_form
-from shared.agent.quotes import MOST_QUOTE_CHARS, find_quote
 from shared.agent.reading import NotAcceptable, Read
 from shared.agent.schemas import BrokenSchema, problem_with
-from shared.agent.tool import ToolFailed
-from shared.wire.documents import Document, Manifest
+from shared.agent.sources import Sources
 from shared.wire.handoff import Citation, Claim, ResultStatus, says_only_that_it_is_done
 from shared.wire.ids import StepId
 from shared.wire.markers import qualified, renamed_markers
@@ -100,41 +98,6 @@ class _Envelope(Lenient):
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
-    """Where quotes are looked up: the job's documents, and those that tools have fetched meanwhile."""
-
-    text_of: Callable[[str], str]
-    """The extracted text of a document by digest.  Raises: ToolFailed."""
-    manifest: Manifest = field(default_factory=Manifest)
-    fetched: Callable[[], Iterable[Document]] = tuple
-    """Documents that were kept while the handoff ran (`ToolContext.keep_document`)."""
-
-    def document(self, source: str) -> Document | None:
-        """By its path or URL; by the end of its path, if only one has it."""
-        documents = (*self.manifest.documents, *self.fetched())
-        wanted = source.strip()
-        for document in documents:
-            if document.path == wanted:
-                return document
-        near = {d.digest: d for d in documents if wanted and (d.path.endswith(f"/{wanted}") or wanted.endswith(f"/{d.path}"))}
-        return next(iter(near.values())) if len(near) == 1 else None
-
-    def citation(self, source: str, quote: str) -> Citation | str:
-        """The checked citation, or why there is none."""
-        document = self.document(source)
-        if document is None:
-            return f'there is no source "{source[:200]}"; name one exactly as it was given to you'
-        try:
-            text = self.text_of(document.digest)
-        except ToolFailed as error:
-            return f'the source "{document.path}" cannot be read: {error}'
-        span = find_quote(quote[: 2 * MOST_QUOTE_CHARS], text)
-        if span is None:
-            return f'this quote does not stand in "{document.path}": "{" ".join(quote.split())[:120]}"; copy it verbatim, or drop it'
-        return Citation(source=document.path, digest=document.digest, start=span.start, end=span.end, quote=text[span.start : span.end])
-
-
-@dataclass(frozen=True, slots=True)
 class EnvelopeReading:
     """The `Reading` of specialists."""
 
@@ -181,6 +144,10 @@ class EnvelopeReading:
             raise NotAcceptable(f"the answer envelope is wrong: {problems_of(error)}") from error
         self._check(envelope)
         return self._read(envelope, last_try=last_try)
+
+    def looks_up(self, text: str) -> bool:
+        """See `shared.agent.reading.LooksUp`: quotes, in whole documents."""
+        return '"quote"' in text
 
     def salvage(self, text: str) -> Read | None:
         """See `shared.agent.reading.Salvages`: the output and the proven claims of a text that is cut off or was not accepted."""

@@ -10,6 +10,7 @@ from shared.agent.conversation import Conversation, calls_of, text_of
 from shared.agent.equipment import Equipment
 from shared.agent.model import ModelCall, Pulse
 from shared.agent.price import HIDDEN_TOKENS, request_bytes, server_tool_uses
+from shared.agent.reading import takes_time
 from shared.agent.retry import delay_s, reason_of
 from shared.agent.tool import Tool
 from shared.agent.tool_calls import definition
@@ -37,12 +38,14 @@ DRAFT_EVERY_S = 0.4
 
 
 SHORT_REPLY_CHARS = 20_000
-"""A final reply that is no longer is checkpointed with its result, which saves a round trip; to read a longer one may take a while."""
+"""A final reply that is no longer, and quotes nothing, is checkpointed with its result, which saves a round trip. To read any other may
+take a while.
+"""
 
 
 Note = Callable[..., None]
-"""Checkpoints: of `Agent`, which is given with each turn and not kept. As a part of its own part, an agent and all that was said would stay
-until Python's garbage collector comes by.
+"""Writes checkpoints: a method of the agent, given with each turn and not kept. If its turns knew their agent, both would be a cycle, and
+what was said would stay in memory until Python's garbage collector comes by.
 """
 
 
@@ -110,7 +113,12 @@ class ModelTurns:
         self._longest_turn_s = max(self._longest_turn_s, self.equipment.now() - started)
         usage = self.equipment.prices.priced(reply.usage, call.model)
         replied = Replied(content=reply.content, stop_reason=reply.stop_reason, usage=usage, model=reply.model)
-        note(replied, may_wait=_is_read_at_once(replied))
+        note(replied, may_wait=self._is_read_at_once(replied))
+
+    def _is_read_at_once(self, reply: Replied) -> bool:
+        """Whether it is most likely the last one, and its result is there within milliseconds."""
+        text = text_of(reply.content)
+        return not calls_of(reply) and len(text) <= SHORT_REPLY_CHARS and not takes_time(self.equipment.reading, text)
 
     def _reserve(self, worst: WorstCase, expected: Expected | None) -> None:
         """Wait until the call may be made. Who must wait long does it elsewhere, and is back a little early, so as not to be late."""
@@ -238,11 +246,6 @@ class ModelTurns:
 def _bytes_of(checkpoints: tuple[Checkpoint, ...]) -> int:
     texts = (item.text for item in checkpoints if isinstance(item, Observed | Prompted))
     return sum(len(text.encode("utf-8", "replace")) for text in texts)
-
-
-def _is_read_at_once(reply: Replied) -> bool:
-    """Whether it is most likely the last one, and its result is there within milliseconds."""
-    return not calls_of(reply) and len(text_of(reply.content)) <= SHORT_REPLY_CHARS
 
 
 def _is_unpaid(error: ModelError) -> bool:

@@ -57,6 +57,14 @@ class Salvages(Protocol):
         ...
 
 
+class LooksUp(Protocol):
+    """A reading that holds a text against others, which may take seconds."""
+
+    def looks_up(self, text: str) -> bool:
+        """Whether it would for this one. False: reading it takes a millisecond or two."""
+        ...
+
+
 class ReadsCalls(Protocol):
     """A reading whose answer may also be tool calls: those of its own tools are not run, they are what was decided."""
 
@@ -81,3 +89,8 @@ class ReadsCalls(Protocol):
 def decider(reading: Reading) -> ReadsCalls | None:
     """The reading, if it is one whose answer may be calls. (To look through a whole protocol takes longer than to read an answer.)"""
     return cast(ReadsCalls, reading) if hasattr(reading, "read_calls") else None
+
+
+def takes_time(reading: Reading, text: str) -> bool:
+    """Whether to read this text may take longer than to parse it."""
+    return hasattr(reading, "looks_up") and cast(LooksUp, reading).looks_up(text)

@@ -95,8 +95,8 @@ class Claim:
     _unsent_draft: str = ""
     _stored: int = field(init=False)
     """Checkpoints that are known to be in the ledger."""
-    _unwritten: tuple[Checkpoint, ...] = ()
-    """Those that come after them, and wait for what is said next."""
+    _unwritten: list[tuple[Checkpoint, bytes]] = field(default_factory=list)
+    """Those that come after them, and wait for what is said next, as the ledger gets them."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -136,9 +136,9 @@ class Claim:
         """What was paid is in the ledger when this returns, unless it may wait."""
         if may_wait and self.is_first:
             self._check_claim()
-            self._unwritten += checkpoints
+            self._unwritten.extend((item, packed(item.to_json())) for item in checkpoints)
         else:
-            self._turn(checkpoints)
+            self._turn(checkpoints, gets_further=not may_wait)
 
     def write_down(self) -> None:
         """What has waited so far, if anything has."""
@@ -175,8 +175,8 @@ class Claim:
 
     def end(self, result: HandoffResult, events: Sequence[Event], payloads: Sequence[str] = ()) -> End:
         """How it is to end, for `finish`. `payloads`: what the events refer to by digest, beside the result itself."""
-        text, used = result.to_json(), self._used(self._unwritten) or self._air
-        kept = [packed(item.to_json()) for item in self._unwritten] if self.keeps_turns else []
+        text, used = result.to_json(), self._used([item for item, _ in self._unwritten]) or self._air
+        kept = [as_stored for _, as_stored in self._unwritten] if self.keeps_turns else []
         silence_ms, is_urgent = int(CHORD_SILENCE_S * 1000), int(result.status in URGENT)
         order = [self.handoff_id, self.fence, self.keep_s * 1000, silence_ms, ref(text).digest, used, len(events), is_urgent]
         order += [int(self.keeps_turns), self.look, result.status.value, self.pacing.took(result.usage), len(kept)]
@@ -184,9 +184,9 @@ class Claim:
 
     def finish(self, end: End) -> Finished:
         """The first writer wins; who comes too late is `Interrupted`."""
-        return self.finished(end, self._insisted("finish", end.order))
+        return self.ended(end, self._insisted("finish", end.order))
 
-    def finished(self, end: End, answer: Sequence[Any]) -> Finished:
+    def ended(self, end: End, answer: Sequence[Any]) -> Finished:
         """What the ledger says to this end, whichever script was told it."""
         if answer[0] != b"ok":
             self.heed(answer[0])
@@ -216,26 +216,27 @@ class Claim:
     def _keys(self) -> list[str]:
         return [keys.job(self.job_id), keys.DUE]
 
-    def _turn(self, new: Sequence[Checkpoint] = (), *, worst: WorstCase | None = None, expected: Expected | None = None) -> list[Any]:
+    def _turn(
+        self,
+        new: Sequence[Checkpoint] = (),
+        *,
+        worst: WorstCase | None = None,
+        expected: Expected | None = None,
+        gets_further: bool = True,
+    ) -> list[Any]:
+        """`gets_further`: with new checkpoints, the handoff has left behind what took down its processes before, if something did."""
         with self._lock:
             self._check_claim()
-            new = (*self._unwritten, *new)
+            written = [*self._unwritten, *((item, packed(item.to_json())) for item in new)]
+            items = [item for item, _ in written]
             lease_ms, keep = int(self.lease_s * 1000), keep_of(self.keep_s, self.deadline)
-            order = [
-                self.handoff_id,
-                self.fence,
-                lease_ms,
-                *keep,
-                self._used(new),
-                worst_of(worst, self.pacing.order(expected)),
-                self._doing,
-                self._stored,
-                sum(isinstance(item, Observed) for item in new),
-            ]
-            answer: list[Any] = self._insisted("turn", [*order, *(packed(item.to_json()) for item in new)])
+            order = [self.handoff_id, self.fence, lease_ms, *keep, self._used(items)]
+            order += [worst_of(worst, self.pacing.order(expected)), self._doing, self._stored]
+            order += [sum(isinstance(item, Observed) for item in items), int(gets_further), *(as_stored for _, as_stored in written)]
+            answer: list[Any] = self._insisted("turn", order)
             if answer[0] not in (b"lost", b"dropped"):
-                self._stored += len(new)
-                self._unwritten = ()
+                self._stored += len(items)
+                self._unwritten.clear()
             self.heed(answer[0])
             return answer
 

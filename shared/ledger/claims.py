@@ -52,7 +52,8 @@ class Claiming:
     max_seconds: int | None = None
     """How long it may take, from its first claim."""
     look: str = ""
-    """Of the supervisor that runs it in place, and decides what follows: `Claim.finish` begins that look again; empty: there is none."""
+    """Of the supervisor that runs it in place, and decides what follows: the end of the handoff begins that look again, and the commit of
+    what follows on it, which may go along, ends it; empty: there is none."""
     fence: str = field(default_factory=new_word)
     """A word that only this claim knows: what is said without it is refused, and what is said twice with it is done once. No number that
     is counted up: Redis may come back with an older one, and give it out again.
@@ -111,7 +112,7 @@ class Claims:
         """
         asked_at = time.monotonic()
         answer = self._journal.say(commit, claim=self._order(wanted) if wanted else (), end=end.order)
-        finished = claim.finished(end, answer[4])
+        finished = claim.ended(end, answer[4])
         if not answer[0]:
             return Followed(finished)
         next_one = self._claim(wanted, answer[3], asked_at) if wanted else None

@@ -82,7 +82,8 @@ class Journal:
 
     def say(self, commit: Commit, claim: Sequence[Any] = (), end: Sequence[Any] = ()) -> Sequence[Any]:
         """What `commit.lua` answers. `claim`: the order to claim a handoff that it issues; `end`: to finish the one whose result the
-        decision was made on. Either is carried out along with it.
+        decision was made on. Either is carried out along with it. With an end, any result that came meanwhile is another decision: that
+        handoff may have been out for minutes, and whoever was woken by such a result has found nothing to do.
         """
         answer: Sequence[Any] = self._connection.script("commit", *self._order(commit, claim, end))
         return answer
@@ -119,7 +120,7 @@ class Journal:
             | ({"issue": [_issue(event) for event in issued], "groups": groups} if issued else {})
             | ({"drop": list(commit.drop), "cancels": CancelRequested(by=commit.job_id).to_json()} if commit.drop else {})
             | ({"keep": list(commit.keep)} if commit.keep else {})
-            | ({"hands_out": 1} if commit.events and all(map(_hands_out, commit.events)) else {})
+            | ({"hands_out": 1} if commit.events and not end and all(map(_hands_out, commit.events)) else {})
             | ({"created": 1} if commit.creates else {})
             | ({"after": commit.after} if commit.after else {})
             | ({"score": commit.score} if commit.score else {})

@@ -2,8 +2,9 @@
 
 What freezes a process holds its interpreter lock until the watchdog ends it; in a handoff its claims count that. A look has no claim, so
 it is noted in the job's hash by the script that reads the journal, and struck out by the script with which it ends: `commit`, `due` or
-`stumble`, which run anyway. What is done afterwards is no part of it: a role's handoff that runs in place has its claim, and when it has
-finished, the same script notes the look again, for what follows from the result is decided without another reading. Nothing counts what
+`stumble`, which run anyway. What is done afterwards is no part of it: a role's handoff that runs in place has its claim, which what follows
+from the result is decided under; or, where that cannot stand in the journal with the result, the script that ends the handoff notes the
+look again, for it is decided without another reading then. Nothing counts what
 is told or sent then: wake-ups, messages, webhooks, what a child tells its parent.
 
 Any number of looks at one job may go on at once, for wake-ups overlap, so what is noted are looks, each with a word of its own and the time

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chaos.messages_server import Reply, says_json
-from shared.agent.envelope import EnvelopeReading, Sources
+from shared.agent.envelope import EnvelopeReading
 from shared.agent.equipment import Equipment
 from shared.agent.loop import Agent
 from shared.agent.model import Model, ModelCall
 from shared.agent.price import Prices
 from shared.agent.prompt import Loaded, opening_of
 from shared.agent.reading import Reading
+from shared.agent.sources import Sources
 from shared.agent.tool import Tool
 from shared.wire.errors import ModelError
 from shared.wire.handoff import AgentHandoff, HandoffResult

@@ -28,6 +28,8 @@ class MemoryTurns:
     used_tokens: int = 0
     used_turns: int = 0
     interrupt_with: Interrupted | None = None
+    waiting: list[str] = field(default_factory=list)
+    """The kinds of those that might have waited."""
     on_checkpoint: Callable[[Checkpoint], None] = lambda _checkpoint: None
     """Called before each is kept; what it raises is a crash at that point."""
     on_beat: Callable[[str], None] = lambda _doing: None
@@ -65,6 +67,7 @@ class MemoryTurns:
                     self.used_tokens += checkpoint.usage.total_tokens
                     self.used_turns += 1
                 self.saved.append(checkpoint.to_json())
+                self.waiting += [checkpoint.kind] if may_wait else []
 
     def beat(self, doing: str, draft: str | None = None) -> None:
         self._check()

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
+from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 
 from shared.agent.envelope import EnvelopeReading
@@ -24,6 +25,7 @@ from shared.ledger.journal import Commit
 from shared.ledger.leases import Leases
 from shared.ledger.ledger import Ledger
 from shared.library import JobLibrary, Library
+from shared.logs import logged_as
 from shared.models import Models
 from shared.wire.errors import InvalidTool, LedgerUnavailable, MissingCredentials
 from shared.wire.events import HandoffIssued
@@ -245,3 +247,28 @@ def test_threads_that_ask_at_once_share_one_model(attempts: Attempts) -> None:
         models = list(pool.map(ask, range(4)))
     assert len(made) == 1
     assert len(set(map(id, models))) == 1
+
+
+def test_what_was_paid_is_stored_where_the_ledger_fails_before_the_result_is_told(ledger: Ledger, attempts: Attempts) -> None:
+    handoff = handed_out(ledger)
+
+    def is_away(*_: object) -> Consequences:
+        raise LedgerUnavailable("for a moment")
+
+    with pytest.raises(LedgerUnavailable):
+        attempts.attempt(handoff.to_json(), handoff, fit, is_away)
+
+    assert ledger.connection.redis.llen(keys.turns(handoff.job_id, handoff.handoff_id)) == 1
+
+
+def test_what_goes_wrong_before_it_is_run_is_logged_as_its_own(ledger: Ledger, attempts: Attempts) -> None:
+    """Also where another handoff is just ended, and this one is made ready to go on with its job."""
+    handoff = handed_out(ledger)
+
+    def breaks(*_: object) -> Fitting:
+        raise RuntimeError
+
+    with logged_as(job_id=handoff.job_id, handoff_id="another.1"), capture_logs([merge_contextvars]) as lines:
+        attempts.ready(handoff.to_json(), handoff, breaks)
+
+    assert [line["handoff_id"] for line in lines] == [handoff.handoff_id]

@@ -119,6 +119,8 @@ class Shell:
         handoff = AgentHandoff.from_json(text)
         claim = self.claim(job_id, event)
         result = failed(handoff, "it broke") if status is ResultStatus.FAILED else _well(handoff, output)
+        if status is ResultStatus.NEEDS_INPUT:
+            result = result.model_copy(update={"status": status, "output": None, "needs": "the year"})
         claim.finish(claim.end(result, (finished_event(result, "worker:1"),)))
 
     def close(self) -> None:

@@ -37,7 +37,6 @@ local ended = false
 if c.ends then
   local order = {}
   for place = 1, c.ends do order[place] = ARGV[1 + place] end
-  if not is_refused then order[10] = '' end -- the look comes to its end here, and goes on nowhere
   ended = finish(job, due, order)
   if ended[1] ~= 'ok' then return { 0, version, 0, false, ended } end
   version = ended[3]

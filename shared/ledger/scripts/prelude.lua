@@ -49,8 +49,8 @@ local function keep_payloads(job, all, from)
 end
 
 -- What is asked of a job whatever is done, as it is when it is first asked for in a script: its version (nil: there is no such job), whether it
--- was cancelled, its parent (`job/handoff`), its tenant. Read once: `commit`, which changes them, asks only afterwards, and nobody asks again
--- behind an `append`.
+-- was cancelled, its parent (`job/handoff`), its tenant. Read once: what `commit` changes of them, nobody has asked for before in the same script,
+-- and of a version it is only asked whether there is one.
 local jobs_read = {}
 local function job_of(job)
   local known = jobs_read[job]

@@ -1,6 +1,7 @@
 -- One round trip per turn: checkpoint, settle, reserve the next call, renew the lease, learn of a cancel.
 -- KEYS job, due.  ARGV handoff, fence, lease_ms, keep_ms, deadline (ms | 0), used (JSON or ''), worst case (JSON or ''), doing,
--- how many checkpoints the claim knows to be stored, how many of the new ones are a tool's answer, checkpoint...
+-- how many checkpoints the claim knows to be stored, how many of the new ones are a tool's answer,
+-- whether with them the handoff has got further than what took down earlier claims, if something did (1|0), checkpoint...
 -- Said again because its answer was lost, it changes nothing in the books (a lane may be taken to be one call fuller than it is). Fewer are
 -- stored than the claim knows: Redis came back with older data, and who goes on must begin there.
 -- Returns {'ok', what `admit` says was taken...} | {'lost'} | {'dropped'} | {'cancelled'} | {'paused'} | {'wait'} | {'pace', ms, why} |
@@ -14,13 +15,13 @@ local f = redis.call('HMGET', h, 'fence', 'state', 'role', 'lost', 'claims', 'r_
 know_reservation(h, unpack(f, 6))
 local why = gone(job_of(job).version, f, fence)
 if why then return { why } end
-local stored, known, tools, new = redis.call('LLEN', t), tonumber(ARGV[9]), tonumber(ARGV[10]), #ARGV - 10
+local stored, known, tools, new = redis.call('LLEN', t), tonumber(ARGV[9]), tonumber(ARGV[10]), #ARGV - 11
 if stored ~= known and not (new > 0 and stored == known + new) then return { 'lost' } end
 if new > 0 and stored == known then
-  redis.call('RPUSH', t, unpack(ARGV, 11))
+  redis.call('RPUSH', t, unpack(ARGV, 12))
   redis.call('PEXPIRE', t, whole(keep))
-  -- It got further: what took down the claims before was not this handoff. One that freezes its process writes nothing.
-  if f[5] ~= '1' then redis.call('HSET', h, 'claims', '1') end
+  -- What took down the claims before was not this handoff: one that freezes its process writes nothing. To read a last reply may be what does.
+  if f[5] ~= '1' and ARGV[11] == '1' then redis.call('HSET', h, 'claims', '1') end
   if tools > 0 then redis.call('HINCRBY', h, 'tools', tools) end
   if used then
     settle(job, h, used)

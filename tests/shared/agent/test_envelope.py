@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.agent.anthropic_request import strict
-from shared.agent.envelope import EnvelopeReading, Sources
+from shared.agent.envelope import EnvelopeReading
 from shared.agent.reading import NotAcceptable, Read, Salvages
+from shared.agent.sources import Sources
 from shared.wire.documents import Document
 from shared.wire.handoff import Claim, ResultStatus
 from shared.wire.message import digest_of

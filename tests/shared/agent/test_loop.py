@@ -10,7 +10,7 @@ import pytest
 
 from chaos.messages_server import Reply, calls, says, says_json
 from shared.agent.conversation import TOO_LONG
-from shared.agent.tool import ToolFailed
+from shared.agent.tool import Tool, ToolFailed
 from shared.agent.tool_calls import MOST_RESULT_CHARS
 from shared.wire.errors import LimitReached
 from shared.wire.handoff import ResultStatus, StopReason
@@ -37,6 +37,26 @@ def test_an_acceptable_answer_ends_the_run() -> None:
     assert result.output == "It is written in Rust [find.c1]."
     assert result.claims[0].sources[0].quote == "It is written in Rust."
     assert (result.turns, result.stop_reason) == (1, StopReason.FINISHED)
+
+
+UNPROVEN: dict[str, Any] = {"claims": []}
+
+
+def test_a_short_last_reply_may_wait_for_its_result() -> None:
+    run = running(answers("Written in Rust.", **UNPROVEN))
+    run.go()
+    assert run.turns.waiting == ["replied"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "tools"),
+    [(calls(("look", {"q": "rust"})), (LOOK,)), (answers(), ()), (answers("Rust. " * 4_000, **UNPROVEN), ())],
+    ids=["it calls a tool", "it quotes, and quotes are looked up", "it is long"],
+)
+def test_no_other_reply_waits_for_what_may_take_a_while(reply: Reply, tools: tuple[Tool, ...]) -> None:
+    run = running(reply, answers(), tools=tools)
+    run.go()
+    assert run.turns.waiting == []
 
 
 def test_tool_results_go_back_to_the_model() -> None:

@@ -12,6 +12,7 @@ from shared.ledger import keys
 from shared.ledger.claim import Claim, ClaimVerdict
 from shared.ledger.claims import Claiming, Followed
 from shared.ledger.ends import End
+from shared.ledger.glances import Tally
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
 from shared.wire.checkpoints import WorstCase
@@ -21,7 +22,7 @@ from shared.wire.ids import HandoffId, JobId
 from shared.wire.message import digest_of
 from tests.doubles.jobs import a_job, claim, finish, finished, granted, issue, issued, let_lease_run_out, replied, result_of, text_of
 from tests.doubles.jobs import version_of as version_in
-from tests.doubles.sweeps import looks_noted
+from tests.doubles.sweeps import looks_begun_ago, looks_noted
 
 FIRST, NEXT, STEP = HandoffId("planner.1"), HandoffId("assessor.1"), HandoffId("find.1")
 LOOK = "0123456789abcdef"
@@ -108,14 +109,29 @@ def test_a_decision_that_was_overtaken_leaves_the_end_alone_and_its_look_noted(l
     assert looks_noted(ledger, job_id) == 1
 
 
-def test_steps_are_handed_out_behind_results_that_came_meanwhile(ledger: Ledger, job_id: JobId, held: Claim) -> None:
+def test_nor_are_steps_handed_out_behind_results_that_came_meanwhile(ledger: Ledger, job_id: JobId, held: Claim) -> None:
+    """Whoever was woken by them has found nothing to do while the role was out: they have to be part of a decision."""
     order = replace(next_role(ledger, job_id), events=[issued("write.1", group="g2")])
     finish(granted(ledger, job_id, STEP))
 
     done = ledger.claims.end_and_commit(held, end_of(held), order, None)
 
-    assert kinds(ledger, job_id) == ["handoff_finished", "handoff_finished", "handoff_issued"]
-    assert list(done.recorded) == ledger.journal.read(job_id, 5)
+    assert done.recorded == ()
+    assert kinds(ledger, job_id) == ["handoff_finished", "handoff_finished"]
+
+
+def test_looks_that_others_began_before_do_not_stay_noted(ledger: Ledger, job_id: JobId, held: Claim) -> None:
+    """One that comes to its end speaks for the job."""
+    looks_begun_ago(ledger, job_id, 60, 40, 20)
+    followed(ledger, held)
+
+    assert looks_noted(ledger, job_id) == 0
+
+
+def test_what_has_become_of_the_handoffs_is_counted_on(ledger: Ledger, job_id: JobId, held: Claim) -> None:
+    followed(ledger, held)
+
+    assert ledger.glances.of(job_id).tally == Tally(issued=3, ok=1, partial=0, needs_input=0, failed=0, dropped=0)
 
 
 def test_of_a_claim_that_was_lost_nothing_is_written(ledger: Ledger, job_id: JobId, held: Claim) -> None:

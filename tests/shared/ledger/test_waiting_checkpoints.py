@@ -6,13 +6,16 @@ import pytest
 
 from shared.config import Settings
 from shared.ledger import keys
-from shared.ledger.claim import Claim
+from shared.ledger.claim import Claim, ClaimVerdict
+from shared.ledger.claims import MAX_CLAIMS
 from shared.ledger.ledger import Ledger, open_ledger
 from shared.wire.checkpoints import Prompted, WorstCase
 from shared.wire.ids import HandoffId, JobId
-from tests.doubles.jobs import a_job, finish, granted, issue, let_lease_run_out, replied
+from shared.wire.pace import Allowance, Expected, RateLimits
+from tests.doubles.jobs import a_job, claim, finish, granted, issue, let_lease_run_out, replied
 
 ONE = HandoffId("find.1")
+LANE = "account:some-model"
 
 
 @pytest.fixture
@@ -26,6 +29,10 @@ def with_a_waiting_reply(claimed: Claim) -> Claim:
     claimed.reserve(WorstCase(10, 10, 0))
     claimed.checkpoint(replied(), may_wait=True)
     return claimed
+
+
+def input_level(ledger: Ledger) -> float:
+    return float(ledger.connection.redis.hget(keys.pace(LANE), "input_level"))
 
 
 def turns(ledger: Ledger, job_id: JobId) -> list[int]:
@@ -76,6 +83,39 @@ def test_after_a_claim_that_was_lost_nothing_waits(ledger: Ledger, job_id: JobId
     with_a_waiting_reply(granted(ledger, job_id, ONE))
 
     assert ledger.connection.redis.llen(keys.turns(job_id, ONE)) == 1
+
+
+def test_a_last_reply_that_does_not_wait_is_no_sign_that_its_handoff_got_further(ledger: Ledger, job_id: JobId) -> None:
+    """To read it may be what takes processes down: each of them counts."""
+    for _ in range(MAX_CLAIMS):
+        claimed = granted(ledger, job_id, ONE)
+        if not claimed.so_far():
+            with_a_waiting_reply(claimed)
+        let_lease_run_out(ledger, claimed)
+
+    assert claim(ledger, job_id, ONE).verdict is ClaimVerdict.EXHAUSTED
+
+
+def test_what_its_call_took_of_the_pace_and_did_not_use_flows_back_with_the_result(ledger: Ledger, job_id: JobId) -> None:
+    claimed = granted(ledger, job_id, ONE)
+    assert claimed.reserve(WorstCase(10, 10, 0), Expected(LANE, 1_000, 0)) is None
+    claimed.heard(RateLimits(input_tokens=Allowance(10_000, 9_000)))
+    before = input_level(ledger)
+    claimed.checkpoint(replied(), may_wait=True)
+    finish(claimed)
+
+    assert input_level(ledger) >= before + 1_000 - replied().usage.input_tokens
+
+
+def test_kept_alone_it_stays_no_longer_than_its_job(redis_url: str) -> None:
+    ledger = open_ledger(redis_url, Settings(lease_s=3_600, keep_turns=True))
+    job_id = a_job(ledger)
+    issue(ledger, job_id, ONE)
+    finish(with_a_waiting_reply(granted(ledger, job_id, ONE)))
+
+    assert ledger.claims.turns(job_id, [ONE]) == {ONE: (replied(),)}
+    assert ledger.connection.redis.ttl(keys.turns(job_id, ONE)) > 0
+    ledger.connection.close()
 
 
 @pytest.mark.parametrize("keep_turns", [False, True])

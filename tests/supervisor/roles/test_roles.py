@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from shared.agent.envelope import EnvelopeReading, Sources
+from shared.agent.envelope import EnvelopeReading
 from shared.agent.reading import NotAcceptable
+from shared.agent.sources import Sources
 from shared.specialists.lint import lint
 from shared.wire.handoff import Claim
 from shared.wire.ids import StepId
