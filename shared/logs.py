@@ -54,6 +54,7 @@ def configure_logging(
         logging.getLogger(name).setLevel(max(level, logging.WARNING))
     for name in COMMENTS:
         logging.getLogger(name).setLevel(level if level <= logging.DEBUG else max(level, logging.WARNING))
+    logging.getLogger("celery.app.trace").addFilter(_is_not_a_hand_back)
     logging.captureWarnings(True)
     structlog.configure(
         processors=[structlog.stdlib.filter_by_level, *shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
@@ -61,6 +62,14 @@ def configure_logging(
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,
     )
+
+
+def _is_not_a_hand_back(record: logging.LogRecord) -> bool:
+    """Who hands a message back has said so in a line; Celery says it again, with a traceback, as if something had failed. (By its name:
+    who only looks at a job imports no Celery.)
+    """
+    kind = record.exc_info[0] if record.exc_info else None
+    return kind is None or (kind.__module__, kind.__name__) != ("celery.exceptions", "Reject")
 
 
 def log_of(name: str) -> structlog.stdlib.BoundLogger:

@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 import structlog
 from celery.exceptions import Ignore, Reject
+from celery.worker import state as worker_state
 from celery.worker.request import Request
 
 from shared.chords import tell_parts_left
@@ -45,6 +46,15 @@ class HandoffRequest(Request):  # type: ignore[misc]
 
     def __init__(self, message: Any, **kwargs: Any) -> None:
         super().__init__(message, **(kwargs | {"body": message.payload, "decoded": True}))
+
+    def reject(self, requeue: bool = False) -> None:
+        """In this thread, where the worker's loop has ended, to which Celery leaves it: at a deploy the message would be back in its queue
+        when the last of the process's handoffs has ended.
+        """
+        is_stopping = worker_state.should_stop is not None and worker_state.should_stop is not False  # the exit code, which may be 0
+        if requeue and is_stopping:
+            self._on_reject = self.message.reject_log_error
+        super().reject(requeue)
 
     def on_failure(self, exc_info: Any, *args: Any, **kwargs: Any) -> Any:
         error = getattr(exc_info.exception, "exc", exc_info.exception)  # a pool of processes wraps it

@@ -1,7 +1,10 @@
-"""The slots of one worker process, in each pool: all of them at work while work waits, and a long handoff holds its own alone."""
+"""The slots of one worker process, in each pool: all of them at work while work waits, and a long handoff holds its own alone, also at the
+process's end.
+"""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -11,7 +14,7 @@ import pytest
 
 from chaos.messages_server import MessagesServer
 from tests.e2e.fleet import SPECIALIST, Fleet, Held, Script
-from tests.running_system import SUPERVISOR, over, running_system
+from tests.running_system import SUPERVISOR, RunningSystem, over, running_system
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.parametrize("pool", ["threads", "prefork"])]
@@ -24,12 +27,18 @@ def worker_of(pool: str, folder: Path) -> Iterator[Fleet]:
     """A supervisor, and one worker with that pool."""
     script = Script()
     with MessagesServer(script) as server, running_system(folder, (SUPERVISOR,), over(server)) as system:
-        worker = ("-A", "workers.app", "worker", "-n", "worker@%h", "-Q", SPECIALIST, "-P", pool, "-c", str(SLOTS))
-        system.processes.start(system.celery("worker", *worker))
-        system.processes.wait_until_ready()
+        start_worker(system, pool, "worker")
         jobs = system.jobs()
         yield Fleet(system, server, script, jobs)
         jobs.ledger.connection.close()
+
+
+def start_worker(system: RunningSystem, pool: str, name: str) -> int:
+    """Its process id."""
+    arguments = ("-A", "workers.app", "worker", "-n", f"{name}@%h", "-Q", SPECIALIST, "-P", pool, "-c", str(SLOTS))
+    system.processes.start(system.celery(name, *arguments))
+    system.processes.wait_until_ready()
+    return system.processes.pids()[name]
 
 
 @contextmanager
@@ -74,3 +83,23 @@ def test_a_long_handoff_holds_up_none_that_came_after_it(pool: str, tmp_path: Pa
             assert all(one.arrived.wait(30) for one in held)
             fleet.ends_well(fleet.submit("short", **plan_of(short)))
         fleet.ends_well(first)
+
+
+def test_what_a_worker_hands_back_when_it_is_told_to_end_waits_for_none_of_its_siblings(pool: str, tmp_path: Path) -> None:
+    with worker_of(pool, tmp_path) as fleet:
+        pid = fleet.system.processes.pids()["worker"]
+        with held_calls(fleet, "deploy", ["long", "short"]) as (long, short):
+            job_id = fleet.submit("deploy", turns=2, **plan_of(["long", "short"]))
+            assert long.arrived.wait(30)
+            assert short.arrived.wait(30)
+            start_worker(fleet.system, pool, "other")
+            again = fleet.model.hold("deploy", "short", turn=2)
+            log = fleet.log_of(pid)
+            fleet.kill(pid, signal.SIGTERM)
+            wait_until(lambda: "shutdown" in log.read_text(errors="replace").lower(), what="the shutdown")
+            short.go.set()
+
+            assert again.arrived.wait(30), "while the long one still has its worker"
+            again.go.set()
+            assert not fleet.logged("published again", job_id), "nor for a sweep"
+        fleet.ends_well(job_id)

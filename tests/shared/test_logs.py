@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from celery.exceptions import Reject
 
 from shared.agent.tool import Tool
 from shared.agent.tool_calls import results_of
@@ -65,6 +66,19 @@ def test_celerys_lines_about_a_message_say_whose_it_is(out: io.StringIO) -> None
     handoff, look = lines(out)
     assert (handoff["job_id"], handoff["handoff_id"]) == ("j-0123456789ab", "find.2")
     assert (look["job_id"], "handoff_id" in look) == ("j-0123456789ab", False)
+
+
+def test_a_message_that_is_handed_back_is_no_failure_with_a_traceback(out: io.StringIO) -> None:
+    """The task has said it in a line of its own."""
+    celerys = logging.getLogger("celery.app.trace")
+    for error in (Reject("its worker shuts down", requeue=True), ValueError("a defect")):
+        try:
+            raise error
+        except Exception:
+            celerys.warning("Task ended", exc_info=True)
+
+    (line,) = lines(out)
+    assert "ValueError" in line["exception"]
 
 
 def test_what_a_tool_logs_says_whose_it_is(out: io.StringIO) -> None:
