@@ -17,7 +17,8 @@ from shared.wire.events import JobStatus
 from shared.wire.handoff import ResultStatus
 from supervisor.changes import in_words
 from supervisor.cli.folding import Copies, folded, names, outcomes
-from supervisor.cli.terminal import AT_MOST, figures, money, note, plain, short, write_line
+from supervisor.cli.terminal import AT_MOST, figures, money, note, short, write_line
+from supervisor.harmless import plain
 
 if TYPE_CHECKING:
     from supervisor.outline import JobOutline

@@ -17,7 +17,8 @@ from shared.wire.errors import ManyProblems, PlanRefused, UserError
 from shared.wire.ids import JobId
 from supervisor.cli.errors import OK, say
 from supervisor.cli.jobs import Job, client_of_broker
-from supervisor.cli.terminal import note, plain, stderr, write_line
+from supervisor.cli.terminal import note, stderr, write_line
+from supervisor.harmless import plain
 
 if TYPE_CHECKING:
     from supervisor.client import Client

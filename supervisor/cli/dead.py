@@ -13,7 +13,7 @@ from shared.wire.errors import UserError
 from supervisor.cli.errors import OK, say
 from supervisor.cli.jobs import client_of_broker
 from supervisor.cli.options import AsJson
-from supervisor.cli.terminal import clock, figures, short, stdout, write_line
+from supervisor.cli.terminal import clock, figures, short, stdout, write_json, write_line
 
 if TYPE_CHECKING:
     from shared.ledger.dead import DeadLetter, DeadLetters
@@ -68,7 +68,7 @@ def dead(
 
 def _list(letters: Sequence[DeadLetter], *, as_json: bool) -> None:
     if as_json:
-        write_line(json.dumps([_as_json(letter) for letter in letters], ensure_ascii=False))
+        write_json(json.dumps([_as_json(letter) for letter in letters], ensure_ascii=False))
         return
     for letter in letters:
         write_line(f"{letter.id}  {clock(letter.at)}  {short(letter.queue, 60)}: {short(letter.reason, 200)}")
@@ -80,7 +80,10 @@ def _list(letters: Sequence[DeadLetter], *, as_json: bool) -> None:
 def _show(letter: DeadLetter, *, as_json: bool) -> None:
     from supervisor.cli.showing import readable
 
-    write_line(json.dumps(_as_json(letter), ensure_ascii=False) if as_json else readable(_as_json(letter), stdout().width).rstrip())
+    if as_json:
+        write_json(json.dumps(_as_json(letter), ensure_ascii=False))
+    else:
+        write_line(readable(_as_json(letter), stdout().width).rstrip())
 
 
 def _find(letters: DeadLetters, wanted: str) -> DeadLetter:

@@ -19,7 +19,8 @@ from supervisor.cli.errors import FAILED, OK
 from supervisor.cli.fleet_state import START_A_SUPERVISOR, START_WORKERS, queues_by_node
 from supervisor.cli.model_access import model_access
 from supervisor.cli.options import AsJson
-from supervisor.cli.terminal import clock, figures, plain, stdout, write_line
+from supervisor.cli.terminal import clock, figures, stdout, write_json
+from supervisor.harmless import plain
 
 if TYPE_CHECKING:
     from shared.ledger.days import Spent, Today
@@ -59,7 +60,7 @@ def doctor(as_json: AsJson = False) -> int:
     """
     findings = list(examine(load_settings()))
     if as_json:
-        write_line(json.dumps([asdict(finding) for finding in findings], ensure_ascii=False))
+        write_json(json.dumps([asdict(finding) for finding in findings], ensure_ascii=False))
     else:
         console = stdout()
         for finding in findings:

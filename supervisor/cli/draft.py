@@ -8,8 +8,8 @@ from shared.wire.errors import LedgerUnavailable
 from shared.wire.handoff import Claim, HandoffResult
 from shared.wire.ids import HandoffId
 from shared.wire.markers import MARKER
-from supervisor.cli.terminal import plain
 from supervisor.cli.view import View
+from supervisor.harmless import plain
 from supervisor.lifecycle.answering import number_citations
 from supervisor.lifecycle.words import UNPROVEN
 

@@ -15,7 +15,7 @@ from shared.wire.errors import UserError
 from shared.wire.usage import cost_usd, microusd
 from supervisor.cli.errors import FAILED, OK, say
 from supervisor.cli.options import AsJson, JudgeModel, Timeout
-from supervisor.cli.terminal import figures, money, note, write_line
+from supervisor.cli.terminal import figures, money, note, write_json, write_line
 from supervisor.cli.ways import check_within, interrupted, limits_within, read_documents, run_name, variants_of, workflow_for, worst_case
 
 if TYPE_CHECKING:
@@ -62,7 +62,10 @@ def evaluate(
         done = _carry_out(plan, asked, settings)
     except KeyboardInterrupt:
         return interrupted(name)
-    write_line(json.dumps(report_json(done, golden), ensure_ascii=False) if as_json else report_table(done))
+    if as_json:
+        write_json(json.dumps(report_json(done, golden), ensure_ascii=False))
+    else:
+        write_line(report_table(done))
     return _exit_code(done, min_pass_rate, min_score)
 
 

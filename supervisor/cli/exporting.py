@@ -12,6 +12,7 @@ from supervisor.cli.errors import OK
 from supervisor.cli.jobs import Job, client_of_broker
 from supervisor.cli.terminal import note, write_line
 from supervisor.cli.whole_file import write_whole
+from supervisor.harmless import json_for_all
 
 
 def export(
@@ -25,7 +26,7 @@ def export(
 
       handoff export j-0123456789ab --output job.json
     """
-    text = client_of_broker().export(JobId(job), texts=texts).to_json()
+    text = json_for_all(client_of_broker().export(JobId(job), texts=texts).to_json())
     if output is None:
         write_line(text)
         return OK

@@ -21,7 +21,8 @@ from supervisor.cli.errors import FAILED, OK, say
 from supervisor.cli.fleet_state import NO_WORKERS
 from supervisor.cli.options import AsJson, OwnSpecialists, OwnTools
 from supervisor.cli.processes import check_own, with_own
-from supervisor.cli.terminal import figures, note, plain, stdout, write_line
+from supervisor.cli.terminal import figures, note, stdout, write_json, write_line
+from supervisor.harmless import plain
 
 if TYPE_CHECKING:
     from shared.ledger.ledger import Ledger
@@ -48,7 +49,7 @@ def specialists(
     served = ledger.roles.served() if ledger is not None else None
     specs = {name: one.spec for name, one in served.items()} if served is not None else _in_files(settings)
     if as_json:
-        write_line(json.dumps([_as_json(spec, (served or {}).get(spec.name)) for spec in specs.values()], ensure_ascii=False))
+        write_json(json.dumps([_as_json(spec, (served or {}).get(spec.name)) for spec in specs.values()], ensure_ascii=False))
     else:
         if served is None:
             note("from files; who is served by live workers is known with HANDOFF_REDIS_URL")

@@ -16,7 +16,7 @@ from supervisor.books import usage_of
 from supervisor.cli.errors import INTERRUPTED, OK, exit_code_of, say
 from supervisor.cli.listing import listed
 from supervisor.cli.options import AsJson
-from supervisor.cli.terminal import stdout, write_line
+from supervisor.cli.terminal import stdout, write_json, write_line
 
 if TYPE_CHECKING:
     from shared.ledger.jobs import JobStanding
@@ -79,7 +79,7 @@ def list_jobs(
     """The newest jobs."""
     standings = client_of_broker().newest(count)
     if as_json:
-        write_line(json.dumps([_as_json(standing) for standing in standings], ensure_ascii=False))
+        write_json(json.dumps([_as_json(standing) for standing in standings], ensure_ascii=False))
         return OK
     columns = stdout().width
     for standing in standings:

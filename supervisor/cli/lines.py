@@ -81,7 +81,8 @@ def claimed(before: View, after: View) -> Iterator[str]:
     issued = {event.handoff_id: event for event in after.issued}
     for handoff_id, standing in after.standings.items():
         earlier = before.standings.get(handoff_id)
-        if standing.claims and (earlier is None or earlier.claims < standing.claims) and handoff_id not in after.finished:
+        is_over = handoff_id in after.finished or standing.state == "dropped"
+        if standing.claims and (earlier is None or earlier.claims < standing.claims) and not is_over:
             again = f" (claim {standing.claims})" if standing.claims > 1 else ""
             yield f"{name_of(issued[handoff_id])}: works{again}, in {standing.worker}"
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from supervisor.cli.answer import cut_remark, spent
 from supervisor.cli.showing import readable, section
-from supervisor.cli.terminal import clock, figures, money, plain, short, stdout
+from supervisor.cli.terminal import clock, figures, money, short, stdout
+from supervisor.harmless import plain
 
 if TYPE_CHECKING:
     from shared.ledger.dead import DeadLetter

@@ -20,7 +20,7 @@ from supervisor.cli.asking import Asked, check_model, request_of, text_of
 from supervisor.cli.errors import INTERRUPTED, exit_code_of, say
 from supervisor.cli.job_options import JobOptions, takes_a_job
 from supervisor.cli.options import AsJson, OwnSpecialists, OwnTools, RequestText
-from supervisor.cli.terminal import note, stderr, write_line
+from supervisor.cli.terminal import note, stderr, write_json
 from supervisor.cli.view import RECONNECT_FOR_S, Moment, follow
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def print_outcome(result: JobResult, *, as_json: bool, streamed: str = "") -> No
     from supervisor.cli.answer import print_account, print_answer, verdict_on
 
     if as_json:
-        write_line(result.to_json())
+        write_json(result.to_json())
     else:
         print_answer(result, streamed)
         note("")

@@ -14,7 +14,7 @@ from shared.wire.ids import HandoffId, JobId
 from supervisor.cli.errors import OK
 from supervisor.cli.jobs import Job, client_of_broker
 from supervisor.cli.options import AsJson
-from supervisor.cli.terminal import stdout, write_line
+from supervisor.cli.terminal import stdout, write_json
 
 if TYPE_CHECKING:
     from supervisor.client import Client
@@ -50,7 +50,7 @@ def _show_all(jobs: Client, job_id: JobId, *, as_json: bool) -> None:
 
     found = jobs.result(job_id)
     if as_json:
-        write_line(found.to_json())
+        write_json(found.to_json())
     else:
         print_everything(found, letters_about(jobs.ledger, job_id))
 
@@ -67,7 +67,7 @@ def show_what_matters(jobs: Client, job_id: JobId, *, always: bool, as_json: boo
         return
     found = outline_of(jobs.ledger, glance)
     if as_json:
-        write_line(found.to_json())
+        write_json(found.to_json())
     else:
         from supervisor.cli.outlining import print_outline
 
@@ -80,7 +80,7 @@ def show_handoffs(jobs: Client, job_id: JobId, handoff_ids: Sequence[str], *, as
 
     found = jobs.handoffs(job_id, [HandoffId(one) for one in handoff_ids])
     if as_json:
-        write_line(json.dumps([one.model_dump(mode="json") for one in found], ensure_ascii=False))
+        write_json(json.dumps([one.model_dump(mode="json") for one in found], ensure_ascii=False))
         return
     shown = partial(readable, columns=stdout().width)
     for one in found:

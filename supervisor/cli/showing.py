@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from supervisor.cli.answer import answer_text, cut_remark, sources_of, took
-from supervisor.cli.terminal import plain, stdout, write_line
+from supervisor.cli.terminal import stdout, write_line
+from supervisor.harmless import plain
 from supervisor.waiting import APPROVAL
 
 if TYPE_CHECKING:

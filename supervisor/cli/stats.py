@@ -17,8 +17,9 @@ from supervisor.cli.errors import OK
 from supervisor.cli.fitting import Column, fitted, middle
 from supervisor.cli.jobs import client_of_broker
 from supervisor.cli.options import AsJson
-from supervisor.cli.terminal import figures, money, plain, stdout, write_line
+from supervisor.cli.terminal import figures, money, stdout, write_json
 from supervisor.fleet_stats import FleetStats, RoleStats, stats_of
+from supervisor.harmless import plain
 
 if TYPE_CHECKING:
     from shared.ledger.days import Spent
@@ -37,7 +38,7 @@ def stats(as_json: AsJson = False) -> int:
     ledger = client_of_broker().ledger
     found = stats_now(ledger, ledger.loads.now())
     if as_json:
-        write_line(json.dumps(found.as_json(), ensure_ascii=False))
+        write_json(json.dumps(found.as_json(), ensure_ascii=False))
     else:
         stdout().print(Shown(found))
     return OK

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import math
-import re
 import sys
 from datetime import UTC, datetime
 
 from rich.console import Console
 
 from shared.plurals import counted
-
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""Terminal escapes, and what turns the reading direction: documents and models may write them, a terminal must not obey."""
+from supervisor.harmless import json_for_all, plain
 
 AT_MOST = "≤ "
 """Before a figure that is an upper bound."""
 
 FILE_COLUMNS = 160
 """Where nobody's screen is the limit."""
-
-
-def plain(text: str) -> str:
-    """Text of others, fit for a terminal."""
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
 
 
 def short(text: str, most: int) -> str:
@@ -48,6 +40,11 @@ def write(text: str) -> None:
 
 def write_line(text: str = "") -> None:
     write(text + "\n")
+
+
+def write_json(text: str) -> None:
+    """The same of JSON, whatever stands in it: it may be a terminal that shows it."""
+    write_line(json_for_all(text))
 
 
 def note(text: str) -> None:

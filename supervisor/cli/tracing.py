@@ -15,10 +15,11 @@ from shared.wire.ids import JobId
 from supervisor.cli.errors import OK
 from supervisor.cli.jobs import client_of_broker
 from supervisor.cli.lines import lines_of
-from supervisor.cli.terminal import figures, note, plain, write
+from supervisor.cli.terminal import figures, note, write
 from supervisor.cli.view import Moment, View
 from supervisor.cli.whole_file import write_whole
 from supervisor.export import Export
+from supervisor.harmless import plain
 from supervisor.lifecycle.evolve import fold
 from supervisor.lifecycle.words import Words
 from supervisor.measures.bounded_file import bounded_bytes
@@ -47,7 +48,8 @@ def trace(
 
       handoff trace job.json -o job.html
     """
-    exports, is_file = (_in_file(Path(job)), True) if job.endswith(".json") else (_in_ledger(JobId(job)), False)
+    is_file = job.endswith(".json") or Path(job).is_file()
+    exports = _in_file(Path(job)) if is_file else _in_ledger(JobId(job))
     first = exports[0]
     try:
         tree = tree_of({one.job.job_id: _traced(one) for one in exports}, first.job.job_id)

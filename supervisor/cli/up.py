@@ -159,8 +159,13 @@ def _wait(processes: Processes) -> None:
 
 def _stay(processes: Processes) -> int:
     """Until Ctrl-C, or until a process cannot be kept alive."""
+    known = processes.pids()
     while not (broken := processes.broken()):
         time.sleep(_LOOK_EVERY_S)
+        for name, pid in processes.pids().items():
+            if known.get(name, pid) != pid:
+                note(f"{name} has died, and was started again; why may stand in {processes.log_of(name)}")
+            known[name] = pid
     for name, tail in broken.items():
         say(f"{name} has died too often, and everything is stopped: {one_line(tail)[-300:]}")
     return FAILED

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from contextlib import suppress
 from pathlib import Path
 
 
 def write_whole(target: Path, text: str) -> None:
-    """Raises: OSError: it cannot be written."""
+    """Raises: OSError: it cannot be written; names this file, and leaves no other behind."""
+    if not target.name or target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
     partly = target.with_name(target.name + ".part")
-    partly.write_text(text, encoding="utf-8")
-    os.replace(partly, target)  # noqa: PTH105 (whole or not at all)
+    try:
+        partly.write_text(text, encoding="utf-8")
+        os.replace(partly, target)  # noqa: PTH105 (whole or not at all)
+    except OSError as error:
+        with suppress(OSError):
+            partly.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(target)) from error

@@ -19,6 +19,7 @@ from typing import Any
 
 from shared.wire.checkpoints import Checkpoint
 from shared.wire.ids import HandoffId, JobId
+from supervisor.harmless import plain
 from supervisor.record import Record
 from supervisor.report import JobResult
 from supervisor.tracing.timeline import Bar, Timeline
@@ -44,10 +45,10 @@ def page_of(jobs: Sequence[Traced], made_by: str) -> str:
     data = {"made_by": made_by, "at": first.record.at, "jobs": [_job(one) for one in jobs], "absent": absent_from(jobs)}
     parts = {
         "policy": f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'; form-action 'none'",
-        "title": escape(f"{first.record.job.job_id} {first.record.job.title}"),
+        "title": escape(" ".join(plain(f"{first.record.job.job_id} {first.record.job.title}").split())),
         "style": style,
         "script": script,
-        "data": _inert(data),
+        "data": plain(_inert(data)),
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _asset("page.html"))
 

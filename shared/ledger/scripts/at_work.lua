@@ -8,12 +8,17 @@ local function count(id)
   jobs[id] = true
   open = open + 1
 end
+-- One that has ended is due, too, while something is still to be told of it.
+local function has_ended(id)
+  local status = redis.call('HGET', key_of(id), 'status')
+  return status and status ~= 'queued' and status ~= 'running'
+end
 for n = 2, #KEYS do
   for _, job in ipairs(redis.call('ZRANGE', KEYS[n], 0, -1)) do count(job) end
 end
 for _, member in ipairs(redis.call('ZRANGE', due, 0, -1)) do
   local job, handoff = string.match(member, '^(.-)/(.+)$')
-  count(job or member)
+  if job or not (jobs[member] or has_ended(member)) then count(job or member) end
   if handoff and read < most then
     read = read + 1
     local f = redis.call('HMGET', key_of(job) .. ':h:' .. handoff, 'state', 'role', 'parked', 'worker', 'doing', 'turns', 'started_at')

@@ -37,6 +37,15 @@ def test_what_has_a_slot_is_at_work_and_nothing_else(ledger: Ledger, job_id: Job
     assert (load.open_jobs, load.busy("researcher"), load.parked("researcher")) == (1, 1, 0)
 
 
+def test_a_job_that_has_ended_is_not_open_while_its_end_is_still_to_be_told(ledger: Ledger, job_id: JobId) -> None:
+    """A webhook that nobody takes is tried for hours."""
+    ended = a_job(ledger)
+    ledger.connection.redis.hset(keys.job(ended), "status", "ok")
+    make_due(ledger, ended)
+
+    assert ledger.loads.now().open_jobs == 1
+
+
 def test_what_waits_for_its_provider_is_parked_and_has_no_slot(ledger: Ledger, job_id: JobId) -> None:
     claimed = granted(ledger, job_id, "a.1")
     assert claimed.park(60, "rate limit")

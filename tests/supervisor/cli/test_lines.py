@@ -126,6 +126,13 @@ def test_a_claim_is_told_once_and_a_second_claim_as_one() -> None:
     assert list(claimed(first, second)) == ["left (researcher): works (claim 2), in host:2"]
 
 
+def test_of_a_handoff_that_was_dropped_nobody_says_that_it_works() -> None:
+    """Whoever begins to watch a cancelled job sees its handoffs as they were last."""
+    dropped = view_of(*BEFORE, standings={"left.1": HandoffStanding("dropped", claims=1, worker="host:1")})
+
+    assert list(claimed(view_of(*BEFORE), dropped)) == []
+
+
 @pytest.mark.parametrize(("name", "who"), [("left.1", "left (researcher)"), ("planner.1", "planner")])
 def test_a_specialist_or_role_that_waits_for_a_rate_limit_is_told_once(name: str, who: str) -> None:
     def doing(what: str) -> View:

@@ -50,6 +50,13 @@ def test_what_others_wrote_comes_back_from_the_block_as_it_was() -> None:
     assert json.loads(job["payloads"][job["bars"][0]["result"]])["output"] == HOSTILE
 
 
+def test_what_a_terminal_or_a_browser_would_obey_stands_nowhere_in_it() -> None:
+    ran = Ran("x\0 \x1b]0;T\x07 \x9b31m \u202e rev")
+    ran.role("planner", (0, 0, 1), task="\u202e", output="\x9b31m")
+
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", page(ran))
+
+
 def test_the_browser_may_run_the_one_script_apply_the_one_style_and_load_nothing() -> None:
     text = page(hostile())
     head = LexborHTMLParser(text).css_first("meta[http-equiv]")

@@ -1,0 +1,38 @@
+"""A file that a command writes is whole, or as it was; and nothing else is left beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from supervisor.cli.whole_file import write_whole
+
+
+def test_what_was_there_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text("old")
+    write_whole(tmp_path / "page.html", "new")
+
+    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("page.html", "new")]
+
+
+@pytest.mark.parametrize("target", [".", "", "/"])
+def test_a_name_that_is_none_is_refused_like_a_folder(target: str) -> None:
+    with pytest.raises(IsADirectoryError) as error:
+        write_whole(Path(target), "new")
+    assert error.value.filename == str(Path(target))
+
+
+def test_a_folder_is_named_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    with pytest.raises(IsADirectoryError) as error:
+        write_whole(tmp_path / "there", "new")
+
+    assert error.value.filename == str(tmp_path / "there")
+    assert [one.name for one in tmp_path.iterdir()] == ["there"]
+
+
+def test_a_folder_that_is_not_there_is_told_by_the_name_that_was_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as error:
+        write_whole(tmp_path / "no" / "page.html", "new")
+    assert error.value.filename == str(tmp_path / "no" / "page.html")
