@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from pydantic import Field, JsonValue
@@ -230,6 +231,7 @@ def told(message: str, group: str | None, child: JobId | None, standing: Handoff
             "worker": standing.worker,
             "claims": standing.claims,
             "lost_claims": standing.lost_claims,
+            "stints": [asdict(one) for one in standing.stints],
             **({"parked_until": standing.parked_until} if standing.parked_until else {}),
             "usage": usage_of(standing),
             "issued_at": standing.issued_at,

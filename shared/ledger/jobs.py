@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from shared.ledger import keys
 from shared.ledger.connection import Connection, in_our_words
+from shared.ledger.stints import Stint, stints_of
 from shared.wire.events import JobStatus
 from shared.wire.ids import HandoffId, JobId, JobIdField
 
@@ -39,12 +40,11 @@ class HandoffStanding:
     """How often it was claimed since it last got further."""
     lost_claims: int = 0
     """How many of all its claims were lost with their process."""
-    lost_at: float | None = None
-    """When the last of these was heard for the last time."""
-    lost_worker: str = ""
-    """Which process that was."""
-    again_at: float | None = None
-    """When it was claimed again after that."""
+    stints: tuple[Stint, ...] = ()
+    """Claims of it that have ended without a result, in order."""
+    claimed_at: float | None = None
+    """When the claim began that holds, or that has ended with a result; None: there is none, or it is the first one of a version that did
+    not note it."""
     turns: int = 0
     tool_calls: int = 0
     """Those that were answered."""
@@ -247,9 +247,8 @@ def handoff_standing(fields: Mapping[bytes, bytes]) -> HandoffStanding:
         worker=fields.get(b"worker", b"").decode(),
         claims=number(b"claims"),
         lost_claims=number(b"lost_claims"),
-        lost_at=seconds(b"lost_at"),
-        lost_worker=fields.get(b"lost_worker", b"").decode(),
-        again_at=seconds(b"again_at"),
+        stints=stints_of(fields),
+        claimed_at=seconds(b"claimed_at") if b"claimed_at" in fields else seconds(b"again_at"),
         turns=number(b"turns"),
         tool_calls=number(b"tools"),
         input_tokens=number(b"input_tokens"),

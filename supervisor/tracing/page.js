@@ -131,20 +131,30 @@ function piece(className, scale, from, to) {
   return made;
 }
 
-// When a process had it, when one that was lost, and when nobody.
+// When a process had it, when one that was lost, and when nobody: [from, to, what].
 function spellsOf(job, bar) {
   const end = bar.ended_at ?? job.ends_at;
-  if (bar.began_at === null) return [];
-  if (bar.lost_at === null) return [[bar.began_at, end, "worked"]];
-  const spells = [[bar.began_at, bar.lost_at, "lost"], [bar.lost_at, bar.again_at ?? end, "waited"]];
-  return bar.again_at === null ? spells : [...spells, [bar.again_at, end, "worked"]];
+  return bar.spells.flatMap((one, n) => {
+    const until = one.ended_at ?? end;
+    const had = [one.began_at, until, one.left === "lost" ? "lost" : "worked"];
+    const next = bar.spells[n + 1]?.began_at ?? end;
+    return one.left && next > until ? [had, [until, next, "waited"]] : [had];
+  });
 }
 
 const workedOf = (job, bar) => spellsOf(job, bar).reduce((sum, [from, to, what]) => sum + (what === "waited" ? 0 : to - from), 0);
 const lossOf = (bar) => (bar.lost_claims ? `${counted(bar.lost_claims, "process")} ${bar.lost_claims === 1 ? "was" : "were"} lost` : "");
+const LEFT = { lost: "lost", back: "handed it back", parked: "waited for its provider", held: "its role was paused" };
+
+// Who had it before, and what came of that.
+function beforeOf(job, bar) {
+  const end = bar.ended_at ?? job.ends_at;
+  return bar.spells.map((one, n) => one.left && `${one.worker}: ${seconds(one.ended_at - one.began_at)}, ${LEFT[one.left] ?? one.left}; then nobody for ${
+    seconds(Math.max(0, (bar.spells[n + 1]?.began_at ?? end) - one.ended_at))}`).filter(Boolean).join("\n");
+}
 
 function claimsOf(bar) {
-  if (bar.lost_claims) return `${bar.lost_claims + (bar.again_at === null ? 0 : 1)}: ${lossOf(bar)}`;
+  if (bar.lost_claims) return `${bar.spells.length}: ${lossOf(bar)}`;
   return bar.claims > 1 ? `${bar.claims}: a process was lost` : ""; // of a version that did not count them
 }
 
@@ -160,7 +170,7 @@ function rowOf(job, bar, scale) {
   button.title = `${nameOf(bar)}: ${bar.state}${bar.lost_claims ? `, ${lossOf(bar)}` : ""}`;
   const row = el("div", bar.is_critical ? "row critical" : "row", button);
   row.id = `${job.id}/${bar.handoff_id}`;
-  const names = [bar.handoff_id, bar.who, bar.state, bar.worker, bar.lost_worker, lossOf(bar), bar.model ?? ""].join(" ").toLowerCase();
+  const names = [bar.handoff_id, bar.who, bar.state, bar.worker, ...bar.spells.map((one) => one.worker), lossOf(bar), bar.model ?? ""].join(" ").toLowerCase();
   WORDS.set(row, { names, all: once(() => `${names} ${JSON.parse(job.payloads[bar.payload]).task_description.toLowerCase()}`) });
   button.addEventListener("click", () => {
     const open = row.querySelector(".detail");
@@ -172,7 +182,6 @@ function rowOf(job, bar, scale) {
 
 function detailOf(job, bar) {
   const made = el("div", "detail");
-  const unmanned = bar.lost_at === null ? 0 : (bar.again_at ?? bar.ended_at ?? job.ends_at) - bar.lost_at;
   made.append(facts({
     State: bar.state + (bar.stop_reason && bar.stop_reason !== "finished" ? `, ${bar.stop_reason}` : ""),
     Waited: seconds(Math.max(0, (bar.began_at ?? bar.ended_at ?? job.ends_at) - bar.issued_at)),
@@ -183,7 +192,7 @@ function detailOf(job, bar) {
     Worker: bar.worker || "nobody yet",
     Model: bar.model ?? "",
     Claims: claimsOf(bar),
-    "Lost worker": bar.lost_worker && `${bar.lost_worker}, then nobody for ${seconds(unmanned)}`,
+    Before: beforeOf(job, bar),
     After: bar.after.join(", "),
     "Child job": bar.child && bar.child + (DATA.absent.includes(bar.child) ? ", which is not in this page" : ""),
   }));
@@ -241,10 +250,15 @@ function table(rows) {
 // --- the graph
 
 function groupsOf(job) {
-  const kinds = new Map();
+  // Of one kind are those of one specialist that came after handoffs of the same kinds: of thousands of chains, too, there are few.
+  const [kinds, kindOf, names] = [new Map(), new Map(), new Map()];
   for (const bar of job.bars) {
-    const key = `${bar.who}|${bar.after.join(" ")}`;
-    kinds.set(key, [...(kinds.get(key) ?? []), bar]);
+    const behind = [...new Set(bar.after.map((id) => kindOf.get(id)))].sort((a, b) => a - b);
+    const name = `${bar.who}|${behind.join(" ")}`;
+    if (!names.has(name)) names.set(name, names.size);
+    kindOf.set(bar.handoff_id, names.get(name));
+    if (!kinds.has(name)) kinds.set(name, []);
+    kinds.get(name).push(bar);
   }
   const groups = [];
   for (const bars of kinds.values()) {
@@ -306,7 +320,7 @@ function headOf(job) {
     Wall: seconds(wall) + (job.is_over ? "" : " so far"),
     "Critical path": chain.length ? `${seconds(busy)} of work in ${counted(chain.length, "handoff")}` : "",
     Turns: figure(usage.turns ?? 0),
-    Tokens: figure((usage.input_tokens ?? 0) + (usage.output_tokens ?? 0)),
+    Tokens: (usage.cut?.calls ? "at most " : "") + figure((usage.input_tokens ?? 0) + (usage.output_tokens ?? 0)),
     Cost: (usage.cut?.calls ? "at most " : "") + money(usage.cost_usd),
     Quote: job.quote ? `likely ${money(job.quote.cost.likely_usd)}, ${seconds(job.quote.time.likely_s)}` : "",
     Mode: job.mode,
@@ -323,7 +337,7 @@ function jobInto(into, job, isFirst) {
   made.append(axis(job, scale), ...job.bars.map((bar) => rowOf(job, bar, scale)));
   if (job.bars.length) made.append(folded("Graph", (to) => to.append(graphOf(job)), job.bars.length <= 60));
   made.append(folded("Specialists", (to) => to.append(table(job.specialists.map((one) => ({
-    specialist: one.who, handoffs: one.handoffs, turns: one.turns, tokens: one.tokens, cost: (one.at_most ? "at most " : "") + money(one.usd),
+    specialist: one.who, handoffs: one.handoffs, turns: one.turns, tokens: one.at_most ? `at most ${figure(one.tokens)}` : one.tokens, cost: (one.at_most ? "at most " : "") + money(one.usd),
     worked: seconds(one.busy_s), waited: seconds(one.waited_s),
   })))), isFirst));
   if (!isEmpty(job.answer)) made.append(folded("Answer", (to) => to.append(el("pre", "answer", asText(job.answer))), isFirst));

@@ -86,7 +86,7 @@ def _job(traced: Traced) -> dict[str, Any]:
         "bars": [asdict(bar) for bar in timeline.bars],
         "payloads": {digest: record.payloads[digest] for digest in sorted(wanted)},
         "turns": {handoff_id: [one.model_dump(mode="json") for one in turns] for handoff_id, turns in traced.turns.items()},
-        "specialists": _by_specialist(timeline.bars),
+        "specialists": _by_specialist(timeline.bars, timeline.ends_at),
         "told": {
             "citations": report.citations,
             "verdicts": report.verdicts,
@@ -103,8 +103,8 @@ def _job(traced: Traced) -> dict[str, Any]:
     }
 
 
-def _by_specialist(bars: Sequence[Bar]) -> list[dict[str, Any]]:
-    """What each has done and cost, the dearest first."""
+def _by_specialist(bars: Sequence[Bar], until: float) -> list[dict[str, Any]]:
+    """What each has done and cost by then, the dearest first."""
     found: dict[str, list[Bar]] = defaultdict(list)
     for bar in bars:
         found[bar.who].append(bar)
@@ -115,17 +115,13 @@ def _by_specialist(bars: Sequence[Bar]) -> list[dict[str, Any]]:
             "turns": sum(bar.turns for bar in its),
             "tokens": sum(bar.tokens for bar in its),
             "usd": None if any(bar.usd is None for bar in its) else sum(bar.usd or 0.0 for bar in its),
-            "busy_s": sum(bar.worked_s for bar in its),
-            "waited_s": sum(_lasted(bar.issued_at, bar.began_at) for bar in its),
+            "busy_s": sum(bar.worked_s(until) for bar in its),
+            "waited_s": sum(bar.waited_s(until) for bar in its),
             "at_most": any(bar.at_most for bar in its),
         }
         for who, its in found.items()
     ]
     return sorted(rows, key=lambda row: (-row["tokens"], row["who"]))
-
-
-def _lasted(begun: float | None, ended: float | None) -> float:
-    return max(0.0, ended - begun) if begun is not None and ended is not None else 0.0
 
 
 def tree_of(jobs: Mapping[JobId, Traced], job_id: JobId) -> list[Traced]:

@@ -16,6 +16,21 @@ STOPPED = "stopped"
 
 
 @dataclass(frozen=True, slots=True)
+class Spell:
+    """A process had it."""
+
+    worker: str
+    began_at: float
+    ended_at: float | None
+    """None: it has it still."""
+    left: str = ""
+    """Why it ended without a result, see `shared.ledger.stints.Left`; empty: it did not."""
+
+    def lasted_s(self, now: float) -> float:
+        return max(0.0, (self.ended_at if self.ended_at is not None else now) - self.began_at)
+
+
+@dataclass(frozen=True, slots=True)
 class Bar:
     """One handoff. Times are Unix seconds by Redis's clock; None: not yet, or never."""
 
@@ -42,11 +57,8 @@ class Bar:
     """How often it was taken by a process since it last got further."""
     lost_claims: int
     """How many processes were lost that had it."""
-    lost_at: float | None
-    """When the last of these was heard for the last time: nobody worked from then on ..."""
-    lost_worker: str
-    again_at: float | None
-    """... until it was taken again then."""
+    spells: tuple[Spell, ...]
+    """Who had it, and when; in between nobody had."""
     turns: int
     tokens: int
     usd: float | None
@@ -58,13 +70,14 @@ class Bar:
     is_critical: bool = False
     """Whether the job would have ended sooner without it."""
 
-    @property
-    def worked_s(self) -> float:
-        """Of one that has ended: seconds in which a process had it, without those that went by until a loss was noticed and mended."""
-        if self.began_at is None or self.ended_at is None:
-            return 0.0
-        unmanned = 0.0 if self.lost_at is None else (self.again_at or self.ended_at) - self.lost_at
-        return max(0.0, self.ended_at - self.began_at - unmanned)
+    def worked_s(self, now: float) -> float:
+        """Seconds in which a process had it, so far."""
+        return sum(spell.lasted_s(now) for spell in self.spells)
+
+    def waited_s(self, now: float) -> float:
+        """Seconds in which nobody had it, so far: at first, and after each that has left it."""
+        until = self.ended_at if self.ended_at is not None else now
+        return max(0.0, until - self.issued_at - self.worked_s(now))
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +182,16 @@ def _placed(record: Record) -> list[Bar]:
 
 
 def _given_up(bar: Bar, at: float) -> Bar:
-    return replace(bar, ended_at=at) if bar.state == STOPPED and bar.ended_at is None else bar
+    """Whoever had it then, had it until then."""
+    if bar.state != STOPPED or bar.ended_at is not None:
+        return bar
+    return replace(bar, ended_at=at, spells=tuple(replace(one, ended_at=at) if one.ended_at is None else one for one in bar.spells))
+
+
+def _spells(standing: HandoffStanding) -> tuple[Spell, ...]:
+    past = tuple(Spell(one.worker, one.began_at, one.ended_at, one.left) for one in standing.stints)
+    began_at = standing.claimed_at if past or standing.claimed_at is not None else standing.started_at
+    return past if began_at is None else (*past, Spell(standing.worker, began_at, standing.finished_at))
 
 
 def _bar(event: HandoffIssued, at: float, standing: HandoffStanding, done: HandoffFinished | None, after: tuple[HandoffId, ...]) -> Bar:
@@ -190,9 +212,7 @@ def _bar(event: HandoffIssued, at: float, standing: HandoffStanding, done: Hando
         stop_reason=done.stop_reason.value if done else None,
         claims=standing.claims,
         lost_claims=standing.lost_claims,
-        lost_at=standing.lost_at,
-        lost_worker=standing.lost_worker,
-        again_at=standing.again_at,
+        spells=_spells(standing),
         turns=standing.turns,
         tokens=standing.input_tokens + standing.output_tokens,
         usd=cost_usd(standing.cost_microusd),

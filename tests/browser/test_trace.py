@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from shared.ledger.stints import Left
 from supervisor.client import Request
 from supervisor.report import report_of
 from supervisor.tracing.page import Traced, page_of
@@ -106,10 +107,10 @@ def test_attempts_one_after_another_are_one_path_and_are_counted_in_words(
     assert window.count("svg .edge.critical") == attempts - 1
 
 
-def test_a_lost_process_its_gap_and_who_went_on_are_shown_apart(window: Browser, tmp_path: Path) -> None:
+def test_lost_processes_their_gaps_and_who_went_on_are_shown_apart(window: Browser, tmp_path: Path) -> None:
     ran = Ran()
     ran.step("a", (0, 0, 30))
-    ran.lost("a", lost_at=6, again_at=21)
+    ran.left("a", (0, 6, Left.LOST), (9, 12, Left.BACK), again_at=21)
     window.resize(*DESK)
     window.open(written(ran, tmp_path / "lost.html"))
 
@@ -117,11 +118,18 @@ def test_a_lost_process_its_gap_and_who_went_on_are_shown_apart(window: Browser,
     window.screenshot(ROOT / "build" / "trace-lost.png")
 
     places = window.run("return [...document.querySelectorAll('.track i')].map((i) => [i.className, i.style.left, i.style.width])")
-    assert places == [["lost", "0%", "20%"], ["waited", "20%", "50%"], ["worked ok", "70%", "30%"]]
+    assert places == [
+        ["lost", "0%", "20%"],
+        ["waited", "20%", "10%"],
+        ["worked ok", "30%", "10%"],
+        ["waited", "40%", "30%"],
+        ["worked ok", "70%", "30%"],
+    ]
     told = window.text(".detail")
-    assert "2: 1 process was lost" in told
-    assert "w0@host:6, then nobody for 15.0 s" in told
-    assert "15.0 s of work in 1 handoff" in window.text("#head")
+    assert "3: 1 process was lost" in told
+    assert "w10@host:6: 6.0 s, lost; then nobody for 3.0 s" in told
+    assert "w11@host:6: 3.0 s, handed it back; then nobody for 9.0 s" in told
+    assert "18.0 s of work in 1 handoff" in window.text("#head")
 
 
 def test_a_box_of_the_graph_leads_to_its_handoff(window: Browser, real: Path) -> None:
@@ -131,6 +139,36 @@ def test_a_box_of_the_graph_leads_to_its_handoff(window: Browser, real: Path) ->
     window.run("document.querySelector('svg g').dispatchEvent(new MouseEvent('click'))")
 
     assert window.count(".detail") == 1
+
+
+def test_hundreds_of_chains_of_one_shape_are_a_box_for_each_of_their_links(window: Browser, tmp_path: Path) -> None:
+    """A second step for each row that depends on the first, say."""
+    ran = Ran()
+    ran.role("planner", (0, 0, 1))
+    for n in range(300):
+        ran.step(f"check_{n}", (1, 1, 2))
+        ran.step(f"answer_{n}", (2, 2, 3), after=f"check_{n}")
+
+    window.open(written(ran, tmp_path / "chains.html"))
+    window.run("[...document.querySelectorAll('summary')].find((one) => one.textContent === 'Graph').click()")
+
+    assert [window.run(f"return document.querySelectorAll('svg g text')[{n}].textContent") for n in range(3)] == [
+        "planner.1",
+        "researcher × 300",
+        "researcher × 300",
+    ]
+    assert (window.count("svg g"), window.count("svg path")) == (3, 2)
+
+
+def test_figures_that_are_upper_bounds_are_said_to_be(window: Browser, tmp_path: Path) -> None:
+    ran = Ran()
+    ran.step("a", (0, 0, 1))
+    ran.cut("a", calls=1, tokens=100)
+
+    window.open(written(ran, tmp_path / "cut.html"))
+
+    assert "at most 120" in window.text("#head")
+    assert "at most 120" in window.text("#jobs table")
 
 
 @pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])

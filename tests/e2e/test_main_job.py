@@ -80,7 +80,7 @@ def test_it_was_reviewed_and_says_that_no_model_made_it(result: JobResult) -> No
 
 
 def test_every_handoff_and_every_result_can_be_read_in_full(result: JobResult) -> None:
-    extra = {"state", "worker", "claims", "lost_claims", "usage", "issued_at", "started_at", "finished_at", "group", "child"}
+    extra = {"state", "worker", "claims", "lost_claims", "stints", "usage", "issued_at", "started_at", "finished_at", "group", "child"}
     for handoff in result.handoffs:
         parsed = AgentHandoff.from_json(_json({name: value for name, value in handoff.items() if name not in extra}))
         assert [item.step_id for item in parsed.context] == list(parsed.depends_on)

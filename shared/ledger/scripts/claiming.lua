@@ -11,14 +11,12 @@ local function claim(job, due, order, fresh)
   local h, t = job .. ':h:' .. handoff, job .. ':t:' .. handoff
   local at = now_ms()
 
-  local state, issued_as, claims, queue, parked, role, began, reserved_turns, lost_at, again_at
+  local state, issued_as, claims, queue, parked, role, began, reserved_turns
   if fresh then
     state, issued_as, role = 'issued', fresh.digest, fresh.role
   else
-    local asked = redis.call(
-      'HMGET', h, 'state', 'digest', 'claims', 'queue', 'parked', 'role', 'started_at', 'r_turns', 'lost_at', 'again_at'
-    )
-    state, issued_as, claims, queue, parked, role, began, reserved_turns, lost_at, again_at = unpack(asked)
+    local asked = redis.call('HMGET', h, 'state', 'digest', 'claims', 'queue', 'parked', 'role', 'started_at', 'r_turns')
+    state, issued_as, claims, queue, parked, role, began, reserved_turns = unpack(asked)
   end
   if not state or issued_as ~= digest or not job_of(job).version then return { 'unknown', 0, {} } end
   if state == 'done' or state == 'dropped' then return { 'duplicate', 0, {} } end
@@ -33,10 +31,7 @@ local function claim(job, due, order, fresh)
   end
   if parked and tonumber(parked) > at then return { 'parked', 0, {} } end -- a second copy of its message
 
-  if is_taken_over then -- before a sweep has found it
-    count_lost(h)
-    lost_at, again_at = at, nil
-  end
+  if is_taken_over then count_lost(h) end -- before a sweep has found it
   claims = tonumber(claims or 0)
   if is_again then claims = claims - 1 end -- its first call has not been made: nothing of it is in the air
   if reserved_turns and is_again then unreserve(job, h) elseif reserved_turns then settle(job, h) end
@@ -58,9 +53,8 @@ local function claim(job, due, order, fresh)
   redis.call('ZADD', due, until_ms, member) -- before what a full Redis does not refuse
   redis.call(
     'HSET', h, 'state', 'running', 'fence', fence, 'worker', worker, 'lease', until_ms, 'claims', whole(claims + 1), 'beat', now,
-    'started_at', began
+    'started_at', began, 'claimed_at', now
   )
-  if lost_at and not again_at then redis.call('HSET', h, 'again_at', now) end
   if not fresh then redis.call('HDEL', h, 'lost', 'held', 'unread', 'parked', 'lane') end
   if queue then forget(queue, member) end
   stay(job, h, keep)

@@ -52,7 +52,7 @@ if c.parent then
   local h = outer .. ':h:' .. c.parent.handoff
   local f = redis.call('HMGET', h, 'state', 'child')
   if f[1] ~= 'issued' or f[2] ~= id or redis.call('EXISTS', outer) == 0 or is_cancelled(outer) then return { 0, 0, 0, false } end
-  redis.call('HSET', h, 'state', 'running', 'fence', id, 'worker', id, 'claims', 1, 'started_at', at)
+  redis.call('HSET', h, 'state', 'running', 'fence', id, 'worker', id, 'claims', 1, 'started_at', at, 'claimed_at', at)
   redis.call('HSET', job, 'parent', c.parent.job .. '/' .. c.parent.handoff)
   redis.call('HSETNX', job, 'submitted_at', at)
 end

@@ -71,20 +71,31 @@ local function gone(version, f, fence)
   return nil
 end
 
+-- A claim is over without a result: `stints` of the handoff's hash says who had it, from when until when (Unix ms), and how it ended: lost |
+-- back (handed back) | parked | held. A line each, the newest last.
+local MOST_STINTS = 20
+local function note_stint(h, until_ms, how)
+  local f = redis.call('HMGET', h, 'claimed_at', 'worker', 'stints')
+  if not f[1] then return end
+  local lines = {}
+  for line in string.gmatch(f[3] or '', '[^\n]+') do lines[#lines + 1] = line end
+  lines[#lines + 1] = table.concat({ f[1], until_ms, how, f[2] or '' }, ' ')
+  redis.call('HSET', h, 'stints', table.concat(lines, '\n', math.max(1, #lines - MOST_STINTS + 1)))
+  redis.call('HDEL', h, 'claimed_at')
+end
+
 -- A claim ends without a result, through nobody's fault: it does not count, and what it says from now on is refused.
-local function give_back(h)
+local function give_back(h, how)
+  note_stint(h, whole(now_ms()), how)
   redis.call('HINCRBY', h, 'claims', '-1')
   redis.call('HDEL', h, 'fence')
   redis.call('HSET', h, 'state', 'issued', 'lease', '0')
 end
 
--- A claim is over because its process is, or is as good as that: how many were lost so, who had the last of them, and when
--- that was heard for the last time.
+-- A claim is over because its process is, or is as good as that: how many were lost so. It was heard of last at its last sign of life.
 local function count_lost(h)
   redis.call('HINCRBY', h, 'lost_claims', '1')
-  local last = redis.call('HMGET', h, 'beat', 'worker')
-  redis.call('HSET', h, 'lost_at', last[1] or whole(now_ms()), 'lost_worker', last[2] or '')
-  redis.call('HDEL', h, 'again_at')
+  note_stint(h, redis.call('HGET', h, 'beat') or whole(now_ms()), 'lost')
 end
 
 local function key_of(id)

@@ -6,7 +6,7 @@ if gone(redis.call('HGET', job, 'version'), redis.call('HMGET', h, 'fence', 'sta
 local used, member = decoded(ARGV[3]), id_of(job) .. '/' .. handoff
 settle(job, h, used)
 even_out(used and used.pace, member, now_ms())
-give_back(h)
+give_back(h, 'back')
 redis.call('ZREM', due, member)
 local queue = redis.call('HGET', h, 'queue')
 if queue then send_off(queue, { now_ms(), member }) end

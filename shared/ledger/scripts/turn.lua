@@ -32,7 +32,7 @@ if is_cancelled(job) then return { 'cancelled' } end
 local paused = worst and if_paused(f[3])
 if paused then -- between two turns: the claim ends here, and does not count
   unreserve(job, h)
-  give_back(h)
+  give_back(h, 'held')
   hold(job, due, handoff, paused)
   return { 'paused' }
 end

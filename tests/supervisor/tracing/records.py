@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from shared.ledger.jobs import HandoffStanding, JobStanding
+from shared.ledger.stints import Left, Stint
 from shared.wire.events import Abandoned, Event, HandoffFinished, HandoffIssued, JobEnded, JobStatus, JobSubmitted, Recorded, StepsAbandoned
 from shared.wire.handoff import AgentHandoff, ContextResult, HandoffResult, ResultStatus, ref
 from shared.wire.ids import HandoffId, JobId, StepId, handoff_id
@@ -33,10 +34,16 @@ class Ran:
         """The same of a role of the supervisor."""
         self._handoff(name, name, at, "", attempt, is_a_role=True, **said)
 
-    def lost(self, name: str, lost_at: float, again_at: float | None, *, count: int = 1) -> None:
-        """Of a step's first attempt: its process was lost, and `again_at` another one had it."""
+    def left(self, name: str, *spells: tuple[float, float, Left], again_at: float | None) -> None:
+        """Of a step's first attempt: these processes have left it without a result, and `again_at` the last one had it."""
+        own, lost = handoff_id(StepId(name), 1), sum(how is Left.LOST for _, _, how in spells)
+        stints = tuple(Stint(f"w{n}@host:6", began, ended, how) for n, (began, ended, how) in enumerate(spells, start=10))
+        self.standings[own] = replace(self.standings[own], lost_claims=lost, stints=stints, claimed_at=again_at)
+
+    def cut(self, name: str, *, calls: int, tokens: int) -> None:
+        """Of a step's first attempt: so many of its calls were cut, and are booked at so many tokens."""
         own = handoff_id(StepId(name), 1)
-        self.standings[own] = replace(self.standings[own], lost_claims=count, lost_at=lost_at, lost_worker="w0@host:6", again_at=again_at)
+        self.standings[own] = replace(self.standings[own], cut_calls=calls, cut_tokens=tokens)
 
     def given_up(self, name: str, at: tuple[float, float, float], after: str = "") -> None:
         """A step that was issued and began then, and was waited for no longer."""
@@ -57,7 +64,9 @@ class Ran:
             moments.append((moments[-1][0], JobEnded(status=JobStatus.OK)))
         journal = tuple(Recorded(n, at, event) for n, (at, event) in enumerate(moments, start=1))
         status = JobStatus.RUNNING if until is not None else JobStatus.OK
-        standing = JobStanding(JOB, status, len(journal), "Compare things.", 0.0, 3, 100, 20, 5, cancelled=False)
+        cut = sum(one.cut_calls for one in self.standings.values()), sum(one.cut_tokens for one in self.standings.values())
+        books = JobStanding(JOB, status, len(journal), "Compare things.", 0.0, 3, 100, 20, 5, cancelled=False)
+        standing = replace(books, cut_calls=cut[0], cut_tokens=cut[1])
         return Record(until if until is not None else journal[-1].at, standing, journal, self.standings, self.payloads, ())
 
     def _handoff(

@@ -11,6 +11,7 @@ from typing import Any
 
 from selectolax.lexbor import LexborHTMLParser
 
+from shared.ledger.stints import Left
 from shared.wire.ids import JobId
 from supervisor.report import report_of
 from supervisor.tracing.page import Traced, absent_from, page_of, tree_of
@@ -84,16 +85,32 @@ def test_tokens_and_money_are_summed_for_each_specialist() -> None:
     assert (one["busy_s"], one["waited_s"]) == (4, 1)
 
 
-def test_time_in_which_nobody_had_a_handoff_is_not_worked_and_the_loss_is_in_the_data() -> None:
+def test_time_in_which_nobody_had_a_handoff_is_waited_and_each_who_left_it_is_in_the_data() -> None:
     ran = Ran()
     ran.step("a", (0, 1, 30))
-    ran.lost("a", lost_at=6, again_at=21)
+    ran.left("a", (1, 6, Left.LOST), (10, 12, Left.BACK), again_at=21)
 
     (job,) = data(page(ran))["jobs"]
 
-    assert [one["busy_s"] for one in job["specialists"]] == [14]
+    assert [(one["busy_s"], one["waited_s"]) for one in job["specialists"]] == [(5 + 2 + 9, 1 + 4 + 9)]
     (bar,) = job["bars"]
-    assert (bar["lost_claims"], bar["lost_at"], bar["again_at"], bar["lost_worker"]) == (1, 6, 21, "w0@host:6")
+    assert [(one["worker"], one["began_at"], one["ended_at"], one["left"]) for one in bar["spells"]] == [
+        ("w10@host:6", 1, 6, "lost"),
+        ("w11@host:6", 10, 12, "back"),
+        ("w1@host:7", 21, 30, ""),
+    ]
+
+
+def test_what_has_not_ended_counts_as_worked_so_far_and_what_nobody_has_as_waited() -> None:
+    ran = Ran()
+    ran.runs("a", (0, 2))
+    ran.runs("b", (0, 0))
+    ran.left("b", (0, 3, Left.PARKED), again_at=None)
+
+    record = ran.record(until=10)
+    (job,) = data(page_of([Traced(record, report_of(record), timeline_of(record), [])], "handoff-queue 0"))["jobs"]
+
+    assert [(one["busy_s"], one["waited_s"]) for one in job["specialists"]] == [(8 + 3, 2 + 7)]
 
 
 def test_a_job_that_says_it_is_its_own_child_is_there_once() -> None:

@@ -1,0 +1,41 @@
+"""Who has had a handoff, and when: a claim from its beginning to its end, however it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Left(StrEnum):
+    """How a claim ended without a result."""
+
+    LOST = "lost"
+    """With its process."""
+    BACK = "back"
+    """Handed back, because its process was told to end."""
+    PARKED = "parked"
+    """Given up until its provider takes calls again."""
+    HELD = "held"
+    """Its role was paused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stint:
+    """One claim that has ended without a result. Times are Unix seconds."""
+
+    worker: str
+    began_at: float
+    ended_at: float
+    """Of one that was lost: when it was heard of for the last time."""
+    left: str
+    """See `Left`."""
+
+
+def stints_of(fields: Mapping[bytes, bytes]) -> tuple[Stint, ...]:
+    """Out of a handoff's hash, in order; at most the newest 20. A version before this one noted the last loss alone."""
+    lines = [line.split(" ", 3) for line in fields.get(b"stints", b"").decode().splitlines()]
+    if not lines and b"lost_at" in fields:
+        began, ended = fields.get(b"started_at", fields[b"lost_at"]), fields[b"lost_at"]
+        lines = [[began.decode(), ended.decode(), Left.LOST, fields.get(b"lost_worker", b"").decode()]]
+    return tuple(Stint(worker, int(began_ms) / 1000, int(ended_ms) / 1000, left) for began_ms, ended_ms, left, worker in lines)
