@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import JsonValue, SecretStr
 
 from shared.config import Settings, load_settings, redis_url_of
-from shared.ledger.connection import ONLOOKER_TIMEOUT_S
+from shared.ledger.connection import ONLOOKER_TIMEOUT_S, SOCKET_TIMEOUT_S
 from shared.ledger.jobs import JobStanding
 from shared.ledger.ledger import Ledger, open_ledger
 from shared.wire.errors import UnknownJob, UserError
@@ -281,12 +281,12 @@ class Client:
         return documents_of(request, self._settings)
 
 
-def connect(redis_url: str | None = None, settings: Settings | None = None) -> Client:
-    """A client for this Redis (default: HANDOFF_REDIS_URL). Connects when it is first used."""
+def connect(redis_url: str | None = None, settings: Settings | None = None, *, timeout_s: float = SOCKET_TIMEOUT_S) -> Client:
+    """A client for this Redis (default: HANDOFF_REDIS_URL). Connects when it is first used. `timeout_s`: how long Redis may be silent."""
     settings = settings or load_settings()
     if redis_url is not None:
         settings = settings.model_copy(update={"redis_url": SecretStr(redis_url)})
-    return Client(open_ledger(redis_url_of(settings), settings), settings)
+    return Client(open_ledger(redis_url_of(settings), settings, timeout_s=timeout_s), settings)
 
 
 def onlooker_of(jobs: Client) -> Client:

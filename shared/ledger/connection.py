@@ -24,6 +24,8 @@ ScriptCall = tuple[list[str], list[Any]]
 
 SOCKET_TIMEOUT_S = 30.0
 """A dead socket is noticed after this; no script takes a tenth of it."""
+COMMAND_TIMEOUT_S = 10.0
+"""The same of a command that a person or a script waits for: longer than a disk, or a script, holds Redis up."""
 ONLOOKER_TIMEOUT_S = 4.0
 """The same where a person looks on, who is to be told within 5 s that nothing comes; what is asked there may be asked again."""
 MAX_CONNECTIONS = 64

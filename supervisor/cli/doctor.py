@@ -92,10 +92,11 @@ def _without_broker() -> Iterator[Finding]:
 
 
 def _broker(settings: Settings) -> Iterator[Finding]:
+    from shared.ledger.connection import COMMAND_TIMEOUT_S
     from supervisor import client
 
     try:
-        jobs = client.connect(settings=settings)
+        jobs = client.connect(settings=settings, timeout_s=COMMAND_TIMEOUT_S)
         facts, refusal = jobs.ledger.health.facts(), jobs.ledger.health.refusal()
         yield Finding(Level.OK, "broker and backend", "reached, and takes commands") if refusal is None else _refused(refusal)
         yield from persistence(facts)

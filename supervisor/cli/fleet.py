@@ -62,9 +62,10 @@ def specialists(
 
 
 def _ledger(settings: Settings) -> Ledger:
+    from shared.ledger.connection import COMMAND_TIMEOUT_S
     from supervisor import client
 
-    return client.connect(settings=settings).ledger
+    return client.connect(settings=settings, timeout_s=COMMAND_TIMEOUT_S).ledger
 
 
 def _in_files(settings: Settings) -> dict[str, SpecialistSpec]:

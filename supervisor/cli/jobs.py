@@ -32,9 +32,10 @@ def client_of_broker() -> Client:
     settings = load_settings()
     if settings.redis_url is None:
         raise UserError("HANDOFF_REDIS_URL is not set: name the broker (`handoff up` starts one and prints it), or use `handoff run`")
+    from shared.ledger.connection import COMMAND_TIMEOUT_S
     from supervisor import client
 
-    return client.connect(settings=settings)
+    return client.connect(settings=settings, timeout_s=COMMAND_TIMEOUT_S)
 
 
 def watch(

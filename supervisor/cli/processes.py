@@ -128,9 +128,10 @@ def _look_at_redis(settings: Settings) -> None:
 
 def reach_redis(settings: Settings) -> None:
     """Raises: LedgerUnavailable: no Redis there, a wrong URL or password."""
+    from shared.ledger.connection import COMMAND_TIMEOUT_S
     from shared.ledger.ledger import open_ledger
 
-    ledger = open_ledger(redis_url_of(settings), settings)
+    ledger = open_ledger(redis_url_of(settings), settings, timeout_s=COMMAND_TIMEOUT_S)
     try:
         ledger.connection.now()
     finally:

@@ -8,11 +8,13 @@ import socketserver
 import subprocess
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from shared.config import Settings
+from shared.ledger.connection import COMMAND_TIMEOUT_S
 from shared.ledger.ledger import open_ledger
 from shared.ledger.roles import Announcement
 from shared.local.processes import Processes
@@ -143,6 +145,21 @@ def test_a_redis_that_is_silent_is_said_to_who_watches_and_so_is_that_it_is_back
         handoff.wait_for("Redis is back", timeout_s=SILENT_FOR_S)
         process.kill()
     assert handoff.read("err").count("Redis is back") == 1
+
+
+def test_a_redis_that_is_silent_is_said_to_who_waits_for_a_command(handoff: Handoff, processes: Processes) -> None:
+    """What an autoscaler asks, and a person who wants to know what is wrong, on the same silence."""
+    url = PrivateRedis(processes, handoff.folder / "redis", append_only=False).start()
+    asked = (["stats", "--json"], ["list"], ["doctor"])
+
+    with silent_redis(processes), ThreadPoolExecutor(len(asked)) as side_by_side:
+        began = time.monotonic()
+        done = list(side_by_side.map(lambda command: handoff.run(*command, HANDOFF_REDIS_URL=url), asked))
+        took_s = time.monotonic() - began
+
+    assert took_s < 2 * COMMAND_TIMEOUT_S
+    assert all("cannot be reached" in one.stderr + one.stdout for one in done)
+    assert all(one.returncode for one in done)
 
 
 def test_the_fleet_on_a_terminal_ends_when_it_is_told_to_although_redis_is_silent(handoff: Handoff, processes: Processes) -> None:
