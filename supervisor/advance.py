@@ -47,6 +47,8 @@ from supervisor.thinking import Thinker
 from supervisor.together import Place, Together
 from supervisor.webhook import Webhooks
 
+MOST_TOLD = 1_000
+"""Of the handoffs that a decision drops, Flower is told of."""
 MOST_CONFLICTS = 50
 """In a row; every one of them means that somebody else has made progress."""
 
@@ -154,6 +156,9 @@ class Advance:
         """What entered the journal by it."""
         self._publish(made.state.job_id, made.prepared)
         place.over()
+        if made.dropped:
+            standings = self._ledger.jobs.handoffs(made.state.job_id, made.dropped[:MOST_TOLD])
+            self._dispatcher.tell_dropped(made.state.job_id, [one for one, found in standings.items() if found.held])
         return [self._do(made.state, effect, look) for effect in made.prepared.effects]
 
     def _think_on(self, made: Made, role: Claimed, look: Look) -> tuple[Made | None, Sequence[Recorded] | None]:

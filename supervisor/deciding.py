@@ -70,6 +70,8 @@ class Made:
     prepared: Prepared
     role: Claimed | None = None
     """That of a role which it issues, if that is to be run here."""
+    dropped: tuple[HandoffId, ...] = ()
+    """Handoffs that nobody waits for any more."""
 
 
 class Deciding:
@@ -166,7 +168,7 @@ class Deciding:
             events=prepared.events,
             payloads=list(prepared.texts.values()),
             fields=fields | plan_fields(before, later, prepared.events),
-            drop=sorted(one for one in later.open.changed_since(before.open) if one not in later.open),
+            drop=_dropped(decision),
             keep=later.handed_over if asks else (),
             due_at=decision.due_at,
             score=score_in(before, later),
@@ -178,7 +180,7 @@ class Deciding:
         if recorded[0].version == decision.before.version + 1:  # or results stand between, which the next look reads first
             state = self._states.remember(state, recorded[-1])
             tell_end(state, recorded)
-        return Made(state, decision.prepared, role)
+        return Made(state, decision.prepared, role, _dropped(decision))
 
     def _look(self, state: JobState, suspects: Sequence[HandoffId]) -> Seen:
         """What is to be known outside the journal; of handoffs, nothing is asked where nothing is suspect."""
@@ -196,6 +198,11 @@ class Deciding:
 def _as_of(state: JobState, now: float, events: Sequence[Event]) -> list[Recorded]:
     """Events as they will stand in the journal, next to those that this state is of."""
     return [Recorded(version, now, event) for version, event in enumerate(events, state.version + 1)]
+
+
+def _dropped(decision: Decision) -> tuple[HandoffId, ...]:
+    later = decision.state.open
+    return tuple(sorted(one for one in later.changed_since(decision.before.open) if one not in later))
 
 
 def _seen(found: HandoffStanding) -> HandoffSeen:

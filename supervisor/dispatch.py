@@ -78,6 +78,20 @@ class Dispatcher:
         with self._left_to_the_sweeper(job_id):
             self._send_wake_up(job_id, suspects, SUPERVISOR_QUEUE)
 
+    def tell_dropped(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> None:
+        """Flower, of handoffs that no worker will speak of any more: what was to be published again, and now is not, was last shown as
+        RETRY. Only within a task, whose worker says it.
+        """
+        task = self._app.current_worker_task
+        if task is None or not handoff_ids:
+            return
+        try:
+            with self._app.events.default_dispatcher(hostname=task.request.hostname) as dispatcher:
+                for handoff_id in handoff_ids:
+                    dispatcher.send("task-revoked", uuid=task_id_of(job_id, handoff_id), terminated=False, signum=None, expired=False)
+        except Exception as error:  # noqa: BLE001 - whatever the broker's client raises: nothing of the job depends on it
+            log.warning("event not sent", job_id=job_id, task_event="task-revoked", why=type(error).__name__)
+
     def announce(self, job_id: JobId) -> None:
         """The first wake-up of a new job."""
         with self._left_to_the_sweeper(job_id):

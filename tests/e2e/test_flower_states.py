@@ -105,6 +105,19 @@ def test_what_is_handed_back_waits_for_another_worker_and_then_succeeds(fleet: F
     wait_until(lambda: pid not in fleet.system.processes.pids().values(), timeout_s=60, what="the end of the one that was told to")
 
 
+def test_what_is_parked_when_its_job_is_cancelled_was_revoked(fleet: Fleet, events: Watched) -> None:
+    """No message of it is left that a worker could speak of."""
+    fleet.model.refusals["shown-cancelled", "a", 1] = 8.0
+    job_id = fleet.submit("shown-cancelled", a="")
+    events.becomes(job_id, "a.1", "RETRY")
+    fleet.jobs.cancel(job_id)
+
+    shown = events.becomes(job_id, "a.1", "REVOKED")
+    wait_until(lambda: shown.name == task_of(SPECIALIST), what="what its worker said of it before")
+    assert events.shown(job_id, "a.1")[-1] == "REVOKED"
+    assert fleet.ends(job_id).status is JobStatus.CANCELLED
+
+
 def test_what_is_parked_waits_says_for_what_and_then_succeeds(fleet: Fleet, events: Watched) -> None:
     fleet.model.refusals["shown-parked", "a", 1] = 8.0
     job_id = fleet.submit("shown-parked", a="")
