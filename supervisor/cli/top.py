@@ -158,12 +158,15 @@ class _Fleet:
             room = height - len(above) - _HEADING - 1
             if room >= len(most):
                 break
-        rows = most[: max(_LEAST_ROWS, room)]
+        rows = most[: max(0, min(_LEAST_ROWS, height - _HEADING - 1), room)]
+        table = len(rows) + _HEADING if rows or height > _HEADING else 0
         more = f"   and {len(self.rows) - len(rows):,} more at work" if len(rows) < len(self.rows) else ""
         hint = Text(f"1-9: open a job   q: end{more}", style="dim", no_wrap=True, overflow="ellipsis")
-        for line in above[: height - len(rows) - _HEADING - 1]:
+        for line in above[: max(0, height - table - 1)]:
             yield from (*line, Segment.line())
-        yield from (Text(""), _at_work(rows, self.at, options.max_width), hint)
+        if table:
+            yield from (Text(""), _at_work(rows, self.at, options.max_width))
+        yield hint
 
 
 def fleet(found: FleetStats, at: float, rows: tuple[AtWork, ...], spending: Spending) -> RenderableType:

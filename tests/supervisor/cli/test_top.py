@@ -115,5 +115,13 @@ def test_on_a_small_terminal_idle_roles_give_way_to_what_is_at_work_and_the_keys
     assert "797" in poet
 
 
+@pytest.mark.parametrize("height", range(1, 8))
+def test_on_a_terminal_of_a_few_lines_the_keys_stand_and_nothing_is_longer_than_it(height: int) -> None:
+    lines = on_a_terminal(STATS, longest(LOAD), 60, height)
+
+    assert len(lines) <= height
+    assert lines[-1].startswith("1-9: open a job   q: end")
+
+
 def test_where_there_is_room_every_role_has_its_row() -> None:
     assert not any(" idle: " in line for line in on_a_terminal(STATS, longest(LOAD), 140, 50))
