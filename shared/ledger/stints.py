@@ -22,18 +22,24 @@ class Left(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Stint:
-    """One claim that has ended without a result. Times are Unix seconds."""
+    """One claim. Times are Unix seconds."""
 
     worker: str
     began_at: float
-    ended_at: float
-    """Of one that was lost: when it was heard of for the last time."""
-    left: str
-    """See `Left`."""
+    ended_at: float | None
+    """Of one that was lost: when it was heard of for the last time. None: it holds."""
+    left: str = ""
+    """See `Left`; empty: it holds, or has ended with a result."""
+
+    def lasted_s(self, now: float) -> float:
+        """So far."""
+        return max(0.0, (self.ended_at if self.ended_at is not None else now) - self.began_at)
 
 
 def stints_of(fields: Mapping[bytes, bytes]) -> tuple[Stint, ...]:
-    """Out of a handoff's hash, in order; at most the newest 20. A version before this one noted the last loss alone."""
+    """Those that have ended without a result, out of a handoff's hash, in order; at most the newest 20. A version before this one noted the
+    last loss alone.
+    """
     lines = [line.split(" ", 3) for line in fields.get(b"stints", b"").decode().splitlines()]
     if not lines and b"lost_at" in fields:
         began, ended = fields.get(b"started_at", fields[b"lost_at"]), fields[b"lost_at"]

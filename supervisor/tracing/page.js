@@ -134,10 +134,10 @@ function piece(className, scale, from, to) {
 // When a process had it, when one that was lost, and when nobody: [from, to, what].
 function spellsOf(job, bar) {
   const end = bar.ended_at ?? job.ends_at;
-  return bar.spells.flatMap((one, n) => {
+  return bar.stints.flatMap((one, n) => {
     const until = one.ended_at ?? end;
     const had = [one.began_at, until, one.left === "lost" ? "lost" : "worked"];
-    const next = bar.spells[n + 1]?.began_at ?? end;
+    const next = bar.stints[n + 1]?.began_at ?? end;
     return one.left && next > until ? [had, [until, next, "waited"]] : [had];
   });
 }
@@ -149,12 +149,12 @@ const LEFT = { lost: "lost", back: "handed it back", parked: "waited for its pro
 // Who had it before, and what came of that.
 function beforeOf(job, bar) {
   const end = bar.ended_at ?? job.ends_at;
-  return bar.spells.map((one, n) => one.left && `${one.worker}: ${seconds(one.ended_at - one.began_at)}, ${LEFT[one.left] ?? one.left}; then nobody for ${
-    seconds(Math.max(0, (bar.spells[n + 1]?.began_at ?? end) - one.ended_at))}`).filter(Boolean).join("\n");
+  return bar.stints.map((one, n) => one.left && `${one.worker}: ${seconds(one.ended_at - one.began_at)}, ${LEFT[one.left] ?? one.left}; then nobody for ${
+    seconds(Math.max(0, (bar.stints[n + 1]?.began_at ?? end) - one.ended_at))}`).filter(Boolean).join("\n");
 }
 
 function claimsOf(bar) {
-  if (bar.lost_claims) return `${bar.spells.length}: ${lossOf(bar)}`;
+  if (bar.lost_claims) return `${bar.stints.length}: ${lossOf(bar)}`;
   return bar.claims > 1 ? `${bar.claims}: a process was lost` : ""; // of a version that did not count them
 }
 
@@ -170,7 +170,7 @@ function rowOf(job, bar, scale) {
   button.title = `${nameOf(bar)}: ${bar.state}${bar.lost_claims ? `, ${lossOf(bar)}` : ""}`;
   const row = el("div", bar.is_critical ? "row critical" : "row", button);
   row.id = `${job.id}/${bar.handoff_id}`;
-  const names = [bar.handoff_id, bar.who, bar.state, bar.worker, ...bar.spells.map((one) => one.worker), lossOf(bar), bar.model ?? ""].join(" ").toLowerCase();
+  const names = [bar.handoff_id, bar.who, bar.state, bar.worker, ...bar.stints.map((one) => one.worker), lossOf(bar), bar.model ?? ""].join(" ").toLowerCase();
   WORDS.set(row, { names, all: once(() => `${names} ${JSON.parse(job.payloads[bar.payload]).task_description.toLowerCase()}`) });
   button.addEventListener("click", () => {
     const open = row.querySelector(".detail");

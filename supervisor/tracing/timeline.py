@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from shared.ledger.jobs import HandoffStanding
+from shared.ledger.stints import Stint
 from shared.wire.events import HandoffFinished, HandoffIssued, JobEnded, StepsAbandoned
 from shared.wire.handoff import AgentHandoff
 from shared.wire.ids import HandoffId, JobId, StepId
@@ -13,21 +14,6 @@ from shared.wire.usage import cost_usd
 from supervisor.record import Record
 
 STOPPED = "stopped"
-
-
-@dataclass(frozen=True, slots=True)
-class Spell:
-    """A process had it."""
-
-    worker: str
-    began_at: float
-    ended_at: float | None
-    """None: it has it still."""
-    left: str = ""
-    """Why it ended without a result, see `shared.ledger.stints.Left`; empty: it did not."""
-
-    def lasted_s(self, now: float) -> float:
-        return max(0.0, (self.ended_at if self.ended_at is not None else now) - self.began_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +43,7 @@ class Bar:
     """How often it was taken by a process since it last got further."""
     lost_claims: int
     """How many processes were lost that had it."""
-    spells: tuple[Spell, ...]
+    stints: tuple[Stint, ...]
     """Who had it, and when; in between nobody had."""
     turns: int
     tokens: int
@@ -72,7 +58,7 @@ class Bar:
 
     def worked_s(self, now: float) -> float:
         """Seconds in which a process had it, so far."""
-        return sum(spell.lasted_s(now) for spell in self.spells)
+        return sum(stint.lasted_s(now) for stint in self.stints)
 
     def waited_s(self, now: float) -> float:
         """Seconds in which nobody had it, so far: at first, and after each that has left it."""
@@ -185,13 +171,13 @@ def _given_up(bar: Bar, at: float) -> Bar:
     """Whoever had it then, had it until then."""
     if bar.state != STOPPED or bar.ended_at is not None:
         return bar
-    return replace(bar, ended_at=at, spells=tuple(replace(one, ended_at=at) if one.ended_at is None else one for one in bar.spells))
+    return replace(bar, ended_at=at, stints=tuple(replace(one, ended_at=at) if one.ended_at is None else one for one in bar.stints))
 
 
-def _spells(standing: HandoffStanding) -> tuple[Spell, ...]:
-    past = tuple(Spell(one.worker, one.began_at, one.ended_at, one.left) for one in standing.stints)
-    began_at = standing.claimed_at if past or standing.claimed_at is not None else standing.started_at
-    return past if began_at is None else (*past, Spell(standing.worker, began_at, standing.finished_at))
+def _stints(standing: HandoffStanding) -> tuple[Stint, ...]:
+    """The last one too: it holds, or has ended with a result."""
+    began_at = standing.claimed_at if standing.stints or standing.claimed_at is not None else standing.started_at
+    return standing.stints if began_at is None else (*standing.stints, Stint(standing.worker, began_at, standing.finished_at))
 
 
 def _bar(event: HandoffIssued, at: float, standing: HandoffStanding, done: HandoffFinished | None, after: tuple[HandoffId, ...]) -> Bar:
@@ -212,7 +198,7 @@ def _bar(event: HandoffIssued, at: float, standing: HandoffStanding, done: Hando
         stop_reason=done.stop_reason.value if done else None,
         claims=standing.claims,
         lost_claims=standing.lost_claims,
-        spells=_spells(standing),
+        stints=_stints(standing),
         turns=standing.turns,
         tokens=standing.input_tokens + standing.output_tokens,
         usd=cost_usd(standing.cost_microusd),

@@ -94,7 +94,7 @@ def test_time_in_which_nobody_had_a_handoff_is_waited_and_each_who_left_it_is_in
 
     assert [(one["busy_s"], one["waited_s"]) for one in job["specialists"]] == [(5 + 2 + 9, 1 + 4 + 9)]
     (bar,) = job["bars"]
-    assert [(one["worker"], one["began_at"], one["ended_at"], one["left"]) for one in bar["spells"]] == [
+    assert [(one["worker"], one["began_at"], one["ended_at"], one["left"]) for one in bar["stints"]] == [
         ("w10@host:6", 1, 6, "lost"),
         ("w11@host:6", 10, 12, "back"),
         ("w1@host:7", 21, 30, ""),
