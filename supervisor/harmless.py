@@ -13,6 +13,11 @@ def plain(text: str) -> str:
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
 
 
+def in_one_line(text: str) -> str:
+    """The same, without its line breaks."""
+    return " ".join(plain(text).split())
+
+
 def json_for_all(text: str) -> str:
     """The same JSON, fit for a terminal: these characters stand in it as escapes."""
     return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from supervisor.cli.errors import FAILED, OK
 from supervisor.cli.measures import gates_of, rubric_of
 from supervisor.cli.options import AsJson, Docs, GatesOption, JudgeModel, Model, RequestText, Timeout
 from supervisor.cli.tables import table
-from supervisor.cli.terminal import money, note, short, write_json, write_line
+from supervisor.cli.terminal import money, note, short, write_as_json, write_line
 from supervisor.cli.ways import check_within, interrupted, limits_within, read_documents, run_name, variants_of, workflow_for, worst_case
 from supervisor.measures.gates import GateSet
 
@@ -61,7 +60,7 @@ def compare(
     except KeyboardInterrupt:
         return interrupted(name)
     if as_json:
-        write_json(json.dumps(comparison_json(name, found), ensure_ascii=False))
+        write_as_json(comparison_json(name, found))
     else:
         write_line(comparison_text(found))
     return FAILED if found.first.is_unanswered or found.second.is_unanswered else OK

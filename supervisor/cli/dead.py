@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, assert_never
@@ -13,7 +12,7 @@ from shared.wire.errors import UserError
 from supervisor.cli.errors import OK, say
 from supervisor.cli.jobs import client_of_broker
 from supervisor.cli.options import AsJson
-from supervisor.cli.terminal import clock, figures, short, stdout, write_json, write_line
+from supervisor.cli.terminal import clock, figures, short, stdout, write_as_json, write_line
 
 if TYPE_CHECKING:
     from shared.ledger.dead import DeadLetter, DeadLetters
@@ -68,7 +67,7 @@ def dead(
 
 def _list(letters: Sequence[DeadLetter], *, as_json: bool) -> None:
     if as_json:
-        write_json(json.dumps([_as_json(letter) for letter in letters], ensure_ascii=False))
+        write_as_json([_as_json(letter) for letter in letters])
         return
     for letter in letters:
         write_line(f"{letter.id}  {clock(letter.at)}  {short(letter.queue, 60)}: {short(letter.reason, 200)}")
@@ -81,7 +80,7 @@ def _show(letter: DeadLetter, *, as_json: bool) -> None:
     from supervisor.cli.showing import readable
 
     if as_json:
-        write_json(json.dumps(_as_json(letter), ensure_ascii=False))
+        write_as_json(_as_json(letter))
     else:
         write_line(readable(_as_json(letter), stdout().width).rstrip())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -17,9 +16,10 @@ from shared.wire.events import DEFAULT_TENANT
 from shared.wire.names import RESERVED, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE, UNROUTED_QUEUE
 from supervisor.cli.errors import FAILED, OK
 from supervisor.cli.fleet_state import START_A_SUPERVISOR, START_WORKERS, queues_by_node
+from supervisor.cli.jobs import client_with
 from supervisor.cli.model_access import model_access
 from supervisor.cli.options import AsJson
-from supervisor.cli.terminal import clock, figures, stdout, write_json
+from supervisor.cli.terminal import clock, figures, stdout, write_as_json
 from supervisor.harmless import plain
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def doctor(as_json: AsJson = False) -> int:
     """
     findings = list(examine(load_settings()))
     if as_json:
-        write_json(json.dumps([asdict(finding) for finding in findings], ensure_ascii=False))
+        write_as_json([asdict(finding) for finding in findings])
     else:
         console = stdout()
         for finding in findings:
@@ -92,11 +92,8 @@ def _without_broker() -> Iterator[Finding]:
 
 
 def _broker(settings: Settings) -> Iterator[Finding]:
-    from shared.ledger.connection import COMMAND_TIMEOUT_S
-    from supervisor import client
-
     try:
-        jobs = client.connect(settings=settings, timeout_s=COMMAND_TIMEOUT_S)
+        jobs = client_with(settings)
         facts, refusal = jobs.ledger.health.facts(), jobs.ledger.health.refusal()
         yield Finding(Level.OK, "broker and backend", "reached, and takes commands") if refusal is None else _refused(refusal)
         yield from persistence(facts)

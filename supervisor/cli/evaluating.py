@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from shared.wire.errors import UserError
 from shared.wire.usage import cost_usd, microusd
 from supervisor.cli.errors import FAILED, OK, say
 from supervisor.cli.options import AsJson, JudgeModel, Timeout
-from supervisor.cli.terminal import figures, money, note, write_json, write_line
+from supervisor.cli.terminal import figures, money, note, write_as_json, write_line
 from supervisor.cli.ways import check_within, interrupted, limits_within, read_documents, run_name, variants_of, workflow_for, worst_case
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def evaluate(
     except KeyboardInterrupt:
         return interrupted(name)
     if as_json:
-        write_json(json.dumps(report_json(done, golden), ensure_ascii=False))
+        write_as_json(report_json(done, golden))
     else:
         write_line(report_table(done))
     return _exit_code(done, min_pass_rate, min_score)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,13 +18,13 @@ from shared.wire.specialist import SpecialistSpec
 from supervisor.cli.built_in import built_in_specialists
 from supervisor.cli.errors import FAILED, OK, say
 from supervisor.cli.fleet_state import NO_WORKERS
+from supervisor.cli.jobs import client_with
 from supervisor.cli.options import AsJson, OwnSpecialists, OwnTools
 from supervisor.cli.processes import check_own, with_own
-from supervisor.cli.terminal import figures, note, stdout, write_json, write_line
-from supervisor.harmless import plain
+from supervisor.cli.terminal import figures, note, stdout, write_as_json, write_line
+from supervisor.harmless import in_one_line
 
 if TYPE_CHECKING:
-    from shared.ledger.ledger import Ledger
     from shared.ledger.roles import Served
 
 TABLE_COLUMNS = 120
@@ -45,11 +44,11 @@ def specialists(
     settings = with_own(load_settings(), own, tools)
     if lint:
         return _lint(settings)
-    ledger = _ledger(settings) if settings.redis_url is not None and not own else None
+    ledger = client_with(settings).ledger if settings.redis_url is not None and not own else None
     served = ledger.roles.served() if ledger is not None else None
     specs = {name: one.spec for name, one in served.items()} if served is not None else _in_files(settings)
     if as_json:
-        write_json(json.dumps([_as_json(spec, (served or {}).get(spec.name)) for spec in specs.values()], ensure_ascii=False))
+        write_as_json([_as_json(spec, (served or {}).get(spec.name)) for spec in specs.values()])
     else:
         if served is None:
             note("from files; who is served by live workers is known with HANDOFF_REDIS_URL")
@@ -59,13 +58,6 @@ def specialists(
         say(ledger.health.refusal() or NO_WORKERS)
         return FAILED
     return OK
-
-
-def _ledger(settings: Settings) -> Ledger:
-    from shared.ledger.connection import COMMAND_TIMEOUT_S
-    from supervisor import client
-
-    return client.connect(settings=settings, timeout_s=COMMAND_TIMEOUT_S).ledger
 
 
 def _in_files(settings: Settings) -> dict[str, SpecialistSpec]:
@@ -103,7 +95,7 @@ def _table(specs: Mapping[str, SpecialistSpec], served: Mapping[str, Served] | N
     table.add_column("what it is for")
     for name, spec in specs.items():
         live = [] if served is None else [str(len(served[name].workers)), str(served[name].slots), str(served[name].queued)]
-        table.add_row(name + _paused(name, served), *live, ", ".join(spec.tools) or "-", _in_one_line(spec.description))
+        table.add_row(name + _paused(name, served), *live, ", ".join(spec.tools) or "-", in_one_line(spec.description))
     return table
 
 
@@ -115,7 +107,7 @@ def _paragraphs(specs: Mapping[str, SpecialistSpec], served: Mapping[str, Served
             one = served[name]
             parts.append(_indented(f"{figures(len(one.workers), 'worker')}, {figures(one.slots, 'slot')}, {one.queued} queued"))
         parts.append(_indented(f"tools: {', '.join(spec.tools) or '-'}"))
-        parts.append(_indented(_in_one_line(spec.description)))
+        parts.append(_indented(in_one_line(spec.description)))
     return Group(*parts)
 
 
@@ -125,10 +117,6 @@ def _paused(name: str, served: Mapping[str, Served] | None) -> str:
 
 def _indented(text: str) -> RenderableType:
     return Padding(Text(text), (0, 0, 0, 2), expand=False)
-
-
-def _in_one_line(text: str) -> str:
-    return " ".join(plain(text).split())
 
 
 def _as_json(spec: SpecialistSpec, live: Served | None) -> dict[str, Any]:

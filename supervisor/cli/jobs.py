@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,9 +15,10 @@ from supervisor.books import usage_of
 from supervisor.cli.errors import INTERRUPTED, OK, exit_code_of, say
 from supervisor.cli.listing import listed
 from supervisor.cli.options import AsJson
-from supervisor.cli.terminal import stdout, write_json, write_line
+from supervisor.cli.terminal import stdout, write_as_json, write_line
 
 if TYPE_CHECKING:
+    from shared.config import Settings
     from shared.ledger.jobs import JobStanding
     from supervisor.client import Client
 
@@ -32,6 +32,11 @@ def client_of_broker() -> Client:
     settings = load_settings()
     if settings.redis_url is None:
         raise UserError("HANDOFF_REDIS_URL is not set: name the broker (`handoff up` starts one and prints it), or use `handoff run`")
+    return client_with(settings)
+
+
+def client_with(settings: Settings) -> Client:
+    """For a command, which is not to wait long where Redis is silent."""
     from shared.ledger.connection import COMMAND_TIMEOUT_S
     from supervisor import client
 
@@ -80,7 +85,7 @@ def list_jobs(
     """The newest jobs."""
     standings = client_of_broker().newest(count)
     if as_json:
-        write_json(json.dumps([_as_json(standing) for standing in standings], ensure_ascii=False))
+        write_as_json([_as_json(standing) for standing in standings])
         return OK
     columns = stdout().width
     for standing in standings:

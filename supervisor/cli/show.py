@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +13,7 @@ from shared.wire.ids import HandoffId, JobId
 from supervisor.cli.errors import OK
 from supervisor.cli.jobs import Job, client_of_broker
 from supervisor.cli.options import AsJson
-from supervisor.cli.terminal import stdout, write_json
+from supervisor.cli.terminal import stdout, write_as_json, write_json
 
 if TYPE_CHECKING:
     from supervisor.client import Client
@@ -80,7 +79,7 @@ def show_handoffs(jobs: Client, job_id: JobId, handoff_ids: Sequence[str], *, as
 
     found = jobs.handoffs(job_id, [HandoffId(one) for one in handoff_ids])
     if as_json:
-        write_json(json.dumps([one.model_dump(mode="json") for one in found], ensure_ascii=False))
+        write_as_json([one.model_dump(mode="json") for one in found])
         return
     shown = partial(readable, columns=stdout().width)
     for one in found:

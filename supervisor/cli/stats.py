@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ from supervisor.cli.errors import OK
 from supervisor.cli.fitting import Column, fitted, middle
 from supervisor.cli.jobs import client_of_broker
 from supervisor.cli.options import AsJson
-from supervisor.cli.terminal import figures, money, stdout, write_json
+from supervisor.cli.terminal import figures, money, stdout, write_as_json
 from supervisor.fleet_stats import FleetStats, RoleStats, stats_of
 from supervisor.harmless import plain
 
@@ -38,7 +37,7 @@ def stats(as_json: AsJson = False) -> int:
     ledger = client_of_broker().ledger
     found = stats_now(ledger, ledger.loads.now())
     if as_json:
-        write_json(json.dumps(found.as_json(), ensure_ascii=False))
+        write_as_json(found.as_json())
     else:
         stdout().print(Shown(found))
     return OK

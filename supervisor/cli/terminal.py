@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 from datetime import UTC, datetime
@@ -9,7 +10,7 @@ from datetime import UTC, datetime
 from rich.console import Console
 
 from shared.plurals import counted
-from supervisor.harmless import json_for_all, plain
+from supervisor.harmless import in_one_line, json_for_all
 
 AT_MOST = "≤ "
 """Before a figure that is an upper bound."""
@@ -20,7 +21,7 @@ FILE_COLUMNS = 160
 
 def short(text: str, most: int) -> str:
     """One line of it."""
-    line = " ".join(plain(text).split())
+    line = in_one_line(text)
     return line if len(line) <= most else line[: most - 1].rstrip() + "…"
 
 
@@ -45,6 +46,11 @@ def write_line(text: str = "") -> None:
 def write_json(text: str) -> None:
     """The same of JSON, whatever stands in it: it may be a terminal that shows it."""
     write_line(json_for_all(text))
+
+
+def write_as_json(value: object) -> None:
+    """On one line of JSON."""
+    write_json(json.dumps(value, ensure_ascii=False))
 
 
 def note(text: str) -> None:

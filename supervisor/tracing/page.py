@@ -19,7 +19,7 @@ from typing import Any
 
 from shared.wire.checkpoints import Checkpoint
 from shared.wire.ids import HandoffId, JobId
-from supervisor.harmless import plain
+from supervisor.harmless import in_one_line, plain
 from supervisor.record import Record
 from supervisor.report import JobResult
 from supervisor.tracing.timeline import Bar, Timeline
@@ -45,7 +45,7 @@ def page_of(jobs: Sequence[Traced], made_by: str) -> str:
     data = {"made_by": made_by, "at": first.record.at, "jobs": [_job(one) for one in jobs], "absent": absent_from(jobs)}
     parts = {
         "policy": f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'; form-action 'none'",
-        "title": escape(" ".join(plain(f"{first.record.job.job_id} {first.record.job.title}").split())),
+        "title": escape(in_one_line(f"{first.record.job.job_id} {first.record.job.title}")),
         "style": style,
         "script": script,
         "data": plain(_inert(data)),
