@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import inf
+from typing import Protocol
 
 from shared.agent.answers import draft_in
 from shared.agent.conversation import Conversation, calls_of, text_of
@@ -36,17 +36,20 @@ LONGEST_PARK_S = 120.0
 DRAFT_EVERY_S = 0.4
 """How often the draft is taken out of the unfinished JSON: each time costs a parse of all of it."""
 
-
 SHORT_REPLY_CHARS = 20_000
 """A final reply that is no longer, and quotes nothing, is checkpointed with its result, which saves a round trip. To read any other may
 take a while.
 """
 
 
-Note = Callable[..., None]
-"""Writes checkpoints: a method of the agent, given with each turn and not kept. If its turns knew their agent, both would be a cycle, and
-what was said would stay in memory until Python's garbage collector comes by.
-"""
+class Note(Protocol):
+    """Writes checkpoints: a method of the agent, given with each turn and not kept. If its turns knew their agent, both would be a cycle,
+    and what was said would stay in memory until Python's garbage collector comes by.
+    """
+
+    def __call__(self, *checkpoints: Checkpoint, may_wait: bool = False) -> None:
+        """See `Turns.checkpoint`."""
+        ...
 
 
 class ModelTurns:
