@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from shared import failpoints
+from shared.celery_app import make_app
 from shared.config import Settings
+from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
 from supervisor import client
 from supervisor.client import Client
+from tests.supervisor.shell import SETTINGS, Shell
 
 
 @pytest.fixture
@@ -18,6 +21,15 @@ def jobs(redis_url: str) -> Iterator[Client]:
     made = client.connect(redis_url, Settings(offline=True))
     yield made
     made.ledger.connection.close()
+
+
+@pytest.fixture
+def shell(redis_url: str) -> Iterator[Shell]:
+    """One supervisor in this process, and who is served."""
+    made = Shell(redis_url, make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)))
+    made.serve("researcher", "writer", "generalist")
+    yield made
+    made.close()
 
 
 @pytest.fixture

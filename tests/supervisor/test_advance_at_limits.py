@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
-import pytest
-
-from shared.celery_app import make_app
 from shared.ledger import keys
 from shared.ledger.blobs import packed
 from shared.ledger.journal import STUMBLE_AT_MOST_MS
 from shared.wire.events import JobEnded, JobStatus, PlanMade
 from shared.wire.ids import JobId
 from shared.wire.limits import JobLimits
-from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
 from supervisor.client import Request
 from supervisor.giving_up import MOST_STUMBLES
 from tests.doubles.hook_server import HookServer
-from tests.supervisor.shell import SETTINGS, Shell
+from tests.supervisor.shell import Shell
 from tests.waiting import wait_until
-
-
-@pytest.fixture
-def shell(redis_url: str) -> Iterator[Shell]:
-    made = Shell(redis_url, make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)))
-    made.serve("researcher", "writer", "generalist")
-    yield made
-    made.close()
 
 
 def with_one_step_done(shell: Shell, limits: JobLimits) -> JobId:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from shared.celery_app import make_app
 from shared.ledger import keys
 from shared.wire.errors import UserError
 from shared.wire.events import CancelRequested, HandoffFinished, HandoffIssued, JobStatus, JobSubmitted, ParentTold
 from shared.wire.handoff import ResultStatus
 from shared.wire.ids import JobId
 from shared.wire.limits import JobLimits
-from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
 from shared.wire.priority import Priority
 from supervisor.request import Request
-from tests.supervisor.shell import SETTINGS, Shell
+from tests.supervisor.shell import Shell
 from tests.supervisor.workflows.writing import workflow
 
 TEAMS = """
@@ -25,14 +22,6 @@ TEAMS = """
     id: milvus, specialist: supervisor, task: "Find out what Milvus costs."
     id: report, specialist: writer, task: "Compare {request}", depends_on: [qdrant, milvus]
 """
-
-
-@pytest.fixture
-def shell(redis_url: str) -> Iterator[Shell]:
-    made = Shell(redis_url, make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)))
-    made.serve("researcher", "writer", "generalist")
-    yield made
-    made.close()
 
 
 def submit(shell: Shell, folder: Path, limits: JobLimits | None = None) -> JobId:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,6 @@ from pydantic import SecretStr
 
 from shared.agent.price import Prices
 from shared.agent.prompt import MOST_SHOWN_BYTES
-from shared.celery_app import make_app
 from shared.config import Settings
 from shared.ledger import keys
 from shared.models import Models
@@ -21,25 +20,16 @@ from shared.wire.handoff import AgentHandoff, ResultStatus
 from shared.wire.ids import JobId
 from shared.wire.limits import JobLimits
 from shared.wire.mode import Mode
-from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
 from supervisor.client import Request
 from supervisor.closing import UNWRITTEN_CHARS, Closing
 from supervisor.lifecycle.evolve import fold
 from supervisor.lifecycle.state import JobState
-from tests.supervisor.shell import SETTINGS, Shell
+from tests.supervisor.shell import Shell
 from tests.supervisor.workflows.writing import A_ROW, rows, workflow
 
 PAGE = 'The storage engine is "written" in Rust, says its own page.\n' * 90
 """Nearly what is foreseen of a result that is not there yet."""
 SCHEMA = {"type": "object", "properties": {"best": {"type": "string", "description": "the one to take"}}, "required": ["best"]}
-
-
-@pytest.fixture
-def shell(redis_url: str) -> Iterator[Shell]:
-    made = Shell(redis_url, make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)))
-    made.serve("researcher", "writer", "generalist")
-    yield made
-    made.close()
 
 
 def state_of(shell: Shell, job_id: JobId) -> JobState:

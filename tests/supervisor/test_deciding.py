@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shared.celery_app import make_app
 from shared.ledger.claims import Followed
 from shared.wire.errors import LedgerUnavailable
 from shared.wire.events import CancelRequested, JobStatus, NeedsResolved
 from shared.wire.handoff import AgentHandoff, HandoffResult, ResultStatus, ref
 from shared.wire.ids import JobId, StepId
-from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
 from supervisor.lifecycle.commands import Command
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.seen import Seen
 from supervisor.lifecycle.state import JobState
 from supervisor.request import Request
 from supervisor.roles.outcomes import outcome_of
-from tests.supervisor.shell import SETTINGS, Shell
+from tests.supervisor.shell import Shell
 from tests.supervisor.workflows.writing import UNREVIEWED, workflow
 
 IN_NEED = """
@@ -38,14 +36,6 @@ TWO_PAIRS = """
     id: after_a, specialist: writer, task: "three", depends_on: [a]
     id: after_b, specialist: writer, task: "four", depends_on: [b]
 """
-
-
-@pytest.fixture
-def shell(redis_url: str) -> Iterator[Shell]:
-    made = Shell(redis_url, make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)))
-    made.serve("researcher", "writer", "generalist")
-    yield made
-    made.close()
 
 
 def once_there_is_a_plan(monkeypatch: pytest.MonkeyPatch, happens: Callable[[JobId], object]) -> None:

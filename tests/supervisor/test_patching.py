@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
-import pytest
-
-from shared.celery_app import make_app
 from shared.ending import Ending
 from shared.wire.events import HandoffIssued
 from shared.wire.handoff import AgentHandoff, ResultStatus
 from shared.wire.ids import JobId
 from shared.wire.mode import Mode
-from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
 from supervisor.client import Request
 from supervisor.lifecycle.evolve import fold
-from tests.supervisor.shell import SETTINGS, Shell
-
-
-@pytest.fixture
-def shell(redis_url: str) -> Iterator[Shell]:
-    made = Shell(redis_url, make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)))
-    made.serve("researcher", "writer", "generalist")
-    yield made
-    made.close()
+from tests.supervisor.shell import Shell
 
 
 def proposed(shell: Shell) -> JobId:

@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from shared.celery_app import make_app
 from shared.library import Library
 from shared.wire.errors import VersionConflict
 from shared.wire.events import HandoffIssued, JobStatus, JobSubmitted
 from shared.wire.handoff import ResultStatus
 from shared.wire.ids import JobId
 from shared.wire.limits import JobLimits
-from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
 from supervisor.children import Children
 from supervisor.cli.view import News, View, heard, look, look_below
 from supervisor.lifecycle.evolve import fold
 from supervisor.request import Request
-from tests.supervisor.shell import SETTINGS, Shell
+from tests.supervisor.shell import Shell
 from tests.supervisor.test_children import children, run_all
 from tests.supervisor.workflows.writing import workflow
-
-
-@pytest.fixture
-def shell(redis_url: str) -> Iterator[Shell]:
-    made = Shell(redis_url, make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)))
-    made.serve("researcher", "writer", "generalist")
-    yield made
-    made.close()
-
 
 ONE_TEAM = """
     id: team, specialist: supervisor, task: "Compare Qdrant, Milvus and Weaviate for filtering."

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from celery import Celery
 
-from shared.celery_app import make_app
 from shared.wire.ids import HandoffId, JobId, new_job_id
-from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
 from supervisor.client import Request
 from supervisor.dispatch import Outgoing
 from supervisor.together import Together
-from tests.supervisor.shell import SETTINGS, DyingDispatcher, Shell
+from tests.supervisor.shell import DyingDispatcher, Shell
 from tests.supervisor.workflows.writing import A_ROW, UNREVIEWED, rows, workflow
 from tests.waiting import wait_until
 
@@ -117,14 +115,6 @@ class SlowDispatcher(DyingDispatcher):
         self.has_begun.set()
         assert self.may_go_on.wait(60)
         super().publish_group(job_id, outgoing)
-
-
-@pytest.fixture
-def shell(redis_url: str) -> Iterator[Shell]:
-    made = Shell(redis_url, make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)))
-    made.serve("researcher", "writer", "generalist")
-    yield made
-    made.close()
 
 
 def test_wake_ups_that_come_while_a_supervisor_looks_are_one_look_more(shell: Shell, tmp_path: Path) -> None:
