@@ -61,7 +61,11 @@ class Handoff:
     def left_behind(self) -> list[str]:
         """Processes that have to do with this folder: ours name it, on the command line or in the environment, or run in it."""
         folder = str(self.folder)
-        return [command for pid, command in processes() if folder in command or _inherits(pid, folder) or _runs_in(pid, folder)]
+        return [command for pid, command in processes() if folder in command or self.has_started(pid) or _runs_in(pid, folder)]
+
+    def has_started(self, pid: int) -> bool:
+        """By its environment."""
+        return _inherits(pid, str(self.folder))
 
 
 def said(done: subprocess.CompletedProcess[str], exit_code: int) -> str:

@@ -94,6 +94,18 @@ def test_show_gives_every_handoff_and_result_in_full(handoff: Handoff, system: R
     assert "expected_output_format:" in shown
 
 
+def test_no_json_says_to_a_terminal_what_it_obeys(handoff: Handoff, system: RunningSystem) -> None:
+    """A request may hold it, as a document may, and a model."""
+    request = "What is \x9b31m HNSW\u202e?"
+    job_id = handoff.run("submit", "-", stdin=request, HANDOFF_REDIS_URL=system.redis_url).stdout.strip()
+    whole = handoff.run("result", job_id, "--wait", "30", "--json", HANDOFF_REDIS_URL=system.redis_url)
+    commands = (["list", "--json"], ["show", job_id, "--json"], ["show", job_id, "--all", "--json"], ["export", job_id])
+    written = [whole.stdout, *(handoff.run(*command, HANDOFF_REDIS_URL=system.redis_url).stdout for command in commands)]
+
+    assert not [text for text in written if {"\x9b", "\u202e"} & set(text)]
+    assert all("\\u009b" in text for text in written)
+
+
 def test_what_show_says_can_be_rebuilt_from_an_exported_file(handoff: Handoff, system: RunningSystem, job_id: str) -> None:
     done = handoff.run("export", job_id, "--output", "job.json", HANDOFF_REDIS_URL=system.redis_url)
     whole = json.loads(handoff.run("show", job_id, "--json", HANDOFF_REDIS_URL=system.redis_url).stdout)
@@ -103,10 +115,13 @@ def test_what_show_says_can_be_rebuilt_from_an_exported_file(handoff: Handoff, s
     assert json.loads(report_of(file.record()).to_json()) == whole
 
 
-def test_a_job_is_written_as_a_page_which_its_exported_file_gives_too(handoff: Handoff, system: RunningSystem, job_id: str) -> None:
-    handoff.run("export", job_id, "--output", "job.json", HANDOFF_REDIS_URL=system.redis_url)
+@pytest.mark.parametrize("name", ["job.json", "an export"])
+def test_a_job_is_written_as_a_page_which_its_exported_file_gives_too(
+    handoff: Handoff, system: RunningSystem, job_id: str, name: str
+) -> None:
+    handoff.run("export", job_id, "--output", name, HANDOFF_REDIS_URL=system.redis_url)
     of_the_job = handoff.run("trace", job_id, HANDOFF_REDIS_URL=system.redis_url)
-    of_the_file = handoff.run("trace", "job.json", "-o", "-")
+    of_the_file = handoff.run("trace", name, "-o", "-")
 
     assert (of_the_job.returncode, of_the_job.stdout) == (0, "")
     for page in ((handoff.folder / f"{job_id}.html").read_text(), of_the_file.stdout):

@@ -6,6 +6,7 @@ The commands are cold: started from nothing, as a shell does it.
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
@@ -17,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from shared.local.redis_access import RedisAccess, write_access
-from tests.e2e.commands import DOCUMENTS, REQUEST, Handoff
+from tests.e2e.commands import DOCUMENTS, REQUEST, Handoff, processes
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -78,6 +79,18 @@ def test_up_on_a_redis_of_ones_own_says_what_other_terminals_need(handoff: Hando
 
     assert "export" not in handoff.read("err") + handoff.read("out")
     assert "with the same HANDOFF_REDIS_URL" in handoff.read("err")
+
+
+def test_up_says_which_process_it_has_started_again_and_where_to_look(handoff: Handoff) -> None:
+    with handoff.started("up", "--worker", "researcher=1"):
+        url_in(handoff)
+        (supervisor,) = (pid for pid, command in processes() if "supervisor@" in command and handoff.has_started(pid))
+        os.kill(supervisor, signal.SIGKILL)
+
+        handoff.wait_for("supervisor has died, and was started again; why may stand in ")
+        log = handoff.read("err").split("why may stand in ")[1].splitlines()[0]
+
+    assert Path(log).is_file()
 
 
 def test_nothing_of_it_outlives_a_kill(handoff: Handoff) -> None:
