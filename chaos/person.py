@@ -154,6 +154,6 @@ def make_unreadable(on: Stage[Ours], *, to: str = "", before: Callable[[Named], 
         job_id, _, handoff_id = message["headers"]["id"].partition(":")
         if job_id in on.system.ids.values():
             before((JobId(job_id), HandoffId(handoff_id)))
-        ENQUEUE.run(client, enqueue_order(to or queue, message, is_first=True))
+        ENQUEUE.run(client, enqueue_order(to or queue, [message], is_first=True))
         return (JobId(job_id), HandoffId(handoff_id)) if job_id in on.system.ids.values() else None
     return None

@@ -19,7 +19,7 @@ and slots would be idle while work waits.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from queue import Empty
@@ -40,16 +40,10 @@ log = structlog.get_logger()
 
 MOST_AT_ONCE = 20
 """Messages that one round trip takes: the loop that takes them hears of nothing else meanwhile, nor does Redis."""
+PUT_AT_ONCE = 50
+"""The same of those that one round trip brings."""
 ONE_BY_ONE = frozenset({THINK_QUEUE})
 """Whoever takes from these looks after each whether there may be another one (`shared/taking.py`)."""
-
-
-class LastingBatch(redis_transport.PublishBatch):  # type: ignore[misc]
-    """Its first message brings the script along by which all of them enter their queues."""
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._buffered
 
 
 class ProcessQoS(redis_transport.QoS):  # type: ignore[misc]
@@ -185,17 +179,21 @@ class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
         taken: bytes | None = DEQUEUE.run_over(connection, dequeue_order(queue, popped))
         return taken
 
+    def put(self, queue: str, message: Mapping[str, Any]) -> None:
+        """A message of a job enters its queue, in its place in the fair order."""
+        self._run(ENQUEUE, enqueue_order(queue, [message], is_first=bool(message["headers"].get(FIRST))))
+
+    def put_each(self, queue: str, messages: Sequence[Mapping[str, Any]]) -> None:
+        """The same of several, that all go ahead of those that wait, or none."""
+        for first in range(0, len(messages), PUT_AT_ONCE):
+            some = messages[first : first + PUT_AT_ONCE]
+            self._run(ENQUEUE, enqueue_order(queue, some, is_first=bool(some[0]["headers"].get(FIRST))))
+
     def _put(self, queue: str, message: Any, **kwargs: Any) -> None:
         if is_for(message) is None:
             super()._put(queue, message, **kwargs)
-            return
-        order = enqueue_order(queue, message, is_first=bool(message["headers"].get(FIRST)))
-        if (batch := kwargs.get("_publish_batch")) is None:
-            self._run(ENQUEUE, order)
         else:
-            if batch.is_empty:
-                batch.add("script_load", ENQUEUE.text)
-            batch.add("evalsha", ENQUEUE.digest, *order)
+            self.put(queue, message)
 
     def _do_restore_message(self, payload: Any, exchange: str, routing_key: str, pipe: Any, leftmost: bool = False) -> None:
         """`leftmost`: kombu's word for behind all others."""
@@ -205,7 +203,7 @@ class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
         payload["headers"]["redelivered"] = payload["properties"]["delivery_info"]["redelivered"] = True
         for queue in self._lookup(exchange, routing_key):
             pipe.script_load(ENQUEUE.text)
-            ENQUEUE.add(pipe, enqueue_order(queue, payload, is_first=not leftmost))
+            ENQUEUE.add(pipe, enqueue_order(queue, [payload], is_first=not leftmost))
 
     def _purge(self, queue: str) -> int:
         return int(self._run(PURGE, [1, queue]))
@@ -213,9 +211,6 @@ class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
     def _run(self, script: Script, order: list[Any]) -> Any:
         with self.conn_or_acquire() as client:
             return script.run(client, order)
-
-    def create_publish_batch(self, max_size: int) -> Any:
-        return LastingBatch(self, max_size)
 
     def _create_client(self, asynchronous: bool = False) -> Any:
         if asynchronous:

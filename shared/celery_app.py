@@ -7,7 +7,7 @@ of a chord silently, never wait for ever on a dead socket, and leave as little a
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import quote
 
@@ -20,6 +20,7 @@ from shared.chords import count_in_the_ledger
 from shared.config import Settings
 from shared.ledger.tls import share_contexts
 from shared.logs import configure_logging
+from shared.publishing import RETRY
 from shared.redis_address import RedisAddress, read_address
 from shared.wire.errors import UserError
 from shared.wire.names import UNROUTED_QUEUE
@@ -30,12 +31,6 @@ VISIBILITY_TIMEOUT_S = 6 * 3_600
 """When what an older version has noted as taken is handed out again. Nothing of ours is noted (docs/decisions/0014-no-second-copy.md):
 recovery is the lease's job, and a second copy of a long handoff is only noise."""
 SOCKET_TIMEOUT_S = 30
-HOW_SENT: Mapping[str, Any] = {
-    "ignore_result": True,  # or the publisher subscribes to a result that nobody sends, for as long as it lives
-    "kwargsrepr": "{}",
-    "declare": (),  # whoever takes from a queue declares it; a publisher would look after that with every message
-}
-"""Of every message of ours."""
 
 
 class DiscreetConnection(Connection):  # type: ignore[misc]
@@ -115,7 +110,7 @@ def _messages() -> dict[str, Any]:
         "task_track_started": False,  # would store a result; Flower reads events
         "task_send_sent_event": False,  # one more message for each task, and nobody reads it
         "task_repr_maxlevels": 1,  # arguments' reprs go to headers, logs and Flower; senders set argsrepr besides
-        "task_publish_retry_policy": {"max_retries": 3, "interval_start": 0, "interval_step": 0.2, "interval_max": 1},
+        "task_publish_retry_policy": dict(RETRY),
         "task_acks_late": True,  # a part counts when it is done, not when it is fetched
         "task_reject_on_worker_lost": True,  # prefork: a dead child's message goes back at once; the ledger caps the claims
         "task_retry_on_worker_lost": False,  # publishes, then acknowledges: a kill between the two doubles the message

@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import structlog
-from celery import Celery, signature
+from celery import Celery
 from celery.backends.redis import RedisBackend, SentinelBackend
+
+from shared.publishing import message_in, publish
 
 log = structlog.get_logger()
 
@@ -28,7 +30,7 @@ class LedgerBackend(RedisBackend):  # type: ignore[misc]
         if getattr(request, "parts_left", None) != 0:
             return
         try:
-            signature(request.chord, app=self.app).apply_async()
+            publish(self.app, message_in(request.chord))
         except Exception:  # a chord that was tampered with, or whatever the broker's client raises: the part is done all the same
             log.exception("chord's body not sent", group=request.group)
 

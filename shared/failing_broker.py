@@ -8,7 +8,7 @@ message (of an `ack` only this process hears).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from celery import Celery
@@ -16,9 +16,10 @@ from celery.backends.redis import RedisBackend
 from kombu.transport import TRANSPORT_ALIASES
 from kombu.transport import redis as redis_transport
 
-from shared.broker import LastingBatch, LastingChannel, ProcessQoS, Transport
+from shared.broker import LastingChannel, ProcessQoS, Transport
 from shared.chords import LedgerBackend
 from shared.failpoints import AFTER, BEFORE, MIDDLE, around, at
+from shared.fair import is_for
 
 LOST: type[Exception] = redis_transport.redis.exceptions.ConnectionError
 
@@ -33,31 +34,8 @@ class _QoS(ProcessQoS):
         around("requeue" if requeue else "ack", "", lambda: reject(delivery_tag, requeue=requeue), LOST)
 
 
-class _Batch(LastingBatch):
-    """Sends the first of its messages by itself: who dies in between has published a part of them."""
-
-    _buffered: int
-
-    def flush(self) -> None:
-        if not self._buffered:
-            return
-        at(f"publish.group.{BEFORE}")
-        commands = list(self.pipeline.command_stack)
-        if len(commands) > 1:
-            self.pipeline.command_stack[:] = commands[:1]
-            super().flush()
-            at(f"publish.group.{MIDDLE}")
-            self.pipeline.command_stack[:] = commands[1:]
-            self._buffered = len(commands) - 1
-        super().flush()
-        at(f"publish.group.{AFTER}")
-
-
 class _Channel(LastingChannel):
     QoS = _QoS
-
-    def create_publish_batch(self, max_size: int) -> Any:
-        return _Batch(self, max_size)
 
     def _take(self, queue: str, popped: Mapping[str, Any], connection: Any) -> bytes | None:
         take = super()._take
@@ -72,12 +50,25 @@ class _Channel(LastingChannel):
         at(f"take.{AFTER}", LOST)
         return answer
 
+    def put(self, queue: str, message: Mapping[str, Any]) -> None:
+        put = super().put
+        around("publish", queue, lambda: put(queue, message), LOST)
+
+    def put_each(self, queue: str, messages: Sequence[Mapping[str, Any]]) -> None:
+        """The first by itself: who dies in between has published a part of them."""
+        at(f"publish.group.{BEFORE}")
+        super().put_each(queue, messages[:1])
+        if len(messages) > 1:
+            at(f"publish.group.{MIDDLE}")
+            super().put_each(queue, messages[1:])
+        at(f"publish.group.{AFTER}")
+
     def _put(self, queue: str, message: Any, **kwargs: Any) -> None:
         put = super()._put
-        if kwargs.get("_publish_batch") is not None:
-            put(queue, message, **kwargs)
-        else:
+        if is_for(message) is None:
             around("publish", queue, lambda: put(queue, message, **kwargs), LOST)
+        else:
+            put(queue, message, **kwargs)
 
 
 class FailingTransport(Transport):

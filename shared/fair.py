@@ -7,7 +7,9 @@ So all elements are worth the same, and a process that knows nothing of this tak
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from shared.ledger.script import Script
@@ -37,11 +39,10 @@ def entry_of(message: Mapping[str, Any]) -> str | None:
     return member and f"{member} {message['properties']['delivery_tag']}"
 
 
-def enqueue_order(queue: str, message: Mapping[str, Any], *, is_first: bool) -> list[Any]:
+def enqueue_order(queue: str, messages: Sequence[Mapping[str, Any]], *, is_first: bool) -> list[Any]:
     """Number of keys, keys and arguments of `enqueue.lua`."""
-    from kombu.utils.json import dumps  # here, because the ledger reads the names above, and who only looks at it need not import kombu
-
-    return [1, queue, is_for(message), message["properties"]["delivery_tag"], dumps(message), int(is_first)]
+    each = [(is_for(message), message["properties"]["delivery_tag"], json.dumps(message)) for message in messages]
+    return [1, queue, int(is_first), *chain.from_iterable(each)]
 
 
 def take_order(queues: Mapping[str, int]) -> list[Any]:

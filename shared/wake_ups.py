@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from shared.celery_app import HOW_SENT
-from shared.fair import FOR
+from celery.utils import uuid
+
+from shared.publishing import TaskMessage
 from shared.wire.ids import HandoffId, JobId
+from shared.wire.names import ADVANCE, SUPERVISOR_QUEUE
 
 
-def wake_up(job_id: JobId, suspects: Sequence[HandoffId] = ()) -> dict[str, Any]:
-    """What `send_task` and `signature` take beside the name `ADVANCE` and a queue. `suspects`: handoffs that may have something wrong."""
-    return {
-        "args": (job_id, list(suspects)),
-        "argsrepr": f"({job_id}{', ' + ' '.join(suspects) if suspects else ''})",
-        "headers": {FOR: job_id},
-        **HOW_SENT,
-    }
+def wake_up(job_id: JobId, suspects: Sequence[HandoffId] = (), *, queue: str = SUPERVISOR_QUEUE, task_id: str | None = None) -> TaskMessage:
+    """`suspects`: handoffs that something may be wrong with. `task_id`: one of its own where it is left out."""
+    shown = f"({job_id}{', ' + ' '.join(suspects) if suspects else ''})"
+    return TaskMessage(ADVANCE, task_id or uuid(), queue, (job_id, list(suspects)), shown, is_for=job_id)

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import structlog
 from celery import Celery
-from kombu.exceptions import BatchPublishError, OperationalError
+from kombu.exceptions import OperationalError
 
-from shared.celery_app import HOW_SENT, declare_queues
-from shared.fair import FIRST, FOR
+from shared.celery_app import declare_queues
 from shared.gently import gently
+from shared.publishing import Part, TaskMessage, publish, publish_each, signature_of
 from shared.telemetry import telemetry
 from shared.wake_ups import wake_up
 from shared.wire.handoff import AgentHandoff
 from shared.wire.ids import HandoffId, JobId
-from shared.wire.names import ADVANCE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, queue_of, task_of
-from supervisor.sending import Sending
+from shared.wire.names import SUBMISSIONS_QUEUE, queue_of, task_of
 
 SHOWN_CHARS = 60
 """Of a task, in Flower and in logs."""
@@ -55,28 +53,28 @@ class Dispatcher:
         which the ledger knows (`shared/chords.py`), and subscribes to a result of every handoff, which nobody sends and nobody cancels.
         """
         with self._left_to_the_sweeper(job_id):
-            self._send_all(job_id, outgoing)
+            self._publish(job_id, outgoing)
 
     def publish_again(self, job_id: JobId, outgoing: Sequence[Outgoing]) -> bool:
         """Messages that were lost, or whose workers were: with the same ids and the same place in their chords, ahead of what
         waits in their queues: they have waited before. False: none has left.
         """
         with self._left_to_the_sweeper(job_id):
-            self._send_all(job_id, outgoing, again=True)
+            self._publish(job_id, outgoing, again=True)
             return True
         return False
 
     def think(self, handoff: AgentHandoff, text: str) -> bool:
         """A role's handoff, to any supervisor that has a slot. False: it has not left."""
         with self._left_to_the_sweeper(handoff.job_id):
-            self._send(self._app.send_task, Outgoing(handoff, text, "", 0))
+            publish(self._app, _message(handoff, text))
             return True
         return False
 
     def wake(self, job_id: JobId, suspects: Sequence[HandoffId] = ()) -> None:
         """Have some supervisor look at the job. `suspects`: handoffs that something may be wrong with."""
         with self._left_to_the_sweeper(job_id):
-            self._send_wake_up(job_id, suspects, SUPERVISOR_QUEUE)
+            publish(self._app, wake_up(job_id, suspects))
 
     def tell_dropped(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> None:
         """Flower, of handoffs that no worker will speak of any more: what was to be published again, and now is not, was last shown as
@@ -95,14 +93,12 @@ class Dispatcher:
     def announce(self, job_id: JobId) -> None:
         """The first wake-up of a new job."""
         with self._left_to_the_sweeper(job_id):
-            self._send_wake_up(job_id, (), SUBMISSIONS_QUEUE)
+            publish(self._app, wake_up(job_id, queue=SUBMISSIONS_QUEUE))
 
     def announce_each(self, job_ids: Sequence[JobId]) -> None:
         """Those of many, in one round trip."""
-        with self._left_to_the_sweeper(*job_ids), self._app.producer_or_acquire() as producer, producer.batch():
-            for job_id in job_ids:
-                with telemetry().within(job_id):
-                    self._send_wake_up(job_id, (), SUBMISSIONS_QUEUE, producer=producer)
+        with self._left_to_the_sweeper(*job_ids):
+            publish_each(self._app, _first_wake_ups(job_ids))
 
     @contextmanager
     def _left_to_the_sweeper(self, job_id: JobId, *others: JobId) -> Iterator[None]:
@@ -110,44 +106,37 @@ class Dispatcher:
         try:
             with telemetry().within(job_id):
                 yield
-        except (OperationalError, BatchPublishError, *self._app.backend.connection_errors) as error:
+        except (OperationalError, *self._app.backend.connection_errors) as error:
             more = {"others": len(others)} if others else {}
             log.warning("left to the sweeper", job_id=job_id, why=type(error).__name__, **more)
 
-    def _send_all(self, job_id: JobId, outgoing: Sequence[Outgoing], *, again: bool = False) -> None:
-        """In one round trip."""
+    def _publish(self, job_id: JobId, outgoing: Sequence[Outgoing], *, again: bool = False) -> None:
+        """`again`: others have overtaken them."""
         declare_queues(self._app, {queue_of(item.handoff.assigned_to) for item in outgoing})
-        bodies = {name: self._body(job_id, name) for name in {item.group for item in outgoing}}
-        with self._app.producer_or_acquire() as producer, producer.batch():
-            send_task = Sending(self._app, producer).send_task
-            for item in gently(outgoing):
-                group_id, body = self._group_id(job_id, item.group), bodies[item.group]
-                self._send(send_task, item, again=again, group_id=group_id, group_index=item.index, chord=body)
+        fan_ins = {name: signature_of(wake_up(job_id, task_id=f"{job_id}:{name}:fan-in")) for name in {item.group for item in outgoing}}
+        messages = [
+            _message(item.handoff, item.text, Part(f"{job_id}:{item.group}", item.index, fan_ins[item.group]), is_first=again)
+            for item in gently(outgoing)
+        ]
+        publish_each(self._app, messages)
 
-    def _send(self, send_task: Callable[..., object], item: Outgoing, *, again: bool = False, **how: Any) -> None:
-        """`again`: others have overtaken it."""
-        handoff = item.handoff
-        headers: dict[str, Any] = {FOR: f"{handoff.job_id}/{handoff.handoff_id}"} | ({FIRST: True} if again else {})
-        shown = " ".join(handoff.task_description.split())
-        shown = shown if len(shown) <= SHOWN_CHARS else shown[: SHOWN_CHARS - 1] + "…"
-        send_task(
-            task_of(handoff.assigned_to),
-            args=(item.text,),
-            queue=queue_of(handoff.assigned_to),
-            task_id=task_id_of(handoff.job_id, handoff.handoff_id),
-            headers=headers,
-            argsrepr=f"({handoff.job_id}, {handoff.handoff_id}, {shown})",
-            **HOW_SENT,
-            **how,
-        )
 
-    def _send_wake_up(self, job_id: JobId, suspects: Sequence[HandoffId], queue: str, **how: Any) -> None:
-        self._app.send_task(ADVANCE, queue=queue, **wake_up(job_id, suspects), **how)
+def _first_wake_ups(job_ids: Sequence[JobId]) -> Iterator[TaskMessage]:
+    for job_id in job_ids:
+        with telemetry().within(job_id):
+            yield wake_up(job_id, queue=SUBMISSIONS_QUEUE)
 
-    def _body(self, job_id: JobId, name: str) -> dict[str, Any]:
-        """Sent by the worker that ends the last of them, who knows nothing but this."""
-        task_id = f"{job_id}:{name}:fan-in"
-        return dict(self._app.signature(ADVANCE, immutable=True, queue=SUPERVISOR_QUEUE, task_id=task_id, **wake_up(job_id)))
 
-    def _group_id(self, job_id: JobId, name: str) -> str:
-        return f"{job_id}:{name}"
+def _message(handoff: AgentHandoff, text: str, part: Part | None = None, *, is_first: bool = False) -> TaskMessage:
+    task = " ".join(handoff.task_description.split())
+    task = task if len(task) <= SHOWN_CHARS else task[: SHOWN_CHARS - 1] + "…"
+    return TaskMessage(
+        task=task_of(handoff.assigned_to),
+        task_id=task_id_of(handoff.job_id, handoff.handoff_id),
+        queue=queue_of(handoff.assigned_to),
+        args=(text,),
+        shown=f"({handoff.job_id}, {handoff.handoff_id}, {task})",
+        is_for=f"{handoff.job_id}/{handoff.handoff_id}",
+        is_first=is_first,
+        part=part,
+    )

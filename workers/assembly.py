@@ -18,6 +18,7 @@ from shared.ledger.pauses import HEEDED_WITHIN_S
 from shared.ledger.roles import ANNOUNCED_FOR_S, FOUND_WITHIN_S, WITHDRAWN_WITHIN_S, Announcement
 from shared.models import MakeModel, provider_models
 from shared.process import Process, redis_url_of, start_process
+from shared.publishing import publish
 from shared.readiness import touch_while_alive
 from shared.specialists import load_specialists
 from shared.taking import Taking
@@ -27,7 +28,7 @@ from shared.wake_ups import wake_up
 from shared.wire.errors import LedgerUnavailable
 from shared.wire.handoff import AgentHandoff
 from shared.wire.ids import JobId
-from shared.wire.names import ADVANCE, SUPERVISOR_QUEUE, task_of
+from shared.wire.names import SUPERVISOR_QUEUE, task_of
 from shared.wire.specialist import SpecialistSpec
 from workers.documents.index import DocumentIndex
 from workers.handoff_task import run_handoff
@@ -161,7 +162,7 @@ def make_workers_app(settings: Settings, make_model: MakeModel | None = None) ->
 
     def wake(job_id: JobId) -> None:
         with telemetry().within(job_id):
-            app.send_task(ADVANCE, queue=SUPERVISOR_QUEUE, **wake_up(job_id))
+            publish(app, wake_up(job_id))
 
     for name in specialists:
         register(app, task_of(name), _specialist(once, name, wake))

@@ -14,6 +14,7 @@ from shared.config import Settings
 from shared.fair import FOR
 from shared.ledger.ledger import Ledger, open_ledger
 from shared.ledger.roles import Announcement
+from shared.publishing import TaskMessage, publish_each
 from shared.wire.errors import LedgerUnavailable
 from shared.wire.events import JobEnded, JobStatus
 from shared.wire.ids import new_job_id
@@ -81,9 +82,7 @@ def test_the_user_can_do_all_that_queues_need_also_of_a_redis_that_knows_no_scri
     nothing_is_known()
     app.send_task("specialist.x", queue=QUEUE, headers=steps[0], ignore_result=True)
     nothing_is_known()
-    with app.producer_or_acquire() as producer, producer.batch():
-        for headers in steps[1:]:
-            app.send_task("specialist.x", queue=QUEUE, headers=headers, producer=producer, ignore_result=True)
+    publish_each(app, [TaskMessage("specialist.x", one[FOR], QUEUE, (), "()", one[FOR]) for one in steps[1:]])
     nothing_is_known()
     with app.connection_for_read() as connection, connection.SimpleQueue(QUEUE) as queue:
         for _ in steps:

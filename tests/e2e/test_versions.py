@@ -33,7 +33,7 @@ def becomes_the_next_versions(fleet: Fleet, message: bytes) -> None:
     assert fleet.redis.lrem(SPECIALIST, 1, message) == 1
     entry, fair = f"{changed['headers'][FOR]} {changed['properties']['delivery_tag']}", keys.FAIR + SPECIALIST
     assert fleet.redis.zrem(fair, entry) == fleet.redis.hdel(f"{fair}:messages", entry)
-    fleet.redis.eval(ENQUEUE.text, *enqueue_order(SPECIALIST, changed, is_first=True))
+    fleet.redis.eval(ENQUEUE.text, *enqueue_order(SPECIALIST, [changed], is_first=True))
 
 
 @contextmanager

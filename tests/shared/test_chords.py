@@ -14,9 +14,10 @@ from shared.celery_app import make_app
 from shared.chords import LedgerBackend, tell_parts_left
 from shared.config import Settings
 from shared.ledger.ledger import Ledger
+from shared.publishing import signature_of
 from shared.wake_ups import wake_up
 from shared.wire.ids import JobId
-from shared.wire.names import ADVANCE, SUPERVISOR_QUEUE
+from shared.wire.names import SUPERVISOR_QUEUE
 
 JOB = JobId("j-000000000001")
 
@@ -31,9 +32,9 @@ def app(redis_url: str) -> Iterator[Celery]:
 class Task:
     """What a task knows of the message that it runs for."""
 
-    def __init__(self, app: Celery, chord: Any = None) -> None:
-        body = app.signature(ADVANCE, immutable=True, queue=SUPERVISOR_QUEUE, task_id=f"{JOB}:g1:fan-in", **wake_up(JOB))
-        self.request = Context(id=f"{JOB}:a.1", group=f"{JOB}:g1", chord=chord or json.loads(json.dumps(body)))
+    def __init__(self, chord: Any = None) -> None:
+        body = json.loads(json.dumps(signature_of(wake_up(JOB, task_id=f"{JOB}:g1:fan-in"))))
+        self.request = Context(id=f"{JOB}:a.1", group=f"{JOB}:g1", chord=chord or body)
 
 
 def part_returns(app: Celery, task: Task) -> None:
@@ -45,7 +46,7 @@ def queued(ledger: Ledger) -> list[str]:
 
 
 def test_the_body_leaves_behind_the_last_part(app: Celery, ledger: Ledger) -> None:
-    task = Task(app)
+    task = Task()
     tell_parts_left(task, 0)
     part_returns(app, task)
 
@@ -54,7 +55,7 @@ def test_the_body_leaves_behind_the_last_part(app: Celery, ledger: Ledger) -> No
 
 @pytest.mark.parametrize("left", [2, 1, -1])
 def test_behind_a_part_that_is_not_the_last_it_does_not(left: int, app: Celery, ledger: Ledger) -> None:
-    task = Task(app)
+    task = Task()
     tell_parts_left(task, left)
     part_returns(app, task)
 
@@ -62,13 +63,13 @@ def test_behind_a_part_that_is_not_the_last_it_does_not(left: int, app: Celery, 
 
 
 def test_nor_behind_one_of_which_the_ledger_has_said_nothing(app: Celery, ledger: Ledger) -> None:
-    part_returns(app, Task(app))
+    part_returns(app, Task())
 
     assert queued(ledger) == []
 
 
 def test_a_part_leaves_nothing_else_in_redis(app: Celery, ledger: Ledger) -> None:
-    task = Task(app)
+    task = Task()
     tell_parts_left(task, 1)
     part_returns(app, task)
 
@@ -76,7 +77,7 @@ def test_a_part_leaves_nothing_else_in_redis(app: Celery, ledger: Ledger) -> Non
 
 
 def test_a_body_that_is_none_ends_no_task(app: Celery, ledger: Ledger) -> None:
-    task = Task(app, chord={"task": 7, "options": 3})
+    task = Task(chord={"task": 7, "options": 3})
     tell_parts_left(task, 0)
     part_returns(app, task)
 

@@ -38,7 +38,7 @@ class Queue:
         self.client.expire(keys.job(job_id), 600)
         message = message_for(f"{job_id}/a.1", f"{tenant}-{priority}-{next(self._numbers)}")
         message["headers"] |= {FIRST: True} if is_first else {}
-        self.client.eval(ENQUEUE.text, *enqueue_order(QUEUE, message, is_first=is_first))
+        self.client.eval(ENQUEUE.text, *enqueue_order(QUEUE, [message], is_first=is_first))
         tag: str = message["properties"]["delivery_tag"]
         return tag
 

@@ -17,6 +17,7 @@ from shared.fair import FOR
 from shared.ledger import keys
 from shared.ledger.jobs import LOST_AFTER_S
 from shared.ledger.ledger import Ledger
+from shared.publishing import TaskMessage, publish_each
 from shared.wire.ids import HandoffId, new_job_id
 from shared.wire.priority import Priority
 from tests.doubles.jobs import a_job, granted
@@ -178,13 +179,10 @@ def test_a_purge_empties_the_queue_and_what_is_still_wanted_is_found(app: Celery
     assert {*ledger.jobs.sweep().due[job_id]} == {"a.1", "b.1"}
 
 
-def test_a_group_takes_its_script_along_also_to_a_redis_that_has_forgotten_it(app: Celery, ledger: Ledger) -> None:
+def test_a_group_finds_its_places_also_in_a_redis_that_has_forgotten_the_script(app: Celery, ledger: Ledger) -> None:
     job_id = new_job_id()
     ledger.connection.redis.script_flush()
-    with app.producer_or_acquire() as producer, producer.batch():
-        for step in ("a.1", "b.1"):
-            headers = {FOR: f"{job_id}/{step}"}
-            app.send_task("specialist.x", args=[step], queue=QUEUE, headers=headers, producer=producer, ignore_result=True)
+    publish_each(app, [TaskMessage("specialist.x", step, QUEUE, (step,), "()", f"{job_id}/{step}") for step in ("a.1", "b.1")])
 
     assert ledger.connection.redis.zcard(keys.FAIR + QUEUE) == 2
 

@@ -11,9 +11,10 @@ import pytest
 import redis
 from celery import Celery, signals
 
-from shared.celery_app import HOW_SENT, make_app
+from shared.celery_app import make_app
 from shared.config import Settings
 from shared.fair import FOR
+from shared.publishing import Part, TaskMessage, message_in, publish, publish_each, signature_of
 from shared.wake_ups import wake_up
 from shared.wire.ids import HandoffId, JobId, StepId, handoff_id
 from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
@@ -173,14 +174,14 @@ def test_a_role_goes_to_any_supervisor_that_has_a_slot(app: Celery, queues: Any)
     ]
 
 
-def test_a_group_leaves_at_once_however_large_it_is(app: Celery, queues: Any) -> None:
+def test_a_group_leaves_fifty_at_a_time(app: Celery, queues: Any) -> None:
     dispatcher = Dispatcher(app)
     dispatcher.publish_group(JobId(JOB), [outgoing("warm", 0)])
     queues.config_resetstat()
     dispatcher.publish_again(JobId(JOB), [outgoing(f"s{n}", n) for n in range(100)])
 
-    assert queues.info("commandstats")["cmdstat_rpush"]["calls"] == 100
-    assert queues.info("stats")["total_reads_processed"] < 50, "what comes at once, Redis reads in pieces"
+    assert queues.llen("researcher") == 101
+    assert queues.info("commandstats")["cmdstat_evalsha"]["calls"] == 2
 
 
 def test_what_cannot_be_published_is_left_to_the_sweeper(redis_url: str) -> None:
@@ -195,24 +196,72 @@ def test_what_cannot_be_published_is_left_to_the_sweeper(redis_url: str) -> None
     app.close()
 
 
-def test_a_message_of_a_group_is_the_one_that_celery_would_send(app: Celery, queues: Any) -> None:
+def sent_by_celery(app: Celery, message: TaskMessage) -> None:
+    """The same call, by `send_task`."""
+    part = message.part
+    chord = {"group_id": part.group_id, "group_index": part.index, "chord": part.body} if part else {}
+    shown = {"argsrepr": message.shown, "kwargsrepr": "{}", "headers": {FOR: message.is_for}}
+    app.send_task(message.task, args=message.args, queue=message.queue, task_id=message.task_id, ignore_result=True, **shown, **chord)
+
+
+@pytest.mark.parametrize("is_within_a_task", [True, False])
+@pytest.mark.parametrize("is_part", [True, False])
+def test_a_message_is_the_one_that_celery_would_send(app: Celery, queues: Any, is_part: bool, is_within_a_task: bool) -> None:
+    body = signature_of(wake_up(JobId(JOB), task_id=f"{JOB}:g1:fan-in"))
+    part = Part(f"{JOB}:g1", 3, body) if is_part else None
+    message = TaskMessage("specialist.researcher", f"{JOB}:a.1", SUPERVISOR_QUEUE, ("é",), f"({JOB}, a.1)", f"{JOB}/a.1", part=part)
+
+    def send() -> None:
+        publish_each(app, [message])
+        publish(app, message)
+        sent_by_celery(app, message)
+
+    if is_within_a_task:
+        app.task(send, name="sends").apply(task_id="a-wake-up", throw=True)
+    else:
+        send()
+
+    theirs, *ours = (json.loads(frame) for frame in queues.lrange(SUPERVISOR_QUEUE, 0, -1))
+    for name in ("argsrepr", "kwargsrepr"):
+        theirs["properties"].pop(name)  # said twice
+    assert len({one["properties"].pop("delivery_tag") for one in (theirs, *ours)}) == 3
+    assert [json.dumps(one) for one in ours] == [json.dumps(theirs)] * 2
+    assert theirs["headers"]["parent_id"] == ("a-wake-up" if is_within_a_task else None)
+
+
+def test_the_body_of_a_chord_is_the_signature_that_celery_would_write(app: Celery) -> None:
+    message = wake_up(JobId(JOB), task_id=f"{JOB}:g1:fan-in")
+    how = {"argsrepr": message.shown, "headers": {FOR: JOB}, "ignore_result": True, "kwargsrepr": "{}", "declare": ()}
+    theirs = app.signature(message.task, message.args, immutable=True, queue=message.queue, task_id=message.task_id, **how)
+
+    assert signature_of(message) == dict(theirs)
+    assert message_in(json.loads(json.dumps(signature_of(message)))) == message
+
+
+def test_tracing_hears_of_each_message_before_and_after(app: Celery) -> None:
     signalled: list[tuple[str, str]] = []
-    one, group = outgoing("a", 0), {"group_id": f"{JOB}:g1", "group_index": 0}
-    whose = {"task_id": f"{JOB}:a.1", "headers": {FOR: f"{JOB}/a.1"}, "argsrepr": f"({JOB}, a.1, {one.handoff.task_description})"}
-    body = app.signature("supervisor.advance", immutable=True, queue=SUPERVISOR_QUEUE, task_id=f"{JOB}:g1:fan-in", **wake_up(JobId(JOB)))
-
-    def looks() -> None:
-        Dispatcher(app).publish_group(JobId(JOB), [one])
-        app.send_task("specialist.researcher", args=(one.text,), queue="researcher", chord=body, **whose, **group, **HOW_SENT)
-
     with _signals_in(signalled):
-        app.task(looks, name="looks").apply(task_id="a-wake-up", throw=True)
+        Dispatcher(app).publish_group(JobId(JOB), [outgoing("a", 0)])
+        Dispatcher(app).announce_each([JobId(JOB)])
 
-    theirs, ours = (json.loads(message) for message in queues.lrange("researcher", 0, -1))
-    assert ours["properties"].pop("delivery_tag") != theirs["properties"].pop("delivery_tag")
-    assert json.dumps(ours) == json.dumps(theirs)
-    assert ours["headers"]["parent_id"] == "a-wake-up"
-    assert signalled == [("before", "specialist.researcher"), ("after", "specialist.researcher")] * 2
+    names = ["specialist.researcher", "supervisor.advance"]
+    assert signalled == [(when, name) for name in names for when in ("before", "after")]
+
+
+def test_what_tracing_writes_into_a_message_goes_along(app: Celery, queues: Any) -> None:
+    def before(headers: dict[str, Any], **_: Any) -> None:
+        headers["traceparent"] = "00-1-2-01"
+
+    signals.before_task_publish.connect(before)
+    Dispatcher(app).wake(JobId(JOB))
+    signals.before_task_publish.disconnect(before)
+
+    assert [one["traceparent"] for one in headers_in(queues, SUPERVISOR_QUEUE)] == ["00-1-2-01"]
+
+
+def test_a_queue_that_nobody_declared_is_refused(app: Celery) -> None:
+    with pytest.raises(KeyError):
+        publish(app, wake_up(JobId(JOB), queue="nobodys"))
 
 
 @contextmanager

@@ -1,34 +1,50 @@
--- A message that is for a job enters its queue: an element more in the list, and its own place in the fair order of all that wait there.
+-- Messages that are for jobs enter their queue: for each an element more in the list, and its own place in the fair order of all that wait there.
 -- Whoever pops an element gets, by `dequeue`, the first message of that order, whichever the element is.
--- One that finds nothing there needs no order: it is what its element holds, which ALONE says, until the next comes; then both get their
--- places. Until it is claimed, it may be on the hands of who has popped that.
+-- One that comes alone and finds nothing there needs no order: it is what its element holds, which ALONE says, until the next comes; then it gets
+-- its place, too. Until it is claimed, it may be on the hands of who has popped that.
 -- The order is start-time fair queueing with messages of cost 1: within a class of priority a message's score is the larger of the lowest
 -- that waits and its tenant's next one, and that is one more then. So tenants take turns, each in the order in which it has published.
--- KEYS queue.  ARGV member (`job` or `job/handoff`), delivery tag, message, first (1: ahead of all of its class | 0).  Returns nothing
-local queue, text, is_first = KEYS[1], ARGV[3], ARGV[4] == '1'
+-- KEYS queue.  ARGV first (1: ahead of all of their class | 0), then for each message: member (`job` or `job/handoff`), delivery tag, text.
+-- Returns nothing
+local queue, is_first = KEYS[1], ARGV[1] == '1'
 local fair, out = 'handoff:fair:' .. queue, 'handoff:out:' .. queue
 local CLASS = 2 ^ 40 -- scores of a class; more than are ever given before it is empty and begins again
 local ALONE = ' '
 
-local function place(member, tag, message, goes_first)
-  local f = redis.call('HMGET', 'handoff:{' .. string.match(member, '^[^/]*') .. '}', 'tenant', 'priority')
-  local base = f[2] == 'batch' and 2 * CLASS or CLASS
-  local score, entry = base, member .. ' ' .. tag
-  if not goes_first then
-    local tenant = whole(base) .. ':' .. (f[1] or 'default')
-    local lowest = redis.call('ZRANGEBYSCORE', fair, '(' .. whole(base), '(' .. whole(base + CLASS), 'WITHSCORES', 'LIMIT', '0', '1')[2]
-    score = math.max(tonumber(lowest or base + 1), tonumber(redis.call('ZSCORE', fair .. ':next', tenant) or 0))
-    redis.call('ZADD', fair .. ':next', whole(score + 1), tenant)
+local whose, lowest, nexts = {}, {}, {}
+local scores, messages, members = {}, {}, {}
+
+local function job_in(member)
+  local id = string.match(member, '^[^/]*')
+  if not whose[id] then
+    local f = redis.call('HMGET', 'handoff:{' .. id .. '}', 'tenant', 'priority')
+    local base = f[2] == 'batch' and 2 * CLASS or CLASS
+    whose[id] = { base = base, tenant = whole(base) .. ':' .. (f[1] or 'default') }
   end
-  redis.call('ZADD', fair, whole(score), entry)
-  redis.call('HSET', fair .. ':messages', entry, message)
-  redis.call('ZREM', out, member)
+  return whose[id]
+end
+
+local function score_of(base, tenant)
+  if not lowest[base] then
+    local found = redis.call('ZRANGEBYSCORE', fair, '(' .. whole(base), '(' .. whole(base + CLASS), 'WITHSCORES', 'LIMIT', '0', '1')[2]
+    lowest[base] = tonumber(found or base + 1)
+  end
+  local score = math.max(lowest[base], nexts[tenant] or tonumber(redis.call('ZSCORE', fair .. ':next', tenant) or 0))
+  nexts[tenant] = score + 1
+  return score
+end
+
+local function place(member, tag, message, goes_first)
+  local job, entry, n = job_in(member), member .. ' ' .. tag, #scores
+  scores[n + 1], scores[n + 2] = whole(goes_first and job.base or score_of(job.base, job.tenant)), entry
+  messages[n + 1], messages[n + 2] = entry, message
+  members[#members + 1] = member
 end
 
 local waiting = redis.call('LLEN', queue)
-if waiting == 0 and redis.call('EXISTS', fair) == 0 then
-  redis.call('LPUSH', queue, text .. ALONE)
-  redis.call('ZADD', out, whole(now_ms()), ARGV[1])
+if waiting == 0 and #ARGV == 4 and redis.call('EXISTS', fair) == 0 then
+  redis.call('LPUSH', queue, ARGV[4] .. ALONE)
+  redis.call('ZADD', out, whole(now_ms()), ARGV[2])
   return
 end
 local other = waiting == 1 and redis.call('LINDEX', queue, 0)
@@ -41,5 +57,15 @@ if other and string.sub(other, -1) == ALONE then
     place(headers['handoff-for'], its.properties.delivery_tag, alone, headers['handoff-first'])
   end
 end
-redis.call(is_first and 'RPUSH' or 'LPUSH', queue, text)
-place(ARGV[1], ARGV[2], text, is_first)
+local elements = {}
+for n = 2, #ARGV, 3 do
+  elements[#elements + 1] = ARGV[n + 2]
+  place(ARGV[n], ARGV[n + 1], ARGV[n + 2], is_first)
+end
+redis.call(is_first and 'RPUSH' or 'LPUSH', queue, unpack(elements))
+redis.call('ZADD', fair, unpack(scores))
+redis.call('HSET', fair .. ':messages', unpack(messages))
+redis.call('ZREM', out, unpack(members))
+local turns = {}
+for tenant, next in pairs(nexts) do turns[#turns + 1], turns[#turns + 2] = whole(next), tenant end
+if #turns > 0 then redis.call('ZADD', fair .. ':next', unpack(turns)) end
