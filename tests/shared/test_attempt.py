@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gc
+import logging
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
-from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 
 from shared.agent.envelope import EnvelopeReading
@@ -25,7 +25,7 @@ from shared.ledger.journal import Commit
 from shared.ledger.leases import Leases
 from shared.ledger.ledger import Ledger
 from shared.library import JobLibrary, Library
-from shared.logs import logged_as
+from shared.logs import logged_as, merge_whose
 from shared.models import Models
 from shared.wire.errors import InvalidTool, LedgerUnavailable, MissingCredentials
 from shared.wire.events import HandoffIssued
@@ -43,6 +43,12 @@ SETTINGS = Settings(lease_s=3_600, offline=True)
 
 def a_model(_settings: Settings) -> Model:
     return ScriptedModel(one_by_one(answers("Rust.", claims=[])))
+
+
+@pytest.fixture(autouse=True)
+def at_info(caplog: pytest.LogCaptureFixture) -> None:
+    """As processes log."""
+    caplog.set_level(logging.INFO)
 
 
 @pytest.fixture
@@ -268,7 +274,7 @@ def test_what_goes_wrong_before_it_is_run_is_logged_as_its_own(ledger: Ledger, a
     def breaks(*_: object) -> Fitting:
         raise RuntimeError
 
-    with logged_as(job_id=handoff.job_id, handoff_id="another.1"), capture_logs([merge_contextvars]) as lines:
+    with logged_as(job_id=handoff.job_id, handoff_id="another.1"), capture_logs([merge_whose]) as lines:
         attempts.ready(handoff.to_json(), handoff, breaks)
 
     assert [line["handoff_id"] for line in lines] == [handoff.handoff_id]
