@@ -7,10 +7,9 @@ looked at as it comes in, and what no message can be made of is put into one, to
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Mapping
 from typing import Any
-
-from kombu.utils.json import loads
 
 from shared.wire.ids import new_word
 
@@ -34,9 +33,9 @@ _QUOTED_CHARS = 100
 def deliverable(frame: bytes, queue: str) -> dict[str, Any]:
     """The message that the frame holds, or one around it where it holds none."""
     try:
-        value = loads(frame)
+        value = json.loads(frame)
         why = problem_with(value)
-    except Exception as error:  # noqa: BLE001 - nested too deep, types of kombu's that are none: whatever kombu would meet
+    except (ValueError, RecursionError) as error:
         why = f"it is not JSON that kombu reads ({type(error).__name__})"
     return value if why is None else _message_around(frame, queue, why)
 

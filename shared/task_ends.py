@@ -35,17 +35,19 @@ from shared.wire.handoff import AgentHandoff, HandoffResult, ResultStatus
 log = structlog.get_logger()
 
 
-class HandoffRequest(Request):  # type: ignore[misc]
-    """Celery's own, with its body as the consumer has parsed it, which Celery would do again in the thread that runs it.
+class ParsedRequest(Request):  # type: ignore[misc]
+    """Celery's own, with its body as the consumer has parsed it, which Celery would do again in the thread that runs it."""
 
-    And what goes back to its queue is said to be retried, and why: of REJECTED nobody hears after STARTED. Said here
+    def __init__(self, message: Any, **kwargs: Any) -> None:
+        super().__init__(message, **(kwargs | {"body": message.payload, "decoded": True}))
+
+
+class HandoffRequest(ParsedRequest):
+    """What goes back to its queue is said to be retried, and why: of REJECTED nobody hears after STARTED. Said here
     and not by the task, whose events would overtake those that wait in the worker's buffer.
     """
 
     _handed_back = ""
-
-    def __init__(self, message: Any, **kwargs: Any) -> None:
-        super().__init__(message, **(kwargs | {"body": message.payload, "decoded": True}))
 
     def reject(self, requeue: bool = False) -> None:
         """In this thread, where the worker's loop has ended, to which Celery leaves it: at a deploy the message would be back in its queue

@@ -16,7 +16,7 @@ from shared.models import MakeModel, provider_models
 from shared.process import Process, redis_url_of, start_process
 from shared.readiness import touch_while_alive
 from shared.taking import Taking
-from shared.task_ends import keep_unreadable, register, run_task
+from shared.task_ends import ParsedRequest, keep_unreadable, register, run_task
 from shared.telemetry import telemetry
 from shared.wire.ids import HandoffId, JobId, is_job_id
 from shared.wire.names import ADVANCE, ROLES, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE, task_of
@@ -120,7 +120,7 @@ def make_supervisor_app(settings: Settings, make_model: MakeModel | None = None)
         with logged_as(job_id=job_id):
             once().advance(JobId(job_id), [HandoffId(str(item)) for item in suspects])
 
-    app.task(advance, name=ADVANCE, shared=False)
+    app.task(advance, name=ADVANCE, shared=False, Request=ParsedRequest)
     for role in ROLES:
         register(app, task_of(role), _thinking(once, role))
     keep_unreadable(app, lambda: once().process.ledger)
