@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from queue import Empty, Full, SimpleQueue
 from typing import Any
 
@@ -46,19 +47,49 @@ class DirectClient(redis.Redis):
     def execute_command(self, *command: Any, **options: Any) -> Any:
         if self.connection is not None:  # kombu gives one to a client
             return super().execute_command(*command, **options)  # type: ignore[no-untyped-call]
+        options.pop("keys", None)  # for redis-py's cache
+        if options:
+            return super().execute_command(*command, **options)  # type: ignore[no-untyped-call]
         pool: Any = self.connection_pool
         connection = pool.get_connection()
-
-        def ask() -> Any:
-            connection.send_command(*command)
-            answer = self.parse_response(connection, command[0], **options)  # type: ignore[no-untyped-call]
-            connection.answered_at = time.monotonic()  # and nothing is on its way any more, which `DirectPool` wants to know
-            return answer
-
         try:
-            return connection.retry.call_with_retry(ask, lambda _: connection.disconnect())
+            answer = connection.retry.call_with_retry(lambda: _answer_of(connection, command), lambda _: connection.disconnect())
         finally:
             pool.release(connection)
+        callbacks: Any = self.response_callbacks
+        read = callbacks.get(command[0])
+        return answer if read is None else read(answer)
+
+
+def _answer_of(connection: Any, command: Sequence[Any]) -> Any:
+    """Raises redis-py's errors; of a connection that broke nothing is left."""
+    interval = connection.health_check_interval
+    if connection._sock is None or (interval and time.monotonic() > connection.next_health_check):
+        connection.send_command(*command)
+        answer = connection.read_response()
+    else:
+        answer = _answer_at_once(connection, command)
+    connection.answered_at = time.monotonic()  # and nothing is on its way any more, which `DirectPool` wants to know
+    connection.next_health_check = connection.answered_at + interval
+    return answer
+
+
+def _answer_at_once(connection: Any, command: Sequence[Any]) -> Any:
+    """Of one that is open, and has been used just now."""
+    try:
+        for part in connection._command_packer.pack(*command):
+            connection._sock.sendall(part)
+        answer = connection._parser.read_response()
+    except BaseException as error:
+        connection.disconnect()
+        if isinstance(error, TimeoutError):
+            raise redis.TimeoutError("Redis did not take all of it in time") from error
+        if isinstance(error, OSError):
+            raise redis.ConnectionError(f"the connection to Redis broke: {error}") from error
+        raise
+    if isinstance(answer, redis.ResponseError):
+        raise answer
+    return answer
 
 
 class DirectPool(redis.BlockingConnectionPool):

@@ -13,6 +13,8 @@ import socket
 import struct
 from typing import Any
 
+_NOT_WAITING = int(socket.MSG_DONTWAIT)  # a flag of Python's enum takes longer to combine than to send
+
 
 class PatientSocket(socket.socket):
     """For `recv_into` and `sendall`, with which redis-py reads and writes. A signal that Python handles begins a read's time anew."""
@@ -47,7 +49,7 @@ class PatientSocket(socket.socket):
             super().sendall(data, flags)
             return
         try:
-            sent = super().send(data, flags | socket.MSG_DONTWAIT)
+            sent = super().send(data, flags | _NOT_WAITING)
         except BlockingIOError:
             sent = 0
         if sent == len(data):
