@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from shared.ledger import keys
 from shared.ledger.blobs import packed, stored
 from shared.ledger.connection import Connection, insisted
 from shared.ledger.ends import CHORD_SILENCE_S, URGENT, End, Finished
-from shared.ledger.orders import keep_of, worst_of
+from shared.ledger.orders import keep_of, order_of, worst_of
 from shared.ledger.pace import Pacing
 from shared.wire.checkpoints import CallFailed, Checkpoint, Observed, Replied, WorstCase
 from shared.wire.doing import Waiting, is_news
@@ -209,7 +208,7 @@ class Claim:
         made; '' is the worst case, because a call was made and not settled.
         """
         if self.reserved:
-            return json.dumps({"turns": 0, "input": 0, "output": 0, "usd": 0} | self.pacing.back(None))
+            return order_of({"turns": 0, "input": 0, "output": 0, "usd": 0} | self.pacing.back(None))
         return ""
 
     @property
@@ -248,7 +247,7 @@ class Claim:
         usd = -1 if usage.cost_microusd is None else usage.cost_microusd
         cut = {"cut": True} if usage.cut_calls else {}
         used = {"turns": 1, "input": usage.input_tokens, "output": usage.output_tokens, "usd": usd}
-        return json.dumps(used | cut | self.pacing.back(usage))
+        return order_of(used | cut | self.pacing.back(usage))
 
     def _insisted(self, script: str, order: Sequence[Any]) -> Any:
         """Until Redis answers: what was paid for is worth waiting for, and the fence says whether it is still wanted.

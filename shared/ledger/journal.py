@@ -10,6 +10,7 @@ from typing import Any
 from shared.ledger import keys
 from shared.ledger.blobs import stored
 from shared.ledger.connection import Connection, in_our_words
+from shared.ledger.orders import order_of
 from shared.wire.errors import LedgerError, LedgerRefuses, UnknownJob, VersionConflict
 from shared.wire.events import (
     ApprovalAsked,
@@ -129,7 +130,7 @@ class Journal:
             | ({"ends": len(end)} if end else {})
         )
         return [keys.job(commit.job_id), keys.DUE, keys.JOBS], [
-            json.dumps(order),
+            order_of(order),
             *end,
             *(event.to_json() for event in commit.events),
             *stored(commit.payloads),

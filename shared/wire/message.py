@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic_core import to_json
 
 from shared.wire.errors import MalformedMessage
 
@@ -45,7 +45,7 @@ class Message(BaseModel):
         Raises:
             MalformedMessage: as of a text.
         """
-        return cls.from_json(json.dumps(value))
+        return cls.from_json(to_json(value))
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """As pydantic's, at half its price: a message has neither private attributes nor extra ones that a copy would take along."""

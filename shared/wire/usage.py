@@ -52,6 +52,8 @@ class Usage(Message):
     """The part of cost_microusd that is theirs, as far as prices are known."""
 
     def __add__(self, other: Usage) -> Usage:
+        if self is NOTHING_USED:
+            return other
         unknown = self.cost_microusd is None or other.cost_microusd is None
         return Usage(
             input_tokens=self.input_tokens + other.input_tokens,
