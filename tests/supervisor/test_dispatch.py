@@ -217,7 +217,7 @@ def test_a_message_is_the_one_that_celery_would_send(app: Celery, queues: Any, i
         sent_by_celery(app, message)
 
     if is_within_a_task:
-        app.task(send, name="sends").apply(task_id="a-wake-up", throw=True)
+        app.task(send, name="sends", shared=False).apply(task_id="a-wake-up", throw=True)
     else:
         send()
 
