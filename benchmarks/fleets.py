@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -99,16 +98,9 @@ def fleet(folder: Path, environment: Mapping[str, str], parts: Sequence[Part], c
 
 @contextmanager
 def private_redis(folder: Path) -> Iterator[tuple[str, int]]:
-    """Its URL, and its process id. Somebody listens there, as Flower would: without, our workers say nothing of tasks, and Celery's do."""
+    """Its URL, and its process id."""
     with Processes(folder) as processes:
-        url = PrivateRedis(processes, folder, append_only=False).start()
-        command = [sys.executable, "-m", "benchmarks.listener", url]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as listener:
-            assert listener.stdin
-            assert listener.stdout
-            assert listener.stdout.readline()
-            yield url, processes.pids()["redis"]
-            listener.stdin.close()
+        yield PrivateRedis(processes, folder, append_only=False).start(), processes.pids()["redis"]
 
 
 @contextmanager

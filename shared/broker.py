@@ -29,7 +29,6 @@ from typing import Any
 import structlog
 from kombu.transport import TRANSPORT_ALIASES, virtual
 from kombu.transport import redis as redis_transport
-from kombu.utils.json import dumps
 
 from shared.fair import ALONE, DEQUEUE, ENQUEUE, FIRST, FOR, PURGE, TAKE, dequeue_order, enqueue_order, is_for, take_order
 from shared.frames import deliverable, problem_with
@@ -108,8 +107,6 @@ class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
     """The message that was taken last waited beside others: the next one is asked for in one round trip, and not popped first."""
     _is_taking = False
     """What was asked for last."""
-    listeners = 1
-    """To whom what was last said to all came; before that, to somebody."""
 
     def _next_delivery_tag(self) -> str:
         return new_word()
@@ -123,12 +120,6 @@ class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
             log.warning("dropped", exchange=exchange, why=why)
             return False
         return super()._deliver_fanout_message(message, exchange)
-
-    def _put_fanout(self, exchange: str, message: Any, routing_key: str, **_: Any) -> None:
-        """kombu's, which does not look how many heard it."""
-        with self.conn_or_acquire() as client:
-            topics = self._get_publish_topics(exchange, routing_key)
-            self.listeners = sum(client.publish(topic, dumps(message)) for topic in topics)
 
     def _brpop_start(self, timeout: float | None = None) -> None:
         """kombu's, that waits for an element; or, where there were more just now, what takes messages at once."""

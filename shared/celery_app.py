@@ -18,7 +18,6 @@ from shared import failpoints
 from shared.broker import use_our_transports
 from shared.chords import count_in_the_ledger
 from shared.config import Settings
-from shared.events import HeardDispatcher
 from shared.ledger.tls import share_contexts
 from shared.logs import configure_logging
 from shared.publishing import RETRY
@@ -79,7 +78,6 @@ def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str
 
         use_failpoints(app, FailingLedgerBackend)
     app.amqp.Connection = DiscreetConnection
-    app.events.dispatcher_cls = HeardDispatcher
     app.amqp.queues.select(own)  # a worker started without -Q leaves `unrouted` to the eyes of a person
     _route_logs(settings)
     _settle_concurrency()
