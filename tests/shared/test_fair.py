@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 from statistics import fmean
 from typing import Any
@@ -33,14 +33,21 @@ class Queue:
 
     def put(self, tenant: str = "ann", priority: Priority = INTERACTIVE, *, is_first: bool = False) -> str:
         """Publish a message of a job of theirs; its tag."""
-        job_id = JobId(f"j-{tenant}{priority}")
-        self.client.hset(keys.job(job_id), mapping={"tenant": tenant, "priority": priority.value})
-        self.client.expire(keys.job(job_id), 600)
-        message = message_for(f"{job_id}/a.1", f"{tenant}-{priority}-{next(self._numbers)}")
-        message["headers"] |= {FIRST: True} if is_first else {}
-        self.client.eval(ENQUEUE.text, *enqueue_order(QUEUE, [message], is_first=is_first))
-        tag: str = message["properties"]["delivery_tag"]
+        (tag,) = self.put_each([(tenant, priority)], is_first=is_first)
         return tag
+
+    def put_each(self, whose: Sequence[tuple[str, Priority]], *, is_first: bool = False) -> list[str]:
+        """The same of several, in one step."""
+        messages = list[dict[str, Any]]()
+        for tenant, priority in whose:
+            job_id = JobId(f"j-{tenant}{priority}")
+            self.client.hset(keys.job(job_id), mapping={"tenant": tenant, "priority": priority.value})
+            self.client.expire(keys.job(job_id), 600)
+            message = message_for(f"{job_id}/a.1", f"{tenant}-{priority}-{next(self._numbers)}")
+            message["headers"] |= {FIRST: True} if is_first else {}
+            messages.append(message)
+        self.client.eval(ENQUEUE.text, *enqueue_order(QUEUE, messages, is_first=is_first))
+        return [message["properties"]["delivery_tag"] for message in messages]
 
     def take(self) -> str:
         """The tag of what a worker gets for an element that it has popped."""
@@ -98,24 +105,27 @@ class Model:
             self.next[list(Priority)[rank]].clear()
 
 
-PUT = st.tuples(st.sampled_from(TENANTS), st.sampled_from(Priority), st.sampled_from([False, False, False, True]))
+WHOSE = st.tuples(st.sampled_from(TENANTS), st.sampled_from(Priority))
+PUT = st.tuples(st.lists(WHOSE, min_size=1, max_size=3), st.sampled_from([False, False, False, True]))
 
 
 @given(st.lists(PUT | st.integers(0, 5), max_size=60))
 def test_what_is_taken_is_a_first_one_by_the_books_of_fair_queueing(
-    redis_server: str, deeds: list[tuple[str, Priority, bool] | int]
+    redis_server: str, deeds: list[tuple[list[tuple[str, Priority]], bool] | int]
 ) -> None:
-    """A tenant's own are taken in their order, too: no two of them have the same place, but those that go ahead.
+    """A tenant's own are taken in their order, too: no two of them have the same place, but those that go ahead. And what is put there at
+    once has the places that it would have one by one.
 
-    Deeds: what is put there, or how many are taken at once; 0: one, in two steps.
+    Deeds: what is put there at once, or how many are taken at once; 0: one, in two steps.
     """
     with redis.Redis.from_url(redis_server) as client:
         client.flushall()
         queue, model = Queue(client), Model()
-        for deed in [*deeds, *([0, 1] * len(deeds))]:
+        for deed in [*deeds, *([0, 1] * 3 * len(deeds))]:
             if not isinstance(deed, int):
-                tenant, priority, is_first = deed
-                model.put(queue.put(tenant, priority, is_first=is_first), tenant, priority, is_first=is_first)
+                whose, is_first = deed
+                for tag, (tenant, priority) in zip(queue.put_each(whose, is_first=is_first), whose, strict=True):
+                    model.put(tag, tenant, priority, is_first=is_first)
             elif model.start:
                 taken = queue.take_at_once(deed) if deed else [queue.take()]
                 assert len(taken) <= max(1, deed)
