@@ -101,12 +101,13 @@ def publish_each(app: Celery, messages: Iterable[TaskMessage]) -> None:
     """Many, in their order; those of a queue that follow on one another leave together. Each belongs to the trace in which it was given.
     Raises as `publish`; some may have left then.
     """
-    _send(app, messages, LastingChannel.put_each)
+    _send(app, messages, lambda channel, queue, frames: channel.put_each(queue, frames))
 
 
 def _send(app: Celery, messages: Iterable[TaskMessage], put: Callable[[LastingChannel, str, list[dict[str, Any]]], None]) -> None:
     whose = _whose(app)
     with app.pool.acquire(block=True) as connection:
+        connection.transport_options.update(RETRY)  # as kombu's producers do: or it would try for six seconds to open a channel
         ensured = connection.ensure(_Nothing, lambda *what: put(connection.default_channel, *what), **RETRY)
         for queue, some in groupby(messages, attrgetter("queue")):
             app.amqp.queues[queue]  # or it would vanish where nobody takes it
