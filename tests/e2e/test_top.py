@@ -12,11 +12,15 @@ import pytest
 from tests.e2e.commands import Handoff
 from tests.e2e.fleet import SPECIALIST, Fleet
 from tests.e2e.test_approvals import read_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
 
 def test_what_works_and_what_waits_is_told_while_it_does(fleet: Fleet, tmp_path: Path) -> None:
+    wait_until(
+        lambda: len(fleet.jobs.ledger.roles.announcements()) == 3, what="the words of workers that a test before has killed to run out"
+    )
     job_id, held = fleet.occupy("numbers")
     waiting = fleet.submit("numbers-waits", a="")
     fleet.queued(1)
