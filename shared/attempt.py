@@ -5,6 +5,7 @@ Load what it refers to, claim it, run the agent loop, finish. However that ends,
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -185,7 +186,8 @@ class Attempts:
         finished = finished_event(result, self.worker, text)
         self.library.remember((text, *followed.payloads))
         done = finish(claim, claim.end(result, (finished, *followed.events), followed.payloads))
-        log.info("handoff finished", **figures_of(claim, handoff, result, done.recorded[0].at))
+        if log.isEnabledFor(logging.INFO):
+            log.info("handoff finished", **figures_of(claim, handoff, result, done.recorded[0].at))
         return Ended(Ending.FINISHED, result.status.value, result, done.parts_left, done.wakes, done.recorded)
 
     def _concluded(self, handoff: AgentHandoff, result: HandoffResult, conclude: Conclude) -> tuple[HandoffResult, Consequences]:

@@ -27,6 +27,7 @@ from queue import Empty
 from typing import Any
 
 import structlog
+from kombu.exceptions import OperationalError
 from kombu.transport import TRANSPORT_ALIASES, virtual
 from kombu.transport import redis as redis_transport
 
@@ -41,8 +42,6 @@ log = structlog.get_logger()
 
 MOST_AT_ONCE = 20
 """Messages that one round trip takes: the loop that takes them hears of nothing else meanwhile, nor does Redis."""
-PUT_AT_ONCE = 50
-"""The same of those that one round trip brings."""
 ONE_BY_ONE = frozenset({THINK_QUEUE})
 """Whoever takes from these looks after each whether there may be another one (`shared/taking.py`)."""
 
@@ -52,7 +51,9 @@ class PlainMessage(virtual.Message):  # type: ignore[misc]
 
     def _decode(self) -> Any:
         is_plain = FOR in self.headers and (self.content_type, self.content_encoding) == ("application/json", "utf-8")
-        return json.loads(self.body) if is_plain else super()._decode()
+        if not is_plain:
+            return super()._decode()
+        return json.loads(self.body.decode() if isinstance(self.body, bytes) else self.body)  # bytes might be read as UTF-16, too
 
 
 class ProcessQoS(redis_transport.QoS):  # type: ignore[misc]
@@ -191,13 +192,20 @@ class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
 
     def put(self, queue: str, message: Mapping[str, Any]) -> None:
         """A message of a job enters its queue, in its place in the fair order."""
-        self._run(ENQUEUE, enqueue_order(queue, [message], is_first=bool(message["headers"].get(FIRST))))
+        self._enter(queue, [message])
 
     def put_each(self, queue: str, messages: Sequence[Mapping[str, Any]]) -> None:
         """The same of several, that all go ahead of those that wait, or none."""
-        for first in range(0, len(messages), PUT_AT_ONCE):
-            some = messages[first : first + PUT_AT_ONCE]
-            self._run(ENQUEUE, enqueue_order(queue, some, is_first=bool(some[0]["headers"].get(FIRST))))
+        self._enter(queue, messages)
+
+    def _enter(self, queue: str, messages: Sequence[Mapping[str, Any]]) -> None:
+        """Raises: OperationalError: Redis has not said in time that they are there. They may be: who tried again would wait as long again,
+        for a second copy.
+        """
+        try:
+            self._run(ENQUEUE, enqueue_order(queue, messages, is_first=bool(messages[0]["headers"].get(FIRST))))
+        except redis_transport.redis.exceptions.TimeoutError as error:
+            raise OperationalError(f"Redis has not said in time whether messages are in {queue}") from error
 
     def _put(self, queue: str, message: Any, **kwargs: Any) -> None:
         if is_for(message) is None:

@@ -11,7 +11,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from shared.fair import is_for
 from shared.wire.ids import new_word
+from shared.wire.message import has_half_a_character
 
 UNREADABLE = "unreadable"
 """The header of a message that was put around a frame: why it is none itself."""
@@ -33,7 +35,7 @@ _QUOTED_CHARS = 100
 def deliverable(frame: bytes, queue: str) -> dict[str, Any]:
     """The message that the frame holds, or one around it where it holds none."""
     try:
-        value = json.loads(frame)
+        value = json.loads(frame.decode())  # of bytes, it would read other encodings, too, and half characters
         why = problem_with(value)
     except (ValueError, RecursionError) as error:
         why = f"it is not JSON that kombu reads ({type(error).__name__})"
@@ -48,10 +50,10 @@ def problem_with(value: object) -> str | None:
     info = properties.get("delivery_info") if isinstance(properties, dict) else None
     if not isinstance(properties, dict) or not isinstance(info, dict):
         return "a message has properties, and delivery_info among them"
-    if not _are_texts(properties.get("delivery_tag"), info.get("exchange"), info.get("routing_key")):
-        return "a message has a delivery_tag, an exchange and a routing_key"
     if not isinstance(headers, dict | None) or "compression" in (headers or {}):
         return "a message has headers, and is not compressed"
+    if not _are_texts(properties.get("delivery_tag"), info.get("exchange"), info.get("routing_key"), is_for(value) or ""):
+        return "a message has a delivery_tag, an exchange and a routing_key, and may say what it is for"
     if not isinstance(body, str | None):
         return "the body of a message is a text"
     return _problem_with_body(body or "", properties.get("body_encoding"))
@@ -110,7 +112,8 @@ def _message_around(frame: bytes, queue: str, why: str) -> dict[str, Any]:
 
 
 def _are_texts(*values: object) -> bool:
-    return all(isinstance(value, str) for value in values)
+    """That can be said to Redis again: JSON spells half characters that UTF-8 cannot."""
+    return all(isinstance(value, str) and (value.isascii() or not has_half_a_character(value)) for value in values)
 
 
 def _quoted(value: object) -> str:

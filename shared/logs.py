@@ -30,7 +30,7 @@ _MESSAGE = re.compile(r"(?P<job>j-[0-9a-f]{12})(?::(?P<handoff>[a-z][a-z0-9_-]*\
 
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR, "exception": logging.ERROR}
-_chain: list[Processor] = []
+_chain: list[Processor] = structlog.get_config()["processors"]
 """One list, so that loggers that are in use already have what was configured last."""
 
 
@@ -90,8 +90,7 @@ def _is_not_a_hand_back(record: logging.LogRecord) -> bool:
 
 def log_of(name: str) -> structlog.stdlib.BoundLogger:
     """The logger of a module: `log = log_of(__name__)`, then `log.info("handoff claimed", fence=2)`. Creating it does nothing."""
-    logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name)
-    return logger
+    return _Logger(logging.getLogger(name), _chain, {})
 
 
 _whose: ContextVar[Mapping[str, str]] = ContextVar("whose", default=MappingProxyType({}))

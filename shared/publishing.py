@@ -1,7 +1,7 @@
 """Messages of ours on their way into Celery's queues: each as `Celery.send_task` would send it, and those of one queue together.
 
 `send_task` looks up for every message what is the same for all, declares its queue, says things twice, and makes a result that nobody asks
-for: most of what a message costs its sender. Celery's signals before and after are sent all the same: tracing sees no difference.
+for: most of what a message costs its sender. Celery's signals before and after are sent all the same, in pairs, so that tracing sees them.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from itertools import groupby
-from operator import attrgetter
 from typing import Any
 
 from celery import Celery, signals
@@ -24,8 +22,10 @@ from shared.fair import FIRST, FOR
 from shared.gently import gently
 from shared.wire.ids import new_word
 
+PUT_AT_ONCE = 50
+"""Messages that one round trip brings: Redis hears of nothing else meanwhile."""
 RETRY: Mapping[str, Any] = {"max_retries": 3, "interval_start": 0, "interval_step": 0.2, "interval_max": 1}
-"""Seconds between tries to send; who cannot then leaves it to the sweeper."""
+"""Seconds between tries to send, where Redis refuses or cannot be reached; who cannot then leaves it to the sweeper."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,33 +91,38 @@ def publish(app: Celery, message: TaskMessage) -> None:
     """One; within a task, as its child.
 
     Raises:
-        OperationalError: the broker is away.
+        OperationalError: the broker is away, or has not said in time whether it has the message.
         KeyError: nobody has declared the queue.
     """
     _send(app, [message], lambda channel, queue, frames: channel.put(queue, *frames))
 
 
 def publish_each(app: Celery, messages: Iterable[TaskMessage]) -> None:
-    """Many, in their order; those of a queue that follow on one another leave together. Each belongs to the trace in which it was given.
-    Raises as `publish`; some may have left then.
+    """Many, each queue's together and in their order. Each belongs to the trace in which it was given. Raises as `publish`; of an
+    `OperationalError` some may have left.
     """
     _send(app, messages, lambda channel, queue, frames: channel.put_each(queue, frames))
 
 
 def _send(app: Celery, messages: Iterable[TaskMessage], put: Callable[[LastingChannel, str, list[dict[str, Any]]], None]) -> None:
-    whose = _whose(app)
+    whose, queues = _whose(app), dict[str, list[dict[str, Any]]]()
+    for message in gently(messages):
+        app.amqp.queues[message.queue]  # or it would vanish where nobody takes it
+        queues.setdefault(message.queue, []).append(_frame(message, whose))
+
     with app.pool.acquire(block=True) as connection:
         connection.transport_options.update(RETRY)  # as kombu's producers do: or it would try for six seconds to open a channel
-        ensured = connection.ensure(_Nothing, lambda *what: put(connection.default_channel, *what), **RETRY)
-        for queue, some in groupby(messages, attrgetter("queue")):
-            app.amqp.queues[queue]  # or it would vanish where nobody takes it
-            calls, frames = list[_Call](), list[dict[str, Any]]()
-            for message in gently(some):
-                calls.append(call := _Call(message, whose))
-                frames.append(call.frame())
-            ensured(queue, frames)
-            for call in calls:
-                call.has_left()
+        ensured = connection.ensure(_Nothing, lambda *what: _put(connection.default_channel, put, *what), **RETRY)
+        for queue, frames in queues.items():
+            for first in range(0, len(frames), PUT_AT_ONCE):
+                ensured(queue, frames[first : first + PUT_AT_ONCE])
+
+
+def _put(channel: LastingChannel, put: Callable[[LastingChannel, str, list[dict[str, Any]]], None], queue: str, frames: list[Any]) -> None:
+    """Once, and each under a delivery tag of its own: a process that has a message twice tells the copies apart by it."""
+    for frame in frames:
+        frame["properties"]["delivery_tag"] = new_word()
+    put(channel, queue, frames)
 
 
 class _Nothing:
@@ -140,59 +145,48 @@ def _origin(_pid: int) -> str:
     return str(anon_nodename())
 
 
-class _Call:
-    """A message as Celery's signals tell of it, before it is written and when it has left."""
+def _frame(message: TaskMessage, whose: Mapping[str, Any]) -> dict[str, Any]:
+    """As kombu's Redis transport writes it, but for its delivery tag. Celery's signals tell of it: before, whoever hears of it may write
+    into its headers; and after at once, for tracing makes a span of the time between, and would have the next message's in it.
+    """
+    part, headers = message.part, _headers(message, whose)
+    call: tuple[Any, ...] = (message.args, {}, {"callbacks": None, "errbacks": None, "chain": None, "chord": part.body if part else None})
+    properties = {"correlation_id": message.task_id, "reply_to": whose["reply_to"]}
+    told = {"sender": message.task, "body": call, "exchange": "", "routing_key": message.queue, "headers": headers}
+    signals.before_task_publish.send(**told, declare=(), properties=properties, retry_policy=dict(RETRY))
+    signals.after_task_publish.send(**told)
+    body = b64encode(json.dumps(call).encode()).decode()
+    kind = {"content-encoding": "utf-8", "content-type": "application/json"}
+    how = {
+        "delivery_mode": 2,
+        "delivery_info": {"exchange": "", "routing_key": message.queue},
+        "priority": 0,
+        "body_encoding": "base64",
+    }
+    return {"body": body, **kind, "headers": headers, "properties": {**properties, **how}}
 
-    def __init__(self, message: TaskMessage, whose: Mapping[str, Any]) -> None:
-        self._message = message
-        part = message.part
-        after = {"callbacks": None, "errbacks": None, "chain": None, "chord": part.body if part else None}
-        self._headers = {
-            "lang": "py",
-            "task": message.task,
-            "id": message.task_id,
-            "shadow": None,
-            "eta": None,
-            "expires": None,
-            "group": part.group_id if part else None,
-            "group_index": part.index if part else None,
-            "retries": 0,
-            "timelimit": [None, None],
-            "root_id": whose["root_id"] or message.task_id,
-            "parent_id": whose["parent_id"],
-            "argsrepr": message.shown,
-            "kwargsrepr": "{}",
-            "origin": whose["origin"],
-            "ignore_result": True,
-            "replaced_task_nesting": 0,
-            "stamped_headers": None,
-            "stamps": {},
-            FOR: message.is_for,
-        } | ({FIRST: True} if message.is_first else {})
-        self._properties = {"correlation_id": message.task_id, "reply_to": whose["reply_to"]}
-        self._told = {
-            "sender": message.task,
-            "body": (message.args, {}, after),
-            "exchange": "",
-            "routing_key": message.queue,
-            "headers": self._headers,
-        }
 
-    def frame(self) -> dict[str, Any]:
-        """As kombu's Redis transport writes it. Whoever hears of it first may write into its headers."""
-        told = {"declare": (), "properties": self._properties, "retry_policy": dict(RETRY)}
-        signals.before_task_publish.send(**self._told, **told)
-        properties = {
-            **self._properties,
-            "delivery_mode": 2,
-            "delivery_info": {"exchange": "", "routing_key": self._message.queue},
-            "priority": 0,
-            "body_encoding": "base64",
-            "delivery_tag": new_word(),
-        }
-        body = b64encode(json.dumps(self._told["body"]).encode()).decode()
-        kind = {"content-encoding": "utf-8", "content-type": "application/json"}
-        return {"body": body, **kind, "headers": self._headers, "properties": properties}
-
-    def has_left(self) -> None:
-        signals.after_task_publish.send(**self._told)
+def _headers(message: TaskMessage, whose: Mapping[str, Any]) -> dict[str, Any]:
+    part = message.part
+    return {
+        "lang": "py",
+        "task": message.task,
+        "id": message.task_id,
+        "shadow": None,
+        "eta": None,
+        "expires": None,
+        "group": part.group_id if part else None,
+        "group_index": part.index if part else None,
+        "retries": 0,
+        "timelimit": [None, None],
+        "root_id": whose["root_id"] or message.task_id,
+        "parent_id": whose["parent_id"],
+        "argsrepr": message.shown,
+        "kwargsrepr": "{}",
+        "origin": whose["origin"],
+        "ignore_result": True,
+        "replaced_task_nesting": 0,
+        "stamped_headers": None,
+        "stamps": {},
+        FOR: message.is_for,
+    } | ({FIRST: True} if message.is_first else {})

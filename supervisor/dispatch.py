@@ -57,7 +57,7 @@ class Dispatcher:
 
     def publish_again(self, job_id: JobId, outgoing: Sequence[Outgoing]) -> bool:
         """Messages that were lost, or whose workers were: with the same ids and the same place in their chords, ahead of what
-        waits in their queues: they have waited before. False: none has left.
+        waits in their queues: they have waited before. False: some have not left.
         """
         with self._left_to_the_sweeper(job_id):
             self._publish(job_id, outgoing, again=True)

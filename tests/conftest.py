@@ -11,6 +11,7 @@ import redis
 from hypothesis import HealthCheck, settings
 
 from chaos.leaks import keys_for_ever
+from shared import failpoints
 from shared.config import Settings
 from shared.ledger.ledger import Ledger, open_ledger
 from shared.local.processes import Processes
@@ -66,3 +67,12 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
     """Child processes that end with the test."""
     with Processes(tmp_path) as children:
         yield children
+
+
+@pytest.fixture
+def armed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where failpoints of this process are armed."""
+    monkeypatch.setenv(failpoints.FAILPOINTS, str(tmp_path))
+    failpoints.folder.cache_clear()
+    yield tmp_path
+    failpoints.folder.cache_clear()

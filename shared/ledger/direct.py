@@ -1,8 +1,8 @@
 """redis-py's client, pool and packer on the shortest way to the socket: without what redis-py notes about itself at each command.
 
-All that is hard stays redis-py's: to open a connection, to say a command again, health checks, parsing, errors. A round trip takes about
-half of its processor time, and a job makes some thirty. Without TLS it lets go of the interpreter lock twice and not five times
-(`shared/ledger/patient_socket.py`): beside other threads each time is one more wait until it is had again.
+All that is hard stays redis-py's: to open a connection, to say a command again, health checks, parsing, errors, and what is said to whom
+sentinels name. A round trip takes about half of its processor time, and a job makes some twenty. Without TLS it lets go of the interpreter
+lock twice and not five times (`shared/ledger/patient_socket.py`): beside other threads each time is one more wait until it is had again.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class DirectClient(redis.Redis):
 def _answer_of(connection: Any, command: Sequence[Any]) -> Any:
     """Raises redis-py's errors; of a connection that broke nothing is left."""
     interval = connection.health_check_interval
-    if connection._sock is None or (interval and time.monotonic() > connection.next_health_check):
+    is_due = connection._sock is None or (interval and time.monotonic() > connection.next_health_check)
+    if is_due or isinstance(connection, SentinelManagedConnection):  # which asks the sentinels again where its server is a replica now
         connection.send_command(*command)
         answer = connection.read_response()
     else:

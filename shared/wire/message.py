@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
-from pydantic_core import to_json
+from pydantic_core import PydanticSerializationError, to_json
 
 from shared.wire.errors import MalformedMessage
 
@@ -43,9 +43,13 @@ class Message(BaseModel):
         """The same out of JSON's values: a part of another message, such as the output of a result.
 
         Raises:
-            MalformedMessage: as of a text.
+            MalformedMessage: as of a text; or it cannot be said in one.
         """
-        return cls.from_json(to_json(value))
+        try:
+            text = to_json(value)
+        except PydanticSerializationError as error:
+            raise MalformedMessage(f"{cls.__name__}: it holds half of a character, or is nested too deep") from error
+        return cls.from_json(text)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """As pydantic's, at half its price: a message has neither private attributes nor extra ones that a copy would take along."""

@@ -10,10 +10,12 @@ from pathlib import Path
 from shutil import which
 
 import pytest
+import redis
 
 from chaos.messages_server import MessagesServer
 from shared.celery_app import make_app
 from shared.config import Settings
+from shared.ledger.connection import Connection
 from tests.doubles.sentinels import Watched, watched_redis
 from tests.e2e.commands import Handoff
 from tests.e2e.fleet import QUICK, Fleet, Script
@@ -59,6 +61,17 @@ def test_a_job_outlives_its_primary_and_pays_for_no_call_twice(fleet: Fleet, wat
     done = Handoff(tmp_path).run("watch", job_id, HANDOFF_REDIS_URL=watched.url)
     assert (done.returncode, done.stdout.strip()) == (0, fleet.jobs.result(job_id).answer), done.stderr
     _says_no_password(watched)
+
+
+def test_a_primary_that_is_one_no_more_is_left_though_nobody_has_cut_the_connection_to_it(watched: Watched) -> None:
+    connection = Connection(watched.url)
+    assert connection.redis.set("said to", "the first")
+    watched.switch()
+
+    with pytest.raises(redis.ConnectionError):
+        connection.redis.set("said to", "a replica")
+    assert connection.redis.set("said to", "the second")
+    connection.close()
 
 
 def _says_no_password(watched: Watched) -> None:

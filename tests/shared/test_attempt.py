@@ -112,7 +112,8 @@ def test_nothing_of_it_is_left_to_the_garbage_collector(ledger: Ledger, attempts
     assert left == set()
 
 
-def test_one_line_says_what_came_of_it_and_what_it_took(ledger: Ledger, attempts: Attempts) -> None:
+def test_one_line_says_what_came_of_it_and_what_it_took(ledger: Ledger, attempts: Attempts, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     handoff = handed_out(ledger)
     with capture_logs() as lines:
         used = result_of(attempts.attempt(handoff.to_json(), handoff, fit)).usage
@@ -125,7 +126,10 @@ def test_one_line_says_what_came_of_it_and_what_it_took(ledger: Ledger, attempts
 
 
 @pytest.mark.parametrize(("claims", "why"), [(0, "failed"), (MAX_CLAIMS, "too_many_claims")])
-def test_of_a_failure_the_line_says_the_kind_and_none_of_the_models_words(ledger: Ledger, redis_url: str, claims: int, why: str) -> None:
+def test_of_a_failure_the_line_says_the_kind_and_none_of_the_models_words(
+    ledger: Ledger, redis_url: str, caplog: pytest.LogCaptureFixture, claims: int, why: str
+) -> None:
+    caplog.set_level(logging.INFO)
     leases = Leases(redis_url, SETTINGS.lease_s, watchdog=False)
     model = ScriptedModel(one_by_one(answers("", status="failed", problem="No access to the secret vault.")))
     failing = Attempts(ledger, SETTINGS, "w1", leases, Library(ledger), Models(SETTINGS, lambda _: model))

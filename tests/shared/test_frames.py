@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from kombu import Connection
 
 from shared.celery_app import make_app
 from shared.config import Settings
+from shared.fair import FOR
 from shared.frames import deliverable, problem_with, problem_with_arguments, problem_with_task
 from shared.ledger.ledger import Ledger
 
@@ -42,6 +44,35 @@ def test_of_any_bytes_kombu_makes_a_message_that_says_what_they_were(frame: byte
 
     assert (message.body, message.delivery_info["routing_key"]) == (frame, "writer")
     assert problem_with_task(message.headers, message.content_type, message.content_encoding) == message.headers["unreadable"]
+
+
+HALF = "\ud83d"
+
+
+def a_frame(**properties: Any) -> dict[str, Any]:
+    info = {"exchange": "", "routing_key": "writer"}
+    return {"body": "", "headers": {FOR: "j"}, "properties": {"delivery_tag": "t", "delivery_info": info, **properties}}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        a_frame(delivery_tag=HALF),
+        a_frame(delivery_info={"exchange": HALF, "routing_key": "writer"}),
+        a_frame(delivery_info={"exchange": "", "routing_key": HALF}),
+        a_frame() | {"headers": {FOR: f"j-{HALF}"}},
+    ],
+)
+@pytest.mark.parametrize("is_escaped", [True, False])
+def test_what_could_not_be_said_to_redis_again_is_no_message(value: dict[str, Any], is_escaped: bool) -> None:
+    frame = json.dumps(value, ensure_ascii=is_escaped).encode("utf-8", "surrogatepass")
+
+    assert problem_with(a_frame()) is None
+    assert "unreadable" in deliverable(frame, "writer")["headers"]
+
+
+def test_a_message_in_another_encoding_than_utf_8_is_none() -> None:
+    assert "unreadable" in deliverable(json.dumps(a_frame()).encode("utf-16"), "writer")["headers"]
 
 
 @given(value=JSON)

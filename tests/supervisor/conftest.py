@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from shared import failpoints
 from shared.celery_app import make_app
 from shared.config import Settings
 from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
@@ -30,12 +28,3 @@ def shell(redis_url: str) -> Iterator[Shell]:
     made.serve("researcher", "writer", "generalist")
     yield made
     made.close()
-
-
-@pytest.fixture
-def armed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where failpoints of this process are armed."""
-    monkeypatch.setenv(failpoints.FAILPOINTS, str(tmp_path))
-    failpoints.folder.cache_clear()
-    yield tmp_path
-    failpoints.folder.cache_clear()

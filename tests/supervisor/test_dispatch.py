@@ -5,18 +5,15 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import redis
-from celery import Celery, signals
+from celery import Celery
 
 from shared.celery_app import make_app
 from shared.config import Settings
 from shared.fair import FOR
-from shared.publishing import Part, TaskMessage, message_in, publish, publish_each, signature_of
-from shared.wake_ups import wake_up
 from shared.wire.ids import HandoffId, JobId, StepId, handoff_id
 from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
 from supervisor.dispatch import SHOWN_CHARS, Dispatcher, Outgoing
@@ -187,6 +184,16 @@ def test_a_group_leaves_fifty_at_a_time(app: Celery, queues: Any) -> None:
     assert queues.info("commandstats")["cmdstat_evalsha"]["calls"] == 2
 
 
+def test_those_for_one_queue_leave_together_also_where_they_take_turns_with_others(app: Celery, queues: Any) -> None:
+    dispatcher = Dispatcher(app)
+    dispatcher.publish_group(JobId(JOB), [outgoing("warm", 0)])
+    queues.config_resetstat()
+    dispatcher.publish_group(JobId(JOB), [outgoing(f"s{n}", n, assigned_to=("analyst", "writer")[n % 2]) for n in range(20)])
+
+    assert queues.info("commandstats")["cmdstat_evalsha"]["calls"] == 2
+    assert [one[FOR] for one in headers_in(queues, "writer")] == [f"{JOB}/s{n}.1" for n in range(1, 20, 2)]
+
+
 def test_what_cannot_be_published_is_left_to_the_sweeper_soon() -> None:
     app = make_app("test", "redis://127.0.0.1:1/0", Settings(), OWN)
     app.conf.result_backend_transport_options = {"retry_policy": {"max_retries": 1, "interval_start": 0}}
@@ -198,88 +205,3 @@ def test_what_cannot_be_published_is_left_to_the_sweeper_soon() -> None:
 
     assert time.monotonic() - began_at < 3 * A_TRY_S
     app.close()
-
-
-def sent_by_celery(app: Celery, message: TaskMessage) -> None:
-    """The same call, by `send_task`."""
-    part = message.part
-    chord = {"group_id": part.group_id, "group_index": part.index, "chord": part.body} if part else {}
-    shown = {"argsrepr": message.shown, "kwargsrepr": "{}", "headers": {FOR: message.is_for}}
-    app.send_task(message.task, args=message.args, queue=message.queue, task_id=message.task_id, ignore_result=True, **shown, **chord)
-
-
-@pytest.mark.parametrize("is_within_a_task", [True, False])
-@pytest.mark.parametrize("is_part", [True, False])
-def test_a_message_is_the_one_that_celery_would_send(app: Celery, queues: Any, is_part: bool, is_within_a_task: bool) -> None:
-    body = signature_of(wake_up(JobId(JOB), task_id=f"{JOB}:g1:fan-in"))
-    part = Part(f"{JOB}:g1", 3, body) if is_part else None
-    message = TaskMessage("specialist.researcher", f"{JOB}:a.1", SUPERVISOR_QUEUE, ("é",), f"({JOB}, a.1)", f"{JOB}/a.1", part=part)
-
-    def send() -> None:
-        publish_each(app, [message])
-        publish(app, message)
-        sent_by_celery(app, message)
-
-    if is_within_a_task:
-        app.task(send, name="sends", shared=False).apply(task_id="a-wake-up", throw=True)
-    else:
-        send()
-
-    theirs, *ours = (json.loads(frame) for frame in queues.lrange(SUPERVISOR_QUEUE, 0, -1))
-    for name in ("argsrepr", "kwargsrepr"):
-        theirs["properties"].pop(name)  # said twice
-    assert len({one["properties"].pop("delivery_tag") for one in (theirs, *ours)}) == 3
-    assert [json.dumps(one) for one in ours] == [json.dumps(theirs)] * 2
-    assert theirs["headers"]["parent_id"] == ("a-wake-up" if is_within_a_task else None)
-
-
-def test_the_body_of_a_chord_is_the_signature_that_celery_would_write(app: Celery) -> None:
-    message = wake_up(JobId(JOB), task_id=f"{JOB}:g1:fan-in")
-    how = {"argsrepr": message.shown, "headers": {FOR: JOB}, "ignore_result": True, "kwargsrepr": "{}", "declare": ()}
-    theirs = app.signature(message.task, message.args, immutable=True, queue=message.queue, task_id=message.task_id, **how)
-
-    assert signature_of(message) == dict(theirs)
-    assert message_in(json.loads(json.dumps(signature_of(message)))) == message
-
-
-def test_tracing_hears_of_each_message_before_and_after(app: Celery) -> None:
-    signalled: list[tuple[str, str]] = []
-    with _signals_in(signalled):
-        Dispatcher(app).publish_group(JobId(JOB), [outgoing("a", 0)])
-        Dispatcher(app).announce_each([JobId(JOB)])
-
-    names = ["specialist.researcher", "supervisor.advance"]
-    assert signalled == [(when, name) for name in names for when in ("before", "after")]
-
-
-def test_what_tracing_writes_into_a_message_goes_along(app: Celery, queues: Any) -> None:
-    def before(headers: dict[str, Any], **_: Any) -> None:
-        headers["traceparent"] = "00-1-2-01"
-
-    signals.before_task_publish.connect(before)
-    Dispatcher(app).wake(JobId(JOB))
-    signals.before_task_publish.disconnect(before)
-
-    assert [one["traceparent"] for one in headers_in(queues, SUPERVISOR_QUEUE)] == ["00-1-2-01"]
-
-
-def test_a_queue_that_nobody_declared_is_refused(app: Celery) -> None:
-    with pytest.raises(KeyError):
-        publish(app, wake_up(JobId(JOB), queue="nobodys"))
-
-
-@contextmanager
-def _signals_in(found: list[tuple[str, str]]) -> Iterator[None]:
-    """Those that tracing hears of a message."""
-
-    def before(sender: str, **_: Any) -> None:
-        found.append(("before", sender))
-
-    def after(sender: str, **_: Any) -> None:
-        found.append(("after", sender))
-
-    signals.before_task_publish.connect(before)
-    signals.after_task_publish.connect(after)
-    yield
-    signals.before_task_publish.disconnect(before)
-    signals.after_task_publish.disconnect(after)

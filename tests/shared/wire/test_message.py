@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, JsonValue, ValidationError
 
 from shared.wire.checkpoints import checkpoint_adapter
 from shared.wire.errors import MalformedMessage
@@ -39,6 +39,16 @@ def test_what_does_not_parse_is_not_repeated(parse: Callable[[str], object], tex
         parse(json.dumps(text))
 
     assert SECRET not in "".join(traceback.format_exception(refused.value))
+
+
+def nested(deep: int) -> JsonValue:
+    return [nested(deep - 1)] if deep else 0
+
+
+@pytest.mark.parametrize("value", [{"verdict": "\ud83d"}, {"verdict": nested(300)}], ids=["half a character", "too deep"])
+def test_what_json_cannot_say_is_malformed(value: dict[str, JsonValue]) -> None:
+    with pytest.raises(MalformedMessage, match=r"^Verdict: it holds half of a character, or is nested too deep$"):
+        Verdict.of(value)
 
 
 @pytest.mark.parametrize("update", [None, {}, {"output_tokens": 7}])

@@ -40,6 +40,7 @@ def test_it_may_be_json(tmp_path: Path) -> None:
         ("Good Tone: It is friendly.\n", "criteria.0.name"),
         ("".join(f"c{n}: It is good.\n" for n in range(MOST_CRITERIA + 1)), f"has 1 to {MOST_CRITERIA} criteria, not {MOST_CRITERIA + 1}$"),
         ("a: &x It is good.\nb: *x\n", "alias"),
+        ('tone: "It is \\ud83d friendly."\n', r"rubric\.yaml: it holds half of a character"),
         ("tone: It is friendly.\ntone: It is not.\n", r"rubric\.yaml:2: 'tone' is given twice; remove one"),
     ],
 )
