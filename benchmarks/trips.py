@@ -32,8 +32,10 @@ from shared.wire.plan import Synthesis
 
 MESSAGES = STEPS + 2
 """That one job takes: each step's handoff, their fan-in, and the one that begins it. Its roles are run in place."""
-TURNS = STEPS + 2
-"""Model calls of one job: the planner's, the steps', the assessor's."""
+HANDOFFS = STEPS + 2
+"""Of one job: the planner's, the steps', the assessor's. One model call each."""
+NEEDED = HANDOFFS + 2
+"""Messages, if each handoff took one: `n` handoffs, their fan-in, and the one that begins the job."""
 COUNTED = {
     "round trips": "total_reads_processed",
     "commands": "total_commands_processed",
@@ -175,7 +177,7 @@ def main() -> None:
     options = parser.parse_args()
     costs, commands = measured(options.jobs, options.repeats)
     ours, message = costs["this project"], costs["bare message"]
-    shape = f"{options.jobs} jobs x {options.repeats}, each of {MESSAGES} messages and {TURNS} turns"
+    shape = f"{options.jobs} jobs x {options.repeats}, each of {HANDOFFS} handoffs and turns, {MESSAGES} messages"
     print(f"{os.cpu_count()} cores, Python {sys.version.split()[0]}, {shape}\n")
     rows = [*next(iter(costs.values())).cpu_ms, *COUNTED]
     print(f"| | {' | '.join(costs)} |\n|---|{'---|' * len(costs)}")
@@ -184,8 +186,9 @@ def main() -> None:
         print(f"| {row}{' (ms of processor)' if row in ours.cpu_ms else ''} | {' | '.join(cells)} |")
     print(f"| **ms of processor in all** | {' | '.join(f'**{cost.total_ms:.1f}**' for cost in costs.values())} |")
     print(f"\nCPU of a job over that of the canvas: **{ours.total_ms / costs['bare canvas'].total_ms:.2f}**")
-    print(f"CPU of a job over that of {MESSAGES} bare messages: **{ours.total_ms / (MESSAGES * message.total_ms):.2f}**")
-    print(f"Round trips per turn: {ours.counted['round trips'] / TURNS:.1f}\n\n| process | command | a job |\n|---|---|---|")
+    for count, which in ((MESSAGES, "that it takes"), (NEEDED, "that its handoffs would take, if none were run in place")):
+        print(f"CPU of a job over that of the {count} bare messages {which}: **{ours.total_ms / (count * message.total_ms):.2f}**")
+    print(f"Round trips per turn: {ours.counted['round trips'] / HANDOFFS:.1f}\n\n| process | command | a job |\n|---|---|---|")
     for (process, command), count in sorted(commands.items(), key=lambda item: (item[0][0], -item[1])):
         if count >= 5 and not re.fullmatch("PING|INFO|SCRIPT", command):
             print(f"| {process} | {command} | {count / 10:.1f} |")
