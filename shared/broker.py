@@ -26,19 +26,19 @@ from functools import cached_property
 from queue import Empty
 from typing import Any
 
-import structlog
 from kombu.exceptions import OperationalError
 from kombu.transport import TRANSPORT_ALIASES, virtual
 from kombu.transport import redis as redis_transport
 
 from shared.fair import ALONE, DEQUEUE, ENQUEUE, FIRST, FOR, PURGE, TAKE, dequeue_order, enqueue_order, is_for, take_order
 from shared.frames import deliverable, problem_with
-from shared.ledger.direct import DirectClient, DirectConnection, ManagedConnection
+from shared.ledger.direct import DirectClient, DirectConnection, ManagedConnection, ManagedTlsConnection
 from shared.ledger.script import Script
+from shared.logs import log_of
 from shared.wire.ids import new_word
 from shared.wire.names import THINK_QUEUE
 
-log = structlog.get_logger()
+log = log_of(__name__)
 
 MOST_AT_ONCE = 20
 """Messages that one round trip takes: the loop that takes them hears of nothing else meanwhile, nor does Redis."""
@@ -121,6 +121,16 @@ class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
             log.warning("dropped", exchange=exchange, why=why)
             return False
         return super()._deliver_fanout_message(message, exchange)
+
+    def _receive_one(self, subscription: Any) -> Any:
+        """kombu's parser knows types of its own, and raises what they raise: that would end every process at once."""
+        try:
+            return super()._receive_one(subscription)
+        except (*self.connection_errors, *self.connection.channel_errors, Empty):
+            raise
+        except Exception as error:  # noqa: BLE001 - a stranger's bytes
+            log.warning("dropped", why=f"it is not JSON that kombu reads ({type(error).__name__})")
+            return False
 
     def _brpop_start(self, timeout: float | None = None) -> None:
         """kombu's, that waits for an element; or, where there were more just now, what takes messages at once."""
@@ -246,7 +256,7 @@ class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
 class _SentinelChannel(LastingChannel, redis_transport.SentinelChannel):  # type: ignore[misc]
     """The same where sentinels say which server to use."""
 
-    connection_class = ManagedConnection
+    connection_class, connection_class_ssl = ManagedConnection, ManagedTlsConnection
 
 
 class _WatchesOnce:

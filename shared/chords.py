@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import structlog
 from celery import Celery
 from celery.backends.redis import RedisBackend, SentinelBackend
 
+from shared.logs import log_of
 from shared.publishing import message_in, publish
 
-log = structlog.get_logger()
+log = log_of(__name__)
 
 
 def tell_parts_left(task: Any, parts_left: int) -> None:

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import structlog
 from celery.worker.consumer import Consumer
 
 from shared.frames import no_such_task, problem_with_arguments, problem_with_task
+from shared.logs import log_of
 from shared.wire.errors import LedgerError
 
-log = structlog.get_logger()
+log = log_of(__name__)
 
 EVENTS_EVERY_S = 0.25
 """Task events wait this long for company; whoever watches looks once a second at most."""

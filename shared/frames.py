@@ -13,7 +13,6 @@ from typing import Any
 
 from shared.fair import is_for
 from shared.wire.ids import new_word
-from shared.wire.message import has_half_a_character
 
 UNREADABLE = "unreadable"
 """The header of a message that was put around a frame: why it is none itself."""
@@ -24,8 +23,8 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
 """Headers that Celery takes for texts and numbers, if they are there."""
 _NEVER = ("eta", "expires", "timelimit", "stamped_headers", "stamps")
 """Headers that no message of ours has: it would wait in a process that has taken it, or vanish by itself."""
-_UNSET: tuple[object, ...] = (None, [], {}, [None, None])
-"""The same as none of them; Celery writes a time limit as a pair of nothing."""
+_UNSET: Mapping[str, tuple[object, ...]] = {"timelimit": (None, [None, None]), "stamped_headers": (None, []), "stamps": (None, {})}
+"""The same as none of them, as Celery writes it; of the others nothing else: an `eta` of [] ends the process that reads it."""
 _NEVER_AFTER = ("callbacks", "errbacks", "chain")
 """What no message of ours asks for, to be done after it."""
 _QUOTED_CHARS = 100
@@ -38,7 +37,7 @@ def deliverable(frame: bytes, queue: str) -> dict[str, Any]:
         value = json.loads(frame.decode())  # of bytes, it would read other encodings, too, and half characters
         why = problem_with(value)
     except (ValueError, RecursionError) as error:
-        why = f"it is not JSON that kombu reads ({type(error).__name__})"
+        why = f"it is not JSON that is read ({type(error).__name__})"
     return value if why is None else _message_around(frame, queue, why)
 
 
@@ -68,7 +67,7 @@ def problem_with_task(headers: Mapping[str, Any], content_type: object, content_
     if not _are_texts(headers.get("id"), headers.get("task")):
         return "its headers do not say which task it is for, and its id"
     wrong = [name for name, kinds in _KINDS.items() if not isinstance(headers.get(name), kinds)]
-    wrong += [name for name in _NEVER if headers.get(name) not in _UNSET]
+    wrong += [name for name in _NEVER if headers.get(name) not in _UNSET.get(name, (None,))]
     return f"no message of ours has such headers: {', '.join(wrong)}" if wrong else None
 
 
@@ -90,7 +89,7 @@ def no_such_task(name: str) -> str:
 
 def _problem_with_body(body: str, encoding: object) -> str | None:
     if encoding in (None, "", "utf-8"):
-        return None
+        return None if _are_texts(body) else "its body holds half of a character"
     if encoding != "base64":
         return f"the encoding of its body is {_quoted(encoding)}"
     try:
@@ -113,7 +112,10 @@ def _message_around(frame: bytes, queue: str, why: str) -> dict[str, Any]:
 
 def _are_texts(*values: object) -> bool:
     """That can be said to Redis again: JSON spells half characters that UTF-8 cannot."""
-    return all(isinstance(value, str) and (value.isascii() or not has_half_a_character(value)) for value in values)
+    try:
+        return all(isinstance(value, str) and value.encode() is not None for value in values)
+    except UnicodeEncodeError:
+        return False
 
 
 def _quoted(value: object) -> str:

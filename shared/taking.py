@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import structlog
+from shared.logs import log_of
 
-log = structlog.get_logger()
+log = log_of(__name__)
 
 LOOK_AGAIN_S = 0.1
 """So long does a worker that leaves a queue out wait for messages of its others, until it asks Redis anew for all that it takes from.

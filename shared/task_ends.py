@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-import structlog
 from celery.exceptions import Ignore, Reject
 from celery.worker import state as worker_state
 from celery.worker.request import Request
@@ -28,11 +27,11 @@ from celery.worker.request import Request
 from shared.chords import tell_parts_left
 from shared.ending import Ended, Ending
 from shared.ledger.ledger import Ledger
-from shared.logs import logged_as
+from shared.logs import log_of, logged_as
 from shared.wire.errors import HandoffError, LedgerError, MalformedMessage
 from shared.wire.handoff import AgentHandoff, HandoffResult, ResultStatus
 
-log = structlog.get_logger()
+log = log_of(__name__)
 
 
 class ParsedRequest(Request):  # type: ignore[misc]

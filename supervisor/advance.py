@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-import structlog
-
 from shared.attempt import Attempts
 from shared.ending import Ended, Ending
 from shared.ledger.claim import Claim
 from shared.ledger.ends import End, Finished
 from shared.ledger.ledger import Ledger
 from shared.ledger.looks import Look
+from shared.logs import log_of
 from shared.wire.errors import (
     Interrupted,
     LedgerUnavailable,
@@ -52,7 +51,7 @@ MOST_TOLD = 1_000
 MOST_CONFLICTS = 50
 """In a row; every one of them means that somebody else has made progress."""
 
-log = structlog.get_logger()
+log = log_of(__name__)
 
 
 class Advance:

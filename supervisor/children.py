@@ -10,13 +10,12 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-import structlog
-
 from shared.ending import finished_event
 from shared.ledger.jobs import HandoffStanding, JobStanding
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
 from shared.library import Library
+from shared.logs import log_of
 from shared.wire.answer import Answer
 from shared.wire.errors import Interrupted, VersionConflict
 from shared.wire.events import HandoffIssued, JobSubmitted, Parent, ParentTold, RetryRequested, TakenUp
@@ -49,7 +48,7 @@ BEGUN_WITHIN_S = 5.0
 
 LACKED = "\n\nAn earlier team has done a part of it: what it found is there already, and need not be found again. It lacked: {}"
 
-log = structlog.get_logger()
+log = log_of(__name__)
 
 
 def hand_over(ledger: Ledger, state: JobState, step: Step, words: Words, into: Prepared) -> None:

@@ -7,8 +7,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import structlog
-
 from shared.agent.price import prices_from
 from shared.attempt import Attempts, Ready
 from shared.ledger.claim import Claim
@@ -17,6 +15,7 @@ from shared.ledger.jobs import LOST_AFTER_S, HandoffStanding
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
 from shared.ledger.looks import Look
+from shared.logs import log_of
 from shared.wire.errors import LedgerError
 from shared.wire.events import ApprovalAsked, Event, Recorded
 from shared.wire.ids import HandoffId
@@ -36,7 +35,7 @@ from supervisor.quoting.quoting import score_in
 from supervisor.states import States
 from supervisor.thinking import Thinker
 
-log = structlog.get_logger()
+log = log_of(__name__)
 
 MOST_DECISIONS = 100
 """That follow from one another without anything from outside: a job has five phases."""

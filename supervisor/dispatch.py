@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import structlog
 from celery import Celery
 from kombu.exceptions import OperationalError
 
 from shared.celery_app import declare_queues
 from shared.gently import gently
+from shared.logs import log_of
 from shared.publishing import Part, TaskMessage, publish, publish_each, signature_of
 from shared.telemetry import telemetry
 from shared.wake_ups import wake_up
@@ -22,7 +22,7 @@ from shared.wire.names import SUBMISSIONS_QUEUE, queue_of, task_of
 SHOWN_CHARS = 60
 """Of a task, in Flower and in logs."""
 
-log = structlog.get_logger()
+log = log_of(__name__)
 
 
 @dataclass(frozen=True, slots=True)

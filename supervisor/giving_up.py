@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import structlog
-
 from shared.ledger.claims import MAX_LOOKS
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
 from shared.ledger.looks import Look
+from shared.logs import log_of
 from shared.wire.errors import HandoffError, LedgerUnavailable, MalformedMessage, VersionConflict
 from shared.wire.events import JobEnded, JobStatus, Recorded
 from shared.wire.names import SUPERVISOR_QUEUE
@@ -23,7 +22,7 @@ MOST_CONFLICTS = 5
 """In a row: others write to the job between the look at it and its end."""
 FROZE = f"whatever supervisor looked at it froze or died, {MAX_LOOKS} times in a row"
 
-log = structlog.get_logger()
+log = log_of(__name__)
 
 
 class GivingUp:

@@ -10,11 +10,10 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-import structlog
-
 from shared.ledger.days import Caps
 from shared.ledger.ledger import Ledger
 from shared.ledger.roles import ANNOUNCED_FOR_S, FOUND_WITHIN_S, WITHDRAWN_WITHIN_S
+from shared.logs import log_of
 from shared.wire.errors import LedgerError, LedgerUnavailable
 from supervisor.dispatch import Dispatcher
 
@@ -23,7 +22,7 @@ SWEEPS_PER_LEASE = 8
 FORGET_EVERY = 600
 """Sweeps between two looks for what jobs that are gone have left: their places in the list, and messages that nobody takes."""
 
-log = structlog.get_logger()
+log = log_of(__name__)
 
 
 class Sweeper:

@@ -14,9 +14,8 @@ from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
-import structlog
-
 from shared.ledger.ledger import Ledger
+from shared.logs import log_of
 from shared.wire.events import WebhookTried
 from supervisor.lifecycle.state import JobState
 
@@ -26,7 +25,7 @@ SIGNATURE_HEADER = "X-Handoff-Signature"
 """`sha256=` and the hexadecimal HMAC-SHA256 of `<timestamp>.<body>` under HANDOFF_WEBHOOK_SECRET."""
 TIMESTAMP_HEADER = "X-Handoff-Timestamp"
 
-log = structlog.get_logger()
+log = log_of(__name__)
 
 
 class _NoRedirects(HTTPRedirectHandler):

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import structlog
 from celery import Celery, signals
 
 from shared.celery_app import DEFAULT_THREADS, make_app
@@ -16,6 +15,7 @@ from shared.config import Settings
 from shared.ending import Ending
 from shared.ledger.pauses import HEEDED_WITHIN_S
 from shared.ledger.roles import ANNOUNCED_FOR_S, FOUND_WITHIN_S, WITHDRAWN_WITHIN_S, Announcement
+from shared.logs import log_of
 from shared.models import MakeModel, provider_models
 from shared.process import Process, redis_url_of, start_process
 from shared.publishing import publish
@@ -36,7 +36,7 @@ from workers.specialists import BUILT_IN
 from workers.tools.registry import Registry, build_registry
 
 SERVICE = "handoff-worker"
-log = structlog.get_logger()
+log = log_of(__name__)
 
 
 @dataclass(slots=True)

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import structlog
-
 from shared.agent.envelope import EnvelopeReading
 from shared.agent.prompt import Loaded
 from shared.attempt import Attempts
 from shared.ending import Ended
 from shared.fitting import Fitting
 from shared.library import JobLibrary
+from shared.logs import log_of
 from shared.wire.handoff import AgentHandoff
 from shared.wire.ids import JobId
 from shared.wire.specialist import SpecialistSpec
 from workers.tools.registry import Registry
 
-log = structlog.get_logger()
+log = log_of(__name__)
 
 
 def run_handoff(attempts: Attempts, registry: Registry, wake: Callable[[JobId], None], handoff: AgentHandoff, text: str) -> Ended:

@@ -9,7 +9,7 @@ from typing import Any
 import redis
 from redis.sentinel import Sentinel
 
-from shared.ledger.direct import DirectClient, DirectConnection, DirectPacker, DirectPool, ManagedConnection
+from shared.ledger.direct import DirectClient, DirectConnection, DirectPacker, DirectPool, ManagedConnection, ManagedTlsConnection
 from shared.ledger.tls import share_contexts
 from shared.redis_address import TLS_FILES, RedisAddress, read_address
 from shared.wire.errors import UserError
@@ -57,8 +57,7 @@ def _behind_sentinels(address: RedisAddress, options: dict[str, Any]) -> redis.R
     """Each new connection asks them for the primary."""
     sentinels: Any = Sentinel(address.hosts, sentinel_kwargs=address.sentinel_options)  # type: ignore[no-untyped-call]
     secure, name = address.tls is not None, address.master_name
-    if not secure:
-        options["connection_class"] = ManagedConnection
+    options["connection_class"] = ManagedTlsConnection if secure else ManagedConnection
     client: redis.Redis = sentinels.master_for(name, DirectClient, max_connections=UNBOUNDED, ssl=secure, **options)
     return client
 

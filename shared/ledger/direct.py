@@ -16,7 +16,7 @@ from typing import Any
 import hiredis
 import redis
 from redis.connection import HiredisRespSerializer
-from redis.sentinel import SentinelManagedConnection
+from redis.sentinel import SentinelManagedConnection, SentinelManagedSSLConnection
 
 from shared.ledger.patient_socket import patient
 
@@ -37,8 +37,20 @@ class DirectConnection(_Patient, redis.Connection):
     """To the server that the address names; one with TLS stays redis-py's."""
 
 
-class ManagedConnection(_Patient, SentinelManagedConnection):
+class _NamedBySentinels(SentinelManagedConnection):
+    """redis-py's keeps the socket when whoever waits for an answer is interrupted: the next command would have that answer."""
+
+    def read_response(self, *how: Any, disconnect_on_error: bool | None = True, **more: Any) -> Any:
+        plain: Any = super()
+        return plain.read_response(*how, disconnect_on_error=disconnect_on_error, **more)
+
+
+class ManagedConnection(_Patient, _NamedBySentinels):
     """To the one that sentinels name."""
+
+
+class ManagedTlsConnection(_NamedBySentinels, SentinelManagedSSLConnection):
+    """The same with TLS."""
 
 
 class DirectClient(redis.Redis):

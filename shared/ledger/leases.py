@@ -8,11 +8,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-import structlog
-
 from shared.ledger.claim import Claim
 from shared.ledger.connection import Connection, ScriptCall
 from shared.ledger.frozen import FROZEN_AFTER_LEASES
+from shared.logs import log_of
 from shared.wire.errors import Interrupted, LedgerError
 
 RENEWALS_PER_LEASE = 3
@@ -23,7 +22,7 @@ SILENCE_PER_LEASE = 0.25
 RETRY_PER_LEASE = 1 / 12
 """... and is tried again after this part if nothing came of it: within a third of a lease after Redis is back, all have been renewed, which
 is less than the grace of `silence.lua`."""
-log = structlog.get_logger()
+log = log_of(__name__)
 
 
 def renews_every_s(lease_s: float) -> float:

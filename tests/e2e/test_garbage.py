@@ -65,6 +65,10 @@ def garbage(queue: str) -> dict[str, bytes]:
         "x-python-serialize": frame(queue, body=pickled) | {"content-type": "application/x-python-serialize"},
         "in 'zlib_codec'": frame(queue) | {"content-encoding": "zlib_codec"},
         "such headers: eta": frame(queue, headers={"eta": "2999-01-01T00:00:00"}),
+        "such headers: eta, expires": frame(queue, headers={"eta": [], "expires": {}}),
+        "body holds half of a character": frame(
+            queue, body='[["\ud83d"], {}, {}]', properties={**frame(queue)["properties"], "body_encoding": None}
+        ),
         "such headers: expires": frame(queue, headers={"expires": "1999-01-01T00:00:00"}),
         "such headers: stamped_headers": frame(queue, headers={"stamped_headers": 5}),
         "such headers: group, retries": frame(queue, headers={"group": {}, "retries": "x"}),
@@ -74,7 +78,7 @@ def garbage(queue: str) -> dict[str, bytes]:
         "its body is not JSON": frame(queue, body=base64.b64encode(b"\xff{").decode()),
     }
     raw = {
-        "not JSON that kombu reads (JSONDecodeError)": b"not json",
+        "not JSON that is read (JSONDecodeError)": b"not json",
         "(UnicodeDecodeError)": b"\xff\xfe\x00",
         "(RecursionError)": b"[" * 100_000,
         f"{20_000_000:,} characters": b"x" * 20_000_000,
@@ -134,6 +138,8 @@ def test_what_is_said_to_all_processes_and_is_no_message_is_dropped(fleet: Fleet
     for channel in fleet.redis.pubsub_channels("*pidbox*"):
         fleet.redis.publish(channel, b"[1]")
         fleet.redis.publish(channel, b"{}")
+        fleet.redis.publish(channel, b'{"__type__": "decimal", "__value__": "x"}')
+        fleet.redis.publish(channel, b"[" * 100_000)
 
     fleet.ends_well(fleet.submit("after-noise", a=""))
     assert fleet.system.processes.pids() == processes

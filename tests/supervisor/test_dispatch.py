@@ -194,7 +194,7 @@ def test_those_for_one_queue_leave_together_also_where_they_take_turns_with_othe
     assert [one[FOR] for one in headers_in(queues, "writer")] == [f"{JOB}/s{n}.1" for n in range(1, 20, 2)]
 
 
-def test_what_cannot_be_published_is_left_to_the_sweeper_soon() -> None:
+def test_what_cannot_be_published_is_left_to_the_sweeper_soon(capsys: pytest.CaptureFixture[str]) -> None:
     app = make_app("test", "redis://127.0.0.1:1/0", Settings(), OWN)
     app.conf.result_backend_transport_options = {"retry_policy": {"max_retries": 1, "interval_start": 0}}
 
@@ -204,4 +204,5 @@ def test_what_cannot_be_published_is_left_to_the_sweeper_soon() -> None:
     dispatcher.wake(JobId(JOB))
 
     assert time.monotonic() - began_at < 3 * A_TRY_S
+    assert capsys.readouterr().out == "", "a command prints a job's id there"
     app.close()

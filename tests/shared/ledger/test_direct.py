@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import redis
 from redis.backoff import NoBackoff
 from redis.connection import HiredisRespSerializer
 from redis.retry import Retry
+from redis.sentinel import SentinelConnectionPool
 
 from shared.ledger import direct
 from shared.ledger.clients import client_for
-from shared.ledger.direct import DirectPacker
+from shared.ledger.direct import DirectClient, DirectPacker, ManagedConnection
 from shared.ledger.patient_socket import PatientSocket
 from tests.doubles.raw_server import Conversation, RawServer
 from tests.waiting import wait_until
@@ -104,6 +106,38 @@ def test_nor_is_one_to_who_had_to_wait_for_the_connection(redis_url: str, monkey
 
     assert client.echo("ours") == b"ours"
     pool.disconnect()
+
+
+class Named:
+    """Sentinels that name this server."""
+
+    connection_kwargs: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    def discover_master(self, _name: str) -> tuple[str, int]:
+        return "127.0.0.1", self._port
+
+
+@pytest.mark.parametrize("is_named_by_sentinels", [False, True])
+def test_nor_is_one_that_somebody_was_interrupted_at_to_whoever_goes_on(client: Any, admin: Any, is_named_by_sentinels: bool) -> None:
+    """Ctrl-C in a program that goes on."""
+    if is_named_by_sentinels:
+        how = {name: client.connection_pool.connection_kwargs[name] for name in ("password", "socket_timeout", "protocol")}
+        manager: Any = Named(client.connection_pool.connection_kwargs["port"])
+        pool: Any = SentinelConnectionPool("one", manager, connection_class=ManagedConnection, **how)  # type: ignore[no-untyped-call]
+        client = DirectClient(connection_pool=pool)
+    client.ping()
+    admin.client_pause(1_000)
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    with pytest.raises(KeyboardInterrupt):
+        client.echo("another's")
+    signal.signal(signal.SIGALRM, before)
+
+    assert client.echo("ours") == b"ours"
+    client.connection_pool.disconnect()
 
 
 def leave_an_answer_unread(client: Any, connection: Any) -> None:
