@@ -27,7 +27,7 @@ from shared.logs import log_of, logged_as
 from shared.models import Models
 from shared.telemetry import telemetry
 from shared.wire.checkpoints import WorstCase
-from shared.wire.errors import Interrupted, LedgerError, LedgerUnavailable, MalformedMessage, UserError
+from shared.wire.errors import Cancelled, Interrupted, LedgerError, LedgerUnavailable, MalformedMessage, UserError
 from shared.wire.handoff import AgentHandoff, HandoffResult, StopReason, failed
 from shared.wire.message import digest_of
 from shared.wire.pace import Expected
@@ -113,6 +113,8 @@ class Attempts:
             try:
                 ended = self._finish(claim, handoff, *self._worked(claim, ready), finish)
             except Interrupted as reason:
+                if isinstance(reason, Cancelled):
+                    span.dropped()
                 return interrupted(claim, reason)
             if ended.result is not None:
                 span.finished(ended.result)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
+from shared.redaction import Redactor, secrets_of
 from shared.wire.ids import JobId
 
 if TYPE_CHECKING:
@@ -27,12 +28,17 @@ ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 """The standard's own: with one of them set, spans are sent there."""
 _MISSING = "%s is set, but no spans are sent: the packages of the extra are missing (pip install 'handoff-queue[otel]')"
 
+_REFUSED = "no spans are sent: OpenTelemetry's SDK refuses what the OTEL_* variables say (%s)"
+
 
 class Span:
     """A handoff, a model call or a tool call while it lasts, and what came of it. This one is told to nobody."""
 
     def finished(self, result: HandoffResult) -> None:
         """The handoff has this result, and it is in the journal."""
+
+    def dropped(self) -> None:
+        """Nobody wants the handoff any more: no result of it will be told."""
 
     def replied(self, reply: ModelReply) -> None:
         """The model call has this reply."""
@@ -125,7 +131,10 @@ def start_telemetry(service: str, settings: Settings, *, flush_s: float | None =
         return
     try:
         from shared.otel.spans import open_telemetry
+
+        _chosen[0] = open_telemetry(service, settings, flush_s)
     except ImportError:
         logging.getLogger(__name__).warning(_MISSING, next(name for name in ENDPOINTS if os.environ.get(name)))
-        return
-    _chosen[0] = open_telemetry(service, settings, flush_s)
+    except Exception as error:  # noqa: BLE001 - the SDK's, of a value that it refuses: no job waits for that
+        why = Redactor(secrets_of(settings)).text(" ".join(f"{type(error).__name__}: {error}".split()))
+        logging.getLogger(__name__).warning(_REFUSED, why)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -19,6 +20,8 @@ from shared.redaction import Redactor
 
 _TEXT_OF_ERRORS = ("exception.message", "exception.stacktrace")
 """May quote whatever was at hand."""
+_SAYS_OF_EACH = (OTLPSpanExporter.__module__, "opentelemetry.sdk._shared_internal")
+"""Loggers of the SDK with a line for each batch that could not be sent, and for a full queue."""
 _NOT_SENT = "the OpenTelemetry collector did not take this command's spans; the command itself is not touched by that"
 
 
@@ -111,6 +114,25 @@ class SayingOnce(SpanExporter):
         return self._exporter.force_flush(timeout_millis)
 
 
+class Sparing(logging.Filter):
+    """Of a service, whose batches go on to fail as long as it works: each thing that the SDK says of that once a minute."""
+
+    EVERY_S = 60.0
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._now = now
+        self._said_at: dict[object, float] = {}
+        """By what is said, before its figures are put in."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        now = self._now()
+        is_due = now - self._said_at.get(record.msg, -self.EVERY_S) >= self.EVERY_S
+        if is_due:
+            self._said_at[record.msg] = now
+        return is_due
+
+
 def make_provider(service: str, redactor: Redactor, ids: Ids, *, keeps_errors: bool, flush_s: float | None) -> TracerProvider:
     """Everything else as the OTEL_* variables say. What is left is sent when the process ends."""
     named = Resource.create()
@@ -118,6 +140,11 @@ def make_provider(service: str, redactor: Redactor, ids: Ids, *, keeps_errors: b
         named = named.merge(Resource({SERVICE_NAME: service}))
     provider = TracerProvider(resource=named, id_generator=ids)
     sender: SpanExporter = OTLPSpanExporter(timeout=flush_s)
-    exporter = Redacting(sender if flush_s is None else SayingOnce(sender), redactor, keeps_errors=keeps_errors)
+    if flush_s is None:
+        for name in _SAYS_OF_EACH:
+            logging.getLogger(name).addFilter(Sparing())
+    else:
+        sender = SayingOnce(sender)
+    exporter = Redacting(sender, redactor, keeps_errors=keeps_errors)
     provider.add_span_processor(BatchSpanProcessor(exporter))
     return provider

@@ -61,6 +61,10 @@ def of_handoff(handoff: AgentHandoff, provider: str, model: str | None) -> Attri
     }
 
 
+DROPPED: Attributes = {"handoff.status": "dropped"}
+"""Of a handoff that nobody wants any more."""
+
+
 def of_result(result: HandoffResult) -> Attributes:
     usage = result.usage
     return {

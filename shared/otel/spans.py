@@ -28,6 +28,8 @@ from shared.wire.handoff import AgentHandoff, HandoffResult
 from shared.wire.ids import JobId
 
 SCOPE = "handoff"
+CLOCKS_APART_S = 1.0
+"""That of Redis and that of a process, where both are kept."""
 KNOWN_JOBS = 10_000
 """Places that a process remembers: some 200 bytes each."""
 
@@ -64,13 +66,17 @@ class _Told(Span):
 
 
 class _Claimed(Span):
-    """A claim of a handoff, and its result if it comes to one."""
+    """A claim of a handoff, and what came of that: a result, or nobody wants one any more, or, of most, another claim."""
 
     def __init__(self) -> None:
         self.result: HandoffResult | None = None
+        self.is_dropped = False
 
     def finished(self, result: HandoffResult) -> None:
         self.result = result
+
+    def dropped(self) -> None:
+        self.is_dropped = True
 
 
 class _Submitted(Submissions):
@@ -138,19 +144,21 @@ class OpenTelemetry(Telemetry):
     def handoff(self, handoff: AgentHandoff, model: str | None, started_at: float | None) -> Iterator[Span]:
         """What is done is below the handoff's span from the first claim on; the span itself is told once, by whoever ends the handoff."""
         place, began_ns, claimed = self._place(handoff.job_id), time.time_ns(), _Claimed()
-        current = trace.get_current_span().get_span_context()
-        above = current if current.trace_id == place.trace_id else _context(place, place.span_id)
+        current, encloses = trace.get_current_span().get_span_context(), _is_open_since(started_at)
+        above = current if current.trace_id == place.trace_id and encloses else _context(place, place.span_id)
         own_id = handoff_span(handoff.job_id, handoff.handoff_id)
         with _in(_context(place, own_id)):
             yield claimed
-        if (result := claimed.result) is None:
+        result = claimed.result
+        if result is None and not claimed.is_dropped:
             return
-        attributes = gen_ai.of_handoff(handoff, self._model_provider, model) | gen_ai.of_result(result)
+        came_to = gen_ai.of_result(result) if result else gen_ai.DROPPED
+        attributes = gen_ai.of_handoff(handoff, self._model_provider, model) | came_to
         since_ns = min(began_ns, int(started_at * 1e9)) if started_at else began_ns
         with self._ids.span(own_id):
             span = self._tracer.start_span(f"invoke_agent {handoff.assigned_to}", _below(above), attributes=attributes, start_time=since_ns)
-        if result.failure:
-            _fail(span, result.failure)
+        if why := result.failure if result else "cancelled":
+            _fail(span, why)
         span.end()
 
     @contextmanager
@@ -214,6 +222,12 @@ class OpenTelemetry(Telemetry):
             return place
         decision = self._provider.sampler.should_sample(None, place.trace_id, "submit").decision
         return replace(place, is_sampled=decision is not Decision.DROP)
+
+
+def _is_open_since(started_at: float | None) -> bool:
+    """Whether the span that is current here was open at that time: that of a later claim was not when the handoff was begun."""
+    began_ns = getattr(trace.get_current_span(), "start_time", None)
+    return not started_at or began_ns is None or began_ns < (started_at + CLOCKS_APART_S) * 1e9
 
 
 def _kept_of(span: trace.Span) -> str:

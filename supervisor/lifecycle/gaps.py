@@ -30,7 +30,7 @@ def _why(step: StepState, words: Words) -> str:
     sent_back = why if is_as_before else f"sent back, and not mended: {why}"
     if step.result_status is ResultStatus.PARTIAL:
         return f"not whole: {sent_back}" if why else "not whole"
-    return why or "it did not run"
+    return why or ("it was stopped before it had a result" if step.attempt else "it did not run")
 
 
 def to_finish(state: JobState) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -131,6 +132,28 @@ def test_turns_of_a_claim_that_came_to_nothing_are_below_the_handoff_that_anothe
     assert first.parent is not None
     assert first.parent.span_id == agent.context.span_id == handoff_span(JOB, a_handoff().handoff_id)
     assert agent.start_time == 1_000_500_000_000, "of its first claim"
+
+
+def test_a_handoff_that_is_not_wanted_any_more_is_told_of_for_its_calls_are_below_it() -> None:
+    told = Told()
+    with told.telemetry.handoff(a_handoff(), None, None) as span:
+        span.dropped()
+
+    attributes = told.spans["invoke_agent researcher"].attributes or {}
+    assert (attributes["handoff.status"], attributes["error.type"]) == ("dropped", "cancelled")
+
+
+@pytest.mark.parametrize(("earlier_s", "is_within"), [(0.0, True), (60.0, False)])
+def test_a_handoff_is_below_what_runs_it_unless_it_was_begun_before_that(earlier_s: float, is_within: bool) -> None:
+    told, place = Told(), place_of(JOB, lambda _: Kept())
+    began_at = time.time() - earlier_s
+    run, handoff = told.telemetry._tracer.start_as_current_span("run"), told.telemetry.handoff(a_handoff(), None, began_at)
+    with told.telemetry.within(JOB), run as runs, handoff as span:
+        span.finished(a_result())
+
+    (agent,) = told.named("invoke_agent")
+    assert agent.parent is not None
+    assert agent.parent.span_id == (runs.get_span_context().span_id if is_within else place.span_id)
 
 
 def life(retries: int = 0) -> Lifetime:

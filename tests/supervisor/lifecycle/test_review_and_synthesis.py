@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.wire.events import AnswerMethod, JobStatus, Synthesised
+from shared.wire.events import AnswerMethod, CancelRequested, JobStatus, Synthesised
 from shared.wire.limits import JobLimits
 from shared.wire.plan import Synthesis
 from supervisor.lifecycle.commands import ChooseAnswer, Command, EndJob, IssueGroup, IssueRole
@@ -125,6 +125,15 @@ def sent_back() -> Life:
     life.judges(a="add a table")
     life.goes_on()
     return life
+
+
+def test_a_gap_says_whether_its_step_was_stopped_or_never_ran() -> None:
+    life = planned(a="", b="a")
+    life.happens(CancelRequested())
+    life.goes_on()
+
+    gaps = {gap.step: gap.why for gap in gaps_of(life.state, life.words)}
+    assert gaps == {"a": "it was stopped before it had a result", "b": "it did not run"}
 
 
 def test_a_result_that_was_sent_back_stands_in_when_its_revision_fails() -> None:

@@ -1,0 +1,62 @@
+"""Celery's spans, of its own signals: what runs, and what of it is told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from celery import Celery, Task, signals
+from opentelemetry import trace
+
+from shared.otel.celery_spans import CelerySpans
+from tests.shared.otel.test_spans import Told
+
+MESSAGE = "j-000000000001:a.1"
+
+
+@pytest.fixture
+def told() -> Iterator[Told]:
+    made = Told()
+    spans = CelerySpans(lambda _: None)
+    spans.instrument(tracer_provider=made.provider)
+    yield made
+    spans.uninstrument()
+
+
+@pytest.fixture
+def task() -> Task:
+    def nothing() -> None:
+        """What is told of it comes from signals."""
+
+    made: Task = Celery("traced", set_as_current=False).task(nothing, name="specialist.researcher", shared=False)
+    return made
+
+
+def running(task: Task, has_begun: threading.Event, may_end: threading.Event) -> bool:
+    """A copy of the message, from Celery's signal before to the one after; whether its thread is in no span then."""
+    task.push_request(id=MESSAGE, args=(), kwargs={})
+    signals.task_prerun.send(sender=task, task_id=MESSAGE, task=task, args=(), kwargs={})
+    has_begun.set()
+    may_end.wait(30)
+    signals.task_postrun.send(sender=task, task_id=MESSAGE, task=task, args=(), kwargs={}, retval=None, state="SUCCESS")
+    task.pop_request()
+    return not trace.get_current_span().get_span_context().is_valid
+
+
+def test_two_copies_of_a_message_that_run_at_once_are_two_spans(told: Told, task: Task, caplog: pytest.LogCaptureFixture) -> None:
+    first, second, first_may_end, second_may_end = (threading.Event() for _ in range(4))
+    with ThreadPoolExecutor(2) as threads:
+        whole = threads.submit(running, task, first, first_may_end)
+        first.wait(30)
+        copy = threads.submit(running, task, second, second_may_end)
+        second.wait(30)
+        second_may_end.set()
+        assert copy.result(30)
+        assert len(told.named("run/")) == 1, "the other one goes on"
+        first_may_end.set()
+        assert whole.result(30)
+
+    assert [(span.attributes or {})["messaging.message.id"] for span in told.named("run/")] == [MESSAGE, MESSAGE]
+    assert caplog.messages == []
