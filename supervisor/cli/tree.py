@@ -70,7 +70,7 @@ class Picture:
     """Lines that are kept free for what stands below it."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        tree = Tree(Text(self.headline, style="bold"), guide_style="dim")
+        head = Text(self.headline, style="bold")
         width, height = max(_GUIDE + 1, options.max_width) - _GUIDE, options.size.height
         quoted = [Text(f"quoted: {self.quoted}", style="dim")] if self.quoted else []
         most = max(1, height // 4) if console.is_terminal else len(self.missing)
@@ -80,9 +80,14 @@ class Picture:
         room = MOST_ROWS + 1
         if console.is_terminal:
             inside = options.update(width=width, height=None)
-            taken = len(console.render_lines(tree.label, options.update(height=None)))
-            taken += sum(len(console.render_lines(line, inside)) for line in (*quoted, *lacks))
-            room = max(_LEAST_ROWS, height - taken - self.below)
+            room = height - self.below - sum(len(console.render_lines(line, inside)) for line in lacks)
+            above = len(console.render_lines(head, options.update(height=None))) + sum(
+                len(console.render_lines(line, inside)) for line in quoted
+            )
+            if room - above < _LEAST_ROWS:  # of so few lines, the steps need most
+                head, quoted, above = _one_line(head), [], 1
+            room = max(1, room - above)
+        tree = Tree(head, guide_style="dim")
         for line in (*quoted, *_lines(self.rows, width, room), *lacks):
             tree.add(line)
         yield tree

@@ -74,6 +74,14 @@ def test_what_stands_below_has_its_lines() -> None:
     assert len(on_a_terminal(many(100, done=[], running=[1]), below=2)) <= 22
 
 
+def test_on_a_terminal_of_a_few_lines_the_steps_have_most_of_them() -> None:
+    lines = on_a_terminal(many(50, done=[1], running=[7]), 20, 5, below=1)
+
+    assert len(lines) == 4
+    assert "●" in lines[1]
+    assert "and 49 more" in lines[3]
+
+
 def test_who_is_missing_leaves_room_for_the_steps() -> None:
     lacks = tuple(Missing(f"a worker of `w{n}`", "start one") for n in range(30))
     lines = on_a_terminal(replace(many(100, done=[], running=[1]), missing=lacks))
