@@ -12,6 +12,8 @@ from typing import Any
 from urllib.parse import quote
 
 from celery import Celery, signals
+from celery.exceptions import WorkerShutdown
+from celery.platforms import EX_FAILURE
 from kombu import Connection, Queue
 
 from shared import failpoints
@@ -19,11 +21,13 @@ from shared.broker import use_our_transports
 from shared.chords import count_in_the_ledger
 from shared.config import Settings
 from shared.ledger.tls import share_contexts
-from shared.logs import configure_logging
+from shared.logs import configure_logging, log_of
 from shared.publishing import RETRY
 from shared.redis_address import RedisAddress, read_address
 from shared.wire.errors import UserError
 from shared.wire.names import UNROUTED_QUEUE
+
+log = log_of(__name__)
 
 DEFAULT_THREADS = 16
 """Slots of a worker started without `-c`. Model calls wait; 200 slots in one process were measured at 147 MB."""
@@ -52,6 +56,24 @@ def app_or_exit(make: Callable[[], Celery]) -> Celery:
     except UserError as error:
         sys.stderr.write(f"handoff: {' '.join(str(error).split())}\n")
         raise SystemExit(error.exit_code) from None
+
+
+def or_exit(begins: Callable[..., None]) -> Callable[..., None]:
+    """For a receiver of Celery's signals without which a process cannot work. What a receiver raises, Celery logs and passes over: the
+    process would take messages, and nobody would find it.
+    """
+
+    def receive(**sent: Any) -> None:
+        try:
+            begins(**sent)
+        except UserError as error:
+            sys.stderr.write(f"handoff: {' '.join(str(error).split())}\n")
+            raise WorkerShutdown(error.exit_code) from None
+        except Exception as error:
+            log.exception("cannot begin")
+            raise WorkerShutdown(EX_FAILURE) from error
+
+    return receive
 
 
 def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str]) -> Celery:

@@ -8,7 +8,7 @@ from typing import Any
 
 from celery import Celery, signals
 
-from shared.celery_app import DEFAULT_THREADS, make_app
+from shared.celery_app import DEFAULT_THREADS, make_app, or_exit
 from shared.config import Settings
 from shared.ledger.days import caps_from
 from shared.logs import logged_as
@@ -124,8 +124,8 @@ def make_supervisor_app(settings: Settings, make_model: MakeModel | None = None)
     for role in ROLES:
         register(app, task_of(role), _thinking(once, role))
     keep_unreadable(app, lambda: once().process.ledger)
-    signals.worker_init.connect(once.starting, weak=False, dispatch_uid="supervisor.starting")
-    signals.worker_ready.connect(once.started, weak=False, dispatch_uid="supervisor.started")
+    signals.worker_init.connect(or_exit(once.starting), weak=False, dispatch_uid="supervisor.starting")
+    signals.worker_ready.connect(or_exit(once.started), weak=False, dispatch_uid="supervisor.started")
     touch_while_alive()  # behind what announces it
     signals.worker_shutting_down.connect(once.stopping, weak=False, dispatch_uid="supervisor.stopping")
     signals.worker_shutdown.connect(once.stopped, weak=False, dispatch_uid="supervisor.stopped")

@@ -10,7 +10,7 @@ from typing import Any
 
 from celery import Celery, signals
 
-from shared.celery_app import DEFAULT_THREADS, make_app
+from shared.celery_app import DEFAULT_THREADS, make_app, or_exit
 from shared.config import Settings
 from shared.ending import Ending
 from shared.ledger.pauses import HEEDED_WITHIN_S
@@ -167,8 +167,8 @@ def make_workers_app(settings: Settings, make_model: MakeModel | None = None) ->
     for name in specialists:
         register(app, task_of(name), _specialist(once, name, wake))
     keep_unreadable(app, lambda: once().process.ledger)
-    signals.worker_init.connect(once.starting, weak=False, dispatch_uid="workers.starting")
-    signals.worker_ready.connect(once.started, weak=False, dispatch_uid="workers.started")
+    signals.worker_init.connect(or_exit(once.starting), weak=False, dispatch_uid="workers.starting")
+    signals.worker_ready.connect(or_exit(once.started), weak=False, dispatch_uid="workers.started")
     touch_while_alive()  # behind what announces it
     signals.worker_shutting_down.connect(once.stopping, weak=False, dispatch_uid="workers.stopping")
     signals.worker_shutdown.connect(once.stopped, weak=False, dispatch_uid="workers.stopped")

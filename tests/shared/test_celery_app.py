@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import ssl
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +17,7 @@ from celery.exceptions import QueueNotFound
 from shared.celery_app import declare_queues, make_app
 from shared.config import Settings
 from shared.local.processes import ChildSpec, Processes
+from shared.wire.errors import UserError
 from shared.wire.names import UNROUTED_QUEUE
 from tests.waiting import wait_until
 
@@ -116,6 +119,19 @@ def test_a_plain_celery_worker_runs_threads_without_gossip_and_says_when_it_is_r
     assert answer.startswith(b"ThreadPoolExecutor")
     assert '"job_id": "j1"' in log, log
     assert redis_url not in log
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fails", "said", "code"),
+    [("by a person", "\nhandoff: TWO lines\n", UserError.exit_code), ("by a defect", '"event": "cannot begin"', 1)],
+)
+def test_a_process_that_cannot_begin_its_work_ends(redis_url: str, fails: str, said: str, code: int) -> None:
+    command = [sys.executable, "-m", "celery", "-A", "tests.shared.celery_app_that_cannot_begin", "worker", "-Q", "known"]
+    environment = {**os.environ, "HANDOFF_REDIS_URL": redis_url, "PYTHONPATH": str(ROOT), "FAILS": fails}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+    assert (done.returncode, said in done.stderr) == (code, True), done.stderr
 
 
 @pytest.mark.parametrize("url", ["redis://h:1/0", "rediss://h:1/0", "sentinel://h:1/0"])
