@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -67,6 +68,13 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
     """Child processes that end with the test."""
     with Processes(tmp_path) as children:
         yield children
+
+
+@pytest.fixture
+def queues(redis_url: str) -> Iterator[Any]:
+    """A client that looks into them."""
+    with redis.Redis.from_url(redis_url) as client:
+        yield client
 
 
 @pytest.fixture

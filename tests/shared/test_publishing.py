@@ -10,7 +10,6 @@ from typing import Any
 
 import kombu.transport
 import pytest
-import redis
 from celery import Celery, signals
 from kombu.exceptions import OperationalError
 
@@ -29,12 +28,6 @@ def app(redis_url: str) -> Iterator[Celery]:
     app = make_app("test", redis_url, Settings(), [SUPERVISOR_QUEUE])
     yield app
     app.close()
-
-
-@pytest.fixture
-def queues(redis_url: str) -> Iterator[Any]:
-    with redis.Redis.from_url(redis_url) as client:
-        yield client
 
 
 def a_wake_up() -> TaskMessage:

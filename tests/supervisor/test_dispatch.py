@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import redis
 from celery import Celery
 
 from shared.celery_app import make_app
@@ -29,12 +28,6 @@ def app(redis_url: str) -> Iterator[Celery]:
     app = make_app("test", redis_url, Settings(), OWN)
     yield app
     app.close()
-
-
-@pytest.fixture
-def queues(redis_url: str) -> Iterator[Any]:
-    with redis.Redis.from_url(redis_url) as client:
-        yield client
 
 
 def outgoing(step: str, index: int, **changes: Any) -> Outgoing:
