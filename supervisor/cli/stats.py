@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from shared.ledger.days import Spent
     from shared.ledger.ledger import Ledger
     from shared.ledger.load import Lane, Load
+
+SHORT = 6
+"""Characters of an account's digest, where it is shown."""
 
 
 def stats(as_json: AsJson = False) -> int:
@@ -127,13 +131,16 @@ def _style(role: RoleStats) -> str:
 
 
 def _lines(found: FleetStats) -> Iterator[str]:
-    yield from (_lane(lane, found.at) for lane in found.lanes)
+    models = Counter(lane.model for lane in found.lanes)
+    yield from (_lane(lane, found.at, is_alone=models[lane.model] == 1) for lane in found.lanes)
     if found.dead_letters:
         yield f"{figures(found.dead_letters, 'dead letter')}: handoff dead list"
 
 
-def _lane(lane: Lane, at: float) -> str:
+def _lane(lane: Lane, at: float, *, is_alone: bool) -> str:
+    """`is_alone`: no other lane, by another key or another base URL, has its model."""
     left = ", ".join(f"{name} {one.remaining:,} of {one.limit:,} left" for name, one in lane.limits.items())
     held = f"; no call for {lane.refused_until - at:.0f} s: {plain(lane.why)}" if lane.refused_until else ""
     line = f"; {figures(lane.waiting, 'call')} in line" if lane.waiting else ""
-    return f"{plain(lane.model)}: {left or 'no limits known'}{held}{line}"
+    account = "" if is_alone else f" (account {lane.account[:SHORT]})"
+    return f"{plain(lane.model)}{account}: {left or 'no limits known'}{held}{line}"

@@ -66,6 +66,20 @@ def test_a_queue_that_nobody_serves_quota_refusals_money_and_dead_letters_are_to
         assert words in said
 
 
+def test_a_model_under_two_accounts_has_two_lines_that_can_be_told_apart() -> None:
+    lanes = tuple(
+        Lane(account, model, {}, None, "", 0) for account, model in (("0a1b2c3d", "twice"), ("4e5f6071", "twice"), ("4e5f6071", "once"))
+    )
+
+    said = text(Shown(stats_of(Load(NOW, 0, 1, (), {}, lanes), {}, {}, Spent(0, 0, 0, 0), 60.0)))
+
+    assert [line.strip().partition(":")[0] for line in said.splitlines() if "no limits known" in line] == [
+        "twice (account 0a1b2c)",
+        "twice (account 4e5f60)",
+        "once",
+    ]
+
+
 def test_what_a_tool_is_called_cannot_steer_the_terminal() -> None:
     assert "\x1b[31m" not in text(fleet(STATS, NOW, longest(LOAD), spent((NOW, 0, 0))))
 
