@@ -151,9 +151,20 @@ def _place(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     return {**telemetry().ids(), **event}
 
 
+_IN_JSON = structlog.processors.JSONRenderer(ensure_ascii=False)
+_LINE_ENDS = {ord(one): f"\\u{ord(one):04x}" for one in "\x85\u2028\u2029"}
+"""That JSON has inside of texts, and that some readers of lines take for the end of one."""
+
+
+def _on_one_line(logger: WrappedLogger, method: str, event: EventDict) -> str:
+    """JSON that is one line for whoever reads it."""
+    text = _IN_JSON(logger, method, event)
+    return (text if isinstance(text, str) else text.decode()).translate(_LINE_ENDS)
+
+
 def _formatter(shared: list[Processor], *, as_json: bool, in_colour: bool) -> logging.Formatter:
     renderer: Processor = (
-        structlog.processors.JSONRenderer(ensure_ascii=False)
+        _on_one_line
         if as_json
         else structlog.dev.ConsoleRenderer(colors=in_colour, exception_formatter=structlog.dev.plain_traceback, pad_event_to=0)
     )

@@ -51,9 +51,7 @@ class Redactor:
             return HIDDEN
         if self._contained is not None:
             text = self._contained.sub(HIDDEN, text)
-        for shape, shown in _SHAPES:
-            text = shape.sub(shown, text)
-        return text
+        return without_credentials(text)
 
     def value(self, value: Any, name: str = "", depth: int = 0) -> Any:
         """Plain data without secrets; hidden altogether if its name says so. Figures and flags are never secrets.
@@ -70,6 +68,13 @@ class Redactor:
             if isinstance(value, list | tuple | set | frozenset):
                 return [self.value(item, depth=depth + 1) for item in value]
         return self.text(value if isinstance(value, str) else repr(value))
+
+
+def without_credentials(text: str) -> str:
+    """The text without whatever looks like a credential, given or not."""
+    for shape, shown in _SHAPES:
+        text = shape.sub(shown, text)
+    return text
 
 
 def secrets_of(settings: Settings, environment: Mapping[str, str] | None = None) -> frozenset[str]:

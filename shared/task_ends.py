@@ -42,8 +42,9 @@ class ParsedRequest(Request):  # type: ignore[misc]
 
 
 class HandoffRequest(ParsedRequest):
-    """What goes back to its queue is said to be retried, and why: of REJECTED nobody hears after STARTED. Said here
-    and not by the task, whose events would overtake those that wait in the worker's buffer.
+    """What goes back to its queue, or waits, is said to be retried, and why: of REJECTED nobody hears after STARTED. Said here
+    and not by the task, whose events would overtake those that wait in the worker's buffer. Who runs, or has succeeded, has no such
+    reason any more.
     """
 
     _handed_back = ""
@@ -60,11 +61,15 @@ class HandoffRequest(ParsedRequest):
     def on_failure(self, exc_info: Any, *args: Any, **kwargs: Any) -> Any:
         error = getattr(exc_info.exception, "exc", exc_info.exception)  # a pool of processes wraps it
         self._handed_back = str(error.reason) if isinstance(error, Reject) else ""
+        if isinstance(error, Ignore) and len(error.args) > 1:  # see `_waits`
+            super().send_event("task-retried", exception=error.args[1], traceback="")
         return super().on_failure(exc_info, *args, **kwargs)
 
     def send_event(self, type: str, **fields: Any) -> None:  # noqa: A002 - Celery's own signature
         if type == "task-rejected" and fields.get("requeue"):
             super().send_event("task-retried", exception=f"handed back: {self._handed_back}", traceback="")
+        elif type in ("task-started", "task-succeeded"):
+            super().send_event(type, **{"exception": "", "traceback": "", **fields})
         else:
             super().send_event(type, **fields)
 
@@ -113,7 +118,7 @@ def _taken(task: Any, ledger: Ledger, role: str, text: object) -> AgentHandoff:
         if is_dead:
             _tell(task, "task-failed", exception=f"dead letter: {reason}", traceback="")
         else:
-            _tell(task, "task-retried", exception=f"left to another version: {reason}", traceback="")
+            raise _waits(f"left to another version: {reason}") from error
         raise Ignore(reason) from error
 
 
@@ -129,8 +134,7 @@ def _end(task: Any, ended: Ended) -> str:
             raise Reject(ended.why, requeue=True)
         case Ending.HELD | Ending.PARKED:
             log.info(f"handoff {ended.how}", why=ended.why)
-            _tell(task, "task-retried", exception=f"{ended.how}: {ended.why}", traceback="")
-            raise Ignore(ended.why)
+            raise _waits(f"{ended.how}: {ended.why}")
         case Ending.UNWANTED:
             log.info("handoff not wanted", why=ended.why)
             _tell(task, "task-revoked", terminated=False, signum=None, expired=False)
@@ -138,6 +142,11 @@ def _end(task: Any, ended: Ended) -> str:
         case Ending.ELSEWHERE:
             log.info("handoff left to another delivery", why=ended.why)
             raise Ignore(ended.why)
+
+
+def _waits(why: str) -> Ignore:
+    """Has its request say that it is retried, and why: its second argument, which a pool of processes hands over with it."""
+    return Ignore(why, why)
 
 
 def _end_as_failed(task: Any, result: HandoffResult) -> NoReturn:

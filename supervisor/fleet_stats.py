@@ -87,7 +87,7 @@ def stats_of(load: Load, served: Mapping[str, Served], samples: Samples, spent: 
     names = sorted({*served, *load.waiting, *(queue_of(one.role) for one in load.at_work), THINK_QUEUE} - {""})
     refused = {lane.name for lane in load.lanes if lane.refused_until is not None}
     held = {name: _held(load, name, newest.get(name, ()), refused) for name in names}
-    demand = {name: 0 if name in served and served[name].paused else _demand(load, name, held[name]) for name in names}
+    demand = {name: 0 if name in load.paused else _demand(load, name, held[name]) for name in names}
     wants = {name: {limit: demand[name] * much for limit, much in _taken_by(newest.get(name, ())).items()} for name in names}
     parts = fair_parts(wants, _allowed(load.lanes, window_s))
     wanted = {name: math.ceil(round(demand[name] * parts[name], 6)) for name in names}
@@ -163,7 +163,7 @@ def _role(name: str, load: Load, served: Served | None, samples: Sequence[Mappin
         queued=waiting.handoffs,
         oldest_s=None if waiting.since is None else max(0.0, load.at - waiting.since),
         parked=load.parked(name),
-        is_paused=served is not None and served.paused is not None,
+        is_paused=name in load.paused,
         seconds=median(one["ms"] for one in samples) / 1000 if samples else None,
         wanted_slots=wanted,
     )

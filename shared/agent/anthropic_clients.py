@@ -10,6 +10,7 @@ import anthropic
 import httpx2
 
 from shared.agent.anthropic_model import AnthropicModel, Client
+from shared.agent.base_url import parted
 from shared.agent.model import Model
 from shared.config import Settings
 from shared.wire.errors import MissingCredentials, UserError
@@ -52,11 +53,14 @@ def _offline() -> anthropic.AsyncAnthropic:
 def _anthropic(settings: Settings) -> anthropic.AsyncAnthropic:
     key = settings.anthropic_api_key.get_secret_value() if settings.anthropic_api_key else None
     token = settings.anthropic_auth_token.get_secret_value() if settings.anthropic_auth_token and not key else None
-    base_url = settings.anthropic_base_url or (_DEFAULT_BASE_URL if "ANTHROPIC_BASE_URL" in os.environ else None)
+    given = settings.anthropic_base_url or (_DEFAULT_BASE_URL if "ANTHROPIC_BASE_URL" in os.environ else None)
+    base_url, headers = parted(given) if given else (None, {})
+    if headers and key:
+        headers["X-Api-Key"] = key  # the SDK's own place for it has the user and the password
     if not key and not token and settings.anthropic_base_url:
         key = _NO_KEY
     try:
-        client = anthropic.AsyncAnthropic(api_key=key, auth_token=token, base_url=base_url, **_options())
+        client = anthropic.AsyncAnthropic(api_key=key, auth_token=token, base_url=base_url, default_headers=headers, **_options())
     except (anthropic.AnthropicError, ValueError) as error:
         raise MissingCredentials(
             f"the credentials of the model cannot be loaded ({type(error).__name__}): set ANTHROPIC_API_KEY"

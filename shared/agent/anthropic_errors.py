@@ -14,6 +14,7 @@ import anthropic
 import httpx2
 
 from shared.agent.anthropic_limits import limits_of
+from shared.redaction import HIDDEN, without_credentials
 from shared.wire.errors import HandoffError, ModelBusy, ModelError, ModelRejected, ModelUnreachable, NeverSent
 
 _MOST_CHARS = 300
@@ -107,8 +108,8 @@ def _said(body: Any) -> str:
 
 
 def redacted(text: str) -> str:
-    """The text without anything that looks like a key."""
-    return _KEY.sub("[redacted]", text)
+    """The text without anything that looks like a key, or like a password."""
+    return _KEY.sub(HIDDEN, without_credentials(text))
 
 
 def _retry_after_s(headers: Any) -> float | None:

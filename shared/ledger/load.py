@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
 from shared.ledger import keys
@@ -80,6 +80,8 @@ class Load:
     used_memory_bytes: int = 0
     max_memory_bytes: int = 0
     """0: no limit."""
+    paused: Set[str] = frozenset()
+    """Roles, whether somebody serves them or not."""
 
     def busy(self, queue: str) -> int:
         """Slots that are taken by what came from there."""
@@ -111,10 +113,11 @@ class Loads:
             pipe = self._connection.redis.pipeline(transaction=False)
             pipe.zrangebyscore(keys.SERVING, at_ms, "+inf")
             pipe.hkeys(keys.QUEUES)
+            pipe.hkeys(keys.PAUSED)
             pipe.zrangebyscore(keys.LANES, at_ms, "+inf")
             pipe.llen(keys.DEAD)
             pipe.info("memory")
-            serving, queues, lanes, dead, memory = pipe.execute()
+            serving, queues, paused, lanes, dead, memory = pipe.execute()
         members = [member.decode().partition("/")[0] for member in serving]
         roles = {*members, *(queue.decode() for queue in queues)} - {SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE}
         return Load(
@@ -123,6 +126,7 @@ class Loads:
             supervisors=members.count(SUPERVISOR_QUEUE),
             at_work=tuple(_at_work(*one) for one in found),
             waiting=self._waiting(sorted(roles)),
+            paused=frozenset(role.decode() for role in paused),
             lanes=self._lanes([lane.decode() for lane in lanes], at),
             dead_letters=int(dead),
             used_memory_bytes=int(memory.get("used_memory", 0)),

@@ -133,7 +133,7 @@ def _used(input_tokens: int, output_tokens: int, cache_read: int, cache_write: i
         "gen_ai.usage.input_tokens": input_tokens,
         "gen_ai.usage.output_tokens": output_tokens,
         "gen_ai.usage.cache_read.input_tokens": cache_read,
-        "gen_ai.usage.cache_write.input_tokens": cache_write,
+        "gen_ai.usage.cache_creation.input_tokens": cache_write,
     }
 
 

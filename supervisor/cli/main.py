@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -70,9 +73,13 @@ def options(
 
 def main() -> None:
     """The entry point `handoff`."""
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-    guarded(lambda: app(standalone_mode=False))
+    with ExitStack() as stack:
+        if sys.stdout is None or sys.stderr is None:  # closed by whoever has called: who says something is heard by nobody
+            nobody = stack.enter_context(Path(os.devnull).open("w"))
+            sys.stdout, sys.stderr = sys.stdout or nobody, sys.stderr or nobody
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+        guarded(lambda: app(standalone_mode=False))
 
 
 if __name__ == "__main__":

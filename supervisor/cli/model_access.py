@@ -6,6 +6,7 @@ import urllib.error
 import urllib.request
 from http import HTTPStatus
 
+from shared.agent.base_url import parted
 from shared.config import Settings
 
 WITHIN_S = 5.0
@@ -23,15 +24,16 @@ def model_access(settings: Settings) -> tuple[str, str, str]:
     names = f"{settings.supervisor_model}, {settings.specialist_model}"
     if settings.model_provider != "anthropic":
         return "ok", f"{settings.model_provider} ({names}); its credentials are looked at when a worker starts", ""
-    base = (settings.anthropic_base_url or DEFAULT_BASE_URL).rstrip("/")
+    base, headers = parted((settings.anthropic_base_url or DEFAULT_BASE_URL).rstrip("/"))
     if not base.startswith(("http://", "https://")):
         return "fail", f"ANTHROPIC_BASE_URL is no http(s) URL: {base}", "it looks like https://gateway.example"
-    return _ask(base, settings, names)
+    return _ask(base, {**_headers(settings), **headers}, names)
 
 
-def _ask(base: str, settings: Settings, names: str) -> tuple[str, str, str]:
+def _ask(base: str, headers: dict[str, str], names: str) -> tuple[str, str, str]:
     try:
-        with urllib.request.urlopen(_request(base, settings), timeout=WITHIN_S):  # noqa: S310 (http and https only)
+        asked = urllib.request.Request(f"{base}/v1/models?limit=1", headers=headers)  # noqa: S310 (http and https only)
+        with urllib.request.urlopen(asked, timeout=WITHIN_S):  # noqa: S310
             return "ok", f"{base} takes the key ({names})", ""
     except urllib.error.HTTPError as error:
         if error.code in _REFUSED:
@@ -43,10 +45,10 @@ def _ask(base: str, settings: Settings, names: str) -> tuple[str, str, str]:
         return "fail", f"{base} cannot be reached ({getattr(error, 'reason', error)})", "check the network, proxies and ANTHROPIC_BASE_URL"
 
 
-def _request(base: str, settings: Settings) -> urllib.request.Request:
+def _headers(settings: Settings) -> dict[str, str]:
     headers = {"anthropic-version": API_VERSION}
     if settings.anthropic_api_key:
         headers["x-api-key"] = settings.anthropic_api_key.get_secret_value()
     elif settings.anthropic_auth_token:
-        headers["authorization"] = f"Bearer {settings.anthropic_auth_token.get_secret_value()}"
-    return urllib.request.Request(f"{base}/v1/models?limit=1", headers=headers)  # noqa: S310
+        headers["Authorization"] = f"Bearer {settings.anthropic_auth_token.get_secret_value()}"
+    return headers

@@ -123,8 +123,9 @@ def test_what_is_parked_waits_says_for_what_and_then_succeeds(fleet: Fleet, even
     job_id = fleet.submit("shown-parked", a="")
 
     assert events.becomes(job_id, "a.1", "RETRY").exception.startswith("parked: ")
+    assert events.shown(job_id, "a.1") == ["RECEIVED", "STARTED", "RETRY"], "however soon after its start"
     fleet.ends_well(job_id, within_s=60)
-    events.becomes(job_id, "a.1", "SUCCESS")
+    assert not events.becomes(job_id, "a.1", "SUCCESS").exception
 
 
 def test_what_is_held_because_its_role_is_paused_waits_and_then_succeeds(fleet: Fleet, events: Watched) -> None:

@@ -133,6 +133,13 @@ def test_a_traceback_stays_on_its_line(out: io.StringIO) -> None:
     assert "RuntimeError: boom" in line["exception"]
 
 
+def test_what_some_take_for_the_end_of_a_line_is_none_in_json(out: io.StringIO) -> None:
+    log_of("any").info("said", text="one\u2028two\u2029three\x85four")
+
+    assert len(out.getvalue().splitlines()) == 1
+    assert lines(out)[0]["text"] == "one\u2028two\u2029three\x85four"
+
+
 def test_warnings_are_log_lines(out: io.StringIO) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("always")

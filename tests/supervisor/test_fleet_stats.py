@@ -10,7 +10,6 @@ import pytest
 
 from shared.ledger.days import Spent
 from shared.ledger.load import AtWork, Lane, Load, Waiting
-from shared.ledger.pauses import Pause
 from shared.ledger.roles import Served
 from shared.wire.ids import HandoffId, JobId
 from shared.wire.names import THINK_QUEUE
@@ -45,8 +44,8 @@ def at_work(role: str, *, parked: bool = False) -> AtWork:
     return AtWork(JobId("j-0123456789ab"), HandoffId("a.1"), role, "w", "", 0, NOW, NOW + 9 if parked else None)
 
 
-def served(*, slots: int = 4, paused: bool = False) -> Served:
-    return Served(a_spec(), "d", ("w1", "w2"), slots, 0, paused=Pause(at=1.0) if paused else None)
+def served(*, slots: int = 4) -> Served:
+    return Served(a_spec(), "d", ("w1", "w2"), slots, 0)
 
 
 def found(
@@ -64,8 +63,8 @@ def of_lanes(
     *lanes: Lane, works: tuple[AtWork, ...] = (), waiting: dict[str, int] | None = None, samples: Any = None, paused: bool = False
 ) -> FleetStats:
     queues = {role: Waiting(many, NOW - 30) for role, many in (waiting or {}).items()}
-    load = Load(NOW, 1, 1, works, queues, lanes)
-    everyone = {"researcher": served(paused=paused), "writer": served()}
+    load = Load(NOW, 1, 1, works, queues, lanes, paused=frozenset({"researcher", "poet"} if paused else ()))
+    everyone = {"researcher": served(), "writer": served()}
     return stats_of(load, everyone, samples or {}, Spent(0, 0, 0, 0), WINDOW_S)
 
 
@@ -185,6 +184,12 @@ def test_a_role_that_calls_a_refused_model_now_and_then_wants_the_slots_of_its_o
 
 def test_a_paused_role_wants_none() -> None:
     assert role(found(waiting={"researcher": 5}, paused=True)).wanted_slots == 0
+
+
+def test_a_paused_role_that_nobody_serves_wants_none_either_and_is_said_to_be_paused() -> None:
+    stats = found(waiting={"poet": 5}, paused=True)
+
+    assert (role(stats, "poet").is_paused, role(stats, "poet").wanted_slots) == (True, 0)
 
 
 def test_a_role_that_nobody_serves_is_named_and_wanted() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from base64 import b64encode
 from typing import Any
 
 import anthropic
@@ -25,10 +26,10 @@ def _nothing_in_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) 
     monkeypatch.setenv("ANTHROPIC_CONFIG_DIR", str(tmp_path))
 
 
-def ask(monkeypatch: pytest.MonkeyPatch, **environment: str) -> dict[str, str]:
-    """The headers that a server at ANTHROPIC_BASE_URL gets."""
+def ask(monkeypatch: pytest.MonkeyPatch, log_in: str = "", **environment: str) -> dict[str, str]:
+    """The headers that a server at ANTHROPIC_BASE_URL gets. `log_in`: `user:password@` of that URL."""
     with MessagesServer(lambda _request: says("x")) as server:
-        for name, value in {"ANTHROPIC_BASE_URL": server.url, **environment}.items():
+        for name, value in {"ANTHROPIC_BASE_URL": server.url.replace("://", f"://{log_in}"), **environment}.items():
             monkeypatch.setenv(name, value)
         model = model_from(Settings())
         assert isinstance(model, AnthropicModel)
@@ -47,6 +48,13 @@ def test_a_key_is_sent_to_the_base_url(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_token_is_sent_to_the_base_url(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ask(monkeypatch, ANTHROPIC_AUTH_TOKEN="token-of-mine")["authorization"] == "Bearer token-of-mine"
+
+
+def test_a_user_and_password_in_the_base_url_are_a_gateways_and_the_key_goes_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = ask(monkeypatch, "team:p%40ss@", ANTHROPIC_API_KEY="sk-of-mine")
+
+    assert sent["authorization"] == f"Basic {b64encode(b'team:p@ss').decode()}"
+    assert sent["x-api-key"] == "sk-of-mine"
 
 
 def test_a_proxy_of_the_environment_is_gone_through(monkeypatch: pytest.MonkeyPatch) -> None:

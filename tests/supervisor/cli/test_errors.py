@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -52,3 +54,12 @@ def test_a_command_says_its_exit_code() -> None:
 @pytest.mark.parametrize(("status", "code"), [("ok", 0), ("partial", 0), ("failed", 1), ("cancelled", 130), ("running", 4), ("queued", 4)])
 def test_a_jobs_status_is_an_exit_code(status: str, code: int) -> None:
     assert exit_code_of(JobStatus(status)) == code
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_who_closes_an_output_hears_nothing_there_and_gets_the_exit_code(closed: str) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f'"{sys.executable}" -m supervisor.cli.main --version {closed}'], capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False)

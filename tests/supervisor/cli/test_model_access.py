@@ -1,0 +1,14 @@
+"""What the doctor says of a model's server."""
+
+from __future__ import annotations
+
+from shared.config import Settings
+from supervisor.cli.model_access import model_access
+
+
+def test_the_password_of_a_gateway_is_not_shown() -> None:
+    url = "http://team:canary-90f3e1@127.0.0.1:1"
+
+    level, found, _ = model_access(Settings.model_validate({"offline": False, "ANTHROPIC_BASE_URL": url}))
+
+    assert (level, found.partition(" cannot")[0]) == ("fail", "http://127.0.0.1:1")
