@@ -50,6 +50,10 @@ MOST_TOLD = 1_000
 """Of the handoffs that a decision drops, Flower is told of."""
 MOST_CONFLICTS = 50
 """In a row; every one of them means that somebody else has made progress."""
+TRIES_TO_END = 1
+"""On all results that there are; then a job ends without those that have come since. Of thousands of steps at work one always has ended
+meanwhile.
+"""
 
 log = log_of(__name__)
 
@@ -103,7 +107,7 @@ class Advance:
         conflicts = 0
         while (known := state) is not None:
             try:
-                state = self._step(known, suspects, look, place)
+                state = self._step(known, suspects, look, place, insists=conflicts >= TRIES_TO_END)
                 suspects = ()
             except VersionConflict:
                 conflicts += 1
@@ -128,9 +132,9 @@ class Advance:
             self(handoff.job_id)
         return ended
 
-    def _step(self, state: JobState, suspects: Sequence[HandoffId], look: Look, place: Place) -> JobState | None:
+    def _step(self, state: JobState, suspects: Sequence[HandoffId], look: Look, place: Place, *, insists: bool) -> JobState | None:
         """One decision, and those that follow on what roles say that run in its place. Returns the state to decide on next; None: nothing
-        more can be done now.
+        more can be done now. `insists`: see `Commit`.
         """
         decision = self._deciding.decide(state, suspects)
         prepared, later = decision.prepared, decision.state
@@ -139,7 +143,7 @@ class Advance:
             place.over()
             return self._grown(later, [self._do(later, effect, look) for effect in prepared.effects])
         with self._thinker.slot(wanted=prepared.role is not None) as is_free:
-            made = self._deciding.commit(decision, look, thinks_here=is_free)
+            made = self._deciding.commit(decision, look, thinks_here=is_free, insists=insists)
             while made.role is not None:
                 grown = self._carried_out(made, look, place)
                 following, recorded = self._think_on(made, made.role, look)

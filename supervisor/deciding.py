@@ -105,13 +105,13 @@ class Deciding:
                 seen = replace(seen, handoffs={})  # what was wrong has been ordered to be mended
         raise AssertionError("decisions follow from decisions without end")
 
-    def commit(self, decision: Decision, look: Look, *, thinks_here: bool) -> Made:
-        """Record it, and claim the role's handoff that it issues, if that is to be run here.
+    def commit(self, decision: Decision, look: Look, *, thinks_here: bool, insists: bool = False) -> Made:
+        """Record it, and claim the role's handoff that it issues, if that is to be run here. `insists`: see `Commit`.
 
         Raises:
             VersionConflict: somebody else has made progress.
         """
-        commit = self._commit(decision, decision.before, look)
+        commit = replace(self._commit(decision, decision.before, look), insists=insists)
         ready = self._ready(decision, look) if thinks_here else None
         if ready is None:
             return self._made(decision, self._ledger.journal.commit(commit))
@@ -178,7 +178,7 @@ class Deciding:
         state = decision.state
         if recorded[0].version == decision.before.version + 1:  # or results stand between, which the next look reads first
             state = self._states.remember(state, recorded[-1])
-            tell_end(state, recorded)
+        tell_end(state, recorded)
         return Made(state, decision.prepared, role, _dropped(decision))
 
     def _look(self, state: JobState, suspects: Sequence[HandoffId]) -> Seen:

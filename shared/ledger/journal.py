@@ -17,6 +17,7 @@ from shared.wire.events import (
     CancelRequested,
     Event,
     HandoffIssued,
+    JobEnded,
     JobStatus,
     JobSubmitted,
     Recorded,
@@ -63,6 +64,8 @@ class Commit:
     """A job that must be there; None: none must."""
     look: str = ""
     """The look that comes to its end with it; empty: none does."""
+    insists: bool = False
+    """Where it ends the job, it does so without the results that have come since: in a job of thousands of steps there always are some."""
 
 
 class Journal:
@@ -121,7 +124,7 @@ class Journal:
             | ({"issue": [_issue(event) for event in issued], "groups": groups} if issued else {})
             | ({"drop": list(commit.drop), "cancels": CancelRequested(by=commit.job_id).to_json()} if commit.drop else {})
             | ({"keep": list(commit.keep)} if commit.keep else {})
-            | ({"hands_out": 1} if commit.events and not end and all(map(_hands_out, commit.events)) else {})
+            | ({"regardless": 1} if not end and _regardless(commit) else {})
             | ({"created": 1} if commit.creates else {})
             | ({"after": commit.after} if commit.after else {})
             | ({"score": commit.score} if commit.score else {})
@@ -231,6 +234,12 @@ def in_place(events: Sequence[Event], last_version: int, at: float) -> list[Reco
     """Events that were appended together, the last of them at `last_version`."""
     first = last_version - len(events) + 1
     return [Recorded(version, at, event) for version, event in enumerate(events, start=first)]
+
+
+def _regardless(commit: Commit) -> bool:
+    """Whether it holds whatever results have come since it was decided."""
+    is_last = commit.insists and any(isinstance(event, JobEnded) for event in commit.events)
+    return is_last or (bool(commit.events) and all(map(_hands_out, commit.events)))
 
 
 def _hands_out(event: Event) -> bool:

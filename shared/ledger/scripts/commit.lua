@@ -4,7 +4,7 @@
 --   drop[id], keep[id], groups{name: size}, due (ms | -1 none), created, keep_ms,
 --   look (the one that ends here, or ''), and, where there is any of it,
 --   score (how a quote turned out, JSON),
---   hands_out (1: nothing but handoffs of steps, which results of other steps do not touch),
+--   regardless (1: results that have come since change nothing about it: it hands out other steps, or ends the job without them),
 --   claim (the order of `claim`, for a handoff issued here),
 --   ends (how many arguments the order of `finish` has, for a handoff whose result the decision was made on: its events stand in the journal
 --   right behind `expected`, before those of the decision; it ends also where nothing else is written),
@@ -22,7 +22,7 @@ local version = tonumber(last or 0)
 
 -- Whether nothing but results has come since the decision was made, in the history that it was made in.
 local function only_results_since()
-  local MOST_RESULTS = 1000
+  local MOST_RESULTS = 5000
   local entries = redis.call('XRANGE', job .. ':log', c.expected .. '-0', '+', 'COUNT', MOST_RESULTS)
   if #entries ~= version - c.expected + 1 or (c.tip >= 0 and tonumber(entries[1][2][4]) ~= c.tip) then return false end
   for i = 2, #entries do
@@ -32,7 +32,7 @@ local function only_results_since()
 end
 
 local is_overtaken = version ~= c.expected or (c.tip >= 0 and c.tip ~= tonumber(tip or 0))
-local is_refused = is_overtaken and not (c.hands_out == 1 and version > c.expected and only_results_since())
+local is_refused = is_overtaken and not (c.regardless == 1 and version > c.expected and only_results_since())
 local ended = false
 if c.ends then
   local order = {}

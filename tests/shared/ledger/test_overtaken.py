@@ -1,4 +1,6 @@
-"""A decision that only hands steps out stands, though results of others have come since it was made. Any other decision does not."""
+"""A decision that only hands steps out stands, though results of others have come since it was made, and so does an end that is insisted
+on. Any other decision does not.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,18 @@ def job_id(ledger: Ledger) -> JobId:
     return made
 
 
-def decided(ledger: Ledger, job_id: JobId, *events: Event, expected: int = 2, due_in_s: float = 3_600, tip: float | None = None) -> int:
+def decided(
+    ledger: Ledger,
+    job_id: JobId,
+    *events: Event,
+    expected: int = 2,
+    due_in_s: float = 3_600,
+    tip: float | None = None,
+    insists: bool = False,
+) -> int:
     """The version of the first of these events in the journal."""
     due_at = ledger.connection.now() + due_in_s
-    order = Commit(job_id=job_id, expected=expected, events=list(events), due_at=due_at, tip=tip)
+    order = Commit(job_id=job_id, expected=expected, events=list(events), due_at=due_at, tip=tip, insists=insists)
     recorded = ledger.journal.commit(order)
     assert recorded == ledger.journal.read(job_id, recorded[0].version - 1)
     return recorded[0].version
@@ -61,6 +71,27 @@ def test_what_may_be_another_decision_now_is_refused(ledger: Ledger, job_id: Job
 
     with pytest.raises(VersionConflict):
         decided(ledger, job_id, issued("second.1", group="g2"), event)
+
+
+def test_an_end_that_is_insisted_on_stands_behind_results_that_came_meanwhile(ledger: Ledger, job_id: JobId) -> None:
+    finish(granted(ledger, job_id, "first.1"))
+
+    assert decided(ledger, job_id, StepsAbandoned(steps=(), why="no time"), JobEnded(status=JobStatus.PARTIAL), insists=True) == 4
+    assert kinds(ledger, job_id)[2:] == ["handoff_finished", "steps_abandoned", "job_ended"]
+
+
+def test_what_is_insisted_on_and_ends_nothing_is_refused(ledger: Ledger, job_id: JobId) -> None:
+    finish(granted(ledger, job_id, "first.1"))
+
+    with pytest.raises(VersionConflict):
+        decided(ledger, job_id, StepsAbandoned(steps=(), why="no time"), insists=True)
+
+
+def test_nobody_ends_a_job_that_somebody_else_has_ended(ledger: Ledger, job_id: JobId) -> None:
+    decided(ledger, job_id, JobEnded(status=JobStatus.PARTIAL))
+
+    with pytest.raises(VersionConflict):
+        decided(ledger, job_id, JobEnded(status=JobStatus.OK), insists=True)
 
 
 @pytest.mark.parametrize("more", [CancelRequested(), StepsAbandoned(steps=(), why="no more")], ids=["a cancel", "another decision"])
