@@ -76,8 +76,8 @@ class Journal:
         self._keep_ms = keep_s * 1000
 
     def commit(self, commit: Commit) -> list[Recorded]:
-        """Append all of it or nothing. Returns the events in their places. Where it only hands steps out, results of others may stand
-        between them and `expected`: they change nothing about that, and in a job of thousands there is always one that has just come.
+        """Append all of it or nothing. Returns the events in their places. Where it only hands steps out, or insists on the end, results of
+        others may stand between them and `expected`: they change nothing about that, and in a job of thousands there is always one that has just come.
 
         Raises:
             VersionConflict: the journal is not at `expected`, or nobody waits for the parent's handoff; nothing was written.
