@@ -77,7 +77,8 @@ class Journal:
 
     def commit(self, commit: Commit) -> list[Recorded]:
         """Append all of it or nothing. Returns the events in their places. Where it only hands steps out, or insists on the end, results of
-        others may stand between them and `expected`: they change nothing about that, and in a job of thousands there is always one that has just come.
+        others may stand between them and `expected`: they change nothing about that, and in a job of thousands there is
+        always one that has just come.
 
         Raises:
             VersionConflict: the journal is not at `expected`, or nobody waits for the parent's handoff; nothing was written.
