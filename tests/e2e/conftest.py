@@ -23,4 +23,5 @@ def fleet(running_fleet: Fleet) -> Iterator[Fleet]:
     """The fleet, whole: what an earlier test killed is there again. It leaves no key that stays for ever."""
     wait_until(running_fleet.is_whole, timeout_s=60, what="the fleet")
     yield running_fleet
+    running_fleet.model.let_go()
     assert running_fleet.kept_for_ever == []

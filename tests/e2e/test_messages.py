@@ -38,7 +38,7 @@ def test_a_chord_wakes_the_supervisor_when_its_last_part_is_done(fleet: Fleet) -
 def test_a_lost_message_is_published_again(fleet: Fleet) -> None:
     busy, held = fleet.occupy("busy-lost")
     job_id = fleet.submit("lost", a="")
-    (message,) = fleet.queued(1)
+    (message,) = fleet.queued(job_id, 1)
     assert fleet.redis.lrem(SPECIALIST, 1, message) == 1
     for one in held:
         one.go.set()
@@ -55,7 +55,7 @@ def test_half_a_chord_is_completed_and_its_silent_body_is_not_waited_for(fleet: 
     """As if the supervisor had died while publishing: one message is missing."""
     busy, held = fleet.occupy("busy-half")
     job_id = fleet.submit("half", a="", b="", c="a b")
-    messages = fleet.queued(2)
+    messages = fleet.queued(job_id, 2)
     fleet.redis.lrem(SPECIALIST, 1, messages[0])
     for one in held:
         one.go.set()

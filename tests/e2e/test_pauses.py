@@ -62,7 +62,7 @@ def test_workers_leave_the_messages_of_a_paused_role_in_its_queue(fleet: Fleet) 
 
     job_id = fleet.submit("left-alone", a="", b="")
 
-    assert len(fleet.queued(2)) == 2
+    assert len(fleet.queued(job_id, 2)) == 2
     fleet.jobs.resume(SPECIALIST)
     fleet.ends_well(job_id)
     assert all(fleet.standing(job_id, f"{step}.1").claims == 1 for step in ("a", "b"))

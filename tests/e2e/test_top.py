@@ -21,7 +21,7 @@ def test_what_works_and_what_waits_is_told_while_it_does(fleet: Fleet, tmp_path:
     wait_until(lambda: len(fleet.jobs.ledger.roles.announcements()) == 3, what="the end of what tests before have killed")
     job_id, held = fleet.occupy("numbers")
     waiting = fleet.submit("numbers-waits", a="")
-    fleet.queued(1)
+    fleet.queued(waiting, 1)
 
     done = Handoff(tmp_path).run("stats", "--json", HANDOFF_REDIS_URL=fleet.system.redis_url)
 

@@ -62,7 +62,7 @@ def test_a_message_of_the_next_version_is_taken_by_the_worker_that_knows_it_and_
         for one in held:
             assert one.arrived.wait(30)
         job_id = fleet.submit("next", a="", b="a")
-        (message,) = fleet.queued(1)
+        (message,) = fleet.queued(job_id, 1)
         becomes_the_next_versions(fleet, message)
         (free,) = [one for one, step in zip(held, ("x", "y", "z", "w"), strict=True) if fleet.pid_of(busy, f"{step}.1") == pid]
         free.go.set()
@@ -79,7 +79,7 @@ def test_a_message_of_the_next_version_is_taken_by_the_worker_that_knows_it_and_
 def test_one_that_nobody_here_knows_is_no_dead_letter_yet_and_is_published_again_while_others_go_on(fleet: Fleet) -> None:
     busy, held = fleet.occupy("busy-left")
     job_id = fleet.submit("left", a="")
-    (message,) = fleet.queued(1)
+    (message,) = fleet.queued(job_id, 1)
     becomes_the_next_versions(fleet, message)
     for one in held:
         one.go.set()
@@ -102,7 +102,7 @@ def test_one_that_nobody_has_taken_for_a_minute_is_a_dead_letter_that_is_tried_a
 
     busy, held = fleet.occupy("busy-dead")
     job_id = fleet.submit("dead", a="")
-    (message,) = fleet.queued(1)
+    (message,) = fleet.queued(job_id, 1)
     long_ago_ms = int((fleet.jobs.ledger.connection.now() - PATIENCE_S - 1) * 1000)
     fleet.redis.hset(keys.handoff(job_id, HANDOFF), "unread", long_ago_ms)
     becomes_the_next_versions(fleet, message)
