@@ -1,6 +1,6 @@
 """`make bench`: this project beside a bare Celery canvas and LangGraph with its SQLite checkpointer, jobs of the same shape, in one run.
 
-plan -> three in parallel -> review -> synthesis, a call each, and the same model for all.
+plan -> three in parallel -> review -> synthesis, a call each, and the same model for all: a function that waits, or a server on loopback.
 """
 
 from __future__ import annotations
@@ -10,11 +10,14 @@ import os
 import platform
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
+from benchmarks.call import Call, Way
 from benchmarks.fleets import BENCH, ROWS, SLOTS, rows_here
 from benchmarks.table import lines, measure, targets
 from shared.wire.plan import Synthesis
 
+_CALLS = [Call(0), *(Call(1, way) for way in Way)]
 CRITICAL_PATH_CALLS = {Synthesis.MERGE: 3, Synthesis.RECONCILE: 4}
 
 
@@ -42,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _asked(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--calls", type=float, nargs="+", default=[0.0, 1.0], help="seconds that a model call takes")
+    parser.add_argument("--calls", type=Call.parsed, nargs="+", default=_CALLS, help="seconds of a model call: 0, 1, 1:streamed, 1:whole")
     parser.add_argument("--at-once", type=int, nargs="+", default=[1, 50, 500], help="jobs")
     parser.add_argument(
         "--synthesis", choices=list(Synthesis), default=Synthesis.RECONCILE, help="by a call (reconcile) or by code (merge)"
@@ -51,7 +54,8 @@ def _asked(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="a few jobs, once: to see that it works")
     asked = parser.parse_args(arguments)
     if asked.quick:
-        asked.repeats, asked.calls, asked.at_once = 1, [0.0, 0.1], [1, 5]
+        asked.repeats, asked.at_once = 1, [1, 5]
+        asked.calls = [replace(call, seconds=call.seconds / 10) for call in asked.calls]
     return asked
 
 

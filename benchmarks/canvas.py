@@ -9,7 +9,8 @@ from typing import Any
 
 from celery import Celery, chain, group
 
-from benchmarks.instant_model import STEPS, call_for, make_model
+from benchmarks.instant_model import STEPS, call_for
+from benchmarks.peers_model import peers_model
 from shared.agent.model import Pulse
 from shared.config import load_settings
 from shared.process import redis_url_of
@@ -26,7 +27,7 @@ app.conf.update(
     worker_send_task_events=True,  # Flower sees both alike
 )
 touch_while_alive()
-model = make_model(settings)
+model = peers_model()
 
 
 def _ignore(_pulse: Pulse) -> None:

@@ -10,8 +10,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.call import Call
 from benchmarks.driver import Driver
 from benchmarks.instant_model import DELAY, SYNTHESIS
+from benchmarks.peers_model import WAY
 from benchmarks.runners import FOLDER
 from shared.local.processes import ChildSpec, Processes
 from shared.local.redis_server import PrivateRedis
@@ -104,14 +106,32 @@ def private_redis(folder: Path) -> Iterator[tuple[str, int]]:
 
 
 @contextmanager
-def running(row: Row, delay_s: float, synthesis: Synthesis) -> Iterator[tuple[Driver, dict[str, int]]]:
-    """The row's processes, ready to run jobs; gone when the block ends. Gives who runs them, and the process id of each."""
+def messages_server(folder: Path, seconds: float, synthesis: Synthesis) -> Iterator[dict[str, str]]:
+    """A provider on loopback for the table's jobs. Gives the environment of those who call it."""
+    with Processes(folder) as processes:
+        command = [sys.executable, "-m", "benchmarks.streaming_server", "jobs", str(seconds), synthesis.value]
+
+        def said() -> str:
+            return processes.log_of("server").read_text().strip()
+
+        processes.start(ChildSpec("server", command, {"PYTHONPATH": str(ROOT)}, is_ready=lambda: bool(said())))
+        processes.wait_until_ready()
+        yield {"ANTHROPIC_BASE_URL": said(), "ANTHROPIC_API_KEY": "none", "HANDOFF_OFFLINE": "false"}
+
+
+@contextmanager
+def running(row: Row, call: Call, synthesis: Synthesis) -> Iterator[tuple[Driver, dict[str, int]]]:
+    """The row's processes, ready to run jobs; gone when the block ends. Gives who runs them, and the process id of each. The server that is
+    called over HTTP is none of them: it is the provider's.
+    """
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder, pids, url = Path(name), {}, ""
         if row.parts:
             url, pids["redis"] = stack.enter_context(private_redis(folder / "redis"))
-        environment = environment_of(url, delay_s, synthesis)
-        pids |= stack.enter_context(fleet(folder / "fleet", environment, row.parts, row.copies, 0 if delay_s else SLOTS))
+        environment = {**environment_of(url, call.seconds, synthesis), WAY: call.way.value}
+        if call.is_over_http:
+            environment |= stack.enter_context(messages_server(folder / "server", call.seconds, synthesis))
+        pids |= stack.enter_context(fleet(folder / "fleet", environment, row.parts, row.copies, 0 if call.seconds else SLOTS))
         paths = os.pathsep.join([str(ROOT), *([str(BENCH)] if row.is_peer else [])])
         own = {**os.environ, **environment, "PYTHONPATH": paths, FOLDER: name}
         driver = stack.enter_context(Driver(row.driver, own, folder / "driver.log"))

@@ -62,7 +62,7 @@ class Held:
 def held(folder: Path, pool: str, slots: int, turns: int, handoffs: int, takes_s: float) -> Held:
     """`takes_s`: a call, in seconds."""
     calls = turns * handoffs
-    command = [sys.executable, "-m", "benchmarks.streaming_server", str(takes_s), str(turns)]
+    command = [sys.executable, "-m", "benchmarks.streaming_server", "turns", str(takes_s), str(turns)]
     with running_system(folder, (), {"HANDOFF_OFFLINE": "false", "ANTHROPIC_API_KEY": "none"}) as system:
         log = system.processes.log_of
         server = ChildSpec("server", command, system.environment, is_ready=lambda: bool(log("server").read_text()))

@@ -21,14 +21,14 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import END, START, StateGraph
 
-from benchmarks.instant_model import DELAY, STEPS, call_for, make_model
+from benchmarks.instant_model import DELAY, STEPS, call_for
+from benchmarks.peers_model import peers_model
 from shared.agent.model import ModelReply, Pulse
-from shared.config import load_settings
 from shared.wire.plan import Synthesis
 
 AT_ONCE = 500 if float(os.environ.get(DELAY, "0")) else 16
 """Jobs in flight. Where no call waits, as many as a process of the other rows has slots: more of them only wait for each other."""
-model = make_model(load_settings())
+model = peers_model()
 
 
 class State(TypedDict):

@@ -1,4 +1,4 @@
-"""The workers' app as it is, with the instant model."""
+"""The workers' app as it is, with the instant model, or with the provider's where calls go over HTTP."""
 
 from __future__ import annotations
 
@@ -6,4 +6,5 @@ from benchmarks.instant_model import make_model
 from shared.config import load_settings
 from workers.assembly import make_workers_app
 
-app = make_workers_app(load_settings(), make_model)
+settings = load_settings()
+app = make_workers_app(settings, make_model if settings.is_offline else None)

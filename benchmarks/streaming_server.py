@@ -1,6 +1,8 @@
-"""A Messages-API server on loopback that streams each reply over a fixed time, and counts: `python -m benchmarks.streaming_server 2.0 4`.
+"""A Messages-API server on loopback whose replies take a fixed time, streamed or whole, and which counts.
 
-Of the turns of a handoff (here four) all but the last one call a tool, with as many words before it as the last one's answer has.
+`python -m benchmarks.streaming_server turns 2.0 4`: of the turns of a handoff (here four) all but the last one call a tool, with as many
+words before it as the last one's answer has. `python -m benchmarks.streaming_server jobs 1.0 reconcile`: each call is answered by what it
+asks for, a plan, a step's result or a verdict; the parts become one as is said.
 
 Says its URL on the first line. `GET /count` tells how many calls are in flight now, the most there were at once, and all so far.
 """
@@ -10,21 +12,39 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-EVENTS = 40
-"""Deltas of a reply: what an answer of two hundred words comes in."""
-_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nrequest-id: req_bench\r\ntransfer-encoding: chunked\r\n\r\n"
+_STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nrequest-id: req_bench\r\ntransfer-encoding: chunked\r\n\r\n"
+_WHOLE = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nrequest-id: req_bench\r\ncontent-length: %d\r\n\r\n%b"
 _USAGE = {"input_tokens": 500, "output_tokens": 100}
 
 
-class Server:
-    """Knows nothing of a request but that it came whole, and how many turns went before."""
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """As it is sent."""
 
-    def __init__(self, takes_s: float, turns: int, text: str) -> None:
+    first: bytes
+    """What comes at once,"""
+    deltas: tuple[bytes, ...]
+    """what comes over time,"""
+    last: bytes
+    """and what comes at the end."""
+    whole: bytes
+    """All of it, for who asks for no stream."""
+
+
+Choose = Callable[[bytes], Reply]
+"""The reply to a request's body."""
+
+
+class Server:
+    """Knows of a request that it came whole, whether it asks for a stream, and what `choose` reads in it."""
+
+    def __init__(self, takes_s: float, choose: Choose) -> None:
         self._takes_s = takes_s
-        self._turns = turns
-        self._answer, self._call = _events(text), _events(text, calls=True)
+        self._choose = choose
         self.now = self.most = self.all = 0
 
     async def serve(self) -> None:
@@ -42,8 +62,7 @@ class Server:
                 if head.startswith(b"get /count"):
                     await self._tell(writer)
                 else:
-                    is_last = body.count(b'"role":"assistant"') + 1 >= self._turns
-                    await self._reply(writer, *(self._answer if is_last else self._call))
+                    await self._reply(writer, self._choose(body), is_streamed=b'"stream":true' in body)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
@@ -51,44 +70,51 @@ class Server:
 
     async def _tell(self, writer: asyncio.StreamWriter) -> None:
         body = json.dumps({"now": self.now, "most": self.most, "all": self.all}).encode()
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+        writer.write(_WHOLE % (len(body), body))
         await writer.drain()
 
-    async def _reply(self, writer: asyncio.StreamWriter, first: bytes, deltas: list[bytes], last: bytes) -> None:
+    async def _reply(self, writer: asyncio.StreamWriter, reply: Reply, *, is_streamed: bool) -> None:
         self.now += 1
         self.most = max(self.most, self.now)
         try:
-            writer.write(_HEAD + first)
-            for delta in deltas:
-                await asyncio.sleep(self._takes_s / EVENTS)
-                writer.write(delta)
-            writer.write(last)
+            if is_streamed:
+                writer.write(_STREAM + reply.first)
+                for delta in reply.deltas:
+                    await asyncio.sleep(self._takes_s / len(reply.deltas))
+                    writer.write(delta)
+                writer.write(reply.last)
+            else:
+                await asyncio.sleep(self._takes_s)
+                writer.write(_WHOLE % (len(reply.whole), reply.whole))
             await writer.drain()
             self.all += 1
         finally:
             self.now -= 1
 
 
-def _events(text: str, *, calls: bool = False) -> tuple[bytes, list[bytes], bytes]:
-    """What comes at once, what comes over time, and what comes at the end. `calls`: a call of the tool `now`."""
-    message: dict[str, object] = {
+def reply_of(text: str, events: int, *, calls: bool = False) -> Reply:
+    """`events`: deltas at most. `calls`: a call of the tool `now` behind the text."""
+    message: dict[str, Any] = {
         "id": "msg_bench",
         "type": "message",
         "role": "assistant",
         "model": "bench",
         "content": [],
         "stop_reason": None,
+        "stop_sequence": None,
         "usage": _USAGE,
     }
-    size = -(-len(text) // EVENTS)
+    size = -(-len(text) // events)
     pieces = [text[at : at + size] for at in range(0, len(text), size)]
     deltas = [{"index": 0, "delta": {"type": "text_delta", "text": piece}} for piece in pieces]
     start = _event("message_start", message=message) + _event("content_block_start", index=0, content_block={"type": "text", "text": ""})
-    stop = {"delta": {"stop_reason": "tool_use" if calls else "end_turn", "stop_sequence": None}, "usage": _USAGE}
-    tool = {"type": "tool_use", "id": "toolu_bench", "name": "now", "input": {}}
-    call = _event("content_block_start", index=1, content_block=tool) + _event("content_block_stop", index=1) if calls else b""
-    end = _event("content_block_stop", index=0) + call + _event("message_delta", **stop) + _event("message_stop")
-    return start, [_event("content_block_delta", **delta) for delta in deltas], end + b"0\r\n\r\n"
+    stop = {"stop_reason": "tool_use" if calls else "end_turn", "stop_sequence": None}
+    tools = [{"type": "tool_use", "id": "toolu_bench", "name": "now", "input": {}}] if calls else []
+    call = b"".join(_event("content_block_start", index=1, content_block=tool) + _event("content_block_stop", index=1) for tool in tools)
+    over = _event("message_delta", delta=stop, usage=_USAGE) + _event("message_stop")
+    end = _event("content_block_stop", index=0) + call + over + b"0\r\n\r\n"
+    whole = {**message, **stop, "content": [{"type": "text", "text": text}, *tools]}
+    return Reply(start, tuple(_event("content_block_delta", **delta) for delta in deltas), end, json.dumps(whole).encode())
 
 
 def _event(kind: str, **fields: Any) -> bytes:
@@ -96,8 +122,34 @@ def _event(kind: str, **fields: Any) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
-if __name__ == "__main__":
+def in_turns(turns: int) -> Choose:
+    """Answers of two hundred words, in 40 pieces."""
     from benchmarks.instant_model import answer_to
 
-    answer = {**answer_to({}), "output": "## A part\n\n" + "It says what it says, as it was said before. " * 20}
-    asyncio.run(Server(float(sys.argv[1]), int(sys.argv[2]), json.dumps(answer)).serve())
+    text = json.dumps({**answer_to({}), "output": "## A part\n\n" + "It says what it says, as it was said before. " * 20})
+    answer, call = reply_of(text, 40), reply_of(text, 40, calls=True)
+    return lambda body: answer if body.count(b'"role":"assistant"') + 1 >= turns else call
+
+
+def for_jobs(synthesis: str) -> Choose:
+    """Answers of the jobs of the table, by what a call's schema asks for: a hundred tokens, in 10 pieces."""
+    from benchmarks.instant_model import answer_to
+    from shared.wire.plan import Synthesis
+
+    by_field = {
+        field: reply_of(json.dumps(answer_to({"properties": {field: {}}}, Synthesis(synthesis))), 10)
+        for field in ("steps", "verdict", "output")
+    }
+
+    def choose(body: bytes) -> Reply:
+        asked = json.loads(body)["output_config"]["format"]["schema"]["properties"]
+        return next((reply for field, reply in by_field.items() if field in asked), by_field["output"])
+
+    return choose
+
+
+KINDS: dict[str, Callable[[str], Choose]] = {"turns": lambda turns: in_turns(int(turns)), "jobs": for_jobs}
+
+if __name__ == "__main__":
+    kind, seconds, argument = sys.argv[1:]
+    asyncio.run(Server(float(seconds), KINDS[kind](argument)).serve())

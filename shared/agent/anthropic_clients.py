@@ -20,6 +20,9 @@ _NO_KEY = "no-key-needed"
 _DEFAULT_BASE_URL = "https://api.anthropic.com"
 """The SDK's own. Said to it where the environment holds an empty ANTHROPIC_BASE_URL, as Compose hands on what is not set: it would take the
 empty text for a URL, and every call would fail."""
+_NO_LIMIT = httpx2.Limits(max_connections=0)
+"""Of connections, in aiohttp's words: a process makes as many calls at once as it has slots, and who has one does not wait for a connection.
+The SDK's own limit is 1,000."""
 _EXTRAS = {"bedrock": ("botocore", "bedrock"), "vertex": ("google.auth", "vertex")}
 
 
@@ -72,7 +75,7 @@ def _anthropic(settings: Settings) -> anthropic.AsyncAnthropic:
 
 def _options(http_client: httpx2.AsyncClient | None = None) -> dict[str, Any]:
     """Of every client. aiohttp's parser is compiled: what a streamed reply costs is mostly its reading."""
-    return {"max_retries": 0, "open_telemetry": False, "http_client": http_client or anthropic.DefaultAioHttpClient()}
+    return {"max_retries": 0, "open_telemetry": False, "http_client": http_client or anthropic.DefaultAioHttpClient(limits=_NO_LIMIT)}
 
 
 def _of_provider(name: str, build: Callable[[], Client]) -> Client:

@@ -19,7 +19,7 @@ def test_the_table_has_a_line_for_every_row_under_every_load(capsys: pytest.Capt
 
     shown = capsys.readouterr().out.splitlines()
     lines = [line.split(" | ") for line in shown[shown.index(HEAD) + 2 :] if line.startswith("| ")]
-    assert len(lines) == 4 * len(asked), "one and five jobs at once, with and without latency"
+    assert len(lines) == 2 * 4 * len(asked), "one and five jobs at once, of four kinds of calls"
     assert all(float(figure) > 0 for _, _, _, *figures in lines for figure in figures[:3])
 
 

@@ -1,0 +1,43 @@
+"""What a model call is in a measurement: how long it takes, and how it is made."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Self
+
+
+class Way(StrEnum):
+    """How a call is made, and its reply comes."""
+
+    FUNCTION = "function"
+    """A function that waits, in the process that calls: what is left is the cost of the queue."""
+    STREAMED = "streamed"
+    """With the provider's SDK, over HTTP, from a server on loopback that streams the reply."""
+    WHOLE = "whole"
+    """The same, but peers ask for the reply in one piece: cheaper, and silent until it is there. This project streams all the same."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Call:
+    """`1`, `1:streamed` or `1:whole` on the command line."""
+
+    seconds: float
+    way: Way = Way.FUNCTION
+
+    @classmethod
+    def parsed(cls, text: str) -> Self:
+        """Raises: argparse.ArgumentTypeError."""
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)(?::(\w+))?", text)
+        if not found or (found[2] and found[2] not in list(Way)) or (found[2] and not float(found[1])):
+            raise argparse.ArgumentTypeError(f"{text!r} is not like 0, 1, 1:streamed or 1:whole")
+        return cls(float(found[1]), Way(found[2] or Way.FUNCTION))
+
+    @property
+    def is_over_http(self) -> bool:
+        return self.way is not Way.FUNCTION
+
+    def __str__(self) -> str:
+        return f"{self.seconds:g} s" + (f" {self.way}" if self.is_over_http else "")

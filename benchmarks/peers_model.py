@@ -1,0 +1,79 @@
+"""The model that the canvas and LangGraph call: the function that all rows share, or the provider's SDK, as its users call it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import anthropic
+import httpx2
+
+from benchmarks.call import Way
+from benchmarks.instant_model import SYNTHESIS, InstantModel, make_model
+from shared.agent.model import ModelCall, ModelReply, Pulse
+from shared.config import load_settings
+from shared.wire.plan import Synthesis
+from shared.wire.usage import Usage
+
+WAY = "BENCH_WAY"
+"""Environment: how calls are made, one of `Way`."""
+_ENOUGH = httpx2.Limits(max_connections=4_000, max_keepalive_connections=4_000)
+"""The SDK's own limit of connections, 1,000, is less than there are calls at once."""
+
+
+class SdkModel:
+    """One request, one reply. The clients are the SDK's; for an event loop the quicker of its two, which its documentation has for many
+    calls at once. It finds the server as always: by ANTHROPIC_BASE_URL.
+    """
+
+    def __init__(self, synthesis: Synthesis, *, is_streamed: bool) -> None:
+        self.synthesis = synthesis
+        self._is_streamed = is_streamed
+
+    def reply(self, call: ModelCall, _on_pulse: Callable[[Pulse], None]) -> ModelReply:
+        asked = _asked(call)
+        if not self._is_streamed:
+            return _read(self._client.messages.create(**asked))
+        with self._client.messages.stream(**asked) as stream:
+            return _read(stream.get_final_message())
+
+    async def reply_async(self, call: ModelCall) -> ModelReply:
+        asked = _asked(call)
+        if not self._is_streamed:
+            return _read(await self._async_client.messages.create(**asked))
+        async with self._async_client.messages.stream(**asked) as stream:
+            return _read(await stream.get_final_message())
+
+    @cached_property
+    def _client(self) -> anthropic.Anthropic:
+        return anthropic.Anthropic(http_client=anthropic.DefaultHttpxClient(limits=_ENOUGH), max_retries=0)
+
+    @cached_property
+    def _async_client(self) -> anthropic.AsyncAnthropic:
+        return anthropic.AsyncAnthropic(http_client=anthropic.DefaultAioHttpClient(limits=_ENOUGH), max_retries=0)
+
+
+def _asked(call: ModelCall) -> dict[str, Any]:
+    """A short prompt, and which answer is wanted. Those of this project are 6 to 8 KB, with a specialist's instructions and schema."""
+    schema = {"type": "object", "properties": (call.output_schema or {}).get("properties", {})}
+    return {
+        "model": call.model,
+        "max_tokens": call.max_output_tokens,
+        "messages": [{"role": "user", "content": "Do the next part."}],
+        "output_config": {"format": {"type": "json_schema", "schema": schema}},
+    }
+
+
+def _read(message: anthropic.types.Message) -> ModelReply:
+    text = "".join(block.text for block in message.content if block.type == "text")
+    usage = Usage(input_tokens=message.usage.input_tokens, output_tokens=message.usage.output_tokens)
+    return ModelReply(({"type": "text", "text": text},), str(message.stop_reason), usage, message.model)
+
+
+def peers_model() -> InstantModel | SdkModel:
+    way = Way(os.environ.get(WAY, Way.FUNCTION))
+    if way is Way.FUNCTION:
+        return make_model(load_settings())
+    return SdkModel(Synthesis(os.environ.get(SYNTHESIS, Synthesis.MERGE)), is_streamed=way is Way.STREAMED)
