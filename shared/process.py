@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import socket
 import sys
 from dataclasses import dataclass
@@ -29,6 +30,10 @@ all of ours go without it, and at 700 it took a twentieth of the processor time 
 """
 GENERATIONS = (YOUNG_OBJECTS, 10, 2)
 """At all that is there, it looks after every 200,000: cycles that live longer than a call can hold what was said in it."""
+MOST_FILES = 65_536
+"""That a process may have open, where its system allows it. Most systems begin with 1,024, and a slot takes two: its connection to the
+model and, for a moment, one to Redis.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,7 @@ def start_process(service: str, settings: Settings, *, watchdog: bool, make_mode
     """Open the ledger and start to renew leases. `service`: what this process is; `watchdog`: end it if it freezes."""
     sys.setswitchinterval(SWITCH_EVERY_S)
     _leave_to_itself_what_is_there()
+    allow_files()
     drain = Drain()
     ledger = open_ledger(redis_url_of(settings), settings, drain=drain)
     start_telemetry(service, settings)
@@ -65,3 +71,11 @@ def _leave_to_itself_what_is_there() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GENERATIONS)
+
+
+def allow_files() -> None:
+    """Have the system let this process open as many files as it may ask for, `MOST_FILES` at most."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

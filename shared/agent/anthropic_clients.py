@@ -21,8 +21,8 @@ _DEFAULT_BASE_URL = "https://api.anthropic.com"
 """The SDK's own. Said to it where the environment holds an empty ANTHROPIC_BASE_URL, as Compose hands on what is not set: it would take the
 empty text for a URL, and every call would fail."""
 _NO_LIMIT = httpx2.Limits(max_connections=0)
-"""Of connections, in aiohttp's words: a process makes as many calls at once as it has slots, and who has one does not wait for a connection.
-The SDK's own limit is 1,000."""
+"""Of connections, in aiohttp's words: a process makes as many calls at once as it has slots, and none of them waits for a connection. The
+SDK's own limit is 1,000."""
 _EXTRAS = {"bedrock": ("botocore", "bedrock"), "vertex": ("google.auth", "vertex")}
 
 
