@@ -106,17 +106,17 @@ def private_redis(folder: Path) -> Iterator[tuple[str, int]]:
 
 
 @contextmanager
-def messages_server(folder: Path, seconds: float, synthesis: Synthesis) -> Iterator[dict[str, str]]:
-    """A provider on loopback for the table's jobs. Gives the environment of those who call it."""
+def messages_server(folder: Path, *arguments: str) -> Iterator[str]:
+    """A provider on loopback, `benchmarks.streaming_server` with these arguments. Gives its URL."""
     with Processes(folder) as processes:
-        command = [sys.executable, "-m", "benchmarks.streaming_server", "jobs", str(seconds), synthesis.value]
+        command = [sys.executable, "-m", "benchmarks.streaming_server", *arguments]
 
         def said() -> str:
             return processes.log_of("server").read_text().strip()
 
         processes.start(ChildSpec("server", command, {"PYTHONPATH": str(ROOT)}, is_ready=lambda: bool(said())))
         processes.wait_until_ready()
-        yield {"ANTHROPIC_BASE_URL": said(), "ANTHROPIC_API_KEY": "none", "HANDOFF_OFFLINE": "false"}
+        yield said()
 
 
 @contextmanager
@@ -130,7 +130,8 @@ def running(row: Row, call: Call, synthesis: Synthesis) -> Iterator[tuple[Driver
             url, pids["redis"] = stack.enter_context(private_redis(folder / "redis"))
         environment = {**environment_of(url, call.seconds, synthesis), WAY: call.way.value}
         if call.is_over_http:
-            environment |= stack.enter_context(messages_server(folder / "server", call.seconds, synthesis))
+            provider = stack.enter_context(messages_server(folder / "server", "jobs", str(call.seconds), synthesis.value))
+            environment |= {"ANTHROPIC_BASE_URL": provider, "ANTHROPIC_API_KEY": "none", "HANDOFF_OFFLINE": "false"}
         pids |= stack.enter_context(fleet(folder / "fleet", environment, row.parts, row.copies, 0 if call.seconds else SLOTS))
         paths = os.pathsep.join([str(ROOT), *([str(BENCH)] if row.is_peer else [])])
         own = {**os.environ, **environment, "PYTHONPATH": paths, FOLDER: name}

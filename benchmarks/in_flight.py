@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from benchmarks.fleets import BENCH
+from benchmarks.fleets import BENCH, messages_server
 from benchmarks.processor_time import cpu_s
 from shared.local.processes import ChildSpec
 from shared.wire.ids import JobId
@@ -62,14 +62,11 @@ class Held:
 def held(folder: Path, pool: str, slots: int, turns: int, handoffs: int, takes_s: float) -> Held:
     """`takes_s`: a call, in seconds."""
     calls = turns * handoffs
-    command = [sys.executable, "-m", "benchmarks.streaming_server", "turns", str(takes_s), str(turns)]
-    with running_system(folder, (), {"HANDOFF_OFFLINE": "false", "ANTHROPIC_API_KEY": "none"}) as system:
-        log = system.processes.log_of
-        server = ChildSpec("server", command, system.environment, is_ready=lambda: bool(log("server").read_text()))
-        system.processes.start(server)
-        system.processes.wait_until_ready()
-        url = log("server").read_text().strip()
-        system.environment["ANTHROPIC_BASE_URL"] = url
+    real = {"HANDOFF_OFFLINE": "false", "ANTHROPIC_API_KEY": "none"}
+    with (
+        messages_server(folder / "server", "turns", str(takes_s), str(turns)) as url,
+        running_system(folder, (), {**real, "ANTHROPIC_BASE_URL": url}) as system,
+    ):
         jobs = system.jobs()
         _start(system, pool, slots)
         ids = _wait_in_their_queue(system, jobs, handoffs)

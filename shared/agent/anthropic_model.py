@@ -174,11 +174,11 @@ class _Exchange:
 
 
 async def _posted(client: Client, request: dict[str, Any], timeout: anthropic.Timeout) -> Any:
-    """The stream of the reply. The provider's own client gets the request as text: of one that comes in parts it first copies each part,
-    which is a fifth of a call's processor time. The clouds' clients change the parts.
+    """The stream of the reply. The provider's own client gets the request as text: of one that comes in parts it first copies each part.
+    The clouds' clients change the parts. What JSON has no word for (NaN, which a model's arguments may hold) goes as null.
     """
     if not isinstance(client, anthropic.AsyncAnthropic):
         return await client.messages.create(**request, timeout=timeout)
     kind = anthropic.AsyncStream[Any]
-    text = to_json(request)
+    text = to_json(request, inf_nan_mode="null")
     return await client.post("/v1/messages", content=text, cast_to=Any, options={"timeout": timeout}, stream=True, stream_cls=kind)

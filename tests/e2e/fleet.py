@@ -70,7 +70,7 @@ class Script:
     held: dict[tuple[str, str, int], Held] = field(default_factory=dict)
     """The calls to come that wait."""
     given: list[Held] = field(default_factory=list)
-    """All that were ever held."""
+    """All that this test has held."""
     refusals: dict[tuple[str, str, int], float] = field(default_factory=dict)
     """The next call of this turn gets a 429, to come again after so many seconds."""
     storms: dict[str, float] = field(default_factory=dict)

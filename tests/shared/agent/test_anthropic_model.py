@@ -272,3 +272,14 @@ def test_many_threads_share_one_client(serve: Serve) -> None:
     for thread in threads:
         thread.join()
     assert found == {str(n): str(n) for n in range(16)}
+
+
+def test_what_json_has_no_word_for_is_sent_as_null(serve: Serve) -> None:
+    """A model's arguments, which go back to it, may hold it."""
+    model, server = serve(lambda _request: says("so"))
+    asked = {"type": "tool_use", "id": "t", "name": "look", "input": {"a": float("nan")}}
+
+    model.reply(replace(CALL, messages=(*CALL.messages, {"role": "assistant", "content": [asked]})), ignore)
+
+    (request,) = server.requests
+    assert request["messages"][-1]["content"][-1]["input"] == {"a": None}
