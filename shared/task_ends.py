@@ -34,6 +34,10 @@ from shared.wire.handoff import AgentHandoff, HandoffResult, ResultStatus
 log = log_of(__name__)
 
 
+class Waits(Ignore):  # type: ignore[misc]
+    """The attempt ends, the handoff waits: its request says that it is retried, and why."""
+
+
 class ParsedRequest(Request):  # type: ignore[misc]
     """Celery's own, with its body as the consumer has parsed it, which Celery would do again in the thread that runs it."""
 
@@ -61,8 +65,8 @@ class HandoffRequest(ParsedRequest):
     def on_failure(self, exc_info: Any, *args: Any, **kwargs: Any) -> Any:
         error = getattr(exc_info.exception, "exc", exc_info.exception)  # a pool of processes wraps it
         self._handed_back = str(error.reason) if isinstance(error, Reject) else ""
-        if isinstance(error, Ignore) and len(error.args) > 1:  # see `_waits`
-            super().send_event("task-retried", exception=error.args[1], traceback="")
+        if isinstance(error, Waits):
+            super().send_event("task-retried", exception=str(error), traceback="")
         return super().on_failure(exc_info, *args, **kwargs)
 
     def send_event(self, type: str, **fields: Any) -> None:  # noqa: A002 - Celery's own signature
@@ -118,7 +122,7 @@ def _taken(task: Any, ledger: Ledger, role: str, text: object) -> AgentHandoff:
         if is_dead:
             _tell(task, "task-failed", exception=f"dead letter: {reason}", traceback="")
         else:
-            raise _waits(f"left to another version: {reason}") from error
+            raise Waits(f"left to another version: {reason}") from error
         raise Ignore(reason) from error
 
 
@@ -134,7 +138,7 @@ def _end(task: Any, ended: Ended) -> str:
             raise Reject(ended.why, requeue=True)
         case Ending.HELD | Ending.PARKED:
             log.info(f"handoff {ended.how}", why=ended.why)
-            raise _waits(f"{ended.how}: {ended.why}")
+            raise Waits(f"{ended.how}: {ended.why}")
         case Ending.UNWANTED:
             log.info("handoff not wanted", why=ended.why)
             _tell(task, "task-revoked", terminated=False, signum=None, expired=False)
@@ -142,11 +146,6 @@ def _end(task: Any, ended: Ended) -> str:
         case Ending.ELSEWHERE:
             log.info("handoff left to another delivery", why=ended.why)
             raise Ignore(ended.why)
-
-
-def _waits(why: str) -> Ignore:
-    """Has its request say that it is retried, and why: its second argument, which a pool of processes hands over with it."""
-    return Ignore(why, why)
 
 
 def _end_as_failed(task: Any, result: HandoffResult) -> NoReturn:

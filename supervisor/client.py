@@ -134,10 +134,12 @@ class Client:
         return handoffs_on(self.ledger, checked(job_id), handoff_ids)
 
     def wait(self, job_id: JobId, wait_s: float) -> JobStatus:
-        """Wait up to `wait_s` seconds for the job's end; the status as it is then.
+        """Wait up to `wait_s` seconds for the job's end; the status as it is then. A Redis that comes back within
+        `RECONNECT_FOR_S` costs nothing.
 
         Raises:
             UnknownJob: there is no such job.
+            LedgerUnavailable: Redis is not there, or stays away.
         """
         return wait_for_end(self.ledger, job_id, wait_s)
 

@@ -6,9 +6,11 @@ import time
 from collections.abc import Iterator
 
 from shared.ledger.ledger import Ledger
+from shared.wire.errors import LedgerUnavailable
 from shared.wire.events import JobEnded, JobStatus, Recorded, RetryRequested
 from shared.wire.ids import JobId
 from supervisor.known import known
+from supervisor.reconnecting import RECONNECT_EVERY_S, Patience
 
 FOLLOW_S = 5.0
 """The longest that one look for new events blocks."""
@@ -32,14 +34,20 @@ def events_of(ledger: Ledger, job_id: JobId, after: int, *, follow: bool) -> Ite
 
 def wait_for_end(ledger: Ledger, job_id: JobId, wait_s: float) -> JobStatus:
     """See `Client.wait`."""
-    until = time.monotonic() + wait_s
+    until, patience = time.monotonic() + wait_s, Patience()
     standing = known(ledger, job_id)
     status, version = standing.status, standing.version
     while not status.ended and (left := until - time.monotonic()) > 0:
-        new = ledger.journal.follow(job_id, version, min(left, FOLLOW_S))
+        try:
+            new = ledger.journal.follow(job_id, version, min(left, FOLLOW_S))
+            if new and isinstance(last := new[-1].event, JobEnded):
+                return last.status
+            if not new or any(isinstance(one.event, JobEnded) for one in new):  # its webhook's tries may stand after it
+                status = known(ledger, job_id).status
+        except LedgerUnavailable as error:
+            patience.bear(error)
+            time.sleep(min(left, RECONNECT_EVERY_S))
+            continue
+        patience.renew()
         version = new[-1].version if new else version
-        if new and isinstance(last := new[-1].event, JobEnded):
-            return last.status
-        if not new or any(isinstance(one.event, JobEnded) for one in new):  # its webhook's tries may stand after it
-            status = known(ledger, job_id).status
     return status

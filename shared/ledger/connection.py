@@ -16,7 +16,7 @@ from shared.failpoints import around
 from shared.ledger.clients import client_for
 from shared.ledger.script import Script
 from shared.ledger.sources import source_of
-from shared.wire.errors import LedgerError, LedgerRefuses, LedgerUnavailable, NoSuchDatabase
+from shared.wire.errors import LedgerError, LedgerRefuses, LedgerUnavailable, UnusableRedis
 
 Answer = TypeVar("Answer")
 ScriptCall = tuple[list[str], list[Any]]
@@ -62,6 +62,9 @@ CODES = (
     (r"\b(BUSY|NOREPLICAS|MASTERDOWN|TRYAGAIN|CLUSTERDOWN|UNKILLABLE)\b", NOT_NOW),
 )
 """The same for Redis's own codes."""
+CLUSTER = "this is a Redis Cluster, which is not supported: name a single primary in HANDOFF_REDIS_URL, or its sentinels"
+OF_A_CLUSTER = r"\b(CROSSSLOT|MOVED|ASK) |same slot|non local key|in cluster mode"
+"""What only Redis in cluster mode says: of commands that touch several slots, of keys that another node has, of SELECT."""
 NO_DATABASE = "Redis has no database of this number: check the one after the last slash of HANDOFF_REDIS_URL"
 TLS = (
     (
@@ -183,7 +186,7 @@ def in_our_words() -> Iterator[None]:
 
     Raises:
         LedgerUnavailable: Redis is gone or is something else, refuses the password, is loading, read-only, full, or busy with itself.
-        NoSuchDatabase: it has none of the number in its address.
+        UnusableRedis: it has no database of the number in its address, or is a cluster.
         LedgerError: it refused a command; a defect of ours.
     """
     try:
@@ -196,13 +199,15 @@ def _in_our_words(error: redis.RedisError) -> LedgerError:
     if NO_CONNECTION_LEFT in str(error):
         return LedgerUnavailable(f"all {MAX_CONNECTIONS} connections of this process to Redis are in use: run fewer threads in it")
     text = str(error)  # from within a script, Redis's own code stands somewhere in the middle
+    if isinstance(error, redis.exceptions.ClusterCrossSlotError | redis.exceptions.AskError) or re.search(OF_A_CLUSTER, text):
+        return UnusableRedis(CLUSTER)
     found = next((why for kinds, why in KINDS if isinstance(error, kinds)), None)
     if isinstance(error, redis.ConnectionError | redis.TimeoutError):
         found = next((why for words, why in TLS if re.search(words, f"{text} {error.__context__}")), found)
     if found is None and isinstance(error, redis.ResponseError):
         found = next((why for codes, why in CODES if re.search(codes, text)), None)
     if found is None and "DB index" in text:
-        return NoSuchDatabase(NO_DATABASE)
+        return UnusableRedis(NO_DATABASE)
     if found in (FULL, READ_ONLY):
         return LedgerRefuses(found)
     return LedgerUnavailable(found) if found else LedgerError(f"Redis did not do what was asked: {text}")

@@ -22,6 +22,10 @@ _TEXT_OF_ERRORS = ("exception.message", "exception.stacktrace")
 """May quote whatever was at hand."""
 _SAYS_OF_EACH = (OTLPSpanExporter.__module__, "opentelemetry.sdk._shared_internal")
 """Loggers of the SDK with a line for each batch that could not be sent, and for a full queue."""
+_SAYS_WHAT_IS_WRONG = BatchSpanProcessor.__module__
+"""The SDK's logger that says which OTEL_BSP_* is no number, and that it goes on with its own."""
+END_WITHIN_S = 10.0
+"""The longest that a process stays for what is left to send when it stops, whatever the collector does."""
 _NOT_SENT = "the OpenTelemetry collector did not take this command's spans; the command itself is not touched by that"
 
 
@@ -133,6 +137,26 @@ class Sparing(logging.Filter):
         return is_due
 
 
+class InOneLine(logging.Filter):
+    """Says what is wrong, and not from where that comes."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.exc_info = record.exc_text = None
+        return True
+
+
+class Batches(BatchSpanProcessor):
+    """Stays within its time when it stops: an export that is under way may take as long as the last one, and the SDK waits for both."""
+
+    def __init__(self, exporter: SpanExporter, end_within_s: float) -> None:
+        logging.getLogger(_SAYS_WHAT_IS_WRONG).addFilter(InOneLine())
+        super().__init__(exporter)
+        self._end_within_s = end_within_s
+
+    def shutdown(self) -> None:
+        self._batch_processor.shutdown(timeout_millis=int(1000 * self._end_within_s))
+
+
 def make_provider(service: str, redactor: Redactor, ids: Ids, *, keeps_errors: bool, flush_s: float | None) -> TracerProvider:
     """Everything else as the OTEL_* variables say. What is left is sent when the process ends."""
     named = Resource.create()
@@ -146,5 +170,5 @@ def make_provider(service: str, redactor: Redactor, ids: Ids, *, keeps_errors: b
     else:
         sender = SayingOnce(sender)
     exporter = Redacting(sender, redactor, keeps_errors=keeps_errors)
-    provider.add_span_processor(BatchSpanProcessor(exporter))
+    provider.add_span_processor(Batches(exporter, END_WITHIN_S if flush_s is None else flush_s))
     return provider

@@ -122,8 +122,8 @@ class LedgerRefuses(LedgerUnavailable):
     """Redis is full or read-only. It says so before it writes anything: what was asked for was not done."""
 
 
-class NoSuchDatabase(LedgerError, UserError):
-    """The address of Redis names a database that this Redis does not have."""
+class UnusableRedis(LedgerError, UserError):
+    """The address of Redis names a database that this Redis does not have, or a Redis Cluster."""
 
 
 class VersionConflict(LedgerError):

@@ -21,7 +21,8 @@ from supervisor.cli.errors import INTERRUPTED, exit_code_of, say
 from supervisor.cli.job_options import JobOptions, takes_a_job
 from supervisor.cli.options import AsJson, OwnSpecialists, OwnTools, RequestText
 from supervisor.cli.terminal import note, stderr, write_json
-from supervisor.cli.view import RECONNECT_FOR_S, Moment, follow
+from supervisor.cli.view import Moment, follow
+from supervisor.reconnecting import RECONNECT_FOR_S
 
 if TYPE_CHECKING:
     from supervisor.cli.draft import Draft

@@ -14,6 +14,7 @@ from shared.wire.ids import HandoffId, JobId
 from supervisor.lifecycle.evolve import fold
 from supervisor.lifecycle.state import JobState
 from supervisor.lifecycle.words import Words, said_by
+from supervisor.reconnecting import RECONNECT_EVERY_S, RECONNECT_FOR_S, Patience
 from supervisor.waiting import LOOK_EVERY_S, Missing, missing_for
 
 if TYPE_CHECKING:
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
 
 TICK_S = 0.2
 """Between two looks at running handoffs; events come at once."""
-RECONNECT_FOR_S = 30.0
-"""How long a command waits for a Redis that has gone: a restart takes a few seconds."""
-_RECONNECT_EVERY_S = 0.5
 _SETTLED = frozenset({"done", "dropped"})
 
 
@@ -151,7 +149,7 @@ def follow(
         LedgerUnavailable: Redis stays away.
     """
     jobs.standing(job_id)
-    view, away_since, asked_at = View(job_id), None, float("-inf")
+    view, patience, asked_at = View(job_id), Patience(reconnect_for_s), float("-inf")
     while not view.ended:
         check()
         try:
@@ -161,11 +159,9 @@ def follow(
                 seen, asked_at = with_missing(jobs, seen), time.monotonic()
             view = seen  # not before all was read: what is told once must not be lost with a connection
         except LedgerUnavailable as error:
-            away_since = away_since or time.monotonic()
-            if time.monotonic() - away_since > reconnect_for_s:
-                raise
+            patience.bear(error)
             yield Moment(view, trouble=str(error))
-            time.sleep(_RECONNECT_EVERY_S)
+            time.sleep(RECONNECT_EVERY_S)
             continue
-        away_since = None
+        patience.renew()
         yield moment_of(view, {**news, job_id: events})

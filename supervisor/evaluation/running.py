@@ -13,11 +13,10 @@ from shared.wire.ids import JobId, job_id_for
 from shared.wire.usage import MICROUSD
 from supervisor.client import Client, Request
 from supervisor.evaluation.purse import Purse
+from supervisor.reconnecting import RECONNECT_EVERY_S, Patience
 from supervisor.report import JobResult
 
 LOOK_EVERY_S = 0.1
-RECONNECT_FOR_S = 30.0
-"""How long a Redis that has gone is waited for: a restart takes a few seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ class Runner:
     waiting: deque[Errand] = field(default_factory=deque)
     """What is left in it at the end was not run: there was no money."""
     running: dict[JobId, Errand] = field(default_factory=dict)
-    _away_since: float | None = None
+    _patience: Patience = field(default_factory=Patience)
 
     def add(self, errands: Iterable[Errand]) -> None:
         self.waiting.extend(errands)
@@ -67,9 +66,10 @@ class Runner:
                 ended = self._ended() if self.running else []
                 results = [(self.running[job_id], self.jobs.result(job_id)) for job_id in ended]
             except LedgerUnavailable as error:
-                self._wait_for_redis(error)
+                self._patience.bear(error)
+                time.sleep(RECONNECT_EVERY_S)
                 continue
-            self._away_since = None
+            self._patience.renew()
             if not self.running:
                 return
             if not results:
@@ -113,13 +113,6 @@ class Runner:
                 f"{errand.job_id} was begun under this name with another request: go on with the same command, or take a new name"
             )
         return first
-
-    def _wait_for_redis(self, error: LedgerUnavailable) -> None:
-        """Raises: LedgerUnavailable: it was waited for long enough."""
-        self._away_since = self._away_since or time.monotonic()
-        if time.monotonic() - self._away_since > RECONNECT_FOR_S:
-            raise error
-        time.sleep(LOOK_EVERY_S)
 
 
 def _microusd_of(result: JobResult) -> int | None:

@@ -109,6 +109,22 @@ def test_a_redis_that_was_away_costs_no_line_and_none_is_said_twice(fleet: Fleet
     assert [line for line in told if line.startswith("b (")] == ["b (generalist): handed over", "b (generalist): ok, 1 turn, 120 tokens"]
 
 
+def test_who_waits_for_the_answer_has_it_though_redis_was_away_meanwhile(fleet: Fleet, tmp_path: Path) -> None:
+    job, handoff = slow_job(fleet, "waited-for"), Handoff(tmp_path)
+
+    with handoff.started("result", job.job_id, "--wait", "120", HANDOFF_REDIS_URL=fleet.system.redis_url) as process:
+        wait_until(lambda: _somebody_waits(fleet), what="somebody waiting for news of the job")
+        kill_redis(fleet.system.processes)
+        job.ends()
+        assert process.wait(60) == 0, handoff.read("err")
+
+    assert handoff.read("out").strip() == fleet.jobs.result(job.job_id).answer
+
+
+def _somebody_waits(fleet: Fleet) -> bool:
+    return any(one["cmd"] == "xread" and "b" in one["flags"] for one in fleet.jobs.ledger.connection.redis.client_list())
+
+
 def test_a_terminal_shows_the_tree_live_and_what_waits_for_what(fleet: Fleet, tmp_path: Path) -> None:
     job, handoff, (ours, theirs) = slow_job(fleet, "on-a-terminal"), Handoff(tmp_path), os.openpty()
     environment = handoff.environment(TERM="xterm", COLUMNS="140", LINES="50", HANDOFF_REDIS_URL=fleet.system.redis_url)

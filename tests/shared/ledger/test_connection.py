@@ -56,6 +56,23 @@ def test_a_database_that_redis_does_not_have(redis_url: str) -> None:
     assert raised.value.exit_code == 2
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        redis.exceptions.ClusterCrossSlotError("Keys in request don't hash to the same slot"),
+        redis.exceptions.MovedError("3999 127.0.0.1:6381"),
+        redis.ResponseError("Script attempted to access a non local key in a cluster node script: 0a, on @user_script:1."),
+        redis.ResponseError("SELECT is not allowed in cluster mode"),
+    ],
+    ids=["several slots", "another node's key", "another node's key in a script", "a database"],
+)
+def test_a_cluster_is_refused_by_its_name_whatever_it_says_first(error: redis.ResponseError) -> None:
+    with pytest.raises(UserError, match=r"Redis Cluster, which is not supported.* HANDOFF_REDIS_URL") as raised, in_our_words():
+        raise error
+
+    assert raised.value.exit_code == 2
+
+
 @pytest.mark.parametrize("place", ["nowhere", "a-file"])
 def test_a_folder_of_cas_that_is_none(tmp_path: Path, place: str) -> None:
     (tmp_path / "a-file").touch()

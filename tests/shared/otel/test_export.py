@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
+import socket
+import time
 
 import pytest
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace import TracerProvider
 
-from shared.otel.export import _SAYS_OF_EACH, Sparing
+from shared.otel.export import _SAYS_OF_EACH, _SAYS_WHAT_IS_WRONG, Batches, Sparing
 
 
 @pytest.mark.parametrize("name", _SAYS_OF_EACH)
@@ -24,3 +28,27 @@ def test_a_service_says_once_a_minute_that_batches_fail() -> None:
         said.append(bool(spared.filter(record)))
     assert said == [True, False, False, True, False, True]
     assert spared.filter(logging.makeLogRecord({"msg": "Queue full"})), "another thing"
+
+
+def test_a_process_that_stops_does_not_stay_for_a_collector_that_never_answers() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        exporter = OTLPSpanExporter(endpoint=f"http://127.0.0.1:{silent.getsockname()[1]}/v1/traces", timeout=60)
+        provider = TracerProvider()
+        provider.add_span_processor(Batches(exporter, 0.1))
+        provider.get_tracer("a").start_span("the last").end()
+
+        begun = time.monotonic()
+        provider.shutdown()
+        assert time.monotonic() - begun < 5
+
+
+@pytest.mark.parametrize("name", ["OTEL_BSP_SCHEDULE_DELAY", "OTEL_BSP_MAX_QUEUE_SIZE", "OTEL_BSP_EXPORT_TIMEOUT"])
+def test_a_variable_that_is_no_number_is_one_line_and_no_traceback(
+    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(name, "soon")
+    Batches(OTLPSpanExporter(), 0.1).shutdown()
+
+    (said,) = [one for one in caplog.records if one.name == _SAYS_WHAT_IS_WRONG]
+    assert name in said.getMessage()
+    assert logging.Formatter().format(said) == said.getMessage()
