@@ -14,7 +14,7 @@ HandoffError
 ├── LedgerError
 │   ├── LedgerUnavailable    Redis cannot be reached, refuses us, or is full                     (exit 3)
 │   │   └── LedgerRefuses        it is full or read-only: this write was not made
-│   ├── NoSuchDatabase       Redis has none of that number; a UserError, too                     (exit 2)
+│   ├── UnusableRedis        a cluster, or no database of that number; a UserError, too          (exit 2)
 │   ├── VersionConflict      the journal has grown since it was read: read again, decide again
 │   ├── LooksFrozen          looks at the job never come to their end: it is ended without another one
 │   └── LooksCrowded         those who look at the job may be frozen: later
