@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from chaos import holes
@@ -15,7 +16,7 @@ from chaos.plain import PLAIN
 from chaos.stage import LOOK_EVERY_S, Stage, Tell, stage
 from chaos.system import Kind, System
 from chaos.trial import Trial
-from chaos.windows import Case, cases
+from chaos.windows import Blow, Case, cases
 
 PLAIN_CELERY, HANDOFF = "plain Celery", "handoff"
 ALONE = 5
@@ -101,18 +102,19 @@ def try_failpoints(options: Options, tell: Tell) -> Books:
         return _try(Trial(on, options.seed, tell, options.draw or OURS.draw, here=on), cases())
 
 
-def try_failpoints_in_plain_celery(options: Options, tell: Tell) -> Books:
-    """The same points, as far as anything passes them there."""
+def try_failpoints_in_plain_celery(options: Options, tell: Tell, blows: Collection[Blow] = tuple(Blow)) -> Books:
+    """The same points, as far as anything passes them there, with these blows."""
+    wanted = [case for case in cases() if case.blow in blows]
     with stage(PLAIN, options.size) as on:
-        there, absent = cases_of(on.system)
+        there, absent = _cases_of(on.system, wanted)
         books = _try(Trial(on, options.seed, tell, PLAIN.draw), there)
         why = f"{', '.join(sorted({case.point.rpartition('.')[0] for case in absent}))}"
-        return replace(books, absent={**books.absent, f"{len(absent)} of {len(cases())} failpoints": f"nothing of the sort: {why}"})
+        return replace(books, absent={**books.absent, f"{len(absent)} of {len(wanted)} failpoints": f"nothing of the sort: {why}"})
 
 
-def cases_of(system: System) -> tuple[list[Case], list[Case]]:
-    """The failpoints that this system has, as they are called there, and those of ours that it has not."""
-    points = {case: system.point(case.point, case.kind) for case in cases()}
+def _cases_of(system: System, wanted: Collection[Case]) -> tuple[list[Case], list[Case]]:
+    """Of these failpoints of ours those that this system has, as they are called there, and those that it has not."""
+    points = {case: system.point(case.point, case.kind) for case in wanted}
     there = dict.fromkeys(replace(case, point=point) for case, point in points.items() if point)
     return list(there), [case for case, point in points.items() if not point]
 
