@@ -7,8 +7,9 @@ export PYTHON
 # Where it is set, each of hundreds of processes compiles all of our modules anew, and each test process all tests.
 unexport PYTHONDONTWRITEBYTECODE
 # One test process a core, or three for two cores where tests wait for processes half of their time; those of a file stay together, in order.
+# In the order of folders the files that take longest come first, in that of their number of tests they would be left for the end.
 PARALLEL := -n auto --dist loadfile
-WAITING := -n $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) * 3 / 2 ))) --dist loadfile
+WAITING := -n $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) * 3 / 2 ))) --dist loadfile --no-loadscope-reorder
 # Taken as typed: neither make nor the shell reads what is inside the quotes.
 export HANDOFF_MAKE_JOB := $(value JOB)
 export HANDOFF_MAKE_DOCS := $(value DOCS)
