@@ -114,7 +114,7 @@ def messages_server(folder: Path, *arguments: str) -> Iterator[str]:
         def said() -> str:
             return processes.log_of("server").read_text().strip()
 
-        processes.start(ChildSpec("server", command, {"PYTHONPATH": str(ROOT)}, is_ready=lambda: bool(said())))
+        processes.start(ChildSpec("server", command, {"PYTHONPATH": str(ROOT)}, is_ready=lambda: said().startswith("http://")))
         processes.wait_until_ready()
         yield said()
 

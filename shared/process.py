@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import resource
 import socket
@@ -31,8 +32,8 @@ all of ours go without it, and at 700 it took a twentieth of the processor time 
 GENERATIONS = (YOUNG_OBJECTS, 10, 2)
 """At all that is there, it looks after every 200,000: cycles that live longer than a call can hold what was said in it."""
 MOST_FILES = 65_536
-"""That a process may have open, where its system allows it. Most systems begin with 1,024, and a slot takes two: its connection to the
-model and, for a moment, one to Redis.
+"""That a process may have open, where its system allows it. Most systems begin with 1,024, and each slot holds a connection to the
+model.
 """
 
 
@@ -74,8 +75,11 @@ def _leave_to_itself_what_is_there() -> None:
 
 
 def allow_files() -> None:
-    """Have the system let this process open as many files as it may ask for, `MOST_FILES` at most."""
+    """Have the system let this process open as many files as it may ask for, `MOST_FILES` at most. Where it does not, a line says so."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
     if soft != resource.RLIM_INFINITY and soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        except (OSError, ValueError) as error:
+            logging.getLogger(__name__).warning("the system does not let this process open more than %d files: %s", soft, error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
@@ -84,9 +84,18 @@ def secrets_of(settings: Settings, environment: Mapping[str, str] | None = None)
     settled = {value.get_secret_value() for _, value in settings if isinstance(value, SecretStr)}
     urls = {part for value in (*variables.values(), *settled) if "://" in value for part in value.split(";")}
     passwords = {password for url in urls for password in _passwords_in(url)}
-    found |= {part.partition("=")[2].strip() for name, value in variables.items() if _HEADERS.search(name) for part in value.split(",")}
+    found |= {secret for name, value in variables.items() if _HEADERS.search(name) for secret in _values_of_headers(value)}
     basic_auth = {part.partition(":")[2] for value in found for part in value.split(",") if ":" in part and "://" not in part}
     return frozenset(found | settled | passwords | basic_auth) - {""}
+
+
+def _values_of_headers(headers: str) -> Iterator[str]:
+    """What stands behind each name; what has no `=` is a mistake, whose key stands anywhere."""
+    for part in headers.split(","):
+        name, equals, value = part.partition("=")
+        yield value.strip() if equals else name.strip()
+        if not equals:
+            yield name.rpartition(":")[2].strip()
 
 
 def _passwords_in(url: str) -> set[str]:

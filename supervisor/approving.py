@@ -10,11 +10,12 @@ from pydantic import JsonValue, ValidationError
 
 from shared.ledger.ledger import Ledger
 from shared.wire.approval import ApprovalOf
+from shared.wire.characters import has_half_a_character
 from shared.wire.errors import PlanRefused, UnknownJob, UserError
 from shared.wire.events import Approved, PlanMade, Rejected
 from shared.wire.handoff import BlobRef, ref
 from shared.wire.ids import JobId, StepId
-from shared.wire.message import each_problem, has_half_a_character
+from shared.wire.message import each_problem
 from shared.wire.names import SUB_SUPERVISOR
 from shared.wire.plan import Plan, Step, count_problems, name_problems, problems_by_step
 from supervisor.lifecycle.approved import may_be_planned_again

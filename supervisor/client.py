@@ -115,6 +115,7 @@ class Client:
 
         Raises:
             UnknownJob: there is no such job.
+            LedgerUnavailable: as `wait`.
         """
         from supervisor.report import report_on
 
@@ -135,7 +136,7 @@ class Client:
 
     def wait(self, job_id: JobId, wait_s: float) -> JobStatus:
         """Wait up to `wait_s` seconds for the job's end; the status as it is then. A Redis that comes back within
-        `RECONNECT_FOR_S` costs nothing.
+        `RECONNECT_FOR_S`, and before that time is over, costs nothing.
 
         Raises:
             UnknownJob: there is no such job.

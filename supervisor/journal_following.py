@@ -32,13 +32,18 @@ def events_of(ledger: Ledger, job_id: JobId, after: int, *, follow: bool) -> Ite
             return
 
 
-def wait_for_end(ledger: Ledger, job_id: JobId, wait_s: float) -> JobStatus:
+def wait_for_end(ledger: Ledger, job_id: JobId, wait_s: float, patience: Patience | None = None) -> JobStatus:
     """See `Client.wait`."""
-    until, patience = time.monotonic() + wait_s, Patience()
+    until, patience = time.monotonic() + wait_s, patience or Patience()
     standing = known(ledger, job_id)
     status, version = standing.status, standing.version
+    away: LedgerUnavailable | None = None
     while not status.ended and (left := until - time.monotonic()) > 0:
         try:
+            if away:  # the next look may block until the next outage: who has come back says so at once
+                status, away = known(ledger, job_id).status, None
+                patience.renew()
+                continue
             new = ledger.journal.follow(job_id, version, min(left, FOLLOW_S))
             if new and isinstance(last := new[-1].event, JobEnded):
                 return last.status
@@ -46,8 +51,10 @@ def wait_for_end(ledger: Ledger, job_id: JobId, wait_s: float) -> JobStatus:
                 status = known(ledger, job_id).status
         except LedgerUnavailable as error:
             patience.bear(error)
+            away = error
             time.sleep(min(left, RECONNECT_EVERY_S))
             continue
-        patience.renew()
         version = new[-1].version if new else version
+    if away:
+        raise away
     return status

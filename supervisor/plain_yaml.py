@@ -12,8 +12,8 @@ from typing import Any
 
 import yaml
 
+from shared.wire.characters import has_half_a_character
 from shared.wire.errors import UserError
-from shared.wire.message import has_half_a_character
 from shared.yaml_loading import PlainLoader, Refused
 from supervisor.measures.bounded_file import bounded_bytes
 

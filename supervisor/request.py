@@ -12,13 +12,13 @@ from shared.agent.price import prices_from
 from shared.config import OFFLINE_MODEL, Settings
 from shared.documents.folder import FolderReading
 from shared.wire.approval import NOBODY_THERE, ApprovalOf, Approvals, OnTimeout
+from shared.wire.characters import has_half_a_character
 from shared.wire.errors import UserError
 from shared.wire.events import DEFAULT_TENANT
 from shared.wire.facts import FactTable
 from shared.wire.gates import Gates
 from shared.wire.ids import JobId, is_job_id
 from shared.wire.limits import JobLimits
-from shared.wire.message import has_half_a_character
 from shared.wire.mode import Mode
 from shared.wire.names import SUB_SUPERVISOR
 from shared.wire.plan import OnFailure

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import from_json
+
+from shared.agent.strict_json import STRICT
+from shared.wire.characters import all_in_whole_characters
 
 _FENCE = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
 _LEAD = re.compile(r"\s*(?:```[a-zA-Z]*\s*)?")
@@ -60,24 +62,7 @@ def draft_in(text: str) -> str:
 
 def _whole(value: Any, text: str) -> Any:
     """The value that the text holds, without lone surrogates, which JSON can spell but no UTF-8 text can hold."""
-    return _without_halves(value) if _HALF.search(text) else value
-
-
-def _without_halves(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, list):
-        return [_without_halves(item) for item in value]
-    if isinstance(value, dict):
-        return {_without_halves(key): _without_halves(item) for key, item in value.items()}
-    return value
-
-
-def _not_json(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")
-
-
-_decoder = json.JSONDecoder(parse_constant=_not_json)
+    return all_in_whole_characters(value) if _HALF.search(text) else value
 
 
 def _values(text: str) -> Iterator[Any]:
@@ -88,7 +73,7 @@ def _values(text: str) -> Iterator[Any]:
 
 def _parsed(text: str) -> Any:
     try:
-        return _whole(_decoder.decode(text), text)
+        return _whole(STRICT.decode(text), text)
     except (ValueError, RecursionError):
         return None
 
@@ -108,7 +93,7 @@ def _largest_object(text: str) -> dict[str, Any] | None:
         if position < 0:
             break
         try:
-            value, end = _decoder.raw_decode(text, position)
+            value, end = STRICT.raw_decode(text, position)
         except (ValueError, RecursionError):
             if position == begins:
                 return None

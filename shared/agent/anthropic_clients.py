@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Callable
 from typing import Any
 
@@ -20,9 +21,10 @@ _NO_KEY = "no-key-needed"
 _DEFAULT_BASE_URL = "https://api.anthropic.com"
 """The SDK's own. Said to it where the environment holds an empty ANTHROPIC_BASE_URL, as Compose hands on what is not set: it would take the
 empty text for a URL, and every call would fail."""
-_NO_LIMIT = httpx2.Limits(max_connections=0)
-"""Of connections, in aiohttp's words: a process makes as many calls at once as it has slots, and none of them waits for a connection. The
-SDK's own limit is 1,000."""
+_OTHER_FILES = 256
+"""That a process opens beside its connections to the model: to Redis, logs, documents."""
+_NO_LIMIT = 0
+"""Of connections, in aiohttp's words."""
 _EXTRAS = {"bedrock": ("botocore", "bedrock"), "vertex": ("google.auth", "vertex")}
 
 
@@ -73,9 +75,22 @@ def _anthropic(settings: Settings) -> anthropic.AsyncAnthropic:
     return client
 
 
+def _most_connections() -> int:
+    """A process makes as many calls at once as it has slots, and none of them waits for a connection (the SDK's own limit is 1,000), but
+    where the system does not let it open so many: who is beyond waits for one.
+    """
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _NO_LIMIT if files == resource.RLIM_INFINITY else max(1, files - _OTHER_FILES)
+
+
+def _http_client() -> httpx2.AsyncClient:
+    """aiohttp's parser is compiled: what a streamed reply costs is mostly its reading."""
+    return anthropic.DefaultAioHttpClient(limits=httpx2.Limits(max_connections=_most_connections()))
+
+
 def _options(http_client: httpx2.AsyncClient | None = None) -> dict[str, Any]:
-    """Of every client. aiohttp's parser is compiled: what a streamed reply costs is mostly its reading."""
-    return {"max_retries": 0, "open_telemetry": False, "http_client": http_client or anthropic.DefaultAioHttpClient(limits=_NO_LIMIT)}
+    """Of every client."""
+    return {"max_retries": 0, "open_telemetry": False, "http_client": http_client or _http_client()}
 
 
 def _of_provider(name: str, build: Callable[[], Client]) -> Client:

@@ -15,6 +15,7 @@ import httpx2
 
 from shared.agent.anthropic_limits import limits_of
 from shared.redaction import HIDDEN, without_credentials
+from shared.wire.characters import in_whole_characters
 from shared.wire.errors import HandoffError, ModelBusy, ModelError, ModelRejected, ModelUnreachable, NeverSent
 
 _MOST_CHARS = 300
@@ -104,7 +105,7 @@ def _said(body: Any) -> str:
     message = inner.get("message") if isinstance(inner, dict) else inner
     if not isinstance(message, str) or not message.strip() or "<html" in message.lower():
         return ""
-    return ": " + redacted(" ".join(message.split()))[:_MOST_CHARS]
+    return ": " + redacted(in_whole_characters(" ".join(message.split())))[:_MOST_CHARS]
 
 
 def redacted(text: str) -> str:

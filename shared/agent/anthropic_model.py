@@ -19,6 +19,7 @@ from shared.agent.anthropic_request import request_of
 from shared.agent.anthropic_stream import Gathering, events_of
 from shared.agent.event_loop import LONGEST_BREATH_S, EventLoop
 from shared.agent.model import ModelCall, ModelReply, Pulse, pulse_every_s
+from shared.agent.strict_json import STRICT
 from shared.wire.errors import HandoffError, ModelRejected, ModelUnreachable, SchemaRejected
 
 CONNECT_TIMEOUT_S = 10.0
@@ -152,7 +153,7 @@ class _Exchange:
         request_id = response.headers.get("request-id")
         if "json" in response.headers.get("content-type", ""):
             await response.aread()
-            gathering.take_whole(response.json())
+            gathering.take_whole(STRICT.decode(response.text))
             return gathering.reply(request_id)
         async with aclosing(events_of(stream)) as events:
             await self._take_all(events, gathering)
@@ -174,11 +175,12 @@ class _Exchange:
 
 
 async def _posted(client: Client, request: dict[str, Any], timeout: anthropic.Timeout) -> Any:
-    """The stream of the reply. The provider's own client gets the request as text: of one that comes in parts it first copies each part.
-    The clouds' clients change the parts. What JSON has no word for (NaN, which a model's arguments may hold) goes as null.
+    """The stream of the reply. The provider's own client, and Foundry's, which is one, get the request as text: of one that comes in parts
+    it first copies each part. Bedrock's and Vertex's change the parts.
     """
     if not isinstance(client, anthropic.AsyncAnthropic):
         return await client.messages.create(**request, timeout=timeout)
     kind = anthropic.AsyncStream[Any]
-    text = to_json(request, inf_nan_mode="null")
-    return await client.post("/v1/messages", content=text, cast_to=Any, options={"timeout": timeout}, stream=True, stream_cls=kind)
+    return await client.post(
+        "/v1/messages", content=to_json(request), cast_to=Any, options={"timeout": timeout}, stream=True, stream_cls=kind
+    )

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import threading
 from collections.abc import AsyncGenerator
 from typing import Any
 
 import anthropic
+from pydantic_core import to_json
 
 from shared.agent.anthropic_errors import error_of_event
 from shared.agent.model import Block, ModelReply, Pulse
 from shared.agent.price import WEB_SEARCH_MICROUSD
+from shared.agent.strict_json import STRICT
+from shared.wire.characters import all_in_whole_characters, in_whole_characters
 from shared.wire.errors import ModelUnreachable
 from shared.wire.pace import RateLimits
 from shared.wire.usage import Usage
 
 _AWS = "amazon.eventstream"
 """In the content type of Bedrock's streams, whose framing is not that of server-sent events."""
+_MOST_TOKENS = 10**9
+"""More than any model takes: what is beyond is no count."""
 
 
 async def events_of(stream: Any) -> AsyncGenerator[dict[str, Any]]:
@@ -42,6 +46,8 @@ async def events_of(stream: Any) -> AsyncGenerator[dict[str, Any]]:
 class Gathering:
     """What has come of a reply so far, written by one thread and looked at by another. Blocks stay as the server wrote them, known type or
     not: they are sent back in the next turn.
+
+    What is added is checked as it comes, so that whoever looks finds texts where texts belong.
     """
 
     def __init__(self, model: str, limits: RateLimits) -> None:
@@ -59,7 +65,7 @@ class Gathering:
         """Events so far: who looks sees by it whether anything has come since."""
 
     def take(self, event: dict[str, Any]) -> None:
-        """Add one event."""
+        """Add one event. Raises: LookupError, TypeError, ValueError: the server does not know what it says."""
         with self._lock:
             self.taken += 1
             self._add(event)
@@ -69,14 +75,14 @@ class Gathering:
             case "message_start":
                 message = event.get("message") or {}
                 self.has_started = True
-                self.model = message.get("model") or self.model
+                self.model = _word(message.get("model")) or self.model
                 self.usage.update(_known(message.get("usage")))
             case "content_block_start":
-                self.blocks[event["index"]] = dict(event["content_block"])
+                self.blocks[_place(event["index"])] = dict(event["content_block"])
             case "content_block_delta":
-                self._delta(event["index"], event["delta"])
+                self._delta(_place(event["index"]), event["delta"])
             case "message_delta":
-                self.stop_reason = (event.get("delta") or {}).get("stop_reason") or self.stop_reason
+                self.stop_reason = _word((event.get("delta") or {}).get("stop_reason")) or self.stop_reason
                 self.usage.update(_known(event.get("usage")))
             case "message_stop":
                 self.is_over = True
@@ -84,30 +90,33 @@ class Gathering:
                 pass
 
     def take_whole(self, message: dict[str, Any]) -> None:
-        """A reply that came as one JSON object although a stream was asked for."""
+        """A reply that came as one JSON object although a stream was asked for. Raises: as `take`."""
         with self._lock:
             self.taken += 1
             self.has_started = self.is_over = True
-            self.model = message.get("model") or self.model
-            self.stop_reason = message.get("stop_reason")
+            self.model = _word(message.get("model")) or self.model
+            self.stop_reason = _word(message.get("stop_reason"))
             self.usage.update(_known(message.get("usage")))
             self.blocks = {index: dict(block) for index, block in enumerate(message["content"])}
 
     def pulse(self) -> Pulse:
         with self._lock:
             texts = [self._text_of(index) for index in sorted(self.blocks) if self.blocks[index].get("type") == "text"]
-            return Pulse("".join(texts), usage_of(self.usage), is_usage_final=self.stop_reason is not None, limits=self.limits)
+            text = "".join(texts)
+            so_far = text[:-1] if "\ud800" <= text[-1:] <= "\udbff" else text  # of a character that was cut the other half comes next
+            return Pulse(in_whole_characters(so_far), usage_of(self.usage), is_usage_final=self.stop_reason is not None, limits=self.limits)
 
     def reply(self, request_id: str | None) -> ModelReply:
         """The whole reply.
 
         Raises:
             ModelUnreachable: the stream ended before the reply did.
+            ValueError: it holds what could not be stored.
         """
         if not self.has_started or (self.stop_reason is None and not self.is_over):
             raise ModelUnreachable("the model's answer was cut in the middle" if self.has_started else "the server sent no answer")
         with self._lock:
-            content = tuple(self._finished(index) for index in sorted(self.blocks))
+            content = _storable(tuple(self._finished(index) for index in sorted(self.blocks)))
         _name_calls(content)
         calls = any(block.get("type") == "tool_use" for block in content)
         return ModelReply(
@@ -123,11 +132,11 @@ class Gathering:
         block = self.blocks.setdefault(index, {"type": "text", "text": ""})
         match delta.get("type"):
             case "text_delta":
-                self._texts.setdefault(index, []).append(delta["text"])
+                self._texts.setdefault(index, []).append(_text(delta["text"]))
             case "input_json_delta":
-                self._inputs.setdefault(index, []).append(delta["partial_json"])
+                self._inputs.setdefault(index, []).append(_text(delta["partial_json"]))
             case "thinking_delta":
-                block["thinking"] = block.get("thinking", "") + delta["thinking"]
+                block["thinking"] = (block.get("thinking") or "") + delta["thinking"]
             case "signature_delta":
                 block["signature"] = delta["signature"]
             case "citations_delta":
@@ -165,7 +174,33 @@ def usage_of(reported: dict[str, Any]) -> Usage:
 
 def _count(values: dict[str, Any], name: str) -> int:
     value = values.get(name)
-    return value if isinstance(value, int) and value > 0 else 0
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MOST_TOKENS else 0
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("a text was expected")
+    return value
+
+
+def _word(value: object) -> str | None:
+    return None if value is None else in_whole_characters(_text(value))
+
+
+def _place(value: object) -> int:
+    if not isinstance(value, int):
+        raise TypeError("the place of a block was expected")
+    return value
+
+
+def _storable(content: tuple[Block, ...]) -> tuple[Block, ...]:
+    """The same in whole characters. Raises: ValueError: it goes too deep."""
+    try:
+        to_json(content)
+    except ValueError:  # few hold half a character, and those that do are not to be gone through for nothing
+        content = all_in_whole_characters(content)
+        to_json(content)
+    return content
 
 
 def _known(usage: dict[str, Any] | None) -> dict[str, Any]:
@@ -178,7 +213,7 @@ def _arguments(text: str) -> Any:
     if not text.strip():
         return {}
     try:
-        return json.loads(text)
+        return STRICT.decode(text)
     except (ValueError, RecursionError):
         return text
 
@@ -188,6 +223,6 @@ def _name_calls(content: tuple[Block, ...]) -> None:
     seen: set[str] = set()
     for block in content:
         if block.get("type") == "tool_use":
-            if not block.get("id") or block["id"] in seen:
+            if not block.get("id") or not isinstance(block["id"], str) or block["id"] in seen:
                 block["id"] = f"toolu_{secrets.token_hex(8)}"
             seen.add(block["id"])

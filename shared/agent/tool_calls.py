@@ -11,6 +11,7 @@ from shared.agent.model import Block
 from shared.agent.schemas import BrokenSchema, problem_with
 from shared.agent.tool import Tool, ToolContext, ToolFailed
 from shared.telemetry import telemetry
+from shared.wire.characters import in_whole_characters
 from shared.wire.checkpoints import Observed
 from shared.wire.errors import HandoffError
 
@@ -35,7 +36,7 @@ def definition(tool: Tool) -> dict[str, object]:
 
 
 def observed(call: Block, text: str, *, is_error: bool = False) -> Observed:
-    return Observed(tool_use_id=call["id"], text=text, is_error=is_error)
+    return Observed(tool_use_id=call["id"], text=in_whole_characters(text), is_error=is_error)
 
 
 def results_of(calls: Sequence[Block], tools: dict[str, Tool], context: ToolContext, on_tick: Callable[[], None]) -> Iterator[Observed]:

@@ -48,23 +48,25 @@ KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str], ...] = (
     (redis.exceptions.OutOfMemoryError, FULL),
     (redis.exceptions.ReadOnlyError, READ_ONLY),
     (redis.exceptions.BusyLoadingError, "Redis is still loading its data: try again in a moment"),
-    ((redis.exceptions.TryAgainError, redis.exceptions.ClusterDownError), NOT_NOW),
+    ((redis.exceptions.TryAgainError, redis.exceptions.MasterDownError), NOT_NOW),
     (redis.InvalidResponse, "what answers there is not Redis: check host and port in HANDOFF_REDIS_URL"),
     (MasterNotFoundError, "no sentinel names a primary: is there one, and are hosts and master_name in HANDOFF_REDIS_URL right?"),
     ((redis.ConnectionError, redis.TimeoutError), "Redis cannot be reached: is it running, and is HANDOFF_REDIS_URL right?"),
 )
-"""redis-py's errors, the first that fits, and what they mean to a person. A primary that is gone is a ClusterDownError."""
+"""redis-py's errors, the first that fits, and what they mean to a person."""
 CODES = (
     ("READONLY", READ_ONLY),
     ("NOAUTH|WRONGPASS|NOPERM", "Redis refuses us: check user and password in HANDOFF_REDIS_URL"),
     ("OOM", FULL),
     ("MISCONF", "Redis cannot save to its disk: see its log"),
-    (r"\b(BUSY|NOREPLICAS|MASTERDOWN|TRYAGAIN|CLUSTERDOWN|UNKILLABLE)\b", NOT_NOW),
+    (r"\b(BUSY|NOREPLICAS|MASTERDOWN|TRYAGAIN|UNKILLABLE)\b", NOT_NOW),
 )
 """The same for Redis's own codes."""
 CLUSTER = "this is a Redis Cluster, which is not supported: name a single primary in HANDOFF_REDIS_URL, or its sentinels"
-OF_A_CLUSTER = r"\b(CROSSSLOT|MOVED|ASK) |same slot|non local key|in cluster mode"
-"""What only Redis in cluster mode says: of commands that touch several slots, of keys that another node has, of SELECT."""
+OF_A_CLUSTER = r"\b(CLUSTERDOWN|CROSSSLOT|MOVED|ASK) |same slot|non local key|in cluster mode"
+"""What only Redis in cluster mode says: before its slots are given out, of commands that touch several, of keys that another node has, of
+SELECT.
+"""
 NO_DATABASE = "Redis has no database of this number: check the one after the last slash of HANDOFF_REDIS_URL"
 TLS = (
     (
@@ -199,7 +201,8 @@ def _in_our_words(error: redis.RedisError) -> LedgerError:
     if NO_CONNECTION_LEFT in str(error):
         return LedgerUnavailable(f"all {MAX_CONNECTIONS} connections of this process to Redis are in use: run fewer threads in it")
     text = str(error)  # from within a script, Redis's own code stands somewhere in the middle
-    if isinstance(error, redis.exceptions.ClusterCrossSlotError | redis.exceptions.AskError) or re.search(OF_A_CLUSTER, text):
+    is_down = isinstance(error, redis.exceptions.ClusterDownError) and not isinstance(error, redis.exceptions.MasterDownError)
+    if is_down or isinstance(error, redis.exceptions.ClusterCrossSlotError | redis.exceptions.AskError) or re.search(OF_A_CLUSTER, text):
         return UnusableRedis(CLUSTER)
     found = next((why for kinds, why in KINDS if isinstance(error, kinds)), None)
     if isinstance(error, redis.ConnectionError | redis.TimeoutError):

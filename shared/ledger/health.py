@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+import redis
+
 from shared.ledger import keys
-from shared.ledger.connection import Connection, in_our_words
-from shared.wire.errors import LedgerError, LedgerUnavailable
+from shared.ledger.connection import CLUSTER, Connection, in_our_words
+from shared.wire.errors import LedgerError, LedgerUnavailable, UnusableRedis
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +50,11 @@ class Health:
 
         Raises:
             LedgerUnavailable: Redis cannot be reached, or refuses us.
+            UnusableRedis: it is a cluster.
         """
         with in_our_words():
             info: dict[str, Any] = self._connection.redis.info()
+        _refuse_a_cluster(info)
         return RedisFacts(
             version=tuple(int(part) for part in str(info.get("redis_version", "")).split(".") if part.isdigit()),
             is_primary=info.get("role", "master") == "master",
@@ -58,6 +63,11 @@ class Health:
             max_memory_bytes=int(info.get("maxmemory", 0)),
             used_memory_bytes=int(info.get("used_memory", 0)),
         )
+
+    def refuse_a_cluster(self) -> None:
+        """Nothing, where Redis lets us know nothing of it. Raises: UnusableRedis: it is one."""
+        with in_our_words(), suppress(redis.exceptions.NoPermissionError):
+            _refuse_a_cluster(self._connection.redis.info("cluster"))
 
     def refusal(self) -> str | None:
         """Why Redis takes no writes now, though it can be read: it is full, or a replica. None: it takes them.
@@ -114,3 +124,8 @@ class Health:
         except LedgerError:
             return None
         return None if value is None else str(value)
+
+
+def _refuse_a_cluster(info: Mapping[str, Any]) -> None:
+    if int(info.get("cluster_enabled", 0)):
+        raise UnusableRedis(CLUSTER)

@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace import Event, ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import Status
+from opentelemetry.util.re import parse_env_headers
 from opentelemetry.util.types import Attributes
 
 from shared.redaction import Redactor
@@ -26,6 +27,9 @@ _SAYS_WHAT_IS_WRONG = BatchSpanProcessor.__module__
 """The SDK's logger that says which OTEL_BSP_* is no number, and that it goes on with its own."""
 END_WITHIN_S = 10.0
 """The longest that a process stays for what is left to send when it stops, whatever the collector does."""
+_SAYS_WHICH_HEADER = parse_env_headers.__module__
+"""Its logger that quotes a header that it cannot read."""
+_NO_HEADER = "OTEL_EXPORTER_OTLP_HEADERS is not understood, and a part of it is left out: write name=value,name=value"
 _NOT_SENT = "the OpenTelemetry collector did not take this command's spans; the command itself is not touched by that"
 
 
@@ -145,25 +149,45 @@ class InOneLine(logging.Filter):
         return True
 
 
+class InOurWords(logging.Filter):
+    """Of headers that cannot be read the SDK quotes each, and a key may be in it."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg, record.args = _NO_HEADER, ()
+        return True
+
+
 class Batches(BatchSpanProcessor):
     """Stays within its time when it stops: an export that is under way may take as long as the last one, and the SDK waits for both."""
 
     def __init__(self, exporter: SpanExporter, end_within_s: float) -> None:
-        logging.getLogger(_SAYS_WHAT_IS_WRONG).addFilter(InOneLine())
-        super().__init__(exporter)
+        with _filtered(_SAYS_WHAT_IS_WRONG, InOneLine()):
+            super().__init__(exporter)
         self._end_within_s = end_within_s
 
     def shutdown(self) -> None:
         self._batch_processor.shutdown(timeout_millis=int(1000 * self._end_within_s))
+        if left := len(self._batch_processor._queue):
+            logging.getLogger(__name__).warning("the OpenTelemetry collector has not taken all spans in time: the last %d are lost", left)
+
+
+@contextmanager
+def _filtered(logger: str, by: logging.Filter) -> Iterator[None]:
+    logging.getLogger(logger).addFilter(by)
+    try:
+        yield
+    finally:
+        logging.getLogger(logger).removeFilter(by)
 
 
 def make_provider(service: str, redactor: Redactor, ids: Ids, *, keeps_errors: bool, flush_s: float | None) -> TracerProvider:
-    """Everything else as the OTEL_* variables say. What is left is sent when the process ends."""
+    """Everything else as the OTEL_* variables say. What is left is sent when the process ends, as far as the collector takes it in time."""
     named = Resource.create()
     if str(named.attributes.get(SERVICE_NAME, "unknown_service")).startswith("unknown_service"):
         named = named.merge(Resource({SERVICE_NAME: service}))
     provider = TracerProvider(resource=named, id_generator=ids)
-    sender: SpanExporter = OTLPSpanExporter(timeout=flush_s)
+    with _filtered(_SAYS_WHICH_HEADER, InOurWords()):
+        sender: SpanExporter = OTLPSpanExporter(timeout=flush_s)
     if flush_s is None:
         for name in _SAYS_OF_EACH:
             logging.getLogger(name).addFilter(Sparing())

@@ -76,11 +76,6 @@ NO_PAYLOAD_IN_ERRORS = ConfigDict(hide_input_in_errors=True)
 """For whatever else parses what others have written: the traceback of a defect goes into a log."""
 
 
-def has_half_a_character(text: str) -> bool:
-    """Whether a lone surrogate is in it, which JSON can spell and file names can hold: UTF-8 cannot, so nothing could store or send it."""
-    return any("\ud800" <= character <= "\udfff" for character in text)
-
-
 REMEMBERED_CHARS = 20_000
 """Of a text whose digest a process remembers, with some hundred others: a payload is named when it is stored and in its event."""
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from shared.config import OFFLINE_MODEL, Settings, load_settings
 from shared.json_reading import refuse_repeats
 from shared.wire.approval import ApprovalOf, Approvals, OnTimeout
+from shared.wire.characters import has_half_a_character
 from shared.wire.errors import MissingCredentials, UserError
 from shared.wire.events import DEFAULT_TENANT
 from shared.wire.ids import JobId
 from shared.wire.limits import JobLimits, OnLimit
-from shared.wire.message import has_half_a_character
 from shared.wire.mode import Mode
 from shared.wire.priority import Priority
 from shared.wire.rubric import Rubric

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from shared.config import Settings, load_settings
 from shared.local.redis_server import OLDEST, find_server, version_of
-from shared.wire.errors import LedgerUnavailable, UserError
+from shared.wire.errors import LedgerUnavailable, UnusableRedis, UserError
 from shared.wire.events import DEFAULT_TENANT
 from shared.wire.names import RESERVED, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE, UNROUTED_QUEUE
 from supervisor.cli.errors import FAILED, OK
@@ -102,7 +102,7 @@ def _broker(settings: Settings) -> Iterator[Finding]:
         yield from paused(jobs.ledger.pauses.all())
         yield from budgets(jobs.ledger.days.today(DEFAULT_TENANT))
         yield from _leftovers(jobs)
-    except LedgerUnavailable as error:
+    except (LedgerUnavailable, UnusableRedis) as error:
         yield _refused(str(error))
 
 

@@ -16,6 +16,7 @@ from supervisor.cli.errors import INTERRUPTED, OK, exit_code_of, say
 from supervisor.cli.listing import listed
 from supervisor.cli.options import AsJson
 from supervisor.cli.terminal import stdout, write_as_json, write_line
+from supervisor.reconnecting import RECONNECT_FOR_S
 
 if TYPE_CHECKING:
     from shared.config import Settings
@@ -46,7 +47,7 @@ def client_with(settings: Settings) -> Client:
 def watch(
     job: Job,
     as_json: AsJson = False,
-    reconnect: Annotated[float, typer.Option(min=0, metavar="S", help="How long to try again when Redis goes away.")] = 30.0,
+    reconnect: Annotated[float, typer.Option(min=0, metavar="S", help="How long to try again when Redis goes away.")] = RECONNECT_FOR_S,
 ) -> int:
     """Follow a job until its end, then print its answer.
 

@@ -115,6 +115,7 @@ def _look_at_redis(settings: Settings) -> None:
 
     Raises:
         LedgerUnavailable: wrong URL or password.
+        UnusableRedis: a cluster, or no such database.
     """
     if settings.redis_url is None:
         say(f"HANDOFF_REDIS_URL is not set: trying {DEFAULT_REDIS_URL}")
@@ -127,12 +128,13 @@ def _look_at_redis(settings: Settings) -> None:
 
 
 def reach_redis(settings: Settings) -> None:
-    """Raises: LedgerUnavailable: no Redis there, a wrong URL or password."""
+    """Raises: LedgerUnavailable: no Redis there, a wrong URL or password. UnusableRedis: a cluster, or no such database."""
     from shared.ledger.connection import COMMAND_TIMEOUT_S
     from shared.ledger.ledger import open_ledger
 
     ledger = open_ledger(redis_url_of(settings), settings, timeout_s=COMMAND_TIMEOUT_S)
     try:
         ledger.connection.now()
+        ledger.health.refuse_a_cluster()
     finally:
         ledger.connection.close()

@@ -17,9 +17,10 @@ from pydantic import Field, StringConstraints, ValidationError
 
 from shared.documents.decoding import decode
 from shared.documents.refused import Refused
+from shared.wire.characters import has_half_a_character
 from shared.wire.errors import ManyProblems, UserError
 from shared.wire.facts import FactTable, KnownFact
-from shared.wire.message import Message, has_half_a_character
+from shared.wire.message import Message
 from supervisor.lifecycle.periods import periods_of
 from supervisor.measures.bounded_file import bounded_bytes
 from supervisor.measures.tables import DELIMITERS, rows_in

@@ -67,7 +67,7 @@ def test_the_control_makes_exactly_the_calls_of_the_plan_too_and_ends_every_job_
 
 
 def test_plain_chords_lose_jobs_where_a_process_is_killed_at_a_failpoint() -> None:
-    books = try_failpoints_in_plain_celery(Options(SEED), quiet, [Blow.KILL])
+    books = try_failpoints_in_plain_celery(Options(SEED), quiet, [Blow.KILL, Blow.STOP])
 
     assert not books.not_reached, table_of(books)
     assert "jobs lost" in broken_of(books), table_of(books)

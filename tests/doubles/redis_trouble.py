@@ -4,12 +4,53 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import redis
+
 from shared.local.processes import Processes
+from shared.local.redis_access import access_from
+from shared.local.redis_server import find_server
 from tests.waiting import wait_until
+
+HIGHEST_PORT = 55_536
+"""A node of a cluster takes a second port, 10,000 above its own."""
+
+
+class OwnRedis:
+    """A server that a test starts and kills as it likes; what it has written is there again. `options`: of its command line."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self._access = next(one for one in iter(lambda: access_from(None), None) if one.port < HIGHEST_PORT)
+        self._command = [
+            *(str(find_server()), "--port", str(self._access.port), "--requirepass", self._access.password, "--dir", str(folder)),
+            *("--appendonly", "yes", "--appendfsync", "always", "--save", "", *options),
+        ]
+        self._server: subprocess.Popen[bytes] | None = None
+        self.url = self._access.url
+
+    def start(self) -> None:
+        """It answers when this returns."""
+        self._server = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
+        with redis.Redis.from_url(self.url) as client:
+            wait_until(lambda: _answers(client), what="a Redis of its own")
+
+    def kill(self) -> None:
+        """It is gone when this returns."""
+        if self._server is not None:
+            self._server.kill()
+            self._server.wait()
+
+
+def _answers(client: Any) -> bool:
+    try:
+        return bool(client.ping())
+    except redis.RedisError:
+        return False
 
 
 def kill_redis(processes: Processes) -> None:

@@ -6,6 +6,10 @@ import resource
 import subprocess
 import sys
 
+import pytest
+
+from shared.process import allow_files
+
 
 def test_a_process_opens_as_many_files_as_its_system_lets_it_ask_for() -> None:
     """1,024 is what most systems begin with."""
@@ -16,3 +20,16 @@ def test_a_process_opens_as_many_files_as_its_system_lets_it_ask_for() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout.split() == [str(min(hard, 65_536) if hard != resource.RLIM_INFINITY else 65_536), str(hard)]
+
+
+def test_where_the_system_refuses_more_files_a_line_says_so_and_the_process_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuses(_which: int, _limits: tuple[int, int]) -> None:
+        raise ValueError("not allowed to raise maximum limit")
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _which: (256, resource.RLIM_INFINITY))
+    monkeypatch.setattr(resource, "setrlimit", refuses)
+    allow_files()
+
+    assert "not let this process open more than 256 files" in caplog.text

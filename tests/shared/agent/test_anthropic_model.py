@@ -3,58 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
 
-from chaos.messages_server import MessagesServer, Reply, Script, calls, fails, in_turn, says
-from shared.agent.anthropic_model import AnthropicModel
-from shared.agent.model import ModelCall, ModelReply, Pulse
-from shared.wire.errors import Draining, LimitReached, ModelBusy, ModelError, ModelRejected, ModelUnreachable, NeverSent, SchemaRejected
+from chaos.messages_server import MessagesServer, Reply, calls, fails, in_turn, says
+from shared.agent.model import ModelCall, Pulse
+from shared.wire.errors import Draining, LimitReached, ModelBusy, ModelRejected, ModelUnreachable, NeverSent, SchemaRejected
 from tests.doubles.served_model import model_at
-
-SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
-TOOL = {"name": "look", "description": "Looks.", "input_schema": SCHEMA}
-CALL = ModelCall(
-    model="claude-haiku-5-5",
-    system="Be brief.",
-    messages=({"role": "user", "content": "Hello"},),
-    max_output_tokens=100,
-    tools=(TOOL,),
-    output_schema=SCHEMA,
-    timeout_s=5,
-)
-Ask = Callable[..., ModelReply]
-
-
-def ignore(_pulse: Pulse) -> None:
-    pass
-
-
-@pytest.fixture
-def serve() -> Iterator[Callable[[Script], tuple[AnthropicModel, MessagesServer]]]:
-    """Start a server with a script; gives the model that talks to it."""
-    with ExitStack() as stack:
-
-        def start(script: Script) -> tuple[AnthropicModel, MessagesServer]:
-            server = stack.enter_context(MessagesServer(script))
-            return stack.enter_context(model_at(server.url)), server
-
-        yield start
-
-
-Serve = Callable[[Script], tuple[AnthropicModel, MessagesServer]]
-
-
-def error_of(serve: Serve, reply: Reply, call: ModelCall = CALL) -> ModelError:
-    model, server = serve(in_turn(reply))
-    with pytest.raises(ModelError) as caught:
-        model.reply(call, ignore)
-    assert len(server.requests) == 1, "retrying is not the adapter's"
-    assert "canary" not in str(caught.value)
-    return caught.value
+from tests.shared.agent.serving import CALL, TOOL, Serve, error_of, ignore
 
 
 @pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 413, 422])
@@ -272,14 +229,3 @@ def test_many_threads_share_one_client(serve: Serve) -> None:
     for thread in threads:
         thread.join()
     assert found == {str(n): str(n) for n in range(16)}
-
-
-def test_what_json_has_no_word_for_is_sent_as_null(serve: Serve) -> None:
-    """A model's arguments, which go back to it, may hold it."""
-    model, server = serve(lambda _request: says("so"))
-    asked = {"type": "tool_use", "id": "t", "name": "look", "input": {"a": float("nan")}}
-
-    model.reply(replace(CALL, messages=(*CALL.messages, {"role": "assistant", "content": [asked]})), ignore)
-
-    (request,) = server.requests
-    assert request["messages"][-1]["content"][-1]["input"] == {"a": None}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import resource
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -32,17 +33,17 @@ MESSAGE = {
 
 
 @contextmanager
-def a_server_that_answers_when_all_have_asked() -> Iterator[str]:
+def a_server_that_answers_when_so_many_have_asked(enough: int) -> Iterator[str]:
     """Its URL."""
     asked, all_have = 0, asyncio.Event()
     body = json.dumps(MESSAGE).encode()
-    answer = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+    answer = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b" % (len(body), body)
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal asked
         await reader.readuntil(b"\r\n\r\n")
         asked += 1
-        if asked == CALLS:
+        if asked == enough:
             all_have.set()
         await all_have.wait()
         writer.write(answer)
@@ -62,16 +63,31 @@ def a_server_that_answers_when_all_have_asked() -> Iterator[str]:
         loop.close()
 
 
+def replies_at_once(calls: int) -> int:
+    """How many come."""
+    call = ModelCall(model="m", system="", messages=({"role": "user", "content": "Well?"},), max_output_tokens=10, timeout_s=60)
+    model = model_from(Settings())
+    assert isinstance(model, AnthropicModel)
+    try:
+        with ThreadPoolExecutor(calls) as slots:
+            return len(list(slots.map(lambda _n: model.reply(call, lambda _pulse: None), range(calls))))
+    finally:
+        model.close()
+
+
 def test_no_slot_waits_for_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     allow_files()
-    call = ModelCall(model="m", system="", messages=({"role": "user", "content": "Well?"},), max_output_tokens=10, timeout_s=60)
-    with a_server_that_answers_when_all_have_asked() as url, ThreadPoolExecutor(CALLS) as slots:
+    with a_server_that_answers_when_so_many_have_asked(CALLS) as url:
         monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
-        model = model_from(Settings())
-        assert isinstance(model, AnthropicModel)
-        try:
-            replies = list(slots.map(lambda _n: model.reply(call, lambda _pulse: None), range(CALLS)))
-        finally:
-            model.close()
+        assert replies_at_once(CALLS) == CALLS
 
-    assert len(replies) == CALLS
+
+def test_where_the_system_allows_few_files_a_call_waits_for_a_connection_and_does_not_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with a_server_that_answers_when_so_many_have_asked(1) as url:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (300, hard))
+        try:
+            assert replies_at_once(400) == 400
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -63,8 +63,10 @@ def test_a_database_that_redis_does_not_have(redis_url: str) -> None:
         redis.exceptions.MovedError("3999 127.0.0.1:6381"),
         redis.ResponseError("Script attempted to access a non local key in a cluster node script: 0a, on @user_script:1."),
         redis.ResponseError("SELECT is not allowed in cluster mode"),
+        redis.exceptions.ClusterDownError("Hash slot not served"),
+        redis.ResponseError("CLUSTERDOWN Hash slot not served, on @user_script:1."),
     ],
-    ids=["several slots", "another node's key", "another node's key in a script", "a database"],
+    ids=["several slots", "another node's key", "another node's key in a script", "a database", "no slots", "no slots in a script"],
 )
 def test_a_cluster_is_refused_by_its_name_whatever_it_says_first(error: redis.ResponseError) -> None:
     with pytest.raises(UserError, match=r"Redis Cluster, which is not supported.* HANDOFF_REDIS_URL") as raised, in_our_words():
@@ -108,7 +110,7 @@ def test_scripts_are_loaded_again_after_the_server_forgot_them(ledger: Ledger) -
     assert ledger.jobs.sweep().due == {}
 
 
-@pytest.mark.parametrize("code", ["BUSY", "NOREPLICAS", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN", "UNKILLABLE"])
+@pytest.mark.parametrize("code", ["BUSY", "NOREPLICAS", "MASTERDOWN", "TRYAGAIN", "UNKILLABLE"])
 def test_what_passes_by_itself_is_no_defect_of_ours(ledger: Ledger, code: str) -> None:
     with pytest.raises(LedgerUnavailable, match="just now"), in_our_words():
         ledger.connection.redis.eval(f"return redis.error_reply('{code} not now')", 0)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import redis
 
 from shared.config import Settings
 from shared.ledger.health import QueueDepth
 from shared.ledger.ledger import Ledger, open_ledger
-from shared.wire.errors import LedgerUnavailable
+from shared.wire.errors import LedgerUnavailable, UnusableRedis
 from tests.doubles.jobs import a_job, granted, issue
+from tests.doubles.redis_trouble import OwnRedis
 
 
 def test_the_facts_are_those_of_this_redis(ledger: Ledger) -> None:
@@ -35,6 +38,29 @@ def test_where_redis_keeps_its_settings_to_itself_info_tells_them(ledger: Ledger
 def test_no_redis_is_said_as_everywhere() -> None:
     with pytest.raises(LedgerUnavailable, match="cannot be reached"):
         open_ledger("redis://127.0.0.1:1/0", Settings()).health.facts()
+
+
+def test_a_cluster_is_refused_by_its_name(tmp_path: Path) -> None:
+    server = OwnRedis(tmp_path, "--cluster-enabled", "yes")
+    server.start()
+    ledger = open_ledger(server.url, Settings())
+    try:
+        for look in (ledger.health.facts, ledger.health.refuse_a_cluster):
+            with pytest.raises(UnusableRedis, match="Redis Cluster, which is not supported"):
+                look()
+    finally:
+        ledger.connection.close()
+        server.kill()
+
+
+def test_a_redis_that_says_nothing_of_itself_is_taken_as_it_is(ledger: Ledger, redis_url: str) -> None:
+    ledger.connection.redis.acl_setuser("quiet", enabled=True, passwords=["+pw"], commands=["+@all", "-info"], keys=["*"])
+    restricted = open_ledger(f"redis://quiet:pw@{redis_url.split('@')[1]}", Settings())
+    try:
+        restricted.health.refuse_a_cluster()
+    finally:
+        restricted.connection.close()
+        ledger.connection.redis.acl_deluser("quiet")
 
 
 def test_messages_are_counted(ledger: Ledger, redis_url: str) -> None:

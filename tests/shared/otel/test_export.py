@@ -10,7 +10,8 @@ import pytest
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import TracerProvider
 
-from shared.otel.export import _SAYS_OF_EACH, _SAYS_WHAT_IS_WRONG, Batches, Sparing
+from shared.otel.export import _SAYS_OF_EACH, _SAYS_WHAT_IS_WRONG, Batches, Ids, Sparing, make_provider
+from shared.redaction import Redactor
 
 
 @pytest.mark.parametrize("name", _SAYS_OF_EACH)
@@ -30,16 +31,20 @@ def test_a_service_says_once_a_minute_that_batches_fail() -> None:
     assert spared.filter(logging.makeLogRecord({"msg": "Queue full"})), "another thing"
 
 
-def test_a_process_that_stops_does_not_stay_for_a_collector_that_never_answers() -> None:
+def test_a_process_that_stops_does_not_stay_for_a_collector_that_never_answers_and_says_what_is_lost(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         exporter = OTLPSpanExporter(endpoint=f"http://127.0.0.1:{silent.getsockname()[1]}/v1/traces", timeout=60)
         provider = TracerProvider()
         provider.add_span_processor(Batches(exporter, 0.1))
-        provider.get_tracer("a").start_span("the last").end()
+        for _ in range(600):  # a batch is 512
+            provider.get_tracer("a").start_span("one of the last").end()
 
         begun = time.monotonic()
         provider.shutdown()
         assert time.monotonic() - begun < 5
+        assert "the last 88 are lost" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["OTEL_BSP_SCHEDULE_DELAY", "OTEL_BSP_MAX_QUEUE_SIZE", "OTEL_BSP_EXPORT_TIMEOUT"])
@@ -52,3 +57,14 @@ def test_a_variable_that_is_no_number_is_one_line_and_no_traceback(
     (said,) = [one for one in caplog.records if one.name == _SAYS_WHAT_IS_WRONG]
     assert name in said.getMessage()
     assert logging.Formatter().format(said) == said.getMessage()
+
+
+@pytest.mark.parametrize("headers", ["x-api-key: hny-4711-secret", "Authorization: Bearer hny-4711-secret", "a=b,hny-4711-secret"])
+def test_headers_that_cannot_be_read_are_one_line_that_does_not_quote_them(
+    headers: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", headers)
+    make_provider("a", Redactor([]), Ids(), keeps_errors=False, flush_s=None).shutdown()
+
+    assert "OTEL_EXPORTER_OTLP_HEADERS is not understood" in caplog.text
+    assert "4711" not in caplog.text

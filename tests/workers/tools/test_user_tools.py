@@ -65,6 +65,18 @@ def test_public_functions_of_a_file_become_tools(tmp_path: Path) -> None:
     assert Desk().call(weather, city="Oslo", days=3) == "Oslo: rain for 3 days"
 
 
+def test_half_a_character_in_what_a_tool_returns_can_be_stored(tmp_path: Path) -> None:
+    """As a file's name may hold it."""
+    own = """
+        def names() -> str:
+            \"\"\"All names.\"\"\"
+            return b"caf\\xe9".decode("utf-8", "surrogateescape")
+    """
+    observed = result_of({"id": "t", "name": "names", "input": {}}, tools_of(tmp_path, own=own), Desk().context)
+
+    assert (observed.text, observed.is_error) == ("caf\ufffd", False)
+
+
 def test_a_tool_is_repeatable_unless_it_says_otherwise(tmp_path: Path) -> None:
     tools = tools_of(tmp_path, weather=WEATHER)
 

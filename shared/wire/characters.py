@@ -1,0 +1,31 @@
+"""Half of a character: a lone surrogate, which JSON can spell and file names can hold. UTF-8 cannot, so nothing could store or send it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_HALF = re.compile(r"[\ud800-\udfff]")
+
+
+def has_half_a_character(text: str) -> bool:
+    """Whether one is in it."""
+    return not text.isascii() and _HALF.search(text) is not None
+
+
+def in_whole_characters(text: str) -> str:
+    """The text with halves that stand side by side made one, as where a stream was cut between them, and the others replaced (U+FFFD)."""
+    if not has_half_a_character(text):
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def all_in_whole_characters(value: Any) -> Any:
+    """The same of all texts in plain data, names of fields among them."""
+    if isinstance(value, str):
+        return in_whole_characters(value)
+    if isinstance(value, list | tuple):
+        return type(value)(map(all_in_whole_characters, value))
+    if isinstance(value, dict):
+        return {all_in_whole_characters(name): all_in_whole_characters(item) for name, item in value.items()}
+    return value

@@ -1,0 +1,40 @@
+"""One call of a model, put to a server that answers by a script: what tests of the adapter share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from chaos.messages_server import MessagesServer, Reply, Script, in_turn
+from shared.agent.anthropic_model import AnthropicModel
+from shared.agent.model import ModelCall, Pulse
+from shared.wire.errors import ModelError
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
+TOOL = {"name": "look", "description": "Looks.", "input_schema": SCHEMA}
+CALL = ModelCall(
+    model="claude-haiku-5-5",
+    system="Be brief.",
+    messages=({"role": "user", "content": "Hello"},),
+    max_output_tokens=100,
+    tools=(TOOL,),
+    output_schema=SCHEMA,
+    timeout_s=5,
+)
+
+
+def ignore(_pulse: Pulse) -> None:
+    pass
+
+
+Serve = Callable[[Script], tuple[AnthropicModel, MessagesServer]]
+
+
+def error_of(serve: Serve, reply: Reply, call: ModelCall = CALL) -> ModelError:
+    model, server = serve(in_turn(reply))
+    with pytest.raises(ModelError) as caught:
+        model.reply(call, ignore)
+    assert len(server.requests) == 1, "retrying is not the adapter's"
+    assert "canary" not in str(caught.value)
+    return caught.value

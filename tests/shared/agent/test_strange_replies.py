@@ -1,0 +1,99 @@
+"""Replies that are not what the Messages API promises: what can be read is read, and what cannot is the server's, and may pass."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from chaos.messages_server import Reply, fails, in_turn, says
+from shared.agent.anthropic_stream import Gathering
+from shared.wire.checkpoints import Replied
+from shared.wire.errors import ModelUnreachable
+from shared.wire.pace import NOTHING_SAID
+from tests.shared.agent.serving import CALL, Serve, error_of, ignore
+
+
+def delta(text: Any) -> dict[str, Any]:
+    return {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}
+
+
+def streams(*events: dict[str, Any]) -> Reply:
+    """A reply of these events, with a beginning and an end."""
+    every = (
+        {"type": "message_start", "message": {"usage": {"input_tokens": 3}}},
+        *events,
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
+        {"type": "message_stop"},
+    )
+    return says("x", raw_events=tuple(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in every))
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e400"])
+def test_arguments_that_no_json_can_hold_stay_text(serve: Serve, number: str) -> None:
+    """The model is told that they are none; as numbers they could not be sent back to it."""
+    said = f'{{"a": {number}}}'
+    model, _ = serve(in_turn(Reply(blocks=({"type": "tool_use", "id": "t", "name": "look", "input": said},), stop_reason="tool_use")))
+    assert model.reply(CALL, ignore).content[0]["input"] == said
+
+
+def test_a_character_whose_halves_come_apart_is_whole_again(serve: Serve) -> None:
+    model, _ = serve(in_turn(streams(delta("It is good \ud83d"), delta("\ude00 indeed"))))
+    assert model.reply(CALL, ignore).content == ({"type": "text", "text": "It is good \U0001f600 indeed"},)
+
+
+def test_a_character_of_which_half_has_come_is_not_seen_yet() -> None:
+    gathering = Gathering("m", NOTHING_SAID)
+    gathering.take(delta("It is good \ud83d"))
+    assert gathering.pulse().text == "It is good "
+    gathering.take(delta("\ude00"))
+    assert gathering.pulse().text == "It is good \U0001f600"
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "text", "text": "half \ud83d"},
+        {"type": "tool_use", "id": "t\ud83d", "name": "\ud83d", "input": {"\ud83d": ["\ud83d"]}},
+        {"type": "something_new", "data": {"x": ["\ude00"]}},
+    ],
+)
+def test_half_a_character_in_a_reply_can_be_stored(serve: Serve, block: dict[str, Any]) -> None:
+    model, _ = serve(in_turn(Reply(body=json.dumps({"content": [block], "stop_reason": "end\ud83d", "model": "m\ud83d"}))))
+    reply = model.reply(CALL, ignore)
+    assert Replied(content=reply.content, stop_reason=reply.stop_reason, usage=reply.usage, model=reply.model).to_json()
+
+
+def test_half_a_character_in_an_error_can_be_stored(serve: Serve) -> None:
+    assert str(error_of(serve, fails(422, "half \ud83d of it"))).encode()
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        (delta(None),),
+        ({"type": "content_block_delta", "index": "0", "delta": {"type": "text_delta", "text": "a"}}, delta("b")),
+        ({"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": 7}},),
+        ({"type": "message_delta", "delta": {"stop_reason": 7}},),
+        ({"type": "message_start", "message": {"model": ["m"]}},),
+    ],
+    ids=["no text", "no place", "no arguments", "no reason", "no model"],
+)
+def test_what_is_no_text_where_one_belongs_is_unreachable(serve: Serve, garbage: tuple[dict[str, Any], ...]) -> None:
+    assert isinstance(error_of(serve, streams(*garbage)), ModelUnreachable)
+
+
+@pytest.mark.parametrize("count", [True, -1, "7", 10**30, 1.5])
+def test_what_is_no_count_of_tokens_counts_as_none(serve: Serve, count: object) -> None:
+    model, _ = serve(in_turn(says("x", usage={"input_tokens": 3, "output_tokens": count})))
+    used = model.reply(CALL, ignore).usage
+    assert (used.input_tokens, used.output_tokens) == (3, 0)
+
+
+def test_arguments_that_go_too_deep_to_be_stored_are_unreachable(serve: Serve) -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(300):
+        deep = {"a": deep}
+    body = json.dumps({"content": [{"type": "tool_use", "id": "t", "name": "look", "input": deep}]})
+    assert isinstance(error_of(serve, Reply(body=body)), ModelUnreachable)
