@@ -116,7 +116,8 @@ def quote_remark(result: JobResult) -> str | None:
 def _against_the_quote(result: JobResult) -> str:
     """`$0.0123 and 9.0 s of work`: what the next quotes are held against, too."""
     usage, worked_s = result.usage, result.worked_s or 0.0
-    spent = f"{money(usage['cost_usd'], at_most=usage['cut']['calls'] > 0)} and {worked_s:.1f} s of work"
+    cost = "an unknown cost" if usage["cost_usd"] is None else money(usage["cost_usd"], at_most=usage["cut"]["calls"] > 0)
+    spent = f"{cost} and {worked_s:.1f} s of work"
     if result.wall_s - worked_s < 0.1:
         return spent
     return f"{spent} (of {result.wall_s:.1f} s: what it waited for a person, and the time after its end, are no work)"

@@ -12,6 +12,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from supervisor.cli.errors import NobodyReads
+
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 
 
@@ -95,6 +97,13 @@ class Commands(TyperGroup):
     def __init__(self, **given: Any) -> None:
         lines = {name: TyperCommand(name, help=one.line, rich_help_panel=one.panel) for name, one in ENTRIES.items()}
         super().__init__(**{**given, "commands": lines})
+
+    def invoke(self, ctx: Any) -> Any:
+        """What was typed."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise NobodyReads from error
 
     def resolve_command(self, *given: Any) -> Any:
         """Of what was typed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -27,6 +28,10 @@ EXIT_CODES = (
 )
 
 
+class NobodyReads(Exception):
+    """The pipe that is written to was closed. Of an EPIPE Typer makes an exit code of its own: 1, which says that the job has failed."""
+
+
 def exit_code_of(status: JobStatus) -> int:
     """A partial answer is an answer: it names its gaps, and stderr says so."""
     from shared.wire.events import JobStatus
@@ -47,10 +52,24 @@ def guarded(command: Callable[[], object]) -> NoReturn:
     try:
         code = _outcome(command)
         sys.stdout.flush()
-    except BrokenPipeError:  # `handoff list | head`: nobody reads on, which is no error
-        _point_at_nothing(sys.stdout)
+    except (BrokenPipeError, NobodyReads):  # `handoff list | head`, which is no error
+        for stream in (sys.stdout, sys.stderr):  # either may be the pipe, or both
+            _point_at_nothing(stream)
         code = OK
     sys.exit(code)
+
+
+def end_like_ctrl_c() -> None:
+    """Have SIGTERM and SIGHUP do what Ctrl-C does, so that what was begun is stopped, and the terminal is as it was. What was told to live
+    on without its terminal (`nohup`) does.
+    """
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    for kind in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(kind) is signal.SIG_DFL:
+            signal.signal(kind, interrupt)
 
 
 def say(message: str) -> None:
@@ -79,7 +98,7 @@ def _outcome(command: Callable[[], object]) -> int:
     except KeyboardInterrupt:
         say("interrupted")
         return INTERRUPTED
-    except BrokenPipeError:
+    except (BrokenPipeError, NobodyReads):
         raise
     except Exception as error:  # noqa: BLE001 (the last line of defence against tracebacks)
         return _unforeseen(error)

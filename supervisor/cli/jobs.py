@@ -12,7 +12,7 @@ from shared.wire.ids import JobId
 from shared.wire.limits import NewLimits
 from shared.wire.usage import microusd
 from supervisor.books import usage_of
-from supervisor.cli.errors import INTERRUPTED, OK, exit_code_of, say
+from supervisor.cli.errors import INTERRUPTED, OK, end_like_ctrl_c, exit_code_of, say
 from supervisor.cli.listing import listed
 from supervisor.cli.options import AsJson
 from supervisor.cli.terminal import stdout, write_as_json, write_line
@@ -56,6 +56,7 @@ def watch(
     from supervisor.cli.run import stay
 
     jobs = client_of_broker()
+    end_like_ctrl_c()
     try:
         return stay(jobs, JobId(job), as_json=as_json, reconnect_for_s=reconnect)
     except KeyboardInterrupt:

@@ -46,7 +46,7 @@ from shared.wire.names import ROLES
 from supervisor.changes import change_of, in_words
 from supervisor.cli.folding import Copies, folded, names
 from supervisor.cli.quoting import told
-from supervisor.cli.signs import name_of, tools_of
+from supervisor.cli.signs import is_parked, name_of, parked, tools_of
 from supervisor.cli.terminal import figures, short
 from supervisor.cli.view import Moment, View
 from supervisor.lifecycle.evolve import fold
@@ -91,9 +91,11 @@ def held_up(before: View, after: View) -> Iterator[str]:
     """Who has begun to wait in the middle of its work, for what and for how long: for the provider's rate limits, say."""
     issued = {event.handoff_id: event for event in after.issued}
     for handoff_id, standing in after.standings.items():
-        doing = _doing(standing)
-        if waiting_in(doing) and is_news(doing, _doing(before.standings.get(handoff_id))):
+        doing, earlier = _doing(standing), before.standings.get(handoff_id)
+        if waiting_in(doing) and is_news(doing, _doing(earlier)):
             yield f"{name_of(issued[handoff_id])}: {doing}"
+        elif is_parked(standing, after.now) and not (earlier is not None and is_parked(earlier, before.now)):
+            yield f"{name_of(issued[handoff_id])}: {parked(standing, after.now)}"
 
 
 def _doing(standing: HandoffStanding | None) -> str:

@@ -74,9 +74,9 @@ def options(
 def main() -> None:
     """The entry point `handoff`."""
     with ExitStack() as stack:
-        if sys.stdout is None or sys.stderr is None:  # closed by whoever has called: who says something is heard by nobody
-            nobody = stack.enter_context(Path(os.devnull).open("w"))
-            sys.stdout, sys.stderr = sys.stdout or nobody, sys.stderr or nobody
+        if sys.stdin is None or sys.stdout is None or sys.stderr is None:  # closed by whoever has called: nobody speaks there, or hears
+            nobody = stack.enter_context(Path(os.devnull).open("r+"))
+            sys.stdin, sys.stdout, sys.stderr = sys.stdin or nobody, sys.stdout or nobody, sys.stderr or nobody
         for stream in (sys.stdout, sys.stderr):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
         guarded(lambda: app(standalone_mode=False))

@@ -77,7 +77,8 @@ def _outcome(jobs: Client, job_id: JobId, state: JobState, max_usd: float | None
     if state.ended or state.plan is None:
         say(f"{job_id} {state.status.value}: {why_unplanned(state)}")
         return FAILED
-    spent = money(cost_usd(state.usage.cost_microusd))
+    paid = cost_usd(state.usage.cost_microusd)
+    spent = "what its plan has cost is not known" if paid is None else f"its plan has cost {money(paid)}"
     most_usd = found.microusd.most / MICROUSD if found.microusd else None
     is_refused = max_usd is not None and most_usd is not None and most_usd > max_usd
     if is_refused:
@@ -91,9 +92,9 @@ def _outcome(jobs: Client, job_id: JobId, state: JobState, max_usd: float | None
         if teams:
             write_line(teams)
     if is_refused:
-        say(f"{job_id} may cost {money(most_usd)}, more than --max-usd {max_usd:g}: it is dropped; its plan has cost {spent}")
+        say(f"{job_id} may cost {money(most_usd)}, more than --max-usd {max_usd:g}: it is dropped; {spent}")
         return FAILED
-    say(f"{job_id} waits: `handoff approve {job_id}` runs it, `handoff cancel {job_id}` drops it; its plan has cost {spent}")
+    say(f"{job_id} waits: `handoff approve {job_id}` runs it, `handoff cancel {job_id}` drops it; {spent}")
     return OK
 
 

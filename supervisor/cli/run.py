@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from shared.wire.ids import JobId, is_job_id
 from shared.wire.limits import OnLimit
 from supervisor.cli.approving import ask_in_place, can_ask
 from supervisor.cli.asking import Asked, check_model, request_of, text_of
-from supervisor.cli.errors import INTERRUPTED, exit_code_of, say
+from supervisor.cli.errors import INTERRUPTED, end_like_ctrl_c, exit_code_of, say
 from supervisor.cli.job_options import JobOptions, takes_a_job
 from supervisor.cli.options import AsJson, OwnSpecialists, OwnTools, RequestText
 from supervisor.cli.terminal import note, stderr, write_json
@@ -65,7 +64,7 @@ def run(
 def _run(request: str | None, asked: Asked, how: HowToRun) -> int:
     """Returns the exit code. `request`: as it was typed; `asked`: all else about the job; with `how.resume` neither counts."""
     settings = load_settings()
-    signal.signal(signal.SIGTERM, _like_ctrl_c)
+    end_like_ctrl_c()
     if how.resume is not None:
         return _run_here(None, how, _settings_to_resume(request, how, settings))
     asked = replace(asked, request=text_of(request, settings))
@@ -223,7 +222,3 @@ def _after_ctrl_c(job_id: JobId | None, *, was_kept: bool) -> str:
     if was_kept:
         return f"interrupted; everything is stopped, and what was done is kept: `handoff run --resume {job_id}` goes on"
     return "interrupted; everything is stopped, and what was done could not be kept (is HANDOFF_CACHE_DIR writable?)"
-
-
-def _like_ctrl_c(*_: object) -> None:
-    raise KeyboardInterrupt

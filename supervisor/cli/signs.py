@@ -31,13 +31,23 @@ def silence(now: float, standing: HandoffStanding) -> str:
     return f"no sign of life for {since:.0f} s" if since > SILENT_AFTER_S else ""
 
 
+def is_parked(standing: HandoffStanding, now: float) -> bool:
+    """Whether it holds no slot until a time that has not come."""
+    return standing.parked_until is not None and standing.parked_until > now and standing.state not in ("running", "done", "dropped")
+
+
+def parked(standing: HandoffStanding, now: float) -> str:
+    """Of one that is: `parked for 40 s: rate limit`."""
+    return f"parked for {(standing.parked_until or now) - now:.0f} s: {standing.doing}"
+
+
 def tools_of(standing: HandoffStanding | None) -> str:
     """`3 tool calls`; empty: none was answered yet."""
     return figures(standing.tool_calls, "tool call") if standing and standing.tool_calls else ""
 
 
 def sign_of(view: View) -> str | None:
-    """All that run, there and below, in one line, with what the job has taken so far. None: nobody does."""
+    """All that run or are parked, there and below, in one line, with what the job has taken so far. None: nobody does."""
     signs = list(_signs(view))
     if not signs or view.books is None or view.state is None:
         return None
@@ -56,7 +66,11 @@ def _signs(view: View, before: str = "") -> Iterator[tuple[bool, str]]:
             yield from _signs(below, f"{job_id} ")
     for event in view.issued:
         standing = view.standings.get(event.handoff_id)
-        if standing is not None and event.child is None and standing.state == "running" and event.handoff_id not in view.finished:
+        if standing is None or event.child is not None or event.handoff_id in view.finished:
+            continue
+        if is_parked(standing, view.now):
+            yield False, f"{before}{name_of(event)} {parked(standing, view.now)}"
+        elif standing.state == "running":
             for_s = max(0.0, view.now - (standing.started_at or view.now))
             doing, silent = short(standing.doing or "starting", 60), silence(view.now, standing)
             parts = [f"{before}{name_of(event)} turn {standing.turns + 1}", doing, tools_of(standing), f"{for_s:.0f} s", silent]

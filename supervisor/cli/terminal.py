@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from datetime import UTC, datetime
+from typing import TextIO
 
 from rich.console import Console
 
@@ -26,11 +28,25 @@ def short(text: str, most: int) -> str:
 
 
 def stderr() -> Console:
-    return Console(stderr=True, highlight=False, markup=False, emoji=False, width=None if sys.stderr.isatty() else FILE_COLUMNS)
+    return _console(sys.stderr)
 
 
 def stdout() -> Console:
-    return Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else FILE_COLUMNS)
+    return _console(sys.stdout)
+
+
+def _console(stream: TextIO) -> Console:
+    """A terminal is what is one: FORCE_COLOR, which jobs of CI set, asks for colours in a log, but for no picture that is drawn anew."""
+    is_there = stream.isatty()
+    return Console(
+        file=stream,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        width=None if is_there else FILE_COLUMNS,
+        force_terminal=None if is_there else False,
+        color_system="auto" if is_there or not os.environ.get("FORCE_COLOR") else "standard",
+    )
 
 
 def write(text: str) -> None:

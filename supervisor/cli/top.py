@@ -18,7 +18,7 @@ from shared.wire.errors import LedgerUnavailable
 from shared.wire.ids import JobId
 from shared.wire.usage import cost_usd
 from supervisor.cli import stats
-from supervisor.cli.errors import OK
+from supervisor.cli.errors import OK, end_like_ctrl_c
 from supervisor.cli.fitting import Column, fitted
 from supervisor.cli.jobs import client_of_broker
 from supervisor.cli.key_presses import ESCAPE, GONE, key_presses
@@ -79,8 +79,9 @@ def top(
         return OK
     from supervisor.client import onlooker_of
 
+    end_like_ctrl_c()
     with key_presses() as pressed, Live(console=stdout(), screen=True, auto_refresh=False) as live:
-        screen, key = _Screen(onlooker_of(jobs)), ""
+        screen, key = Screen(onlooker_of(jobs)), ""
         while key not in ("q", GONE):
             screen.press(key)
             live.update(screen.draw(), refresh=True)
@@ -88,7 +89,7 @@ def top(
     return OK
 
 
-class _Screen:
+class Screen:
     """The fleet, or one job of it."""
 
     def __init__(self, jobs: Client) -> None:
@@ -118,8 +119,12 @@ class _Screen:
 
     def _job(self, view: View) -> RenderableType:
         events = self._jobs.ledger.journal.read(view.job_id, view.version)
-        self._open, _ = look_below(self._jobs, look(self._jobs, heard(self._jobs, view, events)))
-        return Group(picture(self._open, below=1), Text("Esc: back   q: end", style="dim"))
+        seen, _ = look_below(self._jobs, look(self._jobs, heard(self._jobs, view, events)))
+        keys = Text("Esc: back   q: end", style="dim")
+        if seen.books is None:
+            return Group(Text(f"{view.job_id} is not there any more", style="yellow"), keys)
+        self._open = seen
+        return Group(picture(seen, below=1), keys)
 
 
 def longest(load: Load) -> tuple[AtWork, ...]:

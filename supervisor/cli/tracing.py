@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +16,7 @@ from shared.wire.ids import JobId
 from supervisor.cli.errors import OK
 from supervisor.cli.jobs import client_of_broker
 from supervisor.cli.lines import lines_of
-from supervisor.cli.terminal import figures, note, write
+from supervisor.cli.terminal import figures, note
 from supervisor.cli.view import Moment, View
 from supervisor.cli.whole_file import write_whole
 from supervisor.export import Export
@@ -59,7 +60,8 @@ def trace(
             raise
         raise UserError(f"{job} is not whole: what it refers to is missing ({error}); export the job anew") from error
     if output == Path("-"):
-        write(text)
+        sys.stdout.buffer.write(text.encode())  # a page is UTF-8, whatever this terminal's locale is
+        sys.stdout.buffer.flush()
     else:
         target = output or Path(f"{first.job.job_id}.html")
         write_whole(target, text)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from shared.ledger.jobs import HandoffStanding, JobStanding
-from shared.wire.errors import LedgerUnavailable
+from shared.wire.errors import LedgerUnavailable, UnknownJob
 from shared.wire.events import HandoffFinished, HandoffIssued, Recorded
 from shared.wire.ids import HandoffId, JobId
 from supervisor.lifecycle.evolve import fold
@@ -86,11 +86,11 @@ def heard(jobs: Client, view: View, events: Sequence[Recorded]) -> View:
 
 
 def look(jobs: Client, view: View) -> View:
-    """The view with how its handoffs stand now; those that have ended are not asked for again."""
+    """The view with how its handoffs stand now; those that have ended are not asked for again. Without books: there is no such job now."""
     settled = {handoff_id for handoff_id, standing in view.standings.items() if standing.state in _SETTLED}
     wanted = [event.handoff_id for event in view.issued if event.handoff_id not in settled]
     standings = jobs.ledger.jobs.handoffs(view.job_id, wanted)
-    books = next(iter(jobs.ledger.jobs.standings([view.job_id])), view.books)
+    books = next(iter(jobs.ledger.jobs.standings([view.job_id])), None)
     return replace(view, now=jobs.ledger.connection.now(), books=books, standings={**view.standings, **standings})
 
 
@@ -116,14 +116,17 @@ def moment_of(view: View, news: News) -> Moment:
 
 
 def look_below(jobs: Client, view: View) -> tuple[View, News]:
-    """The view with how the jobs stand that do steps of it: two round trips for each that has not ended."""
+    """The view with how the jobs stand that do steps of it: two round trips for each that has not ended. One that was deleted stands as it
+    was seen last.
+    """
     children, news = dict(view.children), dict[JobId, Sequence[Recorded]]()
     for job_id, event in view.teams.items():
         if (child := children.get(job_id, View(job_id))).ended and event.handoff_id in view.finished:
             continue
         events = jobs.ledger.journal.read(child.job_id, child.version)
         if child.version or events:
-            children[child.job_id], below = look_below(jobs, look(jobs, heard(jobs, child, events)))
+            seen = look(jobs, heard(jobs, child, events))
+            children[child.job_id], below = look_below(jobs, replace(seen, books=seen.books or child.books))
             news |= {child.job_id: events, **below}
     return replace(view, children=children), news
 
@@ -145,7 +148,7 @@ def follow(
     `check` is called at each moment, and may raise what ends the waiting.
 
     Raises:
-        UnknownJob: there is no such job.
+        UnknownJob: there is no such job, or none any more.
         LedgerUnavailable: Redis stays away.
     """
     jobs.standing(job_id)
@@ -155,7 +158,9 @@ def follow(
         try:
             events = jobs.ledger.journal.follow(job_id, view.version, TICK_S)
             seen, news = look_below(jobs, look(jobs, heard(jobs, view, events)))
-            if seen.books is not None and (time.monotonic() - asked_at >= LOOK_EVERY_S or seen.ended):
+            if seen.books is None:
+                raise UnknownJob.named(job_id)
+            if time.monotonic() - asked_at >= LOOK_EVERY_S or seen.ended:
                 seen, asked_at = with_missing(jobs, seen), time.monotonic()
             view = seen  # not before all was read: what is told once must not be lost with a connection
         except LedgerUnavailable as error:

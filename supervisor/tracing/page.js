@@ -33,7 +33,9 @@ function seconds(s) {
 }
 const figure = (n) => Number(n).toLocaleString("en");
 const counted = (n, word) => `${figure(n)} ${word}${n === 1 ? "" : word.endsWith("s") ? "es" : "s"}`;
-const money = (usd) => (usd === null || usd === undefined ? "price not known" : `$${usd.toFixed(4)}`);
+// As on the command line: four decimals, or as many as show two digits.
+const decimalsOf = (usd) => Math.max(4, Math.min(6, 1 - Math.floor(Math.log10(usd))));
+const money = (usd) => (usd === null || usd === undefined ? "price not known" : usd ? `$${usd.toFixed(decimalsOf(usd))}` : "$0");
 const clock = (unix) => new Date(unix * 1000).toISOString().replace("T", " ").slice(0, 19);
 const asText = (value) => (typeof value === "string" ? value : JSON.stringify(value, null, 2));
 const isEmpty = (value) => value === null || value === undefined || value === "" || (typeof value === "object" && Object.keys(value).length === 0);
@@ -311,6 +313,12 @@ function show(job, bar) {
 
 // --- a job
 
+// What of it is known: nothing, before there were jobs to tell from; and no cost, of a model without a price.
+function quoteOf(quote) {
+  const known = [quote?.cost && money(quote.cost.likely_usd), quote?.time && seconds(quote.time.likely_s)].filter(Boolean);
+  return known.length ? `likely ${known.join(", ")}` : "";
+}
+
 function headOf(job) {
   const usage = job.usage;
   const chain = job.bars.filter((bar) => bar.is_critical);
@@ -322,7 +330,7 @@ function headOf(job) {
     Turns: figure(usage.turns ?? 0),
     Tokens: (usage.cut?.calls ? "at most " : "") + figure((usage.input_tokens ?? 0) + (usage.output_tokens ?? 0)),
     Cost: (usage.cut?.calls ? "at most " : "") + money(usage.cost_usd),
-    Quote: job.quote ? `likely ${money(job.quote.cost.likely_usd)}, ${seconds(job.quote.time.likely_s)}` : "",
+    Quote: quoteOf(job.quote),
     Mode: job.mode,
     Begun: `${clock(job.begins_at)} UTC`,
   });

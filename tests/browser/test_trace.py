@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,10 +12,8 @@ import pytest
 
 from shared.ledger.stints import Left
 from supervisor.client import Request
-from supervisor.report import report_of
-from supervisor.tracing.page import Traced, page_of
-from supervisor.tracing.timeline import timeline_of
-from tests.browser.driver import Browser, browser
+from tests.browser.driver import Browser
+from tests.browser.pages import written
 from tests.running_system import DOCUMENTS, ROOT, running_system
 from tests.supervisor.tracing.records import JOB, Ran
 
@@ -24,12 +21,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 REQUEST = "Compare Qdrant, pgvector and Milvus for a team that needs filtering and durable storage"
 HOSTILE = "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\"><b>bold</b>"
 DESK, PHONE = (1200, 900), (390, 844)
-
-
-@pytest.fixture(scope="module")
-def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with browser(tmp_path_factory.mktemp("profile")) as made:
-        yield made
 
 
 @pytest.fixture(scope="module")
@@ -43,12 +34,6 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
         command = [sys.executable, "-m", "supervisor.cli.main", "trace", job_id, "-o", str(folder / "job.html")]
         subprocess.run(command, env=system.environment, cwd=ROOT, check=True, capture_output=True)
     return folder / "job.html"
-
-
-def written(ran: Ran, to: Path) -> Path:
-    record = ran.record()
-    to.write_text(page_of([Traced(record, report_of(record), timeline_of(record))], "handoff-queue 0"), encoding="utf-8")
-    return to
 
 
 def test_a_handoff_is_clicked_and_says_what_was_asked_answered_and_done_in_each_turn(window: Browser, real: Path) -> None:

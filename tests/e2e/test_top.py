@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
+import termios
 from pathlib import Path
 
 import pytest
@@ -57,6 +59,26 @@ def test_a_digit_opens_a_job_escape_leads_back_and_q_ends_it(fleet: Fleet, tmp_p
         for one in held:
             one.go.set()
     fleet.ends(job_id)
+
+
+@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGHUP])
+def test_told_to_end_it_leaves_the_terminal_as_it_was(fleet: Fleet, tmp_path: Path, told: signal.Signals) -> None:
+    handoff, (ours, theirs) = Handoff(tmp_path), os.openpty()
+    before = termios.tcgetattr(theirs)
+    environment = handoff.environment(TERM="xterm", HANDOFF_REDIS_URL=fleet.system.redis_url)
+    process = subprocess.Popen(handoff.command("top"), stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    try:
+        read_until(ours, "1-9: open a job")
+        assert termios.tcgetattr(theirs) != before
+        process.send_signal(told)
+        assert "\x1b[?25h" in read_until(ours, "\x1b[?1049l"), "the cursor is seen, and the screen is the one before"
+        assert process.wait(30) == 130
+        assert termios.tcgetattr(theirs) == before
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+        os.close(theirs)
 
 
 def test_a_terminal_that_cannot_be_drawn_on_is_told_what_to_use(tmp_path: Path) -> None:

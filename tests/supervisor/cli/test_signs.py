@@ -11,12 +11,14 @@ from shared.ledger.jobs import HandoffStanding
 from shared.wire.events import Child, StepOutline
 from shared.wire.ids import JobId, StepId
 from shared.wire.limits import JobLimits
+from supervisor.cli.lines import held_up
 from supervisor.cli.signs import EVERY_S, MOST_AT_WORK, SILENT_AFTER_S, sign_of
 from supervisor.cli.tree import picture
 from supervisor.cli.view import TICK_S, View
 from tests.supervisor.cli.moments import PLANNED, SUBMITTED, finished, issued, view_of
 
 RUNS = HandoffStanding("running", turns=1, doing="search_documents", started_at=98.0, beat_at=109.0)
+PARKED = replace(RUNS, state="waiting", doing="rate limit", parked_until=150.0)
 SILENT = replace(RUNS, beat_at=103.0)
 
 
@@ -81,3 +83,17 @@ def test_who_is_at_work_below_is_told_with_its_job_and_not_the_step_that_it_does
 
 def test_a_sign_in_a_log_comes_within_5_seconds() -> None:
     assert EVERY_S + TICK_S < 5.0 <= SILENT_AFTER_S
+
+
+def test_who_is_parked_is_told_beside_who_is_at_work() -> None:
+    view = at_work(left=RUNS, right=PARKED)
+
+    assert (sign_of(view) or "").endswith("12 s; right (researcher) parked for 40 s: rate limit")
+
+
+def test_a_log_is_told_once_that_a_handoff_is_parked() -> None:
+    before, after = at_work(left=RUNS), at_work(left=PARKED)
+
+    assert list(held_up(before, after)) == ["left (researcher): parked for 40 s: rate limit"]
+    assert list(held_up(after, replace(after, now=after.now + 5))) == []
+    assert list(held_up(after, replace(after, now=after.now + 60))) == [], "its time is over, and it waits for a slot"

@@ -7,13 +7,16 @@ from io import StringIO
 import pytest
 from rich.console import Console, RenderableType
 
+from shared.config import Settings
 from shared.ledger.days import Spent
 from shared.ledger.load import AtWork, Lane, Load, Waiting
 from shared.wire.ids import HandoffId, JobId
 from shared.wire.pace import Allowance
+from supervisor import client
 from supervisor.cli.stats import Shown
-from supervisor.cli.top import Spending, fleet, job_of, longest
+from supervisor.cli.top import Screen, Spending, fleet, job_of, longest
 from supervisor.fleet_stats import FleetStats, stats_of
+from tests.doubles.jobs import a_job, granted, issue
 
 NOW = 1_000.0
 JOB, OTHER = JobId("j-0123456789ab"), JobId("j-ba9876543210")
@@ -139,3 +142,20 @@ def test_on_a_terminal_of_a_few_lines_the_keys_stand_and_nothing_is_longer_than_
 
 def test_where_there_is_room_every_role_has_its_row() -> None:
     assert not any(" idle: " in line for line in on_a_terminal(STATS, longest(LOAD), 140, 50))
+
+
+def test_a_job_that_was_deleted_while_it_was_open_is_said_to_be_gone(redis_url: str) -> None:
+    jobs = client.connect(redis_url, Settings(offline=True, lease_s=3_600))
+    job_id = a_job(jobs.ledger)
+    issue(jobs.ledger, job_id, "planner.1", role="planner", group=None)
+    granted(jobs.ledger, job_id, "planner.1")
+    screen = Screen(jobs)
+    screen.draw()
+    screen.press("1")
+    assert f"{job_id}  running" in text(screen.draw())
+
+    jobs.ledger.connection.redis.flushall()
+
+    assert f"{job_id} is not there any more" in text(screen.draw())
+    assert "Esc: back" in text(screen.draw())
+    jobs.ledger.connection.close()

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from shared.config import Settings
 from shared.ledger.roles import Presence, Roles
-from shared.wire.errors import LedgerUnavailable
+from shared.wire.errors import LedgerUnavailable, UnknownJob
 from shared.wire.events import JobSubmitted
 from supervisor import client
 from supervisor.cli.view import follow
@@ -35,4 +37,16 @@ def test_what_was_read_just_before_redis_went_away_is_told_when_it_is_back(redis
 
     assert (away.trouble, list(away.events)) == ("Redis is away.", [])
     assert [type(one.event) for one in back.events] == [JobSubmitted]
+    jobs.ledger.connection.close()
+
+
+def test_a_job_that_is_gone_is_told_and_not_shown_as_it_was(redis_url: str) -> None:
+    jobs = client.connect(redis_url, Settings(offline=True))
+    job_id = jobs.submit(client.Request("What is HNSW?"))
+    moments = follow(jobs, job_id)
+    next(moments)
+    jobs.ledger.connection.redis.flushall()
+
+    with pytest.raises(UnknownJob, match=job_id):
+        next(moments)
     jobs.ledger.connection.close()

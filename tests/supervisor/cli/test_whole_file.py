@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -36,3 +38,32 @@ def test_a_folder_that_is_not_there_is_told_by_the_name_that_was_asked_for(tmp_p
     with pytest.raises(FileNotFoundError) as error:
         write_whole(tmp_path / "no" / "page.html", "new")
     assert error.value.filename == str(tmp_path / "no" / "page.html")
+
+
+def test_what_a_link_leads_to_is_replaced_and_the_link_stays(tmp_path: Path) -> None:
+    (tmp_path / "real.html").write_text("old")
+    (tmp_path / "page.html").symlink_to("real.html")
+    write_whole(tmp_path / "page.html", "new")
+
+    assert (tmp_path / "page.html").is_symlink()
+    assert (tmp_path / "real.html").read_text() == "new"
+
+
+def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with ThreadPoolExecutor(1) as pool:
+        reads = pool.submit((tmp_path / "pipe").read_text)
+        write_whole(tmp_path / "pipe", "new")
+
+        assert reads.result(30) == "new"
+    assert (tmp_path / "pipe").is_fifo()
+    assert [one.name for one in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_what_another_process_reads_by_its_descriptor_is_written_to() -> None:
+    ours, theirs = os.pipe()
+    write_whole(Path(f"/dev/fd/{theirs}"), "new")
+    os.close(theirs)
+
+    assert os.read(ours, 100) == b"new"
+    os.close(ours)

@@ -1,0 +1,19 @@
+"""Pages of jobs that never ran."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from supervisor.report import report_of
+from supervisor.tracing.page import Traced, page_of
+from supervisor.tracing.timeline import timeline_of
+from tests.supervisor.tracing.records import Ran
+
+
+def written(ran: Ran, to: Path, **reported: object) -> Path:
+    """`reported`: what its report says otherwise."""
+    record = ran.record()
+    to.write_text(
+        page_of([Traced(record, report_of(record).model_copy(update=reported), timeline_of(record))], "handoff-queue 0"), encoding="utf-8"
+    )
+    return to

@@ -1,0 +1,41 @@
+"""What stands above a job's timeline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shared.wire.quote import Estimate, Quote
+from supervisor.quoting.telling import shown
+from tests.browser.driver import Browser
+from tests.browser.pages import written
+from tests.supervisor.tracing.records import Ran
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+
+def estimate(likely: float) -> Estimate:
+    return Estimate(likely=likely, most=2 * likely, drawn_likely=likely, drawn_most=2 * likely)
+
+
+@pytest.mark.parametrize(
+    ("quote", "said"),
+    [
+        (Quote(), ""),
+        (Quote(seconds=estimate(9.0)), "likely 9.0 s"),
+        (Quote(microusd=estimate(27.0)), "likely $0.000027"),
+        (Quote(microusd=estimate(12_300.0), seconds=estimate(9.0)), "likely $0.0123, 9.0 s"),
+    ],
+    ids=["nothing", "its time", "its cost", "both"],
+)
+def test_a_quote_is_told_as_far_as_it_knows_anything(window: Browser, tmp_path: Path, quote: Quote, said: str) -> None:
+    ran = Ran()
+    ran.step("a", (0, 0, 3))
+
+    window.open(written(ran, tmp_path / "quoted.html", quote=shown(quote)))
+
+    lines = window.text("#head").splitlines()
+    assert "3.0 s of work in 1 handoff" in lines
+    assert [line for line in lines if line.startswith("likely")] == [said] * bool(said)
+    assert window.complaints() == []
