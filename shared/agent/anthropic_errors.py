@@ -81,7 +81,7 @@ def _of_status(error: anthropic.APIStatusError) -> ModelError:
 
 
 def error_of_event(data: str) -> ModelError:
-    """What an `error` event says has happened."""
+    """What an `error` event says has happened, or such an object in the place of a reply."""
     try:
         body = json.loads(data)
     except ValueError:

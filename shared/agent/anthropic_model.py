@@ -13,7 +13,7 @@ from typing import Any
 import anthropic
 from pydantic_core import to_json
 
-from shared.agent.anthropic_errors import as_ours
+from shared.agent.anthropic_errors import as_ours, error_of_event
 from shared.agent.anthropic_limits import limits_of
 from shared.agent.anthropic_request import request_of
 from shared.agent.anthropic_stream import Gathering, events_of
@@ -153,7 +153,10 @@ class _Exchange:
         request_id = response.headers.get("request-id")
         if "json" in response.headers.get("content-type", ""):
             await response.aread()
-            gathering.take_whole(STRICT.decode(response.text))
+            message = STRICT.decode(response.text)
+            if message.get("type") == "error":
+                raise error_of_event(response.text)
+            gathering.take_whole(message)
             return gathering.reply(request_id)
         async with aclosing(events_of(stream)) as events:
             await self._take_all(events, gathering)

@@ -144,6 +144,8 @@ _COLUMNS = (
 _HEADING = 3
 """Lines of the table of what is at work, without its rows: one free, its heading, a rule."""
 _LEAST_ROWS = 3
+_LEAST_ABOVE = 9
+"""Lines of the fleet, its busy roles among them: where they do not fit beside the least rows, what is at work is only counted."""
 
 
 @dataclass(frozen=True)
@@ -164,8 +166,11 @@ class _Fleet:
             if room >= len(most):
                 break
         rows = most[: max(0, min(_LEAST_ROWS, height - _HEADING - 1), room)]
-        table = len(rows) + _HEADING if rows or height > _HEADING else 0
-        more = f"   and {len(self.rows) - len(rows):,} more at work" if len(rows) < len(self.rows) else ""
+        table = len(rows) + _HEADING
+        if height - table - 1 < min(len(above), _LEAST_ABOVE):
+            rows, table = (), 0
+        left = len(self.rows) - len(rows)
+        more = (f"   and {left:,} more at work" if rows else f"   {left:,} at work") if left else ""
         hint = Text(f"1-9: open a job   q: end{more}", style="dim", no_wrap=True, overflow="ellipsis")
         for line in above[: max(0, height - table - 1)]:
             yield from (*line, Segment.line())

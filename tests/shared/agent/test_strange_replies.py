@@ -10,7 +10,7 @@ import pytest
 from chaos.messages_server import Reply, fails, in_turn, says
 from shared.agent.anthropic_stream import Gathering
 from shared.wire.checkpoints import Replied
-from shared.wire.errors import ModelUnreachable
+from shared.wire.errors import ModelBusy, ModelUnreachable
 from shared.wire.pace import NOTHING_SAID
 from tests.shared.agent.serving import CALL, Serve, error_of, ignore
 
@@ -89,6 +89,11 @@ def test_what_is_no_count_of_tokens_counts_as_none(serve: Serve, count: object) 
     model, _ = serve(in_turn(says("x", usage={"input_tokens": 3, "output_tokens": count})))
     used = model.reply(CALL, ignore).usage
     assert (used.input_tokens, used.output_tokens) == (3, 0)
+
+
+def test_an_error_that_comes_as_a_reply_is_told_by_its_type(serve: Serve) -> None:
+    body = json.dumps({"type": "error", "error": {"type": "overloaded_error", "message": "busy"}})
+    assert isinstance(error_of(serve, Reply(body=body)), ModelBusy)
 
 
 def test_arguments_that_go_too_deep_to_be_stored_are_unreachable(serve: Serve) -> None:

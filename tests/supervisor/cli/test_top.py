@@ -140,6 +140,13 @@ def test_on_a_terminal_of_a_few_lines_the_keys_stand_and_nothing_is_longer_than_
     assert lines[-1].startswith("1-9: open a job   q: end")
 
 
+def test_where_not_both_fit_the_roles_are_shown_and_what_is_at_work_is_counted() -> None:
+    lines = on_a_terminal(STATS, longest(LOAD), 40, 10)
+
+    assert [line.split()[0] for line in lines[5:8]] == ["poet", "researcher", "writer"]
+    assert lines[-1].split("   ") == ["1-9: open a job", "q: end", "2 at work"]
+
+
 def test_where_there_is_room_every_role_has_its_row() -> None:
     assert not any(" idle: " in line for line in on_a_terminal(STATS, longest(LOAD), 140, 50))
 
