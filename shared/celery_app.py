@@ -207,13 +207,16 @@ def _sentinels(address: RedisAddress) -> dict[str, Any]:
 
 
 def _route_logs(settings: Settings) -> None:
-    """Tell Celery, once for the process, that logging is set up elsewhere. The last app's settings hold."""
+    """Tell Celery, once for the process, that logging is set up elsewhere. The last app's settings hold. Before a worker asks for it, it has
+    warned already who runs it as root.
+    """
 
     def set_up(loglevel: int | None = None, **_: Any) -> None:
         configure_logging(settings, at_most=loglevel)
 
-    signals.setup_logging.disconnect(dispatch_uid=__name__)
-    signals.setup_logging.connect(set_up, weak=False, dispatch_uid=__name__)
+    for asked in (signals.celeryd_init, signals.setup_logging):
+        asked.disconnect(dispatch_uid=__name__)
+        asked.connect(set_up, weak=False, dispatch_uid=__name__)
 
 
 def _settle_concurrency() -> None:

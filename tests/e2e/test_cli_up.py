@@ -133,6 +133,17 @@ def test_worker_and_supervisor_are_celery_workers_of_the_right_queues(handoff: H
     assert "queue legal" not in found
 
 
+def test_a_worker_logs_json_from_its_first_line_on(handoff: Handoff, redis_url: str, tmp_path: Path) -> None:
+    """Also as root, of which Celery warns before it asks for logging."""
+    ready = tmp_path / "ready"
+    with handoff.started("worker", "--all", HANDOFF_REDIS_URL=redis_url, HANDOFF_READY_FILE=str(ready)):
+        wait_until(ready.exists, timeout_s=40, what="the worker")
+
+    lines = handoff.read("err").splitlines()
+    assert lines
+    assert [line for line in lines if not line.startswith("{")] == []
+
+
 def test_processes_start_in_a_folder_that_has_a_shared_of_its_own(handoff: Handoff) -> None:
     for name in ("shared", "workers"):
         (handoff.folder / name).mkdir()
