@@ -207,8 +207,8 @@ def _sentinels(address: RedisAddress) -> dict[str, Any]:
 
 
 def _route_logs(settings: Settings) -> None:
-    """Tell Celery, once for the process, that logging is set up elsewhere. The last app's settings hold. Before a worker asks for it, it has
-    warned already who runs it as root.
+    """Tell Celery, once for the process, that logging is set up elsewhere. The last app's settings hold. Before a worker asks for it, it
+    has warned already who runs it as root.
     """
 
     def set_up(loglevel: int | None = None, **_: Any) -> None:

@@ -90,12 +90,13 @@ def secrets_of(settings: Settings, environment: Mapping[str, str] | None = None)
 
 
 def _values_of_headers(headers: str) -> Iterator[str]:
-    """What stands behind each name; what has no `=` is a mistake, whose key stands anywhere."""
+    """What stands behind each name. What has no `=` is a mistake, and each word of it may be the key."""
     for part in headers.split(","):
         name, equals, value = part.partition("=")
-        yield value.strip() if equals else name.strip()
-        if not equals:
-            yield name.rpartition(":")[2].strip()
+        if equals:
+            yield value.strip()
+        else:
+            yield from (name.strip(), *(word for word in re.split(r"[\s:]+", name) if len(word) >= SHORTEST_CONTAINED))
 
 
 def _passwords_in(url: str) -> set[str]:

@@ -38,9 +38,10 @@ def wait_for_end(ledger: Ledger, job_id: JobId, wait_s: float, patience: Patienc
     standing = known(ledger, job_id)
     status, version = standing.status, standing.version
     away: LedgerUnavailable | None = None
-    while not status.ended and (left := until - time.monotonic()) > 0:
+    while not status.ended and (time.monotonic() < until or away):
+        left = max(0.0, until - time.monotonic())
         try:
-            if away:  # the next look may block until the next outage: who has come back says so at once
+            if away:  # a look may block until the next outage: who has come back says so at once
                 status, away = known(ledger, job_id).status, None
                 patience.renew()
                 continue
@@ -50,11 +51,11 @@ def wait_for_end(ledger: Ledger, job_id: JobId, wait_s: float, patience: Patienc
             if not new or any(isinstance(one.event, JobEnded) for one in new):  # its webhook's tries may stand after it
                 status = known(ledger, job_id).status
         except LedgerUnavailable as error:
+            if away and not left:
+                raise
             patience.bear(error)
             away = error
-            time.sleep(min(left, RECONNECT_EVERY_S))
+            time.sleep(max(0.0, min(until - time.monotonic(), RECONNECT_EVERY_S)))
             continue
         version = new[-1].version if new else version
-    if away:
-        raise away
     return status

@@ -183,7 +183,5 @@ async def _posted(client: Client, request: dict[str, Any], timeout: anthropic.Ti
     """
     if not isinstance(client, anthropic.AsyncAnthropic):
         return await client.messages.create(**request, timeout=timeout)
-    kind = anthropic.AsyncStream[Any]
-    return await client.post(
-        "/v1/messages", content=to_json(request), cast_to=Any, options={"timeout": timeout}, stream=True, stream_cls=kind
-    )
+    kind, text = anthropic.AsyncStream[Any], to_json(request, inf_nan_mode="null")
+    return await client.post("/v1/messages", content=text, cast_to=Any, options={"timeout": timeout}, stream=True, stream_cls=kind)

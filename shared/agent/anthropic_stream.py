@@ -40,7 +40,7 @@ async def events_of(stream: Any) -> AsyncGenerator[dict[str, Any]]:
         if sent.event == "error":
             raise error_of_event(sent.data)
         if sent.event and sent.event != "ping" and sent.data:
-            yield sent.json()
+            yield STRICT.decode(sent.data)
 
 
 class Gathering:
@@ -162,7 +162,7 @@ class Gathering:
 def usage_of(reported: dict[str, Any]) -> Usage:
     """Our usage out of the provider's: there the cached parts are apart, here they are parts of the input. Absent fields count as none."""
     read, written = _count(reported, "cache_read_input_tokens"), _count(reported, "cache_creation_input_tokens")
-    searches = _count(reported.get("server_tool_use") or {}, "web_search_requests")
+    searches = _count(_known(reported.get("server_tool_use")), "web_search_requests")
     return Usage(
         input_tokens=_count(reported, "input_tokens") + read + written,
         output_tokens=_count(reported, "output_tokens"),
@@ -194,18 +194,18 @@ def _place(value: object) -> int:
 
 
 def _storable(content: tuple[Block, ...]) -> tuple[Block, ...]:
-    """The same in whole characters. Raises: ValueError: it goes too deep."""
+    """The same in whole characters. Raises: ValueError: it goes too deep for the next request, where it stands in a message."""
     try:
-        to_json(content)
-    except ValueError:  # few hold half a character, and those that do are not to be gone through for nothing
+        to_json([[[content]]])
+    except ValueError:  # few hold half a character, and the others are not to be gone through for nothing
         content = all_in_whole_characters(content)
-        to_json(content)
+        to_json([[[content]]])
     return content
 
 
-def _known(usage: dict[str, Any] | None) -> dict[str, Any]:
+def _known(usage: object) -> dict[str, Any]:
     """Counts in a later event are totals; those left out must not erase the earlier ones."""
-    return {name: value for name, value in (usage or {}).items() if value is not None}
+    return {name: value for name, value in usage.items() if value is not None} if isinstance(usage, dict) else {}
 
 
 def _arguments(text: str) -> Any:

@@ -29,7 +29,7 @@ END_WITHIN_S = 10.0
 """The longest that a process stays for what is left to send when it stops, whatever the collector does."""
 _SAYS_WHICH_HEADER = parse_env_headers.__module__
 """Its logger that quotes a header that it cannot read."""
-_NO_HEADER = "OTEL_EXPORTER_OTLP_HEADERS is not understood, and a part of it is left out: write name=value,name=value"
+_NO_HEADER = "OTEL_EXPORTER_OTLP_HEADERS, or its TRACES_HEADERS, is not understood, and a part is left out: write name=value,name=value"
 _NOT_SENT = "the OpenTelemetry collector did not take this command's spans; the command itself is not touched by that"
 
 
@@ -161,14 +161,36 @@ class Batches(BatchSpanProcessor):
     """Stays within its time when it stops: an export that is under way may take as long as the last one, and the SDK waits for both."""
 
     def __init__(self, exporter: SpanExporter, end_within_s: float) -> None:
+        self._sender = _InTheAir(exporter)
         with _filtered(_SAYS_WHAT_IS_WRONG, InOneLine()):
-            super().__init__(exporter)
+            super().__init__(self._sender)
         self._end_within_s = end_within_s
 
     def shutdown(self) -> None:
         self._batch_processor.shutdown(timeout_millis=int(1000 * self._end_within_s))
-        if left := len(self._batch_processor._queue):
+        if left := self._sender.spans + len(self._batch_processor._queue):
             logging.getLogger(__name__).warning("the OpenTelemetry collector has not taken all spans in time: the last %d are lost", left)
+
+
+class _InTheAir(SpanExporter):
+    """Knows how many spans are being sent just now."""
+
+    def __init__(self, exporter: SpanExporter) -> None:
+        self._exporter = exporter
+        self.spans = 0
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self.spans = len(spans)
+        try:
+            return self._exporter.export(spans)
+        finally:
+            self.spans = 0
+
+    def shutdown(self) -> None:
+        self._exporter.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        return self._exporter.force_flush(timeout_millis)
 
 
 @contextmanager

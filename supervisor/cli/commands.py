@@ -12,7 +12,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from supervisor.cli.errors import NobodyReads
+from supervisor.cli.errors import OK
+from supervisor.cli.hearing import nobody_may_read
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 
@@ -100,10 +101,8 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """What was typed."""
-        try:
+        with nobody_may_read(OK):
             return super().invoke(ctx)
-        except BrokenPipeError as error:
-            raise NobodyReads from error
 
     def resolve_command(self, *given: Any) -> Any:
         """Of what was typed."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
 from shared.wire.errors import HandoffError, LedgerUnavailable, ManyProblems, UserError
+from supervisor.cli.hearing import NobodyReads, nobody_may_hear, point_at_nothing
 
 if TYPE_CHECKING:
     from shared.wire.events import JobStatus
@@ -26,10 +27,6 @@ EXIT_CODES = (
     "Exit codes: 0 ok or partial (which stderr says); 1 failed; 2 bad input; 3 no Redis; 4 the job has not ended yet; "
     "130 cancelled, or Ctrl-C."
 )
-
-
-class NobodyReads(Exception):
-    """The pipe that is written to was closed. Of an EPIPE Typer makes an exit code of its own: 1, which says that the job has failed."""
 
 
 def exit_code_of(status: JobStatus) -> int:
@@ -52,10 +49,9 @@ def guarded(command: Callable[[], object]) -> NoReturn:
     try:
         code = _outcome(command)
         sys.stdout.flush()
-    except (BrokenPipeError, NobodyReads):  # `handoff list | head`, which is no error
-        for stream in (sys.stdout, sys.stderr):  # either may be the pipe, or both
-            _point_at_nothing(stream)
-        code = OK
+    except (BrokenPipeError, NobodyReads) as error:  # `handoff list | head`, which is no error
+        point_at_nothing(sys.stdout)
+        code = error.code if isinstance(error, NobodyReads) else OK
     sys.exit(code)
 
 
@@ -74,11 +70,9 @@ def end_like_ctrl_c() -> None:
 
 def say(message: str) -> None:
     """One line on stderr."""
-    try:
+    with nobody_may_hear():
         sys.stderr.write(f"handoff: {one_line(message)}\n")
         sys.stderr.flush()
-    except BrokenPipeError:
-        _point_at_nothing(sys.stderr)
 
 
 def one_line(message: str) -> str:
@@ -123,9 +117,3 @@ def _unforeseen(error: Exception) -> int:
         traceback.print_exception(error)
     say(f"a defect of ours, please report it: {type(error).__name__}: {str(error)[:300]} ({DEBUG}=1 shows where)")
     return DEFECT
-
-
-def _point_at_nothing(stream: object) -> None:
-    """So that the flush at the interpreter's end finds no broken pipe either."""
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, stream.fileno())  # type: ignore[attr-defined]

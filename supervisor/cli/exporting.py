@@ -10,14 +10,14 @@ import typer
 from shared.wire.ids import JobId
 from supervisor.cli.errors import OK
 from supervisor.cli.jobs import Job, client_of_broker
-from supervisor.cli.terminal import note, write_line
-from supervisor.cli.whole_file import write_whole
-from supervisor.harmless import json_for_all
+from supervisor.cli.terminal import note
+from supervisor.cli.whole_file import STDOUT, write_out
+from supervisor.harmless import json_for_all, plain
 
 
 def export(
     job: Job,
-    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write it; stdout otherwise.")] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write it; `-`: stdout.")] = STDOUT,
     texts: Annotated[bool, typer.Option("--texts", help="With the texts of its documents.")] = False,
 ) -> int:
     """Write everything about a job into one self-contained JSON file.
@@ -26,10 +26,7 @@ def export(
 
       handoff export j-0123456789ab --output job.json
     """
-    text = json_for_all(client_of_broker().export(JobId(job), texts=texts).to_json())
-    if output is None:
-        write_line(text)
-        return OK
-    write_whole(output, text + "\n")
-    note(f"{job} is in {output}")
+    write_out(output, json_for_all(client_of_broker().export(JobId(job), texts=texts).to_json()) + "\n")
+    if output != STDOUT:
+        note(f"{job} is in {plain(str(output))}")
     return OK

@@ -74,9 +74,8 @@ def result(
 
     found = client_of_broker().result(JobId(job), wait_s=wait)
     if as_json or found.status.ended:
-        print_outcome(found, as_json=as_json)
-    else:
-        say(f"{job} is {found.status.value}: --wait S waits for its end, `handoff watch {job}` shows what it does")
+        return print_outcome(found, as_json=as_json)
+    say(f"{job} is {found.status.value}: --wait S waits for its end, `handoff watch {job}` shows what it does")
     return exit_code_of(found.status)
 
 

@@ -8,7 +8,7 @@ import sys
 import termios
 import tty
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 ESCAPE = "\x1b"
 GONE = "\x04"
@@ -34,4 +34,5 @@ def key_presses() -> Iterator[Callable[[float], str]]:
     try:
         yield read
     finally:
-        termios.tcsetattr(stdin, termios.TCSADRAIN, before)
+        with suppress(termios.error):  # it was hung up
+            termios.tcsetattr(stdin, termios.TCSADRAIN, before)

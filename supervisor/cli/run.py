@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,7 @@ from shared.wire.limits import OnLimit
 from supervisor.cli.approving import ask_in_place, can_ask
 from supervisor.cli.asking import Asked, check_model, request_of, text_of
 from supervisor.cli.errors import INTERRUPTED, end_like_ctrl_c, exit_code_of, say
+from supervisor.cli.hearing import nobody_may_read
 from supervisor.cli.job_options import JobOptions, takes_a_job
 from supervisor.cli.options import AsJson, OwnSpecialists, OwnTools, RequestText
 from supervisor.cli.terminal import note, stderr, write_json
@@ -137,21 +139,27 @@ def stay(
     check: Callable[[], None] = lambda: None,
     reconnect_for_s: float = RECONNECT_FOR_S,
 ) -> int:
-    """Show the job until its end, then its outcome. Returns the exit code. `asks`: who sits here answers what the job asks."""
+    """Show the job until its end, then its outcome. Returns the exit code. `asks`: who sits here answers what the job asks.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C, or whoever read the answer while it was written has gone.
+        NobodyReads: the outcome is for nobody; the exit code says what it is.
+    """
     from supervisor.cli.draft import Draft
     from supervisor.client import onlooker_of
 
     looking = onlooker_of(jobs)
     draft, answered = None if as_json else Draft(looking), 0
-    while question := _shown_until(
-        follow(looking, job_id, check=check, reconnect_for_s=reconnect_for_s), draft, answered if asks else None
-    ):
-        ask_in_place(jobs, job_id, question)
-        answered = question.version
+    moments = partial(follow, looking, job_id, check=check, reconnect_for_s=reconnect_for_s)
+    try:
+        while question := _shown_until(moments(), draft, answered if asks else None):
+            ask_in_place(jobs, job_id, question)
+            answered = question.version
+    except BrokenPipeError as error:
+        raise KeyboardInterrupt from error
     looking.ledger.connection.close()
     result = jobs.result(job_id)
-    print_outcome(result, as_json=as_json, streamed=draft.shown if draft else "")
-    return exit_code_of(result.status)
+    return print_outcome(result, as_json=as_json, streamed=draft.shown if draft else "")
 
 
 def _shown_until(moments: Iterable[Moment], draft: Draft | None, answered: int | None) -> Question | None:
@@ -167,8 +175,15 @@ def _shown_until(moments: Iterable[Moment], draft: Draft | None, answered: int |
     return None
 
 
-def print_outcome(result: JobResult, *, as_json: bool, streamed: str = "") -> None:
-    """The answer on stdout (or everything, as one JSON object), the account on stderr."""
+def print_outcome(result: JobResult, *, as_json: bool, streamed: str = "") -> int:
+    """The answer on stdout (or everything, as one JSON object), the account on stderr. Returns the exit code, also where nobody reads."""
+    code = exit_code_of(result.status)
+    with nobody_may_read(code):
+        _print_outcome(result, as_json=as_json, streamed=streamed)
+    return code
+
+
+def _print_outcome(result: JobResult, *, as_json: bool, streamed: str) -> None:
     from supervisor.cli.answer import print_account, print_answer, verdict_on
 
     if as_json:

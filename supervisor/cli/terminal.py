@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -12,6 +13,7 @@ from typing import TextIO
 from rich.console import Console
 
 from shared.plurals import counted
+from supervisor.cli.hearing import nobody_may_hear, point_at_nothing
 from supervisor.harmless import in_one_line, json_for_all
 
 AT_MOST = "≤ "
@@ -35,10 +37,19 @@ def stdout() -> Console:
     return _console(sys.stdout)
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Not the end of the process, as it is rich's. Raises: BrokenPipeError: nobody reads what was asked for."""
+        if self.file is sys.stdout:
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+        self.quiet = True
+        point_at_nothing(sys.stderr)
+
+
 def _console(stream: TextIO) -> Console:
     """A terminal is what is one: FORCE_COLOR, which jobs of CI set, asks for colours in a log, but for no picture that is drawn anew."""
     is_there = stream.isatty()
-    return Console(
+    return _Console(
         file=stream,
         highlight=False,
         markup=False,
@@ -71,8 +82,9 @@ def write_as_json(value: object) -> None:
 
 def note(text: str) -> None:
     """On stderr, at once."""
-    sys.stderr.write(text + "\n")
-    sys.stderr.flush()
+    with nobody_may_hear():
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
 
 
 def figures(count: int, word: str, *, at_most: bool = False) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +17,7 @@ from supervisor.cli.jobs import client_of_broker
 from supervisor.cli.lines import lines_of
 from supervisor.cli.terminal import figures, note
 from supervisor.cli.view import Moment, View
-from supervisor.cli.whole_file import write_whole
+from supervisor.cli.whole_file import STDOUT, write_out
 from supervisor.export import Export
 from supervisor.harmless import plain
 from supervisor.lifecycle.evolve import fold
@@ -59,12 +58,9 @@ def trace(
         if not is_file:
             raise
         raise UserError(f"{job} is not whole: what it refers to is missing ({error}); export the job anew") from error
-    if output == Path("-"):
-        sys.stdout.buffer.write(text.encode())  # a page is UTF-8, whatever this terminal's locale is
-        sys.stdout.buffer.flush()
-    else:
-        target = output or Path(f"{first.job.job_id}.html")
-        write_whole(target, text)
+    target = output or Path(f"{first.job.job_id}.html")
+    write_out(target, text)
+    if target != STDOUT:
         note(f"{first.job.job_id} is in {plain(str(target))}")
     if absent := absent_from(tree):
         note(f"not in the page: {_named(absent)}; `handoff trace` of each has it as long as it is kept")

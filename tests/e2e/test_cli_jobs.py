@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -240,36 +238,3 @@ def test_doctor_fails_where_nobody_works(handoff: Handoff, redis_url: str) -> No
     assert done.returncode == 1
     assert "handoff worker --all" in done.stdout
     assert "handoff supervisor" in done.stdout
-
-
-@pytest.mark.parametrize("command", [("list",), ("show",), ("result",), ("watch",), ("trace", "-o", "-"), ("stats", "--json")])
-def test_a_pipe_that_nobody_reads_is_no_error(handoff: Handoff, system: RunningSystem, job_id: str, command: tuple[str, ...]) -> None:
-    """`handoff show JOB | head -1`; of 1 a script would think that the job has failed."""
-    name, *options = command
-    about = [] if name in ("list", "stats") else [job_id]
-    ours, theirs = os.pipe()
-    os.close(ours)
-    environment = handoff.environment(HANDOFF_REDIS_URL=system.redis_url)
-    done = subprocess.run(
-        handoff.command(name, *about, *options), stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, env=environment, check=False
-    )
-    os.close(theirs)
-
-    assert done.returncode == 0
-
-
-@pytest.mark.parametrize("command", [("top",), ("specialists",), ("run", REQUEST, "--docs", str(DOCUMENTS))])
-def test_an_input_that_is_closed_is_one_that_says_nothing(handoff: Handoff, system: RunningSystem, command: tuple[str, ...]) -> None:
-    closing = ["sh", "-c", 'exec "$@" <&-', "sh", *handoff.command(*command)]
-    environment = handoff.environment(HANDOFF_REDIS_URL=system.redis_url)
-    done = subprocess.run(closing, capture_output=True, text=True, env=environment, check=False)
-
-    assert (done.returncode, "defect" in done.stderr) == (0, False), done.stderr
-
-
-def test_a_page_is_utf_8_whatever_the_terminal_is(handoff: Handoff, system: RunningSystem) -> None:
-    submitted = handoff.run("submit", "Vergleiche die Größen", HANDOFF_REDIS_URL=system.redis_url).stdout.strip()
-    environment = handoff.environment(HANDOFF_REDIS_URL=system.redis_url, LC_ALL="POSIX", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
-    done = subprocess.run(handoff.command("trace", submitted, "-o", "-"), capture_output=True, env=environment, check=True)
-
-    assert "Größen" in done.stdout.decode()

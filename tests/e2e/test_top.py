@@ -66,7 +66,8 @@ def test_told_to_end_it_leaves_the_terminal_as_it_was(fleet: Fleet, tmp_path: Pa
     handoff, (ours, theirs) = Handoff(tmp_path), os.openpty()
     before = termios.tcgetattr(theirs)
     environment = handoff.environment(TERM="xterm", HANDOFF_REDIS_URL=fleet.system.redis_url)
-    process = subprocess.Popen(handoff.command("top"), stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    listens = ["env", "--default-signal=HUP", *handoff.command("top")]  # these tests may run under `nohup`
+    process = subprocess.Popen(listens, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
     try:
         read_until(ours, "1-9: open a job")
         assert termios.tcgetattr(theirs) != before

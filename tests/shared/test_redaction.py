@@ -84,7 +84,9 @@ def test_a_password_is_hidden_also_where_it_is_percent_encoded() -> None:
     assert redactor.text("p%40ss-word") == HIDDEN
 
 
-@pytest.mark.parametrize("headers", ["x-api-key=hny-4711", "a=b, x-api-key: hny-4711", "hny-4711"])
+@pytest.mark.parametrize(
+    "headers", ["x-api-key=hny-4711", "a=b, x-api-key: hny-4711", "hny-4711", "Authorization: Bearer hny-4711", "x-api-key hny-4711"]
+)
 def test_a_collectors_key_is_a_secret_however_its_headers_are_written(headers: str) -> None:
     found = secrets_of(Settings(), {"OTEL_EXPORTER_OTLP_HEADERS": headers})
 

@@ -77,7 +77,7 @@ def test_an_outage_is_over_when_redis_has_answered_and_the_next_one_has_all_the_
 def test_who_runs_out_of_time_while_redis_is_away_is_told_so_and_no_status_that_is_old(own: OwnRedis, there: Ledger) -> None:
     job_id, patience = a_job(there), Watched()
     with ThreadPoolExecutor(1) as pool:
-        waits = pool.submit(wait_for_end, there, job_id, 1.5, patience)
+        waits = pool.submit(wait_for_end, there, job_id, 3.0, patience)
         wait_until(lambda: somebody_waits(there), what="a look that blocks")
         own.kill()
         with pytest.raises(LedgerUnavailable, match="cannot be reached"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -84,6 +85,23 @@ def test_what_is_no_text_where_one_belongs_is_unreachable(serve: Serve, garbage:
     assert isinstance(error_of(serve, streams(*garbage)), ModelUnreachable)
 
 
+@pytest.mark.parametrize("usage", [7, ["x"], {"server_tool_use": 7}, {"server_tool_use": {"web_search_requests": "2"}}])
+def test_a_usage_that_is_none_counts_as_none(serve: Serve, usage: object) -> None:
+    start = {"type": "message_start", "message": {"usage": usage}}
+    model, _ = serve(in_turn(streams(start, delta("x"))))
+    assert model.reply(CALL, ignore).usage.cost_microusd == 0
+
+    model, _ = serve(in_turn(Reply(body=json.dumps({"content": [{"type": "text", "text": "x"}], "usage": usage}))))
+    assert model.reply(CALL, ignore).usage.cost_microusd == 0
+
+
+@pytest.mark.parametrize("number", ["NaN", "1e400"])
+def test_a_block_that_comes_whole_with_what_is_no_json_is_unreachable(serve: Serve, number: str) -> None:
+    block = f'{{"type": "tool_use", "id": "t", "name": "look", "input": {{"a": {number}}}}}'
+    event = f'event: content_block_start\ndata: {{"type": "content_block_start", "index": 0, "content_block": {block}}}\n\n'
+    assert isinstance(error_of(serve, says("x", raw_events=(event,))), ModelUnreachable)
+
+
 @pytest.mark.parametrize("count", [True, -1, "7", 10**30, 1.5])
 def test_what_is_no_count_of_tokens_counts_as_none(serve: Serve, count: object) -> None:
     model, _ = serve(in_turn(says("x", usage={"input_tokens": 3, "output_tokens": count})))
@@ -96,9 +114,16 @@ def test_an_error_that_comes_as_a_reply_is_told_by_its_type(serve: Serve) -> Non
     assert isinstance(error_of(serve, Reply(body=body)), ModelBusy)
 
 
-def test_arguments_that_go_too_deep_to_be_stored_are_unreachable(serve: Serve) -> None:
+@pytest.mark.parametrize("depth", [240, 250, 300])
+def test_arguments_go_back_to_the_model_or_go_too_deep_to_be_understood(serve: Serve, depth: int) -> None:
     deep: dict[str, Any] = {}
-    for _ in range(300):
+    for _ in range(depth):
         deep = {"a": deep}
-    body = json.dumps({"content": [{"type": "tool_use", "id": "t", "name": "look", "input": deep}]})
-    assert isinstance(error_of(serve, Reply(body=body)), ModelUnreachable)
+    whole = Reply(body=json.dumps({"content": [{"type": "tool_use", "id": "t", "name": "look", "input": deep}]}))
+    model, _ = serve(in_turn(whole, says("so")))
+    try:
+        reply = model.reply(CALL, ignore)
+    except ModelUnreachable:
+        assert depth > 240
+    else:
+        assert model.reply(replace(CALL, messages=(*CALL.messages, {"role": "assistant", "content": list(reply.content)})), ignore)
