@@ -27,6 +27,7 @@ from shared.wire.rubric import Rubric
 from shared.wire.usage import Usage
 from supervisor.gating import Gating, gating_of
 from supervisor.measures.gates import GateSet
+from supervisor.request_fields import check_names, check_types
 from supervisor.workflows import Items, Workflow
 
 MOST_TENANT_CHARS = 100
@@ -91,8 +92,8 @@ def check_request(request: Request, settings: Settings) -> None:
     """What can be said of it without Redis.
 
     Raises:
-        UserError: documents that are no path, an empty or huge request, an empty tenant, a schema that is none, a webhook that is no URL, a
-            budget that cannot be kept, gates of the settings that are none.
+        UserError: documents that are no path, a field of another type, an empty or huge request, an empty tenant, a schema that is none, a
+            specialist that cannot be one, a webhook that is no URL, a budget that cannot be kept, gates of the settings that are none.
     """
     most = settings.max_request_chars
     if not isinstance(request.documents, Path | FolderReading | None):
@@ -100,6 +101,7 @@ def check_request(request: Request, settings: Settings) -> None:
         raise UserError(
             f"documents must be a pathlib.Path or what `read_documents` gave, not {kind}: write Path({request.documents!r:.80})"
         )
+    check_types(request)
     if not request.text.strip():
         raise UserError("the request is empty: say in plain words what you want")
     if len(request.text) > most:
@@ -107,6 +109,7 @@ def check_request(request: Request, settings: Settings) -> None:
     if not request.tenant.strip():
         raise UserError("the tenant is empty: name one, or leave it out")
     _check_encodable(request)
+    check_names(request)
     if len(request.tenant) > MOST_TENANT_CHARS or not request.tenant.isprintable():
         raise UserError(f"the tenant's name must be one line of at most {MOST_TENANT_CHARS} characters")
     if request.answer_schema is not None:
@@ -116,8 +119,6 @@ def check_request(request: Request, settings: Settings) -> None:
     _check_mode(request)
     _check_depth(request)
     _check_approvals(request.approvals, may_ask=_may_ask(request, settings))
-    if request.webhook_url is not None and not request.webhook_url.startswith(("http://", "https://")):
-        raise UserError("the webhook must be an http:// or https:// URL")
     _check_prices(request, settings)
     gating_in(request, settings)
 

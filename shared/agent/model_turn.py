@@ -8,7 +8,7 @@ from typing import Protocol
 from shared.agent.answers import draft_in
 from shared.agent.conversation import Conversation, calls_of, text_of
 from shared.agent.equipment import Equipment
-from shared.agent.model import ModelCall, Pulse
+from shared.agent.model import ModelCall, ModelReply, Pulse
 from shared.agent.price import HIDDEN_TOKENS, request_bytes, server_tool_uses
 from shared.agent.reading import takes_time
 from shared.agent.retry import delay_s, reason_of
@@ -114,7 +114,7 @@ class ModelTurns:
             raise
         self._hear(reply.limits)
         self._longest_turn_s = max(self._longest_turn_s, self.equipment.now() - started)
-        usage = self.equipment.prices.priced(reply.usage, call.model)
+        usage = self._used(reply, call, worst)
         replied = Replied(content=reply.content, stop_reason=reply.stop_reason, usage=usage, model=reply.model)
         note(replied, may_wait=self._is_read_at_once(replied))
 
@@ -173,6 +173,11 @@ class ModelTurns:
             return  # the next call waits with all others
         self._wait(delay, reason_of(error))
 
+    def _used(self, reply: ModelReply, call: ModelCall, worst: WorstCase) -> Usage:
+        """What a reply has cost, as the server says; of one that does not say it, the most that it can have: unknown is never nothing."""
+        is_told = reply.usage.input_tokens > 0 and (reply.usage.output_tokens > 0 or not reply.content)
+        return self.equipment.prices.priced(reply.usage, call.model) if is_told else self._at_most(reply.usage, call, worst)
+
     def _settled(self, call: ModelCall, worst: WorstCase) -> Usage:
         """What a call without a reply is taken to have cost: what the server reported at its end; before that, the most that it can have.
 
@@ -182,6 +187,9 @@ class ModelTurns:
         reported = self._pulse.usage
         if self._pulse.is_usage_final:
             return self.equipment.prices.priced(reported, call.model)
+        return self._at_most(reported, call, worst)
+
+    def _at_most(self, reported: Usage, call: ModelCall, worst: WorstCase) -> Usage:
         if reported.input_tokens == 0 or server_tool_uses(call):
             most = Usage(input_tokens=worst.input_tokens, output_tokens=worst.output_tokens, cost_microusd=worst.microusd)
             return most.of_a_cut_call()

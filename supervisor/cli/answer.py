@@ -18,7 +18,7 @@ from shared.wire.handoff import ResultStatus
 from supervisor.changes import in_words
 from supervisor.cli.folding import Copies, folded, names, outcomes
 from supervisor.cli.terminal import AT_MOST, figures, money, note, short, write_line
-from supervisor.harmless import plain
+from supervisor.harmless import in_one_line, plain
 
 if TYPE_CHECKING:
     from supervisor.outline import JobOutline
@@ -60,7 +60,7 @@ def sources_of(result: JobResult) -> str:
     """`[1] notes/qdrant.md: "..."`, one line a source."""
     if not result.citations:
         return ""
-    lines = [f'[{one["n"]}] {plain(one["source"])}: "{short(one["quote"], _QUOTE_CHARS)}"' for one in result.citations]
+    lines = [f'[{one["n"]}] {in_one_line(one["source"])}: "{short(one["quote"], _QUOTE_CHARS)}"' for one in result.citations]
     return "\n".join(["Sources:", *lines])
 
 

@@ -133,7 +133,7 @@ def approvals_of(asked: Asked) -> Approvals:
 def _amount(option: str, usd: float | None) -> int | None:
     """Micro-dollars."""
     if usd is not None and not 1e-6 <= usd < 1e9:
-        raise UserError(f"{option} must be more than 0")
+        raise UserError(f"{option} must be an amount from 0.000001 to 999,999,999 dollars")
     return microusd(usd)
 
 

@@ -56,6 +56,7 @@ def evaluate(
     with_workflow = workflow_for(variants, workflow)
     plan = Plan(name, cases, variants, repeat, with_workflow, _documents_of(cases, settings), limits)
     _check(plan, settings, max_usd)
+    _check_judge(cases, is_judged=not no_judge, judge_model=judge_model, min_score=min_score)
     asked = Asked(at_once, microusd(max_usd), judge_model, not no_judge)
     try:
         done = _carry_out(plan, asked, settings)
@@ -125,6 +126,16 @@ def _announce(plan: Plan, asked: Asked, *, is_free: bool) -> None:
 def _documents_of(cases: Sequence[Case], settings: Settings) -> dict[str, FolderReading]:
     """Raises: UserError: documents of a case cannot be read."""
     return {docs: read_documents(Path(docs), settings) for docs in dict.fromkeys(case.docs for case in cases) if docs}
+
+
+def _check_judge(cases: Sequence[Case], *, is_judged: bool, judge_model: str | None, min_score: float | None) -> None:
+    """Raises: UserError: something is wanted of a judge who has nothing to judge."""
+    if not is_judged and judge_model is not None:
+        raise UserError("--no-judge leaves out the judge, and --judge-model names one: leave one of the two out")
+    if min_score is not None and not is_judged:
+        raise UserError("--min-score is what the judge has to give, and --no-judge leaves the judge out: leave one of the two out")
+    if min_score is not None and all(case.rubric is None for case in cases):
+        raise UserError("--min-score is what the judge has to give, and no request here has a rubric: write one, or leave it out")
 
 
 def _check(plan: Plan, settings: Settings, max_usd: float | None) -> None:

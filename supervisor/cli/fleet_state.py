@@ -48,8 +48,7 @@ def require_somebody(jobs: Client, model: str | None = None) -> None:
     if not served:
         raise UserError(NO_WORKERS)
     models = {name for one in served.values() for name in one.models}
-    if model is not None and (model == OFFLINE_MODEL) != (OFFLINE_MODEL in models) and len(models) == 1:
-        has = "only the offline model: set ANTHROPIC_API_KEY for them" if OFFLINE_MODEL in models else "a real model, not the offline one"
-        raise UserError(f"--model {model} cannot be had: the workers of this broker have {has}")
+    if model not in (None, OFFLINE_MODEL) and models == {OFFLINE_MODEL}:
+        raise UserError(f"--model {model} cannot be had: this broker's workers have only the offline model: set ANTHROPIC_API_KEY for them")
     if not has_supervisor:
         raise UserError(f"no supervisor takes jobs from this broker: {START_A_SUPERVISOR}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -16,7 +17,7 @@ from shared.wire.errors import LedgerUnavailable, UserError
 from shared.wire.limits import MOST_DEPTH, OnLimit
 from shared.wire.message import problems_of
 from shared.wire.mode import Mode
-from shared.wire.names import SUPERVISOR_QUEUE
+from shared.wire.names import SUB_SUPERVISOR, SUPERVISOR_QUEUE
 from shared.wire.priority import Priority
 from supervisor.cli.asking import Asked, request_of, text_in, text_of
 from supervisor.cli.errors import OK, say
@@ -84,17 +85,21 @@ def submit(
     """
     asked = replace(job.asked(), idempotency_key=idempotency_key, webhook=webhook)
     jobs = client_of_broker()
-    _enqueue(jobs, _requests(request, file, asked, jobs))
-    _say_who_is_missing(jobs)
+    requests = _requests(request, file, asked, jobs)
+    _enqueue(jobs, requests)
+    _say_who_is_missing(jobs, {name for one in requests if one.workflow for name in one.workflow.specialists} - {SUB_SUPERVISOR})
     return OK
 
 
-def _say_who_is_missing(jobs: Client) -> None:
+def _say_who_is_missing(jobs: Client, named: Set[str]) -> None:
+    """`named`: specialists that workflows hand work to."""
     there = jobs.ledger.roles.presence().queues
     if SUPERVISOR_QUEUE not in there:
         say("no supervisor takes jobs from this broker yet: the jobs wait (`handoff up`, or `handoff supervisor`)")
     if not there - {SUPERVISOR_QUEUE}:
         say("no worker serves any specialist on this broker yet: the jobs wait (`handoff up`, or `handoff worker --all`)")
+    elif unknown := sorted(named - there):
+        say(f"no worker serves {', '.join(unknown)} now: what is handed there waits (`handoff specialists` lists who is served)")
 
 
 def _requests(request: str | None, file: Path | None, asked: Asked, jobs: Client) -> list[Request]:

@@ -46,7 +46,7 @@ class Case(BaseModel):
 
     @model_validator(mode="after")
     def _can_be_measured(self) -> Self:
-        if self.gates is None and self.rubric is None:
+        if self.gates in (None, Gates()) and self.rubric is None:
             raise ValueError("it has neither gates nor a rubric: nothing would measure its answer")
         if self.gates and self.gates.fact_checker:
             raise ValueError("a fact-checker looks at an answer while its job runs: leave gates.fact_checker out")

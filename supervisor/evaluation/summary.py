@@ -96,9 +96,10 @@ def shortfalls(rows: Sequence[Row], min_pass_rate: float | None, min_score: floa
     """Which rows are below a threshold, a sentence each. What was not measured is below any."""
     found = []
     for row in rows:
-        passing, score = row.passing.value if row.passing else 0.0, row.score.value if row.score else 0.0
-        if min_pass_rate is not None and passing < min_pass_rate:
-            found.append(f"{row.variant.name} passes {passing:.1%}, at least {min_pass_rate:.1%} is wanted")
-        if min_score is not None and score < min_score:
-            found.append(f"{row.variant.name} is scored {score:.2f}, at least {min_score:.2f} is wanted")
+        if min_pass_rate is not None and (row.passing is None or row.passing.value < min_pass_rate):
+            passes = f"passes {row.passing.value:.1%}" if row.passing else "was not measured"
+            found.append(f"{row.variant.name} {passes}, at least {min_pass_rate:.1%} is wanted")
+        if min_score is not None and (row.score is None or row.score.value < min_score):
+            scored = f"is scored {row.score.value:.2f}" if row.score else "was not scored"
+            found.append(f"{row.variant.name} {scored}, at least {min_score:.2f} is wanted")
     return found

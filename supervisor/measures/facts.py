@@ -76,9 +76,11 @@ def read_facts(file: Path, columns: Mapping[str, str] | None = None, table: str 
 
 
 def _is_sqlite(file: Path) -> bool:
+    if file.exists() and not file.is_file():
+        raise UserError(f"the facts {file} are no regular file; name a file")
     try:
         with file.open("rb") as stream:
-            return file.is_file() and stream.read(len(_MAGIC)) == _MAGIC
+            return stream.read(len(_MAGIC)) == _MAGIC
     except OSError as error:
         raise UserError(f"the facts {file} cannot be read ({error.strerror}); check the path and its permissions") from error
 

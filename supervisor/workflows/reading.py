@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from shared.wire.errors import UserError
 from shared.wire.ids import StepId
 from shared.wire.message import problems_of
+from shared.wire.names import RESERVED, SUB_SUPERVISOR
 from shared.wire.plan import DEFAULT_FALLBACK, OnFailure, Step, Synthesis, problems_by_step
 from supervisor.copies import source_of
 from supervisor.measures.gates import GateSet, gates_in
@@ -90,6 +91,8 @@ def _step(path: Path, node: yaml.Node) -> WorkflowStep:
         Step(id=StepId(name), specialist=specialist, task=task, depends_on=depends_on, fallback=fallback)
     except ValidationError as error:
         raise UserError(f"{where}: {problems_of(error)}; mend this field") from error
+    if specialist in RESERVED and specialist != SUB_SUPERVISOR:
+        raise UserError(f"{where}: {specialist} is the system's own name, and no specialist's; name who is to do it")
     found = WorkflowStep(
         id=StepId(name),
         specialist=specialist,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -159,3 +160,10 @@ def test_a_table_of_more_rows_than_are_taken_is_not_read_to_its_end(tmp_path: Pa
 
 def test_the_header_of_the_tests_is_that_of_a_fact() -> None:
     assert {*HEADER} == {*KnownFact.model_fields}
+
+
+def test_a_pipe_holds_no_facts_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "facts.csv")
+
+    with pytest.raises(UserError, match="are no regular file"):
+        read_facts(tmp_path / "facts.csv")

@@ -64,6 +64,8 @@ def installed_tools(group: str = ENTRY_POINT_GROUP, among: Iterable[EntryPoint] 
 
 def _loaded(file: Path) -> ModuleType:
     """Run a file under a name of its own, so that two folders may both hold a `weather.py`."""
+    if file.exists() and not file.is_file():  # a pipe would never end
+        raise InvalidTool(f"{file.name}: is no regular file; take it out of the folder")
     name = f"handoff_user_tools_{digest_of(str(file.resolve()))[:12]}_{file.stem}"
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None
@@ -72,7 +74,7 @@ def _loaded(file: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
         del sys.modules[name]
         raise InvalidTool(f"{file.name}{_line_of(error, file)}: cannot be loaded ({_in_one_line(error)})") from error
     return module

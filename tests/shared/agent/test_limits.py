@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -155,6 +155,22 @@ def test_the_result_carries_usage_and_money_of_every_turn() -> None:
     result = running(calls(("look", {"q": "a"})), answers(), tools=(LOOK,)).go()
     assert (result.usage.input_tokens, result.usage.output_tokens) == (200, 40)
     assert result.usage.cost_microusd == 40
+
+
+@pytest.mark.parametrize("usage", [{}, {"input_tokens": 10**30, "output_tokens": -1}, {"input_tokens": "9", "output_tokens": True}])
+def test_a_reply_that_does_not_say_what_it_has_used_is_booked_at_the_most(usage: dict[str, Any]) -> None:
+    turns = MemoryTurns()
+    result = running(replace(answers(), usage=usage), turns=turns).go()
+
+    (worst,) = turns.reserved
+    assert (result.usage.cut_calls, result.usage.cut_tokens) == (1, worst.input_tokens + worst.output_tokens)
+
+
+def test_a_reply_that_says_its_input_alone_is_booked_at_the_longest_answer() -> None:
+    turns = MemoryTurns()
+    result = running(replace(answers(), usage={"input_tokens": 9, "output_tokens": 0}), turns=turns).go()
+
+    assert (result.usage.cut_calls, result.usage.total_tokens) == (1, 9 + turns.reserved[0].output_tokens)
 
 
 def test_an_unknown_price_stays_unknown() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -167,3 +168,9 @@ def test_a_readme_and_hidden_files_are_no_specialists(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidSpecialist, match="no such folder; name a folder of Markdown files"):
         load_specialists(tmp_path / "nowhere")
+
+
+def test_a_pipe_is_no_specialist_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "b.md")
+
+    assert refusal(tmp_path / "b.md") == ": is no regular file; take it out of the folder"

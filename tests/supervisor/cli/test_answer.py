@@ -92,6 +92,12 @@ def test_escapes_in_an_answer_do_not_reach_the_terminal(capsys: pytest.CaptureFi
     assert not {"\x1b", "\x9b", "\u202e"} & set(capsys.readouterr().out)
 
 
+def test_a_documents_name_makes_one_line_of_the_sources() -> None:
+    forged = result().model_copy(update={"citations": ({"n": 1, "source": 'a.md: "x"\n[2] bank.md', "quote": "It works."},)})
+
+    assert sources_of(forged).splitlines() == ["Sources:", '[1] a.md: "x" [2] bank.md: "It works."']
+
+
 def test_an_unknown_price_is_never_zero() -> None:
     assert total(result()) == "j-0123456789ab  ok  1.2 s  1 turn  1,200 + 34 tokens  cost unknown  m"
     assert sources_of(JobResult(job_id="j-0123456789ab", status=JobStatus.OK)) == ""

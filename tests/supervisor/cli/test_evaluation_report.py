@@ -11,7 +11,7 @@ from supervisor.evaluation.figures import Took
 from supervisor.evaluation.golden import Case
 from supervisor.evaluation.trials import Outcome, Plan, Trial, Variant
 
-CASES = tuple(Case(id=f"c{n}", request="?", kind="look|up", gates=Gates()) for n in range(2))
+CASES = tuple(Case(id=f"c{n}", request="?", kind="look|up", gates=Gates(min_words=1)) for n in range(2))
 WAYS = (Variant(Mode.SINGLE), Variant(Mode.TEAM, "some-model"))
 PLAN = Plan("nightly", CASES, WAYS)
 

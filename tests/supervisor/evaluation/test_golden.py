@@ -31,6 +31,7 @@ def read(tmp_path: Path, *lines: object) -> tuple[Case, ...]:
         ('{"id": "b", "request": "What?", "gates": {"min_words": 9}, "gates": {}}', r"golden\.jsonl:2: 'gates' is given twice; remove one"),
         ({**GOOD, "id": "B C"}, "id: String should match pattern"),
         ({"id": "b", "request": "What?"}, r"golden\.jsonl:2: it has neither gates nor a rubric"),
+        ({"id": "b", "request": "What?", "gates": {}}, r"golden\.jsonl:2: it has neither gates nor a rubric"),
         ({**GOOD, "id": "b", "gate": {}}, "gate: there is no such field"),
         ({**GOOD, "id": "b", "gates": {"required": ["("]}}, "not one of RE2's"),
         ({**GOOD, "id": "b", "gates": {"fact_checker": "legal"}}, "a fact-checker looks at an answer while its job runs"),

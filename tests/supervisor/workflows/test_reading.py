@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shared.wire.errors import UserError
-from shared.wire.names import ROLES
+from shared.wire.names import RESERVED, ROLES, SUB_SUPERVISOR
 from shared.wire.plan import DEFAULT_FALLBACK, Synthesis
 from supervisor.workflows import Each, read_workflow
 from supervisor.workflows.reading import MOST_BYTES, MOST_WRITTEN_STEPS
@@ -213,3 +213,10 @@ def test_a_folder_that_cannot_say_which_one_is_meant_is_refused(tmp_path: Path) 
 
     assert "test is test.yaml as well; rename or remove one of the two" in refusal("test", tmp_path)
     assert "cannot be listed (No such file or directory)" in refusal("test", tmp_path / "missing")
+
+
+@pytest.mark.parametrize("name", [name for name in RESERVED if name != SUB_SUPERVISOR])
+def test_no_step_is_handed_to_a_name_of_the_systems_own(tmp_path: Path, name: str) -> None:
+    said = refusal(written(tmp_path, f"id: a, specialist: {name}, task: Write"))
+
+    assert f"step 'a': {name} is the system's own name" in said

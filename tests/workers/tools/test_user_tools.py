@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -181,3 +182,9 @@ def test_an_installed_package_offers_a_module_of_tools_or_one(tmp_path: Path, mo
 def test_an_installed_package_that_does_not_load_is_named() -> None:
     with pytest.raises(InvalidTool, match="entry point gone: cannot be loaded"):
         installed_tools(among=[EntryPoint("gone", "no_such_module", "handoff.tools")])
+
+
+def test_a_pipe_is_no_tool_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.py")
+
+    assert refusal(tmp_path) == "pipe.py: is no regular file; take it out of the folder"
