@@ -124,8 +124,15 @@ def _announce(plan: Plan, asked: Asked, *, is_free: bool) -> None:
 
 
 def _documents_of(cases: Sequence[Case], settings: Settings) -> dict[str, FolderReading]:
-    """Raises: UserError: documents of a case cannot be read."""
-    return {docs: read_documents(Path(docs), settings) for docs in dict.fromkeys(case.docs for case in cases) if docs}
+    """Raises: UserError: documents of a case cannot be read; names it."""
+    found: dict[str, FolderReading] = {}
+    for case in cases:
+        if case.docs and case.docs not in found:
+            try:
+                found[case.docs] = read_documents(Path(case.docs), settings)
+            except UserError as error:
+                raise UserError(f"{case.id}: {error}") from error
+    return found
 
 
 def _check_judge(cases: Sequence[Case], *, is_judged: bool, judge_model: str | None, min_score: float | None) -> None:

@@ -139,6 +139,8 @@ def _requests_of(file: Path, asked: Asked, jobs: Client) -> list[Request]:
         if text.strip():
             try:
                 found[number] = request_of(_asked_in(text, asked), jobs)
+                if (after := found[number].after) is not None:
+                    jobs.standing(after)
             except UserError as error:
                 raise UserError(f"{file}:{number}: {error}; nothing was submitted") from error
     if not found:

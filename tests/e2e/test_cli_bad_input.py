@@ -217,6 +217,10 @@ def test_a_reader_that_stops_reading_is_no_error(handoff: Handoff) -> None:
             "jobs.jsonl:1: 'min_words' is given twice; remove one; nothing",
         ),
         ('{"request": "one"}\n{"request": "two", "docs": "nowhere"}\n', "jobs.jsonl:2: "),
+        (
+            '{"request": "one"}\n{"request": "two", "after": "j-000000000000"}\n',
+            "jobs.jsonl:2: .*no job j-0000.*nothing was",
+        ),
         ('{"request": "one", "idempotency_key": "k"}\n\n{"request": "two", "idempotency_key": "k"}\n', "jobs.jsonl:3: .* by line 1: take"),
         ("", "holds no job"),
     ],
