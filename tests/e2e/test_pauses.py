@@ -52,7 +52,7 @@ def test_workers_leave_the_messages_of_a_paused_role_in_its_queue(fleet: Fleet) 
     logs = [fleet.system.processes.log_of(name) for name in ("w1", "w2", "w3")]
 
     def balance() -> set[int]:
-        """0: it takes from the queue; 1: it has left it. Of the processes that are there now: tests before have killed others in a pause."""
+        """0: it takes from the queue; 1: it has left it. Of the processes that are there now: others were killed in a pause."""
         texts = [log.read_text().rpartition(" ready.")[2] for log in logs]
         return {text.count(f"Canceling queue {SPECIALIST}") - text.count(f"Started consuming from {SPECIALIST}") for text in texts}
 
