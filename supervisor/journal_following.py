@@ -37,12 +37,11 @@ def wait_for_end(ledger: Ledger, job_id: JobId, wait_s: float, patience: Patienc
     until, patience = time.monotonic() + wait_s, patience or Patience()
     standing = known(ledger, job_id)
     status, version = standing.status, standing.version
-    away: LedgerUnavailable | None = None
-    while not status.ended and (time.monotonic() < until or away):
+    while not status.ended and (time.monotonic() < until or patience.is_away):
         left = max(0.0, until - time.monotonic())
         try:
-            if away:  # a look may block until the next outage: who has come back says so at once
-                status, away = known(ledger, job_id).status, None
+            if patience.is_away:  # a look may block until the next outage: who has come back says so at once
+                status = known(ledger, job_id).status
                 patience.renew()
                 continue
             new = ledger.journal.follow(job_id, version, min(left, FOLLOW_S))
@@ -51,10 +50,9 @@ def wait_for_end(ledger: Ledger, job_id: JobId, wait_s: float, patience: Patienc
             if not new or any(isinstance(one.event, JobEnded) for one in new):  # its webhook's tries may stand after it
                 status = known(ledger, job_id).status
         except LedgerUnavailable as error:
-            if away and not left:
+            if patience.is_away and not left:
                 raise
             patience.bear(error)
-            away = error
             time.sleep(max(0.0, min(until - time.monotonic(), RECONNECT_EVERY_S)))
             continue
         version = new[-1].version if new else version

@@ -21,6 +21,11 @@ class Patience:
         self._now = now
         self._away_since: float | None = None
 
+    @property
+    def is_away(self) -> bool:
+        """Whether Redis has not answered the last time."""
+        return self._away_since is not None
+
     def renew(self) -> None:
         """Redis has answered."""
         self._away_since = None

@@ -57,22 +57,29 @@ class Ids(RandomIdGenerator):
             self._asked.for_span = self._asked.for_trace = None
 
 
-class Redacting(SpanExporter):
-    """Takes secrets out of everything, and the texts of errors, whoever made the span: Celery's instrumentation, a user's tool."""
+class _Before(SpanExporter):
+    """Stands before another exporter."""
 
-    def __init__(self, exporter: SpanExporter, redactor: Redactor, *, keeps_errors: bool) -> None:
+    def __init__(self, exporter: SpanExporter) -> None:
         self._exporter = exporter
-        self._redactor = redactor
-        self._keeps_errors = keeps_errors
-
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        return self._exporter.export([self._clean(span) for span in spans])
 
     def shutdown(self) -> None:
         self._exporter.shutdown()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         return self._exporter.force_flush(timeout_millis)
+
+
+class Redacting(_Before):
+    """Takes secrets out of everything, and the texts of errors, whoever made the span: Celery's instrumentation, a user's tool."""
+
+    def __init__(self, exporter: SpanExporter, redactor: Redactor, *, keeps_errors: bool) -> None:
+        super().__init__(exporter)
+        self._redactor = redactor
+        self._keeps_errors = keeps_errors
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        return self._exporter.export([self._clean(span) for span in spans])
 
     def _clean(self, span: ReadableSpan) -> ReadableSpan:
         described = span.status.description if self._keeps_errors else None
@@ -99,13 +106,13 @@ class Redacting(SpanExporter):
         }
 
 
-class SayingOnce(SpanExporter):
+class SayingOnce(_Before):
     """Where a person waits: the SDK says nothing, and the first batch that could not be sent is one line."""
 
     def __init__(self, exporter: SpanExporter) -> None:
         logging.getLogger("opentelemetry").setLevel(logging.ERROR)
         logging.getLogger("opentelemetry.exporter.otlp").setLevel(logging.CRITICAL)
-        self._exporter = exporter
+        super().__init__(exporter)
         self._has_said = False
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
@@ -114,12 +121,6 @@ class SayingOnce(SpanExporter):
             self._has_said = True
             logging.getLogger(__name__).warning(_NOT_SENT)
         return result
-
-    def shutdown(self) -> None:
-        self._exporter.shutdown()
-
-    def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        return self._exporter.force_flush(timeout_millis)
 
 
 class Sparing(logging.Filter):
@@ -172,11 +173,11 @@ class Batches(BatchSpanProcessor):
             logging.getLogger(__name__).warning("the OpenTelemetry collector has not taken all spans in time: the last %d are lost", left)
 
 
-class _InTheAir(SpanExporter):
+class _InTheAir(_Before):
     """Knows how many spans are being sent just now."""
 
     def __init__(self, exporter: SpanExporter) -> None:
-        self._exporter = exporter
+        super().__init__(exporter)
         self.spans = 0
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
@@ -185,12 +186,6 @@ class _InTheAir(SpanExporter):
             return self._exporter.export(spans)
         finally:
             self.spans = 0
-
-    def shutdown(self) -> None:
-        self._exporter.shutdown()
-
-    def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        return self._exporter.force_flush(timeout_millis)
 
 
 @contextmanager

@@ -81,7 +81,7 @@ def top(
 
     end_like_ctrl_c()
     with key_presses() as pressed, Live(console=stdout(), screen=True, auto_refresh=False) as live:
-        screen, key = Screen(onlooker_of(jobs)), ""
+        screen, key = FleetScreen(onlooker_of(jobs)), ""
         while key not in ("q", GONE):
             screen.press(key)
             live.update(screen.draw(), refresh=True)
@@ -89,7 +89,7 @@ def top(
     return OK
 
 
-class Screen:
+class FleetScreen:
     """The fleet, or one job of it."""
 
     def __init__(self, jobs: Client) -> None:

@@ -14,11 +14,12 @@ from pydantic import ValidationError
 from shared.wire.errors import UserError
 from shared.wire.ids import StepId
 from shared.wire.message import problems_of
-from shared.wire.names import RESERVED, SUB_SUPERVISOR
+from shared.wire.names import SUB_SUPERVISOR
 from shared.wire.plan import DEFAULT_FALLBACK, OnFailure, Step, Synthesis, problems_by_step
 from supervisor.copies import source_of
 from supervisor.measures.gates import GateSet, gates_in
 from supervisor.plain_yaml import fields_of, line_at, line_of, text_of, texts_of, tree_in, truth_of, value_of
+from supervisor.request_fields import check_specialist
 from supervisor.workflows.template import ITEM, OWN_NAMES, REQUEST, Template
 from supervisor.workflows.workflow import MOST_STEPS, Each, Workflow, WorkflowStep
 from supervisor.workflows.written_join import join_from
@@ -91,8 +92,8 @@ def _step(path: Path, node: yaml.Node) -> WorkflowStep:
         Step(id=StepId(name), specialist=specialist, task=task, depends_on=depends_on, fallback=fallback)
     except ValidationError as error:
         raise UserError(f"{where}: {problems_of(error)}; mend this field") from error
-    if specialist in RESERVED and specialist != SUB_SUPERVISOR:
-        raise UserError(f"{where}: {specialist} is the system's own name, and no specialist's; name who is to do it")
+    if specialist != SUB_SUPERVISOR:
+        check_specialist(specialist, f"{where}: ")
     found = WorkflowStep(
         id=StepId(name),
         specialist=specialist,

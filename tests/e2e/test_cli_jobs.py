@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -13,31 +11,9 @@ from shared.ledger.ledger import open_ledger
 from supervisor.export import Export
 from supervisor.report import report_of
 from tests.e2e.commands import BAD_INPUT, DOCUMENTS, REQUEST, Handoff, said
-from tests.running_system import RunningSystem, running_system
+from tests.running_system import RunningSystem
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSystem]:
-    with running_system(tmp_path_factory.mktemp("system")) as running:
-        yield running
-
-
-@pytest.fixture
-def handoff(tmp_path: Path) -> Handoff:
-    return Handoff(tmp_path)
-
-
-@pytest.fixture(scope="module")
-def job_id(system: RunningSystem, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A job that has ended well."""
-    done = Handoff(tmp_path_factory.mktemp("job")).run(
-        "run", REQUEST, "--docs", str(DOCUMENTS), "--json", HANDOFF_REDIS_URL=system.redis_url
-    )
-    assert done.returncode == 0, done.stderr
-    found: str = json.loads(done.stdout)["job_id"]
-    return found
 
 
 def test_run_uses_the_broker_that_is_set(handoff: Handoff, system: RunningSystem, job_id: str) -> None:

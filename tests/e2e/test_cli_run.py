@@ -6,7 +6,9 @@ The commands are cold: started from nothing, as a shell does it.
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -15,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from chaos.messages_server import Json, MessagesServer, Reply, asked_for, says, says_json
+from chaos.messages_server import Json, MessagesServer, Reply, Script, asked_for, says, says_json
 from tests.e2e.commands import DOCUMENTS, REQUEST, Handoff, interrupt
 from tests.waiting import wait_until
 
@@ -162,8 +164,8 @@ def test_own_specialists_and_tools_reach_the_workers(handoff: Handoff) -> None:
     assert '"rhymes"' in planner["task_description"]
 
 
-def test_the_answer_is_on_stdout_while_it_is_written(handoff: Handoff) -> None:
-    go_on = threading.Event()
+def writes_until(go_on: threading.Event) -> Script:
+    """A model whose answer is all there but for its end, which comes when it is told."""
 
     def script(request: Json) -> Reply:
         properties = asked_for(request)
@@ -175,7 +177,29 @@ def test_the_answer_is_on_stdout_while_it_is_written(handoff: Handoff) -> None:
             return says_json(envelope("One side."))
         return says_json(envelope("The whole of it. " * 200), stall=go_on)
 
-    with MessagesServer(script) as server, handoff.started("run", REQUEST, ANTHROPIC_BASE_URL=server.url) as process:
+    return script
+
+
+def test_a_run_whose_answer_nobody_reads_while_it_is_written_is_interrupted_and_kept(handoff: Handoff) -> None:
+    """`handoff run "..." | head -1`."""
+    go_on, (ours, theirs) = threading.Event(), os.pipe()
+    os.close(ours)
+    with MessagesServer(writes_until(go_on)) as server:
+        environment = handoff.environment(ANTHROPIC_BASE_URL=server.url)
+        done = subprocess.run(
+            handoff.command("run", REQUEST), stdin=subprocess.DEVNULL, stdout=theirs, stderr=subprocess.PIPE, env=environment, check=False
+        )
+        go_on.set()
+    os.close(theirs)
+
+    assert done.returncode == 130
+    assert "`handoff run --resume j-" in done.stderr.decode()
+
+
+def test_the_answer_is_on_stdout_while_it_is_written(handoff: Handoff) -> None:
+    go_on = threading.Event()
+
+    with MessagesServer(writes_until(go_on)) as server, handoff.started("run", REQUEST, ANTHROPIC_BASE_URL=server.url) as process:
         handoff.wait_for("The whole of it.", where="out")
         assert process.poll() is None, "it is still being written"
         go_on.set()

@@ -2,40 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.e2e.commands import DOCUMENTS, REQUEST, Handoff
 from tests.e2e.test_approvals import read_until
-from tests.running_system import RunningSystem, running_system
+from tests.running_system import RunningSystem
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSystem]:
-    with running_system(tmp_path_factory.mktemp("system")) as running:
-        yield running
-
-
-@pytest.fixture
-def handoff(tmp_path: Path) -> Handoff:
-    return Handoff(tmp_path)
-
-
-@pytest.fixture(scope="module")
-def job_id(system: RunningSystem, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A job that has ended well."""
-    done = Handoff(tmp_path_factory.mktemp("job")).run(
-        "run", REQUEST, "--docs", str(DOCUMENTS), "--json", HANDOFF_REDIS_URL=system.redis_url
-    )
-    found: str = json.loads(done.stdout)["job_id"]
-    return found
 
 
 @pytest.fixture
@@ -78,14 +55,6 @@ def test_a_run_whose_account_nobody_hears_goes_on_to_its_answer(handoff: Handoff
 
     assert done.returncode == 0
     assert "Qdrant" in done.stdout.decode()
-
-
-def test_a_run_whose_answer_nobody_reads_is_interrupted_while_it_is_written_or_has_ended_well(handoff: Handoff, unread: int) -> None:
-    typed = handoff.command("run", REQUEST, "--docs", str(DOCUMENTS))
-    done = subprocess.run(typed, stdin=subprocess.DEVNULL, stdout=unread, stderr=subprocess.PIPE, env=handoff.environment(), check=False)
-    said = done.stderr.decode()
-
-    assert (done.returncode, "handoff run --resume" in said) in [(130, True), (0, False)], said
 
 
 def test_a_run_whose_terminal_is_closed_is_kept(handoff: Handoff) -> None:

@@ -14,7 +14,7 @@ from shared.wire.ids import HandoffId, JobId
 from shared.wire.pace import Allowance
 from supervisor import client
 from supervisor.cli.stats import Shown
-from supervisor.cli.top import Screen, Spending, fleet, job_of, longest
+from supervisor.cli.top import FleetScreen, Spending, fleet, job_of, longest
 from supervisor.fleet_stats import FleetStats, stats_of
 from tests.doubles.jobs import a_job, granted, issue
 
@@ -156,7 +156,7 @@ def test_a_job_that_was_deleted_while_it_was_open_is_said_to_be_gone(redis_url: 
     job_id = a_job(jobs.ledger)
     issue(jobs.ledger, job_id, "planner.1", role="planner", group=None)
     granted(jobs.ledger, job_id, "planner.1")
-    screen = Screen(jobs)
+    screen = FleetScreen(jobs)
     screen.draw()
     screen.press("1")
     assert f"{job_id}  running" in text(screen.draw())
