@@ -23,7 +23,9 @@ CRITICAL_PATH_CALLS = {Synthesis.MERGE: 3, Synthesis.RECONCILE: 4}
 
 def main(arguments: Sequence[str] | None = None) -> None:
     asked = _asked(arguments)
-    rows = [row for row in rows_here() if not asked.rows or any(part in row.name for part in asked.rows)]
+    rows = [
+        row for row in rows_here() if not asked.rows or any(part in row.name for part in asked.rows)
+    ]
     synthesis = Synthesis(asked.synthesis)
     table = {}
     for table in measure(rows, asked.calls, asked.at_once, synthesis, asked.repeats):
@@ -32,26 +34,49 @@ def main(arguments: Sequence[str] | None = None) -> None:
             end="\r",
             file=sys.stderr,
         )
-    shape = "plan, three at once, review, synthesis " + ("by a call" if synthesis is Synthesis.RECONCILE else "by code")
-    print(f"{os.cpu_count()} cores, Python {platform.python_version()}, {asked.repeats} repeats in turn; {shape}")
-    print(f"Slots: {SLOTS} a process without latency; with it as many as 500 jobs need, shared by the processes of a kind\n")
+    shape = "plan, three at once, review, synthesis " + (
+        "by a call" if synthesis is Synthesis.RECONCILE else "by code"
+    )
+    print(
+        f"{os.cpu_count()} cores, Python {platform.python_version()}, {asked.repeats} repeats in turn; {shape}"
+    )
+    print(
+        f"Slots: {SLOTS} a process without latency; with it as many as 500 jobs need, shared by the processes of a kind\n"
+    )
     print("\n".join([*lines(table), "", *targets(table, CRITICAL_PATH_CALLS[synthesis])]))
     if asked.quick:
-        print("\nSo few jobs, once, only show that it works: what is wanted is said of the whole table, `make bench`.")
+        print(
+            "\nSo few jobs, once, only show that it works: what is wanted is said of the whole table, `make bench`."
+        )
     if not BENCH.exists():
-        print(f"\nLangGraph is not among them: `make bench` installs it ({len(ROWS) - len(rows_here())} rows)")
+        print(
+            f"\nLangGraph is not among them: `make bench` installs it ({len(ROWS) - len(rows_here())} rows)"
+        )
 
 
 def _asked(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--calls", type=Call.parsed, nargs="+", default=_CALLS, help="seconds of a model call: 0, 1, 1:streamed, 1:whole")
+    parser.add_argument(
+        "--calls",
+        type=Call.parsed,
+        nargs="+",
+        default=_CALLS,
+        help="seconds of a model call: 0, 1, 1:streamed, 1:whole",
+    )
     parser.add_argument("--at-once", type=int, nargs="+", default=[1, 50, 500], help="jobs")
     parser.add_argument(
-        "--synthesis", choices=list(Synthesis), default=Synthesis.RECONCILE, help="by a call (reconcile) or by code (merge)"
+        "--synthesis",
+        choices=list(Synthesis),
+        default=Synthesis.RECONCILE,
+        help="by a call (reconcile) or by code (merge)",
     )
-    parser.add_argument("--rows", nargs="*", default=[], help="only those whose names have one of these in them")
-    parser.add_argument("--quick", action="store_true", help="a few jobs, once: to see that it works")
+    parser.add_argument(
+        "--rows", nargs="*", default=[], help="only those whose names have one of these in them"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="a few jobs, once: to see that it works"
+    )
     asked = parser.parse_args(arguments)
     if asked.quick:
         asked.repeats, asked.at_once = 1, [1, 5]

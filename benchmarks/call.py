@@ -31,7 +31,11 @@ class Call:
     def parsed(cls, text: str) -> Self:
         """Raises: argparse.ArgumentTypeError."""
         found = re.fullmatch(r"(\d+(?:\.\d+)?)(?::(\w+))?", text)
-        if not found or (found[2] and found[2] not in list(Way)) or (found[2] and not float(found[1])):
+        if (
+            not found
+            or (found[2] and found[2] not in list(Way))
+            or (found[2] and not float(found[1]))
+        ):
             raise argparse.ArgumentTypeError(f"{text!r} is not like 0, 1, 1:streamed or 1:whole")
         return cls(float(found[1]), Way(found[2] or Way.FUNCTION))
 

@@ -38,10 +38,15 @@ class Walked:
         return self.took_s / self.dag.critical_path_s
 
 
-def walked(folder: Path, numbers: Sequence[int], shortest_s: float, longest_s: float) -> Iterator[Walked]:
+def walked(
+    folder: Path, numbers: Sequence[int], shortest_s: float, longest_s: float
+) -> Iterator[Walked]:
     """One after the other, on processes of their own."""
     with private_redis(folder / "redis") as (url, _):
-        environment = {**environment_of(url, 0.0, Synthesis.RECONCILE), CALL_S: f"{shortest_s} {longest_s}"}
+        environment = {
+            **environment_of(url, 0.0, Synthesis.RECONCILE),
+            CALL_S: f"{shortest_s} {longest_s}",
+        }
         with fleet(folder / "fleet", environment, PARTS):
             ours = Ours(url)
             ours.wait_for_workers()
@@ -57,19 +62,36 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.critical_path", description=__doc__)
     parser.add_argument("--dags", type=int, default=10)
     parser.add_argument("--seed", type=int, default=1, help="the first DAG's number")
-    parser.add_argument("--calls", type=float, nargs=2, default=[1.0, 3.0], help="the shortest and the longest, in seconds")
+    parser.add_argument(
+        "--calls",
+        type=float,
+        nargs=2,
+        default=[1.0, 3.0],
+        help="the shortest and the longest, in seconds",
+    )
     asked = parser.parse_args(arguments)
     calls = f"{asked.calls[0]:g} to {asked.calls[1]:g} s a call"
-    print(f"{os.cpu_count()} cores, Python {platform.python_version()}, {calls}, {SLOTS} slots a process\n")
+    print(
+        f"{os.cpu_count()} cores, Python {platform.python_version()}, {calls}, {SLOTS} slots a process\n"
+    )
     print("| DAG | steps | sinks | critical path s | took s | ratio |\n|---|---|---|---|---|---|")
     found = []
     with tempfile.TemporaryDirectory() as folder:
         for one in walked(Path(folder), range(asked.seed, asked.seed + asked.dags), *asked.calls):
             dag = one.dag
-            cells = (dag.number, len(dag.depends_on), len(dag.sinks), f"{dag.critical_path_s:.2f}", f"{one.took_s:.2f}", f"{one.ratio:.3f}")
+            cells = (
+                dag.number,
+                len(dag.depends_on),
+                len(dag.sinks),
+                f"{dag.critical_path_s:.2f}",
+                f"{one.took_s:.2f}",
+                f"{one.ratio:.3f}",
+            )
             print(f"| {' | '.join(map(str, cells))} |", flush=True)
             found.append(one.ratio)
-    print(f"\nOver the critical path: median **{median(found):.3f}**, worst **{max(found):.3f}** (wanted: at most 1.03)")
+    print(
+        f"\nOver the critical path: median **{median(found):.3f}**, worst **{max(found):.3f}** (wanted: at most 1.03)"
+    )
 
 
 if __name__ == "__main__":

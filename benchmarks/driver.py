@@ -25,7 +25,13 @@ class Driver:
         self._log = log
         with log.open("wb") as errors:
             self._process = subprocess.Popen(
-                command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, bufsize=1
+                command,
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                bufsize=1,
             )
         self.pid = self._process.pid
 
@@ -33,8 +39,15 @@ class Driver:
         assert self._heard() == "ready"
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._process.__exit__(kind, error, trace)  # closes what it reads, so it ends, and waits for it
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._process.__exit__(
+            kind, error, trace
+        )  # closes what it reads, so it ends, and waits for it
 
     def run(self, count: int) -> float:
         """So many jobs at once. Returns the seconds from the first submission to the last answer."""

@@ -85,14 +85,33 @@ def environment_of(url: str, delay_s: float, synthesis: Synthesis) -> dict[str, 
 
 
 @contextmanager
-def fleet(folder: Path, environment: Mapping[str, str], parts: Sequence[Part], copies: int = 1, slots: int = 0) -> Iterator[dict[str, int]]:
+def fleet(
+    folder: Path,
+    environment: Mapping[str, str],
+    parts: Sequence[Part],
+    copies: int = 1,
+    slots: int = 0,
+) -> Iterator[dict[str, int]]:
     """Celery processes, until the block ends. Gives the process id of each. `slots`: 0: those of each part, by `waiting_slots`."""
     with Processes(folder) as processes:
         for part in parts:
             for n in range(copies):
                 name = f"{part.name}{n + 1 if copies > 1 else ''}"
                 each = str(slots or -(-part.waiting_slots // copies))
-                command = [sys.executable, "-m", "celery", "-A", part.app, "worker", "-n", f"{name}@bench", "-Q", part.queues, "-c", each]
+                command = [
+                    sys.executable,
+                    "-m",
+                    "celery",
+                    "-A",
+                    part.app,
+                    "worker",
+                    "-n",
+                    f"{name}@bench",
+                    "-Q",
+                    part.queues,
+                    "-c",
+                    each,
+                ]
                 processes.start(ChildSpec(name, command, environment))
         processes.wait_until_ready()
         yield processes.pids()
@@ -114,7 +133,14 @@ def messages_server(folder: Path, *arguments: str) -> Iterator[str]:
         def said() -> str:
             return processes.log_of("server").read_text().strip()
 
-        processes.start(ChildSpec("server", command, {"PYTHONPATH": str(ROOT)}, is_ready=lambda: said().startswith("http://")))
+        processes.start(
+            ChildSpec(
+                "server",
+                command,
+                {"PYTHONPATH": str(ROOT)},
+                is_ready=lambda: said().startswith("http://"),
+            )
+        )
         processes.wait_until_ready()
         yield said()
 
@@ -130,9 +156,19 @@ def running(row: Row, call: Call, synthesis: Synthesis) -> Iterator[tuple[Driver
             url, pids["redis"] = stack.enter_context(private_redis(folder / "redis"))
         environment = {**environment_of(url, call.seconds, synthesis), WAY: call.way.value}
         if call.is_over_http:
-            provider = stack.enter_context(messages_server(folder / "server", "jobs", str(call.seconds), synthesis.value))
-            environment |= {"ANTHROPIC_BASE_URL": provider, "ANTHROPIC_API_KEY": "none", "HANDOFF_OFFLINE": "false"}
-        pids |= stack.enter_context(fleet(folder / "fleet", environment, row.parts, row.copies, 0 if call.seconds else SLOTS))
+            provider = stack.enter_context(
+                messages_server(folder / "server", "jobs", str(call.seconds), synthesis.value)
+            )
+            environment |= {
+                "ANTHROPIC_BASE_URL": provider,
+                "ANTHROPIC_API_KEY": "none",
+                "HANDOFF_OFFLINE": "false",
+            }
+        pids |= stack.enter_context(
+            fleet(
+                folder / "fleet", environment, row.parts, row.copies, 0 if call.seconds else SLOTS
+            )
+        )
         paths = os.pathsep.join([str(ROOT), *([str(BENCH)] if row.is_peer else [])])
         own = {**os.environ, **environment, "PYTHONPATH": paths, FOLDER: name}
         driver = stack.enter_context(Driver(row.driver, own, folder / "driver.log"))

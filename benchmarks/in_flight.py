@@ -80,23 +80,58 @@ def held(folder: Path, pool: str, slots: int, turns: int, handoffs: int, takes_s
         jobs.ledger.connection.close()
         seen = _count(url)
         assert seen["all"] == calls, f"{seen['all']} calls, and not {calls}"
-        return Held(pool, slots, turns, calls, seen["most"], watching.mean_until(calls - slots), took_s, watching.cpu_s, watching.most_mb)
+        return Held(
+            pool,
+            slots,
+            turns,
+            calls,
+            seen["most"],
+            watching.mean_until(calls - slots),
+            took_s,
+            watching.cpu_s,
+            watching.most_mb,
+        )
 
 
 def _start(system: RunningSystem, pool: str, slots: int) -> None:
     name, app, queues = SUPERVISOR
-    system.processes.start(system.celery(name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", "16"))
-    celery = ["-m", "celery", "-A", "workers.app", "worker", "-n", "worker@%h", "-Q", QUEUE, "-P", pool, "-c", str(slots)]
-    paths = [*filter(None, [system.environment.get("PYTHONPATH")]), *([str(BENCH)] if pool == "gevent" else [])]
+    system.processes.start(
+        system.celery(name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", "16")
+    )
+    celery = [
+        "-m",
+        "celery",
+        "-A",
+        "workers.app",
+        "worker",
+        "-n",
+        "worker@%h",
+        "-Q",
+        QUEUE,
+        "-P",
+        pool,
+        "-c",
+        str(slots),
+    ]
+    paths = [
+        *filter(None, [system.environment.get("PYTHONPATH")]),
+        *([str(BENCH)] if pool == "gevent" else []),
+    ]
     environment = system.environment | {"PYTHONPATH": os.pathsep.join(paths)}
-    system.processes.start(ChildSpec("worker", [sys.executable, "-c", _ON_ONE_CORE, *celery], environment))
+    system.processes.start(
+        ChildSpec("worker", [sys.executable, "-c", _ON_ONE_CORE, *celery], environment)
+    )
     system.processes.wait_until_ready()
 
 
 def _wait_in_their_queue(system: RunningSystem, jobs: Client, handoffs: int) -> list[JobId]:
     """Jobs whose handoffs have all been published before the worker takes the first; or the second: it may have asked for one already."""
     _control(system, "cancel_consumer")
-    ids = list(jobs.submit_each([Request(f"Say what part {n} says.", mode=Mode.SINGLE) for n in range(handoffs)]))
+    ids = list(
+        jobs.submit_each(
+            [Request(f"Say what part {n} says.", mode=Mode.SINGLE) for n in range(handoffs)]
+        )
+    )
     while (waiting := jobs.ledger.connection.redis.llen(QUEUE)) < handoffs - 1:
         print(waiting, end=" \r", file=sys.stderr)
         time.sleep(0.2)
@@ -104,7 +139,9 @@ def _wait_in_their_queue(system: RunningSystem, jobs: Client, handoffs: int) -> 
 
 
 def _control(system: RunningSystem, what: str) -> None:
-    command = system.celery(what, "-A", "workers.app", "control", "-d", f"worker@{socket.gethostname()}", what, QUEUE).command
+    command = system.celery(
+        what, "-A", "workers.app", "control", "-d", f"worker@{socket.gethostname()}", what, QUEUE
+    ).command
     subprocess.run(command, env=os.environ | system.environment, check=True, capture_output=True)
 
 
@@ -137,13 +174,19 @@ class Watching:
 
     def mean_until(self, answered: int) -> float:
         """Calls in flight on average, from the first one until so many have been answered."""
-        counts = [seen["now"] for seen in self._seen if (seen["now"] or seen["all"]) and seen["all"] < answered]
+        counts = [
+            seen["now"]
+            for seen in self._seen
+            if (seen["now"] or seen["all"]) and seen["all"] < answered
+        ]
         return sum(counts) / max(1, len(counts))
 
     def _watch(self) -> None:
         while not self._over.wait(0.1):
             self._seen.append(self._count())
-            self.most_mb = max(self.most_mb, sum(_memory_mb(pid) for pid in _with_children(self._pid)))
+            self.most_mb = max(
+                self.most_mb, sum(_memory_mb(pid) for pid in _with_children(self._pid))
+            )
 
     def _cpu(self) -> float:
         return sum(cpu_s(pid) for pid in _with_children(self._pid))
@@ -158,7 +201,11 @@ def _with_children(pid: int) -> Iterator[int]:
 
 
 def _memory_mb(pid: int) -> float:
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+    return (
+        int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        * os.sysconf("SC_PAGE_SIZE")
+        / (1 << 20)
+    )
 
 
 def one_or_more(text: str) -> int:
@@ -183,23 +230,47 @@ def pool_and_slots(text: str) -> tuple[str, int]:
     """Raises: argparse.ArgumentTypeError."""
     pool, _, slots = text.partition(":")
     if pool not in ("threads", "prefork", "gevent") or not slots:
-        raise argparse.ArgumentTypeError(f"{text!r} is not like threads:500, prefork:16 or gevent:500")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not like threads:500, prefork:16 or gevent:500"
+        )
     return pool, one_or_more(slots)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.in_flight", description=__doc__)
     parser.add_argument("--handoffs", type=one_or_more, default=1000)
-    parser.add_argument("--turns", type=one_or_more, nargs="+", default=[1, 4], help="calls of a handoff")
+    parser.add_argument(
+        "--turns", type=one_or_more, nargs="+", default=[1, 4], help="calls of a handoff"
+    )
     parser.add_argument("--seconds", type=seconds, default=2.0, help="that a call takes")
-    parser.add_argument("pools", type=pool_and_slots, nargs="*", default=[("threads", 500), ("prefork", 16)], help="POOL:SLOTS")
+    parser.add_argument(
+        "pools",
+        type=pool_and_slots,
+        nargs="*",
+        default=[("threads", 500), ("prefork", 16)],
+        help="POOL:SLOTS",
+    )
     asked = parser.parse_args(arguments)
-    print("| pool | slots | calls a handoff | calls | most in flight | mean | calls/s | CPU ms a call | MB |\n" + "|---" * 9 + "|")
+    print(
+        "| pool | slots | calls a handoff | calls | most in flight | mean | calls/s | CPU ms a call | MB |\n"
+        + "|---" * 9
+        + "|"
+    )
     for (pool, slots), turns in product(asked.pools, asked.turns):
         with tempfile.TemporaryDirectory() as folder:
             one = held(Path(folder), pool, slots, turns, asked.handoffs, asked.seconds)
         rate, cpu_ms = one.calls / one.took_s, one.cpu_s / one.calls * 1000
-        told = (pool, slots, turns, one.calls, one.most, f"{one.mean:.0f}", f"{rate:.0f}", f"{cpu_ms:.1f}", f"{one.memory_mb:.0f}")
+        told = (
+            pool,
+            slots,
+            turns,
+            one.calls,
+            one.most,
+            f"{one.mean:.0f}",
+            f"{rate:.0f}",
+            f"{cpu_ms:.1f}",
+            f"{one.memory_mb:.0f}",
+        )
         print("| " + " | ".join(map(str, told)) + " |", flush=True)
 
 

@@ -61,20 +61,42 @@ class InstantModel:
 
 def call_for(schema: dict[str, Any]) -> ModelCall:
     """As those make it who have nothing else to say."""
-    return ModelCall(model="instant", system="", messages=(), max_output_tokens=100, output_schema={"properties": schema})
+    return ModelCall(
+        model="instant",
+        system="",
+        messages=(),
+        max_output_tokens=100,
+        output_schema={"properties": schema},
+    )
 
 
 def answer_to(schema: dict[str, Any], synthesis: Synthesis = Synthesis.MERGE) -> dict[str, Any]:
     properties = schema.get("properties", {})
     if "steps" in properties:
         steps = [
-            {"id": f"part_{n}", "specialist": "researcher", "task": f"Part {n}", "depends_on": [], "fallback": "-"} for n in range(STEPS)
+            {
+                "id": f"part_{n}",
+                "specialist": "researcher",
+                "task": f"Part {n}",
+                "depends_on": [],
+                "fallback": "-",
+            }
+            for n in range(STEPS)
         ]
         return {"steps": steps, "synthesis": synthesis.value, "why": "three parts"}
     if "verdict" in properties:
         return {"verdict": "PASS", "revisions": [], "open_points": []}
-    return {"status": "ok", "output": "## A part\n\nIt says what it says.", "claims": [], "confidence": 0.9, "needs": None, "problem": None}
+    return {
+        "status": "ok",
+        "output": "## A part\n\nIt says what it says.",
+        "claims": [],
+        "confidence": 0.9,
+        "needs": None,
+        "problem": None,
+    }
 
 
 def make_model(_settings: Settings) -> InstantModel:
-    return InstantModel(float(os.environ.get(DELAY, "0")), Synthesis(os.environ.get(SYNTHESIS, Synthesis.MERGE)))
+    return InstantModel(
+        float(os.environ.get(DELAY, "0")), Synthesis(os.environ.get(SYNTHESIS, Synthesis.MERGE))
+    )

@@ -70,7 +70,9 @@ def review(_state: State) -> Update:
 
 
 def synthesis(state: State) -> Update:
-    return {"answer": "\n\n".join(state["parts"]) if model.synthesis is Synthesis.MERGE else _call({})}
+    return {
+        "answer": "\n\n".join(state["parts"]) if model.synthesis is Synthesis.MERGE else _call({})
+    }
 
 
 async def _call_async(schema: Update) -> str:
@@ -91,7 +93,11 @@ async def review_async(_state: State) -> Update:
 
 
 async def synthesis_async(state: State) -> Update:
-    return {"answer": "\n\n".join(state["parts"]) if model.synthesis is Synthesis.MERGE else await _call_async({})}
+    return {
+        "answer": "\n\n".join(state["parts"])
+        if model.synthesis is Synthesis.MERGE
+        else await _call_async({})
+    }
 
 
 def graph_of(checkpointer: Any, plan: Node, work: Node, review: Node, synthesis: Node) -> Any:
@@ -112,7 +118,9 @@ def graph_of(checkpointer: Any, plan: Node, work: Node, review: Node, synthesis:
 
 def _job(number: int) -> tuple[Update, Update]:
     """A job's input, and its configuration: a thread, in LangGraph's words, of its own."""
-    return {"job": f"job{number}", "plan": "", "parts": [], "answer": ""}, {"configurable": {"thread_id": uuid4().hex}}
+    return {"job": f"job{number}", "plan": "", "parts": [], "answer": ""}, {
+        "configurable": {"thread_id": uuid4().hex}
+    }
 
 
 class InThreads:
@@ -153,7 +161,9 @@ class InAnEventLoop:
         self._each_s: list[float] = []
 
     async def _made(self, folder: Path) -> Any:
-        saver = await self._open.enter_async_context(AsyncSqliteSaver.from_conn_string(str(folder / "event_loop.sqlite")))
+        saver = await self._open.enter_async_context(
+            AsyncSqliteSaver.from_conn_string(str(folder / "event_loop.sqlite"))
+        )
         return graph_of(saver, plan_async, work_async, review_async, synthesis_async)
 
     def warm_up(self) -> None:

@@ -29,7 +29,9 @@ def bytes_by_kind(client: Any) -> Counter[str]:
     """MEMORY USAGE of every key."""
     found: Counter[str] = Counter()
     for name in client.scan_iter(count=1_000):
-        kind = next((kind for pattern, kind in KINDS if re.fullmatch(pattern, name.decode())), OTHERS)
+        kind = next(
+            (kind for pattern, kind in KINDS if re.fullmatch(pattern, name.decode())), OTHERS
+        )
         found[kind] += client.memory_usage(name, samples=0) or 0
     return found
 
@@ -40,14 +42,19 @@ def main() -> None:
     jobs = parser.parse_args().jobs
     with tempfile.TemporaryDirectory() as name, private_redis(Path(name) / "redis") as (url, _):
         environment = environment_of(url, 0.0, Synthesis.MERGE)
-        with fleet(Path(name) / "ours", environment, [SUPERVISOR, WORKER], slots=SLOTS), redis.Redis.from_url(url) as client:
+        with (
+            fleet(Path(name) / "ours", environment, [SUPERVISOR, WORKER], slots=SLOTS),
+            redis.Redis.from_url(url) as client,
+        ):
             ours = Ours(url)
             ours.warm_up()
             ours.run(5)
             before, used = bytes_by_kind(client), int(client.info("memory")["used_memory"])
             ours.run(jobs)
             after, used = bytes_by_kind(client), int(client.info("memory")["used_memory"]) - used
-    print(f"{jobs} jobs of a plan with 3 steps, 5 handoffs and answers of a line each\n\n| | KB a job |\n|---|---|")
+    print(
+        f"{jobs} jobs of a plan with 3 steps, 5 handoffs and answers of a line each\n\n| | KB a job |\n|---|---|"
+    )
     for kind in (*(kind for _, kind in KINDS), OTHERS):
         print(f"| {kind} | {(after[kind] - before[kind]) / jobs / 1024:.1f} |")
     print(f"| **Redis's used_memory** | **{used / jobs / 1024:.1f}** |")

@@ -50,4 +50,8 @@ class Ours:
         self._jobs.ledger.connection.close()
 
     def _ended_at(self, job_id: JobId) -> float:
-        return next(one.at for one in self._jobs.ledger.journal.read(job_id) if isinstance(one.event, JobEnded))
+        return next(
+            one.at
+            for one in self._jobs.ledger.journal.read(job_id)
+            if isinstance(one.event, JobEnded)
+        )

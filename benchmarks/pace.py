@@ -20,7 +20,14 @@ from tests.running_system import SUPERVISOR, over, running_system
 STEPS = 20
 MODEL = "claude-haiku-5-5"
 """The specialists'; the supervisor's roles have a lane of their own."""
-ANSWER = {"status": "ok", "output": "So it is.", "claims": [], "confidence": 0.9, "needs": None, "problem": None}
+ANSWER = {
+    "status": "ok",
+    "output": "So it is.",
+    "claims": [],
+    "confidence": 0.9,
+    "needs": None,
+    "problem": None,
+}
 PASS = {"verdict": "PASS", "revisions": [], "open_points": []}
 
 
@@ -50,26 +57,50 @@ def model(request: Json) -> Reply:
         said = said_in(request)
         count = int((re.search(r"plan (\d+)", said) or ["", "1"])[1])
         steps: list[dict[str, Any]] = [
-            {"id": f"s{n}", "specialist": "generalist", "task": f"Do part {n}.", "depends_on": [], "fallback": "-"} for n in range(count)
+            {
+                "id": f"s{n}",
+                "specialist": "generalist",
+                "task": f"Do part {n}.",
+                "depends_on": [],
+                "fallback": "-",
+            }
+            for n in range(count)
         ]
         return says_json({"steps": steps, "synthesis": "merge", "why": ""})
     return says_json(PASS if "verdict" in properties else ANSWER)
 
 
-def paced(folder: Path, *, workers: int, slots: int, limit: int, window_s: float, calls: int) -> Paced:
+def paced(
+    folder: Path, *, workers: int, slots: int, limit: int, window_s: float, calls: int
+) -> Paced:
     """Run jobs of that many calls in all, on so many worker processes, and say what the server saw."""
     limited = RateLimited(model, limit=limit, window_s=window_s, answers_after_s=0.2)
     with (
         MessagesServer(limited) as server,
-        running_system(folder, (SUPERVISOR,), over(server, HANDOFF_RATE_WINDOW_S=str(window_s))) as system,
+        running_system(
+            folder, (SUPERVISOR,), over(server, HANDOFF_RATE_WINDOW_S=str(window_s))
+        ) as system,
     ):
         for n in range(workers):
-            arguments = ("-A", "workers.app", "worker", "-n", f"w{n}@%h", "-Q", "generalist", "-c", str(slots))
+            arguments = (
+                "-A",
+                "workers.app",
+                "worker",
+                "-n",
+                f"w{n}@%h",
+                "-Q",
+                "generalist",
+                "-c",
+                str(slots),
+            )
             system.processes.start(system.celery(f"w{n}", *arguments))
         system.processes.wait_until_ready()
         jobs = system.jobs()
         began = time.monotonic()
-        ids = [jobs.submit(Request(f"plan {min(STEPS, calls - at)}", mode=Mode.TEAM)) for at in range(0, calls, STEPS)]
+        ids = [
+            jobs.submit(Request(f"plan {min(STEPS, calls - at)}", mode=Mode.TEAM))
+            for at in range(0, calls, STEPS)
+        ]
         ended = [jobs.wait(job_id, 60 + 3 * calls * window_s / limit) for job_id in ids]
         jobs.ledger.connection.close()
         return Paced(limited.buckets, time.monotonic() - began, tuple(one.value for one in ended))
@@ -84,13 +115,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--calls", type=int, default=200, help="of the specialists, in all")
     asked = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
-        seen = paced(Path(folder), workers=asked.workers, slots=asked.slots, limit=asked.limit, window_s=asked.window, calls=asked.calls)
+        seen = paced(
+            Path(folder),
+            workers=asked.workers,
+            slots=asked.slots,
+            limit=asked.limit,
+            window_s=asked.window,
+            calls=asked.calls,
+        )
     bucket = seen.bucket
-    print(f"{asked.workers} worker processes of {asked.slots} slots, {asked.limit} requests in {asked.window:g} s")
+    print(
+        f"{asked.workers} worker processes of {asked.slots} slots, {asked.limit} requests in {asked.window:g} s"
+    )
     print(f"calls answered   {len(bucket.taken)} in {bucket.taken[-1] - bucket.taken[0]:.1f} s")
     print(f"refused with 429 {seen.refused}")
     print(f"quota used       {bucket.used:.1%}")
-    print(f"jobs             {', '.join(f'{seen.statuses.count(one)} {one}' for one in sorted(set(seen.statuses)))}")
+    print(
+        f"jobs             {', '.join(f'{seen.statuses.count(one)} {one}' for one in sorted(set(seen.statuses)))}"
+    )
 
 
 if __name__ == "__main__":

@@ -48,11 +48,15 @@ class SdkModel:
 
     @cached_property
     def _client(self) -> anthropic.Anthropic:
-        return anthropic.Anthropic(http_client=anthropic.DefaultHttpxClient(limits=_ENOUGH), max_retries=0)
+        return anthropic.Anthropic(
+            http_client=anthropic.DefaultHttpxClient(limits=_ENOUGH), max_retries=0
+        )
 
     @cached_property
     def _async_client(self) -> anthropic.AsyncAnthropic:
-        return anthropic.AsyncAnthropic(http_client=anthropic.DefaultAioHttpClient(limits=_ENOUGH), max_retries=0)
+        return anthropic.AsyncAnthropic(
+            http_client=anthropic.DefaultAioHttpClient(limits=_ENOUGH), max_retries=0
+        )
 
 
 def _asked(call: ModelCall) -> dict[str, Any]:
@@ -68,12 +72,18 @@ def _asked(call: ModelCall) -> dict[str, Any]:
 
 def _read(message: anthropic.types.Message) -> ModelReply:
     text = "".join(block.text for block in message.content if block.type == "text")
-    usage = Usage(input_tokens=message.usage.input_tokens, output_tokens=message.usage.output_tokens)
-    return ModelReply(({"type": "text", "text": text},), str(message.stop_reason), usage, message.model)
+    usage = Usage(
+        input_tokens=message.usage.input_tokens, output_tokens=message.usage.output_tokens
+    )
+    return ModelReply(
+        ({"type": "text", "text": text},), str(message.stop_reason), usage, message.model
+    )
 
 
 def peers_model() -> InstantModel | SdkModel:
     way = Way(os.environ.get(WAY, Way.FUNCTION))
     if way is Way.FUNCTION:
         return make_model(load_settings())
-    return SdkModel(Synthesis(os.environ.get(SYNTHESIS, Synthesis.MERGE)), is_streamed=way is Way.STREAMED)
+    return SdkModel(
+        Synthesis(os.environ.get(SYNTHESIS, Synthesis.MERGE)), is_streamed=way is Way.STREAMED
+    )

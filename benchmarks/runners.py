@@ -52,5 +52,10 @@ def _event_loop() -> Runner:
     return InAnEventLoop(Path(os.environ[FOLDER]))
 
 
-RUNNERS: dict[str, Callable[[], Runner]] = {"ours": _ours, "canvas": _canvas, "langgraph": _threads, "langgraph_async": _event_loop}
+RUNNERS: dict[str, Callable[[], Runner]] = {
+    "ours": _ours,
+    "canvas": _canvas,
+    "langgraph": _threads,
+    "langgraph_async": _event_loop,
+}
 """By the names that `python -m benchmarks.driver` takes. Each loads nothing of the others'."""

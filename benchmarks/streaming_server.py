@@ -57,12 +57,21 @@ class Server:
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).lower()
-                length = next((int(line[15:]) for line in head.split(b"\r\n") if line.startswith(b"content-length:")), 0)
+                length = next(
+                    (
+                        int(line[15:])
+                        for line in head.split(b"\r\n")
+                        if line.startswith(b"content-length:")
+                    ),
+                    0,
+                )
                 body = await reader.readexactly(length)
                 if head.startswith(b"get /count"):
                     await self._tell(writer)
                 else:
-                    await self._reply(writer, self._choose(body), is_streamed=b'"stream":true' in body)
+                    await self._reply(
+                        writer, self._choose(body), is_streamed=b'"stream":true' in body
+                    )
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
@@ -73,7 +82,9 @@ class Server:
         writer.write(_WHOLE % (len(body), body))
         await writer.drain()
 
-    async def _reply(self, writer: asyncio.StreamWriter, reply: Reply, *, is_streamed: bool) -> None:
+    async def _reply(
+        self, writer: asyncio.StreamWriter, reply: Reply, *, is_streamed: bool
+    ) -> None:
         self.now += 1
         self.most = max(self.most, self.now)
         try:
@@ -107,14 +118,25 @@ def reply_of(text: str, events: int, *, calls: bool = False) -> Reply:
     size = -(-len(text) // events)
     pieces = [text[at : at + size] for at in range(0, len(text), size)]
     deltas = [{"index": 0, "delta": {"type": "text_delta", "text": piece}} for piece in pieces]
-    start = _event("message_start", message=message) + _event("content_block_start", index=0, content_block={"type": "text", "text": ""})
+    start = _event("message_start", message=message) + _event(
+        "content_block_start", index=0, content_block={"type": "text", "text": ""}
+    )
     stop = {"stop_reason": "tool_use" if calls else "end_turn", "stop_sequence": None}
     tools = [{"type": "tool_use", "id": "toolu_bench", "name": "now", "input": {}}] if calls else []
-    call = b"".join(_event("content_block_start", index=1, content_block=tool) + _event("content_block_stop", index=1) for tool in tools)
+    call = b"".join(
+        _event("content_block_start", index=1, content_block=tool)
+        + _event("content_block_stop", index=1)
+        for tool in tools
+    )
     over = _event("message_delta", delta=stop, usage=_USAGE) + _event("message_stop")
     end = _event("content_block_stop", index=0) + call + over + b"0\r\n\r\n"
     whole = {**message, **stop, "content": [{"type": "text", "text": text}, *tools]}
-    return Reply(start, tuple(_event("content_block_delta", **delta) for delta in deltas), end, json.dumps(whole).encode())
+    return Reply(
+        start,
+        tuple(_event("content_block_delta", **delta) for delta in deltas),
+        end,
+        json.dumps(whole).encode(),
+    )
 
 
 def _event(kind: str, **fields: Any) -> bytes:
@@ -126,7 +148,12 @@ def in_turns(turns: int) -> Choose:
     """Answers of two hundred words, in 40 pieces."""
     from benchmarks.instant_model import answer_to
 
-    text = json.dumps({**answer_to({}), "output": "## A part\n\n" + "It says what it says, as it was said before. " * 20})
+    text = json.dumps(
+        {
+            **answer_to({}),
+            "output": "## A part\n\n" + "It says what it says, as it was said before. " * 20,
+        }
+    )
     answer, call = reply_of(text, 40), reply_of(text, 40, calls=True)
     return lambda body: answer if body.count(b'"role":"assistant"') + 1 >= turns else call
 
@@ -137,18 +164,25 @@ def for_jobs(synthesis: str) -> Choose:
     from shared.wire.plan import Synthesis
 
     by_field = {
-        field: reply_of(json.dumps(answer_to({"properties": {field: {}}}, Synthesis(synthesis))), 10)
+        field: reply_of(
+            json.dumps(answer_to({"properties": {field: {}}}, Synthesis(synthesis))), 10
+        )
         for field in ("steps", "verdict", "output")
     }
 
     def choose(body: bytes) -> Reply:
         asked = json.loads(body)["output_config"]["format"]["schema"]["properties"]
-        return next((reply for field, reply in by_field.items() if field in asked), by_field["output"])
+        return next(
+            (reply for field, reply in by_field.items() if field in asked), by_field["output"]
+        )
 
     return choose
 
 
-KINDS: dict[str, Callable[[str], Choose]] = {"turns": lambda turns: in_turns(int(turns)), "jobs": for_jobs}
+KINDS: dict[str, Callable[[str], Choose]] = {
+    "turns": lambda turns: in_turns(int(turns)),
+    "jobs": for_jobs,
+}
 
 if __name__ == "__main__":
     kind, seconds, argument = sys.argv[1:]

@@ -48,7 +48,11 @@ class Measured:
 
     @property
     def p95_s(self) -> float:
-        return quantiles(self.each_s, n=20, method="inclusive")[-1] if len(self.each_s) > 1 else self.each_s[0]
+        return (
+            quantiles(self.each_s, n=20, method="inclusive")[-1]
+            if len(self.each_s) > 1
+            else self.each_s[0]
+        )
 
 
 Table = dict[tuple[Load, Row], list[Measured]]
@@ -67,10 +71,23 @@ def measured(driver: Driver, pids: Mapping[str, int], load: Load) -> Measured:
     used = {name: 1000 * (cpu_s(pid) - before[name]) / jobs for name, pid in pids.items()}
     held = {name: peak_mb(pid) for name, pid in pids.items()}
     each_s = each_s or driver.each_s()  # where it takes the most to find out, after the clock
-    return Measured(jobs / took_s, tuple(each_s), sum(used.values()), used.get("redis", 0.0), sum(held.values()), held.get("redis", 0.0))
+    return Measured(
+        jobs / took_s,
+        tuple(each_s),
+        sum(used.values()),
+        used.get("redis", 0.0),
+        sum(held.values()),
+        held.get("redis", 0.0),
+    )
 
 
-def measure(rows: Sequence[Row], calls: Iterable[Call], at_once: Sequence[int], synthesis: Synthesis, repeats: int) -> Iterator[Table]:
+def measure(
+    rows: Sequence[Row],
+    calls: Iterable[Call],
+    at_once: Sequence[int],
+    synthesis: Synthesis,
+    repeats: int,
+) -> Iterator[Table]:
     """Rows take turns, each with processes of its own, which end before the next begins. Gives the table as it is after each turn."""
     found: Table = {}
     kinds = list(calls)
@@ -90,7 +107,9 @@ def ratio(table: Table, load: Load, row: Row, to: Iterable[Row]) -> float | None
     if not others:
         return None
     best = [max(one.jobs_per_s for one in repeat) for repeat in zip(*others, strict=True)]
-    return float(median(own.jobs_per_s / one for own, one in zip(table[load, row], best, strict=True)))
+    return float(
+        median(own.jobs_per_s / one for own, one in zip(table[load, row], best, strict=True))
+    )
 
 
 HEAD = "| call | at once | | jobs/s | p50 s | p95 s | CPU ms a job | MB | MB a job | of the canvas | of LangGraph |"
@@ -104,14 +123,29 @@ def lines(table: Table) -> Iterator[str]:
         rows = [row for asked, row in table if asked == load]
         peers = [row for row in rows if row.is_peer]
         for row in rows:
-            ratios = (ratio(table, load, row, to) if row not in to else None for to in ([BARE_CANVAS], peers))
-            cells = [str(load.call), str(load.at_once), row.name, *_figures(load, table[load, row]), *map(_times, ratios)]
+            ratios = (
+                ratio(table, load, row, to) if row not in to else None
+                for to in ([BARE_CANVAS], peers)
+            )
+            cells = [
+                str(load.call),
+                str(load.at_once),
+                row.name,
+                *_figures(load, table[load, row]),
+                *map(_times, ratios),
+            ]
             yield f"| {' | '.join(cells)} |"
 
 
 def _figures(load: Load, repeats: Sequence[Measured]) -> list[str]:
-    cpu, redis_cpu = median(one.cpu_ms for one in repeats), median(one.redis_cpu_ms for one in repeats)
-    held, redis_held = median(one.memory_mb for one in repeats), median(one.redis_mb for one in repeats)
+    cpu, redis_cpu = (
+        median(one.cpu_ms for one in repeats),
+        median(one.redis_cpu_ms for one in repeats),
+    )
+    held, redis_held = (
+        median(one.memory_mb for one in repeats),
+        median(one.redis_mb for one in repeats),
+    )
     return [
         f"{median(one.jobs_per_s for one in repeats):.1f}",
         f"{median(one.p50_s for one in repeats):.3f}",
@@ -129,28 +163,44 @@ def _times(value: float | None) -> str:
 def targets(table: Table, critical_path_calls: int) -> Iterator[str]:
     """What is wanted, beside what was found: of the best of this project's rows where many run at once, of the first where one does."""
     loads = sorted({load for load, _ in table})
-    instant, waiting = [load for load in loads if not load.call.seconds], [load for load in loads if load.call.seconds]
+    instant, waiting = (
+        [load for load in loads if not load.call.seconds],
+        [load for load in loads if load.call.seconds],
+    )
     most_at_once = {load.call: load for load in waiting}
     by_function = [load for load in waiting if not load.call.is_over_http]
     rows_of = {row for _, row in table}
-    peers, rows = [row for row in rows_of if row.is_peer], [row for row in (THIS, THIS_TWICE) if row in rows_of]
+    peers, rows = (
+        [row for row in rows_of if row.is_peer],
+        [row for row in (THIS, THIS_TWICE) if row in rows_of],
+    )
     for load in instant:
         if load.at_once > 1:
-            yield _best(table, load, rows, [BARE_CANVAS], "the canvas's jobs/s, no latency", "at least 1.2x")
+            yield _best(
+                table, load, rows, [BARE_CANVAS], "the canvas's jobs/s, no latency", "at least 1.2x"
+            )
             yield _best(table, load, rows, peers, "LangGraph's jobs/s, no latency", "at least 0.7x")
     for load in most_at_once.values():
-        yield _best(table, load, rows, peers, f"LangGraph's jobs/s, {load.call} a call", "at least 1x")
+        yield _best(
+            table, load, rows, peers, f"LangGraph's jobs/s, {load.call} a call", "at least 1x"
+        )
     if instant and instant[0].at_once == 1 and {THIS, BARE_CANVAS} <= rows_of:
         pairs = zip(table[instant[0], THIS], table[instant[0], BARE_CANVAS], strict=True)
         idle = median(ours.p50_s / canvas.p50_s for ours, canvas in pairs)
         yield f"- Of the canvas's time for one job, no latency: **{idle:.2f}x** (wanted: at most 1.0x)"
     if by_function and by_function[0].at_once == 1 and THIS in rows_of:
-        path = median(one.p50_s for one in table[by_function[0], THIS]) / (critical_path_calls * by_function[0].call.seconds)
+        path = median(one.p50_s for one in table[by_function[0], THIS]) / (
+            critical_path_calls * by_function[0].call.seconds
+        )
         yield f"- Of a critical path of {critical_path_calls} calls of {by_function[0].call}: **{path:.3f}x** (wanted: at most 1.03x)"
 
 
-def _best(table: Table, load: Load, rows: Sequence[Row], to: Sequence[Row], of: str, wanted: str) -> str:
-    found = [(times, row.name) for row in rows if (times := ratio(table, load, row, to)) is not None]
+def _best(
+    table: Table, load: Load, rows: Sequence[Row], to: Sequence[Row], of: str, wanted: str
+) -> str:
+    found = [
+        (times, row.name) for row in rows if (times := ratio(table, load, row, to)) is not None
+    ]
     if not found:
         return f"- Of {of}, {load.at_once} at once: not measured"
     times, name = max(found)

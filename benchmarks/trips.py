@@ -23,7 +23,17 @@ from typing import Any
 import redis
 
 from benchmarks.canvas_jobs import Canvas
-from benchmarks.fleets import CANVAS_SUPERVISOR, CANVAS_WORKER, ROOT, SLOTS, SUPERVISOR, WORKER, environment_of, fleet, private_redis
+from benchmarks.fleets import (
+    CANVAS_SUPERVISOR,
+    CANVAS_WORKER,
+    ROOT,
+    SLOTS,
+    SUPERVISOR,
+    WORKER,
+    environment_of,
+    fleet,
+    private_redis,
+)
 from benchmarks.instant_model import STEPS
 from benchmarks.ours_jobs import Ours
 from benchmarks.processor_time import cpu_s
@@ -85,8 +95,14 @@ def cost_of(run: Any, count: int, pids: Mapping[str, int], client: Any) -> Cost:
     cpu_after, stats_after = cpu_of(pids), client.info("stats")
     scale = {name: 1024 if name.startswith("KB") else 1 for name in COUNTED}
     return Cost(
-        {name.removeprefix("canvas_"): 1000 * (cpu_after[name] - cpu[name]) / count for name in cpu},
-        {name: (stats_after[key] - stats[key]) / count / scale[name] for name, key in COUNTED.items()},
+        {
+            name.removeprefix("canvas_"): 1000 * (cpu_after[name] - cpu[name]) / count
+            for name in cpu
+        },
+        {
+            name: (stats_after[key] - stats[key]) / count / scale[name]
+            for name, key in COUNTED.items()
+        },
     )
 
 
@@ -123,7 +139,11 @@ def seen(client: Any, pids: Mapping[str, int]) -> Iterator[Counter[tuple[str, st
             port = int(entry["client_port"])
             if port not in ports:
                 ports[port] = process_of(port, server, pids)
-            name = f"script {scripts.get(words[1], 'kombu or Celery')}" if words[0] == "EVALSHA" else words[0]
+            name = (
+                f"script {scripts.get(words[1], 'kombu or Celery')}"
+                if words[0] == "EVALSHA"
+                else words[0]
+            )
             found[ports[port], name] += 1
 
     with client.monitor() as monitor:
@@ -136,13 +156,18 @@ def seen(client: Any, pids: Mapping[str, int]) -> Iterator[Counter[tuple[str, st
 
 def measured(jobs: int, repeats: int) -> tuple[dict[str, Cost], Counter[tuple[str, str]]]:
     """All three in turn, on one Redis; and the commands of a job of ours that is alone."""
-    with tempfile.TemporaryDirectory() as name, private_redis(Path(name) / "redis") as (url, server_pid):
+    with (
+        tempfile.TemporaryDirectory() as name,
+        private_redis(Path(name) / "redis") as (url, server_pid),
+    ):
         folder, server = Path(name), {"redis": server_pid}
         environment = environment_of(url, 0.0, Synthesis.MERGE)
         with (
             redis.Redis.from_url(url) as client,
             fleet(folder / "ours", environment, [SUPERVISOR, WORKER], slots=SLOTS) as ours_pids,
-            fleet(folder / "canvas", environment, [CANVAS_SUPERVISOR, CANVAS_WORKER], slots=SLOTS) as canvas_pids,
+            fleet(
+                folder / "canvas", environment, [CANVAS_SUPERVISOR, CANVAS_WORKER], slots=SLOTS
+            ) as canvas_pids,
         ):
             ours, canvas, messages = Ours(url), Canvas(url), Messages(url, client)
             ours.warm_up()
@@ -182,14 +207,32 @@ def main() -> None:
     rows = [*next(iter(costs.values())).cpu_ms, *COUNTED]
     print(f"| | {' | '.join(costs)} |\n|---|{'---|' * len(costs)}")
     for row in rows:
-        cells = (f"{cost.cpu_ms[row] if row in cost.cpu_ms else cost.counted[row]:.1f}" for cost in costs.values())
-        print(f"| {row}{' (ms of processor)' if row in ours.cpu_ms else ''} | {' | '.join(cells)} |")
-    print(f"| **ms of processor in all** | {' | '.join(f'**{cost.total_ms:.1f}**' for cost in costs.values())} |")
-    print(f"\nCPU of a job over that of the canvas: **{ours.total_ms / costs['bare canvas'].total_ms:.2f}**")
-    for count, which in ((MESSAGES, "that it takes"), (NEEDED, "that its handoffs would take, if none were run in place")):
-        print(f"CPU of a job over that of the {count} bare messages {which}: **{ours.total_ms / (count * message.total_ms):.2f}**")
-    print(f"Round trips per turn: {ours.counted['round trips'] / HANDOFFS:.1f}\n\n| process | command | a job |\n|---|---|---|")
-    for (process, command), count in sorted(commands.items(), key=lambda item: (item[0][0], -item[1])):
+        cells = (
+            f"{cost.cpu_ms[row] if row in cost.cpu_ms else cost.counted[row]:.1f}"
+            for cost in costs.values()
+        )
+        print(
+            f"| {row}{' (ms of processor)' if row in ours.cpu_ms else ''} | {' | '.join(cells)} |"
+        )
+    print(
+        f"| **ms of processor in all** | {' | '.join(f'**{cost.total_ms:.1f}**' for cost in costs.values())} |"
+    )
+    print(
+        f"\nCPU of a job over that of the canvas: **{ours.total_ms / costs['bare canvas'].total_ms:.2f}**"
+    )
+    for count, which in (
+        (MESSAGES, "that it takes"),
+        (NEEDED, "that its handoffs would take, if none were run in place"),
+    ):
+        print(
+            f"CPU of a job over that of the {count} bare messages {which}: **{ours.total_ms / (count * message.total_ms):.2f}**"
+        )
+    print(
+        f"Round trips per turn: {ours.counted['round trips'] / HANDOFFS:.1f}\n\n| process | command | a job |\n|---|---|---|"
+    )
+    for (process, command), count in sorted(
+        commands.items(), key=lambda item: (item[0][0], -item[1])
+    ):
         if count >= 5 and not re.fullmatch("PING|INFO|SCRIPT", command):
             print(f"| {process} | {command} | {count / 10:.1f} |")
 

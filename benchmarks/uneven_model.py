@@ -40,7 +40,11 @@ class Dag:
 
     @property
     def sinks(self) -> list[str]:
-        return [step for step in self.depends_on if not any(step in others for others in self.depends_on.values())]
+        return [
+            step
+            for step in self.depends_on
+            if not any(step in others for others in self.depends_on.values())
+        ]
 
     @cached_property
     def critical_path_s(self) -> float:
@@ -53,7 +57,12 @@ class Dag:
 
     def plan(self) -> dict[str, Any]:
         steps = [
-            {"id": step, "specialist": "researcher", "task": f"Task number {n} of DAG number {self.number}", "depends_on": list(needed)}
+            {
+                "id": step,
+                "specialist": "researcher",
+                "task": f"Task number {n} of DAG number {self.number}",
+                "depends_on": list(needed),
+            }
             for n, (step, needed) in enumerate(self.depends_on.items())
         ]
         return {"steps": steps, "synthesis": Synthesis.RECONCILE.value, "why": "as it was drawn"}
@@ -63,8 +72,14 @@ def dag_of(number: int, shortest_s: float, longest_s: float) -> Dag:
     """The same for the same number."""
     draw = random.Random(number)
     names = [f"step_{n}" for n in range(draw.randint(*STEPS))]
-    depends_on = {name: tuple(draw.sample(names[:n], draw.randint(0, min(n, MOST_DEPENDENCIES)))) for n, name in enumerate(names)}
-    calls_s = {name: draw.uniform(shortest_s, longest_s) for name in ("planner", "assessor", "synthesizer", *names)}
+    depends_on = {
+        name: tuple(draw.sample(names[:n], draw.randint(0, min(n, MOST_DEPENDENCIES))))
+        for n, name in enumerate(names)
+    }
+    calls_s = {
+        name: draw.uniform(shortest_s, longest_s)
+        for name in ("planner", "assessor", "synthesizer", *names)
+    }
     return Dag(number, calls_s, depends_on)
 
 
@@ -81,7 +96,12 @@ class UnevenModel:
         dag = dag_of(int(named[1]), *self._bounds)
         part, answer = _part_of(dag, call, said)
         wait(dag.calls_s[part], on_pulse)
-        return ModelReply(({"type": "text", "text": json.dumps(answer)},), "end_turn", Usage(input_tokens=500, output_tokens=100), "uneven")
+        return ModelReply(
+            ({"type": "text", "text": json.dumps(answer)},),
+            "end_turn",
+            Usage(input_tokens=500, output_tokens=100),
+            "uneven",
+        )
 
 
 def _part_of(dag: Dag, call: ModelCall, said: str) -> tuple[str, dict[str, Any]]:
@@ -98,7 +118,14 @@ def _part_of(dag: Dag, call: ModelCall, said: str) -> tuple[str, dict[str, Any]]
 
 
 def _envelope(output: str) -> dict[str, Any]:
-    return {"status": "ok", "output": output, "claims": [], "confidence": 0.9, "needs": None, "problem": None}
+    return {
+        "status": "ok",
+        "output": output,
+        "claims": [],
+        "confidence": 0.9,
+        "needs": None,
+        "problem": None,
+    }
 
 
 def make_model(_settings: Settings) -> UnevenModel:

@@ -30,23 +30,39 @@ class Air:
     def had(self, call: Call, strike: Strike) -> bool:
         """Whether this call was in the air, in who was struck, when it was: it may have to be made again."""
         is_in_time = call.at <= strike.until + strike.outage_s and strike.at <= self._until[call]
-        return is_in_time and strike.hits(call.process) and strike.at < self.settled_at.get(call.key, inf)
+        return (
+            is_in_time
+            and strike.hits(call.process)
+            and strike.at < self.settled_at.get(call.key, inf)
+        )
 
     @cached_property
     def most_repeated(self) -> int:
         """Calls that were in the air at any strike: each may be made once more. One lost answer is one call."""
-        hit = {call for call in self.calls if any(self.had(call, strike) for strike in self._others)}
+        hit = {
+            call for call in self.calls if any(self.had(call, strike) for strike in self._others)
+        }
         drops = [strike for strike in self.strikes if strike.fault is Fault.DROP]
-        return len(hit) + sum(any(self.had(call, strike) for call in self.calls if call not in hit) for strike in drops)
+        return len(hit) + sum(
+            any(self.had(call, strike) for call in self.calls if call not in hit)
+            for strike in drops
+        )
 
     def is_too_late(self, call: Call) -> bool:
         """The ledger had its answer already, and whoever made it could know: nobody who was stopped when about to make it."""
         settled_at = self.settled_at.get(call.key, inf)
-        return settled_at < call.at and not any(self.has_held_back(strike, call, settled_at) for strike in self.strikes)
+        return settled_at < call.at and not any(
+            self.has_held_back(strike, call, settled_at) for strike in self.strikes
+        )
 
     def has_held_back(self, strike: Strike, call: Call, since: float) -> bool:
         """Whether who made this call was stopped when about to make it, at this time already, and made it on waking up."""
-        return strike.fault is Fault.STOP and strike.hits(call.process) and strike.at <= since and call.at <= strike.until
+        return (
+            strike.fault is Fault.STOP
+            and strike.hits(call.process)
+            and strike.at <= since
+            and call.at <= strike.until
+        )
 
     @cached_property
     def _others(self) -> list[Strike]:
@@ -55,7 +71,10 @@ class Air:
     @cached_property
     def _until(self) -> dict[Call, float]:
         in_order = sorted(self.strikes, key=lambda strike: strike.at)
-        return {call: _until(call, [strike for strike in in_order if strike.hits(call.process)]) for call in self.calls}
+        return {
+            call: _until(call, [strike for strike in in_order if strike.hits(call.process)])
+            for call in self.calls
+        }
 
 
 def _until(call: Call, strikes: Sequence[Strike]) -> float:
@@ -63,7 +82,9 @@ def _until(call: Call, strikes: Sequence[Strike]) -> float:
 
     `strikes`: those that hit who made it, in order.
     """
-    until = inf if call.out_at is None else call.out_at + (STORED_WITHIN_S if call.was_heard else 0.0)
+    until = (
+        inf if call.out_at is None else call.out_at + (STORED_WITHIN_S if call.was_heard else 0.0)
+    )
     for strike in strikes:
         if strike.at > until:
             break

@@ -15,7 +15,14 @@ from shared.wire.names import FACT_GATE
 MENDED = "Attempt {} has mended it."
 """Another each time: who looks at a result again must see that it is another one."""
 DONE = "So it is."
-ENVELOPE: Json = {"status": "ok", "output": DONE, "claims": [], "confidence": 0.9, "needs": None, "problem": None}
+ENVELOPE: Json = {
+    "status": "ok",
+    "output": DONE,
+    "claims": [],
+    "confidence": 0.9,
+    "needs": None,
+    "problem": None,
+}
 PASS: Json = {"verdict": "PASS", "revisions": [], "open_points": []}
 GO_ON: Json = {"decision": "go_on", "why": "-"}
 RIGHT: Json = {"verdict": "PASS", "wrong": [], "why": "Held against nothing."}
@@ -30,13 +37,21 @@ def reply_to(job: PlannedJob, key: CallKey, request: Json) -> Reply:
     role = key.handoff.partition(".")[0]
     match role:
         case "router":
-            return says_json({"route": "single" if job.shape is Shape.ALONE else "team", "specialist": job.steps[0].specialist, "why": "-"})
+            return says_json(
+                {
+                    "route": "single" if job.shape is Shape.ALONE else "team",
+                    "specialist": job.steps[0].specialist,
+                    "why": "-",
+                }
+            )
         case "planner":
             return _of_the_planner(job, key, request)
         case "replanner":
             return _look(job, request)
         case "judge" | "assessor":
-            return says_json(_of_the_judge(job, request) if role == "judge" else _verdict(job, key, request))
+            return says_json(
+                _of_the_judge(job, request) if role == "judge" else _verdict(job, key, request)
+            )
         case "synthesizer":
             return says_json(ENVELOPE)
         case _:
@@ -56,7 +71,13 @@ def _resolution(job: PlannedJob, needy: str) -> Json:
     """It answers itself, where no other step is there to find it out."""
     for helper in job.steps:
         if helper.helps == needy:
-            return {"step": needy, "action": "add_step", "answer": "", "specialist": helper.specialist, "task": task_of(job, helper)}
+            return {
+                "step": needy,
+                "action": "add_step",
+                "answer": "",
+                "specialist": helper.specialist,
+                "task": task_of(job, helper),
+            }
     return {"step": needy, "action": "answer", "answer": "Take the first one."}
 
 
@@ -77,7 +98,11 @@ def _plan(job: PlannedJob, known: list[str]) -> Json:
         }
         for step in planned
     ]
-    return {"steps": steps, "synthesis": "reconcile" if job.shape is Shape.WRITTEN else "merge", "why": ""}
+    return {
+        "steps": steps,
+        "synthesis": "reconcile" if job.shape is Shape.WRITTEN else "merge",
+        "why": "",
+    }
 
 
 def task_of(job: PlannedJob, step: PlannedStep) -> str:
@@ -86,16 +111,30 @@ def task_of(job: PlannedJob, step: PlannedStep) -> str:
 
 def _look(job: PlannedJob, request: Json) -> Reply:
     """What the replanner does follows from how the plan stands in what it is asked."""
-    standing = dict(re.findall(r'^\{"step": "(\w+)".*"status": "([\w ]+)"\}$', said_in(request), re.M))
+    standing = dict(
+        re.findall(r'^\{"step": "(\w+)".*"status": "([\w ]+)"\}$', said_in(request), re.M)
+    )
     asked: list[tuple[str, Json]] = []
     for step in job.steps:
         if step.is_added and step.id not in standing and {*step.after} <= standing.keys():
-            arguments = {"id": step.id, "task": task_of(job, step), "depends_on": list(step.after), "why": "It is missing."}
+            arguments = {
+                "id": step.id,
+                "task": task_of(job, step),
+                "depends_on": list(step.after),
+                "why": "It is missing.",
+            }
             asked.append((f"hand_off_to_{step.specialist}", arguments))
         if step.is_dropped and standing.get(step.id) == "not begun":
             asked.append(("drop_step", {"step": step.id, "why": "It says nothing new."}))
             asked += [
-                ("change_step", {"step": one, "task": f"Do {one} of {job.name}. And nothing else.", "why": "It is the last."})
+                (
+                    "change_step",
+                    {
+                        "step": one,
+                        "task": f"Do {one} of {job.name}. And nothing else.",
+                        "why": "It is the last.",
+                    },
+                )
                 for one in step.after
                 if standing.get(one) == "not begun"
             ]
@@ -104,35 +143,64 @@ def _look(job: PlannedJob, request: Json) -> Reply:
 
 def _of_the_judge(job: PlannedJob, request: Json) -> Json:
     if job.shape not in QUARRELS:
-        return {"settlements": [_settled(json.loads(line)) for line in _CONFLICT.findall(said_in(request))]}
+        return {
+            "settlements": [
+                _settled(json.loads(line)) for line in _CONFLICT.findall(said_in(request))
+            ]
+        }
     points: list[str] = asked_for(request)["rulings"]["items"]["properties"]["point"]["enum"]
     right = "writer" if job.shape is Shape.OVERRULED else "reviewer"
-    return {"rulings": [{"point": point, "right": right, "why": "It stands there."} for point in points]}
+    return {
+        "rulings": [{"point": point, "right": right, "why": "It stands there."} for point in points]
+    }
 
 
 def _settled(conflict: Json) -> Json:
     """The first of its claims stands."""
-    return {"conflict": conflict["conflict"], "stands": [conflict["claims"][0]["id"]], "why": "It was measured."}
+    return {
+        "conflict": conflict["conflict"],
+        "stands": [conflict["claims"][0]["id"]],
+        "why": "It was measured.",
+    }
 
 
 def _verdict(job: PlannedJob, key: CallKey, request: Json) -> Json:
     """Of a job that was planned by code, none of its own steps can be sent back."""
-    step: Any = asked_for(request).get("revisions", {}).get("items", {}).get("properties", {}).get("step", {})
+    step: Any = (
+        asked_for(request)
+        .get("revisions", {})
+        .get("items", {})
+        .get("properties", {})
+        .get("step", {})
+    )
     is_there = job.steps[0].id in step.get("enum", [job.steps[0].id])
     insists = job.shape in QUARRELS and key.handoff == "assessor.2"
-    if not is_there or not (insists or (key.handoff == "assessor.1" and job.shape in (Shape.REVISED, *QUARRELS))):
+    if not is_there or not (
+        insists or (key.handoff == "assessor.1" and job.shape in (Shape.REVISED, *QUARRELS))
+    ):
         return PASS
     problem = f"Say it of {job.name}." if job.shape in QUARRELS else "Mend it."
-    return {"verdict": "REVISE", "revisions": [{"step": job.steps[0].id, "problem": problem}], "open_points": []}
+    return {
+        "verdict": "REVISE",
+        "revisions": [{"step": job.steps[0].id, "problem": problem}],
+        "open_points": [],
+    }
 
 
 def _check(job: PlannedJob, key: CallKey) -> Json:
-    return {**ENVELOPE, "output": WRONG if job.shape is Shape.VETOED and key.handoff == CHECKED else RIGHT}
+    return {
+        **ENVELOPE,
+        "output": WRONG if job.shape is Shape.VETOED and key.handoff == CHECKED else RIGHT,
+    }
 
 
 def _of_a_specialist(job: PlannedJob, key: CallKey) -> Reply:
     step, attempt = step_of(job, key.handoff), int(key.handoff.rpartition(".")[2])
-    is_planned = step is not None and not step.team and (key.handoff != INSTEAD or job.steps[0].id == "answer")
+    is_planned = (
+        step is not None
+        and not step.team
+        and (key.handoff != INSTEAD or job.steps[0].id == "answer")
+    )
     if step is None or not is_planned:
         return says_json(ENVELOPE)
     if key.turn < step.turns and attempt == 1:
@@ -140,15 +208,36 @@ def _of_a_specialist(job: PlannedJob, key: CallKey) -> Reply:
     says_what = step.attempts[attempt - 1] if attempt <= len(step.attempts) else Says.OK
     match says_what:
         case Says.FAILED:
-            return says_json({**ENVELOPE, "status": "failed", "output": None, "problem": "It would not open."})
+            return says_json(
+                {**ENVELOPE, "status": "failed", "output": None, "problem": "It would not open."}
+            )
         case Says.NEEDS_INPUT:
-            return says_json({**ENVELOPE, "status": "needs_input", "output": None, "needs": "Which of the two is meant?"})
+            return says_json(
+                {
+                    **ENVELOPE,
+                    "status": "needs_input",
+                    "output": None,
+                    "needs": "Which of the two is meant?",
+                }
+            )
         case Says.OK:
             claims = [_claim(job, step)] if job.shape is Shape.DISPUTED else []
-            return says_json({**ENVELOPE, "output": MENDED.format(attempt) if attempt > 1 else DONE, "claims": claims})
+            return says_json(
+                {
+                    **ENVELOPE,
+                    "output": MENDED.format(attempt) if attempt > 1 else DONE,
+                    "claims": claims,
+                }
+            )
 
 
 def _claim(job: PlannedJob, step: PlannedStep) -> Json:
     height = HEIGHTS[step.id]
-    parts = {"subject": f"tower {job.name}", "attribute": "height", "value": height, "unit": "m", "date": None}
+    parts = {
+        "subject": f"tower {job.name}",
+        "attribute": "height",
+        "value": height,
+        "unit": "m",
+        "date": None,
+    }
     return {"id": "c1", "text": f"It is {height} m high.", **parts, "sources": []}

@@ -10,4 +10,8 @@ from shared.agent.anthropic_clients import model_from
 from shared.config import load_settings, redis_url_of
 
 _settings = load_settings()
-app = make_control_app(redis_url_of(_settings), cache(lambda: model_from(_settings)), deduplicates=DEDUPLICATES in os.environ)
+app = make_control_app(
+    redis_url_of(_settings),
+    cache(lambda: model_from(_settings)),
+    deduplicates=DEDUPLICATES in os.environ,
+)

@@ -48,10 +48,16 @@ class Asked:
         if whole := _WHOLE.search(said):  # one step that is all of a request
             above, _, step_id = whole[1].rpartition("-")
             stands_in = _STANDS_IN in said  # for a team that has come to nothing
-            return CallKey(above, f"{step_id}.{attempt}", turn) if stands_in else CallKey(whole[1], f"answer.{attempt}", turn)
+            return (
+                CallKey(above, f"{step_id}.{attempt}", turn)
+                if stands_in
+                else CallKey(whole[1], f"answer.{attempt}", turn)
+            )
         if check := _CHECK.search(said):
             return CallKey(check[1], f"{FACT_GATE}.{self._look(FACT_GATE, check[1], said)}", turn)
-        role = next((role for mark, role in ASKED_OF.items() if mark in asked_for(request)), "synthesizer")
+        role = next(
+            (role for mark, role in ASKED_OF.items() if mark in asked_for(request)), "synthesizer"
+        )
         if role == "judge":
             return CallKey("".join(_CLAIMS.findall(said)[0]), JUDGED, turn)
         return self._of_a_role(role, request, turn)
@@ -65,7 +71,9 @@ class Asked:
             number += len(_REJECTED.findall(said))
         elif again := _ROUND.search(said):
             number = int(again[1])
-        return CallKey(name, RESOLVER if "resolutions" in asked_for(request) else f"{role}.{number}", turn)
+        return CallKey(
+            name, RESOLVER if "resolutions" in asked_for(request) else f"{role}.{number}", turn
+        )
 
     def _look(self, who: str, name: str, said: str) -> int:
         """Which look at this job it is, from 1."""

@@ -72,7 +72,12 @@ class Books:
     @cached_property
     def everyone(self) -> list[PlannedJob]:
         """All jobs that there were: a child may never have begun, if nobody came to need it."""
-        return [one for job in self.jobs for one in job.family if one is job or self.stories.get(one.name, NO_STORY).status]
+        return [
+            one
+            for job in self.jobs
+            for one in job.family
+            if one is job or self.stories.get(one.name, NO_STORY).status
+        ]
 
     @property
     def ended(self) -> int:
@@ -81,7 +86,11 @@ class Books:
     @property
     def modes(self) -> dict[str, int]:
         """How many users' jobs were supervised in which way."""
-        return {mode.value: count for mode in Mode if (count := sum(job.mode is mode for job in self.jobs))}
+        return {
+            mode.value: count
+            for mode in Mode
+            if (count := sum(job.mode is mode for job in self.jobs))
+        }
 
     @property
     def children(self) -> int:
@@ -100,21 +109,36 @@ class Books:
     @property
     def finished_twice(self) -> list[str]:
         """Handoffs with two results."""
-        return [f"{name} {id_}" for name, story in self.stories.items() for id_, at in story.finished_at.items() if len(at) > 1]
+        return [
+            f"{name} {id_}"
+            for name, story in self.stories.items()
+            for id_, at in story.finished_at.items()
+            if len(at) > 1
+        ]
 
     @property
     def spoilt(self) -> dict[str, str]:
         """Jobs that have ended, but not as they were to, and why."""
         ended = [job for job in self.everyone if self.stories[job.name].ended_at]
-        wrong = {job.name: wrong_end(job, self.stories) or self._given_up_for_nothing(job.name) for job in ended}
+        wrong = {
+            job.name: wrong_end(job, self.stories) or self._given_up_for_nothing(job.name)
+            for job in ended
+        }
         return {name: f"{what} ({self.stories[name].why})" for name, what in wrong.items() if what}
 
     def _given_up_for_nothing(self, name: str) -> str:
         """A handoff, or a job, that was given up although it was not struck as often as that takes; empty: there is none."""
-        if self.stories[name].is_not_looked_at_any_more and (struck := self._struck_looks(name)) < MAX_LOOKS:
+        if (
+            self.stories[name].is_not_looked_at_any_more
+            and (struck := self._struck_looks(name)) < MAX_LOOKS
+        ):
             return f"looked at no more, though supervisors were struck only {struck} times"
         for handoff in sorted(self.stories[name].broken_off(TOO_MANY_CLAIMS)):
-            struck = strikes_at(self.held.get((name, handoff), ()), self.strikes, min(self.stories[name].finished_at.get(handoff, (inf,))))
+            struck = strikes_at(
+                self.held.get((name, handoff), ()),
+                self.strikes,
+                min(self.stories[name].finished_at.get(handoff, (inf,))),
+            )
             if struck < MAX_CLAIMS:
                 return f"{handoff}: given up, though only {struck} of its claims were struck"
         return ""
@@ -122,13 +146,21 @@ class Books:
     def _struck_looks(self, name: str) -> int:
         """Strikes that may have ended a look at a job. Which looks there were nobody has written down."""
         began = min((call.at for call in self.calls if call.key.job == name), default=inf)
-        ends = (strike for strike in self.strikes if strike.fault in ENDS_LOOKS and strike.at >= began - self.lease_s)
+        ends = (
+            strike
+            for strike in self.strikes
+            if strike.fault in ENDS_LOOKS and strike.at >= began - self.lease_s
+        )
         return sum(strike.at <= min(self.stories[name].ended_at) for strike in ends)
 
     @property
     def given_up(self) -> list[str]:
         """Jobs with a handoff that was killed three times in a row in one turn, or looks at which were: the promised end of such ones."""
-        return [name for name, story in self.stories.items() if story.broken_off(TOO_MANY_CLAIMS) or story.is_not_looked_at_any_more]
+        return [
+            name
+            for name, story in self.stories.items()
+            if story.broken_off(TOO_MANY_CLAIMS) or story.is_not_looked_at_any_more
+        ]
 
     @property
     def made(self) -> int:
@@ -159,7 +191,9 @@ class Books:
         def need(key: CallKey) -> int:
             job = planned.get(key.job)
             one = course_of(job).get(key.handoff) if job else None
-            is_planned = job and one and key.turn <= one.turns and self.stories[key.job].is_there(one)
+            is_planned = (
+                job and one and key.turn <= one.turns and self.stories[key.job].is_there(one)
+            )
             return job.tries(key) if job and is_planned else 0
 
         return made - Counter({key: need(key) for key in made})
@@ -172,7 +206,11 @@ class Books:
     @cached_property
     def unexplained(self) -> list[CallKey]:
         """Calls that were repeated though nobody with that call in the air was struck between the one and the other."""
-        return [key for key, surplus in self._surplus.items() for _ in range(surplus - sum(map(bool, self._explained(key))))]
+        return [
+            key
+            for key, surplus in self._surplus.items()
+            for _ in range(surplus - sum(map(bool, self._explained(key))))
+        ]
 
     def _explained(self, key: CallKey) -> Iterator[list[Strike]]:
         """For each time that it was repeated, what explains it. That it was made again after a planned trouble is none."""
@@ -185,9 +223,17 @@ class Books:
         """A call's copies, and what happened meanwhile: seconds after the first."""
         copies = [call for call in self._by_handoff[key.job, key.handoff] if call.key == key]
         began = copies[0].at
-        calls = [f"{call.at - began:.1f} s by {call.process} ({_answered(call, began)})" for call in copies]
-        near = [strike for strike in self.strikes if began - self.lease_s <= strike.at <= copies[-1].at]
-        struck = [f"{strike.at - began:.1f} s {strike.fault} {strike.target} {strike.point}".strip() for strike in near]
+        calls = [
+            f"{call.at - began:.1f} s by {call.process} ({_answered(call, began)})"
+            for call in copies
+        ]
+        near = [
+            strike for strike in self.strikes if began - self.lease_s <= strike.at <= copies[-1].at
+        ]
+        struck = [
+            f"{strike.at - began:.1f} s {strike.fault} {strike.target} {strike.point}".strip()
+            for strike in near
+        ]
         return f"{key.job} {key.handoff}, turn {key.turn}: called {', '.join(calls)}; meanwhile {', '.join(struck) or 'nothing'}"
 
     @cached_property
@@ -203,12 +249,22 @@ class Books:
 
     @cached_property
     def _air(self) -> Air:
-        return Air(self.calls, self.strikes, {key: min(at) for key in {call.key for call in self.calls} if (at := self._settled(key))})
+        return Air(
+            self.calls,
+            self.strikes,
+            {
+                key: min(at)
+                for key in {call.key for call in self.calls}
+                if (at := self._settled(key))
+            },
+        )
 
     def _settled(self, key: CallKey) -> list[float]:
         """When the ledger had the reply: it was seen there, it was gone on from, or its handoff had finished."""
         stored = [self.stored_at[key]] if key in self.stored_at else []
-        later = [call.at for call in self._by_handoff[key.job, key.handoff] if call.key.turn > key.turn]
+        later = [
+            call.at for call in self._by_handoff[key.job, key.handoff] if call.key.turn > key.turn
+        ]
         return [*stored, *later, *self.stories[key.job].finished_at.get(key.handoff, ())]
 
     @property
@@ -242,7 +298,14 @@ class Books:
         found = []
         for strike in self.strikes:
             for handoff in self._hit_by(strike):
-                signs = [*(call.at for call in self._by_handoff[handoff] if not _is_of_the_struck(call, strike)), *self._ends_of(handoff)]
+                signs = [
+                    *(
+                        call.at
+                        for call in self._by_handoff[handoff]
+                        if not _is_of_the_struck(call, strike)
+                    ),
+                    *self._ends_of(handoff),
+                ]
                 if after := [at for at in signs if at > strike.at]:
                     until = min(after)
                     alone = not any(strike.at < other.at < until for other in self.strikes)
@@ -270,8 +333,12 @@ class Books:
         found = []
         for call in self.calls:
             since = quiet.since(call.key, call.at)
-            if since is not None and not any(self._air.has_held_back(strike, call, since) for strike in self.strikes):
-                found.append(f"{call.key.job} {call.key.handoff}, turn {call.key.turn}, {call.at - since:.1f} s after, by {call.process}")
+            if since is not None and not any(
+                self._air.has_held_back(strike, call, since) for strike in self.strikes
+            ):
+                found.append(
+                    f"{call.key.job} {call.key.handoff}, turn {call.key.turn}, {call.at - since:.1f} s after, by {call.process}"
+                )
         return found
 
     def count(self, fault: Fault) -> int:
@@ -279,7 +346,11 @@ class Books:
 
 
 def _answered(call: Call, began: float) -> str:
-    return "never answered" if call.out_at is None else f"answered {call.out_at - began:.1f} s{'' if call.was_heard else ', unheard'}"
+    return (
+        "never answered"
+        if call.out_at is None
+        else f"answered {call.out_at - began:.1f} s{'' if call.was_heard else ', unheard'}"
+    )
 
 
 def _is_of_the_struck(call: Call, strike: Strike) -> bool:

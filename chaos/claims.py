@@ -25,13 +25,21 @@ class Held:
 def strikes_at(held: Sequence[Held], strikes: Sequence[Strike], finished_at: float) -> int:
     """How many of the last `MAX_CLAIMS` claims of a handoff were taken down, each by another strike. `held`: in order."""
     before = [one for one in held if one.at <= finished_at]
-    in_a_row = {one.count: one for one in before[_last_first(before) :]}  # one that was handed back does not count: another took its number
+    in_a_row = {
+        one.count: one for one in before[_last_first(before) :]
+    }  # one that was handed back does not count: another took its number
     counted = [in_a_row[count] for count in range(1, MAX_CLAIMS + 1) if count in in_a_row]
     used = set[Strike]()
     seen_at = [-inf, *(one.at for one in counted), finished_at]
-    for one, (earlier, _), (_, later) in zip(counted, pairwise(seen_at[:-1]), pairwise(seen_at[1:]), strict=True):
+    for one, (earlier, _), (_, later) in zip(
+        counted, pairwise(seen_at[:-1]), pairwise(seen_at[1:]), strict=True
+    ):
         found = (strike for strike in strikes if strike not in used and strike.hits(one.process))
-        ends = [strike for strike in found if strike.at <= later and strike.until + strike.outage_s >= earlier]
+        ends = [
+            strike
+            for strike in found
+            if strike.at <= later and strike.until + strike.outage_s >= earlier
+        ]
         used |= set(sorted(ends, key=lambda strike: strike.at)[:1])
     return len(used)
 

@@ -33,12 +33,19 @@ NOTES_KEPT_S = 3_600
 Work = dict[str, Any]
 """name: the job's; steps: of its plan; done: ids of those that are; round: of its review, from 1; is_written: a model writes the answer."""
 PLANS, REVIEWS, TEXTS = (
-    {"type": "object", "properties": {name: {"type": "string"}}, "required": [name]} for name in ("steps", "verdict", "output")
+    {"type": "object", "properties": {name: {"type": "string"}}, "required": [name]}
+    for name in ("steps", "verdict", "output")
 )
-CLOCK = {"name": "now", "description": "The time.", "input_schema": {"type": "object", "properties": {}}}
+CLOCK = {
+    "name": "now",
+    "description": "The time.",
+    "input_schema": {"type": "object", "properties": {}},
+}
 
 
-def make_control_app(redis_url: str, model: Callable[[], Model], *, deduplicates: bool = False) -> Celery:
+def make_control_app(
+    redis_url: str, model: Callable[[], Model], *, deduplicates: bool = False
+) -> Celery:
     """An app with the three tasks. `model`: of this process. `deduplicates`: Celery's own answer to a task that comes twice."""
     app = Celery("control", broker=redis_url, backend=redis_url)
     app.conf.update(
@@ -90,7 +97,13 @@ def _plan(app: Celery, model: Model, name: str) -> None:
     said = _converse(model, f"<task>Make the plan.\n\nRequest:\nchaos {name}</task>", PLANS)
     plan = json.loads(said)
     _note(app, name, "planner.1")
-    work = {"name": name, "steps": plan["steps"], "done": [], "round": 1, "is_written": plan["synthesis"] == "reconcile"}
+    work = {
+        "name": name,
+        "steps": plan["steps"],
+        "done": [],
+        "round": 1,
+        "is_written": plan["synthesis"] == "reconcile",
+    }
     _fan_out(app, work, [step for step in plan["steps"] if not step["depends_on"]])
 
 
@@ -110,12 +123,20 @@ def _body(app: Celery, model: Model, parts: list[str], work: Work) -> None:
         _fan_out(app, work, [step for step in left if set(step["depends_on"]) <= set(work["done"])])
         return
     name, round_ = work["name"], work["round"]
-    said = _converse(model, f"<task>Judge the results of round {round_} against the request.\n\nRequest:\nchaos {name}</task>", REVIEWS)
+    said = _converse(
+        model,
+        f"<task>Judge the results of round {round_} against the request.\n\nRequest:\nchaos {name}</task>",
+        REVIEWS,
+    )
     _note(app, name, f"assessor.{round_}")
     review = json.loads(said)
     if review["verdict"] == "REVISE":
         again = {one["step"] for one in review["revisions"]}
-        _fan_out(app, {**work, "round": round_ + 1}, [step for step in work["steps"] if step["id"] in again])
+        _fan_out(
+            app,
+            {**work, "round": round_ + 1},
+            [step for step in work["steps"] if step["id"] in again],
+        )
         return
     if work["is_written"]:
         _converse(model, f"<task>Write the answer.\n\nRequest:\nchaos {name}</task>", TEXTS)
@@ -124,7 +145,12 @@ def _body(app: Celery, model: Model, parts: list[str], work: Work) -> None:
 
 
 def _fan_out(app: Celery, work: Work, steps: list[Work]) -> None:
-    header = [app.signature(PART, args=(work["name"], step["id"], work["round"]), queue=step["specialist"]) for step in steps]
+    header = [
+        app.signature(
+            PART, args=(work["name"], step["id"], work["round"]), queue=step["specialist"]
+        )
+        for step in steps
+    ]
     chord(header, app=app)(app.signature(BODY, args=(work,), queue=SUPERVISOR_QUEUE))
 
 
@@ -144,16 +170,27 @@ def _converse(model: Model, said: str, schema: dict[str, Any]) -> str:
         content = _reply(model, messages, schema)
         messages.append({"role": "assistant", "content": list(content)})
         results: list[Block] = [
-            {"type": "tool_result", "tool_use_id": block["id"], "content": "noon"} for block in content if block["type"] == "tool_use"
+            {"type": "tool_result", "tool_use_id": block["id"], "content": "noon"}
+            for block in content
+            if block["type"] == "tool_use"
         ]
         text = "".join(block.get("text", "") for block in content)
         if not results and text.startswith("{"):
             return text
-        messages.append({"role": "user", "content": results or [{"type": "text", "text": "As JSON, please."}]})
+        messages.append(
+            {"role": "user", "content": results or [{"type": "text", "text": "As JSON, please."}]}
+        )
 
 
 def _reply(model: Model, messages: list[MessageParam], schema: dict[str, Any]) -> tuple[Block, ...]:
-    call = ModelCall(TIGHT_MODEL, "You are one of a team.", tuple(messages), max_output_tokens=8_192, tools=(CLOCK,), output_schema=schema)
+    call = ModelCall(
+        TIGHT_MODEL,
+        "You are one of a team.",
+        tuple(messages),
+        max_output_tokens=8_192,
+        tools=(CLOCK,),
+        output_schema=schema,
+    )
     for left in reversed(range(TRIES)):
         try:
             return model.reply(call, lambda _pulse: None).content

@@ -52,13 +52,20 @@ def course_of(job: PlannedJob) -> Mapping[str, PlannedHandoff]:
 
 @cache
 def _course_of(job: PlannedJob) -> Mapping[str, PlannedHandoff]:
-    return {one.id: one for one in (*_before_the_steps(job), *_steps(job), *_looks(job), *_closing(job))}
+    return {
+        one.id: one for one in (*_before_the_steps(job), *_steps(job), *_looks(job), *_closing(job))
+    }
 
 
 def needs_of(job: PlannedJob) -> Counter[CallKey]:
     """The calls that the job cannot do without, its children's apart. A tight budget allows no more than it does."""
     return Counter(
-        {key: job.tries(key) for one in course_of(job).values() if one.is_needed and not one.instead_of for key in keys_of(job, one)}
+        {
+            key: job.tries(key)
+            for one in course_of(job).values()
+            if one.is_needed and not one.instead_of
+            for key in keys_of(job, one)
+        }
     )
 
 
@@ -85,7 +92,9 @@ def _before_the_steps(job: PlannedJob) -> Iterator[PlannedHandoff]:
 
 def _base(job: PlannedJob) -> frozenset[str]:
     """What all steps are issued after."""
-    return frozenset({last_plan_of(job)} if job.is_planned else {FIRST_ROUTE} if job.mode is Mode.AUTO else ())
+    return frozenset(
+        {last_plan_of(job)} if job.is_planned else {FIRST_ROUTE} if job.mode is Mode.AUTO else ()
+    )
 
 
 def last_plan_of(job: PlannedJob) -> str:
@@ -97,12 +106,24 @@ def _steps(job: PlannedJob) -> Iterator[PlannedHandoff]:
     by_id = {step.id: step for step in job.steps}
     joined = {part for step in job.steps if step.enough for part in step.after}
     for step in job.steps:
-        before = {*_base(job), *(by_id[one].last for one in step.after), *(["replanner.1"] if step.is_added else [])}
+        before = {
+            *_base(job),
+            *(by_id[one].last for one in step.after),
+            *(["replanner.1"] if step.is_added else []),
+        }
         before |= {resolver_of(job)} if step.helps else set()
         for number, says in enumerate(step.attempts, start=1):
             turns = 0 if step.team else step.turns if number == 1 else 1
-            is_needed = not step.is_dropped and step.id not in joined and job.shape is not Shape.CALLED_OFF
-            yield PlannedHandoff(f"{step.id}.{number}", frozenset(before), turns, Ended(says.value, "finished"), is_needed)
+            is_needed = (
+                not step.is_dropped and step.id not in joined and job.shape is not Shape.CALLED_OFF
+            )
+            yield PlannedHandoff(
+                f"{step.id}.{number}",
+                frozenset(before),
+                turns,
+                Ended(says.value, "finished"),
+                is_needed,
+            )
             before = {f"{step.id}.{number}"}
             if says is Says.NEEDS_INPUT:
                 answer = resolver_of(job)
@@ -123,7 +144,9 @@ def _looks(job: PlannedJob) -> Iterator[PlannedHandoff]:
         added = any(step.is_added for step in job.steps)
         again = [one for together in _afterwards(job) for one in together if step_of(job, one)]
         most = 2 + sum(len(step.attempts) for step in job.steps) + len(again)
-        first = frozenset(step.last for step in job.steps if not step.after and step.is_there_from_the_beginning)
+        first = frozenset(
+            step.last for step in job.steps if not step.after and step.is_there_from_the_beginning
+        )
         for number in range(1, most + 1):
             yield PlannedHandoff(f"replanner.{number}", first, is_needed=number == 1 and added)
 
@@ -133,20 +156,34 @@ def _closing(job: PlannedJob) -> Iterator[PlannedHandoff]:
     before = {*(step.last for step in job.steps), *_base(job)}
     for together in _afterwards(job):
         for one in together:
-            yield PlannedHandoff(one, frozenset(before), is_needed=job.shape is not Shape.CALLED_OFF)
-            if job.is_planned and step_of(job, one):  # the one step of a plan by code is sent back as well
-                yield PlannedHandoff(f"answer.{one.rpartition('.')[2]}", frozenset(before), instead_of=last_plan_of(job))
+            yield PlannedHandoff(
+                one, frozenset(before), is_needed=job.shape is not Shape.CALLED_OFF
+            )
+            if job.is_planned and step_of(
+                job, one
+            ):  # the one step of a plan by code is sent back as well
+                yield PlannedHandoff(
+                    f"answer.{one.rpartition('.')[2]}",
+                    frozenset(before),
+                    instead_of=last_plan_of(job),
+                )
         before |= {*together}
     if job.shape is Shape.VETOED:  # nothing was mended: the veto stands, and all is done once more
         mended = [f"{step.id}.2" for step in job.steps]
-        yield from (PlannedHandoff(f"{step.id}.3", frozenset(mended), instead_of=f"{step.id}.2") for step in job.steps)
+        yield from (
+            PlannedHandoff(f"{step.id}.3", frozenset(mended), instead_of=f"{step.id}.2")
+            for step in job.steps
+        )
         yield PlannedHandoff("assessor.3", frozenset(mended), instead_of=mended[-1])
 
 
 def _afterwards(job: PlannedJob) -> list[tuple[str, ...]]:
     """Those handoffs in order, in one tuple those that are issued together. What one agent has done alone nobody reviews."""
     is_reviewed = job.has_team
-    reviewed = [tuple(one for one in together if is_reviewed or not one.startswith("assessor.")) for together in _as_reviewed(job)]
+    reviewed = [
+        tuple(one for one in together if is_reviewed or not one.startswith("assessor."))
+        for together in _as_reviewed(job)
+    ]
     return [together for together in reviewed if together]
 
 

@@ -42,7 +42,10 @@ def jobs_of(seed: int, count: int, first: int = 0, draw: Draw = EVERYTHING) -> l
     """`count` jobs, every shape in turn, from the one with this number on."""
     shapes = list(draw.shapes)
     random.Random(f"{seed} shapes").shuffle(shapes)  # noqa: S311 - a seed is the point
-    return [_job(seed, number, shapes[number % len(shapes)], draw) for number in range(first, first + count)]
+    return [
+        _job(seed, number, shapes[number % len(shapes)], draw)
+        for number in range(first, first + count)
+    ]
 
 
 def _job(seed: int, number: int, shape: Shape, draw: Draw) -> PlannedJob:
@@ -50,7 +53,14 @@ def _job(seed: int, number: int, shape: Shape, draw: Draw) -> PlannedJob:
     mode = random.Random(f"{seed} {number} mode").choice(modes)  # noqa: S311
     drawing, name = _Drawing(seed, random.Random(f"{seed} {number}")), f"{seed}-{number}"  # noqa: S311
     steps = drawing.steps(Shape.ALONE if mode is Mode.SINGLE else shape, name)
-    return PlannedJob(name, shape, steps, seed, mode=mode, then=drawing.next_after(name) if shape is Shape.FOLLOWED else None)
+    return PlannedJob(
+        name,
+        shape,
+        steps,
+        seed,
+        mode=mode,
+        then=drawing.next_after(name) if shape is Shape.FOLLOWED else None,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +71,21 @@ class _Drawing:
     def step(self, id_: str, *after: str, turns: int = 1) -> PlannedStep:
         return PlannedStep(id_, self.dice.choice(SPECIALISTS), after, turns)
 
-    def team(self, of: str, id_: str, shape: Shape, *steps: PlannedStep, takes_from: tuple[float, ...] | None = None) -> PlannedStep:
+    def team(
+        self,
+        of: str,
+        id_: str,
+        shape: Shape,
+        *steps: PlannedStep,
+        takes_from: tuple[float, ...] | None = None,
+    ) -> PlannedStep:
         """A step of the job `of` that is a child job."""
         name = f"{of}-{id_}"
         child = PlannedJob(name, shape, steps or self.steps(shape, name), self.seed, parent=of)
         if takes_from:
-            child = PlannedJob(name, shape, child.steps, self.seed, parent=of, takes_from=takes_from)
+            child = PlannedJob(
+                name, shape, child.steps, self.seed, parent=of, takes_from=takes_from
+            )
         return PlannedStep(id_, SUB_SUPERVISOR, team=child)
 
     def next_after(self, name: str) -> PlannedJob:
@@ -83,12 +102,19 @@ class _Drawing:
     def _of_chords(self, shape: Shape) -> tuple[PlannedStep, ...]:
         match shape:
             case Shape.DIAMOND:
-                return (self.step("a"), self.step("b", "a"), self.step("c", "a", turns=2), self.step("d", "b", "c"))
+                return (
+                    self.step("a"),
+                    self.step("b", "a"),
+                    self.step("c", "a", turns=2),
+                    self.step("d", "b", "c"),
+                )
             case Shape.TOOLS:
                 return (self.step("a", turns=3), self.step("b", turns=3))
             case Shape.TIGHT:
                 return tuple(self.step(name) for name in TIGHT_STEPS)
-            case Shape.TIGHT_TOKENS | Shape.TIGHT_MONEY:  # one specialist, whose worst case is known
+            case (
+                Shape.TIGHT_TOKENS | Shape.TIGHT_MONEY
+            ):  # one specialist, whose worst case is known
                 return tuple(PlannedStep(name, TIGHT_SPECIALIST) for name in TIGHT_STEPS)
             case Shape.WRITTEN:
                 return (self.step("a"), self.step("b"))
@@ -103,12 +129,19 @@ class _Drawing:
                 if self.dice.random() < 0.5:
                     late = self.team(name, "c", Shape.DIAMOND, takes_from=(LATE_S,))
                 parts = (self.step("a"), self.step("b"), late)
-                return (*parts, PlannedStep("d", self.dice.choice(SPECIALISTS), ("a", "b", "c"), enough=2))
+                return (
+                    *parts,
+                    PlannedStep("d", self.dice.choice(SPECIALISTS), ("a", "b", "c"), enough=2),
+                )
             case Shape.TEAMS:
                 below = [self.step("a"), self.step("b", "a")]
                 if self.dice.random() < 0.5:
                     below.append(self.team(f"{name}-x", "y", Shape.WRITTEN))
-                return (self.team(name, "x", Shape.PARALLEL, *below), self.step("a"), self.step("w", "x", "a"))
+                return (
+                    self.team(name, "x", Shape.PARALLEL, *below),
+                    self.step("a"),
+                    self.step("w", "x", "a"),
+                )
             case Shape.TIGHT_TREE:
                 return (self.team(name, "x", Shape.TIGHT), self.team(name, "y", Shape.TIGHT))
             case Shape.CALLED_OFF:
@@ -125,15 +158,28 @@ class _Drawing:
                 specialist = self.dice.choice(SPECIALISTS)  # of all copies
                 steps = [*(PlannedStep(line, specialist) for line in lines), self.step("w", *lines)]
             case Shape.NEEDY | Shape.HELPED:
-                asks = PlannedStep("b", self.dice.choice(SPECIALISTS), attempts=(Says.NEEDS_INPUT, Says.OK))
+                asks = PlannedStep(
+                    "b", self.dice.choice(SPECIALISTS), attempts=(Says.NEEDS_INPUT, Says.OK)
+                )
                 helper = replace(self.step("b_help", turns=self.dice.choice((1, 3))), helps="b")
-                steps = [self.step("a"), asks, self.step("c", "b"), *([helper] if shape is Shape.HELPED else [])]
+                steps = [
+                    self.step("a"),
+                    asks,
+                    self.step("c", "b"),
+                    *([helper] if shape is Shape.HELPED else []),
+                ]
             case Shape.FAILING:
                 fails = (Says.FAILED,) * self.dice.choice((1, 3))
-                tried = PlannedStep("b", self.dice.choice(NOT_ALL_ROUND), attempts=(*fails, Says.OK))
+                tried = PlannedStep(
+                    "b", self.dice.choice(NOT_ALL_ROUND), attempts=(*fails, Says.OK)
+                )
                 steps = [self.step("a"), tried, self.step("c", "b")]
             case Shape.ADDED:
-                steps = [self.step("a"), self.step("b"), PlannedStep("e", self.dice.choice(SPECIALISTS), ("a",), is_added=True)]
+                steps = [
+                    self.step("a"),
+                    self.step("b"),
+                    PlannedStep("e", self.dice.choice(SPECIALISTS), ("a",), is_added=True),
+                ]
             case Shape.CHANGED:
                 dropped = PlannedStep("d", self.dice.choice(SPECIALISTS), ("c",), is_dropped=True)
                 steps = [self.step("a"), self.step("b", "a", turns=3), self.step("c", "b"), dropped]

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from chaos.course import FIRST_PLAN, OK, Ended, PlannedHandoff, course_of, hanging_on, last_plan_of, needs_of, step_of
+from chaos.course import (
+    FIRST_PLAN,
+    OK,
+    Ended,
+    PlannedHandoff,
+    course_of,
+    hanging_on,
+    last_plan_of,
+    needs_of,
+    step_of,
+)
 from chaos.plan import PlannedJob
 from chaos.shapes import Shape
 from shared.wire.handoff import BUDGETS, StopReason
@@ -56,7 +66,9 @@ class Story:
     def has_come_to_nothing(self, handoff: str) -> bool:
         """It has ended, and was neither whole nor a part."""
         end = self.results.get(handoff)
-        return end is not None and (end.status == "failed" or end.stop_reason in {TOO_MANY_CLAIMS, *_SPENT})
+        return end is not None and (
+            end.status == "failed" or end.stop_reason in {TOO_MANY_CLAIMS, *_SPENT}
+        )
 
     def is_there(self, one: PlannedHandoff) -> bool:
         """Whether the job may have this handoff, as it went."""
@@ -75,13 +87,25 @@ def wrong_end(job: PlannedJob, stories: Mapping[str, Story]) -> str:
     """What is not as it must be; empty: nothing is. `stories`: by job's name, those of its children and its parent among them."""
     story = stories[job.name]
     if job.shape in (Shape.CANCELLED, Shape.CALLED_OFF) and not job.parent:
-        return "" if (story.status, story.reason) == ("cancelled", CANCELLED_BY_USER) else "not cancelled"
+        return (
+            ""
+            if (story.status, story.reason) == ("cancelled", CANCELLED_BY_USER)
+            else "not cancelled"
+        )
     if story.is_not_looked_at_any_more:
-        return "" if story.status == "failed" else f"{story.status}, though nobody looks at it any more"
+        return (
+            ""
+            if story.status == "failed"
+            else f"{story.status}, though nobody looks at it any more"
+        )
     if story.status == "cancelled":
         return "" if _may_be_cancelled(job, stories) else "cancelled, though somebody waits for it"
     killed = story.broken_off(TOO_MANY_CLAIMS)
-    cut = killed | (story.broken_off(*_SPENT) if _may_be_spent(job) else set()) | _not_whole_below(job, stories)
+    cut = (
+        killed
+        | (story.broken_off(*_SPENT) if _may_be_spent(job) else set())
+        | _not_whole_below(job, stories)
+    )
     wrong = _wrong_handoff(job, stories, cut) or _wrong_join(job, story, killed)
     return wrong or _wrong_reason(job, story, killed) or _wrong_status(job, story, cut)
 
@@ -89,7 +113,9 @@ def wrong_end(job: PlannedJob, stories: Mapping[str, Story]) -> str:
 def _may_be_cancelled(job: PlannedJob, stories: Mapping[str, Story]) -> bool:
     """A child whose parent has ended, or has given its step up."""
     above = stories.get(job.parent, NO_STORY)
-    return stories[job.name].reason.endswith(NOT_WAITED_FOR) and (bool(above.ended_at) or _handoff_above(job) in above.given_up_at)
+    return stories[job.name].reason.endswith(NOT_WAITED_FOR) and (
+        bool(above.ended_at) or _handoff_above(job) in above.given_up_at
+    )
 
 
 def _handoff_above(job: PlannedJob) -> str:
@@ -110,8 +136,15 @@ def _below(job: PlannedJob) -> dict[str, PlannedJob]:
 def _not_whole_below(job: PlannedJob, stories: Mapping[str, Story]) -> set[str]:
     """The handoffs that children have done in part, or not at all. Whether they may is asked of them."""
     story = stories[job.name]
-    ends = ((handoff, story.results.get(handoff), stories.get(child.name, NO_STORY)) for handoff, child in _below(job).items())
-    return {handoff for handoff, end, child in ends if end and end.status in ("partial", "failed") and end.status == child.status}
+    ends = (
+        (handoff, story.results.get(handoff), stories.get(child.name, NO_STORY))
+        for handoff, child in _below(job).items()
+    )
+    return {
+        handoff
+        for handoff, end, child in ends
+        if end and end.status in ("partial", "failed") and end.status == child.status
+    }
 
 
 def _wrong_handoff(job: PlannedJob, stories: Mapping[str, Story], cut: set[str]) -> str:
@@ -123,9 +156,15 @@ def _wrong_handoff(job: PlannedJob, stories: Mapping[str, Story], cut: set[str])
         end, planned = story.results.get(handoff), course.get(handoff)
         if planned is None or not story.is_there(planned):
             return f"{handoff}: nothing of the sort was planned"
-        if end == OK and handoff in below and stories.get(below[handoff].name, NO_STORY).status != OK.status:
+        if (
+            end == OK
+            and handoff in below
+            and stories.get(below[handoff].name, NO_STORY).status != OK.status
+        ):
             return f"{handoff}: ok, and its team is not"
-        is_excused = handoff in excused and (end is None or end.stop_reason in reasons or handoff in cut)
+        is_excused = handoff in excused and (
+            end is None or end.stop_reason in reasons or handoff in cut
+        )
         if end != planned.end and not is_excused:
             return f"{handoff}: {f'{end.status}, {end.stop_reason}' if end else 'no result'}"
     return ""
@@ -153,17 +192,25 @@ def _wrong_reason(job: PlannedJob, story: Story, killed: set[str]) -> str:
 
 
 def _wrong_status(job: PlannedJob, story: Story, cut: set[str]) -> str:
-    left_behind = any(f"{part}.1" not in story.results for step in job.steps if step.enough for part in step.after)
+    left_behind = any(
+        f"{part}.1" not in story.results for step in job.steps if step.enough for part in step.after
+    )
     if not cut:
         planned = "partial" if left_behind else "ok"
-        return "" if story.status == planned else f"{story.status}, though every handoff is as planned"
+        return (
+            "" if story.status == planned else f"{story.status}, though every handoff is as planned"
+        )
     if story.status == "ok" and job.is_planned and story.has_come_to_nothing(last_plan_of(job)):
         return "ok, though it was planned by code"
     if story.status == "ok" and any(one.startswith(f"{FACT_GATE}.") for one in cut):
         return "ok, though nobody has looked at its facts"
     has_answer = any(_is_usable(job, handoff, end) for handoff, end in story.results.items())
     allowed = ({"partial"} if job.is_tight else {"partial", "ok"}) if has_answer else {"failed"}
-    return "" if story.status in allowed else f"{story.status}, and {'something' if has_answer else 'nothing'} was usable"
+    return (
+        ""
+        if story.status in allowed
+        else f"{story.status}, and {'something' if has_answer else 'nothing'} was usable"
+    )
 
 
 def _is_usable(job: PlannedJob, handoff: str, end: Ended) -> bool:

@@ -68,7 +68,11 @@ def with_outages(strikes: Iterable[Strike], answered_at: Iterable[float]) -> lis
     def outage_s(strike: Strike) -> float:
         match strike.fault:
             case Fault.KILL_REDIS:
-                return next((at for at in asked if at > strike.at + DIES_WITHIN_S), inf) - strike.at + INSIST_EVERY_S
+                return (
+                    next((at for at in asked if at > strike.at + DIES_WITHIN_S), inf)
+                    - strike.at
+                    + INSIST_EVERY_S
+                )
             case Fault.CUT:
                 return INSIST_EVERY_S
             case _:

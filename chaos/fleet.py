@@ -65,7 +65,11 @@ class Fleet:
 
     def ready(self, kind: str) -> dict[str, int]:
         """Those of a kind that take work."""
-        return {name: pid for name, pid in self.look().items() if name.startswith(kind) and self.is_ready(name)}
+        return {
+            name: pid
+            for name, pid in self.look().items()
+            if name.startswith(kind) and self.is_ready(name)
+        }
 
     def signal(self, name: str, number: signal.Signals) -> bool:
         """False: it is gone already."""
@@ -105,7 +109,9 @@ class Member:
 
 
 @contextmanager
-def running_fleet(folder: Path, size: Size, model_url: str, members: Sequence[Member]) -> Iterator[Fleet]:
+def running_fleet(
+    folder: Path, size: Size, model_url: str, members: Sequence[Member]
+) -> Iterator[Fleet]:
     """Ready when it begins, gone when it ends.
 
     Raises:
@@ -125,13 +131,17 @@ def running_fleet(folder: Path, size: Size, model_url: str, members: Sequence[Me
             processes.stop(grace_s=0.0)
 
 
-def _start(processes: Processes, folder: Path, common: dict[str, str], members: Sequence[Member]) -> None:
+def _start(
+    processes: Processes, folder: Path, common: dict[str, str], members: Sequence[Member]
+) -> None:
     for one in members:
         points = points_in(folder, one.kind)
         points.mkdir(parents=True, exist_ok=True)
         own = {CUSTOM_HEADERS: f"{PROCESS}: {one.name}", FAILPOINTS: str(points), **one.environment}
         command = celery_command(one.app, "worker", "-n", f"{one.name}@%h", *one.options)
-        processes.start(ChildSpec(one.name, command, {**common, **own}, is_hunted=True, hopeless=BAD_INPUT))
+        processes.start(
+            ChildSpec(one.name, command, {**common, **own}, is_hunted=True, hopeless=BAD_INPUT)
+        )
 
 
 def environment_of(folder: Path, url: str, size: Size, model_url: str) -> dict[str, str]:

@@ -60,7 +60,13 @@ class Hole(StrEnum):
         return "prefork" if self in (Hole.H1, Hole.H3) else "threads"
 
 
-QUEUES = {Hole.H1: "generalist", Hole.H2: "analyst", Hole.H3: "writer", Hole.H4: "researcher", Hole.H5: "coder"}
+QUEUES = {
+    Hole.H1: "generalist",
+    Hole.H2: "analyst",
+    Hole.H3: "writer",
+    Hole.H4: "researcher",
+    Hole.H5: "coder",
+}
 """Each hole's worker serves one specialist, and no other worker does."""
 
 
@@ -68,13 +74,22 @@ def _kind_of(kind: Kind[Made_co], app: str, on: Callable[[Fleet], Made_co]) -> K
     """A system with one worker for each hole. `app`: the workers'."""
     own = {Hole.H2: {DEDUPLICATES: "1"}}
     workers = [
-        Member(hole.key, hole.key, app, ("-Q", queue, "-P", hole.pool, "-c", "1"), own.get(hole, {})) for hole, queue in QUEUES.items()
+        Member(
+            hole.key, hole.key, app, ("-Q", queue, "-P", hole.pool, "-c", "1"), own.get(hole, {})
+        )
+        for hole, queue in QUEUES.items()
     ]
-    return Kind(lambda size: [*kind.members(replace(size, workers=0, supervisors=1, slots=8)), *workers], on, kind.draw)
+    return Kind(
+        lambda size: [*kind.members(replace(size, workers=0, supervisors=1, slots=8)), *workers],
+        on,
+        kind.draw,
+    )
 
 
 OURS_WITH_HOLES = _kind_of(OURS, "workers.app", OURS.on)
-PLAIN_WITH_HOLES = _kind_of(PLAIN, "chaos.app", lambda fleet: replace(PLAIN.on(fleet), stuck_after_s=STUCK_AFTER_S))
+PLAIN_WITH_HOLES = _kind_of(
+    PLAIN, "chaos.app", lambda fleet: replace(PLAIN.on(fleet), stuck_after_s=STUCK_AFTER_S)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +116,19 @@ def try_holes(on: Stage[System], tell: Tell) -> dict[Hole, Outcome]:
         if hole is not Hole.H5:
             _begin(on, hole, hole.key)
     ended = _ends(on, {hole: hole.key for hole in Hole})
-    outcomes = {hole: Outcome(calm[hole], was_lost if hole is Hole.H5 else _was_hit(on, hole), ended[hole]) for hole in Hole}
+    outcomes = {
+        hole: Outcome(calm[hole], was_lost if hole is Hole.H5 else _was_hit(on, hole), ended[hole])
+        for hole in Hole
+    }
     for hole, outcome in outcomes.items():
         tell(f"{hole}: {'goes on' if outcome.ended else 'stuck'}")
     return outcomes
 
 
 def _begin(on: Stage[System], hole: Hole, name: str) -> None:
-    job = PlannedJob(name, Shape.PARALLEL, (PlannedStep("a", QUEUES[hole]),), seed=1, trouble_share=0.0)
+    job = PlannedJob(
+        name, Shape.PARALLEL, (PlannedStep("a", QUEUES[hole]),), seed=1, trouble_share=0.0
+    )
     while not on.submit(job):
         time.sleep(LOOK_EVERY_S)
 
@@ -137,7 +157,9 @@ def _lose_a_message(on: Stage[System]) -> bool:
     Returns whether it was so: when the worker was killed it was stopped, the message was published, and it was nowhere in Redis.
     """
     pid, points, queue = on.fleet.look()[Hole.H5.key], on.fleet.points(SUPERVISOR), QUEUES[Hole.H5]
-    before, after = (on.system.point(f"publish.group.{when}", SUPERVISOR, queue) for when in (BEFORE, AFTER))
+    before, after = (
+        on.system.point(f"publish.group.{when}", SUPERVISOR, queue) for when in (BEFORE, AFTER)
+    )
     arm(points, f"{before}", f"stop {pid}")
     arm(points, f"{after}", "freeze 0")  # no time at all: it is seen that somebody came by
 
@@ -167,4 +189,6 @@ def _is_stopped(pid: int) -> bool:
 def _is_nowhere(on: Stage[System], queue: str) -> bool:
     """No message of this queue waits there, or is delivered and not acknowledged."""
     client = on.fleet.connection.redis
-    return not client.llen(queue) and all(json.loads(entry)[2] != queue for entry in client.hvals(UNACKED))
+    return not client.llen(queue) and all(
+        json.loads(entry)[2] != queue for entry in client.hvals(UNACKED)
+    )

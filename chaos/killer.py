@@ -55,7 +55,9 @@ def order_of(seed: int) -> Iterator[Next]:
     """The faults of a seed, without end."""
     for number in count(1):
         dice = random.Random(f"{seed} fault {number}")  # noqa: S311 - a seed is the point
-        yield Next(dice.choices(list(SHARES), list(SHARES.values()))[0], dice.uniform(*PAUSE_S), dice)
+        yield Next(
+            dice.choices(list(SHARES), list(SHARES.values()))[0], dice.uniform(*PAUSE_S), dice
+        )
 
 
 @dataclass(slots=True)
@@ -102,13 +104,20 @@ class Killer:
 
     def kill(self, name: str) -> bool:
         """This one, now."""
-        return self._signal(Fault.KILL_SUPERVISOR if name.startswith(SUPERVISOR) else Fault.KILL_WORKER, name, signal.SIGKILL)
+        return self._signal(
+            Fault.KILL_SUPERVISOR if name.startswith(SUPERVISOR) else Fault.KILL_WORKER,
+            name,
+            signal.SIGKILL,
+        )
 
     def _is_enough_there(self) -> bool:
         """A killer that never lets anything come up proves nothing: half of the workers, and one supervisor."""
         size = self.fleet.size
         workers, supervisors = self.fleet.ready(WORKER), self.fleet.ready(SUPERVISOR)
-        up = [len([name for name in found if name not in self._stops.targets]) for found in (workers, supervisors)]
+        up = [
+            len([name for name in found if name not in self._stops.targets])
+            for found in (workers, supervisors)
+        ]
         return up[0] >= max(1, size.workers // 2) and up[1] >= 1 and self.fleet.is_ready(REDIS)
 
     def _do(self, fault: Fault, dice: random.Random) -> None:
@@ -124,11 +133,18 @@ class Killer:
                 self._signal(fault, self._any_of(dice, WORKER, SUPERVISOR), signal.SIGTERM)
             case Fault.STOP:
                 name = self._any_of(dice, WORKER, SUPERVISOR)
-                pid, lasts_s = self.fleet.look().get(name), self.fleet.size.lease_s * dice.uniform(1.2, 2.5)
+                pid, lasts_s = (
+                    self.fleet.look().get(name),
+                    self.fleet.size.lease_s * dice.uniform(1.2, 2.5),
+                )
                 if pid is not None and self.fleet.signal(name, signal.SIGSTOP):
                     self._stops.add(pid, Strike(fault, name, time.time(), lasts_s=lasts_s))
             case Fault.FREEZE:
-                arm(self.fleet.points(WORKER), self.frozen_at, f"freeze {self.fleet.size.lease_s * FREEZE_LEASES}")
+                arm(
+                    self.fleet.points(WORKER),
+                    self.frozen_at,
+                    f"freeze {self.fleet.size.lease_s * FREEZE_LEASES}",
+                )
             case Fault.CUT:
                 self._with_redis(fault, lambda client: cut_connections(client, dice))
             case Fault.TWICE:
@@ -137,7 +153,12 @@ class Killer:
                 raise AssertionError("an answer is lost at a failpoint")
 
     def _any_of(self, dice: random.Random, *kinds: str) -> str:
-        there = sorted(name for kind in kinds for name in self.fleet.look() if name.startswith(kind) and name not in self._stops.targets)
+        there = sorted(
+            name
+            for kind in kinds
+            for name in self.fleet.look()
+            if name.startswith(kind) and name not in self._stops.targets
+        )
         return dice.choice(there) if there else ""
 
     def _signal(self, fault: Fault, name: str, number: signal.Signals) -> bool:

@@ -24,8 +24,12 @@ OURS = ("handoff:", "celery-")
 
 def keys_for_ever(client: Any) -> list[str]:
     """The keys of ours and of Celery's without a TTL, but for those that must not have one."""
-    names = sorted(name.decode() for name in client.scan_iter(count=1_000) if name.decode().startswith(OURS))
-    suspects = [name for name in names if not any(re.fullmatch(pattern, name) for pattern in KEPT_FOR_EVER)]
+    names = sorted(
+        name.decode() for name in client.scan_iter(count=1_000) if name.decode().startswith(OURS)
+    )
+    suspects = [
+        name for name in names if not any(re.fullmatch(pattern, name) for pattern in KEPT_FOR_EVER)
+    ]
     pipe = client.pipeline(transaction=False)
     for name in suspects:
         pipe.ttl(name)
@@ -53,7 +57,9 @@ def left_behind(client: Any, queues: Iterable[str], *, was_struck: bool) -> list
             found += [f"{name}: {member.decode()}" for member in client.zrange(name, 0, -1)]
         elif name.startswith("handoff:fair:"):
             found.append(f"{name}: of messages that are gone")
-    return sorted([*found, *_reserved(client, names), *_messages(client, queues, was_struck=was_struck)])
+    return sorted(
+        [*found, *_reserved(client, names), *_messages(client, queues, was_struck=was_struck)]
+    )
 
 
 def _reserved(client: Any, names: Iterable[str]) -> list[str]:
@@ -64,7 +70,9 @@ def _reserved(client: Any, names: Iterable[str]) -> list[str]:
             reserved = [int(value or 0) for value in client.hmget(name, *RESERVED)]
             found += [f"{name}: reserved {reserved}"] if any(reserved) else []
         elif re.fullmatch(r"handoff:\{[^}]+\}:h:.+", name):
-            own = [value.decode() for value in client.hmget(name, *RESERVATION) if value is not None]
+            own = [
+                value.decode() for value in client.hmget(name, *RESERVATION) if value is not None
+            ]
             found += [f"{name}: has set aside {own}"] if own else []
     return found
 
@@ -75,5 +83,7 @@ def _messages(client: Any, queues: Iterable[str], *, was_struck: bool) -> list[s
     if out and not was_struck:
         found.append(f"{UNACKED}: {len(out)} messages")
     if out != indexed:
-        found.append(f"{UNACKED}: {len(out - indexed)} messages that never come back, {len(indexed - out)} that come back as nothing")
+        found.append(
+            f"{UNACKED}: {len(out - indexed)} messages that never come back, {len(indexed - out)} that come back as nothing"
+        )
     return found

@@ -15,7 +15,9 @@ def taken_out(client: Any, queue: str, element: bytes) -> bytes:
     popped = json.loads(element)
     if element.endswith(ALONE) or is_for(popped) is None:
         return element
-    message: bytes | None = DEQUEUE.run(client, dequeue_order(queue, popped))  # in one step: Redis may be killed at any
+    message: bytes | None = DEQUEUE.run(
+        client, dequeue_order(queue, popped)
+    )  # in one step: Redis may be killed at any
     return message or element
 
 
@@ -27,4 +29,9 @@ def lose_all(client: Any, queue: str) -> None:
 
 def without_a_place(message: Mapping[str, Any]) -> str:
     """A copy that is delivered itself, whatever waits in its queue."""
-    return json.dumps({**message, "headers": {name: value for name, value in message["headers"].items() if name != FOR}})
+    return json.dumps(
+        {
+            **message,
+            "headers": {name: value for name, value in message["headers"].items() if name != FOR},
+        }
+    )

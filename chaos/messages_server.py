@@ -66,14 +66,21 @@ def says_json(value: Any, **rest: Any) -> Reply:
 def calls(*tools: tuple[str, Json], text: str = "", **rest: Any) -> Reply:
     """A reply that asks for tools: (name, arguments), ..."""
     blocks: list[Json] = [{"type": "text", "text": text}] if text else []
-    blocks += [{"type": "tool_use", "id": f"toolu_{name}_{n}", "name": name, "input": args} for n, (name, args) in enumerate(tools)]
+    blocks += [
+        {"type": "tool_use", "id": f"toolu_{name}_{n}", "name": name, "input": args}
+        for n, (name, args) in enumerate(tools)
+    ]
     return Reply(blocks=tuple(blocks), stop_reason="tool_use", **rest)
 
 
 def fails(status: int, message: str = "no", kind: str = "api_error", **headers: str) -> Reply:
     """An error response; headers with underscores for dashes."""
     body = json.dumps({"type": "error", "error": {"type": kind, "message": message}})
-    return Reply(status=status, body=body, headers={name.replace("_", "-"): value for name, value in headers.items()})
+    return Reply(
+        status=status,
+        body=body,
+        headers={name.replace("_", "-"): value for name, value in headers.items()},
+    )
 
 
 def in_turn(*replies: Reply) -> Script:
@@ -95,7 +102,9 @@ def said_in(request: Json) -> str:
 
 def asked_for(request: Json) -> Json:
     """The properties of the answer that a request asks for; by them a script knows whose call it is. Empty: plain text."""
-    found: Json = request.get("output_config", {}).get("format", {}).get("schema", {}).get("properties", {})
+    found: Json = (
+        request.get("output_config", {}).get("format", {}).get("schema", {}).get("properties", {})
+    )
     return found
 
 
@@ -114,7 +123,9 @@ class MessagesServer:
         self.requests: list[Json] = []
         self.headers: list[dict[str, str]] = []
         self._server = _Listener((host, 0), self._handler())
-        self._thread = threading.Thread(target=lambda: self._server.serve_forever(poll_interval=0.02), daemon=True)
+        self._thread = threading.Thread(
+            target=lambda: self._server.serve_forever(poll_interval=0.02), daemon=True
+        )
 
     @property
     def url(self) -> str:
@@ -125,7 +136,12 @@ class MessagesServer:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -142,18 +158,27 @@ class MessagesServer:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 length = int(self.headers["content-length"])
-                if len(body := self.rfile.read(length)) < length:  # who asks was killed while asking
+                if (
+                    len(body := self.rfile.read(length)) < length
+                ):  # who asks was killed while asking
                     self.close_connection = True
                     return
                 request = json.loads(body)
-                reply = server.answer(request, {name.lower(): value for name, value in self.headers.items()})
+                reply = server.answer(
+                    request, {name.lower(): value for name, value in self.headers.items()}
+                )
                 if reply.model is None:
                     reply = replace(reply, model=request["model"])
                 was_there = True
                 try:
-                    _answer(self, reply, is_stream=bool(request.get("stream")) and not reply.as_json)
+                    _answer(
+                        self, reply, is_stream=bool(request.get("stream")) and not reply.as_json
+                    )
                 except (BrokenPipeError, ConnectionResetError):
-                    was_there, self.close_connection = False, True  # the client has hung up: that is what some tests are about
+                    was_there, self.close_connection = (
+                        False,
+                        True,
+                    )  # the client has hung up: that is what some tests are about
                 if reply.when_out is not None:
                     reply.when_out(was_there)
 
@@ -179,23 +204,43 @@ def message_of(reply: Reply) -> Json:
 
 def events_of(reply: Reply) -> list[Json]:
     """The reply as the events of a stream."""
-    start = {**message_of(reply), "content": [], "stop_reason": None, "usage": {**reply.usage, "output_tokens": 1} if reply.usage else {}}
+    start = {
+        **message_of(reply),
+        "content": [],
+        "stop_reason": None,
+        "usage": {**reply.usage, "output_tokens": 1} if reply.usage else {},
+    }
     events: list[Json] = [{"type": "message_start", "message": start}, {"type": "ping"}]
     for index, block in enumerate(reply.blocks):
         match block["type"]:
             case "text":
                 empty: Json = {**block, "text": ""}
-                pieces = [{"type": "text_delta", "text": piece} for piece in _pieces(block["text"], reply.chunk_chars)]
+                pieces = [
+                    {"type": "text_delta", "text": piece}
+                    for piece in _pieces(block["text"], reply.chunk_chars)
+                ]
             case "tool_use":
                 empty = {**block, "input": {}}
-                text = block["input"] if isinstance(block["input"], str) else json.dumps(block["input"])
-                pieces = [{"type": "input_json_delta", "partial_json": piece} for piece in _pieces(text, reply.chunk_chars)]
+                text = (
+                    block["input"]
+                    if isinstance(block["input"], str)
+                    else json.dumps(block["input"])
+                )
+                pieces = [
+                    {"type": "input_json_delta", "partial_json": piece}
+                    for piece in _pieces(text, reply.chunk_chars)
+                ]
             case _:
                 empty, pieces = block, []
         events.append({"type": "content_block_start", "index": index, "content_block": empty})
-        events += [{"type": "content_block_delta", "index": index, "delta": piece} for piece in pieces]
+        events += [
+            {"type": "content_block_delta", "index": index, "delta": piece} for piece in pieces
+        ]
         events.append({"type": "content_block_stop", "index": index})
-    end: Json = {"type": "message_delta", "delta": {"stop_reason": reply.stop_reason, "stop_sequence": None}}
+    end: Json = {
+        "type": "message_delta",
+        "delta": {"stop_reason": reply.stop_reason, "stop_sequence": None},
+    }
     if "output_tokens" in reply.usage:
         end["usage"] = {"output_tokens": reply.usage["output_tokens"]}
     return [*events, end, {"type": "message_stop"}]

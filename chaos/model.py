@@ -18,7 +18,10 @@ from shared.wire.usage import Usage
 PROCESS = "x-chaos-process"
 """The header that says which process calls; the SDK takes it from its own environment variable."""
 CUSTOM_HEADERS = "ANTHROPIC_CUSTOM_HEADERS"
-LIMITS = {"anthropic-ratelimit-requests-limit": "100000", "anthropic-ratelimit-requests-remaining": "99999"}
+LIMITS = {
+    "anthropic-ratelimit-requests-limit": "100000",
+    "anthropic-ratelimit-requests-remaining": "99999",
+}
 """Nobody has to wait, but everybody must count."""
 NOTHING = Usage()
 
@@ -63,7 +66,11 @@ class Model(MessagesServer):
             key = replace(key, handoff=resolver_of(job)) if key.handoff == RESOLVER else key
             self._tries[key] += 1
             trouble = job.trouble(key) if self._tries[key] == 1 else None
-        reply = replace(reply_to(job, key, request), takes_s=job.takes_s(key)) if trouble is None else _trouble(trouble)
+        reply = (
+            replace(reply_to(job, key, request), takes_s=job.takes_s(key))
+            if trouble is None
+            else _trouble(trouble)
+        )
         used = job.usage if reply.status == 200 else NOTHING
         tokens = {"input_tokens": job.usage.input_tokens, "output_tokens": job.usage.output_tokens}
         reply = replace(reply, headers={**LIMITS, **reply.headers}, usage=tokens)
@@ -75,7 +82,9 @@ class Model(MessagesServer):
 
     def _is_out(self, number: int, *, was_heard: bool) -> None:
         with self._lock:
-            self.calls[number] = replace(self.calls[number], out_at=time.time(), was_heard=was_heard)
+            self.calls[number] = replace(
+                self.calls[number], out_at=time.time(), was_heard=was_heard
+            )
 
 
 def _trouble(trouble: Trouble) -> Reply:
@@ -85,6 +94,8 @@ def _trouble(trouble: Trouble) -> Reply:
         case Trouble.OVERLOADED:
             return fails(529, "overloaded", "overloaded_error")
         case Trouble.GARBAGE:
-            return Reply(body="<html>Welcome to this network.</html>", headers={"content-type": "text/html"})
+            return Reply(
+                body="<html>Welcome to this network.</html>", headers={"content-type": "text/html"}
+            )
         case Trouble.CUT:
             return replace(says_json(ENVELOPE), cut_after_events=4)

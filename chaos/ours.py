@@ -70,8 +70,17 @@ class Ours:
         return job
 
     def submit(self, job: PlannedJob) -> None:
-        limits = JobLimits(max_turns=job.max_turns, max_tokens=job.max_tokens, max_microusd=job.max_microusd)
-        asked = Request(job.request, limits=limits, model=job.model, idempotency_key=job.name, tenant=job.tenant, priority=job.priority)
+        limits = JobLimits(
+            max_turns=job.max_turns, max_tokens=job.max_tokens, max_microusd=job.max_microusd
+        )
+        asked = Request(
+            job.request,
+            limits=limits,
+            model=job.model,
+            idempotency_key=job.name,
+            tenant=job.tenant,
+            priority=job.priority,
+        )
         if job.mode is Mode.PIPELINE:
             workflow, items = workflow_of(job)
             asked = replace(asked, workflow=workflow, items=items)
@@ -95,7 +104,11 @@ class Ours:
                 self.begin(step.team, child_id_for(job_id, HandoffId(step.last)))
 
     def attend(self, jobs: Collection[PlannedJob], called: Collection[CallKey]) -> None:
-        waiting = {self.ids[job.name]: job for job in jobs if job.shape in (Shape.APPROVED, Shape.CALLED_OFF, *REJECTED)}
+        waiting = {
+            self.ids[job.name]: job
+            for job in jobs
+            if job.shape in (Shape.APPROVED, Shape.CALLED_OFF, *REJECTED)
+        }
         for standing in self.client.ledger.jobs.standings(list(waiting)):
             job = waiting[standing.job_id]
             with suppress(UserError):  # it was said already, and only its answer was lost
@@ -104,7 +117,11 @@ class Ours:
                     self._turned_down.add(job.name)
                 elif standing.approval:
                     self.client.approve(standing.job_id)
-                elif job.shape is Shape.CALLED_OFF and not standing.cancelled and _is_at_work(job, called):
+                elif (
+                    job.shape is Shape.CALLED_OFF
+                    and not standing.cancelled
+                    and _is_at_work(job, called)
+                ):
                     self.client.cancel(standing.job_id)
 
     def _is_to_be_turned_down(self, job: PlannedJob) -> bool:
@@ -115,7 +132,11 @@ class Ours:
 
     def ended(self, names: Collection[str]) -> set[str]:
         by_id = {self.ids[name]: name for name in names}
-        return {by_id[one.job_id] for one in self.client.ledger.jobs.standings(list(by_id)) if JobStatus(one.status).ended}
+        return {
+            by_id[one.job_id]
+            for one in self.client.ledger.jobs.standings(list(by_id))
+            if JobStatus(one.status).ended
+        }
 
     def stuck(self, _names: Collection[str]) -> set[str]:
         """None: its sweeper carries on what no message does."""
@@ -128,19 +149,29 @@ class Ours:
             by_name[key.job].add(HandoffId(key.handoff))
         for name in names:
             handoffs = sorted(by_name[name])
-            for handoff, checkpoints in self.client.ledger.claims.turns(self.ids[name], handoffs).items():
+            for handoff, checkpoints in self.client.ledger.claims.turns(
+                self.ids[name], handoffs
+            ).items():
                 replies = sum(isinstance(one, Replied) for one in checkpoints)
                 found |= {CallKey(name, handoff, turn) for turn in range(1, replies + 1)}
         return found
 
     def holders(self, jobs: Collection[PlannedJob]) -> Mapping[tuple[str, str], tuple[int, int]]:
-        handoffs = [(job.name, one.id) for job in jobs for one in course_of(job).values() if one.turns]  # others are held by child jobs
+        handoffs = [
+            (job.name, one.id) for job in jobs for one in course_of(job).values() if one.turns
+        ]  # others are held by child jobs
         with in_our_words():
             pipe = self.client.ledger.connection.redis.pipeline(transaction=False)
             for name, handoff in handoffs:
-                pipe.hmget(keys.handoff(self.ids[name], HandoffId(handoff)), "worker", "claims", "fence")
+                pipe.hmget(
+                    keys.handoff(self.ids[name], HandoffId(handoff)), "worker", "claims", "fence"
+                )
             found = zip(handoffs, pipe.execute(), strict=True)
-        return {whose: (int(worker.rpartition(b":")[2]), int(claims)) for whose, (worker, claims, fence) in found if fence}
+        return {
+            whose: (int(worker.rpartition(b":")[2]), int(claims))
+            for whose, (worker, claims, fence) in found
+            if fence
+        }
 
     def story(self, name: str) -> Story:
         job_id = self.ids[name]
@@ -153,16 +184,30 @@ class Ours:
             finished[event.handoff_id] = (*finished.get(event.handoff_id, ()), at)
             results[event.handoff_id] = Ended(event.status.value, event.stop_reason.value)
         ends, begun = _of(events, JobEnded), _of(events, JobSubmitted)
-        status, reason = (ends[-1][1].status.value, ends[-1][1].reason or "") if ends else ("running", "")
+        status, reason = (
+            (ends[-1][1].status.value, ends[-1][1].reason or "") if ends else ("running", "")
+        )
         notes = () if status == JobStatus.OK.value else self.client.result(job_id).notes
-        waits_for = () if ends else self._unfinished(job_id, [one.handoff_id for _, one in _of(events, HandoffIssued)])
+        waits_for = (
+            ()
+            if ends
+            else self._unfinished(job_id, [one.handoff_id for _, one in _of(events, HandoffIssued)])
+        )
         return Story(
             status=status,
             ended_at=tuple(at for at, _ in ends),
             finished_at=finished,
             results=results,
             reason=reason,
-            why="; ".join((status, *sorted({end.stop_reason for end in results.values()}), *notes, reason, *waits_for)),
+            why="; ".join(
+                (
+                    status,
+                    *sorted({end.stop_reason for end in results.values()}),
+                    *notes,
+                    reason,
+                    *waits_for,
+                )
+            ),
             given_up_at=_given_up(events),
             cancelled_at=next((at for at, _ in _of(events, CancelRequested)), None),
             asked=asked_in(events),
@@ -172,7 +217,11 @@ class Ours:
     def _unfinished(self, job_id: JobId, handoffs: Sequence[HandoffId]) -> tuple[str, ...]:
         """What keeps a job that has not ended."""
         found = self.client.ledger.jobs.handoffs(job_id, handoffs)
-        return tuple(f"{id_} {'held' if one.held else one.state}" for id_, one in found.items() if one.state not in ("done", "dropped"))
+        return tuple(
+            f"{id_} {'held' if one.held else one.state}"
+            for id_, one in found.items()
+            if one.state not in ("done", "dropped")
+        )
 
     def point(self, point: str, _kind: str, _to: str = "") -> str | None:
         return point
@@ -184,7 +233,9 @@ class Ours:
 def _is_at_work(job: PlannedJob, called: Collection[CallKey]) -> bool:
     """Whether a step of a child has made its call, which takes long enough to be cancelled; or it has come to have no children."""
     below = {one.name for one in job.family} - {job.name}
-    steps = {key for key in called if key.job in below and key.handoff.partition(".")[0] not in ROLES}
+    steps = {
+        key for key in called if key.job in below and key.handoff.partition(".")[0] not in ROLES
+    }
     return bool(steps) or CallKey(job.name, INSTEAD, 1) in called
 
 
@@ -207,7 +258,11 @@ def asked_in(events: Sequence[Recorded]) -> tuple[tuple[float, float], ...]:
     for one in events:
         if isinstance(one.event, Approved | Rejected):
             answered.setdefault(one.event.asked, one.at)
-    return tuple((one.at, answered.get(one.version, inf)) for one in events if isinstance(one.event, ApprovalAsked))
+    return tuple(
+        (one.at, answered.get(one.version, inf))
+        for one in events
+        if isinstance(one.event, ApprovalAsked)
+    )
 
 
 def _of(events: Iterable[Recorded], kind: type[Event]) -> list[tuple[float, Event]]:
@@ -216,9 +271,16 @@ def _of(events: Iterable[Recorded], kind: type[Event]) -> list[tuple[float, Even
 
 def members_of(size: Size) -> list[Member]:
     """Supervisors, and workers of which each serves every specialist."""
-    kinds = ((SUPERVISOR, "supervisor.app", size.supervisors), (WORKER, "workers.app", size.workers))
+    kinds = (
+        (SUPERVISOR, "supervisor.app", size.supervisors),
+        (WORKER, "workers.app", size.workers),
+    )
     slots = ("-c", str(size.slots))
-    return [Member(f"{kind}{number}", kind, app, slots) for kind, app, count in kinds for number in range(1, count + 1)]
+    return [
+        Member(f"{kind}{number}", kind, app, slots)
+        for kind, app, count in kinds
+        for number in range(1, count + 1)
+    ]
 
 
 def _on(fleet: Fleet) -> Ours:

@@ -78,11 +78,24 @@ class Errand:
                 self.job = self._next()
                 self.on.model.add([self.job])
                 self.on.system.ids[self.job.name] = job_id_for("default", self.job.name)
-                self.on.adopt(self.job)  # it may be there although the command that has submitted it could not say so
-                return ["submit", self.job.request, "--idempotency-key", self.job.name, "--docs", self._documents()]
+                self.on.adopt(
+                    self.job
+                )  # it may be there although the command that has submitted it could not say so
+                return [
+                    "submit",
+                    self.job.request,
+                    "--idempotency-key",
+                    self.job.name,
+                    "--docs",
+                    self._documents(),
+                ]
             case Need.CANCEL:
                 self.job = self.job or replace(self._next(), shape=Shape.CANCELLED)
-                return ["cancel", self.on.system.ids[self.job.name]] if self.on.submit(self.job) else []
+                return (
+                    ["cancel", self.on.system.ids[self.job.name]]
+                    if self.on.submit(self.job)
+                    else []
+                )
             case Need.RESUME:
                 self.on.system.client.pause(PAUSED)
                 self.job = self.job or self._next()
@@ -96,7 +109,14 @@ class Errand:
             make_unreadable(self.on, before=self._age)
             return []
         letters = self.on.system.client.ledger.dead.newest()
-        letter = next((one for one in letters if (named := handoff_in(one.body)) and named[:2] == self._unread), None)
+        letter = next(
+            (
+                one
+                for one in letters
+                if (named := handoff_in(one.body)) and named[:2] == self._unread
+            ),
+            None,
+        )
         if letter is None:
             self._unread = self._unread if self._is_unread(self._unread) else None
             return []
@@ -106,12 +126,18 @@ class Errand:
     def _job_of(self, job_id: JobId) -> PlannedJob:
         """That which a user has submitted: it, or one above it."""
         ids = self.on.system.ids
-        return next(job for job in self.on.jobs.values() if any(ids[one.name] == job_id for one in job.family))
+        return next(
+            job
+            for job in self.on.jobs.values()
+            if any(ids[one.name] == job_id for one in job.family)
+        )
 
     def _is_unread(self, named: Named) -> bool:
         """Not if somebody has published it again, and somebody has taken it."""
         with in_our_words():
-            state, unread, held = self.on.fleet.connection.redis.hmget(keys.handoff(*named), "state", "unread", "held")
+            state, unread, held = self.on.fleet.connection.redis.hmget(
+                keys.handoff(*named), "state", "unread", "held"
+            )
         return state == b"issued" and bool(unread or held)
 
     def _age(self, named: Named) -> None:
@@ -122,7 +148,9 @@ class Errand:
 
     def _next(self) -> PlannedJob:
         """Typed as `--mode team`, without a workflow."""
-        return replace(next(job for job in self.jobs if job.shape is Shape.PARALLEL), mode=Mode.TEAM)
+        return replace(
+            next(job for job in self.jobs if job.shape is Shape.PARALLEL), mode=Mode.TEAM
+        )
 
     def _documents(self) -> str:
         documents = self.on.fleet.folder / "documents"
@@ -134,12 +162,26 @@ class Errand:
     def _type(self, *, is_tried: bool) -> subprocess.Popen[bytes]:
         """`handoff WORDS`, with failpoints as long as there is one to be tried."""
         points = {} if is_tried else {FAILPOINTS: str(points_in(self.on.fleet.folder, CLIENT))}
-        environment = {**os.environ, "HANDOFF_REDIS_URL": self.on.fleet.url, "HANDOFF_OFFLINE": "true", "HANDOFF_MODE": "team", **points}
+        environment = {
+            **os.environ,
+            "HANDOFF_REDIS_URL": self.on.fleet.url,
+            "HANDOFF_OFFLINE": "true",
+            "HANDOFF_MODE": "team",
+            **points,
+        }
         command = [sys.executable, "-P", "-m", "supervisor.cli.main", *self._words]
-        return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
 
 
-def make_unreadable(on: Stage[Ours], *, to: str = "", before: Callable[[Named], None] = lambda _named: None) -> Named | None:
+def make_unreadable(
+    on: Stage[Ours], *, to: str = "", before: Callable[[Named], None] = lambda _named: None
+) -> Named | None:
     """Take a handoff's message out of its queue, and put it back as a task of a version that nobody here knows. None: there was none.
 
     `to`: another queue to put it into. `before`: what is done to its handoff first.

@@ -23,12 +23,22 @@ def workflow_of(job: PlannedJob) -> tuple[Workflow, Items]:
     """And the lines that a step of it is done for."""
     is_repeated = job.shape is Shape.REPEATED
     copies = [step for step in job.steps if is_repeated and step.id.startswith(f"{REPEATED}_")]
-    written = [step for step in job.steps if step not in copies and step.is_there_from_the_beginning]
+    written = [
+        step for step in job.steps if step not in copies and step.is_there_from_the_beginning
+    ]
     steps = [_step(job, step, (REPEATED,) if copies else step.after) for step in written]
     if copies:
         steps.insert(0, _for_each_line(copies[0]))
     synthesis = Synthesis.RECONCILE if job.shape is Shape.WRITTEN else Synthesis.MERGE
-    workflow = Workflow(WHERE, Path(WHERE), "As planned.", review=True, synthesis=synthesis, join=None, steps=tuple(steps))
+    workflow = Workflow(
+        WHERE,
+        Path(WHERE),
+        "As planned.",
+        review=True,
+        synthesis=synthesis,
+        join=None,
+        steps=tuple(steps),
+    )
     return workflow, Items(lines=tuple(f"{step.id} of {job.name}" for step in copies))
 
 
@@ -48,4 +58,6 @@ def _step(job: PlannedJob, step: PlannedStep, after: tuple[str, ...]) -> Workflo
 
 def _for_each_line(step: PlannedStep) -> WorkflowStep:
     task, id_ = Template.of("Do {item}."), StepId(REPEATED)
-    return WorkflowStep(id_, step.specialist, task, Template.of("-"), (), Each.LINES, OnFailure.RETRY, None, WHERE)
+    return WorkflowStep(
+        id_, step.specialist, task, Template.of("-"), (), Each.LINES, OnFailure.RETRY, None, WHERE
+    )

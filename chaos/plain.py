@@ -69,7 +69,13 @@ class Plain:
         if job.name in self._submitted:
             return
         with _in_our_words():
-            self.app.send_task(control.PLAN, args=(job.name,), queue=SUBMISSIONS_QUEUE, retry=False, ignore_result=True)
+            self.app.send_task(
+                control.PLAN,
+                args=(job.name,),
+                queue=SUBMISSIONS_QUEUE,
+                retry=False,
+                ignore_result=True,
+            )
         self._submitted.add(job.name)
         self._moved_at[job.name] = time.monotonic()
 
@@ -80,9 +86,16 @@ class Plain:
         client, now = self.fleet.connection.redis, time.monotonic()
         with in_our_words():
             queues = [key.decode() for key in client.scan_iter(_type="list")]
-            messages = [message for queue in queues if not queue.startswith(control.NOTES) for message in client.lrange(queue, 0, -1)]
+            messages = [
+                message
+                for queue in queues
+                if not queue.startswith(control.NOTES)
+                for message in client.lrange(queue, 0, -1)
+            ]
             shown = [_arguments(message) for message in [*messages, *client.hvals(UNACKED)]]
-        self._moved_at |= {name: now for name in names if any(f"'{name}'" in arguments for arguments in shown)}
+        self._moved_at |= {
+            name: now for name in names if any(f"'{name}'" in arguments for arguments in shown)
+        }
         return {name for name in names if now - self._moved_at[name] > self.stuck_after_s}
 
     def stored(self, _names: Collection[str], _called: Collection[CallKey]) -> set[CallKey]:
@@ -94,8 +107,12 @@ class Plain:
     def story(self, name: str) -> Story:
         notes = self._notes(name)
         ended_at = tuple(at for what, at in notes if what == "")
-        finished = {what: tuple(at for other, at in notes if other == what) for what, _ in notes if what}
-        return Story("ok" if ended_at else "running", ended_at, finished, dict.fromkeys(finished, OK))
+        finished = {
+            what: tuple(at for other, at in notes if other == what) for what, _ in notes if what
+        }
+        return Story(
+            "ok" if ended_at else "running", ended_at, finished, dict.fromkeys(finished, OK)
+        )
 
     def point(self, point: str, kind: str, to: str = SPECIALISTS[0]) -> str | None:
         what, _, when = point.rpartition(".")
@@ -108,7 +125,12 @@ class Plain:
 
     def _notes(self, name: str) -> list[tuple[str, float]]:
         with in_our_words():
-            return [(what, at) for what, at in map(json.loads, self.fleet.connection.redis.lrange(control.notes_of(name), 0, -1))]
+            return [
+                (what, at)
+                for what, at in map(
+                    json.loads, self.fleet.connection.redis.lrange(control.notes_of(name), 0, -1)
+                )
+            ]
 
 
 def _arguments(message: bytes) -> str:

@@ -156,7 +156,11 @@ class PlannedJob:
 
     @property
     def max_tokens(self) -> int | None:
-        return TIGHT_USAGE.input_tokens + TIGHT_USAGE.output_tokens if self.shape is Shape.TIGHT_TOKENS else None
+        return (
+            TIGHT_USAGE.input_tokens + TIGHT_USAGE.output_tokens
+            if self.shape is Shape.TIGHT_TOKENS
+            else None
+        )
 
     @property
     def max_microusd(self) -> int | None:
@@ -175,7 +179,9 @@ class PlannedJob:
     @property
     def usage(self) -> Usage:
         """What each of its calls uses."""
-        return GREEDY_USAGE if self.shape in (Shape.TIGHT_TOKENS, Shape.TIGHT_MONEY) else PLAIN_USAGE
+        return (
+            GREEDY_USAGE if self.shape in (Shape.TIGHT_TOKENS, Shape.TIGHT_MONEY) else PLAIN_USAGE
+        )
 
     @property
     def family(self) -> Iterator[PlannedJob]:
@@ -197,7 +203,11 @@ class PlannedJob:
     def _drawn(self, key: CallKey) -> Trouble | None:
         dice = random.Random(f"{self.seed} {key.job} {key.handoff} {key.turn}")  # noqa: S311 - a seed is the point
         is_counted = self.is_tight or self.shape is Shape.TIGHT_TREE
-        return dice.choice(list(Trouble)) if not is_counted and dice.random() < self.trouble_share else None
+        return (
+            dice.choice(list(Trouble))
+            if not is_counted and dice.random() < self.trouble_share
+            else None
+        )
 
     def takes_s(self, key: CallKey) -> float:
         """How long the server takes for this call."""
@@ -206,7 +216,8 @@ class PlannedJob:
             return UNTIL_CANCELLED_S
         if self.shape is Shape.JOINED and key.handoff == "c.1":
             return LATE_S
-        return random.Random(f"{self.seed} {key.job} {key.handoff} {key.turn} s").choice(self.takes_from)  # noqa: S311
+        dice = random.Random(f"{self.seed} {key.job} {key.handoff} {key.turn} s")  # noqa: S311
+        return dice.choice(self.takes_from)
 
 
 def price_of(usage: Usage, model: str) -> int:

@@ -24,7 +24,14 @@ class Quiet:
 
     def since(self, key: CallKey, at: float) -> float | None:
         """Since when nobody waits for a call that came in at this time; None: somebody does, or did when it was sent."""
-        return min((begin for begin, end in self._times(key.job, key.handoff) if begin + SENT_WITHIN_S < at < end), default=None)
+        return min(
+            (
+                begin
+                for begin, end in self._times(key.job, key.handoff)
+                if begin + SENT_WITHIN_S < at < end
+            ),
+            default=None,
+        )
 
     def _times(self, name: str, handoff: str) -> Iterator[tuple[float, float]]:
         """From when until when."""

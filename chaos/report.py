@@ -35,7 +35,12 @@ class Promise:
 def promises_of(books: Books) -> list[Promise]:
     """Every promise that a run can break; one that the system does not make stands there as such."""
     found = _promises_of(books)
-    return [replace(one, figure="-", allowed=NOT_THERE, is_kept=True, broken_by=()) if one.what in books.absent else one for one in found]
+    return [
+        replace(one, figure="-", allowed=NOT_THERE, is_kept=True, broken_by=())
+        if one.what in books.absent
+        else one
+        for one in found
+    ]
 
 
 def _promises_of(books: Books) -> list[Promise]:
@@ -46,14 +51,29 @@ def _promises_of(books: Books) -> list[Promise]:
         none("jobs lost", [f"{name} ({books.stories[name].why})" for name in books.lost]),
         none("jobs that ended twice", books.ended_twice),
         none("handoffs with two results", books.finished_twice),
-        none("jobs that ended otherwise than planned", [f"{name}: {why}" for name, why in books.spoilt.items()]),
-        Promise("calls repeated", str(books.repeated), f"{books.in_the_air} in the air", books.repeated <= books.in_the_air),
-        none("calls repeated that were not in the air", [books.story_of(key) for key in books.unexplained]),
+        none(
+            "jobs that ended otherwise than planned",
+            [f"{name}: {why}" for name, why in books.spoilt.items()],
+        ),
+        Promise(
+            "calls repeated",
+            str(books.repeated),
+            f"{books.in_the_air} in the air",
+            books.repeated <= books.in_the_air,
+        ),
+        none(
+            "calls repeated that were not in the air",
+            [books.story_of(key) for key in books.unexplained],
+        ),
         none("calls that nobody waited for", books.for_nobody),
         none(OVERRUNS, books.overruns),
         _recovery(books),
         none("keys left behind", list(books.left_behind)),
-        *([] if books.not_reached is None else [none("failpoints that nobody came by", list(books.not_reached))]),
+        *(
+            []
+            if books.not_reached is None
+            else [none("failpoints that nobody came by", list(books.not_reached))]
+        ),
     ]
 
 
@@ -88,21 +108,31 @@ def table_of(books: Books) -> str:
     done = ", ".join(f"{count} x {fault}" for fault in Fault if (count := books.count(fault)))
     lines = ["| | | allowed | |", "|---|---|---|---|", f"| faults | {done or 'none'} | | |"]
     lines.append(f"| jobs submitted, ended | {len(books.jobs)}, {books.ended} | all | |")
-    lines.append(f"| modes | {', '.join(f'{count} x {mode}' for mode, count in books.modes.items())} | | |")
+    lines.append(
+        f"| modes | {', '.join(f'{count} x {mode}' for mode, count in books.modes.items())} | | |"
+    )
     if books.children:
         lines.append(f"| child jobs begun | {books.children} | | |")
     lines.append(f"| model calls made, needed without faults | {books.made}, {books.needed} | | |")
     for promise in promises_of(books):
-        lines.append(f"| {promise.what} | {promise.figure} | {promise.allowed} | {_verdict(promise)} |")
-    lines.append(f"| longest recovery while more was struck | {_seconds(books.longest_recovery_in_a_row_s)} | | |")
+        lines.append(
+            f"| {promise.what} | {promise.figure} | {promise.allowed} | {_verdict(promise)} |"
+        )
+    lines.append(
+        f"| longest recovery while more was struck | {_seconds(books.longest_recovery_in_a_row_s)} | | |"
+    )
     if by := ", ".join(f"{count} x {fault}" for fault, count in books.repeated_by.most_common()):
         lines.append(f"| calls repeated, by what was struck | {by} | | |")
     lines += [f"| not there: {what} | {why} | | |" for what, why in books.absent.items()]
     lines += [f"| did not happen | {what} | | |" for what in books.not_happened]
     if books.given_up:
-        lines.append(f"| jobs that were killed three times in a row, or a handoff of theirs in one turn | {len(books.given_up)} | | |")
+        lines.append(
+            f"| jobs that were killed three times in a row, or a handoff of theirs in one turn | {len(books.given_up)} | | |"
+        )
     for promise in promises_of(books):
-        lines += [f"  {promise.what}: {name}" for name in promise.broken_by[:SHOWN] if not promise.is_kept]
+        lines += [
+            f"  {promise.what}: {name}" for name in promise.broken_by[:SHOWN] if not promise.is_kept
+        ]
     return "\n".join(lines)
 
 
@@ -114,37 +144,56 @@ def _verdict(promise: Promise) -> str:
 
 def control_table(control: Control) -> str:
     """Plain Celery under kills, at failpoints, and in each hole beside this system."""
-    parts = (("under kills", table_of(control.kills)), ("at failpoints", table_of(control.failpoints)))
+    parts = (
+        ("under kills", table_of(control.kills)),
+        ("at failpoints", table_of(control.failpoints)),
+    )
     tables = [f"plain Celery {how}:\n\n{table}\n" for how, table in parts]
     return "\n".join([*tables, holes_table(control.holes)])
 
 
 def control_json(control: Control) -> dict[str, Any]:
     runs = {"kills": json_of(control.kills), "failpoints": json_of(control.failpoints)}
-    return {"plain_celery": runs, "holes": holes_json(control.holes), "kept": is_control_kept(control)}
+    return {
+        "plain_celery": runs,
+        "holes": holes_json(control.holes),
+        "kept": is_control_kept(control),
+    }
 
 
 def is_control_kept(control: Control) -> bool:
     """Whether plain Celery has kept everything, too: then the proof proves nothing."""
     outcomes = [one for found in control.holes.values() for one in found.values()]
-    return is_kept(control.kills) and is_kept(control.failpoints) and all(one.calm and one.was_hit and one.ended for one in outcomes)
+    return (
+        is_kept(control.kills)
+        and is_kept(control.failpoints)
+        and all(one.calm and one.was_hit and one.ended for one in outcomes)
+    )
 
 
 def holes_table(found: Mapping[str, Mapping[Hole, Outcome]]) -> str:
     """One line for each hole, one column for each system."""
     lines = [f"| | {' | '.join(found)} |", f"|---|{'---|' * len(found)}"]
-    lines += [f"| {hole} | {' | '.join(_word(outcomes[hole]) for outcomes in found.values())} |" for hole in Hole]
+    lines += [
+        f"| {hole} | {' | '.join(_word(outcomes[hole]) for outcomes in found.values())} |"
+        for hole in Hole
+    ]
     return "\n".join(lines)
 
 
 def _word(outcome: Outcome) -> str:
     if not outcome.calm or not outcome.was_hit:
-        return "says nothing: " + ("the fault did not happen" if outcome.calm else "not even without the fault does it end")
+        return "says nothing: " + (
+            "the fault did not happen" if outcome.calm else "not even without the fault does it end"
+        )
     return "ends" if outcome.ended else "**stuck**"
 
 
 def holes_json(found: Mapping[str, Mapping[Hole, Outcome]]) -> dict[str, Any]:
-    return {name: {hole.name: asdict(outcome) for hole, outcome in outcomes.items()} for name, outcomes in found.items()}
+    return {
+        name: {hole.name: asdict(outcome) for hole, outcome in outcomes.items()}
+        for name, outcomes in found.items()
+    }
 
 
 def json_of(books: Books) -> dict[str, Any]:
@@ -158,14 +207,24 @@ def json_of(books: Books) -> dict[str, Any]:
         "calls_made": books.made,
         "calls_needed": books.needed,
         "calls_repeated": books.repeated,
-        "calls_repeated_by": {fault.name.lower(): count for fault, count in books.repeated_by.items()},
+        "calls_repeated_by": {
+            fault.name.lower(): count for fault, count in books.repeated_by.items()
+        },
         "calls_in_the_air": books.in_the_air,
-        "longest_recovery_s": None if books.longest_recovery_s is None else round(books.longest_recovery_s, 2),
+        "longest_recovery_s": None
+        if books.longest_recovery_s is None
+        else round(books.longest_recovery_s, 2),
         "did_not_happen": list(books.not_happened),
         "not_there": dict(books.absent),
         "lease_s": books.lease_s,
         "promises": [
-            {"what": one.what, "figure": one.figure, "allowed": one.allowed, "kept": one.is_kept, "broken_by": list(one.broken_by)}
+            {
+                "what": one.what,
+                "figure": one.figure,
+                "allowed": one.allowed,
+                "kept": one.is_kept,
+                "broken_by": list(one.broken_by),
+            }
             for one in promises_of(books)
         ],
         "kept": is_kept(books),

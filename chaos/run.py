@@ -43,10 +43,15 @@ def run(options: Options, tell: Tell, kind: Kind[System] = OURS) -> Books:
     """N jobs under a killer that strikes until it has killed as often as it was asked to."""
     with stage(kind, options.size) as on:
         tell(f"{options.size.supervisors} supervisors and {options.size.workers} workers are up")
-        killer, draw = Killer(on.fleet, order_of(options.seed), on.system.frozen_at), options.draw or kind.draw
+        killer, draw = (
+            Killer(on.fleet, order_of(options.seed), on.system.frozen_at),
+            options.draw or kind.draw,
+        )
         _hunt(on, killer, options, tell, draw)
         killer.rest()
-        tell(f"{killer.kills} kills, {len(killer.strikes) - killer.kills} other faults; {len(on.open)} jobs are still open")
+        tell(
+            f"{killer.kills} kills, {len(killer.strikes) - killer.kills} other faults; {len(on.open)} jobs are still open"
+        )
         on.settle()
         not_struck = _strike_alone(on, killer, options, draw) if options.kills else []
         return on.close(killer.strikes, not_happened=[*killer.not_happened, *not_struck])
@@ -68,7 +73,11 @@ def _strike_alone(on: Stage[System], killer: Killer, options: Options, draw: Dra
         while on.open and not is_struck:
             last = on.model.calls[-1]
             own = family.get(last.key.job)
-            is_long = own is not None and own.takes_s(last.key) >= LONG_CALL_S and time.time() - last.at < LONG_CALL_S / 2
+            is_long = (
+                own is not None
+                and own.takes_s(last.key) >= LONG_CALL_S
+                and time.time() - last.at < LONG_CALL_S / 2
+            )
             is_struck = is_long and killer.kill(last.process)
             on.look()
             time.sleep(LOOK_EVERY_S)
@@ -84,7 +93,11 @@ def _hunt(on: Stage[System], killer: Killer, options: Options, tell: Tell, draw:
     told_at = time.monotonic()
     while waiting or killer.kills < options.kills:
         done = options.jobs - len(waiting)
-        is_due = killer.kills >= options.kills or done < AT_ONCE // 2 or done * options.kills <= killer.kills * options.jobs
+        is_due = (
+            killer.kills >= options.kills
+            or done < AT_ONCE // 2
+            or done * options.kills <= killer.kills * options.jobs
+        )
         if waiting and is_due and len(on.open) < AT_ONCE and on.submit(waiting[0]):
             waiting.pop(0)
         if killer.kills < options.kills:
@@ -92,7 +105,9 @@ def _hunt(on: Stage[System], killer: Killer, options: Options, tell: Tell, draw:
         on.look()
         if time.monotonic() - told_at > 10:
             told_at = time.monotonic()
-            tell(f"{killer.kills} of {options.kills} kills, {done - len(on.open)} of {options.jobs} jobs have ended")
+            tell(
+                f"{killer.kills} of {options.kills} kills, {done - len(on.open)} of {options.jobs} jobs have ended"
+            )
         time.sleep(LOOK_EVERY_S)
 
 
@@ -102,14 +117,22 @@ def try_failpoints(options: Options, tell: Tell) -> Books:
         return _try(Trial(on, options.seed, tell, options.draw or OURS.draw, here=on), cases())
 
 
-def try_failpoints_in_plain_celery(options: Options, tell: Tell, blows: Collection[Blow] = tuple(Blow)) -> Books:
+def try_failpoints_in_plain_celery(
+    options: Options, tell: Tell, blows: Collection[Blow] = tuple(Blow)
+) -> Books:
     """The same points, as far as anything passes them there, with these blows."""
     wanted = [case for case in cases() if case.blow in blows]
     with stage(PLAIN, options.size) as on:
         there, absent = _cases_of(on.system, wanted)
         books = _try(Trial(on, options.seed, tell, PLAIN.draw), there)
         why = f"{', '.join(sorted({case.point.rpartition('.')[0] for case in absent}))}"
-        return replace(books, absent={**books.absent, f"{len(absent)} of {len(wanted)} failpoints": f"nothing of the sort: {why}"})
+        return replace(
+            books,
+            absent={
+                **books.absent,
+                f"{len(absent)} of {len(wanted)} failpoints": f"nothing of the sort: {why}",
+            },
+        )
 
 
 def _cases_of(system: System, wanted: Collection[Case]) -> tuple[list[Case], list[Case]]:
@@ -128,7 +151,10 @@ def _try(trial: Trial, all_of: list[Case]) -> Books:
 
 def try_holes(tell: Tell) -> dict[str, dict[holes.Hole, holes.Outcome]]:
     """The five holes of chords: in plain Celery, and here."""
-    return {PLAIN_CELERY: holes_of(holes.PLAIN_WITH_HOLES, tell), HANDOFF: holes_of(holes.OURS_WITH_HOLES, tell)}
+    return {
+        PLAIN_CELERY: holes_of(holes.PLAIN_WITH_HOLES, tell),
+        HANDOFF: holes_of(holes.OURS_WITH_HOLES, tell),
+    }
 
 
 def holes_of(kind: Kind[System], tell: Tell) -> dict[holes.Hole, holes.Outcome]:

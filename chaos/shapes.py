@@ -119,7 +119,10 @@ MODES: dict[Shape, tuple[Mode, ...]] = {
     Shape.HELPED: _ANY,
     **dict.fromkeys(QUARRELS, _ANY),
     Shape.REJECTED_PLAN: PLANNED,
-    **dict.fromkeys((*FACT_CHECKED, Shape.REJECTED_RESEARCH, Shape.REJECTED_ANSWER, Shape.APPROVED), (*_ANY, Mode.SINGLE)),
+    **dict.fromkeys(
+        (*FACT_CHECKED, Shape.REJECTED_RESEARCH, Shape.REJECTED_ANSWER, Shape.APPROVED),
+        (*_ANY, Mode.SINGLE),
+    ),
     Shape.FOLLOWED: _ANY,
     Shape.ADDED: (Mode.ADAPTIVE,),
     Shape.CHANGED: (Mode.ADAPTIVE,),
@@ -129,4 +132,8 @@ MODES: dict[Shape, tuple[Mode, ...]] = {
 
 def shapes_in(modes: Collection[Mode]) -> list[Shape]:
     """Those that a seed draws from where only these modes are wanted."""
-    return [shape for shape in Shape if shape is not Shape.CANCELLED and not {*modes}.isdisjoint(MODES[shape])]
+    return [
+        shape
+        for shape in Shape
+        if shape is not Shape.CANCELLED and not {*modes}.isdisjoint(MODES[shape])
+    ]

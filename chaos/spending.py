@@ -10,19 +10,26 @@ from chaos.model import Call
 from chaos.plan import PlannedJob
 
 
-def overruns_of(jobs: Sequence[PlannedJob], calls: Sequence[Call], stories: Mapping[str, Story]) -> list[str]:
+def overruns_of(
+    jobs: Sequence[PlannedJob], calls: Sequence[Call], stories: Mapping[str, Story]
+) -> list[str]:
     """Jobs for which, and for whose children, the server was called, or paid, more than they were allowed."""
     made, tokens, microusd = Counter[str](), Counter[str](), Counter[str]()
     for call in calls:
         made[call.key.job] += 1
         tokens[call.key.job] += call.tokens
         microusd[call.key.job] += call.microusd
-    kinds = ((made, "max_turns", "calls"), (tokens, "max_tokens", "tokens"), (microusd, "max_microusd", "micro-dollars"))
+    kinds = (
+        (made, "max_turns", "calls"),
+        (tokens, "max_tokens", "tokens"),
+        (microusd, "max_microusd", "micro-dollars"),
+    )
     return [
         f"{job.name}: {used} of {most} {what}"
         for job in jobs
         for spent, limit, what in kinds
-        if (most := _limit(job, stories[job.name], limit)) is not None and (used := sum(spent[one.name] for one in job.family)) > most
+        if (most := _limit(job, stories[job.name], limit)) is not None
+        and (used := sum(spent[one.name] for one in job.family)) > most
     ]
 
 

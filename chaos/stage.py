@@ -121,14 +121,23 @@ class Stage(Generic[Made_co]):
             self.look()
             time.sleep(LOOK_EVERY_S)
 
-    def close(self, strikes: Sequence[Strike], not_reached: Sequence[str] | None = None, not_happened: Sequence[str] = ()) -> Books:
+    def close(
+        self,
+        strikes: Sequence[Strike],
+        not_reached: Sequence[str] | None = None,
+        not_happened: Sequence[str] = (),
+    ) -> Books:
         """The books, when everything has settled. `not_reached`, `not_happened`: as there."""
         rest = self._tidy(was_struck=bool(strikes))
         return Books(
             jobs=list(self.jobs.values()),
             calls=list(self.model.calls),
             strikes=with_outages(strikes, self.answered_at),
-            stories={one.name: self.system.story(one.name) for job in self.jobs.values() for one in job.family},
+            stories={
+                one.name: self.system.story(one.name)
+                for job in self.jobs.values()
+                for one in job.family
+            },
             lease_s=self.fleet.size.lease_s,
             left_behind=rest,
             not_reached=not_reached,
@@ -142,7 +151,9 @@ class Stage(Generic[Made_co]):
         until = time.monotonic() + TIDY_WITHIN_S
         while True:
             with in_our_words():
-                rest = left_behind(self.fleet.connection.redis, (*QUEUES, UNROUTED_QUEUE), was_struck=was_struck)
+                rest = left_behind(
+                    self.fleet.connection.redis, (*QUEUES, UNROUTED_QUEUE), was_struck=was_struck
+                )
             if not rest or time.monotonic() > until:
                 return rest
             time.sleep(LOOK_EVERY_S * 10)
@@ -151,7 +162,11 @@ class Stage(Generic[Made_co]):
 @contextmanager
 def stage(kind: Kind[Made_co], size: Size) -> Iterator[Stage[Made_co]]:
     """Everything that a run needs, in a private folder; gone when it ends."""
-    with RunDirectory() as folder, Model() as model, running_fleet(folder.path, size, model.url, kind.members(size)) as fleet:
+    with (
+        RunDirectory() as folder,
+        Model() as model,
+        running_fleet(folder.path, size, model.url, kind.members(size)) as fleet,
+    ):
         system = kind.on(fleet)
         try:
             yield Stage(fleet, model, system)

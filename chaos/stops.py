@@ -35,4 +35,6 @@ class Stops:
                 del self._by_pid[pid]
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGCONT)
-                self.strikes[self.strikes.index(strike)] = replace(strike, lasts_s=time.time() - strike.at)
+                self.strikes[self.strikes.index(strike)] = replace(
+                    strike, lasts_s=time.time() - strike.at
+                )

@@ -91,26 +91,39 @@ class Trial:
             self.on.look()
             if time.monotonic() - told_at > 10:
                 told_at = time.monotonic()
-                self.tell(f"{len(cases) - len(waiting) - len(self._armed)} of {len(cases)} failpoints")
+                self.tell(
+                    f"{len(cases) - len(waiting) - len(self._armed)} of {len(cases)} failpoints"
+                )
             time.sleep(LOOK_EVERY_S)
 
     def _next(self, waiting: Sequence[Case]) -> Case | None:
         """One that can be armed now: somebody must be left to come by, and be there again before the next blow."""
         armed = [one.case for one in self._armed]
-        if sum(case.kind != CLIENT for case in armed) >= ARMED_AT_ONCE or not self.on.fleet.is_ready(REDIS):
+        if sum(
+            case.kind != CLIENT for case in armed
+        ) >= ARMED_AT_ONCE or not self.on.fleet.is_ready(REDIS):
             return None
-        spare = {kind: len(self.on.fleet.ready(kind)) - 1 - sum(case.kind == kind for case in armed) for kind in (WORKER, SUPERVISOR)}
+        spare = {
+            kind: len(self.on.fleet.ready(kind)) - 1 - sum(case.kind == kind for case in armed)
+            for kind in (WORKER, SUPERVISOR)
+        }
         for case in waiting:
             taken = any((case.kind, case.point) == (other.kind, other.point) for other in armed)
-            is_first_of_its_need = case.need.is_met_by_jobs or all(other.need is not case.need for other in armed)
-            is_only_redis = case.blow is not Blow.REDIS or all(other.blow is not Blow.REDIS for other in armed)
+            is_first_of_its_need = case.need.is_met_by_jobs or all(
+                other.need is not case.need for other in armed
+            )
+            is_only_redis = case.blow is not Blow.REDIS or all(
+                other.blow is not Blow.REDIS for other in armed
+            )
             if not taken and is_first_of_its_need and is_only_redis and spare.get(case.kind, 1) > 0:
                 return case
         return None
 
     @property
     def _here(self) -> Stage[Ours]:
-        assert self.here is not None, "only this system has commands, and messages of other versions"
+        assert self.here is not None, (
+            "only this system has commands, and messages of other versions"
+        )
         return self.here
 
     def _submit(self) -> None:
@@ -121,7 +134,9 @@ class Trial:
             self._next_job = None
 
     def _arm(self, case: Case) -> None:
-        order = f"kill {self.on.fleet.look()[REDIS]}" if case.blow is Blow.REDIS else case.blow.value
+        order = (
+            f"kill {self.on.fleet.look()[REDIS]}" if case.blow is Blow.REDIS else case.blow.value
+        )
         folder = self.on.fleet.points(case.kind)
         for taken in folder.glob(f"{case.point}@*"):  # somebody has stumbled there
             taken.unlink()
@@ -162,9 +177,20 @@ class Trial:
             case Blow.DROP:
                 return Strike(Fault.DROP, name, at, case.point)
             case Blow.STOP:
-                return Strike(Fault.STOP, name, at, case.point, lasts_s=self.on.fleet.size.lease_s * STOPPED_LEASES)
+                return Strike(
+                    Fault.STOP,
+                    name,
+                    at,
+                    case.point,
+                    lasts_s=self.on.fleet.size.lease_s * STOPPED_LEASES,
+                )
             case Blow.KILL:
-                return Strike(Fault.KILL_SUPERVISOR if case.kind == SUPERVISOR else Fault.KILL_WORKER, name, at, case.point)
+                return Strike(
+                    Fault.KILL_SUPERVISOR if case.kind == SUPERVISOR else Fault.KILL_WORKER,
+                    name,
+                    at,
+                    case.point,
+                )
 
     def _needs(self, need: Need) -> bool:
         return any(one.case.need is need for one in self._armed)

@@ -129,14 +129,26 @@ STOPPED_BEFORE = ("turn", "finish", "commit")
 
 def scripts() -> set[str]:
     """The ledger's scripts, by what is in its folder."""
-    names = {path.name.removesuffix(".lua") for path in (files("shared.ledger") / "scripts").iterdir() if path.name.endswith(".lua")}
+    names = {
+        path.name.removesuffix(".lua")
+        for path in (files("shared.ledger") / "scripts").iterdir()
+        if path.name.endswith(".lua")
+    }
     return names - set(PARTS)
 
 
 def cases() -> list[Case]:
     """All of them. First those with needs that are met one by one, so that all the others are tried beside them."""
     return sorted(
-        _cases(), key=lambda case: (case.need.is_met_by_jobs, case.need, case.blow is Blow.REDIS, case.point, case.kind, case.blow)
+        _cases(),
+        key=lambda case: (
+            case.need.is_met_by_jobs,
+            case.need,
+            case.blow is Blow.REDIS,
+            case.point,
+            case.kind,
+            case.blow,
+        ),
     )
 
 
@@ -154,7 +166,9 @@ def _cases() -> Iterator[Case]:
 def _of(name: str, kind: str, need: Need) -> Iterator[Case]:
     yield Case(kind, f"{name}.{BEFORE}", Blow.KILL, need)
     yield Case(kind, f"{name}.{AFTER}", Blow.KILL, need)
-    if name == "publish.group":  # sent as one, and never again by the client: there is no answer to lose that is not a torn group
+    if (
+        name == "publish.group"
+    ):  # sent as one, and never again by the client: there is no answer to lose that is not a torn group
         yield Case(kind, f"{name}.{MIDDLE}", Blow.KILL, need)
     elif name != "chord.part":  # more than one thing that is asked of the server
         yield Case(kind, f"{name}.{AFTER}", Blow.DROP, need)

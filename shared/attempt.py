@@ -27,7 +27,14 @@ from shared.logs import log_of, logged_as
 from shared.models import Models
 from shared.telemetry import telemetry
 from shared.wire.checkpoints import WorstCase
-from shared.wire.errors import Cancelled, Interrupted, LedgerError, LedgerUnavailable, MalformedMessage, UserError
+from shared.wire.errors import (
+    Cancelled,
+    Interrupted,
+    LedgerError,
+    LedgerUnavailable,
+    MalformedMessage,
+    UserError,
+)
 from shared.wire.handoff import AgentHandoff, HandoffResult, StopReason, failed
 from shared.wire.message import digest_of
 from shared.wire.pace import Expected
@@ -67,7 +74,9 @@ class Attempts:
     library: Library
     models: Models
 
-    def attempt(self, text: str, handoff: AgentHandoff, fit: Fit, conclude: Conclude = nothing_follows) -> Ended:
+    def attempt(
+        self, text: str, handoff: AgentHandoff, fit: Fit, conclude: Conclude = nothing_follows
+    ) -> Ended:
         """Claim the handoff whose message is `text`, and run it to its end.
 
         Without a ledger nothing can be begun: the message goes back to its queue, after a moment, so that a queue is not popped empty.
@@ -83,17 +92,26 @@ class Attempts:
             return Ended(Ending.HANDED_BACK, f"without a ledger nothing can be begun: {error}")
         return self.run(ready, claim)
 
-    def ready(self, text: str, handoff: AgentHandoff, fit: Fit, conclude: Conclude = nothing_follows) -> Ready:
+    def ready(
+        self, text: str, handoff: AgentHandoff, fit: Fit, conclude: Conclude = nothing_follows
+    ) -> Ready:
         """Everything that a run needs, or the failed result of a handoff that cannot be run here: what raised before the claim would be
         tried again for ever, for only claims are counted.
 
         Raises:
             LedgerUnavailable: what it refers to could not be fetched now.
         """
-        with logged_as(job_id=handoff.job_id, handoff_id=handoff.handoff_id):  # another one may just be ended in this thread
+        with logged_as(
+            job_id=handoff.job_id, handoff_id=handoff.handoff_id
+        ):  # another one may just be ended in this thread
             agent, first = self._prepared(handoff, fit)
-        limits, whose = handoff.limits, (handoff.job_id, handoff.handoff_id, digest_of(text), self.worker)
-        claiming = Claiming(*whose, *first, deadline=limits.deadline, max_seconds=limits.max_seconds)
+        limits, whose = (
+            handoff.limits,
+            (handoff.job_id, handoff.handoff_id, digest_of(text), self.worker),
+        )
+        claiming = Claiming(
+            *whose, *first, deadline=limits.deadline, max_seconds=limits.max_seconds
+        )
         return Ready(handoff, claiming, agent, conclude)
 
     def run(self, ready: Ready, claim: Claim, finish: Finish = Claim.finish) -> Ended:
@@ -104,7 +122,10 @@ class Attempts:
         """
         if claim.verdict not in (ClaimVerdict.GRANTED, ClaimVerdict.EXHAUSTED):
             return Ended(WITHOUT_A_CLAIM.get(claim.verdict, Ending.UNWANTED), claim.verdict.value)
-        handoff, model = ready.handoff, ready.agent.model_name if isinstance(ready.agent, Agent) else None
+        handoff, model = (
+            ready.handoff,
+            ready.agent.model_name if isinstance(ready.agent, Agent) else None,
+        )
         with (
             self.leases.held(claim),
             logged_as(job_id=handoff.job_id, handoff_id=handoff.handoff_id),
@@ -132,8 +153,13 @@ class Attempts:
             why = f"its worker died or froze {MAX_CLAIMS} times while running it"
             return failed(ready.handoff, why, StopReason.TOO_MANY_CLAIMS)
         if claim.unreadable is not None:
-            return failed(ready.handoff, f"the checkpoints of its earlier claims cannot be read: {claim.unreadable}")
-        return ready.agent.run(claim, claim.ends_at) if isinstance(ready.agent, Agent) else ready.agent
+            return failed(
+                ready.handoff,
+                f"the checkpoints of its earlier claims cannot be read: {claim.unreadable}",
+            )
+        return (
+            ready.agent.run(claim, claim.ends_at) if isinstance(ready.agent, Agent) else ready.agent
+        )
 
     def _prepared(self, handoff: AgentHandoff, fit: Fit) -> tuple[Agent | HandoffResult, _First]:
         try:
@@ -147,12 +173,16 @@ class Attempts:
             return failed(handoff, f"worker {self.worker} cannot run it: {error}"), _NO_CALL
         except Exception as error:
             log.exception("defect before a handoff")
-            return failed(handoff, f"a defect of ours, before it was run: {type(error).__name__}"), _NO_CALL
+            return failed(
+                handoff, f"a defect of ours, before it was run: {type(error).__name__}"
+            ), _NO_CALL
 
     def _agent(self, handoff: AgentHandoff, fit: Fit) -> Agent:
         spec, loaded = self._load(handoff)
         model_name = self.models.name_of(handoff.model, spec)
-        books = self.library.of_job(handoff.job_id, handoff.handoff_id, loaded.manifest, handoff.limits.deadline)
+        books = self.library.of_job(
+            handoff.job_id, handoff.handoff_id, loaded.manifest, handoff.limits.deadline
+        )
         fitting = fit(handoff, spec, loaded, books)
         equipment = Equipment(
             model=self.models.of(model_name),
@@ -168,31 +198,55 @@ class Attempts:
             park_after_s=self.settings.park_after_s,
             streams_draft=fitting.streams_draft,
         )
-        return Agent(handoff, spec, opening_of(handoff, spec, loaded, answer_rules=fitting.answer_rules), equipment)
+        return Agent(
+            handoff,
+            spec,
+            opening_of(handoff, spec, loaded, answer_rules=fitting.answer_rules),
+            equipment,
+        )
 
     def _load(self, handoff: AgentHandoff) -> tuple[SpecialistSpec, Loaded]:
         """Everything that the handoff refers to, in at most one round trip."""
         refs = [item.result.digest for item in handoff.context]
         previous = [item.previous.digest for item in handoff.feedback if item.previous]
-        manifest = next((item.manifest.digest for item in handoff.artifacts if item.kind == "documents"), None)
-        texts = self.library.payloads(handoff.job_id, [handoff.specialist, *refs, *previous, *([manifest] if manifest else [])])
+        manifest = next(
+            (item.manifest.digest for item in handoff.artifacts if item.kind == "documents"), None
+        )
+        texts = self.library.payloads(
+            handoff.job_id,
+            [handoff.specialist, *refs, *previous, *([manifest] if manifest else [])],
+        )
         spec = spec_from(texts[handoff.specialist])
         return spec, Loaded(
-            results={item.step_id: HandoffResult.from_json(texts[item.result.digest]) for item in handoff.context},
+            results={
+                item.step_id: HandoffResult.from_json(texts[item.result.digest])
+                for item in handoff.context
+            },
             previous={digest: HandoffResult.from_json(texts[digest]) for digest in previous},
             manifest=self.library.manifest(texts[manifest]) if manifest else Loaded().manifest,
         )
 
-    def _finish(self, claim: Claim, handoff: AgentHandoff, result: HandoffResult, followed: Consequences, finish: Finish) -> Ended:
+    def _finish(
+        self,
+        claim: Claim,
+        handoff: AgentHandoff,
+        result: HandoffResult,
+        followed: Consequences,
+        finish: Finish,
+    ) -> Ended:
         text = result.to_json()
         finished = finished_event(result, self.worker, text)
         self.library.remember((text, *followed.payloads))
         done = finish(claim, claim.end(result, (finished, *followed.events), followed.payloads))
         if log.isEnabledFor(logging.INFO):
             log.info("handoff finished", **figures_of(claim, handoff, result, done.recorded[0].at))
-        return Ended(Ending.FINISHED, result.status.value, result, done.parts_left, done.wakes, done.recorded)
+        return Ended(
+            Ending.FINISHED, result.status.value, result, done.parts_left, done.wakes, done.recorded
+        )
 
-    def _concluded(self, handoff: AgentHandoff, result: HandoffResult, conclude: Conclude) -> tuple[HandoffResult, Consequences]:
+    def _concluded(
+        self, handoff: AgentHandoff, result: HandoffResult, conclude: Conclude
+    ) -> tuple[HandoffResult, Consequences]:
         """The result and what follows from it. If our own code cannot say what that is, it is a failed one, and what follows from that."""
         try:
             return result, conclude(handoff, result)
@@ -201,7 +255,9 @@ class Attempts:
         except Exception as error:
             log.exception("defect after a handoff")
             why = failed(handoff, f"a defect of ours, after it was run: {type(error).__name__}")
-            instead = why.model_copy(update={"usage": result.usage, "turns": result.turns, "model": result.model})
+            instead = why.model_copy(
+                update={"usage": result.usage, "turns": result.turns, "model": result.model}
+            )
         try:
             return instead, conclude(handoff, instead)
         except (LedgerUnavailable, Interrupted):

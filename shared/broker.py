@@ -30,9 +30,26 @@ from kombu.exceptions import OperationalError
 from kombu.transport import TRANSPORT_ALIASES, virtual
 from kombu.transport import redis as redis_transport
 
-from shared.fair import ALONE, DEQUEUE, ENQUEUE, FIRST, FOR, PURGE, TAKE, dequeue_order, enqueue_order, is_for, take_order
+from shared.fair import (
+    ALONE,
+    DEQUEUE,
+    ENQUEUE,
+    FIRST,
+    FOR,
+    PURGE,
+    TAKE,
+    dequeue_order,
+    enqueue_order,
+    is_for,
+    take_order,
+)
 from shared.frames import deliverable, problem_with
-from shared.ledger.direct import DirectClient, DirectConnection, ManagedConnection, ManagedTlsConnection
+from shared.ledger.direct import (
+    DirectClient,
+    DirectConnection,
+    ManagedConnection,
+    ManagedTlsConnection,
+)
 from shared.ledger.script import Script
 from shared.logs import log_of
 from shared.wire.ids import new_word
@@ -50,10 +67,15 @@ class PlainMessage(virtual.Message):  # type: ignore[misc]
     """In the body of a job's message nothing becomes one of kombu's own types: to look for them takes longer than to parse it."""
 
     def _decode(self) -> Any:
-        is_plain = FOR in self.headers and (self.content_type, self.content_encoding) == ("application/json", "utf-8")
+        is_plain = FOR in self.headers and (self.content_type, self.content_encoding) == (
+            "application/json",
+            "utf-8",
+        )
         if not is_plain:
             return super()._decode()
-        return json.loads(self.body.decode() if isinstance(self.body, bytes) else self.body)  # bytes might be read as UTF-16, too
+        return json.loads(
+            self.body.decode() if isinstance(self.body, bytes) else self.body
+        )  # bytes might be read as UTF-16, too
 
 
 class ProcessQoS(redis_transport.QoS):  # type: ignore[misc]
@@ -88,7 +110,9 @@ class ProcessQoS(redis_transport.QoS):  # type: ignore[misc]
             pipe = ours.pipeline(transaction=False)
             for message in messages:
                 info = message.delivery_info
-                self.channel._do_restore_message(message._raw, info["exchange"], info["routing_key"], pipe, leftmost)
+                self.channel._do_restore_message(
+                    message._raw, info["exchange"], info["routing_key"], pipe, leftmost
+                )
             pipe.execute()
 
 
@@ -101,7 +125,10 @@ class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
     QoS = ProcessQoS
     Message = PlainMessage
     connection_class: Any = DirectConnection
-    client, subclient = cached_property(redis_transport.Channel.client.func), cached_property(redis_transport.Channel.subclient.func)
+    client, subclient = (
+        cached_property(redis_transport.Channel.client.func),
+        cached_property(redis_transport.Channel.subclient.func),
+    )
     """kombu's, found without the lock that its own cached properties take at each look: a dozen times a message."""
     _view: Any = None
     _has_more = False
@@ -141,7 +168,10 @@ class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
             self._in_poll, self._brpop_sent_at = self.client.connection, time.monotonic()
             slots = self.qos.can_consume_max_estimate()
             most = MOST_AT_ONCE if slots is None else min(slots, MOST_AT_ONCE)
-            self._ask({queue: 1 if queue in ONE_BY_ONE else most for queue in queues}, self.client.connection)
+            self._ask(
+                {queue: 1 if queue in ONE_BY_ONE else most for queue in queues},
+                self.client.connection,
+            )
 
     def _brpop_read(self, **_: Any) -> bool:
         """kombu's, which would parse again what was parsed to see whether it is a message, and for whom.
@@ -169,7 +199,9 @@ class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
             answer = self._answer(connection) if self._is_taking else connection.read_response()
             if not answer:
                 return None
-            where, frames, element, left = answer if self._is_taking else (answer[0], (), answer[1], None)
+            where, frames, element, left = (
+                answer if self._is_taking else (answer[0], (), answer[1], None)
+            )
             queue = str(where.decode())
             messages = [deliverable(frame, queue) for frame in frames]
             if element:
@@ -213,9 +245,14 @@ class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
         for a second copy.
         """
         try:
-            self._run(ENQUEUE, enqueue_order(queue, messages, is_first=bool(messages[0]["headers"].get(FIRST))))
+            self._run(
+                ENQUEUE,
+                enqueue_order(queue, messages, is_first=bool(messages[0]["headers"].get(FIRST))),
+            )
         except redis_transport.redis.exceptions.TimeoutError as error:
-            raise OperationalError(f"Redis has not said in time whether messages are in {queue}") from error
+            raise OperationalError(
+                f"Redis has not said in time whether messages are in {queue}"
+            ) from error
 
     def _put(self, queue: str, message: Any, **kwargs: Any) -> None:
         if is_for(message) is None:
@@ -223,12 +260,16 @@ class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
         else:
             self.put(queue, message)
 
-    def _do_restore_message(self, payload: Any, exchange: str, routing_key: str, pipe: Any, leftmost: bool = False) -> None:
+    def _do_restore_message(
+        self, payload: Any, exchange: str, routing_key: str, pipe: Any, leftmost: bool = False
+    ) -> None:
         """`leftmost`: kombu's word for behind all others."""
         if is_for(payload) is None:
             super()._do_restore_message(payload, exchange, routing_key, pipe, leftmost)
             return
-        payload["headers"]["redelivered"] = payload["properties"]["delivery_info"]["redelivered"] = True
+        payload["headers"]["redelivered"] = payload["properties"]["delivery_info"][
+            "redelivered"
+        ] = True
         for queue in self._lookup(exchange, routing_key):
             pipe.script_load(ENQUEUE.text)
             ENQUEUE.add(pipe, enqueue_order(queue, [payload], is_first=not leftmost))
@@ -296,4 +337,6 @@ class SentinelTransport(_Watched, redis_transport.SentinelTransport):  # type: i
 def use_our_transports() -> None:
     """From now on, in this process, for every broker URL; a setting would replace the scheme in what logs and Flower show."""
     ours = f"{__name__}:{Transport.__name__}"
-    TRANSPORT_ALIASES.update(redis=ours, rediss=ours, sentinel=f"{__name__}:{SentinelTransport.__name__}")
+    TRANSPORT_ALIASES.update(
+        redis=ours, rediss=ours, sentinel=f"{__name__}:{SentinelTransport.__name__}"
+    )

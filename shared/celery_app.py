@@ -42,7 +42,13 @@ class DiscreetConnection(Connection):  # type: ignore[misc]
 
     def info(self) -> dict[str, Any]:
         told: dict[str, Any] = super().info()
-        return told | {"transport_options": {name: value for name, value in told["transport_options"].items() if name != "sentinel_kwargs"}}
+        return told | {
+            "transport_options": {
+                name: value
+                for name, value in told["transport_options"].items()
+                if name != "sentinel_kwargs"
+            }
+        }
 
 
 def app_or_exit(make: Callable[[], Celery]) -> Celery:
@@ -100,7 +106,9 @@ def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str
 
         use_failpoints(app, FailingLedgerBackend)
     app.amqp.Connection = DiscreetConnection
-    app.amqp.queues.select(own)  # a worker started without -Q leaves `unrouted` to the eyes of a person
+    app.amqp.queues.select(
+        own
+    )  # a worker started without -Q leaves `unrouted` to the eyes of a person
     _route_logs(settings)
     _settle_concurrency()
     return app
@@ -145,7 +153,9 @@ def _broker(transport: dict[str, Any]) -> dict[str, Any]:
         "broker_transport_options": {
             **transport,
             "visibility_timeout": VISIBILITY_TIMEOUT_S,
-            "priority_steps": [0],  # one Redis list a queue instead of four, so that its depth is one LLEN
+            "priority_steps": [
+                0
+            ],  # one Redis list a queue instead of four, so that its depth is one LLEN
             "socket_timeout": SOCKET_TIMEOUT_S,  # or a publish waits for ever on a dead socket
             "socket_connect_timeout": 5,
             "socket_keepalive": True,
@@ -196,7 +206,9 @@ def _for_celery(address: RedisAddress) -> str:
     user, password = (quote(part or "", safe="") for part in (address.username, address.password))
     who = f"{user}:{password}@" if user or password else ""
     hosts = ((f"[{host}]" if ":" in host else host, port) for host, port in address.hosts)
-    return ";".join(f"{address.scheme}://{who}{host}:{port}/{address.database}" for host, port in hosts)
+    return ";".join(
+        f"{address.scheme}://{who}{host}:{port}/{address.database}" for host, port in hosts
+    )
 
 
 def _sentinels(address: RedisAddress) -> dict[str, Any]:

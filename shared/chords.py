@@ -42,4 +42,8 @@ class SentinelLedgerBackend(LedgerBackend, SentinelBackend):  # type: ignore[mis
 def count_in_the_ledger(app: Celery) -> None:
     """Have this app's chords counted there."""
     ours = f"{__name__}:{LedgerBackend.__name__}"
-    app.loader.override_backends = {"redis": ours, "rediss": ours, "sentinel": f"{__name__}:{SentinelLedgerBackend.__name__}"}
+    app.loader.override_backends = {
+        "redis": ours,
+        "rediss": ours,
+        "sentinel": f"{__name__}:{SentinelLedgerBackend.__name__}",
+    }

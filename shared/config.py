@@ -32,7 +32,13 @@ Dollars = Annotated[float, Field(ge=0.000_001, le=1_000_000_000, allow_inf_nan=F
 class Settings(BaseSettings):
     """Defaults suit one machine; a fleet sets `HANDOFF_REDIS_URL` and the model's key."""
 
-    model_config = SettingsConfigDict(env_prefix="HANDOFF_", frozen=True, extra="ignore", env_ignore_empty=True, hide_input_in_errors=True)
+    model_config = SettingsConfigDict(
+        env_prefix="HANDOFF_",
+        frozen=True,
+        extra="ignore",
+        env_ignore_empty=True,
+        hide_input_in_errors=True,
+    )
 
     redis_url: SecretStr | None = None
     """Of broker, backend and ledger; `shared.redis_address` says what it looks like. None: the CLI starts a private Redis."""
@@ -45,7 +51,9 @@ class Settings(BaseSettings):
     reviewer_model: str | None = None
     """Of those who judge the work of others. None: `supervisor_model`, or the job's own."""
     anthropic_api_key: SecretStr | None = Field(default=None, validation_alias="ANTHROPIC_API_KEY")
-    anthropic_auth_token: SecretStr | None = Field(default=None, validation_alias="ANTHROPIC_AUTH_TOKEN")
+    anthropic_auth_token: SecretStr | None = Field(
+        default=None, validation_alias="ANTHROPIC_AUTH_TOKEN"
+    )
     anthropic_base_url: str | None = Field(default=None, validation_alias="ANTHROPIC_BASE_URL")
     """Any server that speaks the Messages API."""
     price_as: str | None = None
@@ -143,7 +151,9 @@ def load_settings() -> Settings:
         return Settings()
     except ValidationError as error:
         wrong = "; ".join(f"{_variable(where)}: {what}" for where, what in each_problem(error))
-        raise UserError(f"a setting in the environment is wrong: {wrong}") from None  # pydantic's own would quote the value
+        raise UserError(
+            f"a setting in the environment is wrong: {wrong}"
+        ) from None  # pydantic's own would quote the value
 
 
 def _variable(place: tuple[str, ...]) -> str:

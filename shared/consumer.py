@@ -33,9 +33,19 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
     Workers have nothing to tell each other, and gossip and mingle leave pidbox keys behind and slow down a reconnect.
     """
 
-    def __init__(self, *args: Any, worker_options: dict[str, Any] | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, worker_options: dict[str, Any] | None = None, **kwargs: Any
+    ) -> None:
         self._is_flush_due = False
-        super().__init__(*args, worker_options={**(worker_options or {}), "without_gossip": True, "without_mingle": True}, **kwargs)
+        super().__init__(
+            *args,
+            worker_options={
+                **(worker_options or {}),
+                "without_gossip": True,
+                "without_mingle": True,
+            },
+            **kwargs,
+        )
 
     def ensure_connected(self, conn: Any) -> Any:
         conn.ensure_connection = partial(conn.ensure_connection, **RECONNECT)
@@ -74,7 +84,9 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
 
     def _problem_with(self, message: Any) -> str | None:
         """Why this cannot be run here. Of Celery's own tasks nothing is ever sent, and so none is run."""
-        if problem := problem_with_task(message.headers, message.content_type, message.content_encoding):
+        if problem := problem_with_task(
+            message.headers, message.content_type, message.content_encoding
+        ):
             return problem
         name = message.headers["task"]
         if name not in self.strategies or name.startswith("celery."):
@@ -93,7 +105,10 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
 
     def _set_aside(self, message: Any, why: str) -> None:
         """Acknowledged when it is kept, and not before."""
-        queue, text = str(message.delivery_info["routing_key"]), (message.body or b"").decode(errors="backslashreplace")
+        queue, text = (
+            str(message.delivery_info["routing_key"]),
+            (message.body or b"").decode(errors="backslashreplace"),
+        )
         keep: Callable[[str, str, str], bool] = self.app.keep_unreadable
         try:
             is_dead = keep(queue, why, text)
@@ -104,7 +119,11 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
         log.warning("dead letter" if is_dead else "left to another version", queue=queue, why=why)
         message.reject_log_error(log, self.connection_errors)
         if self.event_dispatcher and isinstance(task_id := message.headers.get("id"), str):
-            kind, said = ("task-failed", "dead letter") if is_dead else ("task-retried", "left to another version")
+            kind, said = (
+                ("task-failed", "dead letter")
+                if is_dead
+                else ("task-retried", "left to another version")
+            )
             self.event_dispatcher.send(kind, uuid=task_id, exception=f"{said}: {why}", traceback="")
 
     def _flush_now(self) -> None:

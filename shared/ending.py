@@ -67,7 +67,9 @@ def interrupted(claim: Claim, reason: Interrupted) -> Ended:
             return Ended(Ending.ELSEWHERE, str(reason))
 
 
-def figures_of(claim: Claim, handoff: AgentHandoff, result: HandoffResult, ended_at: float) -> dict[str, str | int | float | None]:
+def figures_of(
+    claim: Claim, handoff: AgentHandoff, result: HandoffResult, ended_at: float
+) -> dict[str, str | int | float | None]:
     """What a log may say of a result: nothing of what the model has written. `ended_at`: Unix seconds."""
     return {
         "specialist": handoff.assigned_to,

@@ -31,7 +31,9 @@ class _QoS(ProcessQoS):
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
         reject = super().reject
-        around("requeue" if requeue else "ack", "", lambda: reject(delivery_tag, requeue=requeue), LOST)
+        around(
+            "requeue" if requeue else "ack", "", lambda: reject(delivery_tag, requeue=requeue), LOST
+        )
 
 
 class _Channel(LastingChannel):

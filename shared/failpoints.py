@@ -55,7 +55,9 @@ def at(point: str, lost: type[Exception] | None = None) -> None:
         return
     taken = armed_in / f"{point}@{os.getpid()}"
     try:
-        order = (armed_in / point).read_text()  # first: who looks for what was taken may take it away at once
+        order = (
+            armed_in / point
+        ).read_text()  # first: who looks for what was taken may take it away at once
         (armed_in / point).rename(taken)
     except FileNotFoundError:
         return

@@ -24,7 +24,9 @@ ALONE = b" "
 """Behind an element with nothing beside it in its queue: its message has no place, and is taken as it is. JSON may end with this."""
 
 
-ENQUEUE, DEQUEUE, TAKE, PURGE = (Script(source_of(name)) for name in ("enqueue", "dequeue", "take", "purge"))
+ENQUEUE, DEQUEUE, TAKE, PURGE = (
+    Script(source_of(name)) for name in ("enqueue", "dequeue", "take", "purge")
+)
 
 
 def is_for(message: Mapping[str, Any]) -> str | None:
@@ -39,9 +41,14 @@ def entry_of(message: Mapping[str, Any]) -> str | None:
     return member and f"{member} {message['properties']['delivery_tag']}"
 
 
-def enqueue_order(queue: str, messages: Sequence[Mapping[str, Any]], *, is_first: bool) -> list[Any]:
+def enqueue_order(
+    queue: str, messages: Sequence[Mapping[str, Any]], *, is_first: bool
+) -> list[Any]:
     """Number of keys, keys and arguments of `enqueue.lua`."""
-    each = [(is_for(message), message["properties"]["delivery_tag"], json.dumps(message)) for message in messages]
+    each = [
+        (is_for(message), message["properties"]["delivery_tag"], json.dumps(message))
+        for message in messages
+    ]
     return [1, queue, int(is_first), *chain.from_iterable(each)]
 
 

@@ -17,13 +17,20 @@ from shared.wire.ids import new_word
 UNREADABLE = "unreadable"
 """The header of a message that was put around a frame: why it is none itself."""
 _KINDS: Mapping[str, tuple[type, ...]] = {
-    **dict.fromkeys(("lang", "shadow", "group", "root_id", "parent_id", "argsrepr", "kwargsrepr", "origin"), (str, type(None))),
+    **dict.fromkeys(
+        ("lang", "shadow", "group", "root_id", "parent_id", "argsrepr", "kwargsrepr", "origin"),
+        (str, type(None)),
+    ),
     **dict.fromkeys(("retries", "group_index", "replaced_task_nesting"), (int, type(None))),
 }
 """Headers that Celery takes for texts and numbers, if they are there."""
 _NEVER = ("eta", "expires", "timelimit", "stamped_headers", "stamps")
 """Headers that no message of ours has: it would wait in a process that has taken it, or vanish by itself."""
-_UNSET: Mapping[str, tuple[object, ...]] = {"timelimit": (None, [None, None]), "stamped_headers": (None, []), "stamps": (None, {})}
+_UNSET: Mapping[str, tuple[object, ...]] = {
+    "timelimit": (None, [None, None]),
+    "stamped_headers": (None, []),
+    "stamps": (None, {}),
+}
 """The same as none of them, as Celery writes it; of the others nothing else: an `eta` of [] ends the process that reads it."""
 _NEVER_AFTER = ("callbacks", "errbacks", "chain")
 """What no message of ours asks for, to be done after it."""
@@ -34,7 +41,9 @@ _QUOTED_CHARS = 100
 def deliverable(frame: bytes, queue: str) -> dict[str, Any]:
     """The message that the frame holds, or one around it where it holds none."""
     try:
-        value = json.loads(frame.decode())  # of bytes, it would read other encodings, too, and half characters
+        value = json.loads(
+            frame.decode()
+        )  # of bytes, it would read other encodings, too, and half characters
         why = problem_with(value)
     except (ValueError, RecursionError) as error:
         why = f"it is not JSON that is read ({type(error).__name__})"
@@ -51,14 +60,21 @@ def problem_with(value: object) -> str | None:
         return "a message has properties, and delivery_info among them"
     if not isinstance(headers, dict | None) or "compression" in (headers or {}):
         return "a message has headers, and is not compressed"
-    if not _are_texts(properties.get("delivery_tag"), info.get("exchange"), info.get("routing_key"), is_for(value) or ""):
+    if not _are_texts(
+        properties.get("delivery_tag"),
+        info.get("exchange"),
+        info.get("routing_key"),
+        is_for(value) or "",
+    ):
         return "a message has a delivery_tag, an exchange and a routing_key, and may say what it is for"
     if not isinstance(body, str | None):
         return "the body of a message is a text"
     return _problem_with_body(body or "", properties.get("body_encoding"))
 
 
-def problem_with_task(headers: Mapping[str, Any], content_type: object, content_encoding: object) -> str | None:
+def problem_with_task(
+    headers: Mapping[str, Any], content_type: object, content_encoding: object
+) -> str | None:
     """Why these are not the headers of a task of ours. None: they are."""
     if UNREADABLE in headers:
         return str(headers[UNREADABLE])
@@ -74,7 +90,11 @@ def problem_with_task(headers: Mapping[str, Any], content_type: object, content_
 def problem_with_arguments(payload: object) -> str | None:
     """Why a task cannot be called with this, the body of its message. None: it can."""
     kinds = (list, dict, dict)
-    if not isinstance(payload, list) or len(payload) != len(kinds) or not all(map(isinstance, payload, kinds)):
+    if (
+        not isinstance(payload, list)
+        or len(payload) != len(kinds)
+        or not all(map(isinstance, payload, kinds))
+    ):
         return "its body is not [arguments, named arguments, what comes after it]"
     after: dict[str, object] = payload[2]
     chord = after.get("chord")
@@ -84,7 +104,9 @@ def problem_with_arguments(payload: object) -> str | None:
 
 
 def no_such_task(name: str) -> str:
-    return f"there is no task {name if len(name) <= _QUOTED_CHARS else _quoted(name)} in this version"
+    return (
+        f"there is no task {name if len(name) <= _QUOTED_CHARS else _quoted(name)} in this version"
+    )
 
 
 def _problem_with_body(body: str, encoding: object) -> str | None:

@@ -70,7 +70,9 @@ class Library:
         Raises:
             LedgerError: one is not there.
         """
-        found = {digest: text for digest in digests if (text := self._payloads.get(digest)) is not None}
+        found = {
+            digest: text for digest in digests if (text := self._payloads.get(digest)) is not None
+        }
         missing = list(dict.fromkeys(digest for digest in digests if digest not in found))
         for digest, text in self._ledger.blobs.get(job_id, missing).items():
             self._payloads.put(digest, text)
@@ -103,27 +105,37 @@ class Library:
             self._documents.put(digest, text)
         return text
 
-    def of_job(self, job_id: JobId, handoff_id: HandoffId, manifest: Manifest, deadline: float | None) -> JobLibrary:
+    def of_job(
+        self, job_id: JobId, handoff_id: HandoffId, manifest: Manifest, deadline: float | None
+    ) -> JobLibrary:
         """What one running handoff may read."""
         pages: list[Document] = []
         is_read = False
 
         def fetched() -> tuple[Document, ...]:
             nonlocal is_read
-            if not is_read:  # pages that other handoffs, or an earlier claim of this one, have fetched
+            if (
+                not is_read
+            ):  # pages that other handoffs, or an earlier claim of this one, have fetched
                 pages.extend(self._ledger.blobs.fetched(job_id))
                 is_read = True
             return tuple(pages)
 
         def keep(source: str, media_type: str, text: str) -> Document:
-            document = Document(path=source, digest=digest_of(text), media_type=media_type, chars=len(text))
+            document = Document(
+                path=source, digest=digest_of(text), media_type=media_type, chars=len(text)
+            )
             self._ledger.blobs.put_fetched(job_id, document, text, remaining_s())
             self._documents.put(document.digest, text)
             pages.append(document)
             return document
 
         def remaining_s() -> float:
-            return UNLIMITED_S if deadline is None else max(0.0, deadline - self._ledger.connection.now())
+            return (
+                UNLIMITED_S
+                if deadline is None
+                else max(0.0, deadline - self._ledger.connection.now())
+            )
 
         context = ToolContext(
             job_id=job_id,

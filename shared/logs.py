@@ -25,11 +25,19 @@ QUIET = ("httpx", "httpx2", "httpcore", "httpcore2", "anthropic", "urllib3", "as
 """Loggers that write a line for each request; their warnings still come."""
 COMMENTS = ("celery.worker.strategy", "celery.app.trace")
 """Celery's, which say of each message that it came and that its task went well: we say what came of it. At DEBUG, they are heard."""
-_MESSAGE = re.compile(r"(?P<job>j-[0-9a-f]{12})(?::(?P<handoff>[a-z][a-z0-9_-]*\.[0-9]{1,4})(?= ))?")
+_MESSAGE = re.compile(
+    r"(?P<job>j-[0-9a-f]{12})(?::(?P<handoff>[a-z][a-z0-9_-]*\.[0-9]{1,4})(?= ))?"
+)
 """A job, and the handoff if it is one, in what Celery says of a message: its id, then its arguments as they may be shown."""
 
 
-_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR, "exception": logging.ERROR}
+_LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "exception": logging.ERROR,
+}
 _chain: list[Processor] = structlog.get_config()["processors"]
 """One list, so that loggers that are in use already have what was configured last."""
 
@@ -37,7 +45,9 @@ _chain: list[Processor] = structlog.get_config()["processors"]
 class _Logger(structlog.stdlib.BoundLogger):
     """Makes nothing of a line that nobody is to see."""
 
-    def _proxy_to_logger(self, method_name: str, event: str | None = None, *event_args: str, **event_kw: Any) -> Any:
+    def _proxy_to_logger(
+        self, method_name: str, event: str | None = None, *event_args: str, **event_kw: Any
+    ) -> Any:
         if self.isEnabledFor(_LEVELS.get(method_name, logging.CRITICAL)):
             return super()._proxy_to_logger(method_name, event, *event_args, **event_kw)
         return None
@@ -61,17 +71,25 @@ def configure_logging(
     handler = logging.StreamHandler(out)
     watched = out.isatty()
     in_colour = watched and not os.environ.get("NO_COLOR")
-    handler.setFormatter(_formatter(shared, as_json=not watched if as_json is None else as_json, in_colour=in_colour))
+    handler.setFormatter(
+        _formatter(shared, as_json=not watched if as_json is None else as_json, in_colour=in_colour)
+    )
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level)
     for name in QUIET:
         logging.getLogger(name).setLevel(max(level, logging.WARNING))
     for name in COMMENTS:
-        logging.getLogger(name).setLevel(level if level <= logging.DEBUG else max(level, logging.WARNING))
+        logging.getLogger(name).setLevel(
+            level if level <= logging.DEBUG else max(level, logging.WARNING)
+        )
     logging.getLogger("celery.app.trace").addFilter(_is_not_a_hand_back)
     logging.captureWarnings(True)
-    _chain[:] = [structlog.stdlib.filter_by_level, *shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter]
+    _chain[:] = [
+        structlog.stdlib.filter_by_level,
+        *shared,
+        structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+    ]
     structlog.configure(
         processors=_chain,
         logger_factory=structlog.stdlib.LoggerFactory(),
@@ -103,7 +121,11 @@ class logged_as:  # noqa: N801 - read as a statement
     __slots__ = ("_bound", "_token")
 
     def __init__(self, *, job_id: str, handoff_id: str | None = None) -> None:
-        self._bound = {"job_id": job_id} if handoff_id is None else {"job_id": job_id, "handoff_id": handoff_id}
+        self._bound = (
+            {"job_id": job_id}
+            if handoff_id is None
+            else {"job_id": job_id, "handoff_id": handoff_id}
+        )
 
     def __enter__(self) -> None:
         self._token = _whose.set({**_whose.get(), **self._bound})
@@ -125,7 +147,10 @@ def redactor_for(settings: Settings, environment: Mapping[str, str] | None = Non
 def _enriching(redactor: Redactor) -> list[Processor]:
     def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
         # The two underscored keys are structlog's own, removed before rendering.
-        return {key: value if key in {"_record", "_from_structlog"} else redactor.value(value, key) for key, value in event.items()}
+        return {
+            key: value if key in {"_record", "_from_structlog"} else redactor.value(value, key)
+            for key, value in event.items()
+        }
 
     return [
         merge_whose,
@@ -144,7 +169,11 @@ def _place(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """The job and handoff of Celery's own lines about a message, which its main thread writes; and the trace, where there is one."""
     record = event.get("_record")
     said = getattr(record, "data", None)
-    if isinstance(said, Mapping) and "job_id" not in event and (found := _MESSAGE.search(f"{said.get('id')} {said.get('args')}")):
+    if (
+        isinstance(said, Mapping)
+        and "job_id" not in event
+        and (found := _MESSAGE.search(f"{said.get('id')} {said.get('args')}"))
+    ):
         event["job_id"] = found["job"]
         if found["handoff"]:
             event["handoff_id"] = found["handoff"]
@@ -166,7 +195,9 @@ def _formatter(shared: list[Processor], *, as_json: bool, in_colour: bool) -> lo
     renderer: Processor = (
         _on_one_line
         if as_json
-        else structlog.dev.ConsoleRenderer(colors=in_colour, exception_formatter=structlog.dev.plain_traceback, pad_event_to=0)
+        else structlog.dev.ConsoleRenderer(
+            colors=in_colour, exception_formatter=structlog.dev.plain_traceback, pad_event_to=0
+        )
     )
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=shared,

@@ -48,12 +48,22 @@ class Models:
             MissingCredentials: a model was asked for by name, and there is no key for it here.
         """
         if not self.settings.is_offline:
-            if spec.name in JUDGING_ROLES and self.settings.reviewer_model and asked != OFFLINE_MODEL:
+            if (
+                spec.name in JUDGING_ROLES
+                and self.settings.reviewer_model
+                and asked != OFFLINE_MODEL
+            ):
                 return self.settings.reviewer_model
-            default = self.settings.supervisor_model if spec.tier is Tier.CAPABLE else self.settings.specialist_model
+            default = (
+                self.settings.supervisor_model
+                if spec.tier is Tier.CAPABLE
+                else self.settings.specialist_model
+            )
             return asked or spec.model or default
         if asked and asked != OFFLINE_MODEL:
-            raise MissingCredentials(f"{asked} was asked for, and there is no key for it; set ANTHROPIC_API_KEY there")
+            raise MissingCredentials(
+                f"{asked} was asked for, and there is no key for it; set ANTHROPIC_API_KEY there"
+            )
         return OFFLINE_MODEL
 
     def of(self, name: str) -> Model:
@@ -62,7 +72,9 @@ class Models:
         with self._lock:
             if offline not in self._made:
                 make = self.make or provider_models(self.settings)
-                self._made[offline] = make(self.settings.model_copy(update={"offline": True}) if offline else self.settings)
+                self._made[offline] = make(
+                    self.settings.model_copy(update={"offline": True}) if offline else self.settings
+                )
             return self._made[offline]
 
     def lane_of(self, name: str) -> str | None:

@@ -44,7 +44,9 @@ def check_patterns(schema: Any) -> None:
     """
     keywords = {name for part in _objects_in(schema) for name in part}
     if {"unevaluatedProperties", "patternProperties"} <= keywords:
-        raise UnusablePattern("unevaluatedProperties cannot be checked beside patternProperties; use additionalProperties")
+        raise UnusablePattern(
+            "unevaluatedProperties cannot be checked beside patternProperties; use additionalProperties"
+        )
     for part in _objects_in(schema, but_below=_VALUES):
         several = part.get("patternProperties")
         for pattern in (part.get("pattern"), *(several if isinstance(several, Mapping) else ())):
@@ -55,7 +57,11 @@ def check_patterns(schema: Any) -> None:
 def _objects_in(schema: Any, but_below: tuple[str, ...] = ()) -> Iterator[Mapping[str, Any]]:
     if isinstance(schema, Mapping):
         yield schema
-    inner = [value for key, value in schema.items() if key not in but_below] if isinstance(schema, Mapping) else schema
+    inner = (
+        [value for key, value in schema.items() if key not in but_below]
+        if isinstance(schema, Mapping)
+        else schema
+    )
     for item in inner if isinstance(inner, list) else ():
         yield from _objects_in(item, but_below)
 
@@ -69,13 +75,21 @@ def _compiled(pattern: str) -> Any:
     try:
         return re2.compile(pattern, options)
     except re2.error as error:
-        shown = pattern if len(pattern) <= _MOST_SHOWN_CHARS else f"{pattern[:_MOST_SHOWN_CHARS]}..."
-        raise UnusablePattern(f"the pattern {shown!r} is not one of RE2's ({_reason(error)}); write it plainer") from error
+        shown = (
+            pattern if len(pattern) <= _MOST_SHOWN_CHARS else f"{pattern[:_MOST_SHOWN_CHARS]}..."
+        )
+        raise UnusablePattern(
+            f"the pattern {shown!r} is not one of RE2's ({_reason(error)}); write it plainer"
+        ) from error
 
 
 def _reason(error: Exception) -> str:
     """What RE2 says of it, in words that say what is to be mended."""
-    said = str(error.args[0], "utf-8", "replace") if error.args and isinstance(error.args[0], bytes) else str(error)
+    said = (
+        str(error.args[0], "utf-8", "replace")
+        if error.args and isinstance(error.args[0], bytes)
+        else str(error)
+    )
     if said.startswith(("invalid repetition size", "pattern too large")):
         return "it repeats more than 1,000 times, repetitions in one another multiplied"
     if said.startswith(("invalid perl operator", "invalid escape sequence")):

@@ -49,7 +49,9 @@ class Process:
     name: str
 
 
-def start_process(service: str, settings: Settings, *, watchdog: bool, make_model: MakeModel | None = None) -> Process:
+def start_process(
+    service: str, settings: Settings, *, watchdog: bool, make_model: MakeModel | None = None
+) -> Process:
     """Open the ledger and start to renew leases. `service`: what this process is; `watchdog`: end it if it freezes."""
     sys.setswitchinterval(SWITCH_EVERY_S)
     _leave_to_itself_what_is_there()
@@ -61,7 +63,9 @@ def start_process(service: str, settings: Settings, *, watchdog: bool, make_mode
     leases = Leases(redis_url_of(settings), settings.lease_s, watchdog=watchdog)
     leases.start()
     name = f"{socket.gethostname()}:{os.getpid()}"
-    attempts = Attempts(ledger, settings, name, leases, Library(ledger), Models(settings, make_model))
+    attempts = Attempts(
+        ledger, settings, name, leases, Library(ledger), Models(settings, make_model)
+    )
     return Process(settings, ledger, leases, drain, attempts, name)
 
 
@@ -82,4 +86,6 @@ def allow_files() -> None:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
         except (OSError, ValueError) as error:
-            logging.getLogger(__name__).warning("the system does not let this process open more than %d files: %s", soft, error)
+            logging.getLogger(__name__).warning(
+                "the system does not let this process open more than %d files: %s", soft, error
+            )

@@ -24,7 +24,12 @@ from shared.wire.ids import new_word
 
 PUT_AT_ONCE = 50
 """Messages that one round trip brings: Redis hears of nothing else meanwhile."""
-RETRY: Mapping[str, Any] = {"max_retries": 3, "interval_start": 0, "interval_step": 0.2, "interval_max": 1}
+RETRY: Mapping[str, Any] = {
+    "max_retries": 3,
+    "interval_start": 0,
+    "interval_step": 0.2,
+    "interval_max": 1,
+}
 """Seconds between tries to send, where Redis refuses or cannot be reached; who cannot then leaves it to the sweeper."""
 
 
@@ -104,21 +109,34 @@ def publish_each(app: Celery, messages: Iterable[TaskMessage]) -> None:
     _send(app, messages, lambda channel, queue, frames: channel.put_each(queue, frames))
 
 
-def _send(app: Celery, messages: Iterable[TaskMessage], put: Callable[[LastingChannel, str, list[dict[str, Any]]], None]) -> None:
+def _send(
+    app: Celery,
+    messages: Iterable[TaskMessage],
+    put: Callable[[LastingChannel, str, list[dict[str, Any]]], None],
+) -> None:
     whose, queues = _whose(app), dict[str, list[dict[str, Any]]]()
     for message in gently(messages):
         app.amqp.queues[message.queue]  # or it would vanish where nobody takes it
         queues.setdefault(message.queue, []).append(_frame(message, whose))
 
     with app.pool.acquire(block=True) as connection:
-        connection.transport_options.update(RETRY)  # as kombu's producers do: or it would try for six seconds to open a channel
-        ensured = connection.ensure(_Nothing, lambda *what: _put(connection.default_channel, put, *what), **RETRY)
+        connection.transport_options.update(
+            RETRY
+        )  # as kombu's producers do: or it would try for six seconds to open a channel
+        ensured = connection.ensure(
+            _Nothing, lambda *what: _put(connection.default_channel, put, *what), **RETRY
+        )
         for queue, frames in queues.items():
             for first in range(0, len(frames), PUT_AT_ONCE):
                 ensured(queue, frames[first : first + PUT_AT_ONCE])
 
 
-def _put(channel: LastingChannel, put: Callable[[LastingChannel, str, list[dict[str, Any]]], None], queue: str, frames: list[Any]) -> None:
+def _put(
+    channel: LastingChannel,
+    put: Callable[[LastingChannel, str, list[dict[str, Any]]], None],
+    queue: str,
+    frames: list[Any],
+) -> None:
     """Once, and each under a delivery tag of its own: a process that has a message twice tells the copies apart by it."""
     for frame in frames:
         frame["properties"]["delivery_tag"] = new_word()
@@ -136,8 +154,15 @@ class _Nothing:
 def _whose(app: Celery) -> Mapping[str, Any]:
     """Headers that are the same for all messages that this thread sends just now."""
     task = app.current_worker_task
-    root_id, parent_id = (task.request.root_id or task.request.id, task.request.id) if task else (None, None)
-    return {"reply_to": app.thread_oid, "root_id": root_id, "parent_id": parent_id, "origin": _origin(os.getpid())}
+    root_id, parent_id = (
+        (task.request.root_id or task.request.id, task.request.id) if task else (None, None)
+    )
+    return {
+        "reply_to": app.thread_oid,
+        "root_id": root_id,
+        "parent_id": parent_id,
+        "origin": _origin(os.getpid()),
+    }
 
 
 @cache
@@ -150,10 +175,22 @@ def _frame(message: TaskMessage, whose: Mapping[str, Any]) -> dict[str, Any]:
     into its headers; and after at once, for tracing makes a span of the time between, and would have the next message's in it.
     """
     part, headers = message.part, _headers(message, whose)
-    call: tuple[Any, ...] = (message.args, {}, {"callbacks": None, "errbacks": None, "chain": None, "chord": part.body if part else None})
+    call: tuple[Any, ...] = (
+        message.args,
+        {},
+        {"callbacks": None, "errbacks": None, "chain": None, "chord": part.body if part else None},
+    )
     properties = {"correlation_id": message.task_id, "reply_to": whose["reply_to"]}
-    told = {"sender": message.task, "body": call, "exchange": "", "routing_key": message.queue, "headers": headers}
-    signals.before_task_publish.send(**told, declare=(), properties=properties, retry_policy=dict(RETRY))
+    told = {
+        "sender": message.task,
+        "body": call,
+        "exchange": "",
+        "routing_key": message.queue,
+        "headers": headers,
+    }
+    signals.before_task_publish.send(
+        **told, declare=(), properties=properties, retry_policy=dict(RETRY)
+    )
     signals.after_task_publish.send(**told)
     body = b64encode(json.dumps(call).encode()).decode()
     kind = {"content-encoding": "utf-8", "content-type": "application/json"}

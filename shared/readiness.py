@@ -29,7 +29,11 @@ def touch_while_alive() -> None:
         if (file := _file()) is not None:
             file.unlink(missing_ok=True)
 
-    for signal, receiver in ((signals.worker_ready, ready), (signals.heartbeat_sent, beat), (signals.worker_shutting_down, end)):
+    for signal, receiver in (
+        (signals.worker_ready, ready),
+        (signals.heartbeat_sent, beat),
+        (signals.worker_shutting_down, end),
+    ):
         signal.connect(receiver, weak=False, dispatch_uid=f"{__name__}.{receiver.__name__}")
 
 

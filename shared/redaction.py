@@ -20,7 +20,9 @@ _SECRET_NAME = re.compile(
     r"(?:^|[_\-.])(?:(?:api_?|access_?|private_?|secret_?)?keys?|token|secrets?|passw(?:or)?ds?|passphrase|credentials?|authorization|cookies?)$",
     re.IGNORECASE,
 )
-_SECRET_VARIABLE = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|BASIC_AUTH", re.IGNORECASE)
+_SECRET_VARIABLE = re.compile(
+    r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|BASIC_AUTH", re.IGNORECASE
+)
 _HEADERS = re.compile(r"_HEADERS$")
 """OTEL_EXPORTER_OTLP_HEADERS and its like: `name=value,name=value`, and a collector's key among them."""
 _HARMLESS_NAMES = frozenset({"routing_key", "keys"})
@@ -39,7 +41,10 @@ class Redactor:
         given = {secret for secret in secrets if secret}
         self._whole = frozenset(given)
         spelled = {
-            form for secret in given if len(secret) >= SHORTEST_CONTAINED for form in (secret, quote(secret, safe=""), unquote(secret))
+            form
+            for secret in given
+            if len(secret) >= SHORTEST_CONTAINED
+            for form in (secret, quote(secret, safe=""), unquote(secret))
         }
         # The longest first: a secret that contains another must not leave its tail behind.
         pattern = "|".join(re.escape(form) for form in sorted(spelled, key=len, reverse=True))
@@ -64,7 +69,10 @@ class Redactor:
             return HIDDEN
         if depth < _MOST_DEPTH:
             if isinstance(value, Mapping):
-                return {self.text(str(key)): self.value(item, str(key), depth + 1) for key, item in value.items()}
+                return {
+                    self.text(str(key)): self.value(item, str(key), depth + 1)
+                    for key, item in value.items()
+                }
             if isinstance(value, list | tuple | set | frozenset):
                 return [self.value(item, depth=depth + 1) for item in value]
         return self.text(value if isinstance(value, str) else repr(value))
@@ -82,10 +90,25 @@ def secrets_of(settings: Settings, environment: Mapping[str, str] | None = None)
     variables = os.environ if environment is None else environment
     found = {value for name, value in variables.items() if _SECRET_VARIABLE.search(name)}
     settled = {value.get_secret_value() for _, value in settings if isinstance(value, SecretStr)}
-    urls = {part for value in (*variables.values(), *settled) if "://" in value for part in value.split(";")}
+    urls = {
+        part
+        for value in (*variables.values(), *settled)
+        if "://" in value
+        for part in value.split(";")
+    }
     passwords = {password for url in urls for password in _passwords_in(url)}
-    found |= {secret for name, value in variables.items() if _HEADERS.search(name) for secret in _values_of_headers(value)}
-    basic_auth = {part.partition(":")[2] for value in found for part in value.split(",") if ":" in part and "://" not in part}
+    found |= {
+        secret
+        for name, value in variables.items()
+        if _HEADERS.search(name)
+        for secret in _values_of_headers(value)
+    }
+    basic_auth = {
+        part.partition(":")[2]
+        for value in found
+        for part in value.split(",")
+        if ":" in part and "://" not in part
+    }
     return frozenset(found | settled | passwords | basic_auth) - {""}
 
 
@@ -96,13 +119,19 @@ def _values_of_headers(headers: str) -> Iterator[str]:
         if equals:
             yield value.strip()
         else:
-            yield from (name.strip(), *(word for word in re.split(r"[\s:]+", name) if len(word) >= SHORTEST_CONTAINED))
+            yield from (
+                name.strip(),
+                *(word for word in re.split(r"[\s:]+", name) if len(word) >= SHORTEST_CONTAINED),
+            )
 
 
 def _passwords_in(url: str) -> set[str]:
     try:
         parts = urlsplit(url)
-        found = {unquote(parts.password or ""), *(value for name, value in parse_qsl(parts.query) if _SECRET_NAME.search(name))}
+        found = {
+            unquote(parts.password or ""),
+            *(value for name, value in parse_qsl(parts.query) if _SECRET_NAME.search(name)),
+        }
     except ValueError:
         return set()
     return found - {""}

@@ -38,7 +38,11 @@ SENTINEL_OPTIONS: Mapping[str, Mapping[str, Any] | None] = {
     "sentinel_username": None,
     "sentinel_password": None,
 }
-OPTIONS: Mapping[str, Mapping[str, Mapping[str, Any] | None]] = {"redis": {}, "rediss": TLS_OPTIONS, "sentinel": SENTINEL_OPTIONS}
+OPTIONS: Mapping[str, Mapping[str, Mapping[str, Any] | None]] = {
+    "redis": {},
+    "rediss": TLS_OPTIONS,
+    "sentinel": SENTINEL_OPTIONS,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,9 @@ def read_address(url: str) -> RedisAddress:
     parts = [_split(part) for part in (url.split(";") if url.startswith("sentinel://") else [url])]
     first, scheme = parts[0], parts[0].scheme
     if any(part.scheme != scheme for part in parts):
-        raise ValueError("each of its parts, behind a ; too, must name a sentinel: sentinel://host:26379")
+        raise ValueError(
+            "each of its parts, behind a ; too, must name a sentinel: sentinel://host:26379"
+        )
     if not re.fullmatch(r"/?[0-9]*", first.path):
         raise ValueError(f"its database, after the last slash, must be a number; {LOOKS}")
     options = _options(scheme, first.query)
@@ -91,7 +97,9 @@ def read_address(url: str) -> RedisAddress:
     if tls and not has_tls:
         raise ValueError("its options of TLS need ssl=true beside them")
     if "ssl_keyfile" in options and "ssl_certfile" not in options:
-        raise ValueError("its option ssl_keyfile needs ssl_certfile beside it, the certificate of that key")
+        raise ValueError(
+            "its option ssl_keyfile needs ssl_certfile beside it, the certificate of that key"
+        )
     is_sentinel = scheme == "sentinel"
     port = SENTINEL_PORT if is_sentinel else REDIS_PORT
     return RedisAddress(

@@ -27,12 +27,21 @@ class Taking:
         self._is_in_a_hurry = False
         self._ask: Callable[[str], bool] = bool
 
-    def attach(self, consumer: Any, queues: Iterable[str], may_take: Callable[[str], bool], *, in_a_hurry: bool = False) -> None:
+    def attach(
+        self,
+        consumer: Any,
+        queues: Iterable[str],
+        may_take: Callable[[str], bool],
+        *,
+        in_a_hurry: bool = False,
+    ) -> None:
         """`consumer`: Celery's, of a worker that has started. Queues that it does not serve are left as they are. `in_a_hurry`: what may be
         taken from again is, within `LOOK_AGAIN_S`; else within a second.
         """
         self._ask, self._is_in_a_hurry = may_take, in_a_hurry
-        self._may_take = {queue: True for queue in queues if queue in consumer.app.amqp.queues.consume_from}
+        self._may_take = {
+            queue: True for queue in queues if queue in consumer.app.amqp.queues.consume_from
+        }
         self._consumer = consumer
         self.changed()
 
@@ -58,4 +67,6 @@ class Taking:
 
     def _hurry(self) -> None:
         channel = self._consumer.task_consumer.channel
-        channel.brpop_timeout = channel.connection.brpop_timeout if all(self._may_take.values()) else LOOK_AGAIN_S
+        channel.brpop_timeout = (
+            channel.connection.brpop_timeout if all(self._may_take.values()) else LOOK_AGAIN_S
+        )

@@ -57,13 +57,17 @@ class HandoffRequest(ParsedRequest):
         """In this thread, where the worker's loop has ended, to which Celery leaves it: at a deploy the message would be back in its queue
         when the last of the process's handoffs has ended.
         """
-        is_stopping = worker_state.should_stop is not None and worker_state.should_stop is not False  # the exit code, which may be 0
+        is_stopping = (
+            worker_state.should_stop is not None and worker_state.should_stop is not False
+        )  # the exit code, which may be 0
         if requeue and is_stopping:
             self._on_reject = self.message.reject_log_error
         super().reject(requeue)
 
     def on_failure(self, exc_info: Any, *args: Any, **kwargs: Any) -> Any:
-        error = getattr(exc_info.exception, "exc", exc_info.exception)  # a pool of processes wraps it
+        error = getattr(
+            exc_info.exception, "exc", exc_info.exception
+        )  # a pool of processes wraps it
         self._handed_back = str(error.reason) if isinstance(error, Reject) else ""
         if isinstance(error, Waits):
             super().send_event("task-retried", exception=str(error), traceback="")
@@ -71,7 +75,9 @@ class HandoffRequest(ParsedRequest):
 
     def send_event(self, type: str, **fields: Any) -> None:  # noqa: A002 - Celery's own signature
         if type == "task-rejected" and fields.get("requeue"):
-            super().send_event("task-retried", exception=f"handed back: {self._handed_back}", traceback="")
+            super().send_event(
+                "task-retried", exception=f"handed back: {self._handed_back}", traceback=""
+            )
         elif type in ("task-started", "task-succeeded"):
             super().send_event(type, **{"exception": "", "traceback": "", **fields})
         else:
@@ -83,7 +89,13 @@ def register(app: Any, name: str, body: Callable[[Any, object], str]) -> None:
     app.task(body, name=name, shared=False, bind=True, Request=HandoffRequest)
 
 
-def run_task(task: Any, ledger: Ledger, role: str, text: object, attempt: Callable[[AgentHandoff, str], Ended]) -> str:
+def run_task(
+    task: Any,
+    ledger: Ledger,
+    role: str,
+    text: object,
+    attempt: Callable[[AgentHandoff, str], Ended],
+) -> str:
     """The body of every `specialist.<role>` task. `text`: the message's one argument.
 
     Raises:
@@ -94,7 +106,9 @@ def run_task(task: Any, ledger: Ledger, role: str, text: object, attempt: Callab
     with logged_as(job_id=handoff.job_id, handoff_id=handoff.handoff_id):
         try:
             ended = attempt(handoff, text)
-        except HandoffError as error:  # the ledger is away: the lease runs out, and the sweeper has it run again
+        except (
+            HandoffError
+        ) as error:  # the ledger is away: the lease runs out, and the sweeper has it run again
             log.warning("handoff left to the sweeper", why=str(error))
             ended = Ended(Ending.ELSEWHERE, str(error))
         except Exception as error:
@@ -114,7 +128,9 @@ def _taken(task: Any, ledger: Ledger, role: str, text: object) -> AgentHandoff:
     except MalformedMessage as error:
         reason = str(error)
         try:
-            is_dead = ledger.dead.unread(role, reason, text if isinstance(text, str) else repr(text)[:10_000])
+            is_dead = ledger.dead.unread(
+                role, reason, text if isinstance(text, str) else repr(text)[:10_000]
+            )
         except LedgerError as away:
             log.exception("dead letter not kept", role=role)
             raise Reject(str(away), requeue=True) from error
@@ -151,10 +167,18 @@ def _end(task: Any, ended: Ended) -> str:
 def _end_as_failed(task: Any, result: HandoffResult) -> NoReturn:
     """Have the chord's part return as Celery would for a plain return, and say what that cannot."""
     try:
-        task.backend.mark_as_done(task.request.id, result.status.value, request=task.request, store_result=False)
-    except Exception:  # the ledger knows that the part is done, and the sweeper that the chord is silent
+        task.backend.mark_as_done(
+            task.request.id, result.status.value, request=task.request, store_result=False
+        )
+    except (
+        Exception
+    ):  # the ledger knows that the part is done, and the sweeper that the chord is silent
         log.exception("a part of a chord did not return")
-    why = result.status.value if result.failure == result.status else f"{result.status}, stop reason {result.failure}"
+    why = (
+        result.status.value
+        if result.failure == result.status
+        else f"{result.status}, stop reason {result.failure}"
+    )
     _tell(task, "task-failed", exception=why, traceback="")
     raise Ignore(why)
 

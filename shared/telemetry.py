@@ -78,7 +78,9 @@ class Telemetry:
         """What is published here belongs to this job."""
         return _NOTHING
 
-    def handoff(self, handoff: AgentHandoff, model: str | None, started_at: float | None) -> AbstractContextManager[Span]:
+    def handoff(
+        self, handoff: AgentHandoff, model: str | None, started_at: float | None
+    ) -> AbstractContextManager[Span]:
         """One claim of a handoff. `started_at`: of its first claim, Unix time in seconds."""
         return _NO_SPAN
 
@@ -116,7 +118,10 @@ def telemetry() -> Telemetry:
 
 def is_wanted() -> bool:
     """Whether the environment asks for spans, by the standard's own variables."""
-    is_off = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true" or os.environ.get("OTEL_TRACES_EXPORTER") == "none"
+    is_off = (
+        os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+        or os.environ.get("OTEL_TRACES_EXPORTER") == "none"
+    )
     return not is_off and any(os.environ.get(name) for name in ENDPOINTS)
 
 
@@ -134,7 +139,11 @@ def start_telemetry(service: str, settings: Settings, *, flush_s: float | None =
 
         _chosen[0] = open_telemetry(service, settings, flush_s)
     except ImportError:
-        logging.getLogger(__name__).warning(_MISSING, next(name for name in ENDPOINTS if os.environ.get(name)))
+        logging.getLogger(__name__).warning(
+            _MISSING, next(name for name in ENDPOINTS if os.environ.get(name))
+        )
     except Exception as error:  # noqa: BLE001 - the SDK's, of a value that it refuses: no job waits for that
-        why = Redactor(secrets_of(settings)).text(" ".join(f"{type(error).__name__}: {error}".split()))
+        why = Redactor(secrets_of(settings)).text(
+            " ".join(f"{type(error).__name__}: {error}".split())
+        )
         logging.getLogger(__name__).warning(_REFUSED, why)

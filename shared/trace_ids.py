@@ -57,7 +57,9 @@ def place_of(job_id: JobId, kept: Callable[[JobId], Kept]) -> Place:
         above = place_of(known.parent, kept)
         return Place(above.trace_id, job_span(job_id), above.span_id, above.is_sampled)
     if found := _TRACEPARENT.fullmatch(known.traceparent or ""):
-        return Place(int(found[1], 16), job_span(job_id), int(found[2], 16), bool(int(found[3], 16) & 1))
+        return Place(
+            int(found[1], 16), job_span(job_id), int(found[2], 16), bool(int(found[3], 16) & 1)
+        )
     return Place(_derived(f"trace {job_id}", 16), job_span(job_id), None, None)
 
 

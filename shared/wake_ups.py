@@ -11,7 +11,15 @@ from shared.wire.ids import HandoffId, JobId
 from shared.wire.names import ADVANCE, SUPERVISOR_QUEUE
 
 
-def wake_up(job_id: JobId, suspects: Sequence[HandoffId] = (), *, queue: str = SUPERVISOR_QUEUE, task_id: str | None = None) -> TaskMessage:
+def wake_up(
+    job_id: JobId,
+    suspects: Sequence[HandoffId] = (),
+    *,
+    queue: str = SUPERVISOR_QUEUE,
+    task_id: str | None = None,
+) -> TaskMessage:
     """`suspects`: handoffs that something may be wrong with. `task_id`: one of its own where it is left out."""
     shown = f"({job_id}{', ' + ' '.join(suspects) if suspects else ''})"
-    return TaskMessage(ADVANCE, task_id or uuid(), queue, (job_id, list(suspects)), shown, is_for=job_id)
+    return TaskMessage(
+        ADVANCE, task_id or uuid(), queue, (job_id, list(suspects)), shown, is_for=job_id
+    )

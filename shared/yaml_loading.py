@@ -24,7 +24,11 @@ class PlainLoader(yaml.SafeLoader):
 
     def refused(self, event: Any) -> str | None:
         """What is not supported of this event, for a sentence."""
-        return f"the YAML alias *{event.anchor} is not supported" if isinstance(event, yaml.AliasEvent) else None
+        return (
+            f"the YAML alias *{event.anchor} is not supported"
+            if isinstance(event, yaml.AliasEvent)
+            else None
+        )
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         parser: Any = self

@@ -66,4 +66,6 @@ def check_fact_checker(ledger: Ledger, name: str | None) -> None:
     """
     served = ledger.roles.served() if name else {}
     if name and served and name not in served and not ledger.history.read([name])[0][name]:
-        raise UserError(f"fact_checker: nobody serves or has served {name!r}; there are: {', '.join(sorted(served))}")
+        raise UserError(
+            f"fact_checker: nobody serves or has served {name!r}; there are: {', '.join(sorted(served))}"
+        )

@@ -61,7 +61,14 @@ log = log_of(__name__)
 class Advance:
     """The shell. One in a supervisor process, called by its threads."""
 
-    def __init__(self, ledger: Ledger, dispatcher: Dispatcher, attempts: Attempts, thinker: Thinker, webhooks: Webhooks) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        dispatcher: Dispatcher,
+        attempts: Attempts,
+        thinker: Thinker,
+        webhooks: Webhooks,
+    ) -> None:
         self._ledger = ledger
         self._dispatcher = dispatcher
         self._thinker = thinker
@@ -125,23 +132,37 @@ class Advance:
         if state is None or handoff.handoff_id not in state.open:
             return Ended(Ending.UNWANTED, "duplicate")
         with self._thinker.slot() as is_free:
-            if not is_free:  # it was fetched just before this process stopped to take from that queue
+            if (
+                not is_free
+            ):  # it was fetched just before this process stopped to take from that queue
                 return Ended(Ending.HANDED_BACK, "no slot to think is free")
             ended = self._thinker.think(state, handoff, text)
         if ended.how is Ending.FINISHED:
             self(handoff.job_id)
         return ended
 
-    def _step(self, state: JobState, suspects: Sequence[HandoffId], look: Look, place: Place, *, insists: bool) -> JobState | None:
+    def _step(
+        self,
+        state: JobState,
+        suspects: Sequence[HandoffId],
+        look: Look,
+        place: Place,
+        *,
+        insists: bool,
+    ) -> JobState | None:
         """One decision, and those that follow on what roles say that run in its place. Returns the state to decide on next; None: nothing
         more can be done now. `insists`: see `Commit`.
         """
         decision = self._deciding.decide(state, suspects)
         prepared, later = decision.prepared, decision.state
-        if not prepared.events:  # before the effects: a role may run for minutes, and the job can be woken meanwhile
+        if (
+            not prepared.events
+        ):  # before the effects: a role may run for minutes, and the job can be woken meanwhile
             self._ledger.journal.set_due(state.job_id, decision.due_at, state.version, look.name)
             place.over()
-            return self._grown(later, [self._do(later, effect, look) for effect in prepared.effects])
+            return self._grown(
+                later, [self._do(later, effect, look) for effect in prepared.effects]
+            )
         with self._thinker.slot(wanted=prepared.role is not None) as is_free:
             made = self._deciding.commit(decision, look, thinks_here=is_free, insists=insists)
             while made.role is not None:
@@ -161,10 +182,14 @@ class Advance:
         place.over()
         if made.dropped:
             standings = self._ledger.jobs.handoffs(made.state.job_id, made.dropped[:MOST_TOLD])
-            self._dispatcher.tell_dropped(made.state.job_id, [one for one, found in standings.items() if found.held])
+            self._dispatcher.tell_dropped(
+                made.state.job_id, [one for one, found in standings.items() if found.held]
+            )
         return [self._do(made.state, effect, look) for effect in made.prepared.effects]
 
-    def _think_on(self, made: Made, role: Claimed, look: Look) -> tuple[Made | None, Sequence[Recorded] | None]:
+    def _think_on(
+        self, made: Made, role: Claimed, look: Look
+    ) -> tuple[Made | None, Sequence[Recorded] | None]:
         """Have its role think. Returns the decision that follows on the result and stands in the journal with it; or what entered the
         journal by the result alone, if anything did.
         """
@@ -185,19 +210,25 @@ class Advance:
         if prepared.is_full:
             self._dispatcher.wake(job_id)
 
-    def _grown(self, state: JobState, parts: Sequence[Sequence[Recorded] | None]) -> JobState | None:
+    def _grown(
+        self, state: JobState, parts: Sequence[Sequence[Recorded] | None]
+    ) -> JobState | None:
         """The state after what was done has entered the journal; None: nothing did."""
         new = [recorded for recorded in parts if recorded is not None]
         if not new:
             return None
-        return (self._states.fold_on(state, new[0]) if len(new) == 1 else None) or self._states.load(state.job_id)
+        return (
+            self._states.fold_on(state, new[0]) if len(new) == 1 else None
+        ) or self._states.load(state.job_id)
 
     def _do(self, state: JobState, effect: Command, look: Look) -> Sequence[Recorded] | None:
         """What entered the journal by it; None: nothing did."""
         match effect:
             case PublishAgain():
                 log.warning("published again", handoffs=list(effect.handoffs), job_id=state.job_id)
-                if self._dispatcher.publish_again(state.job_id, self._preparing.outgoing(state, effect.handoffs)):
+                if self._dispatcher.publish_again(
+                    state.job_id, self._preparing.outgoing(state, effect.handoffs)
+                ):
                     self._ledger.jobs.sent(state.job_id, effect.handoffs)
                 return None
             case RunRole():
@@ -218,7 +249,9 @@ class Advance:
             case _:
                 raise AssertionError(f"{effect} is recorded, not done")
 
-    def _run_role(self, state: JobState, handoff: AgentHandoff, text: str, look: Look) -> Sequence[Recorded] | None:
+    def _run_role(
+        self, state: JobState, handoff: AgentHandoff, text: str, look: Look
+    ) -> Sequence[Recorded] | None:
         """Think here, or have somebody else think if this process's slots run short. Returns what entered the journal by it."""
         with self._thinker.slot() as is_free:
             if is_free:
@@ -227,10 +260,14 @@ class Advance:
         return None
 
     def _thought(self, state: JobState, ended: Ended) -> Sequence[Recorded] | None:
-        if ended.how is Ending.HANDED_BACK:  # this process shuts down, and no message goes back to a queue
+        if (
+            ended.how is Ending.HANDED_BACK
+        ):  # this process shuts down, and no message goes back to a queue
             self._dispatcher.wake(state.job_id)
         return ended.recorded if ended.how is Ending.FINISHED else None
 
     def _have_thought(self, state: JobState, handoff: AgentHandoff, text: str) -> None:
-        if self._ledger.jobs.queue(state.job_id, handoff.handoff_id, THINK_QUEUE) and self._dispatcher.think(handoff, text):
+        if self._ledger.jobs.queue(
+            state.job_id, handoff.handoff_id, THINK_QUEUE
+        ) and self._dispatcher.think(handoff, text):
             self._ledger.jobs.sent(state.job_id, [handoff.handoff_id])

@@ -19,7 +19,9 @@ def answers_in(events: Sequence[Recorded]) -> dict[int, Approved | Rejected]:
     return found
 
 
-def approvals_in(events: Sequence[Recorded], payloads: Mapping[str, str]) -> tuple[dict[str, Any], ...]:
+def approvals_in(
+    events: Sequence[Recorded], payloads: Mapping[str, str]
+) -> tuple[dict[str, Any], ...]:
     """In the form of `JobResult.approvals`."""
     answered, found = answers_in(events), []
     for recorded in events:
@@ -27,7 +29,13 @@ def approvals_in(events: Sequence[Recorded], payloads: Mapping[str, str]) -> tup
             continue
         said = answered.get(recorded.version)
         draft = Answer.from_json(payloads[asked.draft.digest]) if asked.draft else None
-        own_plan = said.own_plan if isinstance(said, Rejected) else said.plan.plan if said and said.plan else None
+        own_plan = (
+            said.own_plan
+            if isinstance(said, Rejected)
+            else said.plan.plan
+            if said and said.plan
+            else None
+        )
         found.append(
             {
                 "version": recorded.version,
@@ -37,7 +45,11 @@ def approvals_in(events: Sequence[Recorded], payloads: Mapping[str, str]) -> tup
                 "decision": said.type if said else None,
                 "by": said.by if isinstance(said, Approved) else "user" if said else None,
                 "note": payloads[said.note.digest] if said and said.note else None,
-                "draft": None if draft is None else draft.text if draft.value is None else draft.value,
+                "draft": None
+                if draft is None
+                else draft.text
+                if draft.value is None
+                else draft.value,
                 "own_plan": json.loads(payloads[own_plan.digest]) if own_plan else None,
             }
         )

@@ -45,28 +45,45 @@ def approve(ledger: Ledger, job_id: JobId, note: str | None, plan: JsonValue) ->
     _say(ledger, state, Approved(asked=question.version, note=_ref(note), plan=made), texts)
 
 
-def reject(ledger: Ledger, job_id: JobId, note: str | None, steps: Sequence[str], plan: JsonValue) -> None:
+def reject(
+    ledger: Ledger, job_id: JobId, note: str | None, steps: Sequence[str], plan: JsonValue
+) -> None:
     """Raises: UserError: it waits for no approval, has no such step, or the plan is none, or nobody would plan again."""
     state, question = _waiting(ledger, job_id)
     if steps and question.what not in (ApprovalOf.RESEARCH, ApprovalOf.ANSWER, ApprovalOf.FAILURE):
-        raise UserError(f"{job_id} waits for an approval of its {question.what}: no step has been done that could be done again")
+        raise UserError(
+            f"{job_id} waits for an approval of its {question.what}: no step has been done that could be done again"
+        )
     if unknown := [step for step in steps if step not in state.steps]:
-        raise UserError(f"{job_id} has no step {', '.join(unknown)}: its steps are {', '.join(state.steps)}")
+        raise UserError(
+            f"{job_id} has no step {', '.join(unknown)}: its steps are {', '.join(state.steps)}"
+        )
     own, texts = None, _texts(note)
     if plan is not None:
         made, text = _own_plan(ledger, state, question, plan)
         if not may_be_planned_again(state):
-            raise UserError(f"no planner would read it: `handoff approve {job_id} --edit FILE` takes your plan as it is")
+            raise UserError(
+                f"no planner would read it: `handoff approve {job_id} --edit FILE` takes your plan as it is"
+            )
         own = made.plan
         texts.append(text)
     named = tuple(map(StepId, steps))
-    _say(ledger, state, Rejected(asked=question.version, note=_ref(note), steps=named, own_plan=own), texts)
+    _say(
+        ledger,
+        state,
+        Rejected(asked=question.version, note=_ref(note), steps=named, own_plan=own),
+        texts,
+    )
 
 
-def _own_plan(ledger: Ledger, state: JobState, question: Question, plan: JsonValue) -> tuple[PlanMade, str]:
+def _own_plan(
+    ledger: Ledger, state: JobState, question: Question, plan: JsonValue
+) -> tuple[PlanMade, str]:
     """What a person would have instead of the plan that is asked about, and its payload."""
     if question.what is not ApprovalOf.PLAN:
-        raise UserError(f"{state.job_id} waits for an approval of its {question.what}: only a plan can be edited (--edit)")
+        raise UserError(
+            f"{state.job_id} waits for an approval of its {question.what}: only a plan can be edited (--edit)"
+        )
     return plan_made(edited(plan, state, ledger.roles.served()), is_reviewed=state.is_reviewed)
 
 
@@ -76,10 +93,18 @@ def edited(value: JsonValue, state: JobState, served: Collection[str]) -> Plan:
     Raises:
         PlanRefused: all that is wrong with it.
     """
-    if not isinstance(value, dict) or not isinstance(steps := value.get("steps"), list) or not steps:
-        raise PlanRefused([("the plan has no steps: write it as `handoff show` prints it", ("steps",))])
+    if (
+        not isinstance(value, dict)
+        or not isinstance(steps := value.get("steps"), list)
+        or not steps
+    ):
+        raise PlanRefused(
+            [("the plan has no steps: write it as `handoff show` prints it", ("steps",))]
+        )
     unknown = [name for name in value if name not in _OF_A_PLAN | _OF_A_REPORT]
-    found: list[_Problem] = [(f"the plan has a field {name} that no plan has", (name,)) for name in unknown]
+    found: list[_Problem] = [
+        (f"the plan has a field {name} that no plan has", (name,)) for name in unknown
+    ]
     given = tuple(one.step for one in state.submitted.given)
     plan = _with_counted_joins(value, steps, given)
     made: list[Step] = []
@@ -90,9 +115,14 @@ def edited(value: JsonValue, state: JobState, served: Collection[str]) -> Plan:
             made.append(step := Step.model_validate_json(json.dumps(one)))
             places[step.id] = place
         except ValidationError as error:
-            found += [(f"step {index + 1}: {'.'.join(where) or 'it'}: {what}", (*place, *where)) for where, what in each_problem(error)]
+            found += [
+                (f"step {index + 1}: {'.'.join(where) or 'it'}: {what}", (*place, *where))
+                for where, what in each_problem(error)
+            ]
     allowed = set(state.submitted.specialists)
-    there = {name for name in served if not allowed or name in allowed} | {step.outline.specialist for step in state.steps.values()}
+    there = {name for name in served if not allowed or name in allowed} | {
+        step.outline.specialist for step in state.steps.values()
+    }
     there |= {SUB_SUPERVISOR} if may_have_children(state.submitted) else set()
     most = max(state.submitted.limits.max_steps, len(state.steps))
     found += [(said, places[step]) for step, said in problems_by_step(made, given)]
@@ -100,23 +130,39 @@ def edited(value: JsonValue, state: JobState, served: Collection[str]) -> Plan:
     found += [(said, places[step.id]) for step in made for said in name_problems([step], there)]
     if not found:
         try:
-            return Plan.model_validate_json(json.dumps({**{name: plan[name] for name in plan.keys() & _OF_A_PLAN}, "given": given}))
+            return Plan.model_validate_json(
+                json.dumps(
+                    {**{name: plan[name] for name in plan.keys() & _OF_A_PLAN}, "given": given}
+                )
+            )
         except ValidationError as error:
             found = [(f"{'.'.join(where)}: {what}", where) for where, what in each_problem(error)]
     raise PlanRefused(found)
 
 
-def _with_counted_joins(value: dict[str, JsonValue], steps: Sequence[JsonValue], given: Collection[str]) -> dict[str, Any]:
+def _with_counted_joins(
+    value: dict[str, JsonValue], steps: Sequence[JsonValue], given: Collection[str]
+) -> dict[str, Any]:
     """The plan with its joins as `Join` takes them: a person may write a part (`80%`) of what is waited for."""
-    waits_for = {number: _names(one.get("depends_on")) for number, one in enumerate(steps) if isinstance(one, dict)}
+    waits_for = {
+        number: _names(one.get("depends_on"))
+        for number, one in enumerate(steps)
+        if isinstance(one, dict)
+    }
     built_upon = {name for names in waits_for.values() for name in names}
     last = [one for one in steps if isinstance(one, dict) and one.get("id") not in built_upon]
     own = {number: sum(name not in given for name in names) for number, names in waits_for.items()}
     made = [
-        {**one, "join": counted(one["join"], own[number])} if isinstance(one, dict) and "join" in one else one
+        {**one, "join": counted(one["join"], own[number])}
+        if isinstance(one, dict) and "join" in one
+        else one
         for number, one in enumerate(steps)
     ]
-    return {**value, "steps": made, **({"join": counted(value["join"], len(last))} if "join" in value else {})}
+    return {
+        **value,
+        "steps": made,
+        **({"join": counted(value["join"], len(last))} if "join" in value else {}),
+    }
 
 
 def _names(listed: JsonValue) -> list[JsonValue]:
@@ -128,16 +174,33 @@ def _waiting(ledger: Ledger, job_id: JobId) -> tuple[JobState, Question]:
     if state is None:
         raise UnknownJob.named(job_id)
     if state.question is None:
-        raise UserError(f"{job_id} waits for no approval" + (": it has ended" if state.ended else ""))
+        raise UserError(
+            f"{job_id} waits for no approval" + (": it has ended" if state.ended else "")
+        )
     return state, state.question
 
 
-def _say(ledger: Ledger, state: JobState, answer: Approved | Rejected, texts: Sequence[str]) -> None:
+def _say(
+    ledger: Ledger, state: JobState, answer: Approved | Rejected, texts: Sequence[str]
+) -> None:
     """Appended whatever has happened meanwhile: where another answer came first, this one changes nothing, and that is said."""
-    version = ledger.journal.append_unless_ended(state.job_id, answer, approval_fields(state, None), texts)
-    before = fold(state.job_id, None, [one for one in ledger.journal.read(state.job_id) if one.version < version])
-    if not version or before is None or before.question is None or before.question.version != answer.asked:
-        raise UserError(f"{state.job_id} waits for no approval any more: somebody else has answered, or its time was over")
+    version = ledger.journal.append_unless_ended(
+        state.job_id, answer, approval_fields(state, None), texts
+    )
+    before = fold(
+        state.job_id,
+        None,
+        [one for one in ledger.journal.read(state.job_id) if one.version < version],
+    )
+    if (
+        not version
+        or before is None
+        or before.question is None
+        or before.question.version != answer.asked
+    ):
+        raise UserError(
+            f"{state.job_id} waits for no approval any more: somebody else has answered, or its time was over"
+        )
 
 
 def _texts(note: str | None) -> list[str]:

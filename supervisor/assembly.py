@@ -19,7 +19,14 @@ from shared.taking import Taking
 from shared.task_ends import ParsedRequest, keep_unreadable, register, run_task
 from shared.telemetry import telemetry
 from shared.wire.ids import HandoffId, JobId, is_job_id
-from shared.wire.names import ADVANCE, ROLES, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE, task_of
+from shared.wire.names import (
+    ADVANCE,
+    ROLES,
+    SUBMISSIONS_QUEUE,
+    SUPERVISOR_QUEUE,
+    THINK_QUEUE,
+    task_of,
+)
 from supervisor.advance import Advance
 from supervisor.dispatch import Dispatcher
 from supervisor.sweeper import SWEEPS_PER_LEASE, Sweeper
@@ -68,7 +75,9 @@ class _Once:
         """When it returns, whoever asks for a supervisor finds it."""
         supervisor = self()
         supervisor.sweeper.start()
-        supervisor.taking.attach(sender, [THINK_QUEUE], lambda _: not supervisor.thinker.is_full, in_a_hurry=True)
+        supervisor.taking.attach(
+            sender, [THINK_QUEUE], lambda _: not supervisor.thinker.is_full, in_a_hurry=True
+        )
 
     def stopping(self, **_: Any) -> None:
         """Runs in a signal's handler, whatever its thread was doing: takes no lock. Who is just building sees the flag."""
@@ -95,7 +104,9 @@ def build(app: Celery, settings: Settings, make_model: MakeModel | None) -> Supe
     secret = settings.webhook_secret.get_secret_value() if settings.webhook_secret else None
     taking = Taking()
     thinker = Thinker(process.attempts, slots // 2, taking.changed)
-    advance = Advance(process.ledger, dispatcher, process.attempts, thinker, Webhooks(process.ledger, secret))
+    advance = Advance(
+        process.ledger, dispatcher, process.attempts, thinker, Webhooks(process.ledger, secret)
+    )
     sweeper = Sweeper(
         process.ledger,
         dispatcher,
@@ -114,8 +125,16 @@ def make_supervisor_app(settings: Settings, make_model: MakeModel | None = None)
 
     def advance(job_id: object, suspects: object = (), _woken_by: object = "") -> None:
         """`_woken_by`: what messages of the version before say."""
-        if not isinstance(job_id, str) or not is_job_id(job_id) or not isinstance(suspects, list | tuple):
-            once().process.ledger.dead.add(SUPERVISOR_QUEUE, "advance takes a job id and a list of handoff ids", repr(job_id)[:1_000])
+        if (
+            not isinstance(job_id, str)
+            or not is_job_id(job_id)
+            or not isinstance(suspects, list | tuple)
+        ):
+            once().process.ledger.dead.add(
+                SUPERVISOR_QUEUE,
+                "advance takes a job id and a list of handoff ids",
+                repr(job_id)[:1_000],
+            )
             return
         with logged_as(job_id=job_id):
             once().advance(JobId(job_id), [HandoffId(str(item)) for item in suspects])
@@ -124,10 +143,16 @@ def make_supervisor_app(settings: Settings, make_model: MakeModel | None = None)
     for role in ROLES:
         register(app, task_of(role), _thinking(once, role))
     keep_unreadable(app, lambda: once().process.ledger)
-    signals.worker_init.connect(or_exit(once.starting), weak=False, dispatch_uid="supervisor.starting")
-    signals.worker_ready.connect(or_exit(once.started), weak=False, dispatch_uid="supervisor.started")
+    signals.worker_init.connect(
+        or_exit(once.starting), weak=False, dispatch_uid="supervisor.starting"
+    )
+    signals.worker_ready.connect(
+        or_exit(once.started), weak=False, dispatch_uid="supervisor.started"
+    )
     touch_while_alive()  # behind what announces it
-    signals.worker_shutting_down.connect(once.stopping, weak=False, dispatch_uid="supervisor.stopping")
+    signals.worker_shutting_down.connect(
+        once.stopping, weak=False, dispatch_uid="supervisor.stopping"
+    )
     signals.worker_shutdown.connect(once.stopped, weak=False, dispatch_uid="supervisor.stopped")
     return app
 

@@ -52,26 +52,45 @@ class Briefing:
 
     def _candidates(self, state: JobState) -> list[Candidate]:
         """The same, as planners see them."""
-        return [Candidate(name, one.spec.description, one.spec.tools, one.queued) for name, one in self.there(state).items()]
+        return [
+            Candidate(name, one.spec.description, one.spec.tools, one.queued)
+            for name, one in self.there(state).items()
+        ]
 
     def _with_a_team(self, state: JobState) -> list[Candidate]:
         """The same, and a sub-supervisor where there may be one."""
         return self._candidates(state) + ([SUB_TEAM] if may_have_children(state.submitted) else [])
 
-    def brief(self, state: JobState, role: str, request: str, into: Prepared) -> tuple[str, tuple[StepId, ...], Mapping[str, Any]]:  # noqa: PLR0911
+    def brief(  # noqa: PLR0911
+        self, state: JobState, role: str, request: str, into: Prepared
+    ) -> tuple[str, tuple[StepId, ...], Mapping[str, Any]]:
         """What the role is asked, which results it sees, and the schema of its answer."""
         limits = state.submitted.limits
         if role == "router":
             candidates = self._candidates(state)
-            return route_brief(request, candidates, self._known(state)), (), RouteReading(tuple(one.name for one in candidates)).schema
+            return (
+                route_brief(request, candidates, self._known(state)),
+                (),
+                RouteReading(tuple(one.name for one in candidates)).schema,
+            )
         if role == "planner" and state.plan is None:
             candidates = self._with_a_team(state)
             given = tuple(one.step for one in state.submitted.given)
             reading = PlanReading(tuple(one.name for one in candidates), limits.max_steps, given)
-            return plan_brief(request, candidates, limits.max_steps, self._rejected(state), self._known(state)), given, reading.schema
+            return (
+                plan_brief(
+                    request, candidates, limits.max_steps, self._rejected(state), self._known(state)
+                ),
+                given,
+                reading.schema,
+            )
         plan = self._loading.plan(state, into)
         if role == "planner":
-            asking = {step_id: step.result for step_id, step in state.steps.items() if step.status is StepStatus.IN_NEED and step.result}
+            asking = {
+                step_id: step.result
+                for step_id, step in state.steps.items()
+                if step.status is StepStatus.IN_NEED and step.result
+            }
             words = self._loading.words(state, asking.values(), into)
             needs = {str(step_id): words.result(ref).needs or "" for step_id, ref in asking.items()}
             about = tuple(step_id for step_id, step in state.steps.items() if step.result)
@@ -83,11 +102,20 @@ class Briefing:
         if role == JUDGE:
             return judging(state, self._loading.words(state, judging_wants(state), into))
         if role == "assessor":
-            settled = [one.brief() for one in disputes_of(state, self._loading.words(state, disputes_wanted(state), into))]
+            settled = [
+                one.brief()
+                for one in disputes_of(
+                    state, self._loading.words(state, disputes_wanted(state), into)
+                )
+            ]
             left, verdicts = max(0, limits.max_rounds - state.reworks), assessment.reading_of(state)
-            brief = assessment_brief(request, plan, len(state.rounds_now) + 1, left, settled, verdicts.rubric)
+            brief = assessment_brief(
+                request, plan, len(state.rounds_now) + 1, left, settled, verdicts.rubric
+            )
             return brief, tuple(state.steps), verdicts.schema
-        words = self._loading.words(state, (*words_wanted(state), *([state.turned_down] if state.turned_down else [])), into)
+        words = self._loading.words(
+            state, (*words_wanted(state), *([state.turned_down] if state.turned_down else [])), into
+        )
         last = words.verdict(state.last_round) if state.last_round else None
         gaps = [f"{gap.step}: {gap.why}" for gap in gaps_of(state, words)]
         vetoes = words.objections(state.turned_down) if state.turned_down else ()
@@ -98,7 +126,9 @@ class Briefing:
 
     def _known(self, state: JobState) -> Known:
         asked = state.submitted
-        return Known(asked.given, self._loading.text(state, asked.after.request) if asked.after else None)
+        return Known(
+            asked.given, self._loading.text(state, asked.after.request) if asked.after else None
+        )
 
     def _rejected(self, state: JobState) -> list[Unwanted]:
         """Plans that the user did not want, and what was said of them."""

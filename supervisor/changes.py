@@ -29,7 +29,10 @@ def in_words(change: Mapping[str, Any]) -> str:
     """`check_config (ops) added; draft dropped: the code is sound`."""
     done = [f"{step['id']} ({step['specialist']}) added" for step in change["added"]]
     done += [f"{step} {how}" for how in ("changed", "dropped") for step in change[how]]
-    done += [f"{step} not run, for it is what {earlier} was asked" for step, earlier in change["repeats"].items()]
+    done += [
+        f"{step} not run, for it is what {earlier} was asked"
+        for step, earlier in change["repeats"].items()
+    ]
     done += [f"{step} brought nothing new" for step in change["nothing_new"]]
     done += [f"{step} left, for it had begun" for step in change["too_late"]]
     done += ["nothing more is wanted"] if change["final"] else []

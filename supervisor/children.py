@@ -18,7 +18,14 @@ from shared.library import Library
 from shared.logs import log_of
 from shared.wire.answer import Answer
 from shared.wire.errors import Interrupted, VersionConflict
-from shared.wire.events import HandoffIssued, JobSubmitted, Parent, ParentTold, RetryRequested, TakenUp
+from shared.wire.events import (
+    HandoffIssued,
+    JobSubmitted,
+    Parent,
+    ParentTold,
+    RetryRequested,
+    TakenUp,
+)
 from shared.wire.given import Given
 from shared.wire.handoff import AgentHandoff, HandoffResult, ref
 from shared.wire.ids import HandoffId, StepId, child_id_for, handoff_id
@@ -57,12 +64,22 @@ def hand_over(ledger: Ledger, state: JobState, step: Step, words: Words, into: P
     before = fold(job_id, None, ledger.journal.read(job_id)) if job_id else None
     child = child_of(state, step.id, job_id if before and has_gaps_alone(before) else None)
     handoff = step_handoff(state, step, SPEC, SPEC.content_digest, words, None)
-    slice_ = {"max_turns": child.limits.max_turns, "max_tokens": child.limits.max_tokens, "max_microusd": child.limits.max_microusd}
-    limits = handoff.limits.model_copy(update={name: most for name, most in slice_.items() if most is not None})
+    slice_ = {
+        "max_turns": child.limits.max_turns,
+        "max_tokens": child.limits.max_tokens,
+        "max_microusd": child.limits.max_microusd,
+    }
+    limits = handoff.limits.model_copy(
+        update={name: most for name, most in slice_.items() if most is not None}
+    )
     handoff = handoff.model_copy(update={"limits": limits})
     into.ref(SPEC.to_json())
     counts = counted_for(state, state.dependents[step.id])
-    into.events.append(issued(handoff, into.ref(handoff.to_json()), counts=counts).model_copy(update={"child": child}))
+    into.events.append(
+        issued(handoff, into.ref(handoff.to_json()), counts=counts).model_copy(
+            update={"child": child}
+        )
+    )
     into.effects.append(StartChild(handoff.handoff_id))
 
 
@@ -89,19 +106,39 @@ class Children:
         if handed_over is None or handed_over.child is None:
             return
         child, now = handed_over.child, self._ledger.connection.now()
-        limits = child.limits.model_copy(update={"max_seconds": min(child.limits.max_seconds, seconds_for(state, now))})
+        limits = child.limits.model_copy(
+            update={"max_seconds": min(child.limits.max_seconds, seconds_for(state, now))}
+        )
         is_new = child.job_id == child_id_for(state.job_id, handoff_id)
-        before = None if is_new else fold(child.job_id, None, self._ledger.journal.read(child.job_id))
+        before = (
+            None if is_new else fold(child.job_id, None, self._ledger.journal.read(child.job_id))
+        )
         if before and not before.ended:
             return  # it has gone on already; or else its end is yet to come, which wakes us
         due_at = now + BEGUN_WITHIN_S
-        commit = self._taken_up(state, handed_over, before, limits, due_at) if before else self._begun(state, handed_over, limits, due_at)
+        commit = (
+            self._taken_up(state, handed_over, before, limits, due_at)
+            if before
+            else self._begun(state, handed_over, limits, due_at)
+        )
         with suppress(VersionConflict):
             self._ledger.journal.commit(replace(commit, parent=(state.job_id, handoff_id)))
-            log.info("child goes on" if before else "child begun", job_id=state.job_id, handoff_id=handoff_id, child=child.job_id)
+            log.info(
+                "child goes on" if before else "child begun",
+                job_id=state.job_id,
+                handoff_id=handoff_id,
+                child=child.job_id,
+            )
             self._dispatcher.wake(child.job_id)
 
-    def _taken_up(self, state: JobState, handed_over: HandoffIssued, before: JobState, limits: JobLimits, due_at: float) -> Commit:
+    def _taken_up(
+        self,
+        state: JobState,
+        handed_over: HandoffIssued,
+        before: JobState,
+        limits: JobLimits,
+        due_at: float,
+    ) -> Commit:
         """Its gaps alone, as `handoff finish` does those of a job. `limits`: what it may use from now on, besides what it has used."""
         used = used_of(self._ledger.jobs.standings([before.job_id])[0])
         event = RetryRequested(
@@ -112,19 +149,31 @@ class Children:
                 max_seconds=limits.max_seconds,
                 is_known=state.steps[handed_over.step_id].sent_back is not None,
             ),
-            **{name: most + used[name] for name in used if (most := getattr(limits, name)) is not None},
+            **{
+                name: most + used[name]
+                for name in used
+                if (most := getattr(limits, name)) is not None
+            },
         )
         return going_on(before, event, due_at)
 
-    def _begun(self, state: JobState, handed_over: HandoffIssued, limits: JobLimits, due_at: float) -> Commit:
+    def _begun(
+        self, state: JobState, handed_over: HandoffIssued, limits: JobLimits, due_at: float
+    ) -> Commit:
         """A job of its own, which will be planned."""
-        handoff = AgentHandoff.from_json(self._texts(state, [handed_over.handoff.digest])[handed_over.handoff.digest])
+        handoff = AgentHandoff.from_json(
+            self._texts(state, [handed_over.handoff.digest])[handed_over.handoff.digest]
+        )
         request, asked = request_of(handoff), state.submitted
         known = {one.step_id: one.result for one in handoff.context}
         results = Words(self._texts(state, [one.digest for one in known.values()]))
         given, texts = given_as(state, known, [*known.values()], results)
         before = self._before(state, handoff, {one.step for one in given})
-        given, texts, request = (*given, *before.given), (*texts, *before.texts), f"{request}{before.told}"
+        given, texts, request = (
+            (*given, *before.given),
+            (*texts, *before.texts),
+            f"{request}{before.told}",
+        )
         event = JobSubmitted(
             request=ref(request),
             title=title_of(handoff.task_description),
@@ -142,7 +191,9 @@ class Children:
         )
         manifest = self._texts(state, [asked.manifest.digest]).values() if asked.manifest else ()
         assert handed_over.child is not None
-        return Submission(handed_over.child.job_id, event, (request, *manifest, *texts), {}, has_key=False).commit(due_at)
+        return Submission(
+            handed_over.child.job_id, event, (request, *manifest, *texts), {}, has_key=False
+        ).commit(due_at)
 
     def _before(self, state: JobState, handoff: AgentHandoff, taken: Collection[StepId]) -> Before:
         """What the last child that was given this step leaves to the next one. `taken`: names of what that has from its parent."""
@@ -151,10 +202,16 @@ class Children:
             before = fold(child, None, self._ledger.journal.read(child))
             if before is None or before.ended is None:
                 continue
-            results = {step: one for step, one in results_to_give(before).items() if not {step, earlier(step)} & {*taken}}
+            results = {
+                step: one
+                for step, one in results_to_give(before).items()
+                if not {step, earlier(step)} & {*taken}
+            }
             refs = [*results.values(), *([before.ended.answer] if before.ended.answer else [])]
             texts = self._texts(before, [one.digest for one in refs])
-            answer = Answer.from_json(texts[before.ended.answer.digest]) if before.ended.answer else None
+            answer = (
+                Answer.from_json(texts[before.ended.answer.digest]) if before.ended.answer else None
+            )
             return Before(
                 *given_as(before, results, parts_of(before), Words(texts)),
                 LACKED.format(lacking(answer.gaps)) if answer and answer.gaps else "",
@@ -174,19 +231,28 @@ class Children:
         with suppress(Interrupted):
             claim.finish(claim.end(result, (finished_event(result, state.job_id),)))
         self._dispatcher.wake(parent.job_id)
-        told = Commit(job_id=state.job_id, expected=state.version, tip=state.as_of, events=[ParentTold()])
+        told = Commit(
+            job_id=state.job_id, expected=state.version, tip=state.as_of, events=[ParentTold()]
+        )
         self._ledger.journal.commit(told)  # said of a later end, it would keep that from its parent
 
     def _result(self, state: JobState) -> HandoffResult:
         assert state.ended is not None
         because = (state.ended.because,) if state.ended.because else ()
-        refs = [*parts_of(state), *words_wanted(state), *because, *([state.ended.answer] if state.ended.answer else [])]
+        refs = [
+            *parts_of(state),
+            *words_wanted(state),
+            *because,
+            *([state.ended.answer] if state.ended.answer else []),
+        ]
         texts = self._texts(state, [one.digest for one in refs])
         answer = Answer.from_json(texts[state.ended.answer.digest]) if state.ended.answer else None
         assert state.submitted.parent is not None
         parent = state.submitted.parent
         so_far = self._ledger.jobs.standings([state.job_id])[0]
-        of_handoff = self._ledger.jobs.handoffs(parent.job_id, [parent.handoff_id]).get(parent.handoff_id, so_far)
+        of_handoff = self._ledger.jobs.handoffs(parent.job_id, [parent.handoff_id]).get(
+            parent.handoff_id, so_far
+        )
         return result_for_parent(state, Words(texts), answer, _used(of_handoff), _used(so_far))
 
     def _texts(self, state: JobState, digests: Sequence[str]) -> dict[str, str]:
@@ -195,7 +261,12 @@ class Children:
 
 def request_of(handoff: AgentHandoff) -> str:
     """What a child is asked: the step's task, and what is to be mended. It sees nothing else of its parent but what it is given."""
-    return "\n\n".join([handoff.task_description, *(f"An earlier attempt was not good enough: {said.text}" for said in handoff.feedback)])
+    return "\n\n".join(
+        [
+            handoff.task_description,
+            *(f"An earlier attempt was not good enough: {said.text}" for said in handoff.feedback),
+        ]
+    )
 
 
 def _used(books: JobStanding | HandoffStanding) -> Used:

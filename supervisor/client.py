@@ -100,7 +100,9 @@ class Client:
         from supervisor.submission import first_clash
 
         made = [self.submission(request) for request in requests]
-        return first_clash(made, self.ledger.journal.first_events([one.job_id for one in made if one.has_key]))
+        return first_clash(
+            made, self.ledger.journal.first_events([one.job_id for one in made if one.has_key])
+        )
 
     def events(self, job_id: JobId, after: int = 0, *, follow: bool = True) -> Iterator[Recorded]:
         """The job's events after a version, oldest first; with `follow` until it has ended. Start again from the last version seen.
@@ -162,12 +164,21 @@ class Client:
             UnknownJob: there is no such job.
         """
         self._known(job_id)
-        is_heard = self.ledger.journal.append_unless_ended(job_id, CancelRequested(), {"cancelled": 1}) > 0
+        is_heard = (
+            self.ledger.journal.append_unless_ended(job_id, CancelRequested(), {"cancelled": 1}) > 0
+        )
         if is_heard:
             self._dispatcher.wake(job_id)
         return is_heard
 
-    def retry(self, job_id: JobId, from_step: str | None = None, limits: NewLimits | None = None, *, whole: bool = False) -> None:
+    def retry(
+        self,
+        job_id: JobId,
+        from_step: str | None = None,
+        limits: NewLimits | None = None,
+        *,
+        whole: bool = False,
+    ) -> None:
         """Go on with an ended job: what did not succeed again, or everything from one step on. `limits`: raises those of the job;
         `whole`: fill its gaps, and leave nothing out for being late.
 
@@ -192,7 +203,13 @@ class Client:
         approve(self.ledger, job_id, note, plan)
         self._dispatcher.wake(job_id)
 
-    def reject(self, job_id: JobId, note: str | None = None, steps: Sequence[str] = (), plan: JsonValue = None) -> None:
+    def reject(
+        self,
+        job_id: JobId,
+        note: str | None = None,
+        steps: Sequence[str] = (),
+        plan: JsonValue = None,
+    ) -> None:
         """Have it made again: the plan, these steps, or those that make the answer. `note`: what is to be mended; `plan`: your own draft of
         the plan, for the planner to heed, in the form of `result(...).plan`.
 
@@ -235,7 +252,9 @@ class Client:
             UserError: it has not ended, or is a child of a job.
         """
         if parent := self._known(job_id).parent:
-            raise UserError(f"{job_id} does a step of {parent}: delete that job, and this one goes with it")
+            raise UserError(
+                f"{job_id} does a step of {parent}: delete that job, and this one goes with it"
+            )
         delete_job(self.ledger, job_id)
 
     def standing(self, job_id: JobId) -> JobStanding:
@@ -255,7 +274,14 @@ class Client:
         from shared.celery_app import make_app
         from supervisor.dispatch import Dispatcher
 
-        return Dispatcher(make_app("client", self.ledger.connection.url, self._settings, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE)))
+        return Dispatcher(
+            make_app(
+                "client",
+                self.ledger.connection.url,
+                self._settings,
+                (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE),
+            )
+        )
 
     def newest(self, count: int = 20) -> list[JobStanding]:
         """The newest jobs first, each as `standing` has it."""
@@ -284,7 +310,12 @@ class Client:
         return documents_of(request, self._settings)
 
 
-def connect(redis_url: str | None = None, settings: Settings | None = None, *, timeout_s: float = SOCKET_TIMEOUT_S) -> Client:
+def connect(
+    redis_url: str | None = None,
+    settings: Settings | None = None,
+    *,
+    timeout_s: float = SOCKET_TIMEOUT_S,
+) -> Client:
     """A client for this Redis (default: HANDOFF_REDIS_URL). Connects when it is first used. `timeout_s`: how long Redis may be silent."""
     settings = settings or load_settings()
     if redis_url is not None:
@@ -294,7 +325,20 @@ def connect(redis_url: str | None = None, settings: Settings | None = None, *, t
 
 def onlooker_of(jobs: Client) -> Client:
     """Another, for a person who looks on and is to hear soon of a Redis that is silent: see `ONLOOKER_TIMEOUT_S`."""
-    return Client(open_ledger(jobs.ledger.connection.url, jobs._settings, timeout_s=ONLOOKER_TIMEOUT_S), jobs._settings)
+    return Client(
+        open_ledger(jobs.ledger.connection.url, jobs._settings, timeout_s=ONLOOKER_TIMEOUT_S),
+        jobs._settings,
+    )
 
 
-__all__ = ["Clash", "Client", "HandoffReport", "JobOutline", "JobResult", "NewLimits", "Request", "UnknownJob", "connect"]
+__all__ = [
+    "Clash",
+    "Client",
+    "HandoffReport",
+    "JobOutline",
+    "JobResult",
+    "NewLimits",
+    "Request",
+    "UnknownJob",
+    "connect",
+]

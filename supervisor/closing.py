@@ -7,7 +7,13 @@ from math import ceil
 
 from shared.agent.model import ModelCall
 from shared.agent.price import HIDDEN_TOKENS, Prices
-from shared.agent.prompt import ENVELOPE_RULES, LEAST_PASTED_CHARS, MOST_PASTED_CHARS, MOST_SHOWN_BYTES, STANDING_RULES
+from shared.agent.prompt import (
+    ENVELOPE_RULES,
+    LEAST_PASTED_CHARS,
+    MOST_PASTED_CHARS,
+    MOST_SHOWN_BYTES,
+    STANDING_RULES,
+)
 from shared.models import Models
 from shared.wire.checkpoints import WorstCase
 from shared.wire.errors import MissingCredentials
@@ -32,7 +38,9 @@ ESCAPED = 1.25
 class Closing:
     """Foresees them. Bytes count as tokens, as everywhere in the budgets; of texts whose characters are known, a character as a byte."""
 
-    def __init__(self, models: Models, prices: Prices, fact_checker: Callable[[JobState], SpecialistSpec]) -> None:
+    def __init__(
+        self, models: Models, prices: Prices, fact_checker: Callable[[JobState], SpecialistSpec]
+    ) -> None:
         """`fact_checker`: of a job that has one."""
         self._models = models
         self._prices = prices
@@ -44,7 +52,9 @@ class Closing:
         asked only where something limits it.
         """
         limits = state.submitted.limits
-        kept = kept_back(state, self.foreseen(state) if limits.max_tokens or limits.max_microusd else ())
+        kept = kept_back(
+            state, self.foreseen(state) if limits.max_tokens or limits.max_microusd else ()
+        )
         lacks = lacking(state, self.first_of_a_team(state)) if has_teams(state) else ""
         return {"teams_lack": lacks, **kept}
 
@@ -63,7 +73,9 @@ class Closing:
         spec = self._specs.get(role) or self._fact_checker(state)
         try:
             model = self._models.name_of(state.submitted.model, spec)
-        except MissingCredentials:  # then it makes no call in this process, and where it does, that one says what it costs
+        except (
+            MissingCredentials
+        ):  # then it makes no call in this process, and where it does, that one says what it costs
             return WorstCase(0, 0, 0)
         call = ModelCall(model, system="", messages=(), max_output_tokens=spec.max_output_tokens)
         return self._prices.worst(call, len(spec.instructions.encode()) + read)
@@ -74,8 +86,12 @@ def _read(state: JobState) -> int:
     submitted, plan = state.submitted, state.plan
     frame = HIDDEN_TOKENS + FRAME_BYTES + len(STANDING_RULES) + len(ENVELOPE_RULES)
     asked = min(submitted.request.size, MAX_REQUEST_CHARS) + (plan.plan.size if plan else 0)
-    rubric = 2 * len((submitted.rubric or DEFAULT_RUBRIC).to_json().encode())  # what its criteria mean is said, their names are enforced
-    schema = 2 * submitted.answer_schema.size if submitted.answer_schema else 0  # it is said, and it is enforced
+    rubric = 2 * len(
+        (submitted.rubric or DEFAULT_RUBRIC).to_json().encode()
+    )  # what its criteria mean is said, their names are enforced
+    schema = (
+        2 * submitted.answer_schema.size if submitted.answer_schema else 0
+    )  # it is said, and it is enforced
     results = state.overview.written + UNWRITTEN_CHARS * state.overview.unwritten
     most = min(MOST_SHOWN_BYTES, max(MOST_PASTED_CHARS, LEAST_PASTED_CHARS * len(state.steps)))
     return frame + asked + rubric + schema + ceil(ESCAPED * min(results, most))

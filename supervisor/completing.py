@@ -18,7 +18,9 @@ def completed(ledger: Ledger, settings: Settings, request: Request) -> Submissio
         request = replace(request, documents=documents_of(request, settings))
     if request.after is None:
         return submission_of(request, settings)
-    from supervisor.following import follow_on  # here, because it folds a journal, which few requests need
+    from supervisor.following import (
+        follow_on,
+    )  # here, because it folds a journal, which few requests need
 
     return submission_of(request, settings, follow_on(ledger, request))
 

@@ -19,5 +19,7 @@ def put_back(ledger: Ledger, dispatcher: Dispatcher, letter: DeadLetter) -> None
     elif named := handoff_in(letter.body):
         ledger.dead.publish_again(named[0], named[1])
     else:
-        raise UserError(f"letter {letter.id} is no message of ours, and there is nothing to try again: drop it")
+        raise UserError(
+            f"letter {letter.id} is no message of ours, and there is nothing to try again: drop it"
+        )
     ledger.dead.drop(letter)

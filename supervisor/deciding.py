@@ -76,13 +76,22 @@ class Made:
 class Deciding:
     """One in a supervisor process, called by its threads."""
 
-    def __init__(self, ledger: Ledger, attempts: Attempts, thinker: Thinker, states: States, preparing: Preparing) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        attempts: Attempts,
+        thinker: Thinker,
+        states: States,
+        preparing: Preparing,
+    ) -> None:
         self._ledger = ledger
         self._library = attempts.library
         self._thinker = thinker
         self._states = states
         self._preparing = preparing
-        self._closing = Closing(attempts.models, prices_from(attempts.settings), preparing.fact_checker)
+        self._closing = Closing(
+            attempts.models, prices_from(attempts.settings), preparing.fact_checker
+        )
         self._lease_s = attempts.settings.lease_s
 
     def decide(self, state: JobState, suspects: Sequence[HandoffId] = ()) -> Decision:
@@ -105,7 +114,9 @@ class Deciding:
                 seen = replace(seen, handoffs={})  # what was wrong has been ordered to be mended
         raise AssertionError("decisions follow from decisions without end")
 
-    def commit(self, decision: Decision, look: Look, *, thinks_here: bool, insists: bool = False) -> Made:
+    def commit(
+        self, decision: Decision, look: Look, *, thinks_here: bool, insists: bool = False
+    ) -> Made:
         """Record it, and claim the role's handoff that it issues, if that is to be run here. `insists`: see `Commit`.
 
         Raises:
@@ -118,7 +129,9 @@ class Deciding:
         recorded, claim = self._ledger.claims.commit_and_claim(commit, ready.claiming)
         return self._made(decision, recorded, Claimed(ready, claim))
 
-    def commit_with_end(self, made: Made, claim: Claim, end: End, look: Look) -> tuple[Finished, Made | None]:
+    def commit_with_end(
+        self, made: Made, claim: Claim, end: End, look: Look
+    ) -> tuple[Finished, Made | None]:
         """End the handoff of a role that was run for the decision `made`, and record what follows on its result. None: nothing does, or
         it is to be decided on what the journal has by now.
 
@@ -130,15 +143,21 @@ class Deciding:
             return claim.finish(end), None
         decision, commit, ready = following
         try:
-            followed = self._ledger.claims.end_and_commit(claim, end, commit, ready.claiming if ready else None)
-        except LedgerError:  # it may have been done all the same: said again, the end is the same one
+            followed = self._ledger.claims.end_and_commit(
+                claim, end, commit, ready.claiming if ready else None
+            )
+        except (
+            LedgerError
+        ):  # it may have been done all the same: said again, the end is the same one
             return claim.finish(end), None
         if not followed.recorded:
             return followed.finished, None
         role = Claimed(ready, followed.claim) if ready and followed.claim else None
         return followed.finished, self._made(decision, followed.recorded, role)
 
-    def _following(self, made: Made, end: End, look: Look) -> tuple[Decision, Commit, Ready | None] | None:
+    def _following(
+        self, made: Made, end: End, look: Look
+    ) -> tuple[Decision, Commit, Ready | None] | None:
         """What is decided on a result before it stands in the journal, as if it did. None: nothing is."""
         try:
             now = self._ledger.connection.now()
@@ -152,14 +171,23 @@ class Deciding:
 
     def _ready(self, decision: Decision, look: Look) -> Ready | None:
         role = decision.prepared.role
-        return self._thinker.ready(decision.state, role.handoff, role.text, look.name) if role else None
+        return (
+            self._thinker.ready(decision.state, role.handoff, role.text, look.name)
+            if role
+            else None
+        )
 
     def _commit(self, decision: Decision, stands: JobState, look: Look) -> Commit:
         """`stands`: the state that the journal tells, which may lack the result that was decided on."""
         before, later, prepared = decision.before, decision.state, decision.prepared
         self._library.remember(prepared.texts.values())
         asks = any(isinstance(event, ApprovalAsked) for event in prepared.events)
-        fields = {"status": later.status.value, "asks": why_asked(later), **approval_fields(before, later), **self._closing.fields(later)}
+        fields = {
+            "status": later.status.value,
+            "asks": why_asked(later),
+            **approval_fields(before, later),
+            **self._closing.fields(later),
+        }
         return Commit(
             job_id=before.job_id,
             expected=stands.version,
@@ -174,9 +202,13 @@ class Deciding:
             look=look.name,
         )
 
-    def _made(self, decision: Decision, recorded: Sequence[Recorded], role: Claimed | None = None) -> Made:
+    def _made(
+        self, decision: Decision, recorded: Sequence[Recorded], role: Claimed | None = None
+    ) -> Made:
         state = decision.state
-        if recorded[0].version == decision.before.version + 1:  # or results stand between, which the next look reads first
+        if (
+            recorded[0].version == decision.before.version + 1
+        ):  # or results stand between, which the next look reads first
             state = self._states.remember(state, recorded[-1])
         tell_end(state, recorded)
         return Made(state, decision.prepared, role, _dropped(decision))
@@ -188,7 +220,11 @@ class Deciding:
         standings = self._ledger.jobs.handoffs(state.job_id, ask)
         return Seen(
             roles=frozenset(there),
-            loads={name: Load(one.spec.capability, one.queued, one.slots) for name, one in there.items() if one.spec.capability},
+            loads={
+                name: Load(one.spec.capability, one.queued, one.slots)
+                for name, one in there.items()
+                if one.spec.capability
+            },
             handoffs={i: _seen(found) for i, found in standings.items()},
             is_fact_checker_away=checker is not None and checker not in self._ledger.roles.served(),
         )
@@ -196,12 +232,16 @@ class Deciding:
 
 def _as_of(state: JobState, now: float, events: Sequence[Event]) -> list[Recorded]:
     """Events as they will stand in the journal, next to those that this state is of."""
-    return [Recorded(version, now, event) for version, event in enumerate(events, state.version + 1)]
+    return [
+        Recorded(version, now, event) for version, event in enumerate(events, state.version + 1)
+    ]
 
 
 def _dropped(decision: Decision) -> tuple[HandoffId, ...]:
     later = decision.state.open
-    return tuple(sorted(one for one in later.changed_since(decision.before.open) if one not in later))
+    return tuple(
+        sorted(one for one in later.changed_since(decision.before.open) if one not in later)
+    )
 
 
 def _seen(found: HandoffStanding) -> HandoffSeen:

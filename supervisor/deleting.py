@@ -19,9 +19,18 @@ def delete_job(ledger: Ledger, job_id: JobId) -> None:
         return
     if not standing.status.ended:
         raise UserError(
-            f"{job_id} has not ended yet: " + (f"it stops with {standing.parent}, try again" if standing.parent else "cancel it first")
+            f"{job_id} has not ended yet: "
+            + (
+                f"it stops with {standing.parent}, try again"
+                if standing.parent
+                else "cancel it first"
+            )
         )
     for child in standing.children:
         delete_job(ledger, child)
-    issued = [one.event.handoff_id for one in ledger.journal.read(job_id) if isinstance(one.event, HandoffIssued)]
+    issued = [
+        one.event.handoff_id
+        for one in ledger.journal.read(job_id)
+        if isinstance(one.event, HandoffIssued)
+    ]
     ledger.jobs.delete(job_id, issued)

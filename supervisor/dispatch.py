@@ -86,9 +86,17 @@ class Dispatcher:
         try:
             with self._app.events.default_dispatcher(hostname=task.request.hostname) as dispatcher:
                 for handoff_id in handoff_ids:
-                    dispatcher.send("task-revoked", uuid=task_id_of(job_id, handoff_id), terminated=False, signum=None, expired=False)
+                    dispatcher.send(
+                        "task-revoked",
+                        uuid=task_id_of(job_id, handoff_id),
+                        terminated=False,
+                        signum=None,
+                        expired=False,
+                    )
         except Exception as error:  # noqa: BLE001 - whatever the broker's client raises: nothing of the job depends on it
-            log.warning("event not sent", job_id=job_id, task_event="task-revoked", why=type(error).__name__)
+            log.warning(
+                "event not sent", job_id=job_id, task_event="task-revoked", why=type(error).__name__
+            )
 
     def announce(self, job_id: JobId) -> None:
         """The first wake-up of a new job."""
@@ -113,9 +121,17 @@ class Dispatcher:
     def _publish(self, job_id: JobId, outgoing: Sequence[Outgoing], *, again: bool = False) -> None:
         """`again`: others have overtaken them."""
         declare_queues(self._app, {queue_of(item.handoff.assigned_to) for item in outgoing})
-        fan_ins = {name: signature_of(wake_up(job_id, task_id=f"{job_id}:{name}:fan-in")) for name in {item.group for item in outgoing}}
+        fan_ins = {
+            name: signature_of(wake_up(job_id, task_id=f"{job_id}:{name}:fan-in"))
+            for name in {item.group for item in outgoing}
+        }
         messages = [
-            _message(item.handoff, item.text, Part(f"{job_id}:{item.group}", item.index, fan_ins[item.group]), is_first=again)
+            _message(
+                item.handoff,
+                item.text,
+                Part(f"{job_id}:{item.group}", item.index, fan_ins[item.group]),
+                is_first=again,
+            )
             for item in gently(outgoing)
         ]
         publish_each(self._app, messages)
@@ -127,7 +143,9 @@ def _first_wake_ups(job_ids: Sequence[JobId]) -> Iterator[TaskMessage]:
             yield wake_up(job_id, queue=SUBMISSIONS_QUEUE)
 
 
-def _message(handoff: AgentHandoff, text: str, part: Part | None = None, *, is_first: bool = False) -> TaskMessage:
+def _message(
+    handoff: AgentHandoff, text: str, part: Part | None = None, *, is_first: bool = False
+) -> TaskMessage:
     task = " ".join(handoff.task_description.split())
     task = task if len(task) <= SHOWN_CHARS else task[: SHOWN_CHARS - 1] + "…"
     return TaskMessage(

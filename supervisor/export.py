@@ -75,18 +75,26 @@ def export_of(ledger: Ledger, settings: Settings, job_id: JobId, *, texts: bool)
     record = record_of(ledger, job_id)
     submitted = record.journal[0].event
     assert isinstance(submitted, JobSubmitted)
-    manifest = Manifest.from_json(record.payloads[submitted.manifest.digest]) if submitted.manifest else Manifest()
+    manifest = (
+        Manifest.from_json(record.payloads[submitted.manifest.digest])
+        if submitted.manifest
+        else Manifest()
+    )
     documents = (*manifest.documents, *ledger.blobs.fetched(job_id))
     whole = Export(
         made_by=f"handoff-queue {version('handoff-queue')}",
         at=record.at,
         job=record.job,
-        journal=tuple(Entry(version=one.version, at=one.at, event=one.event) for one in record.journal),
+        journal=tuple(
+            Entry(version=one.version, at=one.at, event=one.event) for one in record.journal
+        ),
         payloads=dict(record.payloads),
         handoffs=dict(record.handoffs),
         turns=ledger.claims.turns(job_id, list(record.handoffs)),
         documents=documents,
-        texts=ledger.blobs.documents([document.digest for document in documents]) if texts else None,
+        texts=ledger.blobs.documents([document.digest for document in documents])
+        if texts
+        else None,
         waits=record.waits,
         letters=letters_about(ledger, job_id),
     )

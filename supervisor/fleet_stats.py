@@ -80,18 +80,33 @@ Samples = Mapping[str, Sequence[Mapping[str, Any]]]
 """Of each role, what its newest handoffs took: see `History.read`."""
 
 
-def stats_of(load: Load, served: Mapping[str, Served], samples: Samples, spent: Spent, window_s: float) -> FleetStats:
+def stats_of(
+    load: Load, served: Mapping[str, Served], samples: Samples, spent: Spent, window_s: float
+) -> FleetStats:
     """`window_s`: the time that a provider's limits are given for."""
     samples = _by_queue(samples)
-    newest = {queue: sorted(its, key=lambda one: one.get("at", 0), reverse=True)[:NEWEST] for queue, its in samples.items()}
-    names = sorted({*served, *load.waiting, *(queue_of(one.role) for one in load.at_work), THINK_QUEUE} - {""})
+    newest = {
+        queue: sorted(its, key=lambda one: one.get("at", 0), reverse=True)[:NEWEST]
+        for queue, its in samples.items()
+    }
+    names = sorted(
+        {*served, *load.waiting, *(queue_of(one.role) for one in load.at_work), THINK_QUEUE} - {""}
+    )
     refused = {lane.name for lane in load.lanes if lane.refused_until is not None}
     held = {name: _held(load, name, newest.get(name, ()), refused) for name in names}
     demand = {name: 0 if name in load.paused else _demand(load, name, held[name]) for name in names}
-    wants = {name: {limit: demand[name] * much for limit, much in _taken_by(newest.get(name, ())).items()} for name in names}
+    wants = {
+        name: {
+            limit: demand[name] * much for limit, much in _taken_by(newest.get(name, ())).items()
+        }
+        for name in names
+    }
     parts = fair_parts(wants, _allowed(load.lanes, window_s))
     wanted = {name: math.ceil(round(demand[name] * parts[name], 6)) for name in names}
-    found = {name: _role(name, load, served.get(name), samples.get(name, ()), wanted[name]) for name in names}
+    found = {
+        name: _role(name, load, served.get(name), samples.get(name, ()), wanted[name])
+        for name in names
+    }
     return FleetStats(
         at=load.at,
         open_jobs=load.open_jobs,
@@ -116,7 +131,9 @@ def _by_queue(samples: Samples) -> Samples:
 
 def _demand(load: Load, role: str, held: float) -> int:
     """`held`: the part of what has no slot that would not be let work in one."""
-    return load.busy(role) + math.ceil(round((load.parked(role) + load.waiting.get(role, NOBODY).handoffs) * (1.0 - held), 6))
+    return load.busy(role) + math.ceil(
+        round((load.parked(role) + load.waiting.get(role, NOBODY).handoffs) * (1.0 - held), 6)
+    )
 
 
 def _held(load: Load, role: str, samples: Sequence[Mapping[str, Any]], refused: Set[str]) -> float:
@@ -126,13 +143,20 @@ def _held(load: Load, role: str, samples: Sequence[Mapping[str, Any]], refused: 
     """
     known = [one for one in samples if one.get("lane") and one["turns"] > 0]
     if known:
-        return float(sum(one["turns"] for one in known if one["lane"]["name"] in refused) / sum(one["turns"] for one in known))
+        return float(
+            sum(one["turns"] for one in known if one["lane"]["name"] in refused)
+            / sum(one["turns"] for one in known)
+        )
     return 1.0 if refused and (load.parked(role) > 0 or len(refused) == len(load.lanes)) else 0.0
 
 
 def _allowed(lanes: Sequence[Lane], window_s: float) -> dict[Limit, float]:
     """What providers let through in a second, as far as they have said it."""
-    return {(lane.name, what): one.limit / window_s for lane in lanes for what, one in lane.limits.items()}
+    return {
+        (lane.name, what): one.limit / window_s
+        for lane in lanes
+        for what, one in lane.limits.items()
+    }
 
 
 def _taken_by(samples: Sequence[Mapping[str, Any]]) -> dict[Limit, float]:
@@ -142,18 +166,28 @@ def _taken_by(samples: Sequence[Mapping[str, Any]]) -> dict[Limit, float]:
     what they waited for the provider: who waits takes nothing.
     """
     known = [one for one in samples if "lane" in one and one["turns"] > 0]
-    a_turn_s = median(max(0, one["ms"] - one["waited_ms"]) / one["turns"] for one in known) / 1000 if known else 0.0
+    a_turn_s = (
+        median(max(0, one["ms"] - one["waited_ms"]) / one["turns"] for one in known) / 1000
+        if known
+        else 0.0
+    )
     if a_turn_s <= 0:
         return {}
     works_s, found = a_turn_s * sum(one["turns"] for one in known), dict[Limit, float]()
     for one in known:
         if lane := one["lane"]:
-            for what, much in (("requests", one["turns"]), ("input", lane["input"]), ("output", lane["output"])):
+            for what, much in (
+                ("requests", one["turns"]),
+                ("input", lane["input"]),
+                ("output", lane["output"]),
+            ):
                 found[lane["name"], what] = found.get((lane["name"], what), 0.0) + much / works_s
     return found
 
 
-def _role(name: str, load: Load, served: Served | None, samples: Sequence[Mapping[str, Any]], wanted: int) -> RoleStats:
+def _role(
+    name: str, load: Load, served: Served | None, samples: Sequence[Mapping[str, Any]], wanted: int
+) -> RoleStats:
     waiting = load.waiting.get(name, NOBODY)
     return RoleStats(
         role=name,

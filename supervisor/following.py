@@ -26,17 +26,24 @@ def follow_on(ledger: Ledger, request: Request) -> FollowsOn | None:
     if state is None:
         raise UnknownJob.named(job_id)
     if not state.ended:
-        raise UserError(f"{job_id} has not ended yet: `handoff watch {job_id}`, and follow on it then")
+        raise UserError(
+            f"{job_id} has not ended yet: `handoff watch {job_id}`, and follow on it then"
+        )
     results = results_to_give(state)
     if not results:
-        raise UserError(f"{job_id} has no result that could be followed on: submit the whole request")
+        raise UserError(
+            f"{job_id} has no result that could be followed on: submit the whole request"
+        )
     manifest = state.submitted.manifest if request.documents is None else None
     if manifest:
         keep_documents(ledger, state)
     wanted = [state.submitted.request, *results.values(), *([manifest] if manifest else [])]
     texts = ledger.blobs.get(job_id, list(dict.fromkeys(one.digest for one in wanted)))
     given, payloads = given_of(state, Words(texts))
-    taken_over = [texts[state.submitted.request.digest], *([texts[manifest.digest]] if manifest else [])]
+    taken_over = [
+        texts[state.submitted.request.digest],
+        *([texts[manifest.digest]] if manifest else []),
+    ]
     return FollowsOn(
         earlier=Earlier(job_id=job_id, request=state.submitted.request),
         given=given,

@@ -35,7 +35,11 @@ class Gating:
     @property
     def fields(self) -> dict[str, Any]:
         """Of the job's submission."""
-        return {"gates": self.gates, "gates_from": self.said_by, "facts": ref(self.facts) if self.facts else None}
+        return {
+            "gates": self.gates,
+            "gates_from": self.said_by,
+            "facts": ref(self.facts) if self.facts else None,
+        }
 
 
 def gating_of(own: GateSet | None, of_workflow: GateSet | None, of_settings: Path | None) -> Gating:
@@ -48,7 +52,11 @@ def gating_of(own: GateSet | None, of_workflow: GateSet | None, of_settings: Pat
         return Gating.of(own, GatesFrom.JOB)
     if of_workflow is not None:
         return Gating.of(of_workflow, GatesFrom.WORKFLOW)
-    return Gating() if of_settings is None else Gating.of(_default_gates(of_settings), GatesFrom.SETTINGS)
+    return (
+        Gating()
+        if of_settings is None
+        else Gating.of(_default_gates(of_settings), GatesFrom.SETTINGS)
+    )
 
 
 @lru_cache(maxsize=1)
@@ -73,8 +81,14 @@ def checks_of(events: Sequence[Event], words: Words) -> dict[str, Any] | None:
         "from": submitted.gates_from.value if submitted.gates_from else None,
         "checks": submitted.gates.model_dump(mode="json", exclude_defaults=True),
         "facts": len(words.facts(submitted.facts).facts) if submitted.facts else 0,
-        "looks": [{"vetoes": list(words.vetoes(look)), "sent_back": look.is_sent_back} for look in looks],
-        **({"fact_checks": [_fact_check(check, words) for check in checks]} if submitted.fact_checker else {}),
+        "looks": [
+            {"vetoes": list(words.vetoes(look)), "sent_back": look.is_sent_back} for look in looks
+        ],
+        **(
+            {"fact_checks": [_fact_check(check, words) for check in checks]}
+            if submitted.fact_checker
+            else {}
+        ),
     }
 
 

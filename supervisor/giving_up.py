@@ -41,14 +41,23 @@ class GivingUp:
         """
         job_id = look.job_id
         why = str(error) if isinstance(error, HandoffError) else type(error).__name__
-        log.error("a job cannot be carried on", job_id=job_id, why=why, exc_info=not isinstance(error, HandoffError))
+        log.error(
+            "a job cannot be carried on",
+            job_id=job_id,
+            why=why,
+            exc_info=not isinstance(error, HandoffError),
+        )
         times = self._ledger.journal.stumble(job_id, look.name)
         if times == 1:
             self._ledger.dead.add(SUPERVISOR_QUEUE, f"{job_id} cannot be carried on: {why}", job_id)
         if times < MOST_STUMBLES:
             return
         try:
-            self._end(look, f"a defect of ours ({type(error).__name__})", in_its_time=not isinstance(error, MalformedMessage))
+            self._end(
+                look,
+                f"a defect of ours ({type(error).__name__})",
+                in_its_time=not isinstance(error, MalformedMessage),
+            )
         except LedgerUnavailable:
             raise
         except Exception as again:  # noqa: BLE001 - nobody here can end it either; it is due again, and left to who can
@@ -70,7 +79,9 @@ class GivingUp:
             self.stumbled(look, error)
             return
         if state is None or state.ended:
-            self._ledger.journal.set_due(look.job_id, None, state.version if state else 0, look.name)
+            self._ledger.journal.set_due(
+                look.job_id, None, state.version if state else 0, look.name
+            )
 
     def _end(self, look: Look, why: str, *, in_its_time: bool = True) -> JobState | None:
         """As failed, unless it has ended. Returns the state before that. `in_its_time`: also before its deadline.
@@ -81,7 +92,11 @@ class GivingUp:
         """
         for conflicts in range(MOST_CONFLICTS):
             state = self._states.load(look.job_id)
-            if state is None or state.ended or not (in_its_time or self._ledger.connection.now() >= state.deadline):
+            if (
+                state is None
+                or state.ended
+                or not (in_its_time or self._ledger.connection.now() >= state.deadline)
+            ):
                 return state
             try:
                 self._commit_end(state, why, look)
@@ -95,7 +110,10 @@ class GivingUp:
     def _commit_end(self, state: JobState, why: str, look: Look) -> None:
         """Nothing is decided, checked, priced or put into words. What is left to do about an ended job another look does."""
         now = self._ledger.connection.now()
-        end = JobEnded(status=JobStatus.FAILED, reason=f"{why}: see the supervisor's log; what steps have found is in `handoff show --all`")
+        end = JobEnded(
+            status=JobStatus.FAILED,
+            reason=f"{why}: see the supervisor's log; what steps have found is in `handoff show --all`",
+        )
         later = fold_on(state, [Recorded(state.version + 1, now, end)])
         commit = Commit(
             job_id=state.job_id,

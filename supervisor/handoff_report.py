@@ -28,7 +28,9 @@ class HandoffReport(Message):
     """Those that the ledger has: of one that has not ended, or where they are kept."""
 
 
-def handoffs_on(ledger: Ledger, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> list[HandoffReport]:
+def handoffs_on(
+    ledger: Ledger, job_id: JobId, handoff_ids: Sequence[HandoffId]
+) -> list[HandoffReport]:
     """In their order, in three round trips.
 
     Raises:
@@ -37,16 +39,25 @@ def handoffs_on(ledger: Ledger, job_id: JobId, handoff_ids: Sequence[HandoffId])
         LedgerError: its payloads are gone.
     """
     wanted = list(dict.fromkeys(handoff_ids))
-    books = ledger.glances.handoffs(job_id, [one for one in wanted if re.fullmatch(HANDOFF_ID_PATTERN, one)])
+    books = ledger.glances.handoffs(
+        job_id, [one for one in wanted if re.fullmatch(HANDOFF_ID_PATTERN, one)]
+    )
     if unknown := [one[:MOST_ID_CHARS] for one in wanted if one not in books]:
         known(ledger, job_id)
         which = ", ".join(map(repr, unknown))
-        raise UserError(f"{job_id} has no handoff {which}: an id looks like `check_0107.1`, and `handoff show {job_id}` names some")
+        raise UserError(
+            f"{job_id} has no handoff {which}: an id looks like `check_0107.1`, and `handoff show {job_id}` names some"
+        )
     digests = [digest for one in books.values() for digest in (one.message, one.result) if digest]
-    texts, turns = ledger.blobs.get(job_id, list(dict.fromkeys(digests))), ledger.claims.turns(job_id, wanted)
+    texts, turns = (
+        ledger.blobs.get(job_id, list(dict.fromkeys(digests))),
+        ledger.claims.turns(job_id, wanted),
+    )
     return [
         HandoffReport(
-            handoff=told(texts[books[one].message], books[one].group, books[one].child, books[one].standing),
+            handoff=told(
+                texts[books[one].message], books[one].group, books[one].child, books[one].standing
+            ),
             result=json.loads(texts[result]) if (result := books[one].result) else None,
             turns=tuple(turn.model_dump(mode="json") for turn in turns.get(one, ())),
         )

@@ -21,10 +21,16 @@ def events_of(ledger: Ledger, job_id: JobId, after: int, *, follow: bool) -> Ite
     known(ledger, job_id)
     is_over = False
     while True:
-        found = ledger.journal.follow(job_id, after, FOLLOW_S) if follow else ledger.journal.read(job_id, after)
+        found = (
+            ledger.journal.follow(job_id, after, FOLLOW_S)
+            if follow
+            else ledger.journal.read(job_id, after)
+        )
         for recorded in found:
             after = recorded.version
-            is_over = isinstance(recorded.event, JobEnded) or (is_over and not isinstance(recorded.event, RetryRequested))
+            is_over = isinstance(recorded.event, JobEnded) or (
+                is_over and not isinstance(recorded.event, RetryRequested)
+            )
             yield recorded
         if not follow or is_over:
             return
@@ -32,7 +38,9 @@ def events_of(ledger: Ledger, job_id: JobId, after: int, *, follow: bool) -> Ite
             return
 
 
-def wait_for_end(ledger: Ledger, job_id: JobId, wait_s: float, patience: Patience | None = None) -> JobStatus:
+def wait_for_end(
+    ledger: Ledger, job_id: JobId, wait_s: float, patience: Patience | None = None
+) -> JobStatus:
     """See `Client.wait`."""
     until, patience = time.monotonic() + wait_s, patience or Patience()
     standing = known(ledger, job_id)
@@ -40,14 +48,18 @@ def wait_for_end(ledger: Ledger, job_id: JobId, wait_s: float, patience: Patienc
     while not status.ended and (time.monotonic() < until or patience.is_away):
         left = max(0.0, until - time.monotonic())
         try:
-            if patience.is_away:  # a look may block until the next outage: who has come back says so at once
+            if (
+                patience.is_away
+            ):  # a look may block until the next outage: who has come back says so at once
                 status = known(ledger, job_id).status
                 patience.renew()
                 continue
             new = ledger.journal.follow(job_id, version, min(left, FOLLOW_S))
             if new and isinstance(last := new[-1].event, JobEnded):
                 return last.status
-            if not new or any(isinstance(one.event, JobEnded) for one in new):  # its webhook's tries may stand after it
+            if not new or any(
+                isinstance(one.event, JobEnded) for one in new
+            ):  # its webhook's tries may stand after it
                 status = known(ledger, job_id).status
         except LedgerUnavailable as error:
             if patience.is_away and not left:

@@ -11,7 +11,9 @@ from shared.wire.ids import JobId, is_job_id
 def checked(job_id: JobId) -> JobId:
     """Raises: UnknownJob: it cannot be one's id."""
     if not isinstance(job_id, str) or not is_job_id(job_id):
-        raise UnknownJob(f"{job_id!r:.82} is no job id: they look like j-0123456789ab (see `handoff list`)")
+        raise UnknownJob(
+            f"{job_id!r:.82} is no job id: they look like j-0123456789ab (see `handoff list`)"
+        )
     return job_id
 
 

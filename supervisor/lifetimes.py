@@ -16,5 +16,13 @@ def tell_end(state: JobState, recorded: Sequence[Recorded]) -> None:
     if ends and telemetry().is_on:
         is_failed = state.status is JobStatus.FAILED
         telemetry().job_ended(
-            Lifetime(state.job_id, state.mode.value, state.status.value, is_failed, state.started_at, ends[-1].at, state.retries)
+            Lifetime(
+                state.job_id,
+                state.mode.value,
+                state.status.value,
+                is_failed,
+                state.started_at,
+                ends[-1].at,
+                state.retries,
+            )
         )

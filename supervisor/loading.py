@@ -55,7 +55,9 @@ class Loading:
         """It may be of this very decision, and stand nowhere else yet."""
         assert state.plan is not None
         ref = state.plan.plan
-        return self._plans.get(ref.digest, lambda: into.texts.get(ref.digest) or self.text(state, ref))
+        return self._plans.get(
+            ref.digest, lambda: into.texts.get(ref.digest) or self.text(state, ref)
+        )
 
     def answer_schema(self, state: JobState) -> Mapping[str, Any]:
         if state.submitted.answer_schema is None:
@@ -66,8 +68,12 @@ class Loading:
     def words(self, state: JobState, refs: Iterable[BlobRef], into: Prepared) -> Words:
         """What these results say, in at most one round trip. Some may be of this very decision, and stand nowhere else yet."""
         digests = [ref.digest for ref in refs]
-        stored = self._library.payloads(state.job_id, [digest for digest in digests if digest not in into.texts])
-        return Words(stored | {digest: into.texts[digest] for digest in digests if digest in into.texts})
+        stored = self._library.payloads(
+            state.job_id, [digest for digest in digests if digest not in into.texts]
+        )
+        return Words(
+            stored | {digest: into.texts[digest] for digest in digests if digest in into.texts}
+        )
 
     def text(self, state: JobState, ref: BlobRef) -> str:
         return self._library.payloads(state.job_id, [ref.digest])[ref.digest]

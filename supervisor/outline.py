@@ -95,7 +95,9 @@ def is_long(ledger: Ledger, glance: Glance) -> bool:
     """Whether the job has more handoffs than are shown in full."""
     if glance.tally:
         return glance.tally.issued > MOST_IN_FULL
-    return glance.job.version > MOST_IN_FULL and ledger.glances.has_more_handoffs_than(glance.job.job_id, MOST_IN_FULL)
+    return glance.job.version > MOST_IN_FULL and ledger.glances.has_more_handoffs_than(
+        glance.job.job_id, MOST_IN_FULL
+    )
 
 
 def outline_of(ledger: Ledger, glance: Glance) -> JobOutline:
@@ -106,9 +108,15 @@ def outline_of(ledger: Ledger, glance: Glance) -> JobOutline:
     routed = ledger.glances.routed(job.job_id) if submitted.mode is Mode.AUTO else None
     ended, until = _end(glance)
     running, newest = glance.running[:MOST_NAMED], _newest(glance)
-    told, answer = _told(ledger, glance, [*glance.failed, *glance.dropped, *running, *newest], ended)
+    told, answer = _told(
+        ledger, glance, [*glance.failed, *glance.dropped, *running, *newest], ended
+    )
 
-    said = (answer.value if answer.value is not None else answer.text) if answer and len(answer.text) <= MOST_ANSWER_CHARS else None
+    said = (
+        (answer.value if answer.value is not None else answer.text)
+        if answer and len(answer.text) <= MOST_ANSWER_CHARS
+        else None
+    )
 
     def shown(some: Iterable[HandoffId]) -> tuple[dict[str, Any], ...]:
         return tuple(told[one] for one in some if one in told)
@@ -123,7 +131,11 @@ def outline_of(ledger: Ledger, glance: Glance) -> JobOutline:
         events=job.version,
         plan=json.loads(glance.plan) if glance.plan else None,
         counts={**asdict(glance.tally), "open": glance.tally.open} if glance.tally else None,
-        at_work={"running": len(glance.running), "parked": len(glance.parked), "at_least": glance.is_cut},
+        at_work={
+            "running": len(glance.running),
+            "parked": len(glance.parked),
+            "at_least": glance.is_cut,
+        },
         failed=shown(reversed(glance.failed)),
         dropped=shown(reversed(glance.dropped)),
         running=shown(running),
@@ -153,13 +165,19 @@ def _with_approval(ledger: Ledger, glance: Glance) -> JobStanding:
 
 
 def _newest(glance: Glance) -> tuple[HandoffId, ...]:
-    found = (one.event.handoff_id for one in reversed(glance.tail) if isinstance(one.event, HandoffIssued | HandoffFinished))
+    found = (
+        one.event.handoff_id
+        for one in reversed(glance.tail)
+        if isinstance(one.event, HandoffIssued | HandoffFinished)
+    )
     return tuple(dict.fromkeys(found))[:MOST_NEWEST]
 
 
 def _reviews(glance: Glance) -> tuple[dict[str, Any], ...]:
     reviews = [one.event for one in glance.tail if isinstance(one.event, Reviewed)]
-    return tuple({"round": one.round, "decision": one.decision, "problem": one.problem} for one in reviews)
+    return tuple(
+        {"round": one.round, "decision": one.decision, "problem": one.problem} for one in reviews
+    )
 
 
 def _told(
@@ -170,12 +188,16 @@ def _told(
     books = ledger.glances.handoffs(job_id, list(dict.fromkeys(handoff_ids)))
     digests = [digest for one in books.values() for digest in (one.message, one.result) if digest]
     answer = ended.answer.digest if ended and ended.answer else None
-    texts = ledger.blobs.short(job_id, [*digests, *([answer] if answer else [])], MOST_PAYLOAD_BYTES)
+    texts = ledger.blobs.short(
+        job_id, [*digests, *([answer] if answer else [])], MOST_PAYLOAD_BYTES
+    )
     told = {handoff_id: _in_short(handoff_id, one, texts) for handoff_id, one in books.items()}
     return told, Answer.from_json(texts[answer]) if answer in texts else None
 
 
-def _in_short(handoff_id: HandoffId, books: HandoffBooks, texts: Mapping[str, str]) -> dict[str, Any]:
+def _in_short(
+    handoff_id: HandoffId, books: HandoffBooks, texts: Mapping[str, str]
+) -> dict[str, Any]:
     """One handoff. `task` and `why` are null where they are in a payload that is too long to be read for a line."""
     message: dict[str, Any] = json.loads(texts.get(books.message, "{}"))
     result: dict[str, Any] = json.loads(texts.get(books.result or "", "{}"))
@@ -201,7 +223,9 @@ def _line(text: str | None, most: int) -> str | None:
     return line if line is None or len(line) <= most else f"{line[: most - 1]}…"
 
 
-def _notes(ledger: Ledger, glance: Glance, ended: JobEnded | None, answer: Answer | None) -> tuple[str, ...]:
+def _notes(
+    ledger: Ledger, glance: Glance, ended: JobEnded | None, answer: Answer | None
+) -> tuple[str, ...]:
     why = (ended.reason,) if ended and ended.reason else ()
     waits = missing_in(ledger, glance.job, MOST_WAITING)
     return (*(answer.notes[:MOST_NAMED] if answer else ()), *why, *map(str, waits))

@@ -26,8 +26,14 @@ def replanning(
     standing = {step_id: _standing(step) for step_id, step in state.steps.items()}
     most, left = room(state), state.submitted.limits.max_rounds - state.patches.changes
     task = replan_brief(request, plan, standing, news_of(state), candidates, most, left, known)
-    about = tuple(step_id for step_id, step in state.steps.items() if step.status is StepStatus.SETTLED)
-    return task, (*plan.given, *about), patch_format([one.name for one in candidates], unbegun_of(state), most)
+    about = tuple(
+        step_id for step_id, step in state.steps.items() if step.status is StepStatus.SETTLED
+    )
+    return (
+        task,
+        (*plan.given, *about),
+        patch_format([one.name for one in candidates], unbegun_of(state), most),
+    )
 
 
 def _standing(step: StepState) -> str:
@@ -36,7 +42,9 @@ def _standing(step: StepState) -> str:
     return "not begun" if step.status is StepStatus.WAITING and step.attempt == 0 else "under way"
 
 
-def record_patch(state: JobState, plan: Plan, proposal: BlobRef, words: Words, into: Prepared) -> None:
+def record_patch(
+    state: JobState, plan: Plan, proposal: BlobRef, words: Words, into: Prepared
+) -> None:
     """`words`: of the proposal, and of `news.results_wanted`."""
     event, text = patch_made(state, plan, proposal, words)
     if text is not None:
@@ -44,7 +52,9 @@ def record_patch(state: JobState, plan: Plan, proposal: BlobRef, words: Words, i
     into.events.append(event)
 
 
-def patch_made(state: JobState, plan: Plan, proposal: BlobRef, words: Words) -> tuple[PlanPatched, str | None]:
+def patch_made(
+    state: JobState, plan: Plan, proposal: BlobRef, words: Words
+) -> tuple[PlanPatched, str | None]:
     """The event of a patch, and the plan's payload if there is a new one."""
     patch = words.patch(proposal)
     if patch is None:

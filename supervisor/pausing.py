@@ -33,4 +33,6 @@ def check_pausable(ledger: Ledger, role: str) -> None:
     is_name = re.fullmatch(NAME_PATTERN, role) is not None and role not in RESERVED
     may_be_served = not served and is_name and not get_close_matches(role, known, cutoff=_ALIKE)
     if role not in known and not may_be_served:
-        raise UserError(f"nobody serves or has served {role[:64]!r}; there are: {', '.join(sorted(known))}")
+        raise UserError(
+            f"nobody serves or has served {role[:64]!r}; there are: {', '.join(sorted(known))}"
+        )

@@ -41,7 +41,9 @@ def tree_in(path: Path, most: int, mend: str, such_as: str) -> yaml.Node:
     try:
         text = bounded_bytes(path, most, mend).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UserError(f"{path}: is not UTF-8 text (byte {error.start}); save it as UTF-8") from error
+        raise UserError(
+            f"{path}: is not UTF-8 text (byte {error.start}); save it as UTF-8"
+        ) from error
     root = _composed(path, text)
     if root is None:
         raise UserError(f"{path}: is empty; write {such_as}")
@@ -61,7 +63,9 @@ def _composed(path: Path, text: str) -> yaml.Node | None:
         hint = "put values that hold `: ` or `#` into quotes, or below a `|`"
         raise UserError(f"{path}:{_line(error)}: is not YAML ({error.problem}); {hint}") from error
     except yaml.YAMLError as error:
-        raise UserError(f"{path}: is not YAML ({str(error).partition(chr(10))[0]}); remove what it names") from error
+        raise UserError(
+            f"{path}: is not YAML ({str(error).partition(chr(10))[0]}); remove what it names"
+        ) from error
     except RecursionError as error:
         raise UserError(f"{path}: is nested too deeply; write it flatter") from error
 
@@ -90,7 +94,9 @@ def text_of(where: str, node: yaml.Node) -> str:
         raise UserError(f"{where} must be text; write it in one line, or below a `|`")
     text: str = node.value.strip()
     if has_half_a_character(text):
-        raise UserError(f"{where} holds half a character (a lone surrogate); write the character itself")
+        raise UserError(
+            f"{where} holds half a character (a lone surrogate); write the character itself"
+        )
     return text
 
 
@@ -123,16 +129,22 @@ def value_of(where: str, node: yaml.Node) -> Any:
         value = yaml.constructor.SafeConstructor().construct_document(node)
         return json.loads(json.dumps(value, default=str, skipkeys=True))
     except (yaml.YAMLError, ValueError) as error:
-        raise UserError(f"{where} has a value that is none ({' '.join(str(error).split()):.100}); put it into quotes") from error
+        raise UserError(
+            f"{where} has a value that is none ({' '.join(str(error).split()):.100}); put it into quotes"
+        ) from error
 
 
 def line_at(root: yaml.Node, place: Sequence[str]) -> int:
     """The line of what lies there, or of what is nearest to it. `place`: keys, and numbers from 0, from the outside inwards."""
     line, node = line_of(root), root
     for name in place:
-        if isinstance(node, yaml.MappingNode) and (found := [pair for pair in node.value if getattr(pair[0], "value", None) == name]):
+        if isinstance(node, yaml.MappingNode) and (
+            found := [pair for pair in node.value if getattr(pair[0], "value", None) == name]
+        ):
             line, node = line_of(found[0][0]), found[0][1]
-        elif isinstance(node, yaml.SequenceNode) and name.isdecimal() and int(name) < len(node.value):
+        elif (
+            isinstance(node, yaml.SequenceNode) and name.isdecimal() and int(name) < len(node.value)
+        ):
             node = node.value[int(name)]
             line = line_of(node)
         else:

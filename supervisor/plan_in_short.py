@@ -43,7 +43,11 @@ def in_short(steps: Sequence[StepOutline]) -> str:
         return ""
     parts = list(_parts(steps).values())
     shown = parts[:MOST_PARTS]
-    said = {"steps": len(steps), "parts": shown, "other_steps": len(steps) - sum(one["count"] for one in shown)}
+    said = {
+        "steps": len(steps),
+        "parts": shown,
+        "other_steps": len(steps) - sum(one["count"] for one in shown),
+    }
     return json.dumps(said, separators=(",", ":"))
 
 
@@ -52,7 +56,9 @@ def _parts(steps: Iterable[StepOutline]) -> dict[tuple[str, str], dict[str, Any]
     found: dict[tuple[StepId | str, str], dict[str, Any]] = {}
     for step in steps:
         whose = (source_of(step.id) or step.id, step.specialist)
-        part = found.setdefault(whose, {"first": step.id, "last": step.id, "count": 0, "specialist": step.specialist})
+        part = found.setdefault(
+            whose, {"first": step.id, "last": step.id, "count": 0, "specialist": step.specialist}
+        )
         part["last"] = step.id
         part["count"] += 1
     return found

@@ -111,7 +111,9 @@ class Preparing:
                 self._issue_group(state, command, into)
             case IssueToChild(step_id):
                 words = self._loading.words(state, remarks_want(state.steps[step_id]), into)
-                hand_over(self._ledger, state, self._loading.plan(state, into).by_id[step_id], words, into)
+                hand_over(
+                    self._ledger, state, self._loading.plan(state, into).by_id[step_id], words, into
+                )
             case AbandonSteps():
                 self._abandon(state, command, into)
             case FindConflicts():
@@ -129,14 +131,23 @@ class Preparing:
             case AskUser() | RemindUser() | GoOn():
                 record_question(command, 0, None, into)
             case DeliverWebhook():
-                into.events.append(WebhookTried(attempt=command.attempt, delivered=False, under_way=True, end=state.ended_version))
+                into.events.append(
+                    WebhookTried(
+                        attempt=command.attempt,
+                        delivered=False,
+                        under_way=True,
+                        end=state.ended_version,
+                    )
+                )
                 into.effects.append(command)
             case PublishAgain() | RunRole() | StartChild() | TellParent():
                 into.effects.append(command)
             case _:
                 assert_never(command)
 
-    def _event(self, state: JobState, command: Route | MakeQuote | TryAgain | SkipReview | SkipFactCheck) -> Event:
+    def _event(
+        self, state: JobState, command: Route | MakeQuote | TryAgain | SkipReview | SkipFactCheck
+    ) -> Event:
         match command:
             case Route():
                 return Routed(mode=command.mode, specialist=command.specialist)
@@ -155,7 +166,15 @@ class Preparing:
         spec, of_role = self._role(command.role)
         request = self._loading.text(state, state.submitted.request)
         task, about, schema = self.briefing.brief(state, command.role, request, into)
-        handoff = role_handoff(state, spec, into.ref(of_role).digest, command.attempt, task=task, about=about, schema=schema)
+        handoff = role_handoff(
+            state,
+            spec,
+            into.ref(of_role).digest,
+            command.attempt,
+            task=task,
+            about=about,
+            schema=schema,
+        )
         text = handoff.to_json()
         into.role = RoleHandoff(handoff, text)
         into.events.append(issued(handoff, into.ref(text), closes=is_of_a_quarrel(schema)))
@@ -163,10 +182,21 @@ class Preparing:
     def _make_plan(self, state: JobState, command: MakePlan, into: Prepared) -> None:
         asked = state.submitted
         if asked.workflow is not None:
-            plan, is_reviewed = Plan.from_json(self._loading.text(state, asked.workflow)), asked.is_reviewed
+            plan, is_reviewed = (
+                Plan.from_json(self._loading.text(state, asked.workflow)),
+                asked.is_reviewed,
+            )
         else:
             assert command.specialist is not None
-            plan, is_reviewed = one_step(self._loading.text(state, asked.request), command.specialist, "", answers_in(asked.given)), False
+            plan, is_reviewed = (
+                one_step(
+                    self._loading.text(state, asked.request),
+                    command.specialist,
+                    "",
+                    answers_in(asked.given),
+                ),
+                False,
+            )
         event, text = plan_made(plan, is_reviewed=is_reviewed or asked.rubric is not None)
         into.ref(text)
         into.events.append(event)
@@ -177,12 +207,20 @@ class Preparing:
 
     def _issue_group(self, state: JobState, command: IssueGroup, into: Prepared) -> None:
         plan = self._loading.plan(state, into)
-        words = self._loading.words(state, [ref for step_id in command.steps for ref in remarks_want(state.steps[step_id])], into)
+        words = self._loading.words(
+            state,
+            [ref for step_id in command.steps for ref in remarks_want(state.steps[step_id])],
+            into,
+        )
         group: list[Outgoing] = []
         dependents, instead = state.dependents, dict(command.instead)
         for index, step_id in enumerate(gently(command.steps)):
-            step = plan.by_id[step_id].model_copy(update={"specialist": instead.get(step_id, state.steps[step_id].specialist)})
-            spec, digest, text = pinned_spec(state, step.specialist, self._library, self._ledger.roles)
+            step = plan.by_id[step_id].model_copy(
+                update={"specialist": instead.get(step_id, state.steps[step_id].specialist)}
+            )
+            spec, digest, text = pinned_spec(
+                state, step.specialist, self._library, self._ledger.roles
+            )
             if text is not None:
                 into.ref(text)
             schema = self._loading.answer_schema(state) if state.submitted.answer_schema else None
@@ -190,14 +228,18 @@ class Preparing:
             message = handoff.to_json()
             group.append(Outgoing(handoff, message, command.group, index))
             counts = counted_for(state, dependents[step_id])
-            into.events.append(issued(handoff, into.ref(message), command.group, index, len(command.steps), counts))
+            into.events.append(
+                issued(handoff, into.ref(message), command.group, index, len(command.steps), counts)
+            )
         into.groups.append(group)
 
     def _abandon(self, state: JobState, command: AbandonSteps, into: Prepared) -> None:
         given_up = []
         for step_id in command.steps:
             step = state.steps[step_id]
-            stand_in = failed_by_code(state.job_id, step_id, max(1, step.attempt), command.why, StopReason.CANCELLED)
+            stand_in = failed_by_code(
+                state.job_id, step_id, max(1, step.attempt), command.why, StopReason.CANCELLED
+            )
             given_up.append(Abandoned(step=step_id, result=into.ref(stand_in.to_json())))
         into.events.append(StepsAbandoned(steps=tuple(given_up), why=command.why))
 
@@ -212,30 +254,42 @@ class Preparing:
         problem = "no time was left for a synthesis" if wanted is not command.method else None
         into.events.append(Synthesised(method=command.method, problem=problem))
 
-    def _check(self, state: JobState, command: CheckGates | IssueFactCheck | TakeFactCheck, into: Prepared) -> None:
+    def _check(
+        self, state: JobState, command: CheckGates | IssueFactCheck | TakeFactCheck, into: Prepared
+    ) -> None:
         match command:
             case CheckGates():
                 self._check_gates(state, command, into)
             case IssueFactCheck():
                 self._issue_fact_check(state, command, into)
             case TakeFactCheck():
-                into.events.append(taken(state, command, self._loading.words(state, [command.result], into)))
+                into.events.append(
+                    taken(state, command, self._loading.words(state, [command.result], into))
+                )
             case _:
                 assert_never(command)
 
     def _check_gates(self, state: JobState, command: CheckGates, into: Prepared) -> None:
-        event, vetoes = checked(state, self._loading.words(state, gates_want(state), into), may_send_back=command.may_send_back)
+        event, vetoes = checked(
+            state,
+            self._loading.words(state, gates_want(state), into),
+            may_send_back=command.may_send_back,
+        )
         if vetoes is not None:
             into.ref(vetoes.to_json())
         into.events.append(event)
 
     def _issue_fact_check(self, state: JobState, command: IssueFactCheck, into: Prepared) -> None:
         assert state.submitted.fact_checker is not None
-        spec, digest, text = pinned_spec(state, state.submitted.fact_checker, self._library, self._ledger.roles)
+        spec, digest, text = pinned_spec(
+            state, state.submitted.fact_checker, self._library, self._ledger.roles
+        )
         if text is not None:
             into.ref(text)
         task = fact_check_task(self._loading.text(state, state.submitted.request))
-        handoff = fact_check_handoff(state, spec, digest, command.attempt, task=task, schema=fact_check_schema())
+        handoff = fact_check_handoff(
+            state, spec, digest, command.attempt, task=task, schema=fact_check_schema()
+        )
         message = handoff.to_json()
         into.groups.append([Outgoing(handoff, message, command.group, 0)])
         into.events.append(issued(handoff, into.ref(message), command.group, 0, 1, closes=True))
@@ -251,7 +305,11 @@ class Preparing:
 
     def _end(self, state: JobState, command: EndJob, into: Prepared) -> None:
         answer = None if state.is_withheld else self._answer(state, command.status, into)
-        into.events.append(JobEnded(status=command.status, answer=answer, reason=command.reason, because=command.because))
+        into.events.append(
+            JobEnded(
+                status=command.status, answer=answer, reason=command.reason, because=command.because
+            )
+        )
 
     def outgoing(self, state: JobState, handoff_ids: Sequence[HandoffId]) -> list[Outgoing]:
         """Handoffs that are already in the journal, to be published again to the byte."""
@@ -266,7 +324,9 @@ class Preparing:
     def fact_checker(self, state: JobState) -> SpecialistSpec:
         """Of a job that has one."""
         assert state.submitted.fact_checker is not None
-        spec, _, _ = pinned_spec(state, state.submitted.fact_checker, self._library, self._ledger.roles)
+        spec, _, _ = pinned_spec(
+            state, state.submitted.fact_checker, self._library, self._ledger.roles
+        )
         return spec
 
     def _role(self, name: str) -> tuple[SpecialistSpec, str]:

@@ -12,13 +12,26 @@ from supervisor.lifecycle.state import JobState
 from supervisor.prepared import Prepared
 
 
-def record_question(command: AskUser | AskApproval | RemindUser | GoOn, wait_s: int, draft: BlobRef | None, into: Prepared) -> None:
+def record_question(
+    command: AskUser | AskApproval | RemindUser | GoOn,
+    wait_s: int,
+    draft: BlobRef | None,
+    into: Prepared,
+) -> None:
     """`wait_s`: the longest that the job waits for an answer; `draft`: of the answer that is asked about."""
     match command:
         case AskUser():
             into.events.append(DecisionAsked(why=command.why))
         case AskApproval():
-            into.events.append(ApprovalAsked(what=command.what, why=command.why, wait_s=wait_s, steps=command.steps, draft=draft))
+            into.events.append(
+                ApprovalAsked(
+                    what=command.what,
+                    why=command.why,
+                    wait_s=wait_s,
+                    steps=command.steps,
+                    draft=draft,
+                )
+            )
             into.effects.append(command)
         case RemindUser():
             into.events.append(ApprovalReminded(asked=command.asked, number=command.number))
@@ -33,4 +46,6 @@ def keep_documents_for(state: JobState, blobs: Blobs, library: Library) -> None:
     if (manifest := state.submitted.manifest) is not None:
         text = library.payloads(state.job_id, [manifest.digest])[manifest.digest]
         digests += [document.digest for document in Manifest.from_json(text).documents]
-    blobs.missing_documents(digests, state.submitted.approvals.wait_s + state.submitted.limits.max_seconds)
+    blobs.missing_documents(
+        digests, state.submitted.approvals.wait_s + state.submitted.limits.max_seconds
+    )

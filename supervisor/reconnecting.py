@@ -16,7 +16,9 @@ RECONNECT_EVERY_S = 0.5
 class Patience:
     """Runs out where Redis stays away, and is whole again when it has answered."""
 
-    def __init__(self, for_s: float = RECONNECT_FOR_S, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, for_s: float = RECONNECT_FOR_S, now: Callable[[], float] = time.monotonic
+    ) -> None:
         self._for_s = for_s
         self._now = now
         self._away_since: float | None = None

@@ -45,14 +45,25 @@ def record_of(ledger: Ledger, job_id: JobId) -> Record:
         raise UnknownJob.named(job_id)
     issued = [one.event for one in journal if isinstance(one.event, HandoffIssued)]
     results = {one.event.handoff_id for one in journal if isinstance(one.event, HandoffFinished)}
-    digests = [ref.digest for one in journal for ref in refs_in(one.event)] + [event.specialist for event in issued]
+    digests = [ref.digest for one in journal for ref in refs_in(one.event)] + [
+        event.specialist for event in issued
+    ]
     return Record(
         at=ledger.connection.now(),
         job=standing,
         journal=journal,
         handoffs=ledger.jobs.handoffs(job_id, [event.handoff_id for event in issued]),
         payloads=ledger.blobs.get(job_id, list(dict.fromkeys(digests))),
-        waits=tuple(map(str, missing_for(ledger, standing, [one.handoff_id for one in issued if one.handoff_id not in results]))),
+        waits=tuple(
+            map(
+                str,
+                missing_for(
+                    ledger,
+                    standing,
+                    [one.handoff_id for one in issued if one.handoff_id not in results],
+                ),
+            )
+        ),
     )
 
 

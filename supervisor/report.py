@@ -130,13 +130,17 @@ def report_of(record: Record) -> JobResult:
         status=standing.status,
         tenant=submitted.tenant,
         priority=submitted.priority,
-        answer=None if answer is None else (answer.value if answer.value is not None else answer.text),
+        answer=None
+        if answer is None
+        else (answer.value if answer.value is not None else answer.text),
         citations=_citations(answer),
         mode=_mode(events),
         route=_route(events, words),
         plan=_plan(state, made, record, words) if state else None,
         handoffs=_handoffs(record),
-        results=tuple(json.loads(payloads[event.result.digest]) for event in _of(events, HandoffFinished)),
+        results=tuple(
+            json.loads(payloads[event.result.digest]) for event in _of(events, HandoffFinished)
+        ),
         verdicts=tuple(_verdict(event, words) for event in _of(events, Reviewed)),
         patches=tuple(change_of(event, words) for event in _of(events, PlanPatched)),
         gates=checks_of([one.event for one in events], words),
@@ -148,7 +152,10 @@ def report_of(record: Record) -> JobResult:
         usage=usage_of(standing),
         wall_s=round(until - events[0].at, 3),
         worked_s=round(worked_in(standing.job_id, events), 3) if _of(events, Quoted) else None,
-        model=", ".join(dict.fromkeys(event.model for event in _of(events, HandoffFinished) if event.model)) or None,
+        model=", ".join(
+            dict.fromkeys(event.model for event in _of(events, HandoffFinished) if event.model)
+        )
+        or None,
         notes=_notes(answer, made[-1] if made else None, ended, words, record.waits),
         has_open_points=answer is not None and bool(answer.open_points),
         asked_for_a_form=submitted.answer_schema is not None,
@@ -171,13 +178,22 @@ def _of(events: Sequence[Recorded], kind: type[Any]) -> list[Any]:
 def _citations(answer: Answer | None) -> tuple[dict[str, Any], ...]:
     if answer is None:
         return ()
-    return tuple({"n": one.n, **one.citation.model_dump(), "claim": one.claim, "step": one.step} for one in answer.citations)
+    return tuple(
+        {"n": one.n, **one.citation.model_dump(), "claim": one.claim, "step": one.step}
+        for one in answer.citations
+    )
 
 
 def _gaps(answer: Answer | None) -> tuple[dict[str, Any], ...]:
     gaps = answer.gaps if answer else ()
     return tuple(
-        {"step": one.step, "specialist": one.specialist, "why": one.why, "likely_usd": cost_usd(one.likely_microusd)} for one in gaps
+        {
+            "step": one.step,
+            "specialist": one.specialist,
+            "why": one.why,
+            "likely_usd": cost_usd(one.likely_microusd),
+        }
+        for one in gaps
     )
 
 
@@ -193,23 +209,40 @@ def _route(events: Sequence[Recorded], words: Words) -> dict[str, Any] | None:
     last = routed[-1]
     said = words.result(last.result) if last.result else None
     why = Route.of(said.output).why if said and last.problem is None else None
-    return {"specialist": last.specialist, "why": why, "problem": last.problem or (said and words.why(last.result))}
+    return {
+        "specialist": last.specialist,
+        "why": why,
+        "problem": last.problem or (said and words.why(last.result)),
+    }
 
 
 def _plans(events: Sequence[Recorded]) -> list[PlanMade]:
     """Every plan that the job has had, the one that stands last."""
-    answers = {id(answer): answer.plan for answer in answers_in(events).values() if isinstance(answer, Approved)}
-    plans = (one.event if isinstance(one.event, PlanMade) else answers.get(id(one.event)) for one in events)
+    answers = {
+        id(answer): answer.plan
+        for answer in answers_in(events).values()
+        if isinstance(answer, Approved)
+    }
+    plans = (
+        one.event if isinstance(one.event, PlanMade) else answers.get(id(one.event))
+        for one in events
+    )
     return [plan for plan in plans if plan]
 
 
-def _plan(state: JobState, made: Sequence[PlanMade], record: Record, words: Words) -> dict[str, Any]:
+def _plan(
+    state: JobState, made: Sequence[PlanMade], record: Record, words: Words
+) -> dict[str, Any]:
     synthesised, lacks = _of(record.journal, Synthesised), record.job.teams_lack
     method = synthesised[-1].method.value if synthesised else None
     degraded = made[-1].degraded
     why = (words.why(degraded) or "the planner's answer was no plan") if degraded else None
     plan = state.plan.plan if state.plan else made[-1].plan
-    bill = {"sub_teams": bill_text(layers) + (lacks and f"; {lacks}")} if (layers := bill_of(state)) else {}
+    bill = (
+        {"sub_teams": bill_text(layers) + (lacks and f"; {lacks}")}
+        if (layers := bill_of(state))
+        else {}
+    )
     return {**json.loads(record.payloads[plan.digest]), "degraded": why, "method": method, **bill}
 
 
@@ -217,11 +250,20 @@ def _handoffs(record: Record) -> tuple[dict[str, Any], ...]:
     found = []
     for event in _of(record.journal, HandoffIssued):
         child = event.child.job_id if event.child else None
-        found.append(told(record.payloads[event.handoff.digest], event.group, child, record.handoffs.get(event.handoff_id)))
+        found.append(
+            told(
+                record.payloads[event.handoff.digest],
+                event.group,
+                child,
+                record.handoffs.get(event.handoff_id),
+            )
+        )
     return tuple(found)
 
 
-def told(message: str, group: str | None, child: JobId | None, standing: HandoffStanding | None) -> dict[str, Any]:
+def told(
+    message: str, group: str | None, child: JobId | None, standing: HandoffStanding | None
+) -> dict[str, Any]:
     """A handoff as `JobResult.handoffs` has it. `message`: the AgentHandoff, as JSON."""
     books = (
         {}
@@ -243,8 +285,14 @@ def told(message: str, group: str | None, child: JobId | None, standing: Handoff
 
 
 def _verdict(event: Reviewed, words: Words) -> dict[str, Any]:
-    verdict = Verdict.of(words.result(event.result).output) if event.decision and event.result else None
-    said = verdict.model_dump(mode="json") if verdict else {"verdict": None, "revisions": [], "open_points": [], "scores": []}
+    verdict = (
+        Verdict.of(words.result(event.result).output) if event.decision and event.result else None
+    )
+    said = (
+        verdict.model_dump(mode="json")
+        if verdict
+        else {"verdict": None, "revisions": [], "open_points": [], "scores": []}
+    )
     why = words.why(event.result) if event.decision is None else None
     return {"round": event.round, **said, "problem": why or event.problem}
 
@@ -252,11 +300,22 @@ def _verdict(event: Reviewed, words: Words) -> dict[str, Any]:
 def _conflicts(state: JobState | None, words: Words) -> tuple[dict[str, Any], ...]:
     found = disputes_of(state, words) if state else ()
     return tuple(
-        {**one.conflict.model_dump(mode="json"), "stands": list(one.settlement.stands), "why": one.settlement.why} for one in found
+        {
+            **one.conflict.model_dump(mode="json"),
+            "stands": list(one.settlement.stands),
+            "why": one.settlement.why,
+        }
+        for one in found
     )
 
 
-def _notes(answer: Answer | None, plan: PlanMade | None, ended: JobEnded | None, words: Words, waits: Iterable[str]) -> tuple[str, ...]:
+def _notes(
+    answer: Answer | None,
+    plan: PlanMade | None,
+    ended: JobEnded | None,
+    words: Words,
+    waits: Iterable[str],
+) -> tuple[str, ...]:
     """The reason of the end comes last, but for who is waited for."""
     notes = list(answer.notes) if answer else list(of_the_plan(plan, words)) if ended else []
     if ended and ended.reason:

@@ -105,17 +105,23 @@ def check_request(request: Request, settings: Settings) -> None:
     if not request.text.strip():
         raise UserError("the request is empty: say in plain words what you want")
     if len(request.text) > most:
-        raise UserError(f"the request has {len(request.text):,} characters, at most {most:,} are taken: put long texts into --docs")
+        raise UserError(
+            f"the request has {len(request.text):,} characters, at most {most:,} are taken: put long texts into --docs"
+        )
     if not request.tenant.strip():
         raise UserError("the tenant is empty: name one, or leave it out")
     _check_encodable(request)
     check_names(request)
     if len(request.tenant) > MOST_TENANT_CHARS or not request.tenant.isprintable():
-        raise UserError(f"the tenant's name must be one line of at most {MOST_TENANT_CHARS} characters")
+        raise UserError(
+            f"the tenant's name must be one line of at most {MOST_TENANT_CHARS} characters"
+        )
     if request.answer_schema is not None:
         _check_schema(request.answer_schema)
     if request.after is not None and not is_job_id(request.after):
-        raise UserError(f"{request.after!r:.80} is no job that could be followed on: an id looks like j-0123456789ab")
+        raise UserError(
+            f"{request.after!r:.80} is no job that could be followed on: an id looks like j-0123456789ab"
+        )
     _check_mode(request)
     _check_depth(request)
     _check_approvals(request.approvals, may_ask=_may_ask(request, settings))
@@ -124,7 +130,10 @@ def check_request(request: Request, settings: Settings) -> None:
 
 
 def _check_schema(schema: Mapping[str, Any]) -> None:
-    from shared.agent.schemas import BrokenSchema, check_schema  # here, because jsonschema takes as long to import as all else in this file
+    from shared.agent.schemas import (
+        BrokenSchema,
+        check_schema,
+    )  # here, because jsonschema takes as long to import as all else in this file
 
     try:
         check_schema(dict(schema))
@@ -136,7 +145,9 @@ def _check_mode(request: Request) -> None:
     if request.mode is Mode.PIPELINE and request.workflow is None:
         raise UserError("mode pipeline needs a workflow: name one")
     if request.workflow is not None and request.mode not in (None, Mode.PIPELINE):
-        raise UserError(f"a workflow is run in mode pipeline, not in mode {request.mode}: leave one of the two out")
+        raise UserError(
+            f"a workflow is run in mode pipeline, not in mode {request.mode}: leave one of the two out"
+        )
     if request.workflow is None and (request.items.lines or request.items.rows):
         raise UserError("items are what the steps of a workflow are done for: name a workflow, too")
 
@@ -144,7 +155,9 @@ def _check_mode(request: Request) -> None:
 def _check_depth(request: Request) -> None:
     for step in request.workflow.steps if request.workflow else ():
         if step.specialist == SUB_SUPERVISOR and not request.limits.max_depth:
-            raise UserError(f"step {step.id} is given to a sub-supervisor, and --max-depth 0 allows none: raise it, or name a specialist")
+            raise UserError(
+                f"step {step.id} is given to a sub-supervisor, and --max-depth 0 allows none: raise it, or name a specialist"
+            )
 
 
 def _may_ask(request: Request, settings: Settings) -> bool:
@@ -165,13 +178,19 @@ def _check_approvals(approvals: Approvals, *, may_ask: bool) -> None:
             "or a workflow with `on_failure: ask`"
         )
     if approvals.on_timeout is not OnTimeout.STOP and approvals.timeout_s is None:
-        raise UserError(f"--on-timeout {approvals.on_timeout} needs --approve-timeout: how long is waited for an answer")
+        raise UserError(
+            f"--on-timeout {approvals.on_timeout} needs --approve-timeout: how long is waited for an answer"
+        )
     if ApprovalOf.COST in approvals.what:
         raise UserError("the cost is approved of from an amount on: --approve-above-usd X")
 
 
 def _check_encodable(request: Request) -> None:
-    schema = None if request.answer_schema is None else json.dumps(request.answer_schema, ensure_ascii=False, default=str)
+    schema = (
+        None
+        if request.answer_schema is None
+        else json.dumps(request.answer_schema, ensure_ascii=False, default=str)
+    )
     named = {
         "the request": request.text,
         "the model's name": request.model,
@@ -183,7 +202,9 @@ def _check_encodable(request: Request) -> None:
     }
     for name, text in named.items():
         if text is not None and has_half_a_character(text):
-            raise UserError(f"{name} is not UTF-8 text: it holds half a character (a lone surrogate)")
+            raise UserError(
+                f"{name} is not UTF-8 text: it holds half a character (a lone surrogate)"
+            )
 
 
 def _check_prices(request: Request, settings: Settings) -> None:
@@ -191,9 +212,15 @@ def _check_prices(request: Request, settings: Settings) -> None:
     bound = "--max-usd" if request.limits.max_microusd is not None else "--approve-above-usd"
     if request.limits.max_microusd is None and request.approvals.above_microusd is None:
         return
-    defaults = (OFFLINE_MODEL,) if settings.is_offline else (settings.supervisor_model, settings.specialist_model)
+    defaults = (
+        (OFFLINE_MODEL,)
+        if settings.is_offline
+        else (settings.supervisor_model, settings.specialist_model)
+    )
     prices = replace(prices_from(settings), is_free=False)
-    judging = () if settings.is_offline or settings.reviewer_model is None else (settings.reviewer_model,)
+    judging = (
+        () if settings.is_offline or settings.reviewer_model is None else (settings.reviewer_model,)
+    )
     for name in (*((request.model,) if request.model else defaults), *judging):
         if prices.cost_microusd(Usage(input_tokens=1, output_tokens=1), name) is None:
             raise UserError(

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 def check_names(request: Request) -> None:
     """Raises: UserError: an empty or unprintable name, a specialist that cannot be one, a webhook that is no URL."""
-    for what, text in (("the idempotency key", request.idempotency_key), ("the model's name", request.model)):
+    for what, text in (
+        ("the idempotency key", request.idempotency_key),
+        ("the model's name", request.model),
+    ):
         if text is not None and not (text.strip() and text.isprintable()):
             raise UserError(f"{what} is empty, or no plain line: name one, or leave it out")
     for name in request.specialists:
@@ -28,15 +31,21 @@ def check_names(request: Request) -> None:
         if step.specialist != SUB_SUPERVISOR:
             check_specialist(step.specialist, f"step {step.id}: ")
     if request.webhook_url is not None and not _is_url(request.webhook_url):
-        raise UserError("the webhook must be an http:// or https:// URL with a host, and without spaces")
+        raise UserError(
+            "the webhook must be an http:// or https:// URL with a host, and without spaces"
+        )
 
 
 def check_specialist(name: str, where: str = "") -> None:
     """Raises: UserError: no specialist can be called so."""
     if not re.fullmatch(NAME_PATTERN, name):
-        raise UserError(f"{where}no specialist can be called {name!r:.80}: `handoff specialists` lists those that are there")
+        raise UserError(
+            f"{where}no specialist can be called {name!r:.80}: `handoff specialists` lists those that are there"
+        )
     if name in RESERVED:
-        raise UserError(f"{where}{name} is the system's own name, and no specialist's: `handoff specialists` lists those that are there")
+        raise UserError(
+            f"{where}{name} is the system's own name, and no specialist's: `handoff specialists` lists those that are there"
+        )
 
 
 def check_types(request: Request) -> None:
@@ -55,7 +64,11 @@ def check_types(request: Request) -> None:
         if not (isinstance(value, kind) or (may_be_none and value is None)):
             raise UserError(f"{what} must be of type {kind.__name__}, not {type(value).__name__}")
     names: object = request.specialists
-    if isinstance(names, str) or not isinstance(names, tuple | list) or not all(isinstance(name, str) for name in names):
+    if (
+        isinstance(names, str)
+        or not isinstance(names, tuple | list)
+        or not all(isinstance(name, str) for name in names)
+    ):
         raise UserError("specialists must be a tuple of names: write ('writer',) for one")
 
 

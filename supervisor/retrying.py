@@ -22,7 +22,13 @@ WAKE_AFTER_S = 1.0
 
 
 def retry_commit(
-    state: JobState, books: JobStanding, from_step: str | None, new: NewLimits, due_at: float, *, whole: bool = False
+    state: JobState,
+    books: JobStanding,
+    from_step: str | None,
+    new: NewLimits,
+    due_at: float,
+    *,
+    whole: bool = False,
 ) -> Commit:
     """The decision to go on, made on this state and no other: of two at once, one finds that the job has not ended any more.
 
@@ -36,17 +42,30 @@ def retry_commit(
 
 def used_of(books: JobStanding) -> dict[str, int]:
     """What a job has used, by the names of the limits that hold it."""
-    return {"max_turns": books.turns, "max_tokens": books.input_tokens + books.output_tokens, "max_microusd": books.cost_microusd or 0}
+    return {
+        "max_turns": books.turns,
+        "max_tokens": books.input_tokens + books.output_tokens,
+        "max_microusd": books.cost_microusd or 0,
+    }
 
 
 def going_on(state: JobState, event: RetryRequested, due_at: float) -> Commit:
     """The commit of this event. `due_at`: as of `retry_commit`."""
     status = fold_on(state, [Recorded(state.version + 1, state.as_of, event)]).status
     fields = {"status": status.value, "cancelled": "", "asks": "", **books_of(event)}
-    return Commit(job_id=state.job_id, expected=state.version, tip=state.as_of, events=[event], fields=fields, due_at=due_at)
+    return Commit(
+        job_id=state.job_id,
+        expected=state.version,
+        tip=state.as_of,
+        events=[event],
+        fields=fields,
+        due_at=due_at,
+    )
 
 
-def retry_job(ledger: Ledger, job_id: JobId, from_step: str | None, new: NewLimits, *, whole: bool = False) -> None:
+def retry_job(
+    ledger: Ledger, job_id: JobId, from_step: str | None, new: NewLimits, *, whole: bool = False
+) -> None:
     """Decide it, and write it down, whatever else happens to the job meanwhile.
 
     Raises:
@@ -57,9 +76,13 @@ def retry_job(ledger: Ledger, job_id: JobId, from_step: str | None, new: NewLimi
         state = fold(job_id, None, ledger.journal.read(job_id))
         if state is None or books is None:
             raise UnknownJob.named(job_id)
-        commit = retry_commit(state, books, from_step, new, ledger.connection.now() + WAKE_AFTER_S, whole=whole)
+        commit = retry_commit(
+            state, books, from_step, new, ledger.connection.now() + WAKE_AFTER_S, whole=whole
+        )
         keep_documents(ledger, state)
-        with suppress(VersionConflict):  # its webhook was tried meanwhile, or somebody else retries it
+        with suppress(
+            VersionConflict
+        ):  # its webhook was tried meanwhile, or somebody else retries it
             ledger.journal.commit(commit)
             return
 
@@ -72,7 +95,11 @@ def keep_documents(ledger: Ledger, state: JobState) -> None:
     """
     if (manifest_ref := state.submitted.manifest) is None:
         return
-    manifest = Manifest.from_json(ledger.blobs.get(state.job_id, [manifest_ref.digest])[manifest_ref.digest])
+    manifest = Manifest.from_json(
+        ledger.blobs.get(state.job_id, [manifest_ref.digest])[manifest_ref.digest]
+    )
     digests = [document.digest for document in manifest.documents]
     if gone := ledger.blobs.missing_documents(digests, state.submitted.limits.max_seconds):
-        raise UserError(f"{len(gone)} of the documents of {state.job_id} are no longer stored: submit it again with --docs")
+        raise UserError(
+            f"{len(gone)} of the documents of {state.job_id} are no longer stored: submit it again with --docs"
+        )

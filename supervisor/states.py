@@ -24,7 +24,9 @@ class States:
         self._known: OrderedDict[JobId, tuple[JobState, Recorded]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def load(self, job_id: JobId, read: Callable[[int], list[Recorded]] | None = None) -> JobState | None:
+    def load(
+        self, job_id: JobId, read: Callable[[int], list[Recorded]] | None = None
+    ) -> JobState | None:
         """The state as the journal tells it now; None: there is no such job.
 
         The last known event is read again: where it no longer stands, the journal is another one (Redis came back with older data,

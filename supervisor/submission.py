@@ -46,12 +46,24 @@ class Submission:
         """`due_at`: Unix time in seconds at which a sweeper announces it, should that be lost. `traceparent`: of the span that it is
         submitted in. No part of the event: asked again with the same key, it is the same request.
         """
-        fields: dict[str, str | int] = {"status": JobStatus.QUEUED.value, "title": self.event.title, **books_of(self.event.limits)}
+        fields: dict[str, str | int] = {
+            "status": JobStatus.QUEUED.value,
+            "title": self.event.title,
+            **books_of(self.event.limits),
+        }
         fields |= {"tenant": self.event.tenant, "priority": self.event.priority.value}
         fields |= {"traceparent": traceparent} if traceparent else {}
-        fields |= {"specialists": " ".join(self.event.specialists)} if self.event.specialists else {}
+        fields |= (
+            {"specialists": " ".join(self.event.specialists)} if self.event.specialists else {}
+        )
         return Commit(
-            job_id=self.job_id, expected=0, events=[self.event], payloads=self.payloads, fields=fields, due_at=due_at, creates=True
+            job_id=self.job_id,
+            expected=0,
+            events=[self.event],
+            payloads=self.payloads,
+            fields=fields,
+            due_at=due_at,
+            creates=True,
         )
 
 
@@ -81,14 +93,20 @@ class Clash:
     job_id: JobId
 
 
-def submission_of(request: Request, settings: Settings, follows: FollowsOn | None = None) -> Submission:
+def submission_of(
+    request: Request, settings: Settings, follows: FollowsOn | None = None
+) -> Submission:
     """`request.documents` have been read. `settings`: say what it leaves out. `follows`: what the job of `request.after` leaves.
 
     Raises:
         UserError: its workflow is for something that was not given; the gates of the settings cannot be used.
     """
     manifest = reading.manifest.to_json() if (reading := _reading(request)) else None
-    schema = json.dumps(request.answer_schema, sort_keys=True) if request.answer_schema is not None else None
+    schema = (
+        json.dumps(request.answer_schema, sort_keys=True)
+        if request.answer_schema is not None
+        else None
+    )
     plan = plan_of(request, answers_in(given := follows.given if follows else ()))
     gating, workflow = gating_in(request, settings), plan.to_json() if plan else None
     event = JobSubmitted(
@@ -96,7 +114,11 @@ def submission_of(request: Request, settings: Settings, follows: FollowsOn | Non
         title=title_of(request.text),
         limits=_enough_for(request.limits, len(plan.steps)) if plan else request.limits,
         manifest=ref(manifest) if manifest else follows.manifest if follows else None,
-        document_count=len(reading.manifest.documents) if reading else follows.document_count if follows else 0,
+        document_count=len(reading.manifest.documents)
+        if reading
+        else follows.document_count
+        if follows
+        else 0,
         model=request.model,
         answer_schema=ref(schema) if schema else None,
         tenant=request.tenant,
@@ -117,7 +139,19 @@ def submission_of(request: Request, settings: Settings, follows: FollowsOn | Non
     return Submission(
         job_id=job_id_for(request.tenant, key) if key else new_job_id(),
         event=event,
-        payloads=tuple(filter(None, (request.text, manifest, schema, workflow, gating.facts, *(follows.payloads if follows else ())))),
+        payloads=tuple(
+            filter(
+                None,
+                (
+                    request.text,
+                    manifest,
+                    schema,
+                    workflow,
+                    gating.facts,
+                    *(follows.payloads if follows else ()),
+                ),
+            )
+        ),
         documents=reading.texts if reading else {},
         has_key=bool(key),
     )
@@ -133,14 +167,23 @@ def plan_of(request: Request, given: tuple[StepId, ...] = ()) -> Plan | None:
         return None
     reading = _reading(request)
     files = [document.path for document in reading.manifest.documents] if reading else []
-    plan = request.workflow.expand(request.text, files=files, lines=request.items.lines, rows=request.items.rows)
+    plan = request.workflow.expand(
+        request.text, files=files, lines=request.items.lines, rows=request.items.rows
+    )
     if not given:
         return plan
-    steps = tuple(step if step.depends_on else step.model_copy(update={"depends_on": given}) for step in plan.steps)
+    steps = tuple(
+        step if step.depends_on else step.model_copy(update={"depends_on": given})
+        for step in plan.steps
+    )
     try:
-        return Plan(steps=steps, synthesis=plan.synthesis, join=plan.join, given=given, why=plan.why)
+        return Plan(
+            steps=steps, synthesis=plan.synthesis, join=plan.join, given=given, why=plan.why
+        )
     except ValidationError as error:
-        raise UserError(f"the workflow cannot follow on that job: {problems_of(error)}; rename the step") from error
+        raise UserError(
+            f"the workflow cannot follow on that job: {problems_of(error)}; rename the step"
+        ) from error
 
 
 def _reading(request: Request) -> FolderReading | None:
@@ -173,5 +216,9 @@ def first_clash(submissions: Sequence[Submission], jobs: Mapping[JobId, Event]) 
 
 def books_of(limits: JobLimits | NewLimits) -> dict[str, int]:
     """The limits that the budget scripts keep."""
-    named = {"max_turns": limits.max_turns, "max_tokens": limits.max_tokens, "max_usd": limits.max_microusd}
+    named = {
+        "max_turns": limits.max_turns,
+        "max_tokens": limits.max_tokens,
+        "max_usd": limits.max_microusd,
+    }
     return {name: value for name, value in named.items() if value is not None}

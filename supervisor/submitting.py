@@ -10,7 +10,14 @@ from shared.config import Settings
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
 from shared.telemetry import start_telemetry, telemetry
-from shared.wire.errors import HandoffError, LedgerError, LedgerRefuses, LedgerUnavailable, UserError, VersionConflict
+from shared.wire.errors import (
+    HandoffError,
+    LedgerError,
+    LedgerRefuses,
+    LedgerUnavailable,
+    UserError,
+    VersionConflict,
+)
 from shared.wire.events import Event
 from shared.wire.ids import JobId
 from supervisor.admission import Admission
@@ -31,7 +38,9 @@ Made = tuple[Request, Submission]
 """A request, and what it comes to."""
 
 
-def submit(ledger: Ledger, dispatcher: Dispatcher, settings: Settings, request: Request, made: Submission) -> JobId:
+def submit(
+    ledger: Ledger, dispatcher: Dispatcher, settings: Settings, request: Request, made: Submission
+) -> JobId:
     """`made`: what the request comes to. Its trace begins here, or goes on where the caller is in one.
 
     Raises:
@@ -49,13 +58,17 @@ def submit(ledger: Ledger, dispatcher: Dispatcher, settings: Settings, request: 
             return made.job_id
         except LedgerRefuses:
             raise
-        except LedgerUnavailable:  # perhaps only its answer was lost: said again, it finds the job that it has made
+        except (
+            LedgerUnavailable
+        ):  # perhaps only its answer was lost: said again, it finds the job that it has made
             _commit_again(ledger, commit, made)
         dispatcher.announce(made.job_id)
         return made.job_id
 
 
-def submit_each(ledger: Ledger, dispatcher: Dispatcher, settings: Settings, all_of: Iterable[Made]) -> Iterator[JobId]:
+def submit_each(
+    ledger: Ledger, dispatcher: Dispatcher, settings: Settings, all_of: Iterable[Made]
+) -> Iterator[JobId]:
     """The same of many, a slice at a time, and as if each were submitted in its turn: after one that is refused none is enqueued.
 
     Raises:
@@ -110,10 +123,16 @@ def _slices(all_of: Iterable[Made]) -> Iterator[list[Made]]:
         yield some
 
 
-def _enter(ledger: Ledger, dispatcher: Dispatcher, slice_: Sequence[Made], there: Mapping[JobId, Event]) -> Iterator[JobId]:
+def _enter(
+    ledger: Ledger, dispatcher: Dispatcher, slice_: Sequence[Made], there: Mapping[JobId, Event]
+) -> Iterator[JobId]:
     """One slice. Each of its jobs is written if the one before it is there: whatever becomes of the round trip, none is left out."""
     new = {made.job_id: (request, made) for request, made in slice_ if made.job_id not in there}
-    problems = dict(zip(new, _commit_each(ledger, dispatcher, list(new.values())), strict=True)) if new else {}
+    problems = (
+        dict(zip(new, _commit_each(ledger, dispatcher, list(new.values())), strict=True))
+        if new
+        else {}
+    )
     for _, made in slice_:
         if isinstance(problem := problems.get(made.job_id), VersionConflict):
             _check_same(ledger, made)
@@ -122,7 +141,9 @@ def _enter(ledger: Ledger, dispatcher: Dispatcher, slice_: Sequence[Made], there
         yield made.job_id
 
 
-def _commit_each(ledger: Ledger, dispatcher: Dispatcher, new: Sequence[Made]) -> list[LedgerError | None]:
+def _commit_each(
+    ledger: Ledger, dispatcher: Dispatcher, new: Sequence[Made]
+) -> list[LedgerError | None]:
     """Write and announce them; what became of each."""
     with telemetry().submitting_each([made.job_id for _, made in new]) as submissions:
         for request, made in new:
@@ -134,11 +155,19 @@ def _commit_each(ledger: Ledger, dispatcher: Dispatcher, new: Sequence[Made]) ->
         announced: tuple[type, ...] = (NoneType,)
         try:
             came_to = ledger.journal.commit_each(commits)
-        except LedgerUnavailable:  # perhaps only the answers were lost: said again, each finds the job that it has made
+        except (
+            LedgerUnavailable
+        ):  # perhaps only the answers were lost: said again, each finds the job that it has made
             came_to, announced = _commit_each_again(ledger, commits), (NoneType, VersionConflict)
-        refusals = [None if isinstance(problem, VersionConflict) else problem for problem in came_to]  # those are there already
+        refusals = [
+            None if isinstance(problem, VersionConflict) else problem for problem in came_to
+        ]  # those are there already
         submissions.came_to(refusals)
-        if ids := [commit.job_id for commit, problem in zip(commits, came_to, strict=True) if isinstance(problem, announced)]:
+        if ids := [
+            commit.job_id
+            for commit, problem in zip(commits, came_to, strict=True)
+            if isinstance(problem, announced)
+        ]:
             dispatcher.announce_each(ids)
         return came_to
 
@@ -147,7 +176,9 @@ def _commit_each_again(ledger: Ledger, commits: Sequence[Commit]) -> list[Ledger
     try:
         return ledger.journal.commit_each(commits)
     except LedgerUnavailable as error:
-        raise LedgerUnavailable(f"{error}. Which of the next {len(commits)} were enqueued is not known: `handoff list` will say") from error
+        raise LedgerUnavailable(
+            f"{error}. Which of the next {len(commits)} were enqueued is not known: `handoff list` will say"
+        ) from error
 
 
 def _commit_again(ledger: Ledger, commit: Commit, made: Submission) -> None:
@@ -156,7 +187,9 @@ def _commit_again(ledger: Ledger, commit: Commit, made: Submission) -> None:
     except VersionConflict:
         _check_same(ledger, made)
     except LedgerUnavailable as error:
-        raise LedgerUnavailable(f"{error}. Whether {made.job_id} was enqueued is not known: `handoff list` will say") from error
+        raise LedgerUnavailable(
+            f"{error}. Whether {made.job_id} was enqueued is not known: `handoff list` will say"
+        ) from error
 
 
 def _check_same(ledger: Ledger, made: Submission) -> None:
@@ -166,4 +199,6 @@ def _check_same(ledger: Ledger, made: Submission) -> None:
 
 
 def _other_request(made: Submission) -> UserError:
-    return UserError(f"this idempotency key was used for another request ({made.job_id}): take a new key")
+    return UserError(
+        f"this idempotency key was used for another request ({made.job_id}): take a new key"
+    )

@@ -29,7 +29,14 @@ class Sweeper:
     """One thread, one Redis round trip per interval when nothing is due."""
 
     def __init__(
-        self, ledger: Ledger, dispatcher: Dispatcher, name: str, *, interval_s: float, keep_s: int, caps: Caps | None = None
+        self,
+        ledger: Ledger,
+        dispatcher: Dispatcher,
+        name: str,
+        *,
+        interval_s: float,
+        keep_s: int,
+        caps: Caps | None = None,
     ) -> None:
         """`name`: that of this process. The others: HANDOFF_SWEEP_INTERVAL_S, HANDOFF_RETENTION_S, and the caps of a day."""
         self._ledger = ledger
@@ -67,7 +74,9 @@ class Sweeper:
     def announce(self) -> None:
         """Say that this supervisor is there, and what may be spent in a day: who started last has the say, also after Redis has lost it."""
         held_since_ms = self._ledger.roles.announce_supervisor(self._name)
-        if self._caps is not None and (self._caps_since_ms is None or held_since_ms < self._caps_since_ms):
+        if self._caps is not None and (
+            self._caps_since_ms is None or held_since_ms < self._caps_since_ms
+        ):
             self._caps_since_ms = self._ledger.days.set_caps(self._caps, self._caps_since_ms)
 
     def _sweep(self) -> tuple[int, bool]:

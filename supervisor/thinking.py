@@ -40,7 +40,12 @@ class Thinker:
     """Runs roles' handoffs in this process, at most `slots` at once: those issued here, and those from the think queue."""
 
     def __init__(
-        self, attempts: Attempts, slots: int, on_change: Callable[[], None] = lambda: None, *, slot_wait_s: float = SLOT_WAIT_S
+        self,
+        attempts: Attempts,
+        slots: int,
+        on_change: Callable[[], None] = lambda: None,
+        *,
+        slot_wait_s: float = SLOT_WAIT_S,
     ) -> None:
         """`on_change`: called when the last slot was taken, and when one is free again."""
         self._attempts = attempts
@@ -85,24 +90,41 @@ class Thinker:
         """The role's handoff as it can be claimed and run here."""
         role = handoff.assigned_to
 
-        def fit(_handoff: AgentHandoff, _spec: SpecialistSpec, loaded: Loaded, books: JobLibrary) -> Fitting:
+        def fit(
+            _handoff: AgentHandoff, _spec: SpecialistSpec, loaded: Loaded, books: JobLibrary
+        ) -> Fitting:
             if role == "synthesizer":
-                reading = EnvelopeReading(handoff.step_id, handoff.expected_output_format, books.sources, loaded.known_claims())
+                reading = EnvelopeReading(
+                    handoff.step_id,
+                    handoff.expected_output_format,
+                    books.sources,
+                    loaded.known_claims(),
+                )
                 return Fitting(reading, answer_rules=ENVELOPE_RULES, streams_draft=True)
             if role in (REPLANNER, "planner") and state.plan is not None:
                 texts = self._attempts.library.payloads(state.job_id, [state.plan.plan.digest])
                 plan = Plan.from_json(texts[state.plan.plan.digest])
                 if role == "planner":
-                    return Fitting(needs_reading_of(handoff.expected_output_format, state, plan), answer_rules="")
+                    return Fitting(
+                        needs_reading_of(handoff.expected_output_format, state, plan),
+                        answer_rules="",
+                    )
                 found = {step_id: found_in(result) for step_id, result in loaded.results.items()}
-                return Fitting(patch_reading_of(handoff.expected_output_format, plan, found), answer_rules="")
+                return Fitting(
+                    patch_reading_of(handoff.expected_output_format, plan, found), answer_rules=""
+                )
             return Fitting(_reading(role, state, handoff), answer_rules="")
 
         def conclude(_handoff: AgentHandoff, result: HandoffResult) -> Consequences:
-            request, of_plan = state.submitted.request, [state.plan.plan] if role == "planner" and state.plan else []
+            request, of_plan = (
+                state.submitted.request,
+                [state.plan.plan] if role == "planner" and state.plan else [],
+            )
             wanted = [ref.digest for ref in (request, *asked_before(handoff, state), *of_plan)]
             texts = self._attempts.library.payloads(state.job_id, wanted)
-            events, payloads = outcome_of(handoff, state, result, texts[request.digest], Words(texts))
+            events, payloads = outcome_of(
+                handoff, state, result, texts[request.digest], Words(texts)
+            )
             return Consequences(events, payloads)
 
         ready = self._attempts.ready(text, handoff, fit, conclude)
@@ -114,7 +136,11 @@ def _reading(role: str, state: JobState, handoff: AgentHandoff) -> Reading:
         case "router":
             return RouteReading(specialists_routed_in(handoff.expected_output_format))
         case "planner":
-            return PlanReading(specialists_offered_in(handoff.expected_output_format), state.submitted.limits.max_steps, handoff.depends_on)
+            return PlanReading(
+                specialists_offered_in(handoff.expected_output_format),
+                state.submitted.limits.max_steps,
+                handoff.depends_on,
+            )
         case "judge" if points := points_asked_in(handoff.expected_output_format):
             return RulingReading(points)
         case "judge" if state.conflicts is not None:

@@ -30,7 +30,15 @@ class _Line:
 class Place:
     """Of one that looks, until `over`. Said again, that does nothing."""
 
-    def __init__(self, together: Together, job_id: JobId, line: _Line, suspects: Sequence[HandoffId], *, holds: bool) -> None:
+    def __init__(
+        self,
+        together: Together,
+        job_id: JobId,
+        line: _Line,
+        suspects: Sequence[HandoffId],
+        *,
+        holds: bool,
+    ) -> None:
         self.suspects = suspects
         self._together = together
         self._job_id = job_id
@@ -68,7 +76,9 @@ class Together:
         finally:
             with self._lock:
                 wanted, line.waiting = tuple(line.waiting or ()), None
-                if not holds and not line.looking.locked():  # the other one has just gone, and left the line to who waited
+                if (
+                    not holds and not line.looking.locked()
+                ):  # the other one has just gone, and left the line to who waited
                     self._lines.pop(job_id, None)
         place = Place(self, job_id, line, wanted, holds=holds)
         try:

@@ -47,7 +47,11 @@ class Missing:
             case _:
                 named = sorted(self.steps, key=_in_order)[:MOST_NAMED]
                 rest = "" if self.are_all else "at least "
-                more = f" and {rest}{len(self.steps) - len(named):,} more" if len(named) < len(self.steps) else ""
+                more = (
+                    f" and {rest}{len(self.steps) - len(named):,} more"
+                    if len(named) < len(self.steps)
+                    else ""
+                )
                 waits = f"steps {', '.join(named)}{more} wait"
         return f"{waits} for {self.whom}: {self.mend}"
 
@@ -56,7 +60,9 @@ def missing(job: JobStanding, there: Presence) -> tuple[Missing, ...]:
     """Everybody who is needed now and is not there. Pure."""
     if job.status.ended:
         return ()
-    found = [] if SUPERVISOR_QUEUE in there.queues else [Missing("a supervisor", _start("supervisor"))]
+    found = (
+        [] if SUPERVISOR_QUEUE in there.queues else [Missing("a supervisor", _start("supervisor"))]
+    )
     if job.asks:
         found.append(Missing(f"a decision, because {job.asks}", _DECISION.format(job.job_id)))
     if job.approval:
@@ -65,9 +71,17 @@ def missing(job: JobStanding, there: Presence) -> tuple[Missing, ...]:
     for handoff_id, specialist in sorted(there.unclaimed.get(job.job_id, {}).items()):
         waiting.setdefault(specialist, []).append(handoff_id.rpartition(".")[0])
     for whom, steps in sorted(waiting.items()):
-        found.append(_paused(whom, there.paused[whom], *steps) if whom in there.paused else _worker_of((whom,), *steps))
+        found.append(
+            _paused(whom, there.paused[whom], *steps)
+            if whom in there.paused
+            else _worker_of((whom,), *steps)
+        )
     if job.status is JobStatus.QUEUED and not _may_be_planned(job, there):
-        found.append(_worker_of(job.specialists) if job.specialists else Missing("a worker of any specialist", _start("worker --all")))
+        found.append(
+            _worker_of(job.specialists)
+            if job.specialists
+            else Missing("a worker of any specialist", _start("worker --all"))
+        )
     return tuple(found)
 
 
@@ -83,7 +97,9 @@ def missing_in(ledger: Ledger, job: JobStanding, most: int) -> tuple[Missing, ..
     """The same of what is found of the job among the first `most` of each queue that nobody serves."""
     if job.status.ended:
         return ()
-    found = _missing(ledger, {job.job_id: job}, ledger.roles.presence([job.job_id], most=most))[job.job_id]
+    found = _missing(ledger, {job.job_id: job}, ledger.roles.presence([job.job_id], most=most))[
+        job.job_id
+    ]
     return tuple(replace(one, are_all=len(one.steps) < most) for one in found)
 
 
@@ -96,11 +112,16 @@ def with_waiting(ledger: Ledger, jobs: Sequence[JobStanding]) -> list[JobStandin
     return [replace(job, waiting_for="; ".join(map(str, found[job.job_id]))) for job in jobs]
 
 
-def _missing(ledger: Ledger, jobs: Mapping[JobId, JobStanding], there: Presence) -> dict[JobId, tuple[Missing, ...]]:
+def _missing(
+    ledger: Ledger, jobs: Mapping[JobId, JobStanding], there: Presence
+) -> dict[JobId, tuple[Missing, ...]]:
     """What is announced in a Redis that takes no writes lapses, and so nobody seems to be there: then it is Redis that jobs wait for."""
     found = {job_id: missing(job, there) for job_id, job in jobs.items()}
     if any(found.values()) and (why := ledger.health.refusal()):
-        return {job_id: (Missing("a Redis that takes writes", why),) if who else () for job_id, who in found.items()}
+        return {
+            job_id: (Missing("a Redis that takes writes", why),) if who else ()
+            for job_id, who in found.items()
+        }
     return found
 
 
@@ -111,7 +132,11 @@ def _worker_of(specialists: Sequence[str], *steps: str) -> Missing:
 
 def _paused(role: str, pause: Pause, *steps: str) -> Missing:
     why = f" ({pause.reason})" if pause.reason else ""
-    return Missing(f"`{role}`, which is paused{why}", f"let it go on with `handoff resume {role}`", () if role in ROLES else steps)
+    return Missing(
+        f"`{role}`, which is paused{why}",
+        f"let it go on with `handoff resume {role}`",
+        () if role in ROLES else steps,
+    )
 
 
 def _in_order(name: str) -> list[tuple[int, str]]:

@@ -97,20 +97,40 @@ class Webhooks:
         """One try. The body has the id and the status; whoever gets it asks for the result."""
         assert state.ended is not None
         body = json.dumps(
-            {"job_id": state.job_id, "status": state.ended.status.value, "reason": state.ended.reason, "attempt": attempt}
+            {
+                "job_id": state.job_id,
+                "status": state.ended.status.value,
+                "reason": state.ended.reason,
+                "attempt": attempt,
+            }
         ).encode()
         delivered, detail = self._post(state.submitted.webhook_url or "", body)
-        tried = WebhookTried(attempt=attempt, delivered=delivered, detail=detail, end=state.ended_version)
+        tried = WebhookTried(
+            attempt=attempt, delivered=delivered, detail=detail, end=state.ended_version
+        )
         self._ledger.journal.append(state.job_id, tried)
-        log.info("webhook", job_id=state.job_id, attempt=attempt, delivered=delivered, detail=detail)
+        log.info(
+            "webhook", job_id=state.job_id, attempt=attempt, delivered=delivered, detail=detail
+        )
 
     def ask(self, state: JobState) -> None:
         """The job waits for an approval. Told once: where that is not heard, the next reminder says it again."""
         if state.submitted.webhook_url is None or state.question is None:
             return
-        waits = {"job_id": state.job_id, "status": "waits", "approval": state.question.what, "reminder": state.question.reminders}
+        waits = {
+            "job_id": state.job_id,
+            "status": "waits",
+            "approval": state.question.what,
+            "reminder": state.question.reminders,
+        }
         delivered, detail = self._post(state.submitted.webhook_url, json.dumps(waits).encode())
-        log.info("webhook", job_id=state.job_id, asks=state.question.what, delivered=delivered, detail=detail)
+        log.info(
+            "webhook",
+            job_id=state.job_id,
+            asks=state.question.what,
+            delivered=delivered,
+            detail=detail,
+        )
 
     def _post(self, url: str, body: bytes) -> tuple[bool, str]:
         if not url.startswith(("http://", "https://")):
@@ -132,4 +152,7 @@ class Webhooks:
 
 def signature(secret: str, timestamp: str, body: bytes) -> str:
     """What the receiver computes again and compares (`hmac.compare_digest`)."""
-    return "sha256=" + hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
+    return (
+        "sha256="
+        + hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
+    )

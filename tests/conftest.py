@@ -22,8 +22,12 @@ from shared.local.run_directory import RunDirectory
 # The two that are off measure how busy the machine is; hangs are what the suite's timeout is for.
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same for all", settings.get_profile("explore"), derandomize=True)
-settings.register_profile("quick", settings.get_profile("same for all"), max_examples=30)  # for `make check`
-settings.load_profile("same for all")  # what is red here is red everywhere; `make explore` draws others each time
+settings.register_profile(
+    "quick", settings.get_profile("same for all"), max_examples=30
+)  # for `make check`
+settings.load_profile(
+    "same for all"
+)  # what is red here is red everywhere; `make explore` draws others each time
 
 os.environ["HANDOFF_MODE"] = "team"  # what most tests are about; those that are not say so
 

@@ -42,7 +42,12 @@ class RunningSystem:
 
 def over(server: MessagesServer, **more: str) -> dict[str, str]:
     """The environment of processes whose models are this server's."""
-    return {"HANDOFF_OFFLINE": "false", "ANTHROPIC_API_KEY": "no-key", "ANTHROPIC_BASE_URL": server.url, **more}
+    return {
+        "HANDOFF_OFFLINE": "false",
+        "ANTHROPIC_API_KEY": "no-key",
+        "ANTHROPIC_BASE_URL": server.url,
+        **more,
+    }
 
 
 @contextmanager
@@ -86,7 +91,9 @@ def system_on(
     }
     system = RunningSystem(url, processes, environment)
     for name, app, queues in workers:
-        processes.start(system.celery(name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", "8"))
+        processes.start(
+            system.celery(name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", "8")
+        )
     processes.wait_until_ready()
     yield system
     connection = Connection(url)

@@ -15,18 +15,27 @@ EXAMPLE = "examples/vector-databases"
 @pytest.mark.parametrize(
     ("job", "docs", "request_text", "folder"),
     [
-        ("", "", "Compare Qdrant, pgvector and Milvus for a team that needs filtering and durable storage", EXAMPLE),
+        (
+            "",
+            "",
+            "Compare Qdrant, pgvector and Milvus for a team that needs filtering and durable storage",
+            EXAMPLE,
+        ),
         ("What is HNSW?", "", "What is HNSW?", EXAMPLE),
         ("It's $HOME", "my notes", "It's $HOME", "my notes"),
     ],
 )
-def test_what_is_left_out_is_the_examples(tmp_path: Path, job: str, docs: str, request_text: str, folder: str) -> None:
+def test_what_is_left_out_is_the_examples(
+    tmp_path: Path, job: str, docs: str, request_text: str, folder: str
+) -> None:
     python = tmp_path / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     python.chmod(0o755)
 
     environment = {**os.environ, "HANDOFF_MAKE_JOB": job, "HANDOFF_MAKE_DOCS": docs}
-    done = subprocess.run([SCRIPT], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [SCRIPT], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
 
     assert done.stdout.splitlines()[-4:] == ["run", request_text, "--docs", folder]

@@ -22,7 +22,13 @@ from supervisor.cli.nursery import LATER, ROOMS, WARM
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = sorted({f"supervisor.cli.{entry.place.partition(':')[0]}" for entry in ENTRIES.values()})
-AS_THEY_GO = ("supervisor.client", "supervisor.cli.answer", "supervisor.cli.screen", "supervisor.cli.showing", "typer.rich_utils")
+AS_THEY_GO = (
+    "supervisor.client",
+    "supervisor.cli.answer",
+    "supervisor.cli.screen",
+    "supervisor.cli.showing",
+    "typer.rich_utils",
+)
 """What commands import when they run."""
 
 
@@ -34,13 +40,19 @@ def nursery() -> Nursery | None:
 
 @cache
 def _started() -> Nursery:
-    own = Nursery((*WARM, *LATER, *ROOMS, *COMMANDS, *AS_THEY_GO), {**os.environ, "PYTHONPATH": str(ROOT)}).__enter__()
+    own = Nursery(
+        (*WARM, *LATER, *ROOMS, *COMMANDS, *AS_THEY_GO), {**os.environ, "PYTHONPATH": str(ROOT)}
+    ).__enter__()
     atexit.register(own.__exit__, None, None, None)
     return own
 
 
 def run(
-    command: Sequence[str], environment: Mapping[str, str], folder: Path, stdin: str, timeout_s: float
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    folder: Path,
+    stdin: str,
+    timeout_s: float,
 ) -> subprocess.CompletedProcess[str]:
     """What `run_cold` does, forked if that is the same.
 
@@ -53,7 +65,14 @@ def run(
     with TemporaryFile("w+") as given, TemporaryFile("w+") as out, TemporaryFile("w+") as err:
         given.write(stdin)
         given.seek(0)
-        process = warm.fork(command, environment, out.fileno(), errors=err.fileno(), stdin=given.fileno(), folder=folder)
+        process = warm.fork(
+            command,
+            environment,
+            out.fileno(),
+            errors=err.fileno(),
+            stdin=given.fileno(),
+            folder=folder,
+        )
         try:
             exit_code = process.wait(timeout_s)
         finally:
@@ -64,12 +83,27 @@ def run(
 
 
 def run_cold(
-    command: Sequence[str], environment: Mapping[str, str], folder: Path, stdin: str, timeout_s: float
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    folder: Path,
+    stdin: str,
+    timeout_s: float,
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False, cwd=folder, env=environment)
+    return subprocess.run(
+        command,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+        cwd=folder,
+        env=environment,
+    )
 
 
-def start(command: Sequence[str], environment: Mapping[str, str], folder: Path, out: int, err: int) -> subprocess.Popen[bytes] | Forked:
+def start(
+    command: Sequence[str], environment: Mapping[str, str], folder: Path, out: int, err: int
+) -> subprocess.Popen[bytes] | Forked:
     """What `start_cold` does, forked if that is the same."""
     warm = nursery()
     if warm is None or not warm.can_fork(command, environment):
@@ -79,8 +113,17 @@ def start(command: Sequence[str], environment: Mapping[str, str], folder: Path, 
     return process
 
 
-def start_cold(command: Sequence[str], environment: Mapping[str, str], folder: Path, out: int, err: int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(command, stdout=out, stderr=err, cwd=folder, env=environment, preexec_fn=_hear_ctrl_c)  # noqa: PLW1509 (it only sets a signal)
+def start_cold(
+    command: Sequence[str], environment: Mapping[str, str], folder: Path, out: int, err: int
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command,
+        stdout=out,
+        stderr=err,
+        cwd=folder,
+        env=environment,
+        preexec_fn=_hear_ctrl_c,  # noqa: PLW1509 (it only sets a signal)
+    )
 
 
 def _hear_ctrl_c() -> None:

@@ -73,7 +73,12 @@ class _Once:
     def __call__(self) -> Worker:
         with self._lock:
             if self._built is None:
-                self._built = Worker(start_process(SERVICE, self._settings, watchdog=True, make_model=self._make_model), self._registry)
+                self._built = Worker(
+                    start_process(
+                        SERVICE, self._settings, watchdog=True, make_model=self._make_model
+                    ),
+                    self._registry,
+                )
                 if self._stop.is_set():
                     self._built.process.drain.begin(self._settings.drain_s)
             return self._built
@@ -87,9 +92,13 @@ class _Once:
         """When it returns, whoever asks for its specialists finds it, unless Redis takes nothing now."""
         start_telemetry(SERVICE, self._settings)
         served = self._served()
-        self._taking.attach(sender, [spec.name for spec in served], lambda queue: queue not in self._paused)
+        self._taking.attach(
+            sender, [spec.name for spec in served], lambda queue: queue not in self._paused
+        )
         tried = threading.Event()
-        self._announcing = threading.Thread(target=self._announce_for_ever, args=(served, tried), name="announcements", daemon=True)
+        self._announcing = threading.Thread(
+            target=self._announce_for_ever, args=(served, tried), name="announcements", daemon=True
+        )
         self._announcing.start()
         tried.wait(FOUND_WITHIN_S)
 
@@ -116,7 +125,10 @@ class _Once:
 
     def _served(self) -> list[SpecialistSpec]:
         queues = self._app.amqp.queues.consume_from
-        return sorted((self._specialists[queue] for queue in queues if queue in self._specialists), key=lambda spec: spec.name)
+        return sorted(
+            (self._specialists[queue] for queue in queues if queue in self._specialists),
+            key=lambda spec: spec.name,
+        )
 
     def _announce_for_ever(self, served: Sequence[SpecialistSpec], tried: threading.Event) -> None:
         """From the start to the end of the process; at its end it withdraws what it announced. Between, it heeds pauses. `tried`: once."""
@@ -155,7 +167,9 @@ def make_workers_app(settings: Settings, make_model: MakeModel | None = None) ->
     """
     index = DocumentIndex(settings.cache_dir.expanduser())
     registry = build_registry(settings, index)
-    specialists = load_specialists(BUILT_IN, *settings.specialists_dirs, tools=frozenset(registry.names))
+    specialists = load_specialists(
+        BUILT_IN, *settings.specialists_dirs, tools=frozenset(registry.names)
+    )
     app = make_app("workers", redis_url_of(settings), settings, [*specialists, SUPERVISOR_QUEUE])
     app.amqp.queues.select(list(specialists))
     once = _Once(app, settings, specialists, registry, make_model)
@@ -172,7 +186,9 @@ def make_workers_app(settings: Settings, make_model: MakeModel | None = None) ->
     touch_while_alive()  # behind what announces it
     signals.worker_shutting_down.connect(once.stopping, weak=False, dispatch_uid="workers.stopping")
     signals.worker_shutdown.connect(once.stopped, weak=False, dispatch_uid="workers.stopped")
-    signals.worker_shutdown.connect(lambda **_: index.close(), weak=False, dispatch_uid="workers.closed")
+    signals.worker_shutdown.connect(
+        lambda **_: index.close(), weak=False, dispatch_uid="workers.closed"
+    )
     return app
 
 

@@ -19,11 +19,21 @@ from workers.tools.registry import Registry
 log = log_of(__name__)
 
 
-def run_handoff(attempts: Attempts, registry: Registry, wake: Callable[[JobId], None], handoff: AgentHandoff, text: str) -> Ended:
+def run_handoff(
+    attempts: Attempts,
+    registry: Registry,
+    wake: Callable[[JobId], None],
+    handoff: AgentHandoff,
+    text: str,
+) -> Ended:
     """One attempt. The specialist gets the tools that its file names, out of the registry."""
 
-    def fit(_handoff: AgentHandoff, spec: SpecialistSpec, loaded: Loaded, books: JobLibrary) -> Fitting:
-        reading = EnvelopeReading(handoff.step_id, handoff.expected_output_format, books.sources, loaded.known_claims())
+    def fit(
+        _handoff: AgentHandoff, spec: SpecialistSpec, loaded: Loaded, books: JobLibrary
+    ) -> Fitting:
+        reading = EnvelopeReading(
+            handoff.step_id, handoff.expected_output_format, books.sources, loaded.known_claims()
+        )
         return Fitting(reading, registry.tools_for(spec.tools))
 
     ended = attempts.attempt(text, handoff, fit)

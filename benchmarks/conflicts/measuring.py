@@ -48,7 +48,9 @@ class Found:
 def labelled() -> tuple[dict[str, Claim], frozenset[Pair]]:
     """The planted set: the claims by id, and the pairs of them that contradict each other."""
     rows = _rows("claims")
-    planted = frozenset(Pair((row["id"], row.pop("contradicts"))) for row in rows if "contradicts" in row)
+    planted = frozenset(
+        Pair((row["id"], row.pop("contradicts"))) for row in rows if "contradicts" in row
+    )
     claims = [_claim(**row) for row in rows]
     return {claim.id: claim for claim in claims}, planted
 
@@ -58,27 +60,45 @@ def pairs_of(name: str) -> tuple[dict[str, Claim], frozenset[Pair], frozenset[Pa
     claims: dict[str, Claim] = {}
     all_pairs: dict[Pair, bool] = {}
     for number, row in enumerate(_rows(name), start=1):
-        both = [_claim(id=f"{side}{number}.c1", **row[part]) for side, part in (("a", "one"), ("b", "other"))]
+        both = [
+            _claim(id=f"{side}{number}.c1", **row[part])
+            for side, part in (("a", "one"), ("b", "other"))
+        ]
         claims |= {claim.id: claim for claim in both}
         all_pairs[Pair(claim.id for claim in both)] = row["contradict"]
-    return claims, frozenset(all_pairs), frozenset(pair for pair, do_contradict in all_pairs.items() if do_contradict)
+    return (
+        claims,
+        frozenset(all_pairs),
+        frozenset(pair for pair, do_contradict in all_pairs.items() if do_contradict),
+    )
 
 
 def measured() -> Found:
     """The planted set, each claim against each."""
     claims, planted = labelled()
-    found = frozenset(Pair((one.id, other.id)) for one, other in combinations(claims.values(), 2) if contradicts(one, other))
+    found = frozenset(
+        Pair((one.id, other.id))
+        for one, other in combinations(claims.values(), 2)
+        if contradicts(one, other)
+    )
     return Found(planted, found, len(claims) - 2 * len(planted))
 
 
 def measured_in_pairs(name: str) -> Found:
     """A set of pairs, each pair by itself."""
     claims, pairs, planted = pairs_of(name)
-    return Found(planted, frozenset(pair for pair in pairs if contradicts(*(claims[one] for one in pair))), len(pairs - planted))
+    return Found(
+        planted,
+        frozenset(pair for pair in pairs if contradicts(*(claims[one] for one in pair))),
+        len(pairs - planted),
+    )
 
 
 def _rows(name: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (FOLDER / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [
+        json.loads(line)
+        for line in (FOLDER / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
 
 
 def _claim(**parts: Any) -> Claim:

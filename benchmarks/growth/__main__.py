@@ -54,17 +54,32 @@ def rows_of_one_job(sizes: Sequence[int], each: int, shape: str) -> tuple[list[f
 def print_steps(idle_ms: Sequence[float], found: Sequence[Steps]) -> None:
     first = found[0]
     processes = list(first.cpu_ms)
-    columns = ("CPU ms a step", "x", "ms a step", "x", "KB a step", "`show`, ms", "`--handoff`", "`--all`", "other jobs, median", "worst")
+    columns = (
+        "CPU ms a step",
+        "x",
+        "ms a step",
+        "x",
+        "KB a step",
+        "`show`, ms",
+        "`--handoff`",
+        "`--all`",
+        "other jobs, median",
+        "worst",
+    )
     print(f"| rows of a job | {' | '.join((*processes, *columns))} |")
     print(f"|{'---|' * (len(processes) + len(columns) + 1)}")
-    print(f"| none |{' |' * (len(processes) + len(columns) - 2)} {statistics.median(idle_ms):.0f} ms | {max(idle_ms):.0f} ms |")
+    print(
+        f"| none |{' |' * (len(processes) + len(columns) - 2)} {statistics.median(idle_ms):.0f} ms | {max(idle_ms):.0f} ms |"
+    )
     for one in found:
         cpu = " | ".join(f"{one.cpu_ms[name]:.2f}" for name in processes)
         grown = f"{one.total_ms:.2f} | {one.total_ms / first.total_ms:.2f} | {one.wall_ms:.2f} | {one.wall_ms / first.wall_ms:.2f}"
         shows = f"{one.show_ms:.0f} | {one.handoff_ms:.0f} | {one.all_ms:.0f}"
         others = f"{statistics.median(one.others_ms):.0f} ms | {max(one.others_ms):.0f} ms"
         print(f"| {one.rows:,} | {cpu} | {grown} | {one.memory_kb:.2f} | {shows} | {others} |")
-    kinds = ", ".join(f"{kind} {kb:.2f}" for kind, kb in found[-1].by_kind_kb.items() if kb >= 0.005)
+    kinds = ", ".join(
+        f"{kind} {kb:.2f}" for kind, kb in found[-1].by_kind_kb.items() if kb >= 0.005
+    )
     print(f"\nKeys of a finished step, with {found[-1].rows:,} rows (KB): {kinds}\n")
 
 
@@ -86,8 +101,12 @@ def print_finished(jobs: int) -> None:
         print_looks(at)
         for command in COMMANDS:
             arguments = [command, real] if command == "show" else [command]
-            print(f"| `handoff {command}`, the whole command (processor) | {statistics.median(run(at, arguments) for _ in range(5)):.0f} |")
-        print(f"\nRedis: {int(at.redis.info('memory')['used_memory']) / jobs / 1024:.1f} KB a job\n")
+            print(
+                f"| `handoff {command}`, the whole command (processor) | {statistics.median(run(at, arguments) for _ in range(5)):.0f} |"
+            )
+        print(
+            f"\nRedis: {int(at.redis.info('memory')['used_memory']) / jobs / 1024:.1f} KB a job\n"
+        )
 
 
 def print_looks(at: Store) -> None:
@@ -98,17 +117,40 @@ def print_looks(at: Store) -> None:
 
 def run(at: Store, arguments: Sequence[str]) -> float:
     """ms of processor that the command takes: on a busy machine, its time says nothing."""
-    environment, before = os.environ | {"HANDOFF_REDIS_URL": at.url, "HANDOFF_OFFLINE": "true"}, os.times()
-    subprocess.run([sys.executable, "-m", "supervisor.cli.main", *arguments], env=environment, check=True, capture_output=True)
+    environment, before = (
+        os.environ | {"HANDOFF_REDIS_URL": at.url, "HANDOFF_OFFLINE": "true"},
+        os.times(),
+    )
+    subprocess.run(
+        [sys.executable, "-m", "supervisor.cli.main", *arguments],
+        env=environment,
+        check=True,
+        capture_output=True,
+    )
     after = os.times()
-    return 1000 * (after.children_user + after.children_system - before.children_user - before.children_system)
+    return 1000 * (
+        after.children_user + after.children_system - before.children_user - before.children_system
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.growth", description=__doc__)
-    parser.add_argument("--rows", type=int, nargs="*", default=[100, 1_000, 10_000], help="of a job, a row of the table each")
-    parser.add_argument("--steps", type=int, default=1_000, help="of each size at least, in several jobs where that takes more")
-    parser.add_argument("--shape", choices=list(MORE), default="rows", help="what follows on the step for each row")
+    parser.add_argument(
+        "--rows",
+        type=int,
+        nargs="*",
+        default=[100, 1_000, 10_000],
+        help="of a job, a row of the table each",
+    )
+    parser.add_argument(
+        "--steps",
+        type=int,
+        default=1_000,
+        help="of each size at least, in several jobs where that takes more",
+    )
+    parser.add_argument(
+        "--shape", choices=list(MORE), default="rows", help="what follows on the step for each row"
+    )
     parser.add_argument("--queued", type=int, default=10_000, help="jobs; 0: leave that out")
     parser.add_argument("--finished", type=int, default=100_000, help="jobs; 0: leave that out")
     asked = parser.parse_args(arguments)

@@ -38,7 +38,9 @@ def submitted(url: str, redis_pid: int, jobs: int) -> Submitted:
             spent_s.append(time.process_time() + cpu_s(redis_pid))
         elif n == 1:
             spent_s[0] = time.process_time() + cpu_s(redis_pid)  # without the first connection
-    return Submitted(1000 * (spent_s[1] - spent_s[0]) / tenth, 1000 * (spent_s[-1] - spent_s[-2]) / tenth)
+    return Submitted(
+        1000 * (spent_s[1] - spent_s[0]) / tenth, 1000 * (spent_s[-1] - spent_s[-2]) / tenth
+    )
 
 
 def looks(url: str) -> Iterator[tuple[str, float]]:
@@ -46,13 +48,17 @@ def looks(url: str) -> Iterator[tuple[str, float]]:
     door = client.connect(url, SETTINGS)
     newest = door.newest(1)[0].job_id
     app = make_app("growth", url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE))
-    sweeper = Sweeper(door.ledger, Dispatcher(app), "growth", interval_s=1.0, keep_s=SETTINGS.retention_s)
+    sweeper = Sweeper(
+        door.ledger, Dispatcher(app), "growth", interval_s=1.0, keep_s=SETTINGS.retention_s
+    )
     whats: dict[str, Callable[[], object]] = {
         "list": door.newest,
         "show": lambda: door.result(newest),
         "stats": lambda: stats_now(door.ledger, door.ledger.loads.now()),
         "sweep": sweeper.sweep,
-        "its hourly look": lambda: door.ledger.jobs.forget_older_than(door.ledger.connection.now() - SETTINGS.retention_s),
+        "its hourly look": lambda: door.ledger.jobs.forget_older_than(
+            door.ledger.connection.now() - SETTINGS.retention_s
+        ),
     }
     for name, what in whats.items():
         what()

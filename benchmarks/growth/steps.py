@@ -95,7 +95,9 @@ def shown_ms(what: Callable[[], object]) -> float:
 class Fleet:
     """A supervisor and a worker for the rows; other jobs have a worker and a tenant of their own: only what is shared delays them."""
 
-    def __init__(self, folder: Path, url: str, redis: Any, pids: Mapping[str, int], shape: str) -> None:
+    def __init__(
+        self, folder: Path, url: str, redis: Any, pids: Mapping[str, int], shape: str
+    ) -> None:
         self.jobs = client.connect(url, Settings(offline=True, mode=Mode.SINGLE))
         self._workflow = workflow_in(folder, shape)
         self._steps_of_a_row = 2 if shape == "pairs" else 1
@@ -111,17 +113,30 @@ class Fleet:
     def small(self) -> float:
         """Submit to answer of one agent's job with one call, in ms."""
         began = time.perf_counter()
-        job_id = self.jobs.submit(client.Request("Say how it stands.", specialists=("writer",), mode=Mode.SINGLE, tenant="others"))
+        job_id = self.jobs.submit(
+            client.Request(
+                "Say how it stands.", specialists=("writer",), mode=Mode.SINGLE, tenant="others"
+            )
+        )
         assert self.jobs.wait(job_id, LONGEST_S) is JobStatus.OK
         return 1000 * (time.perf_counter() - began)
 
     def steps(self, rows: int, jobs: int) -> Steps:
         """So many jobs, one after the other, each of so many rows."""
         items = Items(rows=tuple({"name": f"number {n}"} for n in range(rows)))
-        before, used, cpu, began = bytes_by_kind(self._redis), self._used(), cpu_of(self._pids), time.perf_counter()
+        before, used, cpu, began = (
+            bytes_by_kind(self._redis),
+            self._used(),
+            cpu_of(self._pids),
+            time.perf_counter(),
+        )
         others_ms: list[float] = []
         for n in range(jobs):
-            job_id = self.jobs.submit(client.Request(f"Look at them all, for the {n}th time.", workflow=self._workflow, items=items))
+            job_id = self.jobs.submit(
+                client.Request(
+                    f"Look at them all, for the {n}th time.", workflow=self._workflow, items=items
+                )
+            )
             with self._others(others_ms):  # not before: it is this process that makes the plan
                 ended = self._wait(job_id)
             assert ended is JobStatus.OK, f"{job_id} ended {ended}"
@@ -138,7 +153,11 @@ class Fleet:
         return Steps(
             rows=rows,
             wall_ms=1000 * took_s / steps,
-            cpu_ms={name: 1000 * (cpu_after[name] - cpu[name]) / steps for name in cpu if name not in ("client", "writer")},
+            cpu_ms={
+                name: 1000 * (cpu_after[name] - cpu[name]) / steps
+                for name in cpu
+                if name not in ("client", "writer")
+            },
             memory_kb=(self._used() - used) / steps / 1024,
             by_kind_kb={kind: (kinds[kind] - before[kind]) / steps / 1024 for kind in kinds},
             show_ms=show_ms,
@@ -179,8 +198,12 @@ PARTS = (SUPERVISOR, WORKER, Part("writer", "benchmarks.ours_worker", "writer", 
 
 
 @contextmanager
-def steps_fleet(folder: Path, url: str, redis: Any, server: Mapping[str, int], shape: str) -> Iterator[Fleet]:
-    with fleet(folder / "ours", environment_of(url, 0.0, Synthesis.MERGE), PARTS, slots=SLOTS) as pids:
+def steps_fleet(
+    folder: Path, url: str, redis: Any, server: Mapping[str, int], shape: str
+) -> Iterator[Fleet]:
+    with fleet(
+        folder / "ours", environment_of(url, 0.0, Synthesis.MERGE), PARTS, slots=SLOTS
+    ) as pids:
         found = Fleet(folder, url, redis, {**pids, **server}, shape)
         found.wait_for_workers()
         yield found

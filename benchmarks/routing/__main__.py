@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import argparse
 
-from benchmarks.routing.measuring import ALWAYS_SINGLE, ALWAYS_TEAM, Routed, labelled, routed, specialist_accuracy, way_accuracy
+from benchmarks.routing.measuring import (
+    ALWAYS_SINGLE,
+    ALWAYS_TEAM,
+    Routed,
+    labelled,
+    routed,
+    specialist_accuracy,
+    way_accuracy,
+)
 
 
 def main() -> None:
@@ -17,20 +25,29 @@ def main() -> None:
         "always single": list(map(ALWAYS_SINGLE, labels)),
         "always team": list(map(ALWAYS_TEAM, labels)),
     }
-    print("| requests | | route right | specialist right, where one is | calls a request |\n|---|---|---|---|---|")
+    print(
+        "| requests | | route right | specialist right, where one is | calls a request |\n|---|---|---|---|---|"
+    )
     for part, wanted in (("tuned", (False,)), ("held out", (True,)), ("all", (False, True))):
         for name, found in ways.items():
             _print_row(part, name, [each for each in found if each.label.held_out in wanted])
     if options.wrong:
         for each in ways["router"]:
             if not each.label.held_out and not each.is_right:
-                right, given = each.label.specialist or "a team", "a team" if each.route.team else each.route.specialist
-                print(f"\n{each.label.request[:120]}\n  is for {right}, went to {given}: {each.route.why}")
+                right, given = (
+                    each.label.specialist or "a team",
+                    "a team" if each.route.team else each.route.specialist,
+                )
+                print(
+                    f"\n{each.label.request[:120]}\n  is for {right}, went to {given}: {each.route.why}"
+                )
 
 
 def _print_row(part: str, name: str, found: list[Routed]) -> None:
     calls = sum(each.calls for each in found) / len(found)
-    print(f"| {len(found)} {part} | {name} | {way_accuracy(found):.1%} | {specialist_accuracy(found):.1%} | {calls:.2f} |")
+    print(
+        f"| {len(found)} {part} | {name} | {way_accuracy(found):.1%} | {specialist_accuracy(found):.1%} | {calls:.2f} |"
+    )
 
 
 if __name__ == "__main__":

@@ -74,7 +74,9 @@ class Routed:
 
 
 def labelled() -> tuple[Labelled, ...]:
-    return tuple(_labelled(json.loads(line)) for line in REQUESTS.read_text(encoding="utf-8").splitlines())
+    return tuple(
+        _labelled(json.loads(line)) for line in REQUESTS.read_text(encoding="utf-8").splitlines()
+    )
 
 
 def always(route: Route) -> Callable[[Labelled], Routed]:
@@ -88,10 +90,17 @@ ALWAYS_TEAM = always(Route(team=True, specialist=GENERALIST))
 
 def routed(labels: Iterable[Labelled]) -> Iterator[Routed]:
     """Each through the router, with the offline model."""
-    built_in = [Candidate(spec.name, spec.description, spec.tools) for spec in load_specialists(BUILT_IN).values()]
+    built_in = [
+        Candidate(spec.name, spec.description, spec.tools)
+        for spec in load_specialists(BUILT_IN).values()
+    ]
     model = model_from(Settings(offline=True))
     for label in labels:
-        result = _result(label.request, [*built_in, *(Candidate(name, said, OWN_TOOLS) for name, said in label.own.items())], model)
+        result = _result(
+            label.request,
+            [*built_in, *(Candidate(name, said, OWN_TOOLS) for name, said in label.own.items())],
+            model,
+        )
         assert result.output is not None, f"{label.request[:60]}: {result.error}"
         yield Routed(label, Route.of(result.output), result.turns)
 

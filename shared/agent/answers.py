@@ -23,7 +23,9 @@ _MOST_STARTS = 200
 class Lenient(BaseModel):
     """An answer as it came: unknown fields are ignored, numbers and strings may stand for each other."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", coerce_numbers_to_str=True, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        frozen=True, extra="ignore", coerce_numbers_to_str=True, hide_input_in_errors=True
+    )
 
 
 def json_object_in(text: str) -> dict[str, Any] | None:
@@ -38,7 +40,9 @@ def what_came(text: str) -> str:
     if value is not None:
         return "a JSON list" if isinstance(value, list) else "a JSON value that is no object"
     return (
-        "JSON that is broken or cut off" if text[_beginning(text) :][:1] in ("{", "[") else f"plain text ({len(text.strip()):,} characters)"
+        "JSON that is broken or cut off"
+        if text[_beginning(text) :][:1] in ("{", "[")
+        else f"plain text ({len(text.strip()):,} characters)"
     )
 
 
@@ -56,7 +60,11 @@ def partial_object_in(text: str) -> dict[str, Any] | None:
 
 def draft_in(text: str) -> str:
     """The `output` so far of an answer envelope that is being written; empty before it begins."""
-    value = (partial_object_in(text) or {}).get("output") if text.lstrip().startswith(("{", "```")) else None
+    value = (
+        (partial_object_in(text) or {}).get("output")
+        if text.lstrip().startswith(("{", "```"))
+        else None
+    )
     return value if isinstance(value, str) else ""
 
 

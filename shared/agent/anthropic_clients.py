@@ -40,38 +40,58 @@ def model_from(settings: Settings) -> Model:
         case "anthropic":
             return AnthropicModel(_anthropic(settings))
         case "bedrock":
-            return AnthropicModel(_of_provider("bedrock", lambda: anthropic.AsyncAnthropicBedrock(**_options())))
+            return AnthropicModel(
+                _of_provider("bedrock", lambda: anthropic.AsyncAnthropicBedrock(**_options()))
+            )
         case "vertex":
-            return AnthropicModel(_of_provider("vertex", lambda: anthropic.AsyncAnthropicVertex(**_options())))
+            return AnthropicModel(
+                _of_provider("vertex", lambda: anthropic.AsyncAnthropicVertex(**_options()))
+            )
         case "foundry":
-            return AnthropicModel(_of_provider("foundry", lambda: anthropic.AsyncAnthropicFoundry(**_options())))
+            return AnthropicModel(
+                _of_provider("foundry", lambda: anthropic.AsyncAnthropicFoundry(**_options()))
+            )
 
 
 def _offline() -> anthropic.AsyncAnthropic:
-    from shared.agent.offline.transport import OfflineTransport  # lazily: a process with a real model never loads it
+    from shared.agent.offline.transport import (
+        OfflineTransport,
+    )  # lazily: a process with a real model never loads it
 
     return anthropic.AsyncAnthropic(
-        api_key="offline", base_url="http://offline.invalid", **_options(anthropic.DefaultAsyncHttpxClient(transport=OfflineTransport()))
+        api_key="offline",
+        base_url="http://offline.invalid",
+        **_options(anthropic.DefaultAsyncHttpxClient(transport=OfflineTransport())),
     )
 
 
 def _anthropic(settings: Settings) -> anthropic.AsyncAnthropic:
     key = settings.anthropic_api_key.get_secret_value() if settings.anthropic_api_key else None
-    token = settings.anthropic_auth_token.get_secret_value() if settings.anthropic_auth_token and not key else None
-    given = settings.anthropic_base_url or (_DEFAULT_BASE_URL if "ANTHROPIC_BASE_URL" in os.environ else None)
+    token = (
+        settings.anthropic_auth_token.get_secret_value()
+        if settings.anthropic_auth_token and not key
+        else None
+    )
+    given = settings.anthropic_base_url or (
+        _DEFAULT_BASE_URL if "ANTHROPIC_BASE_URL" in os.environ else None
+    )
     base_url, headers = parted(given) if given else (None, {})
     if headers and key:
         headers["X-Api-Key"] = key  # the SDK's own place for it has the user and the password
     if not key and not token and settings.anthropic_base_url:
         key = _NO_KEY
     try:
-        client = anthropic.AsyncAnthropic(api_key=key, auth_token=token, base_url=base_url, default_headers=headers, **_options())
+        client = anthropic.AsyncAnthropic(
+            api_key=key, auth_token=token, base_url=base_url, default_headers=headers, **_options()
+        )
     except (anthropic.AnthropicError, ValueError) as error:
         raise MissingCredentials(
             f"the credentials of the model cannot be loaded ({type(error).__name__}): set ANTHROPIC_API_KEY"
         ) from error
     if not (client.api_key or client.auth_token or client.credentials):
-        raise MissingCredentials("a real model needs a key: set ANTHROPIC_API_KEY, or ANTHROPIC_BASE_URL for a server of your own")
+        raise MissingCredentials(
+            "a real model needs a key: set ANTHROPIC_API_KEY, or ANTHROPIC_BASE_URL for a server of your own"
+        )
     return client
 
 
@@ -99,7 +119,9 @@ def _of_provider(name: str, build: Callable[[], Client]) -> Client:
     try:
         __import__(module)
     except ImportError as error:
-        raise UserError(f"HANDOFF_MODEL_PROVIDER={name} needs more packages: pip install 'anthropic[{extra}]'") from error
+        raise UserError(
+            f"HANDOFF_MODEL_PROVIDER={name} needs more packages: pip install 'anthropic[{extra}]'"
+        ) from error
     try:
         return build()
     except (anthropic.AnthropicError, ValueError, RuntimeError) as error:

@@ -16,7 +16,14 @@ import httpx2
 from shared.agent.anthropic_limits import limits_of
 from shared.redaction import HIDDEN, without_credentials
 from shared.wire.characters import in_whole_characters
-from shared.wire.errors import HandoffError, ModelBusy, ModelError, ModelRejected, ModelUnreachable, NeverSent
+from shared.wire.errors import (
+    HandoffError,
+    ModelBusy,
+    ModelError,
+    ModelRejected,
+    ModelUnreachable,
+    NeverSent,
+)
 
 _MOST_CHARS = 300
 _KEY = re.compile(r"(sk-[A-Za-z0-9_-]{6,}|Bearer\s+\S+|[A-Za-z0-9_-]{40,})")
@@ -28,7 +35,13 @@ _MENDING = {
     413: "the request is too large for the server (413): use fewer or shorter documents",
 }
 _BUSY_TYPES = ("overloaded_error", "rate_limit_error")
-_REJECTED_TYPES = ("invalid_request_error", "authentication_error", "permission_error", "not_found_error", "billing_error")
+_REJECTED_TYPES = (
+    "invalid_request_error",
+    "authentication_error",
+    "permission_error",
+    "not_found_error",
+    "billing_error",
+)
 
 
 @contextmanager
@@ -48,15 +61,30 @@ def as_ours() -> Iterator[None]:
         raise _of_connection(error.__cause__ or error) from error
     except (httpx2.HTTPError, aiohttp.ClientError) as error:
         raise _of_connection(error) from error
-    except (anthropic.AnthropicError, ValueError, LookupError, AttributeError, TypeError, RuntimeError) as error:
-        raise ModelUnreachable(f"the server's answer could not be understood ({type(error).__name__})") from error
+    except (
+        anthropic.AnthropicError,
+        ValueError,
+        LookupError,
+        AttributeError,
+        TypeError,
+        RuntimeError,
+    ) as error:
+        raise ModelUnreachable(
+            f"the server's answer could not be understood ({type(error).__name__})"
+        ) from error
 
 
 def _of_connection(error: BaseException) -> ModelError:
     name = type(error).__name__
-    is_unconnected = isinstance(error, httpx2.ConnectError) and isinstance(error.__cause__, aiohttp.ClientConnectorError)
-    if is_unconnected or isinstance(error, httpx2.ConnectTimeout | httpx2.PoolTimeout | httpx2.UnsupportedProtocol):
-        return NeverSent(f"no connection to the model's server ({name}): check the network and ANTHROPIC_BASE_URL")
+    is_unconnected = isinstance(error, httpx2.ConnectError) and isinstance(
+        error.__cause__, aiohttp.ClientConnectorError
+    )
+    if is_unconnected or isinstance(
+        error, httpx2.ConnectTimeout | httpx2.PoolTimeout | httpx2.UnsupportedProtocol
+    ):
+        return NeverSent(
+            f"no connection to the model's server ({name}): check the network and ANTHROPIC_BASE_URL"
+        )
     return ModelUnreachable(f"the connection to the model's server broke ({name})")
 
 
@@ -67,17 +95,33 @@ def _of_status(error: anthropic.APIStatusError) -> ModelError:
         return _of_stream_event(kind, said)
     match status:
         case 429 | 529:
-            what = "the model's server is overloaded" if status == 529 else "rate limit of the model's server"
+            what = (
+                "the model's server is overloaded"
+                if status == 529
+                else "rate limit of the model's server"
+            )
             headers = error.response.headers
-            return ModelBusy(f"{what} ({status}){said}", status=status, retry_after_s=_retry_after_s(headers), limits=limits_of(headers))
+            return ModelBusy(
+                f"{what} ({status}){said}",
+                status=status,
+                retry_after_s=_retry_after_s(headers),
+                limits=limits_of(headers),
+            )
         case 408 | 409 | 425:
-            return ModelUnreachable(f"the model's server gave up on the request ({status}){said}", status=status)
+            return ModelUnreachable(
+                f"the model's server gave up on the request ({status}){said}", status=status
+            )
         case _ if status >= 500:
             return ModelUnreachable(
-                f"the model's server failed ({status}){said}", status=status, retry_after_s=_retry_after_s(error.response.headers)
+                f"the model's server failed ({status}){said}",
+                status=status,
+                retry_after_s=_retry_after_s(error.response.headers),
             )
         case _:
-            return ModelRejected(_MENDING.get(status, f"the model's server refused the request ({status})") + said, status=status)
+            return ModelRejected(
+                _MENDING.get(status, f"the model's server refused the request ({status})") + said,
+                status=status,
+            )
 
 
 def error_of_event(data: str) -> ModelError:
@@ -87,7 +131,9 @@ def error_of_event(data: str) -> ModelError:
     except ValueError:
         body = data
     inner = body.get("error") if isinstance(body, dict) else None
-    return _of_stream_event(str(inner.get("type") or "") if isinstance(inner, dict) else "", _said(body))
+    return _of_stream_event(
+        str(inner.get("type") or "") if isinstance(inner, dict) else "", _said(body)
+    )
 
 
 def _of_stream_event(kind: str, said: str) -> ModelError:

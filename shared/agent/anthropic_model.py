@@ -36,7 +36,12 @@ _PAID = ("message_start", "message_delta")
 _STRICTNESS = ("output_config", "output_format", "strict", "json_schema", "schema")
 """What a 400 speaks of when the server takes no structured outputs."""
 
-Client = anthropic.AsyncAnthropic | anthropic.AsyncAnthropicBedrock | anthropic.AsyncAnthropicVertex | anthropic.AsyncAnthropicFoundry
+Client = (
+    anthropic.AsyncAnthropic
+    | anthropic.AsyncAnthropicBedrock
+    | anthropic.AsyncAnthropicVertex
+    | anthropic.AsyncAnthropicFoundry
+)
 
 
 class AnthropicModel:
@@ -61,9 +66,15 @@ class AnthropicModel:
         try:
             return exchange.wait(on_pulse, lambda: pulse_every_s(len(self._at_work)))
         except ModelRejected as error:
-            if error.status == 400 and call.model not in self._plainly and any(word in str(error) for word in _STRICTNESS):
+            if (
+                error.status == 400
+                and call.model not in self._plainly
+                and any(word in str(error) for word in _STRICTNESS)
+            ):
                 self._plainly.add(call.model)
-                raise SchemaRejected(f"{error}; trying without strict schemas", status=400, retry_after_s=0) from error
+                raise SchemaRejected(
+                    f"{error}; trying without strict schemas", status=400, retry_after_s=0
+                ) from error
             raise
         finally:
             reading.cancel()
@@ -90,7 +101,9 @@ class _Exchange:
     """One request and its answer: read in the event loop, waited for in the caller's thread."""
 
     def __init__(self, call: ModelCall, request: dict[str, Any]) -> None:
-        self._timeout = anthropic.Timeout(call.timeout_s, connect=min(CONNECT_TIMEOUT_S, call.timeout_s))
+        self._timeout = anthropic.Timeout(
+            call.timeout_s, connect=min(CONNECT_TIMEOUT_S, call.timeout_s)
+        )
         self._progress_s = call.progress_s
         self._request = request
         self._gathering: Gathering | None = None
@@ -121,7 +134,9 @@ class _Exchange:
             if end is not None:
                 raise end
             if time.monotonic() - came_at > self._progress_s:
-                raise ModelUnreachable(f"the model's server has made no progress for {self._progress_s:.0f} s")
+                raise ModelUnreachable(
+                    f"the model's server has made no progress for {self._progress_s:.0f} s"
+                )
 
     def give_up(self) -> None:
         self._is_over(self._reply or ModelUnreachable("the process ends"))
@@ -161,7 +176,9 @@ class _Exchange:
         async with aclosing(events_of(stream)) as events:
             await self._take_all(events, gathering)
             self._reply = gathering.reply(request_id)
-            with suppress(Exception):  # the reply is there: nothing that goes wrong from here on is heard of
+            with suppress(
+                Exception
+            ):  # the reply is there: nothing that goes wrong from here on is heard of
                 async with asyncio.timeout(REST_WITHIN_S):
                     async for _ in events:
                         pass
@@ -184,4 +201,11 @@ async def _posted(client: Client, request: dict[str, Any], timeout: anthropic.Ti
     if not isinstance(client, anthropic.AsyncAnthropic):
         return await client.messages.create(**request, timeout=timeout)
     kind, text = anthropic.AsyncStream[Any], to_json(request, inf_nan_mode="null")
-    return await client.post("/v1/messages", content=text, cast_to=Any, options={"timeout": timeout}, stream=True, stream_cls=kind)
+    return await client.post(
+        "/v1/messages",
+        content=text,
+        cast_to=Any,
+        options={"timeout": timeout},
+        stream=True,
+        stream_cls=kind,
+    )

@@ -14,7 +14,16 @@ from shared.agent.model import Block, MessageParam, ModelCall
 MOST_STRICT_TOOLS = 20
 """The provider's limit of strict tools in one request."""
 _EPHEMERAL = {"type": "ephemeral"}
-_LOOSE = ("allOf", "not", "if", "patternProperties", "dependentSchemas", "prefixItems", "$dynamicRef", "definitions")
+_LOOSE = (
+    "allOf",
+    "not",
+    "if",
+    "patternProperties",
+    "dependentSchemas",
+    "prefixItems",
+    "$dynamicRef",
+    "definitions",
+)
 """Keywords that strict output does not know, or that change what a schema means when they are dropped."""
 
 
@@ -61,7 +70,13 @@ def _prepared(node: Any) -> dict[str, Any]:
     if isinstance(node.get("type"), list):
         rest = {key: value for key, value in node.items() if key not in ("type", "description")}
         about = {"description": node["description"]} if "description" in node else {}
-        return {**about, "anyOf": [_prepared({"type": kind, **(rest if kind != "null" else {})}) for kind in node["type"]]}
+        return {
+            **about,
+            "anyOf": [
+                _prepared({"type": kind, **(rest if kind != "null" else {})})
+                for kind in node["type"]
+            ],
+        }
     if node.get("type") == "object":
         if not node.get("properties") or node.get("additionalProperties") not in (None, False):
             raise ValueError("free keys")
@@ -77,8 +92,9 @@ def _prepared(node: Any) -> dict[str, Any]:
 
 
 def _in_words(schema: Mapping[str, Any]) -> str:
-    return "Your final answer is one JSON value and nothing else. It matches this JSON Schema: " + json.dumps(
-        schema, ensure_ascii=False, sort_keys=True
+    return (
+        "Your final answer is one JSON value and nothing else. It matches this JSON Schema: "
+        + json.dumps(schema, ensure_ascii=False, sort_keys=True)
     )
 
 
@@ -106,7 +122,9 @@ def _with_cached_end(messages: tuple[MessageParam, ...]) -> list[MessageParam]:
         return []
     *before, last = messages
     content = last["content"]
-    blocks: list[Block] = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+    blocks: list[Block] = (
+        [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+    )
     if blocks and blocks[-1].get("type") in ("text", "tool_result"):
         blocks[-1] = {**blocks[-1], "cache_control": _EPHEMERAL}
     return [*before, {**last, "content": blocks}]

@@ -82,7 +82,9 @@ class Gathering:
             case "content_block_delta":
                 self._delta(_place(event["index"]), event["delta"])
             case "message_delta":
-                self.stop_reason = _word((event.get("delta") or {}).get("stop_reason")) or self.stop_reason
+                self.stop_reason = (
+                    _word((event.get("delta") or {}).get("stop_reason")) or self.stop_reason
+                )
                 self.usage.update(_known(event.get("usage")))
             case "message_stop":
                 self.is_over = True
@@ -101,10 +103,21 @@ class Gathering:
 
     def pulse(self) -> Pulse:
         with self._lock:
-            texts = [self._text_of(index) for index in sorted(self.blocks) if self.blocks[index].get("type") == "text"]
+            texts = [
+                self._text_of(index)
+                for index in sorted(self.blocks)
+                if self.blocks[index].get("type") == "text"
+            ]
             text = "".join(texts)
-            so_far = text[:-1] if "\ud800" <= text[-1:] <= "\udbff" else text  # of a character that was cut the other half comes next
-            return Pulse(in_whole_characters(so_far), usage_of(self.usage), is_usage_final=self.stop_reason is not None, limits=self.limits)
+            so_far = (
+                text[:-1] if "\ud800" <= text[-1:] <= "\udbff" else text
+            )  # of a character that was cut the other half comes next
+            return Pulse(
+                in_whole_characters(so_far),
+                usage_of(self.usage),
+                is_usage_final=self.stop_reason is not None,
+                limits=self.limits,
+            )
 
     def reply(self, request_id: str | None) -> ModelReply:
         """The whole reply.
@@ -114,7 +127,11 @@ class Gathering:
             ValueError: it holds what could not be stored.
         """
         if not self.has_started or (self.stop_reason is None and not self.is_over):
-            raise ModelUnreachable("the model's answer was cut in the middle" if self.has_started else "the server sent no answer")
+            raise ModelUnreachable(
+                "the model's answer was cut in the middle"
+                if self.has_started
+                else "the server sent no answer"
+            )
         with self._lock:
             content = _storable(tuple(self._finished(index) for index in sorted(self.blocks)))
         _name_calls(content)
@@ -161,7 +178,10 @@ class Gathering:
 
 def usage_of(reported: dict[str, Any]) -> Usage:
     """Our usage out of the provider's: there the cached parts are apart, here they are parts of the input. Absent fields count as none."""
-    read, written = _count(reported, "cache_read_input_tokens"), _count(reported, "cache_creation_input_tokens")
+    read, written = (
+        _count(reported, "cache_read_input_tokens"),
+        _count(reported, "cache_creation_input_tokens"),
+    )
     searches = _count(_known(reported.get("server_tool_use")), "web_search_requests")
     return Usage(
         input_tokens=_count(reported, "input_tokens") + read + written,
@@ -174,7 +194,11 @@ def usage_of(reported: dict[str, Any]) -> Usage:
 
 def _count(values: dict[str, Any], name: str) -> int:
     value = values.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MOST_TOKENS else 0
+    return (
+        value
+        if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MOST_TOKENS
+        else 0
+    )
 
 
 def _text(value: object) -> str:
@@ -197,7 +221,9 @@ def _storable(content: tuple[Block, ...]) -> tuple[Block, ...]:
     """The same in whole characters. Raises: ValueError: it goes too deep for the next request, where it stands in a message."""
     try:
         to_json([[[content]]])
-    except ValueError:  # few hold half a character, and the others are not to be gone through for nothing
+    except (
+        ValueError
+    ):  # few hold half a character, and the others are not to be gone through for nothing
         content = all_in_whole_characters(content)
         to_json([[[content]]])
     return content
@@ -205,7 +231,11 @@ def _storable(content: tuple[Block, ...]) -> tuple[Block, ...]:
 
 def _known(usage: object) -> dict[str, Any]:
     """Counts in a later event are totals; those left out must not erase the earlier ones."""
-    return {name: value for name, value in usage.items() if value is not None} if isinstance(usage, dict) else {}
+    return (
+        {name: value for name, value in usage.items() if value is not None}
+        if isinstance(usage, dict)
+        else {}
+    )
 
 
 def _arguments(text: str) -> Any:

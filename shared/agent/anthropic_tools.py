@@ -31,13 +31,17 @@ def tool_from(function: Callable[..., Any], *, repeatable: bool | None = None) -
     """
     name = getattr(function, "__name__", "")
     if not _NAME.match(name):
-        raise InvalidTool(f"tool {name or function!r}: give it a plain function name of letters, digits and _")
+        raise InvalidTool(
+            f"tool {name or function!r}: give it a plain function name of letters, digits and _"
+        )
     _check(function, name)
     try:
         wrapped = anthropic.beta_tool(function)
         schema = {key: value for key, value in dict(wrapped.input_schema).items() if key != "title"}
     except Exception as error:  # whatever a user's annotations make pydantic raise is about that file, not about us
-        raise InvalidTool(f"tool {name}: its parameters cannot be described as JSON ({type(error).__name__})") from error
+        raise InvalidTool(
+            f"tool {name}: its parameters cannot be described as JSON ({type(error).__name__})"
+        ) from error
     try:
         check_patterns(schema)
     except UnusablePattern as error:
@@ -63,8 +67,14 @@ def _check(function: Callable[..., Any], name: str) -> None:
     except (NameError, TypeError, ValueError) as error:
         raise InvalidTool(f"tool {name}: its types cannot be read ({error})") from error
     for parameter in parameters.values():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            raise InvalidTool(f"tool {name}: parameter {parameter.name} must be an ordinary named one")
+        if parameter.kind in (
+            parameter.VAR_POSITIONAL,
+            parameter.VAR_KEYWORD,
+            parameter.POSITIONAL_ONLY,
+        ):
+            raise InvalidTool(
+                f"tool {name}: parameter {parameter.name} must be an ordinary named one"
+            )
         if parameter.name not in hints:
             raise InvalidTool(f"tool {name}: parameter {parameter.name} needs a type")
 

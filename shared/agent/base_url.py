@@ -17,5 +17,9 @@ def parted(base_url: str) -> tuple[str, dict[str, str]]:
         return base_url, {}
     if "@" not in parts.netloc:
         return base_url, {}
-    said = b64encode(f"{unquote(parts.username or '')}:{unquote(parts.password or '')}".encode()).decode()
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])), {"Authorization": f"Basic {said}"}
+    said = b64encode(
+        f"{unquote(parts.username or '')}:{unquote(parts.password or '')}".encode()
+    ).decode()
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])), {
+        "Authorization": f"Basic {said}"
+    }

@@ -13,7 +13,9 @@ from shared.wire.usage import NOTHING_USED, Usage
 
 LAST_TURN = "This is your last turn: no more tools can be called. Give your answer now, as complete as what you have allows."
 UNUSABLE = "Your answer cannot be used: "
-TOO_LONG = "Your answer was cut off because it was too long. Give it again, whole, and much shorter."
+TOO_LONG = (
+    "Your answer was cut off because it was too long. Give it again, whole, and much shorter."
+)
 EMPTY = f"{UNUSABLE}it is empty."
 
 
@@ -44,16 +46,23 @@ class Conversation:
 
     @property
     def usage(self) -> Usage:
-        return sum((item.usage for item in self.checkpoints if isinstance(item, Replied | CallFailed)), NOTHING_USED)
+        return sum(
+            (item.usage for item in self.checkpoints if isinstance(item, Replied | CallFailed)),
+            NOTHING_USED,
+        )
 
     @property
     def replied_tokens(self) -> int:
         """What replies have really used. A call that failed is booked at its worst case, which says nothing about this conversation."""
-        return sum(item.usage.total_tokens for item in self.checkpoints if isinstance(item, Replied))
+        return sum(
+            item.usage.total_tokens for item in self.checkpoints if isinstance(item, Replied)
+        )
 
     @property
     def last_reply(self) -> Replied | None:
-        return next((item for item in reversed(self.checkpoints) if isinstance(item, Replied)), None)
+        return next(
+            (item for item in reversed(self.checkpoints) if isinstance(item, Replied)), None
+        )
 
     @property
     def since_reply(self) -> tuple[Checkpoint, ...]:
@@ -79,7 +88,9 @@ class Conversation:
     def open_reply(self) -> Replied | None:
         """The last reply, if nothing has been made of it yet: neither told to mend it, nor continued, nor all its calls answered."""
         reply = self.last_reply
-        if reply is None or any(isinstance(item, Prompted | CallFailed) for item in self.since_reply):
+        if reply is None or any(
+            isinstance(item, Prompted | CallFailed) for item in self.since_reply
+        ):
             return None
         if calls_of(reply):
             return reply if self.unanswered else None
@@ -88,16 +99,25 @@ class Conversation:
     @property
     def repairs(self) -> int:
         """How often the model was told that its answer cannot be used."""
-        return sum(isinstance(item, Prompted) and item.text.startswith((UNUSABLE, TOO_LONG)) for item in self.checkpoints)
+        return sum(
+            isinstance(item, Prompted) and item.text.startswith((UNUSABLE, TOO_LONG))
+            for item in self.checkpoints
+        )
 
     @property
     def is_told_last(self) -> bool:
-        return any(isinstance(item, Prompted) and item.text == LAST_TURN for item in self.checkpoints)
+        return any(
+            isinstance(item, Prompted) and item.text == LAST_TURN for item in self.checkpoints
+        )
 
     @property
     def drafts(self) -> list[str]:
         """Texts of the model that may be worth keeping, newest first."""
-        texts = (text_of(item.content) for item in reversed(self.checkpoints) if isinstance(item, Replied))
+        texts = (
+            text_of(item.content)
+            for item in reversed(self.checkpoints)
+            if isinstance(item, Replied)
+        )
         return [text for text in texts if text.strip()]
 
     @property
@@ -146,7 +166,11 @@ def _add(messages: list[MessageParam], role: str, blocks: Iterable[Block]) -> No
 
 
 def _result_block(observed: Observed) -> Block:
-    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": observed.tool_use_id, "content": observed.text}
+    block: dict[str, Any] = {
+        "type": "tool_result",
+        "tool_use_id": observed.tool_use_id,
+        "content": observed.text,
+    }
     return {**block, "is_error": True} if observed.is_error else block
 
 
@@ -165,13 +189,23 @@ def _sendable(content: Iterable[Block]) -> list[Block]:
                 blocks.append({**block, "input": {}})
             case _:
                 blocks.append(block)
-    return blocks if any(block.get("type") not in ("thinking", "redacted_thinking") for block in blocks) else []
+    return (
+        blocks
+        if any(block.get("type") not in ("thinking", "redacted_thinking") for block in blocks)
+        else []
+    )
 
 
 def _in_order(messages: list[MessageParam]) -> list[MessageParam]:
     """Results in the order of their calls, whichever tool was faster, and before any text: a resumed conversation has the same bytes."""
     for before, message in pairwise(messages):
         if message["role"] == "user":
-            order = {block["id"]: index for index, block in enumerate(before["content"]) if block.get("type") == "tool_use"}
-            message["content"].sort(key=lambda block: order.get(block.get("tool_use_id", ""), len(order)))
+            order = {
+                block["id"]: index
+                for index, block in enumerate(before["content"])
+                if block.get("type") == "tool_use"
+            }
+            message["content"].sort(
+                key=lambda block: order.get(block.get("tool_use_id", ""), len(order))
+            )
     return messages

@@ -21,7 +21,9 @@ def is_empty_form(output: JsonValue, schema: Mapping[str, Any]) -> bool:
     texts = [_folded(leaf) for leaf in leaves if isinstance(leaf, str)]
     words = _own_words(schema)
     return (
-        bool(texts) and all(not text or text in words for text in texts) and not any(leaf for leaf in leaves if not isinstance(leaf, str))
+        bool(texts)
+        and all(not text or text in words for text in texts)
+        and not any(leaf for leaf in leaves if not isinstance(leaf, str))
     )
 
 
@@ -43,9 +45,18 @@ def _own_words(schema: Mapping[str, Any]) -> frozenset[str]:
     while left:
         part = left.pop()
         if isinstance(part, Mapping):
-            words |= {_folded(part[key]) for key in ("type", "title", "description") if isinstance(part.get(key), str)}
-            words |= {_folded(name) for name in (part.get("properties") or ()) if isinstance(name, str)}
-            offered = [part.get("const"), *(part["enum"] if isinstance(part.get("enum"), list) else ())]
+            words |= {
+                _folded(part[key])
+                for key in ("type", "title", "description")
+                if isinstance(part.get(key), str)
+            }
+            words |= {
+                _folded(name) for name in (part.get("properties") or ()) if isinstance(name, str)
+            }
+            offered = [
+                part.get("const"),
+                *(part["enum"] if isinstance(part.get("enum"), list) else ()),
+            ]
             choices |= {_folded(value) for value in offered if isinstance(value, str)}
             left += part.values()
         elif isinstance(part, list):

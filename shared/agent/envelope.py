@@ -111,7 +111,9 @@ class EnvelopeReading:
     @property
     def schema(self) -> Mapping[str, Any]:
         output = dict(self.output_schema)
-        definitions: dict[str, Any] = {key: output.pop(key) for key in ("$defs", "definitions") if key in output}
+        definitions: dict[str, Any] = {
+            key: output.pop(key) for key in ("$defs", "definitions") if key in output
+        }
         nullable = {"anyOf": [{"type": "string"}, {"type": "null"}]}
         properties = {
             "status": {"type": "string", "enum": [status.value for status in ResultStatus]},
@@ -133,10 +135,14 @@ class EnvelopeReading:
         """See `shared.agent.reading.Reading`."""
         value = json_object_in(text)
         if value is None:
-            raise NotAcceptable(f'{what_came(text)} came where one JSON object with "status", "output" and "claims" was expected')
+            raise NotAcceptable(
+                f'{what_came(text)} came where one JSON object with "status", "output" and "claims" was expected'
+            )
         if "output" not in value and "status" not in value:
             if not last_try:
-                raise NotAcceptable('a JSON object without "output" came where one with "status", "output" and "claims" was expected')
+                raise NotAcceptable(
+                    'a JSON object without "output" came where one with "status", "output" and "claims" was expected'
+                )
             value = {"output": value}
         try:
             envelope = _Envelope.model_validate(value)
@@ -154,9 +160,17 @@ class EnvelopeReading:
         value = json_object_in(text) or partial_object_in(text)
         if value is None or "output" not in value:
             is_prose = bool(text.strip()) and not text.lstrip().startswith("{")
-            return Read(ResultStatus.PARTIAL, text.strip(), confidence=0.0) if is_prose and self._wants_text else None
+            return (
+                Read(ResultStatus.PARTIAL, text.strip(), confidence=0.0)
+                if is_prose and self._wants_text
+                else None
+            )
         claims = [claim for claim in _listed(value.get("claims")) if _is_claim(claim)]
-        envelope = _Envelope(status=ResultStatus.PARTIAL, output=value["output"], claims=[_Claim.model_validate(c) for c in claims])
+        envelope = _Envelope(
+            status=ResultStatus.PARTIAL,
+            output=value["output"],
+            claims=[_Claim.model_validate(c) for c in claims],
+        )
         if envelope.output in (None, "", [], {}) or says_only_that_it_is_done(envelope.output):
             return None
         return self._read(envelope, last_try=True)
@@ -171,7 +185,9 @@ class EnvelopeReading:
         match envelope.status:
             case ResultStatus.OK:
                 if envelope.output is None or says_only_that_it_is_done(envelope.output):
-                    raise NotAcceptable("the output must be the work itself, not a report that it is done")
+                    raise NotAcceptable(
+                        "the output must be the work itself, not a report that it is done"
+                    )
                 problem = _mismatch(envelope.output, self.output_schema)
                 if problem:
                     raise NotAcceptable(f"the output does not match its format: {problem}")
@@ -183,7 +199,9 @@ class EnvelopeReading:
                     raise NotAcceptable('status failed must say why in "problem"')
             case ResultStatus.PARTIAL:
                 if envelope.output is None or says_only_that_it_is_done(envelope.output):
-                    raise NotAcceptable("status partial must give the work so far as the output; where there is none, the status is failed")
+                    raise NotAcceptable(
+                        "status partial must give the work so far as the output; where there is none, the status is failed"
+                    )
 
     def _read(self, envelope: _Envelope, *, last_try: bool) -> Read:
         claims, problems = self._own_claims(envelope)
@@ -193,7 +211,9 @@ class EnvelopeReading:
         problems += [f"[{name}] in the output points to no claim" for name in dangling]
         carried = {name: known[name] for name in used if name not in claims}
         kept = (*claims.values(), *carried.values())
-        doubts = self._doubts(envelope, is_unproven=bool(problems) and not any(claim.sources for claim in kept))
+        doubts = self._doubts(
+            envelope, is_unproven=bool(problems) and not any(claim.sources for claim in kept)
+        )
         if (problems or doubts) and not last_try:
             raise NotAcceptable("; ".join([*doubts, *problems][:MOST_PROBLEMS]))
         return Read(
@@ -225,14 +245,24 @@ class EnvelopeReading:
         for given in envelope.claims:
             name = qualified(given.id, self.step_id)
             if name is None or name in claims:
-                problems.append(f'claim id "{given.id[:60]}" is ' + ("taken twice" if name else "not of the form c1, c2, ..."))
+                problems.append(
+                    f'claim id "{given.id[:60]}" is '
+                    + ("taken twice" if name else "not of the form c1, c2, ...")
+                )
                 continue
             if name in self.known_claims and not name.startswith(f"{self.step_id}."):
-                claims[name] = self.known_claims[name]  # restated from another step: that step's own claim, with its checked sources
+                claims[name] = self.known_claims[
+                    name
+                ]  # restated from another step: that step's own claim, with its checked sources
                 continue
             if not given.text.strip() or len(given.text) > MOST_TEXT_CHARS:
                 problems.append(
-                    f"{given.id}: its text " + (f"is longer than {MOST_TEXT_CHARS} characters" if given.text.strip() else "is empty")
+                    f"{given.id}: its text "
+                    + (
+                        f"is longer than {MOST_TEXT_CHARS} characters"
+                        if given.text.strip()
+                        else "is empty"
+                    )
                 )
                 continue
             found = [self.sources.citation(source.source, source.quote) for source in given.sources]

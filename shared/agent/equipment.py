@@ -56,4 +56,8 @@ class Equipment:
 
     def for_tools(self) -> ToolContext:
         """The context of its tools, which are told how much time there is."""
-        return self.tool_context if self.ends_at is None else replace(self.tool_context, remaining_s=lambda: max(0.0, self.left_s))
+        return (
+            self.tool_context
+            if self.ends_at is None
+            else replace(self.tool_context, remaining_s=lambda: max(0.0, self.left_s))
+        )

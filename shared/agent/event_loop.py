@@ -27,7 +27,9 @@ class Unhurried(selectors.DefaultSelector):
     one. With a few connections, it looks at once.
     """
 
-    def __init__(self, now: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self, now: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
         super().__init__()
         self._now, self._sleep = now, sleep
         self._not_before = -inf
@@ -41,8 +43,12 @@ class Unhurried(selectors.DefaultSelector):
         if breath_s > 0:
             self._sleep(breath_s)
         found = super().select(timeout)
-        if len(found) > 1:  # what was read has the loop look at once for more, and the few that it finds then must not cut the breath short
-            self._not_before = max(self._not_before, self._now() + min(LONGEST_BREATH_S, BREATH_S * len(found)))
+        if (
+            len(found) > 1
+        ):  # what was read has the loop look at once for more, and the few that it finds then must not cut the breath short
+            self._not_before = max(
+                self._not_before, self._now() + min(LONGEST_BREATH_S, BREATH_S * len(found))
+            )
         return found
 
 
@@ -65,7 +71,9 @@ class EventLoop:
             RuntimeError: there are as many threads as there may be.
         """
         with self._lock:
-            if self._running is None or not self._running[1].is_alive():  # as after a fork, which takes no threads along
+            if (
+                self._running is None or not self._running[1].is_alive()
+            ):  # as after a fork, which takes no threads along
                 try:
                     self._running = self._begun()
                 except RuntimeError:
@@ -92,7 +100,9 @@ class EventLoop:
         if running is None or not running[1].is_alive():
             return
         loop, thread = running
-        asyncio.run_coroutine_threadsafe(_cancel_all(), loop).add_done_callback(lambda _: loop.call_soon_threadsafe(loop.stop))
+        asyncio.run_coroutine_threadsafe(_cancel_all(), loop).add_done_callback(
+            lambda _: loop.call_soon_threadsafe(loop.stop)
+        )
         thread.join(END_WITHIN_S)
         if not thread.is_alive():
             loop.close()

@@ -10,17 +10,40 @@ import traceback
 from pathlib import Path
 from typing import assert_never
 
-from shared.agent.conversation import EMPTY, LAST_TURN, TOO_LONG, UNUSABLE, Conversation, calls_of, text_of
+from shared.agent.conversation import (
+    EMPTY,
+    LAST_TURN,
+    TOO_LONG,
+    UNUSABLE,
+    Conversation,
+    calls_of,
+    text_of,
+)
 from shared.agent.equipment import Equipment
 from shared.agent.model_turn import ModelTurns
 from shared.agent.outcome import Outcome
 from shared.agent.prompt import Opening
 from shared.agent.reading import NotAcceptable, Read, decider
-from shared.agent.tool_calls import CUT_CALL, MAY_HAVE_RUN, NO_TURNS_LEFT, NOTHING_DONE, UNKNOWN, observed, results_of
+from shared.agent.tool_calls import (
+    CUT_CALL,
+    MAY_HAVE_RUN,
+    NO_TURNS_LEFT,
+    NOTHING_DONE,
+    UNKNOWN,
+    observed,
+    results_of,
+)
 from shared.agent.turns import Turns
 from shared.logs import log_of
 from shared.wire.checkpoints import Called, Checkpoint, Prompted, Replied, WorstCase
-from shared.wire.errors import Interrupted, LedgerError, Level, LimitReached, ModelError, ModelRefused
+from shared.wire.errors import (
+    Interrupted,
+    LedgerError,
+    Level,
+    LimitReached,
+    ModelError,
+    ModelRefused,
+)
 from shared.wire.handoff import AgentHandoff, HandoffResult, StopReason
 from shared.wire.pace import Expected
 from shared.wire.specialist import SpecialistSpec
@@ -34,15 +57,23 @@ _log = log_of(__name__)
 class Agent:
     """One run of one handoff. Made before it is claimed: what its first call can use is set aside along with the claim."""
 
-    def __init__(self, handoff: AgentHandoff, spec: SpecialistSpec, opening: Opening, equipment: Equipment) -> None:
+    def __init__(
+        self, handoff: AgentHandoff, spec: SpecialistSpec, opening: Opening, equipment: Equipment
+    ) -> None:
         self._equipment = equipment
         self._limits = handoff.limits
         self._decides = decider(equipment.reading)
         own = (*opening.tools, *(self._decides.tools if self._decides else ()))
-        self._tools = {tool.name: tool for tool in (*equipment.tools, *own) if tool.name in spec.tools or tool in own}
+        self._tools = {
+            tool.name: tool
+            for tool in (*equipment.tools, *own)
+            if tool.name in spec.tools or tool in own
+        }
         self._talk = Conversation(opening.message)
         self._outcome = Outcome(handoff, equipment.reading)
-        self._model_turns = ModelTurns(handoff.limits, opening.system, tuple(self._tools.values()), equipment)
+        self._model_turns = ModelTurns(
+            handoff.limits, opening.system, tuple(self._tools.values()), equipment
+        )
 
     @property
     def model_name(self) -> str:
@@ -70,26 +101,38 @@ class Agent:
             raise
         except Exception as error:  # noqa: BLE001 - a handoff always has a result; the text of a stranger's error may hold payload, its place not
             place = traceback.extract_tb(error.__traceback__)[-1]
-            _log.error("defect in the agent loop", error=type(error).__name__, place=f"{Path(place.filename).name}:{place.lineno}")
-            return self._outcome.failed(self._talk, StopReason.DEFECT, f"a defect of ours: {type(error).__name__}")
+            _log.error(
+                "defect in the agent loop",
+                error=type(error).__name__,
+                place=f"{Path(place.filename).name}:{place.lineno}",
+            )
+            return self._outcome.failed(
+                self._talk, StopReason.DEFECT, f"a defect of ours: {type(error).__name__}"
+            )
 
     def _result(self) -> HandoffResult:
         """The result of going on to the end, or of what stopped it."""
         try:
             return self._go_on()
         except LimitReached as limit:
-            return self._outcome.stopped(self._talk, _reason_of(limit), str(limit), self._model_turns.draft)
+            return self._outcome.stopped(
+                self._talk, _reason_of(limit), str(limit), self._model_turns.draft
+            )
         except ModelRefused as error:
             return self._outcome.failed(self._talk, StopReason.REFUSED, str(error))
         except ModelError as error:
-            return self._outcome.stopped_or_failed(self._talk, StopReason.MODEL_ERROR, str(error), self._model_turns.draft)
+            return self._outcome.stopped_or_failed(
+                self._talk, StopReason.MODEL_ERROR, str(error), self._model_turns.draft
+            )
 
     def _go_on(self) -> HandoffResult:
         while True:
             reply = self._talk.open_reply
             if reply is None:
                 self._think()
-            elif (calls := calls_of(reply)) and not (self._decides and self._decides.is_answer(calls)):
+            elif (calls := calls_of(reply)) and not (
+                self._decides and self._decides.is_answer(calls)
+            ):
                 self._act(reply)
             elif (result := self._read(reply)) is not None:
                 return result
@@ -97,8 +140,12 @@ class Agent:
     def _think(self) -> None:
         """One model call, after telling the model if it is the last."""
         if self._talk.turns >= self._limits.max_turns:
-            raise LimitReached(StopReason.MAX_TURNS, f"no answer within {self._limits.max_turns} turns")
-        is_last = self._decides is None and self._model_turns.is_last(self._talk)  # who decides by calls must be able to call
+            raise LimitReached(
+                StopReason.MAX_TURNS, f"no answer within {self._limits.max_turns} turns"
+            )
+        is_last = self._decides is None and self._model_turns.is_last(
+            self._talk
+        )  # who decides by calls must be able to call
         if is_last and not self._talk.is_told_last:
             self._note(Prompted(text=LAST_TURN))
         self._model_turns.turn(self._talk, self._note, is_last=is_last)
@@ -106,7 +153,11 @@ class Agent:
     def _act(self, reply: Replied) -> None:
         """Run the calls that have no result yet, except those that must not be run."""
         talk, unanswered = self._talk, self._talk.unanswered
-        cut = unanswered[-1]["id"] if reply.stop_reason == "max_tokens" and unanswered[-1] is reply.content[-1] else None
+        cut = (
+            unanswered[-1]["id"]
+            if reply.stop_reason == "max_tokens" and unanswered[-1] is reply.content[-1]
+            else None
+        )
         runnable = []
         for call in unanswered:
             if talk.turns >= self._limits.max_turns:
@@ -117,28 +168,42 @@ class Agent:
                 self._note(observed(call, MAY_HAVE_RUN, is_error=True))
             else:
                 runnable.append(call)
-        once = [call for call in runnable if (tool := self._tools.get(str(call.get("name")))) and not tool.repeatable]
+        once = [
+            call
+            for call in runnable
+            if (tool := self._tools.get(str(call.get("name")))) and not tool.repeatable
+        ]
         if once:
             self._note(*(Called(tool_use_id=call["id"]) for call in once))
-        names = (str(call.get("name")) for call in runnable)  # as the model wrote them, and everybody sees what is being done
+        names = (
+            str(call.get("name")) for call in runnable
+        )  # as the model wrote them, and everybody sees what is being done
         doing = ", ".join(dict.fromkeys(name if name in self._tools else UNKNOWN for name in names))
         if runnable:
             self._pulse(doing)
-        for result in results_of(runnable, self._tools, self._equipment.for_tools(), lambda: self._pulse(doing)):
+        for result in results_of(
+            runnable, self._tools, self._equipment.for_tools(), lambda: self._pulse(doing)
+        ):
             self._note(result)
 
     def _read(self, reply: Replied) -> HandoffResult | None:
         """Take a final answer; None: the model was told what to mend, and has a turn for it."""
         text = text_of(reply.content)
         if reply.stop_reason == "refusal":
-            return self._outcome.failed(self._talk, StopReason.REFUSED, text or "the model declined to answer")
+            return self._outcome.failed(
+                self._talk, StopReason.REFUSED, text or "the model declined to answer"
+            )
         has_turns = self._talk.turns < self._limits.max_turns
         was_cut = reply.stop_reason in ("max_tokens", "model_context_window_exceeded")
-        may_repair = has_turns and self._talk.repairs < (MOST_SHORTENINGS if was_cut else MOST_REPAIRS)
+        may_repair = has_turns and self._talk.repairs < (
+            MOST_SHORTENINGS if was_cut else MOST_REPAIRS
+        )
         if reply.stop_reason == "model_context_window_exceeded":
             may_repair = False
         try:
-            return self._outcome.accepted(self._accepted(reply, text, was_cut=was_cut, last_try=not may_repair), self._talk)
+            return self._outcome.accepted(
+                self._accepted(reply, text, was_cut=was_cut, last_try=not may_repair), self._talk
+            )
         except NotAcceptable as problem:
             if may_repair:
                 is_empty = not text.strip() and not calls_of(reply)
@@ -158,14 +223,23 @@ class Agent:
 
     def _tell(self, what: str) -> None:
         """What to mend. Calls that were the answer came to nothing: each needs a result all the same."""
-        self._note(*(observed(call, NOTHING_DONE, is_error=True) for call in self._talk.unanswered), Prompted(text=what))
+        self._note(
+            *(observed(call, NOTHING_DONE, is_error=True) for call in self._talk.unanswered),
+            Prompted(text=what),
+        )
 
     def _given_up(self, problem: str, *, was_cut: bool) -> HandoffResult:
         """No acceptable answer, and no way left to get one."""
         if was_cut:
-            return self._outcome.stopped(self._talk, StopReason.MAX_TOKENS, "the answer was cut off at its length limit")
+            return self._outcome.stopped(
+                self._talk, StopReason.MAX_TOKENS, "the answer was cut off at its length limit"
+            )
         if self._talk.turns >= self._limits.max_turns and self._talk.repairs == 0:
-            return self._outcome.stopped(self._talk, StopReason.MAX_TURNS, f"no usable answer within {self._talk.turns} turns: {problem}")
+            return self._outcome.stopped(
+                self._talk,
+                StopReason.MAX_TURNS,
+                f"no usable answer within {self._talk.turns} turns: {problem}",
+            )
         return self._outcome.stopped_or_failed(self._talk, StopReason.INVALID_OUTPUT, problem)
 
     def _pulse(self, doing: str) -> None:

@@ -55,7 +55,9 @@ class Note(Protocol):
 class ModelTurns:
     """Makes the model calls of one handoff. Whoever claims it says so in `equipment`."""
 
-    def __init__(self, limits: HandoffLimits, system: str, tools: tuple[Tool, ...], equipment: Equipment) -> None:
+    def __init__(
+        self, limits: HandoffLimits, system: str, tools: tuple[Tool, ...], equipment: Equipment
+    ) -> None:
         self._limits = limits
         self._system = system
         self._tools = tuple(definition(tool) for tool in tools)
@@ -76,7 +78,10 @@ class ModelTurns:
             return False
         if self.equipment.left_s < 2 * self._longest_turn_s:
             return True
-        return self._tokens_left(talk) < 2 * self._expected_input(talk) + self._limits.max_output_tokens + LEAST_OUTPUT_TOKENS
+        return (
+            self._tokens_left(talk)
+            < 2 * self._expected_input(talk) + self._limits.max_output_tokens + LEAST_OUTPUT_TOKENS
+        )
 
     def first(self, talk: Conversation) -> tuple[WorstCase | None, Expected | None]:
         """What the first call can and will use, if that is known before the claim: then both are one round trip."""
@@ -115,25 +120,41 @@ class ModelTurns:
         self._hear(reply.limits)
         self._longest_turn_s = max(self._longest_turn_s, self.equipment.now() - started)
         usage = self._used(reply, call, worst)
-        replied = Replied(content=reply.content, stop_reason=reply.stop_reason, usage=usage, model=reply.model)
+        replied = Replied(
+            content=reply.content, stop_reason=reply.stop_reason, usage=usage, model=reply.model
+        )
         note(replied, may_wait=self._is_read_at_once(replied))
 
     def _is_read_at_once(self, reply: Replied) -> bool:
         """Whether it is most likely the last one, and its result is there within milliseconds."""
         text = text_of(reply.content)
-        return not calls_of(reply) and len(text) <= SHORT_REPLY_CHARS and not takes_time(self.equipment.reading, text)
+        return (
+            not calls_of(reply)
+            and len(text) <= SHORT_REPLY_CHARS
+            and not takes_time(self.equipment.reading, text)
+        )
 
     def _reserve(self, worst: WorstCase, expected: Expected | None) -> None:
         """Wait until the call may be made. Who must wait long does it elsewhere, and is back a little early, so as not to be late."""
         park_after_s = self.equipment.park_after_s
         while (wait := self.equipment.turns.reserve(worst, expected)) is not None:
             if wait.seconds > park_after_s:
-                raise Parked(max(0.0, min(wait.seconds - park_after_s / 2, LONGEST_PARK_S, self.equipment.left_s)), wait.why)
+                raise Parked(
+                    max(
+                        0.0,
+                        min(wait.seconds - park_after_s / 2, LONGEST_PARK_S, self.equipment.left_s),
+                    ),
+                    wait.why,
+                )
             self._wait(min(wait.seconds, ASK_AGAIN_S), wait.why, shown_s=wait.seconds)
 
     def _expected(self, talk: Conversation, call: ModelCall) -> Expected | None:
         lane = self.equipment.lane
-        return None if lane is None else Expected(lane, self._expected_input(talk), call.max_output_tokens)
+        return (
+            None
+            if lane is None
+            else Expected(lane, self._expected_input(talk), call.max_output_tokens)
+        )
 
     def _hear(self, limits: RateLimits | None) -> None:
         """The server has taken the call: the others hear of it at once, not when the reply is whole."""
@@ -143,8 +164,16 @@ class ModelTurns:
     def _call(self, talk: Conversation, *, is_last: bool) -> ModelCall:
         room = self._tokens_left(talk) - self._expected_input(talk)
         if room < LEAST_OUTPUT_TOKENS:
-            raise LimitReached(StopReason.MAX_TOKENS, f"{talk.replied_tokens} of {self._limits.max_tokens} tokens are used")
-        has_calls = any(block.get("type") == "tool_use" for item in talk.checkpoints if isinstance(item, Replied) for block in item.content)
+            raise LimitReached(
+                StopReason.MAX_TOKENS,
+                f"{talk.replied_tokens} of {self._limits.max_tokens} tokens are used",
+            )
+        has_calls = any(
+            block.get("type") == "tool_use"
+            for item in talk.checkpoints
+            if isinstance(item, Replied)
+            for block in item.content
+        )
         return ModelCall(
             model=self.equipment.model_name,
             system=self._system,
@@ -157,9 +186,13 @@ class ModelTurns:
             progress_s=self.equipment.progress_s,
         )
 
-    def _failed(self, talk: Conversation, call: ModelCall, worst: WorstCase, error: ModelError, note: Note) -> None:
+    def _failed(
+        self, talk: Conversation, call: ModelCall, worst: WorstCase, error: ModelError, note: Note
+    ) -> None:
         """Settle, then wait for the next try or give up."""
-        has_begun = self._pulse.usage.total_tokens > 0  # overloaded in the middle of a stream: what came was paid
+        has_begun = (
+            self._pulse.usage.total_tokens > 0
+        )  # overloaded in the middle of a stream: what came was paid
         usage = NOTHING_USED if _is_unpaid(error) and not has_begun else self._settled(call, worst)
         is_refused = isinstance(error, ModelBusy)
         if isinstance(error, ModelBusy):
@@ -175,8 +208,14 @@ class ModelTurns:
 
     def _used(self, reply: ModelReply, call: ModelCall, worst: WorstCase) -> Usage:
         """What a reply has cost, as the server says; of one that does not say it, the most that it can have: unknown is never nothing."""
-        is_told = reply.usage.input_tokens > 0 and (reply.usage.output_tokens > 0 or not reply.content)
-        return self.equipment.prices.priced(reply.usage, call.model) if is_told else self._at_most(reply.usage, call, worst)
+        is_told = reply.usage.input_tokens > 0 and (
+            reply.usage.output_tokens > 0 or not reply.content
+        )
+        return (
+            self.equipment.prices.priced(reply.usage, call.model)
+            if is_told
+            else self._at_most(reply.usage, call, worst)
+        )
 
     def _settled(self, call: ModelCall, worst: WorstCase) -> Usage:
         """What a call without a reply is taken to have cost: what the server reported at its end; before that, the most that it can have.
@@ -191,15 +230,23 @@ class ModelTurns:
 
     def _at_most(self, reported: Usage, call: ModelCall, worst: WorstCase) -> Usage:
         if reported.input_tokens == 0 or server_tool_uses(call):
-            most = Usage(input_tokens=worst.input_tokens, output_tokens=worst.output_tokens, cost_microusd=worst.microusd)
+            most = Usage(
+                input_tokens=worst.input_tokens,
+                output_tokens=worst.output_tokens,
+                cost_microusd=worst.microusd,
+            )
             return most.of_a_cut_call()
-        most = reported.model_copy(update={"output_tokens": max(worst.output_tokens, reported.output_tokens)})
+        most = reported.model_copy(
+            update={"output_tokens": max(worst.output_tokens, reported.output_tokens)}
+        )
         return self.equipment.prices.priced(most, call.model).of_a_cut_call()
 
     def _on_pulse(self, pulse: Pulse) -> None:
         self._hear(pulse.limits)
         self._pulse = pulse
-        self.equipment.turns.beat("thinking", self._draft_so_far(pulse.text) if self.equipment.streams_draft else None)
+        self.equipment.turns.beat(
+            "thinking", self._draft_so_far(pulse.text) if self.equipment.streams_draft else None
+        )
         self._check_deadline()
 
     def _draft_so_far(self, text: str) -> str:
@@ -230,7 +277,11 @@ class ModelTurns:
         """The next call's input as expected: the last reply's, plus what came since."""
         reply = talk.last_reply
         if reply is not None and reply.usage.input_tokens:
-            return reply.usage.input_tokens + reply.usage.output_tokens + _bytes_of(talk.since_reply) // BYTES_PER_TOKEN
+            return (
+                reply.usage.input_tokens
+                + reply.usage.output_tokens
+                + _bytes_of(talk.since_reply) // BYTES_PER_TOKEN
+            )
         return self._rendered_bytes(talk) // BYTES_PER_TOKEN
 
     def _most_input(self, talk: Conversation) -> int:
@@ -243,13 +294,26 @@ class ModelTurns:
         reply = talk.last_reply
         if reply is None or reply.usage.input_tokens == 0:
             return self._rendered_bytes(talk) + HIDDEN_TOKENS
-        return reply.usage.input_tokens + reply.usage.output_tokens + _bytes_of(talk.since_reply) + 500 + 50 * len(talk.messages)
+        return (
+            reply.usage.input_tokens
+            + reply.usage.output_tokens
+            + _bytes_of(talk.since_reply)
+            + 500
+            + 50 * len(talk.messages)
+        )
 
     def _rendered_bytes(self, talk: Conversation) -> int:
         """Of a request without a reply. Rendered once for all that is derived from it: it may hold all that a handoff was given."""
         length = len(talk.checkpoints)
         if self._rendered[0] != length:
-            call = ModelCall("", self._system, talk.messages, max_output_tokens=1, tools=self._tools, output_schema=self._schema)
+            call = ModelCall(
+                "",
+                self._system,
+                talk.messages,
+                max_output_tokens=1,
+                tools=self._tools,
+                output_schema=self._schema,
+            )
             self._rendered = (length, request_bytes(call))
         return self._rendered[1]
 

@@ -9,7 +9,13 @@ from pydantic import ValidationError
 
 from shared.agent.conversation import Conversation
 from shared.agent.reading import NotAcceptable, Read, Reading, Salvages
-from shared.wire.handoff import AgentHandoff, HandoffResult, ResultStatus, StopReason, says_only_that_it_is_done
+from shared.wire.handoff import (
+    AgentHandoff,
+    HandoffResult,
+    ResultStatus,
+    StopReason,
+    says_only_that_it_is_done,
+)
 from shared.wire.message import problems_of
 
 MOST_ERROR_CHARS = 500
@@ -34,7 +40,9 @@ class Outcome:
         except ValidationError as error:
             raise NotAcceptable(problems_of(error)) from error
 
-    def stopped(self, talk: Conversation, reason: StopReason, error: str, draft: str = "") -> HandoffResult:
+    def stopped(
+        self, talk: Conversation, reason: StopReason, error: str, draft: str = ""
+    ) -> HandoffResult:
         """The work so far, `partial`: the newest text that the reading can salvage, else the newest prose as it is; `failed` if none is.
 
         A text that is JSON and could not be salvaged is no work: nobody could read it as an answer.
@@ -44,27 +52,47 @@ class Outcome:
         prose = next((text for text in drafts if not text.lstrip().startswith(("{", "```"))), None)
         if salvaged or prose is None:
             return salvaged or self.failed(talk, reason, error)
-        return self._result(Read(ResultStatus.PARTIAL, prose[:MOST_SALVAGED_CHARS], confidence=0.0, error=error), talk, reason)
+        return self._result(
+            Read(ResultStatus.PARTIAL, prose[:MOST_SALVAGED_CHARS], confidence=0.0, error=error),
+            talk,
+            reason,
+        )
 
     def failed(self, talk: Conversation, reason: StopReason, error: str) -> HandoffResult:
         """Nothing usable."""
-        return self._result(Read(ResultStatus.FAILED, None, confidence=0.0, error=error), talk, reason)
+        return self._result(
+            Read(ResultStatus.FAILED, None, confidence=0.0, error=error), talk, reason
+        )
 
-    def stopped_or_failed(self, talk: Conversation, reason: StopReason, error: str, draft: str = "") -> HandoffResult:
+    def stopped_or_failed(
+        self, talk: Conversation, reason: StopReason, error: str, draft: str = ""
+    ) -> HandoffResult:
         """`partial` if the reading can salvage something, else `failed`."""
-        return self._salvaged(_drafts(talk, draft), talk, reason, error) or self.failed(talk, reason, error)
+        return self._salvaged(_drafts(talk, draft), talk, reason, error) or self.failed(
+            talk, reason, error
+        )
 
-    def _salvaged(self, drafts: list[str], talk: Conversation, reason: StopReason, error: str) -> HandoffResult | None:
+    def _salvaged(
+        self, drafts: list[str], talk: Conversation, reason: StopReason, error: str
+    ) -> HandoffResult | None:
         if not isinstance(self.reading, Salvages):
             return None
         for text in drafts:
             read = self.reading.salvage(text)
-            if read is not None and read.output is not None and not says_only_that_it_is_done(read.output):
+            if (
+                read is not None
+                and read.output is not None
+                and not says_only_that_it_is_done(read.output)
+            ):
                 return self._result(_stopped(read, error), talk, reason)
         return None
 
     def _result(self, read: Read, talk: Conversation, reason: StopReason) -> HandoffResult:
-        values: dict[str, Any] = {"needs": read.needs, "notes": read.notes, "error": _short(read.error)}
+        values: dict[str, Any] = {
+            "needs": read.needs,
+            "notes": read.notes,
+            "error": _short(read.error),
+        }
         return HandoffResult(
             handoff_id=self.handoff.handoff_id,
             job_id=self.handoff.job_id,
@@ -87,7 +115,15 @@ def _drafts(talk: Conversation, draft: str) -> list[str]:
 
 
 def _stopped(read: Read, error: str) -> Read:
-    return Read(ResultStatus.PARTIAL, read.output, read.claims, read.confidence, read.needs, error, read.notes)
+    return Read(
+        ResultStatus.PARTIAL,
+        read.output,
+        read.claims,
+        read.confidence,
+        read.needs,
+        error,
+        read.notes,
+    )
 
 
 def _short(error: str | None) -> str | None:

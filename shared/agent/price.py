@@ -24,7 +24,12 @@ SERVER_TOOL_TOKENS = 30_000
 WEB_SEARCH_MICROUSD = 10_000
 """Anthropic's price of one server-side search: 10 USD a thousand."""
 _DEFAULT_SERVER_TOOL_USES = 5
-_PROVIDERS = {"anthropic": "anthropic", "bedrock": "aws", "vertex": "google", "foundry": "anthropic"}
+_PROVIDERS = {
+    "anthropic": "anthropic",
+    "bedrock": "aws",
+    "vertex": "google",
+    "foundry": "anthropic",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,30 +45,51 @@ class Prices:
 
     def cost_microusd(self, usage: Usage, model: str) -> int | None:
         """The price of these tokens, rounded up. None: not known."""
-        return self._of_tokens(model, usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
+        return self._of_tokens(
+            model,
+            usage.input_tokens,
+            usage.output_tokens,
+            usage.cache_read_tokens,
+            usage.cache_write_tokens,
+        )
 
     def priced(self, usage: Usage, model: str) -> Usage:
         """What a model reported, with its money. The cost that it reported itself is a surcharge (searches), and is added."""
         tokens = self.cost_microusd(usage, model)
-        cost = None if tokens is None or usage.cost_microusd is None else tokens + usage.cost_microusd
+        cost = (
+            None if tokens is None or usage.cost_microusd is None else tokens + usage.cost_microusd
+        )
         if self.is_free:
             cost = 0
-        return usage if usage.cost_microusd == cost else usage.model_copy(update={"cost_microusd": cost})
+        return (
+            usage
+            if usage.cost_microusd == cost
+            else usage.model_copy(update={"cost_microusd": cost})
+        )
 
     def worst(self, call: ModelCall, input_tokens: int) -> WorstCase:
         """The most that a call can use. `input_tokens`: what it can send at most."""
         uses = server_tool_uses(call)
         bound = input_tokens + uses * SERVER_TOOL_TOKENS
-        costs = [self._of_tokens(call.model, bound, call.max_output_tokens, 0, written_to_cache) for written_to_cache in (0, bound)]
+        costs = [
+            self._of_tokens(call.model, bound, call.max_output_tokens, 0, written_to_cache)
+            for written_to_cache in (0, bound)
+        ]
         known = [cost for cost in costs if cost is not None]
         surcharge = 0 if self.is_free else uses * WEB_SEARCH_MICROUSD
-        return WorstCase(bound, call.max_output_tokens, max(known) + surcharge if len(known) == len(costs) else None)
+        return WorstCase(
+            bound,
+            call.max_output_tokens,
+            max(known) + surcharge if len(known) == len(costs) else None,
+        )
 
     def _of_tokens(self, model: str, *tokens: int) -> int | None:
         if self.is_free or model == OFFLINE_MODEL:
             return 0
         cost = _cost(model, self.provider, *tokens)
-        return _cost(self.price_as, self.provider, *tokens) if cost is None and self.price_as else cost
+        return (
+            _cost(self.price_as, self.provider, *tokens) if cost is None and self.price_as else cost
+        )
 
 
 def prices_from(settings: Settings) -> Prices:
@@ -90,12 +116,21 @@ def _uses(tool: Mapping[str, Any]) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _cost(model: str, provider: str, into: int, out: int, cache_read: int, cache_write: int) -> int | None:
+def _cost(
+    model: str, provider: str, into: int, out: int, cache_read: int, cache_write: int
+) -> int | None:
     """`into`, `out`: tokens of input and output."""
-    from genai_prices import Usage as PricedUsage  # with an HTTP client and its models: who asks for no price need not import that
+    from genai_prices import (
+        Usage as PricedUsage,
+    )  # with an HTTP client and its models: who asks for no price need not import that
     from genai_prices import calc_price
 
-    used = PricedUsage(input_tokens=into, output_tokens=out, cache_read_tokens=cache_read, cache_write_tokens=cache_write)
+    used = PricedUsage(
+        input_tokens=into,
+        output_tokens=out,
+        cache_read_tokens=cache_read,
+        cache_write_tokens=cache_write,
+    )
     try:
         price = calc_price(used, model, provider_id=provider)
     except (LookupError, ValueError):

@@ -84,7 +84,13 @@ class Opening:
     """Built-in ones that this handoff needs: `read_result`, if a result was too large to paste."""
 
 
-def opening_of(handoff: AgentHandoff, spec: SpecialistSpec, loaded: Loaded, *, answer_rules: str = ENVELOPE_RULES) -> Opening:
+def opening_of(
+    handoff: AgentHandoff,
+    spec: SpecialistSpec,
+    loaded: Loaded,
+    *,
+    answer_rules: str = ENVELOPE_RULES,
+) -> Opening:
     """Render the handoff. `answer_rules` is empty for the supervisor's roles, whose instructions say how they answer."""
     rendered = {step: data_of(result) for step, result in loaded.results.items()}
     pasted = max(LEAST_PASTED_CHARS, MOST_PASTED_CHARS // max(1, len(rendered)))
@@ -98,16 +104,23 @@ def opening_of(handoff: AgentHandoff, spec: SpecialistSpec, loaded: Loaded, *, a
         schema = json.dumps(handoff.expected_output_format, ensure_ascii=False, sort_keys=True)
         parts.append(f"<output_format>{_inside(schema)}</output_format>")
     parts.append(f"<fallback>{_inside(handoff.fallback_instruction)}</fallback>")
-    system = "\n\n".join(part for part in (spec.instructions.strip(), STANDING_RULES, answer_rules) if part)
+    system = "\n\n".join(
+        part for part in (spec.instructions.strip(), STANDING_RULES, answer_rules) if part
+    )
     unseen = set(left_out)
-    too_large = {step: text for step, text in rendered.items() if len(text) > pasted or step in unseen}
+    too_large = {
+        step: text for step, text in rendered.items() if len(text) > pasted or step in unseen
+    }
     message = {"role": "user", "content": [{"type": "text", "text": "\n\n".join(parts)}]}
     return Opening(system, message, (read_result_tool(too_large),) if too_large else ())
 
 
 def data_of(result: HandoffResult) -> str:
     """A result as a specialist sees it: one JSON object, the output first, then the claims. Not its turns, usage or author."""
-    shown: dict[str, JsonValue] = {"output": result.output, "claims": [_claim(claim) for claim in result.claims]}
+    shown: dict[str, JsonValue] = {
+        "output": result.output,
+        "claims": [_claim(claim) for claim in result.claims],
+    }
     if result.error:
         shown["problem"] = result.error
     if result.needs:
@@ -124,27 +137,44 @@ def read_result_tool(texts: Mapping[StepId, str]) -> Tool:
         step, offset = StepId(arguments["step"]), int(arguments["offset"])
         if step not in texts:
             more = f" and {len(steps) - MOST_NAMED} more" if len(steps) > MOST_NAMED else ""
-            raise ToolFailed(f"no result of step {step!r} to read; there are: {', '.join(steps[:MOST_NAMED])}{more}")
+            raise ToolFailed(
+                f"no result of step {step!r} to read; there are: {', '.join(steps[:MOST_NAMED])}{more}"
+            )
         text = texts[step]
         if not 0 <= offset < len(text):
             raise ToolFailed(f"offset must be from 0 to {len(text) - 1}")
         end = min(offset + READ_CHARS, len(text))
-        rest = f"\n[{len(text) - end} more characters: go on with offset {end}]" if end < len(text) else "\n[end]"
+        rest = (
+            f"\n[{len(text) - end} more characters: go on with offset {end}]"
+            if end < len(text)
+            else "\n[end]"
+        )
         return text[offset:end] + rest
 
     schema = {
         "type": "object",
         "properties": {
-            "step": {"type": "string", **names, "description": "the step whose result was cut, or not shown"},
+            "step": {
+                "type": "string",
+                **names,
+                "description": "the step whose result was cut, or not shown",
+            },
             "offset": {"type": "integer", "description": "where to go on, in characters"},
         },
         "required": ["step", "offset"],
         "additionalProperties": False,
     }
-    return Tool(READ_RESULT, "Reads on in the result of a step that was too large to be shown whole.", schema, run)
+    return Tool(
+        READ_RESULT,
+        "Reads on in the result of a step that was too large to be shown whole.",
+        schema,
+        run,
+    )
 
 
-def _shown(steps: Sequence[StepId], loaded: Loaded, rendered: Mapping[StepId, str], pasted: int) -> tuple[list[str], list[StepId]]:
+def _shown(
+    steps: Sequence[StepId], loaded: Loaded, rendered: Mapping[StepId, str], pasted: int
+) -> tuple[list[str], list[StepId]]:
     """The first of them that fit, and the steps of the others."""
     shown, room = list[str](), MOST_SHOWN_BYTES
     for place, step in enumerate(steps):
@@ -162,20 +192,31 @@ def _not_shown(steps: Sequence[StepId], loaded: Loaded) -> list[str]:
     standing = sorted(steps, key=lambda step: loaded.results[step].status is ResultStatus.OK)
     named = ", ".join(f"{step} ({loaded.results[step].status})" for step in standing[:MOST_NAMED])
     more = f" and {len(steps) - MOST_NAMED} more" if len(steps) > MOST_NAMED else ""
-    return [f'<not_shown count="{len(steps)}">There was no room for the results of {named}{more}; read one with {READ_RESULT}.</not_shown>']
+    return [
+        f'<not_shown count="{len(steps)}">There was no room for the results of {named}{more}; read one with {READ_RESULT}.</not_shown>'
+    ]
 
 
 def _result(step: StepId, loaded: Loaded, rendered: Mapping[StepId, str], pasted: int) -> str:
     text = rendered[step]
-    note = f"\n[cut: {pasted} of {len(text)} characters; read on with {READ_RESULT}]" if len(text) > pasted else ""
+    note = (
+        f"\n[cut: {pasted} of {len(text)} characters; read on with {READ_RESULT}]"
+        if len(text) > pasted
+        else ""
+    )
     return f'<result step="{step}" status="{loaded.results[step].status}"> <data>{text[:pasted]}</data>{note} </result>'
 
 
 def _feedbacks(feedback: tuple[Feedback, ...], previous: Mapping[str, HandoffResult]) -> list[str]:
     """What was said, each time; of the results that it speaks of only the newest, which holds what was mended: every turn pays for it."""
     spoken_of = [item.previous.digest if item.previous else "" for item in feedback]
-    newest = max((index for index, digest in enumerate(spoken_of) if digest in previous), default=-1)
-    return [_feedback(item, previous[spoken_of[index]] if index == newest else None) for index, item in enumerate(feedback)]
+    newest = max(
+        (index for index, digest in enumerate(spoken_of) if digest in previous), default=-1
+    )
+    return [
+        _feedback(item, previous[spoken_of[index]] if index == newest else None)
+        for index, item in enumerate(feedback)
+    ]
 
 
 def _feedback(item: Feedback, previous: HandoffResult | None) -> str:
@@ -183,7 +224,11 @@ def _feedback(item: Feedback, previous: HandoffResult | None) -> str:
     if previous is None:
         return said
     text = data_of(previous)
-    note = f"\n[cut: {MOST_PASTED_CHARS} of {len(text)} characters]" if len(text) > MOST_PASTED_CHARS else ""
+    note = (
+        f"\n[cut: {MOST_PASTED_CHARS} of {len(text)} characters]"
+        if len(text) > MOST_PASTED_CHARS
+        else ""
+    )
     return f"{said}  <previous><data>{text[:MOST_PASTED_CHARS]}</data>{note}</previous>"
 
 
@@ -193,7 +238,9 @@ def _documents(manifest: Manifest) -> str:
 
 
 def _claim(claim: Claim) -> JsonValue:
-    sources: list[JsonValue] = [{"source": source.source, "quote": source.quote} for source in claim.sources]
+    sources: list[JsonValue] = [
+        {"source": source.source, "quote": source.quote} for source in claim.sources
+    ]
     return {"id": claim.id, "text": claim.text, "sources": sources}
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MOST_QUOTE_CHARS = 2_000
-_ALIKE = str.maketrans({char: group[0] for group in ("'‘’‚‛`´", '"“”„‟«»', "-‐‑‒–—−") for char in group[1:]})
+_ALIKE = str.maketrans(
+    {char: group[0] for group in ("'‘’‚‛`´", '"“”„‟«»', "-‐‑‒–—−") for char in group[1:]}
+)
 """Characters that models swap when they copy: quotation marks and dashes. One for one, so that offsets stay."""
 
 

@@ -48,11 +48,15 @@ def check_schema(schema: object) -> None:
         check_patterns(plain)
         _check_references(plain)
     except ValidationError as error:
-        raise BrokenSchema("must be a mapping of JSON values; quote dates and keys that are not plain words") from error
+        raise BrokenSchema(
+            "must be a mapping of JSON values; quote dates and keys that are not plain words"
+        ) from error
     except UnusablePattern as error:
         raise BrokenSchema(f"cannot be used: {error}") from error
     except CycleError as error:
-        raise BrokenSchema("refers to itself without an end; put the reference into a property or an item") from error
+        raise BrokenSchema(
+            "refers to itself without an end; put the reference into a property or an item"
+        ) from error
     except RecursionError as error:
         raise BrokenSchema("is nested too deeply; write it flatter") from error
 
@@ -62,7 +66,9 @@ def _check_form(schema: Any) -> None:
         _Draft202012OnRe2.check_schema(schema)
     except jsonschema.SchemaError as error:
         where = "/".join(map(str, error.absolute_path)) or "the top"
-        raise BrokenSchema(f"is not a JSON Schema ({error.message[:200]}, at {where}); mend that keyword") from error
+        raise BrokenSchema(
+            f"is not a JSON Schema ({error.message[:200]}, at {where}); mend that keyword"
+        ) from error
 
 
 def _check_references(schema: Mapping[str, Any]) -> None:
@@ -72,7 +78,9 @@ def _check_references(schema: Mapping[str, Any]) -> None:
         CycleError: a value would be checked against the same part for ever.
     """
     found: dict[int, list[int]] = {}
-    waiting: list[tuple[Any, Any]] = [(schema, _NOWHERE.resolver_with_root(DRAFT202012.create_resource(schema)))]
+    waiting: list[tuple[Any, Any]] = [
+        (schema, _NOWHERE.resolver_with_root(DRAFT202012.create_resource(schema)))
+    ]
     while waiting:
         part, resolver = waiting.pop()
         if not isinstance(part, Mapping) or id(part) in found:
@@ -84,7 +92,9 @@ def _check_references(schema: Mapping[str, Any]) -> None:
         targets = [_resolved(resolver, part[name]) for name in _REFERENCES if name in part]
         waiting += [(inner.contents, resolver) for inner in resource.subresources()]
         waiting += [(target.contents, target.resolver) for target in targets]
-        found[id(part)] = [id(one) for one in (*_at_the_same_place(part), *(target.contents for target in targets))]
+        found[id(part)] = [
+            id(one) for one in (*_at_the_same_place(part), *(target.contents for target in targets))
+        ]
     TopologicalSorter(found).prepare()
 
 
@@ -92,7 +102,11 @@ def _resolved(resolver: Any, reference: str) -> Any:
     try:
         target = resolver.lookup(reference)
     except (referencing.exceptions.Unresolvable, ValueError) as error:
-        mend = "which it does not have" if reference.startswith("#") else "and nothing is fetched; copy that part into $defs"
+        mend = (
+            "which it does not have"
+            if reference.startswith("#")
+            else "and nothing is fetched; copy that part into $defs"
+        )
         raise BrokenSchema(f"refers to {reference[:200]}, {mend}") from error
     _check_form(target.contents)
     return target
@@ -100,7 +114,11 @@ def _resolved(resolver: Any, reference: str) -> Any:
 
 def _at_the_same_place(part: Mapping[str, Any]) -> list[Any]:
     several = [inner for name in _SEVERAL_AT_THE_SAME_PLACE for inner in part.get(name, ())]
-    return [*(part[name] for name in _AT_THE_SAME_PLACE if name in part), *several, *part.get("dependentSchemas", {}).values()]
+    return [
+        *(part[name] for name in _AT_THE_SAME_PLACE if name in part),
+        *several,
+        *part.get("dependentSchemas", {}).values(),
+    ]
 
 
 def problem_with(value: Any, schema: Mapping[str, Any]) -> str | None:
@@ -115,7 +133,13 @@ def problem_with(value: Any, schema: Mapping[str, Any]) -> str | None:
         raise BrokenSchema("it is not a JSON Schema") from broken
     except UnusablePattern as broken:
         raise BrokenSchema(str(broken)) from broken
-    except (referencing.exceptions.Unresolvable, TypeError, AttributeError, ValueError, RecursionError) as broken:
+    except (
+        referencing.exceptions.Unresolvable,
+        TypeError,
+        AttributeError,
+        ValueError,
+        RecursionError,
+    ) as broken:
         raise BrokenSchema(f"it cannot be applied ({type(broken).__name__})") from broken
     if error is None:
         return None
@@ -137,7 +161,11 @@ def _validator_for(text: str) -> Validator:
 def _without_dialect(schema: Any) -> Any:
     """The schema without `$schema`: where one stands, jsonschema would go on with its own validator, and Python's `re`."""
     if isinstance(schema, Mapping):
-        return {key: _without_dialect(value) for key, value in schema.items() if key != "$schema" or not isinstance(value, str)}
+        return {
+            key: _without_dialect(value)
+            for key, value in schema.items()
+            if key != "$schema" or not isinstance(value, str)
+        }
     return [_without_dialect(item) for item in schema] if isinstance(schema, list) else schema
 
 
@@ -146,22 +174,36 @@ def _pattern(validator: Validator, pattern: str, instance: Any, _schema: Any) ->
         yield jsonschema.ValidationError(f"{instance!r} does not match {pattern!r}")
 
 
-def _pattern_properties(validator: Any, patterns: Mapping[str, Any], instance: Any, _schema: Any) -> _Errors:
+def _pattern_properties(
+    validator: Any, patterns: Mapping[str, Any], instance: Any, _schema: Any
+) -> _Errors:
     for key, value in instance.items() if validator.is_type(instance, "object") else ():
         for pattern, subschema in patterns.items():
             if matches(pattern, key):
                 yield from validator.descend(value, subschema, path=key, schema_path=pattern)
 
 
-def _additional_properties(validator: Any, allowed: Any, instance: Any, schema: Mapping[str, Any]) -> _Errors:
+def _additional_properties(
+    validator: Any, allowed: Any, instance: Any, schema: Mapping[str, Any]
+) -> _Errors:
     """jsonschema's own, told which properties the patterns cover."""
     names = instance if validator.is_type(instance, "object") else ()
-    covered = [name for name in names if any(matches(pattern, name) for pattern in schema.get("patternProperties", ()))]
+    covered = [
+        name
+        for name in names
+        if any(matches(pattern, name) for pattern in schema.get("patternProperties", ()))
+    ]
     known = {**schema.get("properties", {}), **dict.fromkeys(covered, True)}
-    yield from jsonschema.Draft202012Validator.VALIDATORS["additionalProperties"](validator, allowed, instance, {"properties": known})
+    yield from jsonschema.Draft202012Validator.VALIDATORS["additionalProperties"](
+        validator, allowed, instance, {"properties": known}
+    )
 
 
 _Draft202012OnRe2 = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
     jsonschema.Draft202012Validator,
-    {"pattern": _pattern, "patternProperties": _pattern_properties, "additionalProperties": _additional_properties},
+    {
+        "pattern": _pattern,
+        "patternProperties": _pattern_properties,
+        "additionalProperties": _additional_properties,
+    },
 )

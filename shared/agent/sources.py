@@ -28,7 +28,11 @@ class Sources:
         for document in documents:
             if document.path == wanted:
                 return document
-        near = {d.digest: d for d in documents if wanted and (d.path.endswith(f"/{wanted}") or wanted.endswith(f"/{d.path}"))}
+        near = {
+            d.digest: d
+            for d in documents
+            if wanted and (d.path.endswith(f"/{wanted}") or wanted.endswith(f"/{d.path}"))
+        }
         return next(iter(near.values())) if len(near) == 1 else None
 
     def citation(self, source: str, quote: str) -> Citation | str:
@@ -43,4 +47,10 @@ class Sources:
         span = find_quote(quote[: 2 * MOST_QUOTE_CHARS], text)
         if span is None:
             return f'this quote does not stand in "{document.path}": "{" ".join(quote.split())[:120]}"; copy it verbatim, or drop it'
-        return Citation(source=document.path, digest=document.digest, start=span.start, end=span.end, quote=text[span.start : span.end])
+        return Citation(
+            source=document.path,
+            digest=document.digest,
+            start=span.start,
+            end=span.end,
+            quote=text[span.start : span.end],
+        )

@@ -32,14 +32,23 @@ def definition(tool: Tool) -> dict[str, object]:
     """The tool as the Messages API takes it."""
     if tool.server_param is not None:
         return dict(tool.server_param)
-    return {"name": tool.name, "description": tool.description, "input_schema": dict(tool.input_schema)}
+    return {
+        "name": tool.name,
+        "description": tool.description,
+        "input_schema": dict(tool.input_schema),
+    }
 
 
 def observed(call: Block, text: str, *, is_error: bool = False) -> Observed:
     return Observed(tool_use_id=call["id"], text=in_whole_characters(text), is_error=is_error)
 
 
-def results_of(calls: Sequence[Block], tools: dict[str, Tool], context: ToolContext, on_tick: Callable[[], None]) -> Iterator[Observed]:
+def results_of(
+    calls: Sequence[Block],
+    tools: dict[str, Tool],
+    context: ToolContext,
+    on_tick: Callable[[], None],
+) -> Iterator[Observed]:
     """The results of the calls, each as it comes.
 
     `on_tick` is called while tools run; what it raises passes through, and the threads are left to end by themselves.
@@ -57,7 +66,12 @@ def results_of(calls: Sequence[Block], tools: dict[str, Tool], context: ToolCont
             done.put(error)
 
     for call in calls:
-        threading.Thread(target=copy_context().run, args=(work, call), name=f"tool-{call.get('name')}", daemon=True).start()
+        threading.Thread(
+            target=copy_context().run,
+            args=(work, call),
+            name=f"tool-{call.get('name')}",
+            daemon=True,
+        ).start()
     left = len(calls)
     while left:
         try:
@@ -78,7 +92,11 @@ def result_of(call: Block, tools: dict[str, Tool], context: ToolContext) -> Obse
     tool = tools.get(str(call.get("name")))
     if tool is None or tool.run is None:
         known = ", ".join(sorted(name for name, item in tools.items() if item.run)) or "none"
-        return observed(call, f"there is no tool {str(call.get('name'))[:60]!r} here; there are: {known}", is_error=True)
+        return observed(
+            call,
+            f"there is no tool {str(call.get('name'))[:60]!r} here; there are: {known}",
+            is_error=True,
+        )
     problem = argument_problem(call.get("input"), tool)
     if problem:
         return observed(call, f"{tool.name}: {problem}", is_error=True)
@@ -89,7 +107,11 @@ def result_of(call: Block, tools: dict[str, Tool], context: ToolContext) -> Obse
     except HandoffError as error:
         return observed(call, _line(f"{tool.name} failed: {type(error).__name__}"), is_error=True)
     except Exception as error:  # noqa: BLE001 - a user's tool may raise anything
-        return observed(call, f"{tool.name} failed with {type(error).__name__}; try other arguments, or do without", is_error=True)
+        return observed(
+            call,
+            f"{tool.name} failed with {type(error).__name__}; try other arguments, or do without",
+            is_error=True,
+        )
 
 
 def argument_problem(arguments: object, tool: Tool) -> str | None:

@@ -31,7 +31,9 @@ class Turns(Protocol):
         """The provider takes the call that was reserved last, and says this of its limits."""
         ...
 
-    def refused(self, why: str, retry_after_s: float | None, limits: RateLimits = NOTHING_SAID) -> None:
+    def refused(
+        self, why: str, retry_after_s: float | None, limits: RateLimits = NOTHING_SAID
+    ) -> None:
         """The provider takes no calls now (429, 529): nobody makes one before `retry_after_s` seconds, or a backoff, are over. `limits`:
         what it says of them beside that."""
         ...
@@ -59,7 +61,9 @@ class Unclaimed:
     def heard(self, limits: RateLimits) -> None:
         self._refuse(limits)
 
-    def refused(self, why: str, retry_after_s: float | None, limits: RateLimits = NOTHING_SAID) -> None:
+    def refused(
+        self, why: str, retry_after_s: float | None, limits: RateLimits = NOTHING_SAID
+    ) -> None:
         self._refuse(why, retry_after_s, limits)
 
     def checkpoint(self, *checkpoints: Checkpoint, may_wait: bool = False) -> None:

@@ -36,7 +36,11 @@ def decode(data: bytes, charset: str | None = None) -> str:
 def tidied(text: str) -> str:
     """One way to end lines, and nothing that cannot be stored, shown or quoted (controls, lone surrogates)."""
     text = text.replace("\r\n", "\n").replace("\r", "\n").translate(_CONTROLS)
-    return text.encode("utf-8", "replace").decode() if any("\ud800" <= c <= "\udfff" for c in set(text)) else text
+    return (
+        text.encode("utf-8", "replace").decode()
+        if any("\ud800" <= c <= "\udfff" for c in set(text))
+        else text
+    )
 
 
 def _decoded(data: bytes, charset: str | None) -> str:
@@ -66,7 +70,9 @@ def _strictly(data: bytes, encoding: str) -> str:
     try:
         return _checked(data.decode(encoding).removeprefix("\ufeff"))
     except UnicodeDecodeError:
-        raise Refused(f"begins like {encoding.removesuffix('-sig').upper()} text but is not: save it as UTF-8") from None
+        raise Refused(
+            f"begins like {encoding.removesuffix('-sig').upper()} text but is not: save it as UTF-8"
+        ) from None
 
 
 def _checked(text: str) -> str:

@@ -42,7 +42,9 @@ class HeavyFile:
     charset: str | None = None
 
 
-def texts_elsewhere(files: Sequence[HeavyFile], *, timeout_s: int = TIMEOUT_S) -> Iterator[str | Refused]:
+def texts_elsewhere(
+    files: Sequence[HeavyFile], *, timeout_s: int = TIMEOUT_S
+) -> Iterator[str | Refused]:
     """The text of each file, or why there is none, in the order given. A process that dies takes only its current file with it."""
     done = 0
     while done < len(files):
@@ -51,7 +53,9 @@ def texts_elsewhere(files: Sequence[HeavyFile], *, timeout_s: int = TIMEOUT_S) -
             done += 1
 
 
-def text_elsewhere(data: bytes, media_type: str, charset: str | None = None, *, timeout_s: int = TIMEOUT_S) -> str:
+def text_elsewhere(
+    data: bytes, media_type: str, charset: str | None = None, *, timeout_s: int = TIMEOUT_S
+) -> str:
     """The text of one document that is in memory.
 
     Raises:
@@ -60,7 +64,9 @@ def text_elsewhere(data: bytes, media_type: str, charset: str | None = None, *, 
     with tempfile.NamedTemporaryFile() as file:
         file.write(data)
         file.flush()
-        (outcome,) = texts_elsewhere([HeavyFile(file.name, media_type, charset)], timeout_s=timeout_s)
+        (outcome,) = texts_elsewhere(
+            [HeavyFile(file.name, media_type, charset)], timeout_s=timeout_s
+        )
     if isinstance(outcome, Refused):
         raise outcome
     return outcome
@@ -72,12 +78,19 @@ def _one_process(files: Sequence[HeavyFile], timeout_s: int) -> Iterator[str | R
     command = [sys.executable, "-m", "shared.documents.elsewhere", str(timeout_s)]
     environment = {"PYTHONPATH": str(home), "PYTHONIOENCODING": "utf-8"}  # and no secrets
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=home, env=environment
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=home,
+        env=environment,
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            process.stdin.write("".join(json.dumps(asdict(file)) + "\n" for file in files).encode() + b"\n")
+            process.stdin.write(
+                "".join(json.dumps(asdict(file)) + "\n" for file in files).encode() + b"\n"
+            )
             process.stdin.flush()
             for _ in files:
                 line = process.stdout.readline()
@@ -108,7 +121,9 @@ def _answer(file: HeavyFile) -> dict[str, str]:
     except Refused as reason:
         return {"refused": str(reason)}
     except OSError as error:
-        return {"refused": f"cannot be read ({error.strerror}): change its permissions (chmod u+r), or leave it out"}
+        return {
+            "refused": f"cannot be read ({error.strerror}): change its permissions (chmod u+r), or leave it out"
+        }
     except MemoryError:
         return {"refused": f"needs more than {MEMORY_BYTES >> 20} MB to read: {_MEND}"}
 

@@ -36,21 +36,31 @@ def found_files(folder: Path, *, max_document_bytes: int, max_documents: int) ->
         InvalidDocuments: the folder is missing, something else, unreadable or empty, or holds too many files.
     """
     if not folder.exists():
-        raise InvalidDocuments(f"no such folder of documents: {folder} (give an existing folder or file to --docs)")
+        raise InvalidDocuments(
+            f"no such folder of documents: {folder} (give an existing folder or file to --docs)"
+        )
     root = folder.resolve()
     if root.is_file():
         return [_looked_at(root.name, root, root.parent, max_document_bytes)]
     if not root.is_dir():
-        raise InvalidDocuments(f"{folder} is neither a folder nor a regular file: give one of these to --docs")
+        raise InvalidDocuments(
+            f"{folder} is neither a folder nor a regular file: give one of these to --docs"
+        )
     found: list[FoundFile] = []
     for path, entry in _walked(root, folder):
-        found.append(entry if isinstance(entry, FoundFile) else _looked_at(path, entry, root, max_document_bytes))
+        found.append(
+            entry
+            if isinstance(entry, FoundFile)
+            else _looked_at(path, entry, root, max_document_bytes)
+        )
         if len(found) > max_documents:
             raise InvalidDocuments(
                 f"{folder} holds more than {max_documents:,} files: give a smaller folder to --docs, or raise HANDOFF_MAX_DOCUMENTS"
             )
     if not found:
-        raise InvalidDocuments(f"{folder} holds no files: put documents into it, or leave --docs out (hidden files do not count)")
+        raise InvalidDocuments(
+            f"{folder} holds no files: put documents into it, or leave --docs out (hidden files do not count)"
+        )
     return sorted(found, key=lambda file: file.path)
 
 
@@ -61,7 +71,9 @@ def read_bytes(file: FoundFile, max_document_bytes: int) -> bytes:
         Refused: it cannot be read.
     """
     try:
-        descriptor = os.open(file.real_path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(
+            file.real_path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+        )
         with os.fdopen(descriptor, "rb") as stream:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise Refused("is not a regular file: move it out")
@@ -82,7 +94,9 @@ def _walked(root: Path, shown: Path) -> Iterator[tuple[str, Path | FoundFile]]:
             entries = sorted(os.scandir(root / below), key=lambda entry: entry.name, reverse=True)
         except OSError as error:
             if not below:
-                raise InvalidDocuments(f"{shown} cannot be read ({error.strerror}): change its permissions (chmod u+rx)") from None
+                raise InvalidDocuments(
+                    f"{shown} cannot be read ({error.strerror}): change its permissions (chmod u+rx)"
+                ) from None
             yield below, FoundFile(below, root / below, 0, Refused(_unreadable(error)))
             continue
         for entry in entries:
@@ -122,7 +136,12 @@ def _looked_at(path: str, file: Path, root: Path, max_document_bytes: int) -> Fo
     except Refused as reason:
         return FoundFile(path, file, size, reason)
     except UnicodeEncodeError:
-        return FoundFile(path.encode(errors="replace").decode(), file, size, Refused("has a name that is not UTF-8: rename it"))
+        return FoundFile(
+            path.encode(errors="replace").decode(),
+            file,
+            size,
+            Refused("has a name that is not UTF-8: rename it"),
+        )
     except (OSError, RuntimeError) as error:
         why = "is a broken link: remove it" if file.is_symlink() else _unreadable(error)
         return FoundFile(path, file, size, Refused(why))
@@ -130,9 +149,13 @@ def _looked_at(path: str, file: Path, root: Path, max_document_bytes: int) -> Fo
 
 
 def _unreadable(error: Exception) -> str:
-    reason = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
+    reason = (
+        error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
+    )
     return f"cannot be read ({reason}): change its permissions (chmod u+r), or leave it out"
 
 
 def _too_large(size: int, most: int) -> Refused:
-    return Refused(f"has {size / 1e6:,.1f} MB, more than {most / 1e6:,.1f} MB: split it, or raise HANDOFF_MAX_DOCUMENT_BYTES")
+    return Refused(
+        f"has {size / 1e6:,.1f} MB, more than {most / 1e6:,.1f} MB: split it, or raise HANDOFF_MAX_DOCUMENT_BYTES"
+    )

@@ -34,7 +34,11 @@ class FolderReading:
 
 
 def read_folder(
-    folder: Path, *, max_document_bytes: int = 20_000_000, max_documents: int = 10_000, skip_bad: bool = False
+    folder: Path,
+    *,
+    max_document_bytes: int = 20_000_000,
+    max_documents: int = 10_000,
+    skip_bad: bool = False,
 ) -> FolderReading:
     """Read all documents below a folder, or a single file. The same files always give the same manifest.
 
@@ -57,18 +61,31 @@ def read_folder(
             digest = digest_of(outcome)
             chars += 0 if digest in texts else len(outcome)
             texts[digest] = outcome
-            documents.append(Document(path=file.path, digest=digest, media_type=media_type_of(file.path), chars=len(outcome)))
+            documents.append(
+                Document(
+                    path=file.path,
+                    digest=digest,
+                    media_type=media_type_of(file.path),
+                    chars=len(outcome),
+                )
+            )
         if chars > MAX_TOTAL_CHARS:
-            raise InvalidDocuments(f"{folder} holds more than {MAX_TOTAL_CHARS:,} characters of text: give a smaller folder to --docs")
+            raise InvalidDocuments(
+                f"{folder} holds more than {MAX_TOTAL_CHARS:,} characters of text: give a smaller folder to --docs"
+            )
     if bad and not skip_bad:
         raise InvalidDocuments(_complaint(folder, bad, len(files)))
     if not documents:
-        raise InvalidDocuments(f"{folder} holds no document that can be read: {_listed(bad or [f'{path} is empty' for path in empty])}")
+        raise InvalidDocuments(
+            f"{folder} holds no document that can be read: {_listed(bad or [f'{path} is empty' for path in empty])}"
+        )
     manifest = Manifest(documents=tuple(sorted(documents, key=lambda document: document.path)))
     return FolderReading(manifest, texts, _notes(bad, empty))
 
 
-def _outcomes(files: list[FoundFile], max_document_bytes: int) -> Iterator[tuple[FoundFile, str | Refused]]:
+def _outcomes(
+    files: list[FoundFile], max_document_bytes: int
+) -> Iterator[tuple[FoundFile, str | Refused]]:
     """Each file's text or the reason against it; heavy ones last, in one process for all of them."""
     heavy: list[FoundFile] = []
     for file in files:
@@ -78,7 +95,9 @@ def _outcomes(files: list[FoundFile], max_document_bytes: int) -> Iterator[tuple
             heavy.append(file)
         else:
             yield file, _text_or_reason(file, max_document_bytes)
-    outcomes = texts_elsewhere([HeavyFile(str(file.real_path), media_type_of(file.path)) for file in heavy])
+    outcomes = texts_elsewhere(
+        [HeavyFile(str(file.real_path), media_type_of(file.path)) for file in heavy]
+    )
     yield from zip(heavy, outcomes, strict=True)
 
 
@@ -113,4 +132,6 @@ def _notes(bad: list[str], empty: list[str]) -> tuple[str, ...]:
 
 def _one_line(text: str) -> str:
     """File names may hold line breaks and terminal escapes."""
-    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+    return "".join(
+        character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text
+    )

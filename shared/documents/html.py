@@ -7,7 +7,21 @@ import re
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 _DROPPED = frozenset(
-    {"script", "style", "noscript", "template", "svg", "iframe", "object", "nav", "form", "button", "select", "head", "canvas"}
+    {
+        "script",
+        "style",
+        "noscript",
+        "template",
+        "svg",
+        "iframe",
+        "object",
+        "nav",
+        "form",
+        "button",
+        "select",
+        "head",
+        "canvas",
+    }
 )
 """Not what the page says, but how it works and where else to go."""
 _BLOCKS = frozenset({
@@ -19,7 +33,9 @@ _TIGHT = frozenset({"li", "tr", "dt", "dd"})
 _ONLY_MARK = re.compile(r"\s*(#{1,6}|-)\s*")
 """`<li><p>`: the item's mark waits for the paragraph's text."""
 _HEADING = re.compile(r"h[1-6]")
-_CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([A-Za-z0-9_:.-]{2,40})""", re.IGNORECASE)
+_CHARSET = re.compile(
+    rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([A-Za-z0-9_:.-]{2,40})""", re.IGNORECASE
+)
 
 
 def declared_charset(data: bytes) -> str | None:
@@ -102,7 +118,11 @@ class _Writer:
         if opening and _ONLY_MARK.fullmatch(raw):
             return
         self._line.clear()
-        text = raw.strip("\n") if self._verbatim else "\n".join(_folded(line) for line in raw.split("\0")).strip()
+        text = (
+            raw.strip("\n")
+            if self._verbatim
+            else "\n".join(_folded(line) for line in raw.split("\0")).strip()
+        )
         if text.strip() and not _ONLY_MARK.fullmatch(text):
             self._done.append(text + separator)
         elif self._done and separator == "\n\n" and not self._done[-1].endswith("\n\n"):

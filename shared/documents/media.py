@@ -21,10 +21,32 @@ _BY_SUFFIX = {
 """The host's own table of types (`mimetypes`) says video for .ts and differs from machine to machine."""
 
 _OFFICE = frozenset(
-    {".doc", ".docx", ".odt", ".rtf", ".ppt", ".pptx", ".odp", ".xls", ".xlsx", ".ods", ".pages", ".key", ".numbers", ".epub"}
+    {
+        ".doc",
+        ".docx",
+        ".odt",
+        ".rtf",
+        ".ppt",
+        ".pptx",
+        ".odp",
+        ".xls",
+        ".xlsx",
+        ".ods",
+        ".pages",
+        ".key",
+        ".numbers",
+        ".epub",
+    }
 )
 _TEXT_TYPES = frozenset(
-    {"application/json", "application/xml", "application/yaml", "application/toml", "application/jsonl", "application/javascript"}
+    {
+        "application/json",
+        "application/xml",
+        "application/yaml",
+        "application/toml",
+        "application/jsonl",
+        "application/javascript",
+    }
 )
 _TEXT_SUFFIXES = ("+json", "+xml", "+yaml")
 
@@ -40,7 +62,11 @@ def media_type_of(name: str) -> str:
 
 def is_text(media_type: str) -> bool:
     """Whether bytes of this type are text once they are decoded."""
-    return media_type.startswith("text/") or media_type in _TEXT_TYPES or media_type.endswith(_TEXT_SUFFIXES)
+    return (
+        media_type.startswith("text/")
+        or media_type in _TEXT_TYPES
+        or media_type.endswith(_TEXT_SUFFIXES)
+    )
 
 
 def is_html(media_type: str) -> bool:

@@ -21,7 +21,17 @@ def pdf_text(path: str) -> str:
     from pypdf.errors import DependencyError, PdfReadError
 
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)
-    broken = (PdfReadError, OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError, AssertionError)
+    broken = (
+        PdfReadError,
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        IndexError,
+        AttributeError,
+        RecursionError,
+        AssertionError,
+    )
     try:
         reader = pypdf.PdfReader(path)
         if reader.is_encrypted and not reader.decrypt(""):
@@ -36,7 +46,9 @@ def pdf_text(path: str) -> str:
     except DependencyError:
         raise Refused("is an encrypted PDF: save it without protection") from None
     except broken as error:
-        raise Refused(f"is a broken PDF ({type(error).__name__}): open and save it anew, or leave it out") from None
+        raise Refused(
+            f"is a broken PDF ({type(error).__name__}): open and save it anew, or leave it out"
+        ) from None
     text = "\n\n".join(page for page in pages if page)
     if not text:
         raise Refused("is a PDF without text (scanned?): run text recognition on it first")

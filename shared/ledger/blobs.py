@@ -52,7 +52,11 @@ def unpacked_if_short(stored: bytes, most_bytes: int) -> str | None:
 
 def stored(texts: Iterable[str]) -> list[str | bytes]:
     """Pairs of digest and compressed payload, as the scripts take them."""
-    return [item for text in texts for item in (_stored_again if len(text) <= REMEMBERED_CHARS else _stored)(text)]
+    return [
+        item
+        for text in texts
+        for item in (_stored_again if len(text) <= REMEMBERED_CHARS else _stored)(text)
+    ]
 
 
 def _stored(text: str) -> tuple[str, bytes]:
@@ -81,7 +85,9 @@ class Blobs:
             return {}
         with in_our_words():
             stored = self._redis.hmget(keys.blobs(job_id), list(digests))
-        missing = [digest[:12] for digest, value in zip(digests, stored, strict=True) if value is None]
+        missing = [
+            digest[:12] for digest, value in zip(digests, stored, strict=True) if value is None
+        ]
         if missing:
             raise LedgerError(f"payloads of {job_id} are gone: {', '.join(missing)}")
         return {digest: unpacked(value) for digest, value in zip(digests, stored, strict=True)}
@@ -93,9 +99,17 @@ class Blobs:
             pipe = self._redis.pipeline(transaction=False)
             for digest in wanted:
                 pipe.hstrlen(name, digest)
-            asked = [digest for digest, size in zip(wanted, pipe.execute() if wanted else [], strict=True) if 0 < size <= most_bytes]
+            asked = [
+                digest
+                for digest, size in zip(wanted, pipe.execute() if wanted else [], strict=True)
+                if 0 < size <= most_bytes
+            ]
             stored = self._redis.hmget(name, asked) if asked else []
-        texts = {digest: unpacked_if_short(value, most_bytes) for digest, value in zip(asked, stored, strict=True) if value is not None}
+        texts = {
+            digest: unpacked_if_short(value, most_bytes)
+            for digest, value in zip(asked, stored, strict=True)
+            if value is not None
+        }
         return {digest: text for digest, text in texts.items() if text is not None}
 
     def draft(self, job_id: JobId, handoff_id: HandoffId) -> str:
@@ -111,7 +125,9 @@ class Blobs:
         missing: set[str] = set()
         for start in range(0, len(digests), 1_000):
             part = digests[start : start + 1_000]
-            found = self._connection.script("keep", [keys.document(digest) for digest in part], [1000 * self._stay_s(work_s)])
+            found = self._connection.script(
+                "keep", [keys.document(digest) for digest in part], [1000 * self._stay_s(work_s)]
+            )
             missing.update(digest for digest, there in zip(part, found, strict=True) if not there)
         return missing
 
@@ -140,7 +156,11 @@ class Blobs:
             return {}
         with in_our_words():
             stored = self._redis.mget([keys.document(digest) for digest in digests])
-        return {digest: unpacked(value) for digest, value in zip(digests, stored, strict=True) if value is not None}
+        return {
+            digest: unpacked(value)
+            for digest, value in zip(digests, stored, strict=True)
+            if value is not None
+        }
 
     # Pages that were fetched for one job: documents that it alone may cite.
 
@@ -150,7 +170,9 @@ class Blobs:
         self.put_documents({document.digest: text}, work_s)
         with in_our_words():
             pages = keys.fetched(job_id)
-            stay_s = max(self._stay_s(work_s), self._redis.ttl(pages))  # others of the job may need them for longer
+            stay_s = max(
+                self._stay_s(work_s), self._redis.ttl(pages)
+            )  # others of the job may need them for longer
             pipe = self._redis.pipeline(transaction=False)
             pipe.hset(pages, document.path, document.to_json())
             pipe.expire(pages, stay_s)

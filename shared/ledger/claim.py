@@ -19,7 +19,17 @@ from shared.ledger.orders import keep_of, order_of, worst_of
 from shared.ledger.pace import Pacing
 from shared.wire.checkpoints import CallFailed, Checkpoint, Observed, Replied, WorstCase
 from shared.wire.doing import Waiting, is_news
-from shared.wire.errors import WHOSE, Cancelled, Draining, Interrupted, LeaseLost, LedgerUnavailable, Level, LimitReached, Paused
+from shared.wire.errors import (
+    WHOSE,
+    Cancelled,
+    Draining,
+    Interrupted,
+    LeaseLost,
+    LedgerUnavailable,
+    Level,
+    LimitReached,
+    Paused,
+)
 from shared.wire.events import Event
 from shared.wire.handoff import HandoffResult, ref
 from shared.wire.ids import HandoffId, JobId
@@ -113,12 +123,16 @@ class Claim:
         while (answer := self._turn(worst=worst, expected=expected))[0] == b"wait":
             self.beat(str(Waiting("budget")))
             if self.ends_at is not None and self.connection.now() >= self.ends_at:
-                raise LimitReached("deadline", "while waiting for budget that others have set aside")
+                raise LimitReached(
+                    "deadline", "while waiting for budget that others have set aside"
+                )
             time.sleep(RESERVE_RETRY_S)
             self._check_drain()
         if answer[0] == b"limit":
             level, limit = Level(answer[1].decode()), answer[2].decode()
-            raise LimitReached(limit, f"{WHOSE[level]} does not allow another model call", level=level)
+            raise LimitReached(
+                limit, f"{WHOSE[level]} does not allow another model call", level=level
+            )
         if answer[0] == b"pace":
             return Wait(int(answer[1]) / 1000, answer[2].decode())
         self.pacing.let_go(expected, answer[1:])
@@ -128,7 +142,9 @@ class Claim:
     def heard(self, limits: RateLimits) -> None:
         self.pacing.heard(limits)
 
-    def refused(self, why: str, retry_after_s: float | None, limits: RateLimits = NOTHING_SAID) -> None:
+    def refused(
+        self, why: str, retry_after_s: float | None, limits: RateLimits = NOTHING_SAID
+    ) -> None:
         self.pacing.refused(why, retry_after_s, limits)
 
     def checkpoint(self, *checkpoints: Checkpoint, may_wait: bool = False) -> None:
@@ -151,7 +167,9 @@ class Claim:
         changed, self._doing = is_news(doing, self._doing), doing
         self._unsent_draft = draft or self._unsent_draft
         if since >= (NEWS_EVERY_S if changed or draft else BEAT_EVERY_S):
-            with suppress(LedgerUnavailable):  # what is in the air is paid for: the next checkpoint waits for Redis, and the fence decides
+            with suppress(
+                LedgerUnavailable
+            ):  # what is in the air is paid for: the next checkpoint waits for Redis, and the fence decides
                 self.renew()
 
     def check(self) -> None:
@@ -170,16 +188,46 @@ class Claim:
         self._beaten_at = time.monotonic()
         draft, self._unsent_draft = self._unsent_draft, ""
         shown = packed(draft) if draft else ""
-        return self._keys, [self.handoff_id, self.fence, int(self.lease_s * 1000), self._doing, shown, *keep_of(self.keep_s, self.deadline)]
+        return self._keys, [
+            self.handoff_id,
+            self.fence,
+            int(self.lease_s * 1000),
+            self._doing,
+            shown,
+            *keep_of(self.keep_s, self.deadline),
+        ]
 
-    def end(self, result: HandoffResult, events: Sequence[Event], payloads: Sequence[str] = ()) -> End:
+    def end(
+        self, result: HandoffResult, events: Sequence[Event], payloads: Sequence[str] = ()
+    ) -> End:
         """How it is to end, for `finish`. `payloads`: what the events refer to by digest, beside the result itself."""
-        text, used = result.to_json(), self._used([item for item, _ in self._unwritten]) or self._air
+        text, used = (
+            result.to_json(),
+            self._used([item for item, _ in self._unwritten]) or self._air,
+        )
         kept = [as_stored for _, as_stored in self._unwritten] if self.keeps_turns else []
         silence_ms, is_urgent = int(CHORD_SILENCE_S * 1000), int(result.status in URGENT)
-        order = [self.handoff_id, self.fence, self.keep_s * 1000, silence_ms, ref(text).digest, used, len(events), is_urgent]
-        order += [int(self.keeps_turns), self.look, result.status.value, self.pacing.took(result.usage), len(kept)]
-        return End(events, (*order, *(event.to_json() for event in events), *kept, *stored((text, *payloads))))
+        order = [
+            self.handoff_id,
+            self.fence,
+            self.keep_s * 1000,
+            silence_ms,
+            ref(text).digest,
+            used,
+            len(events),
+            is_urgent,
+        ]
+        order += [
+            int(self.keeps_turns),
+            self.look,
+            result.status.value,
+            self.pacing.took(result.usage),
+            len(kept),
+        ]
+        return End(
+            events,
+            (*order, *(event.to_json() for event in events), *kept, *stored((text, *payloads))),
+        )
 
     def finish(self, end: End) -> Finished:
         """The first writer wins; who comes too late is `Interrupted`."""
@@ -208,7 +256,9 @@ class Claim:
         made; '' is the worst case, because a call was made and not settled.
         """
         if self.reserved:
-            return order_of({"turns": 0, "input": 0, "output": 0, "usd": 0} | self.pacing.back(None))
+            return order_of(
+                {"turns": 0, "input": 0, "output": 0, "usd": 0} | self.pacing.back(None)
+            )
         return ""
 
     @property
@@ -231,7 +281,11 @@ class Claim:
             lease_ms, keep = int(self.lease_s * 1000), keep_of(self.keep_s, self.deadline)
             order = [self.handoff_id, self.fence, lease_ms, *keep, self._used(items)]
             order += [worst_of(worst, self.pacing.order(expected)), self._doing, self._stored]
-            order += [sum(isinstance(item, Observed) for item in items), int(gets_further), *(as_stored for _, as_stored in written)]
+            order += [
+                sum(isinstance(item, Observed) for item in items),
+                int(gets_further),
+                *(as_stored for _, as_stored in written),
+            ]
             answer: list[Any] = self._insisted("turn", order)
             if answer[0] not in (b"lost", b"dropped"):
                 self._stored += len(items)
@@ -241,7 +295,9 @@ class Claim:
 
     def _used(self, checkpoints: Sequence[Checkpoint]) -> str:
         """What the model call among these has used; '' if there is none. Never more than one: each is settled before the next is made."""
-        usage = next((item.usage for item in checkpoints if isinstance(item, Replied | CallFailed)), None)
+        usage = next(
+            (item.usage for item in checkpoints if isinstance(item, Replied | CallFailed)), None
+        )
         if usage is None:
             return ""
         usd = -1 if usage.cost_microusd is None else usage.cost_microusd

@@ -74,7 +74,9 @@ class Followed:
 class Claims:
     """Grants claims."""
 
-    def __init__(self, connection: Connection, journal: Journal, settings: Settings, drain: Drain) -> None:
+    def __init__(
+        self, connection: Connection, journal: Journal, settings: Settings, drain: Drain
+    ) -> None:
         self._connection = connection
         self._journal = journal
         self._settings = settings
@@ -89,7 +91,9 @@ class Claims:
         asked_at = time.monotonic()
         until = asked_at + CLAIM_PATIENCE_S
         order = [[keys.job(wanted.job_id), keys.DUE], self._order(wanted)]
-        answer = insisted(lambda: self._connection.script("claim", *order), lambda: time.monotonic() < until)
+        answer = insisted(
+            lambda: self._connection.script("claim", *order), lambda: time.monotonic() < until
+        )
         return self._claim(wanted, answer, asked_at)
 
     def commit_and_claim(self, commit: Commit, wanted: Claiming) -> tuple[list[Recorded], Claim]:
@@ -102,7 +106,9 @@ class Claims:
         answer = self._journal.say(commit, claim=self._order(wanted))
         return recorded_as(commit, answer), self._claim(wanted, answer[3], asked_at)
 
-    def end_and_commit(self, claim: Claim, end: End, commit: Commit, wanted: Claiming | None) -> Followed:
+    def end_and_commit(
+        self, claim: Claim, end: End, commit: Commit, wanted: Claiming | None
+    ) -> Followed:
         """End a handoff, commit the decision that was made on its result, and claim another that this issues (None: it is not to be), in
         one round trip. `commit.expected`: the version before that end. Where the commit would be a `VersionConflict`, it is none, and the
         handoff has ended all the same.
@@ -111,7 +117,9 @@ class Claims:
             Interrupted: its claim holds no more; nothing was written.
         """
         asked_at = time.monotonic()
-        answer = self._journal.say(commit, claim=self._order(wanted) if wanted else (), end=end.order)
+        answer = self._journal.say(
+            commit, claim=self._order(wanted) if wanted else (), end=end.order
+        )
         finished = claim.ended(end, answer[4])
         if not answer[0]:
             return Followed(finished)
@@ -123,23 +131,44 @@ class Claims:
         wanted = Claiming(job_id, handoff_id, digest="", worker=child, fence=child)
         return self._claim(wanted, (b"granted", 0, ()), time.monotonic())
 
-    def turns(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> dict[HandoffId, tuple[Checkpoint, ...]]:
+    def turns(
+        self, job_id: JobId, handoff_ids: Sequence[HandoffId]
+    ) -> dict[HandoffId, tuple[Checkpoint, ...]]:
         """What the ledger still has of the turns of these, in one round trip; those of another version are left out."""
         with in_our_words():
             pipe = self._connection.redis.pipeline(transaction=False)
             for handoff_id in handoff_ids:
                 pipe.lrange(keys.turns(job_id, handoff_id), 0, -1)
             found = [_read(one)[0] for one in pipe.execute()] if handoff_ids else []
-        return {handoff_id: turns for handoff_id, turns in zip(handoff_ids, found, strict=True) if turns}
+        return {
+            handoff_id: turns for handoff_id, turns in zip(handoff_ids, found, strict=True) if turns
+        }
 
     def _order(self, wanted: Claiming) -> list[Any]:
         keep = keep_of(self._settings.retention_s, wanted.deadline)
-        first, lease_ms = worst_of(wanted.first, self._pacing(wanted).order(wanted.expected)), int(self._settings.lease_s * 1000)
-        return [wanted.handoff_id, wanted.digest, wanted.worker, lease_ms, MAX_CLAIMS, *keep, first, wanted.fence]
+        first, lease_ms = (
+            worst_of(wanted.first, self._pacing(wanted).order(wanted.expected)),
+            int(self._settings.lease_s * 1000),
+        )
+        return [
+            wanted.handoff_id,
+            wanted.digest,
+            wanted.worker,
+            lease_ms,
+            MAX_CLAIMS,
+            *keep,
+            first,
+            wanted.fence,
+        ]
 
     def _pacing(self, wanted: Claiming) -> Pacing:
         lane = wanted.expected.lane if wanted.expected else ""
-        return Pacing(self._connection, f"{wanted.job_id}/{wanted.handoff_id}", self._settings.rate_window_s, lane)
+        return Pacing(
+            self._connection,
+            f"{wanted.job_id}/{wanted.handoff_id}",
+            self._settings.rate_window_s,
+            lane,
+        )
 
     def _claim(self, wanted: Claiming, answer: Sequence[Any], asked_at: float) -> Claim:
         verdict, reserved, stored_checkpoints, *more = answer
@@ -165,7 +194,10 @@ class Claims:
             drain=self._drain,
             deadline=wanted.deadline,
             started_at=int(began_ms) / 1000 if began_ms else None,
-            ends_at=_earlier(wanted.deadline, None if wanted.max_seconds is None else int(began_ms) / 1000 + wanted.max_seconds),
+            ends_at=_earlier(
+                wanted.deadline,
+                None if wanted.max_seconds is None else int(began_ms) / 1000 + wanted.max_seconds,
+            ),
             keeps_turns=self._settings.keep_turns,
             is_first=not earlier,
         )
@@ -178,7 +210,9 @@ def _earlier(one: float | None, other: float | None) -> float | None:
 def _read(stored_checkpoints: Sequence[bytes]) -> tuple[tuple[Checkpoint, ...], str | None]:
     """The checkpoints, or none and why: another version may have written them, and a claim that was granted must be ended all the same."""
     try:
-        return tuple(checkpoint_adapter.validate_json(unpacked(item)) for item in stored_checkpoints), None
+        return tuple(
+            checkpoint_adapter.validate_json(unpacked(item)) for item in stored_checkpoints
+        ), None
     except ValidationError as error:
         return (), problems_of(error)
     except (ValueError, zlib.error) as error:

@@ -9,7 +9,14 @@ from typing import Any
 import redis
 from redis.sentinel import Sentinel
 
-from shared.ledger.direct import DirectClient, DirectConnection, DirectPacker, DirectPool, ManagedConnection, ManagedTlsConnection
+from shared.ledger.direct import (
+    DirectClient,
+    DirectConnection,
+    DirectPacker,
+    DirectPool,
+    ManagedConnection,
+    ManagedTlsConnection,
+)
 from shared.ledger.tls import share_contexts
 from shared.redis_address import TLS_FILES, RedisAddress, read_address
 from shared.wire.errors import UserError
@@ -46,7 +53,10 @@ def client_for(url: str, timeout_s: float, most: int | None) -> redis.Redis:
     }
     if address.master_name is not None:
         return _behind_sentinels(address, options)
-    (options["host"], options["port"]), kind = address.hosts[0], redis.SSLConnection if address.tls is not None else DirectConnection
+    (options["host"], options["port"]), kind = (
+        address.hosts[0],
+        redis.SSLConnection if address.tls is not None else DirectConnection,
+    )
     if most is None:
         return DirectClient(connection_pool=redis.ConnectionPool(kind, UNBOUNDED, **options))
     pool: Any = DirectPool
@@ -58,7 +68,9 @@ def _behind_sentinels(address: RedisAddress, options: dict[str, Any]) -> redis.R
     sentinels: Any = Sentinel(address.hosts, sentinel_kwargs=address.sentinel_options)  # type: ignore[no-untyped-call]
     secure, name = address.tls is not None, address.master_name
     options["connection_class"] = ManagedTlsConnection if secure else ManagedConnection
-    client: redis.Redis = sentinels.master_for(name, DirectClient, max_connections=UNBOUNDED, ssl=secure, **options)
+    client: redis.Redis = sentinels.master_for(
+        name, DirectClient, max_connections=UNBOUNDED, ssl=secure, **options
+    )
     return client
 
 

@@ -42,16 +42,27 @@ INSIST_EVERY_S = 0.25
 
 READ_ONLY = "Redis is read-only: HANDOFF_REDIS_URL points at a replica, and needs the primary"
 FULL = "Redis is full: raise its maxmemory, or delete old jobs (handoff delete)"
-NOT_NOW = "Redis cannot do it just now (a failover, or a script that takes long): try again in a moment"
+NOT_NOW = (
+    "Redis cannot do it just now (a failover, or a script that takes long): try again in a moment"
+)
 KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str], ...] = (
     (redis.AuthenticationError, "Redis refuses the password: check the one in HANDOFF_REDIS_URL"),
     (redis.exceptions.OutOfMemoryError, FULL),
     (redis.exceptions.ReadOnlyError, READ_ONLY),
     (redis.exceptions.BusyLoadingError, "Redis is still loading its data: try again in a moment"),
     ((redis.exceptions.TryAgainError, redis.exceptions.MasterDownError), NOT_NOW),
-    (redis.InvalidResponse, "what answers there is not Redis: check host and port in HANDOFF_REDIS_URL"),
-    (MasterNotFoundError, "no sentinel names a primary: is there one, and are hosts and master_name in HANDOFF_REDIS_URL right?"),
-    ((redis.ConnectionError, redis.TimeoutError), "Redis cannot be reached: is it running, and is HANDOFF_REDIS_URL right?"),
+    (
+        redis.InvalidResponse,
+        "what answers there is not Redis: check host and port in HANDOFF_REDIS_URL",
+    ),
+    (
+        MasterNotFoundError,
+        "no sentinel names a primary: is there one, and are hosts and master_name in HANDOFF_REDIS_URL right?",
+    ),
+    (
+        (redis.ConnectionError, redis.TimeoutError),
+        "Redis cannot be reached: is it running, and is HANDOFF_REDIS_URL right?",
+    ),
 )
 """redis-py's errors, the first that fits, and what they mean to a person."""
 CODES = (
@@ -67,7 +78,9 @@ OF_A_CLUSTER = r"\b(CLUSTERDOWN|CROSSSLOT|MOVED|ASK) |same slot|non local key|in
 """What only Redis in cluster mode says: before its slots are given out, of commands that touch several, of keys that another node has, of
 SELECT.
 """
-NO_DATABASE = "Redis has no database of this number: check the one after the last slash of HANDOFF_REDIS_URL"
+NO_DATABASE = (
+    "Redis has no database of this number: check the one after the last slash of HANDOFF_REDIS_URL"
+)
 TLS = (
     (
         "CERTIFICATE_VERIFY_FAILED",
@@ -77,7 +90,10 @@ TLS = (
         "ALERT_(CERTIFICATE|BAD_CERTIFICATE|UNKNOWN_CA|HANDSHAKE)",
         "Redis wants a certificate of ours: check ssl_certfile in HANDOFF_REDIS_URL",
     ),
-    (r"_ssl\.c", "what answers there speaks no TLS, or is silent: check scheme, host and port in HANDOFF_REDIS_URL"),
+    (
+        r"_ssl\.c",
+        "what answers there speaks no TLS, or is silent: check scheme, host and port in HANDOFF_REDIS_URL",
+    ),
 )
 """The same for OpenSSL's words, in an error of a connection or in what led to it."""
 
@@ -102,7 +118,12 @@ class Connection:
             LedgerUnavailable: see `in_our_words`.
         """
         try:  # `in_our_words` takes as long as all else here does
-            return around("script", name, lambda: script_of(name).run(self.redis, [len(keys), *keys, *args]), redis.ConnectionError)
+            return around(
+                "script",
+                name,
+                lambda: script_of(name).run(self.redis, [len(keys), *keys, *args]),
+                redis.ConnectionError,
+            )
         except redis.RedisError as error:
             raise _in_our_words(error) from error
 
@@ -120,8 +141,13 @@ class Connection:
             pipe.script_load(script.text)
             for keys, args in calls:
                 script.add(pipe, [len(keys), *keys, *args])
-            answers = around("script", name, lambda: pipe.execute(raise_on_error=False), redis.ConnectionError)
-        return [_in_our_words(answer) if isinstance(answer, redis.RedisError) else answer for answer in answers[1:]]
+            answers = around(
+                "script", name, lambda: pipe.execute(raise_on_error=False), redis.ConnectionError
+            )
+        return [
+            _in_our_words(answer) if isinstance(answer, redis.RedisError) else answer
+            for answer in answers[1:]
+        ]
 
     def now(self) -> float:
         """Unix time in seconds by Redis's clock: asked once a minute, in between this host's monotonic clock carries it on."""
@@ -148,7 +174,10 @@ class Connection:
                 seconds, micros = self.redis.time()
             took = time.monotonic() - asked_at
             if took < quickest:
-                quickest, offset = took, float(seconds) + float(micros) / 1e6 - (asked_at + took / 2)
+                quickest, offset = (
+                    took,
+                    float(seconds) + float(micros) / 1e6 - (asked_at + took / 2),
+                )
             if took <= CLOCK_GOOD_TRIP_S:
                 break
         return offset
@@ -199,18 +228,32 @@ def in_our_words() -> Iterator[None]:
 
 def _in_our_words(error: redis.RedisError) -> LedgerError:
     if NO_CONNECTION_LEFT in str(error):
-        return LedgerUnavailable(f"all {MAX_CONNECTIONS} connections of this process to Redis are in use: run fewer threads in it")
+        return LedgerUnavailable(
+            f"all {MAX_CONNECTIONS} connections of this process to Redis are in use: run fewer threads in it"
+        )
     text = str(error)  # from within a script, Redis's own code stands somewhere in the middle
-    is_down = isinstance(error, redis.exceptions.ClusterDownError) and not isinstance(error, redis.exceptions.MasterDownError)
-    if is_down or isinstance(error, redis.exceptions.ClusterCrossSlotError | redis.exceptions.AskError) or re.search(OF_A_CLUSTER, text):
+    is_down = isinstance(error, redis.exceptions.ClusterDownError) and not isinstance(
+        error, redis.exceptions.MasterDownError
+    )
+    if (
+        is_down
+        or isinstance(error, redis.exceptions.ClusterCrossSlotError | redis.exceptions.AskError)
+        or re.search(OF_A_CLUSTER, text)
+    ):
         return UnusableRedis(CLUSTER)
     found = next((why for kinds, why in KINDS if isinstance(error, kinds)), None)
     if isinstance(error, redis.ConnectionError | redis.TimeoutError):
-        found = next((why for words, why in TLS if re.search(words, f"{text} {error.__context__}")), found)
+        found = next(
+            (why for words, why in TLS if re.search(words, f"{text} {error.__context__}")), found
+        )
     if found is None and isinstance(error, redis.ResponseError):
         found = next((why for codes, why in CODES if re.search(codes, text)), None)
     if found is None and "DB index" in text:
         return UnusableRedis(NO_DATABASE)
     if found in (FULL, READ_ONLY):
         return LedgerRefuses(found)
-    return LedgerUnavailable(found) if found else LedgerError(f"Redis did not do what was asked: {text}")
+    return (
+        LedgerUnavailable(found)
+        if found
+        else LedgerError(f"Redis did not do what was asked: {text}")
+    )

@@ -22,7 +22,12 @@ class Caps:
 
 
 def caps_from(settings: Settings) -> Caps:
-    return Caps(settings.day_tokens, microusd(settings.day_usd), settings.tenant_day_tokens, microusd(settings.tenant_day_usd))
+    return Caps(
+        settings.day_tokens,
+        microusd(settings.day_usd),
+        settings.tenant_day_tokens,
+        microusd(settings.tenant_day_usd),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +49,22 @@ class Spent:
         """
         if self.most_microusd and self._left_microusd < max(1, self.needed_microusd):
             return self._money + self.need
-        return self._tokens + self.need if self.most_tokens and self._left_tokens < max(1, self.needed_tokens) else ""
+        return (
+            self._tokens + self.need
+            if self.most_tokens and self._left_tokens < max(1, self.needed_tokens)
+            else ""
+        )
 
     @property
     def need(self) -> str:
         """What did not fit into what is left; '': nothing is left, or nothing is known to be too much."""
         if 0 < self._left_microusd < self.needed_microusd:
             return f", and a call may need {_dollars(self.needed_microusd)}"
-        return f", and a call may need {self.needed_tokens:,}" if 0 < self._left_tokens < self.needed_tokens else ""
+        return (
+            f", and a call may need {self.needed_tokens:,}"
+            if 0 < self._left_tokens < self.needed_tokens
+            else ""
+        )
 
     def __str__(self) -> str:
         """`$0.5 of $2, 1,200 tokens`: a figure without a cap stands for itself."""
@@ -71,11 +84,17 @@ class Spent:
 
     @property
     def _money(self) -> str:
-        return _dollars(self.microusd) + (f" of {_dollars(self.most_microusd)}" if self.most_microusd else "")
+        return _dollars(self.microusd) + (
+            f" of {_dollars(self.most_microusd)}" if self.most_microusd else ""
+        )
 
     @property
     def _tokens(self) -> str:
-        return f"{self.tokens:,}" + (f" of {self.most_tokens:,}" if self.most_tokens else "") + " tokens"
+        return (
+            f"{self.tokens:,}"
+            + (f" of {self.most_tokens:,}" if self.most_tokens else "")
+            + " tokens"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +122,14 @@ class Days:
 
         `since_ms`: they were set then, and are put back if Redis has nothing as new.
         """
-        given = [item for name, most in asdict(caps).items() if most is not None for item in (name, most)]
-        return int(self._connection.script("caps", [keys.CAPS], ["" if since_ms is None else since_ms, *given]))
+        given = [
+            item for name, most in asdict(caps).items() if most is not None for item in (name, most)
+        ]
+        return int(
+            self._connection.script(
+                "caps", [keys.CAPS], ["" if since_ms is None else since_ms, *given]
+            )
+        )
 
     def today(self, tenant: str) -> Today:
         """In one round trip."""
@@ -114,7 +139,10 @@ class Days:
     def spent_up(self, tenant: str) -> str | None:
         """Which cap of today is spent, or has too little left to begin a job, and when there is more, in one line; None: no cap has."""
         today = self.today(tenant)
-        for spent, whose in ((today.tenant, f"tenant {tenant}"), (today.installation, "this installation")):
+        for spent, whose in (
+            (today.tenant, f"tenant {tenant}"),
+            (today.installation, "this installation"),
+        ):
             if reached := spent.reached:
                 return f"the budget of {whose} for today is spent ({reached}); {today.more}"
         return None

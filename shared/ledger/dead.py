@@ -58,9 +58,20 @@ class DeadLetters:
             self.add(queue, reason, body)
             return True
         job_id, handoff_id, text = named
-        short = body if len(body) <= MOST_BODY_CHARS else json.dumps({"job_id": job_id, "handoff_id": handoff_id})
+        short = (
+            body
+            if len(body) <= MOST_BODY_CHARS
+            else json.dumps({"job_id": job_id, "handoff_id": handoff_id})
+        )
         letter = self._letter(queue, reason, short)
-        order = [handoff_id, digest_of(text), int(patience_s * 1000), letter.to_json(), KEEP_AT_MOST, self._keep_s]
+        order = [
+            handoff_id,
+            digest_of(text),
+            int(patience_s * 1000),
+            letter.to_json(),
+            KEEP_AT_MOST,
+            self._keep_s,
+        ]
         answer = self._connection.script("unread", [keys.job(job_id), keys.DUE, keys.DEAD], order)
         if answer == b"unknown":
             self._add(letter)
@@ -69,7 +80,12 @@ class DeadLetters:
     def _letter(self, queue: str, reason: str, body: str) -> DeadLetter:
         if len(body) > MOST_BODY_CHARS:
             reason = f"{reason} (it has {len(body):,} characters, of which the first {MOST_BODY_CHARS:,} are kept)"
-        return DeadLetter(at=self._connection.now(), queue=queue, reason=storable(reason), body=storable(body[:MOST_BODY_CHARS]))
+        return DeadLetter(
+            at=self._connection.now(),
+            queue=queue,
+            reason=storable(reason),
+            body=storable(body[:MOST_BODY_CHARS]),
+        )
 
     def _add(self, letter: DeadLetter) -> None:
         with in_our_words():
@@ -87,13 +103,20 @@ class DeadLetters:
         """
         answer = self._connection.script("retry", [keys.job(job_id), keys.DUE], [handoff_id])
         if answer == b"unknown":
-            raise UserError(f"the ledger has no handoff {handoff_id} of {job_id}: nobody waits for it, so it can only be dropped")
+            raise UserError(
+                f"the ledger has no handoff {handoff_id} of {job_id}: nobody waits for it, so it can only be dropped"
+            )
         if answer == b"over":
-            raise UserError(f"{handoff_id} of {job_id} runs, or has ended meanwhile: its letter can only be dropped")
+            raise UserError(
+                f"{handoff_id} of {job_id} runs, or has ended meanwhile: its letter can only be dropped"
+            )
 
     def newest(self, count: int = KEEP_AT_MOST) -> list[DeadLetter]:
         with in_our_words():
-            return [DeadLetter.from_json(text) for text in self._connection.redis.lrange(keys.DEAD, 0, count - 1)]
+            return [
+                DeadLetter.from_json(text)
+                for text in self._connection.redis.lrange(keys.DEAD, 0, count - 1)
+            ]
 
     def drop(self, letter: DeadLetter) -> bool:
         """False: somebody else, or retention, was quicker."""
@@ -124,5 +147,10 @@ def handoff_in(body: str) -> tuple[JobId, HandoffId, str] | None:
         job_id, handoff_id = value["job_id"], value["handoff_id"]
     except (ValueError, LookupError, TypeError, RecursionError):
         return None
-    named = isinstance(job_id, str) and isinstance(handoff_id, str) and is_job_id(job_id) and re.fullmatch(HANDOFF_ID_PATTERN, handoff_id)
+    named = (
+        isinstance(job_id, str)
+        and isinstance(handoff_id, str)
+        and is_job_id(job_id)
+        and re.fullmatch(HANDOFF_ID_PATTERN, handoff_id)
+    )
     return (JobId(job_id), HandoffId(handoff_id), body) if named else None

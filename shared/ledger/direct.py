@@ -65,7 +65,9 @@ class DirectClient(redis.Redis):
         pool: Any = self.connection_pool
         connection = pool.get_connection()
         try:
-            answer = connection.retry.call_with_retry(lambda: _answer_of(connection, command), lambda _: connection.disconnect())
+            answer = connection.retry.call_with_retry(
+                lambda: _answer_of(connection, command), lambda _: connection.disconnect()
+            )
         finally:
             pool.release(connection)
         callbacks: Any = self.response_callbacks
@@ -76,13 +78,19 @@ class DirectClient(redis.Redis):
 def _answer_of(connection: Any, command: Sequence[Any]) -> Any:
     """Raises redis-py's errors; of a connection that broke nothing is left."""
     interval = connection.health_check_interval
-    is_due = connection._sock is None or (interval and time.monotonic() > connection.next_health_check)
-    if is_due or isinstance(connection, SentinelManagedConnection):  # which asks the sentinels again where its server is a replica now
+    is_due = connection._sock is None or (
+        interval and time.monotonic() > connection.next_health_check
+    )
+    if is_due or isinstance(
+        connection, SentinelManagedConnection
+    ):  # which asks the sentinels again where its server is a replica now
         connection.send_command(*command)
         answer = connection.read_response()
     else:
         answer = _answer_at_once(connection, command)
-    connection.answered_at = time.monotonic()  # and nothing is on its way any more, which `DirectPool` wants to know
+    connection.answered_at = (
+        time.monotonic()
+    )  # and nothing is on its way any more, which `DirectPool` wants to know
     connection.next_health_check = connection.answered_at + interval
     return answer
 
@@ -127,7 +135,11 @@ class DirectPool(redis.BlockingConnectionPool):
             return None
         is_ready = False
         try:
-            is_ready = connection is not None and connection.is_connected and (_is_fresh(connection) or not connection.can_read())
+            is_ready = (
+                connection is not None
+                and connection.is_connected
+                and (_is_fresh(connection) or not connection.can_read())
+            )
         except redis.ConnectionError:
             pass  # the server has closed it
         finally:

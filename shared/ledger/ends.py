@@ -40,4 +40,8 @@ class End:
     def finished(self, answer: Sequence[Any]) -> Finished:
         """The script's answer, if that is no refusal."""
         _, parts_left, version, at_ms, wakes = answer
-        return Finished(int(parts_left), bool(wakes), tuple(in_place(self.events, int(version), int(at_ms) / 1000)))
+        return Finished(
+            int(parts_left),
+            bool(wakes),
+            tuple(in_place(self.events, int(version), int(at_ms) / 1000)),
+        )

@@ -8,7 +8,13 @@ from typing import Any
 
 from shared.ledger import keys
 from shared.ledger.connection import Connection, in_our_words
-from shared.ledger.jobs import HandoffStanding, JobStanding, handoff_standing, hashes_of, job_standing
+from shared.ledger.jobs import (
+    HandoffStanding,
+    JobStanding,
+    handoff_standing,
+    hashes_of,
+    job_standing,
+)
 from shared.ledger.journal import recorded
 from shared.wire.errors import UnknownJob
 from shared.wire.events import Recorded, Routed
@@ -27,7 +33,18 @@ MOST_AT_WORK = 500
 PAGE_EVENTS = 500
 
 _BOOKS = (
-    *("status", "version", "title", "submitted_at", "turns", "input_tokens", "output_tokens", "usd", "unpriced", "cancelled"),
+    *(
+        "status",
+        "version",
+        "title",
+        "submitted_at",
+        "turns",
+        "input_tokens",
+        "output_tokens",
+        "usd",
+        "unpriced",
+        "cancelled",
+    ),
     *("specialists", "cut_calls", "cut_tokens", "cut_usd", "asks", "teams_lack", "parent"),
 )
 """Fields of a job's hash, which has one more for each chord, and so thousands."""
@@ -111,7 +128,11 @@ class Glances:
         if not answer or not answer[3]:
             raise UnknownJob.named(job_id)
         at_ms, submitted_ms, values, first, tail, running, parked, more = answer
-        fields = {name.encode(): value for name, value in zip((*_BOOKS, *_SHORT), values, strict=True) if value is not None}
+        fields = {
+            name.encode(): value
+            for name, value in zip((*_BOOKS, *_SHORT), values, strict=True)
+            if value is not None
+        }
         job = job_standing(job_id, fields, float(submitted_ms or 0))
         short = {name: fields.get(name.encode(), b"").decode() for name in _SHORT}
         tally = _tally(short["tally"], job.version)
@@ -135,7 +156,9 @@ class Glances:
         after, issued = 0, 0
         while True:
             with in_our_words():
-                part = self._connection.redis.xrange(keys.log(job_id), min=f"{after + 1}-0", count=PAGE_EVENTS)
+                part = self._connection.redis.xrange(
+                    keys.log(job_id), min=f"{after + 1}-0", count=PAGE_EVENTS
+                )
             issued += sum(b'"type":"handoff_issued"' in fields[b"e"] for _, fields in part)
             if issued > most or len(part) < PAGE_EVENTS:
                 return issued > most
@@ -145,19 +168,28 @@ class Glances:
         """Who does a job of mode `auto`: nobody has asked for thousands of steps before that. None: it is not known yet."""
         with in_our_words():
             entries = self._connection.redis.xrange(keys.log(job_id), count=HEAD_EVENTS)
-        return next((event for entry in entries if isinstance(event := recorded(entry).event, Routed)), None)
+        return next(
+            (event for entry in entries if isinstance(event := recorded(entry).event, Routed)), None
+        )
 
     def approvals(self, job_id: JobId, asked: Sequence[int]) -> str:
         """What it waits for an approval of, among those that were asked for by these versions of its journal; '': it does not."""
         if not asked:
             return ""
         with in_our_words():
-            found = self._connection.redis.hmget(keys.job(job_id), [f"approval:{version}" for version in asked])
+            found = self._connection.redis.hmget(
+                keys.job(job_id), [f"approval:{version}" for version in asked]
+            )
         return next((value.decode() for value in found if value is not None), "")
 
-    def handoffs(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> dict[HandoffId, HandoffBooks]:
+    def handoffs(
+        self, job_id: JobId, handoff_ids: Sequence[HandoffId]
+    ) -> dict[HandoffId, HandoffBooks]:
         """Those that are there, in one round trip."""
-        return {handoff_id: _books(fields) for handoff_id, fields in hashes_of(self._connection, job_id, handoff_ids).items()}
+        return {
+            handoff_id: _books(fields)
+            for handoff_id, fields in hashes_of(self._connection, job_id, handoff_ids).items()
+        }
 
 
 def _books(fields: dict[bytes, bytes]) -> HandoffBooks:
@@ -183,4 +215,6 @@ def _tally(text: str, version: int) -> Tally | None:
 
 
 def _events(entries: Sequence[Any]) -> tuple[Recorded, ...]:
-    return tuple(recorded((version, {b"t": at, b"e": event})) for version, at, event in entries if event)
+    return tuple(
+        recorded((version, {b"t": at, b"e": event})) for version, at, event in entries if event
+    )

@@ -56,10 +56,16 @@ class Health:
             info: dict[str, Any] = self._connection.redis.info()
         _refuse_a_cluster(info)
         return RedisFacts(
-            version=tuple(int(part) for part in str(info.get("redis_version", "")).split(".") if part.isdigit()),
+            version=tuple(
+                int(part)
+                for part in str(info.get("redis_version", "")).split(".")
+                if part.isdigit()
+            ),
             is_primary=info.get("role", "master") == "master",
-            append_only=self._setting("appendonly") == "yes" or bool(int(info.get("aof_enabled", 0))),
-            eviction=self._setting("maxmemory-policy") or str(info.get("maxmemory_policy", "unknown")),
+            append_only=self._setting("appendonly") == "yes"
+            or bool(int(info.get("aof_enabled", 0))),
+            eviction=self._setting("maxmemory-policy")
+            or str(info.get("maxmemory_policy", "unknown")),
             max_memory_bytes=int(info.get("maxmemory", 0)),
             used_memory_bytes=int(info.get("used_memory", 0)),
         )
@@ -104,7 +110,9 @@ class Health:
     def depths(self) -> list[QueueDepth]:
         """Of every queue to which a handoff was ever published, served or not, by name."""
         with in_our_words():
-            queues = sorted(name.decode(errors="replace") for name in self._connection.redis.hkeys(keys.QUEUES))
+            queues = sorted(
+                name.decode(errors="replace") for name in self._connection.redis.hkeys(keys.QUEUES)
+            )
             pipe = self._connection.redis.pipeline(transaction=False)
             for queue in queues:
                 pipe.llen(queue)

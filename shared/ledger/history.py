@@ -16,7 +16,9 @@ class History:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def read(self, roles: Iterable[str]) -> tuple[dict[str, list[dict[str, Any]]], list[dict[str, Any]]]:
+    def read(
+        self, roles: Iterable[str]
+    ) -> tuple[dict[str, list[dict[str, Any]]], list[dict[str, Any]]]:
         """Of each specialist or role `{at, usd, ms, waited_ms, turns, lane}`: when it ended (Unix ms), micro-dollars (null: unknown),
         milliseconds, those of them that it waited for its provider, turns, and what these took of which lane's limits:
         `{name, input, output}`, tokens (null: nobody counts). Older samples lack some. And the scores. The newest first.

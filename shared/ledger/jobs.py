@@ -131,11 +131,19 @@ class Jobs:
 
     def newest(self, count: int, offset: int = 0) -> list[JobId]:
         with in_our_words():
-            return [JobId(item.decode()) for item in self._connection.redis.zrevrange(keys.JOBS, offset, offset + count - 1)]
+            return [
+                JobId(item.decode())
+                for item in self._connection.redis.zrevrange(keys.JOBS, offset, offset + count - 1)
+            ]
 
-    def handoffs(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> dict[HandoffId, HandoffStanding]:
+    def handoffs(
+        self, job_id: JobId, handoff_ids: Sequence[HandoffId]
+    ) -> dict[HandoffId, HandoffStanding]:
         """How these stand, in one round trip; those that are not there are left out."""
-        return {handoff_id: handoff_standing(fields) for handoff_id, fields in hashes_of(self._connection, job_id, handoff_ids).items()}
+        return {
+            handoff_id: handoff_standing(fields)
+            for handoff_id, fields in hashes_of(self._connection, job_id, handoff_ids).items()
+        }
 
     def delete(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> None:
         """Remove everything of an ended job but the documents, which other jobs may use."""
@@ -163,7 +171,12 @@ class Jobs:
         found, fresh, more = self._connection.script(
             "sweep",
             [keys.DUE, keys.QUEUES],
-            [SWEEP_AT_MOST, int(ACTED_WITHIN_S * 1000), int(LOST_AFTER_S * 1000), int(self._lease_s * 1000)],
+            [
+                SWEEP_AT_MOST,
+                int(ACTED_WITHIN_S * 1000),
+                int(LOST_AFTER_S * 1000),
+                int(self._lease_s * 1000),
+            ],
         )
         due: dict[JobId, list[HandoffId]] = {}
         for member in found:
@@ -177,11 +190,15 @@ class Jobs:
         """Drop from the list what retention has removed: a job that is at work, or waits for somebody, may be older."""
         redis, left = self._connection.redis, 0
         with in_our_words():
-            while old := redis.zrange(keys.JOBS, "-inf", unix_s * 1000, byscore=True, offset=left, num=FORGET_AT_ONCE):
+            while old := redis.zrange(
+                keys.JOBS, "-inf", unix_s * 1000, byscore=True, offset=left, num=FORGET_AT_ONCE
+            ):
                 pipe = redis.pipeline(transaction=False)
                 for job_id in old:
                     pipe.exists(keys.job(job_id.decode()))
-                gone = [job_id for job_id, there in zip(old, pipe.execute(), strict=True) if not there]
+                gone = [
+                    job_id for job_id, there in zip(old, pipe.execute(), strict=True) if not there
+                ]
                 left += len(old) - len(gone)
                 if gone:
                     redis.zrem(keys.JOBS, *gone)
@@ -212,11 +229,15 @@ def job_standing(job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: flo
         teams_lack=fields.get(b"teams_lack", b"").decode(),
         parent=JobId(fields[b"parent"].decode().partition("/")[0]) if b"parent" in fields else None,
         children=tuple(map(JobId, fields.get(b"children", b"").decode().split())),
-        approval=next((value.decode() for name, value in fields.items() if name.startswith(b"approval:")), ""),
+        approval=next(
+            (value.decode() for name, value in fields.items() if name.startswith(b"approval:")), ""
+        ),
     )
 
 
-def hashes_of(connection: Connection, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> dict[HandoffId, dict[bytes, bytes]]:
+def hashes_of(
+    connection: Connection, job_id: JobId, handoff_ids: Sequence[HandoffId]
+) -> dict[HandoffId, dict[bytes, bytes]]:
     """Of handoffs, in one round trip; those that are not there are left out."""
     if not handoff_ids:
         return {}
@@ -225,7 +246,11 @@ def hashes_of(connection: Connection, job_id: JobId, handoff_ids: Sequence[Hando
         for handoff_id in handoff_ids:
             pipe.hgetall(keys.handoff(job_id, handoff_id))
         answers = pipe.execute()
-    return {handoff_id: fields for handoff_id, fields in zip(handoff_ids, answers, strict=True) if fields}
+    return {
+        handoff_id: fields
+        for handoff_id, fields in zip(handoff_ids, answers, strict=True)
+        if fields
+    }
 
 
 def handoff_standing(fields: Mapping[bytes, bytes]) -> HandoffStanding:

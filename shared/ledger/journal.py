@@ -85,7 +85,9 @@ class Journal:
         """
         return recorded_as(commit, self.say(commit))
 
-    def say(self, commit: Commit, claim: Sequence[Any] = (), end: Sequence[Any] = ()) -> Sequence[Any]:
+    def say(
+        self, commit: Commit, claim: Sequence[Any] = (), end: Sequence[Any] = ()
+    ) -> Sequence[Any]:
         """What `commit.lua` answers. `claim`: the order to claim a handoff that it issues; `end`: to finish the one whose result the
         decision was made on. Either is carried out along with it. With an end, any result that came meanwhile is another decision: that
         handoff may have been out for minutes, and whoever was woken by such a result has found nothing to do.
@@ -101,11 +103,17 @@ class Journal:
         """
         answers = self._connection.script_for_each("commit", [self._order(one) for one in commits])
         return [
-            answer if isinstance(answer, LedgerError) else None if answer[0] else _conflict(commit, answer[1])
+            answer
+            if isinstance(answer, LedgerError)
+            else None
+            if answer[0]
+            else _conflict(commit, answer[1])
             for commit, answer in zip(commits, answers, strict=True)
         ]
 
-    def _order(self, commit: Commit, claim: Sequence[Any] = (), end: Sequence[Any] = ()) -> tuple[list[str], list[Any]]:
+    def _order(
+        self, commit: Commit, claim: Sequence[Any] = (), end: Sequence[Any] = ()
+    ) -> tuple[list[str], list[Any]]:
         """Keys and arguments of `commit.lua`."""
         issued = [event for event in commit.events if isinstance(event, HandoffIssued)]
         groups: dict[str, int] = {}
@@ -123,13 +131,21 @@ class Journal:
                 "look": commit.look,
             }
             | ({"issue": [_issue(event) for event in issued], "groups": groups} if issued else {})
-            | ({"drop": list(commit.drop), "cancels": CancelRequested(by=commit.job_id).to_json()} if commit.drop else {})
+            | (
+                {"drop": list(commit.drop), "cancels": CancelRequested(by=commit.job_id).to_json()}
+                if commit.drop
+                else {}
+            )
             | ({"keep": list(commit.keep)} if commit.keep else {})
             | ({"regardless": 1} if not end and _regardless(commit) else {})
             | ({"created": 1} if commit.creates else {})
             | ({"after": commit.after} if commit.after else {})
             | ({"score": commit.score} if commit.score else {})
-            | ({"parent": dict(zip(("job", "handoff"), commit.parent, strict=True))} if commit.parent else {})
+            | (
+                {"parent": dict(zip(("job", "handoff"), commit.parent, strict=True))}
+                if commit.parent
+                else {}
+            )
             | ({"claim": claim} if claim else {})
             | ({"ends": len(end)} if end else {})
         )
@@ -140,7 +156,9 @@ class Journal:
             *stored(commit.payloads),
         ]
 
-    def append(self, job_id: JobId, event: Event, fields: Mapping[str, str | int] | None = None) -> int:
+    def append(
+        self, job_id: JobId, event: Event, fields: Mapping[str, str | int] | None = None
+    ) -> int:
         """Add a fact, whatever the version. A field set to '' is removed. The sweeper looks at the job a second later.
 
         Raises:
@@ -149,14 +167,27 @@ class Journal:
         return self._append(job_id, event, fields)
 
     def append_unless_ended(
-        self, job_id: JobId, event: Event, fields: Mapping[str, str | int] | None = None, payloads: Sequence[str] = ()
+        self,
+        job_id: JobId,
+        event: Event,
+        fields: Mapping[str, str | int] | None = None,
+        payloads: Sequence[str] = (),
     ) -> int:
         """The same while the job has not ended, with what the event refers to. Returns the version; 0: it has ended.
 
         Raises:
             UnknownJob: there is no such job.
         """
-        return max(0, self._append(job_id, event, fields, [status.value for status in JobStatus if not status.ended], payloads))
+        return max(
+            0,
+            self._append(
+                job_id,
+                event,
+                fields,
+                [status.value for status in JobStatus if not status.ended],
+                payloads,
+            ),
+        )
 
     def _append(
         self,
@@ -166,7 +197,12 @@ class Journal:
         statuses: Sequence[str] = (),
         payloads: Sequence[str] = (),
     ) -> int:
-        order = [event.to_json(), json.dumps(dict(fields or {})), json.dumps(list(statuses)), *stored(payloads)]
+        order = [
+            event.to_json(),
+            json.dumps(dict(fields or {})),
+            json.dumps(list(statuses)),
+            *stored(payloads),
+        ]
         version = int(self._connection.script("append", [keys.job(job_id), keys.DUE], order))
         if not version:
             raise UnknownJob.named(job_id)
@@ -177,7 +213,9 @@ class Journal:
         found: list[Recorded] = []
         while True:
             with in_our_words():
-                part = self._connection.redis.xrange(keys.log(job_id), min=f"{after + 1}-0", count=READ_AT_MOST)
+                part = self._connection.redis.xrange(
+                    keys.log(job_id), min=f"{after + 1}-0", count=READ_AT_MOST
+                )
             found += [recorded(entry) for entry in part]
             if len(part) < READ_AT_MOST:
                 return found
@@ -190,12 +228,20 @@ class Journal:
             for job_id in job_ids:
                 pipe.xrange(keys.log(job_id), count=1)
             found = pipe.execute()
-        return {job_id: recorded(entries[0]).event for job_id, entries in zip(job_ids, found, strict=True) if entries}
+        return {
+            job_id: recorded(entries[0]).event
+            for job_id, entries in zip(job_ids, found, strict=True)
+            if entries
+        }
 
     def follow(self, job_id: JobId, after: int, wait_s: float) -> list[Recorded]:
         """Like `read`, but waits up to `wait_s` seconds for something to happen."""
         with in_our_words():
-            answer = self._connection.waiting.xread({keys.log(job_id): f"{after}-0"}, block=max(1, int(wait_s * 1000)), count=READ_AT_MOST)
+            answer = self._connection.waiting.xread(
+                {keys.log(job_id): f"{after}-0"},
+                block=max(1, int(wait_s * 1000)),
+                count=READ_AT_MOST,
+            )
         return [recorded(entry) for entry in answer[0][1]] if answer else []
 
     def set_due(self, job_id: JobId, due_at: float | None, version: int, look: str = "") -> None:
@@ -210,7 +256,11 @@ class Journal:
         """Our own code could not carry the job on: the sweeper wakes it again, later each time. Returns how often in a row, until something
         happens to it; 0: there is no such job.
         """
-        return int(self._connection.script("stumble", [keys.job(job_id), keys.DUE], [STUMBLE_AT_MOST_MS, look]))
+        return int(
+            self._connection.script(
+                "stumble", [keys.job(job_id), keys.DUE], [STUMBLE_AT_MOST_MS, look]
+            )
+        )
 
 
 def recorded_as(commit: Commit, answer: Sequence[Any]) -> list[Recorded]:
@@ -227,7 +277,9 @@ def recorded_as(commit: Commit, answer: Sequence[Any]) -> list[Recorded]:
 
 def _conflict(commit: Commit, version: Any) -> LedgerError:
     if int(version) < 0:
-        return LedgerRefuses(f"{commit.job_id} was not written, because {commit.after} is not there")
+        return LedgerRefuses(
+            f"{commit.job_id} was not written, because {commit.after} is not there"
+        )
     return VersionConflict(f"{commit.job_id} is at version {version}, not {commit.expected}")
 
 
@@ -245,7 +297,9 @@ def _regardless(commit: Commit) -> bool:
 
 def _hands_out(event: Event) -> bool:
     """Whether it speaks only of steps that nobody works on."""
-    return isinstance(event, StepsTriedAgain) or (isinstance(event, HandoffIssued) and event.group is not None and not event.is_fact_check)
+    return isinstance(event, StepsTriedAgain) or (
+        isinstance(event, HandoffIssued) and event.group is not None and not event.is_fact_check
+    )
 
 
 def _takes_ms(event: Event) -> int:
@@ -264,14 +318,26 @@ def _issue(event: HandoffIssued) -> dict[str, Any]:
     fields |= {"max_usd": event.max_microusd} if event.max_microusd else {}
     fields |= {"closes": 1} if event.closes or event.assigned_to in CLOSING_ROLES else {}
     fields |= {"child": event.child.job_id} if event.child else {}
-    fields |= {"counts": json.dumps({one.fan_in: one.wakes_from for one in event.counts})} if event.counts else {}
+    fields |= (
+        {"counts": json.dumps({one.fan_in: one.wakes_from for one in event.counts})}
+        if event.counts
+        else {}
+    )
     if event.group is None:
         return {"id": event.handoff_id, "fields": fields}
     queue = queue_of(event.assigned_to)
-    return {"id": event.handoff_id, "queue": queue, "fields": fields | {"group": event.group, "index": event.index, "queue": queue}}
+    return {
+        "id": event.handoff_id,
+        "queue": queue,
+        "fields": fields | {"group": event.group, "index": event.index, "queue": queue},
+    }
 
 
 def recorded(entry: tuple[bytes, dict[bytes, bytes]]) -> Recorded:
     """An entry of the stream: its id, and its fields."""
     entry_id, fields = entry
-    return Recorded(version=int(entry_id.split(b"-")[0]), at=int(fields[b"t"]) / 1000, event=parse_event(fields[b"e"]))
+    return Recorded(
+        version=int(entry_id.split(b"-")[0]),
+        at=int(fields[b"t"]) / 1000,
+        event=parse_event(fields[b"e"]),
+    )

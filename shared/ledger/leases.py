@@ -85,7 +85,9 @@ class Leases:
     def _renew_for_ever(self) -> None:
         self._show_life()
         is_renewed = True
-        while not self._stop.wait(renews_every_s(self._lease_s) if is_renewed else retries_every_s(self._lease_s)):
+        while not self._stop.wait(
+            renews_every_s(self._lease_s) if is_renewed else retries_every_s(self._lease_s)
+        ):
             self._show_life()
             try:
                 is_renewed = self._renew() and self._give_signs()
@@ -95,7 +97,9 @@ class Leases:
 
     def _show_life(self) -> None:
         if self._watchdog:
-            faulthandler.dump_traceback_later(self._lease_s * FROZEN_AFTER_LEASES + renews_every_s(self._lease_s), exit=True)
+            faulthandler.dump_traceback_later(
+                self._lease_s * FROZEN_AFTER_LEASES + renews_every_s(self._lease_s), exit=True
+            )
 
     def _renew(self) -> bool:
         """All of them in one round trip: however many there are, a silent Redis holds this thread for one timeout. False: one was not."""
@@ -110,10 +114,17 @@ class Leases:
             answers = [error] * len(held)
         for claim, answer in zip(held, answers, strict=True):
             if not isinstance(answer, LedgerError):
-                with suppress(Interrupted):  # the claim remembers it, for the thread that works on it
+                with suppress(
+                    Interrupted
+                ):  # the claim remembers it, for the thread that works on it
                     claim.heed(answer)
                 continue
-            log.warning("lease not renewed", job_id=claim.job_id, handoff_id=claim.handoff_id, why=str(answer))
+            log.warning(
+                "lease not renewed",
+                job_id=claim.job_id,
+                handoff_id=claim.handoff_id,
+                why=str(answer),
+            )
         return not any(isinstance(answer, LedgerError) for answer in answers)
 
     def _give_signs(self) -> bool:

@@ -46,7 +46,13 @@ class Ledger:
     traces: Traces
 
 
-def open_ledger(redis_url: str, settings: Settings, *, drain: Drain | None = None, timeout_s: float = SOCKET_TIMEOUT_S) -> Ledger:
+def open_ledger(
+    redis_url: str,
+    settings: Settings,
+    *,
+    drain: Drain | None = None,
+    timeout_s: float = SOCKET_TIMEOUT_S,
+) -> Ledger:
     """Nothing is sent until something is asked. `drain`: set when this process is shutting down. `timeout_s`: how long Redis may be
     silent.
     """

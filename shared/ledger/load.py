@@ -88,7 +88,9 @@ class Load:
         return sum(queue_of(one.role) == queue and one.parked_until is None for one in self.at_work)
 
     def parked(self, queue: str) -> int:
-        return sum(queue_of(one.role) == queue and one.parked_until is not None for one in self.at_work)
+        return sum(
+            queue_of(one.role) == queue and one.parked_until is not None for one in self.at_work
+        )
 
 
 class Loads:
@@ -106,7 +108,9 @@ class Loads:
             LedgerUnavailable: Redis is away.
         """
         at_ms, open_jobs, found = self._connection.script(
-            "at_work", [keys.DUE, *(keys.WAITING + queue for queue in (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE))], [MOST_AT_WORK]
+            "at_work",
+            [keys.DUE, *(keys.WAITING + queue for queue in (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE))],
+            [MOST_AT_WORK],
         )
         at = int(at_ms) / 1000
         with in_our_words():
@@ -119,7 +123,10 @@ class Loads:
             pipe.info("memory")
             serving, queues, paused, lanes, dead, memory = pipe.execute()
         members = [member.decode().partition("/")[0] for member in serving]
-        roles = {*members, *(queue.decode() for queue in queues)} - {SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE}
+        roles = {*members, *(queue.decode() for queue in queues)} - {
+            SUPERVISOR_QUEUE,
+            SUBMISSIONS_QUEUE,
+        }
         return Load(
             at=at,
             open_jobs=int(open_jobs),
@@ -155,7 +162,10 @@ class Loads:
                 pipe.hgetall(keys.pace(name))
                 pipe.zcard(f"{keys.pace(name)}:line")
             answers = pipe.execute() if names else []
-        return tuple(self._lane(name, fields, int(line), at) for name, fields, line in zip(names, answers[::2], answers[1::2], strict=True))
+        return tuple(
+            self._lane(name, fields, int(line), at)
+            for name, fields, line in zip(names, answers[::2], answers[1::2], strict=True)
+        )
 
     def _lane(self, name: str, fields: Mapping[bytes, bytes], line: int, at: float) -> Lane:
         account, _, model = name.partition(":")
@@ -164,12 +174,31 @@ class Loads:
         for bucket in ("requests", "input", "output"):
             if limit := int(float(fields.get(bucket.encode(), b"0"))):
                 since = at - float(fields.get(b"at", b"0")) / 1000
-                level = float(fields.get(f"{bucket}_level".encode(), b"0")) + limit * max(0.0, since) / self.window_s
+                level = (
+                    float(fields.get(f"{bucket}_level".encode(), b"0"))
+                    + limit * max(0.0, since) / self.window_s
+                )
                 limits[bucket] = Allowance(limit, max(0, min(limit, int(level))))
-        return Lane(account, model, limits, until if until > at else None, fields.get(b"why", b"").decode(), line)
+        return Lane(
+            account,
+            model,
+            limits,
+            until if until > at else None,
+            fields.get(b"why", b"").decode(),
+            line,
+        )
 
 
-def _at_work(job: bytes, handoff: bytes, role: bytes, parked: bytes, worker: bytes, doing: bytes, turns: bytes, since: bytes) -> AtWork:
+def _at_work(
+    job: bytes,
+    handoff: bytes,
+    role: bytes,
+    parked: bytes,
+    worker: bytes,
+    doing: bytes,
+    turns: bytes,
+    since: bytes,
+) -> AtWork:
     return AtWork(
         job_id=JobId(job.decode()),
         handoff_id=HandoffId(handoff.decode()),

@@ -64,14 +64,26 @@ class Look:
             LooksCrowded: as many as may be are at it just now. It is not noted, and the job is due again soon.
         """
         most = [READ_AT_MOST, MAX_LOOKS]
-        times_ms = [int(seconds * 1000) for seconds in (self.lease_s * FROZEN_AFTER_LEASES, TOGETHER_S, self.lease_s)]
+        times_ms = [
+            int(seconds * 1000)
+            for seconds in (self.lease_s * FROZEN_AFTER_LEASES, TOGETHER_S, self.lease_s)
+        ]
         verdict, entries = self._say("begin", after, *most, *times_ms)
         if verdict == b"frozen":
-            raise LooksFrozen(f"looks at {self.job_id} were never heard of again, {MAX_LOOKS} times in a row")
+            raise LooksFrozen(
+                f"looks at {self.job_id} were never heard of again, {MAX_LOOKS} times in a row"
+            )
         if verdict == b"crowded":
             raise LooksCrowded(f"those who look at {self.job_id} just now may be frozen")
-        found = [recorded((entry_id, dict(zip(fields[::2], fields[1::2], strict=True)))) for entry_id, fields in entries]
-        return found if len(found) < READ_AT_MOST else found + self.journal.read(self.job_id, found[-1].version)
+        found = [
+            recorded((entry_id, dict(zip(fields[::2], fields[1::2], strict=True))))
+            for entry_id, fields in entries
+        ]
+        return (
+            found
+            if len(found) < READ_AT_MOST
+            else found + self.journal.read(self.job_id, found[-1].version)
+        )
 
     @property
     def sign_of_life(self) -> ScriptCall:

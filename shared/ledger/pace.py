@@ -54,7 +54,11 @@ class Pacing:
         if expected is None:
             return {}
         self.lane = expected.lane
-        asked = {"lane": expected.lane, "input": expected.input_tokens, "output": expected.output_tokens}
+        asked = {
+            "lane": expected.lane,
+            "input": expected.input_tokens,
+            "output": expected.output_tokens,
+        }
         return {"pace": asked | {"window": self._window_ms}}
 
     def let_go(self, expected: Expected | None, answer: Sequence[int]) -> None:
@@ -62,7 +66,9 @@ class Pacing:
         self.taken = None
         if expected is not None and answer:
             limited, ahead, at_ms, input_tokens, output_tokens = answer
-            self.taken = Taken(expected.lane, bool(limited), bool(ahead), at_ms, input_tokens, output_tokens)
+            self.taken = Taken(
+                expected.lane, bool(limited), bool(ahead), at_ms, input_tokens, output_tokens
+            )
 
     def back(self, usage: Usage | None) -> dict[str, Any]:
         """What flows back after a call. None: it was never made. A cut one may have taken all; what was read from a cache is free."""
@@ -75,7 +81,10 @@ class Pacing:
             back |= {"requests": 1, "input": taken.input_tokens, "output": taken.output_tokens}
         elif not usage.cut_calls:
             read = usage.input_tokens - usage.cache_read_tokens
-            back |= {"input": taken.input_tokens - read, "output": taken.output_tokens - usage.output_tokens}
+            back |= {
+                "input": taken.input_tokens - read,
+                "output": taken.output_tokens - usage.output_tokens,
+            }
             back |= {"mean": usage.output_tokens} if usage.output_tokens else {}
         return {"pace": back}
 
@@ -83,7 +92,13 @@ class Pacing:
         """What all calls of a handoff took of their lane's limits, as JSON for `finish`; null: nobody counts them."""
         if not self.lane:
             return "null"
-        return json.dumps({"name": self.lane, "input": usage.input_tokens - usage.cache_read_tokens, "output": usage.output_tokens})
+        return json.dumps(
+            {
+                "name": self.lane,
+                "input": usage.input_tokens - usage.cache_read_tokens,
+                "output": usage.output_tokens,
+            }
+        )
 
     def heard(self, limits: RateLimits) -> None:
         """The provider takes the call. Told to the others where they wait for it, or where there are limits."""
@@ -95,17 +110,41 @@ class Pacing:
         """The provider takes no call now: nobody makes one until it may again, and then one goes ahead."""
         if self.taken is None:
             return
-        wait_ms = -1 if retry_after_s is None or retry_after_s < 0 else int(min(retry_after_s, LONGEST_HOLD_S) * 1000)
-        backoff = {"first": FIRST_DELAY_S * 1000, "longest": LONGEST_DELAY_S * 1000, "most": LONGEST_HOLD_S * 1000}
-        flows_back = {"input": self.taken.input_tokens, "output": self.taken.output_tokens}  # with the call's end; the server took nothing
-        left = {name: (limit, left - flows_back.get(name, 0)) for name, (limit, left) in _limits(limits).items()}
-        said = {"why": why, "retry_after": wait_ms, "dice": random.random(), **backoff, "limits": left}  # noqa: S311
+        wait_ms = (
+            -1
+            if retry_after_s is None or retry_after_s < 0
+            else int(min(retry_after_s, LONGEST_HOLD_S) * 1000)
+        )
+        backoff = {
+            "first": FIRST_DELAY_S * 1000,
+            "longest": LONGEST_DELAY_S * 1000,
+            "most": LONGEST_HOLD_S * 1000,
+        }
+        flows_back = {
+            "input": self.taken.input_tokens,
+            "output": self.taken.output_tokens,
+        }  # with the call's end; the server took nothing
+        left = {
+            name: (limit, left - flows_back.get(name, 0))
+            for name, (limit, left) in _limits(limits).items()
+        }
+        said = {
+            "why": why,
+            "retry_after": wait_ms,
+            "dice": random.random(),  # noqa: S311
+            **backoff,
+            "limits": left,
+        }
         self._tell(self.taken, said)
 
     def _tell(self, taken: Taken, said: dict[str, Any]) -> None:
         about = {"lane": taken.lane, "window": self._window_ms, "asked_at": taken.at_ms}
-        with suppress(LedgerUnavailable):  # the call is paid for, and worth more than this: the next reply says it again
-            self.connection.script("pace", [keys.pace(taken.lane)], [self.member, json.dumps(about | said)])
+        with suppress(
+            LedgerUnavailable
+        ):  # the call is paid for, and worth more than this: the next reply says it again
+            self.connection.script(
+                "pace", [keys.pace(taken.lane)], [self.member, json.dumps(about | said)]
+            )
 
     @property
     def _window_ms(self) -> int:
@@ -118,5 +157,13 @@ def account_of(*parts: str | None) -> str:
 
 
 def _limits(limits: RateLimits) -> dict[str, tuple[int, int]]:
-    named: dict[str, Allowance | None] = {"requests": limits.requests, "input": limits.input_tokens, "output": limits.output_tokens}
-    return {name: (one.limit, one.remaining) for name, one in named.items() if one is not None and one.limit > 0}
+    named: dict[str, Allowance | None] = {
+        "requests": limits.requests,
+        "input": limits.input_tokens,
+        "output": limits.output_tokens,
+    }
+    return {
+        name: (one.limit, one.remaining)
+        for name, one in named.items()
+        if one is not None and one.limit > 0
+    }

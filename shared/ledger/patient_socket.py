@@ -13,7 +13,9 @@ import socket
 import struct
 from typing import Any
 
-_NOT_WAITING = int(socket.MSG_DONTWAIT)  # a flag of Python's enum takes longer to combine than to send
+_NOT_WAITING = int(
+    socket.MSG_DONTWAIT
+)  # a flag of Python's enum takes longer to combine than to send
 
 
 class PatientSocket(socket.socket):
@@ -80,4 +82,6 @@ def patient(plain: socket.socket) -> socket.socket:
 def _let_the_system_keep(one: socket.socket, seconds: float | None) -> None:
     """For reads. No shorter than the system's shortest, for 0 is for ever there."""
     micros = 0 if seconds is None else max(1, round(seconds * 1e6))
-    one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", *divmod(micros, 1_000_000)))
+    one.setsockopt(
+        socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", *divmod(micros, 1_000_000))
+    )

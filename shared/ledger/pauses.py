@@ -36,7 +36,9 @@ class Pauses:
 
     def resume(self, role: str) -> int | None:
         """How many handoffs go on by it; None: it was not paused."""
-        held = int(self._connection.script("resume", [keys.DUE, keys.PAUSED, keys.HELD + role], [role]))
+        held = int(
+            self._connection.script("resume", [keys.DUE, keys.PAUSED, keys.HELD + role], [role])
+        )
         return None if held < 0 else held
 
     def all(self) -> dict[str, Pause]:

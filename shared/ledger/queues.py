@@ -45,7 +45,9 @@ class Queues:
         with in_our_words():
             known = {name.decode() for name in redis.hkeys(keys.QUEUES)}
         unserved = sorted(known - served)
-        self._passed = {queue: passed for queue, passed in self._passed.items() if queue in unserved}
+        self._passed = {
+            queue: passed for queue, passed in self._passed.items() if queue in unserved
+        }
         return sum(map(self._drop_in, unserved))
 
     def _is_mine(self) -> bool:
@@ -66,11 +68,19 @@ class Queues:
             pipe = redis.pipeline(transaction=False)
             for job_id in named:
                 pipe.exists(keys.job(job_id))
-            gone = {job_id for job_id, there in zip(named, pipe.execute(), strict=True) if not there}
+            gone = {
+                job_id for job_id, there in zip(named, pipe.execute(), strict=True) if not there
+            }
         found = enumerate(zip(frames, messages, strict=True), start=1)
-        orphans = [(place, frame, entry) for place, (frame, (job_id, entry)) in found if job_id in gone]
+        orphans = [
+            (place, frame, entry) for place, (frame, (job_id, entry)) in found if job_id in gone
+        ]
         piece = [-passed - len(frames), -passed - 1]
-        dropped = self._connection.script("orphans", [queue], [*piece, *chain.from_iterable(orphans)]) if orphans else 0
+        dropped = (
+            self._connection.script("orphans", [queue], [*piece, *chain.from_iterable(orphans)])
+            if orphans
+            else 0
+        )
         if len(frames) == LOOKED_AT:
             self._passed[queue] = passed + len(frames) - dropped
         return dropped

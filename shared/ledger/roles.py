@@ -114,28 +114,47 @@ class Roles:
             pipe.expire(keys.SERVING, ANNOUNCED_FOR_S)
 
     def presence(
-        self, job_ids: Sequence[JobId] = (), handoffs: Sequence[tuple[JobId, HandoffId]] = (), most: int | None = None
+        self,
+        job_ids: Sequence[JobId] = (),
+        handoffs: Sequence[tuple[JobId, HandoffId]] = (),
+        most: int | None = None,
     ) -> Presence:
         """Who is there now, and what of these jobs, or which of these handoffs, waits for somebody who is not: one round trip.
 
         Handoffs cost next to nothing; for jobs, everything that waits in queues that nobody serves is gone through; or the
         first `most` of each.
         """
-        asked = [most - 1 if most else -1, *job_ids, *(f"{job_id}/{handoff_id}" for job_id, handoff_id in handoffs)]
-        served, waiting, paused = self._connection.script("presence", [keys.SERVING, keys.QUEUES, keys.PAUSED], asked)
+        asked = [
+            most - 1 if most else -1,
+            *job_ids,
+            *(f"{job_id}/{handoff_id}" for job_id, handoff_id in handoffs),
+        ]
+        served, waiting, paused = self._connection.script(
+            "presence", [keys.SERVING, keys.QUEUES, keys.PAUSED], asked
+        )
         unclaimed: dict[JobId, dict[HandoffId, str]] = {}
         for member in waiting:
             queue, job_id, handoff_id = member.decode().split("/")
             unclaimed.setdefault(JobId(job_id), {})[HandoffId(handoff_id)] = queue
-        pauses = {role.decode(): Pause.from_json(text) for role, text in zip(paused[::2], paused[1::2], strict=True)}
+        pauses = {
+            role.decode(): Pause.from_json(text)
+            for role, text in zip(paused[::2], paused[1::2], strict=True)
+        }
         return Presence(frozenset(queue.decode() for queue in served), unclaimed, pauses)
 
     def announcements(self) -> list[Announcement]:
         """Of all live workers; those of another version that do not parse are left out."""
         with in_our_words():
-            members = (member.decode().partition("/") for member in self._connection.redis.zrange(keys.SERVING, 0, -1))
+            members = (
+                member.decode().partition("/")
+                for member in self._connection.redis.zrange(keys.SERVING, 0, -1)
+            )
             workers = sorted({worker for queue, _, worker in members if queue != SUPERVISOR_QUEUE})
-            texts = self._connection.redis.mget([keys.worker(worker) for worker in workers]) if workers else []
+            texts = (
+                self._connection.redis.mget([keys.worker(worker) for worker in workers])
+                if workers
+                else []
+            )
         found = []
         for text in texts:
             if text is not None:
@@ -156,7 +175,9 @@ class Roles:
         by_name: dict[str, dict[str, list[tuple[Announcement, SpecialistSpec]]]] = {}
         for announcement in self.announcements():
             for spec in announcement.specialists:
-                by_name.setdefault(spec.name, {}).setdefault(spec.content_digest, []).append((announcement, spec))
+                by_name.setdefault(spec.name, {}).setdefault(spec.content_digest, []).append(
+                    (announcement, spec)
+                )
         names = sorted(by_name)
         with in_our_words():
             pipe = self._connection.redis.pipeline(transaction=False)
@@ -166,7 +187,9 @@ class Roles:
                 pipe.hget(keys.PAUSED, name)
             answers = pipe.execute() if names else []
         found = {}
-        for name, depth, held, paused in zip(names, answers[::3], answers[1::3], answers[2::3], strict=True):
+        for name, depth, held, paused in zip(
+            names, answers[::3], answers[1::3], answers[2::3], strict=True
+        ):
             digest, serving = max(by_name[name].items(), key=lambda item: (len(item[1]), item[0]))
             everyone = [announcement for one in by_name[name].values() for announcement, _ in one]
             found[name] = Served(

@@ -9,7 +9,19 @@ import re
 from functools import cache
 from importlib.resources import files
 
-PARTS = ("prelude", "books", "pausing", "pacing", "letting", "silence", "looking", "claiming", "tallying", "finishing", "dequeuing")
+PARTS = (
+    "prelude",
+    "books",
+    "pausing",
+    "pacing",
+    "letting",
+    "silence",
+    "looking",
+    "claiming",
+    "tallying",
+    "finishing",
+    "dequeuing",
+)
 """In the order in which they build on one another. Each is definitions and nothing else; what is inside of one is indented."""
 WORD = re.compile(r"[A-Za-z_]\w*")
 COMMENT = re.compile(r"^\s*--.*\n|\s+-- .*$", re.MULTILINE)
@@ -30,8 +42,17 @@ def source_of(name: str) -> str:
 @cache
 def _definitions() -> tuple[tuple[frozenset[str], str], ...]:
     """All of the parts: names, and the text."""
-    texts = [one for part in PARTS for one in re.split(r"^(?=local )", _code_of(part), flags=re.MULTILINE) if one.strip()]
-    return tuple((frozenset(WORD.findall(match[1])), text) for text in texts if (match := DEFINED.match(text)))
+    texts = [
+        one
+        for part in PARTS
+        for one in re.split(r"^(?=local )", _code_of(part), flags=re.MULTILINE)
+        if one.strip()
+    ]
+    return tuple(
+        (frozenset(WORD.findall(match[1])), text)
+        for text in texts
+        if (match := DEFINED.match(text))
+    )
 
 
 def _code_of(name: str) -> str:

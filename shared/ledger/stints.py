@@ -43,5 +43,10 @@ def stints_of(fields: Mapping[bytes, bytes]) -> tuple[Stint, ...]:
     lines = [line.split(" ", 3) for line in fields.get(b"stints", b"").decode().splitlines()]
     if not lines and b"lost_at" in fields:
         began, ended = fields.get(b"started_at", fields[b"lost_at"]), fields[b"lost_at"]
-        lines = [[began.decode(), ended.decode(), Left.LOST, fields.get(b"lost_worker", b"").decode()]]
-    return tuple(Stint(worker, int(began_ms) / 1000, int(ended_ms) / 1000, left) for began_ms, ended_ms, left, worker in lines)
+        lines = [
+            [began.decode(), ended.decode(), Left.LOST, fields.get(b"lost_worker", b"").decode()]
+        ]
+    return tuple(
+        Stint(worker, int(began_ms) / 1000, int(ended_ms) / 1000, left)
+        for began_ms, ended_ms, left, worker in lines
+    )

@@ -36,7 +36,9 @@ def share_contexts(tls: Mapping[str, Any]) -> None:
     """From now on, in this process, for every client of an address with these options: redis-py, kombu and Celery take no class for their
     connections to sentinels.
     """
-    _ours.add(tuple(tls.get(f"ssl_{name}") for name in ("ca_certs", "ca_path", "certfile", "keyfile")))
+    _ours.add(
+        tuple(tls.get(f"ssl_{name}") for name in ("ca_certs", "ca_path", "certfile", "keyfile"))
+    )
     _secure._wrap_socket_with_ssl = _wrapped
 
 
@@ -48,7 +50,9 @@ def _wrapped(connection: Any, plain: Any) -> ssl.SSLSocket:
         return secured
     as_of = tuple(_written_at(Path(file)) for file in files if file)
     context = _context(*files, connection.cert_reqs, connection.check_hostname, as_of)
-    plain.settimeout(connection.socket_connect_timeout)  # one who speaks no TLS waits for more than a handshake has
+    plain.settimeout(
+        connection.socket_connect_timeout
+    )  # one who speaks no TLS waits for more than a handshake has
     secure: ssl.SSLSocket = context.wrap_socket(plain, server_hostname=connection.host)
     secure.settimeout(connection.socket_timeout)
     return secure
@@ -56,7 +60,9 @@ def _wrapped(connection: Any, plain: Any) -> ssl.SSLSocket:
 
 def _written_at(place: Path) -> int:
     """When a file, or the newest of a folder, was written; ns."""
-    times: list[int] = [one.stat().st_mtime_ns for one in (place, *(place.iterdir() if place.is_dir() else ()))]
+    times: list[int] = [
+        one.stat().st_mtime_ns for one in (place, *(place.iterdir() if place.is_dir() else ()))
+    ]
     return max(times)
 
 

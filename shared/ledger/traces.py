@@ -17,7 +17,10 @@ class Traces:
     def kept(self, job_id: JobId) -> Kept:
         """Raises: LedgerUnavailable."""
         with in_our_words():
-            traceparent, parent = self._connection.redis.hmget(keys.job(job_id), "traceparent", "parent")
+            traceparent, parent = self._connection.redis.hmget(
+                keys.job(job_id), "traceparent", "parent"
+            )
         return Kept(
-            traceparent.decode("ascii", "replace") if traceparent else None, JobId(parent.decode().partition("/")[0]) if parent else None
+            traceparent.decode("ascii", "replace") if traceparent else None,
+            JobId(parent.decode().partition("/")[0]) if parent else None,
         )

@@ -156,7 +156,9 @@ def _settle_in(order: Order, streams: tuple[int, int, int]) -> None:
 
 def main() -> None:
     """`python -m shared.local.forking SOCKET MODULE...`: the number of an inherited socket for orders, and what to import."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # heard, also where a shell has us in its background: it is for a child
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # heard, also where a shell has us in its background: it is for a child
     control = socket.socket(fileno=int(sys.argv[1]))
     for module in sys.argv[2:]:
         import_module(module)

@@ -25,7 +25,14 @@ NO_SUCH_COMMAND = 127
 
 def leashed(command: list[str], parent_pid: int | None = None) -> list[str]:
     """The command line that runs `command` so that it dies with `parent_pid` (this process)."""
-    return [sys.executable, "-I", "-S", str(Path(__file__).resolve()), str(parent_pid or os.getpid()), *command]
+    return [
+        sys.executable,
+        "-I",
+        "-S",
+        str(Path(__file__).resolve()),
+        str(parent_pid or os.getpid()),
+        *command,
+    ]
 
 
 def main(arguments: list[str]) -> int:

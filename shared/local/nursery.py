@@ -26,7 +26,18 @@ from typing import Self
 from shared.local.forking import Order
 from shared.local.leash import leashed
 
-_READ_ONCE = ("PYTHON", "LANG", "LC_", "OTEL_", "NO_COLOR", "FORCE_COLOR", "TERM", "CELERY_", "KOMBU_", "C_")
+_READ_ONCE = (
+    "PYTHON",
+    "LANG",
+    "LC_",
+    "OTEL_",
+    "NO_COLOR",
+    "FORCE_COLOR",
+    "TERM",
+    "CELERY_",
+    "KOMBU_",
+    "C_",
+)
 """Beginnings of variables that the interpreter or a library reads while it is imported: a child that needs others is not for a fork."""
 
 
@@ -114,7 +125,9 @@ class Forked:
                         self._pid = int(number)
                     else:
                         self.returncode = int(number)
-                if not heard and self.returncode is None:  # the nursery died, and its children with it
+                if (
+                    not heard and self.returncode is None
+                ):  # the nursery died, and its children with it
                     self.returncode = -signal.SIGKILL
         return True
 
@@ -125,7 +138,9 @@ class Nursery:
     The thread that enters must live as long as the nursery (see `leash.py`); any may order. Its children end with it.
     """
 
-    def __init__(self, modules: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, modules: Sequence[str], environment: Mapping[str, str] | None = None
+    ) -> None:
         """`environment`: its own, this process's if none is given; what a child may have of it is the child's alone to say."""
         self._modules = modules
         self._environment = dict(os.environ if environment is None else environment)
@@ -134,7 +149,16 @@ class Nursery:
         self._orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                leashed([sys.executable, "-P", "-m", "shared.local.forking", str(theirs.fileno()), *self._modules]),
+                leashed(
+                    [
+                        sys.executable,
+                        "-P",
+                        "-m",
+                        "shared.local.forking",
+                        str(theirs.fileno()),
+                        *self._modules,
+                    ]
+                ),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,  # what is wrong with a module, those who need it say themselves
@@ -144,7 +168,12 @@ class Nursery:
             )
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._process.kill()
         self._process.wait()
         self._orders.close()
@@ -155,7 +184,11 @@ class Nursery:
 
     def can_fork(self, command: Sequence[str], environment: Mapping[str, str]) -> bool:
         """Whether a fork would be the same as a process of its own: `python [-P] -m MODULE ...`, with nothing that is read once."""
-        return _module_of(command) is not None and _read_once(environment) == _read_once(self._environment) and self._process.poll() is None
+        return (
+            _module_of(command) is not None
+            and _read_once(environment) == _read_once(self._environment)
+            and self._process.poll() is None
+        )
 
     def fork(
         self,
@@ -177,13 +210,30 @@ class Nursery:
         if (place := _module_of(command)) is None:
             raise ValueError(f"not `python -m MODULE`: {command}")
         where = str(folder or Path.cwd())
-        order = Order(command[place], list(command[place + 1 :]), dict(environment), where, "-P" in command[:place], leads_session)
+        order = Order(
+            command[place],
+            list(command[place + 1 :]),
+            dict(environment),
+            where,
+            "-P" in command[:place],
+            leads_session,
+        )
         ours, theirs = socket.socketpair()
-        with os.fdopen(os.memfd_create("order"), "w+b") as written, Path(os.devnull).open("rb") as nothing, theirs:
+        with (
+            os.fdopen(os.memfd_create("order"), "w+b") as written,
+            Path(os.devnull).open("rb") as nothing,
+            theirs,
+        ):
             written.write(json.dumps(asdict(order)).encode())
             written.seek(0)  # in memory: an environment holds secrets
-            streams = (nothing.fileno() if stdin is None else stdin, output, output if errors is None else errors)
-            with suppress(BrokenPipeError, ConnectionResetError):  # it has just died, as `Forked` says then
+            streams = (
+                nothing.fileno() if stdin is None else stdin,
+                output,
+                output if errors is None else errors,
+            )
+            with suppress(
+                BrokenPipeError, ConnectionResetError
+            ):  # it has just died, as `Forked` says then
                 socket.send_fds(self._orders, [b"!"], [written.fileno(), *streams, theirs.fileno()])
         return Forked(ours)
 

@@ -88,14 +88,24 @@ class Processes:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.stop()
 
     def start(self, spec: ChildSpec) -> None:
         """Start a child and return at once; a name may be taken once."""
         if spec.name in self._children:
             raise ValueError(f"a child named {spec.name} runs already")
-        child = _Child(spec, self._folder / "logs" / f"{spec.name}.log", self._folder / "ready" / spec.name, self._nursery)
+        child = _Child(
+            spec,
+            self._folder / "logs" / f"{spec.name}.log",
+            self._folder / "ready" / spec.name,
+            self._nursery,
+        )
         self._children[spec.name] = child
         child.start()
 
@@ -111,11 +121,15 @@ class Processes:
                 if child.given_up.wait(0.05):
                     raise UserError(f"{child.spec.name} does not start:\n{child.tail()}")
                 if time.monotonic() > until:
-                    raise UserError(f"{child.spec.name} was not ready within {timeout_s:.0f} s:\n{child.tail()}")
+                    raise UserError(
+                        f"{child.spec.name} was not ready within {timeout_s:.0f} s:\n{child.tail()}"
+                    )
 
     def pids(self) -> dict[str, int]:
         """The process of each child that runs now."""
-        return {name: pid for name, child in self._children.items() if (pid := child.pid) is not None}
+        return {
+            name: pid for name, child in self._children.items() if (pid := child.pid) is not None
+        }
 
     def ever(self) -> dict[int, str]:
         """Every process that there was, also those that are gone: pid -> name."""
@@ -127,7 +141,9 @@ class Processes:
 
     def broken(self) -> dict[str, str]:
         """The end of the log of each child that has been given up."""
-        return {name: child.tail() for name, child in self._children.items() if child.given_up.is_set()}
+        return {
+            name: child.tail() for name, child in self._children.items() if child.given_up.is_set()
+        }
 
     def log_of(self, name: str) -> Path:
         return self._children[name].log
@@ -135,7 +151,10 @@ class Processes:
     def stop(self, grace_s: float = 10.0) -> None:
         """Ask every child to end, and kill those that still run after the grace. Nothing is left when this returns."""
         for last in (False, True):
-            _end([child for child in self._children.values() if child.spec.ends_last is last], grace_s)
+            _end(
+                [child for child in self._children.values() if child.spec.ends_last is last],
+                grace_s,
+            )
         self._children.clear()
 
 
@@ -154,7 +173,9 @@ def _end(children: list[_Child], grace_s: float) -> None:
 class _Child(threading.Thread):
     """One child and its restarts."""
 
-    def __init__(self, spec: ChildSpec, log: Path, ready_file: Path, nursery: Nursery | None) -> None:
+    def __init__(
+        self, spec: ChildSpec, log: Path, ready_file: Path, nursery: Nursery | None
+    ) -> None:
         super().__init__(name=f"child-{spec.name}", daemon=True)
         self.spec = spec
         self.log = log
@@ -223,7 +244,9 @@ class _Child(threading.Thread):
             self._ready_file.unlink(missing_ok=True)
             environment = {**os.environ, **self.spec.environment, READY_FILE: str(self._ready_file)}
             if self._nursery is not None and self._nursery.can_fork(self.spec.command, environment):
-                self._process = self._nursery.fork(self.spec.command, environment, log.fileno(), leads_session=True)
+                self._process = self._nursery.fork(
+                    self.spec.command, environment, log.fileno(), leads_session=True
+                )
             else:
                 self._process = subprocess.Popen(
                     leashed(self.spec.command),
@@ -243,7 +266,9 @@ class _Child(threading.Thread):
             if process is None or process.poll() is not None:
                 return
             if number is signal.SIGKILL and (pid := process.pid) is not None:
-                with suppress(ProcessLookupError):  # it ended by itself, and `run` has just heard of it
+                with suppress(
+                    ProcessLookupError
+                ):  # it ended by itself, and `run` has just heard of it
                     os.killpg(pid, number)
             else:
                 process.send_signal(number)

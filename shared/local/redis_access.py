@@ -50,7 +50,9 @@ def write_access(file: Path, access: RedisAccess) -> None:
     """Whole or not at all, and at no moment for others to read."""
     new = file.with_name(f"{file.name}.new")
     new.unlink(missing_ok=True)
-    with os.fdopen(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _FOR_ITS_OWNER), "w") as opened:
+    with os.fdopen(
+        os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _FOR_ITS_OWNER), "w"
+    ) as opened:
         opened.write(access.to_json())
     new.replace(file)
 

@@ -27,7 +27,13 @@ class PrivateRedis:
     """Started among `processes`, so it is stopped with them and started again on the same port and data if it dies."""
 
     def __init__(
-        self, processes: Processes, folder: Path, *, append_only: bool = True, earlier: RedisAccess | None = None, is_hunted: bool = False
+        self,
+        processes: Processes,
+        folder: Path,
+        *,
+        append_only: bool = True,
+        earlier: RedisAccess | None = None,
+        is_hunted: bool = False,
     ) -> None:
         """`earlier`: the port and password that it had before; the port is taken again if it is free. `is_hunted`: see `ChildSpec`."""
         self._processes = processes
@@ -48,7 +54,14 @@ class PrivateRedis:
         configuration.touch(mode=0o600)
         configuration.write_text(self._configuration())
         command = [str(server), str(configuration)]
-        spec = ChildSpec("redis", command, is_ready=self.answers, restart=self._append_only, is_hunted=self._is_hunted, ends_last=True)
+        spec = ChildSpec(
+            "redis",
+            command,
+            is_ready=self.answers,
+            restart=self._append_only,
+            is_hunted=self._is_hunted,
+            ends_last=True,
+        )
         self._processes.start(spec)
         self._processes.wait_until_ready(_START_TIMEOUT_S)
         return self.access.url
@@ -56,7 +69,9 @@ class PrivateRedis:
     def answers(self) -> bool:
         """Whether the server on our port is ours and takes commands. Raw, because only the ledger may import redis."""
         try:
-            with socket.create_connection(("127.0.0.1", self.access.port), timeout=1.0) as connection:
+            with socket.create_connection(
+                ("127.0.0.1", self.access.port), timeout=1.0
+            ) as connection:
                 connection.sendall(f"AUTH {self.access.password}\r\nPING\r\n".encode())
                 with connection.makefile("rb") as replies:
                     return replies.readline() == b"+OK\r\n" and replies.readline() == b"+PONG\r\n"
@@ -96,7 +111,9 @@ def find_server() -> Path:
 def version_of(server: Path) -> tuple[int, ...]:
     """(7, 0, 15), or () if the binary does not run on this machine."""
     try:
-        shown = subprocess.run([server, "--version"], capture_output=True, text=True, timeout=10, check=True).stdout
+        shown = subprocess.run(
+            [server, "--version"], capture_output=True, text=True, timeout=10, check=True
+        ).stdout
     except (OSError, subprocess.SubprocessError):
         return ()
     numbers = re.search(r"\bv=(\d+(?:\.\d+)*)", shown)

@@ -32,7 +32,12 @@ class RunDirectory:
         fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock_fd)
 

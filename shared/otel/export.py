@@ -89,10 +89,15 @@ class Redacting(_Before):
             parent=span.parent,
             resource=span.resource,
             attributes=self._without_secrets(span.attributes),
-            events=[Event(event.name, self._without_secrets(event.attributes), event.timestamp) for event in span.events],
+            events=[
+                Event(event.name, self._without_secrets(event.attributes), event.timestamp)
+                for event in span.events
+            ],
             links=span.links,
             kind=span.kind,
-            status=Status(span.status.status_code, self._redactor.text(described) if described else None),
+            status=Status(
+                span.status.status_code, self._redactor.text(described) if described else None
+            ),
             start_time=span.start_time,
             end_time=span.end_time,
             instrumentation_scope=span.instrumentation_scope,
@@ -170,7 +175,10 @@ class Batches(BatchSpanProcessor):
     def shutdown(self) -> None:
         self._batch_processor.shutdown(timeout_millis=int(1000 * self._end_within_s))
         if left := self._sender.spans + len(self._batch_processor._queue):
-            logging.getLogger(__name__).warning("the OpenTelemetry collector has not taken all spans in time: the last %d are lost", left)
+            logging.getLogger(__name__).warning(
+                "the OpenTelemetry collector has not taken all spans in time: the last %d are lost",
+                left,
+            )
 
 
 class _InTheAir(_Before):
@@ -197,7 +205,9 @@ def _filtered(logger: str, by: logging.Filter) -> Iterator[None]:
         logging.getLogger(logger).removeFilter(by)
 
 
-def make_provider(service: str, redactor: Redactor, ids: Ids, *, keeps_errors: bool, flush_s: float | None) -> TracerProvider:
+def make_provider(
+    service: str, redactor: Redactor, ids: Ids, *, keeps_errors: bool, flush_s: float | None
+) -> TracerProvider:
     """Everything else as the OTEL_* variables say. What is left is sent when the process ends, as far as the collector takes it in time."""
     named = Resource.create()
     if str(named.attributes.get(SERVICE_NAME, "unknown_service")).startswith("unknown_service"):

@@ -21,7 +21,12 @@ CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 """The conventions' switch for content; not set: none."""
 CAPTURES = ("true", "span_only", "span_and_event")
 """Values that mean content on spans."""
-_PROVIDERS = {"anthropic": "anthropic", "bedrock": "aws.bedrock", "vertex": "gcp.vertex_ai", "foundry": "azure.ai.inference"}
+_PROVIDERS = {
+    "anthropic": "anthropic",
+    "bedrock": "aws.bedrock",
+    "vertex": "gcp.vertex_ai",
+    "foundry": "azure.ai.inference",
+}
 _FINISHED = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -70,7 +75,12 @@ def of_result(result: HandoffResult) -> Attributes:
     return {
         **({"gen_ai.response.model": result.model} if result.model else {}),
         "gen_ai.response.finish_reasons": [result.stop_reason.value],
-        **_used(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens),
+        **_used(
+            usage.input_tokens,
+            usage.output_tokens,
+            usage.cache_read_tokens,
+            usage.cache_write_tokens,
+        ),
         "handoff.status": result.status.value,
         "handoff.turns": result.turns,
     }
@@ -93,7 +103,12 @@ def of_reply(reply: ModelReply) -> Attributes:
         "gen_ai.response.model": reply.model,
         "gen_ai.response.finish_reasons": [reply.stop_reason],
         **({"anthropic.request.id": reply.request_id} if reply.request_id else {}),
-        **_used(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens),
+        **_used(
+            usage.input_tokens,
+            usage.output_tokens,
+            usage.cache_read_tokens,
+            usage.cache_write_tokens,
+        ),
     }
 
 
@@ -116,7 +131,11 @@ def content_of_call(call: ModelCall) -> Attributes:
 
 def content_of_reply(reply: ModelReply) -> Attributes:
     why = _FINISHED.get(reply.stop_reason, reply.stop_reason)
-    return {"gen_ai.output.messages": _json([{"role": "assistant", "parts": _parts(reply.content), "finish_reason": why}])}
+    return {
+        "gen_ai.output.messages": _json(
+            [{"role": "assistant", "parts": _parts(reply.content), "finish_reason": why}]
+        )
+    }
 
 
 def content_of_tool_call(call: Block) -> Attributes:
@@ -147,9 +166,18 @@ def _part(block: Block) -> dict[str, Any]:
         case "text":
             return {"type": "text", "content": block.get("text")}
         case "tool_use":
-            return {"type": "tool_call", "id": block.get("id"), "name": block.get("name"), "arguments": block.get("input")}
+            return {
+                "type": "tool_call",
+                "id": block.get("id"),
+                "name": block.get("name"),
+                "arguments": block.get("input"),
+            }
         case "tool_result":
-            return {"type": "tool_call_response", "id": block.get("tool_use_id"), "response": block.get("content")}
+            return {
+                "type": "tool_call_response",
+                "id": block.get("tool_use_id"),
+                "response": block.get("content"),
+            }
         case "thinking":
             return {"type": "reasoning", "content": block.get("thinking")}
         case other:

@@ -12,7 +12,14 @@ from functools import lru_cache
 from opentelemetry import context, trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import Decision
-from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+)
 
 from shared.agent.model import Block, ModelCall, ModelReply
 from shared.config import Settings
@@ -38,7 +45,9 @@ def open_telemetry(service: str, settings: Settings, flush_s: float | None) -> T
     """Start to send spans. The provider becomes the global one, so that what a user's tools tell joins, unless there is one already."""
     captures = os.environ.get(gen_ai.CAPTURE, "").strip().lower() in gen_ai.CAPTURES
     ids = Ids()
-    provider = make_provider(service, Redactor(secrets_of(settings)), ids, keeps_errors=captures, flush_s=flush_s)
+    provider = make_provider(
+        service, Redactor(secrets_of(settings)), ids, keeps_errors=captures, flush_s=flush_s
+    )
     made = OpenTelemetry(provider, ids, gen_ai.provider_of(settings), captures=captures)
     if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         trace.set_tracer_provider(provider)
@@ -97,7 +106,9 @@ class OpenTelemetry(Telemetry):
 
     is_on = True
 
-    def __init__(self, provider: TracerProvider, ids: Ids, model_provider: str, *, captures: bool) -> None:
+    def __init__(
+        self, provider: TracerProvider, ids: Ids, model_provider: str, *, captures: bool
+    ) -> None:
         self._provider = provider
         self._ids = ids
         self._model_provider = model_provider
@@ -118,7 +129,10 @@ class OpenTelemetry(Telemetry):
     @contextmanager
     def submitting_each(self, job_ids: Sequence[JobId]) -> Iterator[Submissions]:
         kind = SpanKind.PRODUCER
-        spans = [self._tracer.start_span("submit", kind=kind, attributes={"handoff.job.id": job_id}) for job_id in job_ids]
+        spans = [
+            self._tracer.start_span("submit", kind=kind, attributes={"handoff.job.id": job_id})
+            for job_id in job_ids
+        ]
         made = _Submitted(spans)
         try:
             yield made
@@ -141,11 +155,17 @@ class OpenTelemetry(Telemetry):
         return traceparent(place.trace_id, place.span_id, is_sampled=bool(place.is_sampled))
 
     @contextmanager
-    def handoff(self, handoff: AgentHandoff, model: str | None, started_at: float | None) -> Iterator[Span]:
+    def handoff(
+        self, handoff: AgentHandoff, model: str | None, started_at: float | None
+    ) -> Iterator[Span]:
         """What is done is below the handoff's span from the first claim on; the span itself is told once, by whoever ends the handoff."""
         place, began_ns, claimed = self._place(handoff.job_id), time.time_ns(), _Claimed()
         current, encloses = trace.get_current_span().get_span_context(), _is_open_since(started_at)
-        above = current if current.trace_id == place.trace_id and encloses else _context(place, place.span_id)
+        above = (
+            current
+            if current.trace_id == place.trace_id and encloses
+            else _context(place, place.span_id)
+        )
         own_id = handoff_span(handoff.job_id, handoff.handoff_id)
         with _in(_context(place, own_id)):
             yield claimed
@@ -156,7 +176,12 @@ class OpenTelemetry(Telemetry):
         attributes = gen_ai.of_handoff(handoff, self._model_provider, model) | came_to
         since_ns = min(began_ns, int(started_at * 1e9)) if started_at else began_ns
         with self._ids.span(own_id):
-            span = self._tracer.start_span(f"invoke_agent {handoff.assigned_to}", _below(above), attributes=attributes, start_time=since_ns)
+            span = self._tracer.start_span(
+                f"invoke_agent {handoff.assigned_to}",
+                _below(above),
+                attributes=attributes,
+                start_time=since_ns,
+            )
         if why := result.failure if result else "cancelled":
             _fail(span, why)
         span.end()
@@ -171,17 +196,26 @@ class OpenTelemetry(Telemetry):
     @contextmanager
     def tool(self, call: Block, name: str) -> Iterator[Span]:
         content = gen_ai.content_of_tool_call(call) if self._captures else {}
-        with self._working(f"execute_tool {name}", SpanKind.INTERNAL, gen_ai.of_tool_call(call, name) | content) as span:
+        with self._working(
+            f"execute_tool {name}", SpanKind.INTERNAL, gen_ai.of_tool_call(call, name) | content
+        ) as span:
             yield _Told(span, captures=self._captures)
 
     def job_ended(self, life: Lifetime) -> None:
         """The span that all others of the job are below. One that ends again, after a retry, has another one for that, below the first."""
         place = self._place(life.job_id)
-        own_id, above = (job_span(life.job_id), place.parent_id) if life.retries == 0 else (self._ids.generate_span_id(), place.span_id)
+        own_id, above = (
+            (job_span(life.job_id), place.parent_id)
+            if life.retries == 0
+            else (self._ids.generate_span_id(), place.span_id)
+        )
         parent = _below(_context(place, above)) if above else context.Context()
         with self._ids.span(own_id, place.trace_id):
             span = self._tracer.start_span(
-                f"invoke_workflow {life.mode}", parent, attributes=gen_ai.of_job(life), start_time=int(life.started_at * 1e9)
+                f"invoke_workflow {life.mode}",
+                parent,
+                attributes=gen_ai.of_job(life),
+                start_time=int(life.started_at * 1e9),
             )
         if life.is_failed:
             _fail(span, life.status)
@@ -189,16 +223,26 @@ class OpenTelemetry(Telemetry):
 
     def ids(self) -> dict[str, str]:
         it = trace.get_current_span().get_span_context()
-        return {"trace_id": f"{it.trace_id:032x}", "span_id": f"{it.span_id:016x}"} if it.is_valid else {}
+        return (
+            {"trace_id": f"{it.trace_id:032x}", "span_id": f"{it.span_id:016x}"}
+            if it.is_valid
+            else {}
+        )
 
     def stop(self) -> None:
         self._provider.shutdown()
 
     @contextmanager
-    def _working(self, name: str, kind: SpanKind, attributes: gen_ai.Attributes) -> Iterator[trace.Span]:
+    def _working(
+        self, name: str, kind: SpanKind, attributes: gen_ai.Attributes
+    ) -> Iterator[trace.Span]:
         """A span for as long as the block takes. Of an error its kind: the text may quote a payload."""
         with self._tracer.start_as_current_span(
-            name, kind=kind, attributes=attributes, record_exception=False, set_status_on_exception=False
+            name,
+            kind=kind,
+            attributes=attributes,
+            record_exception=False,
+            set_status_on_exception=False,
         ) as span:
             try:
                 yield span
@@ -251,4 +295,6 @@ def _below(above: SpanContext) -> context.Context:
 
 def _in(above: SpanContext) -> AbstractContextManager[trace.Span]:
     """What this thread does here is below that span, which somebody else tells of."""
-    return trace.use_span(NonRecordingSpan(above), record_exception=False, set_status_on_exception=False)
+    return trace.use_span(
+        NonRecordingSpan(above), record_exception=False, set_status_on_exception=False
+    )

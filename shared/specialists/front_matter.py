@@ -39,10 +39,16 @@ def parse(path: Path) -> FrontMatter:
     """
     lines = _text_of(path).split("\n")
     if not lines or lines[0].rstrip() != FENCE:
-        raise InvalidSpecialist(f"{path}:1: no front matter; begin the file with a line `---`, the fields, and another `---`")
-    end = next((number for number, line in enumerate(lines[1:], start=1) if line.rstrip() == FENCE), None)
+        raise InvalidSpecialist(
+            f"{path}:1: no front matter; begin the file with a line `---`, the fields, and another `---`"
+        )
+    end = next(
+        (number for number, line in enumerate(lines[1:], start=1) if line.rstrip() == FENCE), None
+    )
     if end is None:
-        raise InvalidSpecialist(f"{path}:1: the front matter does not end; close it with a line `---`")
+        raise InvalidSpecialist(
+            f"{path}:1: the front matter does not end; close it with a line `---`"
+        )
     fields, at = _fields_of(path, "\n".join(lines[1:end]))
     return FrontMatter(fields, at, "\n".join(lines[end + 1 :]).strip(), end + 2)
 
@@ -52,12 +58,18 @@ def _text_of(path: Path) -> str:
         if path.exists() and not path.is_file():  # a pipe would never end
             raise InvalidSpecialist(f"{path}: is no regular file; take it out of the folder")
         if path.stat().st_size > MAX_FILE_BYTES:
-            raise InvalidSpecialist(f"{path}:1: larger than {MAX_FILE_BYTES:,} bytes; shorten the instructions")
+            raise InvalidSpecialist(
+                f"{path}:1: larger than {MAX_FILE_BYTES:,} bytes; shorten the instructions"
+            )
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise InvalidSpecialist(f"{path}: cannot be read ({error.strerror}); check the path and its permissions") from error
+        raise InvalidSpecialist(
+            f"{path}: cannot be read ({error.strerror}); check the path and its permissions"
+        ) from error
     except UnicodeDecodeError as error:
-        raise InvalidSpecialist(f"{path}: is not UTF-8 text (byte {error.start}); save it as UTF-8") from error
+        raise InvalidSpecialist(
+            f"{path}: is not UTF-8 text (byte {error.start}); save it as UTF-8"
+        ) from error
 
 
 def _fields_of(path: Path, text: str) -> tuple[dict[str, Any], dict[str, int]]:
@@ -67,12 +79,18 @@ def _fields_of(path: Path, text: str) -> tuple[dict[str, Any], dict[str, int]]:
         raise InvalidSpecialist(f"{path}:{_line(error)}: {error.problem}; {error.mend}") from error
     except yaml.MarkedYAMLError as error:
         hint = "put values that hold `: ` or `#` into quotes"
-        raise InvalidSpecialist(f"{path}:{_line(error)}: the front matter is not YAML ({error.problem}); {hint}") from error
+        raise InvalidSpecialist(
+            f"{path}:{_line(error)}: the front matter is not YAML ({error.problem}); {hint}"
+        ) from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         problem = str(error).partition("\n")[0] or type(error).__name__
-        raise InvalidSpecialist(f"{path}:2: the front matter is not YAML ({problem}); mend or remove what it names") from error
+        raise InvalidSpecialist(
+            f"{path}:2: the front matter is not YAML ({problem}); mend or remove what it names"
+        ) from error
     if not isinstance(root, yaml.MappingNode):
-        raise InvalidSpecialist(f"{path}:2: the front matter holds no fields; write `name: ...`, one field a line")
+        raise InvalidSpecialist(
+            f"{path}:2: the front matter holds no fields; write `name: ...`, one field a line"
+        )
     at = {str(key.value): key.start_mark.line + 2 for key, _ in root.value}
     return {str(key): value for key, value in fields.items()}, at
 

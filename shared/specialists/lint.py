@@ -82,7 +82,12 @@ def similarity(descriptions: Sequence[str]) -> dict[tuple[int, int], float]:
 def _overlaps(specs: Sequence[SpecialistSpec]) -> Iterator[Remark]:
     for (a, b), cosine in similarity([spec.description for spec in specs]).items():
         if cosine >= OVERLAP:
-            shared = ", ".join(sorted(_words(_positive(specs[a].description)) & _words(_positive(specs[b].description))))
+            shared = ", ".join(
+                sorted(
+                    _words(_positive(specs[a].description))
+                    & _words(_positive(specs[b].description))
+                )
+            )
             message = f"its description overlaps with {specs[b].name}'s ({cosine:.2f}; both say: {shared}); say what only this one does"
             yield Remark(specs[a].name, Rule.OVERLAP, message)
 
@@ -106,19 +111,27 @@ def _sections(spec: SpecialistSpec) -> Iterator[Remark]:
     headings = [heading.lower() for heading in sections_of(spec.instructions)]
     for name, words in _WANTED_SECTIONS.items():
         if not any(re.search(words, heading) for heading in headings):
-            yield Remark(spec.name, Rule.MISSING_SECTION, f"no section says {name}; add one (`## ...`)")
+            yield Remark(
+                spec.name, Rule.MISSING_SECTION, f"no section says {name}; add one (`## ...`)"
+            )
 
 
 def _tools(spec: SpecialistSpec) -> Iterator[Remark]:
     told = set(re.findall(r"`([a-z][a-z0-9]*(?:_[a-z0-9]+)+|now)`", spec.instructions))
     for tool in sorted(told & _KNOWN_TOOLS - set(spec.tools)):
-        yield Remark(spec.name, Rule.TOOL_NOT_GRANTED, f"is told to use `{tool}`, but its tools do not name it; add or drop it")
+        yield Remark(
+            spec.name,
+            Rule.TOOL_NOT_GRANTED,
+            f"is told to use `{tool}`, but its tools do not name it; add or drop it",
+        )
     if not spec.tools and not told and (wish := _SEARCHES.search(spec.instructions)):
         message = f"is told to {wish.group(0).lower()!r}, but has no tools; name them in `tools` or drop it"
         yield Remark(spec.name, Rule.TOOL_NOT_GRANTED, message)
     for tool in spec.tools:
         if tool not in spec.instructions:
-            message = f"may use {tool}, but its instructions never say when; say it or take the tool away"
+            message = (
+                f"may use {tool}, but its instructions never say when; say it or take the tool away"
+            )
             yield Remark(spec.name, Rule.TOOL_NOT_USED, message)
 
 
@@ -127,7 +140,8 @@ _KNOWN_TOOLS = frozenset({"search_documents", "read_document", "web_search", "fe
 """The built-in tools: other words in backticks may be anything."""
 _NOT_FOR = re.compile(r"\bnot (?:for|to)\b", re.IGNORECASE)
 _SEARCHES = re.compile(
-    r"(?<!not )(?<!never )\b(?:search|look up|browse|fetch|query) (?:for|the|through|it|them|all|each|every)\b", re.IGNORECASE
+    r"(?<!not )(?<!never )\b(?:search|look up|browse|fetch|query) (?:for|the|through|it|them|all|each|every)\b",
+    re.IGNORECASE,
 )
 _WANTED_SECTIONS = {
     "what good looks like": r"\bgood\b|quality|standard|done",

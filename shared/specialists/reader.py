@@ -24,20 +24,42 @@ NOT_SPECIALISTS = frozenset({"readme.md"})
 """Files that people put beside their specialists."""
 
 
-def read_specialist(path: Path, *, tools: Collection[str] | None = None, reserved: Collection[str] = RESERVED) -> SpecialistSpec:
+def read_specialist(
+    path: Path, *, tools: Collection[str] | None = None, reserved: Collection[str] = RESERVED
+) -> SpecialistSpec:
     """Read one file. `tools` are the names that exist (None: not checked); the supervisor's own roles pass `reserved=()`.
 
     Raises:
         InvalidSpecialist: file, line and field, what is wrong, how to mend it; of everything that is wrong, in one line.
     """
     parts = parse(path)
-    values = {key: _lenient(key, value) for key, value in parts.fields.items() if key in FIELDS and value is not None}
+    values = {
+        key: _lenient(key, value)
+        for key, value in parts.fields.items()
+        if key in FIELDS and value is not None
+    }
     _resolve_alias(values)
-    wrong = [*_wrong_keys(parts), *_wrong_schema(parts, values), *_wrong_tools(parts, values, tools)]
+    wrong = [
+        *_wrong_keys(parts),
+        *_wrong_schema(parts, values),
+        *_wrong_tools(parts, values, tools),
+    ]
     if values.get("name") in reserved:
-        wrong.append(_wrong(parts, "name", f"{values['name']} is reserved for the system itself; choose another name"))
+        wrong.append(
+            _wrong(
+                parts,
+                "name",
+                f"{values['name']} is reserved for the system itself; choose another name",
+            )
+        )
     if not parts.body:
-        wrong.append(_Wrong(parts.body_line, "instructions", "no instructions; write them below the front matter"))
+        wrong.append(
+            _Wrong(
+                parts.body_line,
+                "instructions",
+                "no instructions; write them below the front matter",
+            )
+        )
     spec: SpecialistSpec | None = None
     try:
         spec = SpecialistSpec(**values, instructions=parts.body)
@@ -45,7 +67,10 @@ def read_specialist(path: Path, *, tools: Collection[str] | None = None, reserve
         wrong += _wrong_values(parts, error, {one.field for one in wrong})
     if wrong or spec is None:
         first, *others = sorted(wrong, key=lambda one: one.line)
-        told = [f"{path}:{first.line}: {first.what}", *(f"{path.name}:{one.line}: {one.what}" for one in others)]
+        told = [
+            f"{path}:{first.line}: {first.what}",
+            *(f"{path.name}:{one.line}: {one.what}" for one in others),
+        ]
         raise InvalidSpecialist("; ".join(told))
     return spec
 
@@ -59,7 +84,9 @@ class _Wrong(NamedTuple):
     """How to mend it, too."""
 
 
-def load_specialists(*folders: Path, tools: Collection[str] | None = None) -> dict[str, SpecialistSpec]:
+def load_specialists(
+    *folders: Path, tools: Collection[str] | None = None
+) -> dict[str, SpecialistSpec]:
     """Every specialist of these folders by name, sorted; a later folder overrides an earlier one.
 
     Raises:
@@ -71,7 +98,9 @@ def load_specialists(*folders: Path, tools: Collection[str] | None = None) -> di
         for path in _files_of(folder):
             spec = read_specialist(path, tools=tools)
             if spec.name in here:
-                raise InvalidSpecialist(f"{path}: name: {spec.name} is taken by {here[spec.name]}; rename or remove one of the two")
+                raise InvalidSpecialist(
+                    f"{path}: name: {spec.name} is taken by {here[spec.name]}; rename or remove one of the two"
+                )
             here[spec.name] = path
             found[spec.name] = spec
     return dict(sorted(found.items()))
@@ -102,7 +131,11 @@ def _wrong_keys(parts: FrontMatter) -> Iterator[_Wrong]:
     for key in parts.fields:
         if key not in FIELDS:
             near = get_close_matches(key, FIELDS, n=1)
-            mend = f"did you mean {near[0]}?" if near else f"remove it (there are: {', '.join(FIELDS)})"
+            mend = (
+                f"did you mean {near[0]}?"
+                if near
+                else f"remove it (there are: {', '.join(FIELDS)})"
+            )
             yield _wrong(parts, key, f"is not a known field; {mend}")
     for key in ("name", "description"):
         if parts.fields.get(key) is None:
@@ -131,7 +164,9 @@ def _wrong_schema(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Wr
         yield _wrong(parts, "output_schema", str(error))
 
 
-def _wrong_tools(parts: FrontMatter, values: Mapping[str, Any], tools: Collection[str] | None) -> Iterator[_Wrong]:
+def _wrong_tools(
+    parts: FrontMatter, values: Mapping[str, Any], tools: Collection[str] | None
+) -> Iterator[_Wrong]:
     given = values.get("tools")
     named = [name for name in given if isinstance(name, str)] if isinstance(given, tuple) else []
     if len(set(named)) != len(named):
@@ -139,18 +174,29 @@ def _wrong_tools(parts: FrontMatter, values: Mapping[str, Any], tools: Collectio
     for name in dict.fromkeys(named):
         if tools is not None and name not in tools:
             near = get_close_matches(name, tools, n=1)
-            mend = f"did you mean {near[0]}?" if near else f"there are: {', '.join(sorted(tools)) or 'none'}; add its file with --tools DIR"
+            mend = (
+                f"did you mean {near[0]}?"
+                if near
+                else f"there are: {', '.join(sorted(tools)) or 'none'}; add its file with --tools DIR"
+            )
             yield _wrong(parts, "tools", f"there is no tool {name}; {mend}")
 
 
-def _wrong_values(parts: FrontMatter, error: ValidationError, told: Collection[str]) -> Iterator[_Wrong]:
+def _wrong_values(
+    parts: FrontMatter, error: ValidationError, told: Collection[str]
+) -> Iterator[_Wrong]:
     """What pydantic finds, but for fields of which something was said already."""
-    hints = {"name": " (lower-case letters, digits, - and _, a letter first)", "tier": " (capable or cheap)"}
+    hints = {
+        "name": " (lower-case letters, digits, - and _, a letter first)",
+        "tier": " (capable or cheap)",
+    }
     for where, what in each_problem(error):
         field = where[0]
         if field not in told:
             line = parts.body_line if field == "instructions" else parts.line_of(field)
-            yield _Wrong(line, field, f"{'.'.join(where)}: {what}{hints.get(field, '')}; mend this field")
+            yield _Wrong(
+                line, field, f"{'.'.join(where)}: {what}{hints.get(field, '')}; mend this field"
+            )
 
 
 def _wrong(parts: FrontMatter, field: str, problem: str) -> _Wrong:

@@ -51,7 +51,11 @@ class Approvals(Message):
     @property
     def wait_s(self) -> int:
         """The longest that the job waits for one answer."""
-        return MOST_WAIT_S if self.timeout_s is None or self.on_timeout is OnTimeout.REMIND else self.timeout_s
+        return (
+            MOST_WAIT_S
+            if self.timeout_s is None or self.on_timeout is OnTimeout.REMIND
+            else self.timeout_s
+        )
 
 
 NOBODY_THERE = Approvals(timeout_s=1, on_timeout=OnTimeout.GO_ON)

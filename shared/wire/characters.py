@@ -27,5 +27,8 @@ def all_in_whole_characters(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(map(all_in_whole_characters, value))
     if isinstance(value, dict):
-        return {all_in_whole_characters(name): all_in_whole_characters(item) for name, item in value.items()}
+        return {
+            all_in_whole_characters(name): all_in_whole_characters(item)
+            for name, item in value.items()
+        }
     return value

@@ -52,7 +52,9 @@ class CallFailed(Message):
     usage: Usage
 
 
-Checkpoint = Annotated[Replied | Observed | Prompted | Called | CallFailed, Field(discriminator="kind")]
+Checkpoint = Annotated[
+    Replied | Observed | Prompted | Called | CallFailed, Field(discriminator="kind")
+]
 checkpoint_adapter: TypeAdapter[Checkpoint] = TypeAdapter(Checkpoint, config=NO_PAYLOAD_IN_ERRORS)
 
 

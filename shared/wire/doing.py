@@ -18,13 +18,19 @@ class Waiting:
     """None: nobody knows how long it will be."""
 
     def __str__(self) -> str:
-        return f"waiting for {self.what}" if self.left_s is None else f"waiting {self.left_s} s: {self.what}"
+        return (
+            f"waiting for {self.what}"
+            if self.left_s is None
+            else f"waiting {self.left_s} s: {self.what}"
+        )
 
 
 def waiting_in(doing: str) -> Waiting | None:
     """None: it does something else."""
     found = _WAITING.fullmatch(doing)
-    return Waiting(found["what"], int(found["left_s"]) if found["left_s"] else None) if found else None
+    return (
+        Waiting(found["what"], int(found["left_s"]) if found["left_s"] else None) if found else None
+    )
 
 
 def is_news(doing: str, before: str) -> bool:

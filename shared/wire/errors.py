@@ -202,7 +202,9 @@ class ModelError(HandoffError):
 
     retryable: ClassVar[bool] = False
 
-    def __init__(self, message: str, *, status: int | None = None, retry_after_s: float | None = None) -> None:
+    def __init__(
+        self, message: str, *, status: int | None = None, retry_after_s: float | None = None
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.retry_after_s = retry_after_s
@@ -224,7 +226,12 @@ class ModelBusy(ModelError):
     retryable: ClassVar[bool] = True
 
     def __init__(
-        self, message: str, *, status: int | None = None, retry_after_s: float | None = None, limits: RateLimits = NOTHING_SAID
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        retry_after_s: float | None = None,
+        limits: RateLimits = NOTHING_SAID,
     ) -> None:
         super().__init__(message, status=status, retry_after_s=retry_after_s)
         self.limits = limits

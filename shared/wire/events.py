@@ -14,7 +14,13 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from shared.wire.approval_events import ApprovalAsked, ApprovalEvent, ApprovalReminded, Approved, Rejected
+from shared.wire.approval_events import (
+    ApprovalAsked,
+    ApprovalEvent,
+    ApprovalReminded,
+    Approved,
+    Rejected,
+)
 from shared.wire.dispute_events import Arbitrated, ConflictsFound, Judged
 from shared.wire.errors import MalformedMessage
 from shared.wire.fact_check import FactsChecked
@@ -57,7 +63,9 @@ from shared.wire.step_events import (
 )
 
 Event = JobEvent | StepEvent | ApprovalEvent
-_adapter: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="type")], config=NO_PAYLOAD_IN_ERRORS)
+_adapter: TypeAdapter[Event] = TypeAdapter(
+    Annotated[Event, Field(discriminator="type")], config=NO_PAYLOAD_IN_ERRORS
+)
 
 
 @dataclass(frozen=True, slots=True)

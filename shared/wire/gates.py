@@ -5,7 +5,14 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Self
 
-from pydantic import Field, NonNegativeInt, PositiveInt, StringConstraints, field_validator, model_validator
+from pydantic import (
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
 
 from shared.patterns import UnusablePattern, matches
 from shared.wire.ids import NameField
@@ -62,6 +69,10 @@ class Gates(Message):
 
     @model_validator(mode="after")
     def _can_be_passed(self) -> Self:
-        if self.min_words is not None and self.max_words is not None and self.min_words > self.max_words:
+        if (
+            self.min_words is not None
+            and self.max_words is not None
+            and self.min_words > self.max_words
+        ):
             raise ValueError("min_words is more than max_words: no answer could pass")
         return self

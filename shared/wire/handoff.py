@@ -6,7 +6,14 @@ import re
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, JsonValue, NonNegativeInt, PositiveInt, StringConstraints, model_validator
+from pydantic import (
+    Field,
+    JsonValue,
+    NonNegativeInt,
+    PositiveInt,
+    StringConstraints,
+    model_validator,
+)
 
 from shared.wire.ids import Digest, HandoffIdField, JobIdField, NameField, StepIdField, handoff_id
 from shared.wire.limits import MOST_DEPTH, HandoffLimits
@@ -94,7 +101,9 @@ class AgentHandoff(Message):
             raise ValueError(f"handoff_id must be {handoff_id(self.step_id, self.attempt)}")
         given = [item.step_id for item in self.context]
         if sorted(given) != sorted(self.depends_on):
-            raise ValueError(f"context has {sorted(given)}, but the step depends on {sorted(self.depends_on)}")
+            raise ValueError(
+                f"context has {sorted(given)}, but the step depends on {sorted(self.depends_on)}"
+            )
         if len(set(given)) != len(given):
             raise ValueError("context holds a step twice")
         return self
@@ -206,7 +215,9 @@ class HandoffResult(Message):
         """The kind of its failure, without a model's words: what ended it, or `failed` where its own answer says so; '': none."""
         if self.status is not ResultStatus.FAILED:
             return ""
-        return self.status.value if self.stop_reason is StopReason.FINISHED else self.stop_reason.value
+        return (
+            self.status.value if self.stop_reason is StopReason.FINISHED else self.stop_reason.value
+        )
 
     @model_validator(mode="after")
     def _says_what_it_must(self) -> Self:
@@ -215,7 +226,9 @@ class HandoffResult(Message):
                 if self.output is None:
                     raise ValueError("status ok needs an output")
                 if says_only_that_it_is_done(self.output):
-                    raise ValueError("'I completed the task' is not a result: the output must be the work itself")
+                    raise ValueError(
+                        "'I completed the task' is not a result: the output must be the work itself"
+                    )
                 if self.needs or self.error:
                     raise ValueError("status ok needs nothing and has no error")
             case ResultStatus.NEEDS_INPUT:
@@ -226,7 +239,9 @@ class HandoffResult(Message):
                     raise ValueError("status failed must say why")
             case ResultStatus.PARTIAL:
                 if self.output is None:
-                    raise ValueError("status partial needs the work so far; without any it is failed")
+                    raise ValueError(
+                        "status partial needs the work so far; without any it is failed"
+                    )
         return self
 
 
@@ -244,11 +259,15 @@ _LONGEST_EMPTY_PHRASE = 120
 def says_only_that_it_is_done(output: JsonValue) -> bool:
     """Whether an output merely announces completion ("I completed the task") instead of being the work."""
     if isinstance(output, str):
-        return not output.strip() or (len(output) <= _LONGEST_EMPTY_PHRASE and _DONE.match(output.strip()) is not None)
+        return not output.strip() or (
+            len(output) <= _LONGEST_EMPTY_PHRASE and _DONE.match(output.strip()) is not None
+        )
     return False
 
 
-def failed(handoff: AgentHandoff, error: str, stop_reason: StopReason = StopReason.DEFECT) -> HandoffResult:
+def failed(
+    handoff: AgentHandoff, error: str, stop_reason: StopReason = StopReason.DEFECT
+) -> HandoffResult:
     """The result of a handoff that never got to say anything itself."""
     return HandoffResult(
         handoff_id=handoff.handoff_id,

@@ -193,4 +193,14 @@ class ParentTold(Message):
     type: Literal["parent_told"] = "parent_told"
 
 
-JobEvent = JobSubmitted | Routed | Quoted | JobEnded | CancelRequested | RetryRequested | DecisionAsked | WebhookTried | ParentTold
+JobEvent = (
+    JobSubmitted
+    | Routed
+    | Quoted
+    | JobEnded
+    | CancelRequested
+    | RetryRequested
+    | DecisionAsked
+    | WebhookTried
+    | ParentTold
+)

@@ -44,8 +44,18 @@ def join_problems(join: Join | None, waits_for: Sequence[StepId]) -> list[str]:
     if not waits_for:
         return ["waits for nothing: give the step something to depend on, or leave the join out"]
     most = max(join.enough or 1, join.at_least)
-    found = [f"needs {most} results of {len(waits_for)}: ask for fewer"] if most > len(waits_for) else []
+    found = (
+        [f"needs {most} results of {len(waits_for)}: ask for fewer"]
+        if most > len(waits_for)
+        else []
+    )
     if join.enough and join.at_least > join.enough:
-        found.append(f"has enough with {join.enough} and needs at least {join.at_least}: one of them is wrong")
+        found.append(
+            f"has enough with {join.enough} and needs at least {join.at_least}: one of them is wrong"
+        )
     known, others = set(waits_for), ", ".join(waits_for)
-    return found + [f"must have {one}, which it does not wait for (it does for {others:.300})" for one in join.must if one not in known]
+    return found + [
+        f"must have {one}, which it does not wait for (it does for {others:.300})"
+        for one in join.must
+        if one not in known
+    ]

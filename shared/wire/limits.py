@@ -71,4 +71,6 @@ class NewLimits(Message):
 
 def raised(limits: JobLimits, by: NewLimits) -> JobLimits:
     new = {"max_turns": by.max_turns, "max_tokens": by.max_tokens, "max_microusd": by.max_microusd}
-    return limits.model_copy(update={name: value for name, value in new.items() if value is not None})
+    return limits.model_copy(
+        update={name: value for name, value in new.items() if value is not None}
+    )

@@ -25,7 +25,9 @@ def qualified(claim_id: str, step: StepId) -> str | None:
     return name if "." in name else f"{step}.{name}"
 
 
-def renamed_markers(output: Any, step: StepId, known: Collection[str], dangling: list[str]) -> tuple[Any, list[str]]:
+def renamed_markers(
+    output: Any, step: StepId, known: Collection[str], dangling: list[str]
+) -> tuple[Any, list[str]]:
     """The output with every marker qualified, one id per bracket, and the ids that it points to in the order of their first use.
 
     Markers that point to nothing are taken out, and their names are added to `dangling`.

@@ -20,7 +20,9 @@ Unsaid = Field(exclude_if=lambda value: value is None)
 class Message(BaseModel):
     """A frozen value that travels between processes or lies in the ledger as JSON."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", ser_json_inf_nan="null", hide_input_in_errors=True)
+    model_config = ConfigDict(
+        frozen=True, strict=True, extra="forbid", ser_json_inf_nan="null", hide_input_in_errors=True
+    )
 
     def to_json(self) -> str:
         """The one JSON text of this value: what is hashed is what is stored and sent."""
@@ -48,7 +50,9 @@ class Message(BaseModel):
         try:
             text = to_json(value)
         except PydanticSerializationError as error:
-            raise MalformedMessage(f"{cls.__name__}: it holds half of a character, or is nested too deep") from error
+            raise MalformedMessage(
+                f"{cls.__name__}: it holds half of a character, or is nested too deep"
+            ) from error
         return cls.from_json(text)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
@@ -82,7 +86,11 @@ REMEMBERED_CHARS = 20_000
 
 def digest_of(text: str | bytes) -> str:
     """SHA-256 of the UTF-8 bytes, hexadecimal: the name of a blob."""
-    return _digest_again(text) if isinstance(text, str) and len(text) <= REMEMBERED_CHARS else _digest(text)
+    return (
+        _digest_again(text)
+        if isinstance(text, str) and len(text) <= REMEMBERED_CHARS
+        else _digest(text)
+    )
 
 
 def _digest(text: str | bytes) -> str:
@@ -100,7 +108,9 @@ def each_problem(error: ValidationError) -> Iterator[tuple[tuple[str, ...], str]
     places = [problem["loc"] for problem in found]
     for problem in found:
         place = problem["loc"]
-        is_led_to = problem["type"] == "too_short" and any(len(one) > len(place) and one[: len(place)] == place for one in places)
+        is_led_to = problem["type"] == "too_short" and any(
+            len(one) > len(place) and one[: len(place)] == place for one in places
+        )
         if not is_led_to:
             yield tuple(map(str, place)), in_our_words(problem["type"], problem["msg"])
 
@@ -121,7 +131,9 @@ def in_our_words(kind: str, said: str) -> str:
     """What pydantic says of a value, for a person who knows nothing of Python's types."""
     if kind in ("enum", "literal_error"):
         said = _MEMBER.sub(r"\1", said)
-    return _PLAINER.get(kind, said.removeprefix("Value error, ").replace("Input should be", "must be"))
+    return _PLAINER.get(
+        kind, said.removeprefix("Value error, ").replace("Input should be", "must be")
+    )
 
 
 def problems_of(error: ValidationError, most: int = 3) -> str:

@@ -76,7 +76,10 @@ class Plan(Message):
 
     @model_validator(mode="after")
     def _is_a_dag(self) -> Self:
-        if found := [*shape_problems(self.steps, self.given), *last_join_problems(self.steps, self.join)]:
+        if found := [
+            *shape_problems(self.steps, self.given),
+            *last_join_problems(self.steps, self.join),
+        ]:
             raise ValueError("; ".join(found))
         return self
 
@@ -101,7 +104,11 @@ class Plan(Message):
 
 def count_problems(steps: Sequence[Step], max_steps: int) -> list[str]:
     """More steps than the job may have. They need not make a plan yet, so that a planner hears of everything in one turn."""
-    return [f"{len(steps)} steps, at most {max_steps} are allowed: merge or drop some"] if len(steps) > max_steps else []
+    return (
+        [f"{len(steps)} steps, at most {max_steps} are allowed: merge or drop some"]
+        if len(steps) > max_steps
+        else []
+    )
 
 
 def name_problems(steps: Sequence[Step], specialists: Collection[str]) -> list[str]:
@@ -129,11 +136,25 @@ class StepProblem(NamedTuple):
 def problems_by_step(steps: Sequence[Step], given: Collection[StepId] = ()) -> list[StepProblem]:
     """The same, each with the step to look at."""
     known = Counter(step.id for step in steps)
-    taken = [(one, f"step id {one} is the name of a result that is there already: choose another") for one in known if one in given]
-    found = [*taken, *((one, f"step id {one} is used {count} times") for one, count in known.items() if count > 1)]
+    taken = [
+        (one, f"step id {one} is the name of a result that is there already: choose another")
+        for one in known
+        if one in given
+    ]
+    found = [
+        *taken,
+        *(
+            (one, f"step id {one} is used {count} times")
+            for one, count in known.items()
+            if count > 1
+        ),
+    ]
     there = {*known, *given}
     found += [(step.id, said) for step in steps for said in _of_one_step(step, there, given)]
-    found += [(cycle[0], f"cycle: {' -> '.join(cycle)} (each waits for the one before it)") for cycle in _cycles(steps)]
+    found += [
+        (cycle[0], f"cycle: {' -> '.join(cycle)} (each waits for the one before it)")
+        for cycle in _cycles(steps)
+    ]
     return [StepProblem(*problem) for problem in found]
 
 
@@ -154,7 +175,10 @@ def _of_one_step(step: Step, there: Collection[StepId], given: Collection[StepId
 def last_join_problems(steps: Sequence[Step], join: Join | None) -> list[str]:
     """What is wrong with what an answer needs of the last of these steps."""
     built_upon = {dependency for step in steps for dependency in step.depends_on}
-    return [f"the plan's join {problem}" for problem in join_problems(join, [step.id for step in steps if step.id not in built_upon])]
+    return [
+        f"the plan's join {problem}"
+        for problem in join_problems(join, [step.id for step in steps if step.id not in built_upon])
+    ]
 
 
 def _cycles(steps: Sequence[Step]) -> list[list[StepId]]:
@@ -167,7 +191,11 @@ def _cycles(steps: Sequence[Step]) -> list[list[StepId]]:
         except CycleError as error:
             cycle: list[StepId] = error.args[1]
             found.append(cycle)
-            graph = {step_id: waits_for - set(cycle) for step_id, waits_for in graph.items() if step_id not in cycle}
+            graph = {
+                step_id: waits_for - set(cycle)
+                for step_id, waits_for in graph.items()
+                if step_id not in cycle
+            }
         else:
             break
     return found

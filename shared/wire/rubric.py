@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, JsonValue, StringConstraints, model_validator
 
 from shared.wire.errors import MalformedMessage
 from shared.wire.ids import NameField, StepIdField
@@ -50,10 +50,12 @@ class Rubric(Message):
         """
         if not 1 <= len(means) <= MOST_CRITERIA:
             raise MalformedMessage(f"Rubric: has 1 to {MOST_CRITERIA} criteria, not {len(means)}")
+        criteria: list[JsonValue] = []
         for name, meaning in means.items():
             if not isinstance(meaning, str):
                 raise MalformedMessage(f"Rubric: {name}: say in words what is good by it")
-        return cls.of({"criteria": [{"name": name, "means": meaning} for name, meaning in means.items()]})  # type: ignore[dict-item]
+            criteria.append({"name": name, "means": meaning})
+        return cls.of({"criteria": criteria})
 
 
 class Score(Message):

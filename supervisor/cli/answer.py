@@ -33,7 +33,11 @@ def answer_text(result: JobResult) -> str:
     """Markdown; for a job with an answer schema the value as JSON, a string as well."""
     if result.answer is None:
         return ""
-    return plain(str(result.answer) if _is_markdown(result) else json.dumps(result.answer, ensure_ascii=False, indent=2))
+    return plain(
+        str(result.answer)
+        if _is_markdown(result)
+        else json.dumps(result.answer, ensure_ascii=False, indent=2)
+    )
 
 
 def _is_markdown(result: JobResult) -> bool:
@@ -60,7 +64,10 @@ def sources_of(result: JobResult) -> str:
     """`[1] notes/qdrant.md: "..."`, one line a source."""
     if not result.citations:
         return ""
-    lines = [f'[{one["n"]}] {in_one_line(one["source"])}: "{short(one["quote"], _QUOTE_CHARS)}"' for one in result.citations]
+    lines = [
+        f'[{one["n"]}] {in_one_line(one["source"])}: "{short(one["quote"], _QUOTE_CHARS)}"'
+        for one in result.citations
+    ]
     return "\n".join(["Sources:", *lines])
 
 
@@ -100,15 +107,26 @@ def spent(result: JobResult | JobOutline) -> str:
     """The same without the model."""
     usage = result.usage
     at_most = usage["cut"]["calls"] > 0
-    tokens = f"{AT_MOST if at_most else ''}{usage['input_tokens']:,} + {usage['output_tokens']:,} tokens"
-    return "  ".join([f"{result.wall_s:.1f} s", figures(usage["turns"], "turn"), tokens, money(usage["cost_usd"], at_most=at_most)])
+    tokens = (
+        f"{AT_MOST if at_most else ''}{usage['input_tokens']:,} + {usage['output_tokens']:,} tokens"
+    )
+    return "  ".join(
+        [
+            f"{result.wall_s:.1f} s",
+            figures(usage["turns"], "turn"),
+            tokens,
+            money(usage["cost_usd"], at_most=at_most),
+        ]
+    )
 
 
 def quote_remark(result: JobResult) -> str | None:
     """The quote beside what came of it; None: there was none, or it said nothing."""
     quote = result.quote or {}
     cost, time = quote.get("cost"), quote.get("time")
-    parts = [f"{money(cost['likely_usd'])} likely, {money(cost['most_usd'])} at most"] if cost else []
+    parts = (
+        [f"{money(cost['likely_usd'])} likely, {money(cost['most_usd'])} at most"] if cost else []
+    )
     parts += [f"{time['likely_s']:.1f} s likely, {time['most_s']:.1f} s at most"] if time else []
     return f"quoted: {'; '.join(parts)}; it took {_against_the_quote(result)}" if parts else None
 
@@ -116,7 +134,11 @@ def quote_remark(result: JobResult) -> str | None:
 def _against_the_quote(result: JobResult) -> str:
     """`$0.0123 and 9.0 s of work`: what the next quotes are held against, too."""
     usage, worked_s = result.usage, result.worked_s or 0.0
-    cost = "an unknown cost" if usage["cost_usd"] is None else money(usage["cost_usd"], at_most=usage["cut"]["calls"] > 0)
+    cost = (
+        "an unknown cost"
+        if usage["cost_usd"] is None
+        else money(usage["cost_usd"], at_most=usage["cut"]["calls"] > 0)
+    )
     spent = f"{cost} and {worked_s:.1f} s of work"
     if result.wall_s - worked_s < 0.1:
         return spent
@@ -140,7 +162,9 @@ def verdict_on(result: JobResult) -> str | None:
         case JobStatus.PARTIAL:
             return f"{result.job_id} is partial: {_why_partial(result)}{_how_to_finish(result)}"
         case JobStatus.FAILED:
-            return f"{result.job_id} failed: {reason}" + (": no documents were given (--docs DIR)" if _lacks_documents(result) else "")
+            return f"{result.job_id} failed: {reason}" + (
+                ": no documents were given (--docs DIR)" if _lacks_documents(result) else ""
+            )
         case JobStatus.CANCELLED:
             return f"{result.job_id} was cancelled"
         case _:
@@ -168,13 +192,24 @@ def _lacks_documents(result: JobResult) -> bool:
 
 
 def _plan(plan: dict[str, Any]) -> RenderableType:
-    lines = [Text(f"plan: {figures(len(plan['steps']), 'step')}" + (f", answer {plan['method']}" if plan.get("method") else ""))]
+    lines = [
+        Text(
+            f"plan: {figures(len(plan['steps']), 'step')}"
+            + (f", answer {plan['method']}" if plan.get("method") else "")
+        )
+    ]
     for step in folded(plan["steps"], lambda one: str(one["id"])):
         if isinstance(step, Copies):
-            lines.append(Text(f"  {step.name} · {step.all[0]['specialist']}: {figures(len(step.all), 'step')}"))
+            lines.append(
+                Text(
+                    f"  {step.name} · {step.all[0]['specialist']}: {figures(len(step.all), 'step')}"
+                )
+            )
             continue
         after = f" (after {names(step['depends_on'])})" if step["depends_on"] else ""
-        lines.append(Text(f"  {step['id']} · {step['specialist']}{after}: {short(step['task'], 100)}"))
+        lines.append(
+            Text(f"  {step['id']} · {step['specialist']}{after}: {short(step['task'], 100)}")
+        )
     return Group(*lines)
 
 
@@ -186,16 +221,25 @@ class _Handoffs:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         done = {one["handoff_id"]: one for one in self.result.results}
-        shown = list(folded(self.result.handoffs, lambda one: str(one["handoff_id"]).rpartition(".")[0]))
+        shown = list(
+            folded(self.result.handoffs, lambda one: str(one["handoff_id"]).rpartition(".")[0])
+        )
         for copies in (one for one in shown if isinstance(one, Copies)):
             said = outcomes([_state(one, done.get(one["handoff_id"])) for one in copies.all])
             each = f"`handoff show {self.result.job_id} --all` has each"
             yield Text(f"{copies.name}: {figures(len(copies.all), 'handoff')}, {said}; {each}")
-        rows = [_row(handoff, done.get(handoff["handoff_id"])) for handoff in shown if not isinstance(handoff, Copies)]
+        rows = [
+            _row(handoff, done.get(handoff["handoff_id"]))
+            for handoff in shown
+            if not isinstance(handoff, Copies)
+        ]
         if not rows:
             return
         table = _table(rows)
-        if Measurement.get(console, options.update(max_width=_ANY_COLUMNS), table).maximum <= options.max_width:
+        if (
+            Measurement.get(console, options.update(max_width=_ANY_COLUMNS), table).maximum
+            <= options.max_width
+        ):
             yield table
             return
         for name, by, state, turns, read, written, *rest in rows:
@@ -203,7 +247,11 @@ class _Handoffs:
             spent = [figures(int(turns), "turn"), f"{read} + {written} tokens"] if turns else []
             cost, seconds, worker = rest
             took = [*spent, cost, f"{seconds} s" if seconds else "", worker]
-            yield Padding(Text("  ".join(part for part in took if part), style="dim"), (0, 0, 0, 2), expand=False)
+            yield Padding(
+                Text("  ".join(part for part in took if part), style="dim"),
+                (0, 0, 0, 2),
+                expand=False,
+            )
 
 
 def _table(rows: list[list[str]]) -> Table:
@@ -232,8 +280,18 @@ def _row(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> list[str]:
     if not usage or not usage["turns"]:
         return [*named, state, "", "", "", "", seconds, worker]
     at_most = usage["cut"]["calls"] > 0
-    tokens = [f"{AT_MOST if at_most else ''}{usage[part]:,}" for part in ("input_tokens", "output_tokens")]
-    return [*named, state, str(usage["turns"]), *tokens, money(usage["cost_usd"], at_most=at_most), seconds, worker]
+    tokens = [
+        f"{AT_MOST if at_most else ''}{usage[part]:,}" for part in ("input_tokens", "output_tokens")
+    ]
+    return [
+        *named,
+        state,
+        str(usage["turns"]),
+        *tokens,
+        money(usage["cost_usd"], at_most=at_most),
+        seconds,
+        worker,
+    ]
 
 
 def _verdict(verdict: dict[str, Any]) -> str:
@@ -242,5 +300,7 @@ def _verdict(verdict: dict[str, Any]) -> str:
     named = [f"{one['step']}: {short(one['problem'], 100)}" for one in verdict["revisions"]] + [
         f"open: {short(point, 100)}" for point in verdict["open_points"]
     ]
-    scores = [f"{one['criterion']} {one['score']}" for one in verdict["scores"] if one["step"] is None]
+    scores = [
+        f"{one['criterion']} {one['score']}" for one in verdict["scores"] if one["step"] is None
+    ]
     return " · ".join([verdict["verdict"], *([", ".join(scores)] if scores else []), *named])

@@ -27,13 +27,23 @@ if TYPE_CHECKING:
 
 MOST_PLAN_BYTES = 1_000_000
 
-Note = Annotated[str | None, typer.Option("--note", metavar="TEXT", help="What you have to say about it; kept with the job.")]
+Note = Annotated[
+    str | None,
+    typer.Option(
+        "--note", metavar="TEXT", help="What you have to say about it; kept with the job."
+    ),
+]
 
 
 def approve(
     job: Job,
     note: Note = None,
-    edit: Annotated[Path | None, typer.Option(metavar="FILE", help="A plan, as `handoff show` prints it, instead of the job's.")] = None,
+    edit: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="A plan, as `handoff show` prints it, instead of the job's."
+        ),
+    ] = None,
 ) -> int:
     """Let a job go on that waits for an approval.
 
@@ -47,8 +57,16 @@ def approve(
 def reject(
     job: Job,
     note: Note = None,
-    steps: Annotated[list[str], typer.Option("--step", metavar="STEP", help="Only this step again; may be repeated.")] = [],  # noqa: B006
-    edit: Annotated[Path | None, typer.Option(metavar="FILE", help="Your own draft of a plan, for the planner to begin with.")] = None,
+    steps: Annotated[
+        list[str],
+        typer.Option("--step", metavar="STEP", help="Only this step again; may be repeated."),
+    ] = [],  # noqa: B006
+    edit: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Your own draft of a plan, for the planner to begin with."
+        ),
+    ] = None,
 ) -> int:
     """Have what a job waits for an approval of made again, with your note as feedback.
 
@@ -75,13 +93,17 @@ def with_plan(file: Path | None, say: Callable[[JsonValue], None]) -> None:
     try:
         say(_value(str(file), root))
     except PlanRefused as error:
-        raise ManyProblems([f"{file}:{line_at(root, place)}: {said}" for said, place in error.problems]) from error
+        raise ManyProblems(
+            [f"{file}:{line_at(root, place)}: {said}" for said, place in error.problems]
+        ) from error
 
 
 def _tree(file: Path) -> yaml.Node:
     from supervisor.plain_yaml import tree_in
 
-    root = tree_in(file, MOST_PLAN_BYTES, "shorten it", "`steps: ...`, as `handoff show` prints the plan")
+    root = tree_in(
+        file, MOST_PLAN_BYTES, "shorten it", "`steps: ...`, as `handoff show` prints the plan"
+    )
     _check_joins(file, root)
     return root
 
@@ -128,7 +150,9 @@ def ask_in_place(jobs: Client, job_id: JobId, question: Question) -> None:
     from supervisor.cli.showing import readable
 
     result = jobs.result(job_id)
-    draft = next((one["draft"] for one in result.approvals if one["version"] == question.version), None)
+    draft = next(
+        (one["draft"] for one in result.approvals if one["version"] == question.version), None
+    )
     console = stderr()
     if question.what is ApprovalOf.PLAN:
         note(readable(result.plan, console.width))
@@ -136,7 +160,9 @@ def ask_in_place(jobs: Client, job_id: JobId, question: Question) -> None:
         console.print(account(result))
     if draft is not None:
         note(f"\n{plain(draft) if isinstance(draft, str) else readable(draft, console.width)}\n")
-    note(f"{job_id} waits for an approval of its {question.what}. y: go on; n: stop it here; anything else: what is to be mended")
+    note(
+        f"{job_id} waits for an approval of its {question.what}. y: go on; n: stop it here; anything else: what is to be mended"
+    )
     said = ""
     while not said:
         said = _line()

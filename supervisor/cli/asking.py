@@ -84,7 +84,9 @@ def text_of(argument: str | None, settings: Settings) -> str:
     if not text.strip():
         raise UserError("the request is empty: say in plain words what you want")
     if len(text) > most:
-        raise UserError(f"the request has more than {most:,} characters: put long texts into --docs")
+        raise UserError(
+            f"the request has more than {most:,} characters: put long texts into --docs"
+        )
     if has_half_a_character(text):  # bytes on the command line that are no text
         raise UserError("the request is not UTF-8 text")
     return text
@@ -106,7 +108,11 @@ def schema_of(file: Path | None) -> dict[str, Any] | None:
     """Raises: UserError: not there, too large, or no JSON object."""
     if file is None:
         return None
-    text = text_in(file, MOST_SCHEMA_BYTES, "every model call with it pays for all of it: keep what the answer needs")
+    text = text_in(
+        file,
+        MOST_SCHEMA_BYTES,
+        "every model call with it pays for all of it: keep what the answer needs",
+    )
     try:
         refuse_repeats(text)
     except UserError as error:

@@ -29,11 +29,22 @@ def check_app(app: str, surroundings: Mapping[str, str]) -> None:
         UserError: in the words of the app.
     """
     tried = subprocess.run(
-        celery_command(app, "--version"), env={**os.environ, **surroundings}, capture_output=True, text=True, errors="replace", check=False
+        celery_command(app, "--version"),
+        env={**os.environ, **surroundings},
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
     )
     if tried.returncode:
-        told = [line.removeprefix("handoff: ") for line in tried.stderr.splitlines() if line.startswith("handoff: ")]
-        raise UserError(told[-1] if told else f"{app} cannot be started: {tried.stderr.strip()[-1_500:]}")
+        told = [
+            line.removeprefix("handoff: ")
+            for line in tried.stderr.splitlines()
+            if line.startswith("handoff: ")
+        ]
+        raise UserError(
+            told[-1] if told else f"{app} cannot be started: {tried.stderr.strip()[-1_500:]}"
+        )
 
 
 def run_celery(arguments: list[str]) -> None:

@@ -30,13 +30,30 @@ class Control(StrEnum):
 
 def chaos(
     jobs: Annotated[int, typer.Option(min=1, help="How many jobs.")] = 50,
-    kills: Annotated[int, typer.Option(min=0, help="How often SIGKILL is sent; other faults come in between.")] = 20,
-    seed: Annotated[int | None, typer.Option(min=0, help="What is run, and what is struck; a new one each time if not given.")] = None,
+    kills: Annotated[
+        int, typer.Option(min=0, help="How often SIGKILL is sent; other faults come in between.")
+    ] = 20,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="What is run, and what is struck; a new one each time if not given."
+        ),
+    ] = None,
     workers: Annotated[int, typer.Option(min=2, max=32, help="Worker processes.")] = 4,
     supervisors: Annotated[int, typer.Option(min=2, max=32, help="Supervisor processes.")] = 3,
-    failpoints: Annotated[bool, typer.Option("--failpoints", help="Instead: every failpoint, one after the other.")] = False,
-    only: Annotated[str | None, typer.Option(help="Jobs of these modes alone, comma-separated; `chords`: those of the control.")] = None,
-    control: Annotated[Control | None, typer.Option(help="The same run, and all failpoints, on this instead: it must fail.")] = None,
+    failpoints: Annotated[
+        bool, typer.Option("--failpoints", help="Instead: every failpoint, one after the other.")
+    ] = False,
+    only: Annotated[
+        str | None,
+        typer.Option(
+            help="Jobs of these modes alone, comma-separated; `chords`: those of the control."
+        ),
+    ] = None,
+    control: Annotated[
+        Control | None,
+        typer.Option(help="The same run, and all failpoints, on this instead: it must fail."),
+    ] = None,
     as_json: AsJson = False,
 ) -> int:
     """Run jobs while processes are killed, and say what was kept of the promises.
@@ -63,10 +80,16 @@ def chaos(
     say(f"seed {chosen}")
     if control is not None:
         found = run.control(options, say)
-        write_line(json.dumps(report.control_json(found) | {"seed": chosen}) if as_json else report.control_table(found))
+        write_line(
+            json.dumps(report.control_json(found) | {"seed": chosen})
+            if as_json
+            else report.control_table(found)
+        )
         return OK if report.is_control_kept(found) else FAILED
     books = run.try_failpoints(options, say) if failpoints else run.run(options, say)
-    write_line(json.dumps(report.json_of(books) | {"seed": chosen}) if as_json else report.table_of(books))
+    write_line(
+        json.dumps(report.json_of(books) | {"seed": chosen}) if as_json else report.table_of(books)
+    )
     return OK if report.is_kept(books) else FAILED
 
 
@@ -75,7 +98,9 @@ def _check_control(only: str | None, *, failpoints: bool) -> None:
     if failpoints:
         raise UserError("the control goes through the failpoints anyway: leave out --failpoints")
     if only is not None:
-        raise UserError("the control gets the jobs of --only chords anyway, and knows no others: leave out --only")
+        raise UserError(
+            "the control gets the jobs of --only chords anyway, and knows no others: leave out --only"
+        )
 
 
 def _draw(only: str | None) -> Draw | None:
@@ -89,5 +114,7 @@ def _draw(only: str | None) -> Draw | None:
         return drawing.ONLY_CHORDS
     known = [mode.value for mode in Mode]
     if unknown := [name for name in named if name not in known]:
-        raise UserError(f"--only {unknown[0]!r:.80} is no mode: name some of {', '.join(known)}, or {CHORDS} alone")
+        raise UserError(
+            f"--only {unknown[0]!r:.80} is no mode: name some of {', '.join(known)}, or {CHORDS} alone"
+        )
     return drawing.only([Mode(name) for name in named])

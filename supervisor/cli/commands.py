@@ -30,7 +30,11 @@ class Entry:
 
 
 def _entries(panels: dict[str, dict[str, tuple[str, str]]]) -> dict[str, Entry]:
-    return {name: Entry(place, line, panel) for panel, ours in panels.items() for name, (place, line) in ours.items()}
+    return {
+        name: Entry(place, line, panel)
+        for panel, ours in panels.items()
+        for name, (place, line) in ours.items()
+    }
 
 
 ENTRIES = _entries({
@@ -87,7 +91,12 @@ ENTRIES = _entries({
 def loaded(name: str) -> Any:
     """The command itself, with all of its options and its help."""
     module, _, function = ENTRIES[name].place.partition(":")
-    alone = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False, add_completion=False, context_settings=HELP_OPTIONS)
+    alone = typer.Typer(
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+        add_completion=False,
+        context_settings=HELP_OPTIONS,
+    )
     alone.command(name)(getattr(import_module(f"{__package__}.{module}"), function))
     return typer.main.get_command(alone)
 
@@ -96,7 +105,10 @@ class Commands(TyperGroup):
     """All of them, each as a line until it is typed."""
 
     def __init__(self, **given: Any) -> None:
-        lines = {name: TyperCommand(name, help=one.line, rich_help_panel=one.panel) for name, one in ENTRIES.items()}
+        lines = {
+            name: TyperCommand(name, help=one.line, rich_help_panel=one.panel)
+            for name, one in ENTRIES.items()
+        }
         super().__init__(**{**given, "commands": lines})
 
     def invoke(self, ctx: Any) -> Any:

@@ -17,10 +17,27 @@ from shared.wire.usage import cost_usd, microusd
 from supervisor.cli.asking import text_of
 from supervisor.cli.errors import FAILED, OK
 from supervisor.cli.measures import gates_of, rubric_of
-from supervisor.cli.options import AsJson, Docs, GatesOption, JudgeModel, Model, RequestText, Timeout
+from supervisor.cli.options import (
+    AsJson,
+    Docs,
+    GatesOption,
+    JudgeModel,
+    Model,
+    RequestText,
+    Timeout,
+)
 from supervisor.cli.tables import table
 from supervisor.cli.terminal import money, note, short, write_as_json, write_line
-from supervisor.cli.ways import check_within, interrupted, limits_within, read_documents, run_name, variants_of, workflow_for, worst_case
+from supervisor.cli.ways import (
+    check_within,
+    interrupted,
+    limits_within,
+    read_documents,
+    run_name,
+    variants_of,
+    workflow_for,
+    worst_case,
+)
 from supervisor.measures.gates import GateSet
 
 if TYPE_CHECKING:
@@ -36,14 +53,24 @@ def compare(
     docs: Docs = None,
     modes: Annotated[str, typer.Option(metavar="A,B", help="The two modes.")] = "single,team",
     model: Model = None,
-    workflow: Annotated[str, typer.Option(metavar="NAME", help="What mode pipeline runs.")] = "brief",
+    workflow: Annotated[
+        str, typer.Option(metavar="NAME", help="What mode pipeline runs.")
+    ] = "brief",
     gates: GatesOption = None,
-    rubric: Annotated[Path | None, typer.Option(metavar="FILE", help="What the judge goes by (YAML).")] = None,
+    rubric: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="What the judge goes by (YAML).")
+    ] = None,
     judge_model: JudgeModel = None,
     no_judge: Annotated[bool, typer.Option("--no-judge", help="Only what code can check.")] = False,
-    max_usd: Annotated[float | None, typer.Option(metavar="X", min=1e-6, max=1e9, help="The most that all of it may cost.")] = None,
+    max_usd: Annotated[
+        float | None,
+        typer.Option(metavar="X", min=1e-6, max=1e9, help="The most that all of it may cost."),
+    ] = None,
     timeout: Timeout = None,
-    run: Annotated[str | None, typer.Option(metavar="NAME", help="Go on with the comparison of this name, or begin it.")] = None,
+    run: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Go on with the comparison of this name, or begin it."),
+    ] = None,
     as_json: AsJson = False,
 ) -> int:
     """Do one request in two ways, and say which to take.
@@ -51,8 +78,23 @@ def compare(
     handoff compare "Which of these licences allow resale?" --docs licences --max-usd 1
     """
     settings, name = load_settings(), run_name(run, "compare")
-    how = How(name, _without_facts(gates_of(gates)), rubric_of(rubric) or DEFAULT_RUBRIC, judge_model, not no_judge, microusd(max_usd))
-    errands = _errands(text_of(request, settings), docs, variants_of(modes, model), workflow, timeout, name, settings)
+    how = How(
+        name,
+        _without_facts(gates_of(gates)),
+        rubric_of(rubric) or DEFAULT_RUBRIC,
+        judge_model,
+        not no_judge,
+        microusd(max_usd),
+    )
+    errands = _errands(
+        text_of(request, settings),
+        docs,
+        variants_of(modes, model),
+        workflow,
+        timeout,
+        name,
+        settings,
+    )
     for _, errand in errands:
         check_within(errand.request, settings, max_usd)
     try:
@@ -68,9 +110,13 @@ def compare(
 
 def _without_facts(found: GateSet | None) -> Gates | None:
     if found is not None and found.facts is not None:
-        raise UserError("facts hold claims while a job runs, and compare measures texts: leave `facts` out of these gates")
+        raise UserError(
+            "facts hold claims while a job runs, and compare measures texts: leave `facts` out of these gates"
+        )
     if found is not None and found.gates.fact_checker:
-        raise UserError("a fact-checker looks at an answer while its job runs: leave `fact_checker` out of these gates")
+        raise UserError(
+            "a fact-checker looks at an answer while its job runs: leave `fact_checker` out of these gates"
+        )
     return found.gates if found else None
 
 
@@ -99,13 +145,23 @@ def _errands(
     from supervisor.evaluation.running import Errand
 
     if len(variants) != 2:
-        raise UserError(f"--modes: two are held against each other, not {len(variants)}: `handoff eval` takes any number")
+        raise UserError(
+            f"--modes: two are held against each other, not {len(variants)}: `handoff eval` takes any number"
+        )
     documents = read_documents(docs, settings) if docs else None
     steps, limits = workflow_for(variants, workflow), limits_within(timeout_s, settings)
-    return [(variant, Errand(f"{name}: {variant.name}", variant.request(request, documents, limits, steps))) for variant in variants]
+    return [
+        (
+            variant,
+            Errand(f"{name}: {variant.name}", variant.request(request, documents, limits, steps)),
+        )
+        for variant in variants
+    ]
 
 
-def _compared(errands: Sequence[tuple[Variant, Errand]], how: How, settings: Settings) -> Comparison:
+def _compared(
+    errands: Sequence[tuple[Variant, Errand]], how: How, settings: Settings
+) -> Comparison:
     from supervisor.cli.whole_system import is_free, judging_on, whole_system
     from supervisor.evaluation.comparing import Comparing
     from supervisor.evaluation.purse import Purse
@@ -116,15 +172,22 @@ def _compared(errands: Sequence[tuple[Variant, Errand]], how: How, settings: Set
         judging = judging_on(jobs, settings, how.judge_model) if how.is_judged else None
         limit = money(cost_usd(how.max_microusd)) if how.max_microusd is not None else None
         free = is_free(jobs, (*models, *((judging.model,) if judging else ())))
-        note(f"{how.name}: two jobs{', and two of the judge' if judging else ''}; it costs {worst_case(limit, is_free=free)}")
+        note(
+            f"{how.name}: two jobs{', and two of the judge' if judging else ''}; it costs {worst_case(limit, is_free=free)}"
+        )
         runner = Runner(jobs, Purse(how.max_microusd, AT_ONCE), check)
-        return Comparing(runner, errands, errands[0][1].request.text, how.gates, how.rubric, judging).run()
+        return Comparing(
+            runner, errands, errands[0][1].request.text, how.gates, how.rubric, judging
+        ).run()
 
 
 def comparison_text(found: Comparison) -> str:
     """Both in a table, what the judge said, the advice."""
     sides = (found.first, found.second)
-    rows = [["", *(side.name for side in sides)], *([label, *map(cell, sides)] for label, cell in _LINES)]
+    rows = [
+        ["", *(side.name for side in sides)],
+        *([label, *map(cell, sides)] for label, cell in _LINES),
+    ]
     judged = [
         f"judge, {order}: {duel.better.value}: {short(duel.why, 200)}"
         for order, duel in zip(("in order", "swapped"), found.duels, strict=False)
@@ -132,7 +195,9 @@ def comparison_text(found: Comparison) -> str:
     ]
     took = found.judging_took
     cost = [f"judge: {took.tokens:,} tokens, {money(took.cost_usd)}"] if found.judged_by else []
-    return "\n\n".join(["\n".join(part) for part in ([table(rows)], [*judged, *cost], [found.advice]) if part])
+    return "\n\n".join(
+        ["\n".join(part) for part in ([table(rows)], [*judged, *cost], [found.advice]) if part]
+    )
 
 
 def comparison_json(name: str, found: Comparison) -> dict[str, Any]:
@@ -148,7 +213,9 @@ def comparison_json(name: str, found: Comparison) -> dict[str, Any]:
                 "better": duel.better,
                 "why": duel.why,
                 "first": [score.model_dump(mode="json", exclude={"step"}) for score in duel.first],
-                "second": [score.model_dump(mode="json", exclude={"step"}) for score in duel.second],
+                "second": [
+                    score.model_dump(mode="json", exclude={"step"}) for score in duel.second
+                ],
             }
             for duel in found.duels
         ],
@@ -159,7 +226,12 @@ def comparison_json(name: str, found: Comparison) -> dict[str, Any]:
 
 
 def _checks(side: Side) -> str:
-    return "passed" if not side.faults else short(side.faults[0], 60) + (f" (and {len(side.faults) - 1} more)" if side.faults[1:] else "")
+    return (
+        "passed"
+        if not side.faults
+        else short(side.faults[0], 60)
+        + (f" (and {len(side.faults) - 1} more)" if side.faults[1:] else "")
+    )
 
 
 _LINES = (

@@ -29,7 +29,9 @@ class What(StrEnum):
 
 def dead(
     what: Annotated[What, typer.Argument(help="What to do.")] = What.LIST,
-    letter: Annotated[str | None, typer.Argument(metavar="ID", help="Which letter, as `list` names it.")] = None,
+    letter: Annotated[
+        str | None, typer.Argument(metavar="ID", help="Which letter, as `list` names it.")
+    ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Drop all of them.")] = False,
     as_json: AsJson = False,
     count: Annotated[int, typer.Option("-n", min=1, help="How many to list.")] = 20,
@@ -43,9 +45,15 @@ def dead(
     handoff dead drop --all
     """
     if everything != (what is What.DROP and letter is None):
-        raise UserError("give `handoff dead drop` the ID of a letter (see `handoff dead`), or --all; nothing else takes --all")
-    if (what in (What.SHOW, What.RETRY) and letter is None) or (what is What.LIST and letter is not None):
-        raise UserError("`handoff dead show ID` and `handoff dead retry ID` are about one letter, `handoff dead list` about all of them")
+        raise UserError(
+            "give `handoff dead drop` the ID of a letter (see `handoff dead`), or --all; nothing else takes --all"
+        )
+    if (what in (What.SHOW, What.RETRY) and letter is None) or (
+        what is What.LIST and letter is not None
+    ):
+        raise UserError(
+            "`handoff dead show ID` and `handoff dead retry ID` are about one letter, `handoff dead list` about all of them"
+        )
     jobs = client_of_broker()
     letters = jobs.ledger.dead
     match what:
@@ -58,7 +66,9 @@ def dead(
             jobs.retry_dead(found)
             write_line(f"letter {found.id} is tried again")
         case What.DROP:
-            dropped = letters.drop_all() if letter is None else int(letters.drop(_find(letters, letter)))
+            dropped = (
+                letters.drop_all() if letter is None else int(letters.drop(_find(letters, letter)))
+            )
             write_line(f"{figures(dropped, 'dead letter')} dropped")
         case _:
             assert_never(what)
@@ -70,7 +80,9 @@ def _list(letters: Sequence[DeadLetter], *, as_json: bool) -> None:
         write_as_json([_as_json(letter) for letter in letters])
         return
     for letter in letters:
-        write_line(f"{letter.id}  {clock(letter.at)}  {short(letter.queue, 60)}: {short(letter.reason, 200)}")
+        write_line(
+            f"{letter.id}  {clock(letter.at)}  {short(letter.queue, 60)}: {short(letter.reason, 200)}"
+        )
         write_line(f"    {short(letter.body, 400)}")
     if not letters:
         say("there are no dead letters")

@@ -13,7 +13,13 @@ from shared.config import Settings, load_settings
 from shared.local.redis_server import OLDEST, find_server, version_of
 from shared.wire.errors import LedgerUnavailable, UnusableRedis, UserError
 from shared.wire.events import DEFAULT_TENANT
-from shared.wire.names import RESERVED, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE, UNROUTED_QUEUE
+from shared.wire.names import (
+    RESERVED,
+    SUBMISSIONS_QUEUE,
+    SUPERVISOR_QUEUE,
+    THINK_QUEUE,
+    UNROUTED_QUEUE,
+)
 from supervisor.cli.errors import FAILED, OK
 from supervisor.cli.fleet_state import START_A_SUPERVISOR, START_WORKERS, queues_by_node
 from supervisor.cli.jobs import client_with
@@ -82,20 +88,30 @@ def examine(settings: Settings) -> Iterator[Finding]:
 
 
 def _without_broker() -> Iterator[Finding]:
-    yield Finding(Level.OK, "broker", "HANDOFF_REDIS_URL is not set: `handoff run` starts a private Redis and workers of its own")
+    yield Finding(
+        Level.OK,
+        "broker",
+        "HANDOFF_REDIS_URL is not set: `handoff run` starts a private Redis and workers of its own",
+    )
     try:
         server = find_server()
     except UserError as error:
         yield Finding(Level.FAIL, "private Redis", "there is no server binary", str(error))
     else:
-        yield Finding(Level.OK, "private Redis", f"{server}, version {'.'.join(map(str, version_of(server)))}")
+        yield Finding(
+            Level.OK, "private Redis", f"{server}, version {'.'.join(map(str, version_of(server)))}"
+        )
 
 
 def _broker(settings: Settings) -> Iterator[Finding]:
     try:
         jobs = client_with(settings)
         facts, refusal = jobs.ledger.health.facts(), jobs.ledger.health.refusal()
-        yield Finding(Level.OK, "broker and backend", "reached, and takes commands") if refusal is None else _refused(refusal)
+        yield (
+            Finding(Level.OK, "broker and backend", "reached, and takes commands")
+            if refusal is None
+            else _refused(refusal)
+        )
         yield from persistence(facts)
         yield from _supervisors(jobs, None if refusal else queues_by_node(settings))
         yield from _workers(jobs, can_announce=refusal is None)
@@ -115,17 +131,34 @@ def persistence(facts: RedisFacts) -> Iterator[Finding]:
     """What Redis's settings mean for jobs. Pure."""
     is_new = facts.version >= OLDEST
     version = ".".join(map(str, facts.version)) or "unknown"
-    yield Finding(Level.OK if is_new else Level.FAIL, "version", version, "" if is_new else "install Redis 6.2 or newer, or Valkey")
+    yield Finding(
+        Level.OK if is_new else Level.FAIL,
+        "version",
+        version,
+        "" if is_new else "install Redis 6.2 or newer, or Valkey",
+    )
     if not facts.is_primary:
-        yield Finding(Level.FAIL, "role", "this Redis is a replica", "point HANDOFF_REDIS_URL at the primary")
+        yield Finding(
+            Level.FAIL, "role", "this Redis is a replica", "point HANDOFF_REDIS_URL at the primary"
+        )
     if facts.append_only:
         yield Finding(Level.OK, "persistence", "append-only file")
     else:
         lost = "appendonly is off: a restart of Redis loses jobs"
-        yield Finding(Level.WARN, "persistence", lost, "redis-cli CONFIG SET appendonly yes, and in redis.conf")
+        yield Finding(
+            Level.WARN,
+            "persistence",
+            lost,
+            "redis-cli CONFIG SET appendonly yes, and in redis.conf",
+        )
     keeps = facts.eviction == "noeviction"
     evicts = "CONFIG SET maxmemory-policy noeviction: an evicted journal is a lost job"
-    yield Finding(Level.OK if keeps else Level.FAIL, "eviction", f"maxmemory-policy {facts.eviction}", "" if keeps else evicts)
+    yield Finding(
+        Level.OK if keeps else Level.FAIL,
+        "eviction",
+        f"maxmemory-policy {facts.eviction}",
+        "" if keeps else evicts,
+    )
     if most := facts.max_memory_bytes:
         full = facts.used_memory_bytes > FULL * most
         more = "raise maxmemory, or delete old jobs (handoff delete)"
@@ -135,13 +168,20 @@ def persistence(facts: RedisFacts) -> Iterator[Finding]:
 
 def _supervisors(jobs: Client, nodes: Mapping[str, Collection[str]] | None) -> Iterator[Finding]:
     """`nodes`: None where nobody can be asked, because Redis takes no question."""
-    for queue, waiting in jobs.ledger.health.messages((SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)).items():
+    for queue, waiting in jobs.ledger.health.messages(
+        (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)
+    ).items():
         if nodes is None:
             yield Finding(Level.WARN, f"queue {queue}", f"{waiting} waiting; {UNASKED}")
             continue
         serving = sorted(node for node, queues in nodes.items() if queue in queues)
         found = f"{figures(len(serving), 'process')}, {waiting} waiting"
-        yield Finding(Level.OK if serving else Level.FAIL, f"queue {queue}", found, "" if serving else START_A_SUPERVISOR)
+        yield Finding(
+            Level.OK if serving else Level.FAIL,
+            f"queue {queue}",
+            found,
+            "" if serving else START_A_SUPERVISOR,
+        )
 
 
 def _workers(jobs: Client, *, can_announce: bool) -> Iterator[Finding]:
@@ -151,26 +191,42 @@ def _workers(jobs: Client, *, can_announce: bool) -> Iterator[Finding]:
     elif not served:
         yield Finding(Level.FAIL, "workers", "no worker serves any specialist", START_WORKERS)
     for name, one in served.items():
-        yield Finding(Level.OK, f"queue {name}", f"{figures(len(one.workers), 'process')} with {one.slots} slots, {one.queued} waiting")
+        yield Finding(
+            Level.OK,
+            f"queue {name}",
+            f"{figures(len(one.workers), 'process')} with {one.slots} slots, {one.queued} waiting",
+        )
     yield from forsaken(jobs.ledger.health.depths(), {*served, *RESERVED})
     models = {model for one in served.values() for model in one.models}
     if len(models) > 1:
         mend = "give all of them the same key, or HANDOFF_OFFLINE=true"
-        yield Finding(Level.WARN, "workers' models", f"workers differ: {', '.join(sorted(models))}", mend)
+        yield Finding(
+            Level.WARN, "workers' models", f"workers differ: {', '.join(sorted(models))}", mend
+        )
 
 
 def paused(pauses: Mapping[str, Pause]) -> Iterator[Finding]:
     """Roles that somebody has stopped. Pure."""
     for role, pause in pauses.items():
         why = f": {plain(pause.reason)}" if pause.reason else ""
-        yield Finding(Level.WARN, f"role {plain(role)}", f"paused since {clock(pause.at)}{why}", f"`handoff resume {plain(role)}`")
+        yield Finding(
+            Level.WARN,
+            f"role {plain(role)}",
+            f"paused since {clock(pause.at)}{why}",
+            f"`handoff resume {plain(role)}`",
+        )
 
 
 def budgets(today: Today) -> Iterator[Finding]:
     """What all jobs, and those of the default tenant, have spent of what they may in a day. Pure."""
     yield _budget("budget of the day", today.installation, "HANDOFF_DAY_", today)
     if today.tenant.is_capped:
-        yield _budget(f"budget of the day, tenant {DEFAULT_TENANT}", today.tenant, "HANDOFF_TENANT_DAY_", today)
+        yield _budget(
+            f"budget of the day, tenant {DEFAULT_TENANT}",
+            today.tenant,
+            "HANDOFF_TENANT_DAY_",
+            today,
+        )
 
 
 def _budget(about: str, spent: Spent, settings: str, today: Today) -> Finding:
@@ -187,7 +243,11 @@ def forsaken(depths: Iterable[QueueDepth], served: Collection[str]) -> Iterator[
             name = plain(one.queue)
             found = f"{figures(one.messages, 'message')} waiting, and no worker serves it"
             start = f"`handoff worker {name}` (for one of your own with --specialists DIR), or `handoff cancel` the jobs that wait"
-            mend = start if one.wanted else f"their jobs have ended: `redis-cli DEL {name}` removes them"
+            mend = (
+                start
+                if one.wanted
+                else f"their jobs have ended: `redis-cli DEL {name}` removes them"
+            )
             yield Finding(Level.WARN, f"queue {name}", found, mend)
 
 
@@ -195,9 +255,14 @@ def _leftovers(jobs: Client) -> Iterator[Finding]:
     unrouted = jobs.ledger.health.messages([UNROUTED_QUEUE])[UNROUTED_QUEUE]
     if unrouted:
         yield Finding(
-            Level.WARN, f"queue {UNROUTED_QUEUE}", f"{unrouted} messages that no queue was named for", "look at who publishes them"
+            Level.WARN,
+            f"queue {UNROUTED_QUEUE}",
+            f"{unrouted} messages that no queue was named for",
+            "look at who publishes them",
         )
     letters = len(jobs.ledger.dead.newest())
     found = f"{figures(letters, 'message')} could not be taken" if letters else "none"
     mend = "`handoff dead` lists them, `handoff dead show ID` shows one, `handoff dead drop --all` clears them"
-    yield Finding(Level.WARN if letters else Level.OK, "dead letters", found, mend if letters else "")
+    yield Finding(
+        Level.WARN if letters else Level.OK, "dead letters", found, mend if letters else ""
+    )

@@ -50,12 +50,16 @@ class Draft:
 
     def _learn_claims(self, view: View) -> None:
         results = {
-            done.handoff_id: done.result.digest for done in view.finished.values() if done.claims and done.handoff_id not in self._read
+            done.handoff_id: done.result.digest
+            for done in view.finished.values()
+            if done.claims and done.handoff_id not in self._read
         }
         texts = self._jobs.ledger.blobs.get(view.job_id, list(results.values()))
         for handoff_id, digest in results.items():
             self._read.add(handoff_id)
-            self._claims |= {claim.id: claim for claim in HandoffResult.from_json(texts[digest]).claims}
+            self._claims |= {
+                claim.id: claim for claim in HandoffResult.from_json(texts[digest]).claims
+            }
 
 
 def _is_form(view: View) -> bool:

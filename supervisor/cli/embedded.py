@@ -40,7 +40,9 @@ class Embedded:
     def __init__(self, settings: Settings, *, resume: str | None = None) -> None:
         self._settings = settings
         self._resume = resume
-        self._surroundings = surroundings_of(settings) if resume is None else kept.surroundings_of(settings, resume)
+        self._surroundings = (
+            surroundings_of(settings) if resume is None else kept.surroundings_of(settings, resume)
+        )
         self._parts = ExitStack()
         self._keep_as: str | None = None
         self._kept = False
@@ -52,21 +54,32 @@ class Embedded:
             if self._resume:
                 kept.restore(self._settings, self._resume, self._folder)
             nursery = nursery_of_celery()
-            self._processes = parts.enter_context(Processes(self._folder, nursery and parts.enter_context(nursery)))
+            self._processes = parts.enter_context(
+                Processes(self._folder, nursery and parts.enter_context(nursery))
+            )
             self.url = PrivateRedis(self._processes, self._folder).start()
             for spec in self._children():
                 self._processes.start(spec)
             self._parts = parts.pop_all()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         with self._parts:
             try:
-                self._processes.stop(grace_s=DRAIN_S + 3 if self._keep_as or is_wanted() else 0.0)  # what they have to tell
+                self._processes.stop(
+                    grace_s=DRAIN_S + 3 if self._keep_as or is_wanted() else 0.0
+                )  # what they have to tell
             except KeyboardInterrupt:  # a second Ctrl-C: now
                 self._processes.stop(grace_s=0.0)
             if self._keep_as:
-                self._kept = kept.keep(self._settings, self._keep_as, self._folder / "redis", self._surroundings)
+                self._kept = kept.keep(
+                    self._settings, self._keep_as, self._folder / "redis", self._surroundings
+                )
             elif self._resume and kind is None:
                 kept.forget(self._settings, self._resume)
 
@@ -86,32 +99,56 @@ class Embedded:
         """
         until = time.monotonic() + READY_WITHIN_S
         roles = jobs.ledger.roles
-        while len(roles.announcements()) < WORKERS or SUPERVISOR_QUEUE not in roles.presence().queues:
+        while (
+            len(roles.announcements()) < WORKERS or SUPERVISOR_QUEUE not in roles.presence().queues
+        ):
             self.check()
             if time.monotonic() > until:
-                raise UserError(f"the processes of this run were not ready within {READY_WITHIN_S:.0f} s: {self._last_words()}")
+                raise UserError(
+                    f"the processes of this run were not ready within {READY_WITHIN_S:.0f} s: {self._last_words()}"
+                )
             time.sleep(_LOOK_EVERY_S)
 
     def check(self) -> None:
         """Raises: UserError, LedgerUnavailable: a process that is needed has gone for good."""
         broken = self._processes.broken()
         if "redis" in broken:
-            raise LedgerUnavailable(f"the private Redis has gone: {broken['redis'].splitlines()[-1]}")
+            raise LedgerUnavailable(
+                f"the private Redis has gone: {broken['redis'].splitlines()[-1]}"
+            )
         if broken:
             raise UserError(self._last_words())
 
     def _children(self) -> list[ChildSpec]:
-        environment = {**self._surroundings, "HANDOFF_REDIS_URL": self.url, "HANDOFF_DRAIN_S": str(DRAIN_S)}
+        environment = {
+            **self._surroundings,
+            "HANDOFF_REDIS_URL": self.url,
+            "HANDOFF_DRAIN_S": str(DRAIN_S),
+        }
         commands = {"supervisor": _command("supervisor", "supervisor.app", 8)}
-        commands |= {f"worker{n}": _command(f"worker{n}", "workers.app", SLOTS) for n in range(1, WORKERS + 1)}
-        return [ChildSpec(name, command, environment, hopeless=BAD_INPUT) for name, command in commands.items()]
+        commands |= {
+            f"worker{n}": _command(f"worker{n}", "workers.app", SLOTS)
+            for n in range(1, WORKERS + 1)
+        }
+        return [
+            ChildSpec(name, command, environment, hopeless=BAD_INPUT)
+            for name, command in commands.items()
+        ]
 
     def _last_words(self) -> str:
         """What the first process that could not start said of it: its one line for people, else its last."""
-        logs = [path.read_text(errors="replace") for path in sorted((self._folder / "logs").glob("*.log")) if path.stem != "redis"]
+        logs = [
+            path.read_text(errors="replace")
+            for path in sorted((self._folder / "logs").glob("*.log"))
+            if path.stem != "redis"
+        ]
         lines = [line for log in logs for line in log.splitlines() if line.strip()]
         told = [line.removeprefix("handoff: ") for line in lines if line.startswith("handoff: ")]
-        return told[0] if told else f"a process of this run has ended: {lines[-1] if lines else 'it wrote nothing'}"
+        return (
+            told[0]
+            if told
+            else f"a process of this run has ended: {lines[-1] if lines else 'it wrote nothing'}"
+        )
 
 
 def surroundings_of(settings: Settings) -> dict[str, str]:
@@ -120,7 +157,9 @@ def surroundings_of(settings: Settings) -> dict[str, str]:
         "HANDOFF_SPECIALISTS_DIRS": _paths(settings.specialists_dirs),
         "HANDOFF_TOOLS_DIRS": _paths(settings.tools_dirs),
     }
-    return found | ({} if settings.offline is None else {"HANDOFF_OFFLINE": str(settings.offline).lower()})
+    return found | (
+        {} if settings.offline is None else {"HANDOFF_OFFLINE": str(settings.offline).lower()}
+    )
 
 
 def _paths(paths: tuple[Path, ...]) -> str:

@@ -15,7 +15,13 @@ from supervisor.cli.hearing import NobodyReads, nobody_may_hear, point_at_nothin
 if TYPE_CHECKING:
     from shared.wire.events import JobStatus
 
-OK, FAILED, BAD_INPUT, NO_REDIS, NOT_ENDED = 0, 1, UserError.exit_code, LedgerUnavailable.exit_code, 4
+OK, FAILED, BAD_INPUT, NO_REDIS, NOT_ENDED = (
+    0,
+    1,
+    UserError.exit_code,
+    LedgerUnavailable.exit_code,
+    4,
+)
 DEFECT = 70
 """sysexits.h, EX_SOFTWARE."""
 INTERRUPTED = 130
@@ -106,14 +112,20 @@ def _unforeseen(error: Exception) -> int:
     if isinstance(error, OSError):
         say(f"{error.filename or 'the system'}: {error.strerror or error}")
         return FAILED
-    if callable(format_message := getattr(error, "format_message", None)):  # typer's: an unknown option, a missing argument
+    if callable(
+        format_message := getattr(error, "format_message", None)
+    ):  # typer's: an unknown option, a missing argument
         if message := format_message():  # none: nothing was typed, and the help has been shown
             say(f"{message.replace('Value error, ', '')} (see `handoff --help`)")
         return BAD_INPUT
-    if type(error).__module__.startswith(("kombu.", "redis.")):  # Redis went while Celery was publishing
+    if type(error).__module__.startswith(
+        ("kombu.", "redis.")
+    ):  # Redis went while Celery was publishing
         say("Redis cannot be reached: is it running, and is HANDOFF_REDIS_URL right?")
         return NO_REDIS
     if os.environ.get(DEBUG):
         traceback.print_exception(error)
-    say(f"a defect of ours, please report it: {type(error).__name__}: {str(error)[:300]} ({DEBUG}=1 shows where)")
+    say(
+        f"a defect of ours, please report it: {type(error).__name__}: {str(error)[:300]} ({DEBUG}=1 shows where)"
+    )
     return DEFECT

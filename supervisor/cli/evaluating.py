@@ -15,7 +15,16 @@ from shared.wire.usage import cost_usd, microusd
 from supervisor.cli.errors import FAILED, OK, say
 from supervisor.cli.options import AsJson, JudgeModel, Timeout
 from supervisor.cli.terminal import figures, money, note, write_as_json, write_line
-from supervisor.cli.ways import check_within, interrupted, limits_within, read_documents, run_name, variants_of, workflow_for, worst_case
+from supervisor.cli.ways import (
+    check_within,
+    interrupted,
+    limits_within,
+    read_documents,
+    run_name,
+    variants_of,
+    workflow_for,
+    worst_case,
+)
 
 if TYPE_CHECKING:
     from shared.documents.folder import FolderReading
@@ -28,19 +37,50 @@ MOST_TRIALS = 10_000
 
 
 def evaluate(
-    golden: Annotated[Path, typer.Argument(metavar="GOLDEN", help="Requests and what is right for them: one JSON object a line.")],
+    golden: Annotated[
+        Path,
+        typer.Argument(
+            metavar="GOLDEN", help="Requests and what is right for them: one JSON object a line."
+        ),
+    ],
     modes: Annotated[str, typer.Option(metavar="A,B", help="The modes to try.")] = "single,team",
-    models: Annotated[str | None, typer.Option(metavar="A,B", help="The models to try. Default: as the workers' settings say.")] = None,
-    repeat: Annotated[int, typer.Option(metavar="N", min=1, max=100, help="How often each request is done in each way.")] = 1,
-    workflow: Annotated[str, typer.Option(metavar="NAME", help="What mode pipeline runs.")] = "brief",
+    models: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B", help="The models to try. Default: as the workers' settings say."
+        ),
+    ] = None,
+    repeat: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=1, max=100, help="How often each request is done in each way."
+        ),
+    ] = 1,
+    workflow: Annotated[
+        str, typer.Option(metavar="NAME", help="What mode pipeline runs.")
+    ] = "brief",
     judge_model: JudgeModel = None,
     no_judge: Annotated[bool, typer.Option("--no-judge", help="Only what code can check.")] = False,
-    at_once: Annotated[int, typer.Option(metavar="N", min=1, max=64, help="Jobs at the same time.")] = 4,
-    max_usd: Annotated[float | None, typer.Option(metavar="X", min=1e-6, max=1e9, help="The most that all of it may cost.")] = None,
+    at_once: Annotated[
+        int, typer.Option(metavar="N", min=1, max=64, help="Jobs at the same time.")
+    ] = 4,
+    max_usd: Annotated[
+        float | None,
+        typer.Option(metavar="X", min=1e-6, max=1e9, help="The most that all of it may cost."),
+    ] = None,
     timeout: Timeout = None,
-    min_pass_rate: Annotated[float | None, typer.Option(metavar="P", min=0, max=1, help="Exit code 1 if a way passes less.")] = None,
-    min_score: Annotated[float | None, typer.Option(metavar="S", min=1, max=5, help="Exit code 1 if a way is scored less.")] = None,
-    run: Annotated[str | None, typer.Option(metavar="NAME", help="Go on with the run of this name, or begin it.")] = None,
+    min_pass_rate: Annotated[
+        float | None,
+        typer.Option(metavar="P", min=0, max=1, help="Exit code 1 if a way passes less."),
+    ] = None,
+    min_score: Annotated[
+        float | None,
+        typer.Option(metavar="S", min=1, max=5, help="Exit code 1 if a way is scored less."),
+    ] = None,
+    run: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Go on with the run of this name, or begin it."),
+    ] = None,
     as_json: AsJson = False,
 ) -> int:
     """Do a golden set of requests in several ways, and say how good each is and what it takes.
@@ -54,7 +94,9 @@ def evaluate(
     settings, name, cases = load_settings(), run_name(run, "eval"), read_golden(golden)
     limits, variants = limits_within(timeout, settings), variants_of(modes, models)
     with_workflow = workflow_for(variants, workflow)
-    plan = Plan(name, cases, variants, repeat, with_workflow, _documents_of(cases, settings), limits)
+    plan = Plan(
+        name, cases, variants, repeat, with_workflow, _documents_of(cases, settings), limits
+    )
     _check(plan, settings, max_usd)
     _check_judge(cases, is_judged=not no_judge, judge_model=judge_model, min_score=min_score)
     asked = Asked(at_once, microusd(max_usd), judge_model, not no_judge)
@@ -102,8 +144,15 @@ def _carry_out(plan: Plan, asked: Asked, settings: Settings) -> Done:
     models = tuple(variant.model for variant in plan.variants)
     with whole_system(settings, plan.name, models) as (jobs, check):
         judging = judging_on(jobs, settings, asked.judge_model) if asked.is_judged else None
-        evaluation = Evaluation(replace(plan, judging=judging), Runner(jobs, Purse(asked.max_microusd, asked.at_once), check))
-        _announce(evaluation.plan, asked, is_free=is_free(jobs, (*models, *((judging.model,) if judging else ()))))
+        evaluation = Evaluation(
+            replace(plan, judging=judging),
+            Runner(jobs, Purse(asked.max_microusd, asked.at_once), check),
+        )
+        _announce(
+            evaluation.plan,
+            asked,
+            is_free=is_free(jobs, (*models, *((judging.model,) if judging else ()))),
+        )
         outcomes: list[Outcome] = []
         trials = plan.trials
         for outcome in evaluation.outcomes():
@@ -111,14 +160,18 @@ def _carry_out(plan: Plan, asked: Asked, settings: Settings) -> Done:
             note(f"{len(outcomes)}/{len(trials)}  {line_of(outcome)}")
     places = {trial: place for place, trial in enumerate(trials)}
     outcomes.sort(key=lambda outcome: places[outcome.trial])
-    return Done(evaluation.plan, outcomes, evaluation.not_run, evaluation.not_judged, asked.max_microusd)
+    return Done(
+        evaluation.plan, outcomes, evaluation.not_run, evaluation.not_judged, asked.max_microusd
+    )
 
 
 def _announce(plan: Plan, asked: Asked, *, is_free: bool) -> None:
     """What is to come, and the most that it can cost, before any of it is begun."""
     judged = f", and at most {plan.judgements} of the judge" if plan.judgements else ""
     ways = f"{figures(len(plan.cases), 'request')}, {figures(len(plan.variants), 'way')}, {figures(plan.repeat, 'time')} each"
-    note(f"{plan.name}: {ways}: {figures(len(plan.trials), 'job')}{judged}; {asked.at_once} at once")
+    note(
+        f"{plan.name}: {ways}: {figures(len(plan.trials), 'job')}{judged}; {asked.at_once} at once"
+    )
     limit = money(cost_usd(asked.max_microusd)) if asked.max_microusd is not None else None
     note(f"{plan.name}: it costs {worst_case(limit, is_free=is_free)}")
 
@@ -135,14 +188,22 @@ def _documents_of(cases: Sequence[Case], settings: Settings) -> dict[str, Folder
     return found
 
 
-def _check_judge(cases: Sequence[Case], *, is_judged: bool, judge_model: str | None, min_score: float | None) -> None:
+def _check_judge(
+    cases: Sequence[Case], *, is_judged: bool, judge_model: str | None, min_score: float | None
+) -> None:
     """Raises: UserError: something is wanted of a judge who has nothing to judge."""
     if not is_judged and judge_model is not None:
-        raise UserError("--no-judge leaves out the judge, and --judge-model names one: leave one of the two out")
+        raise UserError(
+            "--no-judge leaves out the judge, and --judge-model names one: leave one of the two out"
+        )
     if min_score is not None and not is_judged:
-        raise UserError("--min-score is what the judge has to give, and --no-judge leaves the judge out: leave one of the two out")
+        raise UserError(
+            "--min-score is what the judge has to give, and --no-judge leaves the judge out: leave one of the two out"
+        )
     if min_score is not None and all(case.rubric is None for case in cases):
-        raise UserError("--min-score is what the judge has to give, and no request here has a rubric: write one, or leave it out")
+        raise UserError(
+            "--min-score is what the judge has to give, and no request here has a rubric: write one, or leave it out"
+        )
 
 
 def _check(plan: Plan, settings: Settings, max_usd: float | None) -> None:
@@ -153,7 +214,9 @@ def _check(plan: Plan, settings: Settings, max_usd: float | None) -> None:
     """
     count = len(plan.cases) * len(plan.variants) * plan.repeat
     if count > MOST_TRIALS:
-        raise UserError(f"{count:,} jobs are too many for one run, at most {MOST_TRIALS:,}: take fewer modes, models or repeats")
+        raise UserError(
+            f"{count:,} jobs are too many for one run, at most {MOST_TRIALS:,}: take fewer modes, models or repeats"
+        )
     for trial in plan.trials[: len(plan.cases) * len(plan.variants)]:
         try:
             check_within(plan.errand(trial).request, settings, max_usd)

@@ -34,14 +34,27 @@ class Done:
 def line_of(outcome: Outcome) -> str:
     """As it ends."""
     said = (
-        "not counted: its money was spent" if outcome.is_cut else "passed" if outcome.passed else f"failed: {short(outcome.faults[0], 100)}"
+        "not counted: its money was spent"
+        if outcome.is_cut
+        else "passed"
+        if outcome.passed
+        else f"failed: {short(outcome.faults[0], 100)}"
     )
     score = f"  scored {outcome.score:.1f}" if outcome.score is not None else ""
     return f"{outcome.trial.case.id}  {outcome.trial.variant.name}  {outcome.job_id}  {said}{score}"
 
 
 def report_table(done: Done) -> str:
-    heading = ["Way", "Passed", "Pass rate (95 %)", "Score (95 %)", "Tokens each", "Cost each", "Wall s each", "Own s each"]
+    heading = [
+        "Way",
+        "Passed",
+        "Pass rate (95 %)",
+        "Score (95 %)",
+        "Tokens each",
+        "Cost each",
+        "Wall s each",
+        "Own s each",
+    ]
     tables = [table([heading, *map(_cells, done.rows)])]
     if kinds := by_kind(done.outcomes):
         ways = done.plan.variants
@@ -54,22 +67,42 @@ def report_table(done: Done) -> str:
 def accounts_of(done: Done) -> list[str]:
     """What it took, and what was not measured."""
     judge = took_together(one.judging_took for one in done.outcomes)
-    limit = f" of at most {money(cost_usd(done.max_microusd))}" if done.max_microusd is not None else ""
+    limit = (
+        f" of at most {money(cost_usd(done.max_microusd))}" if done.max_microusd is not None else ""
+    )
     all_of_it = took_together([*(one.took for one in done.outcomes), judge])
-    lines = [f"{done.plan.name}: {money(all_of_it.cost_usd)}{limit}, {all_of_it.tokens:,} tokens, of these the judge {judge.tokens:,}"]
+    lines = [
+        f"{done.plan.name}: {money(all_of_it.cost_usd)}{limit}, {all_of_it.tokens:,} tokens, of these the judge {judge.tokens:,}"
+    ]
     unjudged = sum(row.unjudged for row in done.rows)
-    return [*lines, *([f"the judge said nothing usable of {figures(unjudged, 'answer')}"] if unjudged else [])]
+    return [
+        *lines,
+        *([f"the judge said nothing usable of {figures(unjudged, 'answer')}"] if unjudged else []),
+    ]
 
 
 def unmeasured(done: Done) -> list[str]:
     """What there was no money for, in a sentence each."""
     cut = sum(row.cut for row in done.rows)
-    said = [f"{figures(cut, 'job')} ran out of money, which says nothing about its way: raise --max-usd"] if cut else []
-    said += [f"no money was left to judge {figures(done.not_judged, 'answer')}: raise --max-usd"] if done.not_judged else []
+    said = (
+        [
+            f"{figures(cut, 'job')} ran out of money, which says nothing about its way: raise --max-usd"
+        ]
+        if cut
+        else []
+    )
+    said += (
+        [f"no money was left to judge {figures(done.not_judged, 'answer')}: raise --max-usd"]
+        if done.not_judged
+        else []
+    )
     if not done.not_run:
         return said
     named = ", ".join(f"{trial.case.id} ({trial.variant.name})" for trial in done.not_run[:5])
-    return [*said, f"no money was left for {figures(len(done.not_run), 'job')}: {named}{' ...' if len(done.not_run) > 5 else ''}"]
+    return [
+        *said,
+        f"no money was left for {figures(len(done.not_run), 'job')}: {named}{' ...' if len(done.not_run) > 5 else ''}",
+    ]
 
 
 def report_json(done: Done, golden: Path) -> dict[str, Any]:
@@ -80,7 +113,9 @@ def report_json(done: Done, golden: Path) -> dict[str, Any]:
         "golden": str(golden),
         "rows": [_row_json(row) for row in done.rows],
         "kinds": {
-            kind: {variant.name: {"passed": passed, "of": of} for variant, (passed, of) in ways.items()}
+            kind: {
+                variant.name: {"passed": passed, "of": of} for variant, (passed, of) in ways.items()
+            }
             for kind, ways in by_kind(done.outcomes).items()
         },
         "trials": [_outcome_json(outcome) for outcome in done.outcomes],
@@ -118,7 +153,12 @@ def _outcome_json(outcome: Outcome) -> dict[str, Any]:
 
 def _trial_json(trial: Trial) -> dict[str, Any]:
     variant = trial.variant
-    return {"case": trial.case.id, "kind": trial.case.kind, **_variant_json(variant.mode, variant.model), "number": trial.number}
+    return {
+        "case": trial.case.id,
+        "kind": trial.case.kind,
+        **_variant_json(variant.mode, variant.model),
+        "number": trial.number,
+    }
 
 
 def _variant_json(mode: str, model: str | None) -> dict[str, Any]:
@@ -130,7 +170,15 @@ def _cells(row: Row) -> list[str]:
     cost = None if row.took.cost_usd is None else row.took.cost_usd / each
     rate = _interval(row.passing, percent=True)
     times = (f"{row.took.wall_s / each:.1f}", f"{row.took.own_s / each:.1f}")
-    return [row.variant.name, _of((row.passed, row.trials)), rate, _interval(row.score), f"{row.tokens:,.0f}", money(cost), *times]
+    return [
+        row.variant.name,
+        _of((row.passed, row.trials)),
+        rate,
+        _interval(row.score),
+        f"{row.tokens:,.0f}",
+        money(cost),
+        *times,
+    ]
 
 
 def _interval(estimate: Estimate | None, *, percent: bool = False) -> str:

@@ -17,8 +17,12 @@ from supervisor.harmless import json_for_all, plain
 
 def export(
     job: Job,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write it; `-`: stdout.")] = STDOUT,
-    texts: Annotated[bool, typer.Option("--texts", help="With the texts of its documents.")] = False,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write it; `-`: stdout.")
+    ] = STDOUT,
+    texts: Annotated[
+        bool, typer.Option("--texts", help="With the texts of its documents.")
+    ] = False,
 ) -> int:
     """Write everything about a job into one self-contained JSON file.
 
@@ -26,7 +30,9 @@ def export(
 
       handoff export j-0123456789ab --output job.json
     """
-    write_out(output, json_for_all(client_of_broker().export(JobId(job), texts=texts).to_json()) + "\n")
+    write_out(
+        output, json_for_all(client_of_broker().export(JobId(job), texts=texts).to_json()) + "\n"
+    )
     if output != STDOUT:
         note(f"{job} is in {plain(str(output))}")
     return OK

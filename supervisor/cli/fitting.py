@@ -30,13 +30,19 @@ def name_cut(who: str, most: int) -> str:
         return who
     step, bracket, rest = who.partition(" (")
     role = bracket + rest
-    return middle(step, most - len(role)) + role if len(role) <= most - max(_LEAST_NAME, most // 2) else middle(step, most)
+    return (
+        middle(step, most - len(role)) + role
+        if len(role) <= most - max(_LEAST_NAME, most // 2)
+        else middle(step, most)
+    )
 
 
 def words_cut(what: str, most: int) -> str:
     """Parts with two spaces between them, in so many characters: figures of less weight go first, then the end of the longest part."""
     parts = what.split("  ")
-    while len("  ".join(parts)) > most and (less := [part for part in parts if part.endswith(_SECONDARY)]):
+    while len("  ".join(parts)) > most and (
+        less := [part for part in parts if part.endswith(_SECONDARY)]
+    ):
         parts.remove(less[0])
     excess = len("  ".join(parts)) - most
     if excess > 0 and len(parts) > 1:
@@ -54,7 +60,10 @@ def chosen(ranks: Sequence[int], heads: Sequence[int], room: int) -> list[int]:
     of_head: dict[int, int] = {}
     for rank, head in zip(ranks, heads, strict=True):
         of_head[head] = min(rank, of_head.get(head, rank))
-    weight = [of_head[n] if n == head else rank for n, (rank, head) in enumerate(zip(ranks, heads, strict=True))]
+    weight = [
+        of_head[n] if n == head else rank
+        for n, (rank, head) in enumerate(zip(ranks, heads, strict=True))
+    ]
     order = sorted(range(len(ranks)), key=lambda n: (weight[n], n))
     most_first = max(room // 2, room - weight.count(1))
     first = [n for n in order if not weight[n]][:most_first]
@@ -75,12 +84,24 @@ class Column:
     cut: Callable[[str, int], str] = middle
 
 
-def fitted(columns: Sequence[Column], rows: Sequence[tuple[Sequence[str], str]], width: int) -> Table:
+def fitted(
+    columns: Sequence[Column], rows: Sequence[tuple[Sequence[str], str]], width: int
+) -> Table:
     """A table of so many characters at most. `rows`: cells, and their style."""
-    whole = [max([len(column.name), *(len(cells[n]) for cells, _ in rows)]) for n, column in enumerate(columns)]
-    least = [full if column.least is None else min(full, column.least) for column, full in zip(columns, whole, strict=True)]
+    whole = [
+        max([len(column.name), *(len(cells[n]) for cells, _ in rows)])
+        for n, column in enumerate(columns)
+    ]
+    least = [
+        full if column.least is None else min(full, column.least)
+        for column, full in zip(columns, whole, strict=True)
+    ]
     kept = sorted(range(len(columns)), key=lambda n: columns[n].weight)
-    while len(kept) > 1 and columns[kept[-1]].weight and sum(least[n] for n in kept) + _GAP * (len(kept) - 1) > width:
+    while (
+        len(kept) > 1
+        and columns[kept[-1]].weight
+        and sum(least[n] for n in kept) + _GAP * (len(kept) - 1) > width
+    ):
         kept.pop()
     spare, widths = width - sum(least[n] for n in kept) - _GAP * (len(kept) - 1), dict[int, int]()
     for n in kept:
@@ -88,7 +109,14 @@ def fitted(columns: Sequence[Column], rows: Sequence[tuple[Sequence[str], str]],
         widths[n], spare = least[n] + more, spare - more
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, _GAP - 1, 0, 0))
     for n in sorted(kept):
-        table.add_column(columns[n].name, justify="left" if columns[n].is_text else "right", no_wrap=True, width=widths[n])
+        table.add_column(
+            columns[n].name,
+            justify="left" if columns[n].is_text else "right",
+            no_wrap=True,
+            width=widths[n],
+        )
     for cells, style in rows:
-        table.add_row(*(Text(columns[n].cut(cells[n], widths[n])) for n in sorted(kept)), style=style)
+        table.add_row(
+            *(Text(columns[n].cut(cells[n], widths[n])) for n in sorted(kept)), style=style
+        )
     return table

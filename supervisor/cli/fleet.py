@@ -32,7 +32,12 @@ TABLE_COLUMNS = 120
 
 
 def specialists(
-    lint: Annotated[bool, typer.Option("--lint", help="Warn of what will make them work badly; exit 1 if there is anything.")] = False,
+    lint: Annotated[
+        bool,
+        typer.Option(
+            "--lint", help="Warn of what will make them work badly; exit 1 if there is anything."
+        ),
+    ] = False,
     as_json: AsJson = False,
     own: OwnSpecialists = [],  # noqa: B006
     tools: OwnTools = [],  # noqa: B006
@@ -46,7 +51,11 @@ def specialists(
         return _lint(settings)
     ledger = client_with(settings).ledger if settings.redis_url is not None and not own else None
     served = ledger.roles.served() if ledger is not None else None
-    specs = {name: one.spec for name, one in served.items()} if served is not None else _in_files(settings)
+    specs = (
+        {name: one.spec for name, one in served.items()}
+        if served is not None
+        else _in_files(settings)
+    )
     if as_json:
         write_as_json([_as_json(spec, (served or {}).get(spec.name)) for spec in specs.values()])
     else:
@@ -64,7 +73,9 @@ def _in_files(settings: Settings) -> dict[str, SpecialistSpec]:
     """Raises: UserError: one of the files is wrong, or names a tool that no worker here would have."""
     from shared.specialists import load_specialists
 
-    found = load_specialists(built_in_specialists(), *map(Path.expanduser, settings.specialists_dirs))
+    found = load_specialists(
+        built_in_specialists(), *map(Path.expanduser, settings.specialists_dirs)
+    )
     check_own(settings)
     return found
 
@@ -80,12 +91,16 @@ def _lint(settings: Settings) -> int:
     return FAILED if remarks else OK
 
 
-def shown(specs: Mapping[str, SpecialistSpec], served: Mapping[str, Served] | None, columns: int) -> RenderableType:
+def shown(
+    specs: Mapping[str, SpecialistSpec], served: Mapping[str, Served] | None, columns: int
+) -> RenderableType:
     """Descriptions in full: planners choose by them, and what somebody is not for stands at their end."""
     return _table(specs, served) if columns >= TABLE_COLUMNS else _paragraphs(specs, served)
 
 
-def _table(specs: Mapping[str, SpecialistSpec], served: Mapping[str, Served] | None) -> RenderableType:
+def _table(
+    specs: Mapping[str, SpecialistSpec], served: Mapping[str, Served] | None
+) -> RenderableType:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     table.add_column("specialist", no_wrap=True)
     if served is not None:
@@ -94,18 +109,33 @@ def _table(specs: Mapping[str, SpecialistSpec], served: Mapping[str, Served] | N
     table.add_column("tools")
     table.add_column("what it is for")
     for name, spec in specs.items():
-        live = [] if served is None else [str(len(served[name].workers)), str(served[name].slots), str(served[name].queued)]
-        table.add_row(name + _paused(name, served), *live, ", ".join(spec.tools) or "-", in_one_line(spec.description))
+        live = (
+            []
+            if served is None
+            else [str(len(served[name].workers)), str(served[name].slots), str(served[name].queued)]
+        )
+        table.add_row(
+            name + _paused(name, served),
+            *live,
+            ", ".join(spec.tools) or "-",
+            in_one_line(spec.description),
+        )
     return table
 
 
-def _paragraphs(specs: Mapping[str, SpecialistSpec], served: Mapping[str, Served] | None) -> RenderableType:
+def _paragraphs(
+    specs: Mapping[str, SpecialistSpec], served: Mapping[str, Served] | None
+) -> RenderableType:
     parts: list[RenderableType] = []
     for name, spec in specs.items():
         parts.append(Text(name + _paused(name, served), style="bold"))
         if served is not None:
             one = served[name]
-            parts.append(_indented(f"{figures(len(one.workers), 'worker')}, {figures(one.slots, 'slot')}, {one.queued} queued"))
+            parts.append(
+                _indented(
+                    f"{figures(len(one.workers), 'worker')}, {figures(one.slots, 'slot')}, {one.queued} queued"
+                )
+            )
         parts.append(_indented(f"tools: {', '.join(spec.tools) or '-'}"))
         parts.append(_indented(in_one_line(spec.description)))
     return Group(*parts)
@@ -120,8 +150,20 @@ def _indented(text: str) -> RenderableType:
 
 
 def _as_json(spec: SpecialistSpec, live: Served | None) -> dict[str, Any]:
-    shown = {"name": spec.name, "description": spec.description, "tools": spec.tools, "model": spec.model, "max_turns": spec.max_turns}
+    shown = {
+        "name": spec.name,
+        "description": spec.description,
+        "tools": spec.tools,
+        "model": spec.model,
+        "max_turns": spec.max_turns,
+    }
     if live is None:
         return shown
     paused = live.paused.model_dump() if live.paused else None
-    return shown | {"workers": live.workers, "slots": live.slots, "queued": live.queued, "models": live.models, "paused": paused}
+    return shown | {
+        "workers": live.workers,
+        "slots": live.slots,
+        "queued": live.queued,
+        "models": live.models,
+        "paused": paused,
+    }

@@ -42,13 +42,18 @@ def require_somebody(jobs: Client, model: str | None = None) -> None:
         UserError: no worker serves any specialist, no supervisor takes jobs, or nobody has the model; says what to start.
         LedgerUnavailable: nobody is announced, because Redis takes no writes.
     """
-    served, has_supervisor = jobs.ledger.roles.served(), SUPERVISOR_QUEUE in jobs.ledger.roles.presence().queues
+    served, has_supervisor = (
+        jobs.ledger.roles.served(),
+        SUPERVISOR_QUEUE in jobs.ledger.roles.presence().queues,
+    )
     if not (served and has_supervisor) and (why := jobs.ledger.health.refusal()):
         raise LedgerUnavailable(why)
     if not served:
         raise UserError(NO_WORKERS)
     models = {name for one in served.values() for name in one.models}
     if model not in (None, OFFLINE_MODEL) and models == {OFFLINE_MODEL}:
-        raise UserError(f"--model {model} cannot be had: this broker's workers have only the offline model: set ANTHROPIC_API_KEY for them")
+        raise UserError(
+            f"--model {model} cannot be had: this broker's workers have only the offline model: set ANTHROPIC_API_KEY for them"
+        )
     if not has_supervisor:
         raise UserError(f"no supervisor takes jobs from this broker: {START_A_SUPERVISOR}")

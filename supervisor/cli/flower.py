@@ -20,4 +20,11 @@ def flower_command(folder: Path, port: int) -> list[str]:
     """What it keeps below `folder` is a pickle, and runs what stands in it when it is read: nobody else may write there."""
     kept = folder / "flower"
     kept.mkdir(mode=0o700, exist_ok=True)
-    return celery_command("supervisor.app", "flower", "--address=127.0.0.1", f"--port={port}", f"--db={kept / 'state'}", *OPTIONS)
+    return celery_command(
+        "supervisor.app",
+        "flower",
+        "--address=127.0.0.1",
+        f"--port={port}",
+        f"--db={kept / 'state'}",
+        *OPTIONS,
+    )

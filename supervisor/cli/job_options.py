@@ -71,20 +71,34 @@ class JobOptions:
             UserError: one of them cannot be used.
         """
         said = {one.name: getattr(self, one.name) for one in fields(self)}
-        read = {"gates": gates_of(self.gates), "rubric": rubric_of(self.rubric), "answer_schema": schema_of(self.answer_schema)}
+        read = {
+            "gates": gates_of(self.gates),
+            "rubric": rubric_of(self.rubric),
+            "answer_schema": schema_of(self.answer_schema),
+        }
         times = {"timeout_s": said.pop("timeout"), "approve_timeout_s": said.pop("approve_timeout")}
         return Asked("", **{**said, **read, **times, "approve": tuple(self.approve)})
 
 
 def takes_a_job(command: Callable[..., int]) -> Callable[..., int]:
     """The command with the options of JobOptions in the place of its parameter `job`."""
-    hints, ours = get_type_hints(command, include_extras=True), get_type_hints(JobOptions, include_extras=True)
+    hints, ours = (
+        get_type_hints(command, include_extras=True),
+        get_type_hints(JobOptions, include_extras=True),
+    )
     parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(command).parameters.values():
         if parameter.name == "job":
-            parameters += [_option(one.name, one.default, one.default_factory, ours[one.name]) for one in fields(JobOptions)]
+            parameters += [
+                _option(one.name, one.default, one.default_factory, ours[one.name])
+                for one in fields(JobOptions)
+            ]
         else:
-            parameters.append(parameter.replace(annotation=hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY))
+            parameters.append(
+                parameter.replace(
+                    annotation=hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY
+                )
+            )
 
     @wraps(command)
     def with_options(**values: Any) -> int:
@@ -92,10 +106,14 @@ def takes_a_job(command: Callable[..., int]) -> Callable[..., int]:
         return command(job=job, **values)
 
     with_options.__signature__ = inspect.Signature(parameters, return_annotation=int)  # type: ignore[attr-defined]
-    with_options.__annotations__ = {one.name: one.annotation for one in parameters} | {"return": int}
+    with_options.__annotations__ = {one.name: one.annotation for one in parameters} | {
+        "return": int
+    }
     return with_options
 
 
 def _option(name: str, default: Any, factory: Any, annotation: Any) -> inspect.Parameter:
     value = default if factory is MISSING else factory()
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=annotation)
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=annotation
+    )

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from shared.ledger.jobs import JobStanding
     from supervisor.client import Client
 
-Job = Annotated[str, typer.Argument(metavar="JOB", help="The id that `submit` printed, j-0123456789ab.")]
+Job = Annotated[
+    str, typer.Argument(metavar="JOB", help="The id that `submit` printed, j-0123456789ab.")
+]
 
 
 def client_of_broker() -> Client:
@@ -32,7 +34,9 @@ def client_of_broker() -> Client:
 
     settings = load_settings()
     if settings.redis_url is None:
-        raise UserError("HANDOFF_REDIS_URL is not set: name the broker (`handoff up` starts one and prints it), or use `handoff run`")
+        raise UserError(
+            "HANDOFF_REDIS_URL is not set: name the broker (`handoff up` starts one and prints it), or use `handoff run`"
+        )
     return client_with(settings)
 
 
@@ -47,7 +51,9 @@ def client_with(settings: Settings) -> Client:
 def watch(
     job: Job,
     as_json: AsJson = False,
-    reconnect: Annotated[float, typer.Option(min=0, metavar="S", help="How long to try again when Redis goes away.")] = RECONNECT_FOR_S,
+    reconnect: Annotated[
+        float, typer.Option(min=0, metavar="S", help="How long to try again when Redis goes away.")
+    ] = RECONNECT_FOR_S,
 ) -> int:
     """Follow a job until its end, then print its answer.
 
@@ -67,7 +73,9 @@ def watch(
 def result(
     job: Job,
     as_json: AsJson = False,
-    wait: Annotated[float, typer.Option(min=0, metavar="S", help="Wait up to S seconds for the job's end.")] = 0.0,
+    wait: Annotated[
+        float, typer.Option(min=0, metavar="S", help="Wait up to S seconds for the job's end.")
+    ] = 0.0,
 ) -> int:
     """Print a job's answer, its sources and what it took. Exit code 4: it has not ended yet."""
     from supervisor.cli.run import print_outcome
@@ -75,7 +83,9 @@ def result(
     found = client_of_broker().result(JobId(job), wait_s=wait)
     if as_json or found.status.ended:
         return print_outcome(found, as_json=as_json)
-    say(f"{job} is {found.status.value}: --wait S waits for its end, `handoff watch {job}` shows what it does")
+    say(
+        f"{job} is {found.status.value}: --wait S waits for its end, `handoff watch {job}` shows what it does"
+    )
     return exit_code_of(found.status)
 
 
@@ -106,13 +116,23 @@ def cancel(job: Job) -> int:
     return OK
 
 
-MaxTurns = Annotated[int | None, typer.Option("--max-turns", metavar="N", min=1, help="The most turns of the whole job, now.")]
-MaxUsd = Annotated[float | None, typer.Option("--max-usd", metavar="X", min=1e-6, max=1e9, help="The most that it may cost, now.")]
+MaxTurns = Annotated[
+    int | None,
+    typer.Option("--max-turns", metavar="N", min=1, help="The most turns of the whole job, now."),
+]
+MaxUsd = Annotated[
+    float | None,
+    typer.Option(
+        "--max-usd", metavar="X", min=1e-6, max=1e9, help="The most that it may cost, now."
+    ),
+]
 
 
 def retry(
     job: Job,
-    from_step: Annotated[str | None, typer.Option("--from", metavar="STEP", help="Everything from this step on.")] = None,
+    from_step: Annotated[
+        str | None, typer.Option("--from", metavar="STEP", help="Everything from this step on.")
+    ] = None,
     max_turns: MaxTurns = None,
     max_usd: MaxUsd = None,
 ) -> int:
@@ -120,7 +140,9 @@ def retry(
 
     What it has spent stays spent. One that its budget has ended needs a higher limit.
     """
-    client_of_broker().retry(JobId(job), from_step, NewLimits(max_turns=max_turns, max_microusd=microusd(max_usd)))
+    client_of_broker().retry(
+        JobId(job), from_step, NewLimits(max_turns=max_turns, max_microusd=microusd(max_usd))
+    )
     write_line(f"{job} goes on: `handoff watch {job}`")
     return OK
 
@@ -144,5 +166,9 @@ def delete(job: Job) -> int:
 
 
 def _as_json(standing: JobStanding) -> dict[str, Any]:
-    fields = {name: value for name, value in asdict(standing).items() if not name.startswith("cut_") and name != "cost_microusd"}
+    fields = {
+        name: value
+        for name, value in asdict(standing).items()
+        if not name.startswith("cut_") and name != "cost_microusd"
+    }
     return {**fields, **usage_of(standing), "ended": standing.status.ended}

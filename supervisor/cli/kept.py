@@ -46,7 +46,9 @@ def surroundings_of(settings: Settings, job_id: str) -> dict[str, str]:
     place = _folder(settings) / job_id
     there = sorted(path.name for path in _folder(settings).glob("*"))
     if job_id not in there:
-        raise UnknownJob(f"no interrupted run of {job_id} is kept here (there are: {', '.join(there) or 'none'})")
+        raise UnknownJob(
+            f"no interrupted run of {job_id} is kept here (there are: {', '.join(there) or 'none'})"
+        )
     try:
         kept: dict[str, str] = json.loads((place / _SURROUNDINGS).read_text())
     except (OSError, ValueError) as error:

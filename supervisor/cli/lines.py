@@ -59,7 +59,9 @@ def lines_of(moment: Moment, before: JobState | None = None) -> Iterator[str]:
     """What is new, in words. `before`: the job before these events, as a plan among them needs it; None: they are its first."""
     for number, recorded in enumerate(moment.events, start=1):
         view = moment.view
-        if isinstance(recorded.event, PlanMade):  # its bill is of the budget as it was then, whenever somebody looks
+        if isinstance(
+            recorded.event, PlanMade
+        ):  # its bill is of the budget as it was then, whenever somebody looks
             view = replace(view, state=fold(view.job_id, before, moment.events[:number]))
         if line := _line_of(view, recorded):
             yield line
@@ -68,11 +70,19 @@ def lines_of(moment: Moment, before: JobState | None = None) -> Iterator[str]:
 def changes(before: View | None, moment: Moment) -> Iterator[str]:
     """All that is new, of the job and, indented, of those below it."""
     earlier, view = before or View(moment.view.job_id), moment.view
-    yield from (*no_longer_missed(earlier, view), *lines_of(moment, earlier.state), *claimed(earlier, view), *held_up(earlier, view))
+    yield from (
+        *no_longer_missed(earlier, view),
+        *lines_of(moment, earlier.state),
+        *claimed(earlier, view),
+        *held_up(earlier, view),
+    )
     for below in moment.below:
         name = below.view.job_id
         told_below = changes(earlier.children.get(name), below)
-        yield from (f"  {line}" if line.startswith(f"{name}:") else f"  {name} {line}" for line in told_below)
+        yield from (
+            f"  {line}" if line.startswith(f"{name}:") else f"  {name} {line}"
+            for line in told_below
+        )
     yield from missed(earlier, view)
 
 
@@ -82,7 +92,11 @@ def claimed(before: View, after: View) -> Iterator[str]:
     for handoff_id, standing in after.standings.items():
         earlier = before.standings.get(handoff_id)
         is_over = handoff_id in after.finished or standing.state == "dropped"
-        if standing.claims and (earlier is None or earlier.claims < standing.claims) and not is_over:
+        if (
+            standing.claims
+            and (earlier is None or earlier.claims < standing.claims)
+            and not is_over
+        ):
             again = f" (claim {standing.claims})" if standing.claims > 1 else ""
             yield f"{name_of(issued[handoff_id])}: works{again}, in {standing.worker}"
 
@@ -94,7 +108,9 @@ def held_up(before: View, after: View) -> Iterator[str]:
         doing, earlier = _doing(standing), before.standings.get(handoff_id)
         if waiting_in(doing) and is_news(doing, _doing(earlier)):
             yield f"{name_of(issued[handoff_id])}: {doing}"
-        elif is_parked(standing, after.now) and not (earlier is not None and is_parked(earlier, before.now)):
+        elif is_parked(standing, after.now) and not (
+            earlier is not None and is_parked(earlier, before.now)
+        ):
             yield f"{name_of(issued[handoff_id])}: {parked(standing, after.now)}"
 
 
@@ -111,7 +127,9 @@ def missed(before: View, after: View) -> Iterator[str]:
 def no_longer_missed(before: View, after: View) -> Iterator[str]:
     """Whom the job waits for no more."""
     still = {one.whom for one in after.missing}
-    yield from (f"no longer waits for {one.whom}" for one in before.missing if one.whom not in still)
+    yield from (
+        f"no longer waits for {one.whom}" for one in before.missing if one.whom not in still
+    )
 
 
 def _line_of(view: View, recorded: Recorded) -> str | None:
@@ -124,7 +142,9 @@ def _line_of(view: View, recorded: Recorded) -> str | None:
 def _of_job(view: View, event: JobEvent) -> str:  # noqa: PLR0911 (one case an event)
     match event:
         case JobSubmitted():
-            documents = f" with {figures(event.document_count, 'document')}" if event.document_count else ""
+            documents = (
+                f" with {figures(event.document_count, 'document')}" if event.document_count else ""
+            )
             return f"{view.job_id}: submitted{documents}"
         case Routed():
             who = event.specialist or "a team"
@@ -132,11 +152,17 @@ def _of_job(view: View, event: JobEvent) -> str:  # noqa: PLR0911 (one case an e
         case Quoted():
             return f"quote: {told(event.quote)}"
         case JobEnded():
-            return f"{view.job_id}: {event.status.value}" + (_because(view, event, ": ") or (f": {event.reason}" if event.reason else ""))
+            return f"{view.job_id}: {event.status.value}" + (
+                _because(view, event, ": ") or (f": {event.reason}" if event.reason else "")
+            )
         case CancelRequested():
             return "cancel requested" + ("" if event.by == "user" else f" by {event.by}")
         case RetryRequested():
-            again = f"again, from {event.from_step}" if event.from_step else "again, what did not succeed"
+            again = (
+                f"again, from {event.from_step}"
+                if event.from_step
+                else "again, what did not succeed"
+            )
             return f"{again}, for {event.taken_up.parent.job_id}" if event.taken_up else again
         case DecisionAsked():
             return f"waits for a decision: {event.why}"
@@ -155,9 +181,13 @@ def _of_steps(view: View, event: StepEvent) -> str | None:  # noqa: PLR0911, PLR
         case PlanPatched():
             return f"replanner: {short(in_words(change_of(event, view.words)), 300)}"
         case HandoffIssued():
-            lacks = f", with {view.books.teams_lack}" if view.books and view.books.teams_lack else ""
+            lacks = (
+                f", with {view.books.teams_lack}" if view.books and view.books.teams_lack else ""
+            )
             child = f", as {event.child.job_id}{lacks}" if event.child else ""
-            return f"{name_of(event)}: handed over{child}" if event.assigned_to not in ROLES else None
+            return (
+                f"{name_of(event)}: handed over{child}" if event.assigned_to not in ROLES else None
+            )
         case HandoffFinished():
             return _finished(view, event)
         case ConflictsFound() | Judged():
@@ -170,15 +200,29 @@ def _of_steps(view: View, event: StepEvent) -> str | None:  # noqa: PLR0911, PLR
             again = dict.fromkeys(event.repeats, ", for it asks again for what was answered")
             given_up = [f"{step}: given up{again.get(step, '')}" for step in event.given_up]
             who = {one.id: one.specialist for one in event.added}
-            helped = [f"{one.id}: to be found out by {one.helpers[-1]} ({who[one.helpers[-1]]})" for one in event.changed]
-            return "; ".join([*(f"{step}: answered" for step in event.answered), *helped, *given_up])
+            helped = [
+                f"{one.id}: to be found out by {one.helpers[-1]} ({who[one.helpers[-1]]})"
+                for one in event.changed
+            ]
+            return "; ".join(
+                [*(f"{step}: answered" for step in event.answered), *helped, *given_up]
+            )
         case StepsAbandoned():
-            return f"given up: {names([item.step for item in event.steps])}: {short(event.why, 120)}"
+            return (
+                f"given up: {names([item.step for item in event.steps])}: {short(event.why, 120)}"
+            )
         case StepsTriedAgain():
-            tries = (f"{item.step} ({item.specialist})" if item.specialist else item.step for item in event.steps)
+            tries = (
+                f"{item.step} ({item.specialist})" if item.specialist else item.step
+                for item in event.steps
+            )
             return f"failed, and tried again: {', '.join(tries)}"
         case GatesChecked():
-            outcome = f"{figures(event.vetoes, 'objection')}{_because(view, event, ': ')}" if event.vetoes else "passed"
+            outcome = (
+                f"{figures(event.vetoes, 'objection')}{_because(view, event, ': ')}"
+                if event.vetoes
+                else "passed"
+            )
             return f"gates: {outcome}" + (", sent back" if event.is_sent_back else "")
         case FactsChecked():
             return _facts(view, event)
@@ -212,10 +256,18 @@ def _approval(view: View, event: ApprovalEvent) -> str:
         case ApprovalReminded():
             return f"still waits for an approval, reminder {event.number}"
         case Approved():
-            return "approved" + (", for nobody has answered" if event.by == "timeout" else ", with another plan" if event.plan else "")
+            return "approved" + (
+                ", for nobody has answered"
+                if event.by == "timeout"
+                else ", with another plan"
+                if event.plan
+                else ""
+            )
         case Rejected():
             own = ", with another plan for the planner" if event.own_plan else ""
-            return f"rejected{own}" + (f": {short(view.words.texts[event.note.digest], 200)}" if event.note else "")
+            return f"rejected{own}" + (
+                f": {short(view.words.texts[event.note.digest], 200)}" if event.note else ""
+            )
 
 
 def _finished(view: View, event: HandoffFinished) -> str:
@@ -223,13 +275,19 @@ def _finished(view: View, event: HandoffFinished) -> str:
     who = name_of(issued) if issued else event.handoff_id
     turns, tokens, at_most = view.spent(event)
     tools = tools_of(view.standings.get(event.handoff_id))
-    took = ", ".join(filter(None, (figures(turns, "turn"), tools, figures(tokens, "token", at_most=at_most))))
+    took = ", ".join(
+        filter(None, (figures(turns, "turn"), tools, figures(tokens, "token", at_most=at_most)))
+    )
     return f"{who}: {event.status.value}, {took}{_because(view, event, ': ')}"
 
 
 def _contradictions(view: View, event: ConflictsFound | Judged) -> str | None:
     if isinstance(event, ConflictsFound):
-        return f"contradictions: {figures(len(event.conflicts), 'conflict')}" if event.conflicts else None
+        return (
+            f"contradictions: {figures(len(event.conflicts), 'conflict')}"
+            if event.conflicts
+            else None
+        )
     why = f" ({event.problem}{_because(view, event, ': ')})" if event.problem else ""
     return f"judge: {figures(len(event.settled), 'conflict')} settled{why}"
 
@@ -238,7 +296,9 @@ def _arbitration(event: Arbitrated) -> str:
     if event.problem:
         return f"judge: nothing settled between reviewer and writer ({event.problem})"
     sides = [
-        f"{side} is right about {', '.join(steps)}" for side, steps in (("writer", event.writer), ("reviewer", event.reviewer)) if steps
+        f"{side} is right about {', '.join(steps)}"
+        for side, steps in (("writer", event.writer), ("reviewer", event.reviewer))
+        if steps
     ]
     return f"judge: {'; '.join(sides) or 'who is right is not settled'}"
 

@@ -28,4 +28,10 @@ def listed(job: JobStanding, columns: int) -> Iterator[str]:
     yield f"  {'  '.join(took)}"
     yield f"  {short(job.title, max(20, columns - 2))}"
     for line in job.waiting_for.split("; "):
-        yield from textwrap.wrap(line, max(20, columns), initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+        yield from textwrap.wrap(
+            line,
+            max(20, columns),
+            initial_indent="  ",
+            subsequent_indent="    ",
+            break_on_hyphens=False,
+        )

@@ -66,7 +66,12 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def options(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
 ) -> None:
     """Options of `handoff` itself."""
 
@@ -74,9 +79,15 @@ def options(
 def main() -> None:
     """The entry point `handoff`."""
     with ExitStack() as stack:
-        if sys.stdin is None or sys.stdout is None or sys.stderr is None:  # closed by whoever has called: nobody speaks there, or hears
+        if (
+            sys.stdin is None or sys.stdout is None or sys.stderr is None
+        ):  # closed by whoever has called: nobody speaks there, or hears
             nobody = stack.enter_context(Path(os.devnull).open("r+"))
-            sys.stdin, sys.stdout, sys.stderr = sys.stdin or nobody, sys.stdout or nobody, sys.stderr or nobody
+            sys.stdin, sys.stdout, sys.stderr = (
+                sys.stdin or nobody,
+                sys.stdout or nobody,
+                sys.stderr or nobody,
+            )
         for stream in (sys.stdout, sys.stderr):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
         guarded(lambda: app(standalone_mode=False))

@@ -20,13 +20,25 @@ def model_access(settings: Settings) -> tuple[str, str, str]:
     """(ok | warn | fail, what was found, how to mend it)."""
     if settings.is_offline:
         found = "the offline model: it quotes and arranges documents, and understands nothing"
-        return "warn", found, "set ANTHROPIC_API_KEY, or ANTHROPIC_BASE_URL for a server of your own"
+        return (
+            "warn",
+            found,
+            "set ANTHROPIC_API_KEY, or ANTHROPIC_BASE_URL for a server of your own",
+        )
     names = f"{settings.supervisor_model}, {settings.specialist_model}"
     if settings.model_provider != "anthropic":
-        return "ok", f"{settings.model_provider} ({names}); its credentials are looked at when a worker starts", ""
+        return (
+            "ok",
+            f"{settings.model_provider} ({names}); its credentials are looked at when a worker starts",
+            "",
+        )
     base, headers = parted((settings.anthropic_base_url or DEFAULT_BASE_URL).rstrip("/"))
     if not base.startswith(("http://", "https://")):
-        return "fail", f"ANTHROPIC_BASE_URL is no http(s) URL: {base}", "it looks like https://gateway.example"
+        return (
+            "fail",
+            f"ANTHROPIC_BASE_URL is no http(s) URL: {base}",
+            "it looks like https://gateway.example",
+        )
     return _ask(base, {**_headers(settings), **headers}, names)
 
 
@@ -42,7 +54,11 @@ def _ask(base: str, headers: dict[str, str], names: str) -> tuple[str, str, str]
             return "warn", f"{base} answers {error.code}", "try again later"
         return "ok", f"{base} answers ({error.code} to a list of models; {names})", ""
     except (OSError, ValueError) as error:
-        return "fail", f"{base} cannot be reached ({getattr(error, 'reason', error)})", "check the network, proxies and ANTHROPIC_BASE_URL"
+        return (
+            "fail",
+            f"{base} cannot be reached ({getattr(error, 'reason', error)})",
+            "check the network, proxies and ANTHROPIC_BASE_URL",
+        )
 
 
 def _headers(settings: Settings) -> dict[str, str]:

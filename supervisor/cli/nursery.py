@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from shared.local.nursery import Nursery, can_be
 
-WARM = ("celery.bin.celery", "celery.apps.worker", "celery.concurrency.thread", "celery.worker.consumer", "kombu.transport.redis")
+WARM = (
+    "celery.bin.celery",
+    "celery.apps.worker",
+    "celery.concurrency.thread",
+    "celery.worker.consumer",
+    "kombu.transport.redis",
+)
 LATER = ("shared.agent.anthropic_clients", "genai_prices", "re2")
 """What the rooms import when they need it: here that is before the fork, once for all."""
 ROOMS = ("supervisor.assembly", "workers.assembly")

@@ -12,7 +12,12 @@ from shared.wire.limits import MOST_DEPTH, OnLimit
 from shared.wire.mode import Mode
 from shared.wire.priority import Priority
 
-RequestText = Annotated[str | None, typer.Argument(metavar="REQUEST", help="What you want, in plain words; `-` reads it from stdin.")]
+RequestText = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="REQUEST", help="What you want, in plain words; `-` reads it from stdin."
+    ),
+]
 
 
 def _folder(text: str) -> Path:
@@ -22,66 +27,177 @@ def _folder(text: str) -> Path:
     return Path(text)
 
 
-Docs = Annotated[Path | None, typer.Option("--docs", metavar="DIR", parser=_folder, help="A folder (or file) to work from.")]
-SkipBadDocs = Annotated[bool, typer.Option("--skip-bad-docs", help="Leave out documents that cannot be read.")]
-Model = Annotated[str | None, typer.Option("--model", metavar="NAME", help="The model of every agent of this job.")]
-MaxTurns = Annotated[int | None, typer.Option("--max-turns", metavar="N", min=1, help="The most turns of one handoff.")]
-MaxUsd = Annotated[float | None, typer.Option("--max-usd", metavar="X", help="The most that the job may cost.")]
-MaxRounds = Annotated[int | None, typer.Option("--max-rounds", metavar="N", min=0, max=10, help="How often a review may send work back.")]
+Docs = Annotated[
+    Path | None,
+    typer.Option("--docs", metavar="DIR", parser=_folder, help="A folder (or file) to work from."),
+]
+SkipBadDocs = Annotated[
+    bool, typer.Option("--skip-bad-docs", help="Leave out documents that cannot be read.")
+]
+Model = Annotated[
+    str | None,
+    typer.Option("--model", metavar="NAME", help="The model of every agent of this job."),
+]
+MaxTurns = Annotated[
+    int | None,
+    typer.Option("--max-turns", metavar="N", min=1, help="The most turns of one handoff."),
+]
+MaxUsd = Annotated[
+    float | None, typer.Option("--max-usd", metavar="X", help="The most that the job may cost.")
+]
+MaxRounds = Annotated[
+    int | None,
+    typer.Option(
+        "--max-rounds", metavar="N", min=0, max=10, help="How often a review may send work back."
+    ),
+]
 MaxDepth = Annotated[
     int | None,
-    typer.Option("--max-depth", metavar="N", min=0, max=MOST_DEPTH, help="How deep sub-supervisors may go; 0: none. Default: 2."),
+    typer.Option(
+        "--max-depth",
+        metavar="N",
+        min=0,
+        max=MOST_DEPTH,
+        help="How deep sub-supervisors may go; 0: none. Default: 2.",
+    ),
 ]
-Timeout = Annotated[int | None, typer.Option("--timeout", metavar="S", min=1, help="Seconds until the job ends with what it has.")]
+Timeout = Annotated[
+    int | None,
+    typer.Option(
+        "--timeout", metavar="S", min=1, help="Seconds until the job ends with what it has."
+    ),
+]
 OnLimitOption = Annotated[
-    OnLimit | None, typer.Option("--on-limit", help="What happens when turns, tokens or money are spent. Default: wrap-up.")
+    OnLimit | None,
+    typer.Option(
+        "--on-limit", help="What happens when turns, tokens or money are spent. Default: wrap-up."
+    ),
 ]
-AnswerSchema = Annotated[Path | None, typer.Option("--answer-schema", metavar="FILE", help="A JSON Schema that the answer must match.")]
+AnswerSchema = Annotated[
+    Path | None,
+    typer.Option(
+        "--answer-schema", metavar="FILE", help="A JSON Schema that the answer must match."
+    ),
+]
 OwnSpecialists = Annotated[
-    list[Path], typer.Option("--specialists", metavar="DIR", help="A folder of your own specialists; may be repeated.")
+    list[Path],
+    typer.Option(
+        "--specialists", metavar="DIR", help="A folder of your own specialists; may be repeated."
+    ),
 ]
-OwnTools = Annotated[list[Path], typer.Option("--tools", metavar="DIR", help="A folder of your own tools; may be repeated.")]
-ModeOption = Annotated[Mode | None, typer.Option("--mode", help="How the job is supervised. Default: auto, or HANDOFF_MODE.")]
+OwnTools = Annotated[
+    list[Path],
+    typer.Option("--tools", metavar="DIR", help="A folder of your own tools; may be repeated."),
+]
+ModeOption = Annotated[
+    Mode | None,
+    typer.Option("--mode", help="How the job is supervised. Default: auto, or HANDOFF_MODE."),
+]
 PriorityOption = Annotated[
-    Priority | None, typer.Option("--priority", help="Whether it goes ahead of batch jobs. Default: interactive, or HANDOFF_PRIORITY.")
+    Priority | None,
+    typer.Option(
+        "--priority",
+        help="Whether it goes ahead of batch jobs. Default: interactive, or HANDOFF_PRIORITY.",
+    ),
 ]
-TenantOption = Annotated[str, typer.Option("--tenant", metavar="NAME", help="Whose job it is: tenants take turns, and have days' budgets.")]
+TenantOption = Annotated[
+    str,
+    typer.Option(
+        "--tenant",
+        metavar="NAME",
+        help="Whose job it is: tenants take turns, and have days' budgets.",
+    ),
+]
 WorkflowOption = Annotated[
-    str | None, typer.Option("--workflow", metavar="NAME", help="Run the steps of this workflow (or .yaml file) instead of a planner's.")
+    str | None,
+    typer.Option(
+        "--workflow",
+        metavar="NAME",
+        help="Run the steps of this workflow (or .yaml file) instead of a planner's.",
+    ),
 ]
 ItemsOption = Annotated[
-    Path | None, typer.Option("--items", metavar="FILE", help="Lines, or rows of a .csv, that a workflow's steps are done for.")
+    Path | None,
+    typer.Option(
+        "--items",
+        metavar="FILE",
+        help="Lines, or rows of a .csv, that a workflow's steps are done for.",
+    ),
 ]
-GatesOption = Annotated[Path | None, typer.Option("--gates", metavar="FILE", help="What the answer has to be before it leaves (YAML).")]
+GatesOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--gates", metavar="FILE", help="What the answer has to be before it leaves (YAML)."
+    ),
+]
 RubricOption = Annotated[
-    Path | None, typer.Option("--rubric", metavar="FILE", help="What the reviewer measures by (YAML); has the work reviewed in every mode.")
+    Path | None,
+    typer.Option(
+        "--rubric",
+        metavar="FILE",
+        help="What the reviewer measures by (YAML); has the work reviewed in every mode.",
+    ),
 ]
 After = Annotated[
-    str | None, typer.Option("--after", metavar="JOB", help="Follow on this ended job: begin with what it knows, and pay for none of it.")
+    str | None,
+    typer.Option(
+        "--after",
+        metavar="JOB",
+        help="Follow on this ended job: begin with what it knows, and pay for none of it.",
+    ),
 ]
 JudgeModel = Annotated[
     str | None,
-    typer.Option("--judge-model", metavar="NAME", help="The model that judges. Default: HANDOFF_REVIEWER_MODEL, or the capable one."),
+    typer.Option(
+        "--judge-model",
+        metavar="NAME",
+        help="The model that judges. Default: HANDOFF_REVIEWER_MODEL, or the capable one.",
+    ),
 ]
 _WHATS = ("plan", "research", "answer")
 
 
 def _what(text: str) -> str:
     if text not in _WHATS:
-        raise typer.BadParameter(f"{text[:40]!r} is nothing to approve of: plan, research or answer")
+        raise typer.BadParameter(
+            f"{text[:40]!r} is nothing to approve of: plan, research or answer"
+        )
     return text
 
 
 Approve = Annotated[
     list[str],
-    typer.Option("--approve", metavar="|".join(_WHATS), parser=_what, help="Wait for your approval of it; may be repeated."),
+    typer.Option(
+        "--approve",
+        metavar="|".join(_WHATS),
+        parser=_what,
+        help="Wait for your approval of it; may be repeated.",
+    ),
 ]
 ApproveAboveUsd = Annotated[
-    float | None, typer.Option("--approve-above-usd", metavar="X", help="Wait for your approval once the job has cost more than this.")
+    float | None,
+    typer.Option(
+        "--approve-above-usd",
+        metavar="X",
+        help="Wait for your approval once the job has cost more than this.",
+    ),
 ]
 ApproveTimeout = Annotated[
-    int | None, typer.Option("--approve-timeout", metavar="S", min=1, max=MOST_WAIT_S, help="How long each question stands.")
+    int | None,
+    typer.Option(
+        "--approve-timeout",
+        metavar="S",
+        min=1,
+        max=MOST_WAIT_S,
+        help="How long each question stands.",
+    ),
 ]
-OnTimeoutOption = Annotated[OnTimeout | None, typer.Option("--on-timeout", help="What happens when nobody answers. Default: stop.")]
-Slots = Annotated[int | None, typer.Option("-c", "--concurrency", metavar="N", min=1, help="Handoffs (threads) at once.")]
+OnTimeoutOption = Annotated[
+    OnTimeout | None,
+    typer.Option("--on-timeout", help="What happens when nobody answers. Default: stop."),
+]
+Slots = Annotated[
+    int | None,
+    typer.Option("-c", "--concurrency", metavar="N", min=1, help="Handoffs (threads) at once."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, everything else on stderr.")]

@@ -35,7 +35,10 @@ def print_outline(found: JobOutline, letters: Sequence[DeadLetter]) -> None:
     _some("at work", found.running, found.at_work["running"])
     _some("newest", found.newest, None)
     for review in found.reviews:
-        section(f"review, round {review['round']}", f"{review['decision'] or short(review['problem'] or 'no decision', 300)}")
+        section(
+            f"review, round {review['round']}",
+            f"{review['decision'] or short(review['problem'] or 'no decision', 300)}",
+        )
     for letter in letters:
         section("dead letter", shown(letter.model_dump()))
     if found.notes:
@@ -75,8 +78,17 @@ def _handoff(one: dict[str, Any]) -> Iterator[str]:
     columns = max(_NARROWEST, stdout().width)
     usage = one["usage"]
     cost = money(usage["cost_usd"], at_most=usage["cut"]["calls"] > 0)
-    parts = [one["handoff_id"], one["assigned_to"], one["state"], _time_of(one), figures(usage["turns"], "turn"), cost]
-    line = "  ".join(short(part, columns) for part in [*parts, one["worker"], one["doing"], one["child"]] if part)
+    parts = [
+        one["handoff_id"],
+        one["assigned_to"],
+        one["state"],
+        _time_of(one),
+        figures(usage["turns"], "turn"),
+        cost,
+    ]
+    line = "  ".join(
+        short(part, columns) for part in [*parts, one["worker"], one["doing"], one["child"]] if part
+    )
     yield line if len(line) <= columns else f"{line[: columns - 1]}…"
     for text in (one["task"], one["why"]):
         if text:
@@ -87,7 +99,11 @@ def _time_of(one: dict[str, Any]) -> str:
     """When it ended and how long it ran, or since when it does or waits."""
     if one["finished_at"] and one["started_at"]:
         return f"{clock(one['finished_at'])}, {one['finished_at'] - one['started_at']:.1f} s"
-    return clock(one["started_at"] or one["issued_at"]) if one["started_at"] or one["issued_at"] else ""
+    return (
+        clock(one["started_at"] or one["issued_at"])
+        if one["started_at"] or one["issued_at"]
+        else ""
+    )
 
 
 def _answer(answer: Any) -> str:

@@ -10,10 +10,20 @@ from supervisor.cli.errors import OK, say
 from supervisor.cli.jobs import client_of_broker
 from supervisor.cli.terminal import figures, short, write_line
 
-Role = Annotated[str, typer.Argument(metavar="ROLE", help="A specialist, or router, planner, judge, assessor, synthesizer.")]
+Role = Annotated[
+    str,
+    typer.Argument(
+        metavar="ROLE", help="A specialist, or router, planner, judge, assessor, synthesizer."
+    ),
+]
 
 
-def pause(role: Role, reason: Annotated[str, typer.Option(metavar="TEXT", help="Why; shown to all who wait for it.")] = "") -> int:
+def pause(
+    role: Role,
+    reason: Annotated[
+        str, typer.Option(metavar="TEXT", help="Why; shown to all who wait for it.")
+    ] = "",
+) -> int:
     """Stop a role on every machine, until `handoff resume`: the kill switch.
 
     It gets no new work. What it is at work on ends its turn and waits, and so do the jobs that need it, until their time is over. With

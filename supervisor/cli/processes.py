@@ -39,7 +39,12 @@ def supervisor(concurrency: Slots = None) -> int:
 
 
 def worker(
-    roles: Annotated[list[str], typer.Argument(metavar="ROLE...", autocompletion=names_to_complete, help="The specialists to serve.")] = [],  # noqa: B006
+    roles: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="ROLE...", autocompletion=names_to_complete, help="The specialists to serve."
+        ),
+    ] = [],  # noqa: B006
     everyone: Annotated[bool, typer.Option("--all", help="Serve every specialist.")] = False,
     concurrency: Slots = None,
     specialists: OwnSpecialists = [],  # noqa: B006
@@ -56,7 +61,9 @@ def worker(
     settings = with_own(load_settings(), specialists, tools)
     known = specialist_names(settings)
     if everyone == bool(roles):
-        raise UserError(f"name the specialists to serve, or give --all (there are: {', '.join(known)})")
+        raise UserError(
+            f"name the specialists to serve, or give --all (there are: {', '.join(known)})"
+        )
     check_roles(roles, known)
     _look_at_redis(settings)
     queues = ["-Q", ",".join(dict.fromkeys(roles))] if roles else []
@@ -96,11 +103,17 @@ def check_roles(roles: Collection[str], known: Collection[str]) -> None:
     for role in roles:
         if role not in known:
             near = get_close_matches(role, known, n=2)
-            hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(known)}; your own come from --specialists DIR"
+            hint = (
+                f"did you mean {' or '.join(near)}?"
+                if near
+                else f"there are: {', '.join(known)}; your own come from --specialists DIR"
+            )
             raise UserError(f"there is no specialist {role[:64]!r}: {hint}")
 
 
-def _become(app: str, name: str, queues: list[str], concurrency: int | None, settings: Settings) -> int:
+def _become(
+    app: str, name: str, queues: list[str], concurrency: int | None, settings: Settings
+) -> int:
     """Never returns: signals and exit code are Celery's from here on."""
     slots = ["-c", str(concurrency)] if concurrency else []
     os.environ.update(surroundings_of(settings))

@@ -42,7 +42,11 @@ def quote(job: JobOptions, request: RequestText = None, as_json: AsJson = False)
 
     asked = replace(job.asked(), request=text_of(request, load_settings()))
     asked = replace(asked, approve=tuple(dict.fromkeys((ApprovalOf.PLAN.value, *asked.approve))))
-    asked = replace(asked, approve_timeout_s=asked.approve_timeout_s or STANDS_S, on_timeout=asked.on_timeout or OnTimeout.STOP)
+    asked = replace(
+        asked,
+        approve_timeout_s=asked.approve_timeout_s or STANDS_S,
+        on_timeout=asked.on_timeout or OnTimeout.STOP,
+    )
     jobs = client_of_broker()
     wanted = replace(request_of(asked, jobs), is_quoted=True)
     require_somebody(jobs, asked.model)
@@ -72,13 +76,19 @@ def why_unplanned(state: JobState) -> str:
     return (state.ended and state.ended.reason) or "there is no plan"
 
 
-def _outcome(jobs: Client, job_id: JobId, state: JobState, max_usd: float | None, *, as_json: bool) -> int:
+def _outcome(
+    jobs: Client, job_id: JobId, state: JobState, max_usd: float | None, *, as_json: bool
+) -> int:
     found = state.quote or Quote()
     if state.ended or state.plan is None:
         say(f"{job_id} {state.status.value}: {why_unplanned(state)}")
         return FAILED
     paid = cost_usd(state.usage.cost_microusd)
-    spent = "what its plan has cost is not known" if paid is None else f"its plan has cost {money(paid)}"
+    spent = (
+        "what its plan has cost is not known"
+        if paid is None
+        else f"its plan has cost {money(paid)}"
+    )
     most_usd = found.microusd.most / MICROUSD if found.microusd else None
     is_refused = max_usd is not None and most_usd is not None and most_usd > max_usd
     if is_refused:
@@ -92,9 +102,13 @@ def _outcome(jobs: Client, job_id: JobId, state: JobState, max_usd: float | None
         if teams:
             write_line(teams)
     if is_refused:
-        say(f"{job_id} may cost {money(most_usd)}, more than --max-usd {max_usd:g}: it is dropped; {spent}")
+        say(
+            f"{job_id} may cost {money(most_usd)}, more than --max-usd {max_usd:g}: it is dropped; {spent}"
+        )
         return FAILED
-    say(f"{job_id} waits: `handoff approve {job_id}` runs it, `handoff cancel {job_id}` drops it; {spent}")
+    say(
+        f"{job_id} waits: `handoff approve {job_id}` runs it, `handoff cancel {job_id}` drops it; {spent}"
+    )
     return OK
 
 
@@ -106,7 +120,9 @@ def told(quote: Quote) -> str:
     at_most = "in 9 of 10 cases at most" if quote.jobs >= FEWEST_SCORES else "at most"
     parts = []
     if quote.microusd:
-        parts.append(f"likely {money(quote.microusd.likely / MICROUSD)}, {at_most} {money(quote.microusd.most / MICROUSD)}")
+        parts.append(
+            f"likely {money(quote.microusd.likely / MICROUSD)}, {at_most} {money(quote.microusd.most / MICROUSD)}"
+        )
     if quote.seconds:
         parts.append(f"likely {quote.seconds.likely:.1f} s, {at_most} {quote.seconds.most:.1f} s")
     if not parts:

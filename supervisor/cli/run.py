@@ -49,7 +49,9 @@ def run(
     specialists: OwnSpecialists = [],  # noqa: B006
     tools: OwnTools = [],  # noqa: B006
     as_json: AsJson = False,
-    resume: Annotated[str | None, typer.Option(metavar="JOB", help="Go on with a run that Ctrl-C interrupted.")] = None,
+    resume: Annotated[
+        str | None, typer.Option(metavar="JOB", help="Go on with a run that Ctrl-C interrupted.")
+    ] = None,
 ) -> int:
     """Submit a job and stay until its answer.
 
@@ -72,9 +74,13 @@ def _run(request: str | None, asked: Asked, how: HowToRun) -> int:
     asked = replace(asked, request=text_of(request, settings))
     if settings.redis_url is None:
         if asked.on_limit is OnLimit.ASK:
-            raise UserError("--on-limit ask needs a broker (HANDOFF_REDIS_URL): to a private one nobody else could bring the decision")
+            raise UserError(
+                "--on-limit ask needs a broker (HANDOFF_REDIS_URL): to a private one nobody else could bring the decision"
+            )
         if asked.after is not None:
-            raise UserError("--after needs a broker (HANDOFF_REDIS_URL): the jobs of a private one are gone with it")
+            raise UserError(
+                "--after needs a broker (HANDOFF_REDIS_URL): the jobs of a private one are gone with it"
+            )
         if asked.is_to_be_approved and not can_ask():
             raise UserError(
                 "--approve needs a terminal, or a broker (HANDOFF_REDIS_URL): here nobody could be asked, and nobody else could answer"
@@ -96,10 +102,14 @@ def _run_there(asked: Asked, how: HowToRun, settings: Settings) -> int:
     try:
         return stay(jobs, job_id, as_json=how.as_json, asks=can_ask())
     except KeyboardInterrupt:
-        say(f"the job goes on: `handoff watch {job_id}` comes back to it, `handoff cancel {job_id}` stops it")
+        say(
+            f"the job goes on: `handoff watch {job_id}` comes back to it, `handoff cancel {job_id}` stops it"
+        )
         return INTERRUPTED
     except LedgerUnavailable as error:
-        raise LedgerUnavailable(f"{error} Nothing is lost: `handoff watch {job_id}` comes back to the job") from error
+        raise LedgerUnavailable(
+            f"{error} Nothing is lost: `handoff watch {job_id}` comes back to the job"
+        ) from error
 
 
 def _run_here(asked: Asked | None, how: HowToRun, settings: Settings) -> int:
@@ -117,7 +127,9 @@ def _run_here(asked: Asked | None, how: HowToRun, settings: Settings) -> int:
                 request = request_of(asked, jobs) if asked else None
                 if request and not can_ask():
                     request = replace(request, approvals=NOBODY_THERE)
-                note("starting a private Redis, a supervisor and workers (HANDOFF_REDIS_URL is not set)")
+                note(
+                    "starting a private Redis, a supervisor and workers (HANDOFF_REDIS_URL is not set)"
+                )
                 system.wait_until_ready(jobs)
                 job_id = jobs.submit(request) if request else JobId(str(how.resume))
                 return stay(jobs, job_id, as_json=how.as_json, asks=can_ask(), check=system.check)
@@ -162,7 +174,9 @@ def stay(
     return print_outcome(result, as_json=as_json, streamed=draft.shown if draft else "")
 
 
-def _shown_until(moments: Iterable[Moment], draft: Draft | None, answered: int | None) -> Question | None:
+def _shown_until(
+    moments: Iterable[Moment], draft: Draft | None, answered: int | None
+) -> Question | None:
     """The next question after the one that was answered here; None: the job has ended. `answered` None: nobody is to be asked."""
     from supervisor.cli.screen import Screen
 
@@ -200,7 +214,9 @@ def _settings_to_resume(request: str | None, how: HowToRun, settings: Settings) 
     if request is not None:
         raise UserError("--resume goes on with its own request: leave the other one out")
     if settings.redis_url is not None:
-        raise UserError(f"--resume goes on with a run of this machine, and HANDOFF_REDIS_URL is set: `handoff watch {how.resume}`")
+        raise UserError(
+            f"--resume goes on with a run of this machine, and HANDOFF_REDIS_URL is set: `handoff watch {how.resume}`"
+        )
     if not is_job_id(str(how.resume)):
         raise UserError(f"{how.resume} is not a job id: it looks like j-0123456789ab")
     return settings
@@ -223,7 +239,10 @@ def _settings_here(asked: Asked, how: HowToRun, settings: Settings) -> Settings:
 
 
 def _refuse_what_workers_own(how: HowToRun) -> None:
-    for option, given, variable in (("--specialists", how.specialists, "SPECIALISTS"), ("--tools", how.tools, "TOOLS")):
+    for option, given, variable in (
+        ("--specialists", how.specialists, "SPECIALISTS"),
+        ("--tools", how.tools, "TOOLS"),
+    ):
         if given:
             raise UserError(
                 f"{option} is the workers' affair, and HANDOFF_REDIS_URL names a broker with workers of its own: "

@@ -36,10 +36,17 @@ class Screen:
     def __enter__(self) -> Self:
         console = stderr()
         if console.is_terminal and not console.is_dumb_terminal:
-            self._live = self._parts.enter_context(Live(console=console, transient=True, refresh_per_second=_FRAMES_PER_S))
+            self._live = self._parts.enter_context(
+                Live(console=console, transient=True, refresh_per_second=_FRAMES_PER_S)
+            )
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._end_live()
         if self._draft is not None and self._draft.shown and kind is not None:
             write("\n")

@@ -18,12 +18,26 @@ from supervisor.cli.terminal import stdout, write_as_json, write_json
 if TYPE_CHECKING:
     from supervisor.client import Client
 
-All = Annotated[bool, typer.Option("--all", help="Every handoff and every result in full, however many there are.")]
-Brief = Annotated[bool, typer.Option("--brief", help="What matters, however few handoffs there are.")]
-Handoffs = Annotated[list[str] | None, typer.Option("--handoff", metavar="ID", help="Only this one, in full. May be repeated.")]
+All = Annotated[
+    bool,
+    typer.Option("--all", help="Every handoff and every result in full, however many there are."),
+]
+Brief = Annotated[
+    bool, typer.Option("--brief", help="What matters, however few handoffs there are.")
+]
+Handoffs = Annotated[
+    list[str] | None,
+    typer.Option("--handoff", metavar="ID", help="Only this one, in full. May be repeated."),
+]
 
 
-def show(job: Job, as_json: AsJson = False, whole: All = False, brief: Brief = False, handoff: Handoffs = None) -> int:
+def show(
+    job: Job,
+    as_json: AsJson = False,
+    whole: All = False,
+    brief: Brief = False,
+    handoff: Handoffs = None,
+) -> int:
     """A job taken apart: plan, handoffs and results, in full where they are few, else what matters.
 
     Of a job with more than 20 handoffs: how they stand, and those that failed, were dropped, run or came last. `--all` shows all of them,
@@ -73,7 +87,9 @@ def show_what_matters(jobs: Client, job_id: JobId, *, always: bool, as_json: boo
         print_outline(found, letters_about(jobs.ledger, job_id))
 
 
-def show_handoffs(jobs: Client, job_id: JobId, handoff_ids: Sequence[str], *, as_json: bool) -> None:
+def show_handoffs(
+    jobs: Client, job_id: JobId, handoff_ids: Sequence[str], *, as_json: bool
+) -> None:
     """These in full."""
     from supervisor.cli.showing import print_handoff, readable, section
 

@@ -22,7 +22,12 @@ _LAST_WORD_CHARS = 12
 """YAML folds after the word that passes the width."""
 
 
-_SET_BY = {"job": "set by the job", "workflow": "set by its workflow", "settings": "set by HANDOFF_GATES", None: "set by the job"}
+_SET_BY = {
+    "job": "set by the job",
+    "workflow": "set by its workflow",
+    "settings": "set by HANDOFF_GATES",
+    None: "set by the job",
+}
 
 
 class _Readable(yaml.SafeDumper):
@@ -31,7 +36,9 @@ class _Readable(yaml.SafeDumper):
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     clean = "\n".join(line.rstrip() for line in plain(text).splitlines())
-    return dumper.represent_scalar("tag:yaml.org,2002:str", clean, style="|" if "\n" in clean else None)
+    return dumper.represent_scalar(
+        "tag:yaml.org,2002:str", clean, style="|" if "\n" in clean else None
+    )
 
 
 _Readable.add_representer(str, _text)
@@ -59,7 +66,10 @@ def print_everything(result: JobResult, letters: Sequence[DeadLetter]) -> None:
     if result.gates:
         section(f"gates, {_SET_BY[result.gates['from']]}", shown(result.gates))
     for conflict in result.conflicts:
-        section(f"conflict {conflict['id']}, {'settled' if conflict['stands'] else 'disputed'}", shown(conflict))
+        section(
+            f"conflict {conflict['id']}, {'settled' if conflict['stands'] else 'disputed'}",
+            shown(conflict),
+        )
     for verdict in result.verdicts:
         section(f"review, round {verdict['round']}", shown(verdict))
     for asked in result.approvals:
@@ -70,20 +80,34 @@ def print_everything(result: JobResult, letters: Sequence[DeadLetter]) -> None:
     if result.notes:
         section("notes", shown(list(result.notes)))
     if result.answer is not None:
-        section("answer", "\n\n".join(part for part in (answer_text(result), sources_of(result)) if part))
+        section(
+            "answer",
+            "\n\n".join(part for part in (answer_text(result), sources_of(result)) if part),
+        )
 
 
 def print_handoff(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> None:
     """In full, with its result."""
     name, shown = handoff["handoff_id"], partial(readable, columns=stdout().width)
-    section(f"handoff {name} to {handoff['assigned_to']}, {handoff.get('state') or 'issued'}", shown(handoff))
+    section(
+        f"handoff {name} to {handoff['assigned_to']}, {handoff.get('state') or 'issued'}",
+        shown(handoff),
+    )
     section(f"result of {name}", shown(outcome) if outcome is not None else "none yet")
 
 
 def _wait_of(result: JobResult) -> str | None:
     """For whom, where that is a person."""
-    undecided = [] if result.status.ended else [asked["what"] for asked in result.approvals if not asked["decision"]]
-    return f"waits for an approval of its {undecided[-1]}: {APPROVAL.format(result.job_id)}" if undecided else None
+    undecided = (
+        []
+        if result.status.ended
+        else [asked["what"] for asked in result.approvals if not asked["decision"]]
+    )
+    return (
+        f"waits for an approval of its {undecided[-1]}: {APPROVAL.format(result.job_id)}"
+        if undecided
+        else None
+    )
 
 
 def section(title: str, body: str) -> None:

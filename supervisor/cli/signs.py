@@ -21,7 +21,11 @@ MOST_AT_WORK = 12
 
 def name_of(event: HandoffIssued) -> str:
     """`left (researcher)`, `planner`, `left (researcher) 2` for a second attempt."""
-    name = event.assigned_to if event.assigned_to in ROLES else f"{event.step_id} ({event.assigned_to})"
+    name = (
+        event.assigned_to
+        if event.assigned_to in ROLES
+        else f"{event.step_id} ({event.assigned_to})"
+    )
     return name if event.attempt == 1 else f"{name} {event.attempt}"
 
 
@@ -33,7 +37,11 @@ def silence(now: float, standing: HandoffStanding) -> str:
 
 def is_parked(standing: HandoffStanding, now: float) -> bool:
     """Whether it holds no slot until a time that has not come."""
-    return standing.parked_until is not None and standing.parked_until > now and standing.state not in ("running", "done", "dropped")
+    return (
+        standing.parked_until is not None
+        and standing.parked_until > now
+        and standing.state not in ("running", "done", "dropped")
+    )
 
 
 def parked(standing: HandoffStanding, now: float) -> str:
@@ -73,5 +81,11 @@ def _signs(view: View, before: str = "") -> Iterator[tuple[bool, str]]:
         elif standing.state == "running":
             for_s = max(0.0, view.now - (standing.started_at or view.now))
             doing, silent = short(standing.doing or "starting", 60), silence(view.now, standing)
-            parts = [f"{before}{name_of(event)} turn {standing.turns + 1}", doing, tools_of(standing), f"{for_s:.0f} s", silent]
+            parts = [
+                f"{before}{name_of(event)} turn {standing.turns + 1}",
+                doing,
+                tools_of(standing),
+                f"{for_s:.0f} s",
+                silent,
+            ]
             yield bool(silent), ", ".join(filter(None, parts))

@@ -18,7 +18,14 @@ def headline(view: View) -> str:
         return f"{view.job_id}  queued"
     until = view.state.as_of if view.state.ended else view.now
     time = f"{max(0.0, until - view.state.started_at):.0f} s"
-    return "  ".join([view.job_id, view.books.status, time, *against_budget(view.books, view.state.submitted.limits)])
+    return "  ".join(
+        [
+            view.job_id,
+            view.books.status,
+            time,
+            *against_budget(view.books, view.state.submitted.limits),
+        ]
+    )
 
 
 def against_budget(books: JobStanding, limits: JobLimits) -> list[str]:
@@ -27,7 +34,9 @@ def against_budget(books: JobStanding, limits: JobLimits) -> list[str]:
     cost = money(cost_usd(books.cost_microusd), at_most=at_most)
     return [
         _counted(books.turns, limits.max_turns, "turn"),
-        _counted(books.input_tokens + books.output_tokens, limits.max_tokens, "token", at_most=at_most),
+        _counted(
+            books.input_tokens + books.output_tokens, limits.max_tokens, "token", at_most=at_most
+        ),
         cost if limits.max_microusd is None else f"{cost} of {_usd(limits.max_microusd)}",
     ]
 
@@ -41,7 +50,12 @@ def against_quote(view: View) -> str | None:
     None: nothing was quoted.
     """
     quote = view.state.quote if view.state else None
-    if quote is None or view.books is None or view.state is None or not (quote.seconds or quote.microusd):
+    if (
+        quote is None
+        or view.books is None
+        or view.state is None
+        or not (quote.seconds or quote.microusd)
+    ):
         return None
     if view.state.retries > view.state.retries_when_quoted:
         return f"the first run {'; '.join(_estimates(quote))}; since the retry {_since_the_retry(view, view.state.handoffs)}"
@@ -61,7 +75,9 @@ def _estimates(quote: Quote) -> Iterator[str]:
 
 def _since_the_retry(view: View, handoffs: int) -> str:
     """Time, and the cost of the `handoffs` newest, if that is known."""
-    newest = [view.standings.get(event.handoff_id) for event in view.issued[len(view.issued) - handoffs :]]
+    newest = [
+        view.standings.get(event.handoff_id) for event in view.issued[len(view.issued) - handoffs :]
+    ]
     costs = [one.cost_microusd for one in newest if one is not None]
     known = [cost for cost in costs if cost is not None]
     cut = any(one is not None and one.cut_calls for one in newest)

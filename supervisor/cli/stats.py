@@ -55,7 +55,9 @@ def stats_now(ledger: Ledger, load: Load) -> FleetStats:
     """
     served = ledger.roles.served()
     samples, _ = ledger.history.read({*served, *load.waiting, *ROLES})
-    return stats_of(load, served, samples, ledger.days.today(DEFAULT_TENANT).installation, ledger.loads.window_s)
+    return stats_of(
+        load, served, samples, ledger.days.today(DEFAULT_TENANT).installation, ledger.loads.window_s
+    )
 
 
 _COLUMNS = (
@@ -98,14 +100,22 @@ def _is_idle(role: RoleStats) -> bool:
 def headline(found: FleetStats) -> str:
     """`3 open jobs  2 supervisors  $0.5000 of $2.0000, 1,200 tokens today`."""
     who = figures(found.supervisors, "supervisor") if found.supervisors else "no supervisor"
-    memory = f"Redis {found.used_memory_bytes / 1e6:.0f} MB" + (f" of {found.max_memory_bytes / 1e6:.0f}" if found.max_memory_bytes else "")
-    return "  ".join((figures(found.open_jobs, "open job"), who, f"{_spent(found.spent_today)} today", memory))
+    memory = f"Redis {found.used_memory_bytes / 1e6:.0f} MB" + (
+        f" of {found.max_memory_bytes / 1e6:.0f}" if found.max_memory_bytes else ""
+    )
+    return "  ".join(
+        (figures(found.open_jobs, "open job"), who, f"{_spent(found.spent_today)} today", memory)
+    )
 
 
 def _spent(spent: Spent) -> str:
     """Money in the form that it has everywhere on a screen."""
     most = f" of {money(cost_usd(spent.most_microusd))}" if spent.most_microusd else ""
-    tokens = f"{spent.tokens:,} of {figures(spent.most_tokens, 'token')}" if spent.most_tokens else figures(spent.tokens, "token")
+    tokens = (
+        f"{spent.tokens:,} of {figures(spent.most_tokens, 'token')}"
+        if spent.most_tokens
+        else figures(spent.tokens, "token")
+    )
     return f"{money(cost_usd(spent.microusd))}{most}, {tokens}"
 
 
@@ -127,7 +137,13 @@ def _cells(role: RoleStats) -> tuple[str, ...]:
 def _style(role: RoleStats) -> str:
     if role.queued and not role.slots and role.role != THINK_QUEUE:
         return "red"
-    return "yellow" if role.is_paused or role.wanted_slots > role.slots > 0 else "default" if role.busy or role.queued else "dim"
+    return (
+        "yellow"
+        if role.is_paused or role.wanted_slots > role.slots > 0
+        else "default"
+        if role.busy or role.queued
+        else "dim"
+    )
 
 
 def _lines(found: FleetStats) -> Iterator[str]:
@@ -139,8 +155,14 @@ def _lines(found: FleetStats) -> Iterator[str]:
 
 def _lane(lane: Lane, at: float, *, is_alone: bool) -> str:
     """`is_alone`: no other lane, by another key or another base URL, has its model."""
-    left = ", ".join(f"{name} {one.remaining:,} of {one.limit:,} left" for name, one in lane.limits.items())
-    held = f"; no call for {lane.refused_until - at:.0f} s: {plain(lane.why)}" if lane.refused_until else ""
+    left = ", ".join(
+        f"{name} {one.remaining:,} of {one.limit:,} left" for name, one in lane.limits.items()
+    )
+    held = (
+        f"; no call for {lane.refused_until - at:.0f} s: {plain(lane.why)}"
+        if lane.refused_until
+        else ""
+    )
     line = f"; {figures(lane.waiting, 'call')} in line" if lane.waiting else ""
     account = "" if is_alone else f" (account {lane.account[:SHORT]})"
     return f"{plain(lane.model)}{account}: {left or 'no limits known'}{held}{line}"

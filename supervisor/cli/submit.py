@@ -71,9 +71,15 @@ class Line(BaseModel):
 def submit(
     job: JobOptions,
     request: RequestText = None,
-    file: Annotated[Path | None, typer.Option(metavar="JSONL", help="Many jobs: one JSON object a line.")] = None,
-    idempotency_key: Annotated[str | None, typer.Option(metavar="K", help="The same key gives the same job.")] = None,
-    webhook: Annotated[str | None, typer.Option(metavar="URL", help="Gets a signed POST when the job has ended.")] = None,
+    file: Annotated[
+        Path | None, typer.Option(metavar="JSONL", help="Many jobs: one JSON object a line.")
+    ] = None,
+    idempotency_key: Annotated[
+        str | None, typer.Option(metavar="K", help="The same key gives the same job.")
+    ] = None,
+    webhook: Annotated[
+        str | None, typer.Option(metavar="URL", help="Gets a signed POST when the job has ended.")
+    ] = None,
 ) -> int:
     """Enqueue a job and print its id at once.
 
@@ -87,7 +93,11 @@ def submit(
     jobs = client_of_broker()
     requests = _requests(request, file, asked, jobs)
     _enqueue(jobs, requests)
-    _say_who_is_missing(jobs, {name for one in requests if one.workflow for name in one.workflow.specialists} - {SUB_SUPERVISOR})
+    _say_who_is_missing(
+        jobs,
+        {name for one in requests if one.workflow for name in one.workflow.specialists}
+        - {SUB_SUPERVISOR},
+    )
     return OK
 
 
@@ -95,11 +105,17 @@ def _say_who_is_missing(jobs: Client, named: Set[str]) -> None:
     """`named`: specialists that workflows hand work to."""
     there = jobs.ledger.roles.presence().queues
     if SUPERVISOR_QUEUE not in there:
-        say("no supervisor takes jobs from this broker yet: the jobs wait (`handoff up`, or `handoff supervisor`)")
+        say(
+            "no supervisor takes jobs from this broker yet: the jobs wait (`handoff up`, or `handoff supervisor`)"
+        )
     if not there - {SUPERVISOR_QUEUE}:
-        say("no worker serves any specialist on this broker yet: the jobs wait (`handoff up`, or `handoff worker --all`)")
+        say(
+            "no worker serves any specialist on this broker yet: the jobs wait (`handoff up`, or `handoff worker --all`)"
+        )
     elif unknown := sorted(named - there):
-        say(f"no worker serves {', '.join(unknown)} now: what is handed there waits (`handoff specialists` lists who is served)")
+        say(
+            f"no worker serves {', '.join(unknown)} now: what is handed there waits (`handoff specialists` lists who is served)"
+        )
 
 
 def _requests(request: str | None, file: Path | None, asked: Asked, jobs: Client) -> list[Request]:
@@ -108,7 +124,9 @@ def _requests(request: str | None, file: Path | None, asked: Asked, jobs: Client
     if file is None:
         return [request_of(replace(asked, request=text_of(request, load_settings())), jobs)]
     if asked.idempotency_key is not None:
-        raise UserError("--idempotency-key is for one job: give each line of the file an idempotency_key of its own")
+        raise UserError(
+            "--idempotency-key is for one job: give each line of the file an idempotency_key of its own"
+        )
     return _requests_of(file, asked, jobs)
 
 
@@ -124,7 +142,9 @@ def _enqueue(jobs: Client, requests: list[Request]) -> None:
     except LedgerUnavailable as error:
         if done == 0:
             raise
-        raise LedgerUnavailable(f"{error}; the first {done} of {len(requests)} jobs are enqueued") from error
+        raise LedgerUnavailable(
+            f"{error}; the first {done} of {len(requests)} jobs are enqueued"
+        ) from error
 
 
 def _requests_of(file: Path, asked: Asked, jobs: Client) -> list[Request]:
@@ -166,7 +186,9 @@ def _asked_in(text: str, asked: Asked) -> Asked:
         line = Line.model_validate_json(text)
     except ValidationError as error:
         raise UserError(problems_of(error)) from error
-    given: dict[str, Any] = {name: value for name, value in line.model_dump().items() if value is not None}
+    given: dict[str, Any] = {
+        name: value for name, value in line.model_dump().items() if value is not None
+    }
     if line.gates is not None:
         given["gates"] = gates_in(line.gates, lambda _: "gates", Path())
     if line.rubric is not None:

@@ -64,14 +64,19 @@ class Spending:
 
 
 def top(
-    every: Annotated[float, typer.Option("--every", min=0.2, max=60, metavar="S", help="Seconds between two looks.")] = EVERY_S,
+    every: Annotated[
+        float,
+        typer.Option("--every", min=0.2, max=60, metavar="S", help="Seconds between two looks."),
+    ] = EVERY_S,
 ) -> int:
     """The fleet, live: roles, slots, queues, what is at work, spending, quota, dead letters.
 
     A digit opens the job of that row, Esc leads back, q ends it. Where the output is no terminal: once, as `handoff stats` prints it.
     """
     if sys.stdin.isatty() and stdout().is_dumb_terminal:
-        note("this terminal cannot draw what `handoff top` shows (TERM=dumb): use `handoff stats`, or `handoff watch` for one job")
+        note(
+            "this terminal cannot draw what `handoff top` shows (TERM=dumb): use `handoff stats`, or `handoff watch` for one job"
+        )
         return OK
     jobs = client_of_broker()
     if not (sys.stdin.isatty() and stdout().is_terminal):
@@ -159,9 +164,14 @@ class _Fleet:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         most = self.rows[:MOST_HANDOFFS]
-        height, inside = options.size.height if console.is_terminal else sys.maxsize, options.update(height=None)
+        height, inside = (
+            options.size.height if console.is_terminal else sys.maxsize,
+            options.update(height=None),
+        )
         for folds_idle in (False, True):
-            above = console.render_lines(Group(stats.Shown(self.found, folds_idle), Text(str(self.spending))), inside)
+            above = console.render_lines(
+                Group(stats.Shown(self.found, folds_idle), Text(str(self.spending))), inside
+            )
             room = height - len(above) - _HEADING - 1
             if room >= len(most):
                 break
@@ -171,7 +181,9 @@ class _Fleet:
             rows, table = (), 0
         left = len(self.rows) - len(rows)
         more = (f"   and {left:,} more at work" if rows else f"   {left:,} at work") if left else ""
-        hint = Text(f"1-9: open a job   q: end{more}", style="dim", no_wrap=True, overflow="ellipsis")
+        hint = Text(
+            f"1-9: open a job   q: end{more}", style="dim", no_wrap=True, overflow="ellipsis"
+        )
         for line in above[: max(0, height - table - 1)]:
             yield from (*line, Segment.line())
         if table:
@@ -179,7 +191,9 @@ class _Fleet:
         yield hint
 
 
-def fleet(found: FleetStats, at: float, rows: tuple[AtWork, ...], spending: Spending) -> RenderableType:
+def fleet(
+    found: FleetStats, at: float, rows: tuple[AtWork, ...], spending: Spending
+) -> RenderableType:
     """The whole screen. Pure."""
     return _Fleet(found, at, rows, spending)
 
@@ -189,7 +203,20 @@ def _at_work(rows: tuple[AtWork, ...], at: float, width: int) -> RenderableType:
     for n, one in enumerate(rows):
         doing = f"parked: {one.doing}" if one.parked_until is not None else one.doing or "starting"
         lasted, key = f"{max(0.0, at - one.since):.0f} s", KEYS[n] if n < len(KEYS) else ""
-        cells.append(((key, one.job_id, one.handoff_id, one.role, lasted, str(one.turns + 1), short(doing, 60)), "default"))
+        cells.append(
+            (
+                (
+                    key,
+                    one.job_id,
+                    one.handoff_id,
+                    one.role,
+                    lasted,
+                    str(one.turns + 1),
+                    short(doing, 60),
+                ),
+                "default",
+            )
+        )
     return fitted(_COLUMNS, cells, width)
 
 

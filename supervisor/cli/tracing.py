@@ -35,9 +35,20 @@ MOST_NAMED = 5
 
 
 def trace(
-    job: Annotated[str, typer.Argument(metavar="JOB|FILE", help="A job's id, or a file that `handoff export` wrote.")],
+    job: Annotated[
+        str,
+        typer.Argument(
+            metavar="JOB|FILE", help="A job's id, or a file that `handoff export` wrote."
+        ),
+    ],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write the page; `-`: stdout.  [default: JOB.html]")
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Where to write the page; `-`: stdout.  [default: JOB.html]",
+        ),
     ] = None,
 ) -> int:
     """Write a job as one HTML page: who ran when, what made it last, and all that was asked and answered.
@@ -57,13 +68,17 @@ def trace(
     except (LookupError, MalformedMessage) as error:
         if not is_file:
             raise
-        raise UserError(f"{job} is not whole: what it refers to is missing ({error}); export the job anew") from error
+        raise UserError(
+            f"{job} is not whole: what it refers to is missing ({error}); export the job anew"
+        ) from error
     target = output or Path(f"{first.job.job_id}.html")
     write_out(target, text)
     if target != STDOUT:
         note(f"{first.job.job_id} is in {plain(str(target))}")
     if absent := absent_from(tree):
-        note(f"not in the page: {_named(absent)}; `handoff trace` of each has it as long as it is kept")
+        note(
+            f"not in the page: {_named(absent)}; `handoff trace` of each has it as long as it is kept"
+        )
     return OK
 
 
@@ -93,18 +108,30 @@ def _in_ledger(job_id: JobId) -> list[Export]:
 
 
 def _children_of(export: Export) -> list[JobId]:
-    found = [one.event.child.job_id for one in export.journal if isinstance(one.event, HandoffIssued) and one.event.child]
+    found = [
+        one.event.child.job_id
+        for one in export.journal
+        if isinstance(one.event, HandoffIssued) and one.event.child
+    ]
     return list(dict.fromkeys(found))
 
 
 def _traced(export: Export) -> Traced:
     record = export.record()
-    return Traced(record, report_of(record), timeline_of(record), tuple(_story(record)), export.turns)
+    return Traced(
+        record, report_of(record), timeline_of(record), tuple(_story(record)), export.turns
+    )
 
 
 def _story(record: Record) -> Iterator[tuple[float, str]]:
     """Its events in words, each with the time it had."""
-    view = View(record.job.job_id, standings=record.handoffs, words=Words(record.payloads)).told(record.journal)
+    view = View(record.job.job_id, standings=record.handoffs, words=Words(record.payloads)).told(
+        record.journal
+    )
     for number, recorded in enumerate(record.journal):
-        before = fold(view.job_id, None, record.journal[:number]) if isinstance(recorded.event, PlanMade) else None
+        before = (
+            fold(view.job_id, None, record.journal[:number])
+            if isinstance(recorded.event, PlanMade)
+            else None
+        )
         yield from ((recorded.at, line) for line in lines_of(Moment(view, (recorded,)), before))

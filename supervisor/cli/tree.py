@@ -28,11 +28,25 @@ from supervisor.lifecycle.patches import REPLANNER
 from supervisor.lifecycle.state import JobState, StepState, StepStatus
 from supervisor.lifecycle.words import said_by
 
-_MARKS = {"ok": ("✓", "green"), "partial": ("◐", "yellow"), "failed": ("✗", "red"), "needs_input": ("?", "yellow")}
+_MARKS = {
+    "ok": ("✓", "green"),
+    "partial": ("◐", "yellow"),
+    "failed": ("✗", "red"),
+    "needs_input": ("?", "yellow"),
+}
 _WAITING, _QUEUED, _RUNNING, _DROPPED = ("·", "dim"), ("○", "default"), ("●", "cyan"), ("–", "dim")
 _RANKS = {"✗": 0, "?": 0, "●": 1, "○": 2, "·": 3, "✓": 4, "◐": 4, "–": 4}
 """Which rows a person wants to see first, where not all fit."""
-_COUNTED = {"✓": "done", "◐": "partly done", "✗": "failed", "?": "in need", "–": "stopped", "●": "at work", "○": "queued", "·": "wait"}
+_COUNTED = {
+    "✓": "done",
+    "◐": "partly done",
+    "✗": "failed",
+    "?": "in need",
+    "–": "stopped",
+    "●": "at work",
+    "○": "queued",
+    "·": "wait",
+}
 _LOOKED_AT = 2
 """Version of a job's journal from which on a supervisor has looked at it."""
 _GUIDE, _MARK = 4, 2
@@ -76,11 +90,15 @@ class Picture:
         most = max(1, height // 4) if console.is_terminal else len(self.missing)
         lacks = [Text(f"! {one}", style="yellow") for one in self.missing[:most]]
         if len(self.missing) > most:
-            lacks.append(Text(f"! and {len(self.missing) - most} more that it waits for", style="yellow"))
+            lacks.append(
+                Text(f"! and {len(self.missing) - most} more that it waits for", style="yellow")
+            )
         room = MOST_ROWS + 1
         if console.is_terminal:
             inside = options.update(width=width, height=None)
-            room = height - self.below - sum(len(console.render_lines(line, inside)) for line in lacks)
+            room = (
+                height - self.below - sum(len(console.render_lines(line, inside)) for line in lacks)
+            )
             above = len(console.render_lines(head, options.update(height=None))) + sum(
                 len(console.render_lines(line, inside)) for line in quoted
             )
@@ -95,7 +113,9 @@ class Picture:
 
 def picture(view: View, *, below: int = 0) -> RenderableType:
     """The tree of this moment. `below`: lines that something else needs of the screen."""
-    return Picture(headline(view), against_quote(view), tuple(rows_of(view)), tuple(_missing(view)), below)
+    return Picture(
+        headline(view), against_quote(view), tuple(rows_of(view)), tuple(_missing(view)), below
+    )
 
 
 def _lines(rows: Sequence[Row], width: int, room: int) -> Iterator[Text]:
@@ -113,8 +133,12 @@ def _lines(rows: Sequence[Row], width: int, room: int) -> Iterator[Text]:
         yield _one_line(line)
     if len(rows) > room:
         counts = Counter(row.mark for row in rows)
-        counted = ", ".join(f"{counts[mark]:,} {_COUNTED[mark]}" for mark in _COUNTED if counts[mark])
-        yield _one_line(Text(f"and {len(rows) - len(shown):,} more; of {len(rows):,}: {counted}", style="dim"))
+        counted = ", ".join(
+            f"{counts[mark]:,} {_COUNTED[mark]}" for mark in _COUNTED if counts[mark]
+        )
+        yield _one_line(
+            Text(f"and {len(rows) - len(shown):,} more; of {len(rows):,}: {counted}", style="dim")
+        )
 
 
 def _heads(rows: Sequence[Row]) -> list[int]:
@@ -140,7 +164,9 @@ def rows_of(view: View) -> Iterator[Row]:
     for event in first:
         yield _role_row(view, state, event)
     if state.version < _LOOKED_AT and not first:
-        yield Row(*_WAITING, "planner" if _will_be_planned(state) else "job", "waits for a supervisor")
+        yield Row(
+            *_WAITING, "planner" if _will_be_planned(state) else "job", "waits for a supervisor"
+        )
     elif not first and _will_be_planned(state):
         yield Row(*_WAITING, "planner", "")
     issued = {event.handoff_id: event for event in view.issued}
@@ -160,8 +186,16 @@ def _will_be_planned(state: JobState) -> bool:
 
 def _missing(view: View) -> list[str]:
     """There, and below: who is missing, each named once, and what sub-teams get too little of."""
-    lacks = [f"its sub-teams get {view.books.teams_lack}"] if view.books and view.books.teams_lack else []
-    found = [*map(str, view.missing), *lacks, *(line for child in view.children.values() for line in _missing(child))]
+    lacks = (
+        [f"its sub-teams get {view.books.teams_lack}"]
+        if view.books and view.books.teams_lack
+        else []
+    )
+    found = [
+        *map(str, view.missing),
+        *lacks,
+        *(line for child in view.children.values() for line in _missing(child)),
+    ]
     return list(dict.fromkeys(found))
 
 
@@ -203,11 +237,25 @@ def _step_row(view: View, step_id: StepId, step: StepState, event: HandoffIssued
     match step.status:
         case StepStatus.WAITING:
             waits = _waits_for(view, step)
-            again = f"again: {short(view.words.feedback(step_id, step.remarks[-1]).text, 60)}  " if step.remarks else ""
-            return Row(*_WAITING, who, f"{again}waits for {', '.join(waits)}" if waits else f"{again}{short(step.outline.title, 60)}")
+            again = (
+                f"again: {short(view.words.feedback(step_id, step.remarks[-1]).text, 60)}  "
+                if step.remarks
+                else ""
+            )
+            return Row(
+                *_WAITING,
+                who,
+                f"{again}waits for {', '.join(waits)}"
+                if waits
+                else f"{again}{short(step.outline.title, 60)}",
+            )
         case StepStatus.RUNNING | StepStatus.SETTLED | StepStatus.IN_NEED:
             if event is None:
-                return Row(*_MARKS["failed"], who, short(view.words.why(step.trouble) or "it did not run", 80))
+                return Row(
+                    *_MARKS["failed"],
+                    who,
+                    short(view.words.why(step.trouble) or "it did not run", 80),
+                )
             mark, what = _standing_of(view, event)
             if step.status is StepStatus.SETTLED and event.handoff_id not in view.finished:
                 mark, what = _MARKS["failed"], short(view.words.why(step.trouble) or "given up", 80)
@@ -218,7 +266,11 @@ def _step_row(view: View, step_id: StepId, step: StepState, event: HandoffIssued
 
 def _waits_for(view: View, step: StepState) -> list[str]:
     steps = view.state.steps if view.state else {}
-    return [step_id for step_id in step.outline.depends_on if step_id in steps and steps[step_id].status is not StepStatus.SETTLED]
+    return [
+        step_id
+        for step_id in step.outline.depends_on
+        if step_id in steps and steps[step_id].status is not StepStatus.SETTLED
+    ]
 
 
 def _standing_of(view: View, event: HandoffIssued) -> tuple[tuple[str, str], str]:
@@ -228,15 +280,28 @@ def _standing_of(view: View, event: HandoffIssued) -> tuple[tuple[str, str], str
         trouble = view.words.why(done.result) if said_by(done) else None
         said = f"  {short(trouble, 80)}" if trouble else ""
         turns, spent, at_most = view.spent(done)
-        parts = [done.status.value, figures(turns, "turn"), tools_of(standing), figures(spent, "token", at_most=at_most)]
+        parts = [
+            done.status.value,
+            figures(turns, "turn"),
+            tools_of(standing),
+            figures(spent, "token", at_most=at_most),
+        ]
         parts += [_cost(standing), _seconds(view, standing)]
         return _MARKS[done.status.value], "  ".join(part for part in parts if part) + said
     match standing.state:
         case "running" | "done":
-            doing = [event.child.job_id] if event.child else [f"turn {standing.turns + 1}", standing.doing or "starting"]
+            doing = (
+                [event.child.job_id]
+                if event.child
+                else [f"turn {standing.turns + 1}", standing.doing or "starting"]
+            )
             parts = [*doing, tools_of(standing), _seconds(view, standing)]
             at_most = standing.cut_calls > 0
-            parts += [figures(tokens, "token", at_most=at_most)] if (tokens := standing.input_tokens + standing.output_tokens) else []
+            parts += (
+                [figures(tokens, "token", at_most=at_most)]
+                if (tokens := standing.input_tokens + standing.output_tokens)
+                else []
+            )
             parts += [_cost(standing), "" if event.child else silence(view.now, standing)]
             return _RUNNING, "  ".join(part for part in parts if part)
         case "dropped":
@@ -247,12 +312,18 @@ def _standing_of(view: View, event: HandoffIssued) -> tuple[tuple[str, str], str
             return _QUEUED, "waits to be run again"
         case _:
             waited = view.now - standing.issued_at if standing.issued_at else 0.0
-            return _QUEUED, ("about to begin" if event.child else "in its queue") + (f" for {waited:.0f} s" if waited >= 1 else "")
+            return _QUEUED, ("about to begin" if event.child else "in its queue") + (
+                f" for {waited:.0f} s" if waited >= 1 else ""
+            )
 
 
 def _cost(standing: HandoffStanding) -> str:
     """Of what was paid for, where its price is known."""
-    return money(cost_usd(standing.cost_microusd), at_most=standing.cut_calls > 0) if standing.cost_microusd else ""
+    return (
+        money(cost_usd(standing.cost_microusd), at_most=standing.cut_calls > 0)
+        if standing.cost_microusd
+        else ""
+    )
 
 
 def _seconds(view: View, standing: HandoffStanding) -> str:

@@ -37,11 +37,23 @@ _AFTER_DRAIN_S = 5.0
 
 
 def up(
-    worker: Annotated[list[str], typer.Option(metavar="ROLE=N", help="N processes for a specialist; one more serves the others.")] = [],  # noqa: B006
+    worker: Annotated[
+        list[str],
+        typer.Option(
+            metavar="ROLE=N", help="N processes for a specialist; one more serves the others."
+        ),
+    ] = [],  # noqa: B006
     concurrency: Slots = None,
-    flower: Annotated[bool, typer.Option("--flower", help="Flower too, behind a password.")] = False,
-    port: Annotated[int, typer.Option(min=1, max=65_535, help="Flower's port on 127.0.0.1.")] = 5555,
-    home: Annotated[Path, typer.Option(envvar="HANDOFF_HOME", help="Where Redis's data, password and logs stay.")] = Path(".handoff"),
+    flower: Annotated[
+        bool, typer.Option("--flower", help="Flower too, behind a password.")
+    ] = False,
+    port: Annotated[
+        int, typer.Option(min=1, max=65_535, help="Flower's port on 127.0.0.1.")
+    ] = 5555,
+    home: Annotated[
+        Path,
+        typer.Option(envvar="HANDOFF_HOME", help="Where Redis's data, password and logs stay."),
+    ] = Path(".handoff"),
     specialists: OwnSpecialists = [],  # noqa: B006
     tools: OwnTools = [],  # noqa: B006
 ) -> int:
@@ -79,7 +91,9 @@ def workers_of(wanted: Sequence[str], known: Sequence[str]) -> dict[str, list[st
     for item in wanted:
         role, _, number = item.partition("=")
         if not number.isdigit() or not 1 <= int(number) <= MOST_PROCESSES:
-            raise UserError(f"--worker {item}: write ROLE=N, a specialist and a number of processes from 1 to {MOST_PROCESSES}")
+            raise UserError(
+                f"--worker {item}: write ROLE=N, a specialist and a number of processes from 1 to {MOST_PROCESSES}"
+            )
         check_roles([role], known)
         counts[role] = int(number)
     if not counts:
@@ -90,29 +104,54 @@ def workers_of(wanted: Sequence[str], known: Sequence[str]) -> dict[str, list[st
 
 
 def _start(
-    processes: Processes, folder: Path, settings: Settings, queues: dict[str, list[str]], slots: int | None, flower_port: int | None
+    processes: Processes,
+    folder: Path,
+    settings: Settings,
+    queues: dict[str, list[str]],
+    slots: int | None,
+    flower_port: int | None,
 ) -> None:
     note("starting ...")
     own_redis = settings.redis_url is None
-    url = _start_redis(processes, folder) if settings.redis_url is None else settings.redis_url.get_secret_value()
+    url = (
+        _start_redis(processes, folder)
+        if settings.redis_url is None
+        else settings.redis_url.get_secret_value()
+    )
     environment = {**surroundings_of(settings), "HANDOFF_REDIS_URL": url}
     more = ["-c", str(slots)] if slots else []
-    processes.start(ChildSpec("supervisor", celery_command("supervisor.app", "worker", "-n", "supervisor@%h"), environment))
+    processes.start(
+        ChildSpec(
+            "supervisor",
+            celery_command("supervisor.app", "worker", "-n", "supervisor@%h"),
+            environment,
+        )
+    )
     for name, own in queues.items():
         served = ["-Q", ",".join(own)] if own else []
-        processes.start(ChildSpec(name, celery_command("workers.app", "worker", "-n", f"{name}@%h", *served, *more), environment))
+        processes.start(
+            ChildSpec(
+                name,
+                celery_command("workers.app", "worker", "-n", f"{name}@%h", *served, *more),
+                environment,
+            )
+        )
     password = _start_flower(processes, folder, environment, flower_port) if flower_port else None
     _wait(processes)
     if own_redis:
         write_line(f"export HANDOFF_REDIS_URL={url}")
     for name, own in queues.items():
         note(f"{name}: {', '.join(own) or 'all specialists'}")
-    note(f"supervisor; {'Redis with its data' if own_redis else 'your Redis'}; logs in {folder / 'logs'}")
+    note(
+        f"supervisor; {'Redis with its data' if own_redis else 'your Redis'}; logs in {folder / 'logs'}"
+    )
     if flower_port:
         shown = f"user admin, password {password}" if password else "log-in as in FLOWER_BASIC_AUTH"
         note(f"Flower: http://127.0.0.1:{flower_port}, {shown}")
     there = "with the export line above" if own_redis else "with the same HANDOFF_REDIS_URL"
-    note(f"Ctrl-C stops everything; in another terminal, {there}: handoff submit, handoff run, handoff doctor")
+    note(
+        f"Ctrl-C stops everything; in another terminal, {there}: handoff submit, handoff run, handoff doctor"
+    )
 
 
 def _start_redis(processes: Processes, folder: Path) -> str:
@@ -126,17 +165,28 @@ def _start_redis(processes: Processes, folder: Path) -> str:
     return url
 
 
-def _start_flower(processes: Processes, folder: Path, environment: dict[str, str], port: int) -> str | None:
+def _start_flower(
+    processes: Processes, folder: Path, environment: dict[str, str], port: int
+) -> str | None:
     """Returns the password, if it was made up here. On a command line anybody could read it."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
-            raise UserError(f"port {port} is taken: choose another for Flower with --port") from error
+            raise UserError(
+                f"port {port} is taken: choose another for Flower with --port"
+            ) from error
     password = None if os.environ.get("FLOWER_BASIC_AUTH") else secrets.token_urlsafe(12)
     log_in = {"FLOWER_BASIC_AUTH": f"admin:{password}"} if password else {}
-    processes.start(ChildSpec("flower", flower_command(folder, port), {**environment, **log_in}, is_ready=lambda: _answers(port)))
+    processes.start(
+        ChildSpec(
+            "flower",
+            flower_command(folder, port),
+            {**environment, **log_in},
+            is_ready=lambda: _answers(port),
+        )
+    )
     return password
 
 
@@ -153,7 +203,11 @@ def _wait(processes: Processes) -> None:
     try:
         processes.wait_until_ready()
     except UserError as error:
-        lines = [line.removeprefix("handoff: ") for line in str(error).splitlines() if line.startswith("handoff: ")]
+        lines = [
+            line.removeprefix("handoff: ")
+            for line in str(error).splitlines()
+            if line.startswith("handoff: ")
+        ]
         raise UserError(lines[-1] if lines else str(error)) from error
 
 
@@ -164,7 +218,9 @@ def _stay(processes: Processes) -> int:
         time.sleep(_LOOK_EVERY_S)
         for name, pid in processes.pids().items():
             if known.get(name, pid) != pid:
-                note(f"{name} has died, and was started again; why may stand in {processes.log_of(name)}")
+                note(
+                    f"{name} has died, and was started again; why may stand in {processes.log_of(name)}"
+                )
             known[name] = pid
     for name, tail in broken.items():
         say(f"{name} has died too often, and everything is stopped: {one_line(tail)[-300:]}")
@@ -172,7 +228,9 @@ def _stay(processes: Processes) -> int:
 
 
 def _stop(processes: Processes, settings: Settings) -> None:
-    note(f"stopping: turns that run have up to {settings.drain_s:.0f} s; Ctrl-C again stops at once")
+    note(
+        f"stopping: turns that run have up to {settings.drain_s:.0f} s; Ctrl-C again stops at once"
+    )
     try:
         processes.stop(grace_s=settings.drain_s + _AFTER_DRAIN_S)
     except KeyboardInterrupt:
@@ -188,9 +246,13 @@ def _take(home: Path, parts: ExitStack) -> Path:
         lock = parts.enter_context((folder / "lock").open("w"))
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise UserError(f"another `handoff up` uses {folder}: stop it, or give this one a --home of its own") from error
+        raise UserError(
+            f"another `handoff up` uses {folder}: stop it, or give this one a --home of its own"
+        ) from error
     except OSError as error:
-        raise UserError(f"{folder} cannot be used ({error.strerror}): choose another folder with --home") from error
+        raise UserError(
+            f"{folder} cannot be used ({error.strerror}): choose another folder with --home"
+        ) from error
     return folder
 
 

@@ -59,7 +59,11 @@ class View:
     def told(self, events: Sequence[Recorded]) -> View:
         """The view after these events."""
         issued = [one.event for one in events if isinstance(one.event, HandoffIssued)]
-        finished = {one.event.handoff_id: one.event for one in events if isinstance(one.event, HandoffFinished)}
+        finished = {
+            one.event.handoff_id: one.event
+            for one in events
+            if isinstance(one.event, HandoffFinished)
+        }
         return replace(
             self,
             state=fold(self.job_id, self.state, events),
@@ -81,17 +85,28 @@ def heard(jobs: Client, view: View, events: Sequence[Recorded]) -> View:
     """The view after these events, with the words that belong to them; a round trip only where there are any."""
     said = (ref.digest for one in events for ref in said_by(one.event))
     new = [digest for digest in dict.fromkeys(said) if digest not in view.words.texts]
-    words = Words({**view.words.texts, **jobs.ledger.blobs.get(view.job_id, new)}) if new else view.words
+    words = (
+        Words({**view.words.texts, **jobs.ledger.blobs.get(view.job_id, new)})
+        if new
+        else view.words
+    )
     return replace(view.told(events), words=words)
 
 
 def look(jobs: Client, view: View) -> View:
     """The view with how its handoffs stand now; those that have ended are not asked for again. Without books: there is no such job now."""
-    settled = {handoff_id for handoff_id, standing in view.standings.items() if standing.state in _SETTLED}
+    settled = {
+        handoff_id for handoff_id, standing in view.standings.items() if standing.state in _SETTLED
+    }
     wanted = [event.handoff_id for event in view.issued if event.handoff_id not in settled]
     standings = jobs.ledger.jobs.handoffs(view.job_id, wanted)
     books = next(iter(jobs.ledger.jobs.standings([view.job_id])), None)
-    return replace(view, now=jobs.ledger.connection.now(), books=books, standings={**view.standings, **standings})
+    return replace(
+        view,
+        now=jobs.ledger.connection.now(),
+        books=books,
+        standings={**view.standings, **standings},
+    )
 
 
 @dataclass(frozen=True)
@@ -112,7 +127,11 @@ News = Mapping[JobId, Sequence[Recorded]]
 
 def moment_of(view: View, news: News) -> Moment:
     """The job's, and those below it that it has looked at."""
-    return Moment(view, tuple(news.get(view.job_id, ())), below=tuple(moment_of(child, news) for child in view.children.values()))
+    return Moment(
+        view,
+        tuple(news.get(view.job_id, ())),
+        below=tuple(moment_of(child, news) for child in view.children.values()),
+    )
 
 
 def look_below(jobs: Client, view: View) -> tuple[View, News]:
@@ -121,12 +140,16 @@ def look_below(jobs: Client, view: View) -> tuple[View, News]:
     """
     children, news = dict(view.children), dict[JobId, Sequence[Recorded]]()
     for job_id, event in view.teams.items():
-        if (child := children.get(job_id, View(job_id))).ended and event.handoff_id in view.finished:
+        if (
+            child := children.get(job_id, View(job_id))
+        ).ended and event.handoff_id in view.finished:
             continue
         events = jobs.ledger.journal.read(child.job_id, child.version)
         if child.version or events:
             seen = look(jobs, heard(jobs, child, events))
-            children[child.job_id], below = look_below(jobs, replace(seen, books=seen.books or child.books))
+            children[child.job_id], below = look_below(
+                jobs, replace(seen, books=seen.books or child.books)
+            )
             news |= {child.job_id: events, **below}
     return replace(view, children=children), news
 
@@ -141,7 +164,11 @@ def with_missing(jobs: Client, view: View) -> View:
 
 
 def follow(
-    jobs: Client, job_id: JobId, *, check: Callable[[], None] = lambda: None, reconnect_for_s: float = RECONNECT_FOR_S
+    jobs: Client,
+    job_id: JobId,
+    *,
+    check: Callable[[], None] = lambda: None,
+    reconnect_for_s: float = RECONNECT_FOR_S,
 ) -> Iterator[Moment]:
     """The job from its beginning to its end, moment by moment. A Redis that comes back within `reconnect_for_s` costs nothing.
 

@@ -36,7 +36,9 @@ def variants_of(modes: str, models: str | None) -> tuple[Variant, ...]:
     named: list[str | None] = list(_names(models, "--models")) if models is not None else [None]
     ways = tuple(Variant(mode, model) for mode in chosen for model in named)
     if len(ways) > MOST_WAYS:
-        raise UserError(f"{len(ways)} ways are too many, at most {MOST_WAYS}: take fewer modes or models")
+        raise UserError(
+            f"{len(ways)} ways are too many, at most {MOST_WAYS}: take fewer modes or models"
+        )
     return ways
 
 
@@ -44,12 +46,16 @@ def workflow_for(variants: Sequence[Variant], name: str) -> Workflow | None:
     """Of those of mode `pipeline`. Raises: UserError: there is none of this name, or what is wrong with it."""
     from supervisor.workflows import read_workflow
 
-    return read_workflow(name) if any(variant.mode is Mode.PIPELINE for variant in variants) else None
+    return (
+        read_workflow(name) if any(variant.mode is Mode.PIPELINE for variant in variants) else None
+    )
 
 
 def interrupted(run: str) -> int:
     """After Ctrl-C: how to go on is said. The exit code."""
-    say(f"interrupted: what was begun is not lost, and the same command with --run {run} goes on from here")
+    say(
+        f"interrupted: what was begun is not lost, and the same command with --run {run} goes on from here"
+    )
     return INTERRUPTED
 
 
@@ -62,7 +68,9 @@ def run_name(given: str | None, kind: str) -> str:
     if given is None:
         return f"{kind}-{secrets.token_hex(3)}"
     if not re.fullmatch(r"[a-z][a-z0-9_-]{0,47}", given):
-        raise UserError(f"--run {given[:60]!r} is no name: small letters, digits, - and _, at most 48, a letter first")
+        raise UserError(
+            f"--run {given[:60]!r} is no name: small letters, digits, - and _, at most 48, a letter first"
+        )
     return given
 
 
@@ -98,7 +106,9 @@ def worst_case(limit: str | None, *, is_free: bool) -> str:
 def _names(text: str, option: str) -> tuple[str, ...]:
     names = tuple(part.strip() for part in text.split(","))
     if not all(names):
-        raise UserError(f"{option} {text[:60]!r} names nothing between two commas, or nothing at all: name some, as in A,B")
+        raise UserError(
+            f"{option} {text[:60]!r} names nothing between two commas, or nothing at all: name some, as in A,B"
+        )
     if len(set(names)) != len(names):
         raise UserError(f"{option} {text[:60]!r} names one of them twice")
     return names

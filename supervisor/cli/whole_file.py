@@ -46,7 +46,9 @@ def _write_file(target: Path, text: str) -> None:
 
 def _is_plain(target: Path) -> bool:
     """Whether it can be replaced: no device, no pipe, and nothing that somebody holds open (`/dev/stdout`)."""
-    return (target.is_file() or not target.exists()) and not any(target.is_relative_to(one) for one in _DEVICES)
+    return (target.is_file() or not target.exists()) and not any(
+        target.is_relative_to(one) for one in _DEVICES
+    )
 
 
 def _write_whole(target: Path, text: str) -> None:

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def whole_system(settings: Settings, name: str, models: tuple[str | None, ...]) -> Iterator[tuple[Client, Callable[[], None]]]:
+def whole_system(
+    settings: Settings, name: str, models: tuple[str | None, ...]
+) -> Iterator[tuple[Client, Callable[[], None]]]:
     """A client, and what is to be called while one waits. Ctrl-C keeps a private system's work under this name, and the next one goes on
     with it.
 
@@ -44,7 +46,9 @@ def whole_system(settings: Settings, name: str, models: tuple[str | None, ...]) 
     with system:
         try:
             jobs = client.connect(system.url, settings)
-            note("starting a private Redis, a supervisor and workers (HANDOFF_REDIS_URL is not set)")
+            note(
+                "starting a private Redis, a supervisor and workers (HANDOFF_REDIS_URL is not set)"
+            )
             system.wait_until_ready(jobs)
             yield jobs, system.check
         except KeyboardInterrupt:

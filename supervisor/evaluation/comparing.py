@@ -58,13 +58,19 @@ def advice_on(first: Side, second: Side, better: Better | None) -> str:
         return f"Nothing can be said: {who} ran out of money."
     if bool(first.faults) != bool(second.faults):
         good, bad = (second, first) if first.faults else (first, second)
-        return f"Take {good.name}: its answer passes, and that of {bad.name} does not{_at(good, bad)}."
+        return (
+            f"Take {good.name}: its answer passes, and that of {bad.name} does not{_at(good, bad)}."
+        )
     if first.faults:
         return f"Take neither as it is: {first.name} does not pass ({first.faults[0].rstrip('.')}), nor does {second.name}."
     if better in (Better.FIRST, Better.SECOND):
         good, bad = (first, second) if better is Better.FIRST else (second, first)
         return f"Take {good.name}: its answer was found better in both orders{_at(good, bad)}."
-    same = "no difference was found that holds in both orders" if better else "both pass, and more was not judged"
+    same = (
+        "no difference was found that holds in both orders"
+        if better
+        else "both pass, and more was not judged"
+    )
     measure, (of_first, of_second) = _prices(first, second)
     if of_first == of_second:
         return f"Take either: {same}, at the same price."
@@ -113,11 +119,19 @@ class Comparing:
             raise UserError("there was no money left for the second answer: raise --max-usd")
         one, other = (self._results[errand.key] for _, errand in self.errands)
         first, second = (self._side(variant, errand) for variant, errand in self.errands)
-        if self.judging is None or not (text_of(one) and text_of(other)) or first.is_cut or second.is_cut:
+        if (
+            self.judging is None
+            or not (text_of(one) and text_of(other))
+            or first.is_cut
+            or second.is_cut
+        ):
             return Comparison(first, second)
         keys = (f"{self.errands[0][1].key} judged", f"{self.errands[1][1].key} judged")
         orders = ((one, other), (other, one))
-        self.runner.add(Errand(key, self.judging.duel(self.request, self.rubric, *pair)) for key, pair in zip(keys, orders, strict=True))
+        self.runner.add(
+            Errand(key, self.judging.duel(self.request, self.rubric, *pair))
+            for key, pair in zip(keys, orders, strict=True)
+        )
         self._collect()
         judged = [self._results[key] for key in keys if key in self._results]
         return _judged(first, second, judged, self.rubric)
@@ -143,7 +157,9 @@ def _judged(first: Side, second: Side, judged: Sequence[JobResult], rubric: Rubr
     """`judged`: what was shown in order, then what was shown swapped; fewer, where there was no money for them."""
     duels = [duel_in(result, rubric) for result in judged]
     one, swapped = (duels[0], duels[1]) if len(duels) == 2 else (None, None)
-    scores = [(duel.first, duel.second) for duel in (one,) if duel] + [(duel.second, duel.first) for duel in (swapped,) if duel]
+    scores = [(duel.first, duel.second) for duel in (one,) if duel] + [
+        (duel.second, duel.first) for duel in (swapped,) if duel
+    ]
     return Comparison(
         first=replace(first, score=mean_of([score for mine, _ in scores for score in mine])),
         second=replace(second, score=mean_of([score for _, mine in scores for score in mine])),

@@ -46,7 +46,14 @@ def took_by(result: JobResult) -> Took:
     usage = result.usage
     spans = ((one.get("started_at"), one.get("finished_at")) for one in result.handoffs)
     own_s = sum(end - start for start, end in spans if start and end)
-    return Took(usage["turns"], usage["input_tokens"], usage["output_tokens"], usage["cost_usd"], result.wall_s, round(own_s, 3))
+    return Took(
+        usage["turns"],
+        usage["input_tokens"],
+        usage["output_tokens"],
+        usage["cost_usd"],
+        result.wall_s,
+        round(own_s, 3),
+    )
 
 
 def took_together(parts: Iterable[Took]) -> Took:
@@ -57,7 +64,11 @@ def text_of(result: JobResult) -> str:
     """The answer as its user gets it; a value of a form as JSON. Empty: there is none."""
     if result.answer is None:
         return ""
-    return result.answer if isinstance(result.answer, str) else json.dumps(result.answer, ensure_ascii=False)
+    return (
+        result.answer
+        if isinstance(result.answer, str)
+        else json.dumps(result.answer, ensure_ascii=False)
+    )
 
 
 def faults_of(result: JobResult, gates: Gates | None) -> tuple[str, ...]:
@@ -66,9 +77,16 @@ def faults_of(result: JobResult, gates: Gates | None) -> tuple[str, ...]:
     if not text:
         reason = result.notes[-1] if result.notes else result.status.value
         return (f"There is no answer: {reason}",)
-    return vetoes_of(gates, text, len(result.citations), is_form=not isinstance(result.answer, str)) if gates else ()
+    return (
+        vetoes_of(gates, text, len(result.citations), is_form=not isinstance(result.answer, str))
+        if gates
+        else ()
+    )
 
 
 def is_cut(result: JobResult) -> bool:
     """Whether it ran out of money or tokens: it says nothing about the quality of its mode then."""
-    return any(one["stop_reason"] in (StopReason.JOB_BUDGET, StopReason.DAY_BUDGET) for one in result.results)
+    return any(
+        one["stop_reason"] in (StopReason.JOB_BUDGET, StopReason.DAY_BUDGET)
+        for one in result.results
+    )

@@ -6,7 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from shared.json_reading import refuse_repeats
 from shared.wire.errors import MalformedMessage, UserError
@@ -36,7 +43,9 @@ class Case(BaseModel):
     """What code checks in the answer as it leaves. The job is never told."""
     rubric: Rubric | None = None
     """What the judge scores. None: nothing."""
-    reference: Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_REFERENCE)] | None = None
+    reference: (
+        Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_REFERENCE)] | None
+    ) = None
     """A right answer, for the judge alone."""
 
     @field_validator("rubric", mode="before")
@@ -49,7 +58,9 @@ class Case(BaseModel):
         if self.gates in (None, Gates()) and self.rubric is None:
             raise ValueError("it has neither gates nor a rubric: nothing would measure its answer")
         if self.gates and self.gates.fact_checker:
-            raise ValueError("a fact-checker looks at an answer while its job runs: leave gates.fact_checker out")
+            raise ValueError(
+                "a fact-checker looks at an answer while its job runs: leave gates.fact_checker out"
+            )
         return self
 
 
@@ -68,7 +79,9 @@ def read_golden(path: Path) -> tuple[Case, ...]:
     if not cases:
         raise UserError(f"{path} holds no request: write one JSON object a line")
     if len(cases) > MOST_CASES:
-        raise UserError(f"{path} holds more than {MOST_CASES:,} requests: split it into several golden sets")
+        raise UserError(
+            f"{path} holds more than {MOST_CASES:,} requests: split it into several golden sets"
+        )
     return tuple(cases)
 
 
@@ -84,6 +97,12 @@ def _cases_in(path: Path, lines: list[str]) -> Iterator[Case]:
             said = problems_of(error) if isinstance(error, ValidationError) else str(error)
             raise UserError(f"{path}:{number}: {said}") from error
         if case.id in known:
-            raise UserError(f"{path}:{number}: the id {case.id} is line {known[case.id]}'s as well: each needs its own")
+            raise UserError(
+                f"{path}:{number}: the id {case.id} is line {known[case.id]}'s as well: each needs its own"
+            )
         known[case.id] = number
-        yield case.model_copy(update={"docs": str(path.parent / case.docs)}) if case.docs is not None else case
+        yield (
+            case.model_copy(update={"docs": str(path.parent / case.docs)})
+            if case.docs is not None
+            else case
+        )

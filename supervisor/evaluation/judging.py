@@ -80,10 +80,14 @@ class Judging:
     specialist: str = JUDGE
     model: str | None = None
 
-    def scoring(self, request: str, rubric: Rubric, answer: JobResult, reference: str | None = None) -> Request:
+    def scoring(
+        self, request: str, rubric: Rubric, answer: JobResult, reference: str | None = None
+    ) -> Request:
         """The job that scores one answer. `reference`: a right one."""
         shown = _shown("the answer", answer)
-        return self._job(SCORE_JOB, request, rubric, [shown], reference, _object(scores=_array(_score(rubric))))
+        return self._job(
+            SCORE_JOB, request, rubric, [shown], reference, _object(scores=_array(_score(rubric)))
+        )
 
     def duel(self, request: str, rubric: Rubric, first: JobResult, second: JobResult) -> Request:
         """The job that holds two answers against each other, in this order."""
@@ -98,21 +102,42 @@ class Judging:
                 "description": "by the rubric as a whole; neither: none is worth choosing",
             },
         )
-        return self._job(DUEL_JOB, request, rubric, [_shown("first", first), _shown("second", second)], None, schema)
+        return self._job(
+            DUEL_JOB,
+            request,
+            rubric,
+            [_shown("first", first), _shown("second", second)],
+            None,
+            schema,
+        )
 
     def _job(
-        self, job: str, request: str, rubric: Rubric, answers: list[JsonValue], reference: str | None, schema: Mapping[str, Any]
+        self,
+        job: str,
+        request: str,
+        rubric: Rubric,
+        answers: list[JsonValue],
+        reference: str | None,
+        schema: Mapping[str, Any],
     ) -> Request:
         asked = clipped(request, MOST_REQUEST_CHARS)
-        criteria: list[JsonValue] = [{"criterion": one.name, "means": one.means} for one in rubric.criteria]
+        criteria: list[JsonValue] = [
+            {"criterion": one.name, "means": one.means} for one in rubric.criteria
+        ]
         lists: dict[str, list[JsonValue]] = {
             "Rubric": criteria,
-            "Right answer": [{"reference": _fitting(reference, MOST_REFERENCE_CHARS)}] if reference else [],
+            "Right answer": [{"reference": _fitting(reference, MOST_REFERENCE_CHARS)}]
+            if reference
+            else [],
             "Answers": answers,
         }
         above = [job, _RULES]
         for name, items in lists.items():
-            above += [f"{name}:", *(json.dumps(item, ensure_ascii=False) for item in items)] if items else []
+            above += (
+                [f"{name}:", *(json.dumps(item, ensure_ascii=False) for item in items)]
+                if items
+                else []
+            )
         task = "\n".join([*above, "", "Request:", asked])
         limits = JobLimits(max_seconds=JUDGE_S)
         return Request(
@@ -137,9 +162,20 @@ def duel_in(judged: JobResult, rubric: Rubric) -> Duel | None:
     """None: the judge failed."""
     answer = judged.answer if isinstance(judged.answer, dict) else {}
     with suppress(ValueError):
-        better, scores = Better(str(answer.get("better"))), [one for one in _list(answer.get("scores")) if isinstance(one, dict)]
-        by = {side: _scores([one for one in scores if one.get("answer") == side.value], rubric) for side in Better}
-        return Duel(better, clipped(str(answer.get("why") or ""), MOST_WHY_CHARS), by[Better.FIRST], by[Better.SECOND])
+        better, scores = (
+            Better(str(answer.get("better"))),
+            [one for one in _list(answer.get("scores")) if isinstance(one, dict)],
+        )
+        by = {
+            side: _scores([one for one in scores if one.get("answer") == side.value], rubric)
+            for side in Better
+        }
+        return Duel(
+            better,
+            clipped(str(answer.get("why") or ""), MOST_WHY_CHARS),
+            by[Better.FIRST],
+            by[Better.SECOND],
+        )
     return None
 
 
@@ -170,7 +206,14 @@ def _scores(values: Sequence[Any], rubric: Rubric) -> tuple[Score, ...]:
             said = _ScoreAnswer.model_validate(value)
             name = name_of(said.criterion)
             if name in rubric.names and LOWEST <= said.score <= HIGHEST:
-                kept.setdefault(name, Score(criterion=name, score=round(said.score), why=clipped(said.why, MOST_WHY_CHARS)))
+                kept.setdefault(
+                    name,
+                    Score(
+                        criterion=name,
+                        score=round(said.score),
+                        why=clipped(said.why, MOST_WHY_CHARS),
+                    ),
+                )
     return tuple(kept.values())
 
 
@@ -180,10 +223,18 @@ def _list(value: Any) -> list[Any]:
 
 def _shown(name: str, answer: JobResult) -> JsonValue:
     sources: list[JsonValue] = [
-        {"n": one["n"], "source": _fitting(one["source"], MOST_QUOTE_CHARS), "quote": _fitting(one["quote"], MOST_QUOTE_CHARS)}
+        {
+            "n": one["n"],
+            "source": _fitting(one["source"], MOST_QUOTE_CHARS),
+            "quote": _fitting(one["quote"], MOST_QUOTE_CHARS),
+        }
         for one in answer.citations[:MOST_SOURCES]
     ]
-    return {"answer": name, "text": _fitting(text_of(answer), MOST_ANSWER_CHARS), "sources": sources}
+    return {
+        "answer": name,
+        "text": _fitting(text_of(answer), MOST_ANSWER_CHARS),
+        "sources": sources,
+    }
 
 
 def _fitting(text: str, most: int) -> str:
@@ -197,11 +248,20 @@ def _fitting(text: str, most: int) -> str:
 def _score(rubric: Rubric) -> dict[str, Any]:
     text = {"type": "string"}
     scores = {"type": "integer", "enum": list(range(LOWEST, HIGHEST + 1))}
-    return _object(criterion={**text, "enum": list(rubric.names)}, why={**text, "description": "one sentence"}, score=scores)
+    return _object(
+        criterion={**text, "enum": list(rubric.names)},
+        why={**text, "description": "one sentence"},
+        score=scores,
+    )
 
 
 def _object(**properties: Any) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
 
 
 def _array(items: Mapping[str, Any]) -> dict[str, Any]:

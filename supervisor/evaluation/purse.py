@@ -21,7 +21,11 @@ class Purse:
     @property
     def left(self) -> int | None:
         """What nobody has spent or set aside; None: without end."""
-        return None if self.total is None else max(0, self.total - self.spent - sum(self.aside.values()))
+        return (
+            None
+            if self.total is None
+            else max(0, self.total - self.spent - sum(self.aside.values()))
+        )
 
     @property
     def next_limit(self) -> int | None:
@@ -32,9 +36,15 @@ class Purse:
 
     def began(self, job: str, limit: int | None) -> Purse:
         """`limit`: None sets nothing aside."""
-        return self if self.total is None or limit is None else replace(self, aside={**self.aside, job: limit})
+        return (
+            self
+            if self.total is None or limit is None
+            else replace(self, aside={**self.aside, job: limit})
+        )
 
     def ended(self, job: str, cost: int | None) -> Purse:
         """`cost`: None is not known, and then its whole limit counts."""
         rest = {name: limit for name, limit in self.aside.items() if name != job}
-        return replace(self, aside=rest, spent=self.spent + (self.aside.get(job, 0) if cost is None else cost))
+        return replace(
+            self, aside=rest, spent=self.spent + (self.aside.get(job, 0) if cost is None else cost)
+        )

@@ -95,7 +95,11 @@ class Runner:
 
     def _ended(self) -> list[JobId]:
         """Those that somebody has deleted meanwhile as well: who asks for their result is told."""
-        going_on = {one.job_id for one in self.jobs.ledger.jobs.standings(list(self.running)) if not one.status.ended}
+        going_on = {
+            one.job_id
+            for one in self.jobs.ledger.jobs.standings(list(self.running))
+            if not one.status.ended
+        }
         return [job_id for job_id in self.running if job_id not in going_on]
 
     def _there(self, errand: Errand) -> JobSubmitted | None:

@@ -81,10 +81,14 @@ def advice_on(rows: Sequence[Row]) -> str | None:
     chosen = min(as_good, key=lambda row: row.tokens)
     name, others = chosen.variant.name, [row for row in as_good if row is not chosen]
     if not others:
-        return f"Take {name}: it passes {best_rate.value:.0%}, more than every other way {CONCLUSIVE}."
-    if chosen is not best:
         return (
-            f"Take {name}: {best.variant.name} passes more, but not {CONCLUSIVE}, and takes {times(best.tokens, chosen.tokens)} the tokens."
+            f"Take {name}: it passes {best_rate.value:.0%}, more than every other way {CONCLUSIVE}."
+        )
+    if chosen is not best:
+        more = times(best.tokens, chosen.tokens)
+        return (
+            f"Take {name}: {best.variant.name} passes more, but not {CONCLUSIVE}, "
+            f"and takes {more} the tokens."
         )
     dearest, why = max(others, key=lambda row: row.tokens), "no other way passes more"
     if dearest.tokens <= chosen.tokens:
@@ -92,7 +96,9 @@ def advice_on(rows: Sequence[Row]) -> str | None:
     return f"Take {name}: {why}, and {dearest.variant.name} takes {times(dearest.tokens, chosen.tokens)} the tokens."
 
 
-def shortfalls(rows: Sequence[Row], min_pass_rate: float | None, min_score: float | None) -> list[str]:
+def shortfalls(
+    rows: Sequence[Row], min_pass_rate: float | None, min_score: float | None
+) -> list[str]:
     """Which rows are below a threshold, a sentence each. What was not measured is below any."""
     found = []
     for row in rows:

@@ -31,10 +31,24 @@ class Variant:
     def name(self) -> str:
         return f"{self.mode} {self.model}" if self.model else self.mode.value
 
-    def request(self, text: str, documents: FolderReading | None, limits: JobLimits, workflow: Workflow | None) -> Request:
+    def request(
+        self,
+        text: str,
+        documents: FolderReading | None,
+        limits: JobLimits,
+        workflow: Workflow | None,
+    ) -> Request:
         """`workflow`: of mode `pipeline`. Nobody sits there who could be asked."""
         steps = workflow if self.mode is Mode.PIPELINE else None
-        return Request(text, documents=documents, limits=limits, model=self.model, mode=self.mode, workflow=steps, approvals=NOBODY_THERE)
+        return Request(
+            text,
+            documents=documents,
+            limits=limits,
+            model=self.model,
+            mode=self.mode,
+            workflow=steps,
+            approvals=NOBODY_THERE,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +109,12 @@ class Plan:
     def trials(self) -> tuple[Trial, ...]:
         """Round by round, so that what is cut short has tried all ways alike."""
         numbers = range(1, self.repeat + 1)
-        return tuple(Trial(case, variant, number) for number in numbers for case in self.cases for variant in self.variants)
+        return tuple(
+            Trial(case, variant, number)
+            for number in numbers
+            for case in self.cases
+            for variant in self.variants
+        )
 
     @property
     def judgements(self) -> int:
@@ -107,13 +126,19 @@ class Plan:
 
     def errand(self, trial: Trial) -> Errand:
         documents = self.documents[trial.case.docs] if trial.case.docs else None
-        return Errand(self._key(trial), trial.variant.request(trial.case.request, documents, self.limits, self.workflow))
+        return Errand(
+            self._key(trial),
+            trial.variant.request(trial.case.request, documents, self.limits, self.workflow),
+        )
 
     def judge_errand(self, trial: Trial, result: JobResult) -> Errand:
         assert self.judging is not None
         assert trial.case.rubric is not None
         return Errand(
-            f"{self._key(trial)} judged", self.judging.scoring(trial.case.request, trial.case.rubric, result, trial.case.reference)
+            f"{self._key(trial)} judged",
+            self.judging.scoring(
+                trial.case.request, trial.case.rubric, result, trial.case.reference
+            ),
         )
 
     def _key(self, trial: Trial) -> str:
@@ -154,12 +179,16 @@ class Evaluation:
                 self.runner.add_next(judge)
             else:
                 yield _outcome(trial, result)
-        yield from (_outcome(*answered) for answered in self._answered.values())  # there was no money for their judge
+        yield from (
+            _outcome(*answered) for answered in self._answered.values()
+        )  # there was no money for their judge
 
     @property
     def not_run(self) -> tuple[Trial, ...]:
         """Those that there was no money for."""
-        return tuple(self._trials[errand.key] for errand in self.runner.waiting if errand.key in self._trials)
+        return tuple(
+            self._trials[errand.key] for errand in self.runner.waiting if errand.key in self._trials
+        )
 
     @property
     def not_judged(self) -> int:
@@ -171,7 +200,9 @@ class Evaluation:
         return scores_in(judged, trial.case.rubric)
 
 
-def _outcome(trial: Trial, result: JobResult, scores: tuple[Score, ...] = (), judged: JobResult | None = None) -> Outcome:
+def _outcome(
+    trial: Trial, result: JobResult, scores: tuple[Score, ...] = (), judged: JobResult | None = None
+) -> Outcome:
     return Outcome(
         trial=trial,
         job_id=result.job_id,

@@ -67,7 +67,14 @@ def made_of(state: JobState) -> dict[StepId, BlobRef]:
 def words_wanted(state: JobState) -> tuple[BlobRef, ...]:
     """The results whose words stand in an answer, beside those that it is made of."""
     troubles = (step.trouble for step in state.steps.values() if step.trouble)
-    events = (state.routed, state.plan, state.last_round, state.synthesised, state.gated, state.fact_checks.said)
+    events = (
+        state.routed,
+        state.plan,
+        state.last_round,
+        state.synthesised,
+        state.gated,
+        state.fact_checks.said,
+    )
     patches = (one.result for one in state.patches.made_now if one.problem)
     return (
         *troubles,
@@ -96,12 +103,27 @@ def content_of(state: JobState, words: Words) -> Content:
     """`words`: of `parts_of(state)`."""
     parts = [words.result(ref) for ref in parts_of(state)]
     claims = {claim.id: claim for part in parts for claim in part.claims}
-    has_the_form = state.synthesis is not None or state.submitted.answer_schema is None or usable_sinks(state) == state.sinks
-    is_form = len(parts) == 1 and has_the_form and (state.submitted.answer_schema is not None or not isinstance(parts[0].output, str))
+    has_the_form = (
+        state.synthesis is not None
+        or state.submitted.answer_schema is None
+        or usable_sinks(state) == state.sinks
+    )
+    is_form = (
+        len(parts) == 1
+        and has_the_form
+        and (state.submitted.answer_schema is not None or not isinstance(parts[0].output, str))
+    )
     value, citations = _numbered(parts[0].output, claims) if is_form else (None, ())
     body = "" if is_form else body_of(state, parts)
     text, citations = (_as_text(value), citations) if is_form else number_citations(body, claims)
-    return Content(body, text, value, citations, is_form, tuple(dict.fromkeys(note for part in parts for note in part.notes)))
+    return Content(
+        body,
+        text,
+        value,
+        citations,
+        is_form,
+        tuple(dict.fromkeys(note for part in parts for note in part.notes)),
+    )
 
 
 def assemble(state: JobState, status: JobStatus, words: Words, label: str | None) -> Answer:
@@ -120,7 +142,11 @@ def assemble(state: JobState, status: JobStatus, words: Words, label: str | None
         claims = {claim.id: claim for one in disputes for claim in one.conflict.claims}
         disputed, citations = number_citations(section(disputes, content.body), claims, citations)
         footer = f"_{label}_" if label else ""
-        text = "\n\n".join(block for block in (f"{text}{disputed}", gap_text(gaps), open_text(open_points), footer) if block)
+        text = "\n\n".join(
+            block
+            for block in (f"{text}{disputed}", gap_text(gaps), open_text(open_points), footer)
+            if block
+        )
     return Answer(
         status=status,
         text=text,
@@ -138,15 +164,23 @@ def number_citations(
     text: str, claims: Mapping[str, Claim], before: tuple[NumberedCitation, ...] = ()
 ) -> tuple[str, tuple[NumberedCitation, ...]]:
     """`[step.c1]` becomes `[n]`, one number for each place in a document, counted in the order of the text. `before`: of the text above."""
-    numbers: _Numbers = {(one.citation.digest, one.citation.start, one.citation.end): one for one in before}
-    return MARKER.sub(lambda match: _numbers_of(match, claims, numbers), text), tuple(numbers.values())
+    numbers: _Numbers = {
+        (one.citation.digest, one.citation.start, one.citation.end): one for one in before
+    }
+    return MARKER.sub(lambda match: _numbers_of(match, claims, numbers), text), tuple(
+        numbers.values()
+    )
 
 
-def _numbered(form: JsonValue, claims: Mapping[str, Claim]) -> tuple[JsonValue, tuple[NumberedCitation, ...]]:
+def _numbered(
+    form: JsonValue, claims: Mapping[str, Claim]
+) -> tuple[JsonValue, tuple[NumberedCitation, ...]]:
     """The same for all texts of a form; after the sources that they point to come those of its figures, which have no marker."""
     numbers: _Numbers = {}
 
-    numbered = in_every_text(form, lambda text: MARKER.sub(lambda match: _numbers_of(match, claims, numbers), text))
+    numbered = in_every_text(
+        form, lambda text: MARKER.sub(lambda match: _numbers_of(match, claims, numbers), text)
+    )
     for claim in claims.values():
         for citation in claim.sources:
             _number(numbers, claim.id, claim.text, citation)
@@ -160,7 +194,9 @@ def _numbers_of(match: re.Match[str], claims: Mapping[str, Claim], numbers: _Num
     """What stands in the place of a marker."""
     found: dict[int, None] = {}
     claim_ids = re.split(r"\s*[,;]\s*", match[1])
-    if not any("." in claim_id for claim_id in claim_ids):  # a result's markers are all qualified: this is something else
+    if not any(
+        "." in claim_id for claim_id in claim_ids
+    ):  # a result's markers are all qualified: this is something else
         return match[0]
     for claim_id in claim_ids:
         claim = claims.get(claim_id)
@@ -173,7 +209,9 @@ def _number(numbers: _Numbers, claim_id: str, claim: str, citation: Citation) ->
     place = (citation.digest, citation.start, citation.end)
     if place not in numbers:
         step = StepId(claim_id.partition(".")[0]) if "." in claim_id else None
-        numbers[place] = NumberedCitation(n=len(numbers) + 1, claim=claim, citation=citation, step=step)
+        numbers[place] = NumberedCitation(
+            n=len(numbers) + 1, claim=claim, citation=citation, step=step
+        )
     return numbers[place].n
 
 
@@ -197,7 +235,11 @@ def _as_text(output: JsonValue) -> str:
 def _open_points(state: JobState, words: Words) -> tuple[str, ...]:
     checked = state.fact_checks.said
     wrong = words.objections(checked.result) if checked and checked.wrong and checked.result else ()
-    return (*_of_the_review(state, words), *words.vetoes(state.gated), *(f"The fact-checker: {one}" for one in wrong))
+    return (
+        *_of_the_review(state, words),
+        *words.vetoes(state.gated),
+        *(f"The fact-checker: {one}" for one in wrong),
+    )
 
 
 def _of_the_review(state: JobState, words: Words) -> tuple[str, ...]:
@@ -210,7 +252,9 @@ def _of_the_review(state: JobState, words: Words) -> tuple[str, ...]:
 
 
 def open_text(points: tuple[str, ...]) -> str:
-    return "\n".join(["**Open points:**", "", *(f"- {point}" for point in points)]) if points else ""
+    return (
+        "\n".join(["**Open points:**", "", *(f"- {point}" for point in points)]) if points else ""
+    )
 
 
 def of_the_plan(plan: PlanMade | None, words: Words) -> tuple[str, ...]:
@@ -219,29 +263,44 @@ def of_the_plan(plan: PlanMade | None, words: Words) -> tuple[str, ...]:
         return tuple(f"The plan: {note}." for note in words.result(plan.noted).notes)
     if plan is None or not plan.degraded:
         return ()
-    return (f"No usable plan was made{_in_brackets(words.why(plan.degraded))}: one specialist got the whole request.",)
+    return (
+        f"No usable plan was made{_in_brackets(words.why(plan.degraded))}: one specialist got the whole request.",
+    )
 
 
 def _own_notes(state: JobState, words: Words) -> tuple[str, ...]:
     notes = list(of_the_plan(state.plan, words))
     if state.routed and state.routed.problem:
-        notes.append(f"A team got the job: {state.routed.problem}{_in_brackets(words.why(state.routed.result))}.")
-    failed = [words.why(one.result) for one in state.patches.made_now if one.problem and words.patch(one.result) is None]
+        notes.append(
+            f"A team got the job: {state.routed.problem}{_in_brackets(words.why(state.routed.result))}."
+        )
+    failed = [
+        words.why(one.result)
+        for one in state.patches.made_now
+        if one.problem and words.patch(one.result) is None
+    ]
     notes += dict.fromkeys(
-        f"The plan stayed as it was after a look at the results: the replanner failed{_in_brackets(why)}." for why in failed
+        f"The plan stayed as it was after a look at the results: the replanner failed{_in_brackets(why)}."
+        for why in failed
     )
     if why := why_not_looked_at(state):
         notes.append(f"The plan was not changed any more: {why}.")
     notes += [*_unsettled(state, words), *settled_notes(state, words)]
     made, last = state.synthesised, state.last_round
     if made and made.problem:
-        notes.append(f"The results were put together by code: {made.problem}{_in_brackets(words.why(made.result))}.")
+        notes.append(
+            f"The results were put together by code: {made.problem}{_in_brackets(words.why(made.result))}."
+        )
     if last is not None and last.goes_in_circles:
-        notes.append("The review asked for the same again, in other words: there was no further round.")
+        notes.append(
+            "The review asked for the same again, in other words: there was no further round."
+        )
     if last is not None and last.decision is None:
         notes.append(f"{NOT_REVIEWED}: {last.problem}{_in_brackets(words.why(last.result))}.")
     if (checked := state.fact_checks.said) and checked.problem:
-        notes.append(f"{NOT_CHECKED}: {checked.problem}{_in_brackets(words.why_unchecked(checked))}.")
+        notes.append(
+            f"{NOT_CHECKED}: {checked.problem}{_in_brackets(words.why_unchecked(checked))}."
+        )
     return tuple(notes)
 
 
@@ -249,9 +308,13 @@ def _unsettled(state: JobState, words: Words) -> list[str]:
     """What was not done about contradictions."""
     notes = []
     if state.judged and state.judged.problem:
-        notes.append(f"No contradiction was settled: {state.judged.problem}{_in_brackets(words.why(state.judged.result))}.")
+        notes.append(
+            f"No contradiction was settled: {state.judged.problem}{_in_brackets(words.why(state.judged.result))}."
+        )
     if state.conflicts and state.conflicts.left_out:
-        notes.append(f"{state.conflicts.left_out} claims were too many to be held against the others.")
+        notes.append(
+            f"{state.conflicts.left_out} claims were too many to be held against the others."
+        )
     return notes
 
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from shared.wire.approval import ApprovalOf
-from shared.wire.events import ApprovalAsked, ApprovalEvent, ApprovalReminded, JobStatus, PlanMade, Recorded, Rejected
+from shared.wire.events import (
+    ApprovalAsked,
+    ApprovalEvent,
+    ApprovalReminded,
+    JobStatus,
+    PlanMade,
+    Recorded,
+    Rejected,
+)
 from shared.wire.ids import StepId
 from shared.wire.mode import Mode
 from supervisor.lifecycle.asked import Question, RejectedPlan
@@ -20,7 +28,10 @@ ONCE = (ApprovalOf.PLAN, ApprovalOf.COST)
 
 def planned(made: PlanMade) -> dict[str, Any]:
     """A plan, and its steps before their first attempt."""
-    return {"plan": made, "steps": {outline.id: StepState(outline=outline) for outline in made.steps}}
+    return {
+        "plan": made,
+        "steps": {outline.id: StepState(outline=outline) for outline in made.steps},
+    }
 
 
 def asked_anew() -> dict[str, Any]:
@@ -38,7 +49,13 @@ def heard(state: JobState, event: ApprovalEvent, recorded: Recorded) -> dict[str
     question = state.question
     if isinstance(event, ApprovalAsked):
         until = recorded.at + event.wait_s
-        asked = Question(what=event.what, version=recorded.version, at=recorded.at, until=until, steps=event.steps)
+        asked = Question(
+            what=event.what,
+            version=recorded.version,
+            at=recorded.at,
+            until=until,
+            steps=event.steps,
+        )
         return {"question": asked, "status": JobStatus.RUNNING}
     if question is None or event.asked != question.version:
         return {}
@@ -49,7 +66,11 @@ def heard(state: JobState, event: ApprovalEvent, recorded: Recorded) -> dict[str
         return answered | _rejected(state.model_copy(update=answered), question, event, recorded.at)
     if question.what is ApprovalOf.FAILURE:
         return {**answered, "steps": _let_go(state, question)}
-    edited = {**planned(event.plan), "quote": None} if event.plan and question.what is ApprovalOf.PLAN else {}
+    edited = (
+        {**planned(event.plan), "quote": None}
+        if event.plan and question.what is ApprovalOf.PLAN
+        else {}
+    )
     return {**answered, **edited, "approved": (*state.approved, question.what)}
 
 
@@ -59,8 +80,18 @@ def _rejected(state: JobState, question: Question, event: Rejected, at: float) -
     match what:
         case ApprovalOf.PLAN if not is_last and may_be_planned_again(state) and state.plan:
             mode = state.mode if state.mode is Mode.ADAPTIVE else Mode.TEAM
-            rejected = (*state.rejected_plans, RejectedPlan(plan=state.plan.plan, note=event.note, own_plan=event.own_plan))
-            return {"plan": None, "steps": {}, "phase": Phase.PLANNING, "mode": mode, "rejected_plans": rejected, "quote": None}
+            rejected = (
+                *state.rejected_plans,
+                RejectedPlan(plan=state.plan.plan, note=event.note, own_plan=event.own_plan),
+            )
+            return {
+                "plan": None,
+                "steps": {},
+                "phase": Phase.PLANNING,
+                "mode": mode,
+                "rejected_plans": rejected,
+                "quote": None,
+            }
         case ApprovalOf.FAILURE if is_last:
             return {"steps": _let_go(state, question)}
         case ApprovalOf.FAILURE:
@@ -95,13 +126,21 @@ def _asked_about(state: JobState, question: Question) -> dict[StepId, StepState]
 
 def _let_go(state: JobState, question: Question) -> Layers[StepId, StepState]:
     about = _asked_about(state, question)
-    return state.steps | {step_id: step.model_copy(update={"is_let_go": True}) for step_id, step in about.items()}
+    return state.steps | {
+        step_id: step.model_copy(update={"is_let_go": True}) for step_id, step in about.items()
+    }
 
 
 def _tried_anew(state: JobState, question: Question, event: Rejected) -> Layers[StepId, StepState]:
     """By its own specialist, as if it had never been tried, with what was said. Those that were not named are let go."""
     about = _asked_about(state, question)
     named = frozenset(event.steps) & about.keys() or about.keys()
-    remark = {step_id: Remark(author="user", result=event.note, previous=about[step_id].result) for step_id in named}
+    remark = {
+        step_id: Remark(author="user", result=event.note, previous=about[step_id].result)
+        for step_id in named
+    }
     fresh = {"failures": 0, "tried": (), "given_to": None}
-    return _let_go(state, question) | {step_id: again(about[step_id], remark[step_id]).model_copy(update=fresh) for step_id in named}
+    return _let_go(state, question) | {
+        step_id: again(about[step_id], remark[step_id]).model_copy(update=fresh)
+        for step_id in named
+    }

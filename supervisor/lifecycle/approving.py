@@ -38,7 +38,13 @@ def asked_first(state: JobState, commands: tuple[Command, ...]) -> tuple[Command
     for command in commands if wanted else ():
         for what in (*_of(command), *_of_the_end(state, command)):
             if what in wanted:
-                return (AskApproval(what, _why(state, what), command.status if isinstance(command, EndJob) else None),)
+                return (
+                    AskApproval(
+                        what,
+                        _why(state, what),
+                        command.status if isinstance(command, EndJob) else None,
+                    ),
+                )
     return commands
 
 
@@ -76,12 +82,21 @@ def released(state: JobState, commands: Sequence[Command]) -> tuple[Command, ...
     """The same where there is no time, or no money, left for anything but the end: then only the answer is asked about, and
     research that was rejected.
     """
-    return tuple(asked if isinstance(command, EndJob) else command for command in commands for asked in asked_first(state, (command,)))
+    return tuple(
+        asked if isinstance(command, EndJob) else command
+        for command in commands
+        for asked in asked_first(state, (command,))
+    )
 
 
 def _is_dear(state: JobState) -> bool:
     cost, above = state.usage.cost_microusd, state.submitted.approvals.above_microusd
-    return cost is not None and above is not None and cost > above and ApprovalOf.COST not in state.approved
+    return (
+        cost is not None
+        and above is not None
+        and cost > above
+        and ApprovalOf.COST not in state.approved
+    )
 
 
 def _why(state: JobState, what: ApprovalOf) -> str:
@@ -107,7 +122,12 @@ def while_asked(state: JobState, question: Question, now: float) -> tuple[Comman
     if now >= question.until:
         if approvals.on_timeout is OnTimeout.GO_ON:
             return (GoOn(question.version),)
-        return (EndJob(JobStatus.CANCELLED, f"nobody has approved the {question.what} within {approvals.wait_s} s"),)
+        return (
+            EndJob(
+                JobStatus.CANCELLED,
+                f"nobody has approved the {question.what} within {approvals.wait_s} s",
+            ),
+        )
     if now >= question_due(state, question):
         return (RemindUser(question.version, question.reminders + 1),)
     return ()

@@ -34,7 +34,12 @@ def may_quarrel(state: JobState) -> bool:
 
 def arbitrate(state: JobState, now: float) -> tuple[Command, ...] | None:
     """What is to be done about it before the answer is made; None: nothing, or nothing more."""
-    if not quarrels(state) or state.arbitrated is not None or state.spent is not None or now >= state.working_deadline:
+    if (
+        not quarrels(state)
+        or state.arbitrated is not None
+        or state.spent is not None
+        or now >= state.working_deadline
+    ):
         return None
     return () if state.has_open(JUDGE) else (ask_role(state, JUDGE),)
 
@@ -47,35 +52,62 @@ def settled(state: JobState) -> frozenset[StepId]:
 def is_accepted(state: JobState) -> bool:
     """Whether the last review leaves nothing to be done again: it says so, or the judge says so of all that it names."""
     last = state.last_round
-    return last is not None and (last.decision is Decision.PASS or (bool(last.steps) and {*last.steps} <= settled(state)))
+    return last is not None and (
+        last.decision is Decision.PASS or (bool(last.steps) and {*last.steps} <= settled(state))
+    )
 
 
 def arbitrated(state: JobState, event: Arbitrated, at: float) -> dict[str, Any]:
     """What the judge's word changes: where the reviewer is right and a round is left, the work is done once more."""
     changes: dict[str, Any] = {"arbitrated": event, "fruitless": 0, "open": _without_judge(state)}
     named = frozenset(event.reviewer) & state.steps.keys()
-    if not named or not state.may_send_back or state.spent or state.phase is not Phase.SYNTHESISING or state.last_round is None:
+    if (
+        not named
+        or not state.may_send_back
+        or state.spent
+        or state.phase is not Phase.SYNTHESISING
+        or state.last_round is None
+    ):
         return changes
     steps = dict(state.steps)
     for step_id in {*named, *state.downstream(named)}:
-        remark = Remark(author="assessor", result=state.last_round.result, previous=steps[step_id].result, ruling=event.result)
+        remark = Remark(
+            author="assessor",
+            result=state.last_round.result,
+            previous=steps[step_id].result,
+            ruling=event.result,
+        )
         steps[step_id] = again(steps[step_id], remark)
-    return {**changes, "steps": steps, "phase": Phase.WORKING, "reworks": state.reworks + 1, "sent_back_at": at}
+    return {
+        **changes,
+        "steps": steps,
+        "phase": Phase.WORKING,
+        "reworks": state.reworks + 1,
+        "sent_back_at": at,
+    }
 
 
 def _without_judge(state: JobState) -> dict[HandoffId, HandoffIssued]:
-    return {handoff_id: handoff for handoff_id, handoff in state.open.items() if handoff.assigned_to != JUDGE}
+    return {
+        handoff_id: handoff
+        for handoff_id, handoff in state.open.items()
+        if handoff.assigned_to != JUDGE
+    }
 
 
 def arbitration_wanted(state: JobState) -> tuple[BlobRef, ...]:
     """The payloads that `rulings_of` reads."""
-    return (state.arbitrated.result,) if state.arbitrated and state.arbitrated.problem is None else ()
+    return (
+        (state.arbitrated.result,) if state.arbitrated and state.arbitrated.problem is None else ()
+    )
 
 
 def rulings_of(state: JobState, words: Words) -> dict[StepId, Ruling]:
     """What the judge said of each point that still stands. `words`: of `arbitration_wanted`."""
     found = [Rulings.of(words.result(ref).output) for ref in arbitration_wanted(state)]
-    return {one.step: one for rulings in found for one in rulings.rulings if one.step in quarrels(state)}
+    return {
+        one.step: one for rulings in found for one in rulings.rulings if one.step in quarrels(state)
+    }
 
 
 def standing(state: JobState, revision: Revision, ruling: Ruling | None) -> str | None:
@@ -96,10 +128,13 @@ def settled_notes(state: JobState, words: Words) -> tuple[str, ...]:
     if state.arbitrated is None or not quarrels(state):
         return ()
     if state.arbitrated.problem:
-        return (f"What reviewer and writer do not agree on was not settled: {state.arbitrated.problem}.",)
+        return (
+            f"What reviewer and writer do not agree on was not settled: {state.arbitrated.problem}.",
+        )
     said = rulings_of(state, words)
     verdict = words.verdict(state.last_round) if state.last_round else None
     dropped = [one for one in verdict.revisions if one.step in settled(state)] if verdict else []
     return tuple(
-        f"Settled for the writer: {one.step}: {one.problem} (the judge: {said[one.step].why or 'no reason given'})" for one in dropped
+        f"Settled for the writer: {one.step}: {one.problem} (the judge: {said[one.step].why or 'no reason given'})"
+        for one in dropped
     )

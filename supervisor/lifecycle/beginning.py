@@ -56,7 +56,9 @@ def all_rounder(specialists: Collection[str]) -> str:
 
 def one_step(request: str, specialist: str, why: str, given: tuple[StepId, ...] = ()) -> Plan:
     """The whole request as one step, with what is there already."""
-    whole = Step(id=WHOLE, specialist=specialist, task=request, depends_on=given, on_failure=OnFailure.RETRY)
+    whole = Step(
+        id=WHOLE, specialist=specialist, task=request, depends_on=given, on_failure=OnFailure.RETRY
+    )
     return Plan(steps=(whole,), given=given, why=why)
 
 

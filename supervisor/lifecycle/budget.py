@@ -43,12 +43,18 @@ def why_asked(state: JobState) -> str:
 
 def amount(name: str, value: int) -> str:
     """Of a limit that is called so: `12 turns`, `$0.5`."""
-    return f"${cost_usd(value):.6g}" if name == "max_microusd" else f"{value} {name.removeprefix('max_')}"
+    return (
+        f"${cost_usd(value):.6g}"
+        if name == "max_microusd"
+        else f"{value} {name.removeprefix('max_')}"
+    )
 
 
 def _all_of(limits: JobLimits) -> str:
     names = ("max_turns", "max_tokens", "max_microusd")
-    return ", ".join(amount(name, most) for name in names if (most := getattr(limits, name)) is not None)
+    return ", ".join(
+        amount(name, most) for name in names if (most := getattr(limits, name)) is not None
+    )
 
 
 def closers(state: JobState) -> tuple[str, ...]:
@@ -56,8 +62,13 @@ def closers(state: JobState) -> tuple[str, ...]:
     if state.plan is None:
         return ()
     checker = state.submitted.fact_checker
-    to_be_written = state.plan.synthesis is Synthesis.RECONCILE or state.submitted.answer_schema is not None
-    is_called = {"assessor": state.is_reviewed, "synthesizer": to_be_written and len(state.steps) > 1}
+    to_be_written = (
+        state.plan.synthesis is Synthesis.RECONCILE or state.submitted.answer_schema is not None
+    )
+    is_called = {
+        "assessor": state.is_reviewed,
+        "synthesizer": to_be_written and len(state.steps) > 1,
+    }
     return (
         *(role for role in CLOSING_ROLES if is_called[role]),
         *((JUDGE,) if may_quarrel(state) else ()),
@@ -75,9 +86,11 @@ def kept_back(state: JobState, foreseen: Sequence[WorstCase]) -> dict[str, int]:
         return {}
     tokens = sum(call.input_tokens + call.output_tokens for call in foreseen)
     kept = {
-        "keep_turns": limits.max_turns and min(turns, max(0, limits.max_turns - 1) // 2),  # the steps get one at least
+        "keep_turns": limits.max_turns
+        and min(turns, max(0, limits.max_turns - 1) // 2),  # the steps get one at least
         "keep_tokens": limits.max_tokens and _part_for(tokens, limits.max_tokens),
-        "keep_usd": limits.max_microusd and _part_for(sum(call.microusd or 0 for call in foreseen), limits.max_microusd),
+        "keep_usd": limits.max_microusd
+        and _part_for(sum(call.microusd or 0 for call in foreseen), limits.max_microusd),
     }
     return {name: value for name, value in kept.items() if value}
 

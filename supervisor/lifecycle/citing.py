@@ -22,7 +22,9 @@ _MARK = re.compile(r"\[(\d{1,4})\](?!\()")
 _AT_THE_END = re.compile(r"(\[(?:\d{1,4}|no source)\])[.!?)*_\"” ]*$")
 _NO_WORDS = re.compile(r"`[^`]*`|<[^<>]*>|\[\d{1,4}\]\(|https?://[^\s)]+")
 """Code, tags, addresses and numbered links: their digits are no figures."""
-_CLOSED = re.compile(r"[.!?][\"'”’)*_]*((?: ?\[(?:\d{1,4}|no source)\])*) (?=[\"'“‘(*_]*(?:[^\W\d_]|\d|[$€£¥]))")
+_CLOSED = re.compile(
+    r"[.!?][\"'”’)*_]*((?: ?\[(?:\d{1,4}|no source)\])*) (?=[\"'“‘(*_]*(?:[^\W\d_]|\d|[$€£¥]))"
+)
 """Where a sentence may end; what points to its sources may stand behind the full stop."""
 _SHORT = re.compile(
     r"(?:^|[\s(])(?:[^\W\d_]|e\.g|i\.e|u\.s|etc|vs|cf|ca|approx|dr|mr|mrs|ms|prof|no|nr|fig|st|al|incl|excl|max|min|avg|est|inc|ltd|co|corp"
@@ -38,7 +40,9 @@ _FIGURE = re.compile(
 )
 _LEAST = 10
 """A bare whole number below it may be the answer's own count ("the 3 databases")."""
-_SCALES = frozenset("k m bn thousand million billion trillion mio mrd tausend millionen milliarden".split())
+_SCALES = frozenset(
+    "k m bn thousand million billion trillion mio mrd tausend millionen milliarden".split()
+)
 _WORDS_TOO = frozenset("in a at as to h t b mi mo".split())
 """Units that, behind a bare number, are words."""
 _OPEN = re.compile(
@@ -49,15 +53,22 @@ _OPEN = re.compile(
     re.IGNORECASE,
 )
 """What is not known needs no source; so says a clause of itself alone."""
-_ASIDE = re.compile(r", (?:which|who|whose|where|while|whereas|although|though) ((?:[^,;]|,(?! ))*),(?= )", re.IGNORECASE)
+_ASIDE = re.compile(
+    r", (?:which|who|whose|where|while|whereas|although|though) ((?:[^,;]|,(?! ))*),(?= )",
+    re.IGNORECASE,
+)
 """A clause within another one, between commas."""
 _VERB = r"(?:is|are|was|were|do|does|did|has|have|had|costs?|takes?|holds?|needs?|began|grew|fell|reached)\b"
 _A_VERB = re.compile(rf"\b{_VERB}", re.IGNORECASE)
 _NEXT = re.compile(
-    r"; |, (?:which|who|whose|where|so|yet) |,? (?:(?<!all )(?<!nothing )but|while|whereas|although|though|however),? ", re.IGNORECASE
+    r"; |, (?:which|who|whose|where|so|yet) |,? (?:(?<!all )(?<!nothing )but|while|whereas|although|though|however),? ",
+    re.IGNORECASE,
 )
 """Where another clause begins."""
-_AND = re.compile(rf", and (?!(?:what|how|whether|when|who|which|why|if|that) )(?=(?:[^\W\d]\S* ){{1,4}}?{_VERB})", re.IGNORECASE)
+_AND = re.compile(
+    rf", and (?!(?:what|how|whether|when|who|which|why|if|that) )(?=(?:[^\W\d]\S* ){{1,4}}?{_VERB})",
+    re.IGNORECASE,
+)
 """Where one may, if there is a verb before it, too."""
 _LISTS = re.compile(
     r"(?:sources?|references?|bibliography|citations?|quellen|missing or not whole|missing|not found|gaps|open (?:points|questions))",
@@ -111,8 +122,14 @@ def _said(tokens: list[Token], index: int) -> str:
     """What a paragraph, or all cells of a row say."""
     if tokens[index].nesting == 0:
         return " ".join(tokens[index].content.split())
-    end = next(at for at in range(index, len(tokens)) if tokens[at].nesting < 0 and tokens[at].level == tokens[index].level)
-    return " ".join(" ".join(token.content.split()) for token in tokens[index:end] if token.type == "inline")
+    end = next(
+        at
+        for at in range(index, len(tokens))
+        if tokens[at].nesting < 0 and tokens[at].level == tokens[index].level
+    )
+    return " ".join(
+        " ".join(token.content.split()) for token in tokens[index:end] if token.type == "inline"
+    )
 
 
 def _is_list(title: str) -> bool:
@@ -122,7 +139,9 @@ def _is_list(title: str) -> bool:
 def _sentences(text: str) -> list[str]:
     found, begin = list[str](), 0
     for end in _CLOSED.finditer(text):
-        if text[end.start()] != "." or not _SHORT.search(text[max(begin, end.start() - _LONGEST_SHORT) : end.start()]):
+        if text[end.start()] != "." or not _SHORT.search(
+            text[max(begin, end.start() - _LONGEST_SHORT) : end.start()]
+        ):
             found.append(text[begin : end.end()].strip())
             begin = end.end()
     return [*found, text[begin:].strip()]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 _CLOCK = re.compile(
-    r"(?P<h>\d{1,2})(?:[:.](?P<m>\d{2})(?::\d{2})?)?\s*(?:(?P<half>[ap])\.?\s?m\.?|(?P<sharp>h|o'clock|uhr))?", re.IGNORECASE
+    r"(?P<h>\d{1,2})(?:[:.](?P<m>\d{2})(?::\d{2})?)?\s*(?:(?P<half>[ap])\.?\s?m\.?|(?P<sharp>h|o'clock|uhr))?",
+    re.IGNORECASE,
 )
 _NAMED = {"noon": 720, "midday": 720, "midnight": 0}
 
@@ -22,6 +23,14 @@ def minutes_of(text: str) -> tuple[int, ...]:
     if (":" not in said and not found["half"]) or minute > 59 or hour > 24:
         return ()
     if found["half"]:
-        return ((hour % 12 + (12 if found["half"] == "p" else 0)) * 60 + minute,) if 1 <= hour <= 12 else ()
+        return (
+            ((hour % 12 + (12 if found["half"] == "p" else 0)) * 60 + minute,)
+            if 1 <= hour <= 12
+            else ()
+        )
     is_either = 1 <= hour <= 12 and not found["h"].startswith("0") and not found["sharp"]
-    return tuple(dict.fromkeys((hour % 24 * 60 + minute, *((hour % 12 + 12) * 60 + minute for _ in range(is_either)))))
+    return tuple(
+        dict.fromkeys(
+            (hour % 24 * 60 + minute, *((hour % 12 + 12) * 60 + minute for _ in range(is_either)))
+        )
+    )

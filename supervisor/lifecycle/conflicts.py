@@ -25,11 +25,15 @@ def conflicts_in(claims: Iterable[Claim]) -> tuple[Conflicts, int]:
             known.setdefault(claim.id, claim)
     alike: dict[tuple[str | None, ...], list[Claim]] = {}
     for claim in known.values():
-        alike.setdefault((claim.subject, claim.attribute, claim.value, claim.unit, claim.date), []).append(claim)
+        alike.setdefault(
+            (claim.subject, claim.attribute, claim.value, claim.unit, claim.date), []
+        ).append(claim)
     statements = list(alike.values())[:MOST_STATEMENTS]
     groups = _groups([statement_of(same[0]) for same in statements])
     found = (
-        Conflict(id=f"k{number}", claims=tuple(claim for index in group for claim in statements[index]))
+        Conflict(
+            id=f"k{number}", claims=tuple(claim for index in group for claim in statements[index])
+        )
         for number, group in enumerate(groups, start=1)
     )
     return Conflicts(conflicts=tuple(found)), len(known) - sum(map(len, statements))

@@ -28,7 +28,14 @@ from supervisor.lifecycle.commands import (
     TryAgain,
 )
 from supervisor.lifecycle.disputes import look_into
-from supervisor.lifecycle.ending import NOTHING_USABLE, after_the_end, end_now, leave, why_cancelled, why_over
+from supervisor.lifecycle.ending import (
+    NOTHING_USABLE,
+    after_the_end,
+    end_now,
+    leave,
+    why_cancelled,
+    why_over,
+)
 from supervisor.lifecycle.fact_gate import check_facts
 from supervisor.lifecycle.failing import second_chances, to_be_asked_about, why_failed
 from supervisor.lifecycle.gates import may_send_back
@@ -56,7 +63,12 @@ def decide(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
     if state.cancelled_by:
         return (EndJob(JobStatus.CANCELLED, why_cancelled(state)),)
     if state.fruitless >= MOST_FRUITLESS:
-        return (EndJob(JobStatus.FAILED, f"a defect of ours: nothing followed from {state.fruitless} results of the supervisor's roles"),)
+        return (
+            EndJob(
+                JobStatus.FAILED,
+                f"a defect of ours: nothing followed from {state.fruitless} results of the supervisor's roles",
+            ),
+        )
     return _carry_on(state, seen, now)
 
 
@@ -65,12 +77,16 @@ def _carry_on(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
         return (*recoveries(state, seen, now), *while_asked(state, state.question, now))
     if state.rejected:
         return after_rejection(state, state.rejected)
-    if now >= state.deadline and (over := end_now(state, f"the job's {state.submitted.limits.max_seconds} s are over")):
+    if now >= state.deadline and (
+        over := end_now(state, f"the job's {state.submitted.limits.max_seconds} s are over")
+    ):
         return released(state, over)
     on_limit = state.submitted.limits.on_limit if state.spent else None
     if on_limit is OnLimit.STOP and (at_once := end_now(state, why_over(state))):
         return released(state, at_once)
-    what_next = _ask(state) if on_limit is OnLimit.ASK else asked_first(state, _next(state, seen, now))
+    what_next = (
+        _ask(state) if on_limit is OnLimit.ASK else asked_first(state, _next(state, seen, now))
+    )
     return (*recoveries(state, seen, now), *what_next)
 
 
@@ -92,7 +108,11 @@ def _next(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:  # no
             return _synthesise(state, now)
         case Phase.ANSWERING:
             first = check_facts(state, seen, now)
-            return first if first is not None else (leave(state, may_send_back=may_send_back(state, now)),)
+            return (
+                first
+                if first is not None
+                else (leave(state, may_send_back=may_send_back(state, now)),)
+            )
         case Phase.ENDED:
             return ()
         case _:
@@ -102,19 +122,36 @@ def _next(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:  # no
 def _work(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
     if state.submitted.is_quoted and state.quote is None:
         return (MakeQuote(),)
-    chances, is_thought_about = second_chances(state, seen, now), state.has_open(REPLANNER) or wants_a_look(state, now)
+    chances, is_thought_about = (
+        second_chances(state, seen, now),
+        state.has_open(REPLANNER) or wants_a_look(state, now),
+    )
     given_up = () if is_thought_about else hopeless(state, now)  # or they may yet be changed
     about = to_be_asked_about(state, seen, now)
-    asked = (AskApproval(ApprovalOf.FAILURE, why_failed(about), steps=about),) if about else given_up
+    asked = (
+        (AskApproval(ApprovalOf.FAILURE, why_failed(about), steps=about),) if about else given_up
+    )
     if settled_first := late(state, now) or ((TryAgain(chances),) if chances else asked):
         return settled_first
     if state.spent is not None:
-        unbegun = tuple(step_id for step_id, step in state.steps.items() if step.status in (StepStatus.WAITING, StepStatus.IN_NEED))
+        unbegun = tuple(
+            step_id
+            for step_id, step in state.steps.items()
+            if step.status in (StepStatus.WAITING, StepStatus.IN_NEED)
+        )
         if unbegun:
             return (AbandonSteps(unbegun, why_over(state)),)
-    can_begin, room = ready(state, now), max(0, state.submitted.limits.max_handoffs - state.handoffs)
+    can_begin, room = (
+        ready(state, now),
+        max(0, state.submitted.limits.max_handoffs - state.handoffs),
+    )
     if can_begin and not room:
-        return (AbandonSteps(tuple(can_begin), f"the job's limit of {state.submitted.limits.max_handoffs} handoffs is reached"),)
+        return (
+            AbandonSteps(
+                tuple(can_begin),
+                f"the job's limit of {state.submitted.limits.max_handoffs} handoffs is reached",
+            ),
+        )
     agents, commands = for_children(state, can_begin[: min(room, MOST_IN_A_SLICE)])
     commands += _groups(state, agents, seen)
     needy = state.overview.in_need
@@ -133,7 +170,13 @@ def _conclude(state: JobState, now: float) -> tuple[Command, ...]:
     if answer_stands(state):
         return (leave(state, may_send_back=False),)
     first = look_into(state, now)
-    return first if first is not None else (_review(state, now),) if state.is_reviewed else _synthesise(state, now)
+    return (
+        first
+        if first is not None
+        else (_review(state, now),)
+        if state.is_reviewed
+        else _synthesise(state, now)
+    )
 
 
 def _groups(state: JobState, ready: list[StepId], seen: Seen) -> list[Command]:
@@ -145,17 +188,27 @@ def _groups(state: JobState, ready: list[StepId], seen: Seen) -> list[Command]:
     for step_id in ready:
         together.setdefault(dependents[step_id], []).append(step_id)
     return [
-        IssueGroup(f"g{state.groups + n}", tuple(steps), tuple((step, others[step]) for step in steps if step in others))
+        IssueGroup(
+            f"g{state.groups + n}",
+            tuple(steps),
+            tuple((step, others[step]) for step in steps if step in others),
+        )
         for n, steps in enumerate(together.values(), start=1)
     ]
 
 
 def _answer_needs(state: JobState, needy: Sequence[StepId]) -> Command:
     asked_too_often = tuple(
-        step_id for step_id in needy if sum(item.author == "planner" for item in state.steps[step_id].remarks) >= MOST_NEEDS_ANSWERED
+        step_id
+        for step_id in needy
+        if sum(item.author == "planner" for item in state.steps[step_id].remarks)
+        >= MOST_NEEDS_ANSWERED
     )
     if asked_too_often:
-        return AbandonSteps(asked_too_often, f"still needs something after {MOST_NEEDS_ANSWERED} answers of the planner")
+        return AbandonSteps(
+            asked_too_often,
+            f"still needs something after {MOST_NEEDS_ANSWERED} answers of the planner",
+        )
     return ask_role(state, "planner")
 
 

@@ -30,22 +30,35 @@ def look_into(state: JobState, now: float) -> tuple[Command, ...] | None:
         return (FindConflicts(),)
     if state.has_open(JUDGE):
         return ()
-    if state.conflicts.conflicts and state.judged is None and state.spent is None and now < state.working_deadline:
+    if (
+        state.conflicts.conflicts
+        and state.judged is None
+        and state.spent is None
+        and now < state.working_deadline
+    ):
         return (ask_role(state, JUDGE),)
     return None
 
 
 def results_in(state: JobState) -> tuple[BlobRef, ...]:
     """The results whose claims are held against each other."""
-    return tuple(step.result for step in state.steps.values() if step.usable and step.comparable and step.result)
+    return tuple(
+        step.result
+        for step in state.steps.values()
+        if step.usable and step.comparable and step.result
+    )
 
 
 def found_in(state: JobState, words: Words) -> tuple[ConflictsFound, str | None]:
     """The event of looking for conflicts, and the ledger that it refers to. `words`: of `results_in`."""
-    found, left_out = conflicts_in(claim for result in results_in(state) for claim in words.result(result).claims)
+    found, left_out = conflicts_in(
+        claim for result in results_in(state) for claim in words.result(result).claims
+    )
     ledger = found.to_json() if found.conflicts else None
     named = tuple(tuple(claim.id for claim in conflict.claims) for conflict in found.conflicts)
-    return ConflictsFound(conflicts=named, ledger=ref(ledger) if ledger else None, left_out=left_out), ledger
+    return ConflictsFound(
+        conflicts=named, ledger=ref(ledger) if ledger else None, left_out=left_out
+    ), ledger
 
 
 def looked_into(state: JobState, event: ConflictsFound | Judged) -> dict[str, Any]:
@@ -53,7 +66,11 @@ def looked_into(state: JobState, event: ConflictsFound | Judged) -> dict[str, An
     if isinstance(event, Judged):
         return {"judged": event, "fruitless": 0}
     is_known = state.conflicts is not None and state.conflicts.ledger == event.ledger
-    return {"conflicts": event, "conflicts_of": results_in(state), "judged": state.judged if is_known else None}
+    return {
+        "conflicts": event,
+        "conflicts_of": results_in(state),
+        "judged": state.judged if is_known else None,
+    }
 
 
 def judged_well(state: JobState) -> Judged | None:
@@ -87,7 +104,11 @@ class Dispute:
     @property
     def falls(self) -> tuple[Claim, ...]:
         """The claims that are not to be used; none, while it is disputed."""
-        return tuple(claim for claim in self.conflict.claims if self.is_settled and claim.id not in self.settlement.stands)
+        return tuple(
+            claim
+            for claim in self.conflict.claims
+            if self.is_settled and claim.id not in self.settlement.stands
+        )
 
     @property
     def about(self) -> str:
@@ -97,8 +118,13 @@ class Dispute:
     def line(self, *, marked: bool) -> str:
         """For the reader of the answer. `marked`: with markers, which become numbers; or with the sources' names."""
         if not self.is_settled:
-            return f"{self.about}: " + "; against: ".join(_said(claim, marked=marked) for claim in self.conflict.claims)
-        stands, falls = (", ".join(_said(claim, marked=marked) for claim in claims) for claims in (self.stands, self.falls))
+            return f"{self.about}: " + "; against: ".join(
+                _said(claim, marked=marked) for claim in self.conflict.claims
+            )
+        stands, falls = (
+            ", ".join(_said(claim, marked=marked) for claim in claims)
+            for claims in (self.stands, self.falls)
+        )
         why = f" {self.settlement.why}" if self.settlement.why else ""
         return f"{self.about}: {stands}; not: {falls}.{why}"
 
@@ -107,7 +133,12 @@ class Dispute:
         if not self.is_settled:
             return {"about": self.about, "disputed": [claim.id for claim in self.conflict.claims]}
         stands, falls = ([claim.id for claim in claims] for claims in (self.stands, self.falls))
-        return {"about": self.about, "stands": list[JsonValue](stands), "do_not_use": list[JsonValue](falls), "why": self.settlement.why}
+        return {
+            "about": self.about,
+            "stands": list[JsonValue](stands),
+            "do_not_use": list[JsonValue](falls),
+            "why": self.settlement.why,
+        }
 
 
 def disputes_of(state: JobState, words: Words) -> tuple[Dispute, ...]:
@@ -118,19 +149,35 @@ def disputes_of(state: JobState, words: Words) -> tuple[Dispute, ...]:
     said: dict[str, Settlement] = {}
     if judged is not None and judged.settled:
         kept = Settlements.of(words.result(judged.result).output).settlements
-        said = {settlement.conflict: settlement for settlement in kept if settlement.conflict in judged.settled}
+        said = {
+            settlement.conflict: settlement
+            for settlement in kept
+            if settlement.conflict in judged.settled
+        }
     return tuple(
-        Dispute(conflict, said.get(conflict.id, Settlement(conflict=conflict.id))) for conflict in words.conflicts(found.ledger).conflicts
+        Dispute(conflict, said.get(conflict.id, Settlement(conflict=conflict.id)))
+        for conflict in words.conflicts(found.ledger).conflicts
     )
 
 
 def section(disputes: Collection[Dispute], body: str) -> str:
     """What stands below an answer's text: what is disputed, and what was settled against a claim that it uses all the same."""
-    used = {claim_id for match in MARKER.finditer(body) for claim_id in re.split(r"\s*[,;]\s*", match[1])}
+    used = {
+        claim_id
+        for match in MARKER.finditer(body)
+        for claim_id in re.split(r"\s*[,;]\s*", match[1])
+    }
     blocks = []
-    for title, told in (("Disputed", _disputed(disputes)), ("Contradicted, and settled", _settled_against(disputes, used))):
+    for title, told in (
+        ("Disputed", _disputed(disputes)),
+        ("Contradicted, and settled", _settled_against(disputes, used)),
+    ):
         if told:
-            blocks.append("\n".join(["", "", f"**{title}:**", "", *(f"- {one.line(marked=True)}" for one in told)]))
+            blocks.append(
+                "\n".join(
+                    ["", "", f"**{title}:**", "", *(f"- {one.line(marked=True)}" for one in told)]
+                )
+            )
     return "".join(blocks)
 
 
@@ -138,7 +185,13 @@ def beside(disputes: Collection[Dispute], form: HandoffResult) -> tuple[str, ...
     """The same for an answer that is a form, as notes."""
     used = {claim.id for claim in form.claims}
     disputed = [f"Disputed: {one.line(marked=False)}" for one in _disputed(disputes)]
-    return (*disputed, *(f"Contradicted, and settled: {one.line(marked=False)}" for one in _settled_against(disputes, used)))
+    return (
+        *disputed,
+        *(
+            f"Contradicted, and settled: {one.line(marked=False)}"
+            for one in _settled_against(disputes, used)
+        ),
+    )
 
 
 def _disputed(disputes: Collection[Dispute]) -> list[Dispute]:
@@ -150,7 +203,10 @@ def _settled_against(disputes: Collection[Dispute], used: Collection[str]) -> li
 
 
 def _said(claim: Claim, *, marked: bool) -> str:
-    text, value = " ".join(claim.text.split()).rstrip("."), " ".join(part for part in (claim.value, claim.unit) if part)
+    text, value = (
+        " ".join(claim.text.split()).rstrip("."),
+        " ".join(part for part in (claim.value, claim.unit) if part),
+    )
     if any(part and not _stands_in(text, part) for part in (claim.value, claim.unit)):
         text = f"{text}: {value}"
     if marked:

@@ -11,7 +11,16 @@ from supervisor.lifecycle.answering import parts_of, usable_sinks
 from supervisor.lifecycle.arbitration import is_accepted
 from supervisor.lifecycle.asked import Question
 from supervisor.lifecycle.budget import why_spent
-from supervisor.lifecycle.commands import AbandonSteps, CheckGates, ChooseAnswer, Command, DeliverWebhook, EndJob, SkipReview, TellParent
+from supervisor.lifecycle.commands import (
+    AbandonSteps,
+    CheckGates,
+    ChooseAnswer,
+    Command,
+    DeliverWebhook,
+    EndJob,
+    SkipReview,
+    TellParent,
+)
 from supervisor.lifecycle.fact_gate import end_checking, is_doubted
 from supervisor.lifecycle.joins import next_join
 from supervisor.lifecycle.retried import answer_stands
@@ -36,12 +45,18 @@ def why_over(state: JobState) -> str:
 
 
 def why_cancelled(state: JobState) -> str:
-    return "cancelled by the user" if state.cancelled_by == "user" else f"{state.cancelled_by} does not wait for it any more"
+    return (
+        "cancelled by the user"
+        if state.cancelled_by == "user"
+        else f"{state.cancelled_by} does not wait for it any more"
+    )
 
 
 def leave(state: JobState, *, may_send_back: bool) -> Command:
     """The answer goes to its user, past the gates if there are any."""
-    is_unchecked = state.submitted.gates is not None and state.gated is None and state.synthesised is not None
+    is_unchecked = (
+        state.submitted.gates is not None and state.gated is None and state.synthesised is not None
+    )
     return CheckGates(may_send_back) if is_unchecked and parts_of(state) else end(state)
 
 
@@ -52,7 +67,11 @@ def end(state: JobState) -> EndJob:
     planned = state.plan is not None and state.plan.degraded is None
     whole = all(step.result_status is ResultStatus.OK for step in state.steps.values())
     accepted = not state.is_reviewed or is_accepted(state)
-    settled = state.synthesised is not None and state.synthesised.problem is None and not (state.gated and state.gated.vetoes)
+    settled = (
+        state.synthesised is not None
+        and state.synthesised.problem is None
+        and not (state.gated and state.gated.vetoes)
+    )
     why = why_over(state) if state.spent else None
     is_whole = planned and whole and accepted and settled and not is_doubted(state)
     return EndJob(JobStatus.OK if is_whole else JobStatus.PARTIAL, why)
@@ -62,7 +81,11 @@ def _fail(state: JobState) -> EndJob:
     """With the first step that failed by itself: the cause, not what it led to."""
     if state.spent is not None:
         return EndJob(JobStatus.FAILED, f"{why_over(state)}, and {NOTHING_USABLE}")
-    roots = ((step_id, step) for step_id, step in state.steps.items() if step.trouble and not step.outline.depends_on)
+    roots = (
+        (step_id, step)
+        for step_id, step in state.steps.items()
+        if step.trouble and not step.outline.depends_on
+    )
     step_id, step = next(roots, (None, None))
     if step is None:
         return EndJob(JobStatus.FAILED, NOTHING_USABLE)
@@ -89,7 +112,9 @@ def end_now(state: JobState, why: str) -> tuple[Command, ...]:
 
 
 def _stop_working(state: JobState, why: str) -> Command:
-    if unsettled := tuple(step_id for step_id, step in state.steps.items() if step.status is not StepStatus.SETTLED):
+    if unsettled := tuple(
+        step_id for step_id, step in state.steps.items() if step.status is not StepStatus.SETTLED
+    ):
         return AbandonSteps(unsettled, why)
     if answer_stands(state):
         return leave(state, may_send_back=False)
@@ -109,7 +134,11 @@ def after_the_end(state: JobState, now: float) -> tuple[Command, ...]:
 
 
 def _webhook_due(state: JobState) -> float | None:
-    if state.submitted.webhook_url is None or state.webhook_delivered or state.webhook_attempts >= len(WEBHOOK_BACKOFF_S):
+    if (
+        state.submitted.webhook_url is None
+        or state.webhook_delivered
+        or state.webhook_attempts >= len(WEBHOOK_BACKOFF_S)
+    ):
         return None
     if state.webhook_under_way:
         return state.webhook_tried_at + WEBHOOK_GIVEN_UP_AFTER_S
@@ -125,7 +154,9 @@ def question_due(state: JobState, question: Question) -> float:
     return min(question.until, question.at + told_after_s)
 
 
-def next_due(state: JobState, now: float, claim_within_s: float, seen: Seen | None = None) -> float | None:
+def next_due(
+    state: JobState, now: float, claim_within_s: float, seen: Seen | None = None
+) -> float | None:
     """When the sweeper must look at the job, if nothing happens before; None: never. Unix time in seconds.
 
     `claim_within_s`: how soon a role's handoff that was just issued must have been claimed, or a child have begun, unless it is held.
@@ -135,14 +166,31 @@ def next_due(state: JobState, now: float, claim_within_s: float, seen: Seen | No
     if state.ended:
         return _webhook_due(state)
     until = question_due(state, state.question) if state.question else state.deadline
-    if state.phase is Phase.WORKING and not state.question and (soon := next_join(state, now)) is not None:
+    if (
+        state.phase is Phase.WORKING
+        and not state.question
+        and (soon := next_join(state, now)) is not None
+    ):
         until = min(until, soon)
     if state.phase in (Phase.ROUTING, Phase.PLANNING) and not state.open and not state.question:
         soonest_s, latest_s = NOBODY_THERE_S
-        return min(now + min(max(soonest_s, (now - state.started_at) / 4), latest_s), max(state.deadline, now + 1.0))
-    held = {handoff_id for handoff_id, found in (seen.handoffs.items() if seen else ()) if found.held}
-    begun = {handoff_id for handoff_id, found in (seen.handoffs.items() if seen else ()) if found.state == "running"}
-    quiet = held | {handoff_id for handoff_id in begun if handoff_id in state.open and state.open[handoff_id].child}
+        return min(
+            now + min(max(soonest_s, (now - state.started_at) / 4), latest_s),
+            max(state.deadline, now + 1.0),
+        )
+    held = {
+        handoff_id for handoff_id, found in (seen.handoffs.items() if seen else ()) if found.held
+    }
+    begun = {
+        handoff_id
+        for handoff_id, found in (seen.handoffs.items() if seen else ())
+        if found.state == "running"
+    }
+    quiet = held | {
+        handoff_id
+        for handoff_id in begun
+        if handoff_id in state.open and state.open[handoff_id].child
+    }
     if any(handoff_id not in quiet for handoff_id in state.overview.apart):
         return min(now + claim_within_s, until)
     return max(until, now + 1.0)

@@ -52,7 +52,14 @@ from supervisor.lifecycle.looking_over import overview_after
 from supervisor.lifecycle.replanning import noted, with_patch
 from supervisor.lifecycle.retried import built_again, first_phase, held_no_more, retried
 from supervisor.lifecycle.state import JobState, Phase, StepStatus
-from supervisor.lifecycle.steps import abandoned, again, resolved, sent_back, tried_again, with_result
+from supervisor.lifecycle.steps import (
+    abandoned,
+    again,
+    resolved,
+    sent_back,
+    tried_again,
+    with_result,
+)
 from supervisor.lifecycle.teams import team_of
 
 
@@ -69,7 +76,11 @@ def fold_on(state: JobState, events: Iterable[Recorded]) -> JobState:
     later = state
     for recorded in events:
         later = _one_further(later, recorded)
-    return later if later is state else later.model_copy(update={"overview": overview_after(state, later)})
+    return (
+        later
+        if later is state
+        else later.model_copy(update={"overview": overview_after(state, later)})
+    )
 
 
 def begin(job_id: JobId, recorded: Recorded) -> JobState:
@@ -110,7 +121,11 @@ def _changes(state: JobState, recorded: Recorded) -> dict[str, Any]:
     event = recorded.event
     if isinstance(event, ApprovalEvent):
         return heard(state, event, recorded)
-    return _of_job(state, event, recorded) if isinstance(event, JobEvent) else _of_steps(state, event, recorded.at)
+    return (
+        _of_job(state, event, recorded)
+        if isinstance(event, JobEvent)
+        else _of_steps(state, event, recorded.at)
+    )
 
 
 def _of_job(state: JobState, event: JobEvent, recorded: Recorded) -> dict[str, Any]:  # noqa: PLR0911 (one case an event)
@@ -146,7 +161,9 @@ def _of_job(state: JobState, event: JobEvent, recorded: Recorded) -> dict[str, A
                 "webhook_tried_at": recorded.at,
             }
         case ParentTold():
-            return {"parent_told": True} if state.ended else {}  # of an earlier end, by a version that does not look
+            return (
+                {"parent_told": True} if state.ended else {}
+            )  # of an earlier end, by a version that does not look
         case _:
             assert_never(event)
 
@@ -175,7 +192,13 @@ def _of_steps(state: JobState, event: StepEvent, at: float) -> dict[str, Any]:  
             return {"steps": state.steps | tried_again(state, event)}
         case Synthesised():
             still_open = _without(state, "synthesizer")
-            made = {"synthesised": event, "phase": Phase.ANSWERING, "open": still_open, "fruitless": 0, "held": NOTHING_HELD}
+            made = {
+                "synthesised": event,
+                "phase": Phase.ANSWERING,
+                "open": still_open,
+                "fruitless": 0,
+                "held": NOTHING_HELD,
+            }
             return {**made, "gated": None, "fact_checks": unsaid(state)}
         case GatesChecked():
             return sent_back(state, event, at) if event.is_sent_back else {"gated": event}
@@ -198,9 +221,22 @@ def _issued(state: JobState, event: HandoffIssued, at: float) -> dict[str, Any]:
         return {**changes, "role_attempts": {**state.role_attempts, event.step_id: event.attempt}}
     step = state.steps[event.step_id]
     to = event.assigned_to if event.assigned_to != step.outline.specialist else None
-    now = {"status": StepStatus.RUNNING, "began_at": at, "waited_before_s": state.waited_s, "given_to": to}
+    now = {
+        "status": StepStatus.RUNNING,
+        "began_at": at,
+        "waited_before_s": state.waited_s,
+        "given_to": to,
+    }
     team = team_of(state, event.step_id, event.child) if event.child else step.team
-    running = step.model_copy(update={**now, "attempt": event.attempt, "handoff_id": event.handoff_id, "team": team, "gaps_only": False})
+    running = step.model_copy(
+        update={
+            **now,
+            "attempt": event.attempt,
+            "handoff_id": event.handoff_id,
+            "team": team,
+            "gaps_only": False,
+        }
+    )
     return {**changes, "steps": state.steps | {event.step_id: running}}
 
 
@@ -212,7 +248,9 @@ def _finished(state: JobState, event: HandoffFinished) -> dict[str, Any]:
         "usage": state.usage + event.usage,
         "turns": state.turns + event.turns,
         "spent_its_own": state.spent_its_own or event.stop_reason is StopReason.JOB_BUDGET,
-        "models": state.models if model is None or model in state.models else (*state.models, model),
+        "models": state.models
+        if model is None or model in state.models
+        else (*state.models, model),
     }
     if issued is None:
         return changes
@@ -221,7 +259,10 @@ def _finished(state: JobState, event: HandoffFinished) -> dict[str, Any]:
     if issued.is_fact_check:
         return {**changes, **check_came(state, event)}
     if issued.assigned_to in ROLES:
-        changes["role_costs"] = {**state.role_costs, issued.assigned_to: event.usage.cost_microusd or 0}
+        changes["role_costs"] = {
+            **state.role_costs,
+            issued.assigned_to: event.usage.cost_microusd or 0,
+        }
     if issued.assigned_to in ROLES and event.stop_reason in BUDGETS:
         return changes
     if issued.assigned_to in ROLES:  # what follows from its result comes next, and with it
@@ -234,16 +275,35 @@ def _finished(state: JobState, event: HandoffFinished) -> dict[str, Any]:
 
 def _reviewed(state: JobState, event: Reviewed, at: float) -> dict[str, Any]:
     rounds, still_open = (*state.rounds, event), _without(state, "assessor")
-    if event.decision is not Decision.REVISE or not state.may_send_back or state.spent or event.goes_in_circles:
+    if (
+        event.decision is not Decision.REVISE
+        or not state.may_send_back
+        or state.spent
+        or event.goes_in_circles
+    ):
         return {"rounds": rounds, "phase": Phase.SYNTHESISING, "open": still_open}
     steps = dict(state.steps)
-    named = frozenset(event.steps) & steps.keys() - (frozenset(state.arbitrated.writer if state.arbitrated else ()) & {*event.repeats})
+    named = frozenset(event.steps) & steps.keys() - (
+        frozenset(state.arbitrated.writer if state.arbitrated else ()) & {*event.repeats}
+    )
     for step_id in {*named, *state.downstream(named)}:
         step = steps[step_id]
-        steps[step_id] = again(step, Remark(author="assessor", result=event.result, previous=step.result))
-    return {"rounds": rounds, "steps": steps, "open": still_open, "reworks": state.reworks + 1, "sent_back_at": at}
+        steps[step_id] = again(
+            step, Remark(author="assessor", result=event.result, previous=step.result)
+        )
+    return {
+        "rounds": rounds,
+        "steps": steps,
+        "open": still_open,
+        "reworks": state.reworks + 1,
+        "sent_back_at": at,
+    }
 
 
 def _without(state: JobState, role: str) -> dict[HandoffId, HandoffIssued]:
     """The open handoffs, but for those of a role whose answer is no longer waited for."""
-    return {handoff_id: handoff for handoff_id, handoff in state.open.items() if handoff.assigned_to != role}
+    return {
+        handoff_id: handoff
+        for handoff_id, handoff in state.open.items()
+        if handoff.assigned_to != role
+    }

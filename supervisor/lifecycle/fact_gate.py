@@ -55,11 +55,17 @@ def end_checking(state: JobState, why: str) -> tuple[Command, ...]:
 def is_doubted(state: JobState) -> bool:
     """Whether the answer was to be checked, and is wrong, or was not."""
     said = state.fact_checks.said
-    return state.submitted.fact_checker is not None and (said is None or said.wrong > 0 or said.problem is not None)
+    return state.submitted.fact_checker is not None and (
+        said is None or said.wrong > 0 or said.problem is not None
+    )
 
 
 def _is_due(state: JobState) -> bool:
-    is_asked_for = state.submitted.fact_checker is not None and state.gated is not None and state.synthesised is not None
+    is_asked_for = (
+        state.submitted.fact_checker is not None
+        and state.gated is not None
+        and state.synthesised is not None
+    )
     return is_asked_for and state.fact_checks.said is None and bool(parts_of(state))
 
 
@@ -78,7 +84,12 @@ def taken(state: JobState, command: TakeFactCheck, words: Words) -> FactsChecked
     if not check.wrong:
         return FactsChecked(result=command.result)
     steps = usable_sinks(state) if command.may_send_back and state.synthesis is None else ()
-    return FactsChecked(result=command.result, wrong=len(check.wrong), is_sent_back=command.may_send_back, steps=steps)
+    return FactsChecked(
+        result=command.result,
+        wrong=len(check.wrong),
+        is_sent_back=command.may_send_back,
+        steps=steps,
+    )
 
 
 # What events make true
@@ -88,7 +99,10 @@ def check_came(state: JobState, event: HandoffFinished) -> dict[str, Any]:
     """Where a budget stopped it and its user is asked for more, it is done again when there is."""
     is_nothing = event.stop_reason in BUDGETS and state.submitted.limits.on_limit is OnLimit.ASK
     found = FactChecks() if is_nothing else FactChecks(result=event.result, parts=parts_of(state))
-    return {"fact_checks": found, "role_costs": {**state.role_costs, FACT_GATE: event.usage.cost_microusd or 0}}
+    return {
+        "fact_checks": found,
+        "role_costs": {**state.role_costs, FACT_GATE: event.usage.cost_microusd or 0},
+    }
 
 
 def facts_checked(state: JobState, event: FactsChecked, at: float) -> dict[str, Any]:
@@ -99,12 +113,20 @@ def facts_checked(state: JobState, event: FactsChecked, at: float) -> dict[str, 
 
 
 def _without_check(state: JobState) -> dict[HandoffId, HandoffIssued]:
-    return {handoff_id: handoff for handoff_id, handoff in state.open.items() if not handoff.is_fact_check}
+    return {
+        handoff_id: handoff
+        for handoff_id, handoff in state.open.items()
+        if not handoff.is_fact_check
+    }
 
 
 def unsaid(state: JobState) -> FactChecks:
     """For an answer that is made anew: perhaps of the same parts."""
-    return state.fact_checks.model_copy(update={"said": None}) if state.fact_checks.said else state.fact_checks
+    return (
+        state.fact_checks.model_copy(update={"said": None})
+        if state.fact_checks.said
+        else state.fact_checks
+    )
 
 
 def checked_anew(state: JobState) -> dict[str, Any]:

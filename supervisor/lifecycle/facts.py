@@ -28,22 +28,37 @@ def against_the_facts(claims: Iterable[Claim], table: FactTable) -> tuple[str, .
     """A sentence for each claim that contradicts the facts: the claim, the fact, and where that is from."""
     known = list({claim.id: claim for claim in claims if claim.is_comparable}.values())
     wrong = [_sentence(claim, facts) for claim, facts in contradicted(known[:MOST_CLAIMS], table)]
-    more = [f"And {counted(rest, 'more claim')} like these."] if (rest := len(wrong) - MOST_TOLD) > 0 else []
-    unread = [f"It has {counted(rest, 'claim')} more than can be held against the facts."] if (rest := len(known) - MOST_CLAIMS) > 0 else []
+    more = (
+        [f"And {counted(rest, 'more claim')} like these."]
+        if (rest := len(wrong) - MOST_TOLD) > 0
+        else []
+    )
+    unread = (
+        [f"It has {counted(rest, 'claim')} more than can be held against the facts."]
+        if (rest := len(known) - MOST_CLAIMS) > 0
+        else []
+    )
     return (*wrong[:MOST_TOLD], *more, *unread)
 
 
-def contradicted(claims: Iterable[Claim], table: FactTable) -> Iterator[tuple[Claim, tuple[KnownFact, ...]]]:
+def contradicted(
+    claims: Iterable[Claim], table: FactTable
+) -> Iterator[tuple[Claim, tuple[KnownFact, ...]]]:
     """Each claim that can't be right, with the facts that say so."""
     said = [(claim, statement_of(claim)) for claim in claims if claim.is_comparable]
     known = _by_matter(table.facts) if said else {}
     read: dict[KnownFact, Statement] = {}
     for claim, statement in said:
         facts = [
-            fact for matter, facts in known.get(statement.matter.head, {}).items() if is_same(matter, statement.matter) for fact in facts
+            fact
+            for matter, facts in known.get(statement.matter.head, {}).items()
+            if is_same(matter, statement.matter)
+            for fact in facts
         ]
         read |= {fact: statement_of(fact) for fact in facts if fact not in read}
-        same = [(fact, read[fact].value) for fact in facts if are_of_one_time(read[fact], statement)]
+        same = [
+            (fact, read[fact].value) for fact in facts if are_of_one_time(read[fact], statement)
+        ]
         against = tuple(fact for fact, value in same if contradict(value, statement.value))
         if against and not any(agree(value, statement.value) for _, value in same):
             yield claim, against

@@ -37,7 +37,9 @@ def second_chances(state: JobState, seen: Seen, now: float) -> tuple[SecondChanc
     return _wanted(state, chances, now) if chances else ()
 
 
-def _wanted(state: JobState, chances: Sequence[SecondChance], now: float) -> tuple[SecondChance, ...]:
+def _wanted(
+    state: JobState, chances: Sequence[SecondChance], now: float
+) -> tuple[SecondChance, ...]:
     """Those for steps that somebody still needs. Steps with the same dependents are needed by the same."""
     dependents, known = state.dependents, dict[frozenset[StepId], bool]()
     for chance in chances:
@@ -49,7 +51,11 @@ def _wanted(state: JobState, chances: Sequence[SecondChance], now: float) -> tup
 def has_failed(step: StepState) -> bool:
     """Of its own, not because it was given up."""
     may_be_done_by_others = step.stop_reason in GIVEN_AWAY or had_too_small_a_slice(step)
-    return step.status is StepStatus.SETTLED and step.result_status is ResultStatus.FAILED and may_be_done_by_others
+    return (
+        step.status is StepStatus.SETTLED
+        and step.result_status is ResultStatus.FAILED
+        and may_be_done_by_others
+    )
 
 
 def had_too_small_a_slice(step: StepState) -> bool:
@@ -65,7 +71,9 @@ def to_be_asked_about(state: JobState, seen: Seen, now: float) -> tuple[StepId, 
     return tuple(
         step_id
         for step_id, step in unusable
-        if step.outline.on_failure is OnFailure.ASK and not step.is_let_go and _is_stuck(step_id, step, seen)
+        if step.outline.on_failure is OnFailure.ASK
+        and not step.is_let_go
+        and _is_stuck(step_id, step, seen)
         if _is_unused(state, step_id) and is_wanted(state, state.dependents[step_id], now)
     )
 
@@ -76,13 +84,18 @@ def why_failed(steps: Sequence[StepId]) -> str:
 
 
 def _may_try(state: JobState, step_id: StepId, step: StepState) -> bool:
-    return has_failed(step) and step.outline.on_failure is not OnFailure.DROP and _is_unused(state, step_id)
+    return (
+        has_failed(step)
+        and step.outline.on_failure is not OnFailure.DROP
+        and _is_unused(state, step_id)
+    )
 
 
 def _is_unused(state: JobState, step_id: StepId) -> bool:
     """Nobody has begun to build on what came of it."""
     return all(
-        state.steps[waiting].status is StepStatus.WAITING or waiting in state.held.steps  # which knows only what came of it before
+        state.steps[waiting].status is StepStatus.WAITING
+        or waiting in state.held.steps  # which knows only what came of it before
         for waiting in state.dependents[step_id]
     )
 
@@ -94,9 +107,14 @@ def _is_stuck(step_id: StepId, step: StepState, seen: Seen) -> bool:
 
 def _chance(step_id: StepId, step: StepState, seen: Seen) -> SecondChance | None:
     """`failures` counts those of its first specialist; whoever else gets it tries once."""
-    is_child = step.outline.specialist == SUB_SUPERVISOR  # its steps had their own second chances; then the generalist has one
+    is_child = (
+        step.outline.specialist == SUB_SUPERVISOR
+    )  # its steps had their own second chances; then the generalist has one
     if step.stop_reason in RETRIED and step.failures <= MOST_RETRIES and not is_child:
         return SecondChance(step=step_id)
     others = (*seen.able(step.outline.specialist), *({GENERALIST} & seen.roles))
-    untried = next((name for name in others if name not in step.tried and name != step.outline.specialist), None)
+    untried = next(
+        (name for name in others if name not in step.tried and name != step.outline.specialist),
+        None,
+    )
     return SecondChance(step=step_id, specialist=untried) if untried else None

@@ -12,13 +12,20 @@ HANDOFFS_OF_A_NEED = 3
 
 def room(state: JobState) -> int:
     """Steps that may be added. One agent alone has no team that could help it."""
-    return 0 if state.mode is Mode.SINGLE else max(0, state.submitted.limits.max_steps - len(state.steps))
+    return (
+        0
+        if state.mode is Mode.SINGLE
+        else max(0, state.submitted.limits.max_steps - len(state.steps))
+    )
 
 
 def can_help(state: JobState) -> bool:
     """Whether another step could still find something out."""
     waiting = sum(step.status is StepStatus.WAITING for step in state.steps.values())
-    return bool(room(state)) and state.handoffs + waiting + HANDOFFS_OF_A_NEED <= state.submitted.limits.max_handoffs
+    return (
+        bool(room(state))
+        and state.handoffs + waiting + HANDOFFS_OF_A_NEED <= state.submitted.limits.max_handoffs
+    )
 
 
 def helpers_of(state: JobState) -> frozenset[StepId]:

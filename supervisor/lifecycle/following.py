@@ -24,8 +24,12 @@ _QUALIFIED = re.compile(r"\[([a-z][a-z0-9_-]{0,47})\.(c[0-9]{1,4})\]")
 def results_to_give(state: JobState) -> dict[StepId, BlobRef]:
     """What the job knows: what its answer was made of, its other usable results, what it was given itself. Empty: nothing."""
     found = {StepId("synthesizer"): state.synthesis} if state.synthesis else {}
-    found |= {step_id: ref for step_id in usable_sinks(state) if (ref := state.steps[step_id].result)}
-    found |= {step_id: step.result for step_id, step in state.steps.items() if step.usable and step.result}
+    found |= {
+        step_id: ref for step_id in usable_sinks(state) if (ref := state.steps[step_id].result)
+    }
+    found |= {
+        step_id: step.result for step_id, step in state.steps.items() if step.usable and step.result
+    }
     found |= {one.step: one.result for one in state.submitted.given}
     return dict(list(found.items())[:MOST_GIVEN])
 
@@ -43,11 +47,31 @@ def given_as(
     before = {one.step: one for one in state.submitted.given}
     for step_id, result in results.items():
         step = state.steps.get(step_id)
-        title = step.outline.title if step else before[step_id].title if step_id in before else "The answer"
-        specialist = step.specialist if step else before[step_id].specialist if step_id in before else step_id
+        title = (
+            step.outline.title
+            if step
+            else before[step_id].title
+            if step_id in before
+            else "The answer"
+        )
+        specialist = (
+            step.specialist
+            if step
+            else before[step_id].specialist
+            if step_id in before
+            else step_id
+        )
         text = _under(earlier(step_id), words.result(result)).to_json()
         is_answer = result in answers
-        given.append(Given(step=earlier(step_id), specialist=specialist, title=title, result=ref(text), is_answer=is_answer))
+        given.append(
+            Given(
+                step=earlier(step_id),
+                specialist=specialist,
+                title=title,
+                result=ref(text),
+                is_answer=is_answer,
+            )
+        )
         texts.append(text)
     return tuple(given), tuple(texts)
 
@@ -56,7 +80,9 @@ def earlier(step_id: StepId) -> StepId:
     """Its name in a job that comes after: `find` -> `prev_find` -> `prev2_find`. Two names stay two."""
     match = _BEFORE.fullmatch(step_id)
     name = f"prev{int(match[1] or 1) + 1}_{match[2]}" if match else f"prev_{step_id}"
-    return StepId(name if len(name) <= _LONGEST else f"{name[: _LONGEST - 9]}_{digest_of(step_id)[:8]}")
+    return StepId(
+        name if len(name) <= _LONGEST else f"{name[: _LONGEST - 9]}_{digest_of(step_id)[:8]}"
+    )
 
 
 def _under(name: StepId, result: HandoffResult) -> HandoffResult:

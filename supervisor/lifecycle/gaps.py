@@ -18,7 +18,12 @@ def gaps_of(state: JobState, words: Words) -> tuple[Gap, ...]:
     """What is missing or not whole, and why."""
     prices = _prices(state)
     return tuple(
-        Gap(step=step_id, specialist=step.specialist, why=_why(step, words), likely_microusd=prices[step_id])
+        Gap(
+            step=step_id,
+            specialist=step.specialist,
+            why=_why(step, words),
+            likely_microusd=prices[step_id],
+        )
         for step_id, step in state.steps.items()
         if step.result_status is not ResultStatus.OK
     )
@@ -26,7 +31,9 @@ def gaps_of(state: JobState, words: Words) -> tuple[Gap, ...]:
 
 def _why(step: StepState, words: Words) -> str:
     why = words.why(step.trouble)
-    is_as_before = step.trouble == step.result or (bool(step.remarks) and step.remarks[-1].asks_for_the_rest)
+    is_as_before = step.trouble == step.result or (
+        bool(step.remarks) and step.remarks[-1].asks_for_the_rest
+    )
     sent_back = why if is_as_before else f"sent back, and not mended: {why}"
     if step.result_status is ResultStatus.PARTIAL:
         return f"not whole: {sent_back}" if why else "not whole"
@@ -48,15 +55,25 @@ def _prices(state: JobState) -> dict[StepId, int | None]:
     """Micro-dollars that each step which is missing or not whole, or builds on one that is, would likely cost. A team that goes on does
     what it lacks and nothing else; whoever begins anew does the whole step.
     """
-    missing = frozenset(step_id for step_id, step in state.steps.items() if step.result_status is not ResultStatus.OK)
+    missing = frozenset(
+        step_id
+        for step_id, step in state.steps.items()
+        if step.result_status is not ResultStatus.OK
+    )
     if not missing:
         return {}
     follow, costs = frozenset(state.downstream(missing)), likely_costs(state)
 
     def price(step_id: StepId) -> int | None:
         step = state.steps[step_id]
-        goes_on = step.specialist == SUB_SUPERVISOR and step.team_knows_all and step_id not in follow
-        return step.to_finish_microusd if goes_on and step.to_finish_microusd is not None else costs.of(step.specialist)
+        goes_on = (
+            step.specialist == SUB_SUPERVISOR and step.team_knows_all and step_id not in follow
+        )
+        return (
+            step.to_finish_microusd
+            if goes_on and step.to_finish_microusd is not None
+            else costs.of(step.specialist)
+        )
 
     return {step_id: price(step_id) for step_id in (*missing, *(follow - missing))}
 
@@ -78,7 +95,10 @@ def likely_costs(state: JobState) -> Costs:
     by_specialist: dict[str, list[int | None]] = {}
     for step in done:
         by_specialist.setdefault(step.specialist, []).append(step.cost_microusd)
-    return Costs({name: _average(costs) for name, costs in by_specialist.items()}, _average([step.cost_microusd for step in done]))
+    return Costs(
+        {name: _average(costs) for name, costs in by_specialist.items()},
+        _average([step.cost_microusd for step in done]),
+    )
 
 
 def _average(costs: Sequence[int | None]) -> int | None:
@@ -100,4 +120,6 @@ def lacking(gaps: Sequence[Gap]) -> str:
 def gap_line(gap: Gap) -> str:
     cost = cost_usd(gap.likely_microusd)
     price = f"{cost:.6f}".rstrip("0").rstrip(".") if cost else ""
-    return f"{gap.step} ({gap.specialist}): {gap.why}" + (f" (doing it would cost about ${price})" if price else "")
+    return f"{gap.step} ({gap.specialist}): {gap.why}" + (
+        f" (doing it would cost about ${price})" if price else ""
+    )

@@ -32,8 +32,13 @@ _MOST_SHOWN = 3
 
 def may_send_back(state: JobState, now: float) -> bool:
     """Whether there is time, money and a round left to mend an answer."""
-    has_round = state.gate_rounds < MOST_GATE_ROUNDS and len(state.rounds_now) <= state.submitted.limits.max_rounds
-    has_round = has_round and (state.may_send_back or not state.is_reviewed)  # a person may have used it
+    has_round = (
+        state.gate_rounds < MOST_GATE_ROUNDS
+        and len(state.rounds_now) <= state.submitted.limits.max_rounds
+    )
+    has_round = has_round and (
+        state.may_send_back or not state.is_reviewed
+    )  # a person may have used it
     return has_round and state.spent is None and now < state.working_deadline
 
 
@@ -43,7 +48,9 @@ def gates_want(state: JobState) -> tuple[BlobRef, ...]:
     return (*parts_of(state), *((facts,) if facts else ()))
 
 
-def checked(state: JobState, words: Words, *, may_send_back: bool) -> tuple[GatesChecked, HandoffResult | None]:
+def checked(
+    state: JobState, words: Words, *, may_send_back: bool
+) -> tuple[GatesChecked, HandoffResult | None]:
     """What code finds in the answer that there would be, and the result that says it. `words`: of `gates_want(state)`."""
     gates = state.submitted.gates
     assert gates is not None
@@ -51,23 +58,39 @@ def checked(state: JobState, words: Words, *, may_send_back: bool) -> tuple[Gate
     claims = [claim.text for part in parts_of(state) for claim in words.result(part).claims]
     vetoes = vetoes_of(gates, content.text, len(content.citations), claims, is_form=content.is_form)
     if facts:
-        vetoes += against_the_facts((claim for part in parts_of(state) for claim in words.result(part).claims), words.facts(facts))
+        vetoes += against_the_facts(
+            (claim for part in parts_of(state) for claim in words.result(part).claims),
+            words.facts(facts),
+        )
     if not vetoes:
         return GatesChecked(), None
-    found = failed_by_code(state.job_id, WHOLE, state.gate_rounds + 1, "\n".join(vetoes), StopReason.FINISHED)
+    found = failed_by_code(
+        state.job_id, WHOLE, state.gate_rounds + 1, "\n".join(vetoes), StopReason.FINISHED
+    )
     steps = usable_sinks(state) if may_send_back and state.synthesis is None else ()
-    return GatesChecked(vetoes=len(vetoes), result=ref(found.to_json()), is_sent_back=may_send_back, steps=steps), found
+    return GatesChecked(
+        vetoes=len(vetoes), result=ref(found.to_json()), is_sent_back=may_send_back, steps=steps
+    ), found
 
 
-def vetoes_of(gates: Gates, text: str, sources: int, claims: Collection[str] = (), *, is_form: bool = False) -> tuple[str, ...]:
+def vetoes_of(
+    gates: Gates, text: str, sources: int, claims: Collection[str] = (), *, is_form: bool = False
+) -> tuple[str, ...]:
     """What is wrong with an answer, a sentence each.
 
     `text`: as it would leave, without what code adds; `sources`: their number; `claims`: what the results that it is made of claim, each in
     a sentence; `is_form`: it is a value in JSON, whose figures have no markers.
     """
     what_it_says = (*_forbidden(gates, text), *_required(gates, text), *_numbers(gates, text))
-    vetoes = (*_length(gates, text), *_sections(gates, text), *what_it_says, *_sources(gates, text, sources))
-    return vetoes if is_form or not sources else (*vetoes, *_sentences(gates, text, sources, claims))
+    vetoes = (
+        *_length(gates, text),
+        *_sections(gates, text),
+        *what_it_says,
+        *_sources(gates, text, sources),
+    )
+    return (
+        vetoes if is_form or not sources else (*vetoes, *_sentences(gates, text, sources, claims))
+    )
 
 
 def _length(gates: Gates, text: str) -> Iterator[str]:

@@ -36,20 +36,35 @@ def context_for(state: JobState, depends_on: tuple[StepId, ...]) -> tuple[Contex
     given = {one.step: one.result for one in state.submitted.given}
     found = []
     for step_id in depends_on:
-        if (result := state.steps[step_id].result if step_id in state.steps else given.get(step_id)) is None:
+        if (
+            result := state.steps[step_id].result if step_id in state.steps else given.get(step_id)
+        ) is None:
             raise HandoffError(f"the result of {step_id} is not there yet")
         found.append(ContextResult(step_id=step_id, result=result))
     return tuple(found)
 
 
 def step_handoff(
-    state: JobState, step: Step, spec: SpecialistSpec, spec_digest: str, words: Words, answer_schema: Mapping[str, Any] | None
+    state: JobState,
+    step: Step,
+    spec: SpecialistSpec,
+    spec_digest: str,
+    words: Words,
+    answer_schema: Mapping[str, Any] | None,
 ) -> AgentHandoff:
     """The next attempt at a step of the plan. `words`: of its remarks; `answer_schema`: what the user wants the answer to look like."""
     current = state.steps[step.id]
-    there = tuple(one for one in step.depends_on if one not in state.steps or state.steps[one].status is StepStatus.SETTLED)
+    there = tuple(
+        one
+        for one in step.depends_on
+        if one not in state.steps or state.steps[one].status is StepStatus.SETTLED
+    )
     attempt = current.attempt + 1
-    form = dict(answer_schema) if answer_schema is not None and state.sinks == (step.id,) else spec.output_schema
+    form = (
+        dict(answer_schema)
+        if answer_schema is not None and state.sinks == (step.id,)
+        else spec.output_schema
+    )
     asked = state.submitted.limits.max_turns_per_handoff
     max_turns = min(spec.max_turns, asked) if asked else spec.max_turns
     return AgentHandoff(
@@ -84,7 +99,9 @@ def role_handoff(
 ) -> AgentHandoff:
     """What one of the supervisor's roles is asked. `about`: the steps whose results it sees."""
     step_id = StepId(spec.name)
-    deadline = state.working_deadline if spec.name == REPLANNER else state.role_deadline  # it makes no answer: it only adds work
+    deadline = (
+        state.working_deadline if spec.name == REPLANNER else state.role_deadline
+    )  # it makes no answer: it only adds work
     return AgentHandoff(
         handoff_id=handoff_id(step_id, attempt),
         job_id=state.job_id,
@@ -95,7 +112,9 @@ def role_handoff(
         task_description=task,
         depends_on=about,
         context=context_for(state, about),
-        artifacts=() if spec.name == JUDGE else artifacts(state),  # it decides by the evidence that claims bring
+        artifacts=()
+        if spec.name == JUDGE
+        else artifacts(state),  # it decides by the evidence that claims bring
         expected_output_format=dict(schema),
         limits=_limits(spec, spec.max_turns, ROLE_STEPS_TOKENS, deadline),
         model=state.submitted.model,
@@ -104,7 +123,13 @@ def role_handoff(
 
 
 def fact_check_handoff(
-    state: JobState, spec: SpecialistSpec, spec_digest: str, attempt: int, *, task: str, schema: Mapping[str, Any]
+    state: JobState,
+    spec: SpecialistSpec,
+    spec_digest: str,
+    attempt: int,
+    *,
+    task: str,
+    schema: Mapping[str, Any],
 ) -> AgentHandoff:
     """What the fact-checker is asked. It sees what the answer is made of, with its claims and their quotes, and the job's documents."""
     parts, asked = made_of(state), state.submitted.limits.max_turns_per_handoff
@@ -118,7 +143,9 @@ def fact_check_handoff(
         specialist=spec_digest,
         task_description=task,
         depends_on=tuple(parts),
-        context=tuple(ContextResult(step_id=step_id, result=result) for step_id, result in parts.items()),
+        context=tuple(
+            ContextResult(step_id=step_id, result=result) for step_id, result in parts.items()
+        ),
         artifacts=artifacts(state),
         expected_output_format=dict(schema),
         limits=_limits(spec, max_turns, TOKENS_PER_TURN * max_turns, state.working_deadline),
@@ -132,10 +159,14 @@ def _task(step: Step, there: tuple[StepId, ...]) -> str:
     missing = [one for one in step.depends_on if one not in there]
     if not missing:
         return step.task
-    return f"{step.task[:MOST_TASK_CHARS]}\n\nNot here, and not waited for: {', '.join(missing):.900}."
+    return (
+        f"{step.task[:MOST_TASK_CHARS]}\n\nNot here, and not waited for: {', '.join(missing):.900}."
+    )
 
 
-def _limits(spec: SpecialistSpec, max_turns: int, max_tokens: int, deadline: float) -> HandoffLimits:
+def _limits(
+    spec: SpecialistSpec, max_turns: int, max_tokens: int, deadline: float
+) -> HandoffLimits:
     return HandoffLimits(
         max_turns=max_turns,
         max_tokens=max_tokens,
@@ -150,4 +181,11 @@ def artifacts(state: JobState) -> tuple[Artifact, ...]:
     """The job's documents."""
     if state.submitted.manifest is None:
         return ()
-    return (Artifact(kind="documents", name="documents", manifest=state.submitted.manifest, count=state.submitted.document_count),)
+    return (
+        Artifact(
+            kind="documents",
+            name="documents",
+            manifest=state.submitted.manifest,
+            count=state.submitted.document_count,
+        ),
+    )

@@ -14,7 +14,9 @@ def below(level: int, text: str) -> str:
     Only headings of the text itself are touched: not what stands in code, in quotations and in lists.
     """
     lines = lines_of(text)
-    found = [token for token in blocks_of(text) if token.type == "heading_open" and token.level == 0]
+    found = [
+        token for token in blocks_of(text) if token.type == "heading_open" and token.level == 0
+    ]
     move = level + 1 - min((int(token.tag[1]) for token in found), default=0)
     for token in reversed(found):  # from the end, so that the lines above keep their numbers
         assert token.map is not None

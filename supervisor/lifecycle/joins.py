@@ -50,7 +50,10 @@ def standing(state: JobState, fan_in: FanIn, now: float) -> tuple[Standing, str]
     if any(state.steps[one].status is not StepStatus.SETTLED for one in fan_in.helpers):
         return Standing.OPEN, ""
     parts = [state.steps[part] for part in fan_in.parts]
-    usable, left = sum(part.usable for part in parts), sum(part.status is not StepStatus.SETTLED for part in parts)
+    usable, left = (
+        sum(part.usable for part in parts),
+        sum(part.status is not StepStatus.SETTLED for part in parts),
+    )
     if fan_in.join is None:
         if left:
             return Standing.OPEN, ""
@@ -63,7 +66,11 @@ def standing(state: JobState, fan_in: FanIn, now: float) -> tuple[Standing, str]
 
 def _never(state: JobState, join: Join, usable: int, left: int) -> str:
     """Why it will not come to that; '': it still may."""
-    failed = [must for must in join.must if state.steps[must].status is StepStatus.SETTLED and not state.steps[must].usable]
+    failed = [
+        must
+        for must in join.must
+        if state.steps[must].status is StepStatus.SETTLED and not state.steps[must].usable
+    ]
     if failed:
         return f"it must have {', '.join(failed)}, which failed"
     if usable + left < join.at_least:
@@ -78,13 +85,19 @@ def _enough(state: JobState, fan_in: FanIn, join: Join, usable: int, left: int, 
     if not left or usable >= (join.enough or len(fan_in.parts)):
         return f"{usable} of {len(fan_in.parts)} results were enough"
     until = _until(state, fan_in)
-    return f"{usable} of {len(fan_in.parts)} results were there after {join.within_s} s" if until is not None and now >= until else ""
+    return (
+        f"{usable} of {len(fan_in.parts)} results were there after {join.within_s} s"
+        if until is not None and now >= until
+        else ""
+    )
 
 
 def is_wanted(state: JobState, dependents: frozenset[StepId], now: float) -> bool:
     """Whether any fan-in does not have what it needs without a step. `dependents`: of that step."""
     fan_ins = [fan_in_of(state, one) for one in dependents] if dependents else [last_fan_in(state)]
-    return any(one.join is None or standing(state, one, now)[0] is not Standing.MET for one in fan_ins)
+    return any(
+        one.join is None or standing(state, one, now)[0] is not Standing.MET for one in fan_ins
+    )
 
 
 def late(state: JobState, now: float) -> tuple[AbandonSteps, ...]:
@@ -92,7 +105,9 @@ def late(state: JobState, now: float) -> tuple[AbandonSteps, ...]:
     for fan_in in _joined(state):
         how, why = standing(state, fan_in, now)
         if how is Standing.MET and (steps := _late_for(state, fan_in)):
-            return (AbandonSteps(steps, f"not waited for: {why} for {fan_in.step or 'the answer'}"),)
+            return (
+                AbandonSteps(steps, f"not waited for: {why} for {fan_in.step or 'the answer'}"),
+            )
     return ()
 
 
@@ -110,8 +125,16 @@ def hopeless(state: JobState, now: float) -> tuple[AbandonSteps, ...]:
 def ready(state: JobState, now: float) -> list[StepId]:
     """Steps that can begin. None builds on a result that may yet have to be made again."""
     doubtful = in_doubt(state)
-    waiting = (step_id for step_id in state.overview.next if doubtful.isdisjoint(state.steps[step_id].outline.depends_on))
-    return [step_id for step_id in waiting if standing(state, fan_in_of(state, step_id), now)[0] is Standing.MET]
+    waiting = (
+        step_id
+        for step_id in state.overview.next
+        if doubtful.isdisjoint(state.steps[step_id].outline.depends_on)
+    )
+    return [
+        step_id
+        for step_id in waiting
+        if standing(state, fan_in_of(state, step_id), now)[0] is Standing.MET
+    ]
 
 
 def next_join(state: JobState, now: float) -> float | None:
@@ -124,15 +147,27 @@ def counted_for(state: JobState, dependents: frozenset[StepId]) -> tuple[Counted
     """The fan-ins that may go on before all of their parts have ended, among those that wait for a step. `dependents`: of that step."""
     if dependents and not any(state.steps[one].outline.join for one in dependents):
         return ()  # of a plain one, which thousands may share, not even the parts are looked for
-    fan_ins = [fan_in_of(state, one) for one in sorted(dependents)] if dependents else [last_fan_in(state)]
-    return tuple(Counted(fan_in=one.step or LAST, wakes_from=_wakes_from(one.join, len(one.parts))) for one in fan_ins if one.join)
+    fan_ins = (
+        [fan_in_of(state, one) for one in sorted(dependents)]
+        if dependents
+        else [last_fan_in(state)]
+    )
+    return tuple(
+        Counted(fan_in=one.step or LAST, wakes_from=_wakes_from(one.join, len(one.parts)))
+        for one in fan_ins
+        if one.join
+    )
 
 
 def _joined(state: JobState) -> list[FanIn]:
     """The fan-ins that still wait, and have a join."""
     if state.plan is None or state.waits_for_all:
         return []
-    waiting = [fan_in_of(state, step_id) for step_id in state.overview.next if state.steps[step_id].outline.join]
+    waiting = [
+        fan_in_of(state, step_id)
+        for step_id in state.overview.next
+        if state.steps[step_id].outline.join
+    ]
     return [*waiting, last_fan_in(state)] if state.plan.join else waiting
 
 
@@ -164,6 +199,10 @@ def _until(state: JobState, fan_in: FanIn) -> float | None:
         return None
     since = max(state.started_at, state.sent_back_at)
     parts = (state.steps[part] for part in fan_in.parts)
-    begun = (part.began_at + max(0.0, state.waited_s - part.waited_before_s) for part in parts if part.began_at >= since)
+    begun = (
+        part.began_at + max(0.0, state.waited_s - part.waited_before_s)
+        for part in parts
+        if part.began_at >= since
+    )
     began_at = min(begun, default=None)
     return None if began_at is None else began_at + fan_in.join.within_s

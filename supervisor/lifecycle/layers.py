@@ -66,12 +66,22 @@ class Layers(Mapping[Key, Value], Generic[Key, Value]):
     def __or__(self, new: Mapping[Key, Value]) -> Layers[Key, Value]:
         """These and the new ones, which take the places of those of their names."""
         coming = [key for key in new if key not in self]
-        again = any(key in self._top for key in coming)  # what was taken away, and comes back, comes last
-        return self._made(self._all if again else self._ground, ({} if again else self._top) | dict(new), self._size + len(coming))
+        again = any(
+            key in self._top for key in coming
+        )  # what was taken away, and comes back, comes last
+        return self._made(
+            self._all if again else self._ground,
+            ({} if again else self._top) | dict(new),
+            self._size + len(coming),
+        )
 
     def without(self, key: Key) -> Layers[Key, Value]:
         """These but for one, if it is there."""
-        return self._made(self._ground, self._top | {key: _GONE}, self._size - 1) if key in self else self
+        return (
+            self._made(self._ground, self._top | {key: _GONE}, self._size - 1)
+            if key in self
+            else self
+        )
 
     def changed_since(self, before: Layers[Key, Value]) -> tuple[Key, ...]:
         """The keys whose values are other objects than in an earlier version, what is new in its order; those that are gone, too."""
@@ -79,7 +89,9 @@ class Layers(Mapping[Key, Value], Generic[Key, Value]):
         now, was = (self._top, before._top) if is_same_ground else (self._all, before._all)
         others = [key for key, value in now.items() if was.get(key, _UNKNOWN) is not value]
         others += [key for key in was if key not in now]
-        return tuple(key for key in others if key in self or key in before)  # some have come and gone in between
+        return tuple(
+            key for key in others if key in self or key in before
+        )  # some have come and gone in between
 
     @property
     def _all(self) -> dict[Key, Value]:
@@ -92,7 +104,9 @@ class Layers(Mapping[Key, Value], Generic[Key, Value]):
         return self._whole
 
     @classmethod
-    def _made(cls, ground: dict[Key, Value], top: dict[Key, Value], size: int) -> Layers[Key, Value]:
+    def _made(
+        cls, ground: dict[Key, Value], top: dict[Key, Value], size: int
+    ) -> Layers[Key, Value]:
         made = cls.__new__(cls)
         made._ground, made._top, made._size, made._whole = ground, top, size, None
         if len(top) > LEAST_TOP + isqrt(len(ground)):

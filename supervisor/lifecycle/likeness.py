@@ -63,6 +63,8 @@ def named(text: str) -> frozenset[str]:
         last, end = word[-1], match.end()
         if word.islower() and word.isalpha():
             continue
-        if any(map(str.isdigit, word)) or (any(map(str.isupper, word[1:] if begins else word)) and len(word) > 1):
+        if any(map(str.isdigit, word)) or (
+            any(map(str.isupper, word[1:] if begins else word)) and len(word) > 1
+        ):
             found.add(word.casefold())
     return frozenset(found)

@@ -32,7 +32,9 @@ def has_many(attribute: str) -> bool:
     words = _WORD.findall(first)
     if not words:
         return False
-    return words[-1] in _ONE_OF_MANY or _is_plural(words[-1]) or _VERBS.search(attribute) is not None
+    return (
+        words[-1] in _ONE_OF_MANY or _is_plural(words[-1]) or _VERBS.search(attribute) is not None
+    )
 
 
 def is_whole(value: str) -> bool:
@@ -41,4 +43,9 @@ def is_whole(value: str) -> bool:
 
 
 def _is_plural(word: str) -> bool:
-    return len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")) and word not in _NO_PLURAL
+    return (
+        len(word) > 3
+        and word.endswith("s")
+        and not word.endswith(("ss", "us", "is"))
+        and word not in _NO_PLURAL
+    )

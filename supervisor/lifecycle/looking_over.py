@@ -20,24 +20,36 @@ def overview_of(state: JobState) -> Overview:
     waits_for = Layers({step_id: _waits_for(step, steps) for step_id, step in steps.items()})
     results = [step.result.size for step in steps.values() if step.result]
     return Overview(
-        next=tuple(step_id for step_id, step in steps.items() if _is_next(step, waits_for[step_id])),
+        next=tuple(
+            step_id for step_id, step in steps.items() if _is_next(step, waits_for[step_id])
+        ),
         in_need=tuple(step_id for step_id, step in steps.items() if _is_in_need(step)),
         unusable=tuple(step_id for step_id, step in steps.items() if _is_unusable(step)),
         unsettled=sum(not _is_settled(step) for step in steps.values()),
         waits_for=waits_for,
         written=sum(results),
         unwritten=len(steps) - len(results),
-        apart=tuple(handoff_id for handoff_id, handoff in state.open.items() if handoff.group is None),
+        apart=tuple(
+            handoff_id for handoff_id, handoff in state.open.items() if handoff.group is None
+        ),
     )
 
 
 def overview_after(before: JobState, later: JobState) -> Overview:
     """The same of a later state. `before`: with its overview; of `later`, that counts for nothing."""
     if later.steps is before.steps:
-        return before.overview if later.open is before.open else replace(before.overview, apart=_apart(before, later))
+        return (
+            before.overview
+            if later.open is before.open
+            else replace(before.overview, apart=_apart(before, later))
+        )
     if before.plan is None or later.plan is None or before.plan.steps is not later.plan.steps:
         return overview_of(later)
-    known, shape, changed = before.overview, shape_of(later.plan.steps), later.steps.changed_since(before.steps)
+    known, shape, changed = (
+        before.overview,
+        shape_of(later.plan.steps),
+        later.steps.changed_since(before.steps),
+    )
     steps, was = [later.steps[one] for one in changed], [before.steps[one] for one in changed]
     unsettled, waiting = 0, dict[StepId, int]()
     for step_id, new, old in zip(changed, steps, was, strict=True):
@@ -55,12 +67,19 @@ def overview_after(before: JobState, later: JobState) -> Overview:
         unsettled=known.unsettled + unsettled,
         waits_for=waits_for,
         written=known.written + _size(steps) - _size(was),
-        unwritten=known.unwritten + sum(not new.result for new in steps) - sum(not old.result for old in was),
+        unwritten=known.unwritten
+        + sum(not new.result for new in steps)
+        - sum(not old.result for old in was),
         apart=_apart(before, later),
     )
 
 
-def _moved(members: tuple[StepId, ...], touched: Collection[StepId], belongs: Callable[[StepId], bool], shape: Shape) -> tuple[StepId, ...]:
+def _moved(
+    members: tuple[StepId, ...],
+    touched: Collection[StepId],
+    belongs: Callable[[StepId], bool],
+    shape: Shape,
+) -> tuple[StepId, ...]:
     """The members, after some steps have changed."""
     if not touched:
         return members
@@ -74,7 +93,11 @@ def _moved(members: tuple[StepId, ...], touched: Collection[StepId], belongs: Ca
 
 def _apart(before: JobState, later: JobState) -> tuple[HandoffId, ...]:
     known, changed = before.overview.apart, later.open.changed_since(before.open)
-    come = (one for one in changed if one not in known and one in later.open and later.open[one].group is None)
+    come = (
+        one
+        for one in changed
+        if one not in known and one in later.open and later.open[one].group is None
+    )
     return (*(one for one in known if one in later.open), *come)
 
 

@@ -13,9 +13,15 @@ from dataclasses import dataclass
 from shared.stems import stem
 
 _WORD = re.compile(r"[^\W_][\w+#]*(?:[.-][\w+#]+)*")
-_GRAMMAR = frozenset("a an the is are was were be its their his her it per which that has have does do s".split())
-_TITLES = frozenset("inc corp corporation ltd llc gmbh ag plc co company limited dr mr mrs ms prof".split())
-_FILLERS = frozenset("number count amount total value level location period date day year time current official annual yearly".split())
+_GRAMMAR = frozenset(
+    "a an the is are was were be its their his her it per which that has have does do s".split()
+)
+_TITLES = frozenset(
+    "inc corp corporation ltd llc gmbh ag plc co company limited dr mr mrs ms prof".split()
+)
+_FILLERS = frozenset(
+    "number count amount total value level location period date day year time current official annual yearly".split()
+)
 """They add nothing to an attribute that has another word."""
 _PHRASES = (
     (r"\bhead ?office\b|\bhq\b|\bheadquartered\b|\bbased\b", "headquarters"),
@@ -72,7 +78,14 @@ _FLOWS = frozenset(
 )
 """What adds up over time: a quarter has its own share of a year's."""
 _PER = re.compile(r"\s*\b(?:per|each|every)\s+(hour|day|week|month|quarter|year)\b", re.IGNORECASE)
-_PERIODIC = {"hour": "hourly", "day": "daily", "week": "weekly", "month": "monthly", "quarter": "quarterly", "year": "yearly"}
+_PERIODIC = {
+    "hour": "hourly",
+    "day": "daily",
+    "week": "weekly",
+    "month": "monthly",
+    "quarter": "quarterly",
+    "year": "yearly",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +111,13 @@ class Matter:
 def matter_of(subject: str, attribute: str) -> Matter:
     subject = re.sub(r"\([^)]*\)", " ", subject)
     said = _words(_turned(_phrased(attribute)))
-    kept = [word for word in said if word.casefold() not in _FILLERS and word.casefold() != "name"] or [
-        word for word in said if word.casefold() != "name"
-    ]
+    kept = [
+        word for word in said if word.casefold() not in _FILLERS and word.casefold() != "name"
+    ] or [word for word in said if word.casefold() != "name"]
     about = [word for word in _words(_turned(_phrased(subject))) if word.casefold() not in _TITLES]
-    names = frozenset(_stem(word) for word in about if any(char.isupper() or char.isdigit() for char in word))
+    names = frozenset(
+        _stem(word) for word in about if any(char.isupper() or char.isdigit() for char in word)
+    )
     return Matter(tuple(dict.fromkeys(map(_stem, (*about, *kept)))), names, attribute)
 
 
@@ -130,7 +145,9 @@ def _same_name(ours: list[str], theirs: list[str]) -> bool:
         short, long = sorted((few[0], many[0]), key=len)
         return len(short) >= 6 and long.startswith(short) and len(long) - len(short) <= 3
     extra = many[: -len(few)]
-    return many[-len(few) :] == few and not any(word in _MEASURES or any(map(str.isdigit, word)) for word in extra)
+    return many[-len(few) :] == few and not any(
+        word in _MEASURES or any(map(str.isdigit, word)) for word in extra
+    )
 
 
 def _phrased(text: str) -> str:

@@ -27,7 +27,11 @@ WORDS_KNOWN_FROM = 0.6
 
 def results_wanted(state: JobState) -> tuple[BlobRef, ...]:
     """What `nothing_new_in` reads: none where no result of an added step is looked at."""
-    return tuple(step.result for step in state.steps.values() if step.usable and step.result) if _to_be_judged(state) else ()
+    return (
+        tuple(step.result for step in state.steps.values() if step.usable and step.result)
+        if _to_be_judged(state)
+        else ()
+    )
 
 
 def nothing_new_in(state: JobState, words: Words) -> tuple[StepId, ...]:
@@ -37,14 +41,24 @@ def nothing_new_in(state: JobState, words: Words) -> tuple[StepId, ...]:
     round_of = _rounds(state)
     if not (judged := _to_be_judged(state)):
         return ()
-    said = {step_id: Saying(words.result(step.result)) for step_id, step in state.steps.items() if step.usable and step.result}
+    said = {
+        step_id: Saying(words.result(step.result))
+        for step_id, step in state.steps.items()
+        if step.usable and step.result
+    }
     found = []
     for step_id in judged:
         of = state.steps[step_id].specialist
-        before = [one for one in said if state.steps[one].specialist == of and round_of.get(one, 0) < round_of[step_id]]
+        before = [
+            one
+            for one in said
+            if state.steps[one].specialist == of and round_of.get(one, 0) < round_of[step_id]
+        ]
         built_upon = _upstream(state, step_id)
         apart = [said[one] for one in before if one not in built_upon]
-        if _is_known(said[step_id], apart) or any(_is_said_again(said[step_id], said[one]) for one in before if one in built_upon):
+        if _is_known(said[step_id], apart) or any(
+            _is_said_again(said[step_id], said[one]) for one in before if one in built_upon
+        ):
             found.append(step_id)
     return tuple(found)
 
@@ -61,18 +75,27 @@ def is_said_again(result: HandoffResult, earlier: HandoffResult) -> bool:
 
 def _is_known(new: Saying, earlier: Sequence[Saying]) -> bool:
     if not new.claims:
-        share = _share(new.shingles, frozenset[tuple[str, ...]]().union(*(one.shingles for one in earlier)))
-        return share >= KNOWN_FROM and all(any(one in other.sentences for other in earlier) for one in new.sentences)
+        share = _share(
+            new.shingles, frozenset[tuple[str, ...]]().union(*(one.shingles for one in earlier))
+        )
+        return share >= KNOWN_FROM and all(
+            any(one in other.sentences for other in earlier) for one in new.sentences
+        )
     before = ClaimsBefore(claim for other in earlier for claim in other.claims)
     if not all(_is_known_claim(claim, before) for claim in new.claims):
         return False
     stems = {one for other in earlier for one in other.stems}
     is_about_the_same = len(new.stems & stems) >= WORDS_KNOWN_FROM * len(new.stems)
-    return is_about_the_same and all(any(one in other.marks for other in earlier) for one in new.marks)
+    return is_about_the_same and all(
+        any(one in other.marks for other in earlier) for one in new.marks
+    )
 
 
 def _is_said_again(new: Saying, earlier: Saying) -> bool:
-    is_whole = min(_share(new.shingles, earlier.shingles), _share(earlier.shingles, new.shingles)) >= KNOWN_FROM
+    is_whole = (
+        min(_share(new.shingles, earlier.shingles), _share(earlier.shingles, new.shingles))
+        >= KNOWN_FROM
+    )
     return is_whole and new.sentences == earlier.sentences and new.values <= earlier.values
 
 
@@ -81,13 +104,20 @@ def _to_be_judged(state: JobState) -> tuple[StepId, ...]:
     return tuple(
         step_id
         for step_id, step in state.steps.items()
-        if step_id in added and step.handoff_id in shown and step.status is StepStatus.SETTLED and step.usable
+        if step_id in added
+        and step.handoff_id in shown
+        and step.status is StepStatus.SETTLED
+        and step.usable
     )
 
 
 def _rounds(state: JobState) -> dict[StepId, int]:
     """Which patch has added a step, from 1; those of the plan itself are in none."""
-    return {step.id: number for number, patch in enumerate(state.patches.made, start=1) for step in patch.added}
+    return {
+        step.id: number
+        for number, patch in enumerate(state.patches.made, start=1)
+        for step in patch.added
+    }
 
 
 def _upstream(state: JobState, step_id: StepId) -> set[StepId]:
@@ -102,11 +132,16 @@ def _upstream(state: JobState, step_id: StepId) -> set[StepId]:
 
 def _is_known_claim(claim: Claim, before: ClaimsBefore) -> bool:
     alike = before.like(claim)
-    return bool(alike) and all(any(_is_cited(source, other) for other in alike) for source in claim.sources)
+    return bool(alike) and all(
+        any(_is_cited(source, other) for other in alike) for source in claim.sources
+    )
 
 
 def _is_cited(source: Citation, claim: Claim) -> bool:
-    return any(one.digest == source.digest and one.start < source.end and source.start < one.end for one in claim.sources)
+    return any(
+        one.digest == source.digest and one.start < source.end and source.start < one.end
+        for one in claim.sources
+    )
 
 
 def _share(ours: frozenset[tuple[str, ...]], theirs: frozenset[tuple[str, ...]]) -> float:

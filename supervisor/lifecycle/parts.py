@@ -11,7 +11,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-_PREPOSITIONS = frozenset("of in on at to for from with by about as into within among between per via regarding respect concerning".split())
+_PREPOSITIONS = frozenset(
+    "of in on at to for from with by about as into within among between per via regarding respect concerning".split()
+)
 _ENDS, _BREAKS = frozenset(".!?;\n"), frozenset(",:()[]–—")
 """Marks behind a sentence, and within one."""
 _AND = frozenset("and or und oder & plus".split())
@@ -36,7 +38,10 @@ def narrows(kept: Collection[str], parts: tuple[Part, ...]) -> bool:
     count = Counter(word for part in parts for word in part.words)
     is_out = is_mixed = False
     for part in parts:
-        gone, own = part.words.difference(kept), {word for word in part.words.intersection(kept) if count[word] == 1}
+        gone, own = (
+            part.words.difference(kept),
+            {word for word in part.words.intersection(kept) if count[word] == 1},
+        )
         may_go = part.is_listed or (part.follows and is_out)
         if (gone and (own or not may_go)) or (own and part.follows and is_mixed):
             return False
@@ -72,7 +77,9 @@ class Parts:
             self._opens(is_listed=(is_order and small != "use") or small in _OF_THEIR_OWN)
             self._listed_from = None
         elif "," in gap and not is_order:
-            self._listed_from = len(self._parts) - 1 if self._listed_from is None else self._listed_from
+            self._listed_from = (
+                len(self._parts) - 1 if self._listed_from is None else self._listed_from
+            )
             self._opens(follows=True)
         elif not _BREAKS.isdisjoint(gap):
             self._opens(follows=True)
@@ -90,7 +97,10 @@ class Parts:
             self._parts[-1].words.add(root)
 
     def read(self) -> tuple[Part, ...]:
-        return tuple(Part(frozenset(one.words), one.is_listed, one.follows, one.is_named) for one in self._parts)
+        return tuple(
+            Part(frozenset(one.words), one.is_listed, one.follows, one.is_named)
+            for one in self._parts
+        )
 
     @property
     def _is_filled(self) -> bool:

@@ -54,4 +54,8 @@ class Patches(Message):
     @property
     def is_final(self) -> bool:
         """The replanner is not asked again, because it said so or went in circles."""
-        return self.loop is not None or bool(self.fruitless) or any(one.is_final for one in self.made_now)
+        return (
+            self.loop is not None
+            or bool(self.fruitless)
+            or any(one.is_final for one in self.made_now)
+        )

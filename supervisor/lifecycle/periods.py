@@ -8,14 +8,28 @@ from datetime import date
 
 Period = tuple[date, date]
 
-_MONTHS = {name: number for number, name in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split(), 1)}
+_MONTHS = {
+    name: number
+    for number, name in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split(), 1)
+}
 _MONTH = r"(?P<m>jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
 _DAY = r"(?P<d>\d{1,2})(?:st|nd|rd|th)?"
 _YEAR = r"(?P<y>1\d{3}|20\d\d|21\d\d)"
 _LEAD = re.compile(
-    r"^(?:as of|as at|in|on|since|from|at|by|the|year|fy|fiscal year|fiscal|early|late|mid|end of|beginning of)[\s-]*", re.IGNORECASE
+    r"^(?:as of|as at|in|on|since|from|at|by|the|year|fy|fiscal year|fiscal|early|late|mid|end of|beginning of)[\s-]*",
+    re.IGNORECASE,
 )
-_QUARTERS = {"first": 1, "second": 2, "third": 3, "fourth": 4, "last": 4, "1st": 1, "2nd": 2, "3rd": 3, "4th": 4}
+_QUARTERS = {
+    "first": 1,
+    "second": 2,
+    "third": 3,
+    "fourth": 4,
+    "last": 4,
+    "1st": 1,
+    "2nd": 2,
+    "3rd": 3,
+    "4th": 4,
+}
 _FORMS = tuple(
     re.compile(form, re.IGNORECASE)
     for form in (
@@ -29,7 +43,10 @@ _FORMS = tuple(
     )
 )
 _NUMERIC = re.compile(rf"(\d{{1,2}})[./-](\d{{1,2}})[./-]{_YEAR}")
-_PART = re.compile(rf"(?:(?P<k>[qh])(?P<n>[1-4])|(?P<w>{'|'.join(_QUARTERS)}) (?P<l>quarter|half)(?: of)?)[\s-]*{_YEAR}", re.IGNORECASE)
+_PART = re.compile(
+    rf"(?:(?P<k>[qh])(?P<n>[1-4])|(?P<w>{'|'.join(_QUARTERS)}) (?P<l>quarter|half)(?: of)?)[\s-]*{_YEAR}",
+    re.IGNORECASE,
+)
 _PART_BEHIND = re.compile(rf"{_YEAR}[\s-]*(?P<k>[qh])(?P<n>[1-4])", re.IGNORECASE)
 _DECADE = re.compile(r"(1\d{2}|20\d)0s")
 
@@ -45,7 +62,13 @@ def periods_of(text: str) -> tuple[Period, ...]:
     if found := _NUMERIC.fullmatch(said):
         year, one, two = found["y"], found[1], found[2]
         orders = [(one, two)] if "." in said else [(one, two), (two, one)]
-        return tuple(dict.fromkeys(period for day, month in orders for period in _of_parts({"y": year, "m": month, "d": day})))
+        return tuple(
+            dict.fromkeys(
+                period
+                for day, month in orders
+                for period in _of_parts({"y": year, "m": month, "d": day})
+            )
+        )
     if found := _PART.fullmatch(said) or _PART_BEHIND.fullmatch(said):
         return _of_year_part(found.groupdict())
     if found := _DECADE.fullmatch(said):
@@ -74,7 +97,9 @@ def _of_parts(parts: dict[str, str | None]) -> tuple[Period, ...]:
 
 def _of_year_part(parts: dict[str, str | None]) -> tuple[Period, ...]:
     is_half = (parts.get("k") or (parts.get("l") or "")[:1]).casefold() == "h"
-    number = int(parts["n"] or 0) if parts.get("n") else _QUARTERS[(parts.get("w") or "").casefold()]
+    number = (
+        int(parts["n"] or 0) if parts.get("n") else _QUARTERS[(parts.get("w") or "").casefold()]
+    )
     months = 6 if is_half else 3
     year, last = int(parts["y"] or 0), months * number
     if last > 12:

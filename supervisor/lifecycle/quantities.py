@@ -16,7 +16,19 @@ LEAST_DIGITS = 1_000
 ABOUT = Fraction(10, 100)
 """The same of what calls itself approximate."""
 
-_SCALES = {"k": 3, "thousand": 3, "m": 6, "mn": 6, "mio": 6, "million": 6, "bn": 9, "b": 9, "billion": 9, "t": 12, "trillion": 12} | {
+_SCALES = {
+    "k": 3,
+    "thousand": 3,
+    "m": 6,
+    "mn": 6,
+    "mio": 6,
+    "million": 6,
+    "bn": 9,
+    "b": 9,
+    "billion": 9,
+    "t": 12,
+    "trillion": 12,
+} | {
     "tausend": 3,
     "millionen": 6,
     "milliarde": 9,
@@ -29,19 +41,38 @@ _AMOUNT = re.compile(
     r"(?:(?P<short>[kKMBT])(?![\w°%])|\s*(?P<long>(?i:thousand|tausend|million(?:en)?|mio|milliarden?|mrd|billion|trillion)|mn|bn|k)s?(?!\w))?"
 )
 _BLANKS = re.compile(r"\s{3,}")
-_ABOUT = re.compile(r"^(?:about|around|roughly|approximately|approx\.?|circa|ca\.?|some|nearly|almost|~|≈)\s*", re.IGNORECASE)
-_FROM = re.compile(r"^(?:at least|more than|over|above|minimum(?: of)?|min\.?|no less than|≥|>=?)\s*|(?:\+| or more)$", re.IGNORECASE)
-_UP_TO = re.compile(
-    r"^(?:at most|up to|less than|under|below|fewer than|maximum(?: of)?|max\.?|no more than|≤|<=?)\s*|(?: or (?:less|fewer))$", re.I
+_ABOUT = re.compile(
+    r"^(?:about|around|roughly|approximately|approx\.?|circa|ca\.?|some|nearly|almost|~|≈)\s*",
+    re.IGNORECASE,
 )
-_RANGE = re.compile(r"^(?:between|from)?\s*(.*?\d[^-–—]*?)\s*(?:-|–|—|\bto\b|\band\b)\s*([$€£¥]?\d.*)$", re.IGNORECASE)
+_FROM = re.compile(
+    r"^(?:at least|more than|over|above|minimum(?: of)?|min\.?|no less than|≥|>=?)\s*|(?:\+| or more)$",
+    re.IGNORECASE,
+)
+_UP_TO = re.compile(
+    r"^(?:at most|up to|less than|under|below|fewer than|maximum(?: of)?|max\.?|no more than|≤|<=?)\s*|(?: or (?:less|fewer))$",
+    re.I,
+)
+_RANGE = re.compile(
+    r"^(?:between|from)?\s*(.*?\d[^-–—]*?)\s*(?:-|–|—|\bto\b|\band\b)\s*([$€£¥]?\d.*)$",
+    re.IGNORECASE,
+)
 _SMALL = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
 ).split()
 _WORDS = {word: number for number, word in enumerate(_SMALL)} | {
-    word: 10 * number for number, word in enumerate("twenty thirty forty fifty sixty seventy eighty ninety".split(), 2)
+    word: 10 * number
+    for number, word in enumerate(
+        "twenty thirty forty fifty sixty seventy eighty ninety".split(), 2
+    )
 }
-_TIMES = {"hundred": 100, "dozen": 12, "thousand": 1_000, "million": 1_000_000, "billion": 1_000_000_000}
+_TIMES = {
+    "hundred": 100,
+    "dozen": 12,
+    "thousand": 1_000,
+    "million": 1_000_000,
+    "billion": 1_000_000_000,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +105,12 @@ def quantity_of(text: str, unit: str | None = None) -> Quantity | None:
     amount = _measured(least if least != bare else most, unit)
     if amount is None:
         return None
-    return Quantity(None if most != bare else amount[0], None if least != bare else amount[0], amount[1], is_about)
+    return Quantity(
+        None if most != bare else amount[0],
+        None if least != bare else amount[0],
+        amount[1],
+        is_about,
+    )
 
 
 def disagree(one: Quantity, other: Quantity) -> bool:
@@ -104,23 +140,43 @@ def squeezed(text: str) -> str:
 
 
 def _readings_of_both(one: Quantity, other: Quantity) -> list[tuple[Quantity, Quantity]]:
-    return [(a, b) for a in _readings(one, other.unit) for b in _readings(other, one.unit) if _comparable(a, b)]
+    return [
+        (a, b)
+        for a in _readings(one, other.unit)
+        for b in _readings(other, one.unit)
+        if _comparable(a, b)
+    ]
 
 
 def _readings(quantity: Quantity, beside: Unit | None) -> list[Quantity]:
     """A number without a unit is meant in the other's; a share may be said as 12 % or as 0.12."""
-    units: tuple[Unit, ...] = readings_of(quantity.unit) if quantity.unit else (beside or Unit(COUNT),)
+    units: tuple[Unit, ...] = (
+        readings_of(quantity.unit) if quantity.unit else (beside or Unit(COUNT),)
+    )
     if quantity.unit is None and beside is not None and beside.dimension == "percent":
         units = (*units, Unit("percent"))
-    return [Quantity(_in_base(quantity.low, unit), _in_base(quantity.high, unit), unit, quantity.is_about) for unit in units]
+    return [
+        Quantity(
+            _in_base(quantity.low, unit), _in_base(quantity.high, unit), unit, quantity.is_about
+        )
+        for unit in units
+    ]
 
 
 def _in_base(amount: Amount | None, unit: Unit) -> Amount | None:
-    return Amount((amount.value + unit.offset) * unit.factor, amount.grain * unit.factor) if amount else None
+    return (
+        Amount((amount.value + unit.offset) * unit.factor, amount.grain * unit.factor)
+        if amount
+        else None
+    )
 
 
 def _comparable(one: Quantity, other: Quantity) -> bool:
-    return one.unit is not None and other.unit is not None and one.unit.dimension == other.unit.dimension
+    return (
+        one.unit is not None
+        and other.unit is not None
+        and one.unit.dimension == other.unit.dimension
+    )
 
 
 def _agree(one: Quantity, other: Quantity) -> bool:
@@ -128,16 +184,25 @@ def _agree(one: Quantity, other: Quantity) -> bool:
     if one.low == one.high and other.low == other.high and one.low and other.low:
         return _same(one.low, other.low, share, is_about=one.is_about or other.is_about)
     if None in (one.low, one.high, other.low, other.high):
-        return _begins_before(one.low, other.high, share) and _begins_before(other.low, one.high, share)
+        return _begins_before(one.low, other.high, share) and _begins_before(
+            other.low, one.high, share
+        )
     return _within(one, other, share) or _within(other, one, share)
 
 
 def _within(inner: Quantity, outer: Quantity, share: Fraction) -> bool:
-    return _begins_before(outer.low, inner.low, share) and _begins_before(inner.high, outer.high, share)
+    return _begins_before(outer.low, inner.low, share) and _begins_before(
+        inner.high, outer.high, share
+    )
 
 
 def _begins_before(low: Amount | None, high: Amount | None, share: Fraction) -> bool:
-    return low is None or high is None or low.value <= high.value or _same(low, high, share, is_about=False)
+    return (
+        low is None
+        or high is None
+        or low.value <= high.value
+        or _same(low, high, share, is_about=False)
+    )
 
 
 def _same(one: Amount, other: Amount, share: Fraction, *, is_about: bool) -> bool:
@@ -149,14 +214,20 @@ def _same(one: Amount, other: Amount, share: Fraction, *, is_about: bool) -> boo
     grain = _rounded_to(coarse) if fine.grain < coarse.grain else coarse.grain
     half = grain / 2
     is_even = bool(grain) and (coarse.value / grain) % 2 == 0
-    is_rounded = coarse.value - half <= fine.value < coarse.value + half or (is_even and fine.value == coarse.value + half)
+    is_rounded = coarse.value - half <= fine.value < coarse.value + half or (
+        is_even and fine.value == coarse.value + half
+    )
     return is_near and (is_about or is_rounded)
 
 
 def _rounded_to(amount: Amount) -> Fraction:
     """What it may be rounded to, beside a finer one: its last zeros may be none, but for three digits. 8,850 may be 8,848.86."""
     grain = amount.grain
-    while grain and (abs(amount.value) / grain) % 10 == 0 and abs(amount.value) / grain >= LEAST_DIGITS:
+    while (
+        grain
+        and (abs(amount.value) / grain) % 10 == 0
+        and abs(amount.value) / grain >= LEAST_DIGITS
+    ):
         grain *= 10
     return grain
 
@@ -182,14 +253,25 @@ def _measured(text: str, unit: str | None) -> tuple[Amount, Unit | None] | None:
         if found is None:
             return None
         amount, currency, behind = found
-        next_at = re.search(r"(?:,|\band\b)?\s*\d", behind) if is_unit(_until_number(behind)) else None
-        said, rest = (behind[: next_at.start()], behind[next_at.start() :].lstrip(", ").removeprefix("and ")) if next_at else (behind, "")
+        next_at = (
+            re.search(r"(?:,|\band\b)?\s*\d", behind) if is_unit(_until_number(behind)) else None
+        )
+        said, rest = (
+            (behind[: next_at.start()], behind[next_at.start() :].lstrip(", ").removeprefix("and "))
+            if next_at
+            else (behind, "")
+        )
         measured = _unit_behind(currency or said.strip(" ,-()"), unit)
         if measured is None and re.search(r"\d", said):
             return None
         if total is None:
             total, base = amount, measured
-        elif base is not None and measured is not None and base.dimension == measured.dimension and not base.offset:
+        elif (
+            base is not None
+            and measured is not None
+            and base.dimension == measured.dimension
+            and not base.offset
+        ):
             times = measured.factor / base.factor
             total = Amount(total.value + amount.value * times, amount.grain * times)
         else:
@@ -219,11 +301,21 @@ def _valued(found: re.Match[str]) -> Amount:
     grouped = re.fullmatch(r"\d+(?:[,  '’_]\d{3})+(?:\.\d+)?", digits)
     plain = re.sub(r"[,  '’_]", "", digits) if grouped else digits.replace(",", ".")
     power = (
-        int((found["e"] or "0")[:4]) + int((found["ten"] or "0")[:4]) + _SCALES.get((found["short"] or found["long"] or "").casefold(), 0)
+        int((found["e"] or "0")[:4])
+        + int((found["ten"] or "0")[:4])
+        + _SCALES.get((found["short"] or found["long"] or "").casefold(), 0)
     )
     scale = Fraction(10) ** max(-300, min(300, power))
     decimals = len(plain.partition(".")[2])
-    value = Fraction(plain) * scale * (-1 if "-" in (sign := f"{found['sign'] or ''}{found['minus'] or ''}") or "−" in sign else 1)
+    value = (
+        Fraction(plain)
+        * scale
+        * (
+            -1
+            if "-" in (sign := f"{found['sign'] or ''}{found['minus'] or ''}") or "−" in sign
+            else 1
+        )
+    )
     return Amount(value, Fraction(1, 10**decimals) * scale)
 
 
@@ -237,7 +329,9 @@ def _in_words(text: str) -> tuple[Amount, str, str] | None:
         name = word[0].casefold()
         if name in _WORDS:
             current, grain = current + _WORDS[name], 1
-        elif name in _TIMES and (current or end or text[: word.start()].strip().casefold() in ("", "a", "one")):
+        elif name in _TIMES and (
+            current or end or text[: word.start()].strip().casefold() in ("", "a", "one")
+        ):
             current, grain = max(current, 1) * _TIMES[name], _TIMES[name]
             if _TIMES[name] >= 1_000:
                 total, current = total + current, 0

@@ -25,4 +25,6 @@ def recoveries(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
                 commands.append(RunRole(handoff_id))
         elif abandoned or (found.state == "issued" and found.lost):
             again.append(handoff_id)
-    return (PublishAgain(tuple(again)), *commands) if again else tuple(commands)  # running a role takes as long as its model does
+    return (
+        (PublishAgain(tuple(again)), *commands) if again else tuple(commands)
+    )  # running a role takes as long as its model does

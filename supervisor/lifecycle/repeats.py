@@ -73,7 +73,11 @@ class _Asked:
         wording = self._wording(new)
         words = frozenset(filter(stands_in_it, wording.words))
         rarest = min((by_word.get(root, []) for root in ("", *words)), key=len)
-        shortest = nsmallest(MOST_READ, (one for one in rarest if words <= self._roots[one.id]), key=lambda one: len(self._roots[one.id]))
+        shortest = nsmallest(
+            MOST_READ,
+            (one for one in rarest if words <= self._roots[one.id]),
+            key=lambda one: len(self._roots[one.id]),
+        )
         alike = [(asked_before(wording, self._wording(one)), one.id) for one in shortest]
         most, of = max(alike, default=(0.0, StepId("")))
         return Repeat(step=new.id, earlier=of) if most > 0 else None
@@ -87,7 +91,11 @@ class _Asked:
 def asked_before(new: Wording, earlier: Wording) -> float:
     """0: the new task asks for something else. Or how much of the earlier one it asks for again; 1: all."""
     ours, theirs = {*new.words}, {*earlier.words}
-    if not ours <= theirs or (len(ours) < LEAST_WORDS and ours != theirs) or is_other_work(new, earlier):
+    if (
+        not ours <= theirs
+        or (len(ours) < LEAST_WORDS and ours != theirs)
+        or is_other_work(new, earlier)
+    ):
         return 0.0
     if not narrows(ours, earlier.parts):
         return 0.0
@@ -96,11 +104,21 @@ def asked_before(new: Wording, earlier: Wording) -> float:
 
 def is_other_work(new: Wording, earlier: Wording) -> bool:
     """Whether something sets them apart, however much they have in common."""
-    if not (new.names <= earlier.spelled and earlier.names <= new.spelled) or new.turns != earlier.turns:
+    if (
+        not (new.names <= earlier.spelled and earlier.names <= new.spelled)
+        or new.turns != earlier.turns
+    ):
         return True
     if new.tenses and earlier.tenses and not new.tenses & earlier.tenses:
         return True
-    if any(new.relations[one] != earlier.relations[one] for one in new.relations.keys() & earlier.relations.keys()):
+    if any(
+        new.relations[one] != earlier.relations[one]
+        for one in new.relations.keys() & earlier.relations.keys()
+    ):
         return True
-    told_apart = ((new.order, earlier.order), (new.rounds, earlier.rounds), (new.ways, earlier.ways))
+    told_apart = (
+        (new.order, earlier.order),
+        (new.rounds, earlier.rounds),
+        (new.ways, earlier.ways),
+    )
     return any(one and other and one != other for one, other in told_apart)

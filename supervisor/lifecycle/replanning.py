@@ -12,7 +12,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from shared.wire.events import Event, HandoffFinished, HandoffIssued, PlanMade, PlanPatched, RetryRequested, StepOutline
+from shared.wire.events import (
+    Event,
+    HandoffFinished,
+    HandoffIssued,
+    PlanMade,
+    PlanPatched,
+    RetryRequested,
+    StepOutline,
+)
 from shared.wire.handoff import BUDGETS
 from shared.wire.ids import HandoffId, StepId
 from shared.wire.mode import Mode
@@ -29,7 +37,13 @@ def wants_a_look(state: JobState, now: float) -> bool:
     (`waits_for_all`) wants nothing else.
     """
     may = state.mode is Mode.ADAPTIVE and state.spent is None and now < state.working_deadline
-    return may and not state.waits_for_all and not state.patches.is_final and why_no_more(state) is None and has_news(state)
+    return (
+        may
+        and not state.waits_for_all
+        and not state.patches.is_final
+        and why_no_more(state) is None
+        and has_news(state)
+    )
 
 
 def has_news(state: JobState) -> bool:
@@ -42,13 +56,25 @@ def has_news(state: JobState) -> bool:
 
 def room(state: JobState) -> int:
     """Steps that a patch may add."""
-    limits, waiting = state.submitted.limits, sum(step.status is StepStatus.WAITING for step in state.steps.values())
-    return max(0, min(limits.max_steps - len(state.steps), limits.max_handoffs - state.handoffs - waiting - 1))
+    limits, waiting = (
+        state.submitted.limits,
+        sum(step.status is StepStatus.WAITING for step in state.steps.values()),
+    )
+    return max(
+        0,
+        min(
+            limits.max_steps - len(state.steps), limits.max_handoffs - state.handoffs - waiting - 1
+        ),
+    )
 
 
 def unbegun_of(state: JobState) -> tuple[StepId, ...]:
     """The steps that can still be changed or dropped."""
-    return tuple(step_id for step_id, step in state.steps.items() if step.status is StepStatus.WAITING and step.attempt == 0)
+    return tuple(
+        step_id
+        for step_id, step in state.steps.items()
+        if step.status is StepStatus.WAITING and step.attempt == 0
+    )
 
 
 def why_no_more(state: JobState) -> str | None:
@@ -90,11 +116,21 @@ class Patched:
 
 def patched(plan: Plan, patch: Patch, unbegun: Sequence[StepId], most_steps: int) -> Patched:
     """The plan with everything in the patch that is still possible."""
-    held = {one for step in plan.steps if step.id not in unbegun for one in step.depends_on}  # by those who did not wait for them
-    unwanted = [step_id for step_id in unbegun if step_id not in held] if patch.finalize else patch.drop
+    held = {
+        one for step in plan.steps if step.id not in unbegun for one in step.depends_on
+    }  # by those who did not wait for them
+    unwanted = (
+        [step_id for step_id in unbegun if step_id not in held] if patch.finalize else patch.drop
+    )
     dropped = tuple(step_id for step_id in unwanted if step_id in unbegun)
-    changes = {step.id: step for step in patch.change if step.id in unbegun and step.id not in dropped}
-    late = dict.fromkeys(step_id for step_id in (*patch.drop, *(step.id for step in patch.change)) if step_id not in unbegun)
+    changes = {
+        step.id: step for step in patch.change if step.id in unbegun and step.id not in dropped
+    }
+    late = dict.fromkeys(
+        step_id
+        for step_id in (*patch.drop, *(step.id for step in patch.change))
+        if step_id not in unbegun
+    )
     added = () if patch.finalize else patch.add
     if not (dropped or changes or added):
         return Patched(None, too_late=tuple(late))
@@ -118,7 +154,9 @@ def with_patch(state: JobState, event: PlanPatched) -> dict[str, Any]:
         return {}
     steps = {step_id: step for step_id, step in state.steps.items() if step_id not in event.dropped}
     steps |= {outline.id: StepState(outline=outline) for outline in (*event.changed, *event.added)}
-    plan = state.plan.model_copy(update={"plan": event.plan, "steps": _outlines(steps), **_synthesis(event)})
+    plan = state.plan.model_copy(
+        update={"plan": event.plan, "steps": _outlines(steps), **_synthesis(event)}
+    )
     return {"plan": plan, "steps": steps}
 
 
@@ -141,9 +179,17 @@ def noted(state: JobState, event: Event) -> Patches:
         case HandoffFinished() if (issued := state.open.get(event.handoff_id)) is not None:
             return _finished(known, issued, event)
         case PlanPatched():
-            left = {handoff_id: group for handoff_id, group in known.news.items() if handoff_id not in known.shown}
-            return known.model_copy(update={"news": left, "shown": (), "proposal": None, "made": (*known.made, event)})
-        case RetryRequested() if state.ended:  # who wants the gaps filled gets no look: why there was none before stays true
+            left = {
+                handoff_id: group
+                for handoff_id, group in known.news.items()
+                if handoff_id not in known.shown
+            }
+            return known.model_copy(
+                update={"news": left, "shown": (), "proposal": None, "made": (*known.made, event)}
+            )
+        case RetryRequested() if (
+            state.ended
+        ):  # who wants the gaps filled gets no look: why there was none before stays true
             kept = known.model_copy(update={"shown": (), "proposal": None})
             return kept if event.whole else Patches(made=known.made, made_before=len(known.made))
         case _:
@@ -154,7 +200,9 @@ def _finished(known: Patches, issued: HandoffIssued, event: HandoffFinished) -> 
     if issued.is_fact_check:
         return known
     if not issued.is_of_a_role:  # a child job is in no chord, and waits for nobody
-        return known.model_copy(update={"news": {**known.news, event.handoff_id: issued.group or ""}})
+        return known.model_copy(
+            update={"news": {**known.news, event.handoff_id: issued.group or ""}}
+        )
     if issued.assigned_to != REPLANNER:
         return known
     if event.stop_reason in BUDGETS:  # it is asked again when the job may go on
@@ -165,4 +213,8 @@ def _finished(known: Patches, issued: HandoffIssued, event: HandoffFinished) -> 
 def news_of(state: JobState) -> tuple[StepId, ...]:
     """The steps whose results nobody has thought about."""
     news: set[HandoffId] = set(state.patches.news)
-    return tuple(step_id for step_id, step in state.steps.items() if step.handoff_id in news and step.status is StepStatus.SETTLED)
+    return tuple(
+        step_id
+        for step_id, step in state.steps.items()
+        if step.handoff_id in news and step.status is StepStatus.SETTLED
+    )

@@ -33,7 +33,9 @@ def retried(state: JobState, event: RetryRequested, at: float) -> dict[str, Any]
     held = downstream if holds else frozenset()
     keeps_answer = holds and event.whole and bool(roots) and state.synthesised is not None
     is_known = event.taken_up is not None and event.taken_up.is_known
-    steps = {**state.steps} | {step_id: _as_if_untried(state.steps[step_id], event) for step_id in {*roots, *downstream}}
+    steps = {**state.steps} | {
+        step_id: _as_if_untried(state.steps[step_id], event) for step_id in {*roots, *downstream}
+    }
     for step_id in {*roots, *downstream} - held:
         steps[step_id] = _done_again(steps[step_id], event)
     return {
@@ -45,7 +47,11 @@ def retried(state: JobState, event: RetryRequested, at: float) -> dict[str, Any]
         "handoffs": 0,
         "retries": state.retries + 1,
         "waits_for_all": event.whole,
-        "held": Held(steps=tuple(step_id for step_id in state.steps if step_id in held), answer=keeps_answer, is_known_above=is_known),
+        "held": Held(
+            steps=tuple(step_id for step_id in state.steps if step_id in held),
+            answer=keeps_answer,
+            is_known_above=is_known,
+        ),
         "fruitless": 0,
         "spent": None,
         "spent_its_own": False,
@@ -62,7 +68,9 @@ def retried(state: JobState, event: RetryRequested, at: float) -> dict[str, Any]
     }
 
 
-def built_again(state: JobState, event: HandoffFinished, step_id: StepId) -> dict[StepId, StepState]:
+def built_again(
+    state: JobState, event: HandoffFinished, step_id: StepId
+) -> dict[StepId, StepState]:
     """The held steps that build on this one, which has another result: they are done again, and those that build on them if they end with
     another one, too. A failure is no other result: what came of a step before stands, or nothing came of it then either.
     """
@@ -70,10 +78,15 @@ def built_again(state: JobState, event: HandoffFinished, step_id: StepId) -> dic
         return {}
     held = state.dependents[step_id] & {*state.held.steps}
     steps = {one: state.steps[one] for one in held if state.steps[one].status is StepStatus.SETTLED}
-    return {one: again(step, Remark(author="user", previous=step.result, follows=True)) for one, step in steps.items()}
+    return {
+        one: again(step, Remark(author="user", previous=step.result, follows=True))
+        for one, step in steps.items()
+    }
 
 
-def held_no_more(state: JobState, event: HandoffFinished, again: Mapping[StepId, StepState]) -> dict[str, Any]:
+def held_no_more(
+    state: JobState, event: HandoffFinished, again: Mapping[StepId, StepState]
+) -> dict[str, Any]:
     """What else changes with another result of a step: the answer is made anew. `again`: of `built_again`. What only finds out for another
     step what that needs is in no answer.
     """
@@ -82,14 +95,19 @@ def held_no_more(state: JobState, event: HandoffFinished, again: Mapping[StepId,
     if not again and event.handoff_id.rpartition(".")[0] in helpers_of(state):
         return {}
     changes = _answered_anew(state) if state.held.answer else {}
-    return {**changes, "held": Held(steps=tuple(one for one in state.held.steps if one not in again))}
+    return {
+        **changes,
+        "held": Held(steps=tuple(one for one in state.held.steps if one not in again)),
+    }
 
 
 def in_doubt(state: JobState) -> frozenset[StepId]:
     """The held steps that may yet have to be done again: something that they build on, directly or not, has not ended."""
     if not state.held.steps:
         return frozenset()
-    unsettled = frozenset(step_id for step_id, step in state.steps.items() if step.status is not StepStatus.SETTLED)
+    unsettled = frozenset(
+        step_id for step_id, step in state.steps.items() if step.status is not StepStatus.SETTLED
+    )
     return state.downstream(unsettled) & {*state.held.steps}
 
 
@@ -105,18 +123,26 @@ def first_phase(mode: Mode) -> Phase:
 
 def _roots(state: JobState, event: RetryRequested) -> frozenset[StepId]:
     """Where it begins: what has not ended, of which nothing comes any more, and what was named, or else all that is not whole."""
-    found = {step_id for step_id, step in state.steps.items() if step.status is not StepStatus.SETTLED}
+    found = {
+        step_id for step_id, step in state.steps.items() if step.status is not StepStatus.SETTLED
+    }
     if event.from_step is not None and event.from_step in state.steps:
         found.add(event.from_step)
     elif event.from_step is None:
-        found |= {step_id for step_id, step in state.steps.items() if step.result_status is not ResultStatus.OK}
+        found |= {
+            step_id
+            for step_id, step in state.steps.items()
+            if step.result_status is not ResultStatus.OK
+        }
     return frozenset(found)
 
 
 def _as_if_untried(step: StepState, event: RetryRequested) -> StepState:
     """With more to spend a team gets back what its slice was too small for."""
     has_more = event.max_turns or event.max_tokens or event.max_microusd
-    to_the_team = {"given_to": None} if has_more and step.outline.specialist == SUB_SUPERVISOR else {}
+    to_the_team = (
+        {"given_to": None} if has_more and step.outline.specialist == SUB_SUPERVISOR else {}
+    )
     return step.model_copy(update={"failures": 0, "tried": (), "is_let_go": False, **to_the_team})
 
 
@@ -137,7 +163,12 @@ def _submitted_again(state: JobState, event: RetryRequested) -> JobSubmitted:
 
 def _answered_anew(state: JobState) -> dict[str, Any]:
     """Nothing of the answer before counts."""
-    kept = {"rounds_before": len(state.rounds), "judged": judged_well(state), "arbitrated": None, "synthesised": None}
+    kept = {
+        "rounds_before": len(state.rounds),
+        "judged": judged_well(state),
+        "arbitrated": None,
+        "synthesised": None,
+    }
     return {**kept, **approved_anew(state), **checked_anew(state)}
 
 

@@ -14,7 +14,14 @@ from supervisor.lifecycle.failing import had_too_small_a_slice
 from supervisor.lifecycle.state import JobState
 
 
-def retry_of(state: JobState, used: Mapping[str, int], from_step: str | None, new: NewLimits, *, whole: bool = False) -> RetryRequested:
+def retry_of(
+    state: JobState,
+    used: Mapping[str, int],
+    from_step: str | None,
+    new: NewLimits,
+    *,
+    whole: bool = False,
+) -> RetryRequested:
     """The event, if something can come of it. `used`: what the job has spent, by the limit that counts it. `whole`: its gaps,
     however many of them its joins can do without.
 
@@ -23,32 +30,59 @@ def retry_of(state: JobState, used: Mapping[str, int], from_step: str | None, ne
             or a team whose slice would be too small again.
     """
     if state.submitted.parent:
-        raise UserError(f"{state.job_id} does a step of {state.submitted.parent.job_id}: {'finish' if whole else 'retry'} that job")
+        raise UserError(
+            f"{state.job_id} does a step of {state.submitted.parent.job_id}: {'finish' if whole else 'retry'} that job"
+        )
     if not state.ended and not state.asked:
         raise UserError(f"{state.job_id} has not ended yet: cancel it first, or wait")
     if from_step is not None and from_step not in state.steps:
-        raise UserError(f"{state.job_id} has no step {from_step}: its steps are {', '.join(state.steps) or 'not planned yet'}")
+        raise UserError(
+            f"{state.job_id} has no step {from_step}: its steps are {', '.join(state.steps) or 'not planned yet'}"
+        )
     if whole and all(step.result_status is ResultStatus.OK for step in state.steps.values()):
-        raise UserError(f"nothing of {state.job_id} is missing: `handoff retry` does a part of it again")
+        raise UserError(
+            f"nothing of {state.job_id} is missing: `handoff retry` does a part of it again"
+        )
     if from_step is None and state.ended and state.status is JobStatus.OK:
-        raise UserError(f"{state.job_id} is ok, all of it: --from STEP does a part of it again (its steps are {', '.join(state.steps)})")
+        raise UserError(
+            f"{state.job_id} is ok, all of it: --from STEP does a part of it again (its steps are {', '.join(state.steps)})"
+        )
     asked = {name: value for name in used if (value := getattr(new, name)) is not None}
     for name, value in asked.items():
         if value <= used[name]:
-            raise UserError(f"{state.job_id} has used {amount(name, used[name])} already: give it more than that")
+            raise UserError(
+                f"{state.job_id} has used {amount(name, used[name])} already: give it more than that"
+            )
     if not asked and state.spent_its_own:
         limits = state.submitted.limits
         books = ", ".join(
-            f"{amount(name, value)} of {amount(name, most)}" for name, value in used.items() if (most := getattr(limits, name))
+            f"{amount(name, value)} of {amount(name, most)}"
+            for name, value in used.items()
+            if (most := getattr(limits, name))
         )
-        raise UserError(f"the budget of {state.job_id} is spent ({books}): raise it with --max-turns N or --max-usd X")
+        raise UserError(
+            f"the budget of {state.job_id} is spent ({books}): raise it with --max-turns N or --max-usd X"
+        )
     if not asked and state.ended and (teams := ", ".join(_cut_short(state, from_step))):
         why = f"the budget of {state.job_id} leaves too small a share for the team of {teams}"
         raise UserError(f"{why}: raise it with --max-turns N or --max-usd X")
-    return RetryRequested(from_step=StepId(from_step) if from_step else None, whole=whole, holds=from_step is None, **asked)
+    return RetryRequested(
+        from_step=StepId(from_step) if from_step else None,
+        whole=whole,
+        holds=from_step is None,
+        **asked,
+    )
 
 
 def _cut_short(state: JobState, from_step: str | None) -> list[StepId]:
     """Steps whose teams would begin anew, and meet the end of the same slice. One that has an answer does what it lacks with another."""
-    again = {from_step} if from_step else {step_id for step_id, step in state.steps.items() if not step.usable}
-    return [step_id for step_id, step in state.steps.items() if step_id in again and had_too_small_a_slice(step)]
+    again = (
+        {from_step}
+        if from_step
+        else {step_id for step_id, step in state.steps.items() if not step.usable}
+    )
+    return [
+        step_id
+        for step_id, step in state.steps.items()
+        if step_id in again and had_too_small_a_slice(step)
+    ]

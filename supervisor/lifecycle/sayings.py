@@ -37,7 +37,11 @@ class Saying:
 
     def __init__(self, result: HandoffResult) -> None:
         self.claims = result.claims
-        said = result.output if isinstance(result.output, str) else json.dumps(result.output, ensure_ascii=False)
+        said = (
+            result.output
+            if isinstance(result.output, str)
+            else json.dumps(result.output, ensure_ascii=False)
+        )
         self.text = MARKER.sub(" ", said)
         """Without its markers: they name the step."""
 
@@ -89,9 +93,15 @@ class ClaimsBefore:
         if claim.is_comparable:
             matter = _matter(claim)
             alike = self._of_value(_value(claim)).get(matter.head, {})
-            return [one for other, claims in alike.items() if is_same(matter, other) for one in claims]
+            return [
+                one for other, claims in alike.items() if is_same(matter, other) for one in claims
+            ]
         stems, sense = frozenset(stems_in(claim.text)), _sense(claim.text)
-        return [one for theirs, one in self._worded if stems and stems <= theirs and sense == _sense(one.text)]
+        return [
+            one
+            for theirs, one in self._worded
+            if stems and stems <= theirs and sense == _sense(one.text)
+        ]
 
     def _of_value(self, value: tuple[str, ...]) -> dict[str, dict[Matter, list[Claim]]]:
         if value not in self._matters:
@@ -113,11 +123,17 @@ def _matter(claim: Claim) -> Matter:
 
 
 def _value(claim: Claim) -> tuple[str, ...]:
-    return tuple(" ".join((part or "").casefold().split()) for part in (claim.value, claim.unit, claim.date))
+    return tuple(
+        " ".join((part or "").casefold().split()) for part in (claim.value, claim.unit, claim.date)
+    )
 
 
 def _words(sentence: str) -> tuple[str, ...]:
-    return tuple(word for word in (one.strip(_ROUND_A_WORD) for one in sentence.split()) if word not in _ARTICLES)
+    return tuple(
+        word
+        for word in (one.strip(_ROUND_A_WORD) for one in sentence.split())
+        if word not in _ARTICLES
+    )
 
 
 def _letters(text: str) -> frozenset[str]:

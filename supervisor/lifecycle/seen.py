@@ -54,5 +54,9 @@ class Seen:
     def able(self, specialist: str) -> tuple[str, ...]:
         """Who else can do its work, the least busy first."""
         own = self.loads.get(specialist)
-        others = [name for name, load in self.loads.items() if own and load.capability == own.capability and name != specialist]
+        others = [
+            name
+            for name, load in self.loads.items()
+            if own and load.capability == own.capability and name != specialist
+        ]
         return tuple(sorted(others, key=lambda name: (self.loads[name].busy, name)))

@@ -6,7 +6,9 @@ from shared.wire.handoff import HandoffResult, ResultStatus, StopReason
 from shared.wire.ids import JobId, StepId, handoff_id
 
 
-def failed_by_code(job_id: JobId, step_id: StepId, attempt: int, error: str, stop_reason: StopReason) -> HandoffResult:
+def failed_by_code(
+    job_id: JobId, step_id: StepId, attempt: int, error: str, stop_reason: StopReason
+) -> HandoffResult:
     """It stands where a result is looked for, and says why there is none."""
     return HandoffResult(
         handoff_id=handoff_id(step_id, attempt),

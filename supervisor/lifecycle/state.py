@@ -118,7 +118,10 @@ class StepState(Message):
     @property
     def team_knows_all(self) -> bool:
         """Whether a team did it last that has heard all that was said of its work, but that its user wants what is missing."""
-        return self.team is not None and all(one.author == "supervisor" or one.asks_for_the_rest for one in self.remarks[self.team.told :])
+        return self.team is not None and all(
+            one.author == "supervisor" or one.asks_for_the_rest
+            for one in self.remarks[self.team.told :]
+        )
 
     @property
     def usable(self) -> bool:
@@ -252,7 +255,10 @@ class JobState(Message):
     def is_withheld(self) -> bool:
         """Whether a person was to approve of the answer, and has not; or has rejected the research, or is still asked about that."""
         unanswered = self.question.what if self.question else None
-        is_unapproved = ApprovalOf.ANSWER in self.submitted.approvals.what and ApprovalOf.ANSWER not in self.approved
+        is_unapproved = (
+            ApprovalOf.ANSWER in self.submitted.approvals.what
+            and ApprovalOf.ANSWER not in self.approved
+        )
         return is_unapproved or ApprovalOf.RESEARCH in (self.rejected, unanswered)
 
     @property
@@ -273,13 +279,22 @@ class JobState(Message):
     @property
     def handed_over(self) -> tuple[HandoffId, ...]:
         """Every handoff of the roles, and of the steps of its plan."""
-        attempts: dict[StepId, int] = {step_id: step.attempt for step_id, step in self.steps.items()}
+        attempts: dict[StepId, int] = {
+            step_id: step.attempt for step_id, step in self.steps.items()
+        }
         attempts |= {StepId(role): count for role, count in self.role_attempts.items()}
-        return tuple(handoff_id(step_id, number) for step_id, count in attempts.items() for number in range(1, count + 1))
+        return tuple(
+            handoff_id(step_id, number)
+            for step_id, count in attempts.items()
+            for number in range(1, count + 1)
+        )
 
     def has_open(self, role: str | None = None) -> bool:
         """Whether one of the supervisor's roles is at work on the job. None: any of them."""
-        return any(one.is_of_a_role and role in (None, one.assigned_to) for one in map(self.open.__getitem__, self.overview.apart))
+        return any(
+            one.is_of_a_role and role in (None, one.assigned_to)
+            for one in map(self.open.__getitem__, self.overview.apart)
+        )
 
     @property
     def dependents(self) -> Mapping[StepId, frozenset[StepId]]:

@@ -36,4 +36,8 @@ def are_of_one_time(one: Statement, other: Statement) -> bool:
 
 
 def can_not_both_be_right(one: Statement, other: Statement) -> bool:
-    return are_of_one_time(one, other) and is_same(one.matter, other.matter) and contradict(one.value, other.value)
+    return (
+        are_of_one_time(one, other)
+        and is_same(one.matter, other.matter)
+        and contradict(one.value, other.value)
+    )

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from shared.wire.events import FactsChecked, GatesChecked, HandoffFinished, NeedsResolved, StepsAbandoned, StepsTriedAgain
+from shared.wire.events import (
+    FactsChecked,
+    GatesChecked,
+    HandoffFinished,
+    NeedsResolved,
+    StepsAbandoned,
+    StepsTriedAgain,
+)
 from shared.wire.handoff import BlobRef, ResultStatus, StopReason
 from shared.wire.ids import StepId
 from supervisor.lifecycle.attempts import Remark
@@ -26,12 +33,16 @@ def with_result(step: StepState, event: HandoffFinished) -> StepState:
             "to_finish_microusd": event.to_finish_microusd,
             "trouble": event.result if event.status is not ResultStatus.OK else None,
             "failures": step.failures + (event.status is ResultStatus.FAILED),
-            "tried": step.tried if event.status is not ResultStatus.FAILED else tuple(dict.fromkeys((*step.tried, step.specialist))),
+            "tried": step.tried
+            if event.status is not ResultStatus.FAILED
+            else tuple(dict.fromkeys((*step.tried, step.specialist))),
         }
     )
 
 
-def stood_in_for(step: StepState, trouble: BlobRef | None, stop_reason: StopReason | None) -> StepState:
+def stood_in_for(
+    step: StepState, trouble: BlobRef | None, stop_reason: StopReason | None
+) -> StepState:
     """A result that was sent back is better than none: it is the step's result again, and what came of mending it is said."""
     return step.model_copy(
         update={
@@ -65,19 +76,35 @@ def resolved(state: JobState, event: NeedsResolved) -> dict[str, Any]:
     steps = dict(state.steps)
     asked = {step_id: step for step_id, step in steps.items() if step.status is StepStatus.IN_NEED}
     for step_id in asked.keys() & {*event.answered}:
-        steps[step_id] = again(asked[step_id], Remark(author="planner", result=event.result, previous=asked[step_id].result))
+        steps[step_id] = again(
+            asked[step_id],
+            Remark(author="planner", result=event.result, previous=asked[step_id].result),
+        )
     for step_id in asked.keys() & {*event.given_up}:
         step = asked[step_id]
         given_up = step.model_copy(update={"status": StepStatus.SETTLED})
-        steps[step_id] = stood_in_for(step, step.trouble, step.stop_reason) if step.sent_back else given_up
-    is_as_thought = state.plan is not None and event.added_to == state.plan.plan and asked.keys() >= {one.id for one in event.changed}
+        steps[step_id] = (
+            stood_in_for(step, step.trouble, step.stop_reason) if step.sent_back else given_up
+        )
+    is_as_thought = (
+        state.plan is not None
+        and event.added_to == state.plan.plan
+        and asked.keys() >= {one.id for one in event.changed}
+    )
     if event.plan is None or state.plan is None or not is_as_thought:
         return {"steps": steps}
     for one in event.changed:
-        remark = Remark(author="planner", result=event.result, previous=asked[one.id].result, helper=one.helpers[-1])
+        remark = Remark(
+            author="planner",
+            result=event.result,
+            previous=asked[one.id].result,
+            helper=one.helpers[-1],
+        )
         steps[one.id] = again(asked[one.id], remark).model_copy(update={"outline": one})
     steps |= {one.id: StepState(outline=one) for one in event.added}
-    plan = state.plan.model_copy(update={"plan": event.plan, "steps": tuple(step.outline for step in steps.values())})
+    plan = state.plan.model_copy(
+        update={"plan": event.plan, "steps": tuple(step.outline for step in steps.values())}
+    )
     return {"steps": steps, "plan": plan}
 
 
@@ -85,10 +112,19 @@ def abandoned(state: JobState, event: StepsAbandoned) -> dict[str, Any]:
     steps, gone = dict[StepId, StepState](), {item.step for item in event.steps}
     for item in event.steps:
         step = steps.get(item.step) or state.steps[item.step]
-        failed = {"status": StepStatus.SETTLED, "result": item.result, "result_status": ResultStatus.FAILED, "trouble": item.result}
+        failed = {
+            "status": StepStatus.SETTLED,
+            "result": item.result,
+            "result_status": ResultStatus.FAILED,
+            "trouble": item.result,
+        }
         given_up = step.model_copy(update={**failed, "stop_reason": None})
         steps[item.step] = stood_in_for(step, item.result, None) if step.sent_back else given_up
-    still_open = {handoff_id: handoff for handoff_id, handoff in state.open.items() if handoff.step_id not in gone}
+    still_open = {
+        handoff_id: handoff
+        for handoff_id, handoff in state.open.items()
+        if handoff.step_id not in gone
+    }
     return {"steps": state.steps | steps, "open": still_open}
 
 
@@ -98,7 +134,9 @@ def tried_again(state: JobState, event: StepsTriedAgain) -> dict[StepId, StepSta
     for item in event.steps:
         step = state.steps[item.step]
         remark = Remark(author="supervisor", result=step.result, previous=step.result)
-        steps[item.step] = again(step, remark).model_copy(update={"given_to": item.specialist or step.given_to})
+        steps[item.step] = again(step, remark).model_copy(
+            update={"given_to": item.specialist or step.given_to}
+        )
     return steps
 
 
@@ -107,6 +145,17 @@ def sent_back(state: JobState, look: GatesChecked | FactsChecked, at: float) -> 
     changes = {"synthesised": None, "gate_rounds": state.gate_rounds + 1}
     if not look.steps:
         return {**changes, "phase": Phase.SYNTHESISING, "turned_down": look.result}
-    remarks = {step_id: Remark(author="gate", result=look.result, previous=state.steps[step_id].result) for step_id in look.steps}
-    steps = state.steps | {step_id: again(state.steps[step_id], remark) for step_id, remark in remarks.items()}
-    return {**changes, "phase": Phase.WORKING, "steps": steps, "reworks": state.reworks + state.is_reviewed, "sent_back_at": at}
+    remarks = {
+        step_id: Remark(author="gate", result=look.result, previous=state.steps[step_id].result)
+        for step_id in look.steps
+    }
+    steps = state.steps | {
+        step_id: again(state.steps[step_id], remark) for step_id, remark in remarks.items()
+    }
+    return {
+        **changes,
+        "phase": Phase.WORKING,
+        "steps": steps,
+        "reworks": state.reworks + state.is_reviewed,
+        "sent_back_at": at,
+    }

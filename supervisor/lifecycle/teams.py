@@ -44,24 +44,36 @@ def may_have_children(submitted: JobSubmitted) -> bool:
 def for_children(state: JobState, ready: Sequence[StepId]) -> tuple[list[StepId], list[Command]]:
     """The steps that one agent does, and what begins the others."""
     agents = [step_id for step_id in ready if state.steps[step_id].specialist != SUB_SUPERVISOR]
-    return agents, [IssueToChild(step_id) for step_id in ready if state.steps[step_id].specialist == SUB_SUPERVISOR]
+    return agents, [
+        IssueToChild(step_id)
+        for step_id in ready
+        if state.steps[step_id].specialist == SUB_SUPERVISOR
+    ]
 
 
 def child_of(state: JobState, step_id: StepId, before: JobId | None) -> Child:
     """The job that does the next attempt at a step, with its slice. `before`: the one that has done a part of it, and goes on."""
-    job_id = before or child_id_for(state.job_id, handoff_id(step_id, state.steps[step_id].attempt + 1))
+    job_id = before or child_id_for(
+        state.job_id, handoff_id(step_id, state.steps[step_id].attempt + 1)
+    )
     return Child(job_id=job_id, limits=slice_of(state))
 
 
 def team_of(state: JobState, step_id: StepId, child: Child) -> Team:
     """What is remembered of a child job that a step is given to."""
-    return Team(job_id=child.job_id, knows=_known_to(state, step_id), told=len(state.steps[step_id].remarks))
+    return Team(
+        job_id=child.job_id, knows=_known_to(state, step_id), told=len(state.steps[step_id].remarks)
+    )
 
 
 def team_before(state: JobState, step_id: StepId) -> JobId | None:
     """The child job of which only what it lacks is to be done now, for it would begin with nothing else; None: a new one does the step."""
     step = state.steps[step_id]
-    return step.team.job_id if step.gaps_only and step.team and step.team.knows == _known_to(state, step_id) else None
+    return (
+        step.team.job_id
+        if step.gaps_only and step.team and step.team.knows == _known_to(state, step_id)
+        else None
+    )
 
 
 def _known_to(state: JobState, step_id: StepId) -> tuple[BlobRef, ...]:
@@ -72,7 +84,9 @@ def _known_to(state: JobState, step_id: StepId) -> tuple[BlobRef, ...]:
 def has_gaps_alone(child: JobState) -> bool:
     """Whether a child job's plan is a planner's, and some of it is missing or not whole: that can be done without planning it anew."""
     is_planned = child.plan is not None and child.plan.degraded is None
-    return is_planned and any(step.result_status is not ResultStatus.OK for step in child.steps.values())
+    return is_planned and any(
+        step.result_status is not ResultStatus.OK for step in child.steps.values()
+    )
 
 
 def slice_of(state: JobState) -> JobLimits:
@@ -88,10 +102,14 @@ def slice_of(state: JobState) -> JobLimits:
     changes = {
         "max_turns": part(limits.max_turns, state.turns, kept.get("keep_turns", 0)),
         "max_tokens": part(limits.max_tokens, usage.total_tokens, kept.get("keep_tokens", 0)),
-        "max_microusd": part(limits.max_microusd, usage.cost_microusd or 0, kept.get("keep_usd", 0)),
+        "max_microusd": part(
+            limits.max_microusd, usage.cost_microusd or 0, kept.get("keep_usd", 0)
+        ),
         "max_handoffs": part(limits.max_handoffs, state.handoffs),
         "max_seconds": seconds_for(state, state.as_of),
-        "on_limit": OnLimit.WRAP_UP if limits.on_limit is OnLimit.ASK else limits.on_limit,  # nobody sits there to be asked
+        "on_limit": OnLimit.WRAP_UP
+        if limits.on_limit is OnLimit.ASK
+        else limits.on_limit,  # nobody sits there to be asked
     }
     return limits.model_copy(update=changes)
 
@@ -103,7 +121,10 @@ def seconds_for(state: JobState, now: float) -> int:
 
 
 def _shares(steps: Sequence[StepOutline]) -> int:
-    return max(SHARES_OF_A_CHILD, sum(SHARES_OF_A_CHILD if step.specialist == SUB_SUPERVISOR else 1 for step in steps))
+    return max(
+        SHARES_OF_A_CHILD,
+        sum(SHARES_OF_A_CHILD if step.specialist == SUB_SUPERVISOR else 1 for step in steps),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +145,10 @@ def bill_of(state: JobState) -> tuple[Layer, ...]:
     each, layers, many = _first_slice(state), [], planned
     for depth in range(state.submitted.depth + 1, state.submitted.limits.max_depth + 1):
         layers.append(Layer(depth, many, each.max_turns, each.max_microusd))
-        many = min(many * each.max_steps, many * each.max_turns if each.max_turns else many * each.max_steps)
+        many = min(
+            many * each.max_steps,
+            many * each.max_turns if each.max_turns else many * each.max_steps,
+        )
     return tuple(layers)
 
 
@@ -141,15 +165,36 @@ def lacking(state: JobState, first: WorstCase) -> str:
     if not has_teams(state):
         return ""
     each, tokens = _first_slice(state), first.input_tokens + first.output_tokens
-    needed = {"max_turns": SHARES_OF_A_CHILD, "max_handoffs": SHARES_OF_A_CHILD, "max_tokens": tokens, "max_microusd": first.microusd or 0}
-    short = [(name, most, least) for name, least in needed.items() if (most := getattr(each, name)) is not None and most < least]
-    told = [f"{amount(name, most)} where a team needs room for {amount(name, least)}" for name, most, least in short]
-    return f"too little: {', '.join(told)}; what a team cannot do, the generalist tries" if told else ""
+    needed = {
+        "max_turns": SHARES_OF_A_CHILD,
+        "max_handoffs": SHARES_OF_A_CHILD,
+        "max_tokens": tokens,
+        "max_microusd": first.microusd or 0,
+    }
+    short = [
+        (name, most, least)
+        for name, least in needed.items()
+        if (most := getattr(each, name)) is not None and most < least
+    ]
+    told = [
+        f"{amount(name, most)} where a team needs room for {amount(name, least)}"
+        for name, most, least in short
+    ]
+    return (
+        f"too little: {', '.join(told)}; what a team cannot do, the generalist tries"
+        if told
+        else ""
+    )
 
 
 def _first_slice(state: JobState) -> JobLimits:
     """What a child may use that begins before anything else has."""
-    unspent = {"turns": 0, "usage": state.usage.model_copy(update={"input_tokens": 0, "output_tokens": 0, "cost_microusd": 0})}
+    unspent = {
+        "turns": 0,
+        "usage": state.usage.model_copy(
+            update={"input_tokens": 0, "output_tokens": 0, "cost_microusd": 0}
+        ),
+    }
     return slice_of(state.model_copy(update=unspent | {"handoffs": 0}))
 
 
@@ -165,4 +210,6 @@ def _of_a_layer(layer: Layer, *, is_first: bool) -> str:
     each = f" of at most {' and '.join(most)} each" if most else " without a limit of their own"
     if is_first:
         return f"{teams}{each}"
-    return f"below them, at depth {layer.depth}, {teams} at most, out of what those above them may use"
+    return (
+        f"below them, at depth {layer.depth}, {teams} at most, out of what those above them may use"
+    )

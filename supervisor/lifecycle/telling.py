@@ -34,7 +34,9 @@ class Used:
     turns: int
 
 
-def result_for_parent(state: JobState, words: Words, answer: Answer | None, used: Used, so_far: Used) -> HandoffResult:
+def result_for_parent(
+    state: JobState, words: Words, answer: Answer | None, used: Used, so_far: Used
+) -> HandoffResult:
     """The result of an ended child. Its statements point to its claims, which keep their sources and take the name of the parent's step.
     Where nothing has come of its gaps, and its parent has the answer that stands, it is a failure: what came before is no other result.
 
@@ -71,11 +73,17 @@ def result_for_parent(state: JobState, words: Words, answer: Answer | None, used
     )
 
 
-def _said(state: JobState, words: Words, answer: Answer, step: StepId) -> tuple[str, tuple[Claim, ...]]:
+def _said(
+    state: JobState, words: Words, answer: Answer, step: StepId
+) -> tuple[str, tuple[Claim, ...]]:
     """The answer before its sources were numbered, and all claims that it is made of, those that it points to first."""
     parts, disputes = [words.result(ref) for ref in parts_of(state)], disputes_of(state, words)
     body = body_of(state, parts)
-    blocks = (f"{body}{section(disputes, body)}", gap_text(answer.gaps), open_text(answer.open_points))
+    blocks = (
+        f"{body}{section(disputes, body)}",
+        gap_text(answer.gaps),
+        open_text(answer.open_points),
+    )
     all_claims = (*(one.conflict.claims for one in disputes), *(part.claims for part in parts))
     known = {claim.id: claim for claims in all_claims for claim in claims}
     names: dict[str, str] = {}
@@ -87,10 +95,16 @@ def _said(state: JobState, words: Words, answer: Answer, step: StepId) -> tuple[
         claim_ids = re.split(r"\s*[,;]\s*", match[1])
         if not any("." in claim_id for claim_id in claim_ids):
             return match[0]
-        return "".join(f"[{name_of(claim_id)}]" for claim_id in claim_ids if claim_id in known) or UNPROVEN
+        return (
+            "".join(f"[{name_of(claim_id)}]" for claim_id in claim_ids if claim_id in known)
+            or UNPROVEN
+        )
 
     text = MARKER.sub(renamed, "\n\n".join(block for block in blocks if block))
-    claims = [known[claim_id].model_copy(update={"id": name_of(claim_id)}) for claim_id in _in_order(names, known)]
+    claims = [
+        known[claim_id].model_copy(update={"id": name_of(claim_id)})
+        for claim_id in _in_order(names, known)
+    ]
     return text, tuple(claims[:MOST_CLAIMS])
 
 
@@ -119,6 +133,7 @@ def _limit_reached(state: JobState, so_far: Used) -> StopReason:
     parts = {
         StopReason.MAX_TURNS: so_far.turns / (limits.max_turns or float("inf")),
         StopReason.MAX_TOKENS: so_far.usage.total_tokens / (limits.max_tokens or float("inf")),
-        StopReason.MAX_USD: (so_far.usage.cost_microusd or 0) / (limits.max_microusd or float("inf")),
+        StopReason.MAX_USD: (so_far.usage.cost_microusd or 0)
+        / (limits.max_microusd or float("inf")),
     }
     return max(parts, key=lambda reason: parts[reason])

@@ -62,8 +62,15 @@ _WHOLE = {
     "kbps": "kbit/s",
     "rpm": "turns/min",
 }
-_DEGREES = {"c": (Fraction(1), Fraction("273.15")), "f": (Fraction(5, 9), Fraction("459.67")), "k": (Fraction(1), Fraction(0))}
-_DEGREE = re.compile(r"(?:°|deg(?:rees?)?\s*|º)?\s*(celsius|fahrenheit|kelvin|[cf](?![a-z])|k(?![a-z]))", re.IGNORECASE)
+_DEGREES = {
+    "c": (Fraction(1), Fraction("273.15")),
+    "f": (Fraction(5, 9), Fraction("459.67")),
+    "k": (Fraction(1), Fraction(0)),
+}
+_DEGREE = re.compile(
+    r"(?:°|deg(?:rees?)?\s*|º)?\s*(celsius|fahrenheit|kelvin|[cf](?![a-z])|k(?![a-z]))",
+    re.IGNORECASE,
+)
 _SQUARE, _CUBIC = re.compile(r"^(?:square|sq\.?)\s+"), re.compile(r"^cubic\s+")
 _PER = re.compile(r"\s*/\s*|\s+per\s+|\s+a\s+(?=second|minute|hour|day|week|month|year)|^per\s+")
 
@@ -80,7 +87,9 @@ def _rows() -> Iterator[tuple[str, Unit]]:
 _EXACT = dict(_rows())
 _LOOSE = {name.casefold(): unit for name, unit in reversed(_EXACT.items())}
 _BINARY = {
-    unit: Unit("bytes", Fraction(1024**power)) for power, name in enumerate(("kB", "MB", "GB", "TB", "PB"), 1) for unit in [_EXACT[name]]
+    unit: Unit("bytes", Fraction(1024**power))
+    for power, name in enumerate(("kB", "MB", "GB", "TB", "PB"), 1)
+    for unit in [_EXACT[name]]
 }
 
 
@@ -114,7 +123,11 @@ def _one(text: str) -> Unit:
     if _SQUARE.match(text.casefold()) or _CUBIC.match(text.casefold()):
         power, side = (2, "area") if _SQUARE.match(text.casefold()) else (3, "volume")
         length = _one(text.split(maxsplit=1)[1])
-        return Unit(side, length.factor**power * (1 if power == 2 else 1000)) if length.dimension == "length" else Unit(COUNT)
+        return (
+            Unit(side, length.factor**power * (1 if power == 2 else 1000))
+            if length.dimension == "length"
+            else Unit(COUNT)
+        )
     degree = _DEGREE.fullmatch(text)
     if degree and (text not in _EXACT):
         factor, offset = _DEGREES[degree[1][0].casefold()]

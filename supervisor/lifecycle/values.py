@@ -16,9 +16,17 @@ from supervisor.lifecycle.quantities import Quantity, can_be_compared, disagree,
 
 FEW = 3
 """Words: of so few each counts; longer texts that share half of them may say the same."""
-_YES = frozenset(("yes true supported available allowed enabled included always possible y").split())
-_NO = frozenset(("no false unsupported unavailable disallowed disabled excluded never impossible none n without").split())
-_NEGATION = re.compile(r"\b(?:not|no|never|without|cannot|isn't|doesn't|don't|can't|won't|lacks)\b", re.IGNORECASE)
+_YES = frozenset(
+    ("yes true supported available allowed enabled included always possible y").split()
+)
+_NO = frozenset(
+    (
+        "no false unsupported unavailable disallowed disabled excluded never impossible none n without"
+    ).split()
+)
+_NEGATION = re.compile(
+    r"\b(?:not|no|never|without|cannot|isn't|doesn't|don't|can't|won't|lacks)\b", re.IGNORECASE
+)
 _WORD = re.compile(r"[^\W_][\w+#]*(?:[.][\w+#]+)*", re.UNICODE)
 _EMPTY = frozenset(
     (
@@ -26,7 +34,9 @@ _EMPTY = frozenset(
     ).split()
 )
 _IS_DATED = re.compile(r"\b(?:date|day|month|year|time|on)\b", re.IGNORECASE)
-_IS_NAMED = re.compile(r"\b(?:version|release|id|identifier|number plate|phone|zip|postcode)\b", re.IGNORECASE)
+_IS_NAMED = re.compile(
+    r"\b(?:version|release|id|identifier|number plate|phone|zip|postcode)\b", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +61,9 @@ def read_value(value: str, unit: str | None, attribute: str) -> Value:
     known = text.casefold().strip(" .!")
     negated = _NEGATION.search(text) is not None
     named = _IS_NAMED.search(attribute) is not None and not _IS_DATED.search(attribute)
-    words = tuple(stem(word) for word in map(str.casefold, _WORD.findall(text)) if word not in _EMPTY)
+    words = tuple(
+        stem(word) for word in map(str.casefold, _WORD.findall(text)) if word not in _EMPTY
+    )
     return Value(
         text=known,
         yes=True if known in _YES else False if known in _NO or _NEGATION.match(text) else None,
@@ -91,10 +103,20 @@ def agree(one: Value, other: Value) -> bool:
         return True
     if one.quantity and other.quantity:
         return can_be_compared(one.quantity, other.quantity)
-    if one.text == other.text or (one.yes is not None and other.yes is not None) or (one.periods and other.periods):
+    if (
+        one.text == other.text
+        or (one.yes is not None and other.yes is not None)
+        or (one.periods and other.periods)
+    ):
         return True
-    is_read = [value.yes is not None or bool(value.quantity or value.periods) for value in (one, other)]
-    return not any(is_read) and bool(one.words and other.words) and not _are_others(*_without_initials(one.words, other.words))
+    is_read = [
+        value.yes is not None or bool(value.quantity or value.periods) for value in (one, other)
+    ]
+    return (
+        not any(is_read)
+        and bool(one.words and other.words)
+        and not _are_others(*_without_initials(one.words, other.words))
+    )
 
 
 def _denies(plain: Value, other: Value) -> bool:
@@ -115,23 +137,37 @@ def _differ(one: Value, other: Value) -> bool:
 
 def _are_others(ours: frozenset[str], theirs: frozenset[str]) -> bool:
     """Whether they are other words than those, and not fewer of the same."""
-    figures = [frozenset(word for word in words if any(map(str.isdigit, word))) for words in (ours, theirs)]
+    figures = [
+        frozenset(word for word in words if any(map(str.isdigit, word))) for words in (ours, theirs)
+    ]
     if all(figures) and not (figures[0] <= figures[1] or figures[1] <= figures[0]):
         return True
     shared, shorter = len(ours & theirs), min(len(ours), len(theirs))
     return shared < shorter if shorter <= FEW else 2 * shared < shorter
 
 
-def _without_initials(ours: tuple[str, ...], theirs: tuple[str, ...]) -> tuple[frozenset[str], frozenset[str]]:
+def _without_initials(
+    ours: tuple[str, ...], theirs: tuple[str, ...]
+) -> tuple[frozenset[str], frozenset[str]]:
     """ "J. Smith" is Jane Smith, "US" the United States: initials are taken for what they can stand for."""
     for few, many in ((ours, theirs), (theirs, ours)):
-        if len(few) == 1 and len(many) > 1 and few[0] in ("".join(word[0] for word in many), "".join(word[0] for word in many) + "a"):
+        if (
+            len(few) == 1
+            and len(many) > 1
+            and few[0]
+            in ("".join(word[0] for word in many), "".join(word[0] for word in many) + "a")
+        ):
             return frozenset(few), frozenset(few)
     spelt = {word[0]: word for word in (*ours, *theirs) if len(word) > 1}
     if any(len(word) > 1 for word in ours) and any(len(word) > 1 for word in theirs):
-        ours, theirs = (tuple(_spelt(word, spelt, other) for word in words) for words, other in ((ours, theirs), (theirs, ours)))
+        ours, theirs = (
+            tuple(_spelt(word, spelt, other) for word in words)
+            for words, other in ((ours, theirs), (theirs, ours))
+        )
     return frozenset(ours), frozenset(theirs)
 
 
 def _spelt(word: str, spelt: dict[str, str], other: tuple[str, ...]) -> str:
-    return spelt.get(word, word) if len(word) == 1 and word.isalpha() and word not in other else word
+    return (
+        spelt.get(word, word) if len(word) == 1 and word.isalpha() and word not in other else word
+    )

@@ -17,7 +17,13 @@ from supervisor.lifecycle.parts import Part, Parts
 _WORD = re.compile(r"[^\W_]+(?:['’.-][^\W_]+)*[+#]*|[€$£¥%]")
 _ENDS, _MARKS = frozenset(".!?:\n"), frozenset(".,;:!?()[]–—\n")
 """Marks behind which something else is said, and all of them."""
-_NUMBERS = dict(zip("two three four five six seven eight nine ten eleven twelve".split(), map(str, range(2, 13)), strict=True))
+_NUMBERS = dict(
+    zip(
+        "two three four five six seven eight nine ten eleven twelve".split(),
+        map(str, range(2, 13)),
+        strict=True,
+    )
+)
 _ORDINALS = "first second third fourth fifth sixth seventh eighth ninth tenth".split()
 
 # How often it was asked for, and how
@@ -48,9 +54,13 @@ _PHRASAL = re.compile(
 )
 """Verbs that ask, with what belongs to them; elsewhere it says where something goes: prices go up, and they go down."""
 _NEGATION = re.compile(
-    r"\b(?:(ca)n['’]?t|(wo)n['’]?t|(sha)n['’]?t|cannot|(\w+)n['’]t|(do|does|did|is|are|was|were|has|have)nt)\b", re.IGNORECASE
+    r"\b(?:(ca)n['’]?t|(wo)n['’]?t|(sha)n['’]?t|cannot|(\w+)n['’]t|(do|does|did|is|are|was|were|has|have)nt)\b",
+    re.IGNORECASE,
 )
-_QUESTION = re.compile(r"\bhow (much|many|long|often|far|old|fast|large|big|high)\b|\b(?:reasons? )?why\b", re.IGNORECASE)
+_QUESTION = re.compile(
+    r"\bhow (much|many|long|often|far|old|fast|large|big|high)\b|\b(?:reasons? )?why\b",
+    re.IGNORECASE,
+)
 
 # Words that say nothing of the work
 
@@ -138,11 +148,17 @@ _NEGATIONS = frozenset(
         ).split(),
     )
 )
-_TURNS = _NEGATIONS | frozenset(map(_root, "against summary translation comparison forecast recommend verify".split()))
+_TURNS = _NEGATIONS | frozenset(
+    map(_root, "against summary translation comparison forecast recommend verify".split())
+)
 """Words that turn a task round: both must have the same, and the same must be negated."""
 _TENSES = {
     word: tense
-    for tense, words in {"past": "was were did had", "now": "is are does do has have", "later": "will"}.items()
+    for tense, words in {
+        "past": "was were did had",
+        "now": "is are does do has have",
+        "later": "will",
+    }.items()
     for word in words.split()
 }
 _RELATIONS = frozenset("from to into by than before after".split())
@@ -276,7 +292,9 @@ class _Reading:
 
     def _note(self, word: str, root: str, *, begins: bool) -> None:
         self.words.add(root)
-        if any(char.isdigit() or char in "+#€$£¥%" for char in word) or (len(word) > 1 and any(map(str.isupper, word[begins:]))):
+        if any(char.isdigit() or char in "+#€$£¥%" for char in word) or (
+            len(word) > 1 and any(map(str.isupper, word[begins:]))
+        ):
             self.names.add(word.casefold())
         self.parts.note(root, is_name=word.casefold() in self.names)
         if self._relation is not None:

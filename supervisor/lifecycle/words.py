@@ -71,7 +71,9 @@ def said_by(event: Event) -> tuple[BlobRef, ...]:  # noqa: PLR0912 (one case an 
         case Arbitrated():
             ref = event.result if event.problem is None else None
         case Reviewed():
-            ref = event.result if event.decision is None or event.steps or event.open_points else None
+            ref = (
+                event.result if event.decision is None or event.steps or event.open_points else None
+            )
         case Synthesised():
             ref = event.result if event.problem else None
         case GatesChecked():
@@ -127,8 +129,15 @@ class Words:
         if result.step_id != FACT_GATE:
             return tuple((result.error or "").splitlines())
         check = self.fact_check(ref)
-        told = [f'"{_line(one.statement)}" is wrong: {_line(one.why)}' for one in (check.wrong if check else ())]
-        more = (f"And {counted(rest, 'more statement')} like these.",) if (rest := len(told) - MOST_TOLD) > 0 else ()
+        told = [
+            f'"{_line(one.statement)}" is wrong: {_line(one.why)}'
+            for one in (check.wrong if check else ())
+        ]
+        more = (
+            (f"And {counted(rest, 'more statement')} like these.",)
+            if (rest := len(told) - MOST_TOLD) > 0
+            else ()
+        )
         return (*told[:MOST_TOLD], *more)
 
     def why(self, ref: BlobRef | None) -> str | None:
@@ -136,7 +145,11 @@ class Words:
         if ref is None:
             return None
         result = self.result(ref)
-        said = f"needs: {result.needs}" if result.status is ResultStatus.NEEDS_INPUT and result.needs else result.error
+        said = (
+            f"needs: {result.needs}"
+            if result.status is ResultStatus.NEEDS_INPUT and result.needs
+            else result.error
+        )
         if not said and result.stop_reason is not StopReason.FINISHED:
             said = result.stop_reason.value
         return " ".join(said.split())[:WHY_CHARS] if said else None
@@ -161,36 +174,54 @@ class Words:
         """None: there is none."""
         if review.decision is None or review.result is None:
             return None
-        return Verdict.of(self.result(review.result).output) if said_by(review) else Verdict(verdict=review.decision)
+        return (
+            Verdict.of(self.result(review.result).output)
+            if said_by(review)
+            else Verdict(verdict=review.decision)
+        )
 
     def feedback(self, step_id: StepId, remark: Remark) -> Feedback:
         """A remark as the step's next attempt is told it."""
-        return Feedback(author=remark.author, text=self._text(step_id, remark), previous=remark.previous)
+        return Feedback(
+            author=remark.author, text=self._text(step_id, remark), previous=remark.previous
+        )
 
     def _text(self, step_id: StepId, remark: Remark) -> str:
         if remark.follows or remark.result is None:
             return BRING_UP_TO_DATE if remark.follows else TRY_AGAIN
         if remark.author == "gate":
-            by = "a fact-checker: mend each statement, or prove it" if self.result(remark.result).step_id == FACT_GATE else BY_CODE
-            return "\n".join([f"The answer was turned down by {by}:", *self.objections(remark.result)])
+            by = (
+                "a fact-checker: mend each statement, or prove it"
+                if self.result(remark.result).step_id == FACT_GATE
+                else BY_CODE
+            )
+            return "\n".join(
+                [f"The answer was turned down by {by}:", *self.objections(remark.result)]
+            )
         if remark.author == "user":
             return self.texts[remark.result.digest]
         if remark.author == "supervisor":
-            return (
-                f"The attempt before this one failed: {self.why(remark.result) or 'it did not say why'}. Do what can be done, another way."
-            )
+            why = self.why(remark.result) or "it did not say why"
+            return f"The attempt before this one failed: {why}. Do what can be done, another way."
         output = self.result(remark.result).output
         if remark.author == "planner":
             said = next(item for item in Resolutions.of(output).resolutions if item.step == step_id)
             return said.answer or HELPED.format(helper=remark.helper)
-        problem = next((item.problem for item in Verdict.of(output).revisions if item.step == step_id), BRING_UP_TO_DATE)
+        problem = next(
+            (item.problem for item in Verdict.of(output).revisions if item.step == step_id),
+            BRING_UP_TO_DATE,
+        )
         return f"{problem}{self._ruling(step_id, remark)}"
 
     def _ruling(self, step_id: StepId, remark: Remark) -> str:
         """What the judge added to it."""
         said = Rulings.of(self.result(remark.ruling).output).rulings if remark.ruling else ()
         why = next((one.why for one in said if one.step == step_id), None)
-        return "" if why is None else f"\n\nA judge, who has seen your result and its evidence, says so, too: {why}"
+        return (
+            ""
+            if why is None
+            else f"\n\nA judge, who has seen your result and its evidence, says so, too: {why}"
+        )
 
 
 def _line(text: str) -> str:

@@ -20,7 +20,9 @@ def bounded_bytes(path: Path, most: int, mend: str) -> bytes:
             data = stream.read(most + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise UserError(f"{str(path)!r:.200} cannot be read ({reason}); check the path and its permissions") from error
+        raise UserError(
+            f"{str(path)!r:.200} cannot be read ({reason}); check the path and its permissions"
+        ) from error
     if len(data) > most:
         raise UserError(f"{path} is larger than {most:,} bytes; {mend}")
     return data

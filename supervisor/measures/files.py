@@ -34,7 +34,9 @@ class WrittenFields:
 def fields_in(file: Path, such_as: Sequence[str]) -> WrittenFields:
     """Raises: UserError: not there, too large, or no plain YAML of fields; with file and line."""
     fields = f"fields, one a line: {', '.join(such_as)}"
-    root = tree_in(file, MOST_BYTES, "an answer is held against every line of it: keep what matters", fields)
+    root = tree_in(
+        file, MOST_BYTES, "an answer is held against every line of it: keep what matters", fields
+    )
     if not isinstance(root, yaml.MappingNode):
         raise UserError(f"{file}:{line_at(root, ())}: must be {fields}")
     values: dict[str, Any] = {}

@@ -36,7 +36,9 @@ def gates_in_file(file: Path) -> GateSet:
     return gates_in(said.values, said.where, file.parent)
 
 
-def gates_in(fields: Mapping[str, Any], where: Callable[[Sequence[str]], str], folder: Path) -> GateSet:
+def gates_in(
+    fields: Mapping[str, Any], where: Callable[[Sequence[str]], str], folder: Path
+) -> GateSet:
     """`where` says of a place among the fields what a problem there begins with; a table is looked for from `folder` on.
 
     Raises:
@@ -46,14 +48,33 @@ def gates_in(fields: Mapping[str, Any], where: Callable[[Sequence[str]], str], f
 
     place: tuple[str, ...] = ()
     try:
-        gates = Gates.model_validate_json(json.dumps({name: value for name, value in fields.items() if name != FACTS}))
+        gates = Gates.model_validate_json(
+            json.dumps({name: value for name, value in fields.items() if name != FACTS})
+        )
         place = (FACTS,)
-        written = WrittenFacts.model_validate_json(json.dumps(fields[FACTS])) if FACTS in fields else None
+        written = (
+            WrittenFacts.model_validate_json(json.dumps(fields[FACTS])) if FACTS in fields else None
+        )
     except ValidationError as error:
-        raise UserError(_told(where, [((*place, *inside), said) for inside, said in each_problem(error)])) from error
-    return GateSet(gates, read_facts(folder / written.file, written.columns, written.table) if written else None)
+        raise UserError(
+            _told(where, [((*place, *inside), said) for inside, said in each_problem(error)])
+        ) from error
+    return GateSet(
+        gates,
+        read_facts(folder / written.file, written.columns, written.table) if written else None,
+    )
 
 
-def _told(where: Callable[[Sequence[str]], str], problems: Sequence[tuple[Sequence[str], str]]) -> str:
-    found = [f"{where(place)}: {'.'.join(place)}{': ' if place else ''}{said}" for place, said in problems]
-    return "; ".join([*found[:_MOST_TOLD], *([f"and {len(found) - _MOST_TOLD} more"] if len(found) > _MOST_TOLD else [])])
+def _told(
+    where: Callable[[Sequence[str]], str], problems: Sequence[tuple[Sequence[str], str]]
+) -> str:
+    found = [
+        f"{where(place)}: {'.'.join(place)}{': ' if place else ''}{said}"
+        for place, said in problems
+    ]
+    return "; ".join(
+        [
+            *found[:_MOST_TOLD],
+            *([f"and {len(found) - _MOST_TOLD} more"] if len(found) > _MOST_TOLD else []),
+        ]
+    )

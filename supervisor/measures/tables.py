@@ -13,7 +13,9 @@ DELIMITERS = {".csv": ",", ".tsv": "\t"}
 """By suffix: what stands between two fields. A .csv whose first line has no comma may have `;`, as some spreadsheets write it."""
 
 
-def rows_in(path: Path, text: str, delimiter: str, taken: Collection[str] = ()) -> Iterator[tuple[int, dict[str, str]]]:
+def rows_in(
+    path: Path, text: str, delimiter: str, taken: Collection[str] = ()
+) -> Iterator[tuple[int, dict[str, str]]]:
     """Rows that are not blank, each with the line that it ends in. `taken`: names that no column may have.
 
     Raises:
@@ -32,20 +34,28 @@ def rows_in(path: Path, text: str, delimiter: str, taken: Collection[str] = ()) 
                 header = _checked_header(f"{path}:{reader.line_num}", fields, taken)
             elif len(fields) != len(header):
                 problem = f"the row has {len(fields)} fields, the header {len(header)}"
-                raise UserError(f'{path}:{reader.line_num}: {problem}; put a field that holds `{delimiter}` into quotes ("...")')
+                raise UserError(
+                    f'{path}:{reader.line_num}: {problem}; put a field that holds `{delimiter}` into quotes ("...")'
+                )
             else:
                 yield reader.line_num, dict(zip(header, fields, strict=True))
     except csv.Error as error:
-        raise UserError(f'{path}:{reader.line_num}: is no table ({error}); close quotes, and write a quote in a field as `""`') from error
+        raise UserError(
+            f'{path}:{reader.line_num}: is no table ({error}); close quotes, and write a quote in a field as `""`'
+        ) from error
 
 
 def _checked_header(where: str, fields: list[str], taken: Collection[str]) -> list[str]:
     names = [" ".join(field.split()) for field in fields]
     for place, name in enumerate(names):
         if not name:
-            raise UserError(f"{where}: column {place + 1} has no name; give it one in the header, or remove the column")
+            raise UserError(
+                f"{where}: column {place + 1} has no name; give it one in the header, or remove the column"
+            )
         if name in names[:place]:
             raise UserError(f"{where}: column {name!r:.80} is there twice; rename one")
         if name in taken:
-            raise UserError(f"{where}: a column cannot be called {name}, which stands for something else in every workflow; rename it")
+            raise UserError(
+                f"{where}: a column cannot be called {name}, which stands for something else in every workflow; rename it"
+            )
     return names

@@ -64,7 +64,9 @@ class Work:
     then: tuple[str, ...] = ()
 
 
-def quote_of(work: Work, past: Past, spent_microusd: int | None, spent_s: float, seed: str) -> Quote:
+def quote_of(
+    work: Work, past: Past, spent_microusd: int | None, spent_s: float, seed: str
+) -> Quote:
     """`spent_...`: before the first step. The same `seed` gives the same quote."""
     everybody = [sample for samples in past.samples.values() for sample in samples]
     who = {name for name, _ in work.steps.values()} | {*work.then}
@@ -77,10 +79,16 @@ def quote_of(work: Work, past: Past, spent_microusd: int | None, spent_s: float,
     draws = [_draw(work, samples, dice) for _ in range(times)]
     costs = [cost for cost, _ in draws if cost is not None]
     has_prices = len(costs) == len(draws) and spent_microusd is not None
-    cost_scores = [(one.cost_likely, one.cost_most) for one in past.scores if one.cost_likely is not None and one.cost_most is not None]
+    cost_scores = [
+        (one.cost_likely, one.cost_most)
+        for one in past.scores
+        if one.cost_likely is not None and one.cost_most is not None
+    ]
     time_scores = [(one.time_likely, one.time_most) for one in past.scores]
     return Quote(
-        microusd=_estimate([(spent_microusd or 0) + cost for cost in costs], cost_scores) if has_prices else None,
+        microusd=_estimate([(spent_microusd or 0) + cost for cost in costs], cost_scores)
+        if has_prices
+        else None,
         seconds=_estimate([spent_s + seconds for _, seconds in draws], time_scores),
         handoffs=known,
         jobs=len(past.scores),
@@ -100,7 +108,9 @@ def score_of(quote: Quote, microusd: int | None, seconds: float) -> Score | None
     )
 
 
-def _draw(work: Work, samples: Mapping[str, Sequence[Sample]], dice: Random) -> tuple[float | None, float]:
+def _draw(
+    work: Work, samples: Mapping[str, Sequence[Sample]], dice: Random
+) -> tuple[float | None, float]:
     """One way that it could go: micro-dollars and seconds, with as many slots as it needs."""
     ends: dict[StepId, float] = {}
     cost: float | None = 0.0
@@ -122,7 +132,9 @@ def _estimate(drawn: Sequence[float], scores: Sequence[tuple[float, float]]) -> 
         return Estimate(likely=likely, most=COLD * most, drawn_likely=likely, drawn_most=most)
     told_likely = likely * _quantile([one for one, _ in scores], 0.5)
     told_most = most * _quantile([one for _, one in scores], LEVEL)
-    return Estimate(likely=told_likely, most=max(told_likely, told_most), drawn_likely=likely, drawn_most=most)
+    return Estimate(
+        likely=told_likely, most=max(told_likely, told_most), drawn_likely=likely, drawn_most=most
+    )
 
 
 def _quantile(values: Sequence[float], level: float) -> float:

@@ -19,7 +19,10 @@ def quoted(state: JobState, ledger: Ledger) -> Quote:
     work = _work(state)
     samples, scores = ledger.history.read({name for name, _ in work.steps.values()} | {*work.then})
     past = Past(
-        samples={name: [Sample(one["usd"], one["ms"] / 1000) for one in found] for name, found in samples.items()},
+        samples={
+            name: [Sample(one["usd"], one["ms"] / 1000) for one in found]
+            for name, found in samples.items()
+        },
         scores=[Score(**one) for one in scores],
     )
     return quote_of(work, past, state.usage.cost_microusd, state.worked_s, state.job_id)
@@ -27,7 +30,11 @@ def quoted(state: JobState, ledger: Ledger) -> Quote:
 
 def score_in(before: JobState, later: JobState) -> str | None:
     """What the next quotes are held against, as JSON, where this decision ends a job that had a quote; None: it does not."""
-    is_over = later.phase is Phase.ENDED and not before.ended and later.status in (JobStatus.OK, JobStatus.PARTIAL)
+    is_over = (
+        later.phase is Phase.ENDED
+        and not before.ended
+        and later.status in (JobStatus.OK, JobStatus.PARTIAL)
+    )
     if not is_over or later.retries or later.quote is None:
         return None
     score = score_of(later.quote, later.usage.cost_microusd, later.worked_s)
@@ -36,6 +43,11 @@ def score_in(before: JobState, later: JobState) -> str | None:
 
 def _work(state: JobState) -> Work:
     """What its plan is about to have done: steps in an order in which each comes after those that it waits for."""
-    order = TopologicalSorter({step_id: step.outline.depends_on for step_id, step in state.steps.items()}).static_order()
-    steps = {step_id: (state.steps[step_id].specialist, state.steps[step_id].outline.depends_on) for step_id in order}
+    order = TopologicalSorter(
+        {step_id: step.outline.depends_on for step_id, step in state.steps.items()}
+    ).static_order()
+    steps = {
+        step_id: (state.steps[step_id].specialist, state.steps[step_id].outline.depends_on)
+        for step_id in order
+    }
     return Work(steps, closers(state))

@@ -23,11 +23,15 @@ def parse(kind: type[_Answer], text: str) -> _Answer:
     """
     value = json_object_in(text)
     if value is None:
-        raise NotAcceptable(f"{what_came(text)} came where one JSON object was expected, and nothing else")
+        raise NotAcceptable(
+            f"{what_came(text)} came where one JSON object was expected, and nothing else"
+        )
     try:
         return kind.model_validate(value)
     except ValidationError as error:
-        raise NotAcceptable(f"the answer does not match the schema: {problems_of(error, most=5)}") from error
+        raise NotAcceptable(
+            f"the answer does not match the schema: {problems_of(error, most=5)}"
+        ) from error
 
 
 def name_of(text: str) -> str:

@@ -62,34 +62,70 @@ class VerdictReading:
     @property
     def scored(self) -> tuple[str, ...]:
         """The steps that are scored one by one, beside the whole."""
-        return self.steps if len(self.rubric.criteria) * (1 + len(self.steps)) <= MOST_SCORES else ()
+        return (
+            self.steps if len(self.rubric.criteria) * (1 + len(self.steps)) <= MOST_SCORES else ()
+        )
 
     @cached_property
     def schema(self) -> Mapping[str, Any]:
         text = {"type": "string"}
         revision = {
             "step": {**text, "enum": list(self.steps)},
-            "problem": {**text, "description": "what is wrong and what would be right, for the specialist that did it"},
+            "problem": {
+                **text,
+                "description": "what is wrong and what would be right, for the specialist that did it",
+            },
         }
-        one = {"type": "object", "properties": revision, "required": list(revision), "additionalProperties": False}
+        one = {
+            "type": "object",
+            "properties": revision,
+            "required": list(revision),
+            "additionalProperties": False,
+        }
         properties = {
-            "scores": {"type": "array", "items": self._score, "description": "one for each criterion, of the whole and of each step"},
+            "scores": {
+                "type": "array",
+                "items": self._score,
+                "description": "one for each criterion, of the whole and of each step",
+            },
             "verdict": {**text, "enum": [decision.value for decision in Decision]},
-            "revisions": {"type": "array", "items": one, "description": "for REVISE: one for each step to do again; for PASS: []"},
-            "open_points": {"type": "array", "items": text, "description": "what the reader must know and no further work would settle"},
+            "revisions": {
+                "type": "array",
+                "items": one,
+                "description": "for REVISE: one for each step to do again; for PASS: []",
+            },
+            "open_points": {
+                "type": "array",
+                "items": text,
+                "description": "what the reader must know and no further work would settle",
+            },
         }
-        return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+        return {
+            "type": "object",
+            "properties": properties,
+            "required": list(properties),
+            "additionalProperties": False,
+        }
 
     @property
     def _score(self) -> Mapping[str, Any]:
         text = {"type": "string"}
         score = {
-            "step": {**text, "enum": [WHOLE, *self.scored], "description": f"`{WHOLE}`: the results as a whole, against the request"},
+            "step": {
+                **text,
+                "enum": [WHOLE, *self.scored],
+                "description": f"`{WHOLE}`: the results as a whole, against the request",
+            },
             "criterion": {**text, "enum": list(self.rubric.names)},
             "why": {**text, "description": "one sentence that names the place"},
             "score": {"type": "integer", "enum": list(range(LOWEST, HIGHEST + 1))},
         }
-        return {"type": "object", "properties": score, "required": list(score), "additionalProperties": False}
+        return {
+            "type": "object",
+            "properties": score,
+            "required": list(score),
+            "additionalProperties": False,
+        }
 
     def read(self, text: str, *, last_try: bool) -> Read:  # noqa: ARG002 (a verdict that contradicts itself is none, however often)
         """Raises: NotAcceptable: no verdict, or one that contradicts itself: a PASS with revisions, a REVISE without."""
@@ -98,7 +134,9 @@ class VerdictReading:
         revisions, strays = self._revisions_of(answer)
         if decision is Decision.PASS and (revisions or strays):
             remarks = "; ".join([*(f"{one.step}: {one.problem}" for one in revisions), *strays])
-            raise NotAcceptable(f"PASS names no step to do again: answer REVISE, or make these open points: {remarks}")
+            raise NotAcceptable(
+                f"PASS names no step to do again: answer REVISE, or make these open points: {remarks}"
+            )
         if decision is Decision.REVISE and not revisions:
             steps, remarks = ", ".join(self.steps), "".join(f"; {problem}" for problem in strays)
             raise NotAcceptable(
@@ -124,7 +162,10 @@ class VerdictReading:
                 problems.setdefault(step, []).append(problem)
             else:
                 strays.append(problem)
-        kept = [Revision(step=StepId(step), problem=clipped("\n".join(found), LONGEST_POINT)) for step, found in problems.items()]
+        kept = [
+            Revision(step=StepId(step), problem=clipped("\n".join(found), LONGEST_POINT))
+            for step, found in problems.items()
+        ]
         return kept, strays
 
     def _scores_of(self, answer: VerdictAnswer) -> tuple[Score, ...]:
@@ -133,12 +174,25 @@ class VerdictReading:
         for raw in map(_score_in, answer.scores):
             if raw is None:
                 continue
-            step, criterion = raw.step.strip() if raw.step.strip() == WHOLE else name_of(raw.step), name_of(raw.criterion)
-            if step not in (WHOLE, *self.scored) or criterion not in self.rubric.names or not LOWEST <= raw.score <= HIGHEST:
+            step, criterion = (
+                raw.step.strip() if raw.step.strip() == WHOLE else name_of(raw.step),
+                name_of(raw.criterion),
+            )
+            if (
+                step not in (WHOLE, *self.scored)
+                or criterion not in self.rubric.names
+                or not LOWEST <= raw.score <= HIGHEST
+            ):
                 continue
             of = None if step == WHOLE else StepId(step)
             kept.setdefault(
-                (step, criterion), Score(criterion=criterion, score=round(raw.score), why=clipped(raw.why, LONGEST_WHY), step=of)
+                (step, criterion),
+                Score(
+                    criterion=criterion,
+                    score=round(raw.score),
+                    why=clipped(raw.why, LONGEST_WHY),
+                    step=of,
+                ),
             )
         return tuple(kept.values())
 

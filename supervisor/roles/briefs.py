@@ -56,8 +56,15 @@ class Known:
     """The request that it follows on."""
 
     def lists(self) -> dict[str, Sequence[JsonValue]]:
-        results: list[JsonValue] = [{"id": one.step, "specialist": one.specialist, "about": one.title} for one in self.given]
-        return {"request_before": [clipped(self.asked_before, MAX_NOTE_CHARS)] if self.asked_before else [], "known_results": results}
+        results: list[JsonValue] = [
+            {"id": one.step, "specialist": one.specialist, "about": one.title} for one in self.given
+        ]
+        return {
+            "request_before": [clipped(self.asked_before, MAX_NOTE_CHARS)]
+            if self.asked_before
+            else [],
+            "known_results": results,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +98,9 @@ def plan_brief(
     if any(one.own for one in rejected):
         job += " Where one has the user's own plan, begin with that, and mend only what the note says or what cannot work."
     plans = [one.item() for one in rejected]
-    return _brief(job, request, specialists=_offered(candidates), **known.lists(), rejected_plans=plans)
+    return _brief(
+        job, request, specialists=_offered(candidates), **known.lists(), rejected_plans=plans
+    )
 
 
 def route_brief(request: str, candidates: Sequence[Candidate], known: Known = Known()) -> str:
@@ -102,13 +111,26 @@ def route_brief(request: str, candidates: Sequence[Candidate], known: Known = Kn
     return _brief(job, request, specialists=_offered(candidates), **known.lists())
 
 
-def needs_brief(request: str, plan: Plan, needs: Mapping[str, str], candidates: Sequence[Candidate] = (), room: int = 0) -> str:
+def needs_brief(
+    request: str,
+    plan: Plan,
+    needs: Mapping[str, str],
+    candidates: Sequence[Candidate] = (),
+    room: int = 0,
+) -> str:
     """The planner's second job: what steps asked for, by step. Their results so far come as the handoff's context.
 
     `room`: how many steps may be added, for `candidates`.
     """
-    asked: list[JsonValue] = [{"step": step, "needs": clipped(need, MAX_NEED_CHARS)} for step, need in sorted(needs.items())]
-    how = f"answer it, add a step (at most {room}), or give it up" if candidates else "answer it, or give it up"
+    asked: list[JsonValue] = [
+        {"step": step, "needs": clipped(need, MAX_NEED_CHARS)}
+        for step, need in sorted(needs.items())
+    ]
+    how = (
+        f"answer it, add a step (at most {room}), or give it up"
+        if candidates
+        else "answer it, or give it up"
+    )
     job = f"Steps of your plan cannot go on without something. Resolve each need: {how}."
     return _brief(job, request, specialists=_offered(candidates), plan=_steps(plan), needs=asked)
 
@@ -126,21 +148,38 @@ def replan_brief(
     """The replanner's job. `standing`: how each step stands, in a word; `news`: those whose results are new; `most`: steps that it may add;
     `left`: how often the plan can still be changed, this time included.
     """
-    again = "this is the last time that it can be changed" if left == 1 else f"it can be changed {left} more times"
+    again = (
+        "this is the last time that it can be changed"
+        if left == 1
+        else f"it can be changed {left} more times"
+    )
     job = f"Results have come in, of {', '.join(news)}. Decide what the plan needs now: at most {most} new steps, and {again}."
-    return _brief(job, request, specialists=_offered(candidates), **known.lists(), plan=_steps(plan, standing))
+    return _brief(
+        job, request, specialists=_offered(candidates), **known.lists(), plan=_steps(plan, standing)
+    )
 
 
 def assessment_brief(
-    request: str, plan: Plan, round_number: int, left: int, conflicts: Sequence[JsonValue] = (), rubric: Rubric = DEFAULT_RUBRIC
+    request: str,
+    plan: Plan,
+    round_number: int,
+    left: int,
+    conflicts: Sequence[JsonValue] = (),
+    rubric: Rubric = DEFAULT_RUBRIC,
 ) -> str:
     """The assessor's job. `round_number` counts from 1; `left` is how often work may still be sent back.
 
     `conflicts`: what the judge made of claims that contradict each other.
     """
-    again = f"work may be sent back {left} more {'time' if left == 1 else 'times'}" if left else "nothing can be sent back any more"
+    again = (
+        f"work may be sent back {left} more {'time' if left == 1 else 'times'}"
+        if left
+        else "nothing can be sent back any more"
+    )
     job = f"Judge the results of round {round_number} against the request below ({again})."
-    criteria: list[JsonValue] = [{"criterion": one.name, "means": one.means} for one in rubric.criteria]
+    criteria: list[JsonValue] = [
+        {"criterion": one.name, "means": one.means} for one in rubric.criteria
+    ]
     return _brief(job, request, rubric=criteria, plan=_steps(plan), conflicts=conflicts)
 
 
@@ -156,7 +195,10 @@ def synthesis_brief(
 
     `vetoes`: why the answer before this one was turned down; `conflicts`: as in `assessment_brief`.
     """
-    job, last = "Write the one answer to the request below from the results of these steps.", list(vetoes)
+    job, last = (
+        "Write the one answer to the request below from the results of these steps.",
+        list(vetoes),
+    )
     known: dict[str, Sequence[JsonValue]] = {
         "plan": _steps(plan),
         "gaps": list(gaps),
@@ -168,7 +210,12 @@ def synthesis_brief(
 
 def _offered(candidates: Sequence[Candidate]) -> list[JsonValue]:
     return [
-        {"name": one.name, "description": one.description, "tools": list(one.tools), "waiting": one.queued}
+        {
+            "name": one.name,
+            "description": one.description,
+            "tools": list(one.tools),
+            "waiting": one.queued,
+        }
         for one in sorted(candidates, key=lambda one: one.name)
     ]
 
@@ -188,9 +235,16 @@ def _steps(plan: Plan, standing: Mapping[StepId, str] | None = None) -> list[Jso
 
 def _whole(plan: Plan) -> JsonValue:
     """With all that it says, in the words of plans; tasks are cut where they are very long."""
-    said: dict[str, JsonValue] = plan.model_dump(mode="json", exclude_defaults=True, exclude={"steps": True})
-    steps = [step.model_copy(update={"task": clipped(step.task, MAX_NOTE_CHARS)}) for step in plan.steps]
-    return {**said, "steps": [step.model_dump(mode="json", exclude_defaults=True) for step in steps]}
+    said: dict[str, JsonValue] = plan.model_dump(
+        mode="json", exclude_defaults=True, exclude={"steps": True}
+    )
+    steps = [
+        step.model_copy(update={"task": clipped(step.task, MAX_NOTE_CHARS)}) for step in plan.steps
+    ]
+    return {
+        **said,
+        "steps": [step.model_dump(mode="json", exclude_defaults=True) for step in steps],
+    }
 
 
 def _brief(job: str, request: str, **lists: Sequence[JsonValue]) -> str:

@@ -35,10 +35,20 @@ def fact_check_schema() -> Mapping[str, Any]:
     """Of `shared.wire.fact_check.FactCheck`."""
     text = {"type": "string"}
     statement = {"statement": text, "why": text}
-    one = {"type": "object", "properties": statement, "required": list(statement), "additionalProperties": False}
+    one = {
+        "type": "object",
+        "properties": statement,
+        "required": list(statement),
+        "additionalProperties": False,
+    }
     fields = {
         "verdict": {**text, "enum": [verdict.value for verdict in CheckVerdict]},
         "wrong": {"type": "array", "items": one},
         "why": text,
     }
-    return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": fields,
+        "required": list(fields),
+        "additionalProperties": False,
+    }

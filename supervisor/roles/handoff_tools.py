@@ -35,11 +35,23 @@ def _hand_off_to(name: str) -> Tool:
     arguments = {
         "id": {**_TEXT, "description": "short, lower case, new in this plan: check_config"},
         "task": {**_TEXT, "description": "objective, output, what to work from, boundaries"},
-        "depends_on": {**_IDS, "description": "ids of the steps whose results it needs, old or new; [] if none"},
-        "on_failure": {**_TEXT, "enum": [each.value for each in OnFailure], "description": "drop: the answer can do without it"},
+        "depends_on": {
+            **_IDS,
+            "description": "ids of the steps whose results it needs, old or new; [] if none",
+        },
+        "on_failure": {
+            **_TEXT,
+            "enum": [each.value for each in OnFailure],
+            "description": "drop: the answer can do without it",
+        },
         "why": _WHY,
     }
-    return _tool(f"{HAND_OFF}{name}", f"Adds a step to the plan, and gives it to {name}.", arguments, optional=("on_failure",))
+    return _tool(
+        f"{HAND_OFF}{name}",
+        f"Adds a step to the plan, and gives it to {name}.",
+        arguments,
+        optional=("on_failure",),
+    )
 
 
 def _change(specialists: Collection[str], unbegun: Collection[str]) -> Tool:
@@ -55,15 +67,28 @@ def _change(specialists: Collection[str], unbegun: Collection[str]) -> Tool:
 
 
 def _drop(unbegun: Collection[str]) -> Tool:
-    return _tool(DROP, "Drops a step that has not begun.", {"step": {**_TEXT, "enum": list(unbegun)}, "why": _WHY})
+    return _tool(
+        DROP,
+        "Drops a step that has not begun.",
+        {"step": {**_TEXT, "enum": list(unbegun)}, "why": _WHY},
+    )
 
 
-def _tool(name: str, description: str, arguments: dict[str, Any], optional: tuple[str, ...] = ()) -> Tool:
+def _tool(
+    name: str, description: str, arguments: dict[str, Any], optional: tuple[str, ...] = ()
+) -> Tool:
     required = [argument for argument in arguments if argument not in optional]
-    schema = {"type": "object", "properties": arguments, "required": required, "additionalProperties": False}
+    schema = {
+        "type": "object",
+        "properties": arguments,
+        "required": required,
+        "additionalProperties": False,
+    }
     return Tool(name, description, schema, _not_now)
 
 
 def _not_now(_arguments: dict[str, Any], _context: ToolContext) -> str:
     """They came along with calls that had to be run first."""
-    raise ToolFailed("nothing was done: decide when you have read what you need, with calls of your decision alone")
+    raise ToolFailed(
+        "nothing was done: decide when you have read what you need, with calls of your decision alone"
+    )

@@ -77,9 +77,19 @@ class JudgeReading:
                 "description": "the claims of this conflict that stand; none: disputed; all: they do not contradict each other",
             },
         }
-        one = {"type": "object", "properties": item, "required": list(item), "additionalProperties": False}
+        one = {
+            "type": "object",
+            "properties": item,
+            "required": list(item),
+            "additionalProperties": False,
+        }
         many = {"type": "array", "items": one, "description": "exactly one for each conflict"}
-        return {"type": "object", "properties": {"settlements": many}, "required": ["settlements"], "additionalProperties": False}
+        return {
+            "type": "object",
+            "properties": {"settlements": many},
+            "required": ["settlements"],
+            "additionalProperties": False,
+        }
 
     def read(self, text: str, *, last_try: bool) -> Read:
         """Raises: NotAcceptable: a conflict that is not spoken of, or a claim that is not of it; on the last try it is disputed instead."""
@@ -87,30 +97,59 @@ class JudgeReading:
         for raw in parse(SettlementsAnswer, text).settlements:
             given.setdefault(raw.conflict.strip(), raw)
         silent = [conflict for conflict in self.conflicts if conflict not in given]
-        strange = [conflict for conflict, ids in self.conflicts.items() if conflict in given and not {*given[conflict].stands} <= {*ids}]
+        strange = [
+            conflict
+            for conflict, ids in self.conflicts.items()
+            if conflict in given and not {*given[conflict].stands} <= {*ids}
+        ]
         if (silent or strange) and not last_try:
             wrong = [f"{conflict} is missing" for conflict in silent]
-            wrong += [f"{conflict} has only the claims {', '.join(self.conflicts[conflict])}" for conflict in strange]
-            raise NotAcceptable(f"every conflict needs one settlement, with claims of its own: {'; '.join(wrong)}")
+            wrong += [
+                f"{conflict} has only the claims {', '.join(self.conflicts[conflict])}"
+                for conflict in strange
+            ]
+            raise NotAcceptable(
+                f"every conflict needs one settlement, with claims of its own: {'; '.join(wrong)}"
+            )
         kept = [
-            Settlement(conflict=conflict, stands=tuple(dict.fromkeys(raw.stands)), why=clipped(raw.why or "", LONGEST_WHY))
+            Settlement(
+                conflict=conflict,
+                stands=tuple(dict.fromkeys(raw.stands)),
+                why=clipped(raw.why or "", LONGEST_WHY),
+            )
             for conflict, raw in given.items()
             if conflict in self.conflicts and conflict not in strange
         ]
-        notes = tuple(f"the judge said nothing usable of {conflict}" for conflict in (*silent, *strange))
-        return Read(ResultStatus.OK, Settlements(settlements=tuple(kept)).model_dump(mode="json"), notes=notes)
+        notes = tuple(
+            f"the judge said nothing usable of {conflict}" for conflict in (*silent, *strange)
+        )
+        return Read(
+            ResultStatus.OK,
+            Settlements(settlements=tuple(kept)).model_dump(mode="json"),
+            notes=notes,
+        )
 
 
 def reading_of(conflicts: Conflicts) -> JudgeReading:
     """Of what `judge_brief` shows."""
-    return JudgeReading({conflict.id: tuple(claim.id for claim in conflict.claims) for conflict in shown(conflicts)})
+    return JudgeReading(
+        {conflict.id: tuple(claim.id for claim in conflict.claims) for conflict in shown(conflicts)}
+    )
 
 
 def reading_again(schema: Mapping[str, Any], found: ConflictsFound) -> JudgeReading:
     """The reading whose schema stands in a handoff: of the conflicts that it asks about."""
-    item = schema.get("properties", {}).get("settlements", {}).get("items", {}).get("properties", {})
+    item = (
+        schema.get("properties", {}).get("settlements", {}).get("items", {}).get("properties", {})
+    )
     asked = item.get("conflict", {}).get("enum", ())
-    return JudgeReading({f"k{number}": ids for number, ids in enumerate(found.conflicts, start=1) if f"k{number}" in asked})
+    return JudgeReading(
+        {
+            f"k{number}": ids
+            for number, ids in enumerate(found.conflicts, start=1)
+            if f"k{number}" in asked
+        }
+    )
 
 
 def _line(conflict: Conflict) -> str:
@@ -121,7 +160,17 @@ def _line(conflict: Conflict) -> str:
 def claim_shown(claim: Claim) -> JsonValue:
     """A claim and the quotes behind it, as the judge sees them."""
     evidence: list[JsonValue] = [
-        {"source": source.source, "quote": clipped(source.quote, MOST_TEXT_CHARS)} for source in claim.sources[:MOST_SOURCES]
+        {"source": source.source, "quote": clipped(source.quote, MOST_TEXT_CHARS)}
+        for source in claim.sources[:MOST_SOURCES]
     ]
-    parts = {part: said for part in ("subject", "attribute", "value", "unit", "date") if (said := getattr(claim, part))}
-    return {"id": claim.id, "text": clipped(claim.text, MOST_TEXT_CHARS), **parts, "evidence": evidence}
+    parts = {
+        part: said
+        for part in ("subject", "attribute", "value", "unit", "date")
+        if (said := getattr(claim, part))
+    }
+    return {
+        "id": claim.id,
+        "text": clipped(claim.text, MOST_TEXT_CHARS),
+        **parts,
+        "evidence": evidence,
+    }

@@ -74,15 +74,45 @@ class NeedsReading:
         text, others = {"type": "string"}, (Action.ADD_STEP,) if self.specialists else ()
         item = {
             "step": {**text, "enum": list(self.steps)},
-            "action": {**text, "enum": [action.value for action in Action if action is not Action.ADD_STEP or others]},
-            "answer": {**text, "description": "what the step asked for; when giving up, why it cannot be had"},
+            "action": {
+                **text,
+                "enum": [
+                    action.value for action in Action if action is not Action.ADD_STEP or others
+                ],
+            },
+            "answer": {
+                **text,
+                "description": "what the step asked for; when giving up, why it cannot be had",
+            },
         }
         if others:
-            item["specialist"] = {**text, "enum": [*sorted(self.specialists), ""], "description": 'add_step: who finds it out; else ""'}
-            item["task"] = {**text, "description": 'add_step: what is to be found out, from what, in which form; else ""'}
-        one = {"type": "object", "properties": item, "required": list(item), "additionalProperties": False}
-        many = {"type": "array", "minItems": 1, "items": one, "description": "exactly one for each step that asks"}
-        return {"type": "object", "properties": {"resolutions": many}, "required": ["resolutions"], "additionalProperties": False}
+            item["specialist"] = {
+                **text,
+                "enum": [*sorted(self.specialists), ""],
+                "description": 'add_step: who finds it out; else ""',
+            }
+            item["task"] = {
+                **text,
+                "description": 'add_step: what is to be found out, from what, in which form; else ""',
+            }
+        one = {
+            "type": "object",
+            "properties": item,
+            "required": list(item),
+            "additionalProperties": False,
+        }
+        many = {
+            "type": "array",
+            "minItems": 1,
+            "items": one,
+            "description": "exactly one for each step that asks",
+        }
+        return {
+            "type": "object",
+            "properties": {"resolutions": many},
+            "required": ["resolutions"],
+            "additionalProperties": False,
+        }
 
     def read(self, text: str, *, last_try: bool) -> Read:
         """Raises: NotAcceptable: a step without a resolution or with an empty answer, or a step to be added that cannot be; on the last
@@ -92,7 +122,11 @@ class NeedsReading:
         for raw in parse(ResolutionsAnswer, text).resolutions:
             given.setdefault(name_of(raw.step), raw)
         added = self._added({step: given[step] for step in self.steps if step in given})
-        clear = {step for step, raw in given.items() if _gives_up(raw) or _answer_in(raw)} | added.by.keys() | added.problems.keys()
+        clear = (
+            {step for step, raw in given.items() if _gives_up(raw) or _answer_in(raw)}
+            | added.by.keys()
+            | added.problems.keys()
+        )
         wanting = [step for step in self.steps if step not in clear]
         problems = [f"step {step} {problem}" for step, problem in added.problems.items()]
         if wanting:
@@ -101,15 +135,26 @@ class NeedsReading:
         if problems and not last_try:
             raise NotAcceptable("; ".join(problems))
         unmet = [step for step in self.steps if step in wanting or step in added.problems]
-        kept = tuple(self._resolution(step, given, added, is_met=step not in unmet) for step in self.steps)
-        notes = (*added.notes, *(f"step {step} asked for something that nobody could answer" for step in unmet))
-        return Read(ResultStatus.OK, Resolutions(resolutions=kept).model_dump(mode="json"), notes=notes)
+        kept = tuple(
+            self._resolution(step, given, added, is_met=step not in unmet) for step in self.steps
+        )
+        notes = (
+            *added.notes,
+            *(f"step {step} asked for something that nobody could answer" for step in unmet),
+        )
+        return Read(
+            ResultStatus.OK, Resolutions(resolutions=kept).model_dump(mode="json"), notes=notes
+        )
 
-    def _resolution(self, step: str, given: Mapping[str, ResolutionAnswer], added: _Added, *, is_met: bool) -> Resolution:
+    def _resolution(
+        self, step: str, given: Mapping[str, ResolutionAnswer], added: _Added, *, is_met: bool
+    ) -> Resolution:
         if step in added.by:
             return Resolution(step=StepId(step), by=added.by[step])
         is_answered = is_met and not _gives_up(given[step])
-        return Resolution(step=StepId(step), answer=_answer_in(given[step]) if is_answered else None)
+        return Resolution(
+            step=StepId(step), answer=_answer_in(given[step]) if is_answered else None
+        )
 
     def _added(self, given: Mapping[str, ResolutionAnswer]) -> _Added:
         """Two that need the same wait for the same step."""
@@ -119,9 +164,18 @@ class NeedsReading:
                 continue
             task = clipped(raw.task or "", LONGEST_ANSWER)
             if StepId(step) in self.helpers or not task:
-                found.problems[step] = "finds something out itself: answer it, or give it up" if task else "needs a task for `add_step`"
+                found.problems[step] = (
+                    "finds something out itself: answer it, or give it up"
+                    if task
+                    else "needs a task for `add_step`"
+                )
                 continue
-            helper = Step(id=_free_id(step, taken), specialist=self._there(found, raw), task=task, on_failure=OnFailure.RETRY)
+            helper = Step(
+                id=_free_id(step, taken),
+                specialist=self._there(found, raw),
+                task=task,
+                on_failure=OnFailure.RETRY,
+            )
             taken.add(helper.id)
             found.by[step] = helper
         if found.by:
@@ -133,7 +187,9 @@ class NeedsReading:
         name = name_of(raw.specialist or "-")
         if name in self.specialists:
             return name
-        found.notes.append(f"there is no specialist {name}: {all_rounder(self.specialists)} takes what was meant for it")
+        found.notes.append(
+            f"there is no specialist {name}: {all_rounder(self.specialists)} takes what was meant for it"
+        )
         return all_rounder(self.specialists)
 
     def _without_repeats(self, found: _Added) -> None:
@@ -141,7 +197,9 @@ class NeedsReading:
         needy = {helper.id: step for step, helper in found.by.items()}
         for one in repeats_in(tuple(found.by.values()), self.earlier):
             step = needy[one.step]
-            found.problems[step] = f"would have asked for what {one.earlier} was asked for already: answer it from that, or give it up"
+            found.problems[step] = (
+                f"would have asked for what {one.earlier} was asked for already: answer it from that, or give it up"
+            )
             del found.by[step]
         for one in twice_in(tuple(found.by.values())):
             found.by[needy[one.step]] = found.by[needy[one.earlier]]
@@ -154,7 +212,13 @@ class NeedsReading:
 def needs_reading_of(schema: Mapping[str, Any], state: JobState, plan: Plan) -> NeedsReading:
     """The reading whose schema stands in a handoff, whoever is there by now."""
     offered = _item_of(schema).get("specialist", {}).get("enum", ())
-    return NeedsReading(steps_asked_in(schema), tuple(filter(None, offered)), room(state), plan.steps, helpers_of(state))
+    return NeedsReading(
+        steps_asked_in(schema),
+        tuple(filter(None, offered)),
+        room(state),
+        plan.steps,
+        helpers_of(state),
+    )
 
 
 def steps_asked_in(schema: Mapping[str, Any]) -> tuple[str, ...]:
@@ -163,19 +227,27 @@ def steps_asked_in(schema: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _item_of(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    properties: Mapping[str, Any] = schema.get("properties", {}).get("resolutions", {}).get("items", {}).get("properties", {})
+    properties: Mapping[str, Any] = (
+        schema.get("properties", {}).get("resolutions", {}).get("items", {}).get("properties", {})
+    )
     return properties
 
 
 def _free_id(step: str, taken: set[StepId]) -> StepId:
     """`costs_help`, `costs_help2`: who it is there for."""
     first = f"{step[: LONGEST_NAME - 8]}_help"
-    return next(StepId(name) for name in (first, *(f"{first}{n}" for n in range(2, 1_000))) if name not in taken)
+    return next(
+        StepId(name)
+        for name in (first, *(f"{first}{n}" for n in range(2, 1_000)))
+        if name not in taken
+    )
 
 
 def _gives_up(raw: ResolutionAnswer) -> bool:
     """An action that is no known word counts by whether there is an answer."""
-    return name_of(raw.action) == Action.GIVE_UP or (name_of(raw.action) != Action.ANSWER and not _answer_in(raw))
+    return name_of(raw.action) == Action.GIVE_UP or (
+        name_of(raw.action) != Action.ANSWER and not _answer_in(raw)
+    )
 
 
 def _answer_in(raw: ResolutionAnswer) -> str:

@@ -11,7 +11,18 @@ from typing import assert_never
 
 from shared.wire.conflicts import Settlements
 from shared.wire.errors import HandoffError
-from shared.wire.events import AnswerMethod, Arbitrated, Event, Judged, NeedsResolved, PlanMade, Reviewed, Routed, StepOutline, Synthesised
+from shared.wire.events import (
+    AnswerMethod,
+    Arbitrated,
+    Event,
+    Judged,
+    NeedsResolved,
+    PlanMade,
+    Reviewed,
+    Routed,
+    StepOutline,
+    Synthesised,
+)
 from shared.wire.given import answers_in, own
 from shared.wire.handoff import BUDGETS, AgentHandoff, BlobRef, HandoffResult, ResultStatus, ref
 from shared.wire.ids import StepId
@@ -44,9 +55,13 @@ def outcome_of(  # noqa: PLR0911 (one case a role)
             return (_routed(result, written),), ()
         case "planner" if state.plan is None:
             plan = _plan(result)
-            made = plan or degraded_plan(request, specialists_offered_in(schema), answers_in(state.submitted.given))
+            made = plan or degraded_plan(
+                request, specialists_offered_in(schema), answers_in(state.submitted.given)
+            )
             event, text = plan_made(made, None if plan else written)
-            return (event.model_copy(update={"noted": written if plan and result.notes else None}),), (text,)
+            return (
+                event.model_copy(update={"noted": written if plan and result.notes else None}),
+            ), (text,)
         case "planner":
             resolved, new_plan = _resolved(state, steps_asked_in(schema), result, written, words)
             return (resolved,), new_plan
@@ -68,7 +83,9 @@ def _judged(result: HandoffResult, ref: BlobRef) -> Judged:
     with suppress(HandoffError):
         if result.status is ResultStatus.OK:
             settlements = Settlements.of(result.output).settlements
-            return Judged(result=ref, settled=tuple(one.conflict for one in settlements if one.stands))
+            return Judged(
+                result=ref, settled=tuple(one.conflict for one in settlements if one.stands)
+            )
     return Judged(result=ref, problem="the judge failed")
 
 
@@ -76,7 +93,10 @@ def _arbitrated(result: HandoffResult, ref: BlobRef) -> Arbitrated:
     with suppress(HandoffError):
         if result.status is ResultStatus.OK:
             said = Rulings.of(result.output).rulings
-            writer, reviewer = (tuple(one.step for one in said if one.right is side) for side in (Side.WRITER, Side.REVIEWER))
+            writer, reviewer = (
+                tuple(one.step for one in said if one.right is side)
+                for side in (Side.WRITER, Side.REVIEWER)
+            )
             return Arbitrated(result=ref, writer=writer, reviewer=reviewer)
     return Arbitrated(result=ref, problem="the judge failed")
 
@@ -90,11 +110,20 @@ def _routed(result: HandoffResult, ref: BlobRef) -> Routed:
     return Routed(mode=Mode.TEAM, result=ref, problem="the router failed")
 
 
-def plan_made(plan: Plan, degraded: BlobRef | None = None, *, is_reviewed: bool = True) -> tuple[PlanMade, str]:
+def plan_made(
+    plan: Plan, degraded: BlobRef | None = None, *, is_reviewed: bool = True
+) -> tuple[PlanMade, str]:
     """The event of a plan, and the plan's payload. `degraded`: the planner's result, if this is not its plan."""
     text = plan.to_json()
     outlines, join = tuple(outline_of(step, plan.given) for step in plan.steps), plan.join
-    made = PlanMade(plan=ref(text), steps=outlines, synthesis=plan.synthesis, join=join, is_reviewed=is_reviewed, degraded=degraded)
+    made = PlanMade(
+        plan=ref(text),
+        steps=outlines,
+        synthesis=plan.synthesis,
+        join=join,
+        is_reviewed=is_reviewed,
+        degraded=degraded,
+    )
     return made, text
 
 
@@ -131,22 +160,38 @@ def _resolved(
     answered = tuple(item.step for item in left if item.answer and item.step not in by)
     given_up = tuple(step for step in steps if step not in answered and step not in by)
     event = NeedsResolved(result=ref, answered=answered, given_up=given_up, repeats=again)
-    return with_helpers(state, event, words.plan(state.plan.plan), by) if by and state.plan else (event, ())
+    return (
+        with_helpers(state, event, words.plan(state.plan.plan), by)
+        if by and state.plan
+        else (event, ())
+    )
 
 
-def with_helpers(state: JobState, event: NeedsResolved, plan: Plan, by: Mapping[StepId, Step]) -> tuple[NeedsResolved, tuple[str, ...]]:
+def with_helpers(
+    state: JobState, event: NeedsResolved, plan: Plan, by: Mapping[StepId, Step]
+) -> tuple[NeedsResolved, tuple[str, ...]]:
     """The event with what is added to the job's plan, and its new payload. `by`: who is in need, and the step that finds it out."""
     helpers = {step.id: step for step in by.values()}
-    waiting = [one.model_copy(update={"depends_on": (*one.depends_on, by[one.id].id)}) if one.id in by else one for one in plan.steps]
+    waiting = [
+        one.model_copy(update={"depends_on": (*one.depends_on, by[one.id].id)})
+        if one.id in by
+        else one
+        for one in plan.steps
+    ]
     steps = (*waiting, *helpers.values())
-    text = Plan(steps=steps, synthesis=plan.synthesis, join=plan.join, given=plan.given, why=plan.why).to_json()
+    text = Plan(
+        steps=steps, synthesis=plan.synthesis, join=plan.join, given=plan.given, why=plan.why
+    ).to_json()
     changed = [(state.steps[step_id].outline, helper.id) for step_id, helper in by.items()]
     more = {
         "added_to": state.plan.plan if state.plan else None,
         "plan": ref(text),
         "added": tuple(outline_of(step, ()) for step in helpers.values()),
         "changed": tuple(
-            one.model_copy(update={"depends_on": (*one.depends_on, helper), "helpers": (*one.helpers, helper)}) for one, helper in changed
+            one.model_copy(
+                update={"depends_on": (*one.depends_on, helper), "helpers": (*one.helpers, helper)}
+            )
+            for one, helper in changed
         ),
     }
     return event.model_copy(update=more), (text,)
@@ -162,7 +207,11 @@ def _needs_of(state: JobState, step_id: StepId) -> list[BlobRef]:
     """The result that says what it needs, and those that the planner has answered, or that a helper has found something for."""
     step = state.steps[step_id]
     helped = {one for one in step.outline.helpers if one in state.steps and state.steps[one].usable}
-    before = [one for one in step.remarks if one.author == "planner" and (one.helper is None or one.helper in helped)]
+    before = [
+        one
+        for one in step.remarks
+        if one.author == "planner" and (one.helper is None or one.helper in helped)
+    ]
     return [ref for ref in (step.result, *(one.previous for one in before)) if ref]
 
 
@@ -184,9 +233,15 @@ def sent_back_before(state: JobState) -> tuple[BlobRef, ...]:
 
 
 def _repeats(state: JobState, verdict: Verdict, words: Words) -> tuple[StepId, ...]:
-    before = [revision for ref in sent_back_before(state) for revision in Verdict.of(words.result(ref).output).revisions]
+    before = [
+        revision
+        for ref in sent_back_before(state)
+        for revision in Verdict.of(words.result(ref).output).revisions
+    ]
     return tuple(
-        new.step for new in verdict.revisions if any(old.step == new.step and asks_the_same(old.problem, new.problem) for old in before)
+        new.step
+        for new in verdict.revisions
+        if any(old.step == new.step and asks_the_same(old.problem, new.problem) for old in before)
     )
 
 
@@ -197,7 +252,14 @@ def _reviewed(state: JobState, result: HandoffResult, ref: BlobRef, words: Words
             verdict = Verdict.of(result.output)
             named = tuple(revision.step for revision in verdict.revisions)
             again, points = _repeats(state, verdict, words), len(verdict.open_points)
-            return Reviewed(round=number, decision=verdict.verdict, result=ref, steps=named, repeats=again, open_points=points)
+            return Reviewed(
+                round=number,
+                decision=verdict.verdict,
+                result=ref,
+                steps=named,
+                repeats=again,
+                open_points=points,
+            )
     return Reviewed(round=number, decision=None, result=ref, problem="the assessor failed")
 
 
@@ -206,7 +268,9 @@ def _synthesised(state: JobState, result: HandoffResult, ref: BlobRef) -> Synthe
         case ResultStatus.OK | ResultStatus.PARTIAL if result.output not in (None, ""):
             partial = None if result.status is ResultStatus.OK else "the synthesis is not whole"
             return Synthesised(method=AnswerMethod.SYNTHESIZED, result=ref, problem=partial)
-        case ResultStatus.OK | ResultStatus.PARTIAL | ResultStatus.FAILED | ResultStatus.NEEDS_INPUT:
+        case (
+            ResultStatus.OK | ResultStatus.PARTIAL | ResultStatus.FAILED | ResultStatus.NEEDS_INPUT
+        ):
             method = AnswerMethod.MERGED if usable_sinks(state) else AnswerMethod.NONE
             return Synthesised(method=method, result=ref, problem="the synthesizer failed")
         case _:

@@ -15,7 +15,16 @@ from shared.wire.handoff import ResultStatus
 from shared.wire.ids import StepId
 from shared.wire.join import Join
 from shared.wire.message import problems_of
-from shared.wire.plan import DEFAULT_FALLBACK, OnFailure, Plan, Step, Synthesis, count_problems, name_problems, shape_problems
+from shared.wire.plan import (
+    DEFAULT_FALLBACK,
+    OnFailure,
+    Plan,
+    Step,
+    Synthesis,
+    count_problems,
+    name_problems,
+    shape_problems,
+)
 from supervisor.lifecycle.beginning import all_rounder, one_step
 from supervisor.lifecycle.repeats import twice_in
 from supervisor.roles.answer_text import clipped, name_of, parse
@@ -88,16 +97,33 @@ class PlanReading:
     def schema(self) -> Mapping[str, Any]:
         text = {"type": "string"}
         join = {
-            "enough": {"type": "integer", "description": "results of depends_on that are enough to go on at once; 0: all"},
-            "within_s": {"type": "integer", "description": "seconds after which it goes on with what is there; 0: it waits"},
-            "must": {"type": "array", "items": text, "description": "those of depends_on that it waits for in any case; [] if none"},
+            "enough": {
+                "type": "integer",
+                "description": "results of depends_on that are enough to go on at once; 0: all",
+            },
+            "within_s": {
+                "type": "integer",
+                "description": "seconds after which it goes on with what is there; 0: it waits",
+            },
+            "must": {
+                "type": "array",
+                "items": text,
+                "description": "those of depends_on that it waits for in any case; [] if none",
+            },
         }
         step = {
             "id": {**text, "description": "short, lower case, unique: compare_prices"},
             "specialist": {**text, "enum": sorted(self.specialists)},
             "task": {**text, "description": "objective, output, what to work from, boundaries"},
-            "depends_on": {"type": "array", "items": text, "description": "ids of the steps whose results it needs; [] if none"},
-            "fallback": {**text, "description": "what to do when the task cannot be done as it is put"},
+            "depends_on": {
+                "type": "array",
+                "items": text,
+                "description": "ids of the steps whose results it needs; [] if none",
+            },
+            "fallback": {
+                **text,
+                "description": "what to do when the task cannot be done as it is put",
+            },
             "on_failure": {
                 **text,
                 "enum": [each.value for each in OnFailure],
@@ -106,9 +132,17 @@ class PlanReading:
             "join": _closed(join),
         }
         properties = {
-            "steps": {"type": "array", "minItems": 1, "items": _closed(step), "description": f"at most {self.max_steps}"},
+            "steps": {
+                "type": "array",
+                "minItems": 1,
+                "items": _closed(step),
+                "description": f"at most {self.max_steps}",
+            },
             "synthesis": {**text, "enum": [mode.value for mode in Synthesis]},
-            "why": {**text, "description": "one or two sentences for the people who look at the plan"},
+            "why": {
+                **text,
+                "description": "one or two sentences for the people who look at the plan",
+            },
         }
         return _closed(properties)
 
@@ -122,13 +156,21 @@ class PlanReading:
         if not answer.steps:
             found.append("the plan has no steps")
         if found:
-            raise NotAcceptable("the plan cannot be used: " + "; ".join([*found, *name_problems(steps, self.specialists)]))
+            raise NotAcceptable(
+                "the plan cannot be used: "
+                + "; ".join([*found, *name_problems(steps, self.specialists)])
+            )
         steps, instead = _for_those_there(steps, self.specialists)
         twice = [f"step {one.step} asks for the same as {one.earlier}" for one in twice_in(steps)]
         if twice and not last_try:
-            raise NotAcceptable("; ".join(twice) + ". Leave out what is there twice, or say in the tasks what sets them apart")
+            raise NotAcceptable(
+                "; ".join(twice)
+                + ". Leave out what is there twice, or say in the tasks what sets them apart"
+            )
         why = clipped(answer.why or "", 2_000)
-        plan = Plan(steps=tuple(steps), synthesis=_synthesis_of(answer.synthesis), given=self.given, why=why)
+        plan = Plan(
+            steps=tuple(steps), synthesis=_synthesis_of(answer.synthesis), given=self.given, why=why
+        )
         return Read(ResultStatus.OK, plan.model_dump(mode="json"), notes=(*instead, *twice))
 
 
@@ -138,7 +180,9 @@ def specialists_offered_in(schema: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(step.get("specialist", {}).get("enum", ()))
 
 
-def degraded_plan(request: str, specialists: Collection[str], given: tuple[StepId, ...] = ()) -> Plan:
+def degraded_plan(
+    request: str, specialists: Collection[str], given: tuple[StepId, ...] = ()
+) -> Plan:
     """The plan when no planner could make one: the request as it is, for the generalist, or whoever there is."""
     why = "No usable plan came from the planner: one specialist gets the whole request."
     return one_step(request, all_rounder(specialists), why, given)
@@ -154,10 +198,15 @@ def _steps_of(answer: PlanAnswer) -> tuple[list[Step], list[str]]:
     return steps, found
 
 
-def _for_those_there(steps: Sequence[Step], specialists: Collection[str]) -> tuple[list[Step], list[str]]:
+def _for_those_there(
+    steps: Sequence[Step], specialists: Collection[str]
+) -> tuple[list[Step], list[str]]:
     """The steps, each for somebody who is there, and what is to be said of that."""
     instead, there = all_rounder(specialists), [*specialists, all_rounder(specialists)]
-    made = [step if step.specialist in there else step.model_copy(update={"specialist": instead}) for step in steps]
+    made = [
+        step if step.specialist in there else step.model_copy(update={"specialist": instead})
+        for step in steps
+    ]
     notes = [
         f"step {step.id} was meant for {step.specialist}, which is no specialist that is there: {instead} takes it"
         for step in steps
@@ -168,8 +217,17 @@ def _for_those_there(steps: Sequence[Step], specialists: Collection[str]) -> tup
 
 def _synthesis_of(text: str | None) -> Synthesis:
     """Anything unclear is `merge`: it costs no call, and with a single sink it makes no difference."""
-    return Synthesis.RECONCILE if (text or "").strip().lower() == Synthesis.RECONCILE else Synthesis.MERGE
+    return (
+        Synthesis.RECONCILE
+        if (text or "").strip().lower() == Synthesis.RECONCILE
+        else Synthesis.MERGE
+    )
 
 
 def _closed(properties: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }

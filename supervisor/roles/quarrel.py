@@ -36,7 +36,9 @@ def judging_wants(state: JobState) -> tuple[BlobRef, ...]:
     """The payloads that `judging` reads."""
     if state.phase is Phase.SYNTHESISING:
         review = state.last_round.result if state.last_round else None
-        return tuple(ref for ref in (review, *(state.steps[step].result for step in quarrels(state))) if ref)
+        return tuple(
+            ref for ref in (review, *(state.steps[step].result for step in quarrels(state))) if ref
+        )
     return (state.conflicts.ledger,) if state.conflicts and state.conflicts.ledger else ()
 
 
@@ -58,12 +60,25 @@ def quarrel_brief(state: JobState, words: Words) -> str:
     """The judge's job. `words`: of `judging_wants(state)`."""
     verdict = words.verdict(state.last_round) if state.last_round else None
     points = [one for one in verdict.revisions if one.step in quarrels(state)] if verdict else []
-    results = {step: words.result(ref) for step in quarrels(state) if (ref := state.steps[step].result)}
-    return "\n".join([_JOB, *(_line(one, results.get(one.step), MOST_SHOWN_CHARS // len(points)) for one in points)])
+    results = {
+        step: words.result(ref) for step in quarrels(state) if (ref := state.steps[step].result)
+    }
+    return "\n".join(
+        [
+            _JOB,
+            *(_line(one, results.get(one.step), MOST_SHOWN_CHARS // len(points)) for one in points),
+        ]
+    )
 
 
 def _line(point: Revision, result: HandoffResult | None, most: int) -> str:
-    written = "" if result is None else result.output if isinstance(result.output, str) else json.dumps(result.output, ensure_ascii=False)
+    written = (
+        ""
+        if result is None
+        else result.output
+        if isinstance(result.output, str)
+        else json.dumps(result.output, ensure_ascii=False)
+    )
     evidence: list[JsonValue] = []
     left = most // 2
     for claim in (result.claims if result else ())[:MOST_CLAIMS]:
@@ -72,7 +87,12 @@ def _line(point: Revision, result: HandoffResult | None, most: int) -> str:
         if left < 0:
             break
         evidence.append(shown)
-    said = {"point": point.step, "reviewer": point.problem, "writer": clipped(written, most // 2), "evidence": evidence}
+    said = {
+        "point": point.step,
+        "reviewer": point.problem,
+        "writer": clipped(written, most // 2),
+        "evidence": evidence,
+    }
     return json.dumps(said, ensure_ascii=False)
 
 
@@ -100,9 +120,19 @@ class RulingReading:
             "why": {**text, "description": "one or two sentences for the reader of the answer"},
             "right": {**text, "enum": [side.value for side in Side]},
         }
-        one = {"type": "object", "properties": item, "required": list(item), "additionalProperties": False}
+        one = {
+            "type": "object",
+            "properties": item,
+            "required": list(item),
+            "additionalProperties": False,
+        }
         many = {"type": "array", "items": one, "description": "exactly one for each point"}
-        return {"type": "object", "properties": {"rulings": many}, "required": ["rulings"], "additionalProperties": False}
+        return {
+            "type": "object",
+            "properties": {"rulings": many},
+            "required": ["rulings"],
+            "additionalProperties": False,
+        }
 
     def read(self, text: str, *, last_try: bool) -> Read:
         """Raises: NotAcceptable: a point that nothing, or nothing usable, is said of; on the last try it is undecided instead."""
@@ -110,11 +140,21 @@ class RulingReading:
         for raw in parse(RulingsAnswer, text).rulings:
             point, right = name_of(raw.point), raw.right.strip().lower()
             if point in self.points and right in list(Side):
-                given.setdefault(point, Ruling(step=StepId(point), right=Side(right), why=clipped(raw.why, LONGEST_WHY)))
+                given.setdefault(
+                    point,
+                    Ruling(
+                        step=StepId(point), right=Side(right), why=clipped(raw.why, LONGEST_WHY)
+                    ),
+                )
         silent = [point for point in self.points if point not in given]
         if silent and not last_try:
-            raise NotAcceptable(f"every point needs one ruling, with {', '.join(Side)}: of {', '.join(silent)} there is none")
-        kept = tuple(given.get(point, Ruling(step=StepId(point), right=Side.NEITHER)) for point in self.points)
+            raise NotAcceptable(
+                f"every point needs one ruling, with {', '.join(Side)}: of {', '.join(silent)} there is none"
+            )
+        kept = tuple(
+            given.get(point, Ruling(step=StepId(point), right=Side.NEITHER))
+            for point in self.points
+        )
         return Read(ResultStatus.OK, Rulings(rulings=kept).model_dump(mode="json"))
 
 

@@ -82,7 +82,10 @@ class _Asked:
     def steps(self, plan: Plan) -> list[Step]:
         """All of the plan, as it would be."""
         changed = {step.id: step for step in self.change}
-        return [*(changed.get(step.id, step) for step in plan.steps if step.id not in self.drop), *self.add]
+        return [
+            *(changed.get(step.id, step) for step in plan.steps if step.id not in self.drop),
+            *self.add,
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +107,17 @@ class PatchReading:
         """Of an answer in words."""
         properties = {
             "decision": {"type": "string", "enum": [each.value for each in Decision]},
-            "why": {"type": "string", "description": "one sentence for the people who look at the plan"},
+            "why": {
+                "type": "string",
+                "description": "one sentence for the people who look at the plan",
+            },
         }
-        return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+        return {
+            "type": "object",
+            "properties": properties,
+            "required": list(properties),
+            "additionalProperties": False,
+        }
 
     @property
     def tools(self) -> tuple[Tool, ...]:
@@ -121,8 +132,14 @@ class PatchReading:
         try:
             decision = Decision(name_of(answer.decision))
         except ValueError as error:
-            raise NotAcceptable(f"decision must be {Decision.GO_ON} or {Decision.FINALIZE}; or call a tool") from error
-        return _read(Patch(finalize=decision is Decision.FINALIZE, why=clipped(answer.why or "", LONGEST_WHY)))
+            raise NotAcceptable(
+                f"decision must be {Decision.GO_ON} or {Decision.FINALIZE}; or call a tool"
+            ) from error
+        return _read(
+            Patch(
+                finalize=decision is Decision.FINALIZE, why=clipped(answer.why or "", LONGEST_WHY)
+            )
+        )
 
     def read_calls(self, calls: Sequence[Block], *, last_try: bool) -> Read:
         """Raises: NotAcceptable: everything that is wrong with the patch, at once. What was asked for before is told once, and then
@@ -136,8 +153,12 @@ class PatchReading:
                 asked.problems.append(f"{call.get('name')}: {problems_of(error)}")
         if problems := [*asked.problems, *self._problems(asked)]:
             raise NotAcceptable("the plan cannot be changed so: " + "; ".join(problems))
-        repeats = repeats_in(asked.add, [step for step in self.plan.steps if step.id not in asked.drop])
-        repeats += twice_in([step for step in asked.add if step.id not in {one.step for one in repeats}])
+        repeats = repeats_in(
+            asked.add, [step for step in self.plan.steps if step.id not in asked.drop]
+        )
+        repeats += twice_in(
+            [step for step in asked.add if step.id not in {one.step for one in repeats}]
+        )
         if repeats and not last_try:
             raise NotAcceptable("; ".join([self._told(one) for one in repeats]) + ". " + _INSTEAD)
         return _read(_patch(asked, repeats), asked.notes)
@@ -151,7 +172,11 @@ class PatchReading:
             self._take_change(asked, ChangeAnswer.model_validate(arguments))
         else:
             whom = name_of(name.removeprefix(HAND_OFF))
-            step = HandOffAnswer.model_validate(arguments).model_copy(update={"specialist": self._there(asked, whom)}).step()
+            step = (
+                HandOffAnswer.model_validate(arguments)
+                .model_copy(update={"specialist": self._there(asked, whom)})
+                .step()
+            )
             asked.add.append(step)
 
     def _take_change(self, asked: _Asked, answer: ChangeAnswer) -> None:
@@ -160,19 +185,30 @@ class PatchReading:
             asked.problems.append(f"there is no step {clipped(answer.step, 48)}")
             return
         changes: dict[str, Any] = {
-            "specialist": self._there(asked, name_of(answer.specialist)) if answer.specialist else None,
+            "specialist": self._there(asked, name_of(answer.specialist))
+            if answer.specialist
+            else None,
             "task": (answer.task or "").strip() or None,
-            "depends_on": None if answer.depends_on is None else tuple(dict.fromkeys(map(name_of, answer.depends_on))),
+            "depends_on": None
+            if answer.depends_on is None
+            else tuple(dict.fromkeys(map(name_of, answer.depends_on))),
         }
-        made = {**dict(before), **{name: value for name, value in changes.items() if value is not None}}
-        is_joined_as_before = made["depends_on"] == before.depends_on  # a join speaks of what it joins
+        made = {
+            **dict(before),
+            **{name: value for name, value in changes.items() if value is not None},
+        }
+        is_joined_as_before = (
+            made["depends_on"] == before.depends_on
+        )  # a join speaks of what it joins
         asked.change.append(Step(**made | {"join": before.join if is_joined_as_before else None}))
 
     def _there(self, asked: _Asked, name: str) -> str:
         """A specialist who is there."""
         if name in self.specialists:
             return name
-        asked.notes.append(f"there is no specialist {name}: {all_rounder(self.specialists)} takes what was meant for it")
+        asked.notes.append(
+            f"there is no specialist {name}: {all_rounder(self.specialists)} takes what was meant for it"
+        )
         return all_rounder(self.specialists)
 
     def _problems(self, asked: _Asked) -> list[str]:
@@ -186,9 +222,13 @@ class PatchReading:
             if step_id not in self.unbegun
         ]
         if len(asked.add) > self.room:
-            found.append(f"{len(asked.add)} new steps, at most {self.room} are allowed: merge or leave out some")
+            found.append(
+                f"{len(asked.add)} new steps, at most {self.room} are allowed: merge or leave out some"
+            )
         steps = asked.steps(self.plan)
-        return found + (shape_problems(steps, self.plan.given) or last_join_problems(steps, self.plan.join))
+        return found + (
+            shape_problems(steps, self.plan.given) or last_join_problems(steps, self.plan.join)
+        )
 
     def _told(self, repeat: Repeat) -> str:
         found = self.found.get(repeat.earlier)
@@ -203,15 +243,27 @@ def _patch(asked: _Asked, repeats: Sequence[Repeat]) -> Patch:
     """Without the repeats: who was to wait for one of them waits for who has done it."""
     instead = {one.step: one.earlier for one in repeats}
     kept = [step for step in asked.add if step.id not in instead]
-    why = clipped(" ".join(why if why[-1] in ".!?" else f"{why}." for why in asked.whys), LONGEST_WHY)
+    why = clipped(
+        " ".join(why if why[-1] in ".!?" else f"{why}." for why in asked.whys), LONGEST_WHY
+    )
     return Patch(
-        add=_waiting_for(kept, instead), change=_waiting_for(asked.change, instead), drop=tuple(asked.drop), repeats=tuple(repeats), why=why
+        add=_waiting_for(kept, instead),
+        change=_waiting_for(asked.change, instead),
+        drop=tuple(asked.drop),
+        repeats=tuple(repeats),
+        why=why,
     )
 
 
 def _waiting_for(steps: Iterable[Step], instead: Mapping[StepId, StepId]) -> tuple[Step, ...]:
     return tuple(
-        step.model_copy(update={"depends_on": tuple(dict.fromkeys(instead.get(before, before) for before in step.depends_on))})
+        step.model_copy(
+            update={
+                "depends_on": tuple(
+                    dict.fromkeys(instead.get(before, before) for before in step.depends_on)
+                )
+            }
+        )
         for step in steps
     )
 
@@ -235,14 +287,22 @@ def patch_format(specialists: Sequence[str], unbegun: Sequence[str], room: int) 
 
 def found_in(result: HandoffResult) -> str:
     """Its status, and the first words of what it says."""
-    said = result.output if isinstance(result.output, str) else json.dumps(result.output, ensure_ascii=False)
+    said = (
+        result.output
+        if isinstance(result.output, str)
+        else json.dumps(result.output, ensure_ascii=False)
+    )
     return f"{result.status}, {clipped(' '.join((said if result.output else result.error or '').split()), FOUND_CHARS)}"
 
 
-def patch_reading_of(schema: Mapping[str, Any], plan: Plan, found: Mapping[StepId, str]) -> PatchReading:
+def patch_reading_of(
+    schema: Mapping[str, Any], plan: Plan, found: Mapping[StepId, str]
+) -> PatchReading:
     """The reading whose `patch_format` stands in a handoff, whoever is there and whatever has begun by now."""
     properties = schema.get("properties", {})
     add = properties.get("add", {})
     specialists = add.get("items", {}).get("properties", {}).get("specialist", {}).get("enum", ())
     unbegun = properties.get("drop", {}).get("items", {}).get("enum", ())
-    return PatchReading(tuple(specialists), tuple(unbegun), int(add.get("maxItems", 0)), plan, found)
+    return PatchReading(
+        tuple(specialists), tuple(unbegun), int(add.get("maxItems", 0)), plan, found
+    )

@@ -57,7 +57,12 @@ class RouteReading:
             },
             "why": {**text, "description": "one sentence for the user"},
         }
-        return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+        return {
+            "type": "object",
+            "properties": properties,
+            "required": list(properties),
+            "additionalProperties": False,
+        }
 
     def read(self, text: str, *, last_try: bool) -> Read:
         """Raises: NotAcceptable: neither of the two ways, or alone with a specialist that does not exist; on the last try the generalist
@@ -71,8 +76,12 @@ class RouteReading:
             what = f"there is no specialist {named}" if named else "no specialist was named"
             if not last_try:
                 there = ", ".join(sorted(self.specialists)) or all_rounder(())
-                raise NotAcceptable(f"specialist must be the name of one who does the request alone; {what} (there are: {there})")
-            notes = (f"the router gave the request to nobody who exists ({what}): {all_rounder(self.specialists)} takes it",)
+                raise NotAcceptable(
+                    f"specialist must be the name of one who does the request alone; {what} (there are: {there})"
+                )
+            notes = (
+                f"the router gave the request to nobody who exists ({what}): {all_rounder(self.specialists)} takes it",
+            )
         who = named if exists else all_rounder(self.specialists)
         route = Route(team=team, specialist=who, why=clipped(answer.why or "", LONGEST_WHY))
         return Read(ResultStatus.OK, route.model_dump(mode="json"), notes=notes)
@@ -87,4 +96,6 @@ def _way_of(text: str) -> Way:
     try:
         return Way(name_of(text))
     except ValueError as error:
-        raise NotAcceptable(f"route must be {Way.SINGLE} or {Way.TEAM}, not {clipped(text, 40)!r}") from error
+        raise NotAcceptable(
+            f"route must be {Way.SINGLE} or {Way.TEAM}, not {clipped(text, 40)!r}"
+        ) from error

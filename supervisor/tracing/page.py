@@ -42,7 +42,12 @@ def page_of(jobs: Sequence[Traced], made_by: str) -> str:
     """The page of a job and of those below it, the job first."""
     first = jobs[0]
     style, script = _asset("page.css"), _asset("page.js")
-    data = {"made_by": made_by, "at": first.record.at, "jobs": [_job(one) for one in jobs], "absent": absent_from(jobs)}
+    data = {
+        "made_by": made_by,
+        "at": first.record.at,
+        "jobs": [_job(one) for one in jobs],
+        "absent": absent_from(jobs),
+    }
     parts = {
         "policy": f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'; form-action 'none'",
         "title": escape(in_one_line(f"{first.record.job.job_id} {first.record.job.title}")),
@@ -85,7 +90,10 @@ def _job(traced: Traced) -> dict[str, Any]:
         "answer": report.answer,
         "bars": [asdict(bar) for bar in timeline.bars],
         "payloads": {digest: record.payloads[digest] for digest in sorted(wanted)},
-        "turns": {handoff_id: [one.model_dump(mode="json") for one in turns] for handoff_id, turns in traced.turns.items()},
+        "turns": {
+            handoff_id: [one.model_dump(mode="json") for one in turns]
+            for handoff_id, turns in traced.turns.items()
+        },
         "specialists": _by_specialist(timeline.bars, timeline.ends_at),
         "told": {
             "citations": report.citations,
@@ -114,7 +122,9 @@ def _by_specialist(bars: Sequence[Bar], until: float) -> list[dict[str, Any]]:
             "handoffs": len(its),
             "turns": sum(bar.turns for bar in its),
             "tokens": sum(bar.tokens for bar in its),
-            "usd": None if any(bar.usd is None for bar in its) else sum(bar.usd or 0.0 for bar in its),
+            "usd": None
+            if any(bar.usd is None for bar in its)
+            else sum(bar.usd or 0.0 for bar in its),
             "busy_s": sum(bar.worked_s(until) for bar in its),
             "waited_s": sum(bar.waited_s(until) for bar in its),
             "at_most": any(bar.at_most for bar in its),
@@ -142,4 +152,8 @@ def tree_of(jobs: Mapping[JobId, Traced], job_id: JobId) -> list[Traced]:
 def absent_from(tree: Sequence[Traced]) -> list[JobId]:
     """Jobs that did steps of these and are not among them: deleted, or of a file, which holds one job."""
     there = {one.record.job.job_id for one in tree}
-    return [job_id for job_id in dict.fromkeys(bar.child for one in tree for bar in one.timeline.bars) if job_id and job_id not in there]
+    return [
+        job_id
+        for job_id in dict.fromkeys(bar.child for one in tree for bar in one.timeline.bars)
+        if job_id and job_id not in there
+    ]

@@ -81,7 +81,11 @@ def timeline_of(record: Record) -> Timeline:
     until = _end(record)
     bars = _placed(record)
     chain = critical(bars)
-    return Timeline(record.journal[0].at, until, tuple(replace(bar, is_critical=bar.handoff_id in chain) for bar in bars))
+    return Timeline(
+        record.journal[0].at,
+        until,
+        tuple(replace(bar, is_critical=bar.handoff_id in chain) for bar in bars),
+    )
 
 
 def critical(bars: Sequence[Bar]) -> frozenset[HandoffId]:
@@ -90,7 +94,11 @@ def critical(bars: Sequence[Bar]) -> frozenset[HandoffId]:
     """
     by_id = {bar.handoff_id: bar for bar in bars}
     chain: dict[HandoffId, None] = {}
-    last = max((bar for bar in bars if bar.began_at is not None and bar.state != STOPPED), key=_until, default=None)
+    last = max(
+        (bar for bar in bars if bar.began_at is not None and bar.state != STOPPED),
+        key=_until,
+        default=None,
+    )
     while last is not None and last.handoff_id not in chain:
         chain[last.handoff_id] = None
         last = max((by_id[one] for one in last.after), key=_until, default=None)
@@ -140,7 +148,11 @@ class _Past:
             steps = list(self.since)
         elif earlier is not None:
             steps = [one for one in steps if self.place[one] > self.place[earlier]]
-            cause = self.role if self.role and self.seen.get(self.role, 0) > self.place[earlier] else earlier
+            cause = (
+                self.role
+                if self.role and self.seen.get(self.role, 0) > self.place[earlier]
+                else earlier
+            )
         after = tuple(steps) or ((cause,) if cause else ())
         for one in after:
             self.since.pop(one, None)
@@ -149,8 +161,16 @@ class _Past:
 
 def _placed(record: Record) -> list[Bar]:
     """Each with what it came after: what had ended by then, by the order of the journal."""
-    issued = {one.event.handoff_id: one.event for one in record.journal if isinstance(one.event, HandoffIssued)}
-    finished = {one.event.handoff_id: one.event for one in record.journal if isinstance(one.event, HandoffFinished)}
+    issued = {
+        one.event.handoff_id: one.event
+        for one in record.journal
+        if isinstance(one.event, HandoffIssued)
+    }
+    finished = {
+        one.event.handoff_id: one.event
+        for one in record.journal
+        if isinstance(one.event, HandoffFinished)
+    }
     past, bars = _Past(), list[Bar]()
     for one in record.journal:
         match one.event:
@@ -159,9 +179,20 @@ def _placed(record: Record) -> list[Bar]:
             case HandoffIssued(handoff_id=handoff_id) as event:
                 needed = AgentHandoff.from_json(record.payloads[event.handoff.digest]).depends_on
                 standing = record.handoffs.get(handoff_id) or HandoffStanding("issued")
-                bars.append(_bar(event, one.at, standing, finished.get(handoff_id), past.behind(event, needed)))
+                bars.append(
+                    _bar(
+                        event,
+                        one.at,
+                        standing,
+                        finished.get(handoff_id),
+                        past.behind(event, needed),
+                    )
+                )
             case StepsAbandoned(steps=steps):
-                bars = [_given_up(bar, one.at) if bar.step_id in {item.step for item in steps} else bar for bar in bars]
+                bars = [
+                    _given_up(bar, one.at) if bar.step_id in {item.step for item in steps} else bar
+                    for bar in bars
+                ]
             case JobEnded():
                 bars = [_given_up(bar, one.at) for bar in bars]
     return bars
@@ -171,16 +202,36 @@ def _given_up(bar: Bar, at: float) -> Bar:
     """Whoever had it then, had it until then."""
     if bar.state != STOPPED or bar.ended_at is not None:
         return bar
-    return replace(bar, ended_at=at, stints=tuple(replace(one, ended_at=at) if one.ended_at is None else one for one in bar.stints))
+    return replace(
+        bar,
+        ended_at=at,
+        stints=tuple(
+            replace(one, ended_at=at) if one.ended_at is None else one for one in bar.stints
+        ),
+    )
 
 
 def _stints(standing: HandoffStanding) -> tuple[Stint, ...]:
     """The last one too: it holds, or has ended with a result."""
-    began_at = standing.claimed_at if standing.stints or standing.claimed_at is not None else standing.started_at
-    return standing.stints if began_at is None else (*standing.stints, Stint(standing.worker, began_at, standing.finished_at))
+    began_at = (
+        standing.claimed_at
+        if standing.stints or standing.claimed_at is not None
+        else standing.started_at
+    )
+    return (
+        standing.stints
+        if began_at is None
+        else (*standing.stints, Stint(standing.worker, began_at, standing.finished_at))
+    )
 
 
-def _bar(event: HandoffIssued, at: float, standing: HandoffStanding, done: HandoffFinished | None, after: tuple[HandoffId, ...]) -> Bar:
+def _bar(
+    event: HandoffIssued,
+    at: float,
+    standing: HandoffStanding,
+    done: HandoffFinished | None,
+    after: tuple[HandoffId, ...],
+) -> Bar:
     return Bar(
         handoff_id=event.handoff_id,
         step_id=event.step_id,
@@ -210,4 +261,6 @@ def _bar(event: HandoffIssued, at: float, standing: HandoffStanding, done: Hando
 def _state(standing: HandoffStanding, done: HandoffFinished | None) -> str:
     if done is not None:
         return done.status.value
-    return {"running": "running", "done": "running", "dropped": STOPPED}.get(standing.state, "queued")
+    return {"running": "running", "done": "running", "dropped": STOPPED}.get(
+        standing.state, "queued"
+    )

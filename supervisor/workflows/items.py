@@ -36,7 +36,9 @@ def read_items(path: Path) -> Items:
     try:
         text = decode(data)
     except Refused as reason:
-        raise UserError(f"{path} {reason}; give lines of text, or a .csv or .tsv with a header") from reason
+        raise UserError(
+            f"{path} {reason}; give lines of text, or a .csv or .tsv with a header"
+        ) from reason
     delimiter = DELIMITERS.get(path.suffix.lower())
     found = (
         Items(lines=tuple(line for line in text.split("\n") if line.strip()))
@@ -45,7 +47,11 @@ def read_items(path: Path) -> Items:
     )
     count = len(found.lines) + len(found.rows)
     if not count:
-        raise UserError(f"{path} holds no {'lines' if delimiter is None else 'rows below its header'}; add some")
+        raise UserError(
+            f"{path} holds no {'lines' if delimiter is None else 'rows below its header'}; add some"
+        )
     if count > MOST_STEPS:
-        raise UserError(f"{path} holds {count:,} items, at most {MOST_STEPS:,} are taken; split it, and give each part to its own job")
+        raise UserError(
+            f"{path} holds {count:,} items, at most {MOST_STEPS:,} are taken; split it, and give each part to its own job"
+        )
     return found

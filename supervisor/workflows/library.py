@@ -25,7 +25,9 @@ def read_workflow(name_or_path: str, dirs: Sequence[Path] = ()) -> Workflow:
     known = {name: path for folder in (BUILT_IN, *dirs) for name, path in _files_of(folder).items()}
     if name_or_path not in known:
         there = ", ".join(sorted(known))
-        raise UserError(f"there is no workflow {name_or_path!r:.80} (there are: {there}); name one of these, or a .yaml file by its path")
+        raise UserError(
+            f"there is no workflow {name_or_path!r:.80} (there are: {there}); name one of these, or a .yaml file by its path"
+        )
     return workflow_from(known[name_or_path])
 
 
@@ -37,12 +39,20 @@ def built_in_workflows() -> list[Workflow]:
 def _files_of(folder: Path) -> dict[str, Path]:
     """Workflows' files by name, unread."""
     try:
-        paths = sorted(path for path in folder.iterdir() if path.suffix in _SUFFIXES and not path.name.startswith("."))
+        paths = sorted(
+            path
+            for path in folder.iterdir()
+            if path.suffix in _SUFFIXES and not path.name.startswith(".")
+        )
     except OSError as error:
-        raise UserError(f"{folder} cannot be listed ({error.strerror}); name a folder of workflows (.yaml)") from error
+        raise UserError(
+            f"{folder} cannot be listed ({error.strerror}); name a folder of workflows (.yaml)"
+        ) from error
     found: dict[str, Path] = {}
     for path in paths:
         if path.stem in found:
-            raise UserError(f"{path}: {path.stem} is {found[path.stem].name} as well; rename or remove one of the two")
+            raise UserError(
+                f"{path}: {path.stem} is {found[path.stem].name} as well; rename or remove one of the two"
+            )
         found[path.stem] = path
     return found

@@ -18,7 +18,16 @@ from shared.wire.names import SUB_SUPERVISOR
 from shared.wire.plan import DEFAULT_FALLBACK, OnFailure, Step, Synthesis, problems_by_step
 from supervisor.copies import source_of
 from supervisor.measures.gates import GateSet, gates_in
-from supervisor.plain_yaml import fields_of, line_at, line_of, text_of, texts_of, tree_in, truth_of, value_of
+from supervisor.plain_yaml import (
+    fields_of,
+    line_at,
+    line_of,
+    text_of,
+    texts_of,
+    tree_in,
+    truth_of,
+    value_of,
+)
 from supervisor.request_fields import check_specialist
 from supervisor.workflows.template import ITEM, OWN_NAMES, REQUEST, Template
 from supervisor.workflows.workflow import MOST_STEPS, Each, Workflow, WorkflowStep
@@ -31,7 +40,16 @@ MOST_DESCRIPTION_CHARS = 1_000
 _MOST_TOLD = 3
 """Problems of one kind in one line."""
 FIELDS = ("description", "review", "synthesis", "join", "gates", "steps")
-STEP_FIELDS = ("id", "specialist", "task", "depends_on", "for_each", "fallback", "on_failure", "join")
+STEP_FIELDS = (
+    "id",
+    "specialist",
+    "task",
+    "depends_on",
+    "for_each",
+    "fallback",
+    "on_failure",
+    "join",
+)
 _LONGEST_ID = 48
 _LONGEST_REPEATED_ID = _LONGEST_ID - len(f"_{MOST_STEPS}")
 _Choice = TypeVar("_Choice", bound=StrEnum)
@@ -44,25 +62,38 @@ def workflow_from(path: Path) -> Workflow:
         UserError: file, line, step, what is wrong, how to mend it; the first thing that is.
     """
     shorten = "shorten it: a step that is there many times is one step with `for_each`"
-    fields = fields_of(str(path), tree_in(path, MOST_BYTES, shorten, "`description: ...` and `steps: ...`"))
+    fields = fields_of(
+        str(path), tree_in(path, MOST_BYTES, shorten, "`description: ...` and `steps: ...`")
+    )
     _check_keys(str(path), fields, FIELDS, ("description", "steps"))
     description = " ".join(text_of(_at(path, fields, "description"), fields["description"]).split())
     if not 0 < len(description) <= MOST_DESCRIPTION_CHARS:
-        raise UserError(f"{_at(path, fields, 'description')} must have 1 to {MOST_DESCRIPTION_CHARS:,} characters; say what it makes")
+        raise UserError(
+            f"{_at(path, fields, 'description')} must have 1 to {MOST_DESCRIPTION_CHARS:,} characters; say what it makes"
+        )
     listed = fields["steps"]
     if not isinstance(listed, yaml.SequenceNode) or not listed.value:
-        raise UserError(f"{_at(path, fields, 'steps')} must be a list; write `- id: ...` below it, once for each step")
+        raise UserError(
+            f"{_at(path, fields, 'steps')} must be a list; write `- id: ...` below it, once for each step"
+        )
     if len(listed.value) > MOST_WRITTEN_STEPS:
-        problem = f"has {len(listed.value):,} steps, at most {MOST_WRITTEN_STEPS:,} can be written down"
-        raise UserError(f"{_at(path, fields, 'steps')} {problem}; make those that are alike one step with `for_each`")
+        problem = (
+            f"has {len(listed.value):,} steps, at most {MOST_WRITTEN_STEPS:,} can be written down"
+        )
+        raise UserError(
+            f"{_at(path, fields, 'steps')} {problem}; make those that are alike one step with `for_each`"
+        )
     steps = tuple(_step(path, node) for node in listed.value)
     _check_together(path, steps, [line_of(node) for node in listed.value])
     return Workflow(
         name=path.stem,
         path=path,
         description=description,
-        review=truth_of(_at(path, fields, "review"), fields["review"]) if "review" in fields else True,
-        synthesis=_choice(_at(path, fields, "synthesis"), fields, "synthesis", Synthesis) or Synthesis.MERGE,
+        review=truth_of(_at(path, fields, "review"), fields["review"])
+        if "review" in fields
+        else True,
+        synthesis=_choice(_at(path, fields, "synthesis"), fields, "synthesis", Synthesis)
+        or Synthesis.MERGE,
         join=join_from(_at(path, fields, "join"), fields["join"]) if "join" in fields else None,
         steps=steps,
         gates=_gates(path, fields),
@@ -75,7 +106,9 @@ def _gates(path: Path, fields: Mapping[str, yaml.Node]) -> GateSet | None:
         return None
     where = _at(path, fields, "gates")
     fields_of(where, gates)
-    return gates_in(value_of(where, gates), lambda place: f"{path}:{line_at(gates, place)}: gates", path.parent)
+    return gates_in(
+        value_of(where, gates), lambda place: f"{path}:{line_at(gates, place)}: gates", path.parent
+    )
 
 
 def _step(path: Path, node: yaml.Node) -> WorkflowStep:
@@ -85,11 +118,25 @@ def _step(path: Path, node: yaml.Node) -> WorkflowStep:
     where = f"{place}: step {name!r:.60}" if name else f"{place}: a step"
     _check_keys(where, fields, STEP_FIELDS, ("id", "specialist", "task"))
     task = text_of(f"{where}: task", fields["task"])
-    fallback = text_of(f"{where}: fallback", fields["fallback"]) if "fallback" in fields else DEFAULT_FALLBACK
-    depends_on = tuple(map(StepId, texts_of(f"{where}: depends_on", fields["depends_on"]))) if "depends_on" in fields else ()
+    fallback = (
+        text_of(f"{where}: fallback", fields["fallback"])
+        if "fallback" in fields
+        else DEFAULT_FALLBACK
+    )
+    depends_on = (
+        tuple(map(StepId, texts_of(f"{where}: depends_on", fields["depends_on"])))
+        if "depends_on" in fields
+        else ()
+    )
     specialist = text_of(f"{where}: specialist", fields["specialist"])
     try:  # before placeholders are filled: names, and what is too long even so
-        Step(id=StepId(name), specialist=specialist, task=task, depends_on=depends_on, fallback=fallback)
+        Step(
+            id=StepId(name),
+            specialist=specialist,
+            task=task,
+            depends_on=depends_on,
+            fallback=fallback,
+        )
     except ValidationError as error:
         raise UserError(f"{where}: {problems_of(error)}; mend this field") from error
     if specialist != SUB_SUPERVISOR:
@@ -101,7 +148,8 @@ def _step(path: Path, node: yaml.Node) -> WorkflowStep:
         fallback=Template.of(fallback),
         depends_on=depends_on,
         for_each=_choice(f"{where}: for_each", fields, "for_each", Each),
-        on_failure=_choice(f"{where}: on_failure", fields, "on_failure", OnFailure) or OnFailure.RETRY,
+        on_failure=_choice(f"{where}: on_failure", fields, "on_failure", OnFailure)
+        or OnFailure.RETRY,
         join=join_from(f"{where}: join", fields["join"]) if "join" in fields else None,
         where=where,
     )
@@ -117,8 +165,14 @@ def _check_placeholders(step: WorkflowStep) -> None:
     for name in step.names:
         if name not in allowed and step.for_each is not Each.ROWS:
             there = " and ".join(f"{{{each}}}" for each in sorted(allowed))
-            mend = "add `for_each` to the step" if name == ITEM else "or write {{ for a brace; columns need `for_each: rows`"
-            raise UserError(f"{step.where}: there is no placeholder {{{name:.80}}}; there is {there}: correct it, {mend}")
+            mend = (
+                "add `for_each` to the step"
+                if name == ITEM
+                else "or write {{ for a brace; columns need `for_each: rows`"
+            )
+            raise UserError(
+                f"{step.where}: there is no placeholder {{{name:.80}}}; there is {there}: correct it, {mend}"
+            )
 
 
 def _check_together(path: Path, steps: Sequence[WorkflowStep], lines: Sequence[int]) -> None:
@@ -126,42 +180,67 @@ def _check_together(path: Path, steps: Sequence[WorkflowStep], lines: Sequence[i
     by_id = {step.id: step for step in steps}
     if len(by_id) == len(steps):
         _check_copies(steps, by_id)
-    shapes = [Step.model_construct(id=step.id, specialist=step.specialist, task="", depends_on=step.depends_on) for step in steps]
+    shapes = [
+        Step.model_construct(
+            id=step.id, specialist=step.specialist, task="", depends_on=step.depends_on
+        )
+        for step in steps
+    ]
     if found := problems_by_step(shapes):
         line = {step.id: line for step, line in zip(steps, lines, strict=True)}
-        first, *others = [(line[problem.step], f"{problem.said:.300}") for problem in found[:_MOST_TOLD]]
+        first, *others = [
+            (line[problem.step], f"{problem.said:.300}") for problem in found[:_MOST_TOLD]
+        ]
         more = [f"and {len(found) - _MOST_TOLD} more"] if len(found) > _MOST_TOLD else []
         told = "; ".join([first[1], *(f"line {number}: {said}" for number, said in others), *more])
-        raise UserError(f"{path}:{first[0]}: {told}; correct the steps' `id` and `depends_on` (there are: {', '.join(by_id):.300})")
+        raise UserError(
+            f"{path}:{first[0]}: {told}; correct the steps' `id` and `depends_on` (there are: {', '.join(by_id):.300})"
+        )
 
 
 def _check_copies(steps: Sequence[WorkflowStep], by_id: Mapping[StepId, WorkflowStep]) -> None:
     for step in steps:
         copied = source_of(step.id)
         if copied and (source := by_id.get(StepId(copied))) and source.for_each:
-            raise UserError(f"{step.where}: a copy of step {source.id} may have this name; choose another")
+            raise UserError(
+                f"{step.where}: a copy of step {source.id} may have this name; choose another"
+            )
         if step.for_each is None:
             continue
         if len(step.id) > _LONGEST_REPEATED_ID:
-            raise UserError(f"{step.where}: the id of a step with for_each has at most {_LONGEST_REPEATED_ID} characters; shorten it")
-        follows = any(id_ in by_id and by_id[id_].for_each is step.for_each for id_ in step.depends_on)
+            raise UserError(
+                f"{step.where}: the id of a step with for_each has at most {_LONGEST_REPEATED_ID} characters; shorten it"
+            )
+        follows = any(
+            id_ in by_id and by_id[id_].for_each is step.for_each for id_ in step.depends_on
+        )
         if not follows and set(step.task.names) <= {REQUEST}:
             what = "{item}" if step.for_each is not Each.ROWS else "{item} or a {column}"
-            raise UserError(f"{step.where}: its copies would all be the same; put {what} into the task, or remove for_each")
+            raise UserError(
+                f"{step.where}: its copies would all be the same; put {what} into the task, or remove for_each"
+            )
 
 
-def _check_keys(where: str, fields: Mapping[str, yaml.Node], known: Collection[str], needed: Collection[str]) -> None:
+def _check_keys(
+    where: str, fields: Mapping[str, yaml.Node], known: Collection[str], needed: Collection[str]
+) -> None:
     for key, node in fields.items():
         if key not in known:
             near = get_close_matches(key, known, n=1)
-            mend = f"did you mean {near[0]}?" if near else f"remove it (there are: {', '.join(known)})"
-            raise UserError(f"{where}: {key!r:.80} in line {line_of(node)} is not a known field; {mend}")
+            mend = (
+                f"did you mean {near[0]}?" if near else f"remove it (there are: {', '.join(known)})"
+            )
+            raise UserError(
+                f"{where}: {key!r:.80} in line {line_of(node)} is not a known field; {mend}"
+            )
     for key in needed:
         if key not in fields:
             raise UserError(f"{where}: {key} is missing; add `{key}: ...`")
 
 
-def _choice(where: str, fields: Mapping[str, yaml.Node], key: str, choices: type[_Choice]) -> _Choice | None:
+def _choice(
+    where: str, fields: Mapping[str, yaml.Node], key: str, choices: type[_Choice]
+) -> _Choice | None:
     if key not in fields:
         return None
     value = text_of(where, fields[key])

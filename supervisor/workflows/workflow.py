@@ -102,7 +102,11 @@ class Workflow:
             UserError: a step is repeated over what is not given, or lines or rows are given and no step wants them; a placeholder has no
                 column; the plan, or a text in it, would be too large.
         """
-        given: dict[Each, Sequence[object]] = {Each.FILES: files, Each.LINES: lines, Each.ROWS: rows}
+        given: dict[Each, Sequence[object]] = {
+            Each.FILES: files,
+            Each.LINES: lines,
+            Each.ROWS: rows,
+        }
         self._check_given({each for each, items in given.items() if items})
         self._check_size({each: len(items) for each, items in given.items()})
         by_id = {step.id: step for step in self.steps}
@@ -119,22 +123,43 @@ class Workflow:
                 chars += len(step.task) + len(step.fallback)
                 if chars > MOST_PLAN_CHARS:
                     problem = f"the plan has more than {MOST_PLAN_CHARS:,} characters"
-                    raise UserError(f"{written.where}: {problem}; give fewer items, or shorter ones")
+                    raise UserError(
+                        f"{written.where}: {problem}; give fewer items, or shorter ones"
+                    )
                 steps.append(step)
         join = None
         if self.join:
             built_upon = {id_ for step in self.steps for id_ in step.depends_on}
-            copies = {step.id: _ids_of(step, values) for step in self.steps if step.id not in built_upon}
+            copies = {
+                step.id: _ids_of(step, values) for step in self.steps if step.id not in built_upon
+            }
             join = self.join.of(copies)
-        return Plan(steps=tuple(steps), synthesis=self.synthesis, join=join, why=f"Workflow {self.name}: {self.description}")
+        return Plan(
+            steps=tuple(steps),
+            synthesis=self.synthesis,
+            join=join,
+            why=f"Workflow {self.name}: {self.description}",
+        )
 
-    def _copies(self, written: WorkflowStep, by_id: Mapping[StepId, WorkflowStep], values: _Values) -> Iterator[Step]:
+    def _copies(
+        self, written: WorkflowStep, by_id: Mapping[StepId, WorkflowStep], values: _Values
+    ) -> Iterator[Step]:
         """One step, or one for each item; a copy waits for the copy of the same item where there is one, and for all copies where not."""
         own_ids = _ids_of(written, values)
-        beside = {id_: _ids_of(by_id[id_], values) for id_ in written.depends_on if _is_beside(written, by_id[id_])}
-        apart = {id_: _ids_of(by_id[id_], values) for id_ in written.depends_on if not _is_beside(written, by_id[id_])}
+        beside = {
+            id_: _ids_of(by_id[id_], values)
+            for id_ in written.depends_on
+            if _is_beside(written, by_id[id_])
+        }
+        apart = {
+            id_: _ids_of(by_id[id_], values)
+            for id_ in written.depends_on
+            if not _is_beside(written, by_id[id_])
+        }
         waits_for_all = tuple(chain.from_iterable(apart.values()))
-        for place, (own_id, known) in enumerate(zip(own_ids, values[written.for_each], strict=True)):
+        for place, (own_id, known) in enumerate(
+            zip(own_ids, values[written.for_each], strict=True)
+        ):
             where = f"{written.where}, item {place + 1}" if written.for_each else written.where
             try:
                 yield Step(
@@ -144,20 +169,30 @@ class Workflow:
                     depends_on=(*(ids[place] for ids in beside.values()), *waits_for_all),
                     fallback=written.fallback.fill(known),
                     on_failure=written.on_failure,
-                    join=written.join.of(apart | {id_: (ids[place],) for id_, ids in beside.items()}) if written.join else None,
+                    join=written.join.of(
+                        apart | {id_: (ids[place],) for id_, ids in beside.items()}
+                    )
+                    if written.join
+                    else None,
                 )
             except KeyError as error:
                 there = ", ".join(name for name in known if name not in OWN_NAMES) or "none"
                 problem = f"there is no column {error.args[0]!r:.80} (there are: {there:.300})"
-                raise UserError(f"{where}: {problem}; correct the placeholder, or write {{{{ for a brace") from error
+                raise UserError(
+                    f"{where}: {problem}; correct the placeholder, or write {{{{ for a brace"
+                ) from error
             except ValidationError as error:
-                raise UserError(f"{where}: {problems_of(error)}; mend the step, the request or the item") from error
+                raise UserError(
+                    f"{where}: {problems_of(error)}; mend the step, the request or the item"
+                ) from error
 
     def _check_given(self, given: set[Each]) -> None:
         for step in self.steps:
             if step.for_each and step.for_each not in given:
                 others = f" (there are {' and '.join(sorted(given))})" if given else ""
-                raise UserError(f"{step.where}: is repeated over {step.for_each}, and none are given{others}; give some with the job")
+                raise UserError(
+                    f"{step.where}: is repeated over {step.for_each}, and none are given{others}; give some with the job"
+                )
         for each in sorted(given - self.repeats_over - {Each.FILES}):
             raise UserError(
                 f"{self.path}: {each} are given, and no step is repeated over them; write `for_each: {each}`, or leave them out"
@@ -170,7 +205,9 @@ class Workflow:
         steps = dependencies = 0
         for step in self.steps:
             for id_ in step.depends_on:
-                dependencies += copies[step.id] * (1 if _is_beside(step, by_id[id_]) else copies[id_])
+                dependencies += copies[step.id] * (
+                    1 if _is_beside(step, by_id[id_]) else copies[id_]
+                )
             if dependencies > MOST_DEPENDENCIES:
                 raise UserError(
                     f"{step.where}: more than {MOST_DEPENDENCIES:,} dependencies, each copy of one step waits for each copy of another; "
@@ -178,13 +215,17 @@ class Workflow:
                 )
             steps += copies[step.id]
             if steps > MOST_STEPS:
-                raise UserError(f"{step.where}: the plan has more than {MOST_STEPS:,} steps; give fewer items, and the rest to another job")
+                raise UserError(
+                    f"{step.where}: the plan has more than {MOST_STEPS:,} steps; give fewer items, and the rest to another job"
+                )
 
 
 def _ids_of(step: WorkflowStep, values: _Values) -> tuple[StepId, ...]:
     if step.for_each is None:
         return (step.id,)
-    return tuple(StepId(copy_name(step.id, number)) for number in range(1, len(values[step.for_each]) + 1))
+    return tuple(
+        StepId(copy_name(step.id, number)) for number in range(1, len(values[step.for_each]) + 1)
+    )
 
 
 def _is_beside(step: WorkflowStep, other: WorkflowStep) -> bool:

@@ -72,8 +72,16 @@ def counted(join: JsonValue, parts: int) -> JsonValue:
     """
     if not isinstance(join, dict):
         return join
-    shares = {name: _PERCENT.fullmatch(text.strip()) for name in ("enough", "at_least") if isinstance(text := join.get(name), str)}
-    numbers = {name: Share(int(percent[1]), is_percent=True).of(parts) for name, percent in shares.items() if percent}
+    shares = {
+        name: _PERCENT.fullmatch(text.strip())
+        for name in ("enough", "at_least")
+        if isinstance(text := join.get(name), str)
+    }
+    numbers = {
+        name: Share(int(percent[1]), is_percent=True).of(parts)
+        for name, percent in shares.items()
+        if percent
+    }
     must: dict[str, JsonValue] = {"must": [one]} if isinstance(one := join.get("must"), str) else {}
     return {**join, **numbers, **must}
 
@@ -82,18 +90,26 @@ def join_from(where: str, node: yaml.Node) -> WrittenJoin:
     """Raises: UserError: what is wrong with it, and how to mend it."""
     fields = fields_of(where, node)
     if unknown := [name for name in fields if name not in FIELDS]:
-        raise UserError(f"{where}: there is no field {unknown[0]!r:.80}; there are {', '.join(FIELDS)}")
+        raise UserError(
+            f"{where}: there is no field {unknown[0]!r:.80}; there are {', '.join(FIELDS)}"
+        )
     if not fields:
-        raise UserError(f"{where}: says nothing; write `enough: 3`, `within_s: 60` or the like, or leave it out")
+        raise UserError(
+            f"{where}: says nothing; write `enough: 3`, `within_s: 60` or the like, or leave it out"
+        )
     within = text_of(f"{where}: within_s", fields["within_s"]) if "within_s" in fields else None
     if within is not None and not _COUNT.fullmatch(within):
         raise UserError(f"{where}: within_s must be whole seconds, such as 600")
     return WrittenJoin(
         where=where,
         enough=_share(f"{where}: enough", fields["enough"]) if "enough" in fields else None,
-        at_least=_share(f"{where}: at_least", fields["at_least"]) if "at_least" in fields else Share(1),
+        at_least=_share(f"{where}: at_least", fields["at_least"])
+        if "at_least" in fields
+        else Share(1),
         within_s=None if within is None else int(within),
-        must=tuple(map(StepId, texts_of(f"{where}: must", fields["must"]))) if "must" in fields else (),
+        must=tuple(map(StepId, texts_of(f"{where}: must", fields["must"])))
+        if "must" in fields
+        else (),
     )
 
 
@@ -103,4 +119,6 @@ def _share(where: str, node: yaml.Node) -> Share:
         return Share(int(percent[1]), is_percent=True)
     if _COUNT.fullmatch(text):
         return Share(int(text))
-    raise UserError(f"{where} must be a number of results, such as 3, or a part of them, such as 80%")
+    raise UserError(
+        f"{where} must be a number of results, such as 3, or a part of them, such as 80%"
+    )

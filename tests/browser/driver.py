@@ -48,15 +48,28 @@ class Browser:
 
     def count(self, selector: str) -> int:
         """How many of these can be seen."""
-        return int(self.run(f"return [...document.querySelectorAll({selector!r})].filter((one) => one.offsetParent !== null).length"))
+        return int(
+            self.run(
+                f"return [...document.querySelectorAll({selector!r})].filter((one) => one.offsetParent !== null).length"
+            )
+        )
 
     def resize(self, width: int, height: int) -> None:
         """As a screen of this size shows it, in CSS pixels."""
-        self._cdp("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self._cdp(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
 
     def prefer(self, scheme: str) -> None:
         """`dark` or `light`."""
-        self._cdp("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self._cdp(
+            "Emulation.setEmulatedMedia",
+            features=[{"name": "prefers-color-scheme", "value": scheme}],
+        )
 
     def screenshot(self, to: Path) -> None:
         to.parent.mkdir(parents=True, exist_ok=True)
@@ -86,20 +99,45 @@ def browser(profile: Path) -> Iterator[Browser]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    binary = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
+    binary = next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
+    )
     driver = subprocess.Popen(["chromedriver", f"--port={port}"], stdout=subprocess.DEVNULL)
-    quiet = ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"]
-    arguments = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={profile}", *quiet]
-    wanted = {"goog:chromeOptions": {"binary": binary, "args": arguments}, "goog:loggingPrefs": {"browser": "ALL"}}
+    quiet = [
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--no-first-run",
+    ]
+    arguments = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        f"--user-data-dir={profile}",
+        *quiet,
+    ]
+    wanted = {
+        "goog:chromeOptions": {"binary": binary, "args": arguments},
+        "goog:loggingPrefs": {"browser": "ALL"},
+    }
     try:
-        with httpx2.Client(base_url=f"http://127.0.0.1:{port}/", timeout=60, trust_env=False) as client:
+        with httpx2.Client(
+            base_url=f"http://127.0.0.1:{port}/", timeout=60, trust_env=False
+        ) as client:
             wait_until(lambda: _answers(client), what="chromedriver")
-            session = client.post("session", json={"capabilities": {"alwaysMatch": wanted}}).raise_for_status().json()["value"]["sessionId"]
+            session = (
+                client.post("session", json={"capabilities": {"alwaysMatch": wanted}})
+                .raise_for_status()
+                .json()["value"]["sessionId"]
+            )
             client.base_url = client.base_url.join(f"session/{session}/")
             try:
                 yield Browser(client)
             finally:
-                client.delete(f"http://127.0.0.1:{port}/session/{session}").raise_for_status()  # the browser goes with it
+                client.delete(
+                    f"http://127.0.0.1:{port}/session/{session}"
+                ).raise_for_status()  # the browser goes with it
     finally:
         driver.terminate()
         driver.wait()

@@ -14,6 +14,10 @@ def written(ran: Ran, to: Path, **reported: object) -> Path:
     """`reported`: what its report says otherwise."""
     record = ran.record()
     to.write_text(
-        page_of([Traced(record, report_of(record).model_copy(update=reported), timeline_of(record))], "handoff-queue 0"), encoding="utf-8"
+        page_of(
+            [Traced(record, report_of(record).model_copy(update=reported), timeline_of(record))],
+            "handoff-queue 0",
+        ),
+        encoding="utf-8",
     )
     return to

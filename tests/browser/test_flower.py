@@ -44,17 +44,33 @@ class Page:
     def seen(self, path: str, *more: str) -> str:
         """The page after its scripts have run, as text."""
         shown = self._browse(path, "--dump-dom", *more)
-        return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", re.sub(r"<script.*?</script>", "", shown, flags=re.DOTALL))))
+        return re.sub(
+            r"\s+",
+            " ",
+            unescape(
+                re.sub(r"<[^>]+>", " ", re.sub(r"<script.*?</script>", "", shown, flags=re.DOTALL))
+            ),
+        )
 
     def screenshot(self, path: str, to: Path) -> None:
         to.parent.mkdir(exist_ok=True)
         self._browse(path, f"--screenshot={to}", "--window-size=1400,700")
 
     def _browse(self, path: str, *what: str) -> str:
-        browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
-        options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={self.profile}"]
+        browser = next(
+            filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
+        )
+        options = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            f"--user-data-dir={self.profile}",
+        ]
         command = [browser, *options, "--virtual-time-budget=10000", *what, self.url(path)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=60, check=True
+        ).stdout
 
 
 @pytest.fixture(scope="module")
@@ -68,11 +84,25 @@ def flower(system: RunningSystem, tmp_path_factory: pytest.TempPathFactory) -> P
     """Flower beside the system, and two jobs done while it looked on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        page = Page(probe.getsockname()[1], secrets.token_hex(8), tmp_path_factory.mktemp("profile"))
+        page = Page(
+            probe.getsockname()[1], secrets.token_hex(8), tmp_path_factory.mktemp("profile")
+        )
     log_in = {"FLOWER_BASIC_AUTH": f"admin:{page.password}"}
-    address = ("--address=127.0.0.1", f"--port={page.port}", f"--db={page.profile / 'state'}", *OPTIONS)
+    address = (
+        "--address=127.0.0.1",
+        f"--port={page.port}",
+        f"--db={page.profile / 'state'}",
+        *OPTIONS,
+    )
     spec = system.celery("flower", "-A", "supervisor.app", "flower", *address)
-    system.processes.start(type(spec)(spec.name, spec.command, {**spec.environment, **log_in}, is_ready=lambda: answers(page.port)))
+    system.processes.start(
+        type(spec)(
+            spec.name,
+            spec.command,
+            {**spec.environment, **log_in},
+            is_ready=lambda: answers(page.port),
+        )
+    )
     system.processes.wait_until_ready()
     wait_until(lambda: "everyone@" in page.seen("/workers"), what="the workers in Flower")
     jobs = system.jobs()
@@ -111,25 +141,36 @@ def test_the_page_shows_each_specialists_tasks_as_done(flower: Page) -> None:
 
 
 def test_no_task_runs_for_ever(flower: Page) -> None:
-    text = tasks_page(flower, lambda text: "specialist.researcher" in text and "STARTED" not in text)
+    text = tasks_page(
+        flower, lambda text: "specialist.researcher" in text and "STARTED" not in text
+    )
 
     assert "RECEIVED" not in text
 
 
 @pytest.mark.parametrize("words", ["specialist.researcher JOB", "JOB:write.", ":write."])
-def test_what_a_role_does_a_job_and_a_step_are_found_with_the_search_box(flower: Page, tmp_path: Path, words: str) -> None:
+def test_what_a_role_does_a_job_and_a_step_are_found_with_the_search_box(
+    flower: Page, tmp_path: Path, words: str
+) -> None:
     typed = words.replace("JOB", flower.job_id)
 
     with browser(tmp_path) as window:
         window.visit(flower.url("/tasks"))
-        wait_until(lambda: {flower.job_id, flower.other_id} <= {job_in(row) for row in rows(window)}, what="both jobs")
+        wait_until(
+            lambda: {flower.job_id, flower.other_id} <= {job_in(row) for row in rows(window)},
+            what="both jobs",
+        )
         window.type("input[type=search]", typed)
 
-        assert wait_until(lambda: all_have(typed.split(), rows(window)), what="what was looked for, alone")
+        assert wait_until(
+            lambda: all_have(typed.split(), rows(window)), what="what was looked for, alone"
+        )
 
 
 def rows(window: Browser) -> list[str]:
-    found: list[str] = window.run("return [...document.querySelectorAll('#tasks-table tbody tr')].map((row) => row.textContent)")
+    found: list[str] = window.run(
+        "return [...document.querySelectorAll('#tasks-table tbody tr')].map((row) => row.textContent)"
+    )
     return found
 
 

@@ -31,12 +31,22 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
         jobs = system.jobs()
         job_id = jobs.submit(Request(REQUEST, documents=DOCUMENTS))
         assert jobs.result(job_id, wait_s=60).status == "ok"
-        command = [sys.executable, "-m", "supervisor.cli.main", "trace", job_id, "-o", str(folder / "job.html")]
+        command = [
+            sys.executable,
+            "-m",
+            "supervisor.cli.main",
+            "trace",
+            job_id,
+            "-o",
+            str(folder / "job.html"),
+        ]
         subprocess.run(command, env=system.environment, cwd=ROOT, check=True, capture_output=True)
     return folder / "job.html"
 
 
-def test_a_handoff_is_clicked_and_says_what_was_asked_answered_and_done_in_each_turn(window: Browser, real: Path) -> None:
+def test_a_handoff_is_clicked_and_says_what_was_asked_answered_and_done_in_each_turn(
+    window: Browser, real: Path
+) -> None:
     window.resize(*DESK)
     window.open(real)
     window.screenshot(ROOT / "build" / "trace.png")
@@ -52,7 +62,9 @@ def test_a_handoff_is_clicked_and_says_what_was_asked_answered_and_done_in_each_
     assert window.complaints() == []
 
 
-def test_the_answer_the_story_and_each_specialists_share_are_on_the_page(window: Browser, real: Path) -> None:
+def test_the_answer_the_story_and_each_specialists_share_are_on_the_page(
+    window: Browser, real: Path
+) -> None:
     window.resize(*DESK)
     window.open(real)
 
@@ -64,7 +76,9 @@ def test_the_answer_the_story_and_each_specialists_share_are_on_the_page(window:
     assert "researcher\t3\t" in text
 
 
-def test_what_is_searched_for_stays_and_so_does_the_critical_path_alone(window: Browser, real: Path) -> None:
+def test_what_is_searched_for_stays_and_so_does_the_critical_path_alone(
+    window: Browser, real: Path
+) -> None:
     window.resize(*DESK)
     window.open(real)
     everything = window.count(".row")
@@ -78,7 +92,9 @@ def test_what_is_searched_for_stays_and_so_does_the_critical_path_alone(window: 
     assert window.count(".row") == 1
 
 
-@pytest.mark.parametrize(("attempts", "said"), [(1, "3.0 s of work in 1 handoff"), (4, "12.0 s of work in 4 handoffs")])
+@pytest.mark.parametrize(
+    ("attempts", "said"), [(1, "3.0 s of work in 1 handoff"), (4, "12.0 s of work in 4 handoffs")]
+)
 def test_attempts_one_after_another_are_one_path_and_are_counted_in_words(
     window: Browser, tmp_path: Path, attempts: int, said: str
 ) -> None:
@@ -92,7 +108,9 @@ def test_attempts_one_after_another_are_one_path_and_are_counted_in_words(
     assert window.count("svg .edge.critical") == attempts - 1
 
 
-def test_lost_processes_their_gaps_and_who_went_on_are_shown_apart(window: Browser, tmp_path: Path) -> None:
+def test_lost_processes_their_gaps_and_who_went_on_are_shown_apart(
+    window: Browser, tmp_path: Path
+) -> None:
     ran = Ran()
     ran.step("a", (0, 0, 30))
     ran.left("a", (0, 6, Left.LOST), (9, 12, Left.BACK), again_at=21)
@@ -102,7 +120,9 @@ def test_lost_processes_their_gaps_and_who_went_on_are_shown_apart(window: Brows
     window.click(".row button")
     window.screenshot(ROOT / "build" / "trace-lost.png")
 
-    places = window.run("return [...document.querySelectorAll('.track i')].map((i) => [i.className, i.style.left, i.style.width])")
+    places = window.run(
+        "return [...document.querySelectorAll('.track i')].map((i) => [i.className, i.style.left, i.style.width])"
+    )
     assert places == [
         ["lost", "0%", "20%"],
         ["waited", "20%", "10%"],
@@ -126,7 +146,9 @@ def test_a_box_of_the_graph_leads_to_its_handoff(window: Browser, real: Path) ->
     assert window.count(".detail") == 1
 
 
-def test_hundreds_of_chains_of_one_shape_are_a_box_for_each_of_their_links(window: Browser, tmp_path: Path) -> None:
+def test_hundreds_of_chains_of_one_shape_are_a_box_for_each_of_their_links(
+    window: Browser, tmp_path: Path
+) -> None:
     """A second step for each row that depends on the first, say."""
     ran = Ran()
     ran.role("planner", (0, 0, 1))
@@ -135,9 +157,14 @@ def test_hundreds_of_chains_of_one_shape_are_a_box_for_each_of_their_links(windo
         ran.step(f"answer_{n}", (2, 2, 3), after=f"check_{n}")
 
     window.open(written(ran, tmp_path / "chains.html"))
-    window.run("[...document.querySelectorAll('summary')].find((one) => one.textContent === 'Graph').click()")
+    window.run(
+        "[...document.querySelectorAll('summary')].find((one) => one.textContent === 'Graph').click()"
+    )
 
-    assert [window.run(f"return document.querySelectorAll('svg g text')[{n}].textContent") for n in range(3)] == [
+    assert [
+        window.run(f"return document.querySelectorAll('svg g text')[{n}].textContent")
+        for n in range(3)
+    ] == [
         "planner.1",
         "researcher × 300",
         "researcher × 300",
@@ -157,7 +184,9 @@ def test_figures_that_are_upper_bounds_are_said_to_be(window: Browser, tmp_path:
 
 
 @pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
-def test_nothing_is_wider_than_the_screen(window: Browser, real: Path, size: tuple[int, int]) -> None:
+def test_nothing_is_wider_than_the_screen(
+    window: Browser, real: Path, size: tuple[int, int]
+) -> None:
     window.resize(*size)
     window.open(real)
     window.click('[id$="/research_qdrant.1"] button')
@@ -171,14 +200,23 @@ def test_it_is_dark_where_the_reader_prefers_that(window: Browser, real: Path) -
     for scheme in ("light", "dark"):
         window.prefer(scheme)
         window.open(real)
-        found.append(window.run("const s = getComputedStyle(document.body); return [s.backgroundColor, s.color]"))
+        found.append(
+            window.run(
+                "const s = getComputedStyle(document.body); return [s.backgroundColor, s.color]"
+            )
+        )
     window.screenshot(ROOT / "build" / "trace-dark.png")
     window.prefer("light")
 
-    assert found == [["rgb(255, 255, 255)", "rgb(26, 29, 33)"], ["rgb(15, 18, 22)", "rgb(230, 233, 237)"]]
+    assert found == [
+        ["rgb(255, 255, 255)", "rgb(26, 29, 33)"],
+        ["rgb(15, 18, 22)", "rgb(230, 233, 237)"],
+    ]
 
 
-def test_what_a_model_wrote_is_shown_as_it_is_and_does_nothing(window: Browser, tmp_path: Path) -> None:
+def test_what_a_model_wrote_is_shown_as_it_is_and_does_nothing(
+    window: Browser, tmp_path: Path
+) -> None:
     ran = Ran(HOSTILE)
     ran.role("planner", (0, 0, 1), task=HOSTILE, output=HOSTILE, notes=(HOSTILE,))
     window.open(written(ran, tmp_path / "hostile.html"))
@@ -196,7 +234,11 @@ def of_many_contracts(to: Path) -> Path:
     ran.role("planner", (0, 0, 1))
     for n in range(1_000):
         begun = 1 + n % 75
-        ran.step(f"check_the_supplier_contract_{n:04}", (1, begun, begun + 14), task=f"Read the contract with supplier number {n}.")
+        ran.step(
+            f"check_the_supplier_contract_{n:04}",
+            (1, begun, begun + 14),
+            task=f"Read the contract with supplier number {n}.",
+        )
     ran.role("assessor", (90, 90, 91))
     return written(ran, to)
 
@@ -222,15 +264,21 @@ def test_many_handoffs_fit_the_screen_are_told_apart_and_their_times_do_not_over
         " return end.width > 0 && end.right <= label.right + 0.5; })"
     )
     assert all(ends)
-    assert window.run("return document.querySelectorAll('.row')[8].querySelector('.end').textContent").endswith("_0007.1")
+    assert window.run(
+        "return document.querySelectorAll('.row')[8].querySelector('.end').textContent"
+    ).endswith("_0007.1")
 
 
-def test_what_stands_below_a_thousand_rows_is_one_click_away(window: Browser, tmp_path: Path) -> None:
+def test_what_stands_below_a_thousand_rows_is_one_click_away(
+    window: Browser, tmp_path: Path
+) -> None:
     window.resize(*PHONE)
     window.open(of_many_contracts(tmp_path / "contracts.html"))
 
     for name in ("Events", "Graph", "Timeline"):
-        window.run(f"[...document.querySelectorAll('#tools a')].find((one) => one.textContent.startsWith({name!r})).click()")
+        window.run(
+            f"[...document.querySelectorAll('#tools a')].find((one) => one.textContent.startsWith({name!r})).click()"
+        )
         place = window.run(
             f"const all = [...document.querySelectorAll('section > h2, section > details')];"
             f" const one = all.find((it) => it.textContent.startsWith({name!r}));"
@@ -251,9 +299,18 @@ def test_a_handoff_is_found_by_the_words_of_its_task(window: Browser, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("s", "said"), [(59.97, "1 min 0 s"), (119.8, "2 min 0 s"), (3_599.9, "1 h 0 min"), (7_170, "2 h 0 min"), (59.9, "59.9 s")]
+    ("s", "said"),
+    [
+        (59.97, "1 min 0 s"),
+        (119.8, "2 min 0 s"),
+        (3_599.9, "1 h 0 min"),
+        (7_170, "2 h 0 min"),
+        (59.9, "59.9 s"),
+    ],
 )
-def test_a_time_is_never_sixty_of_something(window: Browser, tmp_path: Path, s: float, said: str) -> None:
+def test_a_time_is_never_sixty_of_something(
+    window: Browser, tmp_path: Path, s: float, said: str
+) -> None:
     ran = Ran()
     ran.step("a", (0, 0, s))
 
@@ -262,7 +319,9 @@ def test_a_time_is_never_sixty_of_something(window: Browser, tmp_path: Path, s: 
     assert f"{said} of work in 1 handoff" in window.text("#head")
 
 
-def test_a_thousand_handoffs_are_there_and_can_be_clicked_within_seconds(window: Browser, tmp_path: Path) -> None:
+def test_a_thousand_handoffs_are_there_and_can_be_clicked_within_seconds(
+    window: Browser, tmp_path: Path
+) -> None:
     ran = Ran()
     ran.role("planner", (0, 0, 1))
     for n in range(1_000):

@@ -29,7 +29,9 @@ def estimate(likely: float) -> Estimate:
     ],
     ids=["nothing", "its time", "its cost", "both"],
 )
-def test_a_quote_is_told_as_far_as_it_knows_anything(window: Browser, tmp_path: Path, quote: Quote, said: str) -> None:
+def test_a_quote_is_told_as_far_as_it_knows_anything(
+    window: Browser, tmp_path: Path, quote: Quote, said: str
+) -> None:
     ran = Ran()
     ran.step("a", (0, 0, 3))
 

@@ -23,11 +23,22 @@ AGAIN = Call(KEY, "worker2", 165.0, out_at=166.0)
 
 
 def books(
-    *strikes: Strike, calls: tuple[Call, ...] = (ONE, AGAIN), stored_at: float | None = None, finished_at: float = 170.0, seed: int = 1
+    *strikes: Strike,
+    calls: tuple[Call, ...] = (ONE, AGAIN),
+    stored_at: float | None = None,
+    finished_at: float = 170.0,
+    seed: int = 1,
 ) -> Books:
     job = PlannedJob("1-0", Shape.PARALLEL, (PlannedStep("a", "writer"),), seed)
     story = Story("ok", (180.0,), {"a.1": (finished_at,)}, {"a.1": OK})
-    return Books([job], calls, strikes, {"1-0": story}, 3.0, stored_at={} if stored_at is None else {KEY: stored_at})
+    return Books(
+        [job],
+        calls,
+        strikes,
+        {"1-0": story},
+        3.0,
+        stored_at={} if stored_at is None else {KEY: stored_at},
+    )
 
 
 def kill(at: float, process: str = "worker1") -> Strike:
@@ -35,14 +46,24 @@ def kill(at: float, process: str = "worker1") -> Strike:
 
 
 def is_excused(
-    *strikes: Strike, calls: tuple[Call, ...] = (ONE, AGAIN), stored_at: float | None = None, finished_at: float = 170.0
+    *strikes: Strike,
+    calls: tuple[Call, ...] = (ONE, AGAIN),
+    stored_at: float | None = None,
+    finished_at: float = 170.0,
 ) -> bool:
-    return not books(*strikes, calls=calls, stored_at=stored_at, finished_at=finished_at).unexplained
+    return not books(
+        *strikes, calls=calls, stored_at=stored_at, finished_at=finished_at
+    ).unexplained
 
 
 @pytest.mark.parametrize(
     "strike",
-    [kill(160.0), Strike(Fault.KILL_REDIS, EVERYBODY, 160.0), Strike(Fault.CUT, EVERYBODY, 160.0), Strike(Fault.END, "worker1", 160.0)],
+    [
+        kill(160.0),
+        Strike(Fault.KILL_REDIS, EVERYBODY, 160.0),
+        Strike(Fault.CUT, EVERYBODY, 160.0),
+        Strike(Fault.END, "worker1", 160.0),
+    ],
     ids=lambda strike: strike.fault.value,
 )
 def test_a_call_that_was_answered_long_before_is_excused_by_no_strike(strike: Strike) -> None:
@@ -67,9 +88,15 @@ def test_an_answer_that_nobody_took_is_not_stored_later() -> None:
 
 
 def test_who_is_killed_has_nothing_in_the_air_any_more_though_its_answer_is_still_to_come() -> None:
-    found = books(kill(100.1), Strike(Fault.STOP, "worker1", 100.8, lasts_s=4.0), calls=(replace(ONE, was_heard=False), AGAIN))
+    found = books(
+        kill(100.1),
+        Strike(Fault.STOP, "worker1", 100.8, lasts_s=4.0),
+        calls=(replace(ONE, was_heard=False), AGAIN),
+    )
 
-    assert found.repeated_by == {Fault.KILL_WORKER: 1}, "and its successor, of the same name, never had it"
+    assert found.repeated_by == {Fault.KILL_WORKER: 1}, (
+        "and its successor, of the same name, never had it"
+    )
 
 
 def test_a_call_of_a_process_that_is_stopped_is_in_the_air_as_long_as_it_is() -> None:
@@ -81,7 +108,9 @@ def test_a_call_of_a_process_that_is_stopped_is_in_the_air_as_long_as_it_is() ->
     assert not is_excused(replace(stop, at=LATE))
 
 
-def test_a_call_that_is_answered_while_redis_is_away_is_in_the_air_until_it_is_back_and_was_asked_again() -> None:
+def test_a_call_that_is_answered_while_redis_is_away_is_in_the_air_until_it_is_back_and_was_asked_again() -> (
+    None
+):
     away = Strike(Fault.KILL_REDIS, EVERYBODY, 100.5)
     (struck,) = with_outages([away], [100.4, 100.52, 103.0, 103.1])
     back = 103.0 + INSIST_EVERY_S
@@ -91,7 +120,9 @@ def test_a_call_that_is_answered_while_redis_is_away_is_in_the_air_until_it_is_b
     assert books(struck, kill(back + STORED_WITHIN_S * 2)).repeated_by == {Fault.KILL_REDIS: 1}
 
 
-def test_a_call_that_came_in_before_redis_had_answered_again_was_in_the_air_and_no_later_one() -> None:
+def test_a_call_that_came_in_before_redis_had_answered_again_was_in_the_air_and_no_later_one() -> (
+    None
+):
     struck = with_outages([Strike(Fault.KILL_REDIS, EVERYBODY, 95.0)], [94.0, 98.0])
     over = 98.0 + INSIST_EVERY_S + ARRIVES_WITHIN_S
 
@@ -100,7 +131,9 @@ def test_a_call_that_came_in_before_redis_had_answered_again_was_in_the_air_and_
 
 
 def test_connections_that_were_cut_hold_nobody_up_longer_than_until_the_next_try() -> None:
-    cut, stop = with_outages([Strike(Fault.CUT, EVERYBODY, 1.0), Strike(Fault.STOP, "worker1", 2.0, lasts_s=4.0)], [])
+    cut, stop = with_outages(
+        [Strike(Fault.CUT, EVERYBODY, 1.0), Strike(Fault.STOP, "worker1", 2.0, lasts_s=4.0)], []
+    )
 
     assert (cut.outage_s, stop.outage_s) == (INSIST_EVERY_S, 0.0)
 
@@ -122,8 +155,12 @@ def test_who_was_stopped_when_about_to_call_cannot_know_what_was_stored_meanwhil
     stopped = Strike(Fault.STOP, "worker2", 99.0, lasts_s=66.0)
 
     assert is_excused(stopped, stored_at=101.1)
-    assert is_excused(kill(100.5), replace(stopped, at=100.6, lasts_s=64.0), stored_at=101.1), "by the kill, and it could not know"
-    assert not is_excused(kill(100.5), replace(stopped, at=102.0, lasts_s=63.0), stored_at=101.1), "it was awake when it was stored"
+    assert is_excused(kill(100.5), replace(stopped, at=100.6, lasts_s=64.0), stored_at=101.1), (
+        "by the kill, and it could not know"
+    )
+    assert not is_excused(kill(100.5), replace(stopped, at=102.0, lasts_s=63.0), stored_at=101.1), (
+        "it was awake when it was stored"
+    )
 
 
 def test_what_the_plan_has_made_again_is_no_repetition_to_be_explained() -> None:
@@ -139,7 +176,14 @@ def test_in_the_air_are_calls_each_counted_once_and_none_of_who_is_between_two_c
     other = Call(CallKey("1-0", "assessor.1", 1), "worker1", 100.2, out_at=101.0)
 
     assert books(kill(100.5), calls=(ONE, other)).in_the_air == 2
-    assert books(kill(100.5), Strike(Fault.KILL_REDIS, EVERYBODY, 100.6), calls=(ONE, other)).in_the_air == 2
+    assert (
+        books(
+            kill(100.5), Strike(Fault.KILL_REDIS, EVERYBODY, 100.6), calls=(ONE, other)
+        ).in_the_air
+        == 2
+    )
     assert books(kill(LATE), calls=(ONE, other)).in_the_air == 0
-    assert books(Strike(Fault.DROP, "worker1", 100.5), calls=(ONE, other)).in_the_air == 1, "one lost answer is one call"
+    assert books(Strike(Fault.DROP, "worker1", 100.5), calls=(ONE, other)).in_the_air == 1, (
+        "one lost answer is one call"
+    )
     assert books(Strike(Fault.TWICE, EVERYBODY, 100.5), calls=(ONE, other)).in_the_air == 0

@@ -24,8 +24,12 @@ def left(client: Any, *, was_struck: bool = False) -> list[str]:
 
 
 @pytest.mark.parametrize("key", ["handoff:{j-1}", "handoff:day:20410", "handoff:day:20410:default"])
-def test_what_is_still_set_aside_is_found_in_a_jobs_books_and_in_those_of_its_day(client: Any, key: str) -> None:
-    client.hset(key, mapping={"turns": 3, "reserved_turns": 0, "reserved_tokens": 500, "reserved_usd": 0})
+def test_what_is_still_set_aside_is_found_in_a_jobs_books_and_in_those_of_its_day(
+    client: Any, key: str
+) -> None:
+    client.hset(
+        key, mapping={"turns": 3, "reserved_turns": 0, "reserved_tokens": 500, "reserved_usd": 0}
+    )
     client.expire(key, DAY)
 
     assert left(client) == [f"{key}: reserved [0, 500, 0]"]
@@ -55,7 +59,11 @@ def test_what_nobody_has_acknowledged_is_found_where_nobody_was_struck(client: A
     assert left(client, was_struck=True) == [], "Celery delivers it again"
 
 
-def test_what_celery_would_never_deliver_again_is_found_also_where_somebody_was_struck(client: Any) -> None:
+def test_what_celery_would_never_deliver_again_is_found_also_where_somebody_was_struck(
+    client: Any,
+) -> None:
     client.hset("unacked", "tag", "[]")
 
-    assert left(client, was_struck=True) == ["unacked: 1 messages that never come back, 0 that come back as nothing"]
+    assert left(client, was_struck=True) == [
+        "unacked: 1 messages that never come back, 0 that come back as nothing"
+    ]

@@ -13,13 +13,20 @@ from chaos.plan import CallKey, PlannedJob, PlannedStep
 from chaos.shapes import Shape
 from tests.waiting import wait_until
 
-JOBS = (PlannedJob("1-0", Shape.PARALLEL, (PlannedStep("a", "writer"),), seed, trouble_share=0.0) for seed in range(100))
-JOB = next(job for job in JOBS if job.takes_s(CallKey("1-0", "a.1", 1)) == 0.9)  # who hangs up at once has done so by then
+JOBS = (
+    PlannedJob("1-0", Shape.PARALLEL, (PlannedStep("a", "writer"),), seed, trouble_share=0.0)
+    for seed in range(100)
+)
+JOB = next(
+    job for job in JOBS if job.takes_s(CallKey("1-0", "a.1", 1)) == 0.9
+)  # who hangs up at once has done so by then
 BODY = json.dumps(
     {
         "model": "claude-haiku-5-5",
         "stream": True,
-        "messages": [{"role": "user", "content": [{"type": "text", "text": "<task>Do a of 1-0.</task>"}]}],
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "<task>Do a of 1-0.</task>"}]}
+        ],
     }
 ).encode()
 
@@ -32,7 +39,9 @@ def the_call_of(model: Model) -> Call:
 def test_the_server_knows_when_the_last_byte_of_an_answer_has_left() -> None:
     with Model([JOB]) as model:
         began = time.time()
-        with urllib.request.urlopen(urllib.request.Request(f"{model.url}/v1/messages", BODY), timeout=10) as answer:
+        with urllib.request.urlopen(
+            urllib.request.Request(f"{model.url}/v1/messages", BODY), timeout=10
+        ) as answer:
             answer.read()
         call = the_call_of(model)
 
@@ -46,7 +55,9 @@ def test_the_server_knows_that_who_called_has_gone_before_the_answer_was_out() -
     with Model([JOB]) as model:
         address = urlsplit(model.url)
         with socket.create_connection((address.hostname, address.port)) as client:
-            client.sendall(f"POST / HTTP/1.1\r\ncontent-length: {len(BODY)}\r\n\r\n".encode() + BODY)
+            client.sendall(
+                f"POST / HTTP/1.1\r\ncontent-length: {len(BODY)}\r\n\r\n".encode() + BODY
+            )
         call = the_call_of(model)
 
     assert not call.was_heard

@@ -47,7 +47,12 @@ def test_every_mode_is_there_and_each_shape_comes_in_all_that_it_can_be_in() -> 
     drawn = {(job.shape, job.mode) for seed in range(60) for job in jobs_of(seed, ALL)}
 
     assert {mode for _, mode in drawn} == set(Mode)
-    assert drawn == {(shape, mode) for shape, modes in MODES.items() for mode in modes if shape is not Shape.CANCELLED}
+    assert drawn == {
+        (shape, mode)
+        for shape, modes in MODES.items()
+        for mode in modes
+        if shape is not Shape.CANCELLED
+    }
 
 
 @pytest.mark.parametrize("mode", Mode)
@@ -61,7 +66,12 @@ def test_the_control_gets_teams_that_chords_can_do_the_same_as_before_there_were
     assert {job.shape for job in jobs} == set(CHORDS)
     assert {job.mode for job in jobs} == {Mode.TEAM}
     assert not any(list(job.family)[1:] or job.then for job in jobs)
-    assert [str(job.shape) for job in jobs[:4]] == ["tight in tokens", "parallel", "tools", "written"]
+    assert [str(job.shape) for job in jobs[:4]] == [
+        "tight in tokens",
+        "parallel",
+        "tools",
+        "written",
+    ]
 
 
 def test_child_jobs_are_two_deep_at_most_and_their_parents_steps() -> None:
@@ -72,11 +82,16 @@ def test_child_jobs_are_two_deep_at_most_and_their_parents_steps() -> None:
         for job in tree:
             for step in job.steps:
                 assert (step.specialist == SUB_SUPERVISOR) == (step.team is not None)
-                assert step.team is None or (step.team.parent, step.team.name) == (job.name, f"{job.name}-{step.id}")
+                assert step.team is None or (step.team.parent, step.team.name) == (
+                    job.name,
+                    f"{job.name}-{step.id}",
+                )
 
 
 def test_every_role_of_the_supervisor_has_its_handoffs_in_some_course() -> None:
-    courses = [course_of(one) for seed in range(20) for job in jobs_of(seed, ALL) for one in job.family]
+    courses = [
+        course_of(one) for seed in range(20) for job in jobs_of(seed, ALL) for one in job.family
+    ]
 
     assert {handoff.partition(".")[0] for course in courses for handoff in course} >= set(ROLES)
 
@@ -89,18 +104,33 @@ def test_a_revised_step_and_its_second_review_are_needed_calls() -> None:
 
 def test_a_step_that_fails_or_asks_is_needed_again_and_whoever_answers_too() -> None:
     assert {"b.1", "b.2"} <= {key.handoff for key in needs_of(the(Shape.FAILING))}
-    assert {"b.1", "planner.2", "b.2"} <= {key.handoff for key in needs_of(the(Shape.NEEDY, Mode.TEAM))}
-    assert {"b.1", "planner.1", "b.2"} <= {key.handoff for key in needs_of(the(Shape.NEEDY, Mode.PIPELINE))}
+    assert {"b.1", "planner.2", "b.2"} <= {
+        key.handoff for key in needs_of(the(Shape.NEEDY, Mode.TEAM))
+    }
+    assert {"b.1", "planner.1", "b.2"} <= {
+        key.handoff for key in needs_of(the(Shape.NEEDY, Mode.PIPELINE))
+    }
 
 
 def needed(shape: Shape, mode: Mode = Mode.TEAM) -> set[str]:
     return {key.handoff for key in needs_of(the(shape, mode))}
 
 
-def test_what_finds_out_what_a_step_needs_is_needed_once_the_planner_was_asked_and_before_the_step_goes_on() -> None:
+def test_what_finds_out_what_a_step_needs_is_needed_once_the_planner_was_asked_and_before_the_step_goes_on() -> (
+    None
+):
     course = course_of(the(Shape.HELPED, Mode.TEAM))
 
-    assert needed(Shape.HELPED) == {"planner.1", "planner.2", "assessor.1", "a.1", "b.1", "b_help.1", "b.2", "c.1"}
+    assert needed(Shape.HELPED) == {
+        "planner.1",
+        "planner.2",
+        "assessor.1",
+        "a.1",
+        "b.1",
+        "b_help.1",
+        "b.2",
+        "c.1",
+    }
     assert "planner.2" in course["b_help.1"].after
     assert "b_help.1" in course["b.2"].after
 
@@ -117,7 +147,9 @@ def test_facts_are_checked_before_an_answer_leaves_and_again_after_a_veto() -> N
 
     assert needed(Shape.CHECKED) == once
     assert needed(Shape.VETOED) == once | {"a.2", "b.2", "assessor.2", "fact_gate.2"}
-    assert {one for one in needed(Shape.VETOED, Mode.SINGLE) if "gate" in one or one.endswith(".2")} == {
+    assert {
+        one for one in needed(Shape.VETOED, Mode.SINGLE) if "gate" in one or one.endswith(".2")
+    } == {
         "fact_gate.1",
         "answer.2",
         "fact_gate.2",
@@ -141,7 +173,10 @@ def test_what_a_join_may_leave_behind_is_not_needed_and_a_childs_calls_are_its_o
 
 def test_whatever_the_provider_does_no_handoff_needs_more_turns_than_it_has() -> None:
     specialists = load_specialists(built_in_specialists())
-    others = {name: read_specialist(Path(supervisor.roles.__file__).with_name(f"{name}.md"), reserved=()) for name in ROLES}
+    others = {
+        name: read_specialist(Path(supervisor.roles.__file__).with_name(f"{name}.md"), reserved=())
+        for name in ROLES
+    }
     others[FACT_GATE] = specialists[FACT_CHECKER]
 
     for job in (
@@ -151,19 +186,30 @@ def test_whatever_the_provider_does_no_handoff_needs_more_turns_than_it_has() ->
         for root in jobs_of(seed, ALL)
         for one in root.family
     ):
-        who = {step.id: specialists[step.specialist] for step in job.steps if not step.team} | others
+        who = {
+            step.id: specialists[step.specialist] for step in job.steps if not step.team
+        } | others
         needed = Counter[str]()
         for key, tries in needs_of(job).items():
             needed[key.handoff] += tries
-        has = {handoff: who[step].max_turns for handoff in needed if (step := handoff.partition(".")[0]) in who}
+        has = {
+            handoff: who[step].max_turns
+            for handoff in needed
+            if (step := handoff.partition(".")[0]) in who
+        }
 
         assert {handoff: most for handoff, most in has.items() if needed[handoff] > most} == {}, job
 
 
-def test_no_two_attempts_at_a_step_say_the_same_or_two_looks_at_them_would_be_taken_for_one_that_was_repeated() -> None:
+def test_no_two_attempts_at_a_step_say_the_same_or_two_looks_at_them_would_be_taken_for_one_that_was_repeated() -> (
+    None
+):
     job = the(Shape.UPHELD, Mode.ADAPTIVE)
 
-    said = [reply_to(job, CallKey(job.name, f"a.{attempt}", 1), {}).blocks[0]["text"] for attempt in (1, 2, 3)]
+    said = [
+        reply_to(job, CallKey(job.name, f"a.{attempt}", 1), {}).blocks[0]["text"]
+        for attempt in (1, 2, 3)
+    ]
 
     assert len({*said}) == 3
 
@@ -172,7 +218,13 @@ def test_every_plan_can_be_read_at_its_first_try_but_the_one_that_is_to_be_repai
     reading = PlanReading((*SPECIALISTS, SUB_SUPERVISOR), max_steps=20)
     asked = {"messages": [{"content": [{"type": "text", "text": "Make the plan."}]}]}
 
-    for job in (one for seed in range(10) for root in jobs_of(seed, ALL) for one in root.family if one.is_planned):
+    for job in (
+        one
+        for seed in range(10)
+        for root in jobs_of(seed, ALL)
+        for one in root.family
+        if one.is_planned
+    ):
         turn = 2 if job.shape is Shape.REPAIRED else 1
         (said,) = reply_to(job, CallKey(job.name, "planner.1", turn), asked).blocks
 

@@ -64,16 +64,37 @@ def test_a_job_that_was_approved_goes_on_at_once() -> None:
 
 def test_a_question_stands_until_it_was_approved_or_rejected_by_whoever_was_first() -> None:
     asked = ApprovalAsked(what=ApprovalOf.ANSWER, why="its answer is written", wait_s=60)
-    events: list[Event] = [asked, Rejected(asked=1), Approved(asked=1), asked, Approved(asked=4), asked]
+    events: list[Event] = [
+        asked,
+        Rejected(asked=1),
+        Approved(asked=1),
+        asked,
+        Approved(asked=4),
+        asked,
+    ]
 
-    assert asked_in([Recorded(at, at * 10.0, one) for at, one in enumerate(events, start=1)]) == ((10, 20), (40, 50), (60, inf))
+    assert asked_in([Recorded(at, at * 10.0, one) for at, one in enumerate(events, start=1)]) == (
+        (10, 20),
+        (40, 50),
+        (60, inf),
+    )
 
 
 def test_who_was_stopped_when_about_to_call_could_not_know() -> None:
     ended = Story("cancelled", (GIVEN_UP_AT,))
 
-    assert not for_nobody(LATE, ended, AT_WORK, Strike(Fault.STOP, "worker1", GIVEN_UP_AT - 1, lasts_s=SENT_WITHIN_S * 3))
-    assert for_nobody(LATE, ended, AT_WORK, Strike(Fault.STOP, "worker2", GIVEN_UP_AT - 1, lasts_s=SENT_WITHIN_S * 3))
+    assert not for_nobody(
+        LATE,
+        ended,
+        AT_WORK,
+        Strike(Fault.STOP, "worker1", GIVEN_UP_AT - 1, lasts_s=SENT_WITHIN_S * 3),
+    )
+    assert for_nobody(
+        LATE,
+        ended,
+        AT_WORK,
+        Strike(Fault.STOP, "worker2", GIVEN_UP_AT - 1, lasts_s=SENT_WITHIN_S * 3),
+    )
 
 
 def test_a_child_that_has_not_ended_is_lost_and_one_that_never_began_is_not() -> None:
@@ -81,4 +102,6 @@ def test_a_child_that_has_not_ended_is_lost_and_one_that_never_began_is_not() ->
 
     assert Books([PARENT], [], [], {"1-0": parent, "1-0-x": AT_WORK}, 3.0).lost == ["1-0-x"]
     assert Books([PARENT], [], [], {"1-0": parent, "1-0-x": Story("")}, 3.0).lost == []
-    assert "jobs that ended otherwise than planned" in broken_of(Books([PARENT], [], [], {"1-0": parent, "1-0-x": Story("")}, 3.0))
+    assert "jobs that ended otherwise than planned" in broken_of(
+        Books([PARENT], [], [], {"1-0": parent, "1-0-x": Story("")}, 3.0)
+    )

@@ -28,13 +28,29 @@ def quiet(_line: str) -> None:
     """Nobody watches."""
 
 
-def test_without_faults_exactly_the_calls_of_the_plan_are_made_and_the_command_says_so_as_json() -> None:
-    command = [sys.executable, "-m", "supervisor.cli.main", "chaos", "--jobs", str(ALL), "--kills", "0", "--seed", str(SEED), "--json"]
+def test_without_faults_exactly_the_calls_of_the_plan_are_made_and_the_command_says_so_as_json() -> (
+    None
+):
+    command = [
+        sys.executable,
+        "-m",
+        "supervisor.cli.main",
+        "chaos",
+        "--jobs",
+        str(ALL),
+        "--kills",
+        "0",
+        "--seed",
+        str(SEED),
+        "--json",
+    ]
 
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
     said = json.loads(done.stdout)
-    assert (said["seed"], said["jobs"], said["kept"]) == (SEED, ALL + 1, done.returncode == 0), "one follows on another"
+    assert (said["seed"], said["jobs"], said["kept"]) == (SEED, ALL + 1, done.returncode == 0), (
+        "one follows on another"
+    )
     assert said["kept"], said
     assert (said["calls_made"], said["calls_repeated"]) == (said["calls_needed"], 0)
     assert set(said["modes"]) == set(Mode)
@@ -59,7 +75,9 @@ def test_no_failpoint_breaks_a_promise() -> None:
     assert broken_of(books) == [], f"seed {seed}\n{table_of(books)}"
 
 
-def test_the_control_makes_exactly_the_calls_of_the_plan_too_and_ends_every_job_where_nothing_fails() -> None:
+def test_the_control_makes_exactly_the_calls_of_the_plan_too_and_ends_every_job_where_nothing_fails() -> (
+    None
+):
     books = run(Options(SEED, jobs=10, kills=0, size=Size(2, 2)), quiet, PLAIN)
 
     assert broken_of(books) == [], table_of(books)
@@ -74,10 +92,14 @@ def test_plain_chords_lose_jobs_where_a_process_is_killed_at_a_failpoint() -> No
 
 
 def test_plain_chords_pay_again_where_an_answer_is_lost() -> None:
-    books = try_failpoints_in_plain_celery(Options(SEED), quiet, [Blow.DROP])  # no kills: what they lose cannot come twice any more
+    books = try_failpoints_in_plain_celery(
+        Options(SEED), quiet, [Blow.DROP]
+    )  # no kills: what they lose cannot come twice any more
 
     assert not books.not_reached, table_of(books)
-    assert {"handoffs with two results", "calls repeated that were not in the air"} <= set(broken_of(books)), table_of(books)
+    assert {"handoffs with two results", "calls repeated that were not in the air"} <= set(
+        broken_of(books)
+    ), table_of(books)
 
 
 def test_a_job_ends_in_every_hole_of_chords() -> None:
@@ -88,7 +110,9 @@ def test_a_job_ends_in_every_hole_of_chords() -> None:
 
 def test_plain_chords_are_stuck_in_every_hole() -> None:
     stuck = set[Hole]()
-    for _ in range(9):  # Celery's own redelivery may come just in time: a hole is one that a chord can fall into
+    for _ in range(
+        9
+    ):  # Celery's own redelivery may come just in time: a hole is one that a chord can fall into
         found = holes_of(PLAIN_WITH_HOLES, quiet)
         assert all(one.calm for one in found.values()), found
         stuck |= {hole for hole, one in found.items() if one.was_hit and not one.ended}

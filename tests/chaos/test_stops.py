@@ -35,7 +35,10 @@ def test_a_stop_lasts_as_long_as_it_did_not_as_long_as_it_was_meant_to(pid: int)
     stops.wake(only_due=True)
 
     assert (stops.targets, stops.strikes[0].lasts_s > 5 * MEANT_S) == (set(), True)
-    wait_until(lambda: os.waitid(os.P_PID, pid, os.WCONTINUED | os.WNOHANG | os.WNOWAIT) is not None, what="that it goes on")
+    wait_until(
+        lambda: os.waitid(os.P_PID, pid, os.WCONTINUED | os.WNOHANG | os.WNOWAIT) is not None,
+        what="that it goes on",
+    )
 
 
 def test_who_is_not_to_go_on_yet_stays_stopped(pid: int) -> None:

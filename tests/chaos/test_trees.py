@@ -16,12 +16,21 @@ from shared.wire.limits import JobLimits
 
 STEPS = tuple(PlannedStep(name, "writer") for name in TIGHT_STEPS)
 TEAMS = [PlannedJob(f"1-0-{step}", Shape.TIGHT, STEPS, seed=1, parent="1-0") for step in "xy"]
-TREE = PlannedJob("1-0", Shape.TIGHT_TREE, tuple(PlannedStep(one.name[-1], "supervisor", team=one) for one in TEAMS), seed=1)
+TREE = PlannedJob(
+    "1-0",
+    Shape.TIGHT_TREE,
+    tuple(PlannedStep(one.name[-1], "supervisor", team=one) for one in TEAMS),
+    seed=1,
+)
 CUT = Ended("partial", JOB_BUDGET)
-IN_TEAM = dict.fromkeys(("planner.1", "a.1", "b.1", "assessor.1"), OK) | {f"{name}.1": CUT for name in TIGHT_STEPS[2:]}
+IN_TEAM = dict.fromkeys(("planner.1", "a.1", "b.1", "assessor.1"), OK) | {
+    f"{name}.1": CUT for name in TIGHT_STEPS[2:]
+}
 OF_A_TEAM = Story("partial", (8.0,), results=IN_TEAM, reason=SPENT, limits=JobLimits(max_turns=4))
 PART = Ended("partial", "max_turns")
-OF_THE_TREE = Story("partial", (9.0,), results={"planner.1": OK, "x.1": PART, "y.1": PART, "assessor.1": OK})
+OF_THE_TREE = Story(
+    "partial", (9.0,), results={"planner.1": OK, "x.1": PART, "y.1": PART, "assessor.1": OK}
+)
 STORIES = {"1-0": OF_THE_TREE, "1-0-x": OF_A_TEAM, "1-0-y": OF_A_TEAM}
 
 
@@ -30,7 +39,11 @@ def call(job: str, handoff: str) -> Call:
 
 
 WITHIN = [call("1-0", handoff) for handoff in ("planner.1", "assessor.1")]
-WITHIN += [call(team.name, handoff) for team in TEAMS for handoff in ("planner.1", "a.1", "b.1", "assessor.1")]
+WITHIN += [
+    call(team.name, handoff)
+    for team in TEAMS
+    for handoff in ("planner.1", "a.1", "b.1", "assessor.1")
+]
 
 
 def books(*more: Call, stories: dict[str, Story] = STORIES) -> Books:

@@ -35,7 +35,9 @@ class Project:
     def up(self, *arguments: str, **environment: str) -> None:
         """Healthy when it returns: seconds after, on a machine that has nothing else to do."""
         try:
-            self.in_compose("up", "-d", "--wait", "--wait-timeout", "300", *arguments, **environment)
+            self.in_compose(
+                "up", "-d", "--wait", "--wait-timeout", "300", *arguments, **environment
+            )
         except AssertionError as error:
             raise AssertionError(self.in_compose("logs", "--tail", "20")) from error
 
@@ -45,12 +47,17 @@ class Project:
 
     def handoff(self, *arguments: str) -> str:
         """The command as someone on the host types it."""
-        return run([sys.executable, "-m", "supervisor.cli.main", *arguments], {"HANDOFF_REDIS_URL": self.redis_url})
+        return run(
+            [sys.executable, "-m", "supervisor.cli.main", *arguments],
+            {"HANDOFF_REDIS_URL": self.redis_url},
+        )
 
     def flower(self, path: str, *, log_in: bool = True) -> Any:
         request = urllib.request.Request(f"{self.flower_url}{path}")
         if log_in:
-            request.add_header("Authorization", "Basic " + base64.b64encode(self.flower_log_in.encode()).decode())
+            request.add_header(
+                "Authorization", "Basic " + base64.b64encode(self.flower_log_in.encode()).decode()
+            )
         with urllib.request.urlopen(request, timeout=10) as answer:
             return json.load(answer)
 
@@ -71,9 +78,19 @@ def running_project(folder: Path, settings: Mapping[str, str], *up: str) -> Iter
     }
     env_file = folder / "env"
     env_file.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
-    compose = ["docker", "compose", "--env-file", str(env_file), "--project-name", f"handoff-test-{secrets.token_hex(3)}"]
+    compose = [
+        "docker",
+        "compose",
+        "--env-file",
+        str(env_file),
+        "--project-name",
+        f"handoff-test-{secrets.token_hex(3)}",
+    ]
     project = Project(
-        f"redis://:{password}@127.0.0.1:{redis_port}/0", f"http://127.0.0.1:{flower_port}", f"admin:{flower_password}", compose
+        f"redis://:{password}@127.0.0.1:{redis_port}/0",
+        f"http://127.0.0.1:{flower_port}",
+        f"admin:{flower_password}",
+        compose,
     )
     try:
         project.in_compose("build", "--quiet")
@@ -84,7 +101,14 @@ def running_project(folder: Path, settings: Mapping[str, str], *up: str) -> Iter
 
 
 def run(command: list[str], environment: Mapping[str, str] | None = None) -> str:
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **(environment or {})}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **(environment or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 

@@ -19,7 +19,12 @@ RESEARCHERS = 3
 @pytest.fixture(scope="module")
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     # One handoff at a time: three of them need three containers.
-    with running_project(tmp_path_factory.mktemp("compose"), {"WORKER_SLOTS": "1"}, "--scale", f"researcher={RESEARCHERS}") as project:
+    with running_project(
+        tmp_path_factory.mktemp("compose"),
+        {"WORKER_SLOTS": "1"},
+        "--scale",
+        f"researcher={RESEARCHERS}",
+    ) as project:
         yield project
 
 
@@ -29,19 +34,28 @@ def test_every_container_is_healthy_and_none_can_do_more_than_it_must(system: Pr
     assert {state["Health"] for state in states} == {"healthy"}, states
     assert sum(state["Service"] == "researcher" for state in states) == RESEARCHERS
     user = system.in_compose("exec", "-T", "researcher", "id", "-u").strip()
-    capabilities = system.in_compose("exec", "-T", "researcher", "grep", "CapEff", "/proc/self/status").split()[1]
+    capabilities = system.in_compose(
+        "exec", "-T", "researcher", "grep", "CapEff", "/proc/self/status"
+    ).split()[1]
     assert (user, int(capabilities, 16)) == ("10001", 0)
 
 
-def test_a_job_from_the_host_is_done_by_researchers_in_different_containers(system: Project) -> None:
-    request = "Compare Qdrant, pgvector and Milvus for a team that needs filtering and durable storage"
+def test_a_job_from_the_host_is_done_by_researchers_in_different_containers(
+    system: Project,
+) -> None:
+    request = (
+        "Compare Qdrant, pgvector and Milvus for a team that needs filtering and durable storage"
+    )
     job_id = system.handoff("submit", request, "--docs", "examples/vector-databases").split()[-1]
 
     result = json.loads(system.handoff("result", job_id, "--json", "--wait", "120"))
 
     assert result["status"] == "ok", result
     assert result["citations"]
-    tasks = wait_until(lambda: _done(system, "specialist.researcher", RESEARCHERS), what="the researchers in Flower")
+    tasks = wait_until(
+        lambda: _done(system, "specialist.researcher", RESEARCHERS),
+        what="the researchers in Flower",
+    )
     assert len({task["worker"] for task in tasks}) > 1, tasks
 
 
@@ -56,12 +70,18 @@ def test_flower_answers_those_who_log_in_and_nobody_else(system: Project) -> Non
 
 def test_a_stop_takes_less_than_its_grace_and_loses_nothing(system: Project) -> None:
     system.in_compose("restart", "--timeout", "45", "researcher", "redis")
-    system.in_compose("up", "-d", "--wait", "--wait-timeout", "120", "--scale", f"researcher={RESEARCHERS}")
+    system.in_compose(
+        "up", "-d", "--wait", "--wait-timeout", "120", "--scale", f"researcher={RESEARCHERS}"
+    )
 
     assert system.handoff("list")
 
 
 def _done(system: Project, name: str, fewest: int) -> list[dict[str, Any]]:
     """The tasks of this name that Flower shows as done; none until there are enough."""
-    tasks = [task for task in system.flower(f"/api/tasks?taskname={name}").values() if task["state"] == "SUCCESS"]
+    tasks = [
+        task
+        for task in system.flower(f"/api/tasks?taskname={name}").values()
+        if task["state"] == "SUCCESS"
+    ]
     return tasks if len(tasks) >= fewest else []

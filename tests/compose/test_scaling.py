@@ -76,8 +76,18 @@ class Scaled:
 
     def scale(self, researchers: int, supervisors: int = 1, **environment: str) -> None:
         """What else has changed is made anew, too."""
-        self.project.up("--scale", f"researcher={researchers}", "--scale", f"supervisor={supervisors}", *SERVED, **environment)
-        wait_until(lambda: len(self.fleet.jobs.ledger.roles.announcements()) == researchers, what="the researchers")
+        self.project.up(
+            "--scale",
+            f"researcher={researchers}",
+            "--scale",
+            f"supervisor={supervisors}",
+            *SERVED,
+            **environment,
+        )
+        wait_until(
+            lambda: len(self.fleet.jobs.ledger.roles.announcements()) == researchers,
+            what="the researchers",
+        )
 
     def wait_for_calls(self, at_once: int) -> None:
         wait_until(lambda: self.gauge.now >= at_once, what=f"{at_once} calls at once")
@@ -86,26 +96,44 @@ class Scaled:
         """Jobs NAME-0, NAME-1 and so on, of steps that do not wait for each other."""
         names = [f"{name}-{number}" for number in range(jobs)]
         self.fleet.model.specialists |= dict.fromkeys(names, "researcher")
-        return [self.fleet.submit(one, turns=turns, **{f"s{step}": "" for step in range(steps)}) for one in names]
+        return [
+            self.fleet.submit(one, turns=turns, **{f"s{step}": "" for step in range(steps)})
+            for one in names
+        ]
 
     def hosts(self, job_ids: list[JobId], role: str) -> Counter[str]:
         """How many handoffs of this role each container has done."""
-        done = (one for job_id in job_ids for one in self.fleet.jobs.result(job_id).handoffs if one["assigned_to"] == role)
+        done = (
+            one
+            for job_id in job_ids
+            for one in self.fleet.jobs.result(job_id).handoffs
+            if one["assigned_to"] == role
+        )
         return Counter(one["worker"].partition(":")[0] for one in done)
 
     def calls(self, name: str) -> Counter[tuple[str, str, int]]:
         """Of the jobs of this name: (job, step or role, turn) -> calls."""
-        return Counter({key: count for key, count in self.fleet.model.calls.items() if key[0].startswith(f"{name}-")})
+        return Counter(
+            {
+                key: count
+                for key, count in self.fleet.model.calls.items()
+                if key[0].startswith(f"{name}-")
+            }
+        )
 
     def longest_pause_s(self, name: str) -> float:
         """In which no call of any step began, from the first to the last."""
-        began = sorted(at for step, each in self.gauge.began.items() if f" of {name}-" in step for at in each)
+        began = sorted(
+            at for step, each in self.gauge.began.items() if f" of {name}-" in step for at in each
+        )
         return max(later - earlier for earlier, later in pairwise(began))
 
     def roll(self, service: str, copies: int, image: str) -> None:
         """As the docs say it: new ones beside the old ones, then without these."""
         old = self.project.containers(service)
-        self.project.up("--no-deps", "--no-recreate", "--scale", f"{service}={2 * copies}", service, IMAGE=image)
+        self.project.up(
+            "--no-deps", "--no-recreate", "--scale", f"{service}={2 * copies}", service, IMAGE=image
+        )
         run(["docker", "stop", *old])
         run(["docker", "rm", *old])
         assert len(self.project.containers(service)) == copies
@@ -119,18 +147,36 @@ class Scaled:
 @pytest.fixture(scope="module")
 def scaled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scaled]:
     folder = tmp_path_factory.mktemp("scaling")
-    host = run(["docker", "network", "inspect", "bridge", "--format", "{{(index .IPAM.Config 0).Gateway}}"]).strip()
+    host = run(
+        ["docker", "network", "inspect", "bridge", "--format", "{{(index .IPAM.Config 0).Gateway}}"]
+    ).strip()
     gauge = Gauge(Script())
-    with ExitStack() as at_the_end, MessagesServer(gauge, host) as server, Processes(folder) as processes:
-        settings = {"WORKER_SLOTS": "1", "ANTHROPIC_BASE_URL": server.url, "HANDOFF_LEASE_S": str(LEASE_S)}
-        at_the_end.callback(subprocess.run, ["docker", "rmi", NEXT], check=False, capture_output=True)
+    with (
+        ExitStack() as at_the_end,
+        MessagesServer(gauge, host) as server,
+        Processes(folder) as processes,
+    ):
+        settings = {
+            "WORKER_SLOTS": "1",
+            "ANTHROPIC_BASE_URL": server.url,
+            "HANDOFF_LEASE_S": str(LEASE_S),
+        }
+        at_the_end.callback(
+            subprocess.run, ["docker", "rmi", NEXT], check=False, capture_output=True
+        )
         with running_project(folder, settings, *SERVED) as project:
             jobs = client.connect(project.redis_url, Settings(offline=True))
-            yield Scaled(project, Fleet(RunningSystem(project.redis_url, processes, {}), server, gauge.script, jobs), gauge)
+            yield Scaled(
+                project,
+                Fleet(RunningSystem(project.redis_url, processes, {}), server, gauge.script, jobs),
+                gauge,
+            )
             jobs.ledger.connection.close()
 
 
-def throughput(scaled: Scaled, name: str, supervisors: int, researchers: int) -> tuple[list[JobId], float]:
+def throughput(
+    scaled: Scaled, name: str, supervisors: int, researchers: int
+) -> tuple[list[JobId], float]:
     """Jobs of 24 steps together, and what was done of these in a second."""
     scaled.scale(researchers, supervisors)
     scaled.gauge.began.clear()
@@ -142,13 +188,17 @@ def throughput(scaled: Scaled, name: str, supervisors: int, researchers: int) ->
     return job_ids, 24 / (scaled.gauge.ended_at - began)
 
 
-def test_four_researchers_and_two_supervisors_share_the_work_and_do_more_of_it(scaled: Scaled) -> None:
+def test_four_researchers_and_two_supervisors_share_the_work_and_do_more_of_it(
+    scaled: Scaled,
+) -> None:
     _, alone = throughput(scaled, "alone", supervisors=1, researchers=1)
     at_once = scaled.gauge.most
 
     job_ids, shared = throughput(scaled, "shared", supervisors=2, researchers=4)
 
-    print(f"{alone:.2f} steps a second with 1 researcher and 1 supervisor, {shared:.2f} with 4 and 2")
+    print(
+        f"{alone:.2f} steps a second with 1 researcher and 1 supervisor, {shared:.2f} with 4 and 2"
+    )
     assert (at_once, scaled.gauge.most) == (1, 4)
     for role, service in (("researcher", "researcher"), ("planner", "supervisor")):
         done = scaled.hosts(job_ids, role)
@@ -157,7 +207,9 @@ def test_four_researchers_and_two_supervisors_share_the_work_and_do_more_of_it(s
     assert shared > 2.5 * alone
 
 
-def test_a_scale_down_in_the_middle_of_handoffs_repeats_no_call_and_waits_for_no_lease(scaled: Scaled) -> None:
+def test_a_scale_down_in_the_middle_of_handoffs_repeats_no_call_and_waits_for_no_lease(
+    scaled: Scaled,
+) -> None:
     scaled.scale(4)
     job_ids = scaled.submit("down", jobs=1, steps=4, turns=6)
     scaled.wait_for_calls(at_once=4)
@@ -166,14 +218,18 @@ def test_a_scale_down_in_the_middle_of_handoffs_repeats_no_call_and_waits_for_no
 
     for job_id in job_ids:
         scaled.fleet.ends_well(job_id, within_s=90)
-    assert max(scaled.hosts(job_ids, "researcher").values()) > 1, "nobody went on with what another had begun"
+    assert max(scaled.hosts(job_ids, "researcher").values()) > 1, (
+        "nobody went on with what another had begun"
+    )
     assert set(scaled.calls("down").values()) == {1}, scaled.calls("down")
     gap_s = scaled.longest_gap_s("down")
     print(f"longest time between two turns of a handoff: {gap_s:.1f} s")
     assert gap_s < LEASE_S / 2
 
 
-def test_a_rolling_update_in_the_middle_of_jobs_repeats_no_call_and_lets_no_role_stand_still(scaled: Scaled) -> None:
+def test_a_rolling_update_in_the_middle_of_jobs_repeats_no_call_and_lets_no_role_stand_still(
+    scaled: Scaled,
+) -> None:
     scaled.scale(2, 2)
     run(["docker", "tag", "handoff-queue", NEXT])
     job_ids = []
@@ -196,20 +252,39 @@ def test_a_rolling_update_in_the_middle_of_jobs_repeats_no_call_and_lets_no_role
 def test_another_machine_needs_the_image_and_the_url_of_redis(scaled: Scaled) -> None:
     """Its container is in no network of the project."""
     scaled.scale(0)
-    reach = [f"HANDOFF_REDIS_URL={scaled.project.redis_url}", f"ANTHROPIC_BASE_URL={scaled.fleet.server.url}"]
+    reach = [
+        f"HANDOFF_REDIS_URL={scaled.project.redis_url}",
+        f"ANTHROPIC_BASE_URL={scaled.fleet.server.url}",
+    ]
     settings = [part for setting in reach for part in ("--env", setting)]
     container = run(
-        ["docker", "run", "--detach", "--rm", "--network", "host", "--init", *settings, "handoff-queue", "worker", "researcher"]
+        [
+            "docker",
+            "run",
+            "--detach",
+            "--rm",
+            "--network",
+            "host",
+            "--init",
+            *settings,
+            "handoff-queue",
+            "worker",
+            "researcher",
+        ]
     )
     try:
-        wait_until(scaled.fleet.jobs.ledger.roles.announcements, timeout_s=60, what="the other machine")
+        wait_until(
+            scaled.fleet.jobs.ledger.roles.announcements, timeout_s=60, what="the other machine"
+        )
         (job_id,) = scaled.submit("elsewhere", jobs=1, steps=2)
         assert scaled.fleet.ends_well(job_id, within_s=60)
     finally:
         run(["docker", "stop", container.strip()])
 
 
-def test_a_container_that_is_killed_for_its_memory_costs_the_call_that_was_in_the_air(scaled: Scaled) -> None:
+def test_a_container_that_is_killed_for_its_memory_costs_the_call_that_was_in_the_air(
+    scaled: Scaled,
+) -> None:
     scaled.scale(4, HANDOFF_LEASE_S="3")
     held = [scaled.fleet.model.hold("oom-0", f"s{step}") for step in range(4)]
     (job_id,) = scaled.submit("oom", jobs=1, steps=4, turns=2)
@@ -236,5 +311,18 @@ def run_out_of_memory(container: str) -> None:
 
 def happened_to(container: str) -> list[str]:
     """Lately, but for its health checks."""
-    query = ["--since", "2m", "--until", "0s", "--filter", f"container={container}", "--format", "{{.Action}}"]
-    return [line for line in run(["docker", "events", *query]).splitlines() if line in ("oom", "die", "start")]
+    query = [
+        "--since",
+        "2m",
+        "--until",
+        "0s",
+        "--filter",
+        f"container={container}",
+        "--format",
+        "{{.Action}}",
+    ]
+    return [
+        line
+        for line in run(["docker", "events", *query]).splitlines()
+        if line in ("oom", "die", "start")
+    ]

@@ -32,7 +32,12 @@ def scripted(reply: Reply) -> Iterator[Model]:
 MAKERS = [pytest.param(over_http, id="anthropic"), pytest.param(scripted, id="scripted")]
 pytestmark = pytest.mark.parametrize("model_that_answers", MAKERS)
 
-CALL = ModelCall(model="some-model", system="Be brief.", messages=({"role": "user", "content": "Hello"},), max_output_tokens=100)
+CALL = ModelCall(
+    model="some-model",
+    system="Be brief.",
+    messages=({"role": "user", "content": "Hello"},),
+    max_output_tokens=100,
+)
 
 
 def ignore(_pulse: Pulse) -> None:
@@ -54,16 +59,29 @@ def test_the_model_is_named_as_the_server_names_it(model_that_answers: Maker) ->
 def test_tool_calls_come_with_id_name_and_arguments(model_that_answers: Maker) -> None:
     with model_that_answers(calls(("look", {"q": "a"}), ("look", {"q": "b"}))) as model:
         reply = model.reply(CALL, ignore)
-    assert [(block["name"], block["input"]) for block in reply.content] == [("look", {"q": "a"}), ("look", {"q": "b"})]
+    assert [(block["name"], block["input"]) for block in reply.content] == [
+        ("look", {"q": "a"}),
+        ("look", {"q": "b"}),
+    ]
     assert len({block["id"] for block in reply.content}) == 2
     assert reply.stop_reason == "tool_use"
 
 
 def test_cached_input_counts_as_input(model_that_answers: Maker) -> None:
-    usage = {"input_tokens": 10, "cache_read_input_tokens": 7, "cache_creation_input_tokens": 5, "output_tokens": 3}
+    usage = {
+        "input_tokens": 10,
+        "cache_read_input_tokens": 7,
+        "cache_creation_input_tokens": 5,
+        "output_tokens": 3,
+    }
     with model_that_answers(says("x", usage=usage)) as model:
         used = model.reply(CALL, ignore).usage
-    assert (used.input_tokens, used.output_tokens, used.cache_read_tokens, used.cache_write_tokens) == (22, 3, 7, 5)
+    assert (
+        used.input_tokens,
+        used.output_tokens,
+        used.cache_read_tokens,
+        used.cache_write_tokens,
+    ) == (22, 3, 7, 5)
 
 
 def test_usage_that_is_not_reported_counts_as_none(model_that_answers: Maker) -> None:
@@ -71,7 +89,9 @@ def test_usage_that_is_not_reported_counts_as_none(model_that_answers: Maker) ->
         assert model.reply(CALL, ignore).usage.total_tokens == 0
 
 
-def test_there_are_signs_of_life_before_the_end_and_the_text_so_far_only_grows(model_that_answers: Maker) -> None:
+def test_there_are_signs_of_life_before_the_end_and_the_text_so_far_only_grows(
+    model_that_answers: Maker,
+) -> None:
     pulses: list[Pulse] = []
     seen = threading.Event()
 
@@ -85,13 +105,18 @@ def test_there_are_signs_of_life_before_the_end_and_the_text_so_far_only_grows(m
     assert all(later.text.startswith(earlier.text) for earlier, later in pairwise(pulses))
 
 
-def test_what_a_pulse_raises_cuts_an_unfinished_reply_and_passes_through(model_that_answers: Maker) -> None:
+def test_what_a_pulse_raises_cuts_an_unfinished_reply_and_passes_through(
+    model_that_answers: Maker,
+) -> None:
     never = threading.Event()
 
     def cancel(_pulse: Pulse) -> None:
         raise Cancelled("by the user")
 
-    with model_that_answers(says("A longer text, " * 50, stall=never)) as model, pytest.raises(Cancelled):
+    with (
+        model_that_answers(says("A longer text, " * 50, stall=never)) as model,
+        pytest.raises(Cancelled),
+    ):
         model.reply(CALL, cancel)
     never.set()
 

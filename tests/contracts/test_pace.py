@@ -93,7 +93,9 @@ def test_one_refusal_holds_back_all_until_it_is_over(fleet: Fleet) -> None:
         assert (wait.why, 25 < wait.seconds < 40) == ("overloaded", True)
 
 
-def test_after_a_refusal_one_call_goes_first_and_the_others_when_it_has_succeeded(fleet: Fleet) -> None:
+def test_after_a_refusal_one_call_goes_first_and_the_others_when_it_has_succeeded(
+    fleet: Fleet,
+) -> None:
     first, second, third = known(fleet), fleet(), fleet()
     assert goes(first)
     first.refused("rate limit", 0.1)
@@ -122,7 +124,10 @@ def test_what_a_refusal_says_of_the_limits_is_heeded_once_it_is_over(fleet: Flee
     first.refused("rate limit", 0.01, RateLimits(requests=Allowance(limit=5, remaining=0)))
     first.checkpoint(FAILED)
     second = fleet()
-    wait_until(lambda: 10 < waits(second).seconds <= 13, what="the time that one of five a minute takes, and what is kept back")
+    wait_until(
+        lambda: 10 < waits(second).seconds <= 13,
+        what="the time that one of five a minute takes, and what is kept back",
+    )
 
 
 def test_no_more_calls_go_than_the_provider_says_are_left(fleet: Fleet) -> None:

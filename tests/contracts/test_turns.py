@@ -9,7 +9,15 @@ import pytest
 
 from shared.agent.turns import Turns
 from shared.ledger.ledger import Ledger
-from shared.wire.checkpoints import Called, CallFailed, Checkpoint, Observed, Prompted, Replied, WorstCase
+from shared.wire.checkpoints import (
+    Called,
+    CallFailed,
+    Checkpoint,
+    Observed,
+    Prompted,
+    Replied,
+    WorstCase,
+)
 from shared.wire.errors import Cancelled, Interrupted, LimitReached
 from shared.wire.events import CancelRequested
 from shared.wire.usage import Usage
@@ -30,7 +38,9 @@ class Ledgered:
 
 def in_memory(_ledger: Ledger) -> Ledgered:
     turns = MemoryTurns(most_tokens=1_000)
-    return Ledgered(turns, turns.again, lambda: setattr(turns, "interrupt_with", Cancelled("by the user")))
+    return Ledgered(
+        turns, turns.again, lambda: setattr(turns, "interrupt_with", Cancelled("by the user"))
+    )
 
 
 def in_the_ledger(ledger: Ledger) -> Ledgered:

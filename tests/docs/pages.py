@@ -24,7 +24,10 @@ def sections(text: str) -> dict[str, str]:
     """`## ` sections by heading, without what stands in code blocks' headings."""
     hidden = _FENCED.sub(lambda match: match[0].replace("\n#", "\n\0#"), text)
     parts = re.split(r"^## (.+)$", hidden, flags=re.MULTILINE)
-    return {heading.strip(): body.replace("\0", "") for heading, body in zip(parts[1::2], parts[2::2], strict=True)}
+    return {
+        heading.strip(): body.replace("\0", "")
+        for heading, body in zip(parts[1::2], parts[2::2], strict=True)
+    }
 
 
 def rows(text: str) -> Iterator[list[str]]:

@@ -18,7 +18,11 @@ from supervisor.report import JobResult
 from tests.docs.pages import DOCS, ROOT, blocks, coded, rows, sections, spans, text_of
 
 PAGE = text_of("cli")
-SECTIONS = {heading.removeprefix("handoff "): body for heading, body in sections(PAGE).items() if heading.startswith("handoff ")}
+SECTIONS = {
+    heading.removeprefix("handoff "): body
+    for heading, body in sections(PAGE).items()
+    if heading.startswith("handoff ")
+}
 GROUP: Any = typer.main.get_command(app)
 COMMANDS: dict[str, Any] = {name: loaded(name) for name in ENTRIES}
 HELP = {"-h", "--help"}
@@ -57,7 +61,11 @@ def test_the_options_of_handoff_itself_are_there() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_section_has_an_example_and_says_how_the_command_ends(name: str) -> None:
-    assert any(line.startswith(f"$ handoff {name}") for block in blocks(SECTIONS[name], "console") for line in block.splitlines())
+    assert any(
+        line.startswith(f"$ handoff {name}")
+        for block in blocks(SECTIONS[name], "console")
+        for line in block.splitlines()
+    )
     ends = next(line for line in SECTIONS[name].splitlines() if line.startswith("Exit codes: "))
     known = {coded(row[0]) for row in rows(sections(PAGE)["Exit codes"])}
     assert set(re.findall(r"(?:^|[:;] )(\d+) ", ends)) <= known
@@ -77,18 +85,27 @@ def test_defaults_that_a_section_names_are_the_commands_own() -> None:
             if said := re.search(r"; `?([\w.]+)`? by default\.", row[1]):
                 option = next(one for one in command.params if coded(row[0]) in one.opts)
                 assert option.default is None or Path(said[1]) == Path(
-                    f"{option.default:g}" if isinstance(option.default, float) else str(option.default)
+                    f"{option.default:g}"
+                    if isinstance(option.default, float)
+                    else str(option.default)
                 )
 
 
 def test_the_keys_of_json_output_and_of_a_file_of_jobs_are_all_named() -> None:
     said = SECTIONS["run"].partition("The object of `--json` has the keys")[2].partition(":\n")[0]
-    assert re.findall(r"`(\w+)`", said) == [key for key, field in JobResult.model_fields.items() if not field.exclude]
+    assert re.findall(r"`(\w+)`", said) == [
+        key for key, field in JobResult.model_fields.items() if not field.exclude
+    ]
     assert all(f"`{key}`" in SECTIONS["submit"] for key in Line.model_fields)
 
 
 def test_no_document_names_a_command_or_an_option_that_does_not_exist() -> None:
-    wrong = [f"{path.name}: {span}: {problem}" for path in documents() for span in spans(path.read_text()) if (problem := wrong_with(span))]
+    wrong = [
+        f"{path.name}: {span}: {problem}"
+        for path in documents()
+        for span in spans(path.read_text())
+        if (problem := wrong_with(span))
+    ]
 
     assert not wrong
 

@@ -11,8 +11,12 @@ import yaml
 from supervisor.cli.flower import OPTIONS
 from tests.docs.pages import ROOT, coded, rows, sections, text_of
 
-SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
-WORKERS = {name for name, service in SERVICES.items() if service.get("command", [""])[0] == "worker"}
+SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())[
+    "services"
+]
+WORKERS = {
+    name for name, service in SERVICES.items() if service.get("command", [""])[0] == "worker"
+}
 NO_AGENTS = ("flower", "redis")
 PAGE = text_of("configuration")
 OTHERS = {coded(row[0]) for row in rows(sections(PAGE)["Not settings of the system"])}
@@ -49,11 +53,15 @@ def test_a_setting_reaches_whoever_reads_it_and_nobody_else(variable: str) -> No
 
 @pytest.mark.parametrize("service", NO_AGENTS)
 def test_flower_and_redis_get_no_key_of_a_model_and_no_secret_but_their_own(service: str) -> None:
-    own = {"flower": {"FLOWER_BASIC_AUTH", "HANDOFF_REDIS_URL"}, "redis": {"REDIS_PASSWORD"}}[service]
+    own = {"flower": {"FLOWER_BASIC_AUTH", "HANDOFF_REDIS_URL"}, "redis": {"REDIS_PASSWORD"}}[
+        service
+    ]
     secrets = {name for name in given(service) if SECRET.search(name)}
 
     assert secrets <= own
-    assert not {name for name, value in given(service).items() if name not in own and SECRET.search(value)}
+    assert not {
+        name for name, value in given(service).items() if name not in own and SECRET.search(value)
+    }
     assert not {name for name in given(service) if name.startswith("ANTHROPIC_")}
 
 
@@ -63,8 +71,13 @@ def test_flower_is_started_as_by_handoff_up_and_keeps_what_it_saw_where_only_it_
     assert command[-len(OPTIONS) :] == list(OPTIONS)
     assert "--db=/var/lib/flower/state" in command
     assert mounts == ["flower-data:/var/lib/flower"]
-    assert [name for name, service in SERVICES.items() if "flower-data" in str(service.get("volumes"))] == ["flower"]
-    assert "install -d -o handoff -g handoff -m 700 /var/lib/flower" in (ROOT / "Dockerfile").read_text()
+    assert [
+        name for name, service in SERVICES.items() if "flower-data" in str(service.get("volumes"))
+    ] == ["flower"]
+    assert (
+        "install -d -o handoff -g handoff -m 700 /var/lib/flower"
+        in (ROOT / "Dockerfile").read_text()
+    )
 
 
 def test_the_webhook_secret_is_the_supervisors() -> None:
@@ -72,13 +85,21 @@ def test_the_webhook_secret_is_the_supervisors() -> None:
 
 
 def test_no_value_of_a_setting_is_fixed_but_where_it_must_be() -> None:
-    fixed = {name for service in SERVICES for name, value in given(service).items() if "${" not in value}
+    fixed = {
+        name for service in SERVICES for name, value in given(service).items() if "${" not in value
+    }
 
     assert fixed == set()
 
 
 def test_the_environment_file_names_every_setting_that_compose_takes() -> None:
-    taken = {name for text in [(ROOT / "docker-compose.yml").read_text()] for name in re.findall(r"\$\{([A-Z_]+)", text)}
-    named = set(re.findall(r"^(?:# )?([A-Z_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE))
+    taken = {
+        name
+        for text in [(ROOT / "docker-compose.yml").read_text()]
+        for name in re.findall(r"\$\{([A-Z_]+)", text)
+    }
+    named = set(
+        re.findall(r"^(?:# )?([A-Z_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE)
+    )
 
     assert named == taken

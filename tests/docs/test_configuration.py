@@ -16,7 +16,10 @@ from tests.docs.pages import DOCS, ROOT, coded, rows, sections, spans, text_of
 PAGE = text_of("configuration")
 OTHERS = {coded(row[0]): row for row in rows(sections(PAGE)["Not settings of the system"])}
 ROWS = {coded(row[0]): row for row in rows(PAGE) if coded(row[0]) not in OTHERS}
-VARIABLES = {str(field.validation_alias or f"HANDOFF_{name.upper()}"): (name, field) for name, field in Settings.model_fields.items()}
+VARIABLES = {
+    str(field.validation_alias or f"HANDOFF_{name.upper()}"): (name, field)
+    for name, field in Settings.model_fields.items()
+}
 NAMED = re.compile(r"\b(?:HANDOFF|ANTHROPIC|FLOWER)_[A-Z][A-Z_]*[A-Z]\b")
 
 
@@ -57,14 +60,24 @@ def test_the_page_has_the_range_and_the_choices(variable: str) -> None:
 
 
 def test_variables_that_are_no_settings_are_read_somewhere() -> None:
-    places = [*ROOT.glob("*.yml"), ROOT / "Dockerfile", *(ROOT / "shared").rglob("*.py"), *(ROOT / "supervisor").rglob("*.py")]
+    places = [
+        *ROOT.glob("*.yml"),
+        ROOT / "Dockerfile",
+        *(ROOT / "shared").rglob("*.py"),
+        *(ROOT / "supervisor").rglob("*.py"),
+    ]
     read = "".join(path.read_text() for path in places)
 
     assert not {name for name in OTHERS if name not in read}
 
 
 def documents() -> list[Path]:
-    return [ROOT / "README.md", ROOT / ".env.example", ROOT / "docker-compose.yml", *DOCS.glob("*.md")]
+    return [
+        ROOT / "README.md",
+        ROOT / ".env.example",
+        ROOT / "docker-compose.yml",
+        *DOCS.glob("*.md"),
+    ]
 
 
 def test_every_variable_that_is_named_anywhere_is_on_the_page() -> None:
@@ -81,7 +94,9 @@ def test_every_variable_of_the_environment_file_is_on_the_page() -> None:
 
 
 def test_an_example_value_is_one_that_the_settings_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    examples = [match for span in spans(PAGE) if (match := re.fullmatch(r"(HANDOFF_[A-Z_]+)=(.+)", span))]
+    examples = [
+        match for span in spans(PAGE) if (match := re.fullmatch(r"(HANDOFF_[A-Z_]+)=(.+)", span))
+    ]
 
     assert examples
     for match in examples:

@@ -100,15 +100,32 @@ def names_of(key: Any) -> list[str]:
     """What a function of `keys` gives, with and without what may be left out."""
     wanted = inspect.signature(key).parameters.values()
     whole, least = list(wanted), [one for one in wanted if one.default is one.empty]
-    return [key(*(PLACEHOLDERS[one.name] for one in some)).replace("{{JOB}}", "{JOB}") for some in (whole, least)]
+    return [
+        key(*(PLACEHOLDERS[one.name] for one in some)).replace("{{JOB}}", "{JOB}")
+        for some in (whole, least)
+    ]
 
 
 def every_key() -> set[str]:
     """Of all that is in `keys`; a key of a job has what comes after the job's."""
-    constants = {name: value for name, value in vars(keys).items() if name.isupper() and name != "PREFIX"}
-    named = {value + PLACEHOLDERS[name] if value.endswith(":") else value for name, value in constants.items()}
-    functions = [value for value in vars(keys).values() if inspect.isfunction(value) and value.__module__ == keys.__name__]
-    named |= {name for function in functions for name in names_of(function) if name.startswith(keys.PREFIX)}
+    constants = {
+        name: value for name, value in vars(keys).items() if name.isupper() and name != "PREFIX"
+    }
+    named = {
+        value + PLACEHOLDERS[name] if value.endswith(":") else value
+        for name, value in constants.items()
+    }
+    functions = [
+        value
+        for value in vars(keys).values()
+        if inspect.isfunction(value) and value.__module__ == keys.__name__
+    ]
+    named |= {
+        name
+        for function in functions
+        for name in names_of(function)
+        if name.startswith(keys.PREFIX)
+    }
     named |= {f":{part}" for part in re.findall(r"key \.\. ':(\w+)'", PACING)}
     return {re.sub(r"^handoff:\{JOB\}(?=:\w+$)", "", name) for name in named}
 
@@ -117,7 +134,13 @@ def test_every_key_of_the_ledger_is_listed_with_what_ends_it() -> None:
     listed = " ".join(row[0] for row in rows(sections(PAGE)["Retention"]))
 
     assert {name for name in every_key() if f"`{name}`" not in listed} == set()
-    assert {":log", ":line", "handoff:day:DAY:TENANT", "handoff:held:ROLE", "handoff:caps"} <= every_key()
+    assert {
+        ":log",
+        ":line",
+        "handoff:day:DAY:TENANT",
+        "handoff:held:ROLE",
+        "handoff:caps",
+    } <= every_key()
 
 
 def test_compose_waits_longer_than_a_process_drains() -> None:

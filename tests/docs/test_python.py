@@ -37,7 +37,9 @@ def listed(heading: str, column: int = 0) -> list[str]:
     return [coded(row[column]) for row in rows(SECTIONS[heading])]
 
 
-def test_a_backend_submits_follows_asks_and_stops(redis_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_backend_submits_follows_asks_and_stops(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("HANDOFF_REDIS_URL", redis_url)
     (tmp_path / "a.md").write_text("Order A-1042 was shipped.")
     backend = defined_by("From a web backend")
@@ -50,13 +52,18 @@ def test_a_backend_submits_follows_asks_and_stops(redis_url: str, monkeypatch: p
     assert first.startswith("id: 1\nevent: job_submitted\ndata: {")
     assert backend["answer"](job_id) is None
     assert backend["stop"](job_id)
-    assert [one.event.type for one in backend["jobs"].events(job_id, after=1, follow=False)] == ["cancel_requested"]
+    assert [one.event.type for one in backend["jobs"].events(job_id, after=1, follow=False)] == [
+        "cancel_requested"
+    ]
     assert backend["jobs"].result(job_id).status is JobStatus.QUEUED
 
 
 def signed(body: bytes, at: float) -> Mapping[str, str]:
     timestamp = str(int(at))
-    return {webhook.TIMESTAMP_HEADER: timestamp, webhook.SIGNATURE_HEADER: webhook.signature(SECRET, timestamp, body)}
+    return {
+        webhook.TIMESTAMP_HEADER: timestamp,
+        webhook.SIGNATURE_HEADER: webhook.signature(SECRET, timestamp, body),
+    }
 
 
 def test_a_genuine_webhook_is_told_from_a_forged_and_from_an_old_one() -> None:
@@ -74,19 +81,28 @@ def test_the_page_names_the_pauses_between_webhooks() -> None:
     first, *later = WEBHOOK_BACKOFF_S
 
     assert (first, later) == (0.0, [5.0, 30.0, 120.0, 600.0, 3_600.0])
-    assert "5 seconds, 30 seconds, 2 minutes, 10 minutes and an hour" in " ".join(SECTIONS["The webhook"].split())
+    assert "5 seconds, 30 seconds, 2 minutes, 10 minutes and an hour" in " ".join(
+        SECTIONS["The webhook"].split()
+    )
     assert (webhook.TIMEOUT_S, FOLLOW_S, MAX_CONNECTIONS) == (10.0, 5.0, 64)
 
 
 def test_every_public_method_of_the_client_is_listed() -> None:
-    methods = [name for name, _ in inspect.getmembers(Client, inspect.isfunction) if not name.startswith("_")]
+    methods = [
+        name
+        for name, _ in inspect.getmembers(Client, inspect.isfunction)
+        if not name.startswith("_")
+    ]
 
     assert sorted(listed("From a web backend")) == sorted(methods)
 
 
 def test_every_field_of_a_request_and_every_limit_is_listed_with_its_default() -> None:
     found = {coded(row[0]): coded(row[1]) for row in rows(SECTIONS["What a request may say"])}
-    limits = {name: "none" if field.default is None else str(field.default) for name, field in JobLimits.model_fields.items()}
+    limits = {
+        name: "none" if field.default is None else str(field.default)
+        for name, field in JobLimits.model_fields.items()
+    }
 
     assert set(found) == {field.name for field in dataclasses.fields(Request)} | set(limits)
     assert {name: found[name] for name in limits} == limits
@@ -105,8 +121,15 @@ def test_every_error_that_the_client_says_it_raises_is_listed() -> None:
         for name in re.findall(r"^ +([A-Z]\w+): ", method.__doc__ or "", re.M)
     }
 
-    assert {"UserError", "BudgetSpent", "LedgerUnavailable"} <= said <= set(listed("What can go wrong"))
+    assert (
+        {"UserError", "BudgetSpent", "LedgerUnavailable"}
+        <= said
+        <= set(listed("What can go wrong"))
+    )
 
 
 def test_the_errors_are_errors_of_the_project() -> None:
-    assert all(issubclass(getattr(errors, name), errors.HandoffError) for name in listed("What can go wrong"))
+    assert all(
+        issubclass(getattr(errors, name), errors.HandoffError)
+        for name in listed("What can go wrong")
+    )

@@ -36,7 +36,9 @@ def url_of_the_user(redis_url: str) -> Iterator[str]:
     assert line
     parts = urlsplit(redis_url)
     with redis.Redis.from_url(redis_url) as everything:
-        everything.execute_command("ACL", "SETUSER", "handoff", "reset", "on", f">{PASSWORD}", *line[1].split())
+        everything.execute_command(
+            "ACL", "SETUSER", "handoff", "reset", "on", f">{PASSWORD}", *line[1].split()
+        )
         yield urlunsplit(parts._replace(netloc=f"handoff:{PASSWORD}@{parts.hostname}:{parts.port}"))
         everything.execute_command("ACL", "DELUSER", "handoff")
 
@@ -47,7 +49,9 @@ def test_the_user_can_do_all_that_a_client_does(url_of_the_user: str) -> None:
 
     assert [one.event.type for one in jobs.events(job_id, follow=False)] == ["job_submitted"]
     assert jobs.cancel(job_id)
-    jobs.ledger.journal.append(job_id, JobEnded(status=JobStatus.CANCELLED), {"status": JobStatus.CANCELLED.value})
+    jobs.ledger.journal.append(
+        job_id, JobEnded(status=JobStatus.CANCELLED), {"status": JobStatus.CANCELLED.value}
+    )
     assert jobs.result(job_id, wait_s=1).status is JobStatus.CANCELLED
     assert [one.job_id for one in jobs.newest()] == [job_id]
     jobs.delete(job_id)
@@ -61,7 +65,9 @@ def test_the_user_can_do_all_that_workers_and_supervisors_do(url_of_the_user: st
     claim.checkpoint(replied())
     claim.renew()
     finish(claim)
-    ledger.roles.announce(Announcement(worker="w", specialists=(a_spec(),), slots=1, model="offline"))
+    ledger.roles.announce(
+        Announcement(worker="w", specialists=(a_spec(),), slots=1, model="offline")
+    )
     ledger.roles.announce_supervisor("s")
     ledger.dead.add("researcher", "garbage", "{")
     ledger.jobs.sweep()
@@ -72,7 +78,9 @@ def test_the_user_can_do_all_that_workers_and_supervisors_do(url_of_the_user: st
     ledger.connection.close()
 
 
-def test_the_user_can_do_all_that_queues_need_also_of_a_redis_that_knows_no_script(url_of_the_user: str, ledger: Ledger) -> None:
+def test_the_user_can_do_all_that_queues_need_also_of_a_redis_that_knows_no_script(
+    url_of_the_user: str, ledger: Ledger
+) -> None:
     app = make_app("test", url_of_the_user, Settings(), [QUEUE])
     steps = [{FOR: f"{new_job_id()}/{step}"} for step in ("a.1", "b.1", "c.1")]
 
@@ -82,7 +90,9 @@ def test_the_user_can_do_all_that_queues_need_also_of_a_redis_that_knows_no_scri
     nothing_is_known()
     app.send_task("specialist.x", queue=QUEUE, headers=steps[0], ignore_result=True)
     nothing_is_known()
-    publish_each(app, [TaskMessage("specialist.x", one[FOR], QUEUE, (), "()", one[FOR]) for one in steps[1:]])
+    publish_each(
+        app, [TaskMessage("specialist.x", one[FOR], QUEUE, (), "()", one[FOR]) for one in steps[1:]]
+    )
     nothing_is_known()
     with app.connection_for_read() as connection, connection.SimpleQueue(QUEUE) as queue:
         for _ in steps:
@@ -96,7 +106,14 @@ def test_the_user_can_do_all_that_queues_need_also_of_a_redis_that_knows_no_scri
 
 def test_the_user_can_empty_nothing_and_list_nothing(url_of_the_user: str) -> None:
     with redis.Redis.from_url(url_of_the_user) as limited:
-        for command in (["FLUSHALL"], ["FLUSHDB"], ["KEYS", "*"], ["CONFIG", "GET", "requirepass"], ["ACL", "LIST"], ["SHUTDOWN"]):
+        for command in (
+            ["FLUSHALL"],
+            ["FLUSHDB"],
+            ["KEYS", "*"],
+            ["CONFIG", "GET", "requirepass"],
+            ["ACL", "LIST"],
+            ["SHUTDOWN"],
+        ):
             with pytest.raises(redis.exceptions.NoPermissionError):
                 limited.execute_command(*command)
 

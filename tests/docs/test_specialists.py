@@ -52,7 +52,10 @@ def test_the_readme_shows_a_specialist(tmp_path: Path) -> None:
     path = tmp_path / "historian.md"
     path.write_text(text)
 
-    assert set(read_specialist(path, tools=BUILT_IN_TOOLS).tools) == {"search_documents", "read_document"}
+    assert set(read_specialist(path, tools=BUILT_IN_TOOLS).tools) == {
+        "search_documents",
+        "read_document",
+    }
 
 
 def test_the_fields_and_their_defaults_are_the_readers() -> None:
@@ -62,7 +65,9 @@ def test_the_fields_and_their_defaults_are_the_readers() -> None:
     assert set(listed) == set(FIELDS)
     for name in ("tier", "max_turns", "max_output_tokens"):
         assert listed[name] == str(fields[name].default)
-    assert {name for name in FIELDS if fields[name].is_required()} == {name for name, default in listed.items() if default == "required"}
+    assert {name for name in FIELDS if fields[name].is_required()} == {
+        name for name, default in listed.items() if default == "required"
+    }
     assert f"{front_matter.MAX_FILE_BYTES:,} bytes" in SECTIONS["Front matter"]
 
 

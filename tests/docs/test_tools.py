@@ -30,13 +30,21 @@ def tools(tmp_path: Path) -> dict[str, Tool]:
 
 def test_the_example_loads_as_two_tools(tools: dict[str, Tool]) -> None:
     assert set(tools) == OWN_TOOLS
-    assert {name: tool.repeatable for name, tool in tools.items()} == {"order_status": True, "remind_warehouse": False}
+    assert {name: tool.repeatable for name, tool in tools.items()} == {
+        "order_status": True,
+        "remind_warehouse": False,
+    }
     assert tools["order_status"].description.startswith("The state of an order")
     assert tools["remind_warehouse"].input_schema["required"] == ["order_id"]
-    assert tools["order_status"].input_schema["properties"]["order_id"]["description"] == "As printed on the invoice, like A-1042."
+    assert (
+        tools["order_status"].input_schema["properties"]["order_id"]["description"]
+        == "As printed on the invoice, like A-1042."
+    )
 
 
-def test_the_example_says_that_its_secret_is_missing(tools: dict[str, Tool], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_says_that_its_secret_is_missing(
+    tools: dict[str, Tool], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("SHOP_TOKEN", raising=False)
 
     assert Desk().failure(tools["order_status"], order_id="A-1") == (
@@ -58,7 +66,11 @@ def test_every_built_in_tool_is_listed_with_its_limits() -> None:
     assert f"at most {search_documents.MOST_HITS}" in limits["search_documents"]
     assert f"{read_document.MOST_CHARS:,} characters" in limits["read_document"]
     assert f"{web_search.MAX_USES} searches" in limits["web_search"]
-    for figure in (f"{fetch_url.MAX_BYTES:,} bytes", f"{fetch_url.MAX_SECONDS:g} seconds", f"{fetch_url.MAX_REDIRECTS} redirects"):
+    for figure in (
+        f"{fetch_url.MAX_BYTES:,} bytes",
+        f"{fetch_url.MAX_SECONDS:g} seconds",
+        f"{fetch_url.MAX_REDIRECTS} redirects",
+    ):
         assert figure in limits["fetch_url"]
     assert f"{fetch_url.MOST_CHARS:,} characters" in limits["fetch_url"]
 

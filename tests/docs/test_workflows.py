@@ -5,7 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from shared.wire.plan import DEFAULT_FALLBACK, Synthesis
-from supervisor.workflows import Each, Items, Workflow, built_in_workflows, read_items, read_workflow
+from supervisor.workflows import (
+    Each,
+    Items,
+    Workflow,
+    built_in_workflows,
+    read_items,
+    read_workflow,
+)
 from supervisor.workflows.items import MOST_BYTES as MOST_ITEM_BYTES
 from supervisor.workflows.reading import FIELDS, MOST_BYTES, MOST_WRITTEN_STEPS, STEP_FIELDS
 from supervisor.workflows.template import ITEM, REQUEST
@@ -34,7 +41,13 @@ def test_the_example_becomes_the_plan_that_the_page_speaks_of(tmp_path: Path) ->
 
     plan = found.expand("Be kind.", rows=items.rows)
 
-    assert [step.id for step in plan.steps] == ["check_0001", "check_0002", "answer_0001", "answer_0002", "summary"]
+    assert [step.id for step in plan.steps] == [
+        "check_0001",
+        "check_0002",
+        "answer_0001",
+        "answer_0002",
+        "summary",
+    ]
     assert plan.by_id[plan.steps[3].id].depends_on == ("check_0002",)
     assert "order A-1042" in plan.steps[0].task
     assert set(found.specialists) <= {path.stem for path in BUILT_IN.glob("*.md")}
@@ -56,12 +69,22 @@ def test_the_limits_are_the_codes() -> None:
     told = " ".join(SECTIONS["Repeating a step"].split())
 
     assert f"{MOST_ITEM_BYTES // 1_000_000} MB" in told
-    assert f"{MOST_STEPS:,} steps, {MOST_DEPENDENCIES:,} dependencies and {MOST_PLAN_CHARS:,} characters" in told
-    assert f"more than {MOST_BYTES:,} bytes or {MOST_WRITTEN_STEPS:,} steps" in SECTIONS["What is refused"]
+    assert (
+        f"{MOST_STEPS:,} steps, {MOST_DEPENDENCIES:,} dependencies and {MOST_PLAN_CHARS:,} characters"
+        in told
+    )
+    assert (
+        f"more than {MOST_BYTES:,} bytes or {MOST_WRITTEN_STEPS:,} steps"
+        in SECTIONS["What is refused"]
+    )
 
 
 def test_the_built_in_ones_are_listed_with_their_steps() -> None:
     listed = {coded(row[0]): row[1] for row in rows(SECTIONS["Built in"])}
 
     assert list(listed) == [found.name for found in built_in_workflows()]
-    assert all(f"`{step.id}`" in listed[found.name] for found in built_in_workflows() for step in found.steps)
+    assert all(
+        f"`{step.id}`" in listed[found.name]
+        for found in built_in_workflows()
+        for step in found.steps
+    )

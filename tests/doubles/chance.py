@@ -15,10 +15,17 @@ from shared.wire.plan import OnFailure, Plan, Step, Synthesis
 
 def any_approvals(dice: Random) -> Approvals:
     """Mostly none."""
-    what = dice.sample([ApprovalOf.PLAN, ApprovalOf.RESEARCH, ApprovalOf.ANSWER], dice.choice([0, 0, 1, 2, 3]))
+    what = dice.sample(
+        [ApprovalOf.PLAN, ApprovalOf.RESEARCH, ApprovalOf.ANSWER], dice.choice([0, 0, 1, 2, 3])
+    )
     timeout_s = dice.choice([None, 20, 600])
     on_timeout = OnTimeout.STOP if timeout_s is None else dice.choice(list(OnTimeout))
-    return Approvals(what=tuple(what), above_microusd=dice.choice([None, None, 30]), timeout_s=timeout_s, on_timeout=on_timeout)
+    return Approvals(
+        what=tuple(what),
+        above_microusd=dice.choice([None, None, 30]),
+        timeout_s=timeout_s,
+        on_timeout=on_timeout,
+    )
 
 
 def any_join(dice: Random, waits_for: Sequence[StepId]) -> Join | None:
@@ -37,19 +44,38 @@ def any_patch(dice: Random, plan: Plan, number: int) -> Patch:
     names = [StepId(f"p{number}_{n}") for n in range(dice.choice([0, 0, 1, 1, 2, 3]))]
     add = tuple(_any_step(dice, name, [*old, *names[:n]]) for n, name in enumerate(names))
     touched = dice.sample(old, min(len(old), dice.choice([0, 0, 1, 2])))
-    change = tuple(_any_step(dice, step, [other for other in old if other != step]) for step in touched[:1])
-    repeats = (Repeat(step=StepId("again"), earlier=dice.choice(old)),) if dice.random() < 0.1 else ()
-    return Patch(add=add, change=change, drop=tuple(touched[1:]), finalize=dice.random() < 0.1, repeats=repeats)
+    change = tuple(
+        _any_step(dice, step, [other for other in old if other != step]) for step in touched[:1]
+    )
+    repeats = (
+        (Repeat(step=StepId("again"), earlier=dice.choice(old)),) if dice.random() < 0.1 else ()
+    )
+    return Patch(
+        add=add,
+        change=change,
+        drop=tuple(touched[1:]),
+        finalize=dice.random() < 0.1,
+        repeats=repeats,
+    )
 
 
 def _any_step(dice: Random, name: StepId, before: list[StepId]) -> Step:
     depends_on = tuple(dice.sample(before, dice.randint(0, min(len(before), 2))))
-    return Step(id=name, specialist="researcher", task=f"Do {name}.", depends_on=depends_on, on_failure=dice.choice(list(OnFailure)))
+    return Step(
+        id=name,
+        specialist="researcher",
+        task=f"Do {name}.",
+        depends_on=depends_on,
+        on_failure=dice.choice(list(OnFailure)),
+    )
 
 
 def any_plan(dice: Random) -> Plan:
     names = [StepId(f"s{n}") for n in range(dice.randint(1, 7))]
-    depends_on = {name: tuple(dice.sample(names[:n], dice.randint(0, min(n, 3)))) for n, name in enumerate(names)}
+    depends_on = {
+        name: tuple(dice.sample(names[:n], dice.randint(0, min(n, 3))))
+        for n, name in enumerate(names)
+    }
     steps = tuple(
         Step(
             id=name,
@@ -62,4 +88,8 @@ def any_plan(dice: Random) -> Plan:
         for name, before in depends_on.items()
     )
     sinks = [name for name in names if not any(name in before for before in depends_on.values())]
-    return Plan(steps=tuple(dice.sample(steps, len(steps))), synthesis=dice.choice(list(Synthesis)), join=any_join(dice, sinks))
+    return Plan(
+        steps=tuple(dice.sample(steps, len(steps))),
+        synthesis=dice.choice(list(Synthesis)),
+        join=any_join(dice, sinks),
+    )

@@ -5,7 +5,12 @@ from __future__ import annotations
 from shared.wire.events import Event, FactsChecked
 from shared.wire.ids import StepId
 from shared.wire.names import FACT_GATE
-from supervisor.lifecycle.commands import FactCheckCommand, IssueFactCheck, SkipFactCheck, TakeFactCheck
+from supervisor.lifecycle.commands import (
+    FactCheckCommand,
+    IssueFactCheck,
+    SkipFactCheck,
+    TakeFactCheck,
+)
 from supervisor.lifecycle.fact_gate import taken
 from supervisor.lifecycle.state import JobState
 from supervisor.lifecycle.words import Words

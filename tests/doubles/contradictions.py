@@ -11,25 +11,54 @@ from supervisor.lifecycle.disputes import disputes_of, section
 from tests.doubles.life import Life
 
 
-def a_claim(name: str, value: str, unit: str | None = None, about: str = "Eiffel Tower", what: str = "height", date: str = "2022") -> Claim:
+def a_claim(
+    name: str,
+    value: str,
+    unit: str | None = None,
+    about: str = "Eiffel Tower",
+    what: str = "height",
+    date: str = "2022",
+) -> Claim:
     """`a_claim("a.c1", "330", "m")`, with a source of its own."""
     said = f"{about}: {what}: {value} {unit or ''}".strip()
-    source = Citation(source=f"{name.partition('.')[0]}.md", digest=name.encode().hex().ljust(64, "0"), start=0, end=len(said), quote=said)
-    return Claim(id=name, text=f"{said}.", sources=(source,), subject=about, attribute=what, value=value, unit=unit, date=date)
+    source = Citation(
+        source=f"{name.partition('.')[0]}.md",
+        digest=name.encode().hex().ljust(64, "0"),
+        start=0,
+        end=len(said),
+        quote=said,
+    )
+    return Claim(
+        id=name,
+        text=f"{said}.",
+        sources=(source,),
+        subject=about,
+        attribute=what,
+        value=value,
+        unit=unit,
+        date=date,
+    )
 
 
 def settles(life: Life, **stands: str) -> None:
     """`settles(life, k1="a.c1", k2="")`: k2 stays disputed."""
-    said = tuple(Settlement(conflict=one, stands=tuple(claims.split()), why="Measured.") for one, claims in stands.items())
+    said = tuple(
+        Settlement(conflict=one, stands=tuple(claims.split()), why="Measured.")
+        for one, claims in stands.items()
+    )
     result = life.finishes("judge", output=Settlements(settlements=said).model_dump(mode="json"))
     life.happens(Judged(result=result, settled=tuple(one.conflict for one in said if one.stands)))
 
 
 def check_disputes(life: Life) -> None:
     """What code has found is settled by the judge, or stands in the answer as disputed; nobody is asked where nothing was found."""
-    asked = sum(event.assigned_to == "judge" and not event.closes for event in life.events(HandoffIssued))
+    asked = sum(
+        event.assigned_to == "judge" and not event.closes for event in life.events(HandoffIssued)
+    )
     again = len(life.events(RetryRequested))
-    assert asked <= sum(bool(event.conflicts) for event in life.events(ConflictsFound)) + again, "once a round"
+    assert asked <= sum(bool(event.conflicts) for event in life.events(ConflictsFound)) + again, (
+        "once a round"
+    )
     found = disputes_of(life.state, life.words)
     kept = life.state.judged.settled if life.state.judged else ()
     assert {one.conflict.id for one in found if one.is_settled} == {*kept}

@@ -15,7 +15,11 @@ from tests.doubles.life import Life
 def checks_facts(life: Life, status: str = "ok", verdict: str | None = None, **wrong: str) -> None:
     """`checks_facts(life)` is PASS; `checks_facts(life, so="It is not so.")` is VETO."""
     statements = [{"statement": statement, "why": why} for statement, why in wrong.items()]
-    output = {"verdict": verdict or ("VETO" if wrong else "PASS"), "wrong": statements, "why": "Held against the notes."}
+    output = {
+        "verdict": verdict or ("VETO" if wrong else "PASS"),
+        "wrong": statements,
+        "why": "Held against the notes.",
+    }
     life.finishes(FACT_GATE, status, output=output)
 
 
@@ -25,7 +29,9 @@ def checks_by_chance(life: Life, dice: Random) -> None:
         case 0:
             life.finishes(FACT_GATE, dice.choice(["failed", "needs_input"]))
         case 1:
-            life.finishes(FACT_GATE, dice.choice(["ok", "partial"]), output=dice.choice(["Looks good.", 1]))
+            life.finishes(
+                FACT_GATE, dice.choice(["ok", "partial"]), output=dice.choice(["Looks good.", 1])
+            )
         case 2:
             checks_facts(life, dice.choice(["ok", "partial"]), so="It is not so.")
         case _:

@@ -20,7 +20,9 @@ def a_fact(
     date: str | None = None,
     source: str = "survey.pdf",
 ) -> KnownFact:
-    return KnownFact(subject=about, attribute=what, value=value, unit=unit, date=date, source=source)
+    return KnownFact(
+        subject=about, attribute=what, value=value, unit=unit, date=date, source=source
+    )
 
 
 def a_table(*facts: KnownFact) -> FactTable:

@@ -26,7 +26,9 @@ def a_spec(*tools: str, name: str = "researcher") -> SpecialistSpec:
     )
 
 
-def a_handoff(*, limits: HandoffLimits | None = None, context: tuple[ContextResult, ...] = (), **changes: Any) -> AgentHandoff:
+def a_handoff(
+    *, limits: HandoffLimits | None = None, context: tuple[ContextResult, ...] = (), **changes: Any
+) -> AgentHandoff:
     values: dict[str, Any] = {
         "handoff_id": handoff_id(STEP, 1),
         "job_id": JOB,
@@ -44,19 +46,30 @@ def a_handoff(*, limits: HandoffLimits | None = None, context: tuple[ContextResu
 
 def a_result(step: str = "before", output: Any = "Something.", **changes: Any) -> HandoffResult:
     values: dict[str, Any] = {"status": ResultStatus.OK, "output": output, "confidence": 1.0}
-    return HandoffResult(handoff_id=handoff_id(step, 1), job_id=JOB, step_id=StepId(step), attempt=1, **{**values, **changes})
+    return HandoffResult(
+        handoff_id=handoff_id(step, 1),
+        job_id=JOB,
+        step_id=StepId(step),
+        attempt=1,
+        **{**values, **changes},
+    )
 
 
 def context_of(result: HandoffResult) -> ContextResult:
     text = result.to_json()
-    return ContextResult(step_id=result.step_id, result=BlobRef(digest=digest_of(text), size=len(text)))
+    return ContextResult(
+        step_id=result.step_id, result=BlobRef(digest=digest_of(text), size=len(text))
+    )
 
 
 def a_manifest(**texts: str) -> tuple[Manifest, Callable[[str], str]]:
     """A manifest of `name.md` documents, and how their texts are read."""
     by_digest = {digest_of(text): text for text in texts.values()}
     documents = tuple(
-        Document(path=f"{name}.md", digest=digest_of(text), media_type="text/markdown", chars=len(text)) for name, text in texts.items()
+        Document(
+            path=f"{name}.md", digest=digest_of(text), media_type="text/markdown", chars=len(text)
+        )
+        for name, text in texts.items()
     )
 
     def text_of(digest: str) -> str:
@@ -67,7 +80,9 @@ def a_manifest(**texts: str) -> tuple[Manifest, Callable[[str], str]]:
     return Manifest(documents=documents), text_of
 
 
-def a_tool_context(manifest: Manifest | None = None, text_of: Callable[[str], str] | None = None) -> ToolContext:
+def a_tool_context(
+    manifest: Manifest | None = None, text_of: Callable[[str], str] | None = None
+) -> ToolContext:
     def keep(source: str, media_type: str, text: str) -> Document:
         return Document(path=source, digest=digest_of(text), media_type=media_type, chars=len(text))
 
@@ -83,5 +98,16 @@ def a_tool_context(manifest: Manifest | None = None, text_of: Callable[[str], st
 
 def a_tool(name: str, run: Callable[[dict[str, Any]], str], *, repeatable: bool = True) -> Tool:
     """A tool of one text argument `q`."""
-    schema = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"], "additionalProperties": False}
-    return Tool(name, f"The tool {name}.", schema, lambda arguments, _context: run(arguments), repeatable=repeatable)
+    schema = {
+        "type": "object",
+        "properties": {"q": {"type": "string"}},
+        "required": ["q"],
+        "additionalProperties": False,
+    }
+    return Tool(
+        name,
+        f"The tool {name}.",
+        schema,
+        lambda arguments, _context: run(arguments),
+        repeatable=repeatable,
+    )

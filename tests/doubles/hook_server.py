@@ -26,7 +26,9 @@ class HookServer:
         self._statuses = list(statuses) or [200]
         self._location = location
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._thread = threading.Thread(target=lambda: self._server.serve_forever(poll_interval=0.02), daemon=True)
+        self._thread = threading.Thread(
+            target=lambda: self._server.serve_forever(poll_interval=0.02), daemon=True
+        )
 
     @property
     def url(self) -> str:
@@ -36,7 +38,12 @@ class HookServer:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -47,8 +54,12 @@ class HookServer:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
-                hooks.posts.append(Post({name.lower(): value for name, value in self.headers.items()}, body))
-                self.send_response(hooks._statuses.pop(0) if len(hooks._statuses) > 1 else hooks._statuses[0])
+                hooks.posts.append(
+                    Post({name.lower(): value for name, value in self.headers.items()}, body)
+                )
+                self.send_response(
+                    hooks._statuses.pop(0) if len(hooks._statuses) > 1 else hooks._statuses[0]
+                )
                 if hooks._location:
                     self.send_header("location", hooks._location)
                 self.send_header("content-length", "0")

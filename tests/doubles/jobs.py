@@ -20,18 +20,41 @@ from shared.wire.message import digest_of
 from shared.wire.usage import Usage
 
 
-def submission(request: str = "Compare things.", limits: JobLimits | None = None, **changes: Any) -> JobSubmitted:
-    return JobSubmitted(request=ref(request), title=request, limits=limits or JobLimits(), **changes)
+def submission(
+    request: str = "Compare things.", limits: JobLimits | None = None, **changes: Any
+) -> JobSubmitted:
+    return JobSubmitted(
+        request=ref(request), title=request, limits=limits or JobLimits(), **changes
+    )
 
 
-def a_job(ledger: Ledger, tenant: str = "default", parent: tuple[JobId, HandoffId] | None = None, /, **books: int) -> JobId:
+def a_job(
+    ledger: Ledger,
+    tenant: str = "default",
+    parent: tuple[JobId, HandoffId] | None = None,
+    /,
+    **books: int,
+) -> JobId:
     """Submitted. `books`: max_turns, max_tokens, max_usd. `parent`: the handoff that it is there to do."""
-    job_id = JobId(ledger.connection.redis.hget(keys.handoff(*parent), "child").decode()) if parent else new_job_id()
+    job_id = (
+        JobId(ledger.connection.redis.hget(keys.handoff(*parent), "child").decode())
+        if parent
+        else new_job_id()
+    )
     fields: dict[str, str | int] = {"status": "running", "tenant": tenant, **books}
     due_at = ledger.connection.now() + 3_600
     event, text = submission(), "Compare things."
     ledger.journal.commit(
-        Commit(job_id=job_id, expected=0, events=[event], payloads=[text], fields=fields, due_at=due_at, creates=True, parent=parent)
+        Commit(
+            job_id=job_id,
+            expected=0,
+            events=[event],
+            payloads=[text],
+            fields=fields,
+            due_at=due_at,
+            creates=True,
+            parent=parent,
+        )
     )
     return job_id
 
@@ -46,7 +69,11 @@ def text_of(handoff_id: str) -> str:
 
 
 def issued(
-    handoff_id: str, role: str = "researcher", group: str | None = "g1", index: int = 0, max_microusd: int | None = None
+    handoff_id: str,
+    role: str = "researcher",
+    group: str | None = "g1",
+    index: int = 0,
+    max_microusd: int | None = None,
 ) -> HandoffIssued:
     step, _, attempt = handoff_id.partition(".")
     return HandoffIssued(
@@ -63,12 +90,22 @@ def issued(
 
 
 def issue(
-    ledger: Ledger, job_id: JobId, *handoff_ids: str, role: str = "researcher", group: str | None = "g1", max_microusd: int | None = None
+    ledger: Ledger,
+    job_id: JobId,
+    *handoff_ids: str,
+    role: str = "researcher",
+    group: str | None = "g1",
+    max_microusd: int | None = None,
 ) -> None:
     """Give these handoffs out, as one group."""
-    events = [issued(handoff_id, role, group, index, max_microusd) for index, handoff_id in enumerate(handoff_ids)]
+    events = [
+        issued(handoff_id, role, group, index, max_microusd)
+        for index, handoff_id in enumerate(handoff_ids)
+    ]
     due_at = ledger.connection.now() + 3_600
-    ledger.journal.commit(Commit(job_id=job_id, expected=version_of(ledger, job_id), events=events, due_at=due_at))
+    ledger.journal.commit(
+        Commit(job_id=job_id, expected=version_of(ledger, job_id), events=events, due_at=due_at)
+    )
 
 
 def issue_to_a_child(ledger: Ledger, job_id: JobId, handoff_id: str) -> JobId:
@@ -76,12 +113,22 @@ def issue_to_a_child(ledger: Ledger, job_id: JobId, handoff_id: str) -> JobId:
     made = Child(job_id=new_job_id(), limits=JobLimits())
     event = issued(handoff_id, "supervisor", None).model_copy(update={"child": made})
     due_at = ledger.connection.now() + 3_600
-    ledger.journal.commit(Commit(job_id=job_id, expected=version_of(ledger, job_id), events=[event], due_at=due_at))
+    ledger.journal.commit(
+        Commit(job_id=job_id, expected=version_of(ledger, job_id), events=[event], due_at=due_at)
+    )
     return made.job_id
 
 
-def claim(ledger: Ledger, job_id: JobId, handoff_id: str, worker: str = "w1", first: WorstCase | None = None) -> Claim:
-    return ledger.claims.claim(Claiming(job_id, HandoffId(handoff_id), digest_of(text_of(handoff_id)), worker, first))
+def claim(
+    ledger: Ledger,
+    job_id: JobId,
+    handoff_id: str,
+    worker: str = "w1",
+    first: WorstCase | None = None,
+) -> Claim:
+    return ledger.claims.claim(
+        Claiming(job_id, HandoffId(handoff_id), digest_of(text_of(handoff_id)), worker, first)
+    )
 
 
 def granted(ledger: Ledger, job_id: JobId, handoff_id: str, worker: str = "w1") -> Claim:
@@ -97,7 +144,9 @@ def let_lease_run_out(ledger: Ledger, claimed: Claim) -> None:
 
 def run_out(ledger: Ledger, job_id: JobId, handoff_id: HandoffId) -> None:
     """The same of whoever has this handoff."""
-    past_ms = int(ledger.connection.now() * 1000) - 1_000  # Redis and this process may differ by milliseconds on a busy machine
+    past_ms = (
+        int(ledger.connection.now() * 1000) - 1_000
+    )  # Redis and this process may differ by milliseconds on a busy machine
     ledger.connection.redis.hset(keys.handoff(job_id, handoff_id), "lease", past_ms)
     ledger.connection.redis.zadd(keys.DUE, {f"{job_id}/{handoff_id}": past_ms})
 
@@ -140,26 +189,49 @@ def finish(claimed: Claim, output: str = "An answer.", *more: Event) -> int | No
         return None
 
 
-def replied(input_tokens: int = 100, output_tokens: int = 20, microusd: int | None = 5, stop_reason: str = "tool_use") -> Replied:
+def replied(
+    input_tokens: int = 100,
+    output_tokens: int = 20,
+    microusd: int | None = 5,
+    stop_reason: str = "tool_use",
+) -> Replied:
     usage = Usage(input_tokens=input_tokens, output_tokens=output_tokens, cost_microusd=microusd)
-    return Replied(content=({"type": "text", "text": "Hm."},), stop_reason=stop_reason, usage=usage, model="some-model")
+    return Replied(
+        content=({"type": "text", "text": "Hm."},),
+        stop_reason=stop_reason,
+        usage=usage,
+        model="some-model",
+    )
 
 
 def books(ledger: Ledger, job_id: JobId) -> dict[str, int]:
     """What the job has spent and reserved."""
     fields = ledger.connection.redis.hgetall(keys.job(job_id))
-    spent = ("turns", "input_tokens", "output_tokens", "usd", "unpriced", "cut_calls", "cut_tokens", "cut_usd")
+    spent = (
+        "turns",
+        "input_tokens",
+        "output_tokens",
+        "usd",
+        "unpriced",
+        "cut_calls",
+        "cut_tokens",
+        "cut_usd",
+    )
     names = (*spent, "reserved_turns", "reserved_tokens", "reserved_usd")
     return {name: int(fields.get(name.encode(), 0)) for name in names}
 
 
 def nothing_reserved(ledger: Ledger, job_id: JobId) -> bool:
-    return all(value == 0 for name, value in books(ledger, job_id).items() if name.startswith("reserved"))
+    return all(
+        value == 0 for name, value in books(ledger, job_id).items() if name.startswith("reserved")
+    )
 
 
 def everything(ledger: Ledger) -> dict[bytes, bytes]:
     """All that Redis holds, to the byte: equal before and after means that nothing was written."""
-    return {name: ledger.connection.redis.dump(name) for name in ledger.connection.redis.scan_iter()}
+    return {
+        name: ledger.connection.redis.dump(name) for name in ledger.connection.redis.scan_iter()
+    }
 
 
 def verdict(claimed: Claim, worst: WorstCase) -> bytes:

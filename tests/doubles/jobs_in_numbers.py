@@ -39,7 +39,10 @@ class World:
     def _job(self) -> Outcome:
         names = [StepId(f"s{n}") for n in range(self.dice.randint(1, 8))]
         steps = {
-            name: (self.dice.choice(["researcher", "analyst"]), tuple(self.dice.sample(names[:n], self.dice.randint(0, min(n, 2)))))
+            name: (
+                self.dice.choice(["researcher", "analyst"]),
+                tuple(self.dice.sample(names[:n], self.dice.randint(0, min(n, 2)))),
+            )
             for n, name in enumerate(names)
         }
         work = Work(steps, ("assessor",))
@@ -68,7 +71,10 @@ class World:
 
     def _handoff(self, who: str, size: float) -> Sample:
         base = {"researcher": 3_000, "analyst": 8_000, "assessor": 1_500}[who]
-        sample = Sample(round(base * size * self.dice.lognormvariate(0, 0.4)), base / 500 * size * self.dice.lognormvariate(0, 0.5))
+        sample = Sample(
+            round(base * size * self.dice.lognormvariate(0, 0.4)),
+            base / 500 * size * self.dice.lognormvariate(0, 0.5),
+        )
         newest = self.samples.setdefault(who, [])
         newest.insert(0, sample)
         del newest[NEWEST_SAMPLES:]

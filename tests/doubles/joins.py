@@ -16,7 +16,9 @@ def check_begins(life: Life, step: StepState) -> None:
     """It has what it needs, and goes on without others only because it may."""
     assert not doubtful(life, step), "nobody builds on what may yet be done again"
     join, parts = step.outline.join, parts_of(step)
-    assert all(life.step(helper).status is StepStatus.SETTLED for helper in step.outline.helpers), "what it needs is not found out yet"
+    assert all(life.step(helper).status is StepStatus.SETTLED for helper in step.outline.helpers), (
+        "what it needs is not found out yet"
+    )
     all_have_ended = all(life.step(part).status is StepStatus.SETTLED for part in parts)
     if join is None or life.state.waits_for_all:
         assert all_have_ended
@@ -24,7 +26,9 @@ def check_begins(life: Life, step: StepState) -> None:
     usable = {part for part in parts if life.step(part).usable}
     assert usable >= {*join.must}
     assert len(usable) >= join.at_least
-    is_late = join.within_s is not None and any(life.now >= life.step(part).began_at + join.within_s for part in parts)
+    is_late = join.within_s is not None and any(
+        life.now >= life.step(part).began_at + join.within_s for part in parts
+    )
     assert is_late or all_have_ended or (join.enough is not None and len(usable) >= join.enough)
 
 
@@ -33,21 +37,39 @@ def check_nothing_waits_that_could_begin(life: Life) -> None:
         if doubtful(life, step):
             continue
         join, parts = step.outline.join, parts_of(step)
-        is_helped = any(life.step(helper).status is not StepStatus.SETTLED for helper in step.outline.helpers)
+        is_helped = any(
+            life.step(helper).status is not StepStatus.SETTLED for helper in step.outline.helpers
+        )
         if is_helped:
             continue
-        if step.status is StepStatus.WAITING and join and join.enough and not life.state.waits_for_all:
+        if (
+            step.status is StepStatus.WAITING
+            and join
+            and join.enough
+            and not life.state.waits_for_all
+        ):
             usable = {part for part in parts if life.step(part).usable}
             assert len(usable) < join.enough or not usable >= {*join.must}
-        if step.status is StepStatus.WAITING and join is None and life.state.phase is Phase.WORKING and not life.state.rejected:
+        if (
+            step.status is StepStatus.WAITING
+            and join is None
+            and life.state.phase is Phase.WORKING
+            and not life.state.rejected
+        ):
             check_waits_for_something(life, step)
 
 
 def doubtful(life: Life, step: StepState) -> list[StepId]:
     """Held results that it builds on, above which something has not ended."""
-    unsettled = frozenset(name for name, one in life.state.steps.items() if one.status is not StepStatus.SETTLED)
+    unsettled = frozenset(
+        name for name, one in life.state.steps.items() if one.status is not StepStatus.SETTLED
+    )
     may_change = life.state.downstream(unsettled)
-    return [part for part in step.outline.depends_on if part in life.state.held.steps and part in may_change]
+    return [
+        part
+        for part in step.outline.depends_on
+        if part in life.state.held.steps and part in may_change
+    ]
 
 
 def check_waits_for_something(life: Life, step: StepState) -> None:

@@ -84,7 +84,12 @@ RESEARCHERS = frozenset({"researcher", "writer"})
 def a_plan(synthesis: Synthesis = Synthesis.MERGE, /, **depends_on: str) -> Plan:
     """`a_plan(a="", b="a", c="a b")`: steps and what they depend on."""
     steps = [
-        Step(id=StepId(name), specialist="researcher", task=f"Do {name}.", depends_on=tuple(map(StepId, before.split())))
+        Step(
+            id=StepId(name),
+            specialist="researcher",
+            task=f"Do {name}.",
+            depends_on=tuple(map(StepId, before.split())),
+        )
         for name, before in depends_on.items()
     ]
     return Plan(steps=tuple(steps), synthesis=synthesis)
@@ -109,8 +114,13 @@ class Life:
 
     # What the supervisor does
 
-    def seen(self, **handoffs: HandoffSeen) -> Seen:  # a_1=HandoffSeen(...) speaks of the handoff a.1
-        return Seen(self.roles, {HandoffId(name.replace("_", ".")): found for name, found in handoffs.items()})
+    def seen(
+        self, **handoffs: HandoffSeen
+    ) -> Seen:  # a_1=HandoffSeen(...) speaks of the handoff a.1
+        return Seen(
+            self.roles,
+            {HandoffId(name.replace("_", ".")): found for name, found in handoffs.items()},
+        )
 
     def decides(self, seen: Seen | None = None) -> tuple[Command, ...]:
         return decide(self.state, seen or self.seen(), self.now)
@@ -123,7 +133,11 @@ class Life:
             for command in commands:
                 self.record(command)
             followed += commands
-            seen = Seen(seen.roles, loads=seen.loads, is_fact_checker_away=seen.is_fact_checker_away) if seen else None
+            seen = (
+                Seen(seen.roles, loads=seen.loads, is_fact_checker_away=seen.is_fact_checker_away)
+                if seen
+                else None
+            )
             if len(self.journal) == before:
                 break
         return followed
@@ -147,13 +161,18 @@ class Life:
                 self.happens(Quoted(quote=Quote()))
             case IssueRole(role, attempt):
                 of_quarrel = role == JUDGE and self.state.phase is Phase.SYNTHESISING
-                self.happens(an_issue(StepId(role), attempt, role).model_copy(update={"closes": of_quarrel}))
+                self.happens(
+                    an_issue(StepId(role), attempt, role).model_copy(update={"closes": of_quarrel})
+                )
             case IssueGroup():
                 self._issue(command)
             case IssueToChild(step):
                 self.happens(an_issue_to_a_child(self.state, step))
             case AbandonSteps(steps, why):
-                stand_ins = tuple(Abandoned(step=step, result=self.stores(a_stand_in(step, why))) for step in steps)
+                stand_ins = tuple(
+                    Abandoned(step=step, result=self.stores(a_stand_in(step, why)))
+                    for step in steps
+                )
                 self.happens(StepsAbandoned(steps=stand_ins, why=why))
             case TryAgain(steps):
                 self.happens(StepsTriedAgain(steps=steps))
@@ -172,7 +191,9 @@ class Life:
             case EndJob(status, reason, because):
                 self.happens(JobEnded(status=status, reason=reason, because=because))
             case AskUser() | AskApproval() | RemindUser() | GoOn():
-                record_question(command, self.state.submitted.approvals.wait_s, None, asked := Prepared())
+                record_question(
+                    command, self.state.submitted.approvals.wait_s, None, asked := Prepared()
+                )
                 self.happens(*asked.events)
             case DeliverWebhook(attempt):
                 self.happens(WebhookTried(attempt=attempt, delivered=False, under_way=True))
@@ -186,7 +207,9 @@ class Life:
         assert self.plan is not None
         spec = a_spec()
         for index, step_id in enumerate(command.steps):
-            handoff = step_handoff(self.state, self.plan.by_id[step_id], spec, spec.content_digest, self.words, None)
+            handoff = step_handoff(
+                self.state, self.plan.by_id[step_id], spec, spec.content_digest, self.words, None
+            )
             self.handoffs[handoff.handoff_id] = handoff
             to = dict(command.instead).get(step_id, self.step(step_id).specialist)
             self.happens(an_issue(step_id, handoff.attempt, to, command.group, index))
@@ -195,7 +218,9 @@ class Life:
 
     def happens(self, *events: Event) -> None:
         for event in events:
-            assert parse_event(event.to_json()) == event, "an event comes back from the journal as it was"
+            assert parse_event(event.to_json()) == event, (
+                "an event comes back from the journal as it was"
+            )
             recorded = Recorded(self.state.version + 1, self.now, event)
             self.journal.append(recorded)
             self.state = evolve(self.state, recorded)
@@ -205,7 +230,9 @@ class Life:
         self.payloads[ref(text).digest] = text
         return ref(text)
 
-    def ends(self, of: HandoffId, status: ResultStatus = ResultStatus.OK, **changes: Any) -> BlobRef:
+    def ends(
+        self, of: HandoffId, status: ResultStatus = ResultStatus.OK, **changes: Any
+    ) -> BlobRef:
         """A handoff has a result. `changes`: of the result."""
         result = a_result_of(of, status, **changes)
         self.happens(finished_event(result, ""))
@@ -213,10 +240,15 @@ class Life:
 
     def finishes(self, step: str, status: str = "ok", **changes: Any) -> BlobRef:
         """The latest handoff of a step, or of a role, has a result."""
-        latest = max((i for i, one in self.state.open.items() if one.step_id == step), key=lambda i: self.state.open[i].attempt)
+        latest = max(
+            (i for i, one in self.state.open.items() if one.step_id == step),
+            key=lambda i: self.state.open[i].attempt,
+        )
         return self.ends(latest, ResultStatus(status), **changes)
 
-    def plans(self, plan: Plan | None = None, /, *, degraded: str | None = None, **depends_on: str) -> None:
+    def plans(
+        self, plan: Plan | None = None, /, *, degraded: str | None = None, **depends_on: str
+    ) -> None:
         self.plan = plan or a_plan(**depends_on)
         result = self.finishes("planner", "failed" if degraded else "ok", error=degraded)
         self.happens(plan_made(self.plan, result if degraded else None)[0])
@@ -227,11 +259,29 @@ class Life:
 
     def judges(self, *open_points: str, **problems: str) -> None:
         """`judges()` is PASS; `judges(a="wrong")` is REVISE."""
-        revisions = tuple(Revision(step=StepId(step), problem=problem) for step, problem in problems.items())
-        verdict = Verdict(verdict=Decision.REVISE if revisions else Decision.PASS, revisions=revisions, open_points=open_points)
+        revisions = tuple(
+            Revision(step=StepId(step), problem=problem) for step, problem in problems.items()
+        )
+        verdict = Verdict(
+            verdict=Decision.REVISE if revisions else Decision.PASS,
+            revisions=revisions,
+            open_points=open_points,
+        )
         result = self.finishes("assessor", output=verdict.model_dump(mode="json"))
-        round_, named, points = len(self.state.rounds) + 1, tuple(one.step for one in revisions), len(open_points)
-        self.happens(Reviewed(round=round_, decision=verdict.verdict, result=result, steps=named, open_points=points))
+        round_, named, points = (
+            len(self.state.rounds) + 1,
+            tuple(one.step for one in revisions),
+            len(open_points),
+        )
+        self.happens(
+            Reviewed(
+                round=round_,
+                decision=verdict.verdict,
+                result=result,
+                steps=named,
+                open_points=points,
+            )
+        )
 
     def answers_needs(self, known: Known | None = None, /, **answers: str | Step | None) -> None:
         """`answers_needs(a="42", b=None, c=a_helper("d"))`: None gives the step up. `known`: the job as the planner knew it."""
@@ -249,13 +299,19 @@ class Life:
     def approves(self, plan: Plan | None = None) -> None:
         assert self.state.question
         self.plan = plan or self.plan
-        self.happens(Approved(asked=self.state.question.version, plan=plan_made(plan)[0] if plan else None))
+        self.happens(
+            Approved(asked=self.state.question.version, plan=plan_made(plan)[0] if plan else None)
+        )
 
     def rejects(self, note: str = "No.", *steps: str) -> BlobRef:
         """The note, as it is stored."""
         assert self.state.question
         self.payloads[ref(note).digest] = note
-        self.happens(Rejected(asked=self.state.question.version, note=ref(note), steps=tuple(map(StepId, steps))))
+        self.happens(
+            Rejected(
+                asked=self.state.question.version, note=ref(note), steps=tuple(map(StepId, steps))
+            )
+        )
         return ref(note)
 
     # How it stands
@@ -269,7 +325,9 @@ class Life:
 
     def result_of(self, handoff: str) -> BlobRef:
         """`a.1`: the first attempt at a."""
-        found: BlobRef = next(event.result for event in self.events(HandoffFinished) if event.handoff_id == handoff)
+        found: BlobRef = next(
+            event.result for event in self.events(HandoffFinished) if event.handoff_id == handoff
+        )
         return found
 
     def why(self, name: str) -> str | None:
@@ -285,7 +343,9 @@ class Life:
         return [recorded.event for recorded in self.journal if isinstance(recorded.event, kind)]
 
 
-def planned(plan: Plan | None = None, /, *, limits: JobLimits | None = None, **depends_on: str) -> Life:
+def planned(
+    plan: Plan | None = None, /, *, limits: JobLimits | None = None, **depends_on: str
+) -> Life:
     """A job whose first steps are out."""
     life = Life(limits)
     life.goes_on()

@@ -17,18 +17,28 @@ Known = tuple[JobState, Plan | None]
 
 
 def a_helper(name: str, specialist: str = "researcher") -> Step:
-    return Step(id=StepId(name), specialist=specialist, task=f"Find out {name}.", on_failure=OnFailure.RETRY)
+    return Step(
+        id=StepId(name), specialist=specialist, task=f"Find out {name}.", on_failure=OnFailure.RETRY
+    )
 
 
 def said_of(answers: Mapping[str, str | Step | None]) -> Resolutions:
-    return Resolutions(resolutions=tuple(_resolution(StepId(step), answer) for step, answer in answers.items()))
+    return Resolutions(
+        resolutions=tuple(_resolution(StepId(step), answer) for step, answer in answers.items())
+    )
 
 
 def _resolution(step: StepId, answer: str | Step | None) -> Resolution:
-    return Resolution(step=step, by=answer) if isinstance(answer, Step) else Resolution(step=step, answer=answer)
+    return (
+        Resolution(step=step, by=answer)
+        if isinstance(answer, Step)
+        else Resolution(step=step, answer=answer)
+    )
 
 
-def resolved_by(known: Known, said: Resolutions, result: BlobRef) -> tuple[NeedsResolved, tuple[str, ...]]:
+def resolved_by(
+    known: Known, said: Resolutions, result: BlobRef
+) -> tuple[NeedsResolved, tuple[str, ...]]:
     """The event, and the plan's payload if there is a new one. `known`: the job as the planner knew it."""
     (state, plan), by = known, {item.step: item.by for item in said.resolutions if item.by}
     answered = tuple(item.step for item in said.resolutions if item.answer)

@@ -51,7 +51,9 @@ class MemoryPace:
             self.going, self.strikes, self.until = None, 0, 0.0
         self._learn(limits)
 
-    def refused(self, caller: int, why: str, retry_after_s: float | None, limits: RateLimits) -> None:
+    def refused(
+        self, caller: int, why: str, retry_after_s: float | None, limits: RateLimits
+    ) -> None:
         self.known, self.why = True, why
         if self.going == caller or not self.strikes:
             self.strikes += 1
@@ -63,7 +65,11 @@ class MemoryPace:
 
     def _learn(self, limits: RateLimits) -> None:
         if limits.requests is not None and limits.requests != self.requests:
-            self.requests, self.level, self.at = limits.requests, limits.requests.remaining, self.now()
+            self.requests, self.level, self.at = (
+                limits.requests,
+                limits.requests.remaining,
+                self.now(),
+            )
 
     def _wanted(self, requests: Allowance) -> float:
         kept = requests.limit * min(1, ON_THE_WAY_S / self.window_s)
@@ -71,5 +77,8 @@ class MemoryPace:
 
     def _refill(self, now: float) -> None:
         if self.requests is not None:
-            self.level = min(self.requests.limit, self.level + (now - self.at) * self.requests.limit / self.window_s)
+            self.level = min(
+                self.requests.limit,
+                self.level + (now - self.at) * self.requests.limit / self.window_s,
+            )
             self.at = now

@@ -14,17 +14,37 @@ from tests.doubles.life import Life
 
 def insists(life: Life, *repeats: str, **problems: str) -> None:
     """REVISE; `repeats` were asked for before."""
-    verdict = Verdict(verdict=Decision.REVISE, revisions=tuple(Revision(step=StepId(one), problem=said) for one, said in problems.items()))
+    verdict = Verdict(
+        verdict=Decision.REVISE,
+        revisions=tuple(Revision(step=StepId(one), problem=said) for one, said in problems.items()),
+    )
     result = life.finishes("assessor", output=verdict.model_dump(mode="json"))
     again, number = tuple(map(StepId, repeats)), len(life.state.rounds) + 1
-    life.happens(Reviewed(round=number, decision=Decision.REVISE, result=result, steps=tuple(map(StepId, problems)), repeats=again))
+    life.happens(
+        Reviewed(
+            round=number,
+            decision=Decision.REVISE,
+            result=result,
+            steps=tuple(map(StepId, problems)),
+            repeats=again,
+        )
+    )
 
 
 def rules(life: Life, **sides: Side) -> None:
-    said = Rulings(rulings=tuple(Ruling(step=StepId(step), right=side, why="It stands there.") for step, side in sides.items()))
+    said = Rulings(
+        rulings=tuple(
+            Ruling(step=StepId(step), right=side, why="It stands there.")
+            for step, side in sides.items()
+        )
+    )
     result = life.finishes("judge", output=said.model_dump(mode="json"))
-    named = {side: tuple(StepId(step) for step, right in sides.items() if right is side) for side in Side}
-    life.happens(Arbitrated(result=result, writer=named[Side.WRITER], reviewer=named[Side.REVIEWER]))
+    named = {
+        side: tuple(StepId(step) for step, right in sides.items() if right is side) for side in Side
+    }
+    life.happens(
+        Arbitrated(result=result, writer=named[Side.WRITER], reviewer=named[Side.REVIEWER])
+    )
 
 
 def insists_by_chance(life: Life, dice: Random) -> None:
@@ -32,18 +52,26 @@ def insists_by_chance(life: Life, dice: Random) -> None:
     steps = sorted(life.state.steps)
     named = dice.sample(steps, dice.randint(1, len(steps)))
     before = {step for review in life.state.rounds_now for step in review.steps}
-    insists(life, *(step for step in named if step in before and dice.random() < 0.7), **dict.fromkeys(named, "wrong"))
+    insists(
+        life,
+        *(step for step in named if step in before and dice.random() < 0.7),
+        **dict.fromkeys(named, "wrong"),
+    )
 
 
 def rules_by_chance(life: Life, dice: Random) -> None:
     """The judge settles some of it, or fails."""
     if dice.random() < 0.2:
-        life.happens(Arbitrated(result=life.finishes("judge", "failed"), problem="the judge failed"))
+        life.happens(
+            Arbitrated(result=life.finishes("judge", "failed"), problem="the judge failed")
+        )
     else:
         rules(life, **{step: dice.choice(list(Side)) for step in quarrels(life.state)})
 
 
 def check_quarrels(life: Life) -> None:
     """The judge is asked once for all quarrels of a job, or of its latest retry."""
-    asked = sum(event.assigned_to == "judge" and event.closes for event in life.events(HandoffIssued))
+    asked = sum(
+        event.assigned_to == "judge" and event.closes for event in life.events(HandoffIssued)
+    )
     assert len(life.events(Arbitrated)) <= asked <= 1 + len(life.events(RetryRequested))

@@ -22,12 +22,16 @@ def taking(app: Celery) -> Iterator[Any]:
         yield queue
 
 
-def send(app: Celery, ledger: Ledger, job_id: JobId, *handoff_ids: str, again: bool = False) -> None:
+def send(
+    app: Celery, ledger: Ledger, job_id: JobId, *handoff_ids: str, again: bool = False
+) -> None:
     """Issue and publish handoffs of a job."""
     issue(ledger, job_id, *handoff_ids, group=f"g-{handoff_ids[0]}")
     for handoff_id in handoff_ids:
         headers: dict[str, Any] = {FOR: f"{job_id}/{handoff_id}"} | ({FIRST: True} if again else {})
-        app.send_task("specialist.x", args=[handoff_id], queue=QUEUE, headers=headers, ignore_result=True)
+        app.send_task(
+            "specialist.x", args=[handoff_id], queue=QUEUE, headers=headers, ignore_result=True
+        )
 
 
 def step_of(message: Any) -> str:

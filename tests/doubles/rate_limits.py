@@ -46,7 +46,9 @@ class Bucket:
 class RateLimited:
     """The script, as far as the limits allow."""
 
-    def __init__(self, script: Script, *, limit: int, window_s: float, answers_after_s: float = 0.0) -> None:
+    def __init__(
+        self, script: Script, *, limit: int, window_s: float, answers_after_s: float = 0.0
+    ) -> None:
         self._script = script
         self._limit = limit
         self._window_s = window_s
@@ -58,8 +60,13 @@ class RateLimited:
         with self._lock:
             bucket = self.buckets[request["model"]]
             goes, left = bucket.take(), int(bucket.level)
-        headers = {"anthropic-ratelimit-requests-limit": str(self._limit), "anthropic-ratelimit-requests-remaining": str(left)}
+        headers = {
+            "anthropic-ratelimit-requests-limit": str(self._limit),
+            "anthropic-ratelimit-requests-remaining": str(left),
+        }
         if not goes:
-            refused = fails(429, kind="rate_limit_error", retry_after=f"{self._window_s / self._limit:.3f}")
+            refused = fails(
+                429, kind="rate_limit_error", retry_after=f"{self._window_s / self._limit:.3f}"
+            )
             return replace(refused, headers=refused.headers | headers)
         return replace(self._script(request), headers=headers, takes_s=self._answers_after_s)

@@ -9,7 +9,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-HEADERS = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+HEADERS = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+)
 START = (
     'event: message_start\ndata: {"type": "message_start", "message": {"id": "m", "type": "message", "role": "assistant",'
     ' "model": "some-model", "content": [], "stop_reason": null, "usage": {"input_tokens": 10, "output_tokens": 1}}}\n\n'
@@ -25,7 +27,10 @@ _WHOLE = (
     b'{"id": "m", "type": "message", "role": "assistant", "model": "some-model", "content": [{"type": "text", "text": "Hello"}],'
     b' "stop_reason": "end_turn", "usage": {"input_tokens": 10, "output_tokens": 1}}'
 )
-REPLY = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(_WHOLE) + _WHOLE
+REPLY = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(_WHOLE)
+    + _WHOLE
+)
 """Whole, after which the connection may be used again."""
 
 
@@ -51,7 +56,14 @@ class Conversation:
         while b"\r\n\r\n" not in text and (part := self.connection.recv(65536)):
             text += part
         head, _, body = text.partition(b"\r\n\r\n")
-        length = next((int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), 0)
+        length = next(
+            (
+                int(line[15:])
+                for line in head.lower().split(b"\r\n")
+                if line.startswith(b"content-length:")
+            ),
+            0,
+        )
         while len(body) < length and (part := self.connection.recv(65536)):
             body += part
         return text
@@ -78,7 +90,12 @@ class RawServer:
         self._threads[0].start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.over.set()
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -90,7 +107,9 @@ class RawServer:
             while True:
                 connection, _ = self._listener.accept()
                 self.accepted += 1
-                thread = threading.Thread(target=self._hold, args=(Conversation(connection, self.accepted),), daemon=True)
+                thread = threading.Thread(
+                    target=self._hold, args=(Conversation(connection, self.accepted),), daemon=True
+                )
                 self._threads.append(thread)
                 thread.start()
 

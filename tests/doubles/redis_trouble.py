@@ -25,9 +25,19 @@ class OwnRedis:
     """A server that a test starts and kills as it likes; what it has written is there again. `options`: of its command line."""
 
     def __init__(self, folder: Path, *options: str) -> None:
-        self._access = next(one for one in iter(lambda: access_from(None), None) if one.port < HIGHEST_PORT)
+        self._access = next(
+            one for one in iter(lambda: access_from(None), None) if one.port < HIGHEST_PORT
+        )
         self._command = [
-            *(str(find_server()), "--port", str(self._access.port), "--requirepass", self._access.password, "--dir", str(folder)),
+            *(
+                str(find_server()),
+                "--port",
+                str(self._access.port),
+                "--requirepass",
+                self._access.password,
+                "--dir",
+                str(folder),
+            ),
             *("--appendonly", "yes", "--appendfsync", "always", "--save", "", *options),
         ]
         self._server: subprocess.Popen[bytes] | None = None
@@ -82,7 +92,11 @@ def snapshot(redis: Any) -> Callable[[], None]:
         pipe.pttl(name)
         pipe.dump(name)
     answers = pipe.execute()
-    kept = [(name, max(0, ttl), held) for name, ttl, held in zip(names, answers[::2], answers[1::2], strict=True) if held]
+    kept = [
+        (name, max(0, ttl), held)
+        for name, ttl, held in zip(names, answers[::2], answers[1::2], strict=True)
+        if held
+    ]
 
     def go_back() -> None:
         pipe = redis.pipeline(transaction=True)

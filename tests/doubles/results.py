@@ -26,7 +26,9 @@ def a_result_of(of: HandoffId, status: ResultStatus, **changes: Any) -> HandoffR
         "needs": "a number" if status is ResultStatus.NEEDS_INPUT else None,
         "error": "it broke" if status is ResultStatus.FAILED else None,
     }
-    return a_result(step, changes.pop("output", f"What {of} found.")).model_copy(update={**values, **changes})
+    return a_result(step, changes.pop("output", f"What {of} found.")).model_copy(
+        update={**values, **changes}
+    )
 
 
 def a_stand_in(step: StepId, why: str) -> HandoffResult:
@@ -38,7 +40,9 @@ def an_issue_to_a_child(state: JobState, step: StepId) -> HandoffIssued:
     return issue.model_copy(update={"child": child_of(state, step, team_before(state, step))})
 
 
-def an_issue(step: StepId, attempt: int, who: str, group: str | None = None, index: int = 0) -> HandoffIssued:
+def an_issue(
+    step: StepId, attempt: int, who: str, group: str | None = None, index: int = 0
+) -> HandoffIssued:
     of = handoff_id(step, attempt)
     return HandoffIssued(
         handoff_id=of,

@@ -41,7 +41,15 @@ class Clock:
 def envelope(output: Any = "It is written in Rust [c1].", **changes: Any) -> dict[str, Any]:
     quote = {"source": "qdrant.md", "quote": "It is written in Rust."}
     claims = [{"id": "c1", "text": "Qdrant is written in Rust.", "sources": [quote]}]
-    return {"status": "ok", "output": output, "claims": claims, "confidence": 0.9, "needs": None, "problem": None, **changes}
+    return {
+        "status": "ok",
+        "output": output,
+        "claims": claims,
+        "confidence": 0.9,
+        "needs": None,
+        "problem": None,
+        **changes,
+    }
 
 
 def answers(output: Any = "It is written in Rust [c1].", **changes: Any) -> Reply:
@@ -78,8 +86,12 @@ class Run:
     def go(self) -> HandoffResult:
         manifest, text_of = a_manifest(**TEXTS)
         sources = Sources(text_of, manifest)
-        reading = self.reading or EnvelopeReading(STEP, self.handoff.expected_output_format, sources, self.loaded.known_claims())
-        spec = a_spec(*(self.offered if self.offered is not None else (tool.name for tool in self.tools)))
+        reading = self.reading or EnvelopeReading(
+            STEP, self.handoff.expected_output_format, sources, self.loaded.known_claims()
+        )
+        spec = a_spec(
+            *(self.offered if self.offered is not None else (tool.name for tool in self.tools))
+        )
         equipment = Equipment(
             model=self.model or self.scripted,
             model_name="claude-haiku-5-5",

@@ -52,7 +52,12 @@ class Watched:
     def url(self) -> str:
         first, *others = (f"{ADDRESS}:{self.known_as[name]}" for name in self.sentinels)
         options = f"master_name={NAME}&sentinel_password={self.sentinel_password}{self.tls}"
-        return ";".join([f"sentinel://:{self.password}@{first}/0?{options}", *(f"sentinel://{other}" for other in others)])
+        return ";".join(
+            [
+                f"sentinel://:{self.password}@{first}/0?{options}",
+                *(f"sentinel://{other}" for other in others),
+            ]
+        )
 
     @property
     def sentinels(self) -> list[str]:
@@ -67,20 +72,28 @@ class Watched:
 
     def wait_for_another_primary(self) -> None:
         """Until the replica is the primary, by the word of the last sentinel."""
-        wait_until(lambda: _seen_by(self, self.sentinels[-1])["port"] == self.known_as["redis-2"], what="another primary")
+        wait_until(
+            lambda: _seen_by(self, self.sentinels[-1])["port"] == self.known_as["redis-2"],
+            what="another primary",
+        )
 
     def switch(self) -> None:
         """Make the replica the primary, as for work on a machine: nobody's connections are cut. Returns when the sentinels say so."""
         self.wait_for_copy()
         with redis.Redis(port=self.ports["redis-1"], password=self.password) as primary:
             primary.execute_command("FAILOVER")
-            wait_until(lambda: primary.info("replication")["role"] == "slave", what="a primary that is one no more")
+            wait_until(
+                lambda: primary.info("replication")["role"] == "slave",
+                what="a primary that is one no more",
+            )
         for name in self.sentinels:
             with redis.Redis(port=self.ports[name], password=self.sentinel_password) as sentinel:
                 sentinel.sentinel_remove(NAME)
                 sentinel.sentinel_monitor(NAME, ADDRESS, self.known_as["redis-2"], 2)
                 sentinel.sentinel_set(NAME, "auth-pass", self.password)
-        wait_until(lambda: _seen_by(self, self.sentinels[0])["is_master"], what="sentinels that know it")
+        wait_until(
+            lambda: _seen_by(self, self.sentinels[0])["is_master"], what="sentinels that know it"
+        )
 
     def _is_copied(self) -> bool:
         try:
@@ -97,16 +110,28 @@ def watched_redis(folder: Path, *, tls: bool = False) -> Iterator[Watched]:
     with Processes(folder) as processes:
         ports = _free_ports(*names, *(f"door-{name}" for name in names))
         doors = {name: ports.pop(f"door-{name}") for name in names}
-        watched = Watched(processes, ports, *_two_passwords(), *((doors, _open_doors(processes, folder, doors, ports)) if tls else ()))
+        watched = Watched(
+            processes,
+            ports,
+            *_two_passwords(),
+            *((doors, _open_doors(processes, folder, doors, ports)) if tls else ()),
+        )
         for name in names:
-            if name == "sentinel-1":  # they look who copies when they start, and then every ten seconds
+            if (
+                name == "sentinel-1"
+            ):  # they look who copies when they start, and then every ten seconds
                 watched.wait_for_copy()
             _start(watched, folder, name)
-        wait_until(lambda: all(_knows_all(watched, name) for name in watched.sentinels), what="sentinels that know each other")
+        wait_until(
+            lambda: all(_knows_all(watched, name) for name in watched.sentinels),
+            what="sentinels that know each other",
+        )
         yield watched
 
 
-def _open_doors(processes: Processes, folder: Path, doors: dict[str, int], ports: dict[str, int]) -> str:
+def _open_doors(
+    processes: Processes, folder: Path, doors: dict[str, int], ports: dict[str, int]
+) -> str:
     """Returns what a URL says of them. Sentinels name addresses: the certificate holds this one."""
     certificate, key = a_certificate(folder, "redis", f"IP:{ADDRESS}")
     pairs = [f"{doors[name]}:{port}" for name, port in ports.items()]
@@ -116,7 +141,9 @@ def _open_doors(processes: Processes, folder: Path, doors: dict[str, int], ports
         with socket.socket() as probe:
             return probe.connect_ex((ADDRESS, list(doors.values())[-1])) == 0
 
-    processes.start(ChildSpec("doors", command, {"PYTHONPATH": str(ROOT)}, is_ready=are_open, ends_last=True))
+    processes.start(
+        ChildSpec("doors", command, {"PYTHONPATH": str(ROOT)}, is_ready=are_open, ends_last=True)
+    )
     processes.wait_until_ready()
     return f"&ssl=true&ssl_ca_certs={certificate}&ssl_certfile={certificate}&ssl_keyfile={key}"
 
@@ -127,23 +154,37 @@ def _start(watched: Watched, folder: Path, name: str) -> None:
     is_sentinel = name.startswith("sentinel")
     lines = _of_a_sentinel(watched) if is_sentinel else _of_a_redis(watched, name)
     file = data / "redis.conf"
-    file.write_text("\n".join([f"port {watched.ports[name]}", *_where_from(watched), f"dir {data}", *lines, ""]))
+    file.write_text(
+        "\n".join([f"port {watched.ports[name]}", *_where_from(watched), f"dir {data}", *lines, ""])
+    )
     command = [str(find_server()), str(file), *(["--sentinel"] if is_sentinel else [])]
-    watched.processes.start(ChildSpec(name, command, is_ready=lambda: True, restart=False, ends_last=True))
+    watched.processes.start(
+        ChildSpec(name, command, is_ready=lambda: True, restart=False, ends_last=True)
+    )
 
 
 def _where_from(watched: Watched) -> list[str]:
     """Until version 7, who binds several addresses comes from the first of them."""
     if not watched.doors:
         return [f"bind {ADDRESS}"]
-    return [f"bind {INSIDE} {ADDRESS}", *([f"bind-source-addr {INSIDE}"] if version_of(find_server()) >= (7,) else [])]
+    return [
+        f"bind {INSIDE} {ADDRESS}",
+        *([f"bind-source-addr {INSIDE}"] if version_of(find_server()) >= (7,) else []),
+    ]
 
 
 def _of_a_redis(watched: Watched, name: str) -> list[str]:
     passwords = [f"requirepass {watched.password}", f"masterauth {watched.password}"]
     told = [f"replica-announce-ip {ADDRESS}", f"replica-announce-port {watched.known_as[name]}"]
     follows = [f"replicaof {ADDRESS} {watched.known_as['redis-1']}"] if name != "redis-1" else []
-    return ['save ""', "repl-diskless-sync yes", "repl-diskless-sync-delay 0", *passwords, *told, *follows]
+    return [
+        'save ""',
+        "repl-diskless-sync yes",
+        "repl-diskless-sync-delay 0",
+        *passwords,
+        *told,
+        *follows,
+    ]
 
 
 def _of_a_sentinel(watched: Watched) -> list[str]:

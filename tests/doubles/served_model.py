@@ -13,7 +13,15 @@ from shared.config import Settings
 @contextmanager
 def model_at(url: str) -> Iterator[AnthropicModel]:
     """As a worker builds it out of its settings."""
-    model = model_from(Settings.model_validate({"offline": False, "ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "sk-canary-0123456789"}))
+    model = model_from(
+        Settings.model_validate(
+            {
+                "offline": False,
+                "ANTHROPIC_BASE_URL": url,
+                "ANTHROPIC_API_KEY": "sk-canary-0123456789",
+            }
+        )
+    )
     assert isinstance(model, AnthropicModel)
     with closing(model):
         yield model

@@ -41,7 +41,9 @@ def issued_ago(ledger: Ledger, job_id: JobId, seconds: float, *handoff_ids: str)
 def taken_ago(ledger: Ledger, job_id: JobId, seconds: float, *handoff_ids: str) -> None:
     """As if somebody had taken their messages so long ago, and died with them."""
     at_ms = (ledger.connection.now() - seconds) * 1000
-    ledger.connection.redis.zadd(keys.OUT + QUEUE, {f"{job_id}/{handoff_id}": at_ms for handoff_id in handoff_ids})
+    ledger.connection.redis.zadd(
+        keys.OUT + QUEUE, {f"{job_id}/{handoff_id}": at_ms for handoff_id in handoff_ids}
+    )
 
 
 def looked_at(ledger: Ledger, job_id: JobId) -> None:
@@ -49,7 +51,9 @@ def looked_at(ledger: Ledger, job_id: JobId) -> None:
     ledger.journal.set_due(job_id, ledger.connection.now() + 3_600, version_of(ledger, job_id))
 
 
-def woken_ago(ledger: Ledger, seconds: float, *job_ids: JobId, queue: str = SUPERVISOR_QUEUE) -> None:
+def woken_ago(
+    ledger: Ledger, seconds: float, *job_ids: JobId, queue: str = SUPERVISOR_QUEUE
+) -> None:
     """As if these wake-ups had been sent so long ago."""
     _since(ledger, seconds, queue, *job_ids)
 
@@ -63,20 +67,28 @@ def _since(ledger: Ledger, seconds: float, queue: str, *members: str) -> None:
 def time_passes(ledger: Ledger, seconds: float) -> None:
     """As if all that is due, waits or is on somebody's hands had been noted so much earlier."""
     redis, by_ms = ledger.connection.redis, -int(seconds * 1000)
-    for name in (keys.DUE, *redis.scan_iter(match=f"{keys.WAITING}*"), *redis.scan_iter(match=f"{keys.OUT}*")):
+    for name in (
+        keys.DUE,
+        *redis.scan_iter(match=f"{keys.WAITING}*"),
+        *redis.scan_iter(match=f"{keys.OUT}*"),
+    ):
         for member in redis.zrange(name, 0, -1):
             redis.zincrby(name, by_ms, member)
 
 
 def silent_for(ledger: Ledger, seconds: float) -> None:
     """As if nobody had spoken to Redis of leases for so long."""
-    ledger.connection.redis.hset(keys.SILENCE, "heard", int((ledger.connection.now() - seconds) * 1000))
+    ledger.connection.redis.hset(
+        keys.SILENCE, "heard", int((ledger.connection.now() - seconds) * 1000)
+    )
 
 
 def looks_begun_ago(ledger: Ledger, job_id: JobId, *seconds: float) -> None:
     """As if looks at the job had begun so long ago, and none of them had come to its end."""
     now = ledger.connection.now()
-    begun = " ".join(f"{n:x}:{int((now - ago) * 1000)}" for n, ago in enumerate(seconds, start=0xA0))
+    begun = " ".join(
+        f"{n:x}:{int((now - ago) * 1000)}" for n, ago in enumerate(seconds, start=0xA0)
+    )
     ledger.connection.redis.hset(keys.job(job_id), "looks", begun)
 
 
@@ -89,5 +101,9 @@ def running_and_queued(ledger: Ledger) -> tuple[JobId, JobId]:
     """A job that was begun, and one that nobody has looked at yet."""
     fresh = new_job_id()
     fields: dict[str, str | int] = {"status": "queued"}
-    ledger.journal.commit(Commit(job_id=fresh, expected=0, events=[submission()], fields=fields, due_at=1, creates=True))
+    ledger.journal.commit(
+        Commit(
+            job_id=fresh, expected=0, events=[submission()], fields=fields, due_at=1, creates=True
+        )
+    )
     return a_job(ledger), fresh

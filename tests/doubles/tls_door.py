@@ -27,7 +27,17 @@ def a_certificate(folder: Path, name: str, holds: str = f"DNS:{HOST}") -> tuple[
     certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
     how = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
     whose = ["-subj", f"/CN={name}", "-addext", f"subjectAltName={holds}"]
-    command = ["openssl", "req", "-x509", *how, *whose, "-keyout", str(key), "-out", str(certificate)]
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        *how,
+        *whose,
+        "-keyout",
+        str(key),
+        "-out",
+        str(certificate),
+    ]
     subprocess.run(command, check=True, capture_output=True)
     return certificate, key
 
@@ -39,13 +49,19 @@ async def stand_open(certificate: str, key: str, *doors: str) -> None:
     context.verify_mode = ssl.CERT_REQUIRED
     async with AsyncExitStack() as open_doors:
         for own_port, port in (map(int, door.split(":")) for door in doors):
-            lock = await open_doors.enter_async_context(await asyncio.start_server(partial(_let_in, port), ADDRESS, 0, ssl=context))
+            lock = await open_doors.enter_async_context(
+                await asyncio.start_server(partial(_let_in, port), ADDRESS, 0, ssl=context)
+            )
             lock_port = lock.sockets[0].getsockname()[1]
-            await open_doors.enter_async_context(await asyncio.start_server(partial(_receive, lock_port, port), ADDRESS, own_port))
+            await open_doors.enter_async_context(
+                await asyncio.start_server(partial(_receive, lock_port, port), ADDRESS, own_port)
+            )
         await asyncio.Event().wait()
 
 
-async def _receive(lock_port: int, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _receive(
+    lock_port: int, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
     whence, _ = writer.get_extra_info("peername")
     await _let_in(port if whence == INSIDE else lock_port, reader, writer)
 
@@ -55,7 +71,10 @@ async def _let_in(port: int, reader: asyncio.StreamReader, writer: asyncio.Strea
         inside_reader, inside_writer = await asyncio.open_connection(ADDRESS, port)
         with closing(inside_writer):
             await asyncio.wait(
-                [asyncio.ensure_future(_carry(reader, inside_writer)), asyncio.ensure_future(_carry(inside_reader, writer))],
+                [
+                    asyncio.ensure_future(_carry(reader, inside_writer)),
+                    asyncio.ensure_future(_carry(inside_reader, writer)),
+                ],
                 return_when=asyncio.FIRST_COMPLETED,
             )
 

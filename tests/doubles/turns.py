@@ -44,7 +44,10 @@ class MemoryTurns:
         self._check()
         if self.most_turns is not None and self.used_turns >= self.most_turns:
             raise LimitReached("max_turns", NO_MORE, level=Level.JOB)
-        if self.most_tokens is not None and self.used_tokens + worst.input_tokens + worst.output_tokens > self.most_tokens:
+        if (
+            self.most_tokens is not None
+            and self.used_tokens + worst.input_tokens + worst.output_tokens > self.most_tokens
+        ):
             raise LimitReached("max_tokens", NO_MORE, level=Level.JOB)
         if expected is not None and (wait := self.pace.admit(id(self))) is not None:
             return wait
@@ -54,7 +57,9 @@ class MemoryTurns:
     def heard(self, limits: RateLimits) -> None:
         self.pace.heard(id(self), limits)
 
-    def refused(self, why: str, retry_after_s: float | None, limits: RateLimits = NOTHING_SAID) -> None:
+    def refused(
+        self, why: str, retry_after_s: float | None, limits: RateLimits = NOTHING_SAID
+    ) -> None:
         self.pace.refused(id(self), why, retry_after_s, limits)
 
     def checkpoint(self, *checkpoints: Checkpoint, may_wait: bool = False) -> None:
@@ -76,7 +81,12 @@ class MemoryTurns:
 
     def again(self) -> MemoryTurns:
         """The same handoff, claimed anew after its process died."""
-        return MemoryTurns(most_tokens=self.most_tokens, saved=list(self.saved), used_tokens=self.used_tokens, used_turns=self.used_turns)
+        return MemoryTurns(
+            most_tokens=self.most_tokens,
+            saved=list(self.saved),
+            used_tokens=self.used_tokens,
+            used_turns=self.used_turns,
+        )
 
     def _check(self) -> None:
         if self.interrupt_with is not None:

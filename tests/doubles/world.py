@@ -44,7 +44,11 @@ from supervisor.lifecycle.seen import HandoffSeen, Seen
 from supervisor.lifecycle.state import StepStatus
 from tests.doubles.chance import any_approvals, any_patch, any_plan
 from tests.doubles.contradictions import a_claim, check_disputes, settles_by_chance
-from tests.doubles.fact_checks import check_begins_to_check, check_facts_were_checked, checks_by_chance
+from tests.doubles.fact_checks import (
+    check_begins_to_check,
+    check_facts_were_checked,
+    checks_by_chance,
+)
 from tests.doubles.handoffs import JOB
 from tests.doubles.joins import check_begins, check_nothing_waits_that_could_begin
 from tests.doubles.life import LEASE_S, RESEARCHERS, Life
@@ -67,10 +71,19 @@ class World(Life):
             max_seconds=dice.choice([60, 3_600, 1_000_000]),
             on_limit=dice.choice(list(OnLimit)),
         )
-        checked = [Gates(fact_checker="writer"), Gates(max_words=9, fact_checker="writer"), Gates(fact_checker="lawyer")]
+        checked = [
+            Gates(fact_checker="writer"),
+            Gates(max_words=9, fact_checker="writer"),
+            Gates(fact_checker="lawyer"),
+        ]
         gates = dice.choice([None, Gates(max_words=1), Gates(min_words=1), *checked])
-        webhook_url, mode = dice.choice([None, "https://example.org"]), mode or dice.choice([Mode.TEAM, *Mode])
-        super().__init__(limits, webhook_url=webhook_url, mode=mode, approvals=any_approvals(dice), gates=gates)
+        webhook_url, mode = (
+            dice.choice([None, "https://example.org"]),
+            mode or dice.choice([Mode.TEAM, *Mode]),
+        )
+        super().__init__(
+            limits, webhook_url=webhook_url, mode=mode, approvals=any_approvals(dice), gates=gates
+        )
         self.dice = dice
         self.roles = dice.choice([RESEARCHERS, RESEARCHERS | {"generalist"}])
         self.workflow = any_plan(dice) if self.state.mode is Mode.PIPELINE else None
@@ -89,7 +102,11 @@ class World(Life):
         ask = {*suspects, *(i for i, one in self.state.open.items() if one.group is None)}
         self.held = {i: one for i, one in self.held.items() if i in self.state.open}
         is_away = self.state.submitted.fact_checker not in self.roles or self.dice.random() < 0.1
-        seen = Seen(self.roles, {i: one for i, one in self.held.items() if i in ask}, is_fact_checker_away=is_away)
+        seen = Seen(
+            self.roles,
+            {i: one for i, one in self.held.items() if i in ask},
+            is_fact_checker_away=is_away,
+        )
         before = set(self.state.open)
         for command in self.goes_on(seen):
             if isinstance(command, PublishAgain):
@@ -99,7 +116,9 @@ class World(Life):
         for handoff_id in set(self.state.open) - before:
             self.held[handoff_id] = HandoffSeen("issued")
             self.publish(handoff_id)
-        assert self.decides(Seen(self.roles)) == (), "what was decided is recorded: nothing is decided twice"
+        assert self.decides(Seen(self.roles)) == (), (
+            "what was decided is recorded: nothing is decided twice"
+        )
         if not self.state.question and not self.state.asked and not self.state.ended:
             check_nothing_waits_that_could_begin(self)
         self.check_due()
@@ -111,7 +130,13 @@ class World(Life):
     def record(self, command: Command) -> None:
         if isinstance(command, IssueGroup | IssueToChild | IssueRole | EndJob):
             self.check_approved(command)
-        for step_id in command.steps if isinstance(command, IssueGroup) else [command.step] if isinstance(command, IssueToChild) else []:
+        for step_id in (
+            command.steps
+            if isinstance(command, IssueGroup)
+            else [command.step]
+            if isinstance(command, IssueToChild)
+            else []
+        ):
             self.check_start(step_id)
         if isinstance(command, IssueFactCheck):
             check_begins_to_check(self)
@@ -121,22 +146,30 @@ class World(Life):
         if isinstance(command, IssueGroup):
             for step_id in command.steps:
                 handoff = self.handoffs[self.step(step_id).handoff_id or HandoffId("")]
-                assert sorted(item.step_id for item in handoff.context) == sorted(handoff.depends_on)
+                assert sorted(item.step_id for item in handoff.context) == sorted(
+                    handoff.depends_on
+                )
 
     # What is promised
 
     def check_start(self, step_id: StepId) -> None:
         step = self.step(step_id)
         check_begins(self, step)
-        assert not any(handoff.step_id == step_id for handoff in self.state.open.values()), "two handoffs of one step at once"
+        assert not any(handoff.step_id == step_id for handoff in self.state.open.values()), (
+            "two handoffs of one step at once"
+        )
 
     def check_approved(self, command: IssueGroup | IssueToChild | IssueRole | EndJob) -> None:
         """Nothing begins or leaves that somebody was to approve of first."""
         needed = {
             IssueGroup: [ApprovalOf.PLAN],
             IssueToChild: [ApprovalOf.PLAN],
-            IssueRole: [ApprovalOf.RESEARCH] if isinstance(command, IssueRole) and command.role in CLOSING_ROLES else [],
-            EndJob: [ApprovalOf.ANSWER] if isinstance(command, EndJob) and command.status in (JobStatus.OK, JobStatus.PARTIAL) else [],
+            IssueRole: [ApprovalOf.RESEARCH]
+            if isinstance(command, IssueRole) and command.role in CLOSING_ROLES
+            else [],
+            EndJob: [ApprovalOf.ANSWER]
+            if isinstance(command, EndJob) and command.status in (JobStatus.OK, JobStatus.PARTIAL)
+            else [],
         }[type(command)]
         wanted = {*self.state.submitted.approvals.what}
         assert {*needed} & wanted <= {*self.state.approved}
@@ -163,10 +196,18 @@ class World(Life):
         assert len(self.state.steps) <= self.state.submitted.limits.max_steps
         assert len(self.state.rejected_plans) <= self.state.submitted.limits.max_rounds
         assert self.state.question is None
-        assert all(count == 1 for count in Counter(event.handoff_id for event in self.events(HandoffFinished)).values())
+        assert all(
+            count == 1
+            for count in Counter(
+                event.handoff_id for event in self.events(HandoffFinished)
+            ).values()
+        )
         assert fold(JobId(JOB), None, self.journal) == self.state
         at = self.dice.randrange(len(self.journal))
-        assert fold(JobId(JOB), fold(JobId(JOB), None, self.journal[:at]), self.journal[at:]) == self.state
+        assert (
+            fold(JobId(JOB), fold(JobId(JOB), None, self.journal[:at]), self.journal[at:])
+            == self.state
+        )
 
     # The workers' side
 
@@ -176,11 +217,17 @@ class World(Life):
             return
         handoff_id = self.queue.pop(self.dice.randrange(len(self.queue)))
         standing = self.held.get(handoff_id)
-        if handoff_id in self.state.open and standing and not (standing.state == "running" and (standing.lease_until or 0) > self.now):
+        if (
+            handoff_id in self.state.open
+            and standing
+            and not (standing.state == "running" and (standing.lease_until or 0) > self.now)
+        ):
             self.held[handoff_id] = HandoffSeen("running", lease_until=self.now + LEASE_S)
 
     def finish_one(self) -> None:
-        running = [i for i, one in self.held.items() if one.state == "running" and i in self.state.open]
+        running = [
+            i for i, one in self.held.items() if one.state == "running" and i in self.state.open
+        ]
         if not running:
             return
         handoff_id = self.dice.choice(sorted(running))
@@ -196,7 +243,11 @@ class World(Life):
                 self.plan = any_plan(self.dice)
                 self.plans(self.plan)
             case "planner":
-                needy = [name for name, step in self.known[0].steps.items() if step.status is StepStatus.IN_NEED]
+                needy = [
+                    name
+                    for name, step in self.known[0].steps.items()
+                    if step.status is StepStatus.IN_NEED
+                ]
                 self.answers_needs(self.known, **{name: self.any_answer(name) for name in needy})
             case "replanner":
                 assert self.plan is not None
@@ -211,10 +262,18 @@ class World(Life):
                 self.synthesises()
             case _:
                 status = self.dice.choices(list(ResultStatus), [6, 1, 2, 1])[0]
-                is_spent = status in (ResultStatus.PARTIAL, ResultStatus.FAILED) and self.dice.random() < 0.1
-                step, changes = StepId(handoff_id.partition(".")[0]), {"stop_reason": StopReason.JOB_BUDGET} if is_spent else {}
+                is_spent = (
+                    status in (ResultStatus.PARTIAL, ResultStatus.FAILED)
+                    and self.dice.random() < 0.1
+                )
+                step, changes = (
+                    StepId(handoff_id.partition(".")[0]),
+                    {"stop_reason": StopReason.JOB_BUDGET} if is_spent else {},
+                )
                 self.ends(handoff_id, status, claims=self.any_claims(step), usage=PAID, **changes)
-        if self.dice.random() < 0.8:  # the chord's body, or the worker, wakes the supervisor; or nobody does
+        if (
+            self.dice.random() < 0.8
+        ):  # the chord's body, or the worker, wakes the supervisor; or nobody does
             self.advance()
 
     def any_answer(self, name: StepId) -> str | Step | None:
@@ -225,13 +284,18 @@ class World(Life):
         return self.dice.choice(["42", None])
 
     def any_claims(self, step: StepId) -> tuple[Claim, ...]:
-        return tuple(a_claim(f"{step}.c{n}", self.dice.choice(["1", "1.0", "2"]), "km") for n in range(1, self.dice.choice([1, 1, 2, 3])))
+        return tuple(
+            a_claim(f"{step}.c{n}", self.dice.choice(["1", "1.0", "2"]), "km")
+            for n in range(1, self.dice.choice([1, 1, 2, 3]))
+        )
 
     def judge(self) -> None:
         match self.dice.randrange(4):
             case 0:
                 self.finishes("assessor", "failed")
-                self.happens(Reviewed(round=len(self.state.rounds) + 1, decision=None, problem="no verdict"))
+                self.happens(
+                    Reviewed(round=len(self.state.rounds) + 1, decision=None, problem="no verdict")
+                )
             case 1:
                 insists_by_chance(self, self.dice)
             case _:
@@ -239,8 +303,16 @@ class World(Life):
 
     def sweep(self) -> None:
         """What the ledger's sweep finds, or the job itself at its time."""
-        lost = [i for i, one in self.held.items() if i in self.state.open and i not in self.queue and one.state == "issued"]
-        expired = [i for i, one in self.held.items() if one.state == "running" and (one.lease_until or 0) <= self.now]
+        lost = [
+            i
+            for i, one in self.held.items()
+            if i in self.state.open and i not in self.queue and one.state == "issued"
+        ]
+        expired = [
+            i
+            for i, one in self.held.items()
+            if one.state == "running" and (one.lease_until or 0) <= self.now
+        ]
         for handoff_id in lost:
             self.held[handoff_id] = HandoffSeen("issued", lost=True)
         self.advance(*lost, *expired)
@@ -252,16 +324,32 @@ class World(Life):
             if asked:
                 self.happens(Approved(asked=1), Rejected(asked=1))
         elif self.dice.random() < 0.4:
-            some = self.dice.sample(sorted(self.state.steps), self.dice.randint(0, len(self.state.steps)))
-            self.rejects("Not like this.", *(some if self.state.question.what is not ApprovalOf.PLAN else ()))
+            some = self.dice.sample(
+                sorted(self.state.steps), self.dice.randint(0, len(self.state.steps))
+            )
+            self.rejects(
+                "Not like this.", *(some if self.state.question.what is not ApprovalOf.PLAN else ())
+            )
         else:
-            self.approves(any_plan(self.dice) if self.state.question.what is ApprovalOf.PLAN and self.dice.random() < 0.3 else None)
+            self.approves(
+                any_plan(self.dice)
+                if self.state.question.what is ApprovalOf.PLAN and self.dice.random() < 0.3
+                else None
+            )
 
     def time_passes(self) -> None:
         self.now += self.dice.choice([0.1, 1.0, LEASE_S + 1])
 
     def run(self) -> None:
-        moves = [self.work, self.work, self.finish_one, self.finish_one, self.sweep, self.advance, self.time_passes]
+        moves = [
+            self.work,
+            self.work,
+            self.finish_one,
+            self.finish_one,
+            self.sweep,
+            self.advance,
+            self.time_passes,
+        ]
         for _ in range(MOST_MOVES):
             if self.state.ended:
                 return

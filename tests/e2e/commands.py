@@ -29,16 +29,28 @@ class Handoff:
     is_cold: bool = False
     """Started as users' shells do it, from nothing; the others are forked where that is the same."""
 
-    def run(self, *arguments: str, stdin: str = "", timeout_s: float = 60.0, **environment: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *arguments: str, stdin: str = "", timeout_s: float = 60.0, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
         start = warm.run_cold if self.is_cold else warm.run
-        return start(self.command(*arguments), self.environment(**environment), self.folder, stdin, timeout_s)
+        return start(
+            self.command(*arguments), self.environment(**environment), self.folder, stdin, timeout_s
+        )
 
     @contextmanager
-    def started(self, *arguments: str, **environment: str) -> Iterator[subprocess.Popen[bytes] | Forked]:
+    def started(
+        self, *arguments: str, **environment: str
+    ) -> Iterator[subprocess.Popen[bytes] | Forked]:
         """The command while it runs; its output goes to the files `out` and `err`. Killed at the end, if it still runs."""
         start = warm.start_cold if self.is_cold else warm.start
         with (self.folder / "out").open("wb") as out, (self.folder / "err").open("wb") as err:
-            process = start(self.command(*arguments), self.environment(**environment), self.folder, out.fileno(), err.fileno())
+            process = start(
+                self.command(*arguments),
+                self.environment(**environment),
+                self.folder,
+                out.fileno(),
+                err.fileno(),
+            )
         try:
             yield process
         finally:
@@ -46,7 +58,9 @@ class Handoff:
             process.wait()
 
     def wait_for(self, words: str, *, where: str = "err", timeout_s: float = 90.0) -> None:
-        wait_until(lambda: words in self.read(where), timeout_s=timeout_s, what=f"{words!r} in {where}")
+        wait_until(
+            lambda: words in self.read(where), timeout_s=timeout_s, what=f"{words!r} in {where}"
+        )
 
     def read(self, where: str) -> str:
         return (self.folder / where).read_text()
@@ -55,13 +69,21 @@ class Handoff:
         return [sys.executable, "-P", "-m", "supervisor.cli.main", *arguments]
 
     def environment(self, **more: str) -> dict[str, str]:
-        own = {"TMPDIR": str(self.folder), "HANDOFF_CACHE_DIR": str(self.folder / "cache"), "PYTHONPATH": str(ROOT)}
+        own = {
+            "TMPDIR": str(self.folder),
+            "HANDOFF_CACHE_DIR": str(self.folder / "cache"),
+            "PYTHONPATH": str(ROOT),
+        }
         return {**os.environ, **own, **more}
 
     def left_behind(self) -> list[str]:
         """Processes that have to do with this folder: ours name it, on the command line or in the environment, or run in it."""
         folder = str(self.folder)
-        return [command for pid, command in processes() if folder in command or self.has_started(pid) or _runs_in(pid, folder)]
+        return [
+            command
+            for pid, command in processes()
+            if folder in command or self.has_started(pid) or _runs_in(pid, folder)
+        ]
 
     def has_started(self, pid: int) -> bool:
         """By its environment."""
@@ -70,7 +92,9 @@ class Handoff:
 
 def said(done: subprocess.CompletedProcess[str], exit_code: int) -> str:
     """The one line, after checking that it is one."""
-    lines = [line for line in done.stderr.splitlines() if not line.startswith("starting a private Redis")]
+    lines = [
+        line for line in done.stderr.splitlines() if not line.startswith("starting a private Redis")
+    ]
     assert done.returncode == exit_code, done.stderr
     assert done.stdout == ""
     assert len(lines) == 1, done.stderr

@@ -40,7 +40,9 @@ class Watched:
         try:
             wait_until(lambda: self.shown(job_id, handoff_id)[-1:] == [state], what=state)
         except AssertionError as error:
-            raise AssertionError(f"{uuid} was shown as {self.shown(job_id, handoff_id)}, and never as {state} in the end") from error
+            raise AssertionError(
+                f"{uuid} was shown as {self.shown(job_id, handoff_id)}, and never as {state} in the end"
+            ) from error
         return self._state.tasks[uuid]
 
 
@@ -50,7 +52,11 @@ def watching(app: Celery) -> Iterator[Watched]:
     watched = Watched()
     with app.connection_for_read() as connection:
         receiver = app.events.Receiver(connection, handlers={"*": watched.see})
-        thread = threading.Thread(target=lambda: receiver.capture(limit=None, timeout=None, wakeup=False), name="events", daemon=True)
+        thread = threading.Thread(
+            target=lambda: receiver.capture(limit=None, timeout=None, wakeup=False),
+            name="events",
+            daemon=True,
+        )
         thread.start()
         wait_until(lambda: _is_heard(app, watched), what="an event to be seen")
         yield watched

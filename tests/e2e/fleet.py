@@ -18,7 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from chaos.leaks import keys_for_ever
-from chaos.messages_server import Json, MessagesServer, Reply, asked_for, calls, fails, said_in, says_json
+from chaos.messages_server import (
+    Json,
+    MessagesServer,
+    Reply,
+    asked_for,
+    calls,
+    fails,
+    said_in,
+    says_json,
+)
 from shared.fair import is_for
 from shared.ledger import keys
 from shared.ledger.jobs import HandoffStanding
@@ -35,7 +44,14 @@ RECOVERY_S = LEASE_S + 5
 QUICK = {"HANDOFF_LEASE_S": str(LEASE_S), "HANDOFF_SWEEP_INTERVAL_S": "0.2"}
 """What is lost is found within that."""
 SPECIALIST = "generalist"
-ENVELOPE = {"status": "ok", "output": "So it is.", "claims": [], "confidence": 0.9, "needs": None, "problem": None}
+ENVELOPE = {
+    "status": "ok",
+    "output": "So it is.",
+    "claims": [],
+    "confidence": 0.9,
+    "needs": None,
+    "problem": None,
+}
 GO_ON = {"decision": "go_on", "why": "-"}
 PASS = {"verdict": "PASS", "revisions": [], "open_points": []}
 
@@ -113,8 +129,16 @@ class Script:
             name, who = step[2], step[1]
         else:
             found = re.search(r"Request:\s+plan ([\w-]+)", said)
-            roles = {"steps": "planner", "decision": "replanner", "resolutions": "resolver", "output": "synthesizer"}
-            name, who = found[1] if found else "", next((role for mark, role in roles.items() if mark in properties), "assessor")
+            roles = {
+                "steps": "planner",
+                "decision": "replanner",
+                "resolutions": "resolver",
+                "output": "synthesizer",
+            }
+            name, who = (
+                found[1] if found else "",
+                next((role for mark, role in roles.items() if mark in properties), "assessor"),
+            )
         self.calls[name, who, turn] += 1
         if step and name in self.storms:
             self.storm_over.setdefault(name, time.monotonic() + self.storms[name])
@@ -131,7 +155,9 @@ class Script:
         if who == "resolver":
             return says_json({"resolutions": [self.resolves[name].pop(0)]}, **rest)
         if who == "replanner":
-            said_so = self.replans.get(name, _goes_on)(sum(n for k, n in self.calls.items() if k[:2] == (name, who)))
+            said_so = self.replans.get(name, _goes_on)(
+                sum(n for k, n in self.calls.items() if k[:2] == (name, who))
+            )
             return replace(said_so, **rest)
         if who == "assessor":
             return says_json(PASS, **rest)
@@ -170,7 +196,9 @@ class Fleet:
     model: Script
     jobs: Client
 
-    def submit(self, name: str, *, turns: int = 1, webhook_url: str | None = None, **plan: str) -> JobId:
+    def submit(
+        self, name: str, *, turns: int = 1, webhook_url: str | None = None, **plan: str
+    ) -> JobId:
         self.model.plans[name] = plan
         self.model.turns[name] = turns
         return self.jobs.submit(Request(f"plan {name}", webhook_url=webhook_url))
@@ -184,7 +212,9 @@ class Fleet:
             seen = Counter(event.handoff_id for event in events if isinstance(event, kind))
             assert all(count <= at_most for count in seen.values()), seen
         assert sum(isinstance(event, JobEnded) for event in events) == 1
-        reserved = self.redis.hmget(keys.job(job_id), "reserved_turns", "reserved_tokens", "reserved_usd")
+        reserved = self.redis.hmget(
+            keys.job(job_id), "reserved_turns", "reserved_tokens", "reserved_usd"
+        )
         assert all(int(value or 0) == 0 for value in reserved)
         return result
 
@@ -197,37 +227,57 @@ class Fleet:
         return [recorded.event.type for recorded in self.jobs.events(job_id, follow=False)]
 
     def standing(self, job_id: JobId, handoff_id: str) -> HandoffStanding:
-        return self.jobs.ledger.jobs.handoffs(job_id, [HandoffId(handoff_id)])[HandoffId(handoff_id)]
+        return self.jobs.ledger.jobs.handoffs(job_id, [HandoffId(handoff_id)])[
+            HandoffId(handoff_id)
+        ]
 
     def pid_of(self, job_id: JobId, handoff_id: str) -> int:
         """The process that runs a handoff."""
         return int(self.standing(job_id, handoff_id).worker.rpartition(":")[2])
 
     def issued(self, job_id: JobId) -> list[HandoffIssued]:
-        return [one.event for one in self.jobs.events(job_id, follow=False) if isinstance(one.event, HandoffIssued)]
+        return [
+            one.event
+            for one in self.jobs.events(job_id, follow=False)
+            if isinstance(one.event, HandoffIssued)
+        ]
 
     def finished(self, job_id: JobId) -> list[HandoffFinished]:
-        return [one.event for one in self.jobs.events(job_id, follow=False) if isinstance(one.event, HandoffFinished)]
+        return [
+            one.event
+            for one in self.jobs.events(job_id, follow=False)
+            if isinstance(one.event, HandoffFinished)
+        ]
 
     def announced(self) -> set[int]:
         """The workers that are not about to end."""
-        return {int(one.worker.rpartition(":")[2]) for one in self.jobs.ledger.roles.announcements()}
+        return {
+            int(one.worker.rpartition(":")[2]) for one in self.jobs.ledger.roles.announcements()
+        }
 
     def logged(self, what: str, job_id: JobId) -> bool:
         """Whether some process has said this of the job."""
-        logs = [self.system.processes.log_of(name).read_text(errors="replace") for name in self.system.processes.pids()]
+        logs = [
+            self.system.processes.log_of(name).read_text(errors="replace")
+            for name in self.system.processes.pids()
+        ]
         return any(what in line and job_id in line for log in logs for line in log.splitlines())
 
     def log_of(self, pid: int) -> Path:
         """What this process writes."""
-        return self.system.processes.log_of(next(name for name, its in self.system.processes.pids().items() if its == pid))
+        return self.system.processes.log_of(
+            next(name for name, its in self.system.processes.pids().items() if its == pid)
+        )
 
     def kill(self, pid: int, number: signal.Signals = signal.SIGKILL) -> None:
         """Killed, it is known to be gone when this returns: who looks whether the fleet is whole would take it for alive."""
         assert pid in self.system.processes.pids().values(), "only what this test has started"
         os.kill(pid, number)
         if number is signal.SIGKILL:
-            wait_until(lambda: pid not in self.system.processes.pids().values(), what="the end of a process")
+            wait_until(
+                lambda: pid not in self.system.processes.pids().values(),
+                what="the end of a process",
+            )
 
     def occupy(self, name: str) -> tuple[JobId, list[Held]]:
         """Take all slots of all workers, so that what is published next stays in its queue."""
@@ -241,7 +291,11 @@ class Fleet:
         """The messages of a job that wait for a specialist. Others may wait beside them: a lease of a second runs out on a busy machine."""
 
         def look() -> list[bytes]:
-            found = [one for one in self.redis.lrange(SPECIALIST, 0, -1) if (is_for(json.loads(one)) or "").startswith(f"{job_id}/")]
+            found = [
+                one
+                for one in self.redis.lrange(SPECIALIST, 0, -1)
+                if (is_for(json.loads(one)) or "").startswith(f"{job_id}/")
+            ]
             return found if len(found) == steps else []
 
         return wait_until(look, what=f"{steps} messages in the queue")
@@ -253,7 +307,9 @@ class Fleet:
     def is_whole(self) -> bool:
         """All processes are there, and take work."""
         processes = self.system.processes
-        return len(processes.pids()) == len(processes._children) and all(child.is_ready() for child in processes._children.values())
+        return len(processes.pids()) == len(processes._children) and all(
+            child.is_ready() for child in processes._children.values()
+        )
 
     @property
     def kept_for_ever(self) -> list[str]:

@@ -22,11 +22,19 @@ def a_fleet(folder: Path, *, is_cold: bool = False) -> Iterator[Fleet]:
     """`is_cold`: started as Celery users do it."""
     script = Script()
     with MessagesServer(script) as server:
-        more = {"HANDOFF_PARK_AFTER_S": "2", "HANDOFF_WEBHOOK_SECRET": WEBHOOK_SECRET, "ANTHROPIC_API_KEY": CANARY}
+        more = {
+            "HANDOFF_PARK_AFTER_S": "2",
+            "HANDOFF_WEBHOOK_SECRET": WEBHOOK_SECRET,
+            "ANTHROPIC_API_KEY": CANARY,
+        }
         with running_system(folder, (), over(server, **QUICK, **more), is_cold=is_cold) as system:
-            members = [(name, SUPERVISOR, "4") for name in ("s1", "s2")] + [(name, EVERYONE, "1") for name in ("w1", "w2", "w3")]
+            members = [(name, SUPERVISOR, "4") for name in ("s1", "s2")] + [
+                (name, EVERYONE, "1") for name in ("w1", "w2", "w3")
+            ]
             for name, (_, app, queues), slots in members:
-                spec = system.celery(name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", slots)
+                spec = system.celery(
+                    name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", slots
+                )
                 system.processes.start(replace(spec, is_hunted=True))
             system.processes.wait_until_ready()
             jobs = client.connect(system.redis_url, Settings(offline=True))

@@ -44,10 +44,18 @@ class Measured:
         match who:
             case "planner":
                 asked = said.rpartition("Request:\n")[2].partition("</task>")[0]
-                step = {"id": "do", "specialist": "generalist", "task": f"As a team: {asked}", "depends_on": [], "fallback": "-"}
+                step = {
+                    "id": "do",
+                    "specialist": "generalist",
+                    "task": f"As a team: {asked}",
+                    "depends_on": [],
+                    "fallback": "-",
+                }
                 return says_json({"steps": [step], "synthesis": "merge", "why": ""})
             case "assessor":
-                return says_json({"scores": [], "verdict": "PASS", "revisions": [], "open_points": []})
+                return says_json(
+                    {"scores": [], "verdict": "PASS", "revisions": [], "open_points": []}
+                )
             case "judge":
                 self.briefs.append(said)
                 return says_json(_envelope(self._judged(said)))
@@ -64,11 +72,38 @@ class Measured:
         shown = [json.loads(line) for line in said.splitlines() if line.startswith('{"answer":')]
         names = [one["answer"] for one in shown]
         if names == ["the answer"]:
-            return {"scores": [{"criterion": "accuracy", "why": "So it is.", "score": 2 if "could not" in shown[0]["text"] else 4}]}
-        best = next((one["answer"] for one in shown if one["text"].startswith(TEAM)), "neither") if self.judge == "team" else self.judge
-        scores = [{"answer": name, "criterion": "accuracy", "why": "So.", "score": 5 if name == best else 3} for name in names]
+            return {
+                "scores": [
+                    {
+                        "criterion": "accuracy",
+                        "why": "So it is.",
+                        "score": 2 if "could not" in shown[0]["text"] else 4,
+                    }
+                ]
+            }
+        best = (
+            next((one["answer"] for one in shown if one["text"].startswith(TEAM)), "neither")
+            if self.judge == "team"
+            else self.judge
+        )
+        scores = [
+            {
+                "answer": name,
+                "criterion": "accuracy",
+                "why": "So.",
+                "score": 5 if name == best else 3,
+            }
+            for name in names
+        ]
         return {"scores": scores, "why": "It says more.", "better": best}
 
 
 def _envelope(output: object) -> Json:
-    return {"status": "ok", "output": output, "claims": [], "confidence": 0.9, "needs": None, "problem": None}
+    return {
+        "status": "ok",
+        "output": output,
+        "claims": [],
+        "confidence": 0.9,
+        "needs": None,
+        "problem": None,
+    }

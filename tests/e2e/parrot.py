@@ -30,17 +30,36 @@ class Parrot:
         properties = asked_for(request)
         name = (re.search(r"Request:\s+plan (\w+)", said) or ["", ""])[1]
         if "steps" in properties:
-            return says_json(_plan(name)) if name != "fail" else says(f"I won't: {SECRET}.", stop_reason="refusal")
+            return (
+                says_json(_plan(name))
+                if name != "fail"
+                else says(f"I won't: {SECRET}.", stop_reason="refusal")
+            )
         if "resolutions" in properties:
             answers = [("ask", "answer"), ("give", "give_up")]  # what is given up, code says
-            return says_json({"resolutions": [{"step": step, "action": action, "answer": SECRET} for step, action in answers]})
+            return says_json(
+                {
+                    "resolutions": [
+                        {"step": step, "action": action, "answer": SECRET}
+                        for step, action in answers
+                    ]
+                }
+            )
         if "verdict" in properties:
-            return says_json(_REVISE) if name == "talk" else says(f"I won't: {SECRET}.", stop_reason="refusal")
+            return (
+                says_json(_REVISE)
+                if name == "talk"
+                else says(f"I won't: {SECRET}.", stop_reason="refusal")
+            )
         if "rulings" in properties:
             return says_json({"rulings": [{"point": "look", "why": SECRET, "right": "undecided"}]})
         if "Write the one answer" in said:
             whole = _envelope("partial", output=f"All in all, {SECRET}. " * 20)
-            return says_json(whole, stall=self.go) if name == "talk" else says(f"I won't: {SECRET}.", stop_reason="refusal")
+            return (
+                says_json(whole, stall=self.go)
+                if name == "talk"
+                else says(f"I won't: {SECRET}.", stop_reason="refusal")
+            )
         return self._work(said, len(request["messages"]) > 1)
 
     def _work(self, said: str, has_looked: bool) -> Reply:
@@ -61,17 +80,42 @@ class Parrot:
 
 def _plan(name: str) -> Json:
     """The secret stands behind the first words of each task: those are its title."""
-    task = "Do {}." + " It is a long way to the end of this task, and what stands there is nobody's affair:" + f" {SECRET}"
+    task = (
+        "Do {}."
+        + " It is a long way to the end of this task, and what stands there is nobody's affair:"
+        + f" {SECRET}"
+    )
     steps = [
-        {"id": step, "specialist": "generalist", "task": task.format(step), "depends_on": [], "fallback": SECRET} for step in STEPS[name]
+        {
+            "id": step,
+            "specialist": "generalist",
+            "task": task.format(step),
+            "depends_on": [],
+            "fallback": SECRET,
+        }
+        for step in STEPS[name]
     ]
     return {"steps": steps, "synthesis": "reconcile", "why": SECRET}
 
 
 def _envelope(status: str, output: Any = f"So it is: {SECRET} [c1].") -> Json:
-    claims = [{"id": "c1", "text": SECRET, "sources": [{"source": "notes.md", "quote": SECRET}]}] if output else []
-    needs, problem = (SECRET if status == "needs_input" else None), (SECRET if status in ("partial", "failed") else None)
-    return {"status": status, "output": output, "claims": claims, "confidence": 0.5, "needs": needs, "problem": problem}
+    claims = (
+        [{"id": "c1", "text": SECRET, "sources": [{"source": "notes.md", "quote": SECRET}]}]
+        if output
+        else []
+    )
+    needs, problem = (
+        (SECRET if status == "needs_input" else None),
+        (SECRET if status in ("partial", "failed") else None),
+    )
+    return {
+        "status": status,
+        "output": output,
+        "claims": claims,
+        "confidence": 0.5,
+        "needs": needs,
+        "problem": problem,
+    }
 
 
 _REVISE: Json = {

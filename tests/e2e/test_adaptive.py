@@ -23,26 +23,43 @@ FINALIZE = {"decision": "finalize", "why": "All of it is there."}
 
 def hands_off(fleet: Fleet, name: str, *steps: str, to: str = "analyst", after: str = "") -> Reply:
     """One call a step, all in one reply."""
-    return calls(*((f"hand_off_to_{to}", _step(step, fleet.model.task(name, step), after)) for step in steps))
+    return calls(
+        *((f"hand_off_to_{to}", _step(step, fleet.model.task(name, step), after)) for step in steps)
+    )
 
 
 def _step(step: str, task: str, after: str = "") -> Json:
-    return {"id": step, "task": task, "depends_on": after.split(), "why": "It looks like the configuration."}
+    return {
+        "id": step,
+        "task": task,
+        "depends_on": after.split(),
+        "why": "It looks like the configuration.",
+    }
 
 
 def adaptive(fleet: Fleet, name: str, *looks: Reply, **plan: str) -> JobId:
     """`looks`: what the replanner answers to its calls, in turn; then that the plan goes on."""
-    fleet.model.replans[name] = lambda nth: looks[nth - 1] if nth <= len(looks) else says_json(GO_ON)
+    fleet.model.replans[name] = lambda nth: (
+        looks[nth - 1] if nth <= len(looks) else says_json(GO_ON)
+    )
     return submitted(fleet, name, plan)
 
 
-def submitted(fleet: Fleet, name: str, plan: dict[str, str], limits: JobLimits | None = None) -> JobId:
+def submitted(
+    fleet: Fleet, name: str, plan: dict[str, str], limits: JobLimits | None = None
+) -> JobId:
     fleet.model.plans[name] = plan
-    return fleet.jobs.submit(Request(f"plan {name}", mode=Mode.ADAPTIVE, limits=limits or JobLimits()))
+    return fleet.jobs.submit(
+        Request(f"plan {name}", mode=Mode.ADAPTIVE, limits=limits or JobLimits())
+    )
 
 
 def patches(fleet: Fleet, job_id: JobId) -> list[PlanPatched]:
-    return [one.event for one in fleet.jobs.events(job_id, follow=False) if isinstance(one.event, PlanPatched)]
+    return [
+        one.event
+        for one in fleet.jobs.events(job_id, follow=False)
+        if isinstance(one.event, PlanPatched)
+    ]
 
 
 def handoff_of(result: JobResult, step: str) -> dict[str, Any]:
@@ -50,12 +67,22 @@ def handoff_of(result: JobResult, step: str) -> dict[str, Any]:
 
 
 def looks_of(fleet: Fleet, name: str) -> int:
-    return sum(count for (of, who, _), count in fleet.model.calls.items() if (of, who) == (name, "replanner"))
+    return sum(
+        count
+        for (of, who, _), count in fleet.model.calls.items()
+        if (of, who) == (name, "replanner")
+    )
 
 
-def test_what_was_found_sends_the_next_step_to_another_specialist_with_that_result(fleet: Fleet) -> None:
-    fleet.model.envelopes["elsewhere", "code"] = ENVELOPE | {"output": "No fault in the code: it looks like the configuration."}
-    job_id = adaptive(fleet, "elsewhere", hands_off(fleet, "elsewhere", "config", after="code"), code="")
+def test_what_was_found_sends_the_next_step_to_another_specialist_with_that_result(
+    fleet: Fleet,
+) -> None:
+    fleet.model.envelopes["elsewhere", "code"] = ENVELOPE | {
+        "output": "No fault in the code: it looks like the configuration."
+    }
+    job_id = adaptive(
+        fleet, "elsewhere", hands_off(fleet, "elsewhere", "config", after="code"), code=""
+    )
     result = fleet.ends_well(job_id)
 
     added = handoff_of(result, "config")
@@ -75,12 +102,16 @@ def test_several_handoffs_of_one_reply_run_side_by_side_in_one_chord(fleet: Flee
         one.go.set()
     result = fleet.ends(job_id)
     assert handoff_of(result, "x")["group"] == handoff_of(result, "y")["group"]
-    assert "synthesizer" in [one["assigned_to"] for one in result.handoffs], "what came later speaks of the same question"
+    assert "synthesizer" in [one["assigned_to"] for one in result.handoffs], (
+        "what came later speaks of the same question"
+    )
 
 
 def test_what_is_ready_starts_while_the_replanner_thinks(fleet: Fleet) -> None:
     held = fleet.model.hold("thinks", "replanner")
-    job_id = adaptive(fleet, "thinks", hands_off(fleet, "thinks", "d", after="c"), a="", b="a", c="b")
+    job_id = adaptive(
+        fleet, "thinks", hands_off(fleet, "thinks", "d", after="c"), a="", b="a", c="b"
+    )
     assert held.arrived.wait(30)
 
     wait_until(lambda: fleet.model.calls["thinks", "c", 1], what="the last step of the plan")
@@ -90,7 +121,15 @@ def test_what_is_ready_starts_while_the_replanner_thinks(fleet: Fleet) -> None:
 
 
 def test_a_step_that_has_not_begun_is_dropped_and_another_changed(fleet: Fleet) -> None:
-    change = ("change_step", {"step": "c", "task": "Do cc of changed.", "depends_on": ["a"], "why": "b says nothing new."})
+    change = (
+        "change_step",
+        {
+            "step": "c",
+            "task": "Do cc of changed.",
+            "depends_on": ["a"],
+            "why": "b says nothing new.",
+        },
+    )
     drop = ("drop_step", {"step": "b", "why": "b says nothing new."})
     slow = fleet.model.hold("changed", "slow")
     job_id = adaptive(fleet, "changed", calls(change, drop), a="", slow="", b="slow", c="b")
@@ -103,7 +142,9 @@ def test_a_step_that_has_not_begun_is_dropped_and_another_changed(fleet: Fleet) 
     assert ran == {"a": "Do a of changed.", "slow": "Do slow of changed.", "c": "Do cc of changed."}
 
 
-def test_a_patch_that_cannot_be_goes_back_once_with_what_is_wrong_and_then_the_plan_stands(fleet: Fleet) -> None:
+def test_a_patch_that_cannot_be_goes_back_once_with_what_is_wrong_and_then_the_plan_stands(
+    fleet: Fleet,
+) -> None:
     wrong = hands_off(fleet, "wrong", "x", after="nowhere")
     job_id = adaptive(fleet, "wrong", wrong, wrong, a="")
     result = fleet.ends_well(job_id)
@@ -118,11 +159,17 @@ def test_a_patch_that_cannot_be_goes_back_once_with_what_is_wrong_and_then_the_p
 def said_to_the_replanner(fleet: Fleet, name: str) -> list[str]:
     """The last message of each of its calls."""
     said = [(said_in(request), request["messages"]) for request in fleet.server.requests]
-    return [str(messages[-1]["content"]) for first, messages in said if f"plan {name}" in first and "Results have come in" in first]
+    return [
+        str(messages[-1]["content"])
+        for first, messages in said
+        if f"plan {name}" in first and "Results have come in" in first
+    ]
 
 
 def test_whoever_does_not_exist_is_stood_in_for_by_the_generalist(fleet: Fleet) -> None:
-    job_id = adaptive(fleet, "nobody", hands_off(fleet, "nobody", "x", to="alchemist", after="a"), a="")
+    job_id = adaptive(
+        fleet, "nobody", hands_off(fleet, "nobody", "x", to="alchemist", after="a"), a=""
+    )
     result = fleet.ends_well(job_id)
 
     assert handoff_of(result, "x")["assigned_to"] == "generalist"
@@ -130,8 +177,12 @@ def test_whoever_does_not_exist_is_stood_in_for_by_the_generalist(fleet: Fleet) 
     assert notes == ["there is no specialist alchemist: generalist takes what was meant for it"]
 
 
-def test_a_planner_that_rewords_the_same_work_for_ever_is_told_once_and_then_not_asked_again(fleet: Fleet) -> None:
-    fleet.model.tasks["rewords", "logs"] = "Read the logs of the checkout service and list every error with its message."
+def test_a_planner_that_rewords_the_same_work_for_ever_is_told_once_and_then_not_asked_again(
+    fleet: Fleet,
+) -> None:
+    fleet.model.tasks["rewords", "logs"] = (
+        "Read the logs of the checkout service and list every error with its message."
+    )
     reworded = [
         "Go through the checkout service's logs and give each error with its message.",
         "Attempt 2: from the logs of the Checkout service, collect the message of every error.",
@@ -139,7 +190,9 @@ def test_a_planner_that_rewords_the_same_work_for_ever_is_told_once_and_then_not
     ]
 
     def again(nth: int) -> Reply:
-        return calls(("hand_off_to_generalist", _step(f"again_{nth}", reworded[nth % len(reworded)])))
+        return calls(
+            ("hand_off_to_generalist", _step(f"again_{nth}", reworded[nth % len(reworded)]))
+        )
 
     fleet.model.replans["rewords"] = again
     job_id = submitted(fleet, "rewords", {"logs": "", "more": "logs", "last": "more"})
@@ -147,34 +200,56 @@ def test_a_planner_that_rewords_the_same_work_for_ever_is_told_once_and_then_not
 
     assert {one["step_id"] for one in result.handoffs if one["group"]} == {"logs", "more", "last"}
     assert looks_of(fleet, "rewords") == 2, "asked, and told once"
-    assert "asks for what logs was asked for already; its result is: ok, So it is." in said_to_the_replanner(fleet, "rewords")[-1]
-    assert any("asked for the same work again, in other words (again_2 is logs)" in note for note in result.notes)
+    assert (
+        "asks for what logs was asked for already; its result is: ok, So it is."
+        in said_to_the_replanner(fleet, "rewords")[-1]
+    )
+    assert any(
+        "asked for the same work again, in other words (again_2 is logs)" in note
+        for note in result.notes
+    )
 
 
-def test_a_planner_that_keeps_adding_new_steps_ends_at_the_cap_with_the_reason(fleet: Fleet) -> None:
+def test_a_planner_that_keeps_adding_new_steps_ends_at_the_cap_with_the_reason(
+    fleet: Fleet,
+) -> None:
     fleet.model.replans["adds"] = lambda nth: hands_off(fleet, "adds", f"new-{nth}")
     job_id = submitted(fleet, "adds", {"a": ""}, JobLimits(max_rounds=3))
     result = fleet.ends(job_id)
 
-    assert [one["step_id"] for one in result.handoffs if one["group"]] == ["a", "new-1", "new-2", "new-3"]
+    assert [one["step_id"] for one in result.handoffs if one["group"]] == [
+        "a",
+        "new-1",
+        "new-2",
+        "new-3",
+    ]
     assert looks_of(fleet, "adds") == 3
-    assert any("was not changed any more: its limit of 3 rounds is reached" in note for note in result.notes)
+    assert any(
+        "was not changed any more: its limit of 3 rounds is reached" in note
+        for note in result.notes
+    )
 
 
 def test_a_planner_that_finds_ever_new_words_is_known_by_what_comes_of_them(fleet: Fleet) -> None:
     found = "Three requests timed out at 14:02, because the pool of the database was empty and nobody had tried them again before."
     for step in ("a", "new-1", "new-2", "new-3"):
         fleet.model.envelopes["same", step] = ENVELOPE | {"output": found}
-    fleet.model.replans["same"] = lambda nth: hands_off(fleet, "same", f"new-{nth}", to="generalist")
+    fleet.model.replans["same"] = lambda nth: hands_off(
+        fleet, "same", f"new-{nth}", to="generalist"
+    )
     job_id = submitted(fleet, "same", {"a": ""}, JobLimits(max_rounds=5))
     result = fleet.ends(job_id)
 
     assert [one["step_id"] for one in result.handoffs if one["group"]] == ["a", "new-1", "new-2"]
     assert [one["nothing_new"] for one in result.patches] == [[], ["new-1"], ["new-2"]]
-    assert any("brought nothing new, 2 rounds in a row (new-1, new-2)" in note for note in result.notes)
+    assert any(
+        "brought nothing new, 2 rounds in a row (new-1, new-2)" in note for note in result.notes
+    )
 
 
-def test_a_supervisor_killed_while_it_thinks_is_replaced_and_the_patch_is_made_once(fleet: Fleet) -> None:
+def test_a_supervisor_killed_while_it_thinks_is_replaced_and_the_patch_is_made_once(
+    fleet: Fleet,
+) -> None:
     held = fleet.model.hold("killed", "replanner")
     patch = hands_off(fleet, "killed", "x", after="a")
     job_id = adaptive(fleet, "killed", patch, patch, a="")
@@ -182,9 +257,15 @@ def test_a_supervisor_killed_while_it_thinks_is_replaced_and_the_patch_is_made_o
     fleet.kill(fleet.pid_of(job_id, "replanner.1"))
     result = fleet.ends_well(job_id)
 
-    assert looks_of(fleet, "killed") == 3, "the call that was in the air, again, and a look at what was added"
+    assert looks_of(fleet, "killed") == 3, (
+        "the call that was in the air, again, and a look at what was added"
+    )
     assert [one.plan is not None for one in patches(fleet, job_id)] == [True, False]
-    issued = [one.event for one in fleet.jobs.events(job_id, follow=False) if isinstance(one.event, HandoffIssued)]
+    issued = [
+        one.event
+        for one in fleet.jobs.events(job_id, follow=False)
+        if isinstance(one.event, HandoffIssued)
+    ]
     assert [one.handoff_id for one in issued if one.group] == ["a.1", "x.1"]
     assert result.usage["cut"]["calls"] == 1
     held.go.set()
@@ -202,18 +283,42 @@ def test_who_finalizes_is_not_asked_again_and_nothing_new_begins(fleet: Fleet) -
     assert {one["step_id"] for one in result.handoffs if one["group"]} == {"a", "slow"}
 
 
-def test_the_replanner_sees_results_and_plan_and_nothing_of_how_they_came_about(fleet: Fleet) -> None:
+def test_the_replanner_sees_results_and_plan_and_nothing_of_how_they_came_about(
+    fleet: Fleet,
+) -> None:
     fleet.model.envelopes["context", "a"] = ENVELOPE | {"output": "What a has found."}
     job_id = adaptive(fleet, "context", a="")
     fleet.model.turns["context"] = 2
     fleet.ends_well(job_id)
 
-    request = next(one for one in fleet.server.requests if "Results have come in, of a" in said_in(one) and "plan context" in said_in(one))
+    request = next(
+        one
+        for one in fleet.server.requests
+        if "Results have come in, of a" in said_in(one) and "plan context" in said_in(one)
+    )
     shown = said_in(request)
     assert "What a has found." in shown
-    assert '{"step": "a", "specialist": "generalist", "task": "Do a of context.", "depends_on": [], "status": "ok"}' in shown
+    assert (
+        '{"step": "a", "specialist": "generalist", "task": "Do a of context.", "depends_on": [], "status": "ok"}'
+        in shown
+    )
     assert [message["role"] for message in request["messages"]] == ["user"]
-    noise = ("tool_use", "toolu_", "worker", "handoff_id", "attempt", "tokens", "lease", "planner", job_id)
+    noise = (
+        "tool_use",
+        "toolu_",
+        "worker",
+        "handoff_id",
+        "attempt",
+        "tokens",
+        "lease",
+        "planner",
+        job_id,
+    )
     assert [word for word in noise if word in shown] == []
-    assert {tool["name"] for tool in request["tools"]} >= {"hand_off_to_analyst", "hand_off_to_coder"}
-    assert all(tool["name"].startswith("hand_off_to_") for tool in request["tools"]), "no step is left that could be changed"
+    assert {tool["name"] for tool in request["tools"]} >= {
+        "hand_off_to_analyst",
+        "hand_off_to_coder",
+    }
+    assert all(tool["name"].startswith("hand_off_to_") for tool in request["tools"]), (
+        "no step is left that could be changed"
+    )

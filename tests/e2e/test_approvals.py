@@ -25,11 +25,17 @@ pytestmark = pytest.mark.slow
 def asks(fleet: Fleet, name: str, *what: ApprovalOf, **policy: object) -> JobId:
     fleet.model.plans[name] = {"a": "", "b": "a"}
     approvals = Approvals.model_validate({"what": what, **policy})
-    return fleet.jobs.submit(Request(f"plan {name}", approvals=approvals, limits=JobLimits(max_seconds=20)))
+    return fleet.jobs.submit(
+        Request(f"plan {name}", approvals=approvals, limits=JobLimits(max_seconds=20))
+    )
 
 
 def asked(fleet: Fleet, job_id: JobId, what: ApprovalOf) -> None:
-    wait_until(lambda: fleet.jobs.standing(job_id).approval == what, timeout_s=30, what=f"the question about the {what}")
+    wait_until(
+        lambda: fleet.jobs.standing(job_id).approval == what,
+        timeout_s=30,
+        what=f"the question about the {what}",
+    )
 
 
 def kill_supervisors(fleet: Fleet) -> None:
@@ -39,21 +45,33 @@ def kill_supervisors(fleet: Fleet) -> None:
     wait_until(fleet.is_whole, timeout_s=60, what="the fleet")
 
 
-def test_a_job_waits_across_a_restart_of_all_supervisors_and_its_time_does_not_run(fleet: Fleet) -> None:
+def test_a_job_waits_across_a_restart_of_all_supervisors_and_its_time_does_not_run(
+    fleet: Fleet,
+) -> None:
     job_id = asks(fleet, "approve", *(what for what in ApprovalOf if what is not ApprovalOf.COST))
     asked(fleet, job_id, ApprovalOf.PLAN)
-    members = [member for member in fleet.redis.zrange(keys.DUE, 0, -1) if job_id.encode() in member]
+    members = [
+        member for member in fleet.redis.zrange(keys.DUE, 0, -1) if job_id.encode() in member
+    ]
     assert members == [job_id.encode()], "nothing is due but the end of the wait"
-    assert fleet.redis.zscore(keys.DUE, job_id) > 1000 * (fleet.jobs.ledger.connection.now() + 29 * 24 * 3_600)
+    assert fleet.redis.zscore(keys.DUE, job_id) > 1000 * (
+        fleet.jobs.ledger.connection.now() + 29 * 24 * 3_600
+    )
     kill_supervisors(fleet)
     assert fleet.jobs.standing(job_id).approval == "plan"
     fleet.jobs.reject(job_id, "In other words.")
-    wait_until(lambda: fleet.model.calls["approve", "planner", 1] == 2, timeout_s=30, what="the second plan")
+    wait_until(
+        lambda: fleet.model.calls["approve", "planner", 1] == 2,
+        timeout_s=30,
+        what="the second plan",
+    )
     asked(fleet, job_id, ApprovalOf.PLAN)
     fleet.jobs.approve(job_id)
     asked(fleet, job_id, ApprovalOf.RESEARCH)
     fleet.jobs.reject(job_id, "Once more.", ["b"])
-    wait_until(lambda: fleet.model.calls["approve", "b", 1] == 2, timeout_s=30, what="the step again")
+    wait_until(
+        lambda: fleet.model.calls["approve", "b", 1] == 2, timeout_s=30, what="the step again"
+    )
     asked(fleet, job_id, ApprovalOf.RESEARCH)
     fleet.jobs.approve(job_id)
     asked(fleet, job_id, ApprovalOf.ANSWER)
@@ -62,7 +80,13 @@ def test_a_job_waits_across_a_restart_of_all_supervisors_and_its_time_does_not_r
 
     result = fleet.ends_well(job_id)
 
-    assert [one["decision"] for one in result.approvals] == ["rejected", "approved", "rejected", "approved", "approved"]
+    assert [one["decision"] for one in result.approvals] == [
+        "rejected",
+        "approved",
+        "rejected",
+        "approved",
+        "approved",
+    ]
     assert fleet.model.calls["approve", "a", 1] == 1, "what was not rejected is not paid again"
 
 
@@ -73,21 +97,34 @@ def test_silence_is_taken_for_what_the_user_said_it_is(fleet: Fleet) -> None:
     fleet.ends_well(goes_on)
     result = fleet.ends(stops)
 
-    assert [one.event.by for one in fleet.jobs.events(goes_on, follow=False) if isinstance(one.event, Approved)] == ["timeout"]
-    assert (result.status, result.notes) == (JobStatus.CANCELLED, ("nobody has approved the plan within 1 s",))
+    assert [
+        one.event.by
+        for one in fleet.jobs.events(goes_on, follow=False)
+        if isinstance(one.event, Approved)
+    ] == ["timeout"]
+    assert (result.status, result.notes) == (
+        JobStatus.CANCELLED,
+        ("nobody has approved the plan within 1 s",),
+    )
 
 
-def test_the_commands_say_what_waits_bring_the_answer_and_refuse_a_second_one(fleet: Fleet, tmp_path: Path) -> None:
+def test_the_commands_say_what_waits_bring_the_answer_and_refuse_a_second_one(
+    fleet: Fleet, tmp_path: Path
+) -> None:
     job_id, handoff = asks(fleet, "typed", ApprovalOf.PLAN, ApprovalOf.ANSWER), Handoff(tmp_path)
     url = fleet.system.redis_url
     asked(fleet, job_id, ApprovalOf.PLAN)
-    (tmp_path / "plan.yaml").write_text("steps:\n- {id: a, specialist: poet, task: Rhyme.}\n- {id: b}\n")
+    (tmp_path / "plan.yaml").write_text(
+        "steps:\n- {id: a, specialist: poet, task: Rhyme.}\n- {id: b}\n"
+    )
 
     listed = handoff.run("list", HANDOFF_REDIS_URL=url).stdout
     wrong = handoff.run("approve", job_id, "--edit", "plan.yaml", HANDOFF_REDIS_URL=url)
     shown = handoff.run("show", job_id, HANDOFF_REDIS_URL=url).stdout
     (tmp_path / "plan.yaml").write_text(shown.partition("=== plan\n")[2].partition("\n===")[0])
-    right = handoff.run("approve", job_id, "--edit", "plan.yaml", "--note", "As it is.", HANDOFF_REDIS_URL=url)
+    right = handoff.run(
+        "approve", job_id, "--edit", "plan.yaml", "--note", "As it is.", HANDOFF_REDIS_URL=url
+    )
     asked(fleet, job_id, ApprovalOf.ANSWER)
     drafted = handoff.run("show", job_id, HANDOFF_REDIS_URL=url).stdout
     rejected = handoff.run("reject", job_id, "--note", "Shorter.", HANDOFF_REDIS_URL=url)
@@ -113,15 +150,24 @@ def test_a_plan_is_rejected_with_a_plan_of_ones_own_and_the_planner_has_it_befor
     asked(fleet, job_id, ApprovalOf.PLAN)
     (tmp_path / "broken.yaml").write_text("steps: [\n")
     (tmp_path / "poet.yaml").write_text("steps:\n- {id: a, specialist: poet, task: Rhyme.}\n")
-    (tmp_path / "mine.yaml").write_text("steps:\n- {id: c, specialist: generalist, task: Do c of drafted.}\n")
+    (tmp_path / "mine.yaml").write_text(
+        "steps:\n- {id: c, specialist: generalist, task: Do c of drafted.}\n"
+    )
 
     wrong = {
-        name: handoff.run("reject", job_id, "--edit", name, HANDOFF_REDIS_URL=url) for name in ("none.yaml", "broken.yaml", "poet.yaml")
+        name: handoff.run("reject", job_id, "--edit", name, HANDOFF_REDIS_URL=url)
+        for name in ("none.yaml", "broken.yaml", "poet.yaml")
     }
     assert fleet.jobs.standing(job_id).approval == "plan"
     fleet.model.plans["drafted"] = {"c": ""}
-    right = handoff.run("reject", job_id, "--edit", "mine.yaml", "--note", "One step.", HANDOFF_REDIS_URL=url)
-    wait_until(lambda: fleet.model.calls["drafted", "planner", 1] == 2, timeout_s=30, what="the second plan")
+    right = handoff.run(
+        "reject", job_id, "--edit", "mine.yaml", "--note", "One step.", HANDOFF_REDIS_URL=url
+    )
+    wait_until(
+        lambda: fleet.model.calls["drafted", "planner", 1] == 2,
+        timeout_s=30,
+        what="the second plan",
+    )
     asked(fleet, job_id, ApprovalOf.PLAN)
     watched = handoff.run("show", job_id, HANDOFF_REDIS_URL=url).stdout
     fleet.jobs.approve(job_id)
@@ -133,7 +179,9 @@ def test_a_plan_is_rejected_with_a_plan_of_ones_own_and_the_planner_has_it_befor
     assert "there is no specialist poet" in said(wrong["poet.yaml"], BAD_INPUT)
     assert right.returncode == 0, right.stderr
     assert "own_plan:" in watched.partition("=== approval of the plan: rejected")[2]
-    second = [one for one in result.handoffs if one["assigned_to"] == "planner"][1]["task_description"]
+    second = [one for one in result.handoffs if one["assigned_to"] == "planner"][1][
+        "task_description"
+    ]
     assert '"note": "One step.", "users_own_plan": {"steps": [{"id": "c"' in second
     assert (result.plan or {})["steps"][0]["id"] == "c"
     assert fleet.model.calls["drafted", "a", 1] == 0, "no step of the rejected plan was handed over"
@@ -148,11 +196,28 @@ def test_run_refuses_to_wait_for_an_approval_where_nobody_could_give_it(tmp_path
 
 def test_run_on_a_terminal_asks_in_place_and_goes_on_with_the_answer(tmp_path: Path) -> None:
     handoff, (ours, theirs) = Handoff(tmp_path), os.openpty()
-    typed = ["run", "What is HNSW?", "--docs", str(DOCUMENTS), "--mode", "team", "--approve", "plan", "--approve", "answer"]
+    typed = [
+        "run",
+        "What is HNSW?",
+        "--docs",
+        str(DOCUMENTS),
+        "--mode",
+        "team",
+        "--approve",
+        "plan",
+        "--approve",
+        "answer",
+    ]
     with (tmp_path / "out").open("w") as out:
         environment = handoff.environment(TERM="dumb")
         process = subprocess.Popen(
-            handoff.command(*typed), stdin=theirs, stdout=out, stderr=theirs, text=True, cwd=tmp_path, env=environment
+            handoff.command(*typed),
+            stdin=theirs,
+            stdout=out,
+            stderr=theirs,
+            text=True,
+            cwd=tmp_path,
+            env=environment,
         )
     os.close(theirs)
     try:

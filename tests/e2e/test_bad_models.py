@@ -18,11 +18,26 @@ from tests.running_system import RunningSystem, over, running_system
 pytestmark = pytest.mark.slow
 
 PLAN = {
-    "steps": [{"id": "look", "specialist": "generalist", "task": "Look.", "depends_on": [], "fallback": "-"}],
+    "steps": [
+        {
+            "id": "look",
+            "specialist": "generalist",
+            "task": "Look.",
+            "depends_on": [],
+            "fallback": "-",
+        }
+    ],
     "synthesis": "merge",
     "why": "",
 }
-ANSWER = {"status": "ok", "output": "It is so.", "claims": [], "confidence": 0.9, "needs": None, "problem": None}
+ANSWER = {
+    "status": "ok",
+    "output": "It is so.",
+    "claims": [],
+    "confidence": 0.9,
+    "needs": None,
+    "problem": None,
+}
 PASS = {"verdict": "PASS", "revisions": [], "open_points": []}
 
 
@@ -48,7 +63,11 @@ class Scripted:
             if "steps" in properties:
                 return plan or behaviour or says_json(PLAN)
             if "verdict" in properties:
-                return next(verdict) if isinstance(verdict, Iterator) else verdict or behaviour or says_json(PASS)
+                return (
+                    next(verdict)
+                    if isinstance(verdict, Iterator)
+                    else verdict or behaviour or says_json(PASS)
+                )
             return answer or behaviour or says_json(ANSWER)
 
         self.server.script = script
@@ -61,7 +80,9 @@ def scripted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scripted]:
     folder: Path = tmp_path_factory.mktemp("bad-models")
     with (
         MessagesServer(lambda _request: says_json(ANSWER)) as server,
-        running_system(folder, settings=over(server, ANTHROPIC_API_KEY="sk-test-canary-0123456789")) as system,
+        running_system(
+            folder, settings=over(server, ANTHROPIC_API_KEY="sk-test-canary-0123456789")
+        ) as system,
     ):
         yield Scripted(server, system)
 
@@ -78,12 +99,16 @@ def test_a_wrong_key_ends_the_job_and_says_which_variable_to_mend(scripted: Scri
 
 
 def test_no_part_of_the_key_is_in_what_the_job_leaves_behind(scripted: Scripted) -> None:
-    result = scripted.run(fails(401, "invalid key sk-test-canary-0123456789", "authentication_error"))
+    result = scripted.run(
+        fails(401, "invalid key sk-test-canary-0123456789", "authentication_error")
+    )
     assert "canary" not in result.to_json()
 
 
 @pytest.mark.parametrize("status", [429, 500, 529])
-def test_a_server_that_never_recovers_ends_the_job_with_its_status(scripted: Scripted, status: int) -> None:
+def test_a_server_that_never_recovers_ends_the_job_with_its_status(
+    scripted: Scripted, status: int
+) -> None:
     result = scripted.run(fails(status, "later", retry_after="0"))
     assert result.status is JobStatus.FAILED
     assert result.results, "the failed handoffs can be read"
@@ -97,7 +122,9 @@ def test_a_server_that_recovers_costs_a_turn_and_no_answer(scripted: Scripted, s
         if left:
             return left.pop()
         properties = request["output_config"]["format"]["schema"]["properties"]
-        return says_json(PLAN if "steps" in properties else PASS if "verdict" in properties else ANSWER)
+        return says_json(
+            PLAN if "steps" in properties else PASS if "verdict" in properties else ANSWER
+        )
 
     scripted.server.script = script
     jobs = scripted.system.jobs()
@@ -114,20 +141,26 @@ def test_a_refusal_is_the_reason_of_the_failure(scripted: Scripted) -> None:
 @pytest.mark.parametrize(
     "reply",
     [
-        pytest.param(says('{"status": "ok", "output": "It is', stop_reason="max_tokens"), id="truncated JSON"),
+        pytest.param(
+            says('{"status": "ok", "output": "It is', stop_reason="max_tokens"), id="truncated JSON"
+        ),
         pytest.param(Reply(blocks=()), id="empty content"),
         pytest.param(says_json(ANSWER, cut_after_events=3), id="a stream cut in the middle"),
         pytest.param(Reply(body="<html>Bad gateway</html>"), id="something that is no reply"),
     ],
 )
-def test_a_specialist_without_a_usable_reply_ends_the_job_with_a_reason(scripted: Scripted, reply: Reply) -> None:
+def test_a_specialist_without_a_usable_reply_ends_the_job_with_a_reason(
+    scripted: Scripted, reply: Reply
+) -> None:
     result = scripted.run(answer=reply)
     assert result.status in (JobStatus.FAILED, JobStatus.PARTIAL)
     assert result.notes or result.answer
     assert any(one["error"] for one in result.results)
 
 
-def test_a_planner_that_cannot_plan_leaves_the_request_to_the_generalist(scripted: Scripted) -> None:
+def test_a_planner_that_cannot_plan_leaves_the_request_to_the_generalist(
+    scripted: Scripted,
+) -> None:
     result = scripted.run(plan=says("I would rather not."))
     assert (result.status, result.answer) == (JobStatus.PARTIAL, "It is so.")
     assert result.plan is not None
@@ -153,7 +186,9 @@ def test_a_planner_that_cannot_plan_is_named_in_the_last_lines_whether_the_gener
 
         assert result.status is (JobStatus.FAILED if answer else JobStatus.PARTIAL)
         assert "No usable plan was made" in " ".join(capsys.readouterr().err.split())
-        assert answer is None or "No usable plan" not in result.notes[-1], "why it failed comes last"
+        assert answer is None or "No usable plan" not in result.notes[-1], (
+            "why it failed comes last"
+        )
 
 
 def test_a_reviewer_that_cannot_review_is_said_with_the_answer(scripted: Scripted) -> None:
@@ -162,38 +197,66 @@ def test_a_reviewer_that_cannot_review_is_said_with_the_answer(scripted: Scripte
     assert any("not reviewed" in note for note in result.notes)
 
 
-def test_a_review_that_asks_for_something_new_each_time_ends_after_its_rounds_with_the_open_points(scripted: Scripted) -> None:
-    demands = ["Name the year in which it was founded.", "Compare prices of both laptops.", "Quote a source on battery life."]
+def test_a_review_that_asks_for_something_new_each_time_ends_after_its_rounds_with_the_open_points(
+    scripted: Scripted,
+) -> None:
+    demands = [
+        "Name the year in which it was founded.",
+        "Compare prices of both laptops.",
+        "Quote a source on battery life.",
+    ]
     revisions = ([{"step": "look", "problem": problem}] for problem in demands)
-    result = scripted.run(verdict=(says_json({"verdict": "REVISE", "revisions": each, "open_points": []}) for each in revisions))
+    result = scripted.run(
+        verdict=(
+            says_json({"verdict": "REVISE", "revisions": each, "open_points": []})
+            for each in revisions
+        )
+    )
     assert result.status is JobStatus.PARTIAL
     assert [one["verdict"] for one in result.verdicts] == ["REVISE"] * 3
     assert demands[-1] in str(result.answer)
 
 
-def test_a_review_that_asks_for_the_same_for_ever_ends_with_its_open_points(scripted: Scripted) -> None:
-    revise = {"verdict": "REVISE", "revisions": [{"step": "look", "problem": "Not good enough."}], "open_points": []}
+def test_a_review_that_asks_for_the_same_for_ever_ends_with_its_open_points(
+    scripted: Scripted,
+) -> None:
+    revise = {
+        "verdict": "REVISE",
+        "revisions": [{"step": "look", "problem": "Not good enough."}],
+        "open_points": [],
+    }
     result = scripted.run(verdict=says_json(revise))
     assert result.status is JobStatus.PARTIAL
     assert [one["verdict"] for one in result.verdicts] == ["REVISE"] * 2
     assert "Not good enough." in str(result.answer)
 
 
-def test_nonsense_that_validates_is_partial_and_says_that_nothing_stands_behind_it(scripted: Scripted) -> None:
-    nonsense = {"output": "Blah [c1].", "claims": [{"id": "c1", "text": "Blah", "sources": [{"source": "x", "quote": "y"}]}]}
+def test_nonsense_that_validates_is_partial_and_says_that_nothing_stands_behind_it(
+    scripted: Scripted,
+) -> None:
+    nonsense = {
+        "output": "Blah [c1].",
+        "claims": [{"id": "c1", "text": "Blah", "sources": [{"source": "x", "quote": "y"}]}],
+    }
     result = scripted.run(answer=says_json(ANSWER | nonsense))
     assert (result.status, result.citations) == (JobStatus.PARTIAL, ())
     assert "nothing in it has a source that could be checked" in str(result.answer)
     assert any("there is no source" in note for note in result.notes)
 
 
-def test_an_answer_that_says_what_it_lacks_is_not_ok_by_calling_itself_so(scripted: Scripted) -> None:
+def test_an_answer_that_says_what_it_lacks_is_not_ok_by_calling_itself_so(
+    scripted: Scripted,
+) -> None:
     result = scripted.run(answer=says_json(ANSWER | {"problem": "I could not read a thing."}))
     assert result.status is JobStatus.PARTIAL
     assert "I could not read a thing." in str(result.answer)
 
 
 def test_a_verdict_that_passes_what_it_sends_back_is_no_review(scripted: Scripted) -> None:
-    result = scripted.run(verdict=says_json(PASS | {"revisions": [{"step": "look", "problem": "All of it is wrong."}]}))
+    result = scripted.run(
+        verdict=says_json(
+            PASS | {"revisions": [{"step": "look", "problem": "All of it is wrong."}]}
+        )
+    )
     assert result.status is JobStatus.PARTIAL
     assert any("not reviewed" in note and "All of it is wrong." in note for note in result.notes)

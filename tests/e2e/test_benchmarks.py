@@ -13,7 +13,9 @@ from benchmarks.table import HEAD
 pytestmark = pytest.mark.slow
 
 
-def test_the_table_has_a_line_for_every_row_under_every_load(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_has_a_line_for_every_row_under_every_load(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     asked = ["canvas", "1 worker"]
     main(["--quick", "--rows", *asked])
 

@@ -45,16 +45,38 @@ class Greedy:
         properties = asked_for(request)
         if "steps" in properties:
             tasks = [(f"s{n}", f"Do s{n} of {name}.") for n in range(int(job[1]))]
-            steps = [{"id": step, "specialist": "generalist", "task": task, "depends_on": [], "fallback": "-"} for step, task in tasks]
+            steps = [
+                {
+                    "id": step,
+                    "specialist": "generalist",
+                    "task": task,
+                    "depends_on": [],
+                    "fallback": "-",
+                }
+                for step, task in tasks
+            ]
             return says_json({"steps": steps, "synthesis": "merge", "why": ""})
         if "verdict" in properties:
             if name != "endless":
                 return says_json(PASS)
-            problem = ("The storage claim has no source.", "No source is given for the claim about storage.")[self.paid[name] > 3]
-            return says_json({"verdict": "REVISE", "revisions": [{"step": "s0", "problem": problem}], "open_points": []})
+            problem = (
+                "The storage claim has no source.",
+                "No source is given for the claim about storage.",
+            )[self.paid[name] > 3]
+            return says_json(
+                {
+                    "verdict": "REVISE",
+                    "revisions": [{"step": "s0", "problem": problem}],
+                    "open_points": [],
+                }
+            )
         if name == "endless":
             return says_json(ENVELOPE)
-        return calls(("now", {}), text="So far.", stall=self.go[name] if "fifty" in name and self.paid[name] > 4 else None)
+        return calls(
+            ("now", {}),
+            text="So far.",
+            stall=self.go[name] if "fifty" in name and self.paid[name] > 4 else None,
+        )
 
 
 @pytest.fixture(scope="module")
@@ -65,10 +87,30 @@ def greedy() -> Greedy:
 @pytest.fixture(scope="module")
 def system(tmp_path_factory: pytest.TempPathFactory, greedy: Greedy) -> Iterator[RunningSystem]:
     """One supervisor, two workers of 25 slots each."""
-    with MessagesServer(greedy) as server, running_system(tmp_path_factory.mktemp("budgets"), (), over(server, **QUICK)) as made:
-        made.processes.start(made.celery("s1", "-A", SUPERVISOR[1], "worker", "-n", "s1@%h", "-Q", SUPERVISOR[2], "-c", "4"))
+    with (
+        MessagesServer(greedy) as server,
+        running_system(tmp_path_factory.mktemp("budgets"), (), over(server, **QUICK)) as made,
+    ):
+        made.processes.start(
+            made.celery(
+                "s1", "-A", SUPERVISOR[1], "worker", "-n", "s1@%h", "-Q", SUPERVISOR[2], "-c", "4"
+            )
+        )
         for name in ("w1", "w2"):
-            made.processes.start(made.celery(name, "-A", EVERYONE[1], "worker", "-n", f"{name}@%h", "-Q", EVERYONE[2], "-c", "25"))
+            made.processes.start(
+                made.celery(
+                    name,
+                    "-A",
+                    EVERYONE[1],
+                    "worker",
+                    "-n",
+                    f"{name}@%h",
+                    "-Q",
+                    EVERYONE[2],
+                    "-c",
+                    "25",
+                )
+            )
         made.processes.wait_until_ready()
         yield made
 
@@ -88,31 +130,46 @@ def test_fifty_specialists_on_a_budget_of_ten_calls_make_ten_calls_kills_include
     name = f"fifty_{on_limit.name.lower()}"
     limits = JobLimits(max_turns=10, max_steps=50, on_limit=on_limit)
     job_id = jobs.submit(Request(f"plan {name} of 50", limits=limits))
-    wait_until(lambda: greedy.paid[name] == before_the_end and jobs.standing(job_id).turns >= 4, timeout_s=60, what="calls")
+    wait_until(
+        lambda: greedy.paid[name] == before_the_end and jobs.standing(job_id).turns >= 4,
+        timeout_s=60,
+        what="calls",
+    )
     pid = system.processes.pids()["w1"]
     os.kill(pid, signal.SIGKILL)
     greedy.go[name].set()
 
     result = jobs.result(job_id, wait_s=90)
 
-    assert result.status is JobStatus.PARTIAL or (on_limit is OnLimit.STOP and result.status is JobStatus.FAILED)
+    assert result.status is JobStatus.PARTIAL or (
+        on_limit is OnLimit.STOP and result.status is JobStatus.FAILED
+    )
     assert "the job's budget is spent" in " ".join(result.notes)
     assert (greedy.paid[name], result.usage["turns"]) == (10, 10)
     wait_until(lambda: "w1" in system.processes.pids(), timeout_s=30, what="the worker")
 
 
-def test_a_review_that_asks_for_the_same_again_in_other_words_ends_with_what_is_still_open(jobs: Client, greedy: Greedy) -> None:
+def test_a_review_that_asks_for_the_same_again_in_other_words_ends_with_what_is_still_open(
+    jobs: Client, greedy: Greedy
+) -> None:
     result = jobs.result(jobs.submit(Request("plan endless of 1")), wait_s=60)
 
     assert result.status is JobStatus.PARTIAL
-    assert [verdict["verdict"] for verdict in result.verdicts] == ["REVISE", "REVISE"], "of the three that it may have"
+    assert [verdict["verdict"] for verdict in result.verdicts] == ["REVISE", "REVISE"], (
+        "of the three that it may have"
+    )
     assert "The review asked for the same again" in " ".join(result.notes)
     assert "No source is given" in str(result.answer)
     assert greedy.paid["endless"] == 1 + 2 * len(result.verdicts)
 
 
-def test_a_specialist_that_calls_tools_for_ever_ends_after_its_turns_with_its_work_so_far(jobs: Client, greedy: Greedy) -> None:
-    result = jobs.result(jobs.submit(Request("plan runaway of 1", limits=JobLimits(max_turns_per_handoff=5))), wait_s=60)
+def test_a_specialist_that_calls_tools_for_ever_ends_after_its_turns_with_its_work_so_far(
+    jobs: Client, greedy: Greedy
+) -> None:
+    result = jobs.result(
+        jobs.submit(Request("plan runaway of 1", limits=JobLimits(max_turns_per_handoff=5))),
+        wait_s=60,
+    )
 
     assert result.status is JobStatus.PARTIAL
     (own,) = (one for one in result.results if one["step_id"] == "s0")
@@ -120,13 +177,23 @@ def test_a_specialist_that_calls_tools_for_ever_ends_after_its_turns_with_its_wo
     assert greedy.paid["runaway"] == 1 + 5 + 1
 
 
-def test_a_job_that_asks_waits_for_its_user_and_goes_on_with_more(jobs: Client, greedy: Greedy) -> None:
-    job_id = jobs.submit(Request("plan asking of 1", limits=JobLimits(max_turns=3, on_limit=OnLimit.ASK)))
-    wait_until(lambda: "decision" in jobs.standing(job_id).waiting_for, timeout_s=60, what="the question")
+def test_a_job_that_asks_waits_for_its_user_and_goes_on_with_more(
+    jobs: Client, greedy: Greedy
+) -> None:
+    job_id = jobs.submit(
+        Request("plan asking of 1", limits=JobLimits(max_turns=3, on_limit=OnLimit.ASK))
+    )
+    wait_until(
+        lambda: "decision" in jobs.standing(job_id).waiting_for, timeout_s=60, what="the question"
+    )
     assert f"handoff retry {job_id} --max-usd X" in jobs.standing(job_id).waiting_for
     assert greedy.paid["asking"] == 3
     jobs.retry(job_id, limits=NewLimits(max_turns=6))
-    wait_until(lambda: greedy.paid["asking"] == 6 and "decision" in jobs.standing(job_id).waiting_for, timeout_s=60, what="it again")
+    wait_until(
+        lambda: greedy.paid["asking"] == 6 and "decision" in jobs.standing(job_id).waiting_for,
+        timeout_s=60,
+        what="it again",
+    )
 
     jobs.cancel(job_id)
 
@@ -137,7 +204,13 @@ def thrifty(request: Json) -> Reply:
     """A model of which every call costs some cents."""
     properties = asked_for(request)
     if "steps" in properties:
-        step = {"id": "s0", "specialist": "generalist", "task": "Do it.", "depends_on": [], "fallback": "-"}
+        step = {
+            "id": "s0",
+            "specialist": "generalist",
+            "task": "Do it.",
+            "depends_on": [],
+            "fallback": "-",
+        }
         return says_json({"steps": [step], "synthesis": "merge", "why": ""}, usage=DEAR)
     return says_json(PASS if "verdict" in properties else ENVELOPE, usage=DEAR)
 
@@ -145,17 +218,26 @@ def thrifty(request: Json) -> Reply:
 DEAR = {"input_tokens": 1_000, "output_tokens": 1_500}
 
 
-def test_a_day_that_has_less_left_than_a_job_needs_to_begin_takes_no_more_of_them(tmp_path: Path) -> None:
+def test_a_day_that_has_less_left_than_a_job_needs_to_begin_takes_no_more_of_them(
+    tmp_path: Path,
+) -> None:
     """The first job that cannot begin shows it; what is left by then is much more than what a call costs in the end."""
     with (
         MessagesServer(thrifty) as server,
-        running_system(tmp_path, settings=over(server, **QUICK, HANDOFF_TENANT_DAY_USD="0.5")) as system,
+        running_system(
+            tmp_path, settings=over(server, **QUICK, HANDOFF_TENANT_DAY_USD="0.5")
+        ) as system,
     ):
         jobs, ends = system.jobs(), list[JobStatus]()
 
         def ask_one_after_the_other() -> None:
             for number in range(20):
-                ends.append(jobs.result(jobs.submit(Request(f"Answer question {number}.", mode=Mode.TEAM)), wait_s=60).status)
+                ends.append(
+                    jobs.result(
+                        jobs.submit(Request(f"Answer question {number}.", mode=Mode.TEAM)),
+                        wait_s=60,
+                    ).status
+                )
 
         with pytest.raises(BudgetSpent, match="there is more at 00:00 UTC") as refused:
             ask_one_after_the_other()
@@ -181,7 +263,16 @@ class Hungry:
     def __call__(self, request: Json) -> Reply:
         properties = asked_for(request)
         if "steps" in properties:
-            steps = [{"id": f"s{n}", "specialist": "coder", "task": f"Do s{n}.", "depends_on": [], "fallback": "-"} for n in range(5)]
+            steps = [
+                {
+                    "id": f"s{n}",
+                    "specialist": "coder",
+                    "task": f"Do s{n}.",
+                    "depends_on": [],
+                    "fallback": "-",
+                }
+                for n in range(5)
+            ]
             usage = {"input_tokens": 5_000, "output_tokens": 2_000}
             return says_json({"steps": steps, "synthesis": "merge", "why": ""}, usage=usage)
         if "verdict" in properties:
@@ -191,20 +282,32 @@ class Hungry:
         self.asked[step] += 1
         stall = self.go if self.asked[step] > 1 else None
         return calls(
-            ("read_document", {"path": "none.md"}), text="So far.", usage={"input_tokens": 40_000, "output_tokens": 100}, stall=stall
+            ("read_document", {"path": "none.md"}),
+            text="So far.",
+            usage={"input_tokens": 40_000, "output_tokens": 100},
+            stall=stall,
         )
 
     def has_asked(self, times: int) -> bool:
         return all(self.asked[f"s{n}"] >= times for n in range(5))
 
 
-def test_on_half_a_dollar_the_work_of_five_steps_is_reviewed_whatever_they_and_two_kills_have_cost(tmp_path: Path) -> None:
+def test_on_half_a_dollar_the_work_of_five_steps_is_reviewed_whatever_they_and_two_kills_have_cost(
+    tmp_path: Path,
+) -> None:
     hungry = Hungry()
-    with MessagesServer(hungry) as server, running_system(tmp_path, settings=over(server, **QUICK)) as system:
+    with (
+        MessagesServer(hungry) as server,
+        running_system(tmp_path, settings=over(server, **QUICK)) as system,
+    ):
         jobs = system.jobs()
-        job_id = jobs.submit(Request("Do five things.", mode=Mode.TEAM, limits=JobLimits(max_microusd=500_000)))
+        job_id = jobs.submit(
+            Request("Do five things.", mode=Mode.TEAM, limits=JobLimits(max_microusd=500_000))
+        )
         for calls_of_each in (2, 3):
-            wait_until(partial(hungry.has_asked, calls_of_each), timeout_s=60, what="calls in the air")
+            wait_until(
+                partial(hungry.has_asked, calls_of_each), timeout_s=60, what="calls in the air"
+            )
             os.kill(system.processes.pids()["everyone"], signal.SIGKILL)
         hungry.go.set()
         result = jobs.result(job_id, wait_s=90)

@@ -56,9 +56,17 @@ def empty(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("make", "named"),
-    [(junk, "photo.bin"), (huge, "huge.txt"), (broken_pdf, "broken.pdf"), (link_out, "link.txt"), (empty, "docs")],
+    [
+        (junk, "photo.bin"),
+        (huge, "huge.txt"),
+        (broken_pdf, "broken.pdf"),
+        (link_out, "link.txt"),
+        (empty, "docs"),
+    ],
 )
-def test_a_folder_that_cannot_be_taken(handoff: Handoff, make: Callable[[Path], None], named: str) -> None:
+def test_a_folder_that_cannot_be_taken(
+    handoff: Handoff, make: Callable[[Path], None], named: str
+) -> None:
     (handoff.folder / "docs").mkdir()
     make(handoff.folder / "docs")
 
@@ -73,7 +81,9 @@ def test_what_is_neither_a_folder_nor_a_file(handoff: Handoff) -> None:
     os.mkfifo(handoff.folder / "pipe")
 
     for docs in ("pipe", "/dev/zero"):
-        assert f"{docs} is neither a folder nor a regular file" in said(handoff.run("run", "x", "--docs", docs), BAD_INPUT)
+        assert f"{docs} is neither a folder nor a regular file" in said(
+            handoff.run("run", "x", "--docs", docs), BAD_INPUT
+        )
 
 
 GOOD = "---\nname: poet\ndescription: Writes short verses about facts. Not for anything else.\n---\nYou write verses of four lines.\n"
@@ -86,7 +96,10 @@ GOOD = "---\nname: poet\ndescription: Writes short verses about facts. Not for a
         ({"poet.md": GOOD.replace("description", "descripton")}, "did you mean description?"),
         ({"poet.md": GOOD.replace("name: poet", "name: supervisor")}, "reserved"),
         ({"poet.md": GOOD, "second.md": GOOD}, "is taken by"),
-        ({"poet.md": GOOD.replace("---\nYou", "tools: [serch_documents]\n---\nYou")}, "did you mean search_documents?"),
+        (
+            {"poet.md": GOOD.replace("---\nYou", "tools: [serch_documents]\n---\nYou")},
+            "did you mean search_documents?",
+        ),
     ],
 )
 def test_a_specialist_that_is_wrong(handoff: Handoff, files: dict[str, str], words: str) -> None:
@@ -107,7 +120,9 @@ def test_a_tool_that_is_wrong(handoff: Handoff) -> None:
     done = handoff.run("run", "What is it?", "--tools", "things")
     assert "rhymes" in said(done, BAD_INPUT)
     assert "starting" not in done.stderr
-    assert "no such folder of tools" in said(handoff.run("run", "What is it?", "--tools", "nowhere"), BAD_INPUT)
+    assert "no such folder of tools" in said(
+        handoff.run("run", "What is it?", "--tools", "nowhere"), BAD_INPUT
+    )
 
 
 def test_a_real_model_without_a_key(handoff: Handoff) -> None:
@@ -128,13 +143,18 @@ def test_a_real_model_without_a_key(handoff: Handoff) -> None:
     ],
 )
 def test_an_option_that_makes_no_sense(handoff: Handoff, arguments: list[str]) -> None:
-    assert said(handoff.run("run", *(["What is it?"] if "--resume" not in arguments else []), *arguments), BAD_INPUT)
+    assert said(
+        handoff.run("run", *(["What is it?"] if "--resume" not in arguments else []), *arguments),
+        BAD_INPUT,
+    )
 
 
 def test_an_answer_schema_that_is_none(handoff: Handoff) -> None:
     (handoff.folder / "form.json").write_text('{"type": "banana"}')
 
-    assert "schema" in said(handoff.run("run", "What is it?", "--answer-schema", "form.json"), BAD_INPUT)
+    assert "schema" in said(
+        handoff.run("run", "What is it?", "--answer-schema", "form.json"), BAD_INPUT
+    )
 
 
 COMMANDS = [["watch"], ["result"], ["show"], ["export"], ["cancel"], ["retry"], ["delete"]]
@@ -150,15 +170,21 @@ def test_an_unknown_job(handoff: Handoff, redis_url: str, command: list[str]) ->
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("job_id", ["nonsense", "../../etc", "j-0123456789AB", ""])
-def test_what_is_no_job_id(handoff: Handoff, redis_url: str, command: list[str], job_id: str) -> None:
+def test_what_is_no_job_id(
+    handoff: Handoff, redis_url: str, command: list[str], job_id: str
+) -> None:
     line = said(handoff.run(*command, job_id, HANDOFF_REDIS_URL=redis_url), BAD_INPUT)
 
     assert f"{job_id!r} is no job id" in line
     assert "j-0123456789ab" in line
 
 
-def test_what_belongs_to_the_workers_is_refused_with_a_broker_of_ones_own(handoff: Handoff, redis_url: str) -> None:
-    line = said(handoff.run("run", "x", "--specialists", "people", HANDOFF_REDIS_URL=redis_url), BAD_INPUT)
+def test_what_belongs_to_the_workers_is_refused_with_a_broker_of_ones_own(
+    handoff: Handoff, redis_url: str
+) -> None:
+    line = said(
+        handoff.run("run", "x", "--specialists", "people", HANDOFF_REDIS_URL=redis_url), BAD_INPUT
+    )
 
     assert "HANDOFF_SPECIALISTS_DIRS" in line
 
@@ -171,10 +197,24 @@ def test_a_setting_that_is_wrong_is_named_without_its_value(handoff: Handoff) ->
 
 
 @pytest.mark.parametrize(
-    "arguments", [["show"], ["retry"], ["drop"], ["list", "--all"], ["show", "x", "--all"], ["drop", "x", "--all"], ["list", "x"], ["burn"]]
+    "arguments",
+    [
+        ["show"],
+        ["retry"],
+        ["drop"],
+        ["list", "--all"],
+        ["show", "x", "--all"],
+        ["drop", "x", "--all"],
+        ["list", "x"],
+        ["burn"],
+    ],
 )
-def test_what_cannot_be_done_with_dead_letters(handoff: Handoff, redis_url: str, arguments: list[str]) -> None:
-    assert "handoff" in said(handoff.run("dead", *arguments, HANDOFF_REDIS_URL=redis_url), BAD_INPUT)
+def test_what_cannot_be_done_with_dead_letters(
+    handoff: Handoff, redis_url: str, arguments: list[str]
+) -> None:
+    assert "handoff" in said(
+        handoff.run("dead", *arguments, HANDOFF_REDIS_URL=redis_url), BAD_INPUT
+    )
 
 
 def test_an_unknown_dead_letter(handoff: Handoff, redis_url: str) -> None:
@@ -221,57 +261,91 @@ def test_a_reader_that_stops_reading_is_no_error(handoff: Handoff) -> None:
             '{"request": "one"}\n{"request": "two", "after": "j-000000000000"}\n',
             "jobs.jsonl:2: .*no job j-0000.*nothing was",
         ),
-        ('{"request": "one", "idempotency_key": "k"}\n\n{"request": "two", "idempotency_key": "k"}\n', "jobs.jsonl:3: .* by line 1: take"),
+        (
+            '{"request": "one", "idempotency_key": "k"}\n\n{"request": "two", "idempotency_key": "k"}\n',
+            "jobs.jsonl:3: .* by line 1: take",
+        ),
         ("", "holds no job"),
     ],
 )
-def test_a_line_that_is_wrong_is_named_and_nothing_is_submitted(handoff: Handoff, redis_url: str, lines: str, words: str) -> None:
+def test_a_line_that_is_wrong_is_named_and_nothing_is_submitted(
+    handoff: Handoff, redis_url: str, lines: str, words: str
+) -> None:
     (handoff.folder / "jobs.jsonl").write_text(lines)
 
-    assert re.search(words, said(handoff.run("submit", "--file", "jobs.jsonl", HANDOFF_REDIS_URL=redis_url), BAD_INPUT))
+    assert re.search(
+        words,
+        said(handoff.run("submit", "--file", "jobs.jsonl", HANDOFF_REDIS_URL=redis_url), BAD_INPUT),
+    )
     assert client.connect(redis_url, Settings()).newest() == []
 
 
-def test_a_line_whose_key_belongs_to_another_job_is_named_and_nothing_is_submitted(handoff: Handoff, redis_url: str) -> None:
+def test_a_line_whose_key_belongs_to_another_job_is_named_and_nothing_is_submitted(
+    handoff: Handoff, redis_url: str
+) -> None:
     jobs = client.connect(redis_url, Settings())
     job_id = jobs.submit(client.Request("one", idempotency_key="k"))
-    lines = ('{"request": "new"}', '{"request": "one", "idempotency_key": "k"}', '{"request": "two", "idempotency_key": "k"}')
+    lines = (
+        '{"request": "new"}',
+        '{"request": "one", "idempotency_key": "k"}',
+        '{"request": "two", "idempotency_key": "k"}',
+    )
     (handoff.folder / "jobs.jsonl").write_text("\n".join((lines[0], lines[2])))
 
-    line = said(handoff.run("submit", "--file", "jobs.jsonl", HANDOFF_REDIS_URL=redis_url), BAD_INPUT)
+    line = said(
+        handoff.run("submit", "--file", "jobs.jsonl", HANDOFF_REDIS_URL=redis_url), BAD_INPUT
+    )
 
     assert f"jobs.jsonl:2: the idempotency key was used for another request by job {job_id}" in line
     assert len(jobs.newest()) == 1
     (handoff.folder / "jobs.jsonl").write_text("\n".join(lines[:2]))
-    assert handoff.run("submit", "--file", "jobs.jsonl", HANDOFF_REDIS_URL=redis_url).stdout.splitlines()[1] == job_id
+    assert (
+        handoff.run(
+            "submit", "--file", "jobs.jsonl", HANDOFF_REDIS_URL=redis_url
+        ).stdout.splitlines()[1]
+        == job_id
+    )
 
 
-def test_a_job_whose_commit_was_not_answered_is_submitted_once(handoff: Handoff, redis_url: str) -> None:
+def test_a_job_whose_commit_was_not_answered_is_submitted_once(
+    handoff: Handoff, redis_url: str
+) -> None:
     points = handoff.folder / "failpoints"
     points.mkdir()
     (points / "script.commit.after").write_text("drop")
 
     done = handoff.run("submit", "one", HANDOFF_REDIS_URL=redis_url, HANDOFF_FAILPOINTS=str(points))
 
-    assert [path.name.partition("@")[0] for path in points.iterdir() if "@" in path.name] == ["script.commit.after"]
+    assert [path.name.partition("@")[0] for path in points.iterdir() if "@" in path.name] == [
+        "script.commit.after"
+    ]
     assert done.returncode == 0, done.stderr
-    assert [one.job_id for one in client.connect(redis_url, Settings()).newest()] == [done.stdout.strip()]
+    assert [one.job_id for one in client.connect(redis_url, Settings()).newest()] == [
+        done.stdout.strip()
+    ]
 
 
 @pytest.mark.parametrize(
     ("words", "because"),
     [
-        (("--only", "teams"), "--only 'teams' is no mode: name some of auto, single, pipeline, team, adaptive, or chords alone"),
+        (
+            ("--only", "teams"),
+            "--only 'teams' is no mode: name some of auto, single, pipeline, team, adaptive, or chords alone",
+        ),
         (("--only", "team,chords"), "--only 'chords' is no mode"),
         (("--only", "chords", "--control", "celery"), "leave out --only"),
     ],
 )
-def test_a_run_of_chaos_that_cannot_be_is_refused_before_anything_starts(handoff: Handoff, words: tuple[str, ...], because: str) -> None:
+def test_a_run_of_chaos_that_cannot_be_is_refused_before_anything_starts(
+    handoff: Handoff, words: tuple[str, ...], because: str
+) -> None:
     assert because in said(handoff.run("chaos", *words), BAD_INPUT)
 
 
 @pytest.mark.parametrize("command", [["up"], ["specialists"], ["specialists", "--lint"]])
-def test_a_specialist_that_names_a_tool_that_is_not_there_is_refused_before_anything_starts(handoff: Handoff, command: list[str]) -> None:
+def test_a_specialist_that_names_a_tool_that_is_not_there_is_refused_before_anything_starts(
+    handoff: Handoff, command: list[str]
+) -> None:
     people = handoff.folder / "people"
     people.mkdir()
     instructions = "You know everything that there is to know."
@@ -285,8 +359,13 @@ def test_a_specialist_that_names_a_tool_that_is_not_there_is_refused_before_anyt
     assert not (handoff.folder / ".handoff").exists()
 
 
-@pytest.mark.parametrize(("content", "named"), [("{}", "handoff export"), ("no JSON", "handoff export"), (None, "cannot be read")])
-def test_a_file_to_trace_that_is_no_exported_job(handoff: Handoff, content: str | None, named: str) -> None:
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [("{}", "handoff export"), ("no JSON", "handoff export"), (None, "cannot be read")],
+)
+def test_a_file_to_trace_that_is_no_exported_job(
+    handoff: Handoff, content: str | None, named: str
+) -> None:
     if content is not None:
         (handoff.folder / "job.json").write_text(content)
 

@@ -37,7 +37,17 @@ def handoff(tmp_path: Path) -> Handoff:
     return Handoff(tmp_path)
 
 
-@pytest.mark.parametrize("command", [["run", "x"], ["submit", "x"], ["list"], ["dead"], ["specialists"], ["watch", "j-0123456789ab"]])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["run", "x"],
+        ["submit", "x"],
+        ["list"],
+        ["dead"],
+        ["specialists"],
+        ["watch", "j-0123456789ab"],
+    ],
+)
 def test_no_redis_where_the_url_points(handoff: Handoff, command: list[str]) -> None:
     assert "cannot be reached" in said(handoff.run(*command, HANDOFF_REDIS_URL=NOBODY), NO_REDIS)
 
@@ -53,7 +63,9 @@ def test_no_redis_where_the_url_points(handoff: Handoff, command: list[str]) -> 
         ("redis://127.0.0.1:1/0?foo=bar", "an option after its ?"),
     ],
 )
-def test_a_url_that_cannot_be_used_says_what_is_wrong_with_it(handoff: Handoff, url: str, what: str) -> None:
+def test_a_url_that_cannot_be_used_says_what_is_wrong_with_it(
+    handoff: Handoff, url: str, what: str
+) -> None:
     for command in (["list"], ["worker", "--all"], ["up"]):
         line = said(handoff.run(*command, HANDOFF_REDIS_URL=url, timeout_s=45), BAD_INPUT)
         assert "HANDOFF_REDIS_URL" in line
@@ -69,7 +81,9 @@ def test_a_wrong_password(handoff: Handoff, redis_url: str) -> None:
 
 
 def test_up_without_the_redis_that_is_named_says_so_within_seconds(handoff: Handoff) -> None:
-    assert "HANDOFF_REDIS_URL" in said(handoff.run("up", HANDOFF_REDIS_URL=NOBODY, timeout_s=45), NO_REDIS)
+    assert "HANDOFF_REDIS_URL" in said(
+        handoff.run("up", HANDOFF_REDIS_URL=NOBODY, timeout_s=45), NO_REDIS
+    )
     assert not (handoff.folder / ".handoff").exists(), "nothing was begun"
 
 
@@ -87,11 +101,20 @@ class NoRedis(socketserver.BaseRequestHandler):
             self.request.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
 
-def test_up_where_something_else_than_redis_answers_says_so_within_seconds(handoff: Handoff) -> None:
+def test_up_where_something_else_than_redis_answers_says_so_within_seconds(
+    handoff: Handoff,
+) -> None:
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), NoRedis) as server:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        line = said(handoff.run("up", HANDOFF_REDIS_URL=f"redis://127.0.0.1:{server.server_address[1]}/0", timeout_s=45), NO_REDIS)
+        line = said(
+            handoff.run(
+                "up",
+                HANDOFF_REDIS_URL=f"redis://127.0.0.1:{server.server_address[1]}/0",
+                timeout_s=45,
+            ),
+            NO_REDIS,
+        )
         server.shutdown()
 
     assert "is not Redis" in line
@@ -109,7 +132,11 @@ def test_no_worker_is_said_within_seconds(handoff: Handoff, redis_url: str) -> N
 
 
 def test_no_supervisor_is_said_within_seconds(handoff: Handoff, redis_url: str) -> None:
-    spec = SpecialistSpec(name="poet", description="Writes short verses.", instructions="You write verses of four lines.")
+    spec = SpecialistSpec(
+        name="poet",
+        description="Writes short verses.",
+        instructions="You write verses of four lines.",
+    )
     ledger = open_ledger(redis_url, Settings())
     ledger.roles.announce(Announcement(worker="one", specialists=(spec,), slots=1, model="offline"))
 
@@ -117,12 +144,18 @@ def test_no_supervisor_is_said_within_seconds(handoff: Handoff, redis_url: str) 
 
     assert "no supervisor" in line
     assert "handoff supervisor" in line
-    assert client.connect(redis_url, Settings()).newest() == [], "nothing waits in the queue that nobody was told of"
+    assert client.connect(redis_url, Settings()).newest() == [], (
+        "nothing waits in the queue that nobody was told of"
+    )
 
 
-def test_a_redis_that_goes_away_is_said_at_once_and_nothing_is_lost(handoff: Handoff, processes: Processes) -> None:
+def test_a_redis_that_goes_away_is_said_at_once_and_nothing_is_lost(
+    handoff: Handoff, processes: Processes
+) -> None:
     url = PrivateRedis(processes, handoff.folder / "redis", append_only=False).start()
-    job_id = client.connect(url, Settings()).submit(client.Request("What is HNSW?", documents=DOCUMENTS))
+    job_id = client.connect(url, Settings()).submit(
+        client.Request("What is HNSW?", documents=DOCUMENTS)
+    )
 
     with handoff.started("watch", job_id, "--reconnect", "1", HANDOFF_REDIS_URL=url) as process:
         handoff.wait_for("submitted")
@@ -134,9 +167,13 @@ def test_a_redis_that_goes_away_is_said_at_once_and_nothing_is_lost(handoff: Han
     assert "cannot be reached" in handoff.read("err").splitlines()[-1]
 
 
-def test_a_redis_that_is_silent_is_said_to_who_watches_and_so_is_that_it_is_back(handoff: Handoff, processes: Processes) -> None:
+def test_a_redis_that_is_silent_is_said_to_who_watches_and_so_is_that_it_is_back(
+    handoff: Handoff, processes: Processes
+) -> None:
     url = PrivateRedis(processes, handoff.folder / "redis", append_only=False).start()
-    job_id = client.connect(url, Settings()).submit(client.Request("What is HNSW?", documents=DOCUMENTS))
+    job_id = client.connect(url, Settings()).submit(
+        client.Request("What is HNSW?", documents=DOCUMENTS)
+    )
 
     with handoff.started("watch", job_id, HANDOFF_REDIS_URL=url) as process:
         handoff.wait_for("submitted")
@@ -147,14 +184,18 @@ def test_a_redis_that_is_silent_is_said_to_who_watches_and_so_is_that_it_is_back
     assert handoff.read("err").count("Redis is back") == 1
 
 
-def test_a_redis_that_is_silent_is_said_to_who_waits_for_a_command(handoff: Handoff, processes: Processes) -> None:
+def test_a_redis_that_is_silent_is_said_to_who_waits_for_a_command(
+    handoff: Handoff, processes: Processes
+) -> None:
     """What an autoscaler asks, and a person who wants to know what is wrong, on the same silence."""
     url = PrivateRedis(processes, handoff.folder / "redis", append_only=False).start()
     asked = (["stats", "--json"], ["list"], ["doctor"])
 
     with silent_redis(processes), ThreadPoolExecutor(len(asked)) as side_by_side:
         began = time.monotonic()
-        done = list(side_by_side.map(lambda command: handoff.run(*command, HANDOFF_REDIS_URL=url), asked))
+        done = list(
+            side_by_side.map(lambda command: handoff.run(*command, HANDOFF_REDIS_URL=url), asked)
+        )
         took_s = time.monotonic() - began
 
     assert took_s < 2 * COMMAND_TIMEOUT_S
@@ -162,11 +203,21 @@ def test_a_redis_that_is_silent_is_said_to_who_waits_for_a_command(handoff: Hand
     assert all(one.returncode for one in done)
 
 
-def test_the_fleet_on_a_terminal_ends_when_it_is_told_to_although_redis_is_silent(handoff: Handoff, processes: Processes) -> None:
+def test_the_fleet_on_a_terminal_ends_when_it_is_told_to_although_redis_is_silent(
+    handoff: Handoff, processes: Processes
+) -> None:
     url = PrivateRedis(processes, handoff.folder / "redis", append_only=False).start()
     ours, theirs = os.openpty()
-    environment = handoff.environment(TERM="xterm", COLUMNS="140", LINES="50", HANDOFF_REDIS_URL=url)
-    process = subprocess.Popen(handoff.command("top", "--every", "0.2"), stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    environment = handoff.environment(
+        TERM="xterm", COLUMNS="140", LINES="50", HANDOFF_REDIS_URL=url
+    )
+    process = subprocess.Popen(
+        handoff.command("top", "--every", "0.2"),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=environment,
+    )
     os.close(theirs)
     try:
         read_until(ours, "1-9: open a job")
@@ -182,9 +233,23 @@ def test_the_fleet_on_a_terminal_ends_when_it_is_told_to_although_redis_is_silen
         os.close(ours)
 
 
-def test_a_role_is_paused_seen_and_resumed_from_the_command_line(handoff: Handoff, redis_url: str) -> None:
-    assert "'plannr'" in said(handoff.run("pause", "plannr", HANDOFF_REDIS_URL=redis_url), BAD_INPUT)
-    assert handoff.run("pause", "planner", "--reason", "wait for the\nnew prompt", HANDOFF_REDIS_URL=redis_url).returncode == 0
-    assert ": wait for the new prompt -> `handoff resume planner`" in handoff.run("doctor", HANDOFF_REDIS_URL=redis_url).stdout
-    assert handoff.run("resume", "planner", HANDOFF_REDIS_URL=redis_url).stdout == "planner goes on\n"
+def test_a_role_is_paused_seen_and_resumed_from_the_command_line(
+    handoff: Handoff, redis_url: str
+) -> None:
+    assert "'plannr'" in said(
+        handoff.run("pause", "plannr", HANDOFF_REDIS_URL=redis_url), BAD_INPUT
+    )
+    assert (
+        handoff.run(
+            "pause", "planner", "--reason", "wait for the\nnew prompt", HANDOFF_REDIS_URL=redis_url
+        ).returncode
+        == 0
+    )
+    assert (
+        ": wait for the new prompt -> `handoff resume planner`"
+        in handoff.run("doctor", HANDOFF_REDIS_URL=redis_url).stdout
+    )
+    assert (
+        handoff.run("resume", "planner", HANDOFF_REDIS_URL=redis_url).stdout == "planner goes on\n"
+    )
     assert "was not paused" in handoff.run("resume", "planner", HANDOFF_REDIS_URL=redis_url).stderr

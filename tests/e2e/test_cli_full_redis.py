@@ -47,26 +47,38 @@ def harmed(request: pytest.FixtureRequest, url: str) -> Iterator[tuple[JobId, st
     jobs.ledger.connection.close()
 
 
-def test_the_doctor_says_what_is_wrong_and_all_else_that_can_be_read(tmp_path: Path, url: str, harmed: tuple[JobId, str]) -> None:
+def test_the_doctor_says_what_is_wrong_and_all_else_that_can_be_read(
+    tmp_path: Path, url: str, harmed: tuple[JobId, str]
+) -> None:
     _, why = harmed
     told = Handoff(tmp_path).run("doctor", "--json", HANDOFF_REDIS_URL=url)
     found = {finding["about"]: finding for finding in json.loads(told.stdout)}
 
     assert told.returncode == FAILED
     assert "{found}: {mend}".format(**found["broker"]) == why
-    assert found["queue submissions"]["found"] == "1 waiting; who serves it is not known while Redis takes no writes"
+    assert (
+        found["queue submissions"]["found"]
+        == "1 waiting; who serves it is not known while Redis takes no writes"
+    )
     assert found["dead letters"]["found"] == "1 message could not be taken"
     assert {"version", "persistence", "workers", "budget of the day", "model"} <= set(found)
     assert "start" not in found["workers"]["mend"]
 
 
-def test_nobody_is_told_to_start_what_may_well_be_there(tmp_path: Path, url: str, harmed: tuple[JobId, str]) -> None:
+def test_nobody_is_told_to_start_what_may_well_be_there(
+    tmp_path: Path, url: str, harmed: tuple[JobId, str]
+) -> None:
     job_id, why = harmed
     handoff = Handoff(tmp_path)
 
-    assert f"waits for a Redis that takes writes: {why}" in " ".join(handoff.run("list", HANDOFF_REDIS_URL=url).stdout.split())
+    assert f"waits for a Redis that takes writes: {why}" in " ".join(
+        handoff.run("list", HANDOFF_REDIS_URL=url).stdout.split()
+    )
     (job,) = json.loads(handoff.run("list", "--json", HANDOFF_REDIS_URL=url).stdout)
-    assert (job["job_id"], job["waiting_for"]) == (job_id, f"the job waits for a Redis that takes writes: {why}")
+    assert (job["job_id"], job["waiting_for"]) == (
+        job_id,
+        f"the job waits for a Redis that takes writes: {why}",
+    )
     told = handoff.run("specialists", HANDOFF_REDIS_URL=url)
     assert (told.returncode, told.stderr) == (FAILED, f"handoff: {why}\n")
     for command in (["run", "x"], ["pause", "researcher"]):

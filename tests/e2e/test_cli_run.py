@@ -61,7 +61,9 @@ def handoff(tmp_path: Path) -> Handoff:
 def silent_model() -> Iterator[str]:
     """A model server that takes requests and says nothing: a job on it runs until somebody stops it."""
     never = threading.Event()
-    with MessagesServer(lambda _: says("too late", stall=never, stall_before_headers=True)) as server:
+    with MessagesServer(
+        lambda _: says("too late", stall=never, stall_before_headers=True)
+    ) as server:
         yield server.url
         never.set()
 
@@ -69,7 +71,9 @@ def silent_model() -> Iterator[str]:
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What `--json` prints: one object, and nothing else on stdout."""
-    done = Handoff(tmp_path_factory.mktemp("json"), is_cold=True).run("run", REQUEST, "--docs", str(DOCUMENTS), "--json")
+    done = Handoff(tmp_path_factory.mktemp("json"), is_cold=True).run(
+        "run", REQUEST, "--docs", str(DOCUMENTS), "--json"
+    )
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -85,7 +89,8 @@ def test_json_has_exactly_these_keys(outcome: dict[str, Any]) -> None:
 def test_three_researchers_work_in_processes_of_their_own(outcome: dict[str, Any]) -> None:
     research = [one for one in outcome["handoffs"] if one["assigned_to"] == "researcher"]
     workers, supervisors = (
-        {one["worker"] for one in outcome["handoffs"] if (one["group"] is None) is is_role} for is_role in (False, True)
+        {one["worker"] for one in outcome["handoffs"] if (one["group"] is None) is is_role}
+        for is_role in (False, True)
     )
     assert len(research) >= 3
     assert len(workers) > 1
@@ -114,19 +119,27 @@ def test_the_answer_is_on_stdout_what_it_took_on_stderr_and_nothing_stays(handof
 
 
 @linux_only
-def test_nothing_runs_5_seconds_after_the_command_was_killed(handoff: Handoff, silent_model: str) -> None:
+def test_nothing_runs_5_seconds_after_the_command_was_killed(
+    handoff: Handoff, silent_model: str
+) -> None:
     with handoff.started("run", REQUEST, ANTHROPIC_BASE_URL=silent_model) as process:
         handoff.wait_for("submitted")
         assert len(handoff.left_behind()) >= 6, "the command, Redis, and the four that do the work"
         process.send_signal(signal.SIGKILL)
         process.wait()
 
-        wait_until(lambda: not handoff.left_behind(), timeout_s=5.0, what="the end of all processes")
+        wait_until(
+            lambda: not handoff.left_behind(), timeout_s=5.0, what="the end of all processes"
+        )
 
 
 @linux_only
-def test_ctrl_c_stops_everything_and_the_job_can_be_resumed(handoff: Handoff, silent_model: str) -> None:
-    with handoff.started("run", REQUEST, "--docs", str(DOCUMENTS), ANTHROPIC_BASE_URL=silent_model) as process:
+def test_ctrl_c_stops_everything_and_the_job_can_be_resumed(
+    handoff: Handoff, silent_model: str
+) -> None:
+    with handoff.started(
+        "run", REQUEST, "--docs", str(DOCUMENTS), ANTHROPIC_BASE_URL=silent_model
+    ) as process:
         handoff.wait_for("submitted")
         assert interrupt(process) == 130
     said = handoff.read("err")
@@ -139,7 +152,9 @@ def test_ctrl_c_stops_everything_and_the_job_can_be_resumed(handoff: Handoff, si
     assert resumed.returncode == 0, resumed.stderr
     assert json.loads(resumed.stdout)["job_id"] == job_id
     again = handoff.run("run", "--resume", job_id)
-    assert (again.returncode, "no interrupted run" in again.stderr) == (2, True), "what has ended is not kept"
+    assert (again.returncode, "no interrupted run" in again.stderr) == (2, True), (
+        "what has ended is not kept"
+    )
 
 
 def test_an_interrupted_start_leaves_nothing_and_says_so(handoff: Handoff) -> None:
@@ -156,10 +171,22 @@ def test_own_specialists_and_tools_reach_the_workers(handoff: Handoff) -> None:
     (handoff.folder / "things").mkdir()
     (handoff.folder / "things" / "rhymes.py").write_text(RHYMES)
 
-    done = handoff.run("run", REQUEST, "--docs", str(DOCUMENTS), "--specialists", "people", "--tools", "things", "--json")
+    done = handoff.run(
+        "run",
+        REQUEST,
+        "--docs",
+        str(DOCUMENTS),
+        "--specialists",
+        "people",
+        "--tools",
+        "things",
+        "--json",
+    )
 
     assert done.returncode == 0, done.stderr
-    planner = next(one for one in json.loads(done.stdout)["handoffs"] if one["assigned_to"] == "planner")
+    planner = next(
+        one for one in json.loads(done.stdout)["handoffs"] if one["assigned_to"] == "planner"
+    )
     assert '"poet"' in planner["task_description"]
     assert '"rhymes"' in planner["task_description"]
 
@@ -180,14 +207,21 @@ def writes_until(go_on: threading.Event) -> Script:
     return script
 
 
-def test_a_run_whose_answer_nobody_reads_while_it_is_written_is_interrupted_and_kept(handoff: Handoff) -> None:
+def test_a_run_whose_answer_nobody_reads_while_it_is_written_is_interrupted_and_kept(
+    handoff: Handoff,
+) -> None:
     """`handoff run "..." | head -1`."""
     go_on, (ours, theirs) = threading.Event(), os.pipe()
     os.close(ours)
     with MessagesServer(writes_until(go_on)) as server:
         environment = handoff.environment(ANTHROPIC_BASE_URL=server.url)
         done = subprocess.run(
-            handoff.command("run", REQUEST), stdin=subprocess.DEVNULL, stdout=theirs, stderr=subprocess.PIPE, env=environment, check=False
+            handoff.command("run", REQUEST),
+            stdin=subprocess.DEVNULL,
+            stdout=theirs,
+            stderr=subprocess.PIPE,
+            env=environment,
+            check=False,
         )
         go_on.set()
     os.close(theirs)
@@ -199,7 +233,10 @@ def test_a_run_whose_answer_nobody_reads_while_it_is_written_is_interrupted_and_
 def test_the_answer_is_on_stdout_while_it_is_written(handoff: Handoff) -> None:
     go_on = threading.Event()
 
-    with MessagesServer(writes_until(go_on)) as server, handoff.started("run", REQUEST, ANTHROPIC_BASE_URL=server.url) as process:
+    with (
+        MessagesServer(writes_until(go_on)) as server,
+        handoff.started("run", REQUEST, ANTHROPIC_BASE_URL=server.url) as process,
+    ):
         handoff.wait_for("The whole of it.", where="out")
         assert process.poll() is None, "it is still being written"
         go_on.set()
@@ -216,23 +253,40 @@ def test_a_job_out_of_time_ends_instead_of_hanging(handoff: Handoff, silent_mode
     assert "failed:" in done.stderr
 
 
-def test_an_answer_in_a_form_of_the_users_own_is_alone_on_stdout_and_what_it_lacks_is_said_beside_it(handoff: Handoff) -> None:
-    properties = {"summary": {"type": "string"}, "price_usd": {"type": "number"}, "founded": {"type": ["integer", "null"]}}
-    (handoff.folder / "form.json").write_text(json.dumps({"type": "object", "properties": properties, "required": list(properties)}))
+def test_an_answer_in_a_form_of_the_users_own_is_alone_on_stdout_and_what_it_lacks_is_said_beside_it(
+    handoff: Handoff,
+) -> None:
+    properties = {
+        "summary": {"type": "string"},
+        "price_usd": {"type": "number"},
+        "founded": {"type": ["integer", "null"]},
+    }
+    (handoff.folder / "form.json").write_text(
+        json.dumps({"type": "object", "properties": properties, "required": list(properties)})
+    )
 
     done = handoff.run("run", REQUEST, "--docs", str(DOCUMENTS), "--answer-schema", "form.json")
 
     assert done.returncode == 0, done.stderr
     form = json.loads(done.stdout)
     assert (set(form), form["founded"]) == ({"summary", "founded"}, None)
-    for said in ("the documents do not say: price_usd", "Made without a language model", "is partial", "Sources:"):
+    for said in (
+        "the documents do not say: price_usd",
+        "Made without a language model",
+        "is partial",
+        "Sources:",
+    ):
         assert said in done.stderr
 
 
 def test_with_json_an_answer_in_a_form_is_the_answer_of_the_one_object(handoff: Handoff) -> None:
-    (handoff.folder / "form.json").write_text('{"type": "object", "properties": {"summary": {"type": "string"}}, "required": ["summary"]}')
+    (handoff.folder / "form.json").write_text(
+        '{"type": "object", "properties": {"summary": {"type": "string"}}, "required": ["summary"]}'
+    )
 
-    done = handoff.run("run", REQUEST, "--docs", str(DOCUMENTS), "--answer-schema", "form.json", "--json")
+    done = handoff.run(
+        "run", REQUEST, "--docs", str(DOCUMENTS), "--answer-schema", "form.json", "--json"
+    )
 
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -254,7 +308,14 @@ SYNTHESIS = "synthes"
 """Only the synthesizer's own instructions speak of it."""
 TWO_VIEWS = {
     "steps": [
-        {"id": side, "specialist": "generalist", "task": f"Look {side}.", "depends_on": [], "fallback": "-"} for side in ("left", "right")
+        {
+            "id": side,
+            "specialist": "generalist",
+            "task": f"Look {side}.",
+            "depends_on": [],
+            "fallback": "-",
+        }
+        for side in ("left", "right")
     ],
     "synthesis": "reconcile",
     "why": "",
@@ -262,7 +323,14 @@ TWO_VIEWS = {
 
 
 def envelope(output: str) -> Json:
-    return {"status": "ok", "output": output, "claims": [], "confidence": 0.9, "needs": None, "problem": None}
+    return {
+        "status": "ok",
+        "output": output,
+        "claims": [],
+        "confidence": 0.9,
+        "needs": None,
+        "problem": None,
+    }
 
 
 POET = """---

@@ -40,18 +40,31 @@ def unread() -> Iterator[int]:
         "doctor",
     ],
 )
-def test_a_pipe_that_nobody_reads_is_no_error(handoff: Handoff, system: RunningSystem, job_id: str, command: str, unread: int) -> None:
+def test_a_pipe_that_nobody_reads_is_no_error(
+    handoff: Handoff, system: RunningSystem, job_id: str, command: str, unread: int
+) -> None:
     """`handoff show JOB | head -1`; of 1 a script would think that the job has failed."""
     typed = handoff.command(*command.replace("JOB", job_id).split())
     environment = handoff.environment(HANDOFF_REDIS_URL=system.redis_url)
-    done = subprocess.run(typed, stdin=subprocess.DEVNULL, stdout=unread, stderr=unread, env=environment, check=False)
+    done = subprocess.run(
+        typed, stdin=subprocess.DEVNULL, stdout=unread, stderr=unread, env=environment, check=False
+    )
 
     assert done.returncode == 0
 
 
-def test_a_run_whose_account_nobody_hears_goes_on_to_its_answer(handoff: Handoff, unread: int) -> None:
+def test_a_run_whose_account_nobody_hears_goes_on_to_its_answer(
+    handoff: Handoff, unread: int
+) -> None:
     typed = handoff.command("run", REQUEST, "--docs", str(DOCUMENTS))
-    done = subprocess.run(typed, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=unread, env=handoff.environment(), check=False)
+    done = subprocess.run(
+        typed,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=unread,
+        env=handoff.environment(),
+        check=False,
+    )
 
     assert done.returncode == 0
     assert "Qdrant" in done.stdout.decode()
@@ -59,8 +72,16 @@ def test_a_run_whose_account_nobody_hears_goes_on_to_its_answer(handoff: Handoff
 
 def test_a_run_whose_terminal_is_closed_is_kept(handoff: Handoff) -> None:
     ours, theirs = os.openpty()
-    listens = ["setsid", "--ctty", "env", "--default-signal=HUP", *handoff.command("run", REQUEST, "--docs", str(DOCUMENTS))]
-    process = subprocess.Popen(listens, stdin=theirs, stdout=theirs, stderr=theirs, env=handoff.environment(TERM="xterm"))
+    listens = [
+        "setsid",
+        "--ctty",
+        "env",
+        "--default-signal=HUP",
+        *handoff.command("run", REQUEST, "--docs", str(DOCUMENTS)),
+    ]
+    process = subprocess.Popen(
+        listens, stdin=theirs, stdout=theirs, stderr=theirs, env=handoff.environment(TERM="xterm")
+    )
     os.close(theirs)
     try:
         read_until(ours, "planner")
@@ -72,8 +93,12 @@ def test_a_run_whose_terminal_is_closed_is_kept(handoff: Handoff) -> None:
     assert [one.name for one in (handoff.folder / "cache").rglob("j-*")]
 
 
-@pytest.mark.parametrize("command", [("top",), ("specialists",), ("run", REQUEST, "--docs", str(DOCUMENTS))])
-def test_an_input_that_is_closed_is_one_that_says_nothing(handoff: Handoff, system: RunningSystem, command: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "command", [("top",), ("specialists",), ("run", REQUEST, "--docs", str(DOCUMENTS))]
+)
+def test_an_input_that_is_closed_is_one_that_says_nothing(
+    handoff: Handoff, system: RunningSystem, command: tuple[str, ...]
+) -> None:
     closing = ["sh", "-c", 'exec "$@" <&-', "sh", *handoff.command(*command)]
     environment = handoff.environment(HANDOFF_REDIS_URL=system.redis_url)
     done = subprocess.run(closing, capture_output=True, text=True, env=environment, check=False)
@@ -82,18 +107,35 @@ def test_an_input_that_is_closed_is_one_that_says_nothing(handoff: Handoff, syst
 
 
 def test_a_page_is_utf_8_whatever_the_terminal_is(handoff: Handoff, system: RunningSystem) -> None:
-    submitted = handoff.run("submit", "Vergleiche die Größen", HANDOFF_REDIS_URL=system.redis_url).stdout.strip()
-    environment = handoff.environment(HANDOFF_REDIS_URL=system.redis_url, LC_ALL="POSIX", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
-    done = subprocess.run(handoff.command("trace", submitted, "-o", "-"), capture_output=True, env=environment, check=True)
+    submitted = handoff.run(
+        "submit", "Vergleiche die Größen", HANDOFF_REDIS_URL=system.redis_url
+    ).stdout.strip()
+    environment = handoff.environment(
+        HANDOFF_REDIS_URL=system.redis_url, LC_ALL="POSIX", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0"
+    )
+    done = subprocess.run(
+        handoff.command("trace", submitted, "-o", "-"),
+        capture_output=True,
+        env=environment,
+        check=True,
+    )
 
     assert "Größen" in done.stdout.decode()
 
 
 def test_an_export_is_utf_8_and_a_hyphen_is_stdout(handoff: Handoff, system: RunningSystem) -> None:
-    submitted = handoff.run("submit", "Vergleiche die Größen", HANDOFF_REDIS_URL=system.redis_url).stdout.strip()
-    environment = handoff.environment(HANDOFF_REDIS_URL=system.redis_url, LC_ALL="POSIX", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+    submitted = handoff.run(
+        "submit", "Vergleiche die Größen", HANDOFF_REDIS_URL=system.redis_url
+    ).stdout.strip()
+    environment = handoff.environment(
+        HANDOFF_REDIS_URL=system.redis_url, LC_ALL="POSIX", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0"
+    )
     done = subprocess.run(
-        handoff.command("export", submitted, "-o", "-"), capture_output=True, env=environment, cwd=handoff.folder, check=True
+        handoff.command("export", submitted, "-o", "-"),
+        capture_output=True,
+        env=environment,
+        cwd=handoff.folder,
+        check=True,
     )
 
     assert "Größen" in done.stdout.decode()

@@ -39,7 +39,9 @@ def url_in(handoff: Handoff) -> str:
 def test_up_serves_other_terminals_until_ctrl_c_and_keeps_their_jobs(handoff: Handoff) -> None:
     with handoff.started("up", "--worker", "researcher=2") as system:
         url = url_in(handoff)
-        done = handoff.run("run", REQUEST, "--docs", str(DOCUMENTS), "--json", HANDOFF_REDIS_URL=url)
+        done = handoff.run(
+            "run", REQUEST, "--docs", str(DOCUMENTS), "--json", HANDOFF_REDIS_URL=url
+        )
         served = json.loads(handoff.run("specialists", "--json", HANDOFF_REDIS_URL=url).stdout)
         second = handoff.run("up")
         system.send_signal(signal.SIGINT)
@@ -55,7 +57,9 @@ def test_up_serves_other_terminals_until_ctrl_c_and_keeps_their_jobs(handoff: Ha
         assert url_in(handoff) == url, "what other terminals have exported still holds"
         listed = handoff.run("list", "--json", HANDOFF_REDIS_URL=url)
     assert (handoff.folder / ".handoff" / "redis-access.json").stat().st_mode & 0o777 == 0o600
-    assert [one["job_id"] for one in json.loads(listed.stdout)] == [json.loads(done.stdout)["job_id"]]
+    assert [one["job_id"] for one in json.loads(listed.stdout)] == [
+        json.loads(done.stdout)["job_id"]
+    ]
 
 
 def test_up_takes_another_port_where_the_earlier_one_is_taken(handoff: Handoff) -> None:
@@ -73,7 +77,9 @@ def test_up_takes_another_port_where_the_earlier_one_is_taken(handoff: Handoff) 
     assert earlier.password in url
 
 
-def test_up_on_a_redis_of_ones_own_says_what_other_terminals_need(handoff: Handoff, redis_url: str) -> None:
+def test_up_on_a_redis_of_ones_own_says_what_other_terminals_need(
+    handoff: Handoff, redis_url: str
+) -> None:
     with handoff.started("up", HANDOFF_REDIS_URL=redis_url):
         handoff.wait_for("Ctrl-C stops everything")
 
@@ -84,7 +90,11 @@ def test_up_on_a_redis_of_ones_own_says_what_other_terminals_need(handoff: Hando
 def test_up_says_which_process_it_has_started_again_and_where_to_look(handoff: Handoff) -> None:
     with handoff.started("up", "--worker", "researcher=1"):
         url_in(handoff)
-        (supervisor,) = (pid for pid, command in processes() if "supervisor@" in command and handoff.has_started(pid))
+        (supervisor,) = (
+            pid
+            for pid, command in processes()
+            if "supervisor@" in command and handoff.has_started(pid)
+        )
         os.kill(supervisor, signal.SIGKILL)
 
         handoff.wait_for("supervisor has died, and was started again; why may stand in ")
@@ -99,7 +109,9 @@ def test_nothing_of_it_outlives_a_kill(handoff: Handoff) -> None:
         system.kill()
         system.wait()
 
-        wait_until(lambda: not handoff.left_behind(), timeout_s=5.0, what="the end of all processes")
+        wait_until(
+            lambda: not handoff.left_behind(), timeout_s=5.0, what="the end of all processes"
+        )
 
 
 def test_flower_is_closed_without_its_password(handoff: Handoff) -> None:
@@ -114,29 +126,52 @@ def test_flower_is_closed_without_its_password(handoff: Handoff) -> None:
         with pytest.raises(urllib.error.HTTPError, match="401") as refused:
             urllib.request.urlopen(page, timeout=10)
         refused.value.close()
-        page.add_header("Authorization", "Basic " + b64encode(f"admin:{match[1]}".encode()).decode())
+        page.add_header(
+            "Authorization", "Basic " + b64encode(f"admin:{match[1]}".encode()).decode()
+        )
         with urllib.request.urlopen(page, timeout=10) as answer:
             assert answer.status == 200
 
 
-def test_worker_and_supervisor_are_celery_workers_of_the_right_queues(handoff: Handoff, redis_url: str, tmp_path: Path) -> None:
+def test_worker_and_supervisor_are_celery_workers_of_the_right_queues(
+    handoff: Handoff, redis_url: str, tmp_path: Path
+) -> None:
     ready = {name: tmp_path / f"{name}.ready" for name in ("worker", "supervisor")}
     with (
-        handoff.started("worker", "researcher", "writer", "-c", "2", HANDOFF_REDIS_URL=redis_url, HANDOFF_READY_FILE=str(ready["worker"])),
-        handoff.started("supervisor", HANDOFF_REDIS_URL=redis_url, HANDOFF_READY_FILE=str(ready["supervisor"])),
+        handoff.started(
+            "worker",
+            "researcher",
+            "writer",
+            "-c",
+            "2",
+            HANDOFF_REDIS_URL=redis_url,
+            HANDOFF_READY_FILE=str(ready["worker"]),
+        ),
+        handoff.started(
+            "supervisor", HANDOFF_REDIS_URL=redis_url, HANDOFF_READY_FILE=str(ready["supervisor"])
+        ),
     ):
         wait_until(lambda: all(file.exists() for file in ready.values()), timeout_s=40, what="both")
-        found = {one["about"]: one["found"] for one in json.loads(handoff.run("doctor", "--json", HANDOFF_REDIS_URL=redis_url).stdout)}
+        found = {
+            one["about"]: one["found"]
+            for one in json.loads(
+                handoff.run("doctor", "--json", HANDOFF_REDIS_URL=redis_url).stdout
+            )
+        }
 
     assert found["queue supervisor"].startswith("1 process,")
     assert found["queue writer"].startswith("1 process with 2 slots")
     assert "queue legal" not in found
 
 
-def test_a_worker_logs_json_from_its_first_line_on(handoff: Handoff, redis_url: str, tmp_path: Path) -> None:
+def test_a_worker_logs_json_from_its_first_line_on(
+    handoff: Handoff, redis_url: str, tmp_path: Path
+) -> None:
     """Also as root, of which Celery warns before it asks for logging."""
     ready = tmp_path / "ready"
-    with handoff.started("worker", "--all", HANDOFF_REDIS_URL=redis_url, HANDOFF_READY_FILE=str(ready)):
+    with handoff.started(
+        "worker", "--all", HANDOFF_REDIS_URL=redis_url, HANDOFF_READY_FILE=str(ready)
+    ):
         wait_until(ready.exists, timeout_s=40, what="the worker")
 
     lines = handoff.read("err").splitlines()

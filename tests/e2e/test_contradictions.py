@@ -21,8 +21,14 @@ GUIDE = "The tower, some say, is 1,024 feet high."
 PLATE = "It was opened on 31 March 1889."
 BOOK = "It was opened on 6 May 1889."
 FACTS = {
-    "left": [("height", "330", "m", "official.md", OFFICIAL), ("opening date", "31 March 1889", None, "official.md", PLATE)],
-    "right": [("height", "1,024", "feet", "guide.md", GUIDE), ("date of opening", "1889-05-06", None, "guide.md", BOOK)],
+    "left": [
+        ("height", "330", "m", "official.md", OFFICIAL),
+        ("opening date", "31 March 1889", None, "official.md", PLATE),
+    ],
+    "right": [
+        ("height", "1,024", "feet", "guide.md", GUIDE),
+        ("date of opening", "1889-05-06", None, "guide.md", BOOK),
+    ],
 }
 
 
@@ -36,7 +42,16 @@ class Script:
     def __call__(self, request: Json) -> Reply:
         said, properties = said_in(request), asked_for(request)
         if "steps" in properties:
-            steps = [{"id": one, "specialist": SPECIALIST, "task": f"Look {one}.", "depends_on": [], "fallback": "-"} for one in FACTS]
+            steps = [
+                {
+                    "id": one,
+                    "specialist": SPECIALIST,
+                    "task": f"Look {one}.",
+                    "depends_on": [],
+                    "fallback": "-",
+                }
+                for one in FACTS
+            ]
             return says_json({"steps": steps, "synthesis": "merge", "why": "Two places."})
         if "settlements" in properties:
             self.judged.append(said)
@@ -70,7 +85,14 @@ def _envelope(step: str) -> Json:
         for number, (what, value, unit, source, quote) in enumerate(FACTS[step], start=1)
     ]
     output = "It is as high as this [c1], and was opened then [c2]."
-    return {"status": "ok", "output": output, "claims": claims, "confidence": 0.9, "needs": None, "problem": None}
+    return {
+        "status": "ok",
+        "output": output,
+        "claims": claims,
+        "confidence": 0.9,
+        "needs": None,
+        "problem": None,
+    }
 
 
 @pytest.fixture
@@ -80,7 +102,9 @@ def script(fleet: Fleet) -> Iterator[Script]:
     fleet.server.script = before
 
 
-def test_what_the_judge_cannot_settle_stands_in_the_answer_with_both_sources(fleet: Fleet, script: Script, tmp_path: Path) -> None:
+def test_what_the_judge_cannot_settle_stands_in_the_answer_with_both_sources(
+    fleet: Fleet, script: Script, tmp_path: Path
+) -> None:
     (tmp_path / "official.md").write_text(f"# Tower\n\n{OFFICIAL}\n\n{PLATE}\n")
     (tmp_path / "guide.md").write_text(f"# Tower\n\n{GUIDE}\n\n{BOOK}\n")
 
@@ -89,15 +113,26 @@ def test_what_the_judge_cannot_settle_stands_in_the_answer_with_both_sources(fle
 
     assert result.status is JobStatus.OK
     assert isinstance(result.answer, str)
-    disputed = result.answer.partition("**Disputed:**")[2].partition("**Contradicted, and settled:**")[0]
+    disputed = result.answer.partition("**Disputed:**")[2].partition(
+        "**Contradicted, and settled:**"
+    )[0]
     named = {int(number) for number in re.findall(r"\[(\d+)\]", disputed)}
     assert {one["quote"] for one in result.citations if one["n"] in named} == {PLATE, BOOK}
     assert "It was measured." in result.answer.partition("**Contradicted, and settled:**")[2]
-    assert [(one["id"], one["stands"]) for one in result.conflicts] == [("k1", ["left.c1"]), ("k2", [])]
+    assert [(one["id"], one["stands"]) for one in result.conflicts] == [
+        ("k1", ["left.c1"]),
+        ("k2", []),
+    ]
     (asked,) = script.judged
     assert "in English" not in asked, "the judge does not see the request"
     assert "as high as this" not in asked, "nor what was written with the claims"
     assert all(quote in asked for quote in (OFFICIAL, GUIDE, PLATE, BOOK))
-    (told,) = [json.loads(line) for line in script.assessed[0].splitlines() if '"do_not_use"' in line]
+    (told,) = [
+        json.loads(line) for line in script.assessed[0].splitlines() if '"do_not_use"' in line
+    ]
     assert (told["stands"], told["do_not_use"]) == (["left.c1"], ["right.c1"])
-    assert not any(quote in one.event.to_json() for one in fleet.jobs.events(job_id, follow=False) for quote in ("operator", "opening"))
+    assert not any(
+        quote in one.event.to_json()
+        for one in fleet.jobs.events(job_id, follow=False)
+        for quote in ("operator", "opening")
+    )

@@ -18,11 +18,16 @@ ORDER = ("planner", "a", "b", "assessor")
 
 
 @pytest.mark.parametrize("back_to", ORDER[:-1])
-def test_what_the_journal_no_longer_knows_is_done_again_and_the_job_ends_once(tmp_path: Path, back_to: str) -> None:
+def test_what_the_journal_no_longer_knows_is_done_again_and_the_job_ends_once(
+    tmp_path: Path, back_to: str
+) -> None:
     script = Script()
     later = ORDER[ORDER.index(back_to) + 1]
     workers = (SUPERVISOR, ("w", "workers.app", SPECIALIST))
-    with MessagesServer(script) as server, running_system(tmp_path, workers, over(server, **QUICK)) as system:
+    with (
+        MessagesServer(script) as server,
+        running_system(tmp_path, workers, over(server, **QUICK)) as system,
+    ):
         fleet = Fleet(system, server, script, system.jobs())
         held = {who: script.hold("back", who) for who in (back_to, later)}
         job_id = fleet.submit("back", a="", b="a")

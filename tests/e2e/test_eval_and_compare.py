@@ -52,7 +52,9 @@ class System:
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningSystem, MessagesServer]]:
+def running(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[RunningSystem, MessagesServer]]:
     with MessagesServer(Measured()) as server:
         settings = over(server, HANDOFF_REVIEWER_MODEL=REVIEWER)
         with running_system(tmp_path_factory.mktemp("measured"), settings=settings) as system:
@@ -76,7 +78,9 @@ def test_each_request_is_done_in_each_way_checked_and_judged(system: System) -> 
     found = system.run("eval", "golden.jsonl", "--repeat", "2")
 
     rows = {row["mode"]: row for row in found["rows"]}
-    assert {mode: (row["passed"], row["trials"], row["score"]["value"]) for mode, row in rows.items()} == {
+    assert {
+        mode: (row["passed"], row["trials"], row["score"]["value"]) for mode, row in rows.items()
+    } == {
         "single": (2, 4, 4.0),
         "team": (2, 4, 4.0),
     }
@@ -86,17 +90,25 @@ def test_each_request_is_done_in_each_way_checked_and_judged(system: System) -> 
     assert found["advice"].startswith("Take single: ")
 
 
-def test_every_call_of_the_judge_stands_in_the_journal_and_the_books_of_a_job(system: System) -> None:
+def test_every_call_of_the_judge_stands_in_the_journal_and_the_books_of_a_job(
+    system: System,
+) -> None:
     system.golden(RIGHT)
     found = system.run("eval", "golden.jsonl", "--modes", "single", "--max-usd", "2")
     (trial,) = found["trials"]
     job, judge = (system.jobs.result(JobId(trial[name])) for name in ("job_id", "judged_by"))
 
-    assert [one["assigned_to"] for one in (*job.handoffs, *judge.handoffs)] == ["generalist", "reviewer"]
+    assert [one["assigned_to"] for one in (*job.handoffs, *judge.handoffs)] == [
+        "generalist",
+        "reviewer",
+    ]
     assert found["cost_usd"] == pytest.approx(job.usage["cost_usd"] + judge.usage["cost_usd"])
     assert found["cost_usd"] > 0
     assert "it costs at most $2.0000" in found["stderr"]
-    assert all(system.jobs.ledger.connection.redis.hget(keys.job(JobId(one.job_id)), "max_usd") for one in (job, judge))
+    assert all(
+        system.jobs.ledger.connection.redis.hget(keys.job(JobId(one.job_id)), "max_usd")
+        for one in (job, judge)
+    )
     assert "So it is." in json.dumps(judge.answer)
     assert "It is so." in system.model.briefs[0]
     assert "single" not in system.model.briefs[0]
@@ -105,21 +117,42 @@ def test_every_call_of_the_judge_stands_in_the_journal_and_the_books_of_a_job(sy
 def test_the_judge_has_the_reviewers_model_whatever_is_tried(system: System) -> None:
     system.golden(RIGHT)
     system.environment["HANDOFF_REVIEWER_MODEL"] = REVIEWER
-    system.run("eval", "golden.jsonl", "--modes", "single", "--models", "claude-haiku-5-5,claude-opus-5-5")
+    system.run(
+        "eval", "golden.jsonl", "--modes", "single", "--models", "claude-haiku-5-5,claude-opus-5-5"
+    )
 
-    assert system.model.models == {("work", "claude-haiku-5-5"), ("work", "claude-opus-5-5"), ("judge", REVIEWER)}
+    assert system.model.models == {
+        ("work", "claude-haiku-5-5"),
+        ("work", "claude-opus-5-5"),
+        ("judge", REVIEWER),
+    }
 
 
 def test_work_is_reviewed_by_another_model_than_wrote_it_if_settings_say_so(system: System) -> None:
     system.golden(RIGHT)
-    system.run("eval", "golden.jsonl", "--modes", "team", "--models", "claude-haiku-5-5", "--no-judge")
+    system.run(
+        "eval", "golden.jsonl", "--modes", "team", "--models", "claude-haiku-5-5", "--no-judge"
+    )
 
-    assert system.model.models == {("planner", "claude-haiku-5-5"), ("work", "claude-haiku-5-5"), ("assessor", REVIEWER)}
+    assert system.model.models == {
+        ("planner", "claude-haiku-5-5"),
+        ("work", "claude-haiku-5-5"),
+        ("assessor", REVIEWER),
+    }
 
 
 def test_a_threshold_that_is_missed_is_named_and_ends_with_1(system: System) -> None:
     system.golden(RIGHT, WRONG)
-    found = system.run("eval", "golden.jsonl", "--modes", "single", "--no-judge", "--min-pass-rate", "0.6", exit_code=1)
+    found = system.run(
+        "eval",
+        "golden.jsonl",
+        "--modes",
+        "single",
+        "--no-judge",
+        "--min-pass-rate",
+        "0.6",
+        exit_code=1,
+    )
 
     assert "handoff: single passes 50.0%, at least 60.0% is wanted" in found["stderr"]
     system.run("eval", "golden.jsonl", "--modes", "single", "--no-judge", "--min-pass-rate", "0.5")
@@ -141,7 +174,17 @@ def test_what_was_done_under_a_name_is_not_done_again(system: System) -> None:
 
 def test_an_interrupted_run_loses_no_job_and_goes_on_by_its_name(system: System) -> None:
     system.golden(RIGHT, {"id": "slow", "request": "slow: what is it?"}, WRONG)
-    command = ("eval", "golden.jsonl", "--modes", "single", "--at-once", "1", "--no-judge", "--run", "cut-short")
+    command = (
+        "eval",
+        "golden.jsonl",
+        "--modes",
+        "single",
+        "--at-once",
+        "1",
+        "--no-judge",
+        "--run",
+        "cut-short",
+    )
     with system.handoff.started(*command, **system.environment) as process:
         system.handoff.wait_for("1/3  right")
         wait_until(lambda: system.model.calls["work"] == 2, timeout_s=30, what="the slow one")
@@ -154,9 +197,21 @@ def test_an_interrupted_run_loses_no_job_and_goes_on_by_its_name(system: System)
     assert system.model.calls["work"] == 3
 
 
-def test_all_of_it_never_costs_more_than_it_may_and_what_was_not_measured_is_named(system: System) -> None:
+def test_all_of_it_never_costs_more_than_it_may_and_what_was_not_measured_is_named(
+    system: System,
+) -> None:
     system.golden(*({**RIGHT, "id": f"right{n}"} for n in range(6)))
-    found = system.run("eval", "golden.jsonl", "--modes", "single", "--at-once", "2", "--max-usd", "0.02", exit_code=1)
+    found = system.run(
+        "eval",
+        "golden.jsonl",
+        "--modes",
+        "single",
+        "--at-once",
+        "2",
+        "--max-usd",
+        "0.02",
+        exit_code=1,
+    )
 
     assert found["cost_usd"] <= 0.02
     assert "raise --max-usd" in found["stderr"] or "no money was left" in found["stderr"]
@@ -165,10 +220,15 @@ def test_all_of_it_never_costs_more_than_it_may_and_what_was_not_measured_is_nam
 def test_a_judge_who_sees_both_orders_decides_for_the_better_answer(system: System) -> None:
     found = system.run("compare", "right: what is it?")
 
-    assert (found["better"], [duel["better"] for duel in found["duels"]]) == ("second", ["second", "first"])
+    assert (found["better"], [duel["better"] for duel in found["duels"]]) == (
+        "second",
+        ["second", "first"],
+    )
     assert (found["first"]["score"], found["second"]["score"]) == (3.0, 5.0)
     assert found["advice"].startswith("Take team: its answer was found better in both orders, at ")
-    assert [(SINGLE in brief, brief.index(TEAM) < brief.index(SINGLE)) for brief in system.model.briefs] in (
+    assert [
+        (SINGLE in brief, brief.index(TEAM) < brief.index(SINGLE)) for brief in system.model.briefs
+    ] in (
         [(True, False), (True, True)],
         [(True, True), (True, False)],
     )
@@ -181,14 +241,19 @@ def test_a_judge_who_goes_by_the_place_makes_it_a_draw(system: System) -> None:
     found = system.run("compare", "right: what is it?")
 
     assert found["better"] == "neither"
-    assert found["advice"].startswith("Take single: no difference was found that holds in both orders")
+    assert found["advice"].startswith(
+        "Take single: no difference was found that holds in both orders"
+    )
 
 
 def test_gates_are_what_both_are_checked_for_and_neither_is_told(system: System) -> None:
     (system.handoff.folder / "gates.yaml").write_text("required: [team]\n")
     found = system.run("compare", "right: what is it?", "--gates", "gates.yaml", "--no-judge")
 
-    assert (found["first"]["faults"], found["second"]["faults"]) == (["It says nothing that fits 'team'."], [])
+    assert (found["first"]["faults"], found["second"]["faults"]) == (
+        ["It says nothing that fits 'team'."],
+        [],
+    )
     assert found["advice"].startswith("Take team: its answer passes, and that of single does not")
     assert system.model.calls["work"] == 2
 
@@ -198,7 +263,9 @@ def test_a_comparison_goes_on_by_its_name_and_asks_nobody_again(system: System) 
     calls = system.model.calls.copy()
     second = system.run("compare", "right: what is it?", "--run", "twice")
 
-    assert {name: value for name, value in second.items() if name != "stderr"} == {k: v for k, v in first.items() if k != "stderr"}
+    assert {name: value for name, value in second.items() if name != "stderr"} == {
+        k: v for k, v in first.items() if k != "stderr"
+    }
     assert system.model.calls == calls
     done = system.typed("compare", "another: what is it?", "--run", "twice")
     assert (done.returncode, done.stdout) == (BAD_INPUT, "")
@@ -228,9 +295,19 @@ def test_a_table_is_printed_for_people(system: System) -> None:
     assert both.stdout.rstrip().splitlines()[-1].startswith("Take team")
 
 
-def test_without_a_broker_what_an_interrupted_run_has_done_is_kept_and_not_done_again(tmp_path: Path) -> None:
+def test_without_a_broker_what_an_interrupted_run_has_done_is_kept_and_not_done_again(
+    tmp_path: Path,
+) -> None:
     handoff = Handoff(tmp_path)
-    command = ("eval", str(ROOT / "examples" / "golden.jsonl"), "--modes", "single,team", "--no-judge", "--run", "at-home")
+    command = (
+        "eval",
+        str(ROOT / "examples" / "golden.jsonl"),
+        "--modes",
+        "single,team",
+        "--no-judge",
+        "--run",
+        "at-home",
+    )
     with handoff.started(*command) as process:
         handoff.wait_for("5/52  ")
         assert interrupt(process) == 130
@@ -253,21 +330,32 @@ def test_without_a_broker_what_an_interrupted_run_has_done_is_kept_and_not_done_
         (("eval", "good.jsonl", "--modes", "teem"), "'teem' is no mode: auto, single"),
         (("eval", "good.jsonl", "--modes", "single,,team"), "names nothing between two commas"),
         (("eval", "good.jsonl", "--modes", "single,single"), "names one of them twice"),
-        (("eval", "good.jsonl", "--modes", "pipeline", "--workflow", "nope"), "there is no workflow 'nope'"),
+        (
+            ("eval", "good.jsonl", "--modes", "pipeline", "--workflow", "nope"),
+            "there is no workflow 'nope'",
+        ),
         (("eval", "good.jsonl", "--run", "A B"), "is no name"),
         (("eval", "good.jsonl", "--repeat", "0"), "--repeat"),
         (("eval", "good.jsonl", "--min-pass-rate", "2"), "--min-pass-rate"),
         (("eval", "good.jsonl", "--models", "some-model"), "some-model needs a key"),
         (("eval", "docs.jsonl"), f"{RIGHT['id']}: no such folder of documents: nowhere"),
-        (("eval", "good.jsonl", "--no-judge", "--min-score", "3"), "--no-judge leaves the judge out"),
+        (
+            ("eval", "good.jsonl", "--no-judge", "--min-score", "3"),
+            "--no-judge leaves the judge out",
+        ),
         (("eval", "good.jsonl", "--no-judge", "--judge-model", "m"), "leave one of the two out"),
         (("compare", ""), "the request is empty"),
-        (("compare", "What?", "--modes", "single,team,auto"), "two are held against each other, not 3"),
+        (
+            ("compare", "What?", "--modes", "single,team,auto"),
+            "two are held against each other, not 3",
+        ),
         (("compare", "What?", "--rubric", "nope.yaml"), "nope.yaml"),
         (("compare", "What?", "--docs", "nowhere"), "nowhere"),
     ],
 )
-def test_what_cannot_be_measured_is_one_line_before_anything_starts(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
+def test_what_cannot_be_measured_is_one_line_before_anything_starts(
+    tmp_path: Path, arguments: tuple[str, ...], words: str
+) -> None:
     (tmp_path / "good.jsonl").write_text(json.dumps({**RIGHT, "gates": GATES}))
     (tmp_path / "docs.jsonl").write_text(json.dumps({**RIGHT, "docs": "nowhere"}))
     (tmp_path / "bad.jsonl").write_text('{"request": "What?"}')

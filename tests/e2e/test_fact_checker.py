@@ -43,7 +43,10 @@ class Script:
             metres = "330" if "since 2022" in said else "324"
             return says_json({**ENVELOPE, "output": f"It is {metres} m high."})
         self.checked.append(request)
-        answer = {**ENVELOPE, "output": self.checks.pop(0) if len(self.checks) > 1 else self.checks[0]}
+        answer = {
+            **ENVELOPE,
+            "output": self.checks.pop(0) if len(self.checks) > 1 else self.checks[0],
+        }
         if answer["output"].get("fails"):
             answer |= {"status": "failed", "problem": "The archive is closed."}
         if not self.held:
@@ -61,61 +64,93 @@ def script(fleet: Fleet) -> Iterator[Script]:
 
 
 def submit(fleet: Fleet, approvals: Approvals = NOBODY_THERE) -> JobId:
-    asked = Request("How high is it?", mode=Mode.SINGLE, gates=Gates(fact_checker="reviewer"), approvals=approvals)
+    asked = Request(
+        "How high is it?",
+        mode=Mode.SINGLE,
+        gates=Gates(fact_checker="reviewer"),
+        approvals=approvals,
+    )
     return fleet.jobs.submit(asked)
 
 
-def test_a_veto_goes_back_with_statement_and_reason_and_what_was_mended_is_checked_again(fleet: Fleet, script: Script) -> None:
+def test_a_veto_goes_back_with_statement_and_reason_and_what_was_mended_is_checked_again(
+    fleet: Fleet, script: Script
+) -> None:
     result = fleet.ends_well(submit(fleet))
 
     assert "It is 330 m high." in str(result.answer)
     assert '"It is 324 m high." is wrong: It is 330 m high since 2022.' in script.written[1]
     assert len(script.checked) == 2
     assert result.gates is not None
-    looks = [(len(one["wrong"]), one["sent_back"], one["problem"]) for one in result.gates["fact_checks"]]
+    looks = [
+        (len(one["wrong"]), one["sent_back"], one["problem"]) for one in result.gates["fact_checks"]
+    ]
     assert looks == [(1, True, None), (0, False, None)]
     checks = [one for one in result.handoffs if one["step_id"] == "fact_gate"]
-    assert [(one["handoff_id"], one["assigned_to"]) for one in checks] == [("fact_gate.1", "reviewer"), ("fact_gate.2", "reviewer")]
+    assert [(one["handoff_id"], one["assigned_to"]) for one in checks] == [
+        ("fact_gate.1", "reviewer"),
+        ("fact_gate.2", "reviewer"),
+    ]
 
 
-def test_it_has_the_tools_of_its_specialist_and_sees_the_answer_as_data_and_nothing_of_its_making(fleet: Fleet, script: Script) -> None:
+def test_it_has_the_tools_of_its_specialist_and_sees_the_answer_as_data_and_nothing_of_its_making(
+    fleet: Fleet, script: Script
+) -> None:
     fleet.ends_well(submit(fleet))
     said = said_in(script.checked[1])
 
-    assert {tool["name"] for tool in script.checked[1]["tools"]} <= {"search_documents", "read_document"}
+    assert {tool["name"] for tool in script.checked[1]["tools"]} <= {
+        "search_documents",
+        "read_document",
+    }
     assert '<result step="answer" status="ok"> <data>{"output": "It is 330 m high."' in said
     assert "turned down" not in said
     assert "since 2022" not in said
 
 
-def test_an_answer_that_stays_wrong_leaves_after_as_many_vetoes_as_there_may_be_and_says_so(fleet: Fleet, script: Script) -> None:
+def test_an_answer_that_stays_wrong_leaves_after_as_many_vetoes_as_there_may_be_and_says_so(
+    fleet: Fleet, script: Script
+) -> None:
     script.checks = [OBJECTS]
     result = fleet.ends(submit(fleet))
 
     assert result.status is JobStatus.PARTIAL
     assert len(script.checked) == len(script.written) == MOST_GATE_ROUNDS + 1
-    assert 'The fact-checker: "It is 324 m high." is wrong: It is 330 m high since 2022.' in str(result.answer)
+    assert 'The fact-checker: "It is 324 m high." is wrong: It is 330 m high since 2022.' in str(
+        result.answer
+    )
 
 
-def test_where_the_fact_checker_fails_the_answer_is_partial_and_says_that_it_was_not_checked(fleet: Fleet, script: Script) -> None:
+def test_where_the_fact_checker_fails_the_answer_is_partial_and_says_that_it_was_not_checked(
+    fleet: Fleet, script: Script
+) -> None:
     script.checks = [{"fails": True}]
     result = fleet.ends(submit(fleet))
 
     assert result.status is JobStatus.PARTIAL
     assert "It is 324 m high." in str(result.answer)
-    assert "The facts of the answer were not checked: the fact-checker failed (The archive is closed.)." in result.notes
+    assert (
+        "The facts of the answer were not checked: the fact-checker failed (The archive is closed.)."
+        in result.notes
+    )
 
 
 def test_a_person_is_asked_about_an_answer_that_was_checked(fleet: Fleet, script: Script) -> None:
     job_id = submit(fleet, Approvals(what=(ApprovalOf.ANSWER,)))
-    wait_until(lambda: fleet.jobs.standing(job_id).approval == ApprovalOf.ANSWER, timeout_s=30, what="the question")
+    wait_until(
+        lambda: fleet.jobs.standing(job_id).approval == ApprovalOf.ANSWER,
+        timeout_s=30,
+        what="the question",
+    )
     assert len(script.checked) == 2
     fleet.jobs.approve(job_id)
 
     fleet.ends_well(job_id)
 
 
-def test_a_worker_killed_while_it_checks_repeats_that_call_elsewhere_and_no_other(fleet: Fleet, script: Script) -> None:
+def test_a_worker_killed_while_it_checks_repeats_that_call_elsewhere_and_no_other(
+    fleet: Fleet, script: Script
+) -> None:
     script.checks, script.held = [PASSES], [Held()]
     first = script.held[0]
     job_id = submit(fleet)
@@ -127,7 +162,9 @@ def test_a_worker_killed_while_it_checks_repeats_that_call_elsewhere_and_no_othe
     first.go.set()
 
 
-def test_a_supervisor_killed_while_a_check_is_out_changes_nothing(fleet: Fleet, script: Script) -> None:
+def test_a_supervisor_killed_while_a_check_is_out_changes_nothing(
+    fleet: Fleet, script: Script
+) -> None:
     script.checks, script.held = [PASSES], [Held()]
     first = script.held[0]
     job_id = submit(fleet)
@@ -141,8 +178,13 @@ def test_a_supervisor_killed_while_a_check_is_out_changes_nothing(fleet: Fleet, 
     assert len(script.checked) == 1
 
 
-def test_a_fact_checker_that_nobody_serves_or_has_served_is_refused_before_anything_is_spent(fleet: Fleet, script: Script) -> None:
-    with pytest.raises(UserError, match=r"^fact_checker: nobody serves or has served 'revewer'; there are: analyst, .*reviewer"):
+def test_a_fact_checker_that_nobody_serves_or_has_served_is_refused_before_anything_is_spent(
+    fleet: Fleet, script: Script
+) -> None:
+    with pytest.raises(
+        UserError,
+        match=r"^fact_checker: nobody serves or has served 'revewer'; there are: analyst, .*reviewer",
+    ):
         fleet.jobs.submit(Request("How high is it?", gates=Gates(fact_checker="revewer")))
 
     assert script.written == []

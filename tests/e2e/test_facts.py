@@ -29,9 +29,20 @@ class Script:
     def __call__(self, request: Json) -> Reply:
         self.asked.append(said_in(request))
         metres = "330" if "survey.pdf" in self.asked[-1] else "324"
-        parts = {"subject": "the Eiffel Tower", "attribute": "total height", "value": metres, "unit": "metres", "date": "2022"}
+        parts = {
+            "subject": "the Eiffel Tower",
+            "attribute": "total height",
+            "value": metres,
+            "unit": "metres",
+            "date": "2022",
+        }
         claim = {"id": "c1", "text": f"It is {metres} m high.", **parts, "sources": []}
-        answer = {"status": "ok", "output": f"It is {metres} m high, they say.", "claims": [claim], "confidence": 0.9}
+        answer = {
+            "status": "ok",
+            "output": f"It is {metres} m high, they say.",
+            "claims": [claim],
+            "confidence": 0.9,
+        }
         return says_json({**answer, "needs": None, "problem": None})
 
 
@@ -42,7 +53,9 @@ def script(fleet: Fleet) -> Iterator[Script]:
     fleet.server.script = before
 
 
-def test_a_claim_that_contradicts_the_facts_goes_back_with_claim_fact_and_source(fleet: Fleet, script: Script, tmp_path: Path) -> None:
+def test_a_claim_that_contradicts_the_facts_goes_back_with_claim_fact_and_source(
+    fleet: Fleet, script: Script, tmp_path: Path
+) -> None:
     facts = read_facts(a_database(tmp_path / "facts.db", rows=[TOWER]), table="facts")
     job_id = fleet.jobs.submit(Request("How high is it?", mode=Mode.SINGLE, facts=facts))
     (tmp_path / "facts.db").unlink()
@@ -51,7 +64,13 @@ def test_a_claim_that_contradicts_the_facts_goes_back_with_claim_fact_and_source
     assert result.status is JobStatus.OK, result.notes
     assert result.answer is not None
     assert "330 m" in str(result.answer)
-    assert "(answer.c1) contradicts the facts: Eiffel Tower, height: 330 m (2022), from survey.pdf" in script.asked[1]
+    assert (
+        "(answer.c1) contradicts the facts: Eiffel Tower, height: 330 m (2022), from survey.pdf"
+        in script.asked[1]
+    )
     assert result.gates is not None
     assert (result.gates["from"], result.gates["facts"]) == ("job", 1)
-    assert [(len(look["vetoes"]), look["sent_back"]) for look in result.gates["looks"]] == [(1, True), (0, False)]
+    assert [(len(look["vetoes"]), look["sent_back"]) for look in result.gates["looks"]] == [
+        (1, True),
+        (0, False),
+    ]

@@ -35,13 +35,22 @@ class Crowds:
     def __init__(self, fleet: Fleet, folder: Path) -> None:
         self._fleet = fleet
         self._path = folder / "crowd.yaml"
-        step = f"{{id: s, specialist: {SPECIALIST}, for_each: lines, task: '{{item}} Do s of crowd.'}}"
+        step = (
+            f"{{id: s, specialist: {SPECIALIST}, for_each: lines, task: '{{item}} Do s of crowd.'}}"
+        )
         self._path.write_text(f"description: A crowd.\nreview: false\nsteps: [{step}]\n")
 
     def submit(self, lines: int, tenant: str, priority: Priority) -> JobId:
         items = Items(lines=tuple(f"Line {n}." for n in range(lines)))
         workflow, limits = read_workflow(str(self._path)), JobLimits(max_seconds=86_400)
-        request = Request("Do all.", workflow=workflow, items=items, tenant=tenant, priority=priority, limits=limits)
+        request = Request(
+            "Do all.",
+            workflow=workflow,
+            items=items,
+            tenant=tenant,
+            priority=priority,
+            limits=limits,
+        )
         return self._fleet.jobs.submit(request)
 
 
@@ -63,7 +72,11 @@ def all_slots_taken(fleet: Fleet, name: str) -> Iterator[None]:
 
 
 def waits(fleet: Fleet, at_least: int) -> None:
-    wait_until(lambda: fleet.redis.llen(SPECIALIST) >= at_least, timeout_s=90, what=f"{at_least} messages in the queue")
+    wait_until(
+        lambda: fleet.redis.llen(SPECIALIST) >= at_least,
+        timeout_s=90,
+        what=f"{at_least} messages in the queue",
+    )
 
 
 @contextmanager
@@ -89,11 +102,15 @@ def entering(fleet: Fleet) -> Iterator[dict[str, float]]:
 
 def work_of(fleet: Fleet, job_id: JobId) -> dict[HandoffId, HandoffStanding]:
     """Its specialists' handoffs."""
-    handoffs = [event.handoff_id for event in fleet.issued(job_id) if event.assigned_to == SPECIALIST]
+    handoffs = [
+        event.handoff_id for event in fleet.issued(job_id) if event.assigned_to == SPECIALIST
+    ]
     return fleet.jobs.ledger.jobs.handoffs(job_id, handoffs)
 
 
-def test_10_000_handoffs_of_batch_delay_an_interactive_job_by_no_more_than_one_handoff_a_slot(fleet: Fleet, crowds: Crowds) -> None:
+def test_10_000_handoffs_of_batch_delay_an_interactive_job_by_no_more_than_one_handoff_a_slot(
+    fleet: Fleet, crowds: Crowds
+) -> None:
     with all_slots_taken(fleet, "busy-priority"):
         batch = []
         for number in range(1, 11):
@@ -103,17 +120,31 @@ def test_10_000_handoffs_of_batch_delay_an_interactive_job_by_no_more_than_one_h
         interactive = fleet.submit("now", a="", b="a", c="b")
         fleet.ends_well(interactive)
 
-    started = [one.started_at for job_id in batch for one in work_of(fleet, job_id).values() if one.started_at]
-    between = [(came[f"{interactive}/{name}"], one.started_at or 0) for name, one in work_of(fleet, interactive).items()]
-    assert [sum(came_at < at < begun for at in started) <= SLOTS for came_at, begun in between] == [True] * 3
+    started = [
+        one.started_at
+        for job_id in batch
+        for one in work_of(fleet, job_id).values()
+        if one.started_at
+    ]
+    between = [
+        (came[f"{interactive}/{name}"], one.started_at or 0)
+        for name, one in work_of(fleet, interactive).items()
+    ]
+    assert [sum(came_at < at < begun for at in started) <= SLOTS for came_at, begun in between] == [
+        True
+    ] * 3
     assert SLOTS < len(started) < 9_000, "the crowd went on beside it, and was not through"
     for job_id in batch:
         fleet.jobs.cancel(job_id)
         assert fleet.jobs.result(job_id, wait_s=30).status is JobStatus.CANCELLED
-    PURGE.run(fleet.redis, [1, SPECIALIST])  # nobody wants what is left: others need not wait until it has been looked at, piece by piece
+    PURGE.run(
+        fleet.redis, [1, SPECIALIST]
+    )  # nobody wants what is left: others need not wait until it has been looked at, piece by piece
 
 
-def test_equal_tenants_who_came_one_after_the_other_wait_as_long(fleet: Fleet, crowds: Crowds) -> None:
+def test_equal_tenants_who_came_one_after_the_other_wait_as_long(
+    fleet: Fleet, crowds: Crowds
+) -> None:
     with all_slots_taken(fleet, "busy-tenants"):
         jobs = []
         for number, tenant in enumerate(("ann", "bob", "cyd"), start=1):
@@ -121,7 +152,14 @@ def test_equal_tenants_who_came_one_after_the_other_wait_as_long(fleet: Fleet, c
             waits(fleet, 30 * number)
     for job_id in jobs:
         fleet.ends_well(job_id, within_s=60)
-    begun = [sorted(one.started_at or 0 for one in work_of(fleet, job_id).values()) for job_id in jobs]
-    places = [fmean(sum(at < other for all_of_one in begun for at in all_of_one) for other in one) for one in begun]
+    begun = [
+        sorted(one.started_at or 0 for one in work_of(fleet, job_id).values()) for job_id in jobs
+    ]
+    places = [
+        fmean(sum(at < other for all_of_one in begun for at in all_of_one) for other in one)
+        for one in begun
+    ]
 
-    assert max(places) < 1.2 * min(places), "how many began before each, which no other load on this machine changes"
+    assert max(places) < 1.2 * min(places), (
+        "how many began before each, which no other load on this machine changes"
+    )

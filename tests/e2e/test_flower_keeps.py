@@ -33,9 +33,13 @@ class Search:
 
     def __call__(self, words: str) -> dict[str, Any]:
         """Task id -> task."""
-        table = "draw=1&start=0&length=1000&columns[0][data]=name&order[0][column]=0&order[0][dir]=asc"
+        table = (
+            "draw=1&start=0&length=1000&columns[0][data]=name&order[0][column]=0&order[0][dir]=asc"
+        )
         url = f"http://127.0.0.1:{self.port}/tasks/datatable?{table}&search[value]={quote(words)}"
-        page = urllib.request.Request(url, headers={"Authorization": "Basic " + b64encode(LOG_IN.encode()).decode()})
+        page = urllib.request.Request(
+            url, headers={"Authorization": "Basic " + b64encode(LOG_IN.encode()).decode()}
+        )
         with urllib.request.urlopen(page, timeout=10) as answer:
             found = json.load(answer)
         assert "searchError" not in found, found
@@ -48,7 +52,9 @@ class Search:
             return False
 
 
-def test_roles_jobs_and_steps_are_found_and_so_they_are_after_a_restart_and_a_kill(tmp_path: Path) -> None:
+def test_roles_jobs_and_steps_are_found_and_so_they_are_after_a_restart_and_a_kill(
+    tmp_path: Path,
+) -> None:
     handoff = Handoff(tmp_path)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -72,7 +78,9 @@ def test_roles_jobs_and_steps_are_found_and_so_they_are_after_a_restart_and_a_ki
         assert (found_well(search, first), found_well(search, second)) == (before, then)
 
 
-def seen_job(handoff: Handoff, url: str, search: Search, request: str) -> tuple[str, dict[str, str]]:
+def seen_job(
+    handoff: Handoff, url: str, search: Search, request: str
+) -> tuple[str, dict[str, str]]:
     """A job that is done, and what Flower shows of it."""
     done = handoff.run("run", request, "--docs", str(DOCUMENTS), "--json", HANDOFF_REDIS_URL=url)
     job_id: str = json.loads(done.stdout)["job_id"]
@@ -84,14 +92,18 @@ def killed_after_a_save(handoff: Handoff) -> None:
     kept = handoff.folder / ".handoff" / "flower"
     assert kept.stat().st_mode & 0o777 == 0o700
     now_ns = time.time_ns()
-    wait_until(lambda: all(file.stat().st_mtime_ns > now_ns for file in kept.glob("state*")), what="a save")
+    wait_until(
+        lambda: all(file.stat().st_mtime_ns > now_ns for file in kept.glob("state*")), what="a save"
+    )
     (pid,) = (pid for pid, command in processes() if f"--db={handoff.folder}" in command)
     os.kill(pid, signal.SIGKILL)
 
 
 def ended(tasks: dict[str, Any]) -> dict[str, str]:
     """How a job's specialists have ended; empty: not all have."""
-    handoffs = {uuid: task for uuid, task in tasks.items() if task["name"].startswith("specialist.")}
+    handoffs = {
+        uuid: task for uuid, task in tasks.items() if task["name"].startswith("specialist.")
+    }
     states = {uuid: task["state"] for uuid, task in handoffs.items()}
     return states if "write" in str(states) and set(states.values()) == {"SUCCESS"} else {}
 
@@ -102,7 +114,9 @@ def found_well(search: Search, job_id: str) -> dict[str, str]:
     of_role = search("specialist.researcher")
     assert {uuid.partition(":")[0] for uuid in of_role} > {job_id}, "of all jobs"
     assert {task["name"] for task in of_role.values()} == {"specialist.researcher"}
-    assert all(job_id in str(task["args"]) for task in search(f"{job_id} supervisor.advance").values())
+    assert all(
+        job_id in str(task["args"]) for task in search(f"{job_id} supervisor.advance").values()
+    )
     for uuid in handoffs:
         step = re.sub(r"\.\d+$", "", uuid.partition(":")[2])
         assert uuid in search(f":{step}.")

@@ -35,9 +35,15 @@ def test_what_is_done_has_succeeded_and_says_how_well(fleet: Fleet, events: Watc
     assert events.becomes(job_id, "b.1", "SUCCESS").result == "'partial'"
 
 
-def test_what_failed_has_failed_without_a_models_words_and_its_chord_goes_on(fleet: Fleet, events: Watched) -> None:
+def test_what_failed_has_failed_without_a_models_words_and_its_chord_goes_on(
+    fleet: Fleet, events: Watched
+) -> None:
     """The chord's body comes: nobody has to wait until the sweeper finds it silent."""
-    fleet.model.envelopes["shown-failed", "b"] = {**ENVELOPE, "status": "failed", "problem": PROBLEM}
+    fleet.model.envelopes["shown-failed", "b"] = {
+        **ENVELOPE,
+        "status": "failed",
+        "problem": PROBLEM,
+    }
     last = fleet.model.hold("shown-failed", "a")
     job_id = fleet.submit("shown-failed", a="", b="")
     assert last.arrived.wait(30)
@@ -65,7 +71,9 @@ def test_what_is_cancelled_while_it_runs_or_waits_is_revoked(fleet: Fleet, event
         one.go.set()
 
 
-def test_what_one_worker_lost_and_another_has_done_has_succeeded_once_for_all(fleet: Fleet, events: Watched) -> None:
+def test_what_one_worker_lost_and_another_has_done_has_succeeded_once_for_all(
+    fleet: Fleet, events: Watched
+) -> None:
     held = fleet.model.hold("shown-lost", "a")
     job_id = fleet.submit("shown-lost", a="")
     assert held.arrived.wait(30)
@@ -77,12 +85,16 @@ def test_what_one_worker_lost_and_another_has_done_has_succeeded_once_for_all(fl
         fleet.kill(pid, signal.SIGCONT)
         held.go.set()
     fleet.ends_well(job_id)
-    wait_until(lambda: fleet.logged("left to another delivery", job_id), what="the end of the first one")
+    wait_until(
+        lambda: fleet.logged("left to another delivery", job_id), what="the end of the first one"
+    )
 
     events.becomes(job_id, "a.1", "SUCCESS")
 
 
-def test_what_is_handed_back_waits_for_another_worker_and_then_succeeds(fleet: Fleet, events: Watched) -> None:
+def test_what_is_handed_back_waits_for_another_worker_and_then_succeeds(
+    fleet: Fleet, events: Watched
+) -> None:
     held = fleet.model.hold("shown-back", "a")
     busy = [fleet.model.hold("shown-busy", step) for step in "xy"]
     job_id = fleet.submit("shown-back", turns=2, a="")
@@ -102,10 +114,16 @@ def test_what_is_handed_back_waits_for_another_worker_and_then_succeeds(fleet: F
     fleet.ends_well(others)
     events.becomes(job_id, "a.1", "SUCCESS")
     assert "REJECTED" not in events.shown(job_id, "a.1")
-    wait_until(lambda: pid not in fleet.system.processes.pids().values(), timeout_s=60, what="the end of the one that was told to")
+    wait_until(
+        lambda: pid not in fleet.system.processes.pids().values(),
+        timeout_s=60,
+        what="the end of the one that was told to",
+    )
 
 
-def test_what_is_parked_when_its_job_is_cancelled_was_revoked(fleet: Fleet, events: Watched) -> None:
+def test_what_is_parked_when_its_job_is_cancelled_was_revoked(
+    fleet: Fleet, events: Watched
+) -> None:
     """No message of it is left that a worker could speak of."""
     fleet.model.refusals["shown-cancelled", "a", 1] = 8.0
     job_id = fleet.submit("shown-cancelled", a="")
@@ -118,17 +136,23 @@ def test_what_is_parked_when_its_job_is_cancelled_was_revoked(fleet: Fleet, even
     assert fleet.ends(job_id).status is JobStatus.CANCELLED
 
 
-def test_what_is_parked_waits_says_for_what_and_then_succeeds(fleet: Fleet, events: Watched) -> None:
+def test_what_is_parked_waits_says_for_what_and_then_succeeds(
+    fleet: Fleet, events: Watched
+) -> None:
     fleet.model.refusals["shown-parked", "a", 1] = 8.0
     job_id = fleet.submit("shown-parked", a="")
 
     assert events.becomes(job_id, "a.1", "RETRY").exception.startswith("parked: ")
-    assert events.shown(job_id, "a.1") == ["RECEIVED", "STARTED", "RETRY"], "however soon after its start"
+    assert events.shown(job_id, "a.1") == ["RECEIVED", "STARTED", "RETRY"], (
+        "however soon after its start"
+    )
     fleet.ends_well(job_id, within_s=60)
     assert not events.becomes(job_id, "a.1", "SUCCESS").exception
 
 
-def test_what_is_held_because_its_role_is_paused_waits_and_then_succeeds(fleet: Fleet, events: Watched) -> None:
+def test_what_is_held_because_its_role_is_paused_waits_and_then_succeeds(
+    fleet: Fleet, events: Watched
+) -> None:
     held = fleet.model.hold("shown-held", "a")
     job_id = fleet.submit("shown-held", turns=2, a="")
     assert held.arrived.wait(30)
@@ -152,4 +176,7 @@ def test_a_message_that_cannot_be_read_has_failed(fleet: Fleet, events: Watched)
 
 
 def letters(fleet: Fleet) -> int:
-    return sum(letter.queue == SPECIALIST and letter.body == "{" for letter in fleet.jobs.ledger.dead.newest())
+    return sum(
+        letter.queue == SPECIALIST and letter.body == "{"
+        for letter in fleet.jobs.ledger.dead.newest()
+    )

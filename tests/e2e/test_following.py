@@ -25,8 +25,14 @@ def test_a_job_goes_on_from_what_another_has_found(fleet: Fleet) -> None:
 
     (table,) = [one for one in result.handoffs if one["step_id"] == "t"]
     assert sorted(one["step_id"] for one in table["context"]) == ["prev_a", "prev_b"]
-    assert {who for name, who, _ in (fleet.model.calls - calls) if name == "first"} == set(), "nothing of the first job is done again"
-    issued = [one.event.step_id for one in fleet.jobs.events(second, follow=False) if isinstance(one.event, HandoffIssued)]
+    assert {who for name, who, _ in (fleet.model.calls - calls) if name == "first"} == set(), (
+        "nothing of the first job is done again"
+    )
+    issued = [
+        one.event.step_id
+        for one in fleet.jobs.events(second, follow=False)
+        if isinstance(one.event, HandoffIssued)
+    ]
     assert issued == ["planner", "t", "assessor"]
 
 
@@ -39,7 +45,10 @@ def test_the_planner_sees_what_was_asked_before_and_what_is_there(fleet: Fleet) 
 
     (planner,) = [one for one in result.handoffs if one["step_id"] == "planner"]
     assert 'Request before:\n"plan asked-before"' in planner["task_description"]
-    assert '{"id": "prev_a", "specialist": "generalist", "about": "Do a of asked-before."}' in planner["task_description"]
+    assert (
+        '{"id": "prev_a", "specialist": "generalist", "about": "Do a of asked-before."}'
+        in planner["task_description"]
+    )
     assert [one["step_id"] for one in planner["context"]] == ["prev_a"]
 
 
@@ -54,7 +63,10 @@ def test_a_job_that_has_not_ended_is_not_followed_on(fleet: Fleet) -> None:
     fleet.ends_well(job_id)
 
 
-@pytest.mark.parametrize(("after", "words"), [("j-0123456789ab", "there is no job j-0123456789ab"), ("the last one", "is no job")])
+@pytest.mark.parametrize(
+    ("after", "words"),
+    [("j-0123456789ab", "there is no job j-0123456789ab"), ("the last one", "is no job")],
+)
 def test_what_is_no_job_is_not_followed_on(fleet: Fleet, after: str, words: str) -> None:
     with pytest.raises(UserError, match=words):
         fleet.jobs.submit(Request("plan never", after=JobId(after)))

@@ -52,11 +52,20 @@ class Stiff(Script):
     """The same model; a step that is called so is a statue's."""
 
     def __call__(self, request: Json) -> Reply:
-        return calls(("stand_still", {})) if "Do statue of" in said_in(request) else super().__call__(request)
+        return (
+            calls(("stand_still", {}))
+            if "Do statue of" in said_in(request)
+            else super().__call__(request)
+        )
 
     def _plan(self, name: str) -> Json:
         plan = super()._plan(name)
-        return plan | {"steps": [step | ({"specialist": "statue"} if step["id"] == "statue" else {}) for step in plan["steps"]]}
+        return plan | {
+            "steps": [
+                step | ({"specialist": "statue"} if step["id"] == "statue" else {})
+                for step in plan["steps"]
+            ]
+        }
 
 
 @pytest.fixture(scope="module")
@@ -71,19 +80,52 @@ def stiff(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     (folder / "specialists" / "statue.md").write_text(SPECIALIST)
     with MessagesServer(script) as server:
         more = {"HANDOFF_LEASE_S": str(LEASE_S), "HANDOFF_SWEEP_INTERVAL_S": "0.1"}
-        folders = {"HANDOFF_TOOLS_DIRS": str(folder / "tools"), "HANDOFF_SPECIALISTS_DIRS": str(folder / "specialists")}
+        folders = {
+            "HANDOFF_TOOLS_DIRS": str(folder / "tools"),
+            "HANDOFF_SPECIALISTS_DIRS": str(folder / "specialists"),
+        }
         with running_system(folder, (), over(server, **more, **folders)) as system:
             for name in ("s1", "s2"):
                 app = "tests.e2e.a_supervisor_that_freezes"
-                system.processes.start(system.celery(name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", SUPERVISOR[2], "-c", "4"))
+                system.processes.start(
+                    system.celery(
+                        name,
+                        "-A",
+                        app,
+                        "worker",
+                        "-n",
+                        f"{name}@%h",
+                        "-Q",
+                        SUPERVISOR[2],
+                        "-c",
+                        "4",
+                    )
+                )
             for name in ("w1", "w2", "w3"):
                 queues = "generalist,statue"
-                system.processes.start(system.celery(name, "-A", EVERYONE[1], "worker", "-n", f"{name}@%h", "-Q", queues, "-c", "1"))
+                system.processes.start(
+                    system.celery(
+                        name,
+                        "-A",
+                        EVERYONE[1],
+                        "worker",
+                        "-n",
+                        f"{name}@%h",
+                        "-Q",
+                        queues,
+                        "-c",
+                        "1",
+                    )
+                )
             system.processes.wait_until_ready()
             settings = Settings(offline=True, lease_s=LEASE_S)
             jobs = client.connect(system.redis_url, settings)
-            app = make_app("bystander", system.redis_url, settings, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE))
-            bystander = Sweeper(jobs.ledger, Dispatcher(app), "bystander", interval_s=0.1, keep_s=3_600)
+            app = make_app(
+                "bystander", system.redis_url, settings, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE)
+            )
+            bystander = Sweeper(
+                jobs.ledger, Dispatcher(app), "bystander", interval_s=0.1, keep_s=3_600
+            )
             bystander.start()
             yield Fleet(system, server, script, jobs)
             bystander.stop()
@@ -93,7 +135,10 @@ def stiff(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 def froze(fleet: Fleet, *names: str) -> int:
     """How often one of these processes was ended by its watchdog."""
-    return sum(fleet.system.processes.log_of(name).read_text(errors="replace").count(FROZE) for name in names)
+    return sum(
+        fleet.system.processes.log_of(name).read_text(errors="replace").count(FROZE)
+        for name in names
+    )
 
 
 @pytest.fixture(scope="module")
@@ -107,17 +152,25 @@ def at_once(stiff: Fleet) -> dict[str, JobId]:
     }
 
 
-def test_a_handoff_that_freezes_three_workers_fails_and_the_job_goes_on_without_it(stiff: Fleet, at_once: dict[str, JobId]) -> None:
+def test_a_handoff_that_freezes_three_workers_fails_and_the_job_goes_on_without_it(
+    stiff: Fleet, at_once: dict[str, JobId]
+) -> None:
     result = stiff.ends(at_once["workers"], within_s=60)
 
     (event,) = [one for one in stiff.finished(at_once["workers"]) if one.handoff_id == "statue.1"]
     assert event.stop_reason is StopReason.TOO_MANY_CLAIMS
-    assert stiff.standing(at_once["workers"], "statue.1").claims == MAX_CLAIMS + 1, "the last one to end it"
-    wait_until(lambda: froze(stiff, "w1", "w2", "w3") == MAX_CLAIMS, what="the end of the last of them")
+    assert stiff.standing(at_once["workers"], "statue.1").claims == MAX_CLAIMS + 1, (
+        "the last one to end it"
+    )
+    wait_until(
+        lambda: froze(stiff, "w1", "w2", "w3") == MAX_CLAIMS, what="the end of the last of them"
+    )
     assert result.status is JobStatus.PARTIAL
 
 
-def test_a_job_that_freezes_supervisors_fails_and_others_go_on(stiff: Fleet, at_once: dict[str, JobId]) -> None:
+def test_a_job_that_freezes_supervisors_fails_and_others_go_on(
+    stiff: Fleet, at_once: dict[str, JobId]
+) -> None:
     result = stiff.ends(at_once["supervisors"], within_s=60)
 
     assert result.status is JobStatus.FAILED
@@ -125,4 +178,6 @@ def test_a_job_that_freezes_supervisors_fails_and_others_go_on(stiff: Fleet, at_
     stiff.ends_well(at_once["nobody"])
     wait_until(lambda: froze(stiff, "s1", "s2") >= MAX_LOOKS, what="the end of the last of them")
     most = 1 + MAX_LOOKS + 1
-    assert froze(stiff, "s1", "s2") <= most, "once in the planner's claim, then both of them the first time, then one at a time"
+    assert froze(stiff, "s1", "s2") <= most, (
+        "once in the planner's claim, then both of them the first time, then one at a time"
+    )

@@ -31,7 +31,9 @@ TASKS = {SPECIALIST: (task_of(SPECIALIST), "no handoff"), SUPERVISOR_QUEUE: (ADV
 """A task of each queue, and an argument for it."""
 
 
-def frame(queue: str, payload: object = None, *, headers: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+def frame(
+    queue: str, payload: object = None, *, headers: Mapping[str, Any] | None = None, **more: Any
+) -> dict[str, Any]:
     """A message as Celery writes it, and what is different about it."""
     task, argument = TASKS[queue]
     body = json.dumps([[argument], {}, {}] if payload is None else payload).encode()
@@ -40,7 +42,11 @@ def frame(queue: str, payload: object = None, *, headers: Mapping[str, Any] | No
         "content-encoding": "utf-8",
         "content-type": "application/json",
         "headers": {"lang": "py", "task": task, "id": "i", **(headers or {})},
-        "properties": {"delivery_tag": "t", "body_encoding": "base64", "delivery_info": {"exchange": "", "routing_key": queue}},
+        "properties": {
+            "delivery_tag": "t",
+            "body_encoding": "base64",
+            "delivery_info": {"exchange": "", "routing_key": queue},
+        },
         **more,
     }
 
@@ -52,22 +58,33 @@ def garbage(queue: str) -> dict[str, bytes]:
     values = {
         "a message is a JSON object": [1],
         "has properties": {},
-        "a delivery_tag": frame(queue, properties={"delivery_tag": {}, "delivery_info": {"exchange": "", "routing_key": queue}}),
+        "a delivery_tag": frame(
+            queue,
+            properties={
+                "delivery_tag": {},
+                "delivery_info": {"exchange": "", "routing_key": queue},
+            },
+        ),
         "has headers": frame(queue) | {"headers": 7},
         "not compressed": frame(queue, headers={"compression": "application/x-gzip"}),
         "not base64": frame(queue, body="a"),
-        "encoding of its body": frame(queue, properties={**frame(queue)["properties"], "body_encoding": "rot13"}),
+        "encoding of its body": frame(
+            queue, properties={**frame(queue)["properties"], "body_encoding": "rot13"}
+        ),
         "do not say which task": frame(queue) | {"headers": {}},
         "which task it is for": frame(queue, headers={"task": ["a"]}),
         "and its id": frame(queue, headers={"id": None}),
         "there is no task nonsense": frame(queue, headers={"task": "nonsense"}),
         "there is no task celery.map": frame(queue, headers={"task": "celery.map"}),
-        "x-python-serialize": frame(queue, body=pickled) | {"content-type": "application/x-python-serialize"},
+        "x-python-serialize": frame(queue, body=pickled)
+        | {"content-type": "application/x-python-serialize"},
         "in 'zlib_codec'": frame(queue) | {"content-encoding": "zlib_codec"},
         "such headers: eta": frame(queue, headers={"eta": "2999-01-01T00:00:00"}),
         "such headers: eta, expires": frame(queue, headers={"eta": [], "expires": {}}),
         "body holds half of a character": frame(
-            queue, body='[["\ud83d"], {}, {}]', properties={**frame(queue)["properties"], "body_encoding": None}
+            queue,
+            body='[["\ud83d"], {}, {}]',
+            properties={**frame(queue)["properties"], "body_encoding": None},
         ),
         "such headers: expires": frame(queue, headers={"expires": "1999-01-01T00:00:00"}),
         "such headers: stamped_headers": frame(queue, headers={"stamped_headers": 5}),
@@ -109,7 +126,10 @@ def test_garbage_becomes_dead_letters_and_no_process_ends(fleet: Fleet, queue: s
     assert {letter.queue for letter in letters} == {queue}
     assert max(len(letter.body) for letter in letters) == MOST_BODY_CHARS
     assert "not json" in {letter.body for letter in letters}
-    wait_until(lambda: not fleet.redis.exists(queue) and out(fleet) <= out_before, what="nothing that is out")
+    wait_until(
+        lambda: not fleet.redis.exists(queue) and out(fleet) <= out_before,
+        what="nothing that is out",
+    )
     fleet.ends_well(fleet.submit(f"after-garbage-{queue}", a="", b="a"))
     assert fleet.system.processes.pids() == processes
 
@@ -119,16 +139,33 @@ def test_odd_headers_and_callbacks_of_a_stranger_end_no_process(fleet: Fleet, qu
     """Of a message that a task takes: what it asks for is looked at there."""
     out_before = out(fleet)
     processes = fleet.system.processes.pids()
-    odd: list[dict[str, Any]] = [{"redelivered": []}, {"is_eager": 1}, {"args": 7}, {"chord": 7}, {"hostname": {}}, {"ignore_result": "x"}]
-    embeds = [{"chord": {"task": "nonsense"}}, {"chord": {}}, {"chord": {"args": 7}}, {"delivery_info": 7}]
+    odd: list[dict[str, Any]] = [
+        {"redelivered": []},
+        {"is_eager": 1},
+        {"args": 7},
+        {"chord": 7},
+        {"hostname": {}},
+        {"ignore_result": "x"},
+    ]
+    embeds = [
+        {"chord": {"task": "nonsense"}},
+        {"chord": {}},
+        {"chord": {"args": 7}},
+        {"delivery_info": 7},
+    ]
     _, argument = TASKS[queue]
-    strange = [frame(queue, headers=one) for one in odd] + [frame(queue, [[argument], {}, one]) for one in embeds]
+    strange = [frame(queue, headers=one) for one in odd] + [
+        frame(queue, [[argument], {}, one]) for one in embeds
+    ]
     strange += [frame(queue, [["\ud800"], {}, {}]), frame(queue, [[{"a": ["\ud800"]}], {}, {}])]
     for number, one in enumerate(strange):
         one["properties"]["delivery_tag"] = f"odd-{number}"
         fleet.redis.lpush(queue, json.dumps(one))
 
-    wait_until(lambda: not fleet.redis.exists(queue) and out(fleet) <= out_before, what="nothing that is out")
+    wait_until(
+        lambda: not fleet.redis.exists(queue) and out(fleet) <= out_before,
+        what="nothing that is out",
+    )
     fleet.ends_well(fleet.submit(f"after-oddities-{queue}", a=""))
     assert fleet.system.processes.pids() == processes
 

@@ -23,25 +23,57 @@ ROWS = 2 * MOST_IN_A_SLICE + 1
 
 def model(_request: Json) -> Reply:
     """Does every step at once."""
-    return says_json({"status": "ok", "output": "So it is.", "claims": [], "confidence": 0.9, "needs": None, "problem": None})
+    return says_json(
+        {
+            "status": "ok",
+            "output": "So it is.",
+            "claims": [],
+            "confidence": 0.9,
+            "needs": None,
+            "problem": None,
+        }
+    )
 
 
 def handed_out_at(jobs: Client, job_id: JobId) -> list[float]:
-    return [one.at for one in jobs.ledger.journal.read(job_id) if isinstance(one.event, HandoffIssued)]
+    return [
+        one.at for one in jobs.ledger.journal.read(job_id) if isinstance(one.event, HandoffIssued)
+    ]
 
 
 def test_a_small_job_gets_its_turn_between_the_slices_of_a_large_one(tmp_path: Path) -> None:
     """The supervisor has one slot, so it does one thing after the other, and the order is what its journals say."""
-    large = Request("Look at them all.", workflow=workflow(tmp_path, A_ROW, UNREVIEWED), items=rows(ROWS))
-    with MessagesServer(model) as server, running_system(tmp_path / "system", (EVERYONE,), over(server)) as system:
+    large = Request(
+        "Look at them all.", workflow=workflow(tmp_path, A_ROW, UNREVIEWED), items=rows(ROWS)
+    )
+    with (
+        MessagesServer(model) as server,
+        running_system(tmp_path / "system", (EVERYONE,), over(server)) as system,
+    ):
         jobs = system.jobs()
         job_id = jobs.submit(large)
-        other = jobs.submit(Request("Say how it stands.", specialists=("writer",), mode=Mode.SINGLE))
-        arguments = ("-A", "supervisor.app", "worker", "-n", "supervisor@%h", "-Q", "supervisor,submissions,think", "-c", "1")
+        other = jobs.submit(
+            Request("Say how it stands.", specialists=("writer",), mode=Mode.SINGLE)
+        )
+        arguments = (
+            "-A",
+            "supervisor.app",
+            "worker",
+            "-n",
+            "supervisor@%h",
+            "-Q",
+            "supervisor,submissions,think",
+            "-c",
+            "1",
+        )
         system.processes.start(system.celery("supervisor", *arguments))
 
         wait_until(lambda: len(handed_out_at(jobs, job_id)) == ROWS, timeout_s=60)
-        began, turn, last_slice = min(handed_out_at(jobs, job_id)), max(handed_out_at(jobs, other)), max(handed_out_at(jobs, job_id))
+        began, turn, last_slice = (
+            min(handed_out_at(jobs, job_id)),
+            max(handed_out_at(jobs, other)),
+            max(handed_out_at(jobs, job_id)),
+        )
         assert began < turn < last_slice
         assert jobs.wait(other, 60) is JobStatus.OK
         assert jobs.wait(job_id, 100) is JobStatus.OK

@@ -15,7 +15,9 @@ ALL_THE_TIME_S = 60
 
 def given_up(fleet: Fleet, job_id: JobId) -> list[str]:
     events = [one.event for one in fleet.jobs.events(job_id, follow=False)]
-    return [one.step for event in events if isinstance(event, StepsAbandoned) for one in event.steps]
+    return [
+        one.step for event in events if isinstance(event, StepsAbandoned) for one in event.steps
+    ]
 
 
 def let_go_once_begun(quick: list[Held], late: Held) -> None:
@@ -36,7 +38,10 @@ def test_a_step_begins_with_what_is_enough_and_the_call_that_is_late_is_cut(flee
     assert result.status is JobStatus.PARTIAL
     assert given_up(fleet, job_id) == ["c"]
     assert "not waited for: 2 of 3 results were enough for d" in str(result.answer)
-    wait_until(lambda: fleet.standing(job_id, "c.1").state == "dropped", what="the late handoff to be let go")
+    wait_until(
+        lambda: fleet.standing(job_id, "c.1").state == "dropped",
+        what="the late handoff to be let go",
+    )
     late.go.set()
 
 
@@ -65,22 +70,41 @@ def test_what_was_late_is_done_later_and_nothing_else_is_paid_again(fleet: Fleet
 
     assert result.status is JobStatus.OK, result.notes
     assert result.gaps == ()
-    assert [fleet.model.calls["later", step, 1] for step in ("planner", "a", "b", "d")] == [1, 1, 2, 2]
+    assert [fleet.model.calls["later", step, 1] for step in ("planner", "a", "b", "d")] == [
+        1,
+        1,
+        2,
+        2,
+    ]
 
 
-def test_a_gap_that_stays_a_gap_is_all_that_is_paid_for_however_often_it_is_to_be_filled(fleet: Fleet) -> None:
+def test_a_gap_that_stays_a_gap_is_all_that_is_paid_for_however_often_it_is_to_be_filled(
+    fleet: Fleet,
+) -> None:
     fleet.model.on_failure["closed"] = "drop"
-    fleet.model.envelopes["closed", "b"] = {**ENVELOPE, "status": "failed", "problem": "The archive is closed."}
+    fleet.model.envelopes["closed", "b"] = {
+        **ENVELOPE,
+        "status": "failed",
+        "problem": "The archive is closed.",
+    }
     job_id = fleet.submit("closed", a="", b="", c="a b")
     before = fleet.ends(job_id, ALL_THE_TIME_S)
 
     for _ in range(2):
         fleet.jobs.retry(job_id, whole=True)
         result = fleet.jobs.result(job_id, wait_s=ALL_THE_TIME_S)
-        assert (result.status, result.answer, result.gaps) == (JobStatus.PARTIAL, before.answer, before.gaps)
-    assert [fleet.model.calls["closed", step, 1] for step in ("planner", "a", "b", "c", "assessor")] == [1, 1, 3, 1, 1]
+        assert (result.status, result.answer, result.gaps) == (
+            JobStatus.PARTIAL,
+            before.answer,
+            before.gaps,
+        )
+    assert [
+        fleet.model.calls["closed", step, 1] for step in ("planner", "a", "b", "c", "assessor")
+    ] == [1, 1, 3, 1, 1]
 
     fleet.model.envelopes["closed", "b"] = ENVELOPE
     fleet.jobs.retry(job_id, whole=True)
     assert fleet.jobs.result(job_id, wait_s=ALL_THE_TIME_S).status is JobStatus.OK
-    assert [fleet.model.calls["closed", step, 1] for step in ("planner", "a", "b", "c", "assessor")] == [1, 1, 4, 2, 2]
+    assert [
+        fleet.model.calls["closed", step, 1] for step in ("planner", "a", "b", "c", "assessor")
+    ] == [1, 1, 4, 2, 2]

@@ -14,7 +14,9 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.slow
 
 
-def test_a_worker_killed_in_the_middle_of_a_call_repeats_that_call_elsewhere_and_no_other(fleet: Fleet) -> None:
+def test_a_worker_killed_in_the_middle_of_a_call_repeats_that_call_elsewhere_and_no_other(
+    fleet: Fleet,
+) -> None:
     held = fleet.model.hold("kill-worker", "a", turn=2)
     job_id = fleet.submit("kill-worker", turns=2, a="")
     assert held.arrived.wait(30)
@@ -32,8 +34,12 @@ def test_a_worker_killed_in_the_middle_of_a_call_repeats_that_call_elsewhere_and
     made = {turn: fleet.model.calls["kill-worker", "a", turn] for turn in (1, 2)}
     assert made == {1: 1, 2: 2}
     assert fleet.pid_of(job_id, "a.1") != pid
-    assert result.usage["turns"] == 5, "planner, two of the step, the one that was in the air, assessor"
-    assert (result.usage["cut"]["calls"], result.usage["cut"]["tokens"] > 0) == (1, True), "the one that was in the air, at its most"
+    assert result.usage["turns"] == 5, (
+        "planner, two of the step, the one that was in the air, assessor"
+    )
+    assert (result.usage["cut"]["calls"], result.usage["cut"]["tokens"] > 0) == (1, True), (
+        "the one that was in the air, at its most"
+    )
     for part in ("turns", "input_tokens", "output_tokens"):
         assert sum(one["usage"][part] for one in result.handoffs) == result.usage[part]
     own = next(one for one in result.results if one["handoff_id"] == "a.1")
@@ -101,13 +107,19 @@ def test_a_worker_that_wakes_up_after_its_lease_can_write_nothing(fleet: Fleet) 
 
     fleet.ends_well(job_id)
 
-    ended = [recorded.event for recorded in fleet.jobs.events(job_id, follow=False) if isinstance(recorded.event, HandoffFinished)]
+    ended = [
+        recorded.event
+        for recorded in fleet.jobs.events(job_id, follow=False)
+        if isinstance(recorded.event, HandoffFinished)
+    ]
     (of_the_step,) = [event for event in ended if event.handoff_id == "a.1"]
     assert not of_the_step.worker.endswith(f":{pid}")
     assert fleet.model.calls["paused", "a", 1] == 2
 
 
-def test_a_worker_that_is_told_to_end_finishes_its_turn_and_hands_the_rest_back_at_once(fleet: Fleet) -> None:
+def test_a_worker_that_is_told_to_end_finishes_its_turn_and_hands_the_rest_back_at_once(
+    fleet: Fleet,
+) -> None:
     held = fleet.model.hold("deploy", "a")
     job_id = fleet.submit("deploy", turns=2, a="")
     assert held.arrived.wait(30)
@@ -116,7 +128,10 @@ def test_a_worker_that_is_told_to_end_finishes_its_turn_and_hands_the_rest_back_
     log = fleet.log_of(pid)
     said_before = len(log.read_text(errors="replace"))
     fleet.kill(pid, signal.SIGTERM)
-    wait_until(lambda: "shutdown" in log.read_text(errors="replace")[said_before:].lower(), what="the shutdown")
+    wait_until(
+        lambda: "shutdown" in log.read_text(errors="replace")[said_before:].lower(),
+        what="the shutdown",
+    )
     held.go.set()
     told_at = time.monotonic()
 

@@ -21,11 +21,15 @@ from tests.running_system import DOCUMENTS
 
 pytestmark = pytest.mark.slow
 
-COMPARISON = "Compare Qdrant, pgvector and Milvus for a team that needs filtering and durable storage"
+COMPARISON = (
+    "Compare Qdrant, pgvector and Milvus for a team that needs filtering and durable storage"
+)
 
 
 def run(fleet: Fleet, text: str) -> JobResult:
-    return fleet.jobs.result(fleet.jobs.submit(Request(text, documents=DOCUMENTS, model="offline")), wait_s=60)
+    return fleet.jobs.result(
+        fleet.jobs.submit(Request(text, documents=DOCUMENTS, model="offline")), wait_s=60
+    )
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +52,9 @@ def test_at_least_three_researchers_share_one_chord_in_worker_processes(result: 
     researchers = [handoff for handoff in result.handoffs if handoff["assigned_to"] == "researcher"]
 
     assert len(researchers) >= 3
-    planner = next(handoff["worker"] for handoff in result.handoffs if handoff["assigned_to"] == "planner")
+    planner = next(
+        handoff["worker"] for handoff in result.handoffs if handoff["assigned_to"] == "planner"
+    )
     workers = {handoff["worker"] for handoff in researchers}
     assert planner not in workers
     assert len({handoff["group"] for handoff in researchers}) == 1
@@ -59,7 +65,9 @@ def test_researchers_that_run_at_once_do_so_in_processes_of_their_own(fleet: Fle
     job_id, held = fleet.occupy("own")
 
     steps = [one for one in fleet.issued(job_id) if one.assigned_to == "researcher"]
-    assert len({fleet.pid_of(job_id, one.handoff_id) for one in steps}) == len(steps) == len(held) == 3
+    assert (
+        len({fleet.pid_of(job_id, one.handoff_id) for one in steps}) == len(steps) == len(held) == 3
+    )
     assert len({one.group for one in steps}) == 1
     for one in held:
         one.go.set()
@@ -70,7 +78,9 @@ def test_every_citation_is_what_the_document_says(result: JobResult) -> None:
     texts = read_folder(DOCUMENTS, max_document_bytes=10**7, max_documents=100).texts
 
     assert result.citations
-    assert all(texts[one["digest"]][one["start"] : one["end"]] == one["quote"] for one in result.citations)
+    assert all(
+        texts[one["digest"]][one["start"] : one["end"]] == one["quote"] for one in result.citations
+    )
     assert all(f"[{one['n']}]" in str(result.answer) for one in result.citations)
 
 
@@ -80,11 +90,27 @@ def test_it_was_reviewed_and_says_that_no_model_made_it(result: JobResult) -> No
 
 
 def test_every_handoff_and_every_result_can_be_read_in_full(result: JobResult) -> None:
-    extra = {"state", "worker", "claims", "lost_claims", "stints", "usage", "issued_at", "started_at", "finished_at", "group", "child"}
+    extra = {
+        "state",
+        "worker",
+        "claims",
+        "lost_claims",
+        "stints",
+        "usage",
+        "issued_at",
+        "started_at",
+        "finished_at",
+        "group",
+        "child",
+    }
     for handoff in result.handoffs:
-        parsed = AgentHandoff.from_json(_json({name: value for name, value in handoff.items() if name not in extra}))
+        parsed = AgentHandoff.from_json(
+            _json({name: value for name, value in handoff.items() if name not in extra})
+        )
         assert [item.step_id for item in parsed.context] == list(parsed.depends_on)
-    assert {HandoffResult.from_json(_json(one)).handoff_id for one in result.results} == {one["handoff_id"] for one in result.handoffs}
+    assert {HandoffResult.from_json(_json(one)).handoff_id for one in result.results} == {
+        one["handoff_id"] for one in result.handoffs
+    }
 
 
 def test_two_jobs_at_once_do_not_disturb_each_other(fleet: Fleet) -> None:

@@ -25,7 +25,10 @@ def test_several_jobs_at_once_share_the_fleet(fleet: Fleet) -> None:
 
     for n, job_id in enumerate(job_ids):
         fleet.ends_well(job_id)
-        assert [fleet.model.calls[f"many-{n}", step, 1] for step in ("planner", "a", "b", "c", "assessor")] == [1] * 5
+        assert [
+            fleet.model.calls[f"many-{n}", step, 1]
+            for step in ("planner", "a", "b", "c", "assessor")
+        ] == [1] * 5
 
 
 def test_a_chord_wakes_the_supervisor_when_its_last_part_is_done(fleet: Fleet) -> None:
@@ -85,7 +88,11 @@ def test_a_message_that_comes_twice_runs_once(fleet: Fleet) -> None:
     held = fleet.model.hold("twice", "a")
     job_id = fleet.submit("twice", a="", b="a")
     assert held.arrived.wait(30)
-    issued = [recorded.event for recorded in fleet.jobs.events(job_id, follow=False) if isinstance(recorded.event, HandoffIssued)]
+    issued = [
+        recorded.event
+        for recorded in fleet.jobs.events(job_id, follow=False)
+        if isinstance(recorded.event, HandoffIssued)
+    ]
     (event,) = [one for one in issued if one.step_id == "a"]
     text = fleet.jobs.ledger.blobs.get(job_id, [event.handoff.digest])[event.handoff.digest]
     again = Outgoing(AgentHandoff.from_json(text), text, event.group or "", event.index)
@@ -102,7 +109,9 @@ def test_a_message_that_comes_twice_runs_once(fleet: Fleet) -> None:
     fleet.ends_well(job_id)
 
 
-def test_a_malformed_message_goes_to_the_dead_letters_with_its_reason_and_nothing_stops(fleet: Fleet) -> None:
+def test_a_malformed_message_goes_to_the_dead_letters_with_its_reason_and_nothing_stops(
+    fleet: Fleet,
+) -> None:
     app = fleet.jobs._dispatcher._app
     from shared.celery_app import declare_queues
 
@@ -110,14 +119,23 @@ def test_a_malformed_message_goes_to_the_dead_letters_with_its_reason_and_nothin
     for text in ("{", '{"schema_version": 7, "job_id": "j-000000000000"}', 42):
         app.send_task(f"specialist.{SPECIALIST}", args=(text,), queue=SPECIALIST)
 
-    letters = wait_until(lambda: found if len(found := fleet.jobs.ledger.dead.newest(3)) == 3 else [], what="dead letters")
+    letters = wait_until(
+        lambda: found if len(found := fleet.jobs.ledger.dead.newest(3)) == 3 else [],
+        what="dead letters",
+    )
 
-    assert {letter.body for letter in letters} == {"{", '{"schema_version": 7, "job_id": "j-000000000000"}', "42"}
+    assert {letter.body for letter in letters} == {
+        "{",
+        '{"schema_version": 7, "job_id": "j-000000000000"}',
+        "42",
+    }
     assert all(letter.queue == SPECIALIST and letter.reason for letter in letters)
     fleet.ends_well(fleet.submit("after-garbage", a=""))
 
 
-def test_after_a_cancel_no_turn_is_begun_anywhere_and_queued_steps_never_start(fleet: Fleet) -> None:
+def test_after_a_cancel_no_turn_is_begun_anywhere_and_queued_steps_never_start(
+    fleet: Fleet,
+) -> None:
     held = [fleet.model.hold("cancel", step) for step in ("a", "b", "c")]
     job_id = fleet.submit("cancel", turns=2, a="", b="", c="", d="")
     for one in held:
@@ -130,7 +148,10 @@ def test_after_a_cancel_no_turn_is_begun_anywhere_and_queued_steps_never_start(f
     fleet.ends_well(fleet.submit("after-cancel", x="", y="", z=""))
 
     assert result.status is JobStatus.CANCELLED
-    assert any(isinstance(recorded.event, CancelRequested) for recorded in fleet.jobs.events(job_id, follow=False))
+    assert any(
+        isinstance(recorded.event, CancelRequested)
+        for recorded in fleet.jobs.events(job_id, follow=False)
+    )
     assert sum(fleet.model.calls["cancel", step, 2] for step in ("a", "b", "c", "d")) == 0
     assert fleet.model.calls["cancel", "d", 1] == 0
 

@@ -59,11 +59,17 @@ def test_auto_gives_a_question_to_one_and_says_why(handoff: Handoff) -> None:
 def test_auto_gives_a_comparison_of_several_to_a_team(handoff: Handoff) -> None:
     outcome = ran(handoff, REQUEST, "--mode", "auto")
 
-    assert (outcome["status"], outcome["mode"], outcome["route"]["specialist"]) == ("ok", "team", None)
+    assert (outcome["status"], outcome["mode"], outcome["route"]["specialist"]) == (
+        "ok",
+        "team",
+        None,
+    )
     assert who(outcome)[:2] == ["router", "planner"]
 
 
-def test_an_adaptive_job_is_looked_at_after_each_fan_in_and_ends_by_itself(handoff: Handoff) -> None:
+def test_an_adaptive_job_is_looked_at_after_each_fan_in_and_ends_by_itself(
+    handoff: Handoff,
+) -> None:
     outcome = ran(handoff, REQUEST, "--mode", "adaptive")
 
     assert (outcome["status"], outcome["mode"]) == ("ok", "adaptive")
@@ -87,7 +93,9 @@ def test_a_step_is_repeated_over_the_lines_of_a_file(handoff: Handoff) -> None:
     assert outcome["status"] == "ok"
 
 
-def test_an_answer_that_does_not_pass_its_gates_is_sent_back_and_then_says_what_is_wrong_with_it(handoff: Handoff) -> None:
+def test_an_answer_that_does_not_pass_its_gates_is_sent_back_and_then_says_what_is_wrong_with_it(
+    handoff: Handoff,
+) -> None:
     (handoff.folder / "gates.yaml").write_text("sections: [Risks]\ncited: true\n")
     outcome = ran(handoff, QUESTION, "--mode", "single", "--gates", "gates.yaml")
 
@@ -98,7 +106,9 @@ def test_an_answer_that_does_not_pass_its_gates_is_sent_back_and_then_says_what_
 
 
 def test_a_rubric_has_the_work_of_a_single_agent_reviewed_and_scored(handoff: Handoff) -> None:
-    (handoff.folder / "rubric.yaml").write_text("accuracy: Every figure has its source.\ntone: It is friendly.\n")
+    (handoff.folder / "rubric.yaml").write_text(
+        "accuracy: Every figure has its source.\ntone: It is friendly.\n"
+    )
     outcome = ran(handoff, QUESTION, "--mode", "single", "--rubric", "rubric.yaml")
 
     assert who(outcome) == ["generalist", "assessor"]
@@ -127,7 +137,9 @@ def test_a_rubric_has_the_work_of_a_single_agent_reviewed_and_scored(handoff: Ha
         (("--gates", "wrong.yaml"), "least_words: there is no such field"),
     ],
 )
-def test_what_does_not_fit_together_is_one_line_before_anything_starts(handoff: Handoff, arguments: tuple[str, ...], said: str) -> None:
+def test_what_does_not_fit_together_is_one_line_before_anything_starts(
+    handoff: Handoff, arguments: tuple[str, ...], said: str
+) -> None:
     (handoff.folder / "each.yaml").write_text(PER_LINE)
     (handoff.folder / "lines.txt").write_text("one\ntwo\n")
     (handoff.folder / "facts.csv").write_text("subject,attribute,value\nQdrant,language,\n")

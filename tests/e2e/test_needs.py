@@ -17,7 +17,12 @@ from tests.e2e.fleet import ENVELOPE, SPECIALIST, Fleet
 
 pytestmark = pytest.mark.slow
 
-IN_NEED = {**ENVELOPE, "status": "needs_input", "output": None, "needs": "The year of the licence change."}
+IN_NEED = {
+    **ENVELOPE,
+    "status": "needs_input",
+    "output": None,
+    "needs": "The year of the licence change.",
+}
 
 
 def adds(fleet: Fleet, name: str, specialist: str = SPECIALIST) -> dict[str, str]:
@@ -27,7 +32,11 @@ def adds(fleet: Fleet, name: str, specialist: str = SPECIALIST) -> dict[str, str
 
 
 def resolutions(fleet: Fleet, job_id: JobId) -> list[NeedsResolved]:
-    return [one.event for one in fleet.jobs.events(job_id, follow=False) if isinstance(one.event, NeedsResolved)]
+    return [
+        one.event
+        for one in fleet.jobs.events(job_id, follow=False)
+        if isinstance(one.event, NeedsResolved)
+    ]
 
 
 def attempts_at(result: JobResult, step: str) -> list[dict[str, Any]]:
@@ -49,17 +58,25 @@ def test_a_step_in_need_goes_on_with_what_another_has_found_out(fleet: Fleet) ->
     assert (first["depends_on"], second["depends_on"]) == ([], ["a_help"])
     assert [one["step_id"] for one in second["context"]] == ["a_help"]
     assert second["feedback"][0]["text"].startswith("Step a_help was asked for what you need")
-    assert [one["assigned_to"] for one in attempts_at(result, "a_help")] == [SPECIALIST], f"{to} is not there"
+    assert [one["assigned_to"] for one in attempts_at(result, "a_help")] == [SPECIALIST], (
+        f"{to} is not there"
+    )
     assert [step["id"] for step in (result.plan or {})["steps"]] == ["a", "b", "a_help"]
     assert fleet.model.calls["found-out", "b", 1] == 1
     record = Export.from_json(fleet.jobs.export(job_id).to_json()).record()
     bars = {str(bar.handoff_id): bar for bar in timeline_of(record).bars}
     assert report_of(record).results == result.results, "an export has them all"
-    assert (bars["a_help.1"].after, bars["a.2"].after, bars["b.1"].after) == (("planner.2",), ("a_help.1",), ("a.2",))
+    assert (bars["a_help.1"].after, bars["a.2"].after, bars["b.1"].after) == (
+        ("planner.2",),
+        ("a_help.1",),
+        ("a.2",),
+    )
     assert all(bars[one].is_critical for one in ("a.1", "planner.2", "a_help.1", "a.2", "b.1"))
 
 
-def test_what_another_has_found_out_is_paid_for_by_the_job_and_counts_for_its_quote_and_those_after_it(fleet: Fleet) -> None:
+def test_what_another_has_found_out_is_paid_for_by_the_job_and_counts_for_its_quote_and_those_after_it(
+    fleet: Fleet,
+) -> None:
     fleet.model.envelopes["dearer", "a"] = IN_NEED
     fleet.model.resolves["dearer"] = [adds(fleet, "dearer")]
     held = fleet.model.hold("dearer", "look-up")
@@ -72,15 +89,29 @@ def test_what_another_has_found_out_is_paid_for_by_the_job_and_counts_for_its_qu
     result = fleet.ends_well(job_id)
 
     past, _ = fleet.jobs.ledger.history.read([SPECIALIST, "planner"])
-    assert {who: len(found) for who, found in past.items()} == {SPECIALIST: 3, "planner": 2}, "a, who helps it, and a again"
+    assert {who: len(found) for who, found in past.items()} == {SPECIALIST: 3, "planner": 2}, (
+        "a, who helps it, and a again"
+    )
     assert result.quote
-    assert result.usage["turns"] == sum(calls for (name, _, _), calls in fleet.model.calls.items() if name == "dearer")
+    assert result.usage["turns"] == sum(
+        calls for (name, _, _), calls in fleet.model.calls.items() if name == "dearer"
+    )
 
 
 def test_what_another_could_not_find_out_either_is_given_up_and_named(fleet: Fleet) -> None:
     fleet.model.envelopes["not-found", "a"] = IN_NEED
-    fleet.model.envelopes["not-found", "look-up"] = {**ENVELOPE, "status": "failed", "problem": "The archive is closed."}
-    given_up = {"step": "a", "action": "give_up", "answer": "Only the user knows.", "specialist": "", "task": ""}
+    fleet.model.envelopes["not-found", "look-up"] = {
+        **ENVELOPE,
+        "status": "failed",
+        "problem": "The archive is closed.",
+    }
+    given_up = {
+        "step": "a",
+        "action": "give_up",
+        "answer": "Only the user knows.",
+        "specialist": "",
+        "task": "",
+    }
     fleet.model.resolves["not-found"] = [adds(fleet, "not-found"), given_up]
     job_id = fleet.submit("not-found", a="", b="")
     result = fleet.ends(job_id)
@@ -90,5 +121,7 @@ def test_what_another_could_not_find_out_either_is_given_up_and_named(fleet: Fle
     assert "The archive is closed." in str(result.answer)
     first, second = resolutions(fleet, job_id)
     assert ([one.id for one in first.added], second.added) == (["a_help"], ())
-    assert (second.given_up, second.repeats) == (("a",), ()), "the planner was asked again, since nobody has found it out"
+    assert (second.given_up, second.repeats) == (("a",), ()), (
+        "the planner was asked again, since nobody has found it out"
+    )
     assert len(attempts_at(result, "a")) == 2, "it was told, and tried again"

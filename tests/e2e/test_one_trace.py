@@ -35,7 +35,15 @@ SAID = "mellifluous"
 def command(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """As a person types it."""
     line = [sys.executable, "-m", "supervisor.cli.main", *words]
-    return subprocess.run(line, env={**os.environ, **environment}, cwd=ROOT, capture_output=True, text=True, timeout=90, check=True)
+    return subprocess.run(
+        line,
+        env={**os.environ, **environment},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=True,
+    )
 
 
 @dataclass(frozen=True)
@@ -53,7 +61,10 @@ class Seen:
     def trace_of(self, job_id: JobId) -> list[Told]:
         """All spans of the trace that the job's own span is in, once that has come."""
         own = f"{job_span(job_id):016x}"
-        found = wait_until(lambda: [span for span in self.collector.spans if span.span_id == own], what="the span of the job")
+        found = wait_until(
+            lambda: [span for span in self.collector.spans if span.span_id == own],
+            what="the span of the job",
+        )
         return self.collector.of_trace(found[0].trace_id)
 
 
@@ -71,7 +82,18 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
         with running_system(tmp_path_factory.mktemp("seen"), (SUPERVISOR,), settings) as system:
             for name in ("w1", "w2"):
                 system.processes.start(
-                    system.celery(name, "-A", "workers.app", "worker", "-n", f"{name}@%h", "-Q", "generalist", "-c", "1")
+                    system.celery(
+                        name,
+                        "-A",
+                        "workers.app",
+                        "worker",
+                        "-n",
+                        f"{name}@%h",
+                        "-Q",
+                        "generalist",
+                        "-c",
+                        "1",
+                    )
                 )
             system.processes.wait_until_ready()
             jobs = client.connect(system.redis_url, Settings(offline=True))
@@ -103,14 +125,21 @@ def roots(trace: list[Told]) -> list[str]:
     return [span.name for span in trace if span.parent_id not in known]
 
 
-def test_one_trace_holds_the_command_every_handoff_every_turn_and_every_tool_call(seen: Seen) -> None:
+def test_one_trace_holds_the_command_every_handoff_every_turn_and_every_tool_call(
+    seen: Seen,
+) -> None:
     job_id = planned(seen, "trace-all", turns=2, a="", b="", c="a b")
     seen.fleet.ends_well(job_id)
     trace = whole(seen, job_id, 1 + 3 * 2 + 1)
 
     by_id = {span.span_id: span for span in trace}
     names = Counter(span.name.split(" ")[0] for span in trace)
-    assert (names["chat"], names["execute_tool"], names["invoke_agent"], names["invoke_workflow"]) == (8, 3, 5, 1)
+    assert (
+        names["chat"],
+        names["execute_tool"],
+        names["invoke_agent"],
+        names["invoke_workflow"],
+    ) == (8, 3, 5, 1)
     assert roots(trace) == ["submit"]
     assert {span.service for span in trace} == {"handoff", "handoff-supervisor", "handoff-worker"}
     for span in trace:
@@ -119,8 +148,13 @@ def test_one_trace_holds_the_command_every_handoff_every_turn_and_every_tool_cal
         if span.name.startswith("invoke_agent"):
             assert by_id[span.parent_id].name.startswith("run/"), span
         if span.name.startswith("run/"):
-            assert (span.attributes["celery.task_name"], by_id[span.parent_id].kind) == (span.name[4:], 4), span
-    handoffs = {span.attributes["handoff.id"] for span in trace if span.name.startswith("invoke_agent")}
+            assert (span.attributes["celery.task_name"], by_id[span.parent_id].kind) == (
+                span.name[4:],
+                4,
+            ), span
+    handoffs = {
+        span.attributes["handoff.id"] for span in trace if span.name.startswith("invoke_agent")
+    }
     assert handoffs == {"planner.1", "a.1", "b.1", "c.1", "assessor.1"}
 
 
@@ -131,11 +165,18 @@ def test_a_job_that_does_a_step_of_another_is_in_its_trace(seen: Seen) -> None:
     seen.fleet.ends_well(job_id)
     trace = whole(seen, job_id, 5)
 
-    outer, inner = sorted((span for span in trace if span.name.startswith("invoke_workflow")), key=lambda span: span.start_ns)
+    outer, inner = sorted(
+        (span for span in trace if span.name.startswith("invoke_workflow")),
+        key=lambda span: span.start_ns,
+    )
     assert (outer.attributes["handoff.job.id"], inner.parent_id) == (job_id, outer.span_id)
     assert roots(trace) == ["submit"]
     agents = [span.attributes for span in trace if span.name.startswith("invoke_agent")]
-    assert {one["handoff.id"] for one in agents if one["handoff.job.id"] != job_id} == {"planner.1", "x.1", "assessor.1"}
+    assert {one["handoff.id"] for one in agents if one["handoff.job.id"] != job_id} == {
+        "planner.1",
+        "x.1",
+        "assessor.1",
+    }
 
 
 def test_spans_say_what_the_conventions_want(seen: Seen) -> None:
@@ -157,14 +198,24 @@ def test_spans_say_what_the_conventions_want(seen: Seen) -> None:
         "handoff.job.id": job_id,
     }
     assert {name: agent.attributes.get(name) for name in expected} == expected
-    first, last = sorted((span for span in trace if span.parent_id == own and span.kind == 3), key=lambda span: span.start_ns)
+    first, last = sorted(
+        (span for span in trace if span.parent_id == own and span.kind == 3),
+        key=lambda span: span.start_ns,
+    )
     assert first.name == f"chat {Settings().specialist_model}"
-    assert (first.attributes["gen_ai.response.finish_reasons"], last.attributes["gen_ai.response.finish_reasons"]) == (
+    assert (
+        first.attributes["gen_ai.response.finish_reasons"],
+        last.attributes["gen_ai.response.finish_reasons"],
+    ) == (
         ["tool_use"],
         ["end_turn"],
     )
     (tool,) = (span for span in trace if span.parent_id == own and span.kind == 1)
-    assert (tool.name, tool.attributes["gen_ai.tool.name"], tool.is_error) == ("execute_tool now", "now", False)
+    assert (tool.name, tool.attributes["gen_ai.tool.name"], tool.is_error) == (
+        "execute_tool now",
+        "now",
+        False,
+    )
     job = next(span for span in trace if span.name.startswith("invoke_workflow"))
     assert job.attributes["handoff.job.status"] == "ok"
     assert job.start_ns <= agent.start_ns <= agent.end_ns <= job.end_ns
@@ -175,15 +226,22 @@ def test_a_worker_that_is_killed_leaves_one_trace_without_loose_ends(seen: Seen)
     job_id = planned(seen, "trace-kill", turns=2, a="")
     assert held.arrived.wait(30)
     own = f"{handoff_span(job_id, HandoffId('a.1')):016x}"
-    wait_until(lambda: [span for span in seen.collector.spans if span.parent_id == own], what="the first turn's spans")
+    wait_until(
+        lambda: [span for span in seen.collector.spans if span.parent_id == own],
+        what="the first turn's spans",
+    )
     seen.fleet.kill(seen.fleet.pid_of(job_id, "a.1"))
     seen.fleet.ends_well(job_id)
     held.go.set()
     trace = whole(seen, job_id, 4)
 
     assert roots(trace) == ["submit"]
-    assert [span.span_id for span in trace if span.attributes.get("handoff.id") == "a.1"] == [own], "told once, by who ended it"
-    assert sum(span.parent_id == own and span.name.startswith("chat") for span in trace) == 2, "one turn by each of the two"
+    assert [span.span_id for span in trace if span.attributes.get("handoff.id") == "a.1"] == [
+        own
+    ], "told once, by who ended it"
+    assert sum(span.parent_id == own and span.name.startswith("chat") for span in trace) == 2, (
+        "one turn by each of the two"
+    )
 
 
 def test_nothing_that_was_said_and_no_secret_leaves(seen: Seen) -> None:
@@ -194,7 +252,9 @@ def test_nothing_that_was_said_and_no_secret_leaves(seen: Seen) -> None:
     sent = b"".join(seen.collector.raw)
     for word in (CANARY, COLLECTORS_KEY, SAID, "So it is.", "plan trace-silent", "Do a of"):
         assert word.encode() not in sent
-    assert all(headers["x-key"] == COLLECTORS_KEY for headers in seen.collector.headers), "the collector itself is told its key"
+    assert all(headers["x-key"] == COLLECTORS_KEY for headers in seen.collector.headers), (
+        "the collector itself is told its key"
+    )
 
 
 def test_lines_of_the_log_say_which_trace_they_belong_to(seen: Seen) -> None:
@@ -202,8 +262,17 @@ def test_lines_of_the_log_say_which_trace_they_belong_to(seen: Seen) -> None:
     seen.fleet.ends_well(job_id)
     trace_id = whole(seen, job_id, 3)[0].trace_id
 
-    logs = [seen.fleet.system.processes.log_of(name).read_text() for name in seen.fleet.system.processes.pids() if name != "redis"]
-    said = [line for log in logs for line in log.splitlines() if job_id in line and '"event": "handoff finished"' in line]
+    logs = [
+        seen.fleet.system.processes.log_of(name).read_text()
+        for name in seen.fleet.system.processes.pids()
+        if name != "redis"
+    ]
+    said = [
+        line
+        for log in logs
+        for line in log.splitlines()
+        if job_id in line and '"event": "handoff finished"' in line
+    ]
     assert [json.loads(line)["trace_id"] for line in said] == [trace_id] * 3
     assert {json.loads(line)["handoff_id"] for line in said} == {"planner.1", "a.1", "assessor.1"}
 
@@ -220,21 +289,44 @@ def test_a_collector_that_is_away_keeps_nobody_waiting(seen: Seen) -> None:
     seen.fleet.ends_well(JobId(done.stdout.strip()))
 
 
-def test_a_job_that_nobody_told_of_when_it_was_submitted_is_one_trace_all_the_same(seen: Seen) -> None:
+def test_a_job_that_nobody_told_of_when_it_was_submitted_is_one_trace_all_the_same(
+    seen: Seen,
+) -> None:
     seen.fleet.model.plans["trace-late"] = {"a": ""}
     job_id = seen.fleet.jobs.submit(client.Request("plan trace-late"))
     seen.fleet.ends_well(job_id)
     trace = whole(seen, job_id, 3)
 
     assert roots(trace) == ["invoke_workflow team"]
-    assert len({span.trace_id for span in seen.collector.spans if span.attributes.get("handoff.job.id") == job_id}) == 1
+    assert (
+        len(
+            {
+                span.trace_id
+                for span in seen.collector.spans
+                if span.attributes.get("handoff.job.id") == job_id
+            }
+        )
+        == 1
+    )
 
 
 def test_a_run_of_its_own_tells_all_before_its_processes_go() -> None:
     with Collector() as collector:
-        environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "HANDOFF_OFFLINE": "true", "HANDOFF_MODE": "team"}
-        command("run", "Compare Qdrant and Milvus", "--docs", str(DOCUMENTS), "--json", **environment)
+        environment = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
+            "HANDOFF_OFFLINE": "true",
+            "HANDOFF_MODE": "team",
+        }
+        command(
+            "run", "Compare Qdrant and Milvus", "--docs", str(DOCUMENTS), "--json", **environment
+        )
 
     assert roots(collector.spans) == ["submit"]
-    assert {"handoff", "handoff-supervisor", "handoff-worker"} == {span.service for span in collector.spans}
-    assert len(collector.named("invoke_workflow team")) == len(collector.named("invoke_agent assessor")) == 1
+    assert {"handoff", "handoff-supervisor", "handoff-worker"} == {
+        span.service for span in collector.spans
+    }
+    assert (
+        len(collector.named("invoke_workflow team"))
+        == len(collector.named("invoke_agent assessor"))
+        == 1
+    )

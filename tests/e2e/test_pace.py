@@ -11,7 +11,9 @@ from benchmarks.pace import paced
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(300)]
 
 
-def test_eight_worker_processes_use_nearly_all_that_a_server_allows_and_are_never_refused(tmp_path: Path) -> None:
+def test_eight_worker_processes_use_nearly_all_that_a_server_allows_and_are_never_refused(
+    tmp_path: Path,
+) -> None:
     seen = paced(tmp_path, workers=8, slots=8, limit=50, window_s=12.0, calls=120)
     assert set(seen.statuses) == {"ok"}
     assert len(seen.bucket.taken) == 120

@@ -11,12 +11,18 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("who", ["a", "planner", "assessor"])
-def test_what_is_parked_survives_all_processes_and_goes_on_when_it_is_time(fleet: Fleet, who: str) -> None:
+def test_what_is_parked_survives_all_processes_and_goes_on_when_it_is_time(
+    fleet: Fleet, who: str
+) -> None:
     name = f"park-{who}"
     handoff_id = f"{who}.1"
     fleet.model.refusals[name, who, 1] = 8.0
     job_id = fleet.submit(name, a="")
-    wait_until(lambda: fleet.redis.hget(f"handoff:{{{job_id}}}:h:{handoff_id}", "parked"), timeout_s=60, what="the parking")
+    wait_until(
+        lambda: fleet.redis.hget(f"handoff:{{{job_id}}}:h:{handoff_id}", "parked"),
+        timeout_s=60,
+        what="the parking",
+    )
     parked = fleet.standing(job_id, handoff_id)
     assert (parked.state, parked.claims, parked.doing) == ("issued", 0, "rate limit")
     pids = {name: pid for name, pid in fleet.system.processes.pids().items() if name != "redis"}

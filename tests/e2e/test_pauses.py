@@ -25,22 +25,38 @@ def nothing_stays_paused(fleet: Fleet) -> Iterator[None]:
         fleet.jobs.resume(role)
 
 
-def test_a_paused_role_stops_everywhere_after_its_turn_and_goes_on_without_repeating_one(fleet: Fleet) -> None:
+def test_a_paused_role_stops_everywhere_after_its_turn_and_goes_on_without_repeating_one(
+    fleet: Fleet,
+) -> None:
     held = {step: fleet.model.hold("switch", step) for step in STEPS}
     job_id = fleet.submit("switch", turns=2, **dict.fromkeys(STEPS, ""))
-    wait_until(lambda: sum(one.arrived.is_set() for one in held.values()) == 3, what="three turns in the air")
+    wait_until(
+        lambda: sum(one.arrived.is_set() for one in held.values()) == 3,
+        what="three turns in the air",
+    )
     fleet.jobs.pause(SPECIALIST, "it cites nonsense")
     for one in held.values():
         one.go.set()
     begun = [step for step, one in held.items() if one.arrived.is_set()]
-    wait_until(lambda: all(fleet.standing(job_id, f"{step}.1").held for step in begun), what="the handoffs that ran")
+    wait_until(
+        lambda: all(fleet.standing(job_id, f"{step}.1").held for step in begun),
+        what="the handoffs that ran",
+    )
     waits = fleet.jobs.standing(job_id).waiting_for
     calls = sum(fleet.model.calls.values())
     other = fleet.submit("switch-too", a="")
-    wait_until(lambda: fleet.issued(other)[-1].step_id == "a" if fleet.issued(other) else False, what="a plan for another job")
+    wait_until(
+        lambda: fleet.issued(other)[-1].step_id == "a" if fleet.issued(other) else False,
+        what="a plan for another job",
+    )
 
-    assert f"steps {', '.join(STEPS)} wait for `{SPECIALIST}`, which is paused (it cites nonsense): let it go on with" in waits
-    assert sum(fleet.model.calls.values()) == calls + 1, "the plan of the other job, and no turn of the paused role"
+    assert (
+        f"steps {', '.join(STEPS)} wait for `{SPECIALIST}`, which is paused (it cites nonsense): let it go on with"
+        in waits
+    )
+    assert sum(fleet.model.calls.values()) == calls + 1, (
+        "the plan of the other job, and no turn of the paused role"
+    )
     assert all(fleet.standing(job_id, f"{step}.1").claims == 0 for step in STEPS)
     assert fleet.jobs.resume(SPECIALIST) is not None
     for each in (job_id, other):
@@ -54,7 +70,11 @@ def test_workers_leave_the_messages_of_a_paused_role_in_its_queue(fleet: Fleet) 
     def balance() -> set[int]:
         """0: it takes from the queue; 1: it has left it. Of the processes that are there now: others were killed in a pause."""
         texts = [log.read_text().rpartition(" ready.")[2] for log in logs]
-        return {text.count(f"Canceling queue {SPECIALIST}") - text.count(f"Started consuming from {SPECIALIST}") for text in texts}
+        return {
+            text.count(f"Canceling queue {SPECIALIST}")
+            - text.count(f"Started consuming from {SPECIALIST}")
+            for text in texts
+        }
 
     wait_until(lambda: balance() == {0}, what="workers that take from the queue")
     fleet.jobs.pause(SPECIALIST)
@@ -71,7 +91,10 @@ def test_workers_leave_the_messages_of_a_paused_role_in_its_queue(fleet: Fleet) 
 def test_while_the_planner_is_paused_no_job_gets_a_plan(fleet: Fleet) -> None:
     fleet.jobs.pause("planner", "wait for the new prompt")
     job_id = fleet.submit("no-plan", a="")
-    wait_until(lambda: fleet.redis.zscore(keys.HELD + "planner", f"{job_id}/planner.1"), what="the planner's handoff")
+    wait_until(
+        lambda: fleet.redis.zscore(keys.HELD + "planner", f"{job_id}/planner.1"),
+        what="the planner's handoff",
+    )
 
     assert fleet.jobs.standing(job_id).waiting_for == (
         "the job waits for `planner`, which is paused (wait for the new prompt): let it go on with `handoff resume planner`"
@@ -79,4 +102,9 @@ def test_while_the_planner_is_paused_no_job_gets_a_plan(fleet: Fleet) -> None:
     assert fleet.model.calls["no-plan", "planner", 1] == 0
     fleet.jobs.resume("planner")
     fleet.ends_well(job_id)
-    assert fleet.jobs.ledger.jobs.handoffs(job_id, [HandoffId("planner.1")])[HandoffId("planner.1")].claims == 1
+    assert (
+        fleet.jobs.ledger.jobs.handoffs(job_id, [HandoffId("planner.1")])[
+            HandoffId("planner.1")
+        ].claims
+        == 1
+    )

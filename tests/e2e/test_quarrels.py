@@ -16,7 +16,14 @@ pytestmark = pytest.mark.slow
 
 POINT = "The year of the survey is missing: name it beside the height."
 OUTPUT = "It is 330 m high, as the survey of 2022 says."
-ENVELOPE = {"status": "ok", "output": OUTPUT, "claims": [], "confidence": 0.9, "needs": None, "problem": None}
+ENVELOPE = {
+    "status": "ok",
+    "output": OUTPUT,
+    "claims": [],
+    "confidence": 0.9,
+    "needs": None,
+    "problem": None,
+}
 
 
 class Script:
@@ -28,13 +35,29 @@ class Script:
     def __call__(self, request: Json) -> Reply:
         said, properties = said_in(request), asked_for(request)
         if "steps" in properties:
-            steps = [{"id": "look", "specialist": SPECIALIST, "task": "Look it up.", "depends_on": [], "fallback": "-"}]
+            steps = [
+                {
+                    "id": "look",
+                    "specialist": SPECIALIST,
+                    "task": "Look it up.",
+                    "depends_on": [],
+                    "fallback": "-",
+                }
+            ]
             return says_json({"steps": steps, "synthesis": "merge", "why": "One place."})
         if "rulings" in properties:
             self.judged.append(said)
-            return says_json({"rulings": [{"point": "look", "why": "2022 stands in it.", "right": "writer"}]})
+            return says_json(
+                {"rulings": [{"point": "look", "why": "2022 stands in it.", "right": "writer"}]}
+            )
         if "verdict" in properties:
-            return says_json({"verdict": "REVISE", "revisions": [{"step": "look", "problem": POINT}], "open_points": []})
+            return says_json(
+                {
+                    "verdict": "REVISE",
+                    "revisions": [{"step": "look", "problem": POINT}],
+                    "open_points": [],
+                }
+            )
         return says_json(ENVELOPE)
 
 
@@ -45,7 +68,9 @@ def script(fleet: Fleet) -> Iterator[Script]:
     fleet.server.script = before
 
 
-def test_the_judge_settles_what_writer_and_reviewer_do_not_agree_on(fleet: Fleet, script: Script) -> None:
+def test_the_judge_settles_what_writer_and_reviewer_do_not_agree_on(
+    fleet: Fleet, script: Script
+) -> None:
     job_id = fleet.jobs.submit(Request("How high is the tower? In English, please."))
     result = fleet.jobs.result(job_id, wait_s=60)
 
@@ -58,5 +83,9 @@ def test_the_judge_settles_what_writer_and_reviewer_do_not_agree_on(fleet: Fleet
     events = [recorded.event for recorded in fleet.jobs.events(job_id, follow=False)]
     (said,) = [event for event in events if isinstance(event, Arbitrated)]
     assert said.writer == ("look",)
-    (issued,) = [event for event in events if isinstance(event, HandoffIssued) and event.assigned_to == "judge"]
+    (issued,) = [
+        event
+        for event in events
+        if isinstance(event, HandoffIssued) and event.assigned_to == "judge"
+    ]
     assert issued.closes

@@ -23,16 +23,22 @@ def handoff(tmp_path: Path) -> Handoff:
     return Handoff(tmp_path)
 
 
-def told(fleet: Fleet, handoff: Handoff, name: str, *options: str, exit_code: int = 0) -> dict[str, object]:
+def told(
+    fleet: Fleet, handoff: Handoff, name: str, *options: str, exit_code: int = 0
+) -> dict[str, object]:
     """What `handoff quote --json` says of a plan of two steps."""
     fleet.model.plans[name] = {"a": "", "b": "a"}
-    done = handoff.run("quote", f"plan {name}", "--json", *options, HANDOFF_REDIS_URL=fleet.system.redis_url)
+    done = handoff.run(
+        "quote", f"plan {name}", "--json", *options, HANDOFF_REDIS_URL=fleet.system.redis_url
+    )
     assert done.returncode == exit_code, done.stderr
     found: dict[str, object] = json.loads(done.stdout)
     return found
 
 
-def test_a_quote_comes_from_what_ended_before_and_the_job_then_runs_by_the_plan_that_was_quoted(fleet: Fleet, handoff: Handoff) -> None:
+def test_a_quote_comes_from_what_ended_before_and_the_job_then_runs_by_the_plan_that_was_quoted(
+    fleet: Fleet, handoff: Handoff
+) -> None:
     fleet.ends_well(fleet.submit("before", a="", b="a"))
     found = told(fleet, handoff, "quoted")
     job_id = JobId(str(found["job_id"]))
@@ -47,7 +53,9 @@ def test_a_quote_comes_from_what_ended_before_and_the_job_then_runs_by_the_plan_
     assert result.quote
     assert result.quote["time"]["likely_s"] <= result.quote["time"]["most_s"]
     assert fleet.model.calls["quoted", "planner", 1] == 1
-    assert fleet.redis.llen(keys.SCORES) == 1, "the next quote is held against how this one turned out"
+    assert fleet.redis.llen(keys.SCORES) == 1, (
+        "the next quote is held against how this one turned out"
+    )
 
 
 def test_a_quote_above_max_usd_drops_the_job(fleet: Fleet, handoff: Handoff) -> None:

@@ -15,11 +15,34 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("pool", ["threads", "prefork"])
-def test_every_process_outlives_its_redis_idle_or_with_work_in_flight(tmp_path: Path, pool: str) -> None:
+def test_every_process_outlives_its_redis_idle_or_with_work_in_flight(
+    tmp_path: Path, pool: str
+) -> None:
     script = Script()
-    with MessagesServer(script) as server, running_system(tmp_path, (), over(server, **QUICK), append_only=True) as system:
-        for name, app, queues in (("s", "supervisor.app", "supervisor,submissions,think"), ("w", "workers.app", SPECIALIST)):
-            system.processes.start(system.celery(name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", "2", "-P", pool))
+    with (
+        MessagesServer(script) as server,
+        running_system(tmp_path, (), over(server, **QUICK), append_only=True) as system,
+    ):
+        for name, app, queues in (
+            ("s", "supervisor.app", "supervisor,submissions,think"),
+            ("w", "workers.app", SPECIALIST),
+        ):
+            system.processes.start(
+                system.celery(
+                    name,
+                    "-A",
+                    app,
+                    "worker",
+                    "-n",
+                    f"{name}@%h",
+                    "-Q",
+                    queues,
+                    "-c",
+                    "2",
+                    "-P",
+                    pool,
+                )
+            )
         system.processes.wait_until_ready()
         fleet = Fleet(system, server, script, system.jobs())
         before = system.processes.pids()

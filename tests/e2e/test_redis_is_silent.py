@@ -25,11 +25,21 @@ SILENCE_S = 2.5 * LEASE_S
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[Fleet]:
     """Two supervisors, two workers, and a Redis that keeps what it holds."""
-    script, settings = Script(), {"HANDOFF_LEASE_S": str(LEASE_S), "HANDOFF_SWEEP_INTERVAL_S": "0.2"}
-    with MessagesServer(script) as server, running_system(tmp_path, (), over(server, **settings), append_only=True) as system:
+    script, settings = (
+        Script(),
+        {"HANDOFF_LEASE_S": str(LEASE_S), "HANDOFF_SWEEP_INTERVAL_S": "0.2"},
+    )
+    with (
+        MessagesServer(script) as server,
+        running_system(tmp_path, (), over(server, **settings), append_only=True) as system,
+    ):
         for kind, (_, app, queues) in (("s", SUPERVISOR), ("w", EVERYONE)):
             for name in (f"{kind}1", f"{kind}2"):
-                system.processes.start(system.celery(name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", "3"))
+                system.processes.start(
+                    system.celery(
+                        name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", "3"
+                    )
+                )
         system.processes.wait_until_ready()
         fleet = Fleet(system, server, script, system.jobs())
         yield fleet
@@ -47,7 +57,12 @@ def killed(processes: Processes) -> int:
     """Another Redis has been started, and has not come far."""
     before = processes.pids()["redis"]
     os.kill(before, signal.SIGKILL)
-    pid = wait_until(lambda: next((pid for pid in [processes.pids().get("redis")] if pid and pid != before), None), what="another Redis")
+    pid = wait_until(
+        lambda: next(
+            (pid for pid in [processes.pids().get("redis")] if pid and pid != before), None
+        ),
+        what="another Redis",
+    )
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
     return pid
@@ -60,7 +75,9 @@ def passes(seconds: float) -> None:
 
 
 @pytest.mark.parametrize("silence", [stopped, killed])
-def test_no_call_is_made_again_by_workers_or_supervisors_that_could_not_renew(fleet: Fleet, silence: Callable[[Processes], int]) -> None:
+def test_no_call_is_made_again_by_workers_or_supervisors_that_could_not_renew(
+    fleet: Fleet, silence: Callable[[Processes], int]
+) -> None:
     planned = fleet.model.hold("thought", "planner")
     thought = fleet.submit("thought", a="")
     held = [fleet.model.hold("worked", step) for step in "abcd"]
@@ -68,12 +85,19 @@ def test_no_call_is_made_again_by_workers_or_supervisors_that_could_not_renew(fl
     for one in (planned, *held):
         assert one.arrived.wait(30)
     thinks = fleet.pid_of(thought, "planner.1")
-    name, idle = next(one for one in fleet.system.processes.pids().items() if one[0].startswith("s") and one[1] != thinks)
+    name, idle = next(
+        one
+        for one in fleet.system.processes.pids().items()
+        if one[0].startswith("s") and one[1] != thinks
+    )
 
     redis = silence(fleet.system.processes)
     fleet.kill(idle)  # a supervisor that is started meanwhile knows of no silence
     passes(SILENCE_S)
-    wait_until(lambda: fleet.system.processes.pids().get(name) not in (None, idle), what="another supervisor")
+    wait_until(
+        lambda: fleet.system.processes.pids().get(name) not in (None, idle),
+        what="another supervisor",
+    )
     os.kill(redis, signal.SIGCONT)
     passes(LEASE_S)
     for one in (planned, *held):

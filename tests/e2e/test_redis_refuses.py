@@ -26,7 +26,10 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
     """A supervisor and a worker over a Redis of their own."""
     script = Script()
     workers = (SUPERVISOR, ("w", "workers.app", SPECIALIST))
-    with MessagesServer(script) as server, running_system(tmp_path, workers, over(server, **QUICK)) as system:
+    with (
+        MessagesServer(script) as server,
+        running_system(tmp_path, workers, over(server, **QUICK)) as system,
+    ):
         made = Fleet(system, server, script, system.jobs())
         yield made
         made.jobs.ledger.connection.close()
@@ -51,21 +54,36 @@ def mend(redis: Any) -> None:
     redis.execute_command("REPLICAOF", "NO", "ONE")
 
 
-@pytest.mark.parametrize(("harm", "why"), [(fill, "Redis is filled to"), (make_read_only, READ_ONLY)], ids=["full", "read-only"])
-def test_a_redis_that_refuses_to_write_is_waited_for_by_jobs_and_named_to_who_submits(fleet: Fleet, harm: Any, why: str) -> None:
+@pytest.mark.parametrize(
+    ("harm", "why"),
+    [(fill, "Redis is filled to"), (make_read_only, READ_ONLY)],
+    ids=["full", "read-only"],
+)
+def test_a_redis_that_refuses_to_write_is_waited_for_by_jobs_and_named_to_who_submits(
+    fleet: Fleet, harm: Any, why: str
+) -> None:
     held = fleet.model.hold("refused", "a")
     job_id = fleet.submit("refused", turns=2, a="", b="a")
     assert held.arrived.wait(30)
     harm(fleet.redis)
     held.go.set()
-    wait_until(lambda: fleet.logged("lease not renewed", job_id), timeout_s=20, what="a lease that cannot be renewed")
+    wait_until(
+        lambda: fleet.logged("lease not renewed", job_id),
+        timeout_s=20,
+        what="a lease that cannot be renewed",
+    )
 
     with pytest.raises(LedgerUnavailable, match=why):
         fleet.jobs.submit(Request("plan another"))
     mend(fleet.redis)
 
     fleet.ends_well(job_id, within_s=60)
-    assert [fleet.model.calls["refused", step, turn] for step in ("a", "b") for turn in (1, 2)] == [1, 1, 1, 1]
+    assert [fleet.model.calls["refused", step, turn] for step in ("a", "b") for turn in (1, 2)] == [
+        1,
+        1,
+        1,
+        1,
+    ]
     fleet.ends_well(fleet.submit("after", a=""))
 
 
@@ -89,6 +107,8 @@ def test_above_the_mark_no_job_is_taken_and_one_that_runs_goes_on(fleet: Fleet) 
 
     with pytest.raises(LedgerUnavailable, match="above 80 % no new job is taken"):
         fleet.jobs.submit(Request("plan another"))
-    assert fleet.jobs.submit(request) == job_id, "who asks for the same again gets the job that there is"
+    assert fleet.jobs.submit(request) == job_id, (
+        "who asks for the same again gets the job that there is"
+    )
     fleet.ends_well(job_id)
     mend(fleet.redis)

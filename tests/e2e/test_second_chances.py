@@ -13,8 +13,14 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.slow
 
 
-def test_a_step_that_fails_again_and_again_is_tried_as_often_as_promised_and_then_is_a_gap(fleet: Fleet) -> None:
-    fleet.model.envelopes["tried-again", "b"] = {**ENVELOPE, "status": "failed", "problem": "The archive is closed."}
+def test_a_step_that_fails_again_and_again_is_tried_as_often_as_promised_and_then_is_a_gap(
+    fleet: Fleet,
+) -> None:
+    fleet.model.envelopes["tried-again", "b"] = {
+        **ENVELOPE,
+        "status": "failed",
+        "problem": "The archive is closed.",
+    }
     job_id = fleet.submit("tried-again", a="", b="")
     result = fleet.ends(job_id)
 
@@ -23,16 +29,30 @@ def test_a_step_that_fails_again_and_again_is_tried_as_often_as_promised_and_the
     assert result.status is JobStatus.PARTIAL
     assert "So it is." in str(result.answer)
     assert "The archive is closed." in str(result.answer)
-    told = [one["feedback"][-1] for one in result.handoffs if one["step_id"] == "b" and one["attempt"] > 1]
+    told = [
+        one["feedback"][-1]
+        for one in result.handoffs
+        if one["step_id"] == "b" and one["attempt"] > 1
+    ]
     assert [one["author"] for one in told] == ["supervisor"] * MOST_RETRIES
     assert all("The archive is closed." in one["text"] for one in told)
 
 
-def test_a_person_is_asked_about_a_step_that_nobody_else_can_try_and_has_it_tried_again(fleet: Fleet) -> None:
+def test_a_person_is_asked_about_a_step_that_nobody_else_can_try_and_has_it_tried_again(
+    fleet: Fleet,
+) -> None:
     fleet.model.on_failure["asked-about"] = "ask"
-    fleet.model.envelopes["asked-about", "a"] = {**ENVELOPE, "status": "failed", "problem": "The archive is closed."}
+    fleet.model.envelopes["asked-about", "a"] = {
+        **ENVELOPE,
+        "status": "failed",
+        "problem": "The archive is closed.",
+    }
     job_id = fleet.submit("asked-about", a="", b="a")
-    wait_until(lambda: fleet.jobs.standing(job_id).approval == ApprovalOf.FAILURE, timeout_s=30, what="the question")
+    wait_until(
+        lambda: fleet.jobs.standing(job_id).approval == ApprovalOf.FAILURE,
+        timeout_s=30,
+        what="the question",
+    )
     assert fleet.model.calls["asked-about", "b", 1] == 0, "nobody builds on it before"
 
     fleet.model.envelopes["asked-about", "a"] = ENVELOPE

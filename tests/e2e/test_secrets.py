@@ -25,9 +25,21 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.slow
 
 IN_DOCUMENT = "canary-in-a-document-7731"
-PAYLOAD_KEYS = [name for row in rows(sections(text_of("security"))["Where texts are"]) for name in spans(row[0])]
-STANDS_FOR = {"JOB": "j-[0-9a-f]{12}", "HANDOFF": "[a-z.0-9]+", "DIGEST": "[0-9a-f]{64}", "SPECIALIST": SPECIALIST}
-PAYLOADS = re.compile("|".join(re.sub(r"[A-Z]+", lambda name: STANDS_FOR[name[0]], re.escape(name)) for name in PAYLOAD_KEYS))
+PAYLOAD_KEYS = [
+    name for row in rows(sections(text_of("security"))["Where texts are"]) for name in spans(row[0])
+]
+STANDS_FOR = {
+    "JOB": "j-[0-9a-f]{12}",
+    "HANDOFF": "[a-z.0-9]+",
+    "DIGEST": "[0-9a-f]{64}",
+    "SPECIALIST": SPECIALIST,
+}
+PAYLOADS = re.compile(
+    "|".join(
+        re.sub(r"[A-Z]+", lambda name: STANDS_FOR[name[0]], re.escape(name))
+        for name in PAYLOAD_KEYS
+    )
+)
 END = "nothing more is watched"
 
 
@@ -41,11 +53,17 @@ def everything_in(fleet: Fleet) -> dict[str, str]:
         "set": fleet.redis.smembers,
         "stream": fleet.redis.xrange,
     }
-    return {name.decode(): str(read[fleet.redis.type(name).decode()](name)) for name in fleet.redis.scan_iter()}
+    return {
+        name.decode(): str(read[fleet.redis.type(name).decode()](name))
+        for name in fleet.redis.scan_iter()
+    }
 
 
 def logs_of(fleet: Fleet) -> dict[str, str]:
-    logs = {path.name: path.read_text(errors="replace") for path in fleet.system.processes.log_of("w1").parent.glob("*.log")}
+    logs = {
+        path.name: path.read_text(errors="replace")
+        for path in fleet.system.processes.log_of("w1").parent.glob("*.log")
+    }
     assert len(logs) >= 6
     return logs
 
@@ -62,12 +80,18 @@ def written(monitor: Iterator[dict[str, str]]) -> Iterator[tuple[str, str, str]]
         name, _, rest = command.partition(" ")
         bodies = re.findall(r'body\\*": ?\\*"([A-Za-z0-9+/=]+)', command)
         if name.upper() not in ("EVALSHA", "EVAL", "SCRIPT"):
-            yield name.upper(), rest.partition(" ")[0], command + "".join(base64.b64decode(body).decode() for body in bodies)
+            yield (
+                name.upper(),
+                rest.partition(" ")[0],
+                command + "".join(base64.b64decode(body).decode() for body in bodies),
+            )
 
 
 @pytest.fixture
 def notes(tmp_path: Path) -> Path:
-    (tmp_path / "notes.md").write_text(f"# Qdrant\n\nThe password of Qdrant is {IN_DOCUMENT}, or {SECRET}.\n")
+    (tmp_path / "notes.md").write_text(
+        f"# Qdrant\n\nThe password of Qdrant is {IN_DOCUMENT}, or {SECRET}.\n"
+    )
     return tmp_path
 
 
@@ -89,15 +113,22 @@ def test_secrets_stay_where_they_belong(fleet: Fleet, notes: Path) -> None:
     assert IN_DOCUMENT in result.to_json(), "the document was read: by a tool, into a result"
     held = everything_in(fleet)
     assert [name for name, text in held.items() if CANARY in text or WEBHOOK_SECRET in text] == []
-    assert [name for name, text in held.items() if IN_DOCUMENT in text and not PAYLOADS.fullmatch(name)] == []
+    assert [
+        name for name, text in held.items() if IN_DOCUMENT in text and not PAYLOADS.fullmatch(name)
+    ] == []
     secrets = (CANARY, WEBHOOK_SECRET, IN_DOCUMENT)
-    assert [name for name, text in logs_of(fleet).items() for secret in secrets if secret in text] == []
+    assert [
+        name for name, text in logs_of(fleet).items() for secret in secrets if secret in text
+    ] == []
 
 
-def test_what_a_model_repeats_stays_where_payloads_are_at_every_moment(fleet: Fleet, parrot: Parrot, notes: Path) -> None:
+def test_what_a_model_repeats_stays_where_payloads_are_at_every_moment(
+    fleet: Fleet, parrot: Parrot, notes: Path
+) -> None:
     with HookServer(200) as hook, fleet.redis.monitor() as monitor:
         jobs = {
-            name: fleet.jobs.submit(Request(f"plan {name}", documents=notes, webhook_url=hook.url)) for name in ("talk", "fail", "mute")
+            name: fleet.jobs.submit(Request(f"plan {name}", documents=notes, webhook_url=hook.url))
+            for name in ("talk", "fail", "mute")
         }
         wait_until(lambda: SECRET in draft_of(fleet, jobs["talk"]), timeout_s=60, what="a draft")
         parrot.go.set()
@@ -106,19 +137,44 @@ def test_what_a_model_repeats_stays_where_payloads_are_at_every_moment(fleet: Fl
         fleet.redis.echo(END)
         commands = list(written(monitor.listen()))
 
-    assert [result.status for result in results.values()] == [JobStatus.PARTIAL, JobStatus.FAILED, JobStatus.PARTIAL]
+    assert [result.status for result in results.values()] == [
+        JobStatus.PARTIAL,
+        JobStatus.FAILED,
+        JobStatus.PARTIAL,
+    ]
     for result in results.values():
         silent = [one for one in result.results if SECRET not in str(one)]
         assert {one["step_id"] for one in silent} <= {"planner"}, "everybody else has repeated it"
-        assert SECRET in str((result.notes, result.plan, result.verdicts)), "and whoever asks for the result is told"
-    (gap,) = [line for line in str(results["talk"].answer).splitlines() if line.startswith("- give")]
+        assert SECRET in str((result.notes, result.plan, result.verdicts)), (
+            "and whoever asks for the result is told"
+        )
+    (gap,) = [
+        line for line in str(results["talk"].answer).splitlines() if line.startswith("- give")
+    ]
     assert gap.startswith(f"- give (generalist): needs: {SECRET}")
-    assert len({name for name, key, _ in commands if PAYLOADS.fullmatch(key)}) > 3, "the watch saw them come and go"
-    assert sorted({(name, key) for name, key, text in commands if SECRET in text and not PAYLOADS.fullmatch(key)}) == []
-    assert any(name == "PUBLISH" and "task-received" in text for name, _, text in commands), "Celery's events were among them"
+    assert len({name for name, key, _ in commands if PAYLOADS.fullmatch(key)}) > 3, (
+        "the watch saw them come and go"
+    )
+    assert (
+        sorted(
+            {
+                (name, key)
+                for name, key, text in commands
+                if SECRET in text and not PAYLOADS.fullmatch(key)
+            }
+        )
+        == []
+    )
+    assert any(name == "PUBLISH" and "task-received" in text for name, _, text in commands), (
+        "Celery's events were among them"
+    )
     assert [name for name, text in logs_of(fleet).items() if SECRET in text] == []
     assert [one.body for one in hook.posts if SECRET.encode() in one.body] == []
-    assert all(SECRET not in one.event.to_json() for job_id in jobs.values() for one in fleet.jobs.events(job_id, follow=False))
+    assert all(
+        SECRET not in one.event.to_json()
+        for job_id in jobs.values()
+        for one in fleet.jobs.events(job_id, follow=False)
+    )
 
 
 def draft_of(fleet: Fleet, job_id: JobId) -> str:

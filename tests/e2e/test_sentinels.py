@@ -24,7 +24,11 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 PROCESSES = ("supervisor", "everyone")
-WITH_TLS = pytest.param(True, id="tls", marks=pytest.mark.skipif(which("openssl") is None, reason="openssl makes the certificates"))
+WITH_TLS = pytest.param(
+    True,
+    id="tls",
+    marks=pytest.mark.skipif(which("openssl") is None, reason="openssl makes the certificates"),
+)
 
 
 @pytest.fixture(params=[pytest.param(False, id="plain"), WITH_TLS])
@@ -36,13 +40,20 @@ def watched(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Watched]
 @pytest.fixture
 def fleet(tmp_path: Path, watched: Watched) -> Iterator[Fleet]:
     script = Script()
-    with MessagesServer(script) as server, system_on(watched.url, watched.processes, tmp_path, settings=over(server, **QUICK)) as system:
+    with (
+        MessagesServer(script) as server,
+        system_on(
+            watched.url, watched.processes, tmp_path, settings=over(server, **QUICK)
+        ) as system,
+    ):
         jobs = system.jobs()
         yield Fleet(system, server, script, jobs)
         jobs.ledger.connection.close()
 
 
-def test_a_job_outlives_its_primary_and_pays_for_no_call_twice(fleet: Fleet, watched: Watched, tmp_path: Path) -> None:
+def test_a_job_outlives_its_primary_and_pays_for_no_call_twice(
+    fleet: Fleet, watched: Watched, tmp_path: Path
+) -> None:
     before = watched.processes.pids()
     held = fleet.model.hold("lost", "a")
     job_id = fleet.submit("lost", a="", b="a")
@@ -59,11 +70,15 @@ def test_a_job_outlives_its_primary_and_pays_for_no_call_twice(fleet: Fleet, wat
     after = watched.processes.pids()
     assert [after[name] for name in PROCESSES] == [before[name] for name in PROCESSES]
     done = Handoff(tmp_path).run("watch", job_id, HANDOFF_REDIS_URL=watched.url)
-    assert (done.returncode, done.stdout.strip()) == (0, fleet.jobs.result(job_id).answer), done.stderr
+    assert (done.returncode, done.stdout.strip()) == (0, fleet.jobs.result(job_id).answer), (
+        done.stderr
+    )
     _says_no_password(watched)
 
 
-def test_a_primary_that_is_one_no_more_is_left_though_nobody_has_cut_the_connection_to_it(watched: Watched) -> None:
+def test_a_primary_that_is_one_no_more_is_left_though_nobody_has_cut_the_connection_to_it(
+    watched: Watched,
+) -> None:
     connection = Connection(watched.url)
     assert connection.redis.set("said to", "the first")
     watched.switch()
@@ -80,8 +95,13 @@ def _says_no_password(watched: Watched) -> None:
     """
     app = make_app("asks", watched.url, Settings(), [])
     with app.connection_for_write() as connection:
-        stats = wait_until(lambda: app.control.inspect(timeout=0.5, connection=connection).stats(), what="the processes' answers")
-    said = json.dumps(stats) + "".join(watched.processes.log_of(name).read_text() for name in PROCESSES)
+        stats = wait_until(
+            lambda: app.control.inspect(timeout=0.5, connection=connection).stats(),
+            what="the processes' answers",
+        )
+    said = json.dumps(stats) + "".join(
+        watched.processes.log_of(name).read_text() for name in PROCESSES
+    )
     app.close()
     assert watched.password not in said
     assert watched.sentinel_password not in said

@@ -26,7 +26,10 @@ SLOTS = 4
 def worker_of(pool: str, folder: Path) -> Iterator[Fleet]:
     """A supervisor, and one worker with that pool."""
     script = Script()
-    with MessagesServer(script) as server, running_system(folder, (SUPERVISOR,), over(server)) as system:
+    with (
+        MessagesServer(script) as server,
+        running_system(folder, (SUPERVISOR,), over(server)) as system,
+    ):
         start_worker(system, pool, "worker")
         jobs = system.jobs()
         yield Fleet(system, server, script, jobs)
@@ -35,7 +38,19 @@ def worker_of(pool: str, folder: Path) -> Iterator[Fleet]:
 
 def start_worker(system: RunningSystem, pool: str, name: str) -> int:
     """Its process id."""
-    arguments = ("-A", "workers.app", "worker", "-n", f"{name}@%h", "-Q", SPECIALIST, "-P", pool, "-c", str(SLOTS))
+    arguments = (
+        "-A",
+        "workers.app",
+        "worker",
+        "-n",
+        f"{name}@%h",
+        "-Q",
+        SPECIALIST,
+        "-P",
+        pool,
+        "-c",
+        str(SLOTS),
+    )
     system.processes.start(system.celery(name, *arguments))
     system.processes.wait_until_ready()
     return system.processes.pids()[name]
@@ -70,7 +85,9 @@ def plan_of(steps: list[str]) -> dict[str, Any]:
 
 def next_arrived(held: list[Held]) -> Held:
     """The first of these calls that comes in; it is taken out of them."""
-    arrived = wait_until(lambda: [one for one in held if one.arrived.is_set()], what="one more call")
+    arrived = wait_until(
+        lambda: [one for one in held if one.arrived.is_set()], what="one more call"
+    )
     held.remove(arrived[0])
     return arrived[0]
 
@@ -85,7 +102,9 @@ def test_a_long_handoff_holds_up_none_that_came_after_it(pool: str, tmp_path: Pa
         fleet.ends_well(first)
 
 
-def test_what_a_worker_hands_back_when_it_is_told_to_end_waits_for_none_of_its_siblings(pool: str, tmp_path: Path) -> None:
+def test_what_a_worker_hands_back_when_it_is_told_to_end_waits_for_none_of_its_siblings(
+    pool: str, tmp_path: Path
+) -> None:
     with worker_of(pool, tmp_path) as fleet:
         pid = fleet.system.processes.pids()["worker"]
         with held_calls(fleet, "deploy", ["long", "short"]) as (long, short):
@@ -96,7 +115,9 @@ def test_what_a_worker_hands_back_when_it_is_told_to_end_waits_for_none_of_its_s
             again = fleet.model.hold("deploy", "short", turn=2)
             log = fleet.log_of(pid)
             fleet.kill(pid, signal.SIGTERM)
-            wait_until(lambda: "shutdown" in log.read_text(errors="replace").lower(), what="the shutdown")
+            wait_until(
+                lambda: "shutdown" in log.read_text(errors="replace").lower(), what="the shutdown"
+            )
             short.go.set()
 
             assert again.arrived.wait(30), "while the long one still has its worker"

@@ -14,7 +14,9 @@ STORM_S = 1.2 * FIRST_DELAY_S
 """Who waits by itself comes again in it, within the first delay, and once only: the second delay is longer."""
 
 
-def test_after_the_calls_that_were_in_the_air_one_at_a_time_finds_out_whether_a_storm_of_429_is_over(fleet: Fleet) -> None:
+def test_after_the_calls_that_were_in_the_air_one_at_a_time_finds_out_whether_a_storm_of_429_is_over(
+    fleet: Fleet,
+) -> None:
     fleet.model.storms["storm"] = STORM_S
 
     fleet.ends_well(fleet.submit("storm", a="", b="", c="", d="", e="", f=""))

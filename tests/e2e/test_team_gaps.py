@@ -19,7 +19,9 @@ ALL_THE_TIME_S = 90
 CLOSED = {**ENVELOPE, "status": "failed", "problem": "The archive is closed."}
 
 
-def finish(fleet: Fleet, job_id: JobId, *names: str) -> tuple[JobResult, Counter[tuple[str, str, int]]]:
+def finish(
+    fleet: Fleet, job_id: JobId, *names: str
+) -> tuple[JobResult, Counter[tuple[str, str, int]]]:
     """How the job ends now, and the calls that this took."""
     before = calls(fleet, *names)
     fleet.jobs.retry(job_id, whole=True)
@@ -27,7 +29,11 @@ def finish(fleet: Fleet, job_id: JobId, *names: str) -> tuple[JobResult, Counter
 
 
 def test_a_gap_two_teams_below_is_all_that_is_done_again(fleet: Fleet) -> None:
-    names = ["lack", a_team(fleet, "lack", "x", a="", y=""), a_team(fleet, "lack-x", "y", p="", q="", r="")]
+    names = [
+        "lack",
+        a_team(fleet, "lack", "x", a="", y=""),
+        a_team(fleet, "lack-x", "y", p="", q="", r=""),
+    ]
     fleet.model.plans["lack"] = {"x": "", "z": ""}
     fleet.model.on_failure["lack-x-y"], fleet.model.syntheses["lack-x-y"] = "drop", "reconcile"
     fleet.model.envelopes["lack-x-y", "q"] = CLOSED
@@ -54,7 +60,10 @@ def test_a_gap_two_teams_below_is_all_that_is_done_again(fleet: Fleet) -> None:
 
 
 def test_what_a_slice_was_too_small_for_is_done_with_another_one(fleet: Fleet) -> None:
-    names = ["tight", a_team(fleet, "tight", "x", a="", b="", c="", d="", e="", f="", g="", h="", i="")]
+    names = [
+        "tight",
+        a_team(fleet, "tight", "x", a="", b="", c="", d="", e="", f="", g="", h="", i=""),
+    ]
     fleet.model.plans["tight"] = {"x": ""} | dict.fromkeys("vwyz", "")
     job_id = fleet.jobs.submit(Request("plan tight", limits=JobLimits(max_turns=20)))
     first = fleet.ends(job_id, ALL_THE_TIME_S)
@@ -65,6 +74,9 @@ def test_what_a_slice_was_too_small_for_is_done_with_another_one(fleet: Fleet) -
     result, paid = finish(fleet, job_id, *names)
 
     assert lacked
-    assert paid == {**{("tight-x", step, 1): 1 for step in lacked}, **{(name, "assessor", 1): 1 for name in names}}
+    assert paid == {
+        **{("tight-x", step, 1): 1 for step in lacked},
+        **{(name, "assessor", 1): 1 for name in names},
+    }
     assert (result.status, children(fleet, job_id)) == (JobStatus.OK, [child, child])
     assert result.usage["turns"] == sum(calls(fleet, *names).values()) <= 20

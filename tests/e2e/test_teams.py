@@ -30,7 +30,9 @@ def a_team(fleet: Fleet, name: str, step: str, *, turns: int = 1, **plan: str) -
 
 def children(fleet: Fleet, job_id: JobId) -> list[JobId]:
     events = [one.event for one in fleet.jobs.events(job_id, follow=False)]
-    return [event.child.job_id for event in events if isinstance(event, HandoffIssued) and event.child]
+    return [
+        event.child.job_id for event in events if isinstance(event, HandoffIssued) and event.child
+    ]
 
 
 def begun(fleet: Fleet, job_id: JobId) -> list[JobId]:
@@ -45,11 +47,19 @@ def calls(fleet: Fleet, *names: str) -> Counter[tuple[str, str, int]]:
 
 
 def test_two_teams_answer_with_their_sources(fleet: Fleet, tmp_path: Path) -> None:
-    (tmp_path / "notes.md").write_text("# Notes\n\nQdrant is written in Rust. Milvus is written in Go.\n")
+    (tmp_path / "notes.md").write_text(
+        "# Notes\n\nQdrant is written in Rust. Milvus is written in Go.\n"
+    )
     names = ["firm", a_team(fleet, "firm", "x", a=""), a_team(fleet, "firm", "y", b="", c="b")]
-    for team, step, quote in (("firm-x", "a", "Qdrant is written in Rust."), ("firm-y", "c", "Milvus is written in Go.")):
+    for team, step, quote in (
+        ("firm-x", "a", "Qdrant is written in Rust."),
+        ("firm-y", "c", "Milvus is written in Go."),
+    ):
         claim = {"id": "c1", "text": quote, "sources": [{"source": "notes.md", "quote": quote}]}
-        fleet.model.envelopes[team, step] = ENVELOPE | {"output": f"{quote} [c1]", "claims": [claim]}
+        fleet.model.envelopes[team, step] = ENVELOPE | {
+            "output": f"{quote} [c1]",
+            "claims": [claim],
+        }
     fleet.model.envelopes["firm", "w"] = ENVELOPE | {"output": "Rust [x.c1] and Go [y.c1]."}
     fleet.model.plans["firm"] = {"x": "", "y": "", "w": "x y"}
 
@@ -76,12 +86,19 @@ def test_a_team_of_a_team_answers_and_goes_no_deeper(fleet: Fleet) -> None:
     (grandchild,) = children(fleet, child)
     assert [fleet.jobs.standing(one).status for one in (child, grandchild)] == [JobStatus.OK] * 2
     assert result.usage["turns"] == sum(calls(fleet, *names).values())
-    planned = next(one for one in fleet.jobs.result(grandchild).handoffs if one["assigned_to"] == "planner")
-    assert "supervisor" not in str(planned["expected_output_format"]), "its planner was not offered another"
+    planned = next(
+        one for one in fleet.jobs.result(grandchild).handoffs if one["assigned_to"] == "planner"
+    )
+    assert "supervisor" not in str(planned["expected_output_format"]), (
+        "its planner was not offered another"
+    )
 
 
 def test_a_tree_makes_as_many_calls_as_its_root_may_and_not_one_more(fleet: Fleet) -> None:
-    names = ["ten", *(a_team(fleet, "ten", step, a="", b="", c="", d="", e="") for step in ("x", "y"))]
+    names = [
+        "ten",
+        *(a_team(fleet, "ten", step, a="", b="", c="", d="", e="") for step in ("x", "y")),
+    ]
     fleet.model.plans["ten"] = {"x": "", "y": ""}
 
     job_id = fleet.jobs.submit(Request("plan ten", limits=JobLimits(max_turns=10)))
@@ -92,12 +109,16 @@ def test_a_tree_makes_as_many_calls_as_its_root_may_and_not_one_more(fleet: Flee
     assert result.usage["turns"] == 10
 
 
-def test_a_slice_that_is_too_small_for_a_team_is_told_with_the_bill_and_then_the_generalist_takes_the_step(fleet: Fleet) -> None:
+def test_a_slice_that_is_too_small_for_a_team_is_told_with_the_bill_and_then_the_generalist_takes_the_step(
+    fleet: Fleet,
+) -> None:
     a_team(fleet, "small", "x", a="", b="")
     fleet.model.plans["small"] = {"x": ""} | dict.fromkeys("vwyz", "x")
     asking = Approvals(what=(ApprovalOf.PLAN,))
 
-    job_id = fleet.jobs.submit(Request("plan small", limits=JobLimits(max_tokens=34_000), approvals=asking))
+    job_id = fleet.jobs.submit(
+        Request("plan small", limits=JobLimits(max_tokens=34_000), approvals=asking)
+    )
     wait_until(lambda: fleet.jobs.standing(job_id).approval, timeout_s=30, what="the question")
     asked = fleet.jobs.result(job_id).plan or {}
     fleet.jobs.approve(job_id)
@@ -118,8 +139,13 @@ def test_a_cancel_cuts_the_call_of_a_child(fleet: Fleet) -> None:
 
     fleet.jobs.cancel(job_id)
 
-    wait_until(lambda: fleet.jobs.standing(child).status is JobStatus.CANCELLED, what="the child to be cancelled")
-    wait_until(lambda: fleet.standing(child, "a.1").state == "dropped", what="its handoff to be let go")
+    wait_until(
+        lambda: fleet.jobs.standing(child).status is JobStatus.CANCELLED,
+        what="the child to be cancelled",
+    )
+    wait_until(
+        lambda: fleet.standing(child, "a.1").state == "dropped", what="its handoff to be let go"
+    )
     assert fleet.ends(job_id, ALL_THE_TIME_S).status is JobStatus.CANCELLED
     assert fleet.jobs.standing(job_id).cut_calls == 1, "at every level: it may have been paid"
     held.go.set()

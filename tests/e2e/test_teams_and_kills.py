@@ -13,7 +13,14 @@ from chaos.fleet import arm
 from chaos.messages_server import MessagesServer
 from shared.config import Settings
 from shared.failpoints import FAILPOINTS
-from shared.wire.events import HandoffFinished, HandoffIssued, JobStatus, JobSubmitted, ParentTold, RetryRequested
+from shared.wire.events import (
+    HandoffFinished,
+    HandoffIssued,
+    JobStatus,
+    JobSubmitted,
+    ParentTold,
+    RetryRequested,
+)
 from shared.wire.ids import JobId
 from supervisor import client
 from supervisor.client import Request
@@ -24,9 +31,20 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 ALL_THE_TIME_S = 120
-BEGINS = ("script.commit.after", "script.commit.before", "script.commit.after", "publish.supervisor.before")
+BEGINS = (
+    "script.commit.after",
+    "script.commit.before",
+    "script.commit.after",
+    "publish.supervisor.before",
+)
 """Handed over; about to begin the child; begun; about to wake its supervisor."""
-TELLS = ("script.commit.after", "script.finish.before", "script.finish.after", "script.commit.before", "script.commit.after")
+TELLS = (
+    "script.commit.after",
+    "script.finish.before",
+    "script.finish.after",
+    "script.commit.before",
+    "script.commit.after",
+)
 """The child has ended; about to tell; told; about to note that; noted."""
 
 
@@ -35,10 +53,30 @@ def mortal(tmp_path: Path) -> Iterator[Fleet]:
     """A fleet whose supervisors pass failpoints, in the folder `points`."""
     script, points = Script(), tmp_path / "points"
     points.mkdir()
-    with MessagesServer(script) as server, running_system(tmp_path, (EVERYONE,), over(server, **QUICK)) as system:
+    with (
+        MessagesServer(script) as server,
+        running_system(tmp_path, (EVERYONE,), over(server, **QUICK)) as system,
+    ):
         for name in ("s1", "s2"):
-            spec = system.celery(name, "-A", SUPERVISOR[1], "worker", "-n", f"{name}@%h", "-Q", SUPERVISOR[2], "-c", "4")
-            system.processes.start(replace(spec, environment={**system.environment, FAILPOINTS: str(points)}, is_hunted=True))
+            spec = system.celery(
+                name,
+                "-A",
+                SUPERVISOR[1],
+                "worker",
+                "-n",
+                f"{name}@%h",
+                "-Q",
+                SUPERVISOR[2],
+                "-c",
+                "4",
+            )
+            system.processes.start(
+                replace(
+                    spec,
+                    environment={**system.environment, FAILPOINTS: str(points)},
+                    is_hunted=True,
+                )
+            )
         system.processes.wait_until_ready()
         jobs = client.connect(system.redis_url, Settings(offline=True))
         yield Fleet(system, server, script, jobs)
@@ -53,7 +91,9 @@ def kill_at(points: Path, which: tuple[str, ...], go: Callable[[], None]) -> Non
         arm(points, point, "kill")
         if number == 0:
             go()
-        wait_until(partial(_has_fired, points, point), timeout_s=60, what=f"a supervisor to die at {point}")
+        wait_until(
+            partial(_has_fired, points, point), timeout_s=60, what=f"a supervisor to die at {point}"
+        )
 
 
 def _has_fired(points: Path, point: str) -> bool:
@@ -66,13 +106,21 @@ def count(fleet: Fleet, job_id: JobId, kind: type) -> int:
 
 def wait_until_noted(fleet: Fleet, child: JobId, times: int) -> None:
     """A parent goes on as soon as it has been told, whether or not its child's supervisor lives on to note that; another one does."""
-    wait_until(lambda: count(fleet, child, ParentTold) >= times, what="a note that the parent has been told")
+    wait_until(
+        lambda: count(fleet, child, ParentTold) >= times,
+        what="a note that the parent has been told",
+    )
 
 
-def test_whoever_is_killed_when_a_child_begins_and_when_it_ends_nothing_is_done_twice(mortal: Fleet, tmp_path: Path) -> None:
+def test_whoever_is_killed_when_a_child_begins_and_when_it_ends_nothing_is_done_twice(
+    mortal: Fleet, tmp_path: Path
+) -> None:
     names = ["kill", a_team(mortal, "kill", "x", a="")]
     mortal.model.plans["kill"] = {"x": "", "w": "x"}
-    planner, assessor = mortal.model.hold("kill", "planner"), mortal.model.hold("kill-x", "assessor")
+    planner, assessor = (
+        mortal.model.hold("kill", "planner"),
+        mortal.model.hold("kill-x", "assessor"),
+    )
     job_id = mortal.jobs.submit(Request("plan kill"))
 
     assert planner.arrived.wait(60)
@@ -87,14 +135,22 @@ def test_whoever_is_killed_when_a_child_begins_and_when_it_ends_nothing_is_done_
     assert [count(mortal, child, kind) for kind in (JobSubmitted, ParentTold)] == [1, 1]
     assert sum(one.handoff_id == "x.1" for one in mortal.issued(job_id)) == 1
     assert count(mortal, job_id, HandoffFinished) == count(mortal, job_id, HandoffIssued)
-    assert set(calls(mortal, *names).values()) == {1}, "no call was in the air when they died, and none was made again"
+    assert set(calls(mortal, *names).values()) == {1}, (
+        "no call was in the air when they died, and none was made again"
+    )
     assert result.usage["turns"] == sum(calls(mortal, *names).values())
 
 
-def test_whoever_is_killed_when_a_team_goes_on_and_when_it_ends_again_its_gap_is_paid_once(mortal: Fleet, tmp_path: Path) -> None:
+def test_whoever_is_killed_when_a_team_goes_on_and_when_it_ends_again_its_gap_is_paid_once(
+    mortal: Fleet, tmp_path: Path
+) -> None:
     names, points = ["mend", a_team(mortal, "mend", "x", a="", b="")], tmp_path / "points"
     mortal.model.plans["mend"], mortal.model.on_failure["mend-x"] = {"x": ""}, "drop"
-    mortal.model.envelopes["mend-x", "b"] = {**ENVELOPE, "status": "failed", "problem": "The archive is closed."}
+    mortal.model.envelopes["mend-x", "b"] = {
+        **ENVELOPE,
+        "status": "failed",
+        "problem": "The archive is closed.",
+    }
     job_id = mortal.jobs.submit(Request("plan mend"))
     assert mortal.ends(job_id, ALL_THE_TIME_S).status is JobStatus.PARTIAL
     (child,), before = children(mortal, job_id), calls(mortal, *names)
@@ -109,8 +165,22 @@ def test_whoever_is_killed_when_a_team_goes_on_and_when_it_ends_again_its_gap_is
     assert result.status is JobStatus.OK, result.notes
     assert children(mortal, job_id) == [child, child]
     wait_until_noted(mortal, child, 2)
-    assert [count(mortal, child, kind) for kind in (JobSubmitted, RetryRequested, ParentTold)] == [1, 1, 2]
+    assert [count(mortal, child, kind) for kind in (JobSubmitted, RetryRequested, ParentTold)] == [
+        1,
+        1,
+        2,
+    ]
     again = calls(mortal, *names) - before
-    assert again == {("mend-x", "b", 1): 1, ("mend-x", "assessor", 1): 1, ("mend", "assessor", 1): 1}
-    made, turns, cut = sum(calls(mortal, *names).values()), result.usage["turns"], result.usage["cut"]["calls"]
-    assert turns - cut <= made <= turns, "who died right after the last commit may have set a call aside, which counts as made"
+    assert again == {
+        ("mend-x", "b", 1): 1,
+        ("mend-x", "assessor", 1): 1,
+        ("mend", "assessor", 1): 1,
+    }
+    made, turns, cut = (
+        sum(calls(mortal, *names).values()),
+        result.usage["turns"],
+        result.usage["cut"]["calls"],
+    )
+    assert turns - cut <= made <= turns, (
+        "who died right after the last commit may have set a call aside, which counts as made"
+    )

@@ -22,11 +22,19 @@ def test_while_as_many_roles_think_as_may_other_jobs_fan_in(fleet: Fleet) -> Non
     held = [fleet.model.hold(name, "planner") for name in names]
     job_ids = [fleet.submit(name, a="") for name in names]
     waiting = len(names) - THINK_SLOTS
-    wait_until(lambda: int(fleet.redis.llen(THINK_QUEUE)) == waiting, what="roles that wait for a slot")
-    wait_until(lambda: sum(one.arrived.is_set() for one in held) == THINK_SLOTS, what="a call of each who thinks")
+    wait_until(
+        lambda: int(fleet.redis.llen(THINK_QUEUE)) == waiting, what="roles that wait for a slot"
+    )
+    wait_until(
+        lambda: sum(one.arrived.is_set() for one in held) == THINK_SLOTS,
+        what="a call of each who thinks",
+    )
     step.go.set()
 
-    wait_until(lambda: fleet.shown(working).count("handoff_issued") == 4, what="the plan, both steps and the review")
+    wait_until(
+        lambda: fleet.shown(working).count("handoff_issued") == 4,
+        what="the plan, both steps and the review",
+    )
     assert sum(one.arrived.is_set() for one in held) == THINK_SLOTS
     for one in held:
         one.go.set()

@@ -20,7 +20,10 @@ from supervisor.client import Request
 from tests.doubles.tls_door import HOST, a_certificate
 from tests.running_system import DOCUMENTS, ROOT, system_on
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(which("openssl") is None, reason="openssl makes the certificates")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(which("openssl") is None, reason="openssl makes the certificates"),
+]
 UrlWith = Callable[..., str]
 
 
@@ -43,18 +46,29 @@ def url_with(processes: Processes, folder: Path) -> UrlWith:
     redis = PrivateRedis(processes, folder, append_only=False)
     redis.start()
     port = access_from(None).port
-    command = [sys.executable, "-m", "tests.doubles.tls_door", str(certificate), str(key), f"{port}:{redis.access.port}"]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.doubles.tls_door",
+        str(certificate),
+        str(key),
+        f"{port}:{redis.access.port}",
+    ]
 
     def is_open() -> bool:
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", port)) == 0
 
-    processes.start(ChildSpec("door", command, {"PYTHONPATH": str(ROOT)}, is_ready=is_open, ends_last=True))
+    processes.start(
+        ChildSpec("door", command, {"PYTHONPATH": str(ROOT)}, is_ready=is_open, ends_last=True)
+    )
     processes.wait_until_ready()
 
     def url(scheme: str = "rediss", host: str = HOST, **files: str) -> str:
         options = "&".join(f"{name}={folder / file}" for name, file in files.items())
-        return f"{scheme}://:{redis.access.password}@{host}:{port}/0{'?' if options else ''}{options}"
+        return (
+            f"{scheme}://:{redis.access.password}@{host}:{port}/0{'?' if options else ''}{options}"
+        )
 
     return url
 
@@ -66,7 +80,10 @@ TRUSTED = {"ssl_ca_certs": "redis.crt", **OURS}
 def test_a_job_ends_well_over_tls(processes: Processes, url_with: UrlWith, tmp_path: Path) -> None:
     with system_on(url_with(**TRUSTED), processes, tmp_path) as system:
         jobs = system.jobs()
-        result = jobs.result(jobs.submit(Request("Compare Qdrant, pgvector and Milvus", documents=DOCUMENTS)), wait_s=60)
+        result = jobs.result(
+            jobs.submit(Request("Compare Qdrant, pgvector and Milvus", documents=DOCUMENTS)),
+            wait_s=60,
+        )
         jobs.ledger.connection.close()
 
     assert result.status is JobStatus.OK
@@ -80,14 +97,23 @@ def test_a_job_ends_well_over_tls(processes: Processes, url_with: UrlWith, tmp_p
         ({**OURS, "ssl_ca_certs": "stranger.crt"}, "not trusted"),
         ({**TRUSTED, "host": "127.0.0.1"}, "another host's"),
         ({"ssl_ca_certs": "redis.crt"}, "cannot be reached"),
-        ({"ssl_ca_certs": "redis.crt", "ssl_certfile": "stranger.crt", "ssl_keyfile": "stranger.key"}, "cannot be reached"),
+        (
+            {
+                "ssl_ca_certs": "redis.crt",
+                "ssl_certfile": "stranger.crt",
+                "ssl_keyfile": "stranger.key",
+            },
+            "cannot be reached",
+        ),
         ({**TRUSTED, "ssl_ca_certs": "nowhere.crt"}, "ssl_ca_certs cannot be read"),
         ({**TRUSTED, "ssl_ca_certs": "redis.key"}, "holds no certificate"),
         ({**TRUSTED, "ssl_keyfile": "stranger.key"}, "do not belong together"),
         ({"scheme": "redis"}, "cannot be reached"),
     ],
 )
-def test_what_does_not_fit_is_said_in_one_line(url_with: UrlWith, wrong: dict[str, str], said: str) -> None:
+def test_what_does_not_fit_is_said_in_one_line(
+    url_with: UrlWith, wrong: dict[str, str], said: str
+) -> None:
     with pytest.raises(HandoffError, match=said) as raised:
         Connection(url_with(**wrong)).now()
 

@@ -20,7 +20,10 @@ pytestmark = pytest.mark.slow
 
 
 def test_what_works_and_what_waits_is_told_while_it_does(fleet: Fleet, tmp_path: Path) -> None:
-    wait_until(lambda: len(fleet.jobs.ledger.roles.announcements()) == 3, what="the end of what tests before have killed")
+    wait_until(
+        lambda: len(fleet.jobs.ledger.roles.announcements()) == 3,
+        what="the end of what tests before have killed",
+    )
     job_id, held = fleet.occupy("numbers")
     waiting = fleet.submit("numbers-waits", a="")
     fleet.queued(waiting, 1)
@@ -41,8 +44,16 @@ def test_what_works_and_what_waits_is_told_while_it_does(fleet: Fleet, tmp_path:
 def test_a_digit_opens_a_job_escape_leads_back_and_q_ends_it(fleet: Fleet, tmp_path: Path) -> None:
     job_id, held = fleet.occupy("looked-at")
     handoff, (ours, theirs) = Handoff(tmp_path), os.openpty()
-    environment = handoff.environment(TERM="xterm", COLUMNS="140", LINES="50", HANDOFF_REDIS_URL=fleet.system.redis_url)
-    process = subprocess.Popen(handoff.command("top", "--every", "0.2"), stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    environment = handoff.environment(
+        TERM="xterm", COLUMNS="140", LINES="50", HANDOFF_REDIS_URL=fleet.system.redis_url
+    )
+    process = subprocess.Popen(
+        handoff.command("top", "--every", "0.2"),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=environment,
+    )
     os.close(theirs)
     try:
         assert job_id in read_until(ours, "1-9: open a job")
@@ -62,17 +73,25 @@ def test_a_digit_opens_a_job_escape_leads_back_and_q_ends_it(fleet: Fleet, tmp_p
 
 
 @pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGHUP])
-def test_told_to_end_it_leaves_the_terminal_as_it_was(fleet: Fleet, tmp_path: Path, told: signal.Signals) -> None:
+def test_told_to_end_it_leaves_the_terminal_as_it_was(
+    fleet: Fleet, tmp_path: Path, told: signal.Signals
+) -> None:
     handoff, (ours, theirs) = Handoff(tmp_path), os.openpty()
     before = termios.tcgetattr(theirs)
     environment = handoff.environment(TERM="xterm", HANDOFF_REDIS_URL=fleet.system.redis_url)
-    listens = ["env", "--default-signal=HUP", *handoff.command("top")]  # these tests may run under `nohup`
+    listens = [
+        "env",
+        "--default-signal=HUP",
+        *handoff.command("top"),
+    ]  # these tests may run under `nohup`
     process = subprocess.Popen(listens, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
     try:
         read_until(ours, "1-9: open a job")
         assert termios.tcgetattr(theirs) != before
         process.send_signal(told)
-        assert "\x1b[?25h" in read_until(ours, "\x1b[?1049l"), "the cursor is seen, and the screen is the one before"
+        assert "\x1b[?25h" in read_until(ours, "\x1b[?1049l"), (
+            "the cursor is seen, and the screen is the one before"
+        )
         assert process.wait(30) == 130
         assert termios.tcgetattr(theirs) == before
     finally:
@@ -86,7 +105,13 @@ def test_a_terminal_that_cannot_be_drawn_on_is_told_what_to_use(tmp_path: Path) 
     handoff, (ours, theirs) = Handoff(tmp_path), os.openpty()
     environment = handoff.environment(TERM="dumb")
     done = subprocess.run(
-        handoff.command("top"), stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, text=True, env=environment, check=False
+        handoff.command("top"),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        check=False,
     )
     os.close(theirs)
     os.close(ours)

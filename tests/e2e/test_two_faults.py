@@ -42,11 +42,21 @@ def armed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def fleet(tmp_path_factory: pytest.TempPathFactory, armed: Path) -> Iterator[Fleet]:
     """Two supervisors and two workers."""
     script, settings = Script(), {"HANDOFF_LEASE_S": str(LEASE_S)}
-    with MessagesServer(script) as server, running_system(tmp_path_factory.mktemp("fleet"), (), over(server, **settings)) as system:
-        for kind, (_, app, queues), more in (("s", SUPERVISOR, {FAILPOINTS: str(armed)}), ("w", EVERYONE, {})):
+    with (
+        MessagesServer(script) as server,
+        running_system(tmp_path_factory.mktemp("fleet"), (), over(server, **settings)) as system,
+    ):
+        for kind, (_, app, queues), more in (
+            ("s", SUPERVISOR, {FAILPOINTS: str(armed)}),
+            ("w", EVERYONE, {}),
+        ):
             for name in (f"{kind}1", f"{kind}2"):
-                spec = system.celery(name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", "2")
-                system.processes.start(ChildSpec(spec.name, spec.command, {**spec.environment, **more}, is_hunted=True))
+                spec = system.celery(
+                    name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", "2"
+                )
+                system.processes.start(
+                    ChildSpec(spec.name, spec.command, {**spec.environment, **more}, is_hunted=True)
+                )
         system.processes.wait_until_ready()
         fleet = Fleet(system, server, script, system.jobs())
         yield fleet

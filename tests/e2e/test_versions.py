@@ -31,7 +31,10 @@ def becomes_the_next_versions(fleet: Fleet, message: bytes) -> None:
     changed = json.loads(message)
     changed["headers"]["task"] += NEXT
     assert fleet.redis.lrem(SPECIALIST, 1, message) == 1
-    entry, fair = f"{changed['headers'][FOR]} {changed['properties']['delivery_tag']}", keys.FAIR + SPECIALIST
+    entry, fair = (
+        f"{changed['headers'][FOR]} {changed['properties']['delivery_tag']}",
+        keys.FAIR + SPECIALIST,
+    )
     assert fleet.redis.zrem(fair, entry) == fleet.redis.hdel(f"{fair}:messages", entry)
     fleet.redis.eval(ENQUEUE.text, *enqueue_order(SPECIALIST, [changed], is_first=True))
 
@@ -39,7 +42,17 @@ def becomes_the_next_versions(fleet: Fleet, message: bytes) -> None:
 @contextmanager
 def a_worker_of_the_next_version(fleet: Fleet) -> Iterator[int]:
     """Beside those of the fleet, on their queue; its process."""
-    arguments = ("-A", "tests.e2e.a_worker_of_the_next_version", "worker", "-n", "next@%h", "-Q", SPECIALIST, "-c", "1")
+    arguments = (
+        "-A",
+        "tests.e2e.a_worker_of_the_next_version",
+        "worker",
+        "-n",
+        "next@%h",
+        "-Q",
+        SPECIALIST,
+        "-c",
+        "1",
+    )
     spec, before = fleet.system.celery("next", *arguments), fleet.announced()
     quiet, environment = subprocess.DEVNULL, {**os.environ, **spec.environment}
     with subprocess.Popen(spec.command, env=environment, stdout=quiet, stderr=quiet) as process:
@@ -55,7 +68,9 @@ def unread_since(fleet: Fleet, job_id: JobId) -> int:
     return int(fleet.redis.hget(keys.handoff(job_id, HANDOFF), "unread") or 0)
 
 
-def test_a_message_of_the_next_version_is_taken_by_the_worker_that_knows_it_and_the_job_ends(fleet: Fleet) -> None:
+def test_a_message_of_the_next_version_is_taken_by_the_worker_that_knows_it_and_the_job_ends(
+    fleet: Fleet,
+) -> None:
     with a_worker_of_the_next_version(fleet) as pid:
         held = [fleet.model.hold("busy-next", step) for step in ("x", "y", "z", "w")]
         busy = fleet.submit("busy-next", x="", y="", z="", w="")
@@ -64,10 +79,17 @@ def test_a_message_of_the_next_version_is_taken_by_the_worker_that_knows_it_and_
         job_id = fleet.submit("next", a="", b="a")
         (message,) = fleet.queued(job_id, 1)
         becomes_the_next_versions(fleet, message)
-        (free,) = [one for one, step in zip(held, ("x", "y", "z", "w"), strict=True) if fleet.pid_of(busy, f"{step}.1") == pid]
+        (free,) = [
+            one
+            for one, step in zip(held, ("x", "y", "z", "w"), strict=True)
+            if fleet.pid_of(busy, f"{step}.1") == pid
+        ]
         free.go.set()
 
-        (result,) = wait_until(lambda: [one for one in fleet.finished(job_id) if one.handoff_id == HANDOFF], what="its result")
+        (result,) = wait_until(
+            lambda: [one for one in fleet.finished(job_id) if one.handoff_id == HANDOFF],
+            what="its result",
+        )
 
         assert result.worker.endswith(f":{pid}")
         for one in held:
@@ -76,7 +98,9 @@ def test_a_message_of_the_next_version_is_taken_by_the_worker_that_knows_it_and_
         fleet.ends_well(busy)
 
 
-def test_one_that_nobody_here_knows_is_no_dead_letter_yet_and_is_published_again_while_others_go_on(fleet: Fleet) -> None:
+def test_one_that_nobody_here_knows_is_no_dead_letter_yet_and_is_published_again_while_others_go_on(
+    fleet: Fleet,
+) -> None:
     busy, held = fleet.occupy("busy-left")
     job_id = fleet.submit("left", a="")
     (message,) = fleet.queued(job_id, 1)
@@ -92,7 +116,9 @@ def test_one_that_nobody_here_knows_is_no_dead_letter_yet_and_is_published_again
     assert fleet.model.calls["left", "a", 1] == 1
 
 
-def test_one_that_nobody_has_taken_for_a_minute_is_a_dead_letter_that_is_tried_again_by_command(fleet: Fleet, tmp_path: Path) -> None:
+def test_one_that_nobody_has_taken_for_a_minute_is_a_dead_letter_that_is_tried_again_by_command(
+    fleet: Fleet, tmp_path: Path
+) -> None:
     command = Handoff(tmp_path)
 
     def dead(*arguments: str) -> str:
@@ -111,9 +137,14 @@ def test_one_that_nobody_has_taken_for_a_minute_is_a_dead_letter_that_is_tried_a
     app.send_task(f"specialist.{SPECIALIST}", args=("{",), queue=SPECIALIST)
     for one in held:
         one.go.set()
-    wait_until(lambda: {job_id in one.body for one in fleet.jobs.ledger.dead.newest(2)} == {True, False}, what="both letters")
+    wait_until(
+        lambda: {job_id in one.body for one in fleet.jobs.ledger.dead.newest(2)} == {True, False},
+        what="both letters",
+    )
     newest = json.loads(dead("list", "--json", "-n", "2"))
-    (ours,), (garbage,) = ([one["id"] for one in newest if (job_id in one["body"]) is known] for known in (True, False))
+    (ours,), (garbage,) = (
+        [one["id"] for one in newest if (job_id in one["body"]) is known] for known in (True, False)
+    )
 
     assert NEXT in dead("show", ours)
     assert "is tried again" in dead("retry", ours)

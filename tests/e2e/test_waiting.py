@@ -33,7 +33,10 @@ def model() -> Script:
 @pytest.fixture
 def system(model: Script, tmp_path: Path) -> Iterator[RunningSystem]:
     """A supervisor, and no worker."""
-    with MessagesServer(model) as server, running_system(tmp_path, (SUPERVISOR,), over(server, **QUICK)) as running:
+    with (
+        MessagesServer(model) as server,
+        running_system(tmp_path, (SUPERVISOR,), over(server, **QUICK)) as running,
+    ):
         yield running
 
 
@@ -57,7 +60,9 @@ def test_a_role_that_loses_its_last_worker_in_mid_job_is_named_until_one_is_ther
             watcher.wait_for("handed over")
             worker.kill()
             watcher.wait_for(WAITS, timeout_s=SAID_WITHIN_S)
-            listed = json.loads(watcher.run("list", "--json", HANDOFF_REDIS_URL=system.redis_url).stdout)
+            listed = json.loads(
+                watcher.run("list", "--json", HANDOFF_REDIS_URL=system.redis_url).stdout
+            )
             with second.started("worker", SPECIALIST, **system.environment):
                 assert watching.wait(timeout=60) == 0
     held.go.set()
@@ -70,24 +75,34 @@ def test_a_role_that_loses_its_last_worker_in_mid_job_is_named_until_one_is_ther
     jobs.ledger.connection.close()
 
 
-def test_a_job_in_the_queue_waits_for_a_supervisor_until_there_is_one(redis_url: str, tmp_path: Path) -> None:
+def test_a_job_in_the_queue_waits_for_a_supervisor_until_there_is_one(
+    redis_url: str, tmp_path: Path
+) -> None:
     watcher, other = in_folder(tmp_path, "watcher"), in_folder(tmp_path, "other")
     jobs = client.connect(redis_url, Settings(offline=True))
-    jobs.ledger.roles.announce(Announcement(worker="w1", specialists=(a_spec(),), slots=1, model="offline"))
+    jobs.ledger.roles.announce(
+        Announcement(worker="w1", specialists=(a_spec(),), slots=1, model="offline")
+    )
     submitted = watcher.run("submit", "What is HNSW?", HANDOFF_REDIS_URL=redis_url)
 
     with watcher.started("watch", submitted.stdout.strip(), HANDOFF_REDIS_URL=redis_url):
-        watcher.wait_for("the job waits for a supervisor: start one with `handoff supervisor`", timeout_s=10)
+        watcher.wait_for(
+            "the job waits for a supervisor: start one with `handoff supervisor`", timeout_s=10
+        )
         with other.started("supervisor", HANDOFF_REDIS_URL=redis_url) as supervisor:
             watcher.wait_for("no longer waits for a supervisor")
             supervisor.send_signal(signal.SIGTERM)
             supervisor.wait(timeout=60)
-        assert "supervisor" not in jobs.ledger.roles.presence().queues, "it took its announcement back before it ended"
+        assert "supervisor" not in jobs.ledger.roles.presence().queues, (
+            "it took its announcement back before it ended"
+        )
 
     assert "no supervisor takes jobs from this broker yet" in submitted.stderr
     jobs.ledger.connection.close()
 
 
-def test_processes_that_say_that_they_are_ready_are_found_by_the_next_command(tmp_path: Path) -> None:
+def test_processes_that_say_that_they_are_ready_are_found_by_the_next_command(
+    tmp_path: Path,
+) -> None:
     with running_system(tmp_path) as system:
         require_somebody(system.jobs())

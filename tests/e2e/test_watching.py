@@ -35,9 +35,19 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """A supervisor and a worker of three slots, with a Redis that keeps what it holds."""
     script = Script()
     folder = tmp_path_factory.mktemp("watched")
-    with MessagesServer(script) as server, running_system(folder, (), over(server, **LONG_LEASE), append_only=True) as system:
-        for name, app, queues in (("s", SUPERVISOR[1], SUPERVISOR[2]), ("w", "workers.app", SPECIALIST)):
-            system.processes.start(system.celery(name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", "3"))
+    with (
+        MessagesServer(script) as server,
+        running_system(folder, (), over(server, **LONG_LEASE), append_only=True) as system,
+    ):
+        for name, app, queues in (
+            ("s", SUPERVISOR[1], SUPERVISOR[2]),
+            ("w", "workers.app", SPECIALIST),
+        ):
+            system.processes.start(
+                system.celery(
+                    name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", "3"
+                )
+            )
         system.processes.wait_until_ready()
         fleet = Fleet(system, server, script, system.jobs())
         yield fleet
@@ -64,7 +74,9 @@ def slow_job(fleet: Fleet, name: str) -> Watched:
     return Watched(fleet, job_id, held)
 
 
-def test_every_running_handoff_gives_a_sign_of_life_within_5_s_whatever_its_model_and_its_lease(fleet: Fleet) -> None:
+def test_every_running_handoff_gives_a_sign_of_life_within_5_s_whatever_its_model_and_its_lease(
+    fleet: Fleet,
+) -> None:
     job, ages = slow_job(fleet, "silent"), list[float]()
     until = time.monotonic() + 11
 
@@ -79,21 +91,29 @@ def test_every_running_handoff_gives_a_sign_of_life_within_5_s_whatever_its_mode
     job.ends()
 
 
-def test_a_log_is_told_within_5_s_that_it_is_still_at_work_and_on_what(fleet: Fleet, tmp_path: Path) -> None:
+def test_a_log_is_told_within_5_s_that_it_is_still_at_work_and_on_what(
+    fleet: Fleet, tmp_path: Path
+) -> None:
     job, handoff = slow_job(fleet, "in-a-log"), Handoff(tmp_path)
 
     with handoff.started("watch", job.job_id, HANDOFF_REDIS_URL=fleet.system.redis_url) as process:
-        wait_until(lambda: len(SAID.findall(handoff.read("err"))) >= 2, timeout_s=28, what="two signs")
+        wait_until(
+            lambda: len(SAID.findall(handoff.read("err"))) >= 2, timeout_s=28, what="two signs"
+        )
         job.ends()
         assert process.wait(30) == 0
 
     seconds = [int(one) for one in SAID.findall(handoff.read("err"))]
-    assert all(later - earlier <= SIGN_WITHIN_S + 1 for earlier, later in pairwise(seconds)), "whole seconds, rounded"
+    assert all(later - earlier <= SIGN_WITHIN_S + 1 for earlier, later in pairwise(seconds)), (
+        "whole seconds, rounded"
+    )
     assert "so far 1 of 200 turns, 120 tokens" in handoff.read("err")
     assert "no sign of life" not in handoff.read("err")
 
 
-def test_a_redis_that_was_away_costs_no_line_and_none_is_said_twice(fleet: Fleet, tmp_path: Path) -> None:
+def test_a_redis_that_was_away_costs_no_line_and_none_is_said_twice(
+    fleet: Fleet, tmp_path: Path
+) -> None:
     job, handoff = slow_job(fleet, "away"), Handoff(tmp_path)
 
     with handoff.started("watch", job.job_id, HANDOFF_REDIS_URL=fleet.system.redis_url) as process:
@@ -106,13 +126,20 @@ def test_a_redis_that_was_away_costs_no_line_and_none_is_said_twice(fleet: Fleet
     afterwards = handoff.run("watch", job.job_id, HANDOFF_REDIS_URL=fleet.system.redis_url)
     told = told_of_events(handoff.read("err"))
     assert told == told_of_events(afterwards.stderr)
-    assert [line for line in told if line.startswith("b (")] == ["b (generalist): handed over", "b (generalist): ok, 1 turn, 120 tokens"]
+    assert [line for line in told if line.startswith("b (")] == [
+        "b (generalist): handed over",
+        "b (generalist): ok, 1 turn, 120 tokens",
+    ]
 
 
-def test_who_waits_for_the_answer_has_it_though_redis_was_away_meanwhile(fleet: Fleet, tmp_path: Path) -> None:
+def test_who_waits_for_the_answer_has_it_though_redis_was_away_meanwhile(
+    fleet: Fleet, tmp_path: Path
+) -> None:
     job, handoff = slow_job(fleet, "waited-for"), Handoff(tmp_path)
 
-    with handoff.started("result", job.job_id, "--wait", "120", HANDOFF_REDIS_URL=fleet.system.redis_url) as process:
+    with handoff.started(
+        "result", job.job_id, "--wait", "120", HANDOFF_REDIS_URL=fleet.system.redis_url
+    ) as process:
         wait_until(lambda: _somebody_waits(fleet), what="somebody waiting for news of the job")
         kill_redis(fleet.system.processes)
         job.ends()
@@ -122,13 +149,26 @@ def test_who_waits_for_the_answer_has_it_though_redis_was_away_meanwhile(fleet: 
 
 
 def _somebody_waits(fleet: Fleet) -> bool:
-    return any(one["cmd"] == "xread" and "b" in one["flags"] for one in fleet.jobs.ledger.connection.redis.client_list())
+    return any(
+        one["cmd"] == "xread" and "b" in one["flags"]
+        for one in fleet.jobs.ledger.connection.redis.client_list()
+    )
 
 
-def test_a_terminal_shows_the_tree_live_and_what_waits_for_what(fleet: Fleet, tmp_path: Path) -> None:
+def test_a_terminal_shows_the_tree_live_and_what_waits_for_what(
+    fleet: Fleet, tmp_path: Path
+) -> None:
     job, handoff, (ours, theirs) = slow_job(fleet, "on-a-terminal"), Handoff(tmp_path), os.openpty()
-    environment = handoff.environment(TERM="xterm", COLUMNS="140", LINES="50", HANDOFF_REDIS_URL=fleet.system.redis_url)
-    process = subprocess.Popen(handoff.command("watch", job.job_id), stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    environment = handoff.environment(
+        TERM="xterm", COLUMNS="140", LINES="50", HANDOFF_REDIS_URL=fleet.system.redis_url
+    )
+    process = subprocess.Popen(
+        handoff.command("watch", job.job_id),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=environment,
+    )
     os.close(theirs)
     try:
         shown = read_until(ours, "waits for a")
@@ -147,4 +187,8 @@ def test_a_terminal_shows_the_tree_live_and_what_waits_for_what(fleet: Fleet, tm
 def told_of_events(said: str) -> list[str]:
     """Without what is of the moment: claims, signs of life, waits, and the account at the end."""
     of_the_moment = (": works", "at work:", "trying again", "Redis is back", "waits for")
-    return [line for line in said.partition("\n\n")[0].splitlines() if not any(words in line for words in of_the_moment)]
+    return [
+        line
+        for line in said.partition("\n\n")[0].splitlines()
+        if not any(words in line for words in of_the_moment)
+    ]

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from shared.wire.events import WebhookTried
+from shared.wire.ids import JobId
 from supervisor.lifecycle.ending import WEBHOOK_BACKOFF_S
 from supervisor.webhook import SIGNATURE_HEADER, TIMESTAMP_HEADER, signature
 from tests.doubles.hook_server import HookServer
@@ -23,16 +24,24 @@ def test_a_webhook_gets_one_signed_post_and_a_failed_one_is_made_again(fleet: Fl
         other = fleet.submit("hook-ill", webhook_url=ill.url, a="")
         fleet.ends_well(job_id)
         fleet.ends_well(other)
-        wait_until(lambda: len(ill.posts) == 2, timeout_s=WEBHOOK_BACKOFF_S[1] + 5, what="the second try")
+        wait_until(
+            lambda: len(ill.posts) == 2, timeout_s=WEBHOOK_BACKOFF_S[1] + 5, what="the second try"
+        )
         wait_until(lambda: delivered(fleet, other), what="its success in the journal")
 
         (post,) = well.posts
-        assert json.loads(post.body) == {"job_id": job_id, "status": "ok", "reason": None, "attempt": 1}
+        assert json.loads(post.body) == {
+            "job_id": job_id,
+            "status": "ok",
+            "reason": None,
+            "attempt": 1,
+        }
         sent = post.headers[SIGNATURE_HEADER.lower()], post.headers[TIMESTAMP_HEADER.lower()]
         assert sent[0] == signature(WEBHOOK_SECRET, sent[1], post.body)
         assert [json.loads(one.body)["attempt"] for one in ill.posts] == [1, 2]
 
 
 def delivered(fleet: Fleet, job_id: str) -> bool:
-    tried = [one.event for one in fleet.jobs.ledger.journal.read(job_id) if isinstance(one.event, WebhookTried)]  # type: ignore[arg-type]
+    written = fleet.jobs.ledger.journal.read(JobId(job_id))
+    tried = [each.event for each in written if isinstance(each.event, WebhookTried)]
     return bool(tried) and tried[-1].delivered

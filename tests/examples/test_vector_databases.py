@@ -9,8 +9,12 @@ import pytest
 from shared.agent.offline.statements import markers_in, unmarked_statements
 from tests.shared.agent.offline.asking_the_model import EXAMPLES, Job, Library, run_job
 
-FIRST_REQUEST = "Compare Qdrant, pgvector and Milvus for a team that needs filtering and durable storage"
-REQUESTS = re.findall(r'^- `"(.+?)"`', (EXAMPLES.parent / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+FIRST_REQUEST = (
+    "Compare Qdrant, pgvector and Milvus for a team that needs filtering and durable storage"
+)
+REQUESTS = re.findall(
+    r'^- `"(.+?)"`', (EXAMPLES.parent / "README.md").read_text(encoding="utf-8"), re.MULTILINE
+)
 MARKED = re.compile(r"\[[a-z_0-9]+\.c\d+\]\.$")
 LIBRARY = Library.of(EXAMPLES)
 
@@ -26,14 +30,28 @@ def test_there_are_at_least_twelve_short_documents() -> None:
     assert all(text.startswith("# ") for text in LIBRARY.texts.values())
 
 
-@pytest.mark.parametrize("name", ["qdrant", "pgvector", "milvus", "weaviate", "chroma", "faiss", "lancedb", "redis", "vespa"])
+@pytest.mark.parametrize(
+    "name",
+    ["qdrant", "pgvector", "milvus", "weaviate", "chroma", "faiss", "lancedb", "redis", "vespa"],
+)
 def test_each_product_says_the_same_kinds_of_things(name: str) -> None:
     headings = set(re.findall(r"^## (.+)$", LIBRARY.texts[f"{name}.md"], re.MULTILINE))
-    assert {"Filtering", "Persistence", "Scaling", "Deployment", "Licence", "When to choose it"} <= headings
+    assert {
+        "Filtering",
+        "Persistence",
+        "Scaling",
+        "Deployment",
+        "Licence",
+        "When to choose it",
+    } <= headings
 
 
-def test_the_first_request_is_researched_by_three_and_passes_the_first_review(first_job: Job) -> None:
-    assert [step["specialist"] for step in first_job.plan["steps"]] == ["researcher"] * 3 + ["writer"]
+def test_the_first_request_is_researched_by_three_and_passes_the_first_review(
+    first_job: Job,
+) -> None:
+    assert [step["specialist"] for step in first_job.plan["steps"]] == ["researcher"] * 3 + [
+        "writer"
+    ]
     assert first_job.verdict == {"verdict": "PASS", "revisions": [], "open_points": []}
     assert first_job.answer["status"] == "ok"
 
@@ -45,11 +63,18 @@ def test_the_first_answer_has_a_section_and_a_column_for_each_thing(first_job: J
     for thing in ("Qdrant", "pgvector", "Milvus"):
         assert f"\n## {thing}\n" in output
         assert f" {thing} " in header
-    assert re.findall(r"^\| (Filtering|Durable storage) ", output, re.MULTILINE) == ["Filtering", "Durable storage"]
+    assert re.findall(r"^\| (Filtering|Durable storage) ", output, re.MULTILINE) == [
+        "Filtering",
+        "Durable storage",
+    ]
 
 
 def test_every_statement_of_the_first_answer_points_to_a_quoted_claim(first_job: Job) -> None:
-    claims = {f"{step}.{claim['id']}": claim for step, result in first_job.results.items() for claim in result["claims"]}
+    claims = {
+        f"{step}.{claim['id']}": claim
+        for step, result in first_job.results.items()
+        for claim in result["claims"]
+    }
     used = markers_in(first_job.answer["output"])
     assert list(unmarked_statements(first_job.answer["output"])) == []
     assert len(used) >= 12
@@ -63,7 +88,9 @@ def test_each_request_to_try_is_answered_without_a_second_round(request_text: st
     job = run_job(request_text, LIBRARY)
     assert job.verdict["verdict"] == "PASS"
     assert list(unmarked_statements(job.answer["output"])) == []
-    sentences = [line for line in re.split(r"(?<=[.])\s+", job.answer["output"]) if MARKED.search(line)]
+    sentences = [
+        line for line in re.split(r"(?<=[.])\s+", job.answer["output"]) if MARKED.search(line)
+    ]
     assert len(sentences) == len(set(sentences)), "nothing is said twice"
     assert sentences
 
@@ -76,7 +103,10 @@ def test_each_request_to_try_is_answered_without_a_second_round(request_text: st
         ("Compare Qdrant, Weaviate, Redis and Vespa", "## Redis"),
         ("Tell me about pgvector", "PostgreSQL"),
         ("pgvector", "PostgreSQL"),
-        ("What is pgvector written in?", "pgvector: it is written in C [research_pgvector_written.c1]."),
+        (
+            "What is pgvector written in?",
+            "pgvector: it is written in C [research_pgvector_written.c1].",
+        ),
         ("Which databases are written in C?", "pgvector: it is written in C "),
         ("How does Redis persist data?", "append-only"),
     ],

@@ -51,13 +51,22 @@ def folded(text: str) -> str:
     return " ".join(text.split())
 
 
-GOLDENS = {path.stem: Golden.model_validate(yaml.safe_load(path.read_text())) for path in sorted(HERE.glob("*.yaml"))}
-SECTIONS = [Section(name, heading) for name, spec in AGENTS.items() for heading in sections_of(spec.instructions)]
+GOLDENS = {
+    path.stem: Golden.model_validate(yaml.safe_load(path.read_text()))
+    for path in sorted(HERE.glob("*.yaml"))
+}
+SECTIONS = [
+    Section(name, heading)
+    for name, spec in AGENTS.items()
+    for heading in sections_of(spec.instructions)
+]
 
 
 def test_every_built_in_agent_has_a_golden_request() -> None:
     assert set(GOLDENS) == set(AGENTS)
-    assert {name: golden.agent for name, golden in GOLDENS.items()} == {name: name for name in GOLDENS}
+    assert {name: golden.agent for name, golden in GOLDENS.items()} == {
+        name: name for name in GOLDENS
+    }
 
 
 @pytest.mark.parametrize("name", sorted(GOLDENS))
@@ -65,10 +74,18 @@ def test_the_instructions_say_all_that_the_golden_request_needs(name: str) -> No
     assert GOLDENS[name].unsupported(AGENTS[name].instructions) == []
 
 
-@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: f"{section.agent}-{section.heading or 'opening'}".replace(" ", "_"))
+@pytest.mark.parametrize(
+    "section",
+    SECTIONS,
+    ids=lambda section: f"{section.agent}-{section.heading or 'opening'}".replace(" ", "_"),
+)
 def test_without_any_one_section_the_golden_request_fails(section: Section) -> None:
     spec = AGENTS[section.agent]
-    rest = "\n".join(text for heading, text in sections_of(spec.instructions).items() if heading != section.heading)
+    rest = "\n".join(
+        text
+        for heading, text in sections_of(spec.instructions).items()
+        if heading != section.heading
+    )
     assert GOLDENS[section.agent].unsupported(rest) != []
 
 

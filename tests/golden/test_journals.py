@@ -75,7 +75,10 @@ JOURNALS = sorted((Path(__file__).parent / "journals").glob("*.jsonl"))
 
 def read(path: Path) -> list[Recorded]:
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    return [Recorded(line["version"], line["at"], parse_event(json.dumps(line["event"]))) for line in lines]
+    return [
+        Recorded(line["version"], line["at"], parse_event(json.dumps(line["event"])))
+        for line in lines
+    ]
 
 
 def shown(ref: BlobRef | None) -> str | None:
@@ -116,16 +119,23 @@ def test_a_journal_of_an_older_version_still_tells_the_same(path: Path) -> None:
 
 def test_no_journal_nor_what_it_tells_is_ever_changed() -> None:
     """Add another one, and its line here."""
-    assert {path.name: sha256(path.read_bytes()).hexdigest() for path in (Path(__file__).parent / "journals").iterdir()} == DIGESTS
+    assert {
+        path.name: sha256(path.read_bytes()).hexdigest()
+        for path in (Path(__file__).parent / "journals").iterdir()
+    } == DIGESTS
 
 
 def test_every_kind_of_event_is_in_some_journal() -> None:
-    assert {type(recorded.event) for path in JOURNALS for recorded in read(path)} == set(get_args(Event))
+    assert {type(recorded.event) for path in JOURNALS for recorded in read(path)} == set(
+        get_args(Event)
+    )
 
 
 # What a newer version may write: refused as a whole, never read in part
 
-EVENTS = {type(one.event): json.loads(one.event.to_json()) for path in JOURNALS for one in read(path)}
+EVENTS = {
+    type(one.event): json.loads(one.event.to_json()) for path in JOURNALS for one in read(path)
+}
 
 
 def enums_in(value: Any) -> list[str]:

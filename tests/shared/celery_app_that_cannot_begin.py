@@ -10,11 +10,15 @@ from shared.celery_app import make_app, or_exit
 from shared.config import Settings
 from shared.wire.errors import UserError
 
-app = make_app("test", os.environ.get("HANDOFF_REDIS_URL", "redis://127.0.0.1:1/0"), Settings(), ["known"])
+app = make_app(
+    "test", os.environ.get("HANDOFF_REDIS_URL", "redis://127.0.0.1:1/0"), Settings(), ["known"]
+)
 
 
 def begin(**_: object) -> None:
-    raise UserError("TWO\nlines") if os.environ["FAILS"] == "by a person" else RuntimeError("of ours")
+    raise (
+        UserError("TWO\nlines") if os.environ["FAILS"] == "by a person" else RuntimeError("of ours")
+    )
 
 
 signals.worker_ready.connect(or_exit(begin), weak=False)

@@ -73,12 +73,24 @@ def handed_out(ledger: Ledger, limits: HandoffLimits | None = None, **of_job: in
         group="g1",
     )
     due_at = ledger.connection.now() + 3_600
-    ledger.journal.commit(Commit(job_id=job_id, expected=version_of(ledger, job_id), events=[event], payloads=[spec], due_at=due_at))
+    ledger.journal.commit(
+        Commit(
+            job_id=job_id,
+            expected=version_of(ledger, job_id),
+            events=[event],
+            payloads=[spec],
+            due_at=due_at,
+        )
+    )
     return handoff
 
 
 def fit(handoff: AgentHandoff, _spec: SpecialistSpec, loaded: Loaded, books: JobLibrary) -> Fitting:
-    return Fitting(EnvelopeReading(handoff.step_id, handoff.expected_output_format, books.sources, loaded.known_claims()))
+    return Fitting(
+        EnvelopeReading(
+            handoff.step_id, handoff.expected_output_format, books.sources, loaded.known_claims()
+        )
+    )
 
 
 def result_of(ended: Ended) -> HandoffResult:
@@ -103,7 +115,11 @@ def test_nothing_of_it_is_left_to_the_garbage_collector(ledger: Ledger, attempts
         attempts.attempt(handoffs[1].to_json(), handoffs[1], fit)
         gc.set_debug(gc.DEBUG_SAVEALL)
         gc.collect()
-        left = {type(one).__qualname__ for one in gc.garbage if type(one).__module__.startswith("shared.")}
+        left = {
+            type(one).__qualname__
+            for one in gc.garbage
+            if type(one).__module__.startswith("shared.")
+        }
     finally:
         gc.set_debug(0)
         gc.garbage.clear()
@@ -112,15 +128,26 @@ def test_nothing_of_it_is_left_to_the_garbage_collector(ledger: Ledger, attempts
     assert left == set()
 
 
-def test_one_line_says_what_came_of_it_and_what_it_took(ledger: Ledger, attempts: Attempts, caplog: pytest.LogCaptureFixture) -> None:
+def test_one_line_says_what_came_of_it_and_what_it_took(
+    ledger: Ledger, attempts: Attempts, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
     handoff = handed_out(ledger)
     with capture_logs() as lines:
         used = result_of(attempts.attempt(handoff.to_json(), handoff, fit)).usage
 
     (line,) = (one for one in lines if one["event"] == "handoff finished")
-    assert (line["specialist"], line["status"], line["stop_reason"], line["turns"]) == ("researcher", "ok", "finished", 1)
-    assert (line["input_tokens"], line["output_tokens"], line["cost_usd"]) == (used.input_tokens, used.output_tokens, used.cost_usd)
+    assert (line["specialist"], line["status"], line["stop_reason"], line["turns"]) == (
+        "researcher",
+        "ok",
+        "finished",
+        1,
+    )
+    assert (line["input_tokens"], line["output_tokens"], line["cost_usd"]) == (
+        used.input_tokens,
+        used.output_tokens,
+        used.cost_usd,
+    )
     assert 0 <= line["seconds"] < 60
     assert "why" not in line
 
@@ -131,8 +158,12 @@ def test_of_a_failure_the_line_says_the_kind_and_none_of_the_models_words(
 ) -> None:
     caplog.set_level(logging.INFO)
     leases = Leases(redis_url, SETTINGS.lease_s, watchdog=False)
-    model = ScriptedModel(one_by_one(answers("", status="failed", problem="No access to the secret vault.")))
-    failing = Attempts(ledger, SETTINGS, "w1", leases, Library(ledger), Models(SETTINGS, lambda _: model))
+    model = ScriptedModel(
+        one_by_one(answers("", status="failed", problem="No access to the secret vault."))
+    )
+    failing = Attempts(
+        ledger, SETTINGS, "w1", leases, Library(ledger), Models(SETTINGS, lambda _: model)
+    )
     handoff = handed_out(ledger)
     ledger.connection.redis.hset(keys.handoff(handoff.job_id, handoff.handoff_id), "claims", claims)
     with capture_logs() as lines:
@@ -144,27 +175,44 @@ def test_of_a_failure_the_line_says_the_kind_and_none_of_the_models_words(
     assert "vault" not in str(lines)
 
 
-def test_who_waits_for_budget_at_the_deadline_ends_with_it(ledger: Ledger, attempts: Attempts) -> None:
+def test_who_waits_for_budget_at_the_deadline_ends_with_it(
+    ledger: Ledger, attempts: Attempts
+) -> None:
     late = ledger.connection.now() + 0.3
     handoff = handed_out(ledger, HandoffLimits(deadline=late), max_turns=1)
     ledger.connection.redis.hset(keys.job(handoff.job_id), "reserved_turns", 1)
 
-    assert result_of(attempts.attempt(handoff.to_json(), handoff, fit)).stop_reason is StopReason.DEADLINE
+    assert (
+        result_of(attempts.attempt(handoff.to_json(), handoff, fit)).stop_reason
+        is StopReason.DEADLINE
+    )
 
 
-def test_the_seconds_that_a_handoff_may_take_run_from_its_first_claim(ledger: Ledger, attempts: Attempts) -> None:
+def test_the_seconds_that_a_handoff_may_take_run_from_its_first_claim(
+    ledger: Ledger, attempts: Attempts
+) -> None:
     handoff = handed_out(ledger, HandoffLimits(max_seconds=60))
     a_minute_ago = int(ledger.connection.now() * 1000) - 60_000
-    ledger.connection.redis.hset(keys.handoff(handoff.job_id, handoff.handoff_id), "started_at", a_minute_ago)
+    ledger.connection.redis.hset(
+        keys.handoff(handoff.job_id, handoff.handoff_id), "started_at", a_minute_ago
+    )
 
-    assert result_of(attempts.attempt(handoff.to_json(), handoff, fit)).stop_reason is StopReason.DEADLINE
+    assert (
+        result_of(attempts.attempt(handoff.to_json(), handoff, fit)).stop_reason
+        is StopReason.DEADLINE
+    )
 
 
-UNREADABLE = [pytest.param(b'={"kind": "of another version"}', id="not ours"), pytest.param(b"znot compressed", id="not compressed")]
+UNREADABLE = [
+    pytest.param(b'={"kind": "of another version"}', id="not ours"),
+    pytest.param(b"znot compressed", id="not compressed"),
+]
 
 
 @pytest.mark.parametrize("stored", UNREADABLE)
-def test_checkpoints_that_cannot_be_read_end_it_with_the_reason(ledger: Ledger, attempts: Attempts, stored: bytes) -> None:
+def test_checkpoints_that_cannot_be_read_end_it_with_the_reason(
+    ledger: Ledger, attempts: Attempts, stored: bytes
+) -> None:
     handoff = handed_out(ledger)
     ledger.connection.redis.rpush(keys.turns(handoff.job_id, handoff.handoff_id), stored)
 
@@ -175,12 +223,19 @@ def test_checkpoints_that_cannot_be_read_end_it_with_the_reason(ledger: Ledger, 
 
 
 @pytest.mark.parametrize("stored", UNREADABLE)
-def test_a_handoff_that_was_claimed_too_often_ends_whatever_its_checkpoints_are(ledger: Ledger, attempts: Attempts, stored: bytes) -> None:
+def test_a_handoff_that_was_claimed_too_often_ends_whatever_its_checkpoints_are(
+    ledger: Ledger, attempts: Attempts, stored: bytes
+) -> None:
     handoff = handed_out(ledger)
     ledger.connection.redis.rpush(keys.turns(handoff.job_id, handoff.handoff_id), stored)
-    ledger.connection.redis.hset(keys.handoff(handoff.job_id, handoff.handoff_id), "claims", MAX_CLAIMS)
+    ledger.connection.redis.hset(
+        keys.handoff(handoff.job_id, handoff.handoff_id), "claims", MAX_CLAIMS
+    )
 
-    assert result_of(attempts.attempt(handoff.to_json(), handoff, fit)).stop_reason is StopReason.TOO_MANY_CLAIMS
+    assert (
+        result_of(attempts.attempt(handoff.to_json(), handoff, fit)).stop_reason
+        is StopReason.TOO_MANY_CLAIMS
+    )
 
 
 @pytest.mark.parametrize(
@@ -207,18 +262,24 @@ def test_what_goes_wrong_before_the_claim_ends_it_with_the_reason_and_no_secret(
     assert "sk-secret" not in result.to_json()
 
 
-def test_without_a_ledger_nothing_is_begun_and_the_message_goes_back(ledger: Ledger, attempts: Attempts) -> None:
+def test_without_a_ledger_nothing_is_begun_and_the_message_goes_back(
+    ledger: Ledger, attempts: Attempts
+) -> None:
     handoff = handed_out(ledger)
 
     def is_away(*_: object) -> Fitting:
         raise LedgerUnavailable("Redis cannot be reached")
 
     assert attempts.attempt(handoff.to_json(), handoff, is_away).how is Ending.HANDED_BACK
-    assert ledger.jobs.handoffs(handoff.job_id, [handoff.handoff_id])[handoff.handoff_id].claims == 0
+    assert (
+        ledger.jobs.handoffs(handoff.job_id, [handoff.handoff_id])[handoff.handoff_id].claims == 0
+    )
 
 
 @pytest.mark.parametrize("defects", [1, 2], ids=["of this answer", "of any answer"])
-def test_a_defect_in_what_follows_from_an_answer_ends_it_as_failed(ledger: Ledger, attempts: Attempts, defects: int) -> None:
+def test_a_defect_in_what_follows_from_an_answer_ends_it_as_failed(
+    ledger: Ledger, attempts: Attempts, defects: int
+) -> None:
     handoff = handed_out(ledger)
     seen: list[HandoffResult] = []
 
@@ -259,7 +320,9 @@ def test_threads_that_ask_at_once_share_one_model(attempts: Attempts) -> None:
     assert len(set(map(id, models))) == 1
 
 
-def test_what_was_paid_is_stored_where_the_ledger_fails_before_the_result_is_told(ledger: Ledger, attempts: Attempts) -> None:
+def test_what_was_paid_is_stored_where_the_ledger_fails_before_the_result_is_told(
+    ledger: Ledger, attempts: Attempts
+) -> None:
     handoff = handed_out(ledger)
 
     def is_away(*_: object) -> Consequences:
@@ -271,14 +334,19 @@ def test_what_was_paid_is_stored_where_the_ledger_fails_before_the_result_is_tol
     assert ledger.connection.redis.llen(keys.turns(handoff.job_id, handoff.handoff_id)) == 1
 
 
-def test_what_goes_wrong_before_it_is_run_is_logged_as_its_own(ledger: Ledger, attempts: Attempts) -> None:
+def test_what_goes_wrong_before_it_is_run_is_logged_as_its_own(
+    ledger: Ledger, attempts: Attempts
+) -> None:
     """Also where another handoff is just ended, and this one is made ready to go on with its job."""
     handoff = handed_out(ledger)
 
     def breaks(*_: object) -> Fitting:
         raise RuntimeError
 
-    with logged_as(job_id=handoff.job_id, handoff_id="another.1"), capture_logs([merge_whose]) as lines:
+    with (
+        logged_as(job_id=handoff.job_id, handoff_id="another.1"),
+        capture_logs([merge_whose]) as lines,
+    ):
         attempts.ready(handoff.to_json(), handoff, breaks)
 
     assert [line["handoff_id"] for line in lines] == [handoff.handoff_id]

@@ -34,7 +34,16 @@ class CountingDispatcher:
 def consumer_with(dispatcher: Any, hub: Any) -> WorkerConsumer:
     app = make_app("test", "redis://127.0.0.1:1/0", Settings(), ["known"])
     worker = WorkController(app=app, concurrency=1, queues=["known"])
-    consumer = WorkerConsumer(print, init_callback=print, hostname="w", pool=None, app=app, controller=worker, hub=hub, worker_options={})
+    consumer = WorkerConsumer(
+        print,
+        init_callback=print,
+        hostname="w",
+        pool=None,
+        app=app,
+        controller=worker,
+        hub=hub,
+        worker_options={},
+    )
     consumer.event_dispatcher = dispatcher
     return consumer
 
@@ -45,15 +54,29 @@ def server(redis_url: str) -> Iterator[Any]:
         yield client
 
 
-@pytest.mark.parametrize("key", [LastingChannel.unacked_key, LastingChannel.unacked_index_key, LastingChannel.unacked_mutex_key])
+@pytest.mark.parametrize(
+    "key",
+    [
+        LastingChannel.unacked_key,
+        LastingChannel.unacked_index_key,
+        LastingChannel.unacked_mutex_key,
+    ],
+)
 def test_no_specialist_can_have_a_queue_in_the_place_of_a_key_of_the_broker(key: str) -> None:
     assert key in RESERVED
 
 
 def test_celerys_own_queue_and_exchanges_are_no_names_for_a_specialist() -> None:
     conf = make_app("test", "redis://127.0.0.1:1/0", Settings(), ["known"]).conf
-    theirs = {conf.task_default_queue, conf.task_default_exchange or "celery", conf.event_exchange, conf.control_exchange}
-    assert all(name in RESERVED or not re.search(NAME_PATTERN, name) for name in {*theirs, "celery.pidbox"})
+    theirs = {
+        conf.task_default_queue,
+        conf.task_default_exchange or "celery",
+        conf.event_exchange,
+        conf.control_exchange,
+    }
+    assert all(
+        name in RESERVED or not re.search(NAME_PATTERN, name) for name in {*theirs, "celery.pidbox"}
+    )
 
 
 def test_events_that_come_together_leave_together() -> None:
@@ -86,7 +109,10 @@ def test_after_a_batch_of_events_the_next_one_waits_for_its_own() -> None:
 
 def test_of_many_events_none_waits_for_the_time_of_the_first(redis_url: str, server: Any) -> None:
     app = make_app("test", redis_url, Settings(), ["known"])
-    with app.connection_for_write() as connection, app.events.Dispatcher(connection, buffer_group=["task"]) as dispatcher:
+    with (
+        app.connection_for_write() as connection,
+        app.events.Dispatcher(connection, buffer_group=["task"]) as dispatcher,
+    ):
         consumer_with(dispatcher, Hub()).create_task_handler()
         server.config_resetstat()
         sent = []
@@ -98,9 +124,14 @@ def test_of_many_events_none_waits_for_the_time_of_the_first(redis_url: str, ser
     assert [sent.count(times) for times in range(3)] == [EVENTS_AT_ONCE - 1, EVENTS_AT_ONCE, 1]
 
 
-def test_events_that_wait_for_company_are_not_lost_with_their_connection(redis_url: str, server: Any) -> None:
+def test_events_that_wait_for_company_are_not_lost_with_their_connection(
+    redis_url: str, server: Any
+) -> None:
     app = make_app("test", redis_url, Settings(), ["known"])
-    with app.connection_for_write() as connection, app.events.Dispatcher(connection, buffer_group=["task"]) as dispatcher:
+    with (
+        app.connection_for_write() as connection,
+        app.events.Dispatcher(connection, buffer_group=["task"]) as dispatcher,
+    ):
         consumer = consumer_with(dispatcher, Hub())
         consumer.create_task_handler()
         server.config_resetstat()
@@ -119,7 +150,9 @@ def test_a_worker_whose_broker_is_away_tries_again_soon(caplog: pytest.LogCaptur
     with pytest.raises(OperationalError):
         consumer.connection_for_read()
 
-    assert re.findall(r"Trying again (.+)\.\.\.", caplog.text) == ["now", "in 1.00 second"], "after half a second, and after a whole one"
+    assert re.findall(r"Trying again (.+)\.\.\.", caplog.text) == ["now", "in 1.00 second"], (
+        "after half a second, and after a whole one"
+    )
 
 
 def test_one_client_serves_all_messages_of_a_channel(redis_url: str) -> None:
@@ -158,10 +191,15 @@ def channel(redis_url: str) -> Iterator[Any]:
 
 def waiting(server: Any) -> list[str]:
     """What is in the queue, whoever is taken first coming first."""
-    return [json.loads(message)["headers"]["task"] for message in reversed(server.lrange("known", 0, -1))]
+    return [
+        json.loads(message)["headers"]["task"]
+        for message in reversed(server.lrange("known", 0, -1))
+    ]
 
 
-def test_redis_does_not_hear_of_what_was_taken_nor_of_what_is_done(channel: Any, server: Any) -> None:
+def test_redis_does_not_hear_of_what_was_taken_nor_of_what_is_done(
+    channel: Any, server: Any
+) -> None:
     channel.basic_ack(channel.taken[0].delivery_tag)
 
     assert not server.exists(channel.unacked_key, channel.unacked_index_key)
@@ -174,14 +212,18 @@ def test_what_is_requeued_goes_behind_what_waits(channel: Any, server: Any) -> N
     assert waiting(server) == ["third", "first"]
 
 
-def test_what_is_not_done_with_at_the_end_of_a_channel_is_put_back_in_front(channel: Any, server: Any) -> None:
+def test_what_is_not_done_with_at_the_end_of_a_channel_is_put_back_in_front(
+    channel: Any, server: Any
+) -> None:
     channel.basic_ack(channel.taken[0].delivery_tag)
     channel.close()
 
     assert waiting(server) == ["second", "third"]
 
 
-def test_who_is_done_after_the_end_of_the_channel_puts_nothing_back_again(channel: Any, server: Any) -> None:
+def test_who_is_done_after_the_end_of_the_channel_puts_nothing_back_again(
+    channel: Any, server: Any
+) -> None:
     channel.close()
     channel.qos.reject(channel.taken[0].delivery_tag, requeue=True)
     channel.qos.ack(channel.taken[1].delivery_tag)
@@ -210,7 +252,10 @@ class CountingHub(Hub):  # type: ignore[misc]
 
 def test_an_event_loop_is_given_a_socket_once_and_again_when_it_is_another(redis_url: str) -> None:
     app, hub, seen = make_app("test", redis_url, Settings(), ["known"]), CountingHub(), list[Any]()
-    with app.connection_for_read() as connection, app.amqp.TaskConsumer(connection, on_message=seen.append) as consumer:
+    with (
+        app.connection_for_read() as connection,
+        app.amqp.TaskConsumer(connection, on_message=seen.append) as consumer,
+    ):
         connection.transport.register_with_event_loop(connection.transport, hub)
         given = []
         for count in range(1, 4):

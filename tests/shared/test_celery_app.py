@@ -75,7 +75,9 @@ def test_building_an_app_connects_to_nothing() -> None:
         ("sentinel://h:1/0?ssl=true&ssl_cert_reqs=none", "none", ssl.CERT_NONE),
     ],
 )
-def test_certificates_are_checked_for_messages_and_results_unless_the_url_says_no(url: str, kind: str, checks: ssl.VerifyMode) -> None:
+def test_certificates_are_checked_for_messages_and_results_unless_the_url_says_no(
+    url: str, kind: str, checks: ssl.VerifyMode
+) -> None:
     app = make_app("t", url, Settings(), [])
 
     assert app.connection_for_read().ssl == {"ssl_cert_reqs": kind}
@@ -85,7 +87,9 @@ def test_certificates_are_checked_for_messages_and_results_unless_the_url_says_n
 
 def test_each_of_several_sentinels_is_told_who_asks_and_which_primary_is_meant() -> None:
     """Celery goes from one URL to the next, and takes nothing along."""
-    app = make_app("t", "sentinel://me:p%40ss@a:1/3?master_name=main;sentinel://[::1]", Settings(), [])
+    app = make_app(
+        "t", "sentinel://me:p%40ss@a:1/3?master_name=main;sentinel://[::1]", Settings(), []
+    )
 
     assert app.conf.broker_url == "sentinel://me:p%40ss@a:1/3;sentinel://me:p%40ss@[::1]:26379/3"
     assert app.conf.broker_transport_options["master_name"] == "main"
@@ -93,7 +97,9 @@ def test_each_of_several_sentinels_is_told_who_asks_and_which_primary_is_meant()
 
 
 def test_what_a_process_tells_of_its_connection_holds_no_password() -> None:
-    app = make_app("t", "sentinel://:canary-1@a:1/0?sentinel_password=canary-2;sentinel://b", Settings(), [])
+    app = make_app(
+        "t", "sentinel://:canary-1@a:1/0?sentinel_password=canary-2;sentinel://b", Settings(), []
+    )
 
     told = app.connection_for_read().info()
 
@@ -102,7 +108,9 @@ def test_what_a_process_tells_of_its_connection_holds_no_password() -> None:
 
 
 @pytest.mark.slow
-def test_a_plain_celery_worker_runs_threads_without_gossip_and_says_when_it_is_ready(redis_url: str, processes: Processes) -> None:
+def test_a_plain_celery_worker_runs_threads_without_gossip_and_says_when_it_is_ready(
+    redis_url: str, processes: Processes
+) -> None:
     command = [sys.executable, "-m", "celery", "-A", WORKER_APP, "worker", "-Q", "known"]
     environment = {"HANDOFF_REDIS_URL": redis_url, "PYTHONPATH": str(ROOT)}
     processes.start(ChildSpec("worker", command, environment))
@@ -124,12 +132,33 @@ def test_a_plain_celery_worker_runs_threads_without_gossip_and_says_when_it_is_r
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("fails", "said", "code"),
-    [("by a person", "\nhandoff: TWO lines\n", UserError.exit_code), ("by a defect", '"event": "cannot begin"', 1)],
+    [
+        ("by a person", "\nhandoff: TWO lines\n", UserError.exit_code),
+        ("by a defect", '"event": "cannot begin"', 1),
+    ],
 )
-def test_a_process_that_cannot_begin_its_work_ends(redis_url: str, fails: str, said: str, code: int) -> None:
-    command = [sys.executable, "-m", "celery", "-A", "tests.shared.celery_app_that_cannot_begin", "worker", "-Q", "known"]
-    environment = {**os.environ, "HANDOFF_REDIS_URL": redis_url, "PYTHONPATH": str(ROOT), "FAILS": fails}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+def test_a_process_that_cannot_begin_its_work_ends(
+    redis_url: str, fails: str, said: str, code: int
+) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "celery",
+        "-A",
+        "tests.shared.celery_app_that_cannot_begin",
+        "worker",
+        "-Q",
+        "known",
+    ]
+    environment = {
+        **os.environ,
+        "HANDOFF_REDIS_URL": redis_url,
+        "PYTHONPATH": str(ROOT),
+        "FAILS": fails,
+    }
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
 
     assert (done.returncode, said in done.stderr) == (code, True), done.stderr
 

@@ -42,7 +42,10 @@ def part_returns(app: Celery, task: Task) -> None:
 
 
 def queued(ledger: Ledger) -> list[str]:
-    return [json.loads(frame.rstrip())["headers"]["id"] for frame in ledger.connection.redis.lrange(SUPERVISOR_QUEUE, 0, -1)]
+    return [
+        json.loads(frame.rstrip())["headers"]["id"]
+        for frame in ledger.connection.redis.lrange(SUPERVISOR_QUEUE, 0, -1)
+    ]
 
 
 def test_the_body_leaves_behind_the_last_part(app: Celery, ledger: Ledger) -> None:
@@ -54,7 +57,9 @@ def test_the_body_leaves_behind_the_last_part(app: Celery, ledger: Ledger) -> No
 
 
 @pytest.mark.parametrize("left", [2, 1, -1])
-def test_behind_a_part_that_is_not_the_last_it_does_not(left: int, app: Celery, ledger: Ledger) -> None:
+def test_behind_a_part_that_is_not_the_last_it_does_not(
+    left: int, app: Celery, ledger: Ledger
+) -> None:
     task = Task()
     tell_parts_left(task, left)
     part_returns(app, task)
@@ -84,7 +89,9 @@ def test_a_body_that_is_none_ends_no_task(app: Celery, ledger: Ledger) -> None:
     assert queued(ledger) == []
 
 
-@pytest.mark.parametrize("url", ["redis://h:1/0", "rediss://h:1/0", "sentinel://h:1/0?master_name=main"])
+@pytest.mark.parametrize(
+    "url", ["redis://h:1/0", "rediss://h:1/0", "sentinel://h:1/0?master_name=main"]
+)
 def test_whatever_the_address_the_ledger_counts(url: str) -> None:
     app = make_app("test", url, Settings(), [SUPERVISOR_QUEUE])
 

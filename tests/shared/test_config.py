@@ -22,24 +22,40 @@ def test_a_json_list_of_folders_is_understood_too(monkeypatch: pytest.MonkeyPatc
     assert load_settings().specialists_dirs == (Path("/srv/with:colon"),)
 
 
-def test_a_wrong_setting_is_named_by_its_variable_without_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_setting_is_named_by_its_variable_without_its_value(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("HANDOFF_LEASE_S", "canary")
     with pytest.raises(UserError, match="HANDOFF_LEASE_S") as raised:
         load_settings()
-    assert "canary" not in "".join(traceback.format_exception(raised.value)), "Celery shows all of it where an app cannot be loaded"
+    assert "canary" not in "".join(traceback.format_exception(raised.value)), (
+        "Celery shows all of it where an app cannot be loaded"
+    )
 
 
 @pytest.mark.parametrize("amount", ["inf", "nan", "1e300", "0", "0.0000001", "-1"])
-def test_a_days_cap_is_an_amount_that_the_books_can_count(monkeypatch: pytest.MonkeyPatch, amount: str) -> None:
+def test_a_days_cap_is_an_amount_that_the_books_can_count(
+    monkeypatch: pytest.MonkeyPatch, amount: str
+) -> None:
     monkeypatch.setenv("HANDOFF_DAY_USD", amount)
     with pytest.raises(UserError, match="HANDOFF_DAY_USD"):
         load_settings()
 
 
 @pytest.mark.parametrize(
-    "url", ["foo", "http://canary@h/0", "redis://:canary@h:99999/0", "redis://h:1/canary", "redis://:can/ary@h:1/0", "redis://[::1"]
+    "url",
+    [
+        "foo",
+        "http://canary@h/0",
+        "redis://:canary@h:99999/0",
+        "redis://h:1/canary",
+        "redis://:can/ary@h:1/0",
+        "redis://[::1",
+    ],
 )
-def test_a_url_of_no_redis_is_refused_without_any_part_of_it(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+def test_a_url_of_no_redis_is_refused_without_any_part_of_it(
+    monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
     monkeypatch.setenv("HANDOFF_REDIS_URL", url)
     with pytest.raises(UserError, match=r"HANDOFF_REDIS_URL.*it looks like") as raised:
         load_settings()
@@ -48,7 +64,12 @@ def test_a_url_of_no_redis_is_refused_without_any_part_of_it(monkeypatch: pytest
 
 
 @pytest.mark.parametrize(
-    "url", ["redis://h", "rediss://:p@h:6379/3?ssl_cert_reqs=none", "sentinel://:p@a:26379/0?master_name=m;sentinel://b:26379"]
+    "url",
+    [
+        "redis://h",
+        "rediss://:p@h:6379/3?ssl_cert_reqs=none",
+        "sentinel://:p@a:26379/0?master_name=m;sentinel://b:26379",
+    ],
 )
 def test_a_url_of_a_redis_is_taken(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     monkeypatch.setenv("HANDOFF_REDIS_URL", url)

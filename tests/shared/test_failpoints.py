@@ -31,7 +31,12 @@ except Lost:
 
 
 def pass_by(folder: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-c", PASSING], env={**os.environ, FAILPOINTS: str(folder)}, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", PASSING],
+        env={**os.environ, FAILPOINTS: str(folder)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
 
 
 def outcome(folder: Path) -> tuple[int, str]:
@@ -52,7 +57,9 @@ def test_an_armed_point_fires_in_one_process_only_however_many_pass_it(tmp_path:
         outcomes = list(pool.map(outcome, [tmp_path] * 3))
 
     assert sorted(outcomes) == [(-signal.SIGKILL, ""), (0, "done told"), (0, "done told")]
-    assert [path.name.partition("@")[0] for path in tmp_path.iterdir()] == ["script.turn.before"], "and it says who it was"
+    assert [path.name.partition("@")[0] for path in tmp_path.iterdir()] == ["script.turn.before"], (
+        "and it says who it was"
+    )
 
 
 def test_a_dropped_answer_is_that_of_something_that_was_done(tmp_path: Path) -> None:
@@ -80,7 +87,10 @@ def test_a_point_can_kill_another_process(tmp_path: Path) -> None:
 def test_a_stopped_process_goes_on_when_it_is_told_to(tmp_path: Path) -> None:
     (tmp_path / "script.turn.before").write_text("stop")
     with pass_by(tmp_path) as process:
-        wait_until(lambda: os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT), what="the stop")
+        wait_until(
+            lambda: os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT),
+            what="the stop",
+        )
         os.kill(process.pid, signal.SIGCONT)
 
         assert process.communicate(timeout=30)[0].strip() == "done told"
@@ -95,13 +105,17 @@ def test_a_frozen_process_goes_on_after_its_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("order", ["dance", "drop"])
-def test_what_cannot_be_done_there_is_an_error_and_not_a_fault_that_never_was(tmp_path: Path, order: str) -> None:
+def test_what_cannot_be_done_there_is_an_error_and_not_a_fault_that_never_was(
+    tmp_path: Path, order: str
+) -> None:
     (tmp_path / "script.turn.before").write_text(order)
 
     assert outcome(tmp_path)[0] == 1
 
 
-def test_who_looks_for_what_was_taken_may_take_it_away_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_looks_for_what_was_taken_may_take_it_away_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Or a process whose answer was dropped would fail as nobody does, and its handoff with it."""
     (tmp_path / "script.turn.after").write_text("drop")
     rename = Path.rename

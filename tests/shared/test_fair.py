@@ -14,7 +14,17 @@ import redis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.fair import ALONE, DEQUEUE, ENQUEUE, FIRST, FOR, TAKE, dequeue_order, enqueue_order, take_order
+from shared.fair import (
+    ALONE,
+    DEQUEUE,
+    ENQUEUE,
+    FIRST,
+    FOR,
+    TAKE,
+    dequeue_order,
+    enqueue_order,
+    take_order,
+)
 from shared.ledger import keys
 from shared.wire.ids import JobId
 from shared.wire.priority import Priority
@@ -31,17 +41,23 @@ class Queue:
         self.client = client
         self._numbers = count()
 
-    def put(self, tenant: str = "ann", priority: Priority = INTERACTIVE, *, is_first: bool = False) -> str:
+    def put(
+        self, tenant: str = "ann", priority: Priority = INTERACTIVE, *, is_first: bool = False
+    ) -> str:
         """Publish a message of a job of theirs; its tag."""
         (tag,) = self.put_each([(tenant, priority)], is_first=is_first)
         return tag
 
-    def put_each(self, whose: Sequence[tuple[str, Priority]], *, is_first: bool = False) -> list[str]:
+    def put_each(
+        self, whose: Sequence[tuple[str, Priority]], *, is_first: bool = False
+    ) -> list[str]:
         """The same of several, in one step."""
         messages = list[dict[str, Any]]()
         for tenant, priority in whose:
             job_id = JobId(f"j-{tenant}{priority}")
-            self.client.hset(keys.job(job_id), mapping={"tenant": tenant, "priority": priority.value})
+            self.client.hset(
+                keys.job(job_id), mapping={"tenant": tenant, "priority": priority.value}
+            )
             self.client.expire(keys.job(job_id), 600)
             message = message_for(f"{job_id}/a.1", f"{tenant}-{priority}-{next(self._numbers)}")
             message["headers"] |= {FIRST: True} if is_first else {}
@@ -57,12 +73,17 @@ class Queue:
         """The tags of what it gets where it pops and takes in one step."""
         queue, messages, element, left = self.client.eval(TAKE.text, *take_order({QUEUE: most}))
         assert (queue.decode(), left) == (QUEUE, self.client.llen(QUEUE))
-        return [*(tag_of(text) for text in messages), *([self._taken_for(element)] if element else [])]
+        return [
+            *(tag_of(text) for text in messages),
+            *([self._taken_for(element)] if element else []),
+        ]
 
     def _taken_for(self, element: bytes) -> str:
         if element.endswith(ALONE):
             return tag_of(element)
-        return tag_of(self.client.eval(DEQUEUE.text, *dequeue_order(QUEUE, json.loads(element))) or element)
+        return tag_of(
+            self.client.eval(DEQUEUE.text, *dequeue_order(QUEUE, json.loads(element))) or element
+        )
 
 
 def tag_of(message: bytes) -> str:
@@ -71,7 +92,11 @@ def tag_of(message: bytes) -> str:
 
 def message_for(member: str, tag: str) -> dict[str, Any]:
     info = {"exchange": "", "routing_key": QUEUE}
-    return {"body": "", "headers": {FOR: member}, "properties": {"delivery_tag": tag, "delivery_info": info}}
+    return {
+        "body": "",
+        "headers": {FOR: member},
+        "properties": {"delivery_tag": tag, "delivery_info": info},
+    }
 
 
 @pytest.fixture
@@ -94,7 +119,9 @@ class Model:
         if is_first:
             self.start[tag] = (rank, 0)
             return
-        virtual_time = min((start for its, start in self.start.values() if its == rank and start), default=1)
+        virtual_time = min(
+            (start for its, start in self.start.values() if its == rank and start), default=1
+        )
         self.start[tag] = (rank, max(virtual_time, self.next[priority].get(tenant, 0)))
         self.next[priority][tenant] = self.start[tag][1] + 1
 
@@ -106,7 +133,9 @@ class Model:
 
 
 WHOSE = st.tuples(st.sampled_from(TENANTS), st.sampled_from(Priority))
-PUT = st.tuples(st.lists(WHOSE, min_size=1, max_size=3), st.sampled_from([False, False, False, True]))
+PUT = st.tuples(
+    st.lists(WHOSE, min_size=1, max_size=3), st.sampled_from([False, False, False, True])
+)
 
 
 @given(st.lists(PUT | st.integers(0, 5), max_size=60))
@@ -124,7 +153,9 @@ def test_what_is_taken_is_a_first_one_by_the_books_of_fair_queueing(
         for deed in [*deeds, *([0, 1] * 3 * len(deeds))]:
             if not isinstance(deed, int):
                 whose, is_first = deed
-                for tag, (tenant, priority) in zip(queue.put_each(whose, is_first=is_first), whose, strict=True):
+                for tag, (tenant, priority) in zip(
+                    queue.put_each(whose, is_first=is_first), whose, strict=True
+                ):
                     model.put(tag, tenant, priority, is_first=is_first)
             elif model.start:
                 taken = queue.take_at_once(deed) if deed else [queue.take()]
@@ -132,13 +163,17 @@ def test_what_is_taken_is_a_first_one_by_the_books_of_fair_queueing(
                 for tag in taken:
                     model.take(tag)
             assert client.llen(QUEUE) == len(model.start)
-            assert client.zcard(keys.FAIR + QUEUE) in ({0, 1} if len(model.start) == 1 else {len(model.start)})
+            assert client.zcard(keys.FAIR + QUEUE) in (
+                {0, 1} if len(model.start) == 1 else {len(model.start)}
+            )
         assert not client.keys(f"{keys.FAIR}*")
         client.flushall()
 
 
 @pytest.mark.parametrize("separators", [(",", ":"), (", ", ": "), (" , ", " : ")])
-def test_who_takes_at_once_knows_the_place_of_an_element_however_its_json_is_written(queue: Queue, separators: tuple[str, str]) -> None:
+def test_who_takes_at_once_knows_the_place_of_an_element_however_its_json_is_written(
+    queue: Queue, separators: tuple[str, str]
+) -> None:
     tags = [queue.put() for _ in range(3)]
     for place in range(3):
         element = json.loads(queue.client.lindex(QUEUE, place).rstrip())
@@ -204,7 +239,9 @@ def test_thousands_of_batch_are_not_taken_while_one_waits_whose_user_does(queue:
     assert queue.take() == lost, "ahead of the others of its class, and of no other"
 
 
-def test_a_handoff_that_a_worker_of_the_version_before_has_put_back_is_on_nobodys_hands_once_its_element_is_popped(queue: Queue) -> None:
+def test_a_handoff_that_a_worker_of_the_version_before_has_put_back_is_on_nobodys_hands_once_its_element_is_popped(
+    queue: Queue,
+) -> None:
     """Such a worker pops an element as it comes, and puts it back without a place; what waits before it is taken in its stead."""
     mine, theirs = "j-ann/a.1", queue.put("bob")
     queue.put("bob")
@@ -216,7 +253,9 @@ def test_a_handoff_that_a_worker_of_the_version_before_has_put_back_is_on_nobody
     assert queue.client.zscore(keys.OUT + QUEUE, mine), "the sweeper publishes it again"
 
 
-def test_what_nobody_waits_for_is_not_noted_when_another_is_taken_in_its_stead(queue: Queue) -> None:
+def test_what_nobody_waits_for_is_not_noted_when_another_is_taken_in_its_stead(
+    queue: Queue,
+) -> None:
     queue.put("bob")
     queue.put("bob")
     queue.client.rpush(QUEUE, json.dumps(message_for("j-ann/a.1", "put back")))
@@ -226,7 +265,9 @@ def test_what_nobody_waits_for_is_not_noted_when_another_is_taken_in_its_stead(q
 
 
 @pytest.mark.parametrize("element", [b"garbage ", b'{"a": 1} ', b"7 ", b'{"headers": []} '])
-def test_a_strangers_element_keeps_no_message_out_of_its_queue(queue: Queue, element: bytes) -> None:
+def test_a_strangers_element_keeps_no_message_out_of_its_queue(
+    queue: Queue, element: bytes
+) -> None:
     queue.client.rpush(QUEUE, element)
     tags = [queue.put(), queue.put()]
 

@@ -27,7 +27,9 @@ def app(redis_url: str) -> Iterator[Celery]:
     app.close()
 
 
-def test_while_many_wait_a_quarter_of_them_is_popped_and_taken_in_a_round_trip(app: Celery, ledger: Ledger) -> None:
+def test_while_many_wait_a_quarter_of_them_is_popped_and_taken_in_a_round_trip(
+    app: Celery, ledger: Ledger
+) -> None:
     names = [f"s{n}.1" for n in range(20)]
     with taking(app) as queue:
         for _ in range(2):  # the first time Redis is told the scripts
@@ -38,7 +40,10 @@ def test_while_many_wait_a_quarter_of_them_is_popped_and_taken_in_a_round_trip(a
                 message.ack()
             assert [step_of(message) for message in taken] == names
     stats = ledger.connection.redis.info("commandstats")
-    assert (stats["cmdstat_brpop"]["calls"], stats["cmdstat_evalsha"]["calls"]) == (1, 1 + len([5, 4, 3, 2, 2, 1, 1, 1]))
+    assert (stats["cmdstat_brpop"]["calls"], stats["cmdstat_evalsha"]["calls"]) == (
+        1,
+        1 + len([5, 4, 3, 2, 2, 1, 1, 1]),
+    )
 
 
 @contextmanager
@@ -46,7 +51,9 @@ def delivering(app: Celery, queue: str, to: Callable[[Any], None], slots: int = 
     """A consumer as a worker's: what it takes is given to this function. `slots`: how much it may have in its hands; 0: any number."""
     with (
         app.connection_for_read() as connection,
-        app.amqp.TaskConsumer(connection, queues=[app.amqp.queues[queue]], on_message=to) as consumer,
+        app.amqp.TaskConsumer(
+            connection, queues=[app.amqp.queues[queue]], on_message=to
+        ) as consumer,
     ):
         consumer.qos(prefetch_count=slots)
         yield connection
@@ -56,10 +63,18 @@ def crowd(app: Celery, ledger: Ledger, queue: str, size: int) -> None:
     job_id = a_job(ledger)
     with app.producer_or_acquire() as producer:
         for n in range(size):
-            app.send_task("specialist.x", queue=queue, headers={FOR: f"{job_id}/s{n}.1"}, producer=producer, ignore_result=True)
+            app.send_task(
+                "specialist.x",
+                queue=queue,
+                headers={FOR: f"{job_id}/s{n}.1"},
+                producer=producer,
+                ignore_result=True,
+            )
 
 
-def test_of_many_that_wait_as_many_are_taken_in_a_round_trip_as_there_are_slots_for(app: Celery, ledger: Ledger) -> None:
+def test_of_many_that_wait_as_many_are_taken_in_a_round_trip_as_there_are_slots_for(
+    app: Celery, ledger: Ledger
+) -> None:
     client, seen = ledger.connection.redis, list[Any]()
     crowd(app, ledger, QUEUE, 60)
     with delivering(app, QUEUE, seen.append, slots=12) as connection:
@@ -82,7 +97,9 @@ def test_of_the_queue_of_who_thinks_one_is_taken_at_a_time(redis_url: str, ledge
     app.close()
 
 
-def test_what_was_taken_beside_one_that_cannot_be_delivered_is_delivered(app: Celery, ledger: Ledger) -> None:
+def test_what_was_taken_beside_one_that_cannot_be_delivered_is_delivered(
+    app: Celery, ledger: Ledger
+) -> None:
     seen = list[Any]()
 
     def receive(message: Any) -> None:
@@ -99,7 +116,9 @@ def test_what_was_taken_beside_one_that_cannot_be_delivered_is_delivered(app: Ce
     assert len(seen) == 6
 
 
-def test_who_takes_at_once_brings_the_script_to_a_redis_that_has_forgotten_it(app: Celery, ledger: Ledger) -> None:
+def test_who_takes_at_once_brings_the_script_to_a_redis_that_has_forgotten_it(
+    app: Celery, ledger: Ledger
+) -> None:
     send(app, ledger, a_job(ledger), *(names := [f"s{n}.1" for n in range(6)]))
     with taking(app) as queue:
         taken = [queue.get(timeout=5) for _ in range(3)]
@@ -110,16 +129,28 @@ def test_who_takes_at_once_brings_the_script_to_a_redis_that_has_forgotten_it(ap
             message.ack()
 
 
-def test_with_several_queues_what_is_taken_at_once_comes_from_any(redis_url: str, ledger: Ledger) -> None:
+def test_with_several_queues_what_is_taken_at_once_comes_from_any(
+    redis_url: str, ledger: Ledger
+) -> None:
     app = make_app("test", redis_url, Settings(), [QUEUE, "other"])
     with app.connection_for_read() as connection:
         channel = connection.default_channel
         send(app, ledger, a_job(ledger), "a.1", "b.1")
         job_id = a_job(ledger)
         issue(ledger, job_id, "c.1", group="g-c.1")
-        app.send_task("specialist.x", args=["c.1"], queue="other", headers={FOR: f"{job_id}/c.1"}, ignore_result=True)
+        app.send_task(
+            "specialist.x",
+            args=["c.1"],
+            queue="other",
+            headers={FOR: f"{job_id}/c.1"},
+            ignore_result=True,
+        )
         seen: list[str] = []
-        with connection.Consumer([*app.amqp.queues.values()], channel=channel, on_message=lambda message: seen.append(step_of(message))):
+        with connection.Consumer(
+            [*app.amqp.queues.values()],
+            channel=channel,
+            on_message=lambda message: seen.append(step_of(message)),
+        ):
             for _ in range(3):
                 connection.drain_events(timeout=5)
     app.close()
@@ -127,13 +158,19 @@ def test_with_several_queues_what_is_taken_at_once_comes_from_any(redis_url: str
     assert sorted(seen) == ["a.1", "b.1", "c.1"]
 
 
-STRANGE = {"body": "", "headers": {FOR: 7}, "properties": {"delivery_tag": "t", "delivery_info": {"exchange": "", "routing_key": QUEUE}}}
+STRANGE = {
+    "body": "",
+    "headers": {FOR: 7},
+    "properties": {"delivery_tag": "t", "delivery_info": {"exchange": "", "routing_key": QUEUE}},
+}
 CUT = '{"headers": {"handoff-for": "j-000000000001/x.1"}, "properties": {"delivery_tag": "t", "delivery_'
 
 
 @pytest.mark.parametrize("place", range(4))
 @pytest.mark.parametrize("element", [json.dumps(STRANGE), CUT], ids=["of a stranger", "cut off"])
-def test_what_no_version_of_ours_has_written_is_taken_too(element: str, place: int, app: Celery, ledger: Ledger) -> None:
+def test_what_no_version_of_ours_has_written_is_taken_too(
+    element: str, place: int, app: Celery, ledger: Ledger
+) -> None:
     """Wherever it stands among messages that have places: whoever runs it sees what is wrong with it."""
     client = ledger.connection.redis
     send(app, ledger, a_job(ledger), "a.1", "b.1", "c.1")

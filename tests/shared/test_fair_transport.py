@@ -39,25 +39,34 @@ def test_what_was_taken_is_out_until_it_is_claimed(app: Celery, ledger: Ledger) 
             queue.get(timeout=5).ack()
     client = ledger.connection.redis
 
-    assert client.zrange(keys.OUT + QUEUE, 0, -1) == [f"{job_id}/a.1".encode(), f"{job_id}/b.1".encode()]
+    assert client.zrange(keys.OUT + QUEUE, 0, -1) == [
+        f"{job_id}/a.1".encode(),
+        f"{job_id}/b.1".encode(),
+    ]
     granted(ledger, job_id, "b.1")
     assert client.zrange(keys.OUT + QUEUE, 0, -1) == [f"{job_id}/a.1".encode()]
 
 
-def test_a_message_that_waits_beside_others_costs_one_round_trip_more_and_one_that_is_alone_none(app: Celery, ledger: Ledger) -> None:
+def test_a_message_that_waits_beside_others_costs_one_round_trip_more_and_one_that_is_alone_none(
+    app: Celery, ledger: Ledger
+) -> None:
     job_id, client = a_job(ledger), ledger.connection.redis
     with taking(app) as queue:
         for steps, scripts in ((["a.1"], 0), (["b.1", "c.1"], 2), (["d.1"], 0)):
             send(app, ledger, job_id, *steps)
             client.config_resetstat()
             taken = [queue.get(timeout=5) for _ in steps]
-            assert client.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"] == scripts
+            assert (
+                client.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"] == scripts
+            )
             assert [step_of(message) for message in taken] == steps
             for message in taken:
                 message.ack()
 
 
-def test_a_message_that_is_alone_in_its_queue_for_hours_is_not_lost_and_is_when_it_was_taken(app: Celery, ledger: Ledger) -> None:
+def test_a_message_that_is_alone_in_its_queue_for_hours_is_not_lost_and_is_when_it_was_taken(
+    app: Celery, ledger: Ledger
+) -> None:
     send(app, ledger, job_id := a_job(ledger), "a.1")
     issued_ago(ledger, job_id, 7_200, "a.1")
     assert ledger.jobs.sweep().due == {}
@@ -68,16 +77,24 @@ def test_a_message_that_is_alone_in_its_queue_for_hours_is_not_lost_and_is_when_
         message.ack()
 
 
-def test_what_its_worker_did_not_acknowledge_is_taken_next_of_its_class(app: Celery, ledger: Ledger) -> None:
+def test_what_its_worker_did_not_acknowledge_is_taken_next_of_its_class(
+    app: Celery, ledger: Ledger
+) -> None:
     send(app, ledger, a_job(ledger), "a.1", "b.1", "c.1")
     with taking(app) as queue:
         assert step_of(queue.get(timeout=5)) == "a.1"
-    assert ledger.connection.redis.llen(QUEUE) == ledger.connection.redis.zcard(keys.FAIR + QUEUE) == 3
+    assert (
+        ledger.connection.redis.llen(QUEUE) == ledger.connection.redis.zcard(keys.FAIR + QUEUE) == 3
+    )
 
     with taking(app) as queue:
         taken = [queue.get(timeout=5) for _ in range(3)]
         assert [step_of(message) for message in taken] == ["a.1", "b.1", "c.1"]
-        assert [bool(message.headers.get("redelivered")) for message in taken] == [True, False, False]
+        assert [bool(message.headers.get("redelivered")) for message in taken] == [
+            True,
+            False,
+            False,
+        ]
         for message in taken:
             message.ack()
 
@@ -93,7 +110,9 @@ def test_what_is_handed_back_goes_behind_the_others(app: Celery, ledger: Ledger)
             message.ack()
 
 
-def test_an_element_that_died_with_who_popped_it_costs_its_message_one_sweep(app: Celery, ledger: Ledger) -> None:
+def test_an_element_that_died_with_who_popped_it_costs_its_message_one_sweep(
+    app: Celery, ledger: Ledger
+) -> None:
     """Between BRPOP and what takes a message for it: the message itself stands in its place."""
     send(app, ledger, a_job(ledger), "a.1", "b.1")
     ledger.connection.redis.rpop(QUEUE)
@@ -107,7 +126,9 @@ def test_an_element_that_died_with_who_popped_it_costs_its_message_one_sweep(app
             message.ack()
 
 
-def test_a_message_that_died_with_who_took_it_is_lost_whatever_waits(app: Celery, ledger: Ledger) -> None:
+def test_a_message_that_died_with_who_took_it_is_lost_whatever_waits(
+    app: Celery, ledger: Ledger
+) -> None:
     send(app, ledger, job_id := a_job(ledger), "a.1", "b.1")
     with taking(app) as queue:
         queue.get(timeout=5)
@@ -116,7 +137,9 @@ def test_a_message_that_died_with_who_took_it_is_lost_whatever_waits(app: Celery
         assert ledger.jobs.sweep().due == {job_id: [HandoffId("a.1")]}
 
 
-def test_what_waits_in_its_place_for_hours_is_not_lost_whoever_is_taken_meanwhile(app: Celery, ledger: Ledger) -> None:
+def test_what_waits_in_its_place_for_hours_is_not_lost_whoever_is_taken_meanwhile(
+    app: Celery, ledger: Ledger
+) -> None:
     batch, other = a_job(ledger), a_job(ledger)
     ledger.connection.redis.hset(keys.job(batch), "priority", Priority.BATCH.value)
     send(app, ledger, batch, *(names := [f"s{n}.1" for n in range(100)]))
@@ -130,14 +153,20 @@ def test_what_waits_in_its_place_for_hours_is_not_lost_whoever_is_taken_meanwhil
     assert ledger.jobs.sweep().due == {}
 
 
-def test_messages_of_the_version_before_are_delivered_as_they_come(app: Celery, ledger: Ledger) -> None:
+def test_messages_of_the_version_before_are_delivered_as_they_come(
+    app: Celery, ledger: Ledger
+) -> None:
     """They have no place: each stands for itself."""
     app.send_task("specialist.x", args=["old"], queue=QUEUE, ignore_result=True)
     send(app, ledger, a_job(ledger), "a.1")
     app.send_task("specialist.x", args=["older"], queue=QUEUE, ignore_result=True)
     with taking(app) as queue:
         taken = [queue.get(timeout=5) for _ in range(3)]
-        assert [message.headers.get(FOR, "").partition("/")[2] for message in taken] == ["", "a.1", ""]
+        assert [message.headers.get(FOR, "").partition("/")[2] for message in taken] == [
+            "",
+            "a.1",
+            "",
+        ]
         for message in taken:
             message.ack()
 
@@ -148,7 +177,9 @@ def test_what_the_version_before_took_and_ran_leaves_its_place(app: Celery, ledg
     client.rpop(QUEUE)
     granted(ledger, job_id, "a.1")
     ledger.jobs.sweep()
-    assert [entry.decode().split()[0] for entry in client.zrange(keys.FAIR + QUEUE, 0, -1)] == [f"{job_id}/b.1"]
+    assert [entry.decode().split()[0] for entry in client.zrange(keys.FAIR + QUEUE, 0, -1)] == [
+        f"{job_id}/b.1"
+    ]
     assert client.llen(QUEUE) == 1
 
     client.rpop(QUEUE)
@@ -169,25 +200,39 @@ def test_an_element_too_many_brings_what_it_is_itself(app: Celery, ledger: Ledge
             message.ack()
 
 
-def test_a_purge_empties_the_queue_and_what_is_still_wanted_is_found(app: Celery, ledger: Ledger) -> None:
+def test_a_purge_empties_the_queue_and_what_is_still_wanted_is_found(
+    app: Celery, ledger: Ledger
+) -> None:
     send(app, ledger, job_id := a_job(ledger), "a.1", "b.1")
 
     assert app.control.purge() == 2
-    assert not ledger.connection.redis.exists(QUEUE, keys.FAIR + QUEUE, f"{keys.FAIR}{QUEUE}:messages", f"{keys.FAIR}{QUEUE}:next")
+    assert not ledger.connection.redis.exists(
+        QUEUE, keys.FAIR + QUEUE, f"{keys.FAIR}{QUEUE}:messages", f"{keys.FAIR}{QUEUE}:next"
+    )
     assert ledger.jobs.sweep().due == {}
     time_passes(ledger, LOST_AFTER_S + 1)
     assert {*ledger.jobs.sweep().due[job_id]} == {"a.1", "b.1"}
 
 
-def test_a_group_finds_its_places_also_in_a_redis_that_has_forgotten_the_script(app: Celery, ledger: Ledger) -> None:
+def test_a_group_finds_its_places_also_in_a_redis_that_has_forgotten_the_script(
+    app: Celery, ledger: Ledger
+) -> None:
     job_id = new_job_id()
     ledger.connection.redis.script_flush()
-    publish_each(app, [TaskMessage("specialist.x", step, QUEUE, (step,), "()", f"{job_id}/{step}") for step in ("a.1", "b.1")])
+    publish_each(
+        app,
+        [
+            TaskMessage("specialist.x", step, QUEUE, (step,), "()", f"{job_id}/{step}")
+            for step in ("a.1", "b.1")
+        ],
+    )
 
     assert ledger.connection.redis.zcard(keys.FAIR + QUEUE) == 2
 
 
-def test_where_the_connection_breaks_nothing_is_taken_twice(app: Celery, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_connection_breaks_nothing_is_taken_twice(
+    app: Celery, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whoever asks then has taken some in either way: popped first, and at once."""
     send(app, ledger, a_job(ledger), *(f"s{n}.1" for n in range(2 + 5 * MOST_AT_ONCE)))
     with taking(app) as queue:
@@ -209,7 +254,9 @@ def test_where_the_connection_breaks_nothing_is_taken_twice(app: Celery, ledger:
         assert ledger.connection.redis.zcard(keys.FAIR + QUEUE) == 3 * MOST_AT_ONCE
 
 
-def test_who_takes_a_message_brings_the_script_to_a_redis_that_has_forgotten_it(app: Celery, ledger: Ledger) -> None:
+def test_who_takes_a_message_brings_the_script_to_a_redis_that_has_forgotten_it(
+    app: Celery, ledger: Ledger
+) -> None:
     send(app, ledger, a_job(ledger), "a.1", "b.1")
     ledger.connection.redis.script_flush()
 

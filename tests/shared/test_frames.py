@@ -19,15 +19,22 @@ from shared.ledger.ledger import Ledger
 
 JSON = some.recursive(
     some.none() | some.booleans() | some.integers() | some.floats() | some.text(),
-    lambda inner: some.lists(inner, max_size=3) | some.dictionaries(some.text() | some.just("body"), inner, max_size=3),
+    lambda inner: (
+        some.lists(inner, max_size=3)
+        | some.dictionaries(some.text() | some.just("body"), inner, max_size=3)
+    ),
     max_leaves=10,
 )
 
 
-def test_what_celery_publishes_is_a_message_and_stays_as_it_is(ledger: Ledger, redis_url: str) -> None:
+def test_what_celery_publishes_is_a_message_and_stays_as_it_is(
+    ledger: Ledger, redis_url: str
+) -> None:
     app = make_app("test", redis_url, Settings(), ["known"])
     body = app.signature("advance", args=("j", []), immutable=True, queue="known").set(task_id="f")
-    app.signature("run", args=("text",), queue="known").apply_async(group_id="g", group_index=0, chord=body)
+    app.signature("run", args=("text",), queue="known").apply_async(
+        group_id="g", group_index=0, chord=body
+    )
     (frame,) = ledger.connection.redis.lrange("known", 0, -1)
     headers = json.loads(frame)["headers"]
 
@@ -43,7 +50,10 @@ def test_of_any_bytes_kombu_makes_a_message_that_says_what_they_were(frame: byte
     message = channel.Message(around, channel=channel)
 
     assert (message.body, message.delivery_info["routing_key"]) == (frame, "writer")
-    assert problem_with_task(message.headers, message.content_type, message.content_encoding) == message.headers["unreadable"]
+    assert (
+        problem_with_task(message.headers, message.content_type, message.content_encoding)
+        == message.headers["unreadable"]
+    )
 
 
 HALF = "\ud83d"
@@ -51,7 +61,11 @@ HALF = "\ud83d"
 
 def a_frame(**properties: Any) -> dict[str, Any]:
     info = {"exchange": "", "routing_key": "writer"}
-    return {"body": "", "headers": {FOR: "j"}, "properties": {"delivery_tag": "t", "delivery_info": info, **properties}}
+    return {
+        "body": "",
+        "headers": {FOR: "j"},
+        "properties": {"delivery_tag": "t", "delivery_info": info, **properties},
+    }
 
 
 @pytest.mark.parametrize(
@@ -64,7 +78,9 @@ def a_frame(**properties: Any) -> dict[str, Any]:
     ],
 )
 @pytest.mark.parametrize("is_escaped", [True, False])
-def test_what_could_not_be_said_to_redis_again_is_no_message(value: dict[str, Any], is_escaped: bool) -> None:
+def test_what_could_not_be_said_to_redis_again_is_no_message(
+    value: dict[str, Any], is_escaped: bool
+) -> None:
     frame = json.dumps(value, ensure_ascii=is_escaped).encode("utf-8", "surrogatepass")
 
     assert problem_with(a_frame()) is None
@@ -86,7 +102,15 @@ def test_no_value_is_more_than_a_problem(value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "headers", [{"eta": "2999-01-01"}, {"timelimit": [1, 2]}, {"stamped_headers": 5}, {"group": {}}, {"retries": "x"}, {"task": "x" * 500}]
+    "headers",
+    [
+        {"eta": "2999-01-01"},
+        {"timelimit": [1, 2]},
+        {"stamped_headers": 5},
+        {"group": {}},
+        {"retries": "x"},
+        {"task": "x" * 500},
+    ],
 )
 def test_a_reason_is_one_short_line(headers: dict[str, object]) -> None:
     said = problem_with_task({"task": [1] * 500, **headers}, "x" * 500, "utf-8")

@@ -45,23 +45,36 @@ def test_a_line_says_which_job_and_handoff_it_belongs_to(out: io.StringIO) -> No
     log_of("workers.any").info("idle")
 
     claimed, idle = lines(out)
-    assert (claimed["job_id"], claimed["handoff_id"], claimed["fence"], claimed["event"]) == ("j1", "h1", 2, "claimed")
+    assert (claimed["job_id"], claimed["handoff_id"], claimed["fence"], claimed["event"]) == (
+        "j1",
+        "h1",
+        2,
+        "claimed",
+    )
     assert "job_id" not in idle
 
 
 def test_the_libraries_loggers_come_out_the_same_way(out: io.StringIO) -> None:
     with logged_as(job_id="j1"):
-        logging.getLogger("celery.worker").warning("Task %s[%s] raised", "specialist.researcher", "h1")
+        logging.getLogger("celery.worker").warning(
+            "Task %s[%s] raised", "specialist.researcher", "h1"
+        )
 
     assert lines(out)[0]["event"] == "Task specialist.researcher[h1] raised"
     assert lines(out)[0]["job_id"] == "j1"
 
 
 def test_celerys_lines_about_a_message_say_whose_it_is(out: io.StringIO) -> None:
-    about = {"name": "specialist.researcher", "id": "j-0123456789ab:find.2", "args": "(j-0123456789ab, find.2, Find it)"}
+    about = {
+        "name": "specialist.researcher",
+        "id": "j-0123456789ab:find.2",
+        "args": "(j-0123456789ab, find.2, Find it)",
+    }
     wake = {"name": "supervisor.advance", "id": "9c1e5a1c", "args": "(j-0123456789ab)"}
     for data in (about, wake):
-        logging.getLogger("celery.app.trace").error("Task %(name)s[%(id)s] raised", data, extra={"data": data})
+        logging.getLogger("celery.app.trace").error(
+            "Task %(name)s[%(id)s] raised", data, extra={"data": data}
+        )
 
     handoff, look = lines(out)
     assert (handoff["job_id"], handoff["handoff_id"]) == ("j-0123456789ab", "find.2")
@@ -88,12 +101,21 @@ def test_what_a_tool_logs_says_whose_it_is(out: io.StringIO) -> None:
 
     tool = Tool(name="mine", description="", input_schema={"type": "object"}, run=logs)
     with logged_as(job_id="j1", handoff_id="h1"):
-        list(results_of([{"id": "t1", "name": "mine", "input": {}}], {"mine": tool}, a_tool_context(), lambda: None))
+        list(
+            results_of(
+                [{"id": "t1", "name": "mine", "input": {}}],
+                {"mine": tool},
+                a_tool_context(),
+                lambda: None,
+            )
+        )
 
     assert (lines(out)[0]["job_id"], lines(out)[0]["handoff_id"]) == ("j1", "h1")
 
 
-def test_the_key_of_a_collector_is_a_secret(monkeypatch: pytest.MonkeyPatch, out: io.StringIO) -> None:
+def test_the_key_of_a_collector_is_a_secret(
+    monkeypatch: pytest.MonkeyPatch, out: io.StringIO
+) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-team=canary-5521aa,x-key=canary-90f3e1")
     configure_logging(Settings(), stream=out)
     log_of("any").info("sent with canary-90f3e1")
@@ -166,7 +188,9 @@ def test_a_terminal_gets_readable_lines_without_secrets(out: io.StringIO) -> Non
     assert CANARY not in out.getvalue()
 
 
-def test_celery_does_not_say_that_a_message_came_and_went_but_what_only_it_knows_and_all_of_it_at_debug(out: io.StringIO) -> None:
+def test_celery_does_not_say_that_a_message_came_and_went_but_what_only_it_knows_and_all_of_it_at_debug(
+    out: io.StringIO,
+) -> None:
     def all_said() -> list[str]:
         logging.getLogger("celery.worker.strategy").info("received")
         logging.getLogger("celery.app.trace").info("succeeded")

@@ -20,8 +20,13 @@ def specialist(model: str | None) -> SpecialistSpec:
     return a_spec().model_copy(update={"model": model})
 
 
-@pytest.mark.parametrize(("of_handoff", "of_spec"), [(OFFLINE_MODEL, None), (None, OFFLINE_MODEL), (OFFLINE_MODEL, "some-model")])
-def test_who_names_the_offline_model_asks_no_provider(of_handoff: str | None, of_spec: str | None) -> None:
+@pytest.mark.parametrize(
+    ("of_handoff", "of_spec"),
+    [(OFFLINE_MODEL, None), (None, OFFLINE_MODEL), (OFFLINE_MODEL, "some-model")],
+)
+def test_who_names_the_offline_model_asks_no_provider(
+    of_handoff: str | None, of_spec: str | None
+) -> None:
     made: list[bool] = []
 
     def make(settings: Settings) -> Model:
@@ -50,7 +55,9 @@ def test_without_a_key_a_model_that_was_asked_for_is_refused_and_a_specialists_o
 
 
 @pytest.mark.parametrize("role", ["assessor", "judge"])
-def test_who_judges_the_work_of_others_has_a_model_of_his_own_if_the_settings_name_one(role: str) -> None:
+def test_who_judges_the_work_of_others_has_a_model_of_his_own_if_the_settings_name_one(
+    role: str,
+) -> None:
     judging = specialist(None).model_copy(update={"name": role})
     models = Models(WITH_KEY.model_copy(update={"reviewer_model": "second-opinion"}))
 

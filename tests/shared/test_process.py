@@ -14,12 +14,17 @@ from shared.process import allow_files
 def test_a_process_opens_as_many_files_as_its_system_lets_it_ask_for() -> None:
     """1,024 is what most systems begin with."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    said = "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (256, r.getrlimit(r.RLIMIT_NOFILE)[1]))"
+    said = (
+        "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (256, r.getrlimit(r.RLIMIT_NOFILE)[1]))"
+    )
     code = f"{said}; from shared.process import allow_files; allow_files(); print(*r.getrlimit(r.RLIMIT_NOFILE))"
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
-    assert done.stdout.split() == [str(min(hard, 65_536) if hard != resource.RLIM_INFINITY else 65_536), str(hard)]
+    assert done.stdout.split() == [
+        str(min(hard, 65_536) if hard != resource.RLIM_INFINITY else 65_536),
+        str(hard),
+    ]
 
 
 def test_where_the_system_refuses_more_files_a_line_says_so_and_the_process_goes_on(

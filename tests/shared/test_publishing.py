@@ -37,17 +37,37 @@ def a_wake_up() -> TaskMessage:
 def sent_by_celery(app: Celery, message: TaskMessage) -> None:
     """The same call, by `send_task`."""
     part = message.part
-    chord = {"group_id": part.group_id, "group_index": part.index, "chord": part.body} if part else {}
+    chord = (
+        {"group_id": part.group_id, "group_index": part.index, "chord": part.body} if part else {}
+    )
     shown = {"argsrepr": message.shown, "kwargsrepr": "{}", "headers": {FOR: message.is_for}}
-    app.send_task(message.task, args=message.args, queue=message.queue, task_id=message.task_id, ignore_result=True, **shown, **chord)
+    app.send_task(
+        message.task,
+        args=message.args,
+        queue=message.queue,
+        task_id=message.task_id,
+        ignore_result=True,
+        **shown,
+        **chord,
+    )
 
 
 @pytest.mark.parametrize("is_within_a_task", [True, False])
 @pytest.mark.parametrize("is_part", [True, False])
-def test_a_message_is_the_one_that_celery_would_send(app: Celery, queues: Any, is_part: bool, is_within_a_task: bool) -> None:
+def test_a_message_is_the_one_that_celery_would_send(
+    app: Celery, queues: Any, is_part: bool, is_within_a_task: bool
+) -> None:
     body = signature_of(wake_up(JobId(JOB), task_id=f"{JOB}:g1:fan-in"))
     part = Part(f"{JOB}:g1", 3, body) if is_part else None
-    message = TaskMessage("specialist.researcher", f"{JOB}:a.1", SUPERVISOR_QUEUE, ("é",), f"({JOB}, a.1)", f"{JOB}/a.1", part=part)
+    message = TaskMessage(
+        "specialist.researcher",
+        f"{JOB}:a.1",
+        SUPERVISOR_QUEUE,
+        ("é",),
+        f"({JOB}, a.1)",
+        f"{JOB}/a.1",
+        part=part,
+    )
 
     def send() -> None:
         publish_each(app, [message])
@@ -69,20 +89,37 @@ def test_a_message_is_the_one_that_celery_would_send(app: Celery, queues: Any, i
 
 def test_the_body_of_a_chord_is_the_signature_that_celery_would_write(app: Celery) -> None:
     message = wake_up(JobId(JOB), task_id=f"{JOB}:g1:fan-in")
-    how = {"argsrepr": message.shown, "headers": {FOR: JOB}, "ignore_result": True, "kwargsrepr": "{}", "declare": ()}
-    theirs = app.signature(message.task, message.args, immutable=True, queue=message.queue, task_id=message.task_id, **how)
+    how = {
+        "argsrepr": message.shown,
+        "headers": {FOR: JOB},
+        "ignore_result": True,
+        "kwargsrepr": "{}",
+        "declare": (),
+    }
+    theirs = app.signature(
+        message.task,
+        message.args,
+        immutable=True,
+        queue=message.queue,
+        task_id=message.task_id,
+        **how,
+    )
 
     assert signature_of(message) == dict(theirs)
     assert message_in(json.loads(json.dumps(signature_of(message)))) == message
 
 
-def test_tracing_hears_of_each_message_before_and_after_and_of_the_next_one_then(app: Celery) -> None:
+def test_tracing_hears_of_each_message_before_and_after_and_of_the_next_one_then(
+    app: Celery,
+) -> None:
     signalled: list[tuple[str, str]] = []
     with _signals_in(signalled):
         publish_each(app, [wake_up(JobId(JOB), task_id=name) for name in ("first", "second")])
         publish(app, wake_up(JobId(JOB), task_id="third"))
 
-    assert signalled == [(when, name) for name in ("first", "second", "third") for when in ("before", "after")]
+    assert signalled == [
+        (when, name) for name in ("first", "second", "third") for when in ("before", "after")
+    ]
 
 
 def test_what_tracing_writes_into_a_message_goes_along(app: Celery, queues: Any) -> None:
@@ -93,7 +130,10 @@ def test_what_tracing_writes_into_a_message_goes_along(app: Celery, queues: Any)
     publish(app, a_wake_up())
     signals.before_task_publish.disconnect(before)
 
-    assert [json.loads(frame)["headers"]["traceparent"] for frame in queues.lrange(SUPERVISOR_QUEUE, 0, -1)] == ["00-1-2-01"]
+    assert [
+        json.loads(frame)["headers"]["traceparent"]
+        for frame in queues.lrange(SUPERVISOR_QUEUE, 0, -1)
+    ] == ["00-1-2-01"]
 
 
 def test_a_queue_that_nobody_declared_is_refused(app: Celery) -> None:
@@ -101,7 +141,9 @@ def test_a_queue_that_nobody_declared_is_refused(app: Celery) -> None:
         publish(app, wake_up(JobId(JOB), queue="nobodys"))
 
 
-def test_what_redis_does_not_say_in_time_to_have_is_not_sent_again(redis_url: str, queues: Any) -> None:
+def test_what_redis_does_not_say_in_time_to_have_is_not_sent_again(
+    redis_url: str, queues: Any
+) -> None:
     app = make_app("test", redis_url, Settings(), [SUPERVISOR_QUEUE])
     app.conf.broker_transport_options = {**app.conf.broker_transport_options, "socket_timeout": 0.2}
     publish(app, a_wake_up())
@@ -121,11 +163,16 @@ def test_what_is_sent_again_has_a_delivery_tag_of_its_own(
     monkeypatch.setattr(kombu.transport, "_transport_cache", {})
     (armed / f"publish.{SUPERVISOR_QUEUE}.after").write_text("drop")
     app = make_app("test", redis_url, Settings(), [SUPERVISOR_QUEUE])
-    app.conf.broker_transport_options = {**app.conf.broker_transport_options, "health_check_interval": 1}  # with a pool of its own
+    app.conf.broker_transport_options = {
+        **app.conf.broker_transport_options,
+        "health_check_interval": 1,
+    }  # with a pool of its own
     publish(app, a_wake_up())
 
     assert not (armed / f"publish.{SUPERVISOR_QUEUE}.after").exists()
-    first, again = (json.loads(frame)["properties"] for frame in queues.lrange(SUPERVISOR_QUEUE, 0, -1))
+    first, again = (
+        json.loads(frame)["properties"] for frame in queues.lrange(SUPERVISOR_QUEUE, 0, -1)
+    )
     assert first.pop("delivery_tag") != again.pop("delivery_tag")
     assert first == again
     app.close()

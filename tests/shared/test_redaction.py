@@ -12,7 +12,9 @@ CANARY = "canary-5f0c1e"
 
 
 def test_a_secret_inside_a_text_is_hidden_and_the_rest_stays() -> None:
-    assert Redactor([CANARY]).text(f"calling with {CANARY}, twice") == f"calling with {HIDDEN}, twice"
+    assert (
+        Redactor([CANARY]).text(f"calling with {CANARY}, twice") == f"calling with {HIDDEN}, twice"
+    )
 
 
 def test_a_short_secret_is_hidden_only_where_it_is_the_whole_value() -> None:
@@ -26,7 +28,10 @@ def test_a_secret_that_contains_another_leaves_no_tail() -> None:
     assert Redactor([CANARY, f"{CANARY}-and-more"]).text(f"{CANARY}-and-more") == HIDDEN
 
 
-@pytest.mark.parametrize("name", ["api_key", "x-api-key", "ANTHROPIC_AUTH_TOKEN", "password", "webhook_secret", "Authorization"])
+@pytest.mark.parametrize(
+    "name",
+    ["api_key", "x-api-key", "ANTHROPIC_AUTH_TOKEN", "password", "webhook_secret", "Authorization"],
+)
 def test_what_a_name_calls_secret_is_hidden_whatever_it_is(name: str) -> None:
     assert Redactor([]).value({name: "anything"}) == {name: HIDDEN}
 
@@ -37,7 +42,11 @@ def test_names_that_only_look_like_it_are_left_alone(name: str) -> None:
 
 
 def test_figures_are_never_secrets() -> None:
-    assert Redactor(["12"]).value({"token": 12, "ok": True, "none": None}) == {"token": 12, "ok": True, "none": None}
+    assert Redactor(["12"]).value({"token": 12, "ok": True, "none": None}) == {
+        "token": 12,
+        "ok": True,
+        "none": None,
+    }
 
 
 def test_nested_values_and_objects_are_searched() -> None:
@@ -85,7 +94,14 @@ def test_a_password_is_hidden_also_where_it_is_percent_encoded() -> None:
 
 
 @pytest.mark.parametrize(
-    "headers", ["x-api-key=hny-4711", "a=b, x-api-key: hny-4711", "hny-4711", "Authorization: Bearer hny-4711", "x-api-key hny-4711"]
+    "headers",
+    [
+        "x-api-key=hny-4711",
+        "a=b, x-api-key: hny-4711",
+        "hny-4711",
+        "Authorization: Bearer hny-4711",
+        "x-api-key hny-4711",
+    ],
 )
 def test_a_collectors_key_is_a_secret_however_its_headers_are_written(headers: str) -> None:
     found = secrets_of(Settings(), {"OTEL_EXPORTER_OTLP_HEADERS": headers})

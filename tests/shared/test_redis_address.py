@@ -13,14 +13,23 @@ from shared.redis_address import SENTINEL_TIMEOUT_S, RedisAddress, read_address
 
 def test_what_is_not_said_is_as_with_redis_own_tools() -> None:
     assert read_address("redis://") == RedisAddress("redis", (("localhost", 6379),))
-    assert read_address("sentinel://a;sentinel://b:1") == RedisAddress("sentinel", (("a", 26379), ("b", 1)), master_name="mymaster")
+    assert read_address("sentinel://a;sentinel://b:1") == RedisAddress(
+        "sentinel", (("a", 26379), ("b", 1)), master_name="mymaster"
+    )
 
 
 @given(st.text(min_size=1), st.text(min_size=1))
-def test_user_and_password_may_hold_anything_that_is_percent_encoded(user: str, password: str) -> None:
+def test_user_and_password_may_hold_anything_that_is_percent_encoded(
+    user: str, password: str
+) -> None:
     found = read_address(f"redis://{quote(user, safe='')}:{quote(password, safe='')}@h:1/2")
 
-    assert (found.username, found.password, found.hosts, found.database) == (user, password, (("h", 1),), 2)
+    assert (found.username, found.password, found.hosts, found.database) == (
+        user,
+        password,
+        (("h", 1),),
+        2,
+    )
 
 
 def test_tls_means_that_certificates_are_checked() -> None:
@@ -32,7 +41,9 @@ def test_tls_means_that_certificates_are_checked() -> None:
 
 
 def test_sentinels_are_asked_as_their_own_options_say_once_each_and_not_for_long() -> None:
-    address = read_address("sentinel://:p@a/0?master_name=m&ssl=true&ssl_ca_certs=/ca&sentinel_username=u&sentinel_password=s;sentinel://b")
+    address = read_address(
+        "sentinel://:p@a/0?master_name=m&ssl=true&ssl_ca_certs=/ca&sentinel_username=u&sentinel_password=s;sentinel://b"
+    )
 
     assert address.sentinel_options == {
         "username": "u",

@@ -59,13 +59,19 @@ def test_with_the_variable_and_without_the_extra_one_line_says_so_and_all_goes_o
 
 @pytest.mark.slow
 def test_with_both_it_is_on() -> None:
-    assert started(OTEL_EXPORTER_OTLP_TRACES_ENDPOINT="http://127.0.0.1:9/v1/traces")[0].startswith("True")
+    assert started(OTEL_EXPORTER_OTLP_TRACES_ENDPOINT="http://127.0.0.1:9/v1/traces")[0].startswith(
+        "True"
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "refused",
-    [{"OTEL_PROPAGATORS": "b3"}, {"OTEL_BSP_MAX_QUEUE_SIZE": "0"}, {"OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "-1"}],
+    [
+        {"OTEL_PROPAGATORS": "b3"},
+        {"OTEL_BSP_MAX_QUEUE_SIZE": "0"},
+        {"OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "-1"},
+    ],
     ids=lambda refused: next(iter(refused)),
 )
 def test_what_the_sdk_refuses_is_one_line_and_all_goes_on(refused: dict[str, str]) -> None:
@@ -73,11 +79,17 @@ def test_what_the_sdk_refuses_is_one_line_and_all_goes_on(refused: dict[str, str
 
     assert out.startswith("False")
     (line,) = lines
-    assert line.startswith("no spans are sent: OpenTelemetry's SDK refuses what the OTEL_* variables say (ValueError: ")
+    assert line.startswith(
+        "no spans are sent: OpenTelemetry's SDK refuses what the OTEL_* variables say (ValueError: "
+    )
 
 
-@pytest.mark.parametrize("switch", [{"OTEL_SDK_DISABLED": "True"}, {"OTEL_TRACES_EXPORTER": "none"}])
-def test_the_standards_own_switches_turn_it_off(monkeypatch: pytest.MonkeyPatch, switch: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "switch", [{"OTEL_SDK_DISABLED": "True"}, {"OTEL_TRACES_EXPORTER": "none"}]
+)
+def test_the_standards_own_switches_turn_it_off(
+    monkeypatch: pytest.MonkeyPatch, switch: dict[str, str]
+) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     assert is_wanted()
     for name, value in switch.items():

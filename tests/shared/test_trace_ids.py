@@ -14,7 +14,10 @@ SUBMIT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 def test_a_job_that_was_submitted_within_a_span_is_below_that() -> None:
     place = place_of(JOB, lambda _: Kept(SUBMIT))
 
-    assert traceparent(place.trace_id, place.parent_id or 0, is_sampled=bool(place.is_sampled)) == SUBMIT
+    assert (
+        traceparent(place.trace_id, place.parent_id or 0, is_sampled=bool(place.is_sampled))
+        == SUBMIT
+    )
     assert place.span_id == job_span(JOB)
 
 
@@ -31,9 +34,20 @@ def test_a_child_of_a_child_is_in_the_trace_of_the_first() -> None:
 
 
 @pytest.mark.parametrize(
-    "kept", [None, "", "nonsense", SUBMIT.upper(), SUBMIT + "-", "00-" + "0" * 32 + SUBMIT[35:], SUBMIT[:36] + "0" * 16 + "-01"]
+    "kept",
+    [
+        None,
+        "",
+        "nonsense",
+        SUBMIT.upper(),
+        SUBMIT + "-",
+        "00-" + "0" * 32 + SUBMIT[35:],
+        SUBMIT[:36] + "0" * 16 + "-01",
+    ],
 )
-def test_without_a_usable_word_of_its_trace_the_job_is_the_root_of_one_that_follows_from_its_id(kept: str | None) -> None:
+def test_without_a_usable_word_of_its_trace_the_job_is_the_root_of_one_that_follows_from_its_id(
+    kept: str | None,
+) -> None:
     place = place_of(JOB, lambda _: Kept(kept))
 
     assert place == place_of(JOB, lambda _: Kept())

@@ -24,7 +24,10 @@ def jobs(redis_url: str) -> Iterator[Client]:
 @pytest.fixture
 def shell(redis_url: str) -> Iterator[Shell]:
     """One supervisor in this process, and who is served."""
-    made = Shell(redis_url, make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)))
+    made = Shell(
+        redis_url,
+        make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)),
+    )
     made.serve("researcher", "writer", "generalist")
     yield made
     made.close()

@@ -16,7 +16,9 @@ LIMITS = JobLimits(max_turns=10_000)
 def begun(shell: Shell, folder: Path, count: int, steps: str = A_ROW) -> JobId:
     """A job of so many rows, all of them issued."""
     asked = workflow(folder, steps, UNREVIEWED)
-    job_id = shell.jobs.submit(Request("Look at them all.", workflow=asked, items=rows(count), limits=LIMITS))
+    job_id = shell.jobs.submit(
+        Request("Look at them all.", workflow=asked, items=rows(count), limits=LIMITS)
+    )
     while len(shell.open(job_id)) < count:
         shell.advance(job_id)
     return job_id

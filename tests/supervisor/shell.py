@@ -72,9 +72,13 @@ class Shell:
         self.ledger = open_ledger(self.url, SETTINGS, drain=self.drain)
         self.dispatcher = DyingDispatcher(self.app)
         leases = Leases(self.url, SETTINGS.lease_s, watchdog=False)
-        self.attempts = Attempts(self.ledger, SETTINGS, "supervisor:1", leases, Library(self.ledger), Models(SETTINGS))
+        self.attempts = Attempts(
+            self.ledger, SETTINGS, "supervisor:1", leases, Library(self.ledger), Models(SETTINGS)
+        )
         self.thinker = Thinker(self.attempts, 4)
-        self.advance = Advance(self.ledger, self.dispatcher, self.attempts, self.thinker, Webhooks(self.ledger, None))
+        self.advance = Advance(
+            self.ledger, self.dispatcher, self.attempts, self.thinker, Webhooks(self.ledger, None)
+        )
         self.jobs = Client(self.ledger, SETTINGS)
 
     def fact_checker(self, state: JobState) -> SpecialistSpec:
@@ -105,22 +109,40 @@ class Shell:
 
     def open(self, job_id: JobId) -> list[HandoffIssued]:
         """Specialists' handoffs that nobody has finished."""
-        issued = [event for event in self.events(job_id) if isinstance(event, HandoffIssued) and event.group]
+        issued = [
+            event
+            for event in self.events(job_id)
+            if isinstance(event, HandoffIssued) and event.group
+        ]
         standings = self.ledger.jobs.handoffs(job_id, [event.handoff_id for event in issued])
-        return [event for event in issued if standings[event.handoff_id].state in ("issued", "running")]
+        return [
+            event for event in issued if standings[event.handoff_id].state in ("issued", "running")
+        ]
 
     def claim(self, job_id: JobId, event: HandoffIssued) -> Claim:
         """As a worker would."""
-        return self.ledger.claims.claim(Claiming(job_id, HandoffId(event.handoff_id), event.handoff.digest, "worker:1"))
+        return self.ledger.claims.claim(
+            Claiming(job_id, HandoffId(event.handoff_id), event.handoff.digest, "worker:1")
+        )
 
-    def do(self, job_id: JobId, event: HandoffIssued, status: ResultStatus = ResultStatus.OK, output: str = "") -> None:
+    def do(
+        self,
+        job_id: JobId,
+        event: HandoffIssued,
+        status: ResultStatus = ResultStatus.OK,
+        output: str = "",
+    ) -> None:
         """Run one handoff as a worker would. `output`: what it finds, if that matters."""
         text = self.ledger.blobs.get(job_id, [event.handoff.digest])[event.handoff.digest]
         handoff = AgentHandoff.from_json(text)
         claim = self.claim(job_id, event)
-        result = failed(handoff, "it broke") if status is ResultStatus.FAILED else _well(handoff, output)
+        result = (
+            failed(handoff, "it broke") if status is ResultStatus.FAILED else _well(handoff, output)
+        )
         if status is ResultStatus.NEEDS_INPUT:
-            result = result.model_copy(update={"status": status, "output": None, "needs": "the year"})
+            result = result.model_copy(
+                update={"status": status, "output": None, "needs": "the year"}
+            )
         claim.finish(claim.end(result, (finished_event(result, "worker:1"),)))
 
     def close(self) -> None:

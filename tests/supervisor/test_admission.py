@@ -22,7 +22,10 @@ ASKED = Request("How high is it?", gates=Gates(fact_checker="legal"))
 
 @pytest.fixture
 def shell(redis_url: str) -> Iterator[Shell]:
-    made = Shell(redis_url, make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)))
+    made = Shell(
+        redis_url,
+        make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)),
+    )
     yield made
     made.close()
 
@@ -30,7 +33,10 @@ def shell(redis_url: str) -> Iterator[Shell]:
 def test_a_fact_checker_that_nobody_serves_or_has_served_is_refused(shell: Shell) -> None:
     shell.serve("researcher", "writer")
 
-    with pytest.raises(UserError, match=r"^fact_checker: nobody serves or has served 'legal'; there are: researcher, writer$"):
+    with pytest.raises(
+        UserError,
+        match=r"^fact_checker: nobody serves or has served 'legal'; there are: researcher, writer$",
+    ):
         shell.jobs.submit(ASKED)
 
 

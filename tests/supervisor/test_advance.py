@@ -29,7 +29,10 @@ SERVED = ("researcher", "writer", "generalist")
 
 @pytest.fixture
 def shell(redis_url: str) -> Iterator[Shell]:
-    made = Shell(redis_url, make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)))
+    made = Shell(
+        redis_url,
+        make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)),
+    )
     made.serve(*SERVED)
     yield made
     made.close()
@@ -39,7 +42,9 @@ def queued(shell: Shell) -> int:
     return sum(int(shell.ledger.connection.redis.llen(name)) for name in SERVED)
 
 
-def run_to_the_end(shell: Shell, job_id: JobId, status: ResultStatus = ResultStatus.OK) -> JobStatus:
+def run_to_the_end(
+    shell: Shell, job_id: JobId, status: ResultStatus = ResultStatus.OK
+) -> JobStatus:
     for _ in range(40):
         shell.advance(job_id)
         for event in shell.open(job_id):
@@ -53,7 +58,12 @@ def test_the_first_look_plans_and_publishes_what_can_start(shell: Shell) -> None
     job_id = shell.submit()
     shell.advance(job_id)
 
-    assert shell.kinds(job_id)[:4] == ["job_submitted", "handoff_issued", "handoff_finished", "plan_made"]
+    assert shell.kinds(job_id)[:4] == [
+        "job_submitted",
+        "handoff_issued",
+        "handoff_finished",
+        "plan_made",
+    ]
     assert len(shell.open(job_id)) == queued(shell) >= 2
 
 
@@ -79,7 +89,9 @@ def test_many_at_once_plan_once_and_publish_once(shell: Shell) -> None:
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(advance, others))
 
-    issued = Counter(event.handoff_id for event in shell.events(job_id) if isinstance(event, HandoffIssued))
+    issued = Counter(
+        event.handoff_id for event in shell.events(job_id) if isinstance(event, HandoffIssued)
+    )
     assert set(issued.values()) == {1}
     assert shell.kinds(job_id).count("plan_made") == 1
     assert len(shell.open(job_id)) == queued(shell)
@@ -107,11 +119,16 @@ def test_every_handoff_has_exactly_the_results_that_it_depends_on(shell: Shell) 
     job_id = shell.submit()
     run_to_the_end(shell, job_id)
 
-    issued = [event for event in shell.events(job_id) if isinstance(event, HandoffIssued) and event.group]
+    issued = [
+        event for event in shell.events(job_id) if isinstance(event, HandoffIssued) and event.group
+    ]
     texts = shell.ledger.blobs.get(job_id, [event.handoff.digest for event in issued])
     handoffs = [AgentHandoff.from_json(text) for text in texts.values()]
     assert any(handoff.depends_on for handoff in handoffs)
-    assert all([item.step_id for item in handoff.context] == list(handoff.depends_on) for handoff in handoffs)
+    assert all(
+        [item.step_id for item in handoff.context] == list(handoff.depends_on)
+        for handoff in handoffs
+    )
 
 
 def test_a_job_that_is_gone_is_no_longer_looked_after(shell: Shell) -> None:
@@ -177,7 +194,9 @@ def test_a_job_that_was_never_announced_is_found_by_the_sweeper(shell: Shell) ->
     let_time_pass(shell)
     sweeper = Sweeper(shell.ledger, shell.dispatcher, "supervisor:1", interval_s=0.01, keep_s=60)
     sweeper.start()
-    wait_until(lambda: shell.ledger.connection.redis.llen(SUBMISSIONS_QUEUE) == 1, what="an announcement")
+    wait_until(
+        lambda: shell.ledger.connection.redis.llen(SUBMISSIONS_QUEUE) == 1, what="an announcement"
+    )
     sweeper.stop()
     assert shell.ledger.connection.redis.zscore(keys.WAITING + SUBMISSIONS_QUEUE, job_id)
     shell.advance(job_id)
@@ -208,7 +227,9 @@ def no_slot(shell: Shell) -> ExitStack:
     return taken
 
 
-def test_a_role_that_finds_no_slot_is_sent_to_the_think_queue_once_however_often_the_job_is_looked_at(shell: Shell) -> None:
+def test_a_role_that_finds_no_slot_is_sent_to_the_think_queue_once_however_often_the_job_is_looked_at(
+    shell: Shell,
+) -> None:
     job_id, redis = shell.submit(), shell.ledger.connection.redis
     with no_slot(shell):
         for _ in range(3):
@@ -251,7 +272,9 @@ def test_who_finds_no_slot_waits_a_moment_for_one(shell: Shell) -> None:
         assert waiting.result(timeout=30) is True
 
 
-def test_a_role_that_is_handed_back_at_a_drain_is_run_by_another_supervisor_at_once(shell: Shell) -> None:
+def test_a_role_that_is_handed_back_at_a_drain_is_run_by_another_supervisor_at_once(
+    shell: Shell,
+) -> None:
     job_id, other = shell.submit(), shell.another()
     shell.drain.begin(0.0)
     shell.advance(job_id)

@@ -55,7 +55,9 @@ def looked_at_again(shell: Shell, job_id: JobId, times: int) -> None:
         shell.advance(job_id)
 
 
-def test_a_journal_of_a_newer_version_is_one_dead_letter_and_is_left_to_who_can_read_it(shell: Shell) -> None:
+def test_a_journal_of_a_newer_version_is_one_dead_letter_and_is_left_to_who_can_read_it(
+    shell: Shell,
+) -> None:
     job_id, redis = shell.submit(), shell.ledger.connection.redis
     redis.xadd(keys.log(job_id), {"e": '{"type": "of_another_version"}', "t": 1}, id="2-0")
     redis.hset(keys.job(job_id), "version", 2)
@@ -71,7 +73,9 @@ def test_a_journal_of_a_newer_version_is_one_dead_letter_and_is_left_to_who_can_
     assert shell.jobs.standing(job_id).status == "queued"
 
 
-def test_a_job_that_our_own_code_cannot_carry_on_is_tried_again_and_then_ends_with_that_reason(shell: Shell) -> None:
+def test_a_job_that_our_own_code_cannot_carry_on_is_tried_again_and_then_ends_with_that_reason(
+    shell: Shell,
+) -> None:
     job_id = shell.submit()
     shell.advance(job_id)
     (made,) = [event for event in shell.events(job_id) if isinstance(event, PlanMade)]
@@ -89,12 +93,18 @@ def test_a_job_that_our_own_code_cannot_carry_on_is_tried_again_and_then_ends_wi
     assert "a defect of ours (LedgerError)" in str(last.reason)
 
 
-def test_a_handoff_of_a_newer_version_that_was_lost_is_left_to_who_can_read_it(shell: Shell) -> None:
+def test_a_handoff_of_a_newer_version_that_was_lost_is_left_to_who_can_read_it(
+    shell: Shell,
+) -> None:
     job_id, redis = shell.submit(), shell.ledger.connection.redis
     shell.advance(job_id)
     lost = shell.open(job_id)[0]
     text = shell.ledger.blobs.get(job_id, [lost.handoff.digest])[lost.handoff.digest]
-    redis.hset(keys.blobs(job_id), lost.handoff.digest, packed(text.replace('"schema_version":1', '"schema_version":2')))
+    redis.hset(
+        keys.blobs(job_id),
+        lost.handoff.digest,
+        packed(text.replace('"schema_version":1', '"schema_version":2')),
+    )
     redis.hset(keys.handoff(job_id, lost.handoff_id), "lost", 1)
     fresh = shell.another()
 

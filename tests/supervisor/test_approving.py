@@ -28,21 +28,46 @@ from tests.doubles.hook_server import HookServer
 from tests.supervisor.shell import SETTINGS, Shell
 from tests.supervisor.workflows.writing import workflow
 
-MINE: JsonValue = {"id": "mine", "specialist": "writer", "task": "Write it.", "depends_on": [], "fallback": "-"}
+MINE: JsonValue = {
+    "id": "mine",
+    "specialist": "writer",
+    "task": "Write it.",
+    "depends_on": [],
+    "fallback": "-",
+}
 
 
 @pytest.fixture
 def shell(redis_url: str) -> Iterator[Shell]:
-    made = Shell(redis_url, make_app("supervisor", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, "researcher", "writer")))
+    made = Shell(
+        redis_url,
+        make_app(
+            "supervisor",
+            redis_url,
+            SETTINGS,
+            (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, "researcher", "writer"),
+        ),
+    )
     made.serve("researcher", "writer")
     yield made
     made.close()
 
 
-def waits(shell: Shell, *what: ApprovalOf, limits: JobLimits | None = None, webhook_url: str | None = None, **policy: Any) -> JobId:
+def waits(
+    shell: Shell,
+    *what: ApprovalOf,
+    limits: JobLimits | None = None,
+    webhook_url: str | None = None,
+    **policy: Any,
+) -> JobId:
     approvals = Approvals(what=what, **policy)
     job_id = shell.jobs.submit(
-        Request("Compare Qdrant and Milvus", limits=limits or JobLimits(), approvals=approvals, webhook_url=webhook_url)
+        Request(
+            "Compare Qdrant and Milvus",
+            limits=limits or JobLimits(),
+            approvals=approvals,
+            webhook_url=webhook_url,
+        )
     )
     shell.advance(job_id)
     return job_id
@@ -68,7 +93,10 @@ def test_a_job_that_waits_holds_nothing_and_says_how_it_goes_on(shell: Shell) ->
     assert shell.open(job_id) == []
     assert 3_590 < due_in_s(shell, job_id) <= 3_600
     said = shell.jobs.standing(job_id).waiting_for
-    assert f"the job waits for an approval of its plan: `handoff approve {job_id}` or `handoff reject {job_id} --note TEXT`" in said
+    assert (
+        f"the job waits for an approval of its plan: `handoff approve {job_id}` or `handoff reject {job_id} --note TEXT`"
+        in said
+    )
     shell.jobs.approve(job_id)
     assert "approval" not in shell.jobs.standing(job_id).waiting_for
     shell.advance(job_id)
@@ -128,7 +156,9 @@ def test_research_that_was_rejected_and_cannot_be_made_again_does_not_leave(shel
     assert result.results, "what the steps have found is still there to look at"
 
 
-def test_research_that_nobody_has_approved_does_not_leave_a_job_that_is_stopped_meanwhile(shell: Shell) -> None:
+def test_research_that_nobody_has_approved_does_not_leave_a_job_that_is_stopped_meanwhile(
+    shell: Shell,
+) -> None:
     job_id = at_research(shell)
     shell.jobs.cancel(job_id)
     shell.advance(job_id)
@@ -167,41 +197,77 @@ def test_a_plan_that_came_with_an_approval_stands_beside_it(shell: Shell) -> Non
     shell.jobs.approve(as_it_was)
 
     (answer,) = shell.jobs.result(edited).approvals
-    assert (answer["decision"], [one["id"] for one in answer["own_plan"]["steps"]]) == ("approved", ["mine"])
+    assert (answer["decision"], [one["id"] for one in answer["own_plan"]["steps"]]) == (
+        "approved",
+        ["mine"],
+    )
     assert shell.jobs.result(as_it_was).approvals[0]["own_plan"] is None
 
 
-def test_the_joins_of_an_edited_plan_may_ask_for_a_part_like_those_of_a_workflow(shell: Shell) -> None:
+def test_the_joins_of_an_edited_plan_may_ask_for_a_part_like_those_of_a_workflow(
+    shell: Shell,
+) -> None:
     job_id = waits(shell, ApprovalOf.PLAN)
-    looks: list[JsonValue] = [{"id": f"look_{n}", "specialist": "researcher", "task": "Look."} for n in range(4)]
-    write: dict[str, JsonValue] = {"specialist": "writer", "task": "Write.", "depends_on": [f"look_{n}" for n in range(4)]}
+    looks: list[JsonValue] = [
+        {"id": f"look_{n}", "specialist": "researcher", "task": "Look."} for n in range(4)
+    ]
+    write: dict[str, JsonValue] = {
+        "specialist": "writer",
+        "task": "Write.",
+        "depends_on": [f"look_{n}" for n in range(4)],
+    }
     join: JsonValue = {"enough": "60%", "at_least": "2", "within_s": "600", "must": "look_0"}
 
     shell.jobs.approve(
-        job_id, plan={"steps": [*looks, {**write, "id": "long", "join": join}, {**write, "id": "short"}], "join": {"enough": "50%"}}
+        job_id,
+        plan={
+            "steps": [*looks, {**write, "id": "long", "join": join}, {**write, "id": "short"}],
+            "join": {"enough": "50%"},
+        },
     )
 
-    plan = Plan.of({name: value for name, value in (shell.jobs.result(job_id).plan or {}).items() if name in Plan.model_fields})
-    assert plan.by_id[StepId("long")].join == Join(enough=3, at_least=2, within_s=600, must=(StepId("look_0"),))
+    plan = Plan.of(
+        {
+            name: value
+            for name, value in (shell.jobs.result(job_id).plan or {}).items()
+            if name in Plan.model_fields
+        }
+    )
+    assert plan.by_id[StepId("long")].join == Join(
+        enough=3, at_least=2, within_s=600, must=(StepId("look_0"),)
+    )
     assert plan.join == Join(enough=1)
 
 
-def test_a_plan_of_ones_own_that_comes_with_a_rejection_is_told_to_the_planner_and_shown(shell: Shell) -> None:
+def test_a_plan_of_ones_own_that_comes_with_a_rejection_is_told_to_the_planner_and_shown(
+    shell: Shell,
+) -> None:
     job_id = waits(shell, ApprovalOf.PLAN)
     shell.jobs.reject(job_id, "Like this.", plan={"steps": [MINE]})
     shell.advance(job_id)
 
     result = shell.jobs.result(job_id)
     second = [one for one in result.handoffs if one["assigned_to"] == "planner"][1]
-    assert '"users_own_plan": {"steps": [{"id": "mine", "specialist": "writer", "task": "Write it."' in second["task_description"]
-    assert [(one["decision"], bool(one["own_plan"])) for one in result.approvals] == [("rejected", True), (None, False)]
+    assert (
+        '"users_own_plan": {"steps": [{"id": "mine", "specialist": "writer", "task": "Write it."'
+        in second["task_description"]
+    )
+    assert [(one["decision"], bool(one["own_plan"])) for one in result.approvals] == [
+        ("rejected", True),
+        (None, False),
+    ]
     assert result.approvals[0]["own_plan"]["steps"][0]["id"] == "mine"
     assert not any("Write it." in event.to_json() for event in shell.events(job_id))
 
 
-def test_a_plan_of_ones_own_is_refused_where_no_planner_would_read_it_and_the_question_stays(shell: Shell) -> None:
+def test_a_plan_of_ones_own_is_refused_where_no_planner_would_read_it_and_the_question_stays(
+    shell: Shell,
+) -> None:
     job_id = waits(shell, ApprovalOf.PLAN, limits=JobLimits(max_rounds=0))
-    with pytest.raises(UserError, match=f"^no planner would read it: `handoff approve {job_id} --edit FILE` takes your plan as it is$"):
+    with pytest.raises(
+        UserError,
+        match=f"^no planner would read it: `handoff approve {job_id} --edit FILE` takes your plan as it is$",
+    ):
         shell.jobs.reject(job_id, plan={"steps": [MINE]})
     assert shell.jobs.standing(job_id).approval == "plan"
 
@@ -210,9 +276,13 @@ def test_only_a_plan_can_be_edited(shell: Shell) -> None:
     job_id = waits(shell, ApprovalOf.ANSWER)
     work(shell, job_id)
 
-    with pytest.raises(UserError, match=f"^{job_id} waits for an approval of its answer: only a plan can be edited"):
+    with pytest.raises(
+        UserError, match=f"^{job_id} waits for an approval of its answer: only a plan can be edited"
+    ):
         shell.jobs.approve(job_id, plan={"steps": [MINE]})
-    with pytest.raises(UserError, match=f"^{job_id} waits for an approval of its answer: only a plan can be edited"):
+    with pytest.raises(
+        UserError, match=f"^{job_id} waits for an approval of its answer: only a plan can be edited"
+    ):
         shell.jobs.reject(job_id, plan={"steps": [MINE]})
     assert shell.jobs.standing(job_id).approval == "answer"
 
@@ -254,7 +324,9 @@ def test_a_webhook_is_told_that_the_job_waits(shell: Shell) -> None:
     with HookServer(200) as hook:
         job_id = waits(shell, ApprovalOf.PLAN, webhook_url=hook.url)
 
-        assert [json.loads(post.body) for post in hook.posts] == [{"job_id": job_id, "status": "waits", "approval": "plan", "reminder": 0}]
+        assert [json.loads(post.body) for post in hook.posts] == [
+            {"job_id": job_id, "status": "waits", "approval": "plan", "reminder": 0}
+        ]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,9 @@ from shared.config import Settings
 from supervisor.assembly import QUEUES, _Once
 
 
-def test_a_signal_that_comes_while_the_supervisor_is_built_is_heeded_when_it_is(redis_url: str) -> None:
+def test_a_signal_that_comes_while_the_supervisor_is_built_is_heeded_when_it_is(
+    redis_url: str,
+) -> None:
     """The handler runs on the thread that builds, which holds the lock."""
     settings = Settings(lease_s=3_600, redis_url=redis_url)
     once = _Once(make_app("supervisor", redis_url, settings, QUEUES), settings, model_from)

@@ -8,7 +8,14 @@ import pytest
 
 from shared.ledger import keys
 from shared.wire.errors import UserError
-from shared.wire.events import CancelRequested, HandoffFinished, HandoffIssued, JobStatus, JobSubmitted, ParentTold
+from shared.wire.events import (
+    CancelRequested,
+    HandoffFinished,
+    HandoffIssued,
+    JobStatus,
+    JobSubmitted,
+    ParentTold,
+)
 from shared.wire.handoff import ResultStatus
 from shared.wire.ids import JobId
 from shared.wire.limits import JobLimits
@@ -25,11 +32,17 @@ TEAMS = """
 
 
 def submit(shell: Shell, folder: Path, limits: JobLimits | None = None) -> JobId:
-    return shell.jobs.submit(Request("Compare them.", workflow=workflow(folder, TEAMS), limits=limits or JobLimits()))
+    return shell.jobs.submit(
+        Request("Compare them.", workflow=workflow(folder, TEAMS), limits=limits or JobLimits())
+    )
 
 
 def children(shell: Shell, job_id: JobId) -> list[JobId]:
-    return [event.child.job_id for event in shell.events(job_id) if isinstance(event, HandoffIssued) and event.child]
+    return [
+        event.child.job_id
+        for event in shell.events(job_id)
+        if isinstance(event, HandoffIssued) and event.child
+    ]
 
 
 def run_all(shell: Shell, job_id: JobId, status: ResultStatus = ResultStatus.OK) -> JobStatus:
@@ -38,7 +51,9 @@ def run_all(shell: Shell, job_id: JobId, status: ResultStatus = ResultStatus.OK)
         shell.advance(job_id)
         for child in children(shell, job_id):
             if shell.ledger.jobs.standings([child]):
-                run_all(shell, child, status) if not shell.jobs.standing(child).status.ended else shell.advance(child)
+                run_all(shell, child, status) if not shell.jobs.standing(
+                    child
+                ).status.ended else shell.advance(child)
         for event in shell.open(job_id):
             shell.do(job_id, event, status)
         if shell.jobs.standing(job_id).status.ended:
@@ -47,7 +62,9 @@ def run_all(shell: Shell, job_id: JobId, status: ResultStatus = ResultStatus.OK)
     raise AssertionError(shell.kinds(job_id))
 
 
-def test_steps_of_sub_supervisors_are_jobs_and_their_answers_are_results(shell: Shell, tmp_path: Path) -> None:
+def test_steps_of_sub_supervisors_are_jobs_and_their_answers_are_results(
+    shell: Shell, tmp_path: Path
+) -> None:
     job_id = submit(shell, tmp_path)
 
     assert run_all(shell, job_id) is JobStatus.OK
@@ -71,15 +88,30 @@ def whose(shell: Shell, job_id: JobId) -> list[bytes]:
     return found
 
 
-def test_all_of_a_tree_is_of_one_tenant_and_priority_and_so_is_what_follows_on_it(shell: Shell, tmp_path: Path) -> None:
-    asked = Request("Compare them.", workflow=workflow(tmp_path, TEAMS), tenant="ann", priority=Priority.BATCH)
+def test_all_of_a_tree_is_of_one_tenant_and_priority_and_so_is_what_follows_on_it(
+    shell: Shell, tmp_path: Path
+) -> None:
+    asked = Request(
+        "Compare them.", workflow=workflow(tmp_path, TEAMS), tenant="ann", priority=Priority.BATCH
+    )
     job_id = shell.jobs.submit(asked)
     assert run_all(shell, job_id) is JobStatus.OK
-    assert {(one.tenant, one.priority) for one in map(shell.jobs.result, (job_id, *children(shell, job_id)))} == {("ann", Priority.BATCH)}
-    assert [whose(shell, one) for one in (job_id, *children(shell, job_id))] == [[b"ann", b"batch"]] * 3
+    assert {
+        (one.tenant, one.priority)
+        for one in map(shell.jobs.result, (job_id, *children(shell, job_id)))
+    } == {("ann", Priority.BATCH)}
+    assert [whose(shell, one) for one in (job_id, *children(shell, job_id))] == [
+        [b"ann", b"batch"]
+    ] * 3
 
-    after = [Request("Now as a table.", after=job_id), Request("Now as a table.", after=job_id, priority=Priority.INTERACTIVE)]
-    assert [whose(shell, shell.jobs.submit(one)) for one in after] == [[b"default", b"batch"], [b"default", b"interactive"]]
+    after = [
+        Request("Now as a table.", after=job_id),
+        Request("Now as a table.", after=job_id, priority=Priority.INTERACTIVE),
+    ]
+    assert [whose(shell, shell.jobs.submit(one)) for one in after] == [
+        [b"default", b"batch"],
+        [b"default", b"interactive"],
+    ]
 
 
 def test_a_job_counts_what_its_children_have_spent(shell: Shell, tmp_path: Path) -> None:
@@ -90,7 +122,9 @@ def test_a_job_counts_what_its_children_have_spent(shell: Shell, tmp_path: Path)
 
     assert min(of_children) > 0
     assert shell.jobs.standing(job_id).turns == sum(of_children) + 1, "and its own assessor's turn"
-    handed_over = [one for one in shell.jobs.result(job_id).handoffs if one["assigned_to"] == "supervisor"]
+    handed_over = [
+        one for one in shell.jobs.result(job_id).handoffs if one["assigned_to"] == "supervisor"
+    ]
     assert [one["usage"]["turns"] for one in handed_over] == of_children
 
 
@@ -99,7 +133,11 @@ def test_a_child_that_fails_is_not_tried_again_as_itself(shell: Shell, tmp_path:
 
     run_all(shell, job_id, ResultStatus.FAILED)
 
-    made = [event for event in shell.events(job_id) if isinstance(event, HandoffIssued) and event.step_id == "qdrant"]
+    made = [
+        event
+        for event in shell.events(job_id)
+        if isinstance(event, HandoffIssued) and event.step_id == "qdrant"
+    ]
     assert [event.assigned_to for event in made] == ["supervisor", "generalist"]
 
 
@@ -120,7 +158,9 @@ def test_who_cancels_a_job_cancels_what_is_below_it(shell: Shell, tmp_path: Path
     assert "handoff_finished" not in shell.kinds(job_id)
 
 
-def test_a_child_that_is_cancelled_by_itself_is_a_gap_of_its_parent(shell: Shell, tmp_path: Path) -> None:
+def test_a_child_that_is_cancelled_by_itself_is_a_gap_of_its_parent(
+    shell: Shell, tmp_path: Path
+) -> None:
     job_id = submit(shell, tmp_path, JobLimits(max_rounds=0))
     shell.advance(job_id)
     child = children(shell, job_id)[0]
@@ -131,7 +171,9 @@ def test_a_child_that_is_cancelled_by_itself_is_a_gap_of_its_parent(shell: Shell
     assert [gap["step"] for gap in shell.jobs.result(job_id).gaps] == ["qdrant"]
 
 
-def test_what_dies_before_its_children_have_begun_is_taken_up_by_another(shell: Shell, tmp_path: Path) -> None:
+def test_what_dies_before_its_children_have_begun_is_taken_up_by_another(
+    shell: Shell, tmp_path: Path
+) -> None:
     """A second look finds the handoff without its job: here a supervisor has recorded it and never got any further."""
     job_id = submit(shell, tmp_path)
     shell.dispatcher.dies_waking = True
@@ -145,7 +187,10 @@ def test_what_dies_before_its_children_have_begun_is_taken_up_by_another(shell: 
 
     assert all(shell.ledger.jobs.standings([child]) for child in children(shell, job_id))
     assert run_all(shell, job_id) is JobStatus.OK
-    assert all(sum(kind == "job_submitted" for kind in shell.kinds(child)) == 1 for child in children(shell, job_id))
+    assert all(
+        sum(kind == "job_submitted" for kind in shell.kinds(child)) == 1
+        for child in children(shell, job_id)
+    )
 
 
 def test_who_dies_while_it_tells_is_heard_once(shell: Shell, tmp_path: Path) -> None:
@@ -207,6 +252,10 @@ def test_no_child_stands_in_the_list_of_jobs(shell: Shell, tmp_path: Path) -> No
     assert [one.job_id for one in shell.jobs.newest()] == [job_id]
 
 
-def test_a_workflow_with_sub_supervisors_is_refused_where_there_may_be_none(shell: Shell, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="step qdrant is given to a sub-supervisor, and --max-depth 0 allows none"):
+def test_a_workflow_with_sub_supervisors_is_refused_where_there_may_be_none(
+    shell: Shell, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        UserError, match="step qdrant is given to a sub-supervisor, and --max-depth 0 allows none"
+    ):
         submit(shell, tmp_path, JobLimits(max_depth=0))

@@ -38,17 +38,25 @@ def test_a_job_is_taken_and_announced_at_once(jobs: Client) -> None:
     job_id = jobs.submit(Request("Compare  things.\nNow."))
 
     standing = jobs.standing(job_id)
-    assert (standing.status, standing.title, standing.version) == ("queued", "Compare things. Now.", 1)
+    assert (standing.status, standing.title, standing.version) == (
+        "queued",
+        "Compare things. Now.",
+        1,
+    )
     assert messages(jobs, SUBMISSIONS_QUEUE) == 1
     assert [one.job_id for one in jobs.newest()] == [job_id]
 
 
 @pytest.mark.parametrize("priority", Priority)
-def test_a_job_that_says_no_priority_has_that_of_the_settings(redis_url: str, priority: Priority) -> None:
+def test_a_job_that_says_no_priority_has_that_of_the_settings(
+    redis_url: str, priority: Priority
+) -> None:
     jobs = client.connect(redis_url, Settings(offline=True, priority=priority))
     job_id = jobs.submit(Request("Compare."))
 
-    assert jobs.ledger.connection.redis.hget(keys.job(job_id), "priority") == priority.value.encode()
+    assert (
+        jobs.ledger.connection.redis.hget(keys.job(job_id), "priority") == priority.value.encode()
+    )
     jobs.ledger.connection.close()
 
 
@@ -80,20 +88,28 @@ def test_a_day_that_is_spent_takes_no_new_job_and_says_when_there_is_more(jobs: 
     claimed.reserve(WorstCase(80, 20, 1))
     claimed.checkpoint(replied(80, 20, 1))
 
-    with pytest.raises(BudgetSpent, match=r"this installation for today is spent \(100 of 100 tokens\); there is more at 00:00 UTC"):
+    with pytest.raises(
+        BudgetSpent,
+        match=r"this installation for today is spent \(100 of 100 tokens\); there is more at 00:00 UTC",
+    ):
         jobs.submit(Request("Compare."))
 
     assert jobs.submit(Request("Compare.", idempotency_key="k1")) == known
 
 
-def test_a_day_that_has_too_little_left_to_begin_with_takes_no_new_job_until_there_is_more(jobs: Client) -> None:
+def test_a_day_that_has_too_little_left_to_begin_with_takes_no_new_job_until_there_is_more(
+    jobs: Client,
+) -> None:
     jobs.ledger.days.set_caps(Caps(day_usd=100))
     failing = jobs.submit(Request("Compare."))
     issue(jobs.ledger, failing, "planner.1", role="planner", group=None)
     with pytest.raises(LimitReached):
         granted(jobs.ledger, failing, "planner.1").reserve(WorstCase(80, 20, 101))
 
-    with pytest.raises(BudgetSpent, match=r"is spent \(\$0 of \$0.0001, and a call may need \$0.000101\); there is more at 00:00 UTC"):
+    with pytest.raises(
+        BudgetSpent,
+        match=r"is spent \(\$0 of \$0.0001, and a call may need \$0.000101\); there is more at 00:00 UTC",
+    ):
         jobs.submit(Request("Compare."))
 
     jobs.ledger.days.set_caps(Caps(day_usd=101))
@@ -101,7 +117,10 @@ def test_a_day_that_has_too_little_left_to_begin_with_takes_no_new_job_until_the
 
 
 def test_the_same_key_of_another_tenant_is_another_job(jobs: Client) -> None:
-    mine, yours = (jobs.submit(Request("Compare.", idempotency_key="k1", tenant=tenant)) for tenant in ("me", "you"))
+    mine, yours = (
+        jobs.submit(Request("Compare.", idempotency_key="k1", tenant=tenant))
+        for tenant in ("me", "you")
+    )
 
     assert mine != yours
 
@@ -117,8 +136,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"text": " \n"}, "empty"),
     ({"text": "x" * 100_001}, "--docs"),
     ({"text": "x", "answer_schema": {"type": "no such type"}}, "not a JSON Schema"),
-    ({"text": "x", "answer_schema": {"$ref": "#/nope"}}, "the answer schema refers to #/nope, which it does not have"),
-    ({"text": "x", "answer_schema": {"enum": {1, 2}}}, "the answer schema must be a mapping of JSON values"),
+    (
+        {"text": "x", "answer_schema": {"$ref": "#/nope"}},
+        "the answer schema refers to #/nope, which it does not have",
+    ),
+    (
+        {"text": "x", "answer_schema": {"enum": {1, 2}}},
+        "the answer schema must be a mapping of JSON values",
+    ),
     ({"text": "x", "webhook_url": "ftp://example.org"}, "http"),
     ({"text": "What is \ud800?"}, "the request is not UTF-8 text"),
     ({"text": "x", "tenant": "\udcff"}, "the tenant is not UTF-8 text"),
@@ -130,7 +155,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("fields", "said"), REFUSED, ids=[said for _, said in REFUSED])
-def test_what_cannot_be_done_is_refused_in_one_line_and_nothing_is_stored(jobs: Client, fields: dict[str, Any], said: str) -> None:
+def test_what_cannot_be_done_is_refused_in_one_line_and_nothing_is_stored(
+    jobs: Client, fields: dict[str, Any], said: str
+) -> None:
     with pytest.raises(UserError, match=said) as refused:
         jobs.submit(Request(**fields))
 
@@ -146,7 +173,14 @@ def test_without_redis_it_says_so() -> None:
 @pytest.mark.parametrize("job_id", ["j-000000000000", "nonsense", "", "j-*"])
 def test_an_unknown_job_is_unknown_everywhere(jobs: Client, job_id: str) -> None:
     unknown = JobId(job_id)
-    for ask in (jobs.standing, jobs.result, jobs.cancel, jobs.retry, jobs.delete, lambda one: list(jobs.events(one))):
+    for ask in (
+        jobs.standing,
+        jobs.result,
+        jobs.cancel,
+        jobs.retry,
+        jobs.delete,
+        lambda one: list(jobs.events(one)),
+    ):
         with pytest.raises(UnknownJob):
             ask(unknown)
 
@@ -164,7 +198,11 @@ def test_what_a_webhook_adds_after_the_end_keeps_nobody_waiting(jobs: Client) ->
     end(jobs, job_id)
     jobs.ledger.journal.append(job_id, WebhookTried(attempt=1, delivered=False, under_way=True))
 
-    assert [one.event.type for one in jobs.events(job_id)] == ["job_submitted", "job_ended", "webhook_tried"]
+    assert [one.event.type for one in jobs.events(job_id)] == [
+        "job_submitted",
+        "job_ended",
+        "webhook_tried",
+    ]
     assert jobs.wait(job_id, 60) is JobStatus.OK
 
 
@@ -208,8 +246,13 @@ def test_a_retry_from_a_step_that_does_not_exist_names_those_that_do(jobs: Clien
         jobs.retry(job_id, "nowhere")
 
 
-def test_of_many_retries_at_once_one_is_in_the_journal_and_the_books_are_its_own(jobs: Client) -> None:
-    job_id, start = jobs.submit(Request("Compare.", limits=JobLimits(max_turns=1))), threading.Barrier(8)
+def test_of_many_retries_at_once_one_is_in_the_journal_and_the_books_are_its_own(
+    jobs: Client,
+) -> None:
+    job_id, start = (
+        jobs.submit(Request("Compare.", limits=JobLimits(max_turns=1))),
+        threading.Barrier(8),
+    )
     end(jobs, job_id, JobStatus.PARTIAL)
 
     def retry(turns: int) -> int | None:
@@ -222,7 +265,11 @@ def test_of_many_retries_at_once_one_is_in_the_journal_and_the_books_are_its_own
 
     with ThreadPoolExecutor(8) as pool:
         (done,) = (turns for turns in pool.map(retry, range(10, 18)) if turns is not None)
-    retries = [one.event for one in jobs.ledger.journal.read(job_id) if isinstance(one.event, RetryRequested)]
+    retries = [
+        one.event
+        for one in jobs.ledger.journal.read(job_id)
+        if isinstance(one.event, RetryRequested)
+    ]
     assert [event.max_turns for event in retries] == [done]
     assert jobs.ledger.connection.redis.hget(keys.job(job_id), "max_turns") == str(done).encode()
 
@@ -269,7 +316,10 @@ def test_a_retry_gives_the_books_the_new_limits(jobs: Client) -> None:
     end(jobs, job_id, JobStatus.PARTIAL)
     jobs.retry(job_id, limits=NewLimits(max_turns=7, max_microusd=9))
 
-    assert jobs.ledger.connection.redis.hmget(keys.job(job_id), "max_turns", "max_usd") == [b"7", b"9"]
+    assert jobs.ledger.connection.redis.hmget(keys.job(job_id), "max_turns", "max_usd") == [
+        b"7",
+        b"9",
+    ]
 
 
 def test_a_retry_needs_the_jobs_documents_and_has_them_stay(jobs: Client, tmp_path: Path) -> None:
@@ -283,5 +333,8 @@ def test_a_retry_needs_the_jobs_documents_and_has_them_stay(jobs: Client, tmp_pa
 
     end(jobs, job_id, JobStatus.PARTIAL)
     redis.delete(name)
-    with pytest.raises(UserError, match=r"1 of the documents of .* are no longer stored: submit it again with --docs"):
+    with pytest.raises(
+        UserError,
+        match=r"1 of the documents of .* are no longer stored: submit it again with --docs",
+    ):
         jobs.retry(job_id)

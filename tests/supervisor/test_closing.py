@@ -29,7 +29,11 @@ from tests.supervisor.workflows.writing import A_ROW, rows, workflow
 
 PAGE = 'The storage engine is "written" in Rust, says its own page.\n' * 90
 """Nearly what is foreseen of a result that is not there yet."""
-SCHEMA = {"type": "object", "properties": {"best": {"type": "string", "description": "the one to take"}}, "required": ["best"]}
+SCHEMA = {
+    "type": "object",
+    "properties": {"best": {"type": "string", "description": "the one to take"}},
+    "required": ["best"],
+}
 
 
 def state_of(shell: Shell, job_id: JobId) -> JobState:
@@ -45,22 +49,39 @@ def foreseen(shell: Shell, job_id: JobId) -> Sequence[WorstCase]:
 
 def set_aside(shell: Shell, job_id: JobId, role: str) -> int:
     """Input tokens of the role's first call."""
-    issued = next(event for event in shell.events(job_id) if isinstance(event, HandoffIssued) and event.assigned_to == role)
+    issued = next(
+        event
+        for event in shell.events(job_id)
+        if isinstance(event, HandoffIssued) and event.assigned_to == role
+    )
     text = shell.ledger.blobs.get(job_id, [issued.handoff.digest])[issued.handoff.digest]
-    first = shell.thinker.ready(state_of(shell, job_id), AgentHandoff.from_json(text), text).claiming.first
+    first = shell.thinker.ready(
+        state_of(shell, job_id), AgentHandoff.from_json(text), text
+    ).claiming.first
     assert first is not None
     return first.input_tokens
 
 
 @pytest.mark.parametrize("pages", [0, 1, 15])
-def test_what_is_foreseen_is_no_less_than_what_is_set_aside_in_the_end(shell: Shell, pages: int) -> None:
-    job_id = shell.jobs.submit(Request("Compare Qdrant and Milvus", answer_schema=SCHEMA, mode=Mode.TEAM))
+def test_what_is_foreseen_is_no_less_than_what_is_set_aside_in_the_end(
+    shell: Shell, pages: int
+) -> None:
+    job_id = shell.jobs.submit(
+        Request("Compare Qdrant and Milvus", answer_schema=SCHEMA, mode=Mode.TEAM)
+    )
     shell.advance(job_id)
     at_first = foreseen(shell, job_id)
     while steps := shell.open(job_id):
         for event in steps:
-            is_sink = event.step_id in state_of(shell, job_id).sinks  # without it, who writes the answer is the synthesizer
-            shell.do(job_id, event, ResultStatus.FAILED if is_sink else ResultStatus.OK, output=PAGE * pages)
+            is_sink = (
+                event.step_id in state_of(shell, job_id).sinks
+            )  # without it, who writes the answer is the synthesizer
+            shell.do(
+                job_id,
+                event,
+                ResultStatus.FAILED if is_sink else ResultStatus.OK,
+                output=PAGE * pages,
+            )
         last = foreseen(shell, job_id)
         shell.advance(job_id)
 
@@ -68,13 +89,21 @@ def test_what_is_foreseen_is_no_less_than_what_is_set_aside_in_the_end(shell: Sh
     assert len(PAGE) < UNWRITTEN_CHARS
     own = last[: len(actual)]  # behind them is the judge's, once something was sent back
     assert all(most.input_tokens >= really for most, really in zip(own, actual, strict=True))
-    assert pages > 1 or all(most.input_tokens >= really for most, really in zip(at_first, actual, strict=True))
-    assert all(most.input_tokens < 3 * really for most, really in zip(own, actual, strict=True)), "nor much more"
+    assert pages > 1 or all(
+        most.input_tokens >= really for most, really in zip(at_first, actual, strict=True)
+    )
+    assert all(most.input_tokens < 3 * really for most, really in zip(own, actual, strict=True)), (
+        "nor much more"
+    )
 
 
-def test_no_more_is_foreseen_of_very_many_results_than_a_prompt_shows(shell: Shell, tmp_path: Path) -> None:
+def test_no_more_is_foreseen_of_very_many_results_than_a_prompt_shows(
+    shell: Shell, tmp_path: Path
+) -> None:
     def read_of(count: int) -> int:
-        job_id = shell.jobs.submit(Request("Look.", workflow=workflow(tmp_path, A_ROW), items=rows(count)))
+        job_id = shell.jobs.submit(
+            Request("Look.", workflow=workflow(tmp_path, A_ROW), items=rows(count))
+        )
         shell.advance(job_id)
         return foreseen(shell, job_id)[0].input_tokens
 
@@ -93,9 +122,16 @@ def test_a_small_budget_keeps_what_a_review_can_cost_with_its_default_model(shel
     assert kept == [b"100000", b"200000"], "of a model that is free, and of few tokens, a fifth"
 
 
-def test_a_call_of_the_fact_checker_is_kept_too_and_it_alone_of_all_specialists_may_use_that(shell: Shell) -> None:
+def test_a_call_of_the_fact_checker_is_kept_too_and_it_alone_of_all_specialists_may_use_that(
+    shell: Shell,
+) -> None:
     limits = JobLimits(max_turns=100)
-    request = Request("Compare Qdrant and Milvus", limits=limits, mode=Mode.TEAM, gates=Gates(fact_checker="writer"))
+    request = Request(
+        "Compare Qdrant and Milvus",
+        limits=limits,
+        mode=Mode.TEAM,
+        gates=Gates(fact_checker="writer"),
+    )
     job_id = shell.jobs.submit(request)
     shell.advance(job_id)
     review, check = foreseen(shell, job_id)
@@ -105,11 +141,15 @@ def test_a_call_of_the_fact_checker_is_kept_too_and_it_alone_of_all_specialists_
     assert shell.ledger.connection.redis.hget(keys.job(job_id), "keep_turns") == b"2"
     while steps := [event for event in shell.open(job_id) if not event.is_fact_check]:
         for event in steps:
-            assert not shell.ledger.connection.redis.hexists(keys.handoff(job_id, event.handoff_id), "closes")
+            assert not shell.ledger.connection.redis.hexists(
+                keys.handoff(job_id, event.handoff_id), "closes"
+            )
             shell.do(job_id, event, ResultStatus.OK)
         shell.advance(job_id)
     (event,) = shell.open(job_id)
-    assert shell.ledger.connection.redis.hget(keys.handoff(job_id, event.handoff_id), "closes") == b"1"
+    assert (
+        shell.ledger.connection.redis.hget(keys.handoff(job_id, event.handoff_id), "closes") == b"1"
+    )
 
 
 def test_no_team_begins_with_less_than_what_is_foreseen_of_its_first_call(shell: Shell) -> None:
@@ -117,7 +157,9 @@ def test_no_team_begins_with_less_than_what_is_foreseen_of_its_first_call(shell:
     shell.advance(job_id)
     with_key = Settings(anthropic_api_key=SecretStr("k"), offline=False)
 
-    least = Closing(Models(with_key), Prices(), shell.fact_checker).first_of_a_team(state_of(shell, job_id))
+    least = Closing(Models(with_key), Prices(), shell.fact_checker).first_of_a_team(
+        state_of(shell, job_id)
+    )
 
     actual = set_aside(shell, job_id, "planner")
     assert actual / 3 < least.input_tokens <= actual
@@ -128,6 +170,10 @@ def test_who_has_no_key_for_the_model_that_was_asked_for_foresees_nothing(shell:
     job_id = shell.jobs.submit(Request("Compare Qdrant and Milvus", mode=Mode.TEAM))
     shell.advance(job_id)
     asked = state_of(shell, job_id)
-    asked = asked.model_copy(update={"submitted": asked.submitted.model_copy(update={"model": "some-model"})})
+    asked = asked.model_copy(
+        update={"submitted": asked.submitted.model_copy(update={"model": "some-model"})}
+    )
 
-    assert Closing(Models(Settings(offline=True)), Prices(), shell.fact_checker).foreseen(asked) == [WorstCase(0, 0, 0)]
+    assert Closing(Models(Settings(offline=True)), Prices(), shell.fact_checker).foreseen(
+        asked
+    ) == [WorstCase(0, 0, 0)]

@@ -30,7 +30,11 @@ steps:
   - {id: pro, specialist: writer, task: Speak for Qdrant., depends_on: [find]}
   - {id: con, specialist: writer, task: Speak for Milvus., depends_on: [find]}
 """
-FINDS = {"find": "Qdrant and Milvus are there.", "pro": "Qdrant is small.", "con": "Milvus is large."}
+FINDS = {
+    "find": "Qdrant and Milvus are there.",
+    "pro": "Qdrant is small.",
+    "con": "Milvus is large.",
+}
 PLAN: list[dict[str, object]] = [
     {"step": "find", "specialist": "researcher", "task": "Find both.", "depends_on": []},
     {"step": "pro", "specialist": "writer", "task": "Speak for Qdrant.", "depends_on": ["find"]},
@@ -41,7 +45,10 @@ FALLBACK = "<fallback>Say exactly what is missing, and give what you have.</fall
 
 @pytest.fixture
 def shell(redis_url: str) -> Iterator[Shell]:
-    made = Shell(redis_url, make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)))
+    made = Shell(
+        redis_url,
+        make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)),
+    )
     made.serve("researcher", "writer")
     yield made
     made.close()
@@ -51,7 +58,9 @@ def shell(redis_url: str) -> Iterator[Shell]:
 def job_id(shell: Shell, tmp_path: Path) -> JobId:
     """A job that has ended."""
     (tmp_path / "views.yaml").write_text(WORKFLOW)
-    job_id = shell.jobs.submit(Request(REQUEST, workflow=read_workflow(str(tmp_path / "views.yaml"))))
+    job_id = shell.jobs.submit(
+        Request(REQUEST, workflow=read_workflow(str(tmp_path / "views.yaml")))
+    )
     shell.advance(job_id)
     while out := shell.open(job_id):
         for event in out:
@@ -62,30 +71,51 @@ def job_id(shell: Shell, tmp_path: Path) -> JobId:
 
 def asked_of(shell: Shell, job_id: JobId, role: str) -> str:
     """Everything that stands in the role's first message, but for its instructions."""
-    event = next(event for event in shell.events(job_id) if isinstance(event, HandoffIssued) and event.assigned_to == role)
-    handoff = AgentHandoff.from_json(shell.ledger.blobs.get(job_id, [event.handoff.digest])[event.handoff.digest])
+    event = next(
+        event
+        for event in shell.events(job_id)
+        if isinstance(event, HandoffIssued) and event.assigned_to == role
+    )
+    handoff = AgentHandoff.from_json(
+        shell.ledger.blobs.get(job_id, [event.handoff.digest])[event.handoff.digest]
+    )
     texts = shell.ledger.blobs.get(job_id, [one.result.digest for one in handoff.context])
-    results = {one.step_id: HandoffResult.from_json(texts[one.result.digest]) for one in handoff.context}
+    results = {
+        one.step_id: HandoffResult.from_json(texts[one.result.digest]) for one in handoff.context
+    }
     assert (handoff.feedback, handoff.artifacts) == ((), ())
-    (block,) = opening_of(handoff, read_role(role), Loaded(results), answer_rules="").message["content"]
+    (block,) = opening_of(handoff, read_role(role), Loaded(results), answer_rules="").message[
+        "content"
+    ]
     return str(block["text"])
 
 
 def message(job: str, lists: dict[str, list[dict[str, object]]], *steps: str) -> str:
-    listed = (line for name, items in lists.items() for line in (f"{name}:", *map(json.dumps, items)))
+    listed = (
+        line for name, items in lists.items() for line in (f"{name}:", *map(json.dumps, items))
+    )
     task = "\n".join((job, *listed, "", "Request:", REQUEST))
     results = (
-        f'<result step="{step}" status="ok"> <data>{json.dumps({"output": FINDS[step], "claims": []})}</data> </result>' for step in steps
+        f'<result step="{step}" status="ok"> <data>{json.dumps({"output": FINDS[step], "claims": []})}</data> </result>'
+        for step in steps
     )
     return "\n\n".join((f"<task>{task}</task>", *results, FALLBACK))
 
 
-def test_the_assessors_context_holds_rubric_plan_request_and_results_and_nothing_else(shell: Shell, job_id: JobId) -> None:
+def test_the_assessors_context_holds_rubric_plan_request_and_results_and_nothing_else(
+    shell: Shell, job_id: JobId
+) -> None:
     job = "Judge the results of round 1 against the request below (work may be sent back 2 more times)."
-    rubric: list[dict[str, object]] = [{"criterion": one.name, "means": one.means} for one in DEFAULT_RUBRIC.criteria]
-    assert asked_of(shell, job_id, "assessor") == message(job, {"Rubric": rubric, "Plan": PLAN}, "find", "pro", "con")
+    rubric: list[dict[str, object]] = [
+        {"criterion": one.name, "means": one.means} for one in DEFAULT_RUBRIC.criteria
+    ]
+    assert asked_of(shell, job_id, "assessor") == message(
+        job, {"Rubric": rubric, "Plan": PLAN}, "find", "pro", "con"
+    )
 
 
-def test_the_synthesizers_context_holds_plan_request_and_last_results_and_nothing_else(shell: Shell, job_id: JobId) -> None:
+def test_the_synthesizers_context_holds_plan_request_and_last_results_and_nothing_else(
+    shell: Shell, job_id: JobId
+) -> None:
     job = "Write the one answer to the request below from the results of these steps."
     assert asked_of(shell, job_id, "synthesizer") == message(job, {"Plan": PLAN}, "pro", "con")

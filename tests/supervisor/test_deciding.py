@@ -38,7 +38,9 @@ TWO_PAIRS = """
 """
 
 
-def once_there_is_a_plan(monkeypatch: pytest.MonkeyPatch, happens: Callable[[JobId], object]) -> None:
+def once_there_is_a_plan(
+    monkeypatch: pytest.MonkeyPatch, happens: Callable[[JobId], object]
+) -> None:
     """This happens whenever something is decided on it, before."""
 
     def decide_then(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
@@ -55,11 +57,17 @@ def test_a_plan_and_its_first_handoffs_stand_in_the_journal_at_once(shell: Shell
 
     issued, *others = shell.ledger.journal.read(job_id)[1:]
     assert issued.event.type == "handoff_issued"
-    assert [one.event.type for one in others[:3]] == ["handoff_finished", "plan_made", "handoff_issued"]
+    assert [one.event.type for one in others[:3]] == [
+        "handoff_finished",
+        "plan_made",
+        "handoff_issued",
+    ]
     assert len({one.at for one in others}) == 1
 
 
-def test_a_result_stands_where_nothing_can_be_decided_on_it(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_result_stands_where_nothing_can_be_decided_on_it(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     once_there_is_a_plan(monkeypatch, lambda _: 1 / 0)
     job_id = shell.submit()
 
@@ -69,21 +77,34 @@ def test_a_result_stands_where_nothing_can_be_decided_on_it(shell: Shell, monkey
     assert not shell.jobs.standing(job_id).status.ended, "it is tried again"
 
 
-def test_what_came_meanwhile_is_decided_on_too(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_came_meanwhile_is_decided_on_too(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A cancel, between the decision on a plan and its commit."""
     cancels = iter([CancelRequested()])
     once_there_is_a_plan(
-        monkeypatch, lambda job_id: [shell.ledger.journal.append(job_id, one, {"cancelled": 1}) for one in cancels] and None
+        monkeypatch,
+        lambda job_id: (
+            [shell.ledger.journal.append(job_id, one, {"cancelled": 1}) for one in cancels] and None
+        ),
     )
     job_id = shell.submit()
 
     shell.advance(job_id)
 
-    assert shell.kinds(job_id)[1:] == ["handoff_issued", "cancel_requested", "handoff_finished", "plan_made", "job_ended"]
+    assert shell.kinds(job_id)[1:] == [
+        "handoff_issued",
+        "cancel_requested",
+        "handoff_finished",
+        "plan_made",
+        "job_ended",
+    ]
     assert shell.jobs.standing(job_id).status is JobStatus.CANCELLED
 
 
-def test_an_end_whose_answer_is_lost_is_said_again_and_is_one(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_end_whose_answer_is_lost_is_said_again_and_is_one(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The script has done all of it: steps stand in the journal, and nobody has published them."""
     said, answers = shell.ledger.claims.end_and_commit, [None]
 
@@ -99,7 +120,9 @@ def test_an_end_whose_answer_is_lost_is_said_again_and_is_one(shell: Shell, monk
 
     shell.advance(job_id)
 
-    assert shell.kinds(job_id).count("handoff_finished") == shell.kinds(job_id).count("plan_made") == 1
+    assert (
+        shell.kinds(job_id).count("handoff_finished") == shell.kinds(job_id).count("plan_made") == 1
+    )
     assert shell.open(job_id)
 
 
@@ -109,7 +132,11 @@ def test_a_step_begins_though_what_it_waits_for_ended_while_a_role_was_thinking(
     """Who was woken by that has found nothing to do."""
     job_id = shell.jobs.submit(Request("Do it.", workflow=workflow(tmp_path, IN_NEED, UNREVIEWED)))
     shell.advance(job_id)
-    out, other, said = {event.step_id: event for event in shell.open(job_id)}, shell.another(), outcome_of
+    out, other, said = (
+        {event.step_id: event for event in shell.open(job_id)},
+        shell.another(),
+        outcome_of,
+    )
     for step in ("n1", "n2"):
         shell.do(job_id, out[StepId(step)], ResultStatus.NEEDS_INPUT)
 
@@ -118,7 +145,11 @@ def test_a_step_begins_though_what_it_waits_for_ended_while_a_role_was_thinking(
             return said(handoff, state, result, *more)
         other.do(job_id, out[StepId("b")])
         other.advance(job_id)
-        return (NeedsResolved(result=ref(result.to_json()), answered=(StepId("n1"),), given_up=(StepId("n2"),)),), ()
+        return (
+            NeedsResolved(
+                result=ref(result.to_json()), answered=(StepId("n1"),), given_up=(StepId("n2"),)
+            ),
+        ), ()
 
     monkeypatch.setattr("supervisor.thinking.outcome_of", meanwhile)
     shell.advance(job_id)
@@ -131,7 +162,9 @@ def test_a_result_that_came_between_a_decision_and_its_commit_is_not_forgotten(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The decision only hands a step out, and stands behind that result, of which it knows nothing."""
-    job_id = shell.jobs.submit(Request("Do it.", workflow=workflow(tmp_path, TWO_PAIRS, UNREVIEWED)))
+    job_id = shell.jobs.submit(
+        Request("Do it.", workflow=workflow(tmp_path, TWO_PAIRS, UNREVIEWED))
+    )
     shell.advance(job_id)
     out = {event.step_id: event for event in shell.open(job_id)}
     shell.do(job_id, out[StepId("a")])

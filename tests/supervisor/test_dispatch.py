@@ -75,24 +75,37 @@ def test_the_body_of_a_chord_is_advance_under_a_name_of_its_own(app: Celery, que
 
     (message,) = queues.lrange("researcher", 0, -1)
     body = body_of(message)[2]["chord"]
-    assert (body["task"], body["args"], body["immutable"]) == ("supervisor.advance", [JOB, []], True)
+    assert (body["task"], body["args"], body["immutable"]) == (
+        "supervisor.advance",
+        [JOB, []],
+        True,
+    )
     assert body["options"]["task_id"] == f"{JOB}:g1:fan-in"
     assert body["options"]["queue"] == SUPERVISOR_QUEUE
 
 
-def test_what_is_published_again_is_the_same_message_in_the_same_place(app: Celery, queues: Any) -> None:
+def test_what_is_published_again_is_the_same_message_in_the_same_place(
+    app: Celery, queues: Any
+) -> None:
     dispatcher = Dispatcher(app)
     dispatcher.publish_group(JobId(JOB), [outgoing("a", 0), outgoing("b", 1)])
     dispatcher.publish_again(JobId(JOB), [outgoing("b", 1)])
 
     again, _, first = reversed(queues.lrange("researcher", 0, -1))
     keep = ("id", "task", "group", "group_index", "argsrepr")
-    assert [json.loads(first)["headers"][name] for name in keep] == [json.loads(again)["headers"][name] for name in keep]
+    assert [json.loads(first)["headers"][name] for name in keep] == [
+        json.loads(again)["headers"][name] for name in keep
+    ]
     assert body_of(first)[0] == body_of(again)[0] == [outgoing("b", 1).text]
-    assert body_of(first)[2]["chord"]["options"]["task_id"] == body_of(again)[2]["chord"]["options"]["task_id"]
+    assert (
+        body_of(first)[2]["chord"]["options"]["task_id"]
+        == body_of(again)[2]["chord"]["options"]["task_id"]
+    )
 
 
-def test_what_is_published_again_is_taken_next_and_the_rest_in_its_order(app: Celery, queues: Any) -> None:
+def test_what_is_published_again_is_taken_next_and_the_rest_in_its_order(
+    app: Celery, queues: Any
+) -> None:
     dispatcher = Dispatcher(app)
     dispatcher.publish_group(JobId(JOB), [outgoing("a", 0), outgoing("b", 1)])
     dispatcher.publish_again(JobId(JOB), [outgoing("lost", 2)])
@@ -100,7 +113,12 @@ def test_what_is_published_again_is_taken_next_and_the_rest_in_its_order(app: Ce
 
     with app.connection_for_read() as connection, connection.SimpleQueue("researcher") as queue:
         taken = [queue.get(timeout=5) for _ in range(4)]
-        assert [message.headers["id"].partition(":")[2] for message in taken] == ["lost.1", "a.1", "b.1", "c.1"]
+        assert [message.headers["id"].partition(":")[2] for message in taken] == [
+            "lost.1",
+            "a.1",
+            "b.1",
+            "c.1",
+        ]
         for message in taken:
             message.ack()
 
@@ -115,8 +133,12 @@ def test_the_publisher_waits_for_no_result(app: Celery, queues: Any) -> None:
     assert queues.pubsub_channels() == []
 
 
-def test_flower_is_shown_the_job_the_handoff_and_the_first_words_of_the_task(app: Celery, queues: Any) -> None:
-    Dispatcher(app).publish_group(JobId(JOB), [outgoing("a", 0, task_description="Find\n out " + "x" * 500)])
+def test_flower_is_shown_the_job_the_handoff_and_the_first_words_of_the_task(
+    app: Celery, queues: Any
+) -> None:
+    Dispatcher(app).publish_group(
+        JobId(JOB), [outgoing("a", 0, task_description="Find\n out " + "x" * 500)]
+    )
 
     (shown,) = [one["argsrepr"] for one in headers_in(queues, "researcher")]
     assert shown.startswith(f"({JOB}, a.1, Find out xxx")
@@ -139,15 +161,24 @@ def test_wake_ups_name_the_job_and_what_is_suspect(app: Celery, queues: Any) -> 
     assert [one["argsrepr"] for one in headers_in(queues, SUBMISSIONS_QUEUE)] == [f"({JOB})"]
 
 
-def test_every_message_says_what_it_is_for_also_the_wake_up_that_a_chord_ends_with(app: Celery, queues: Any) -> None:
-    dispatcher, planner = Dispatcher(app), a_handoff(assigned_to="planner", step_id=StepId("planner"), handoff_id=handoff_id("planner", 1))
+def test_every_message_says_what_it_is_for_also_the_wake_up_that_a_chord_ends_with(
+    app: Celery, queues: Any
+) -> None:
+    dispatcher, planner = (
+        Dispatcher(app),
+        a_handoff(
+            assigned_to="planner", step_id=StepId("planner"), handoff_id=handoff_id("planner", 1)
+        ),
+    )
     dispatcher.publish_group(JobId(JOB), [outgoing("a", 0)])
     dispatcher.publish_again(JobId(JOB), [outgoing("b", 1)])
     dispatcher.think(planner, planner.to_json())
     dispatcher.wake(JobId(JOB))
     dispatcher.announce(JobId(JOB))
 
-    sent = {queue: [one[FOR] for one in headers_in(queues, queue)] for queue in ("researcher", *OWN)}
+    sent = {
+        queue: [one[FOR] for one in headers_in(queues, queue)] for queue in ("researcher", *OWN)
+    }
     assert sent == {
         "researcher": [f"{JOB}/b.1", f"{JOB}/a.1"],
         SUPERVISOR_QUEUE: [JOB],
@@ -159,7 +190,9 @@ def test_every_message_says_what_it_is_for_also_the_wake_up_that_a_chord_ends_wi
 
 
 def test_a_role_goes_to_any_supervisor_that_has_a_slot(app: Celery, queues: Any) -> None:
-    handoff = a_handoff(assigned_to="planner", step_id=StepId("planner"), handoff_id=handoff_id("planner", 1))
+    handoff = a_handoff(
+        assigned_to="planner", step_id=StepId("planner"), handoff_id=handoff_id("planner", 1)
+    )
     Dispatcher(app).think(handoff, handoff.to_json())
 
     assert [(one["task"], one["id"], one["group"]) for one in headers_in(queues, THINK_QUEUE)] == [
@@ -177,21 +210,36 @@ def test_a_group_leaves_fifty_at_a_time(app: Celery, queues: Any) -> None:
     assert queues.info("commandstats")["cmdstat_evalsha"]["calls"] == 2
 
 
-def test_those_for_one_queue_leave_together_also_where_they_take_turns_with_others(app: Celery, queues: Any) -> None:
+def test_those_for_one_queue_leave_together_also_where_they_take_turns_with_others(
+    app: Celery, queues: Any
+) -> None:
     dispatcher = Dispatcher(app)
     dispatcher.publish_group(JobId(JOB), [outgoing("warm", 0)])
     queues.config_resetstat()
-    dispatcher.publish_group(JobId(JOB), [outgoing(f"s{n}", n, assigned_to=("analyst", "writer")[n % 2]) for n in range(20)])
+    dispatcher.publish_group(
+        JobId(JOB),
+        [outgoing(f"s{n}", n, assigned_to=("analyst", "writer")[n % 2]) for n in range(20)],
+    )
 
     assert queues.info("commandstats")["cmdstat_evalsha"]["calls"] == 2
-    assert [one[FOR] for one in headers_in(queues, "writer")] == [f"{JOB}/s{n}.1" for n in range(1, 20, 2)]
+    assert [one[FOR] for one in headers_in(queues, "writer")] == [
+        f"{JOB}/s{n}.1" for n in range(1, 20, 2)
+    ]
 
 
-def test_what_cannot_be_published_is_left_to_the_sweeper_soon(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_published_is_left_to_the_sweeper_soon(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     app = make_app("test", "redis://127.0.0.1:1/0", Settings(), OWN)
-    app.conf.result_backend_transport_options = {"retry_policy": {"max_retries": 1, "interval_start": 0}}
+    app.conf.result_backend_transport_options = {
+        "retry_policy": {"max_retries": 1, "interval_start": 0}
+    }
 
-    dispatcher, planner, began_at = Dispatcher(app), a_handoff(assigned_to="planner"), time.monotonic()
+    dispatcher, planner, began_at = (
+        Dispatcher(app),
+        a_handoff(assigned_to="planner"),
+        time.monotonic(),
+    )
     assert not dispatcher.publish_again(JobId(JOB), [outgoing("a", 0)])
     assert not dispatcher.think(planner, planner.to_json())
     dispatcher.wake(JobId(JOB))

@@ -25,14 +25,21 @@ SECRET = "hunter2-and-more"
 @pytest.fixture
 def shell(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
     monkeypatch.setenv("SHOP_PASSWORD", SECRET)
-    made = Shell(redis_url, make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)))
+    made = Shell(
+        redis_url,
+        make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)),
+    )
     made.serve("researcher", "writer")
     yield made
     made.close()
 
 
-def a_whole_job(shell: Shell, documents: Path | None = None, request: str = "Compare Qdrant and Milvus") -> JobId:
-    job_id = shell.jobs.submit(Request(request, documents=documents, webhook_url="https://hooks.example/T0/B1/secret-path"))
+def a_whole_job(
+    shell: Shell, documents: Path | None = None, request: str = "Compare Qdrant and Milvus"
+) -> JobId:
+    job_id = shell.jobs.submit(
+        Request(request, documents=documents, webhook_url="https://hooks.example/T0/B1/secret-path")
+    )
     shell.advance(job_id)
     while shell.open(job_id):
         for event in shell.open(job_id):
@@ -50,7 +57,9 @@ def shown(result: JobResult) -> str:
     return result.model_copy(update={"wall_s": 0.0}).to_json()
 
 
-def test_everything_that_show_says_of_an_ended_job_is_rebuilt_from_the_file_alone(shell: Shell) -> None:
+def test_everything_that_show_says_of_an_ended_job_is_rebuilt_from_the_file_alone(
+    shell: Shell,
+) -> None:
     job_id = a_whole_job(shell)
     file = exported(shell.jobs, job_id)
     before = shell.jobs.result(job_id)
@@ -80,11 +89,20 @@ def test_every_payload_is_what_its_digest_says(shell: Shell) -> None:
     assert all(digest_of(text) == digest for digest, text in file.payloads.items())
 
 
-def test_no_key_of_ours_no_webhook_and_nothing_that_looks_like_a_credential_is_in_it(shell: Shell) -> None:
-    job_id = a_whole_job(shell, request=f'Log in with {SECRET} at https://me:pass@example.com:1/"x", Bearer abcdefghijklmnop1234')
+def test_no_key_of_ours_no_webhook_and_nothing_that_looks_like_a_credential_is_in_it(
+    shell: Shell,
+) -> None:
+    job_id = a_whole_job(
+        shell,
+        request=f'Log in with {SECRET} at https://me:pass@example.com:1/"x", Bearer abcdefghijklmnop1234',
+    )
     text = shell.jobs.export(job_id).to_json()
 
-    assert not [secret for secret in (SECRET, "me:pass", "abcdefghijklmnop1234", "secret-path") if secret in text]
+    assert not [
+        secret
+        for secret in (SECRET, "me:pass", "abcdefghijklmnop1234", "secret-path")
+        if secret in text
+    ]
     assert report_of(Export.from_json(text).record()).status.ended
 
 
@@ -95,7 +113,10 @@ def test_the_texts_of_documents_are_there_if_asked_for(shell: Shell, tmp_path: P
     without, with_them = exported(shell.jobs, job_id), exported(shell.jobs, job_id, texts=True)
 
     assert [document.path for document in without.documents] == ["a.md"]
-    assert (without.texts, list((with_them.texts or {}).values())) == (None, ["Order A-1042 was shipped."])
+    assert (without.texts, list((with_them.texts or {}).values())) == (
+        None,
+        ["Order A-1042 was shipped."],
+    )
 
 
 def test_an_export_changes_nothing(shell: Shell) -> None:

@@ -46,18 +46,27 @@ def test_columns_are_found_by_the_names_that_the_user_gives(tmp_path: Path) -> N
     file = written(tmp_path, "item,what,how much,note\nEiffel Tower,height,330 m,x\n")
     (fact,) = read_facts(file, {"subject": "item", "attribute": "what", "value": "how much"}).facts
 
-    assert fact == KnownFact(subject="Eiffel Tower", attribute="height", value="330 m", source="facts.csv:2")
+    assert fact == KnownFact(
+        subject="Eiffel Tower", attribute="height", value="330 m", source="facts.csv:2"
+    )
 
 
 def test_a_table_of_sqlite_says_the_same_as_a_text_file(tmp_path: Path) -> None:
-    rows = [("Eiffel Tower", "height", 330, "m", "2022", "survey.pdf"), ("Louvre", "visitors", 8.7e6, None, None, None)]
+    rows = [
+        ("Eiffel Tower", "height", 330, "m", "2022", "survey.pdf"),
+        ("Louvre", "visitors", 8.7e6, None, None, None),
+    ]
     tower, louvre = read_facts(a_database(tmp_path / "facts.db", rows=rows), table="facts").facts
 
     assert tower == a_fact("330", "m", date="2022")
     assert (louvre.value, louvre.source) == ("8700000.0", "facts.db, facts, row 2")
 
 
-cells = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zs", "Zl", "Zp"]), min_size=1, max_size=12)
+cells = st.text(
+    st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zs", "Zl", "Zp"]),
+    min_size=1,
+    max_size=12,
+)
 
 
 @given(st.lists(st.tuples(cells, cells, cells), min_size=1, max_size=5))
@@ -65,18 +74,33 @@ cells = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zs
 def test_whatever_stands_in_a_cell_of_sqlite_comes_out_as_it_is(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str, str]]
 ) -> None:
-    file = a_database(tmp_path_factory.mktemp("facts") / "facts.db", rows=[(*row, None, None, "s") for row in rows])
+    file = a_database(
+        tmp_path_factory.mktemp("facts") / "facts.db",
+        rows=[(*row, None, None, "s") for row in rows],
+    )
 
-    assert [(one.subject, one.attribute, one.value) for one in read_facts(file, table="facts").facts] == rows
+    assert [
+        (one.subject, one.attribute, one.value) for one in read_facts(file, table="facts").facts
+    ] == rows
 
 
-def test_everything_that_is_wrong_with_cells_is_told_a_line_each_with_file_row_and_column(tmp_path: Path) -> None:
-    file = written(tmp_path, CSV + f"Eiffel Tower,height,,m,2022,\n,age,3,years,soon,\nLouvre,art,{'x' * 501},,,\n")
+def test_everything_that_is_wrong_with_cells_is_told_a_line_each_with_file_row_and_column(
+    tmp_path: Path,
+) -> None:
+    file = written(
+        tmp_path,
+        CSV + f"Eiffel Tower,height,,m,2022,\n,age,3,years,soon,\nLouvre,art,{'x' * 501},,,\n",
+    )
 
     with pytest.raises(ManyProblems) as raised:
         read_facts(file)
     lines = str(raised.value).splitlines()
-    assert [line.partition(" ")[0] for line in lines] == ["facts.csv:2:", "facts.csv:3:", "facts.csv:3:", "facts.csv:4:"]
+    assert [line.partition(" ")[0] for line in lines] == [
+        "facts.csv:2:",
+        "facts.csv:3:",
+        "facts.csv:3:",
+        "facts.csv:4:",
+    ]
     assert "column 'value' is empty" in lines[0]
     assert "column 'subject' is empty" in lines[1]
     assert "column 'date' has no date that code reads ('soon')" in lines[2]
@@ -113,7 +137,9 @@ def test_what_is_no_table_of_facts_is_refused(tmp_path: Path, text: str, said: s
         (None, "facts", "is no SQLite file"),
     ],
 )
-def test_names_that_do_not_fit_are_refused(tmp_path: Path, columns: Mapping[str, str] | None, table: str | None, said: str) -> None:
+def test_names_that_do_not_fit_are_refused(
+    tmp_path: Path, columns: Mapping[str, str] | None, table: str | None, said: str
+) -> None:
     assert said in refusal(written(tmp_path, CSV + "a,b,1,,,\n"), columns, table)
 
 
@@ -127,8 +153,18 @@ def test_a_file_that_is_not_there_or_no_table_is_refused(tmp_path: Path) -> None
     [
         ("SELECT 1", None, None, "is a SQLite file: name its table"),
         ("SELECT 1", None, "nope", "'nope' is no plain table"),
-        ("SELECT 1", {"value": "nope"}, "facts", "has no column 'nope' (there are: subject, attribute, value"),
-        ("SELECT 1", {"unit": "nope"}, "facts", "has no column 'nope' (there are: subject, attribute, value"),
+        (
+            "SELECT 1",
+            {"value": "nope"},
+            "facts",
+            "has no column 'nope' (there are: subject, attribute, value",
+        ),
+        (
+            "SELECT 1",
+            {"unit": "nope"},
+            "facts",
+            "has no column 'nope' (there are: subject, attribute, value",
+        ),
         ("SELECT 1", None, 'facts" --', "is no name"),
         ("SELECT 1", {"value": "x FROM facts; DROP TABLE facts"}, "facts", "is no name"),
         ("CREATE VIEW seen AS SELECT * FROM facts", None, "seen", "'seen' is no plain table"),
@@ -138,8 +174,18 @@ def test_a_file_that_is_not_there_or_no_table_is_refused(tmp_path: Path) -> None
             "long",
             "'long' is no plain table",
         ),
-        ("ALTER TABLE facts ADD COLUMN made AS (hex(value))", {"value": "made"}, "facts", "has no column 'made'"),
-        ("CREATE VIRTUAL TABLE made USING fts5(subject, attribute, value)", None, "made", "'made' is no plain table"),
+        (
+            "ALTER TABLE facts ADD COLUMN made AS (hex(value))",
+            {"value": "made"},
+            "facts",
+            "has no column 'made'",
+        ),
+        (
+            "CREATE VIRTUAL TABLE made USING fts5(subject, attribute, value)",
+            None,
+            "made",
+            "'made' is no plain table",
+        ),
         ("UPDATE facts SET value = x'00'", None, "facts", "column 'value' holds what is no text"),
     ],
 )
@@ -155,7 +201,9 @@ def test_a_sqlite_file_gives_columns_of_one_plain_table_and_nothing_else(
 
 
 def test_a_table_of_more_rows_than_are_taken_is_not_read_to_its_end(tmp_path: Path) -> None:
-    assert "has more than" in refusal(a_database(tmp_path / "facts.db", rows=[TOWER] * (MOST_FACTS + 5)), table="facts")
+    assert "has more than" in refusal(
+        a_database(tmp_path / "facts.db", rows=[TOWER] * (MOST_FACTS + 5)), table="facts"
+    )
 
 
 def test_the_header_of_the_tests_is_that_of_a_fact() -> None:

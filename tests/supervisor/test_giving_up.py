@@ -27,14 +27,19 @@ from tests.doubles.sweeps import looks_begun_ago, looks_noted
 from tests.supervisor.shell import SETTINGS, Shell
 from tests.waiting import wait_until
 
-LONG_AGO = tuple(FROZEN_AFTER_LEASES * SETTINGS.lease_s * (MAX_LOOKS - n) + 60 - n for n in range(MAX_LOOKS))
+LONG_AGO = tuple(
+    FROZEN_AFTER_LEASES * SETTINGS.lease_s * (MAX_LOOKS - n) + 60 - n for n in range(MAX_LOOKS)
+)
 PLANNER = HandoffId("planner.1")
 SERVED = ("researcher", "analyst", "writer", "coder", "generalist", "reviewer")
 
 
 @pytest.fixture
 def shell(redis_url: str) -> Iterator[Shell]:
-    made = Shell(redis_url, make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)))
+    made = Shell(
+        redis_url,
+        make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)),
+    )
     made.serve(*SERVED)
     yield made
     made.close()
@@ -64,7 +69,9 @@ def test_looks_that_come_to_their_end_leave_nothing_noted(shell: Shell) -> None:
     assert (after_the_plan, looks_noted(shell.ledger, job_id)) == (0, 0)
 
 
-def test_a_look_that_dies_deciding_stays_noted(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_that_dies_deciding_stays_noted(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job_id = shell.submit()
     monkeypatch.setattr("supervisor.deciding.decide", never_comes_back)
 
@@ -83,7 +90,9 @@ def dies_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("supervisor.deciding.decide", decide_or_die)
 
 
-def test_what_follows_from_a_roles_result_is_decided_under_its_claim(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_follows_from_a_roles_result_is_decided_under_its_claim(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job_id = shell.submit()
     dies_of_a_plan(monkeypatch)
 
@@ -94,7 +103,9 @@ def test_what_follows_from_a_roles_result_is_decided_under_its_claim(shell: Shel
     assert looks_noted(shell.ledger, job_id) == 0, "the claim shows it"
 
 
-def test_what_follows_when_such_a_claim_was_lost_is_a_look_that_stays_noted(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_follows_when_such_a_claim_was_lost_is_a_look_that_stays_noted(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Or a handoff that has nothing to do with it would be given up, and its call paid for each time."""
     job_id = shell.submit()
     dies_of_a_plan(monkeypatch)
@@ -109,7 +120,9 @@ def test_what_follows_when_such_a_claim_was_lost_is_a_look_that_stays_noted(shel
     assert looks_noted(shell.ledger, job_id) == 1
 
 
-def test_a_look_that_lost_redis_for_a_moment_does_not_stay_noted(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_that_lost_redis_for_a_moment_does_not_stay_noted(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job_id = shell.submit()
 
     def is_away(*_: Any, **__: Any) -> Any:
@@ -123,7 +136,9 @@ def test_a_look_that_lost_redis_for_a_moment_does_not_stay_noted(shell: Shell, m
     assert looks_noted(shell.ledger, job_id) == 0
 
 
-def test_so_many_looks_that_never_ended_end_the_job_and_nothing_is_decided(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_so_many_looks_that_never_ended_end_the_job_and_nothing_is_decided(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job_id = shell.submit()
     shell.advance(job_id)
     out = shell.open(job_id)
@@ -136,7 +151,12 @@ def test_so_many_looks_that_never_ended_end_the_job_and_nothing_is_decided(shell
     assert last.status is JobStatus.FAILED
     assert "froze or died, 3 times in a row" in str(last.reason)
     assert fresh.jobs.standing(job_id).status is JobStatus.FAILED
-    assert fresh.ledger.jobs.handoffs(job_id, [event.handoff_id for event in out])[out[0].handoff_id].state == "dropped"
+    assert (
+        fresh.ledger.jobs.handoffs(job_id, [event.handoff_id for event in out])[
+            out[0].handoff_id
+        ].state
+        == "dropped"
+    )
     assert looks_noted(fresh.ledger, job_id) == 0
 
 
@@ -187,7 +207,9 @@ def written_meanwhile(shell: Shell, monkeypatch: pytest.MonkeyPatch, times: int)
     monkeypatch.setattr(shell.ledger.journal, "commit", later)
 
 
-def test_what_is_written_to_a_frozen_job_meanwhile_does_not_keep_it_from_its_end(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_written_to_a_frozen_job_meanwhile_does_not_keep_it_from_its_end(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job_id = shell.submit()
     shell.advance(job_id)
     written_meanwhile(shell, monkeypatch, 2)
@@ -199,7 +221,9 @@ def test_what_is_written_to_a_frozen_job_meanwhile_does_not_keep_it_from_its_end
 
 
 @pytest.mark.slow
-def test_the_same_of_a_job_at_which_our_code_fails(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_of_a_job_at_which_our_code_fails(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job_id = shell.submit()
     shell.advance(job_id)
     monkeypatch.setattr("supervisor.deciding.decide", lambda *_: 1 / 0)
@@ -209,7 +233,9 @@ def test_the_same_of_a_job_at_which_our_code_fails(shell: Shell, monkeypatch: py
     conflicts = iter([True])
 
     def stale_once(order: Commit) -> list[Recorded]:
-        return commit(replace(order, expected=order.expected - 1) if next(conflicts, False) else order)
+        return commit(
+            replace(order, expected=order.expected - 1) if next(conflicts, False) else order
+        )
 
     monkeypatch.setattr(shell.ledger.journal, "commit", stale_once)
     shell.advance(job_id)
@@ -217,7 +243,9 @@ def test_the_same_of_a_job_at_which_our_code_fails(shell: Shell, monkeypatch: py
     assert shell.jobs.standing(job_id).status is JobStatus.FAILED
 
 
-def test_a_frozen_job_that_others_write_to_all_the_time_is_looked_at_again_later(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_frozen_job_that_others_write_to_all_the_time_is_looked_at_again_later(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job_id = shell.submit()
     shell.advance(job_id)
     written_meanwhile(shell, monkeypatch, 2 * MOST_CONFLICTS)
@@ -232,7 +260,11 @@ def test_a_frozen_job_that_others_write_to_all_the_time_is_looked_at_again_later
 def test_a_frozen_job_that_this_version_cannot_read_becomes_a_dead_letter(shell: Shell) -> None:
     job_id = shell.submit()
     shell.advance(job_id)
-    shell.ledger.connection.redis.xadd(keys.log(job_id), {"e": '{"type": "of_tomorrow"}', "t": 1}, id=f"{len(shell.events(job_id)) + 1}-0")
+    shell.ledger.connection.redis.xadd(
+        keys.log(job_id),
+        {"e": '{"type": "of_tomorrow"}', "t": 1},
+        id=f"{len(shell.events(job_id)) + 1}-0",
+    )
 
     froze(shell.another(), job_id)
 

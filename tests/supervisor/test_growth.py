@@ -42,7 +42,10 @@ class Cost:
 
 @pytest.fixture
 def shell(redis_url: str) -> Iterator[Shell]:
-    made = Shell(redis_url, make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)))
+    made = Shell(
+        redis_url,
+        make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)),
+    )
     made.serve("researcher")
     yield made
     made.close()
@@ -50,7 +53,11 @@ def shell(redis_url: str) -> Iterator[Shell]:
 
 def counted(shell: Shell) -> tuple[int, int, int]:
     stats = shell.ledger.connection.redis.info("stats")
-    return stats["total_commands_processed"], stats["total_net_input_bytes"], stats["total_net_output_bytes"]
+    return (
+        stats["total_commands_processed"],
+        stats["total_net_input_bytes"],
+        stats["total_net_output_bytes"],
+    )
 
 
 def cost_of(shell: Shell, asked: Workflow, count: int) -> Cost:
@@ -73,7 +80,9 @@ def look(shell: Shell, job_id: JobId) -> tuple[int, ...]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("steps", [FAN_IN, IN_PAIRS], ids=["a fan-in of all", "pairs"])
-def test_a_row_of_200_costs_what_a_row_of_20_costs(shell: Shell, tmp_path: Path, steps: str) -> None:
+def test_a_row_of_200_costs_what_a_row_of_20_costs(
+    shell: Shell, tmp_path: Path, steps: str
+) -> None:
     asked = workflow(tmp_path, steps, UNREVIEWED)
     cost_of(shell, asked, FEW)  # connections, scripts
 
@@ -86,7 +95,10 @@ def test_a_row_of_200_costs_what_a_row_of_20_costs(shell: Shell, tmp_path: Path,
 
 def calls_of_looks(shell: Shell, asked: Workflow, count: int) -> int:
     """Functions of Python that are called in looks at a job of so many rows, each after one result."""
-    job_id, calls = shell.jobs.submit(Request("Look at them all.", workflow=asked, items=rows(count))), 0
+    job_id, calls = (
+        shell.jobs.submit(Request("Look at them all.", workflow=asked, items=rows(count))),
+        0,
+    )
     shell.advance(job_id)
 
     def note(_frame: FrameType, event: str, _argument: object) -> None:
@@ -104,7 +116,9 @@ def calls_of_looks(shell: Shell, asked: Workflow, count: int) -> int:
 
 
 @pytest.mark.parametrize("steps", [FAN_IN, IN_PAIRS], ids=["a fan-in of all", "pairs"])
-def test_a_look_after_one_result_does_with_200_rows_what_it_does_with_20(shell: Shell, tmp_path: Path, steps: str) -> None:
+def test_a_look_after_one_result_does_with_200_rows_what_it_does_with_20(
+    shell: Shell, tmp_path: Path, steps: str
+) -> None:
     """One question about all steps, or about all that are out, would be a call for each of them in every look."""
     asked = workflow(tmp_path, steps, UNREVIEWED)
     calls_of_looks(shell, asked, FEW)  # connections, scripts

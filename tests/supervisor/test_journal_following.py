@@ -59,7 +59,9 @@ def somebody_waits(ledger: Ledger) -> bool:
     return any("b" in one["flags"] for one in ledger.connection.redis.client_list())
 
 
-def test_an_outage_is_over_when_redis_has_answered_and_the_next_one_has_all_the_time(own: OwnRedis, there: Ledger) -> None:
+def test_an_outage_is_over_when_redis_has_answered_and_the_next_one_has_all_the_time(
+    own: OwnRedis, there: Ledger
+) -> None:
     job_id, patience = a_job(there), Watched()
     with ThreadPoolExecutor(1) as pool:
         waits = pool.submit(wait_for_end, there, job_id, 60.0, patience)
@@ -70,11 +72,20 @@ def test_an_outage_is_over_when_redis_has_answered_and_the_next_one_has_all_the_
             patience.clock += PATIENCE_S - 1
             patience.bears_on()
             own.start()
-        there.journal.commit(Commit(job_id=job_id, expected=1, events=[JobEnded(status=JobStatus.OK)], fields={"status": "ok"}))
+        there.journal.commit(
+            Commit(
+                job_id=job_id,
+                expected=1,
+                events=[JobEnded(status=JobStatus.OK)],
+                fields={"status": "ok"},
+            )
+        )
         assert waits.result(30) is JobStatus.OK
 
 
-def test_who_runs_out_of_time_while_redis_is_away_is_told_so_and_no_status_that_is_old(own: OwnRedis, there: Ledger) -> None:
+def test_who_runs_out_of_time_while_redis_is_away_is_told_so_and_no_status_that_is_old(
+    own: OwnRedis, there: Ledger
+) -> None:
     job_id, patience = a_job(there), Watched()
     with ThreadPoolExecutor(1) as pool:
         waits = pool.submit(wait_for_end, there, job_id, 3.0, patience)

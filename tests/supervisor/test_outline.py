@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,14 @@ from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
 from supervisor.cli.show import show
 from supervisor.cli.showing import print_everything
 from supervisor.handoff_report import handoffs_on
-from supervisor.outline import MOST_IN_FULL, MOST_NAMED, MOST_NEWEST, is_long, outline_of, outline_on
+from supervisor.outline import (
+    MOST_IN_FULL,
+    MOST_NAMED,
+    MOST_NEWEST,
+    is_long,
+    outline_of,
+    outline_on,
+)
 from tests.supervisor.many_rows import begun
 from tests.supervisor.shell import SETTINGS, Shell
 
@@ -28,7 +36,10 @@ FEW, MANY = 150, 600
 @pytest.fixture
 def shell(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
     monkeypatch.setenv("HANDOFF_REDIS_URL", redis_url)
-    made = Shell(redis_url, make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)))
+    made = Shell(
+        redis_url,
+        make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)),
+    )
     made.serve("researcher")
     yield made
     made.close()
@@ -54,7 +65,9 @@ def counted(shell: Shell, ask: Callable[[], object]) -> tuple[int, int, int]:
         names = ("total_commands_processed", "total_net_input_bytes", "total_net_output_bytes")
         found.append([after[name] - before[name] for name in names])
     nothing, all_of_it = found
-    commands, bytes_in, bytes_out = (had - without for had, without in zip(all_of_it, nothing, strict=True))
+    commands, bytes_in, bytes_out = (
+        had - without for had, without in zip(all_of_it, nothing, strict=True)
+    )
     return commands, bytes_in, bytes_out
 
 
@@ -63,14 +76,16 @@ def test_what_is_read_does_not_grow_with_the_number_of_steps(shell: Shell, tmp_p
     for job_id in (few, many):
         worked(shell, job_id)
 
-    costs = [counted(shell, lambda job_id=job_id: outline_on(shell.ledger, job_id)) for job_id in (few, many)]  # type: ignore[misc]
+    costs = [counted(shell, partial(outline_on, shell.ledger, job_id)) for job_id in (few, many)]
 
     assert costs[1][0] <= costs[0][0]
     assert costs[1][1] <= 1.05 * costs[0][1]
     assert costs[1][2] <= 1.05 * costs[0][2]
 
 
-def test_one_handoff_is_read_alone_and_is_what_all_of_them_say_of_it(shell: Shell, tmp_path: Path) -> None:
+def test_one_handoff_is_read_alone_and_is_what_all_of_them_say_of_it(
+    shell: Shell, tmp_path: Path
+) -> None:
     few, many = (begun(shell, tmp_path, count) for count in (FEW, 2 * FEW))
     for job_id in (few, many):
         worked(shell, job_id)
@@ -80,9 +95,15 @@ def test_one_handoff_is_read_alone_and_is_what_all_of_them_say_of_it(shell: Shel
     found = handoffs_on(shell.ledger, few, wanted)
 
     handoffs = {one["handoff_id"]: one for one in json.loads(whole.to_json())["handoffs"]}
-    assert [json.loads(one.to_json())["handoff"] for one in found] == [handoffs[one] for one in wanted]
-    assert [one.result for one in found] == [next(said for said in whole.results if said["handoff_id"] == one) for one in wanted]
-    costs = [counted(shell, lambda job_id=job_id: handoffs_on(shell.ledger, job_id, wanted)) for job_id in (few, many)]  # type: ignore[misc]
+    assert [json.loads(one.to_json())["handoff"] for one in found] == [
+        handoffs[one] for one in wanted
+    ]
+    assert [one.result for one in found] == [
+        next(said for said in whole.results if said["handoff_id"] == one) for one in wanted
+    ]
+    costs = [
+        counted(shell, partial(handoffs_on, shell.ledger, job_id, wanted)) for job_id in (few, many)
+    ]
     assert costs[0][0] == costs[1][0]
     assert costs[1][2] <= 1.05 * costs[0][2]
 
@@ -99,19 +120,32 @@ def test_its_figures_are_those_of_the_handoffs(shell: Shell, tmp_path: Path) -> 
     assert found.at_work == {"running": 2, "parked": 0, "at_least": False}
     assert found.plan == {
         "steps": FEW,
-        "parts": [{"first": "look_0001", "last": f"look_{FEW:04d}", "count": FEW, "specialist": "researcher"}],
+        "parts": [
+            {
+                "first": "look_0001",
+                "last": f"look_{FEW:04d}",
+                "count": FEW,
+                "specialist": "researcher",
+            }
+        ],
         "other_steps": 0,
     }
     assert found.events == len(shell.events(job_id))
 
 
-def test_what_failed_is_named_with_its_task_and_why_the_newest_first(shell: Shell, tmp_path: Path) -> None:
+def test_what_failed_is_named_with_its_task_and_why_the_newest_first(
+    shell: Shell, tmp_path: Path
+) -> None:
     job_id = begun(shell, tmp_path, FEW)
     worked(shell, job_id)
 
     found = outline_on(shell.ledger, job_id)
 
-    assert [one["handoff_id"] for one in found.failed] == ["look_0101.1", "look_0051.1", "look_0002.1"]
+    assert [one["handoff_id"] for one in found.failed] == [
+        "look_0101.1",
+        "look_0051.1",
+        "look_0002.1",
+    ]
     assert {(one["state"], one["why"]) for one in found.failed} == {("failed", "it broke")}
     assert "number 100" in found.failed[0]["task"]
     assert {one["worker"] for one in found.running} == {"worker:1"}
@@ -134,7 +168,9 @@ def test_what_was_dropped_is_counted_and_named(shell: Shell, tmp_path: Path) -> 
     assert {one["state"] for one in found.dropped} == {"dropped"}
 
 
-def test_nothing_is_counted_where_a_version_that_does_not_count_has_written(shell: Shell, tmp_path: Path) -> None:
+def test_nothing_is_counted_where_a_version_that_does_not_count_has_written(
+    shell: Shell, tmp_path: Path
+) -> None:
     job_id, redis = begun(shell, tmp_path, FEW), shell.ledger.connection.redis
     redis.hdel(keys.job(job_id), "tally", "plan_short")  # as it was left by one
     for event in shell.open(job_id):
@@ -150,7 +186,9 @@ def test_nothing_is_counted_where_a_version_that_does_not_count_has_written(shel
 
 
 @pytest.mark.parametrize(("output", "is_shown"), [("", True), ("A long story. " * 300, False)])
-def test_an_answer_is_shown_whole_or_not_at_all(shell: Shell, tmp_path: Path, output: str, is_shown: bool) -> None:
+def test_an_answer_is_shown_whole_or_not_at_all(
+    shell: Shell, tmp_path: Path, output: str, is_shown: bool
+) -> None:
     job_id = begun(shell, tmp_path, 2)
     for event in shell.open(job_id):
         shell.do(job_id, event, output=output)
@@ -164,7 +202,9 @@ def test_an_answer_is_shown_whole_or_not_at_all(shell: Shell, tmp_path: Path, ou
     assert any("handoff result" in line for line in found.left_out) is not is_shown
 
 
-def test_who_is_not_there_is_named_with_a_few_of_those_that_wait_for_them_and_the_number_of_the_rest(shell: Shell, tmp_path: Path) -> None:
+def test_who_is_not_there_is_named_with_a_few_of_those_that_wait_for_them_and_the_number_of_the_rest(
+    shell: Shell, tmp_path: Path
+) -> None:
     job_id = begun(shell, tmp_path, FEW)
     shell.leave()
 
@@ -174,7 +214,9 @@ def test_who_is_not_there_is_named_with_a_few_of_those_that_wait_for_them_and_th
     assert f"look_0004, look_0005 and {FEW - 5} more wait" in waits
 
 
-@pytest.mark.parametrize("name", ["look_9999.1", "look", "", "*", "look_0001.1:x", "\udcff", "x" * 500])
+@pytest.mark.parametrize(
+    "name", ["look_9999.1", "look", "", "*", "look_0001.1:x", "\udcff", "x" * 500]
+)
 def test_a_handoff_that_is_not_there_is_refused_in_one_line(shell: Shell, name: str) -> None:
     job_id = shell.submit()
 
@@ -197,7 +239,9 @@ def test_one_asks_for_one_answer(shell: Shell) -> None:
         show(shell.submit(), whole=True, brief=True)
 
 
-def test_a_job_of_few_handoffs_is_shown_in_full_as_with_all(shell: Shell, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_of_few_handoffs_is_shown_in_full_as_with_all(
+    shell: Shell, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     job_id = begun(shell, tmp_path, MOST_IN_FULL - 10)
     for event in shell.open(job_id):
         shell.do(job_id, event)
@@ -214,7 +258,9 @@ def test_a_job_of_few_handoffs_is_shown_in_full_as_with_all(shell: Shell, tmp_pa
     assert as_ever.count("=== result of look_") == MOST_IN_FULL - 10
 
 
-def test_one_of_many_handoffs_is_shown_by_what_matters(shell: Shell, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_of_many_handoffs_is_shown_by_what_matters(
+    shell: Shell, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     job_id = begun(shell, tmp_path, FEW)
     worked(shell, job_id)
 

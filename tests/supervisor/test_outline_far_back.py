@@ -31,7 +31,10 @@ GIVES_UP = StopReason.REFUSED
 
 @pytest.fixture
 def shell(redis_url: str) -> Iterator[Shell]:
-    made = Shell(redis_url, make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)))
+    made = Shell(
+        redis_url,
+        make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)),
+    )
     made.serve("researcher")
     yield made
     made.close()
@@ -55,12 +58,18 @@ def test_a_question_is_told_however_much_has_come_since(shell: Shell, tmp_path: 
     assert any("waits for an approval" in line for line in found.left_out)
 
 
-def test_a_result_that_is_too_long_to_be_read_still_says_how_it_ended(shell: Shell, tmp_path: Path) -> None:
+def test_a_result_that_is_too_long_to_be_read_still_says_how_it_ended(
+    shell: Shell, tmp_path: Path
+) -> None:
     job_id = begun(shell, tmp_path, FEW)
     event, *_ = shell.open(job_id)
     shell.do(job_id, event, output=token_hex(MOST_PAYLOAD_BYTES))
 
-    (last,) = [one for one in outline_on(shell.ledger, job_id).newest if one["handoff_id"] == event.handoff_id]
+    (last,) = [
+        one
+        for one in outline_on(shell.ledger, job_id).newest
+        if one["handoff_id"] == event.handoff_id
+    ]
 
     assert last["state"] == "ok"
 
@@ -73,7 +82,9 @@ class OneByOne(Layers[StepId, StepState]):
         raise AssertionError("a dict of all of them is made anew for each version of the state")
 
 
-def test_whether_the_plan_may_be_another_is_not_asked_of_all_steps(shell: Shell, tmp_path: Path) -> None:
+def test_whether_the_plan_may_be_another_is_not_asked_of_all_steps(
+    shell: Shell, tmp_path: Path
+) -> None:
     state = fold(job_id := begun(shell, tmp_path, FEW), None, shell.ledger.journal.read(job_id))
     assert state is not None
 
@@ -81,8 +92,14 @@ def test_whether_the_plan_may_be_another_is_not_asked_of_all_steps(shell: Shell,
 
 
 def test_a_team_is_at_work_from_its_beginning_on(shell: Shell, tmp_path: Path) -> None:
-    teams = workflow(tmp_path, "id: team, specialist: supervisor, for_each: rows, task: 'Find out about {name}.'", UNREVIEWED)
-    job_id = shell.jobs.submit(Request("Have them looked at.", workflow=teams, items=rows(2), limits=LIMITS))
+    teams = workflow(
+        tmp_path,
+        "id: team, specialist: supervisor, for_each: rows, task: 'Find out about {name}.'",
+        UNREVIEWED,
+    )
+    job_id = shell.jobs.submit(
+        Request("Have them looked at.", workflow=teams, items=rows(2), limits=LIMITS)
+    )
     shell.advance(job_id)
 
     found = outline_on(shell.ledger, job_id)

@@ -26,7 +26,11 @@ def proposed(shell: Shell) -> JobId:
         for _ in range(4):
             taken.enter_context(shell.thinker.slot())
         shell.advance(job_id)
-    issued = next(event for event in shell.events(job_id) if isinstance(event, HandoffIssued) and event.assigned_to == "replanner")
+    issued = next(
+        event
+        for event in shell.events(job_id)
+        if isinstance(event, HandoffIssued) and event.assigned_to == "replanner"
+    )
     text = shell.ledger.blobs.get(job_id, [issued.handoff.digest])[issued.handoff.digest]
     state = fold(job_id, None, shell.ledger.journal.read(job_id))
     assert state is not None

@@ -22,7 +22,9 @@ def test_a_tenant_that_no_list_could_show_is_refused(jobs: Client, tenant: str) 
         jobs.submit(Request("Compare.", tenant=tenant))
 
 
-def test_a_job_that_redis_refuses_to_write_was_not_enqueued_and_nobody_is_left_to_wonder(jobs: Client) -> None:
+def test_a_job_that_redis_refuses_to_write_was_not_enqueued_and_nobody_is_left_to_wonder(
+    jobs: Client,
+) -> None:
     redis = jobs.ledger.connection.redis
     redis.execute_command("REPLICAOF", "127.0.0.1", "1")
     try:

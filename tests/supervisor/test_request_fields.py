@@ -68,19 +68,43 @@ def test_a_key_or_a_model_that_says_nothing_is_none(text: str) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["", "http://", "http:///path", "http://a b/", "http://[::1", "http://x:99999/", "http://x:0/", "http://h/\n", "ftp://h/", "h/path"],
+    [
+        "",
+        "http://",
+        "http:///path",
+        "http://a b/",
+        "http://[::1",
+        "http://x:99999/",
+        "http://x:0/",
+        "http://h/\n",
+        "ftp://h/",
+        "h/path",
+    ],
 )
 def test_a_webhook_that_nothing_could_be_sent_to_is_refused(url: str) -> None:
     assert "the webhook must be" in refusal(webhook_url=url)
 
 
-@pytest.mark.parametrize("url", ["http://h", "HTTPS://h:8443/x?y=z", "http://user:word@[::1]:80/", "https://bücher.example/"])
+@pytest.mark.parametrize(
+    "url",
+    ["http://h", "HTTPS://h:8443/x?y=z", "http://user:word@[::1]:80/", "https://bücher.example/"],
+)
 def test_any_url_of_a_server_can_be_a_webhook(url: str) -> None:
     check_request(Request("x", webhook_url=url), SETTINGS)
 
 
 def test_a_request_with_everything_in_order_is_taken() -> None:
-    check_request(Request("x", limits=JobLimits(), mode=Mode.TEAM, specialists=("writer",), idempotency_key="k", model="m"), SETTINGS)
+    check_request(
+        Request(
+            "x",
+            limits=JobLimits(),
+            mode=Mode.TEAM,
+            specialists=("writer",),
+            idempotency_key="k",
+            model="m",
+        ),
+        SETTINGS,
+    )
 
 
 @pytest.mark.parametrize("job_id", [None, 7, b"j-000000000000"])

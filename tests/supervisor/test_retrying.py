@@ -38,12 +38,27 @@ def ended() -> Life:
 
 @pytest.mark.parametrize(
     ("life", "status"),
-    [(asked_before_its_plan(), JobStatus.QUEUED), (asked_at_work(), JobStatus.RUNNING), (ended(), JobStatus.RUNNING)],
+    [
+        (asked_before_its_plan(), JobStatus.QUEUED),
+        (asked_at_work(), JobStatus.RUNNING),
+        (ended(), JobStatus.RUNNING),
+    ],
     ids=["asked before its plan", "asked at work", "ended"],
 )
-def test_a_job_that_goes_on_has_one_status_in_its_hash_and_in_its_journal(life: Life, status: JobStatus) -> None:
+def test_a_job_that_goes_on_has_one_status_in_its_hash_and_in_its_journal(
+    life: Life, status: JobStatus
+) -> None:
     books = JobStanding(
-        life.state.job_id, JobStatus.PARTIAL, 1, "", 0.0, turns=12, input_tokens=0, output_tokens=0, cost_microusd=0, cancelled=False
+        life.state.job_id,
+        JobStatus.PARTIAL,
+        1,
+        "",
+        0.0,
+        turns=12,
+        input_tokens=0,
+        output_tokens=0,
+        cost_microusd=0,
+        cancelled=False,
     )
     commit = retry_commit(life.state, books, None, NewLimits(max_turns=24), due_at=0.0)
 

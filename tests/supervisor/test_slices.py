@@ -25,7 +25,10 @@ MORE = 3
 
 @pytest.fixture
 def shell(redis_url: str) -> Iterator[Shell]:
-    made = Shell(redis_url, make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)))
+    made = Shell(
+        redis_url,
+        make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)),
+    )
     made.serve("researcher")
     yield made
     made.close()
@@ -34,7 +37,11 @@ def shell(redis_url: str) -> Iterator[Shell]:
 @pytest.fixture
 def job_id(shell: Shell, tmp_path: Path) -> JobId:
     """One row more than fits two slices; the supervisor has looked once."""
-    asked = Request("Look at them all.", workflow=workflow(tmp_path, A_ROW, UNREVIEWED), items=rows(MOST_IN_A_SLICE + MORE))
+    asked = Request(
+        "Look at them all.",
+        workflow=workflow(tmp_path, A_ROW, UNREVIEWED),
+        items=rows(MOST_IN_A_SLICE + MORE),
+    )
     made = shell.jobs.submit(asked)
     shell.advance(made)
     return made
@@ -44,12 +51,21 @@ def handed_out(shell: Shell, job_id: JobId) -> int:
     return shell.kinds(job_id).count("handoff_issued")
 
 
-def test_one_look_hands_out_a_slice_and_leaves_the_rest_to_a_wake_up_behind_those_of_others(shell: Shell, job_id: JobId) -> None:
+def test_one_look_hands_out_a_slice_and_leaves_the_rest_to_a_wake_up_behind_those_of_others(
+    shell: Shell, job_id: JobId
+) -> None:
     redis = shell.ledger.connection.redis
 
-    assert (handed_out(shell, job_id), redis.llen("researcher"), redis.llen(SUPERVISOR_QUEUE)) == (MOST_IN_A_SLICE, MOST_IN_A_SLICE, 1)
+    assert (handed_out(shell, job_id), redis.llen("researcher"), redis.llen(SUPERVISOR_QUEUE)) == (
+        MOST_IN_A_SLICE,
+        MOST_IN_A_SLICE,
+        1,
+    )
     shell.advance(job_id)
-    assert (handed_out(shell, job_id), redis.llen("researcher")) == (MOST_IN_A_SLICE + MORE, MOST_IN_A_SLICE + MORE)
+    assert (handed_out(shell, job_id), redis.llen("researcher")) == (
+        MOST_IN_A_SLICE + MORE,
+        MOST_IN_A_SLICE + MORE,
+    )
     assert redis.llen(SUPERVISOR_QUEUE) == 1, "nothing is left, and nobody is woken for it"
 
 
@@ -67,12 +83,16 @@ def test_many_who_look_at_once_hand_each_step_out_once(shell: Shell, job_id: Job
         list(pool.map(lambda one: one.advance(job_id), others))
     shell.advance(job_id)
 
-    attempts = Counter(event.handoff_id for event in shell.events(job_id) if isinstance(event, HandoffIssued))
+    attempts = Counter(
+        event.handoff_id for event in shell.events(job_id) if isinstance(event, HandoffIssued)
+    )
     assert (len(attempts), set(attempts.values())) == (MOST_IN_A_SLICE + MORE, {1})
     assert shell.ledger.connection.redis.llen("researcher") == MOST_IN_A_SLICE + MORE
 
 
-def test_a_supervisor_that_reads_thousands_of_results_reads_none_of_them_twice(shell: Shell, job_id: JobId) -> None:
+def test_a_supervisor_that_reads_thousands_of_results_reads_none_of_them_twice(
+    shell: Shell, job_id: JobId
+) -> None:
     """Each look folds what is new on what is known."""
     for event in shell.open(job_id)[:MORE]:
         shell.do(job_id, event)

@@ -15,7 +15,10 @@ from tests.doubles.jobs import a_job, submission
 
 def saved(ledger: Ledger, job_id: JobId) -> dict[str, bytes]:
     """The job as a backup has it."""
-    return {name: ledger.connection.redis.dump(name) for name in (keys.job(job_id), keys.log(job_id), keys.blobs(job_id))}
+    return {
+        name: ledger.connection.redis.dump(name)
+        for name in (keys.job(job_id), keys.log(job_id), keys.blobs(job_id))
+    }
 
 
 def restore(ledger: Ledger, backup: dict[str, bytes]) -> None:
@@ -66,7 +69,11 @@ def test_a_state_ahead_of_the_journal_is_forgotten(ledger: Ledger) -> None:
     state = states.load(job_id)
     assert state is not None
     assert (state.version, state.cancelled_by) == (1, None)
-    ledger.journal.commit(Commit(job_id=job_id, expected=state.version, events=[WebhookTried(attempt=1, delivered=True)]))
+    ledger.journal.commit(
+        Commit(
+            job_id=job_id, expected=state.version, events=[WebhookTried(attempt=1, delivered=True)]
+        )
+    )
 
 
 def test_a_journal_that_took_another_way_since_is_read_from_its_beginning(ledger: Ledger) -> None:
@@ -91,7 +98,15 @@ def test_a_job_that_was_deleted_and_submitted_anew_is_another_one(ledger: Ledger
     ledger.jobs.delete(job_id, [])
     assert states.load(job_id) is None
 
-    ledger.journal.commit(Commit(job_id=job_id, expected=0, events=[submission("Another.")], creates=True, payloads=["Another."]))
+    ledger.journal.commit(
+        Commit(
+            job_id=job_id,
+            expected=0,
+            events=[submission("Another.")],
+            creates=True,
+            payloads=["Another."],
+        )
+    )
 
     state = states.load(job_id)
     assert state is not None

@@ -25,10 +25,14 @@ def told() -> Iterator[Told]:
 
 
 def by_job(told: Told) -> dict[JobId, ReadableSpan]:
-    return {JobId(str((span.attributes or {})["handoff.job.id"])): span for span in told.named("submit")}
+    return {
+        JobId(str((span.attributes or {})["handoff.job.id"])): span for span in told.named("submit")
+    }
 
 
-def test_each_lasts_from_before_its_commit_until_after_it_and_is_a_root_of_its_own(jobs: Client, told: Told) -> None:
+def test_each_lasts_from_before_its_commit_until_after_it_and_is_a_root_of_its_own(
+    jobs: Client, told: Told
+) -> None:
     found = list(jobs.submit_each(MANY))
 
     spans = by_job(told)
@@ -60,10 +64,14 @@ def test_those_whose_commit_was_refused_are_errors(jobs: Client, told: Told) -> 
     assert {(span.attributes or {})["error.type"] for span in spans} == {"LedgerRefuses"}
 
 
-def test_those_that_are_there_already_because_the_answer_was_lost_were_not_refused(jobs: Client, told: Told, armed: Path) -> None:
+def test_those_that_are_there_already_because_the_answer_was_lost_were_not_refused(
+    jobs: Client, told: Told, armed: Path
+) -> None:
     (armed / "script.commit.after").write_text("drop")
 
     found = list(jobs.submit_each(MANY))
 
     assert not (armed / "script.commit.after").exists()
-    assert {job_id: span.status.status_code for job_id, span in by_job(told).items()} == dict.fromkeys(found, StatusCode.UNSET)
+    assert {
+        job_id: span.status.status_code for job_id, span in by_job(told).items()
+    } == dict.fromkeys(found, StatusCode.UNSET)

@@ -29,7 +29,11 @@ def announced(jobs: Client) -> int:
 
 
 def asked(jobs: Client, command: str) -> int:
-    return int(jobs.ledger.connection.redis.info("commandstats").get(f"cmdstat_{command}", {"calls": 0})["calls"])
+    return int(
+        jobs.ledger.connection.redis.info("commandstats").get(f"cmdstat_{command}", {"calls": 0})[
+            "calls"
+        ]
+    )
 
 
 def client_without_a_mark(jobs: Client) -> Client:
@@ -61,7 +65,9 @@ def test_what_a_slice_is_held_against_is_asked_once(jobs: Client) -> None:
     assert asked(jobs, "info") - before == 3 + 1, "three slices, and the question here"
 
 
-def test_nothing_happens_before_the_first_id_is_asked_for_and_no_more_than_its_slice_then(jobs: Client) -> None:
+def test_nothing_happens_before_the_first_id_is_asked_for_and_no_more_than_its_slice_then(
+    jobs: Client,
+) -> None:
     some = jobs.submit_each(MANY)
     assert announced(jobs) == 0
 
@@ -70,7 +76,9 @@ def test_nothing_happens_before_the_first_id_is_asked_for_and_no_more_than_its_s
     assert announced(jobs) == SLICE
 
 
-def test_those_before_one_that_cannot_be_submitted_are_enqueued_and_none_after_it(jobs: Client) -> None:
+def test_those_before_one_that_cannot_be_submitted_are_enqueued_and_none_after_it(
+    jobs: Client,
+) -> None:
     found = list[JobId]()
 
     with pytest.raises(UserError, match="the request is empty"):
@@ -85,7 +93,15 @@ def test_where_a_tenants_day_is_spent_those_of_others_before_it_are_enqueued(job
     found = list[JobId]()
 
     with pytest.raises(BudgetSpent, match="the budget of tenant bob for today is spent"):
-        found.extend(jobs.submit_each([Request("One.", tenant="ann"), Request("Two.", tenant="bob"), Request("Three.", tenant="ann")]))
+        found.extend(
+            jobs.submit_each(
+                [
+                    Request("One.", tenant="ann"),
+                    Request("Two.", tenant="bob"),
+                    Request("Three.", tenant="ann"),
+                ]
+            )
+        )
 
     assert [jobs.standing(one).title for one in found] == ["One."]
 
@@ -103,7 +119,11 @@ def test_a_key_that_was_used_for_another_request_is_refused_in_its_turn(jobs: Cl
     found = list[JobId]()
 
     with pytest.raises(UserError, match="this idempotency key was used for another request"):
-        found.extend(jobs.submit_each([MANY[0], Request("Something else.", idempotency_key="k1"), *MANY[1:3]]))
+        found.extend(
+            jobs.submit_each(
+                [MANY[0], Request("Something else.", idempotency_key="k1"), *MANY[1:3]]
+            )
+        )
 
     assert {one.job_id for one in jobs.newest()} == {known, *found}
     assert (len(found), announced(jobs)) == (1, 2)
@@ -113,7 +133,12 @@ def test_so_is_a_key_that_one_before_it_has(jobs: Client) -> None:
     found = list[JobId]()
 
     with pytest.raises(UserError, match="this idempotency key was used for another request"):
-        found.extend(jobs.submit_each([Request(text, idempotency_key="k1") for text in ("One.", "One.", "Two.")] + MANY[:2]))
+        found.extend(
+            jobs.submit_each(
+                [Request(text, idempotency_key="k1") for text in ("One.", "One.", "Two.")]
+                + MANY[:2]
+            )
+        )
 
     assert len(found) == 2
     assert [one.job_id for one in jobs.newest()] == found[:1]

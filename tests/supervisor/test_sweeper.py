@@ -32,11 +32,15 @@ def caps_in(ledger: Ledger) -> dict[str, int]:
 
 def scripts_run(ledger: Ledger) -> int:
     stats: dict[str, Any] = ledger.connection.redis.info("commandstats")
-    return sum(int(stats.get(name, {}).get("calls", 0)) for name in ("cmdstat_evalsha", "cmdstat_eval"))
+    return sum(
+        int(stats.get(name, {}).get("calls", 0)) for name in ("cmdstat_evalsha", "cmdstat_eval")
+    )
 
 
 def test_a_supervisor_that_starts_says_what_may_be_spent_in_a_day(ledger: Ledger) -> None:
-    sweeper = a_sweeper(ledger, caps_from(Settings(offline=True, day_usd=0.5, tenant_day_tokens=10)))
+    sweeper = a_sweeper(
+        ledger, caps_from(Settings(offline=True, day_usd=0.5, tenant_day_tokens=10))
+    )
     sweeper.start()
     wait_until(lambda: ledger.connection.redis.exists(keys.CAPS), what="the caps")
     sweeper.stop()
@@ -44,7 +48,9 @@ def test_a_supervisor_that_starts_says_what_may_be_spent_in_a_day(ledger: Ledger
     assert caps_in(ledger) == {"day_usd": 500_000, "tenant_day_tokens": 10}
 
 
-def test_caps_that_redis_has_lost_are_there_again_after_the_next_announcement(ledger: Ledger) -> None:
+def test_caps_that_redis_has_lost_are_there_again_after_the_next_announcement(
+    ledger: Ledger,
+) -> None:
     sweeper = a_sweeper(ledger, CAPS)
     sweeper.announce()
     ledger.connection.redis.flushall()
@@ -54,8 +60,12 @@ def test_caps_that_redis_has_lost_are_there_again_after_the_next_announcement(le
     assert caps_in(ledger) == {"day_usd": 300_000}
 
 
-@pytest.mark.parametrize(("last", "wanted"), [(Caps(day_tokens=7), {"day_tokens": 7}), (Caps(), {})])
-def test_whatever_redis_loses_the_caps_of_the_supervisor_that_started_last_hold(ledger: Ledger, last: Caps, wanted: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    ("last", "wanted"), [(Caps(day_tokens=7), {"day_tokens": 7}), (Caps(), {})]
+)
+def test_whatever_redis_loses_the_caps_of_the_supervisor_that_started_last_hold(
+    ledger: Ledger, last: Caps, wanted: dict[str, int]
+) -> None:
     first, second = a_sweeper(ledger, CAPS), a_sweeper(ledger, last, "supervisor:2")
     first.announce()
     backup = ledger.connection.redis.dump(keys.CAPS)

@@ -32,7 +32,9 @@ def run_but_one(shell: Shell, job_id: JobId, child: JobId) -> list[str]:
         shell.advance(child)
         for event in shell.open(child):
             fails = fails or event.step_id
-            shell.do(child, event, ResultStatus.FAILED if event.step_id == fails else ResultStatus.OK)
+            shell.do(
+                child, event, ResultStatus.FAILED if event.step_id == fails else ResultStatus.OK
+            )
             went_well |= {event.step_id} - {fails}
         shell.advance(job_id)
         if shell.jobs.standing(job_id).status.ended:
@@ -41,7 +43,11 @@ def run_but_one(shell: Shell, job_id: JobId, child: JobId) -> list[str]:
 
 
 def a_team_that_lacks_a_part(shell: Shell, folder: Path) -> tuple[JobId, JobId, list[str]]:
-    job_id = shell.jobs.submit(Request("Compare them.", workflow=workflow(folder, ONE_TEAM), limits=JobLimits(max_rounds=0)))
+    job_id = shell.jobs.submit(
+        Request(
+            "Compare them.", workflow=workflow(folder, ONE_TEAM), limits=JobLimits(max_rounds=0)
+        )
+    )
     shell.advance(job_id)
     child = children(shell, job_id)[0]
     return job_id, child, run_but_one(shell, job_id, child)
@@ -58,7 +64,9 @@ def handed_over(shell: Shell, job_id: JobId) -> list[str]:
     return [event.handoff_id for event in shell.events(job_id) if isinstance(event, HandoffIssued)]
 
 
-def test_who_finishes_a_job_has_its_team_do_what_it_lacks_and_nothing_else(shell: Shell, tmp_path: Path) -> None:
+def test_who_finishes_a_job_has_its_team_do_what_it_lacks_and_nothing_else(
+    shell: Shell, tmp_path: Path
+) -> None:
     job_id, child, (failed, *_) = a_team_that_lacks_a_part(shell, tmp_path)
     before, turns = handed_over(shell, child), shell.jobs.standing(child).turns
 
@@ -66,30 +74,50 @@ def test_who_finishes_a_job_has_its_team_do_what_it_lacks_and_nothing_else(shell
     run_all(shell, job_id)
 
     assert shell.jobs.result(child).gaps == ()
-    assert handed_over(shell, child)[len(before) :] == [f"{failed}.2", "write.2", "assessor.2"], "what builds on it, too"
+    assert handed_over(shell, child)[len(before) :] == [f"{failed}.2", "write.2", "assessor.2"], (
+        "what builds on it, too"
+    )
     assert children(shell, job_id) == [child, child]
     assert shell.jobs.standing(job_id).children == (child,)
     assert shell.kinds(child).count("job_ended") == shell.kinds(child).count("parent_told") == 2
     of_each = [one["usage"]["turns"] for one in shell.jobs.result(job_id).handoffs if one["child"]]
-    assert of_each == [turns, shell.jobs.standing(child).turns - turns], "the second counts what came since"
+    assert of_each == [turns, shell.jobs.standing(child).turns - turns], (
+        "the second counts what came since"
+    )
 
 
-def test_a_gap_of_a_team_that_stays_one_leaves_the_answers_of_the_team_and_of_its_parent_as_they_are(shell: Shell, tmp_path: Path) -> None:
+def test_a_gap_of_a_team_that_stays_one_leaves_the_answers_of_the_team_and_of_its_parent_as_they_are(
+    shell: Shell, tmp_path: Path
+) -> None:
     job_id, child, (failed, *_) = a_team_that_lacks_a_part(shell, tmp_path)
-    said, before = shell.jobs.result(job_id).answer, (handed_over(shell, job_id), handed_over(shell, child))
+    said, before = (
+        shell.jobs.result(job_id).answer,
+        (handed_over(shell, job_id), handed_over(shell, child)),
+    )
 
     shell.jobs.retry(job_id, whole=True)
     assert run_all(shell, job_id, ResultStatus.FAILED) is JobStatus.PARTIAL
 
     assert handed_over(shell, job_id) == [*before[0], "team.2"]
-    assert {one.partition(".")[0] for one in handed_over(shell, child)[len(before[1]) :]} == {failed}
+    assert {one.partition(".")[0] for one in handed_over(shell, child)[len(before[1]) :]} == {
+        failed
+    }
     after = shell.jobs.result(job_id)
-    assert str(after.answer).partition("Missing or not whole")[0] == str(said).partition("Missing or not whole")[0]
+    assert (
+        str(after.answer).partition("Missing or not whole")[0]
+        == str(said).partition("Missing or not whole")[0]
+    )
     assert f"its team {child} lacks {failed} (" in after.gaps[0]["why"]
 
 
-def test_a_team_that_was_let_go_is_finished_from_where_it_stood(shell: Shell, tmp_path: Path) -> None:
-    job_id = shell.jobs.submit(Request("Compare them.", workflow=workflow(tmp_path, ONE_TEAM), limits=JobLimits(max_rounds=0)))
+def test_a_team_that_was_let_go_is_finished_from_where_it_stood(
+    shell: Shell, tmp_path: Path
+) -> None:
+    job_id = shell.jobs.submit(
+        Request(
+            "Compare them.", workflow=workflow(tmp_path, ONE_TEAM), limits=JobLimits(max_rounds=0)
+        )
+    )
     shell.advance(job_id)
     (child,) = children(shell, job_id)
     shell.advance(child)
@@ -111,7 +139,9 @@ def test_a_team_that_was_let_go_is_finished_from_where_it_stood(shell: Shell, tm
     assert "planner.2" not in again
 
 
-def test_who_dies_before_a_team_goes_on_is_followed_by_another(shell: Shell, tmp_path: Path) -> None:
+def test_who_dies_before_a_team_goes_on_is_followed_by_another(
+    shell: Shell, tmp_path: Path
+) -> None:
     job_id, child, _ = a_team_that_lacks_a_part(shell, tmp_path)
     shell.jobs.retry(job_id, whole=True)
     shell.dispatcher.dies_waking = True
@@ -126,10 +156,14 @@ def test_who_dies_before_a_team_goes_on_is_followed_by_another(shell: Shell, tmp
     assert shell.kinds(child).count("retry_requested") == 1
 
 
-def test_who_tells_of_an_earlier_end_keeps_no_later_one_from_the_parent(shell: Shell, tmp_path: Path) -> None:
+def test_who_tells_of_an_earlier_end_keeps_no_later_one_from_the_parent(
+    shell: Shell, tmp_path: Path
+) -> None:
     job_id, child, _ = a_team_that_lacks_a_part(shell, tmp_path)
     journal = shell.ledger.journal.read(child)
-    has_ended = next(place for place, one in enumerate(journal, start=1) if one.event.type == "job_ended")
+    has_ended = next(
+        place for place, one in enumerate(journal, start=1) if one.event.type == "job_ended"
+    )
     not_told = fold(child, None, journal[:has_ended])
     assert not_told is not None
     shell.jobs.retry(job_id, whole=True)
@@ -142,7 +176,9 @@ def test_who_tells_of_an_earlier_end_keeps_no_later_one_from_the_parent(shell: S
     assert shell.kinds(child).count("parent_told") == 2
 
 
-def test_what_a_team_lacks_is_done_by_a_new_one_where_nothing_of_the_first_is_kept(shell: Shell, tmp_path: Path) -> None:
+def test_what_a_team_lacks_is_done_by_a_new_one_where_nothing_of_the_first_is_kept(
+    shell: Shell, tmp_path: Path
+) -> None:
     job_id, child, _ = a_team_that_lacks_a_part(shell, tmp_path)
     shell.ledger.jobs.delete(child, [])
     shell.jobs.retry(job_id, whole=True)
@@ -153,7 +189,9 @@ def test_what_a_team_lacks_is_done_by_a_new_one_where_nothing_of_the_first_is_ke
     assert len({*children(shell, job_id)}) == 2
 
 
-def test_who_has_a_team_do_its_step_again_gives_a_new_one_what_that_has_found_and_says_what_it_lacked(shell: Shell, tmp_path: Path) -> None:
+def test_who_has_a_team_do_its_step_again_gives_a_new_one_what_that_has_found_and_says_what_it_lacked(
+    shell: Shell, tmp_path: Path
+) -> None:
     job_id, first, (failed, *went_well) = a_team_that_lacks_a_part(shell, tmp_path)
 
     shell.jobs.retry(job_id, "team")
@@ -163,7 +201,9 @@ def test_who_has_a_team_do_its_step_again_gives_a_new_one_what_that_has_found_an
     begun = shell.events(second)[0]
     assert isinstance(begun, JobSubmitted)
     assert went_well
-    assert {f"prev_{step}" for step in went_well} == {one.step for one in begun.given} - {"prev_synthesizer"}
+    assert {f"prev_{step}" for step in went_well} == {one.step for one in begun.given} - {
+        "prev_synthesizer"
+    }
     request = shell.ledger.blobs.get(second, [begun.request.digest])[begun.request.digest]
     assert f"It lacked: {failed} (" in request
     assert first != second
@@ -198,4 +238,6 @@ def test_who_watches_a_job_sees_its_team_go_on(shell: Shell, tmp_path: Path) -> 
     _, news = seen_on(shell, before)
 
     assert [one.event.type for one in news[child]] == ["retry_requested", "handoff_issued"]
-    assert news[child][1].event == next(event for event in shell.events(child) if getattr(event, "handoff_id", "") == f"{failed}.2")
+    assert news[child][1].event == next(
+        event for event in shell.events(child) if getattr(event, "handoff_id", "") == f"{failed}.2"
+    )

@@ -83,7 +83,13 @@ def test_where_one_fails_the_next_one_looks() -> None:
 
 def test_what_was_written_before_a_wake_up_is_seen_by_a_look_that_begins_after_it() -> None:
     """Many threads, each of which writes and wakes: whatever their order, when all have come back, everything was read."""
-    together, written, read, looks, lock = Together(), list[int](), set[int](), list[int](), threading.Lock()
+    together, written, read, looks, lock = (
+        Together(),
+        list[int](),
+        set[int](),
+        list[int](),
+        threading.Lock(),
+    )
     start = threading.Barrier(16)
 
     def write_and_wake(thread: int) -> None:
@@ -117,10 +123,14 @@ class SlowDispatcher(DyingDispatcher):
         super().publish_group(job_id, outgoing)
 
 
-def test_wake_ups_that_come_while_a_supervisor_looks_are_one_look_more(shell: Shell, tmp_path: Path) -> None:
+def test_wake_ups_that_come_while_a_supervisor_looks_are_one_look_more(
+    shell: Shell, tmp_path: Path
+) -> None:
     slow = SlowDispatcher(shell.app)
     shell.dispatcher, shell.advance._dispatcher = slow, slow
-    job_id = shell.jobs.submit(Request("Look at them all.", workflow=workflow(tmp_path, A_ROW, UNREVIEWED), items=rows(3)))
+    job_id = shell.jobs.submit(
+        Request("Look at them all.", workflow=workflow(tmp_path, A_ROW, UNREVIEWED), items=rows(3))
+    )
 
     with ThreadPoolExecutor(9) as pool:
         first = pool.submit(shell.advance, job_id)
@@ -128,7 +138,10 @@ def test_wake_ups_that_come_while_a_supervisor_looks_are_one_look_more(shell: Sh
         for event in shell.open(job_id):
             shell.do(job_id, event)
         others = [pool.submit(shell.advance, job_id) for _ in range(8)]
-        wait_until(lambda: sum(one.done() for one in others) == len(others) - 1, what="one waits, and all others go with it")
+        wait_until(
+            lambda: sum(one.done() for one in others) == len(others) - 1,
+            what="one waits, and all others go with it",
+        )
         assert not shell.jobs.standing(job_id).status.ended
         slow.may_go_on.set()
         for one in (first, *others):

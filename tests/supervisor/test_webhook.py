@@ -22,7 +22,9 @@ def ended(ledger: Ledger, url: str) -> JobState:
     ledger.journal.append(job_id, JobEnded(status=JobStatus.OK))
     state = States(ledger.journal).load(job_id)
     assert state is not None
-    return state.model_copy(update={"submitted": state.submitted.model_copy(update={"webhook_url": url})})
+    return state.model_copy(
+        update={"submitted": state.submitted.model_copy(update={"webhook_url": url})}
+    )
 
 
 def tried(ledger: Ledger, state: JobState) -> WebhookTried:
@@ -37,7 +39,12 @@ def test_the_post_says_which_job_ended_and_how(ledger: Ledger) -> None:
         Webhooks(ledger, None).deliver(state, 3)
 
     (post,) = hook.posts
-    assert json.loads(post.body) == {"job_id": state.job_id, "status": "ok", "reason": None, "attempt": 3}
+    assert json.loads(post.body) == {
+        "job_id": state.job_id,
+        "status": "ok",
+        "reason": None,
+        "attempt": 3,
+    }
     assert SIGNATURE_HEADER.lower() not in post.headers
     assert tried(ledger, state) == WebhookTried(attempt=3, delivered=True, detail="204", end=2)
 
@@ -58,7 +65,9 @@ def test_what_is_not_accepted_is_not_delivered(ledger: Ledger, status: int) -> N
         state = ended(ledger, hook.url)
         Webhooks(ledger, None).deliver(state, 1)
 
-    assert tried(ledger, state) == WebhookTried(attempt=1, delivered=False, detail=str(status), end=2)
+    assert tried(ledger, state) == WebhookTried(
+        attempt=1, delivered=False, detail=str(status), end=2
+    )
 
 
 def test_nobody_is_sent_elsewhere(ledger: Ledger) -> None:
@@ -70,7 +79,9 @@ def test_nobody_is_sent_elsewhere(ledger: Ledger) -> None:
     assert not tried(ledger, state).delivered
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:1/hook", "ftp://127.0.0.1/hook", "file:///etc/passwd", "http://[/"])
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:1/hook", "ftp://127.0.0.1/hook", "file:///etc/passwd", "http://[/"]
+)
 def test_an_address_that_does_not_work_is_a_failed_try(ledger: Ledger, url: str) -> None:
     state = ended(ledger, url)
     Webhooks(ledger, None).deliver(state, 1)
@@ -114,4 +125,8 @@ def test_a_try_that_was_under_way_at_a_retry_says_nothing_of_the_next_end(ledger
 
     now = States(ledger.journal).load(state.job_id)
     assert now is not None
-    assert (now.ended_version, now.webhook_attempts, now.webhook_delivered) == (version_of(ledger, state.job_id), 0, False)
+    assert (now.ended_version, now.webhook_attempts, now.webhook_delivered) == (
+        version_of(ledger, state.job_id),
+        0,
+        False,
+    )

@@ -45,7 +45,14 @@ app = make_{room}_app(load_settings(), lambda settings: None)
 def lines_of(code: str, *arguments: str, **surroundings: str) -> list[set[str]]:
     """The words of each line that a process prints, which ends well."""
     command = [sys.executable, "-c", code, *arguments]
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **surroundings}, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **surroundings},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return [set(line.split()) for line in done.stdout.splitlines()]
 
 
@@ -60,20 +67,30 @@ def lines_of(code: str, *arguments: str, **surroundings: str) -> list[set[str]]:
         ("submit hello", AGENTS),
     ],
 )
-def test_a_command_imports_nothing_heavy_that_it_does_not_use(typed: str, unused: set[str], redis_url: str) -> None:
-    job_id = client.connect(redis_url, Settings(offline=True)).submit(client.Request("What is HNSW?"))
+def test_a_command_imports_nothing_heavy_that_it_does_not_use(
+    typed: str, unused: set[str], redis_url: str
+) -> None:
+    job_id = client.connect(redis_url, Settings(offline=True)).submit(
+        client.Request("What is HNSW?")
+    )
 
-    *_, imported = lines_of(TYPED, *typed.replace("JOB", job_id).split(), HANDOFF_REDIS_URL=redis_url)
+    *_, imported = lines_of(
+        TYPED, *typed.replace("JOB", job_id).split(), HANDOFF_REDIS_URL=redis_url
+    )
 
     assert "redis" in imported
     assert imported & unused == set()
 
 
 @pytest.mark.parametrize("room", ["supervisor", "workers"])
-def test_a_process_imports_the_models_sdk_when_it_starts_to_be_a_worker_and_an_app_that_is_only_looked_at_does_not(room: str) -> None:
+def test_a_process_imports_the_models_sdk_when_it_starts_to_be_a_worker_and_an_app_that_is_only_looked_at_does_not(
+    room: str,
+) -> None:
     """`celery inspect` and Flower import it, too, and who checks a user's files."""
     looked_at, started = lines_of(
-        STARTED.format(app=f"from {room}.app import app"), HANDOFF_OFFLINE="false", ANTHROPIC_API_KEY="sk-canary-0123456789"
+        STARTED.format(app=f"from {room}.app import app"),
+        HANDOFF_OFFLINE="false",
+        ANTHROPIC_API_KEY="sk-canary-0123456789",
     )
 
     assert looked_at & {*SDK, "genai_prices"} == set()

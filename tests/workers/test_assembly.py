@@ -29,7 +29,13 @@ from workers.tools.registry import build_registry
 def once(redis_url: str, tmp_path: Path) -> Iterator[_Once]:
     settings = Settings(lease_s=3_600, redis_url=redis_url, cache_dir=tmp_path)
     app = make_app("workers", redis_url, settings, ["researcher"])
-    made = _Once(app, settings, {"researcher": a_spec()}, build_registry(settings, DocumentIndex(tmp_path)), model_from)
+    made = _Once(
+        app,
+        settings,
+        {"researcher": a_spec()},
+        build_registry(settings, DocumentIndex(tmp_path)),
+        model_from,
+    )
     looks = gc.get_threshold()
     yield made
     gc.set_threshold(*looks)
@@ -58,7 +64,9 @@ def test_a_signal_that_comes_while_the_worker_is_built_is_heeded_when_it_is(once
     assert once().process.drain.asked
 
 
-def test_the_threads_of_a_worker_are_patient_about_the_interpreter_lock(once: _Once, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_threads_of_a_worker_are_patient_about_the_interpreter_lock(
+    once: _Once, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = list[float]()
     monkeypatch.setattr(sys, "setswitchinterval", asked.append)
 
@@ -81,11 +89,16 @@ def test_a_worker_withdraws_what_it_announced(once: _Once, ledger: Ledger) -> No
     wait_until(lambda: not ledger.roles.announcements(), what="the withdrawal")
 
 
-def test_what_goes_wrong_once_is_announced_later(once: _Once, ledger: Ledger, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_goes_wrong_once_is_announced_later(
+    once: _Once, ledger: Ledger, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("workers.assembly.ANNOUNCED_FOR_S", 0.3)
     with redis.Redis.from_url(redis_url) as admin:
         admin.set(keys.SERVING, "no sorted set", ex=60)
         once.started(consumer(once))
-        wait_until(lambda: admin.keys(f"{keys.PREFIX}worker:*"), what="an announcement that went wrong half-way")
+        wait_until(
+            lambda: admin.keys(f"{keys.PREFIX}worker:*"),
+            what="an announcement that went wrong half-way",
+        )
         admin.delete(keys.SERVING)
         wait_until(ledger.roles.announcements, what="the announcement")

@@ -126,7 +126,10 @@ class Database:
     def _opened_newest(self) -> tuple[int, sqlite3.Connection]:
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            known = [int(file.stem.partition("-")[2]) for file in self._folder.glob(f"v{SCHEMA_VERSION}-*.sqlite")]
+            known = [
+                int(file.stem.partition("-")[2])
+                for file in self._folder.glob(f"v{SCHEMA_VERSION}-*.sqlite")
+            ]
             generation = max(known, default=0)
             for _ in range(100):
                 if not self._file(generation).with_suffix(".bad").exists():
@@ -137,12 +140,20 @@ class Database:
                         return generation, connection
                 generation += 1
         except (OSError, sqlite3.OperationalError) as error:
-            raise UserError(f"the full-text index in {self._folder} cannot be used ({error}): set HANDOFF_CACHE_DIR") from error
-        raise UserError(f"the full-text index in {self._folder} cannot be used: delete that folder, or set HANDOFF_CACHE_DIR")
+            raise UserError(
+                f"the full-text index in {self._folder} cannot be used ({error}): set HANDOFF_CACHE_DIR"
+            ) from error
+        raise UserError(
+            f"the full-text index in {self._folder} cannot be used: delete that folder, or set HANDOFF_CACHE_DIR"
+        )
 
     def _hold(self, generation: int) -> None:
         """Tell other processes that this generation is in use, for as long as this process lives."""
-        held = os.open(self._file(generation).with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        held = os.open(
+            self._file(generation).with_suffix(".lock"),
+            os.O_RDWR | os.O_CREAT | os.O_CLOEXEC,
+            0o600,
+        )
         fcntl.flock(held, fcntl.LOCK_SH)
         if self._held is not None:
             os.close(self._held)
@@ -174,7 +185,9 @@ def _opened(file: Path) -> sqlite3.Connection:
     except BaseException as error:
         if connection is not None:
             connection.close()
-        if isinstance(error, sqlite3.DatabaseError) and (_is_damage(error) or "no such" in str(error)):
+        if isinstance(error, sqlite3.DatabaseError) and (
+            _is_damage(error) or "no such" in str(error)
+        ):
             raise _NoGood from error
         raise
     return connection
@@ -182,11 +195,15 @@ def _opened(file: Path) -> sqlite3.Connection:
 
 def _is_damage(error: sqlite3.DatabaseError) -> bool:
     """Whether the file is at fault, and not its being busy, a full disk or our SQL."""
-    return not isinstance(error, sqlite3.OperationalError | sqlite3.IntegrityError | sqlite3.ProgrammingError)
+    return not isinstance(
+        error, sqlite3.OperationalError | sqlite3.IntegrityError | sqlite3.ProgrammingError
+    )
 
 
 def _connected(file: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(file, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(
+        file, timeout=BUSY_S, isolation_level=None, check_same_thread=False
+    )
     try:
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("PRAGMA cache_size = -16000")
@@ -200,7 +217,10 @@ def _prepare(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
     if _version(connection) == 0:
         connection.execute("BEGIN IMMEDIATE")
-        if _version(connection) == 0 and not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+        if (
+            _version(connection) == 0
+            and not connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+        ):
             for statement in _SCHEMA.split(";"):
                 connection.execute(statement)
         connection.execute("COMMIT")

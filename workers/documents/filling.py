@@ -49,7 +49,8 @@ def fill(database: Database, manifest: Manifest, text_of: Callable[[str], str]) 
 def indexed_ids(connection: sqlite3.Connection, digests: Iterable[str]) -> dict[str, int]:
     """The ids of those texts that are in the index."""
     rows = connection.execute(
-        "SELECT digest, id FROM documents WHERE digest IN (SELECT value FROM json_each(?))", (json.dumps(list(digests)),)
+        "SELECT digest, id FROM documents WHERE digest IN (SELECT value FROM json_each(?))",
+        (json.dumps(list(digests)),),
     )
     return dict(rows.fetchall())
 
@@ -67,20 +68,31 @@ def _batch(missing: list[str], sizes: dict[str, int]) -> list[str]:
 
 def _add(connection: sqlite3.Connection, texts: dict[str, str]) -> None:
     """One transaction; a text that another process has added meanwhile is passed over."""
-    cut = {digest: list(islice(passages(text), 1 << ORDINAL_BITS)) for digest, text in texts.items()}
+    cut = {
+        digest: list(islice(passages(text), 1 << ORDINAL_BITS)) for digest, text in texts.items()
+    }
     connection.execute("BEGIN IMMEDIATE")
     for digest, text in texts.items():
-        added = connection.execute("INSERT INTO documents (digest) VALUES (?) ON CONFLICT DO NOTHING RETURNING id", (digest,)).fetchall()
+        added = connection.execute(
+            "INSERT INTO documents (digest) VALUES (?) ON CONFLICT DO NOTHING RETURNING id",
+            (digest,),
+        ).fetchall()
         if not added:
             continue
         first = added[0][0] << ORDINAL_BITS
         numbered = list(enumerate(cut[digest], first))
         connection.executemany(
             "INSERT INTO passages (id, first, last, snippet) VALUES (?, ?, ?, ?)",
-            [(number, passage.start, passage.end, text[passage.start : passage.end]) for number, passage in numbered],
+            [
+                (number, passage.start, passage.end, text[passage.start : passage.end])
+                for number, passage in numbered
+            ],
         )
         connection.executemany(
             "INSERT INTO words (rowid, heading, body) VALUES (?, ?, ?)",
-            [(number, spaced(passage.heading), spaced(text[passage.start : passage.end])) for number, passage in numbered],
+            [
+                (number, spaced(passage.heading), spaced(text[passage.start : passage.end]))
+                for number, passage in numbered
+            ],
         )
     connection.execute("COMMIT")

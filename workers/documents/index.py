@@ -61,7 +61,9 @@ class DocumentIndex:
         self._lock = threading.Lock()
         self._filling = threading.Lock()
 
-    def search(self, manifest: Manifest, query: str, *, text_of: Callable[[str], str], limit: int = 8) -> Found:
+    def search(
+        self, manifest: Manifest, query: str, *, text_of: Callable[[str], str], limit: int = 8
+    ) -> Found:
         """The best passages of a manifest's documents for any text; whatever isn't indexed yet is fetched with `text_of` and added.
 
         Raises:
@@ -79,12 +81,23 @@ class DocumentIndex:
         """Close the files; a later search opens them again."""
         self._database.close()
 
-    def _search(self, manifest: Manifest, query: str, text_of: Callable[[str], str], limit: int) -> Found:
+    def _search(
+        self, manifest: Manifest, query: str, text_of: Callable[[str], str], limit: int
+    ) -> Found:
         scope = self._scope(manifest, text_of)
         with self._database.connection() as (generation, connection):
             if generation == scope.generation:
                 matches = matching.best(connection, query, scope.paths, scope.ids_json, limit)
-                hits = tuple(Hit(scope.paths[match.document], match.start, match.end, match.snippet, match.score) for match in matches)
+                hits = tuple(
+                    Hit(
+                        scope.paths[match.document],
+                        match.start,
+                        match.end,
+                        match.snippet,
+                        match.score,
+                    )
+                    for match in matches
+                )
                 return Found(hits, len(manifest.documents) - len(scope.missing), scope.missing)
         raise sqlite3.DatabaseError("the index was replaced during the search")
 

@@ -40,18 +40,24 @@ class Match:
     score: float
 
 
-def best(connection: sqlite3.Connection, query: str, paths: Mapping[int, str], ids_json: str, limit: int) -> list[Match]:
+def best(
+    connection: sqlite3.Connection, query: str, paths: Mapping[int, str], ids_json: str, limit: int
+) -> list[Match]:
     """The best passages among the documents in `paths` (whose ids `ids_json` repeats), best first."""
     words = words_of(query)
     for enough, expression in _expressions(connection, words, limit):
-        candidates = connection.execute(_MATCHES, (expression, ids_json)).fetchall() if expression else []
+        candidates = (
+            connection.execute(_MATCHES, (expression, ids_json)).fetchall() if expression else []
+        )
         if len(candidates) >= enough:
             ranked = _ranked([(number, -score) for number, score in candidates], words, paths)
             return _shown(connection, _varied(ranked, limit))
     return []
 
 
-def _expressions(connection: sqlite3.Connection, words: Sequence[str], limit: int) -> Iterator[tuple[int, str]]:
+def _expressions(
+    connection: sqlite3.Connection, words: Sequence[str], limit: int
+) -> Iterator[tuple[int, str]]:
     """As typed; words that begin alike; words that are spelt alike. With each, how many matches make the rest needless."""
     frequent = {word for word in words if _is_frequent(connection, word)}
     telling = [word for word in words if word not in frequent]
@@ -73,12 +79,15 @@ def _spelt_like(connection: sqlite3.Connection, word: str) -> list[str]:
         return []
     begin = word[:2]
     rows = connection.execute(
-        "SELECT term FROM vocabulary WHERE term >= ? AND term < ? LIMIT ?", (begin, begin + "\U0010ffff", _FUZZY_VOCABULARY)
+        "SELECT term FROM vocabulary WHERE term >= ? AND term < ? LIMIT ?",
+        (begin, begin + "\U0010ffff", _FUZZY_VOCABULARY),
     )
     return difflib.get_close_matches(word, [term for (term,) in rows], n=3, cutoff=0.75)
 
 
-def _ranked(candidates: list[tuple[int, float]], words: Sequence[str], paths: Mapping[int, str]) -> list[tuple[int, float]]:
+def _ranked(
+    candidates: list[tuple[int, float]], words: Sequence[str], paths: Mapping[int, str]
+) -> list[tuple[int, float]]:
     """Boosted by path; equals in order of path and place, so that the same search always gives the same answer."""
 
     def boosted(number: int, score: float) -> float:
@@ -108,4 +117,7 @@ def _shown(connection: sqlite3.Connection, ranked: list[tuple[int, float]]) -> l
         [number for number, _ in ranked],
     )
     spans = {number: (start, end, snippet) for number, start, end, snippet in rows}
-    return [Match(number >> ORDINAL_BITS, *spans[number], score=float(f"{score:.4g}")) for number, score in ranked]
+    return [
+        Match(number >> ORDINAL_BITS, *spans[number], score=float(f"{score:.4g}"))
+        for number, score in ranked
+    ]

@@ -12,7 +12,11 @@ MOST_CHARS = 1_400
 """A paragraph longer than this is cut at sentences, lines, words, and in the end anywhere."""
 
 _HEADING = re.compile(r"#{1,6}[ \t]+(\S.*)")
-_CUTS = (re.compile(r"(?<=[.!?。！？])[\"')\]]*\s+|(?<=[。！？])"), re.compile(r"\n"), re.compile(r"\s"))
+_CUTS = (
+    re.compile(r"(?<=[.!?。！？])[\"')\]]*\s+|(?<=[。！？])"),
+    re.compile(r"\n"),
+    re.compile(r"\s"),
+)
 """Where to cut a long paragraph, best first."""
 
 
@@ -32,7 +36,9 @@ def passages(text: str) -> Iterator[Passage]:
     start = end = -1
     for piece_start, piece_end in _pieces(text):
         heading = _HEADING.match(text, piece_start, piece_end)
-        is_full = start >= 0 and (heading is not None or piece_end - start > MOST_CHARS or end - start >= AIM_CHARS)
+        is_full = start >= 0 and (
+            heading is not None or piece_end - start > MOST_CHARS or end - start >= AIM_CHARS
+        )
         if is_full:
             yield Passage(start, end, _trail(title, section))
             start = -1
@@ -83,7 +89,11 @@ def _best_cut(text: str, start: int) -> int:
     """Where the rest of a long paragraph begins."""
     window_end = start + MOST_CHARS
     for cut in _CUTS:
-        ends = [found.end() for found in cut.finditer(text, start + 1, window_end) if found.end() - start <= MOST_CHARS]
+        ends = [
+            found.end()
+            for found in cut.finditer(text, start + 1, window_end)
+            if found.end() - start <= MOST_CHARS
+        ]
         if ends and ends[-1] - start >= AIM_CHARS // 2:
             return ends[-1]
     return window_end

@@ -24,7 +24,15 @@ _NOT_PUBLIC_4 = tuple(
 _GLOBAL_UNICAST_6 = IPv6Network("2000::/3")
 """All that IANA has given out; loopback, mapped, local, link-local, site-local and multicast lie outside."""
 _NOT_PUBLIC_6 = tuple(
-    IPv6Network(net) for net in ("2001::/23", "2001:db8::/32", "2002::/16", "2620:4f:8000::/48", "3ffe::/16", "3fff::/20")
+    IPv6Network(net)
+    for net in (
+        "2001::/23",
+        "2001:db8::/32",
+        "2002::/16",
+        "2620:4f:8000::/48",
+        "3ffe::/16",
+        "3fff::/20",
+    )
 )
 """Teredo and 6to4 carry IPv4 addresses inside; the rest is documentation and protocol space. (NAT64 lies outside 2000::/3.)"""
 
@@ -35,7 +43,11 @@ def is_public(address: Address) -> bool:
         return False
     if isinstance(address, IPv4Address):
         return not any(address in network for network in _NOT_PUBLIC_4)
-    return address in _GLOBAL_UNICAST_6 and address.scope_id is None and not any(address in network for network in _NOT_PUBLIC_6)
+    return (
+        address in _GLOBAL_UNICAST_6
+        and address.scope_id is None
+        and not any(address in network for network in _NOT_PUBLIC_6)
+    )
 
 
 def system_resolver(host: str, port: int) -> list[str]:

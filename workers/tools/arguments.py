@@ -20,7 +20,9 @@ class Arguments(BaseModel):
 Given = TypeVar("Given", bound=Arguments)
 
 
-def built_in(name: str, description: str, arguments: type[Given], run: Callable[[Given, ToolContext], str]) -> Tool:
+def built_in(
+    name: str, description: str, arguments: type[Given], run: Callable[[Given, ToolContext], str]
+) -> Tool:
     """A tool out of its parts; wrong arguments become a `ToolFailed` that says what is wrong with them."""
 
     def checked(given: dict[str, Any], context: ToolContext) -> str:
@@ -36,5 +38,13 @@ def built_in(name: str, description: str, arguments: type[Given], run: Callable[
 def _schema_of(arguments: type[Arguments]) -> dict[str, Any]:
     """Without pydantic's titles and our docstrings, which tell a model nothing."""
     schema = arguments.model_json_schema()
-    fields = {name: {key: value for key, value in field.items() if key != "title"} for name, field in schema.get("properties", {}).items()}
-    return {"type": "object", "properties": fields, "required": schema.get("required", []), "additionalProperties": False}
+    fields = {
+        name: {key: value for key, value in field.items() if key != "title"}
+        for name, field in schema.get("properties", {}).items()
+    }
+    return {
+        "type": "object",
+        "properties": fields,
+        "required": schema.get("required", []),
+        "additionalProperties": False,
+    }

@@ -51,7 +51,9 @@ _HEADERS = {
 
 class _Fetch(Arguments):
     url: str = Field(description="The whole URL, beginning with https:// or http://")
-    offset: int = Field(default=0, description="Characters to skip from the start of the page's text.")
+    offset: int = Field(
+        default=0, description="Characters to skip from the start of the page's text."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,9 @@ def fetch_url_tool(web: Web | None = None) -> Tool:
             document = known.get((context.job_id, url))
         if document is not None and given.offset > 0:
             return _answer(document, context.text_of(document.digest), given.offset)
-        document, text = _kept(_fetched(url, reached, min(reached.max_seconds, context.remaining_s())), context)
+        document, text = _kept(
+            _fetched(url, reached, min(reached.max_seconds, context.remaining_s())), context
+        )
         with lock:
             known[context.job_id, url] = document
             while len(known) > _REMEMBERED_PAGES:
@@ -111,7 +115,10 @@ def _kept(page: _Page, context: ToolContext) -> tuple[Document, str]:
 def _answer(document: Document, text: str, given_offset: int) -> str:
     offset = min(max(given_offset, 0), len(text))
     piece = text[offset : offset + MOST_CHARS]
-    return json.dumps({"source": document.path, "offset": offset, "total_chars": len(text), "text": piece}, ensure_ascii=False)
+    return json.dumps(
+        {"source": document.path, "offset": offset, "total_chars": len(text), "text": piece},
+        ensure_ascii=False,
+    )
 
 
 def _fetched(url: str, web: Web, seconds: float) -> _Page:
@@ -121,8 +128,12 @@ def _fetched(url: str, web: Web, seconds: float) -> _Page:
         ToolFailed: in one line, for the model.
     """
     deadline = Deadline(seconds)
-    transport = PinnedTransport(web.resolver, web.policy, deadline, web.tls or httpx2.create_ssl_context())
-    with httpx2.Client(transport=transport, trust_env=False, follow_redirects=False, headers=_HEADERS) as client:
+    transport = PinnedTransport(
+        web.resolver, web.policy, deadline, web.tls or httpx2.create_ssl_context()
+    )
+    with httpx2.Client(
+        transport=transport, trust_env=False, follow_redirects=False, headers=_HEADERS
+    ) as client:
         for _ in range(MAX_REDIRECTS + 1):
             _check(url)
             outcome = _one_request(client, url, web, deadline)
@@ -142,7 +153,12 @@ def _one_request(client: httpx2.Client, url: str, web: Web, deadline: Deadline) 
             if response.status_code != 200:
                 raise ToolFailed(f"{url} answered {response.status_code}: try another page")
             media_type, charset = _type_of(response, url)
-            return _Page(url.partition("#")[0], media_type, charset, _body(response, url, web.max_bytes, deadline))
+            return _Page(
+                url.partition("#")[0],
+                media_type,
+                charset,
+                _body(response, url, web.max_bytes, deadline),
+            )
     except AddressRefused as error:
         raise ToolFailed(f"refused: {error}") from None
     except (httpcore2.TimeoutException, httpx2.TimeoutException):
@@ -156,7 +172,9 @@ def _one_request(client: httpx2.Client, url: str, web: Web, deadline: Deadline) 
         OSError,
         UnicodeError,
     ) as error:
-        raise ToolFailed(f"{url} cannot be fetched ({type(error).__name__}: {str(error)[:200]})") from None
+        raise ToolFailed(
+            f"{url} cannot be fetched ({type(error).__name__}: {str(error)[:200]})"
+        ) from None
 
 
 def _check(url: str) -> None:
@@ -177,7 +195,9 @@ def _check(url: str) -> None:
 
 
 def _type_of(response: httpx2.Response, url: str) -> tuple[str, str | None]:
-    media_type = response.headers.get("content-type", "text/plain").partition(";")[0].strip().lower()
+    media_type = (
+        response.headers.get("content-type", "text/plain").partition(";")[0].strip().lower()
+    )
     if media_type != PDF and not is_text(media_type) and media_type != "application/xhtml+xml":
         raise ToolFailed(f"{url} is {media_type[:80]}, which cannot be read as text")
     return media_type, response.charset_encoding
@@ -187,7 +207,9 @@ def _body(response: httpx2.Response, url: str, max_bytes: int, deadline: Deadlin
     """The content, as far as the cap. Unpacked here, a little at a time: a kilobyte of gzip can unfold to a megabyte."""
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("identity", "", "gzip", "x-gzip", "deflate"):
-        raise ToolFailed(f"{url} comes compressed in a way that was not asked for ({encoding[:40]})")
+        raise ToolFailed(
+            f"{url} comes compressed in a way that was not asked for ({encoding[:40]})"
+        )
     unpacker = None if encoding in ("identity", "") else zlib.decompressobj(zlib.MAX_WBITS | 32)
     data = bytearray()
     for piece in response.iter_raw():

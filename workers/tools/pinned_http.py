@@ -41,22 +41,33 @@ class Deadline:
 class PinnedTransport(httpx2.BaseTransport):
     """A transport for one fetch, redirects included: every connection is checked anew."""
 
-    def __init__(self, resolver: Resolver, policy: Policy, deadline: Deadline, tls: ssl.SSLContext) -> None:
+    def __init__(
+        self, resolver: Resolver, policy: Policy, deadline: Deadline, tls: ssl.SSLContext
+    ) -> None:
         backend = _CheckedBackend(resolver, policy, deadline)
-        self._pool = httpcore2.ConnectionPool(ssl_context=tls, network_backend=backend, max_connections=2, retries=0)
+        self._pool = httpcore2.ConnectionPool(
+            ssl_context=tls, network_backend=backend, max_connections=2, retries=0
+        )
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         url = request.url
         response = self._pool.handle_request(
             httpcore2.Request(
                 method=request.method,
-                url=httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
+                url=httpcore2.URL(
+                    scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path
+                ),
                 headers=request.headers.raw,
                 extensions=request.extensions,
             )
         )
         assert isinstance(response.stream, Iterable)
-        return httpx2.Response(response.status, headers=response.headers, stream=_Body(response), extensions=response.extensions)
+        return httpx2.Response(
+            response.status,
+            headers=response.headers,
+            stream=_Body(response),
+            extensions=response.extensions,
+        )
 
     def close(self) -> None:
         self._pool.close()
@@ -96,7 +107,11 @@ class _CheckedBackend(httpcore2.NetworkBackend):
         for address in addresses[:3]:
             try:
                 stream = self._sockets.connect_tcp(
-                    address, port, self._deadline.left_s(min(timeout or _CONNECT_S, _CONNECT_S)), local_address, socket_options
+                    address,
+                    port,
+                    self._deadline.left_s(min(timeout or _CONNECT_S, _CONNECT_S)),
+                    local_address,
+                    socket_options,
                 )
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout):
                 continue
@@ -111,7 +126,9 @@ class _CheckedBackend(httpcore2.NetworkBackend):
             try:
                 answers.put(self._resolver(host, port))
             except (OSError, UnicodeError) as error:
-                answers.put(error if isinstance(error, OSError) else OSError(f"{host} is not a host name"))
+                answers.put(
+                    error if isinstance(error, OSError) else OSError(f"{host} is not a host name")
+                )
 
         threading.Thread(target=resolve, name="fetch_url-resolver", daemon=True).start()
         try:
@@ -140,9 +157,15 @@ class _TimedStream(httpcore2.NetworkStream):
         self._stream.close()
 
     def start_tls(
-        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,
     ) -> httpcore2.NetworkStream:
-        return _TimedStream(self._stream.start_tls(ssl_context, server_hostname, self._deadline.left_s(timeout)), self._deadline)
+        return _TimedStream(
+            self._stream.start_tls(ssl_context, server_hostname, self._deadline.left_s(timeout)),
+            self._deadline,
+        )
 
     def get_extra_info(self, info: str) -> Any:
         return self._stream.get_extra_info(info)

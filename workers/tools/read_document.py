@@ -49,10 +49,20 @@ def _named(source: str, documents: Sequence[Document]) -> Document:
     by_path = {document.path: document for document in documents}
     if wanted in by_path:
         return by_path[wanted]
-    meant = [path for path in by_path if path.rpartition("/")[2].casefold() == wanted.rpartition("/")[2].casefold()]
+    meant = [
+        path
+        for path in by_path
+        if path.rpartition("/")[2].casefold() == wanted.rpartition("/")[2].casefold()
+    ]
     if len(meant) == 1:
         return by_path[meant[0]]
     if not by_path:
         raise ToolFailed("this job has no documents")
-    close = meant or difflib.get_close_matches(wanted, list(by_path)[:2_000], n=5, cutoff=0.4) or list(by_path)[:5]
-    raise ToolFailed(f"no document {wanted[:200]!r}; did you mean {', '.join(close[:5])}? (search_documents finds more)")
+    close = (
+        meant
+        or difflib.get_close_matches(wanted, list(by_path)[:2_000], n=5, cutoff=0.4)
+        or list(by_path)[:5]
+    )
+    raise ToolFailed(
+        f"no document {wanted[:200]!r}; did you mean {', '.join(close[:5])}? (search_documents finds more)"
+    )

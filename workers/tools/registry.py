@@ -60,18 +60,30 @@ def build_registry(settings: Settings, index: DocumentIndex) -> Registry:
     Raises:
         InvalidTool: a user's tool is broken, or takes a name that is taken.
     """
-    built_in = (fetch_url_tool(), now_tool(), read_document_tool(), search_documents_tool(index), web_search_tool())
+    built_in = (
+        fetch_url_tool(),
+        now_tool(),
+        read_document_tool(),
+        search_documents_tool(index),
+        web_search_tool(),
+    )
     tools = {tool.name: tool for tool in built_in}
     sources = [("an installed package", installed_tools())]
     sources += [(str(folder), load_tools(folder)) for folder in settings.tools_dirs]
     for where, own in sources:
         for tool in own:
             if tool.name in tools:
-                taken = "is the name of a built-in tool" if tool.name in BUILT_IN else "is taken by another of your tools"
+                taken = (
+                    "is the name of a built-in tool"
+                    if tool.name in BUILT_IN
+                    else "is taken by another of your tools"
+                )
                 raise InvalidTool(f"{where}: tool {tool.name}: {taken}: rename it")
             tools[tool.name] = tool
     not_offered: dict[str, str] = {}
     if settings.is_offline:
         del tools["web_search"]
-        not_offered["web_search"] = "the offline model has no search of its own: set ANTHROPIC_API_KEY"
+        not_offered["web_search"] = (
+            "the offline model has no search of its own: set ANTHROPIC_API_KEY"
+        )
     return Registry(tools, not_offered)

@@ -39,11 +39,16 @@ def load_tools(folder: Path) -> tuple[Tool, ...]:
     found: list[tuple[str, Tool]] = []
     for file in sorted(folder.glob("*.py")):
         if not file.name.startswith(("_", ".")):
-            found += [(file.name, _as_tool(function, file.name)) for function in _functions_of(_loaded(file))]
+            found += [
+                (file.name, _as_tool(function, file.name))
+                for function in _functions_of(_loaded(file))
+            ]
     return _each_name_once(found)
 
 
-def installed_tools(group: str = ENTRY_POINT_GROUP, among: Iterable[EntryPoint] | None = None) -> tuple[Tool, ...]:
+def installed_tools(
+    group: str = ENTRY_POINT_GROUP, among: Iterable[EntryPoint] | None = None
+) -> tuple[Tool, ...]:
     """The tools of installed packages: each entry point names a function, or a module of functions.
 
     Raises:
@@ -76,14 +81,20 @@ def _loaded(file: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         del sys.modules[name]
-        raise InvalidTool(f"{file.name}{_line_of(error, file)}: cannot be loaded ({_in_one_line(error)})") from error
+        raise InvalidTool(
+            f"{file.name}{_line_of(error, file)}: cannot be loaded ({_in_one_line(error)})"
+        ) from error
     return module
 
 
 def _line_of(error: BaseException, file: Path) -> str:
     if isinstance(error, SyntaxError) and error.lineno:
         return f" line {error.lineno}"
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename == str(file)
+    ]
     return f" line {lines[-1]}" if lines else ""
 
 
@@ -95,13 +106,19 @@ def _in_one_line(error: BaseException) -> str:
 def _functions_of(module: ModuleType) -> Iterator[Callable[..., Any]]:
     """The public functions that a module defines itself; what it imports is not meant."""
     for name, member in sorted(vars(module).items()):
-        if inspect.isfunction(member) and member.__module__ == module.__name__ and not name.startswith("_"):
+        if (
+            inspect.isfunction(member)
+            and member.__module__ == module.__name__
+            and not name.startswith("_")
+        ):
             yield member
 
 
 def _as_tool(function: Callable[..., Any], where: str) -> Tool:
     """Raises: InvalidTool, naming the file."""
-    from shared.agent.anthropic_tools import tool_from  # costs tens of MB: only where there are tools
+    from shared.agent.anthropic_tools import (
+        tool_from,
+    )  # costs tens of MB: only where there are tools
 
     try:
         tool = tool_from(function)
@@ -109,7 +126,9 @@ def _as_tool(function: Callable[..., Any], where: str) -> Tool:
     except InvalidTool as error:
         raise InvalidTool(f"{where}: {error}") from error
     except (TypeError, ValueError) as error:
-        raise InvalidTool(f"{where}: tool {getattr(function, '__name__', function)!s}: {_in_one_line(error)}") from error
+        raise InvalidTool(
+            f"{where}: tool {getattr(function, '__name__', function)!s}: {_in_one_line(error)}"
+        ) from error
 
 
 def _guarded(tool: Tool, secrets: tuple[str, ...]) -> Tool:
@@ -123,14 +142,21 @@ def _guarded(tool: Tool, secrets: tuple[str, ...]) -> Tool:
     def guarded(arguments: dict[str, Any], context: ToolContext) -> str:
         missing = [name for name in secrets if not os.environ.get(name)]
         if missing:
-            raise ToolFailed(f"{tool.name} is not set up: the worker's environment lacks {', '.join(missing)}")
+            raise ToolFailed(
+                f"{tool.name} is not set up: the worker's environment lacks {', '.join(missing)}"
+            )
         try:
             return _blacked_out(run(arguments, context), secrets)
         except ToolFailed as error:
             raise ToolFailed(_blacked_out(str(error), secrets)) from None
         except Exception as error:
             place = traceback.extract_tb(error.__traceback__)[-1]
-            _log.warning("a tool raised", tool=tool.name, error=type(error).__name__, place=f"{Path(place.filename).name}:{place.lineno}")
+            _log.warning(
+                "a tool raised",
+                tool=tool.name,
+                error=type(error).__name__,
+                place=f"{Path(place.filename).name}:{place.lineno}",
+            )
             raise
 
     return Tool(tool.name, tool.description, tool.input_schema, guarded, repeatable=tool.repeatable)
@@ -138,9 +164,15 @@ def _guarded(tool: Tool, secrets: tuple[str, ...]) -> Tool:
 
 def _blacked_out(text: str, secrets: tuple[str, ...]) -> str:
     """Longest first, in case one value holds another; as they are, and as JSON writes them."""
-    values = sorted(((os.environ.get(name, ""), name) for name in secrets), key=lambda pair: -len(pair[0]))
+    values = sorted(
+        ((os.environ.get(name, ""), name) for name in secrets), key=lambda pair: -len(pair[0])
+    )
     for value, name in values:
-        for written in (value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]):
+        for written in (
+            value,
+            json.dumps(value)[1:-1],
+            json.dumps(value, ensure_ascii=False)[1:-1],
+        ):
             text = text.replace(written, f"[{name}]") if written else text
     return text
 
@@ -149,6 +181,8 @@ def _each_name_once(found: list[tuple[str, Tool]]) -> tuple[Tool, ...]:
     by_name: dict[str, tuple[str, Tool]] = {}
     for where, tool in found:
         if tool.name in by_name:
-            raise InvalidTool(f"{where}: there is a tool {tool.name} in {by_name[tool.name][0]} already: rename one")
+            raise InvalidTool(
+                f"{where}: there is a tool {tool.name} in {by_name[tool.name][0]} already: rename one"
+            )
         by_name[tool.name] = (where, tool)
     return tuple(tool for _, (_, tool) in sorted(by_name.items()))

@@ -19,7 +19,12 @@ def web_search_tool() -> Tool:
     return Tool(
         name="web_search",
         description=_DESCRIPTION,
-        input_schema={"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"], "additionalProperties": False},
+        input_schema={
+            "type": "object",
+            "properties": {"query": {"type": "string"}},
+            "required": ["query"],
+            "additionalProperties": False,
+        },
         run=None,
         server_param={"type": SERVER_TYPE, "name": "web_search", "max_uses": MAX_USES},
     )

@@ -54,18 +54,26 @@ def understand(text: str) -> Asking:
     things, rest = _compared(folded)
     if len(things) >= 2:
         return Asking(folded, tuple(things), tuple(_aspects_in(rest)))
-    return Asking(folded, topics=tuple(_topics(text)), aspects=tuple(each.label for each in known_aspects(folded)))
+    return Asking(
+        folded,
+        topics=tuple(_topics(text)),
+        aspects=tuple(each.label for each in known_aspects(folded)),
+    )
 
 
 def listed(text: str) -> list[str]:
     """The items of "a, b and c"."""
-    items = re.split(r"\s*[,;]\s*(?:and\s+|or\s+)?|\s+(?:and|or|&|versus|vs\.?|against)\s+", text.strip(" .?!:"))
+    items = re.split(
+        r"\s*[,;]\s*(?:and\s+|or\s+)?|\s+(?:and|or|&|versus|vs\.?|against)\s+", text.strip(" .?!:")
+    )
     return list(dict.fromkeys(item.strip(" .?!:\"'") for item in items if item.strip(" .?!:\"'")))
 
 
 def joined(items: list[str] | tuple[str, ...]) -> str:
     """The reverse of `listed`."""
-    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""
+    return (
+        items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""
+    )
 
 
 _COMPARISONS = (
@@ -88,7 +96,9 @@ def _compared(text: str) -> tuple[list[str], str]:
         things = _names(found.group("things")) if found else []
         if found and len(things) >= 2:
             given = found.groupdict().get("aspects") or ""
-            rest = re.sub("|".join(re.escape(thing) for thing in things), " ", text, flags=re.IGNORECASE)
+            rest = re.sub(
+                "|".join(re.escape(thing) for thing in things), " ", text, flags=re.IGNORECASE
+            )
             return things, f"covering {given}. {rest}" if given else rest
     return [], text
 
@@ -98,8 +108,15 @@ def _names(text: str) -> list[str]:
     head = re.split(_END_OF_NAMES, text, flags=re.IGNORECASE)[0]
     head = re.sub(r"^(?:how|the)\s+", "", head, flags=re.IGNORECASE)
     items = listed(re.sub(r"\s+(?:with|to)\s+", ", ", head, flags=re.IGNORECASE))
-    names = [_name_of(re.sub(r"^(?:the|a|an|using|both|either)\s+", "", item, flags=re.IGNORECASE).split()) for item in items]
-    return list(dict.fromkeys(name for name in names if name and len(name.split()) <= _MOST_NAME_WORDS))
+    names = [
+        _name_of(
+            re.sub(r"^(?:the|a|an|using|both|either)\s+", "", item, flags=re.IGNORECASE).split()
+        )
+        for item in items
+    ]
+    return list(
+        dict.fromkeys(name for name in names if name and len(name.split()) <= _MOST_NAME_WORDS)
+    )
 
 
 def _name_of(words: list[str]) -> str:
@@ -113,7 +130,9 @@ def _aspects_in(text: str) -> list[str]:
     found: dict[str, str] = {}
     for cue in re.finditer(rf"{_ASPECT_CUE}\s+(?:the\s+)?([^.?!:]+)", text, re.IGNORECASE):
         for item in listed(cue.group(1)):
-            phrase = re.sub(r"^(?:a|an|the|their|good|strong|is|its|of)\s+", "", item, flags=re.IGNORECASE)
+            phrase = re.sub(
+                r"^(?:a|an|the|their|good|strong|is|its|of)\s+", "", item, flags=re.IGNORECASE
+            )
             known = aspect(phrase)
             if content_words(phrase) and len(phrase.split()) <= 4:
                 found.setdefault(known.key, phrase)
@@ -124,7 +143,9 @@ def _aspects_in(text: str) -> list[str]:
 
 def _topics(text: str) -> list[str]:
     """The questions of a request: its lines, its sentences that ask or order something, the items of "explain a, b and c"."""
-    items = [re.sub(r"^\s*(?:[-*+]|\d{1,2}[.)])\s+", "", line).strip() for line in text.splitlines()]
+    items = [
+        re.sub(r"^\s*(?:[-*+]|\d{1,2}[.)])\s+", "", line).strip() for line in text.splitlines()
+    ]
     wanted = [_wanted(item) for item in items]
     topics: list[str] = []
     for item, sentences in zip(items, wanted, strict=True):
@@ -138,7 +159,10 @@ def _topics(text: str) -> list[str]:
 def _wanted(item: str) -> list[str]:
     """Its sentences that ask or order; none: it only says something ("Our team is small.")."""
     return [
-        sentence for sentence in split(item) if sentence.endswith("?") or re.match(rf"{_QUESTION}|{_IMPERATIVE}", sentence, re.IGNORECASE)
+        sentence
+        for sentence in split(item)
+        if sentence.endswith("?")
+        or re.match(rf"{_QUESTION}|{_IMPERATIVE}", sentence, re.IGNORECASE)
     ]
 
 
@@ -146,8 +170,12 @@ def _questions(sentences: list[str]) -> list[str]:
     """ "How does A work, and how does B?" -> both, each a question of its own; one that leans on the last ("does it ...") stays with it."""
     parts: list[str] = []
     for sentence in sentences:
-        for part in re.split(r"(?<=[?])\s+|\s*,?\s+and\s+(?=(?:how|what|why|when|where|which|who)\b)", sentence):
-            if parts and re.search(r"\b(?:it|its|they|their|them|that|this|these|those)\b", part, re.IGNORECASE):
+        for part in re.split(
+            r"(?<=[?])\s+|\s*,?\s+and\s+(?=(?:how|what|why|when|where|which|who)\b)", sentence
+        ):
+            if parts and re.search(
+                r"\b(?:it|its|they|their|them|that|this|these|those)\b", part, re.IGNORECASE
+            ):
                 parts[-1] = f"{parts[-1].rstrip('?.!')} and {part[:1].lower()}{part[1:]}"
             elif part.strip():
                 parts.append(part.strip())
@@ -156,7 +184,11 @@ def _questions(sentences: list[str]) -> list[str]:
 
 def _as_question(part: str) -> str:
     is_question = re.match(_QUESTION, part, re.IGNORECASE)
-    return f"{part[:1].upper()}{part[1:].rstrip('.,;')}{'' if part.endswith('?') else '?'}" if is_question else part
+    return (
+        f"{part[:1].upper()}{part[1:].rstrip('.,;')}{'' if part.endswith('?') else '?'}"
+        if is_question
+        else part
+    )
 
 
 def _items_of(part: str) -> list[str]:

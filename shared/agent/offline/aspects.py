@@ -22,21 +22,42 @@ _THESAURUS: dict[str, tuple[str, str]] = {
         r"snapshots?|backups?|crash\w*|on disk|to disk|recover\w*|checkpoint\w*|object storage",
     ),
     "licence": (r"licen[cs]\w*", r"apache|mit\b|bsd\b|agpl\w*|sspl|open[- ]source"),
-    "language": (r"written in|implemented in|programming languages?", r"rust\b|go\b|java\b|c\+\+|python\b"),
+    "language": (
+        r"written in|implemented in|programming languages?",
+        r"rust\b|go\b|java\b|c\+\+|python\b",
+    ),
     "index types": (r"ind(?:ex|exes|ices)\b", r"hnsw|ivf\w*|diskann|quanti[sz]\w*|inverted|flat\b"),
     "scaling": (
         r"scal(?:e|es|ing|ability|able)\b|shards?\b|sharding|distributes",
         r"replica\w*|distribut(?:ed|ion|ing)|clusters?\b|horizontal\w*",
     ),
-    "deployment": (r"deploy\w*|self-host\w*", r"docker|kubernetes|embedded|in-process|managed|cloud|single binary|container\w*|helm"),
+    "deployment": (
+        r"deploy\w*|self-host\w*",
+        r"docker|kubernetes|embedded|in-process|managed|cloud|single binary|container\w*|helm",
+    ),
     "interfaces": (r"apis?\b|interfaces?|clients?\b", r"grpc|rest\b|http\w*|graphql|sdks?"),
     "hybrid search": (r"hybrid", r"bm25|full-text|keywords?|sparse|rerank\w*|fusion"),
-    "consistency": (r"consisten\w*|transactions?|transactional", r"acid\b|isolation|mvcc|rollback\w*"),
-    "performance": (r"latency|throughput|performance|faster|fast\b", r"speed\w*|recall|queries per second"),
+    "consistency": (
+        r"consisten\w*|transactions?|transactional",
+        r"acid\b|isolation|mvcc|rollback\w*",
+    ),
+    "performance": (
+        r"latency|throughput|performance|faster|fast\b",
+        r"speed\w*|recall|queries per second",
+    ),
     "memory": (r"memory|ram\b", r"compress\w*|quanti[sz]\w*|disk"),
-    "cost": (rf"pric\w*|[$€£]\s?\d|{_AMOUNT}(?:dollars?|euros?|usd|eur)\b", r"costs?\b|cheap\w*|expensive|free\b|sells for"),
-    "weight": (rf"weigh\w*|{_AMOUNT}(?:kg|g|grams?|kilograms?|kilos?|lbs?|pounds?|ounces)\b", r"heav(?:y|ier)\b|light(?:er|est|weight)?\b"),
-    "security": (r"secur\w*|authenticat\w*|encrypt\w*", r"tls\b|access control|passwords?|permissions?"),
+    "cost": (
+        rf"pric\w*|[$€£]\s?\d|{_AMOUNT}(?:dollars?|euros?|usd|eur)\b",
+        r"costs?\b|cheap\w*|expensive|free\b|sells for",
+    ),
+    "weight": (
+        rf"weigh\w*|{_AMOUNT}(?:kg|g|grams?|kilograms?|kilos?|lbs?|pounds?|ounces)\b",
+        r"heav(?:y|ier)\b|light(?:er|est|weight)?\b",
+    ),
+    "security": (
+        r"secur\w*|authenticat\w*|encrypt\w*",
+        r"tls\b|access control|passwords?|permissions?",
+    ),
 }
 _ASKED_BY = {
     "licence": r"licen[cs]\w*",
@@ -209,7 +230,11 @@ def aspect(label: str) -> Aspect:
 
 def known_aspects(text: str) -> list[Aspect]:
     """The thesaurus's aspects that a request speaks of, in its order."""
-    found = [(match.start(), key) for key, pattern in _ASKED_BY.items() if (match := _words(pattern).search(text))]
+    found = [
+        (match.start(), key)
+        for key, pattern in _ASKED_BY.items()
+        if (match := _words(pattern).search(text))
+    ]
     return [aspect(key) for _, key in sorted(found)]
 
 
@@ -220,7 +245,13 @@ def all_aspects() -> list[Aspect]:
 
 def content_words(text: str) -> list[str]:
     """The words that carry meaning, once each, in order."""
-    return list(dict.fromkeys(word for word in words_of(text) if word not in _STOP_WORDS and (len(word) > 1 or word.isdigit())))
+    return list(
+        dict.fromkeys(
+            word
+            for word in words_of(text)
+            if word not in _STOP_WORDS and (len(word) > 1 or word.isdigit())
+        )
+    )
 
 
 def _words(pattern: str) -> re.Pattern[str]:

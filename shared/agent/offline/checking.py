@@ -19,9 +19,15 @@ def is_asked_to_check(conversation: Conversation) -> bool:
 def checks(conversation: Conversation) -> dict[str, Any]:
     """The envelope: a claim with a figure that no quote of it has is wrong; where no claim has a quote, nothing can be said."""
     claims = [claim for result in conversation.results for claim in result.claims if claim.quotes]
-    wrong = [{"statement": claim.text, "why": f"no quote has {', '.join(odd)}"} for claim in claims if (odd := _unquoted(claim))]
+    wrong = [
+        {"statement": claim.text, "why": f"no quote has {', '.join(odd)}"}
+        for claim in claims
+        if (odd := _unquoted(claim))
+    ]
     verdict = "VETO" if wrong else "PASS" if claims else "CANNOT_SAY"
-    why = f"Counted, not judged: the figures of {len(claims)} claims were looked for in their quotes."
+    why = (
+        f"Counted, not judged: the figures of {len(claims)} claims were looked for in their quotes."
+    )
     rest = {"status": "ok", "claims": [], "confidence": 0.1, "needs": None, "problem": None}
     return {**rest, "output": {"verdict": verdict, "wrong": wrong, "why": why}}
 

@@ -36,7 +36,13 @@ class Result:
 
     @property
     def text(self) -> str:
-        return self.output if isinstance(self.output, str) else json.dumps(self.output, ensure_ascii=False) if self.output else ""
+        return (
+            self.output
+            if isinstance(self.output, str)
+            else json.dumps(self.output, ensure_ascii=False)
+            if self.output
+            else ""
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +93,24 @@ class Conversation:
         messages = asked["messages"]
         first = text_of(messages[0]["content"])
         choice = asked.get("tool_choice") or {}
-        tools = {tool["name"]: tool["input_schema"] for tool in asked.get("tools") or () if "input_schema" in tool}
+        tools = {
+            tool["name"]: tool["input_schema"]
+            for tool in asked.get("tools") or ()
+            if "input_schema" in tool
+        }
         system = text_of(asked.get("system") or "")
         return cls(
             system=system,
             task=_tag(first, "task") or first.strip(),
             results=_results(first),
-            feedback=tuple(_plain(text) for text in re.findall(r"<feedback\b[^>]*>(.*?)</feedback>", first, re.DOTALL)),
+            feedback=tuple(
+                _plain(text)
+                for text in re.findall(r"<feedback\b[^>]*>(.*?)</feedback>", first, re.DOTALL)
+            ),
             documents=_document_count(first),
-            paths=tuple(path for path in _tag(_tag(first, "documents"), "data").splitlines() if path.strip()),
+            paths=tuple(
+                path for path in _tag(_tag(first, "documents"), "data").splitlines() if path.strip()
+            ),
             tools={} if choice.get("type") == "none" else tools,
             must_call=_forced(choice, tools),
             parallel=not choice.get("disable_parallel_tool_use"),
@@ -103,9 +118,18 @@ class Conversation:
             schema=_schema(asked, system),
             output_format=json_in(_tag(first, "output_format")),
             last_answer=next(
-                (text for m in reversed(messages) if m["role"] == "assistant" and (text := text_of(m["content"]).strip())), None
+                (
+                    text
+                    for m in reversed(messages)
+                    if m["role"] == "assistant" and (text := text_of(m["content"]).strip())
+                ),
+                None,
             ),
-            prompts=tuple(text for m in messages[1:] if m["role"] != "assistant" and (text := text_of(m["content"]).strip())),
+            prompts=tuple(
+                text
+                for m in messages[1:]
+                if m["role"] != "assistant" and (text := text_of(m["content"]).strip())
+            ),
         )
 
 
@@ -133,17 +157,33 @@ def _check(asked: Any) -> None:
 def _check_messages(messages: list[Any]) -> None:
     open_calls: set[str] = set()
     for index, message in enumerate(messages):
-        if not isinstance(message, dict) or message.get("role") not in ("user", "assistant", "system"):
-            raise BadRequest(f"messages.{index}.role: Input should be 'user', 'assistant' or 'system'")
+        if not isinstance(message, dict) or message.get("role") not in (
+            "user",
+            "assistant",
+            "system",
+        ):
+            raise BadRequest(
+                f"messages.{index}.role: Input should be 'user', 'assistant' or 'system'"
+            )
         content = message.get("content")
         if not isinstance(content, str | list):
             raise BadRequest(f"messages.{index}.content: Field required")
-        blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
-        answered = {block.get("tool_use_id") for block in blocks if block.get("type") == "tool_result"}
+        blocks = (
+            [block for block in content if isinstance(block, dict)]
+            if isinstance(content, list)
+            else []
+        )
+        answered = {
+            block.get("tool_use_id") for block in blocks if block.get("type") == "tool_result"
+        }
         if unknown := answered - open_calls:
-            raise BadRequest(f"messages.{index}: unexpected `tool_use_id` in `tool_result` blocks: {', '.join(map(str, unknown))}")
+            raise BadRequest(
+                f"messages.{index}: unexpected `tool_use_id` in `tool_result` blocks: {', '.join(map(str, unknown))}"
+            )
         if message["role"] == "user" and (missing := open_calls - answered):
-            raise BadRequest(f"messages.{index}: `tool_use` ids were found without `tool_result` blocks: {', '.join(sorted(missing))}")
+            raise BadRequest(
+                f"messages.{index}: `tool_use` ids were found without `tool_result` blocks: {', '.join(sorted(missing))}"
+            )
         if message["role"] != "system":
             open_calls = {str(block["id"]) for block in blocks if block.get("type") == "tool_use"}
     if messages[0]["role"] != "user":
@@ -202,13 +242,23 @@ def _forced(choice: Mapping[str, Any], tools: Mapping[str, Any]) -> str | None:
 
 
 def _calls(messages: list[dict[str, Any]]) -> tuple[Call, ...]:
-    blocks = [block for m in messages if isinstance(m["content"], list) for block in m["content"] if isinstance(block, dict)]
-    results = {block["tool_use_id"]: block for block in blocks if block.get("type") == "tool_result"}
+    blocks = [
+        block
+        for m in messages
+        if isinstance(m["content"], list)
+        for block in m["content"]
+        if isinstance(block, dict)
+    ]
+    results = {
+        block["tool_use_id"]: block for block in blocks if block.get("type") == "tool_result"
+    }
     return tuple(
         Call(
             name=str(block.get("name")),
             input=block.get("input") or {},
-            result=text_of(results[block["id"]].get("content") or "") if block["id"] in results else None,
+            result=text_of(results[block["id"]].get("content") or "")
+            if block["id"] in results
+            else None,
             is_error=bool(results.get(block["id"], {}).get("is_error")),
         )
         for block in blocks

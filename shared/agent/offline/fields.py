@@ -14,7 +14,9 @@ from shared.agent.offline.aspects import content_words
 from shared.agent.offline.stems import has_stem
 from shared.stems import stem
 
-_NOT_THEIRS = re.compile(r"\b(?:Not for|Never|It cannot|Only when|General information|Executes nothing)\b.*", re.DOTALL)
+_NOT_THEIRS = re.compile(
+    r"\b(?:Not for|Never|It cannot|Only when|General information|Executes nothing)\b.*", re.DOTALL
+)
 """From where on a description says what it is not for."""
 _TELLING, _HINTING = 1.3, 0.6
 """Weights of a trade's words beside those of a description itself, of which one that nobody else has weighs 2."""
@@ -71,7 +73,11 @@ _TRADES: tuple[tuple[str, str, str], ...] = (
         "mistake bug wrong weak error inspect examine draft essay security",
     ),
     ("quoted facts web", "quote", "source research investigate history cite"),
-    ("calculations rankings trade-offs comparisons", "calculate", "rank growth average correlation conclusion trend"),
+    (
+        "calculations rankings trade-offs comparisons",
+        "calculate",
+        "rank growth average correlation conclusion trend",
+    ),
     ("article letter tone", "article", "letter tone warm polite friendly newsletter"),
 )
 """Words by which a description shows its trade (two of them); those that tell it in a request, and those that only hint at it."""
@@ -103,7 +109,11 @@ class Field:
 
     @cached_property
     def _trades(self) -> list[tuple[frozenset[str], frozenset[str]]]:
-        return [(told, hinted) for marks, told, hinted in _trades() if sum(has_stem(mark, self.own) for mark in marks) >= _SHOWN_BY]
+        return [
+            (told, hinted)
+            for marks, told, hinted in _trades()
+            if sum(has_stem(mark, self.own) for mark in marks) >= _SHOWN_BY
+        ]
 
 
 def fields_in(brief: str, names: Sequence[str]) -> tuple[Field, ...]:
@@ -115,7 +125,9 @@ def fields_in(brief: str, names: Sequence[str]) -> tuple[Field, ...]:
         except ValueError:  # the end of a list that was cut
             continue
         if "name" in item:
-            said[str(item["name"])] = Field(str(item["name"]), str(item.get("description", "")), bool(item.get("tools", True)))
+            said[str(item["name"])] = Field(
+                str(item["name"]), str(item.get("description", "")), bool(item.get("tools", True))
+            )
     return tuple(said.get(name, Field(name)) for name in names)
 
 
@@ -124,21 +136,36 @@ def best(text: str, fields: Iterable[Field]) -> Field | None:
     known = sorted(fields, key=lambda field: field.name)
     count = Counter(word for field in known for word in field.own)
     asked = _stems(text)
-    scored = [(sum(_weight(word, field, count, len(known)) for word in asked), field) for field in known]
+    scored = [
+        (sum(_weight(word, field, count, len(known)) for word in asked), field) for field in known
+    ]
     score, field = max(scored, key=lambda each: each[0], default=(0.0, None))
     return field if score >= _ENOUGH else None
 
 
 def _weight(word: str, field: Field, count: Counter[str], among: int) -> float:
     """How much a word speaks for a field: a word of its description the more, the fewer of the others have it."""
-    own = 2 * log((1 + among) / max(1, count[word])) / log(1 + among) if has_stem(word, field.own) else 0.0
-    return max(own, _TELLING if word in field.telling else _HINTING if word in field.hinting else 0.0)
+    own = (
+        2 * log((1 + among) / max(1, count[word])) / log(1 + among)
+        if has_stem(word, field.own)
+        else 0.0
+    )
+    return max(
+        own, _TELLING if word in field.telling else _HINTING if word in field.hinting else 0.0
+    )
 
 
 def _stems(text: str) -> frozenset[str]:
-    return frozenset(stem(part) for word in content_words(text) for part in (word, *word.split("-")) if part) - _WHATEVER
+    return (
+        frozenset(
+            stem(part) for word in content_words(text) for part in (word, *word.split("-")) if part
+        )
+        - _WHATEVER
+    )
 
 
 @lru_cache(maxsize=1)
 def _trades() -> tuple[tuple[frozenset[str], frozenset[str], frozenset[str]], ...]:
-    return tuple((_stems(marks), _stems(telling), _stems(hinting)) for marks, telling, hinting in _TRADES)
+    return tuple(
+        (_stems(marks), _stems(telling), _stems(hinting)) for marks, telling, hinting in _TRADES
+    )

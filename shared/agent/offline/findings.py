@@ -9,7 +9,17 @@ from dataclasses import dataclass, replace
 from shared.agent.offline.aspects import all_aspects
 from shared.agent.offline.sentences import Sentence, title_of
 from shared.agent.offline.stems import has_stem, stems_of
-from shared.agent.offline.topic import FIT, Topic, aspect_score, defines, form_score, is_subject, mentions, similar, subject_score
+from shared.agent.offline.topic import (
+    FIT,
+    Topic,
+    aspect_score,
+    defines,
+    form_score,
+    is_subject,
+    mentions,
+    similar,
+    subject_score,
+)
 
 _PER_ASPECT = 2
 _PER_QUESTION = 6
@@ -50,9 +60,17 @@ def heading_of(label: str) -> str:
     return label[:1].upper() + label[1:]
 
 
-def _about_thing(topic: Topic, thing: str, sentences: Sequence[Sentence]) -> tuple[list[Finding], list[str]]:
-    about = [each for each in sentences if subject_score(thing, each) > 0 and (topic.aspects or is_subject(thing, each))]
-    definitions = sorted((each for each in about if defines(thing, each.text)), key=lambda each: _place(thing, each))
+def _about_thing(
+    topic: Topic, thing: str, sentences: Sequence[Sentence]
+) -> tuple[list[Finding], list[str]]:
+    about = [
+        each
+        for each in sentences
+        if subject_score(thing, each) > 0 and (topic.aspects or is_subject(thing, each))
+    ]
+    definitions = sorted(
+        (each for each in about if defines(thing, each.text)), key=lambda each: _place(thing, each)
+    )
     found = [Finding(thing, each) for each in definitions[:1]]
     gaps: list[str] = []
     for wanted in topic.aspects or all_aspects():
@@ -61,16 +79,34 @@ def _about_thing(topic: Topic, thing: str, sentences: Sequence[Sentence]) -> tup
             for each in about
             if (said := aspect_score(wanted, each)) >= _FEWEST_ASPECT_POINTS
         ]
-        chosen = _best(scored, _per_aspect(topic), found, second_best=_SECOND_BEST if topic.wants_advice else _SECOND_BEST_ANSWER)
+        chosen = _best(
+            scored,
+            _per_aspect(topic),
+            found,
+            second_best=_SECOND_BEST if topic.wants_advice else _SECOND_BEST_ANSWER,
+        )
         found += [Finding(heading_of(wanted.label), each) for each in chosen]
         if topic.aspects and not scored:
             gaps.append(wanted.label)
     if not topic.aspects:
         general = [(subject_score(thing, each) + form_score(each), each) for each in about]
-        found += [Finding(thing, each) for each in _best(general, max(0, _ENOUGH - len(found)), found)]
-    advice = [(subject_score(thing, each), each) for each in about if FIT.score(each.text) and mentions(thing, each.text)]
+        found += [
+            Finding(thing, each) for each in _best(general, max(0, _ENOUGH - len(found)), found)
+        ]
+    advice = [
+        (subject_score(thing, each), each)
+        for each in about
+        if FIT.score(each.text) and mentions(thing, each.text)
+    ]
     kept = sorted(found[: _MOST_FINDINGS - 1], key=lambda each: each.heading != thing)
-    return [*kept, *(Finding(heading_of(FIT.label), each) for each in _best(advice, 1, kept) if topic.wants_advice)], gaps
+    return [
+        *kept,
+        *(
+            Finding(heading_of(FIT.label), each)
+            for each in _best(advice, 1, kept)
+            if topic.wants_advice
+        ),
+    ], gaps
 
 
 def _per_aspect(topic: Topic) -> int:
@@ -82,7 +118,11 @@ def _per_aspect(topic: Topic) -> int:
 
 def _asked(topic: Topic, sentence: Sentence) -> float:
     """How many of the question's own words a sentence has."""
-    return 0.0 if topic.wants_advice else float(sum(has_stem(s, stems_of(sentence.text)) for s in topic.stems))
+    return (
+        0.0
+        if topic.wants_advice
+        else float(sum(has_stem(s, stems_of(sentence.text)) for s in topic.stems))
+    )
 
 
 def _place(thing: str, sentence: Sentence) -> tuple[bool, int]:
@@ -99,13 +139,22 @@ def _about_question(topic: Topic, sentences: Sequence[Sentence]) -> list[Finding
         share = _share(topic, each, rarity)
         if share >= _FEWEST_SHARE:
             scored.append((share + _bonus(topic, each) + 0.1 * form_score(each), each))
-    chosen = _best(scored, _MOST_FINDINGS if topic.is_enumeration else _PER_QUESTION, [], second_best=_SECOND_BEST_ANSWER)
+    chosen = _best(
+        scored,
+        _MOST_FINDINGS if topic.is_enumeration else _PER_QUESTION,
+        [],
+        second_best=_SECOND_BEST_ANSWER,
+    )
     if not chosen and not topic.question.endswith("?"):
         chosen = _overview(topic, sentences)
-    place = {source: index for index, source in enumerate(dict.fromkeys(each.source for each in chosen))}
+    place = {
+        source: index for index, source in enumerate(dict.fromkeys(each.source for each in chosen))
+    }
     ordered = sorted(chosen, key=lambda each: (place[each.source], each.order))
     is_plain = bool(topic.names) or not topic.question.endswith("?")
-    return [Finding(each.title, each if is_plain else _placed(each, ordered, topic)) for each in ordered]
+    return [
+        Finding(each.title, each if is_plain else _placed(each, ordered, topic)) for each in ordered
+    ]
 
 
 def _placed(sentence: Sentence, chosen: Sequence[Sentence], topic: Topic) -> Sentence:
@@ -123,8 +172,16 @@ def _placed(sentence: Sentence, chosen: Sequence[Sentence], topic: Topic) -> Sen
 
 def _overview(topic: Topic, sentences: Sequence[Sentence]) -> list[Sentence]:
     """How each section begins of the documents that the subject names by their titles or paths; of all, if it names nothing at all."""
-    about = [each for each in sentences if all(has_stem(s, stems_of(f"{each.title} {title_of(each.source)}")) for s in topic.stems)]
-    sections = {(each.source, each.heading): each for each in reversed(about) if form_score(each) > -_LEANS_HEAVILY}
+    about = [
+        each
+        for each in sentences
+        if all(has_stem(s, stems_of(f"{each.title} {title_of(each.source)}")) for s in topic.stems)
+    ]
+    sections = {
+        (each.source, each.heading): each
+        for each in reversed(about)
+        if form_score(each) > -_LEANS_HEAVILY
+    }
     firsts = sorted(sections.values(), key=lambda each: (each.source, each.order))
     if len(firsts) <= _MOST_FINDINGS:
         return firsts
@@ -134,7 +191,9 @@ def _overview(topic: Topic, sentences: Sequence[Sentence]) -> list[Sentence]:
 def _share(topic: Topic, sentence: Sentence, rarity: Mapping[str, float]) -> float:
     """How much of the question's words a sentence has, by their rarity; those in its headings count less. 0.0 without any of its own."""
     said = {s for s in topic.stems if has_stem(s, stems_of(sentence.text))}
-    near = {s for s in topic.stems if has_stem(s, stems_of(f"{sentence.title} {sentence.heading}"))} - said
+    near = {
+        s for s in topic.stems if has_stem(s, stems_of(f"{sentence.title} {sentence.heading}"))
+    } - said
     weighed = sum(rarity[s] for s in said) + _NEAR_WEIGHT * sum(rarity[s] for s in near)
     return weighed / (sum(rarity.values()) or 1.0) if said else 0.0
 
@@ -144,19 +203,33 @@ def _bonus(topic: Topic, sentence: Sentence) -> float:
     subjects = topic.names or (topic.question.rstrip("?."),)
     opening = stems_of(" ".join(sentence.text.split()[:2]))
     begins = any(has_stem(s, opening) for s in topic.stems)
-    titled = sum(has_stem(s, stems_of(sentence.title)) for s in topic.stems) / max(1, len(topic.stems))
+    titled = sum(has_stem(s, stems_of(sentence.title)) for s in topic.stems) / max(
+        1, len(topic.stems)
+    )
     aspects = min(0.2, 0.05 * sum(aspect_score(wanted, sentence) for wanted in topic.aspects))
-    return 0.4 * any(defines(name, sentence.text) for name in subjects) + 0.15 * begins + 0.3 * titled + aspects
+    return (
+        0.4 * any(defines(name, sentence.text) for name in subjects)
+        + 0.15 * begins
+        + 0.3 * titled
+        + aspects
+    )
 
 
 def _rarities(topic: Topic, sentences: Sequence[Sentence]) -> dict[str, float]:
     """A word that few sentences have tells more than one that all have; one that none has counts like one that a single one has."""
     bags = [stems_of(each.text) for each in sentences]
-    return {s: math.log(1 + len(sentences) / max(1, sum(has_stem(s, bag) for bag in bags))) ** 2 for s in topic.stems}
+    return {
+        s: math.log(1 + len(sentences) / max(1, sum(has_stem(s, bag) for bag in bags))) ** 2
+        for s in topic.stems
+    }
 
 
 def _best(
-    scored: list[tuple[float, Sentence]], most: int, already: Sequence[Finding], *, second_best: float = _SECOND_BEST
+    scored: list[tuple[float, Sentence]],
+    most: int,
+    already: Sequence[Finding],
+    *,
+    second_best: float = _SECOND_BEST,
 ) -> list[Sentence]:
     """The best that say something new; ties go to the earlier sentence."""
     chosen: list[Sentence] = []

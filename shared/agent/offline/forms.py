@@ -10,7 +10,14 @@ from shared.agent.offline.conversation import KnownClaim
 from shared.agent.offline.schema_parts import DEEPEST, Schema, is_valid, resolve, type_of
 from shared.agent.offline.statements import marked
 from shared.agent.offline.topic import FIT
-from shared.agent.offline.values import choices_in, formatted_in, number_in, pieces_of, wanted_by, yes_or_no_in
+from shared.agent.offline.values import (
+    choices_in,
+    formatted_in,
+    number_in,
+    pieces_of,
+    wanted_by,
+    yes_or_no_in,
+)
 from shared.patterns import UnusablePattern, matches
 
 _MOST_ITEMS = 50
@@ -21,7 +28,9 @@ _SOURCES = frozenset({"source", "sources", "document", "file"})
 _GENERAL = frozenset(
     "answer summary text overview description explanation result report content details facts points findings notes highlights".split()
 )
-_ADVICE = frozenset({"recommendation", "recommended", "advice", "best", "choice", "conclusion", "verdict"})
+_ADVICE = frozenset(
+    {"recommendation", "recommended", "advice", "best", "choice", "conclusion", "verdict"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +71,10 @@ class _Scope:
 
     @property
     def place(self) -> str:
-        return "".join(part if part.startswith("[") else f".{part}" for part in self.path).lstrip(".") or "the answer itself"
+        return (
+            "".join(part if part.startswith("[") else f".{part}" for part in self.path).lstrip(".")
+            or "the answer itself"
+        )
 
     def at(self, part: str, **changes: Any) -> _Scope:
         return replace(self, path=(*self.path, part), **changes)
@@ -74,7 +86,13 @@ class _Scope:
         return [claim for score, claim in sorted(scored, key=lambda pair: -pair[0]) if score]
 
 
-def fill_in(schema: Schema, claims: Sequence[KnownClaim], subjects: Sequence[Subject] = (), *, root: Schema | None = None) -> Filled:
+def fill_in(
+    schema: Schema,
+    claims: Sequence[KnownClaim],
+    subjects: Sequence[Subject] = (),
+    *,
+    root: Schema | None = None,
+) -> Filled:
     """The form, filled. It is valid against the schema if nothing is missing; what is missing is not in it."""
     form = _Form(root if root is not None else schema, tuple(subjects))
     filled = form.value(schema, _Scope((), tuple(claims)))
@@ -84,7 +102,9 @@ def fill_in(schema: Schema, claims: Sequence[KnownClaim], subjects: Sequence[Sub
         return filled
     kind = type_of(resolve(schema, form.root))
     return Filled(
-        {} if kind == "object" else [] if kind == "array" else None, missing=filled.missing or ("the answer itself",), is_there=False
+        {} if kind == "object" else [] if kind == "array" else None,
+        missing=filled.missing or ("the answer itself",),
+        is_there=False,
     )
 
 
@@ -100,7 +120,9 @@ class _Form:
         found = self._said(resolved, scope) if len(scope.path) < DEEPEST else _NOTHING
         if found.is_there and not found.missing:
             return found
-        names_null = any(key in resolved for key in ("type", "enum", "anyOf", "oneOf")) and is_valid(None, resolved, self.root)
+        names_null = any(
+            key in resolved for key in ("type", "enum", "anyOf", "oneOf")
+        ) and is_valid(None, resolved, self.root)
         return Filled(None) if names_null and scope.path else found
 
     def _said(self, schema: dict[str, Any], scope: _Scope) -> Filled:
@@ -124,48 +146,97 @@ class _Form:
         options = [resolve({"allOf": [option, common]}, self.root) for option in several]
         found = [self.value(option, scope) for option in options if type_of(option) != "null"]
         return min(
-            (each for each in found if each.is_there and each.value is not None), key=lambda each: len(each.missing), default=_NOTHING
+            (each for each in found if each.is_there and each.value is not None),
+            key=lambda each: len(each.missing),
+            default=_NOTHING,
         )
 
     def _null(self, _schema: dict[str, Any], _scope: _Scope) -> Filled:
         return Filled(None)
 
     def _yes_or_no(self, _schema: dict[str, Any], scope: _Scope) -> Filled:
-        return next((Filled(yes_or_no_in(claim.text), (claim.id,)) for claim in scope.about(wholly=True)), _NOTHING)
+        return next(
+            (Filled(yes_or_no_in(claim.text), (claim.id,)) for claim in scope.about(wholly=True)),
+            _NOTHING,
+        )
 
     def _object(self, schema: dict[str, Any], scope: _Scope) -> Filled:
-        properties, required, extra = schema.get("properties", {}), schema.get("required", ()), schema.get("additionalProperties")
-        of_subject = {subject.name: extra for subject in self._subjects} if isinstance(extra, Mapping) and not scope.subject else {}
+        properties, required, extra = (
+            schema.get("properties", {}),
+            schema.get("required", ()),
+            schema.get("additionalProperties"),
+        )
+        of_subject = (
+            {subject.name: extra for subject in self._subjects}
+            if isinstance(extra, Mapping) and not scope.subject
+            else {}
+        )
         values: dict[str, Filled] = {}
         missing: list[str] = []
-        for name, part in {**of_subject, **properties, **{name: {} for name in required if name not in properties}}.items():
-            found = self.value(part, self._narrowed(name, scope)) if part != {} or name in properties else _NOTHING
+        for name, part in {
+            **of_subject,
+            **properties,
+            **{name: {} for name in required if name not in properties},
+        }.items():
+            found = (
+                self.value(part, self._narrowed(name, scope))
+                if part != {} or name in properties
+                else _NOTHING
+            )
             if found.is_there:
                 values[name] = found
                 missing += found.missing
             elif name in required:
                 missing.append(scope.at(name).place)
-        is_there = any(each.used or each.value for each in values.values() if each.value is not None)
+        is_there = any(
+            each.used or each.value for each in values.values() if each.value is not None
+        )
         used = tuple(dict.fromkeys(claim for each in values.values() for claim in each.used))
-        return Filled({name: each.value for name, each in values.items()}, used, tuple(missing), is_there or not required)
+        return Filled(
+            {name: each.value for name, each in values.items()},
+            used,
+            tuple(missing),
+            is_there or not required,
+        )
 
     def _narrowed(self, name: str, scope: _Scope) -> _Scope:
         """Below a property that is called like one of the subjects, only what is said of that one counts."""
-        subject = next((each for each in self._subjects if _folded(each.name) == _folded(name)), None)
-        return scope.at(name, subject=subject.name, claims=subject.claims) if subject else scope.at(name)
+        subject = next(
+            (each for each in self._subjects if _folded(each.name) == _folded(name)), None
+        )
+        return (
+            scope.at(name, subject=subject.name, claims=subject.claims)
+            if subject
+            else scope.at(name)
+        )
 
     def _array(self, schema: dict[str, Any], scope: _Scope) -> Filled:
         item = schema.get("items", {})
-        scopes = [self._indexed(scope, index, each) for index, each in enumerate(self._items(item, scope))]
-        fixed = [self.value(part, scope.at(f"[{index}]")) for index, part in enumerate(schema.get("prefixItems", ()))]
-        found = [*fixed, *(self.value(item, each) for each in scopes if item is not False)] if not fixed or "items" in schema else fixed
+        scopes = [
+            self._indexed(scope, index, each) for index, each in enumerate(self._items(item, scope))
+        ]
+        fixed = [
+            self.value(part, scope.at(f"[{index}]"))
+            for index, part in enumerate(schema.get("prefixItems", ()))
+        ]
+        found = (
+            [*fixed, *(self.value(item, each) for each in scopes if item is not False)]
+            if not fixed or "items" in schema
+            else fixed
+        )
         if "enum" in (choices := resolve(item, self.root)):
             found = [
-                Filled(value, (claim.id,)) for claim in scope.about() or scope.claims for value in choices_in(claim.text, choices["enum"])
+                Filled(value, (claim.id,))
+                for claim in scope.about() or scope.claims
+                for value in choices_in(claim.text, choices["enum"])
             ]
         kept: list[Filled] = []
         for each in found:
-            if each.is_there and each.value is not None and all(each.value != other.value for other in kept):
+            if (
+                each.is_there
+                and each.value is not None
+                and all(each.value != other.value for other in kept)
+            ):
                 kept.append(each)
         kept = kept[: schema.get("maxItems", _MOST_ITEMS)]
         missing = [place for each in kept for place in each.missing]
@@ -181,7 +252,9 @@ class _Form:
             return list(self._subjects)
         if kind == "string" and scope.name in _SOURCES:
             return [Subject("", (claim,)) for claim in scope.claims]
-        claims = scope.about() or (scope.claims if kind == "object" or scope.name in _GENERAL or not scope.name else ())
+        claims = scope.about() or (
+            scope.claims if kind == "object" or scope.name in _GENERAL or not scope.name else ()
+        )
         return [Subject("", (claim,)) for claim in claims]
 
     def _indexed(self, scope: _Scope, index: int, item: Subject) -> _Scope:
@@ -205,14 +278,23 @@ class _Form:
         if scope.name in _NAMES and scope.subject:
             return Filled(scope.subject) if is_valid(scope.subject, schema, self.root) else _NOTHING
         if scope.name in _SOURCES:
-            return next((Filled(claim.source, (claim.id,)) for claim in scope.claims if claim.source), _NOTHING)
+            return next(
+                (Filled(claim.source, (claim.id,)) for claim in scope.claims if claim.source),
+                _NOTHING,
+            )
         claims = self._for_text(scope)
         if "format" in schema or "pattern" in schema:
             claims = claims or list(scope.claims[:1] if len(scope.claims) == 1 else ())
-            return next((found for claim in claims if (found := self._formal(schema, claim)).is_there), _NOTHING)
+            return next(
+                (found for claim in claims if (found := self._formal(schema, claim)).is_there),
+                _NOTHING,
+            )
         together = claims[: _MOST_TOGETHER if scope.name in _GENERAL or not scope.path else 1]
         for some in (together, together[:1]):
-            for text in (" ".join(marked(claim.text, claim.id) for claim in some), " ".join(claim.text for claim in some)):
+            for text in (
+                " ".join(marked(claim.text, claim.id) for claim in some),
+                " ".join(claim.text for claim in some),
+            ):
                 if some and is_valid(text, schema, self.root):
                     return Filled(text, tuple(claim.id for claim in some))
         return _NOTHING
@@ -222,7 +304,9 @@ class _Form:
             return list(scope.claims)
         if scope.name in _ADVICE:
             return [claim for claim in scope.claims if FIT.score(claim.text)]
-        return scope.about() or (list(scope.claims) if scope.name in _GENERAL or not scope.path else [])
+        return scope.about() or (
+            list(scope.claims) if scope.name in _GENERAL or not scope.path else []
+        )
 
     def _formal(self, schema: dict[str, Any], claim: KnownClaim) -> Filled:
         """What stands in a statement in the format, or to the pattern, that a string must have."""
@@ -230,10 +314,15 @@ class _Form:
             tries = [found] if (found := formatted_in(claim.text, schema["format"])) else []
         else:
             try:
-                tries = [piece for piece in pieces_of(claim.text) if matches(schema["pattern"], piece)]
+                tries = [
+                    piece for piece in pieces_of(claim.text) if matches(schema["pattern"], piece)
+                ]
             except UnusablePattern:
                 tries = []
-        return next((Filled(each, (claim.id,)) for each in tries if is_valid(each, schema, self.root)), _NOTHING)
+        return next(
+            (Filled(each, (claim.id,)) for each in tries if is_valid(each, schema, self.root)),
+            _NOTHING,
+        )
 
 
 def _folded(name: str) -> str:

@@ -16,14 +16,27 @@ def judge(conversation: Conversation) -> dict[str, Any]:
 
 def rule(conversation: Conversation) -> dict[str, Any]:
     """Who is right about a text takes a reader: every point of the brief, one a line, is left undecided."""
-    points = [json.loads(line)["point"] for line in conversation.task.splitlines() if line.startswith("{")]
-    return {"rulings": [{"point": point, "why": "No model was asked.", "right": "undecided"} for point in points]}
+    points = [
+        json.loads(line)["point"] for line in conversation.task.splitlines() if line.startswith("{")
+    ]
+    return {
+        "rulings": [
+            {"point": point, "why": "No model was asked.", "right": "undecided"} for point in points
+        ]
+    }
 
 
 def _settled(conflict: dict[str, Any]) -> dict[str, Any]:
-    sources = {claim["id"]: len({one["source"] for one in claim["evidence"]}) for claim in conflict["claims"]}
+    sources = {
+        claim["id"]: len({one["source"] for one in claim["evidence"]})
+        for claim in conflict["claims"]
+    }
     most = max(sources.values())
     best = [claim for claim, count in sources.items() if count == most]
     is_clear = len(best) == 1
-    why = "More sources say so." if is_clear else "None of the claims has more sources than the others."
+    why = (
+        "More sources say so."
+        if is_clear
+        else "None of the claims has more sources than the others."
+    )
     return {"conflict": conflict["conflict"], "why": why, "stands": best if is_clear else []}

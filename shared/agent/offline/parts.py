@@ -7,7 +7,18 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shared.agent.offline import checking, grading, judging, planner, replanner, research, review, router, synthesis, writing
+from shared.agent.offline import (
+    checking,
+    grading,
+    judging,
+    planner,
+    replanner,
+    research,
+    review,
+    router,
+    synthesis,
+    writing,
+)
 from shared.agent.offline.asking import joined
 from shared.agent.offline.conversation import Conversation
 from shared.agent.offline.forms import Filled, fill_in
@@ -37,7 +48,11 @@ def reply_to(conversation: Conversation) -> list[Block]:
             return [_text(role(conversation))]
     if {"decision", "why"} <= set(has):
         further = replanner.next_step(conversation)
-        return [_tool_use(further.name, dict(further.input)) if further else _text(replanner.decide(conversation))]
+        return [
+            _tool_use(further.name, dict(further.input))
+            if further
+            else _text(replanner.decide(conversation))
+        ]
     if grading.is_asked_to_score(conversation):
         return [_text(grading.grades(conversation))]
     if checking.is_asked_to_check(conversation):
@@ -49,20 +64,30 @@ def reply_to(conversation: Conversation) -> list[Block]:
     if not calls and conversation.must_call:
         arguments = placeholder(conversation.tools[conversation.must_call], text=conversation.task)
         calls = [research.ToolCall(conversation.must_call, arguments)]
-    return [_tool_use(call.name, dict(call.input)) for call in calls] or [_final(conversation, research.envelope(conversation))]
+    return [_tool_use(call.name, dict(call.input)) for call in calls] or [
+        _final(conversation, research.envelope(conversation))
+    ]
 
 
 def _is_synthesizer(conversation: Conversation) -> bool:
     """Told by its instructions: it answers like a specialist, but merges results instead of drafting from claims."""
-    return re.search(r"\bsynthesi[sz](?:er|e the)\b", conversation.system[:400], re.IGNORECASE) is not None or conversation.task.startswith(
-        "Write the one answer to the request"
-    )
+    return re.search(
+        r"\bsynthesi[sz](?:er|e the)\b", conversation.system[:400], re.IGNORECASE
+    ) is not None or conversation.task.startswith("Write the one answer to the request")
 
 
 def _goes_on_searching(conversation: Conversation) -> bool:
     """A researcher may be given results to go on from; whoever can search and is told to research does that."""
-    can_search = research.SEARCH in conversation.tools or any(call.name == research.SEARCH for call in conversation.calls)
-    return can_search and re.match(r"(?:research|find|look up|search|investigate)\b", conversation.task, re.IGNORECASE) is not None
+    can_search = research.SEARCH in conversation.tools or any(
+        call.name == research.SEARCH for call in conversation.calls
+    )
+    return (
+        can_search
+        and re.match(
+            r"(?:research|find|look up|search|investigate)\b", conversation.task, re.IGNORECASE
+        )
+        is not None
+    )
 
 
 def _final(conversation: Conversation, envelope: dict[str, Any]) -> Block:
@@ -74,13 +99,22 @@ def _final(conversation: Conversation, envelope: dict[str, Any]) -> Block:
     if not {"status", "output", "claims"} <= set(has):
         filled = _filled(conversation, envelope, schema, schema)
         return _text(placeholder(schema) if filled.missing else filled.value)
-    wanted, root = (conversation.output_format, None) if conversation.output_format else (property_schema(schema, "output"), schema)
+    wanted, root = (
+        (conversation.output_format, None)
+        if conversation.output_format
+        else (property_schema(schema, "output"), schema)
+    )
     if wanted and not _is_free_text(wanted):
         envelope = _in_form(envelope, _filled(conversation, envelope, wanted, root))
     return _text({key: value for key, value in envelope.items() if key in has})
 
 
-def _filled(conversation: Conversation, envelope: dict[str, Any], form: Mapping[str, Any], root: Mapping[str, Any] | None) -> Filled:
+def _filled(
+    conversation: Conversation,
+    envelope: dict[str, Any],
+    form: Mapping[str, Any],
+    root: Mapping[str, Any] | None,
+) -> Filled:
     claims, subjects = writing.subjects_of(conversation, envelope["claims"])
     return fill_in(form, claims, subjects, root=root)
 
@@ -92,19 +126,40 @@ def _in_form(envelope: dict[str, Any], filled: Filled) -> dict[str, Any]:
     changed = {**envelope, "output": filled.value, "claims": claims}
     if not filled.missing or envelope["status"] == "needs_input":
         return changed
-    places = [*filled.missing[:_MOST_NAMED], *([f"{len(filled.missing) - _MOST_NAMED} more"] if len(filled.missing) > _MOST_NAMED else [])]
+    places = [
+        *filled.missing[:_MOST_NAMED],
+        *(
+            [f"{len(filled.missing) - _MOST_NAMED} more"]
+            if len(filled.missing) > _MOST_NAMED
+            else []
+        ),
+    ]
     status = "failed" if filled.value is None else "partial"
-    return {**changed, "status": status, "problem": f"the documents do not say: {joined(places)}", "confidence": 0.5 if claims else 0.0}
+    return {
+        **changed,
+        "status": status,
+        "problem": f"the documents do not say: {joined(places)}",
+        "confidence": 0.5 if claims else 0.0,
+    }
 
 
 def _is_free_text(schema: Mapping[str, Any]) -> bool:
     kinds = schema.get("type", "string")
     constraints = {"enum", "const", "pattern", "format", "minLength", "maxLength", "anyOf", "oneOf"}
-    return "string" in (kinds if isinstance(kinds, list) else [kinds]) and not constraints & set(schema) and "properties" not in schema
+    return (
+        "string" in (kinds if isinstance(kinds, list) else [kinds])
+        and not constraints & set(schema)
+        and "properties" not in schema
+    )
 
 
 def _text(value: Any) -> Block:
-    return {"type": "text", "text": value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)}
+    return {
+        "type": "text",
+        "text": value
+        if isinstance(value, str)
+        else json.dumps(value, ensure_ascii=False, indent=1),
+    }
 
 
 def _tool_use(name: str, arguments: dict[str, Any]) -> Block:

@@ -12,7 +12,11 @@ def text_of(content: Any) -> str:
     """The plain text of a message's content: a string, or text blocks."""
     if isinstance(content, str):
         return content
-    return "\n".join(str(block.get("text", "")) for block in content if isinstance(block, dict) and block.get("type") == "text")
+    return "\n".join(
+        str(block.get("text", ""))
+        for block in content
+        if isinstance(block, dict) and block.get("type") == "text"
+    )
 
 
 def claims_and_output(data: str) -> tuple[Any, list[dict[str, Any]]]:
@@ -38,17 +42,31 @@ def hits_in(text: str) -> tuple[list[dict[str, Any]], int | None]:
     """The hits of a search_documents result, and how many documents were searched; what can be saved of a result that was cut."""
     whole = json_in(text)
     if isinstance(whole, dict) and isinstance(whole.get("hits"), list):
-        hits, searched = [hit for hit in whole["hits"] if isinstance(hit, dict)], whole.get("searched")
-        return [hit for hit in hits if _is_hit(hit)], searched if isinstance(searched, int) else None
+        hits, searched = (
+            [hit for hit in whole["hits"] if isinstance(hit, dict)],
+            whole.get("searched"),
+        )
+        return [hit for hit in hits if _is_hit(hit)], searched if isinstance(
+            searched, int
+        ) else None
     return [hit for hit in _objects_from(text, r'\{\s*"source"') if _is_hit(hit)], None
 
 
 def page_in(text: str) -> tuple[str, int, int, str] | None:
     """(source, offset, total_chars, text) of a read_document result; of one that was cut, the text up to the cut."""
     whole = json_in(text)
-    if isinstance(whole, dict) and isinstance(whole.get("text"), str) and isinstance(whole.get("source"), str):
+    if (
+        isinstance(whole, dict)
+        and isinstance(whole.get("text"), str)
+        and isinstance(whole.get("source"), str)
+    ):
         offset, total = whole.get("offset") or 0, whole.get("total_chars")
-        return whole["source"], int(offset), int(total if total is not None else len(whole["text"])), whole["text"]
+        return (
+            whole["source"],
+            int(offset),
+            int(total if total is not None else len(whole["text"])),
+            whole["text"],
+        )
     source = re.search(r'"source":\s*("(?:[^"\\]|\\.)*")', text)
     offset_found = re.search(r'"offset":\s*(\d+)', text)
     started = re.search(r'"text":\s*"((?:[^"\\]|\\.)*)', text)
@@ -80,7 +98,11 @@ def _unescaped(inner: str) -> str:
 def _claims(value: Any) -> list[dict[str, Any]]:
     if not isinstance(value, list):
         return []
-    return [c for c in value if isinstance(c, dict) and isinstance(c.get("id"), str) and isinstance(c.get("text"), str)]
+    return [
+        c
+        for c in value
+        if isinstance(c, dict) and isinstance(c.get("id"), str) and isinstance(c.get("text"), str)
+    ]
 
 
 def _is_hit(hit: dict[str, Any]) -> bool:

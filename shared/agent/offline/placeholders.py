@@ -18,7 +18,23 @@ _FORMATS = {
     "uuid": "00000000-0000-0000-0000-000000000000",
     "ipv4": "0.0.0.0",  # noqa: S104 - a placeholder, nothing listens there
 }
-_PLAIN = ("unknown", "UNKNOWN", "Unknown", "unknown-1", "a", "A", "0", "00", "000", "0000", "1.0", "1.0.0", "AA", "AAA", "1970-01-01")
+_PLAIN = (
+    "unknown",
+    "UNKNOWN",
+    "Unknown",
+    "unknown-1",
+    "a",
+    "A",
+    "0",
+    "00",
+    "000",
+    "0000",
+    "1.0",
+    "1.0.0",
+    "AA",
+    "AAA",
+    "1970-01-01",
+)
 """Values that patterns often allow."""
 
 
@@ -55,21 +71,38 @@ class _Filler:
     def _any_of(self, schema: dict[str, Any], key: str, depth: int) -> Any:
         common = {name: value for name, value in schema.items() if name != key}
         options = [resolve({"allOf": [option, common]}, self._root) for option in schema[key]]
-        options.sort(key=lambda option: (type_of(option) != "null", type_of(option) in ("object", "array")))
-        values = [self.value(option, depth + 1) for option in options] if depth < DEEPEST else [self.value(options[0], depth + 1)]
+        options.sort(
+            key=lambda option: (type_of(option) != "null", type_of(option) in ("object", "array"))
+        )
+        values = (
+            [self.value(option, depth + 1) for option in options]
+            if depth < DEEPEST
+            else [self.value(options[0], depth + 1)]
+        )
         return next((value for value in values if is_valid(value, schema, self._root)), values[0])
 
     def _object(self, schema: dict[str, Any], depth: int) -> dict[str, Any]:
         properties, extra = schema.get("properties", {}), schema.get("additionalProperties", True)
         other = extra if isinstance(extra, Mapping) else {"type": "string"}
-        filled = {name: self.value(properties.get(name, other), depth + 1) for name in schema.get("required", ()) if depth < 2 * DEEPEST}
+        filled = {
+            name: self.value(properties.get(name, other), depth + 1)
+            for name in schema.get("required", ())
+            if depth < 2 * DEEPEST
+        }
         missing = schema.get("minProperties", 0) - len(filled)
         return {**filled, **{f"field_{n}": self.value(other, depth + 1) for n in range(missing)}}
 
     def _array(self, schema: dict[str, Any], depth: int) -> list[Any]:
         values = [self.value(item, depth + 1) for item in schema.get("prefixItems", ())]
         while len(values) < schema.get("minItems", 0):
-            values.append(self._another(schema.get("items", {}), len(values), depth, distinct=bool(schema.get("uniqueItems"))))
+            values.append(
+                self._another(
+                    schema.get("items", {}),
+                    len(values),
+                    depth,
+                    distinct=bool(schema.get("uniqueItems")),
+                )
+            )
         return values
 
     def _another(self, item: Any, number: int, depth: int, *, distinct: bool) -> Any:
@@ -101,7 +134,13 @@ def _number(schema: Schema, *, whole: bool) -> int | float:
         max((each for each in lows if each is not None), default=None),
         min((each for each in highs if each is not None), default=None),
     )
-    value = 0 if (low is None or low <= 0) and (high is None or high >= 0) else low if low is not None and low > 0 else high or 0
+    value = (
+        0
+        if (low is None or low <= 0) and (high is None or high >= 0)
+        else low
+        if low is not None and low > 0
+        else high or 0
+    )
     if step:
         value = (math.ceil(value / step) if value > 0 else math.floor(value / step)) * step
     return int(value) if whole or float(value).is_integer() else value
@@ -113,6 +152,13 @@ def _moved(limit: float | None, by: float) -> float | None:
 
 def _matching(schema: Schema, root: Schema) -> str:
     try:
-        return next((each for each in _PLAIN if matches(schema["pattern"], each) and is_valid(each, schema, root)), "unknown")
+        return next(
+            (
+                each
+                for each in _PLAIN
+                if matches(schema["pattern"], each) and is_valid(each, schema, root)
+            ),
+            "unknown",
+        )
     except UnusablePattern:
         return "unknown"

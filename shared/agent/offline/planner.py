@@ -25,12 +25,22 @@ def plan(conversation: Conversation) -> dict[str, Any]:
     schema = conversation.schema or {}
     step_schema = resolve(property_schema(schema, "steps").get("items", {}), schema)
     offered = resolve(property_schema(step_schema, "specialist", schema), schema).get("enum") or ()
-    names = [name for name in offered if name != SUB_SUPERVISOR] or ["generalist"]  # nothing that it divides would be worth a team
+    names = [name for name in offered if name != SUB_SUPERVISOR] or [
+        "generalist"
+    ]  # nothing that it divides would be worth a team
     asking = understand(request_in(conversation.task))
     known = _known_in(conversation.task)
     follows = "\nRequest before:\n" in conversation.task.partition("\nRequest:\n")[0]
-    steps = _out_of(known, asking, names) if known and follows else _steps(asking, names, _cap(conversation, schema), known)
-    answer = {"steps": [_fit(step, step_schema, schema) for step in steps], "synthesis": "merge", "why": _why(asking, steps)}
+    steps = (
+        _out_of(known, asking, names)
+        if known and follows
+        else _steps(asking, names, _cap(conversation, schema), known)
+    )
+    answer = {
+        "steps": [_fit(step, step_schema, schema) for step in steps],
+        "synthesis": "merge",
+        "why": _why(asking, steps),
+    }
     return _fit(answer, schema, schema)
 
 
@@ -40,35 +50,71 @@ def give_up(conversation: Conversation) -> dict[str, Any]:
     """
     schema = conversation.schema or {}
     item = resolve(property_schema(schema, "resolutions").get("items", {}), schema)
-    steps = property_schema(item, "step", schema).get("enum") or [result.step for result in conversation.results]
+    steps = property_schema(item, "step", schema).get("enum") or [
+        result.step for result in conversation.results
+    ]
     why = "The offline model knows nothing beyond the documents of this job."
     said = {"action": "give_up", "answer": why, "specialist": "", "task": ""}
     return {"resolutions": [_fit({"step": step, **said}, item, schema) for step in steps]}
 
 
-def _steps(asking: Asking, names: list[str], cap: int, known: Sequence[str] = ()) -> list[dict[str, Any]]:
+def _steps(
+    asking: Asking, names: list[str], cap: int, known: Sequence[str] = ()
+) -> list[dict[str, Any]]:
     researcher = next((name for name in _RESEARCHERS if name in names), names[0])
     writer = next((name for name in _WRITERS if name in names), None)
     if cap == 1:
-        return [{"id": "answer", "specialist": researcher, "task": asking.text, "depends_on": [*known], "fallback": _FALLBACK}]
-    research = [{**step, "depends_on": [*known]} for step in _research(asking, researcher, cap - 1 if writer else cap)]
+        return [
+            {
+                "id": "answer",
+                "specialist": researcher,
+                "task": asking.text,
+                "depends_on": [*known],
+                "fallback": _FALLBACK,
+            }
+        ]
+    research = [
+        {**step, "depends_on": [*known]}
+        for step in _research(asking, researcher, cap - 1 if writer else cap)
+    ]
     if writer is None or (len(research) == 1 and writer == researcher):
         return research
     task = f"Write the answer to the request out of the results, every statement with its marker.\nRequest: {asking.text}"
     ids = [step["id"] for step in research]
-    return [*research, {"id": "write", "specialist": writer, "task": task, "depends_on": ids, "fallback": _FALLBACK}]
+    return [
+        *research,
+        {
+            "id": "write",
+            "specialist": writer,
+            "task": task,
+            "depends_on": ids,
+            "fallback": _FALLBACK,
+        },
+    ]
 
 
 def _known_in(task: str) -> list[str]:
     """The ids of results that are there already."""
     above = task.partition("\nRequest:\n")[0]
-    return re.findall(r'^{"id": "([a-z][a-z0-9_-]*)", "specialist": ', above.partition("\nKnown results:\n")[2], re.MULTILINE)
+    return re.findall(
+        r'^{"id": "([a-z][a-z0-9_-]*)", "specialist": ',
+        above.partition("\nKnown results:\n")[2],
+        re.MULTILINE,
+    )
 
 
 def _out_of(known: list[str], asking: Asking, names: list[str]) -> list[dict[str, Any]]:
     """A request that follows on another is about what that one has found: nothing is looked for again."""
     writer = next((name for name in _WRITERS if name in names), names[0])
-    return [{"id": "write", "specialist": writer, "task": asking.text, "depends_on": known, "fallback": _FALLBACK}]
+    return [
+        {
+            "id": "write",
+            "specialist": writer,
+            "task": asking.text,
+            "depends_on": known,
+            "fallback": _FALLBACK,
+        }
+    ]
 
 
 def _research(asking: Asking, specialist: str, cap: int) -> list[dict[str, Any]]:
@@ -103,12 +149,18 @@ def _grouped(subjects: list[str], cap: int) -> list[str]:
 def _id_for(subject: str, taken: set[str]) -> str:
     words = re.findall(r"[a-z0-9]+", " ".join(content_words(subject)[:3]))
     first = f"research_{'_'.join(words)}"[:44].rstrip("_") or "research"
-    return next(name for name in (first, *(f"{first}_{n}" for n in range(2, 100))) if name not in taken)
+    return next(
+        name for name in (first, *(f"{first}_{n}" for n in range(2, 100))) if name not in taken
+    )
 
 
 def _cap(conversation: Conversation, schema: Mapping[str, Any]) -> int:
     said = re.search(r"\bat most (\d+) steps\b", conversation.task.partition("Request:")[0])
-    limits = [property_schema(schema, "steps").get("maxItems"), int(said.group(1)) if said else None, _MOST_STEPS]
+    limits = [
+        property_schema(schema, "steps").get("maxItems"),
+        int(said.group(1)) if said else None,
+        _MOST_STEPS,
+    ]
     return max(1, min(limit for limit in limits if limit is not None))
 
 
@@ -117,10 +169,16 @@ def _why(asking: Asking, steps: list[dict[str, Any]]) -> str:
     kind = "things to compare" if asking.things else "questions to answer"
     if count > 1:
         return f"{count} {kind}: each researched on its own, at the same time."
-    return "One step can answer this." if len(steps) == 1 else "One question to research, then a writer."
+    return (
+        "One step can answer this."
+        if len(steps) == 1
+        else "One question to research, then a writer."
+    )
 
 
-def _fit(value: dict[str, Any], schema: Mapping[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
+def _fit(
+    value: dict[str, Any], schema: Mapping[str, Any], root: Mapping[str, Any]
+) -> dict[str, Any]:
     """Drop what the schema does not know, and fill in what it requires beyond what is here."""
     properties = schema.get("properties")
     if not properties:

@@ -19,12 +19,24 @@ def next_step(conversation: Conversation) -> ToolCall | None:
     plan, specialists = _told(conversation, "step"), _told(conversation, "name")
     for result in conversation.results:
         step = plan.get(result.step)
-        if step is None or result.status == "ok" or result.step.endswith(_FURTHER) or f"{result.step}{_FURTHER}" in plan:
+        if (
+            step is None
+            or result.status == "ok"
+            or result.step.endswith(_FURTHER)
+            or f"{result.step}{_FURTHER}" in plan
+        ):
             continue
-        able = [name for name, one in specialists.items() if SEARCH in one["tools"] and name != step["specialist"]]
+        able = [
+            name
+            for name, one in specialists.items()
+            if SEARCH in one["tools"] and name != step["specialist"]
+        ]
         able = [name for name in able if f"{_HAND_OFF}{name}" in conversation.tools]
         if able:
-            return ToolCall(f"{_HAND_OFF}{'generalist' if 'generalist' in able else min(able)}", _handoff(result, step["task"]))
+            return ToolCall(
+                f"{_HAND_OFF}{'generalist' if 'generalist' in able else min(able)}",
+                _handoff(result, step["task"]),
+            )
     return None
 
 

@@ -51,21 +51,43 @@ class Researched:
 def next_calls(conversation: Conversation) -> list[ToolCall]:
     """The searches, then the pages to read; empty when there is enough (or nothing) to answer with."""
     topics = _topics(conversation)
-    done = [(call.name, call.input.get("query") or (call.input.get("source"), call.input.get("offset", 0))) for call in conversation.calls]
+    done = [
+        (
+            call.name,
+            call.input.get("query") or (call.input.get("source"), call.input.get("offset", 0)),
+        )
+        for call in conversation.calls
+    ]
     calls = []
     if SEARCH in conversation.tools:
-        queries = list(dict.fromkeys(query for topic in topics for query in _queries(topic)))[:_MOST_CALLS]
-        calls = [ToolCall(SEARCH, {"query": query, "limit": _MOST_HITS}) for query in queries if (SEARCH, query) not in done]
+        queries = list(dict.fromkeys(query for topic in topics for query in _queries(topic)))[
+            :_MOST_CALLS
+        ]
+        calls = [
+            ToolCall(SEARCH, {"query": query, "limit": _MOST_HITS})
+            for query in queries
+            if (SEARCH, query) not in done
+        ]
     if not calls and READ in conversation.tools:
-        pages = list(dict.fromkeys(page for topic in topics for page in _pages(conversation, topic)))[:_MOST_CALLS]
-        calls = [ToolCall(READ, {"source": source, "offset": offset}) for source, offset in pages if (READ, (source, offset)) not in done]
+        pages = list(
+            dict.fromkeys(page for topic in topics for page in _pages(conversation, topic))
+        )[:_MOST_CALLS]
+        calls = [
+            ToolCall(READ, {"source": source, "offset": offset})
+            for source, offset in pages
+            if (READ, (source, offset)) not in done
+        ]
     return calls if conversation.parallel else calls[:1]
 
 
 def research(conversation: Conversation) -> Researched:
     """The best sentences of everything that was read."""
     dropped = _refused_quotes(conversation)
-    sentences = [sentence for sentence in _sentences(conversation) if not any(quote in sentence.quote for quote in dropped)]
+    sentences = [
+        sentence
+        for sentence in _sentences(conversation)
+        if not any(quote in sentence.quote for quote in dropped)
+    ]
     parts = []
     for topic in _topics(conversation):
         findings, gaps = find(topic, sentences)
@@ -77,28 +99,45 @@ def research(conversation: Conversation) -> Researched:
 def envelope(conversation: Conversation) -> dict[str, Any]:
     """The answer envelope, with `output` as Markdown."""
     done = research(conversation)
-    sentences = list(dict.fromkeys(finding.sentence for _, findings, _ in done.parts for finding in findings))
+    sentences = list(
+        dict.fromkeys(finding.sentence for _, findings, _ in done.parts for finding in findings)
+    )
     ids = {sentence: f"c{number}" for number, sentence in enumerate(sentences, 1)}
     claims = [
-        {"id": ids[each], "text": each.standing_alone, "sources": [{"source": each.source, "quote": each.quote}]} for each in sentences
+        {
+            "id": ids[each],
+            "text": each.standing_alone,
+            "sources": [{"source": each.source, "quote": each.quote}],
+        }
+        for each in sentences
     ]
     wanted = sum(len(topic.aspects) or 1 for topic, _, _ in done.parts)
-    missing = sum(len(gaps) if findings else len(topic.aspects) or 1 for topic, findings, gaps in done.parts)
+    missing = sum(
+        len(gaps) if findings else len(topic.aspects) or 1 for topic, findings, gaps in done.parts
+    )
     without = [topic for topic, findings, _ in done.parts if not findings]
-    output = "\n\n".join(_section(topic, findings, gaps, ids) for topic, findings, gaps in done.parts)
+    output = "\n\n".join(
+        _section(topic, findings, gaps, ids) for topic, findings, gaps in done.parts
+    )
     return {
         "status": "ok" if claims else "partial" if done.searched else "needs_input",
-        "output": _drafted(conversation, output, claims) if len(done.parts) > 1 and claims else output,
+        "output": _drafted(conversation, output, claims)
+        if len(done.parts) > 1 and claims
+        else output,
         "claims": claims,
         "confidence": round(0.3 + 0.6 * (1 - missing / wanted), 2) if claims else 0.0,
         "needs": None if claims else joined([topic.needs for topic in without]),
-        "problem": None if claims else f"not found in the documents: {joined([topic.gap for topic in without])}",
+        "problem": None
+        if claims
+        else f"not found in the documents: {joined([topic.gap for topic in without])}",
     }
 
 
 def _drafted(conversation: Conversation, notes: str, claims: list[dict[str, Any]]) -> str:
     """Whoever compares things alone writes it up like the writer does."""
-    known = tuple(KnownClaim(claim["id"], claim["text"], claim["sources"][0]["source"]) for claim in claims)
+    known = tuple(
+        KnownClaim(claim["id"], claim["text"], claim["sources"][0]["source"]) for claim in claims
+    )
     return writing.draft(replace(conversation, results=(Result("answer", "ok", notes, known),)))
 
 
@@ -109,7 +148,14 @@ def _topics(conversation: Conversation) -> list[Topic]:
     return [
         replace(
             topic,
-            aspects=(*topic.aspects, *(each for each in again if topic.aspects and each.key not in {known.key for known in topic.aspects})),
+            aspects=(
+                *topic.aspects,
+                *(
+                    each
+                    for each in again
+                    if topic.aspects and each.key not in {known.key for known in topic.aspects}
+                ),
+            ),
         )
         for topic in topics
     ]
@@ -118,14 +164,20 @@ def _topics(conversation: Conversation) -> list[Topic]:
 def _queries(topic: Topic) -> list[str]:
     if topic.thing is None:
         words = " ".join(content_words(topic.question)[:_MOST_QUERY_WORDS])
-        return list(dict.fromkeys([words or topic.question[:200], *topic.names[: _MOST_SEARCHES - 1]]))
+        return list(
+            dict.fromkeys([words or topic.question[:200], *topic.names[: _MOST_SEARCHES - 1]])
+        )
     labels = [each.label for each in topic.aspects] or ["overview", "features", "limits"]
     labels = [*labels[: _MOST_SEARCHES - 2], *([FIT.label] if topic.wants_advice else [])]
     return [topic.thing, *(f"{topic.thing} {label}" for label in labels)]
 
 
 def _searches(conversation: Conversation) -> list[tuple[list[dict[str, Any]], int | None]]:
-    return [hits_in(call.result) for call in conversation.calls if call.name == SEARCH and call.result and not call.is_error]
+    return [
+        hits_in(call.result)
+        for call in conversation.calls
+        if call.name == SEARCH and call.result and not call.is_error
+    ]
 
 
 def _hits(conversation: Conversation) -> list[dict[str, Any]]:
@@ -149,13 +201,20 @@ def _pages(conversation: Conversation, topic: Topic) -> list[tuple[str, int]]:
             starts[path] = 0
     for source in weight:
         weight[source] *= 4 if any(mentions(name, title_of(source)) for name in topic.names) else 1
-    best = sorted(weight, key=lambda source: (-weight[source], source))[: _MOST_READS if topic.names or topic.stems else _MOST_CALLS]
-    return [(source, 0 if starts[source] < _PAGE_CHARS - 1_000 else max(0, starts[source] - 1_000)) for source in best]
+    best = sorted(weight, key=lambda source: (-weight[source], source))[
+        : _MOST_READS if topic.names or topic.stems else _MOST_CALLS
+    ]
+    return [
+        (source, 0 if starts[source] < _PAGE_CHARS - 1_000 else max(0, starts[source] - 1_000))
+        for source in best
+    ]
 
 
 def _is_named(path: str, topic: Topic) -> bool:
     """Whether a subject that is no question names a document; one without words of its own ("the documents") names them all."""
-    return not topic.question.endswith("?") and all(has_stem(each, stems_of(title_of(path))) for each in topic.stems)
+    return not topic.question.endswith("?") and all(
+        has_stem(each, stems_of(title_of(path))) for each in topic.stems
+    )
 
 
 def _sentences(conversation: Conversation) -> list[Sentence]:
@@ -163,15 +222,25 @@ def _sentences(conversation: Conversation) -> list[Sentence]:
     found: list[Sentence] = []
     read = set()
     for call in conversation.calls:
-        page = page_in(call.result) if call.name == READ and call.result and not call.is_error else None
+        page = (
+            page_in(call.result)
+            if call.name == READ and call.result and not call.is_error
+            else None
+        )
         if page:
             source, offset, total, text = page
             read.add(source)
-            found += sentences_of(text, source, starts_whole=offset == 0, ends_whole=offset + len(text) >= total)
+            found += sentences_of(
+                text, source, starts_whole=offset == 0, ends_whole=offset + len(text) >= total
+            )
     for hit in _hits(conversation):
         if hit["source"] not in read:
             snippet = hit["snippet"].strip(" …")
-            found += [each for each in sentences_of(snippet, hit["source"], ends_whole=False) if not each.text[:1].islower()]
+            found += [
+                each
+                for each in sentences_of(snippet, hit["source"], ends_whole=False)
+                if not each.text[:1].islower()
+            ]
     return list({(each.source, each.quote): each for each in reversed(found)}.values())[::-1]
 
 
@@ -182,10 +251,17 @@ def _refused_quotes(conversation: Conversation) -> list[str]:
         return []
     told = next((text for text in reversed(conversation.prompts) if "cannot be used" in text), "")
     named = set(re.findall(r"\bc\d+\b", told))
-    return [source["quote"] for claim in answer.get("claims") or () if claim["id"] in named for source in claim["sources"]]
+    return [
+        source["quote"]
+        for claim in answer.get("claims") or ()
+        if claim["id"] in named
+        for source in claim["sources"]
+    ]
 
 
-def _section(topic: Topic, findings: Sequence[Finding], gaps: Sequence[str], ids: Mapping[Sentence, str]) -> str:
+def _section(
+    topic: Topic, findings: Sequence[Finding], gaps: Sequence[str], ids: Mapping[Sentence, str]
+) -> str:
     """A list under a heading for each aspect, or, for a question, just a list; then what was not found."""
     if not findings:
         return not_found([topic.gap])

@@ -30,24 +30,47 @@ def review(conversation: Conversation) -> dict[str, Any]:
     if missing and conversation.results:
         revisions.setdefault(conversation.results[-1].step, []).extend(missing)
     named = [{"step": step, "problem": " ".join(problems)} for step, problems in revisions.items()]
-    said = gaps_in(conversation.results[-1].text) if conversation.results else []  # the answer itself names these: once is enough
-    points = [point for point in dict.fromkeys(open_points) if point.removeprefix(f"{NOT_FOUND}: ") not in said]
+    said = (
+        gaps_in(conversation.results[-1].text) if conversation.results else []
+    )  # the answer itself names these: once is enough
+    points = [
+        point
+        for point in dict.fromkeys(open_points)
+        if point.removeprefix(f"{NOT_FOUND}: ") not in said
+    ]
     verdict = {"verdict": "REVISE" if named else "PASS", "revisions": named, "open_points": points}
     return {**_scores(conversation, revisions, missing), **verdict}
 
 
-def _scores(conversation: Conversation, problems: Mapping[str, list[str]], missing: list[str]) -> dict[str, Any]:
+def _scores(
+    conversation: Conversation, problems: Mapping[str, list[str]], missing: list[str]
+) -> dict[str, Any]:
     """A point less for each thing that was found. Only where code can see any: clarity, and criteria of the user's own, it leaves out."""
-    score = property_schema(property_schema(conversation.schema or {}, "scores").get("items", {}), "criterion")
+    score = property_schema(
+        property_schema(conversation.schema or {}, "scores").get("items", {}), "criterion"
+    )
     whole = [problem for named in problems.values() for problem in named]
-    found = {"*": whole, **{result.step: problems.get(result.step, []) for result in conversation.results}}
+    found = {
+        "*": whole,
+        **{result.step: problems.get(result.step, []) for result in conversation.results},
+    }
     scores = []
     for step, said in found.items():
         unproven = [problem for problem in said if problem not in missing]
-        for criterion, faults in (("accuracy", unproven), ("coverage", [problem for problem in said if problem in missing])):
+        for criterion, faults in (
+            ("accuracy", unproven),
+            ("coverage", [problem for problem in said if problem in missing]),
+        ):
             if criterion in score.get("enum", ()):
                 why = f"Counted, not judged: {len(faults)} found."
-                scores.append({"step": step, "criterion": criterion, "why": why, "score": max(1, 5 - len(faults))})
+                scores.append(
+                    {
+                        "step": step,
+                        "criterion": criterion,
+                        "why": why,
+                        "score": max(1, 5 - len(faults)),
+                    }
+                )
     return {"scores": scores} if score else {}
 
 
@@ -62,7 +85,10 @@ def _check(result: Result, results: tuple[Result, ...]) -> tuple[list[str], list
     problems = []
     if isinstance(result.output, str):
         unmarked = list(unmarked_statements(result.output))
-        problems += [f'Cite or drop this statement: "{each[:_QUOTED_CHARS]}"' for each in unmarked[:_MOST_QUOTED]]
+        problems += [
+            f'Cite or drop this statement: "{each[:_QUOTED_CHARS]}"'
+            for each in unmarked[:_MOST_QUOTED]
+        ]
     known = {claim.id for other in results for claim in other.claims}
     known |= {claim.id.split(".", 1)[1] for claim in result.claims}
     unknown = sorted(markers_in(result.text) - known) if known else []
@@ -73,7 +99,11 @@ def _check(result: Result, results: tuple[Result, ...]) -> tuple[list[str], list
 def _uncovered(asking: Asking, results: tuple[Result, ...]) -> list[str]:
     """Parts of the request that no result speaks of, not even to say that nothing was found."""
     said = "\n".join(result.text for result in results if result.status != "failed")
-    missing = [f"The request asks about {thing}: no result speaks of it." for thing in asking.things if not mentions(thing, said)]
+    missing = [
+        f"The request asks about {thing}: no result speaks of it."
+        for thing in asking.things
+        if not mentions(thing, said)
+    ]
     if asking.things:
         missing += [
             f"The request asks for {label}: cover it, or say that the documents do not."

@@ -8,7 +8,15 @@ from shared.agent.offline.asking import joined, request_in
 from shared.agent.offline.conversation import Conversation
 from shared.agent.offline.fields import Field, best, fields_in
 from shared.agent.offline.schema_parts import property_schema, resolve
-from shared.agent.offline.shapes import clauses, documents_in, is_fixed, names_files, plain, questions_in, things_in
+from shared.agent.offline.shapes import (
+    clauses,
+    documents_in,
+    is_fixed,
+    names_files,
+    plain,
+    questions_in,
+    things_in,
+)
 
 _GENERALIST = "generalist"
 _CRAFTS = frozenset({"researcher", "analyst", "writer", "reviewer", "coder"})
@@ -49,7 +57,9 @@ def _why_a_team(request: str, fields: list[Field]) -> str | None:
     if is_fixed(request):
         return None
     experts = [field for field in fields if field.name not in _CRAFTS]
-    needed = list(dict.fromkeys(found.name for clause in clauses(request) if (found := best(clause, experts))))
+    needed = list(
+        dict.fromkeys(found.name for clause in clauses(request) if (found := best(clause, experts)))
+    )
     if len(needed) > 1:
         return f"Its questions lie in the fields of different experts: {joined(needed)}."
     things = things_in(request)

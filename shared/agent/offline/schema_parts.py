@@ -19,7 +19,11 @@ def resolve(schema: Any, root: Schema) -> dict[str, Any]:
     while "$ref" in schema and seen < DEEPEST:
         target: Any = root
         for part in str(schema["$ref"]).removeprefix("#").strip("/").split("/"):
-            target = target.get(part.replace("~1", "/").replace("~0", "~"), {}) if part and isinstance(target, Mapping) else target
+            target = (
+                target.get(part.replace("~1", "/").replace("~0", "~"), {})
+                if part and isinstance(target, Mapping)
+                else target
+            )
         schema = {**target, **{key: value for key, value in schema.items() if key != "$ref"}}
         seen += 1
     merged = dict(schema)
@@ -27,7 +31,12 @@ def resolve(schema: Any, root: Schema) -> dict[str, Any]:
         other = resolve(part, root)
         properties = {**merged.get("properties", {}), **other.get("properties", {})}
         required = [*merged.get("required", ()), *other.get("required", ())]
-        merged = {**other, **merged, **({"properties": properties} if properties else {}), **({"required": required} if required else {})}
+        merged = {
+            **other,
+            **merged,
+            **({"properties": properties} if properties else {}),
+            **({"required": required} if required else {}),
+        }
     return merged
 
 

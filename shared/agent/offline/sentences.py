@@ -8,7 +8,23 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 _ABBREVIATIONS = frozenset(
-    {"e.g.", "i.e.", "etc.", "vs.", "cf.", "approx.", "dr.", "mr.", "mrs.", "ms.", "prof.", "no.", "fig.", "st.", "al."}
+    {
+        "e.g.",
+        "i.e.",
+        "etc.",
+        "vs.",
+        "cf.",
+        "approx.",
+        "dr.",
+        "mr.",
+        "mrs.",
+        "ms.",
+        "prof.",
+        "no.",
+        "fig.",
+        "st.",
+        "al.",
+    }
 )
 CLOSING = "\"')]”’*_"
 """What may stand between a full stop and the end of its sentence."""
@@ -45,20 +61,34 @@ class Sentence:
     def standing_alone(self) -> str:
         """The text with its document's title in front when it leans on it: "Vespa: it is written in Java"."""
         text = self.text
-        if self.title.lower() in text.lower() or (self.heading and text.startswith(f"{self.heading}: ")):
+        if self.title.lower() in text.lower() or (
+            self.heading and text.startswith(f"{self.heading}: ")
+        ):
             return text
         leans = _LABELLED.match(text) or re.match(r"(?:It|Its)\b", text)
-        return f"{self.title}: {text[:1].lower() if text[1:2].islower() else text[:1]}{text[1:]}" if leans else text
+        return (
+            f"{self.title}: {text[:1].lower() if text[1:2].islower() else text[:1]}{text[1:]}"
+            if leans
+            else text
+        )
 
 
 @lru_cache(maxsize=256)
-def sentences_of(text: str, source: str, *, starts_whole: bool = True, ends_whole: bool = True) -> tuple[Sentence, ...]:
+def sentences_of(
+    text: str, source: str, *, starts_whole: bool = True, ends_whole: bool = True
+) -> tuple[Sentence, ...]:
     """Every whole sentence of running text, list items and rows of tables; not of headings and code. A cut edge loses its fragment."""
     title = heading = ""
     found: list[Sentence] = []
     blocks = list(_blocks(text))
     for number, (kind, block, said) in enumerate(blocks):
-        is_title = number == 0 and starts_whole and kind == "text" and block[-1].isalnum() and len(block.split()) <= _MOST_TITLE_WORDS
+        is_title = (
+            number == 0
+            and starts_whole
+            and kind == "text"
+            and block[-1].isalnum()
+            and len(block.split()) <= _MOST_TITLE_WORDS
+        )
         if kind == "heading" or is_title:
             heading = block
             title = title or block
@@ -94,10 +124,18 @@ def _blocks(text: str) -> Iterator[tuple[str, str, str]]:
     kind, lines, columns = "text", list[str](), list[str]()
     for line in [*text.splitlines(), ""]:
         stripped = line.strip()
-        item, heading, underline = _item_in(stripped), re.match(r"#{1,6}\s+(.+?)\s*#*$", stripped), re.fullmatch(r"[=-]{3,}", stripped)
+        item, heading, underline = (
+            _item_in(stripped),
+            re.match(r"#{1,6}\s+(.+?)\s*#*$", stripped),
+            re.fullmatch(r"[=-]{3,}", stripped),
+        )
         is_row = stripped.startswith("|")
         if lines and (not stripped or item or heading or underline or is_row):
-            yield "heading" if underline and kind == "text" and len(lines) == 1 else kind, " ".join(" ".join(lines).split()), ""
+            yield (
+                "heading" if underline and kind == "text" and len(lines) == 1 else kind,
+                " ".join(" ".join(lines).split()),
+                "",
+            )
             kind, lines = "text", []
         columns = cells_of(stripped) if is_row and not columns else columns if is_row else []
         if heading:
@@ -115,7 +153,11 @@ def _item_in(line: str) -> str | None:
     item = re.match(r"(?:[-*+]|\d{1,2}[.)])\s+(.*)", line)
     if item:
         return item.group(1)
-    is_labelled = _LABELLED.match(line) and len(line.split()) <= _MOST_LABELLED_WORDS and line[-1] not in ".,;"
+    is_labelled = (
+        _LABELLED.match(line)
+        and len(line.split()) <= _MOST_LABELLED_WORDS
+        and line[-1] not in ".,;"
+    )
     return line if is_labelled or _STAMPED.match(line) else None
 
 
@@ -129,7 +171,11 @@ def _row(line: str, columns: list[str]) -> Iterator[tuple[str, str, str]]:
     cells = cells_of(line)
     if cells == columns or not any(cells[1:]) or re.fullmatch(r"[\s|:-]+", line):
         return
-    values = [f"{name} {value}".strip() for name, value in zip(columns[1:], cells[1:], strict=False) if value]
+    values = [
+        f"{name} {value}".strip()
+        for name, value in zip(columns[1:], cells[1:], strict=False)
+        if value
+    ]
     said = f"{cells[0]}: {cells[1] if len(cells) == 2 else ', '.join(values)}"
     yield "row", " ".join(line.strip("|").split()), said
 
@@ -151,7 +197,9 @@ def _is_open(before: str) -> bool:
     """Whether the full stop belongs to an abbreviation, a number or an initial. "It is written in C." ends; "Donald E." does not."""
     *others, last = before.split(" ")
     plain = last.lower().lstrip("(")
-    is_initial = re.fullmatch(r"\(?[A-Z]\.", last) is not None and (not others or others[-1].lstrip("(")[:1].isupper())
+    is_initial = re.fullmatch(r"\(?[A-Z]\.", last) is not None and (
+        not others or others[-1].lstrip("(")[:1].isupper()
+    )
     return plain in _ABBREVIATIONS or is_initial or re.fullmatch(r"\d{1,2}\.", before) is not None
 
 
@@ -159,5 +207,7 @@ def _is_statement(piece: str, kind: str) -> bool:
     count = len(piece.split())
     if _LABELLED.match(piece) and 2 <= count <= _MOST_LABELLED_WORDS:
         return piece[-1] not in ":?,;"
-    ended = piece.rstrip(CLOSING)[-1:] in (".", "!") or (kind == "item" and piece[-1:] not in ":?,;")
+    ended = piece.rstrip(CLOSING)[-1:] in (".", "!") or (
+        kind == "item" and piece[-1:] not in ":?,;"
+    )
     return ended and _FEWEST_WORDS <= count <= _MOST_WORDS

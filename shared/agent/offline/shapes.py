@@ -19,14 +19,17 @@ _FIXED = re.compile(
     r")\b",
     re.IGNORECASE,
 )
-_IN_A_LINE = re.compile(r"\bin (?:one|a|a single|two) (?:short )?(?:line|word|sentence|paragraph)s?\b", re.IGNORECASE)
+_IN_A_LINE = re.compile(
+    r"\bin (?:one|a|a single|two) (?:short )?(?:line|word|sentence|paragraph)s?\b", re.IGNORECASE
+)
 _COUNTED = re.compile(
     r"\b(?:(?:each|all|every one) (?:of )?(?:the |our |these |those |my )?|(?:the|our|these|those|my|about|some|around|over) )"
     r"(?P<count>\d{1,6})\s+(?:of them|(?!(?:pages?|lines?|words?|rows?|sentences?|days?|months?|years?|minutes?|people|percent)\b)\w+)",
     re.IGNORECASE,
 )
 _GOES_THROUGH = re.compile(
-    r"\b(?:read|go through|work through|analy[sz]e|score|rate|check|review|list for each|each of|look through)\b", re.IGNORECASE
+    r"\b(?:read|go through|work through|analy[sz]e|score|rate|check|review|list for each|each of|look through)\b",
+    re.IGNORECASE,
 )
 _MANY_DOCUMENTS = 10
 _LOOKS_INTO = re.compile(
@@ -38,17 +41,26 @@ _AGAINST = re.compile(
     r"\b(?:weigh|pros and cons of|compare|contrast|against each other|(?:of|on|for) each|each by itself|each (?:\w+ )?separately)\b",
     re.IGNORECASE,
 )
-_RUN = re.compile(r"(?:[^\W_][^,:;.?!\n]{0,50},\s+)+(?:and |or |und )?[^,:;.?!\n]{1,60}", re.IGNORECASE)
+_RUN = re.compile(
+    r"(?:[^\W_][^,:;.?!\n]{0,50},\s+)+(?:and |or |und )?[^,:;.?!\n]{1,60}", re.IGNORECASE
+)
 _ITEM_ENDS = re.compile(
-    r"\s(?:in|on|of|for|with|as|als|by|from|to|against|according|should|do|does|is|are|given|and tell|and say|compare)\b", re.IGNORECASE
+    r"\s(?:in|on|of|for|with|as|als|by|from|to|against|according|should|do|does|is|are|given|and tell|and say|compare)\b",
+    re.IGNORECASE,
 )
 _GOES_ON = re.compile(r"(?:an?|for|in|with|by|so|then|if|when|given)\s", re.IGNORECASE)
 """How a part of a sentence begins that is no item of the list before it."""
 _ASKS = r"(?:how|what|why|when|where|which|who|whom|whose)\b"
 _OPENS = rf"(?:{_ASKS}|(?:is|are|do|does|did|can|may|should|would|will|has|have)\s+(?:there|the|it|its|they|we|our|you|I)\b)"
-_CLAUSE = re.compile(rf"[.;:!?]\s+|\n+|,\s+(?:and\s+)?(?={_OPENS})|,\s+(?=\w+ the\b)|\s+and\s+(?={_ASKS})", re.IGNORECASE)
+_CLAUSE = re.compile(
+    rf"[.;:!?]\s+|\n+|,\s+(?:and\s+)?(?={_OPENS})|,\s+(?=\w+ the\b)|\s+and\s+(?={_ASKS})",
+    re.IGNORECASE,
+)
 _ITEM = re.compile(r"^\s*(?:[-*+]|\d{1,2}[.)])\s+(.+\?)\s*$", re.MULTILINE)
-_AT_LENGTH = re.compile(r"\b(?:report|research|briefing|study|dossier|sources|overview|each|look into|find out|analysis)\b", re.IGNORECASE)
+_AT_LENGTH = re.compile(
+    r"\b(?:report|research|briefing|study|dossier|sources|overview|each|look into|find out|analysis)\b",
+    re.IGNORECASE,
+)
 _LEANS = re.compile(r"\b(?:it|its|they|their|them|he|she|his|her)\b", re.IGNORECASE)
 _FEWEST_WORDS = 4
 """Of a question that is worth a run of its own."""
@@ -66,7 +78,10 @@ def plain(request: str) -> str:
 
 
 def names_files(request: str) -> bool:
-    return re.search(r"[\w-]\.[a-z]\w{1,4}\b|(?<![\w-])[\w-]+/(?=\W|$)|\bdocuments?\b", request) is not None
+    return (
+        re.search(r"[\w-]\.[a-z]\w{1,4}\b|(?<![\w-])[\w-]+/(?=\W|$)|\bdocuments?\b", request)
+        is not None
+    )
 
 
 def clauses(request: str) -> list[str]:
@@ -87,7 +102,9 @@ def things_in(request: str) -> tuple[str, ...]:
     things = understand(said).things
     if len(things) > 2:
         return things
-    return max((_items(sentence) for sentence in re.split(r"(?<=[.?!])\s+|\n+", said)), key=len, default=())
+    return max(
+        (_items(sentence) for sentence in re.split(r"(?<=[.?!])\s+|\n+", said)), key=len, default=()
+    )
 
 
 def questions_in(request: str) -> int:
@@ -95,10 +112,16 @@ def questions_in(request: str) -> int:
     items = _ITEM.findall(request)
     if items:
         return len(set(items))
-    asked = [clause for clause in clauses(request) if re.match(rf"(?:and\s+)?{_ASKS}", clause, re.IGNORECASE)]
+    asked = [
+        clause
+        for clause in clauses(request)
+        if re.match(rf"(?:and\s+)?{_ASKS}", clause, re.IGNORECASE)
+    ]
     if _AT_LENGTH.search(plain(request)):
         return len(set(asked))
-    return len({each for each in asked if not _LEANS.search(each) and len(each.split()) >= _FEWEST_WORDS})
+    return len(
+        {each for each in asked if not _LEANS.search(each) and len(each.split()) >= _FEWEST_WORDS}
+    )
 
 
 def _items(sentence: str) -> tuple[str, ...]:
@@ -107,10 +130,20 @@ def _items(sentence: str) -> tuple[str, ...]:
         return ()
     found: tuple[str, ...] = ()
     for run in _RUN.findall(sentence):
-        listing = takewhile(lambda raw: not _GOES_ON.match(raw), listed(run.replace(" und ", " and ")))
+        listing = takewhile(
+            lambda raw: not _GOES_ON.match(raw), listed(run.replace(" und ", " and "))
+        )
         items = [item for raw in listing if (item := _ITEM_ENDS.split(raw)[0].strip())]
-        named = [item for item in (_named(item, is_first=not index) for index, item in enumerate(items)) if item]
-        best = items if _AGAINST.search(sentence) and all(len(item.split()) <= 3 for item in items[1:]) else named
+        named = [
+            item
+            for item in (_named(item, is_first=not index) for index, item in enumerate(items))
+            if item
+        ]
+        best = (
+            items
+            if _AGAINST.search(sentence) and all(len(item.split()) <= 3 for item in items[1:])
+            else named
+        )
         found = max(found, tuple(dict.fromkeys(best)), key=len)
     return found
 

@@ -36,16 +36,33 @@ def unmarked_statements(output: str) -> Iterator[str]:
     text = re.sub(r"^(```|~~~).*?(^\1\s*$|\Z)", "", output, flags=re.DOTALL | re.MULTILINE)
     lines = text.splitlines()
     for number, line in enumerate(each.strip() for each in lines):
-        is_header = number + 1 < len(lines) and re.fullmatch(r"[\s|:-]*-[\s|:-]*", lines[number + 1]) is not None
-        if not line or line.startswith("#") or NOT_FOUND in line or is_header or re.fullmatch(r"[\s|:*_-]+", line):
+        is_header = (
+            number + 1 < len(lines)
+            and re.fullmatch(r"[\s|:-]*-[\s|:-]*", lines[number + 1]) is not None
+        )
+        if (
+            not line
+            or line.startswith("#")
+            or NOT_FOUND in line
+            or is_header
+            or re.fullmatch(r"[\s|:*_-]+", line)
+        ):
             continue
-        pieces = cells_of(line)[1:] if line.startswith("|") else split(re.sub(r"^(?:[-*+]|\d+[.)])\s+", "", line))
+        pieces = (
+            cells_of(line)[1:]
+            if line.startswith("|")
+            else split(re.sub(r"^(?:[-*+]|\d+[.)])\s+", "", line))
+        )
         yield from (piece for piece in pieces if _states_something(piece))
 
 
 def _states_something(piece: str) -> bool:
     bare = re.sub(r"[*_`]", "", piece).strip()
-    if MARKER.search(piece) or bare.endswith((":", "?")) or bare.lower() in ("not found", "-", "—", ""):
+    if (
+        MARKER.search(piece)
+        or bare.endswith((":", "?"))
+        or bare.lower() in ("not found", "-", "—", "")
+    ):
         return False
     return len(bare.split()) >= _UNCITED_MAY_BE_SHORTER_THAN
 

@@ -14,25 +14,48 @@ from shared.agent.offline.topic import similar
 
 _SAME_SUBJECT = 0.5
 """Share of words from which two claims speak of the same thing, and must agree."""
-_NEGATIONS = frozenset(["not", "no", "never", "cannot", "without", "neither", "nor", "doesn't", "isn't", "can't", "don't", "lacks"])
+_NEGATIONS = frozenset(
+    [
+        "not",
+        "no",
+        "never",
+        "cannot",
+        "without",
+        "neither",
+        "nor",
+        "doesn't",
+        "isn't",
+        "can't",
+        "don't",
+        "lacks",
+    ]
+)
 
 
 def envelope(conversation: Conversation) -> dict[str, Any]:
     """The answer envelope, with `output` as Markdown."""
     claims = [claim for result in conversation.results for claim in result.claims]
     conflicts = _conflicts(claims)
-    missing = [result.step for result in conversation.results if result.status == "failed" or not result.text.strip()]
+    missing = [
+        result.step
+        for result in conversation.results
+        if result.status == "failed" or not result.text.strip()
+    ]
     return {
         "status": "ok" if claims else "partial",
         "output": _merged(conversation, conflicts, missing),
         "claims": [],
-        "confidence": 0.0 if not claims else round(max(0.3, 0.9 - 0.2 * len(conflicts) - 0.2 * len(missing)), 2),
+        "confidence": 0.0
+        if not claims
+        else round(max(0.3, 0.9 - 0.2 * len(conflicts) - 0.2 * len(missing)), 2),
         "needs": None if claims else "results with claims",
         "problem": None,
     }
 
 
-def _merged(conversation: Conversation, conflicts: list[tuple[KnownClaim, KnownClaim]], missing: list[str]) -> str:
+def _merged(
+    conversation: Conversation, conflicts: list[tuple[KnownClaim, KnownClaim]], missing: list[str]
+) -> str:
     said: set[str] = set()
     parts = []
     gaps: list[str] = []
@@ -40,10 +63,17 @@ def _merged(conversation: Conversation, conflicts: list[tuple[KnownClaim, KnownC
         if result.step in missing:
             continue
         gaps += gaps_in(result.text)
-        text = result.text if isinstance(result.output, str) else " ".join(marked(claim.text, claim.id) for claim in result.claims)
+        text = (
+            result.text
+            if isinstance(result.output, str)
+            else " ".join(marked(claim.text, claim.id) for claim in result.claims)
+        )
         parts.append(_without_repeats(_qualified(text, result.step), said))
     if conflicts:
-        pairs = [f"- {marked(one.text, one.id)} But: {marked(other.text, other.id)}" for one, other in conflicts]
+        pairs = [
+            f"- {marked(one.text, one.id)} But: {marked(other.text, other.id)}"
+            for one, other in conflicts
+        ]
         parts.append("\n".join(["## Where the sources disagree", "", *pairs]))
     gaps += [f"the result of {step}" for step in missing]
     named = [not_found(list(dict.fromkeys(gaps)))] if gaps else []
@@ -73,7 +103,11 @@ def _without_empty_sections(text: str) -> str:
 
 def _conflicts(claims: Sequence[KnownClaim]) -> list[tuple[KnownClaim, KnownClaim]]:
     """Pairs from different sources that speak of the same thing, with other numbers or the other way round."""
-    return [(one, other) for one, other in combinations(claims, 2) if one.source != other.source and _disagree(one.text, other.text)]
+    return [
+        (one, other)
+        for one, other in combinations(claims, 2)
+        if one.source != other.source and _disagree(one.text, other.text)
+    ]
 
 
 def _disagree(one: str, other: str) -> bool:
@@ -81,4 +115,6 @@ def _disagree(one: str, other: str) -> bool:
         return False
     numbers = [set(re.findall(r"(?<![\w.])\d[\d.,]*\b", text)) for text in (one, other)]
     negated = [bool(_NEGATIONS & set(words_of(text))) for text in (one, other)]
-    return negated[0] != negated[1] or bool(numbers[0] and numbers[1] and not numbers[0] & numbers[1])
+    return negated[0] != negated[1] or bool(
+        numbers[0] and numbers[1] and not numbers[0] & numbers[1]
+    )

@@ -10,13 +10,20 @@ _CHARS_PER_TOKEN = 4
 
 def estimate(content: list[dict[str, Any]]) -> int:
     """Output tokens of content blocks; never zero, like the API's own figure."""
-    chars = sum(len(block["text"]) if block["type"] == "text" else len(json.dumps(block)) for block in content)
+    chars = sum(
+        len(block["text"]) if block["type"] == "text" else len(json.dumps(block))
+        for block in content
+    )
     return max(1, -(-chars // _CHARS_PER_TOKEN))
 
 
 def estimate_input(asked: dict[str, Any]) -> int:
     """Input tokens of a request: all that a model would read of it."""
-    read = {key: asked.get(key) for key in ("system", "messages", "tools", "output_config") if asked.get(key)}
+    read = {
+        key: asked.get(key)
+        for key in ("system", "messages", "tools", "output_config")
+        if asked.get(key)
+    }
     return max(1, -(-len(json.dumps(read, ensure_ascii=False)) // _CHARS_PER_TOKEN))
 
 

@@ -15,7 +15,10 @@ from shared.stems import stem
 FIT = Aspect(
     "which to choose",
     "fit",
-    re.compile(r"\b(?:suits?|suited (?:to|for)|(?:good|best|right) (?:fit|choice)|recommended for|worth choosing)\b", re.IGNORECASE),
+    re.compile(
+        r"\b(?:suits?|suited (?:to|for)|(?:good|best|right) (?:fit|choice)|recommended for|worth choosing)\b",
+        re.IGNORECASE,
+    ),
     None,
 )
 """Advice: asked for by every comparison, and not missed where documents give none."""
@@ -44,7 +47,11 @@ class Topic:
     @property
     def gap(self) -> str:
         """What is missing when nothing was found, as a phrase."""
-        return self.thing or (f'an answer to "{self.question}"' if self.question.endswith("?") else self.question.rstrip("."))
+        return self.thing or (
+            f'an answer to "{self.question}"'
+            if self.question.endswith("?")
+            else self.question.rstrip(".")
+        )
 
     @property
     def needs(self) -> str:
@@ -61,7 +68,13 @@ class Topic:
         if self.thing:
             return (self.thing,)
         words = [re.sub(r"['’]s$", "", word.strip("?.,;:!()\"'")) for word in self.question.split()]
-        return tuple(dict.fromkeys(w for i, w in enumerate(words) if len(w) > 1 and (re.search(r"\w[A-Z]", w) or (i and w[:1].isupper()))))
+        return tuple(
+            dict.fromkeys(
+                w
+                for i, w in enumerate(words)
+                if len(w) > 1 and (re.search(r"\w[A-Z]", w) or (i and w[:1].isupper()))
+            )
+        )
 
     @property
     def is_enumeration(self) -> bool:
@@ -71,17 +84,24 @@ class Topic:
 
     @cached_property
     def stems(self) -> tuple[str, ...]:
-        return tuple(stem(word) for word in content_words(re.sub(_HOW, " ", self.question, flags=re.IGNORECASE)))
+        return tuple(
+            stem(word)
+            for word in content_words(re.sub(_HOW, " ", self.question, flags=re.IGNORECASE))
+        )
 
 
 def topics_of(task: str) -> tuple[Topic, ...]:
     """Read a task, as our own planner writes it or as anybody does. A comparison has a topic for each thing."""
     words = request_in(task)
     first = words.splitlines()[0].strip() if words else ""
-    ours = re.match(r"Research (?!the (?:question|subject):)(.+?)(?: with regard to (.+?))?\.?$", first)
+    ours = re.match(
+        r"Research (?!the (?:question|subject):)(.+?)(?: with regard to (.+?))?\.?$", first
+    )
     if ours and len(ours.group(1).split()) <= _MOST_NAME_WORDS:
         return (_thing(ours.group(1), listed(ours.group(2)) if ours.group(2) else []),)
-    question = re.sub(_OBJECTIVE, "", first if re.match(_OBJECTIVE, first) else " ".join(words.split()))
+    question = re.sub(
+        _OBJECTIVE, "", first if re.match(_OBJECTIVE, first) else " ".join(words.split())
+    )
     asked = understand(question)
     if asked.things:
         return tuple(_thing(thing, asked.aspects) for thing in asked.things)
@@ -97,7 +117,10 @@ def _thing(name: str, labels: Sequence[str]) -> Topic:
 
 def mentions(name: str, text: str) -> bool:
     """Whether a text names a thing, whatever its case; a name of several words may be split up."""
-    return all(re.search(rf"(?<![\w-]){re.escape(word)}(?:s|'s|’s)?(?![\w-])", text, re.IGNORECASE) for word in name.split())
+    return all(
+        re.search(rf"(?<![\w-]){re.escape(word)}(?:s|'s|’s)?(?![\w-])", text, re.IGNORECASE)
+        for word in name.split()
+    )
 
 
 def subject_score(name: str, sentence: Sentence) -> float:
@@ -108,7 +131,9 @@ def subject_score(name: str, sentence: Sentence) -> float:
     if mentions(name, text):
         return 2.0
     shared_title = re.search(r"\b(?:and|or|vs|versus)\b|,|&", sentence.title) is not None
-    return 1.0 if mentions(name, f"{sentence.title} {sentence.source}") and not shared_title else 0.0
+    return (
+        1.0 if mentions(name, f"{sentence.title} {sentence.source}") and not shared_title else 0.0
+    )
 
 
 def is_subject(name: str, sentence: Sentence) -> bool:
@@ -118,7 +143,14 @@ def is_subject(name: str, sentence: Sentence) -> bool:
 
 def defines(name: str, text: str) -> bool:
     """Whether a text says what a thing is: "HNSW, short for ..., is a graph index"."""
-    return re.match(rf"(?:the )?{re.escape(name)}(?:,[^,]*,)? (?:is|are|was) (?:a|an|the|one)\b", text, re.IGNORECASE) is not None
+    return (
+        re.match(
+            rf"(?:the )?{re.escape(name)}(?:,[^,]*,)? (?:is|are|was) (?:a|an|the|one)\b",
+            text,
+            re.IGNORECASE,
+        )
+        is not None
+    )
 
 
 def form_score(sentence: Sentence) -> float:

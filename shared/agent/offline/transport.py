@@ -45,7 +45,9 @@ class OfflineTransport(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
             }
             return httpx2.Response(error.status, headers=headers, json=content)
 
-    def _route(self, request: httpx2.Request, body: bytes, headers: dict[str, str]) -> httpx2.Response:
+    def _route(
+        self, request: httpx2.Request, body: bytes, headers: dict[str, str]
+    ) -> httpx2.Response:
         path = request.url.path
         if path not in ("/v1/messages", "/v1/messages/count_tokens"):
             raise _HttpError(404, f"Not found: {path} (the offline model serves /v1/messages only)")
@@ -54,10 +56,16 @@ class OfflineTransport(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         counting = path.endswith("count_tokens")
         conversation, asked = _parse(body, counting)
         if counting:
-            return httpx2.Response(200, headers=headers, json={"input_tokens": estimate_input(asked)})
+            return httpx2.Response(
+                200, headers=headers, json={"input_tokens": estimate_input(asked)}
+            )
         message = _message(conversation, asked, hashlib.sha256(body).hexdigest())
         if asked.get("stream"):
-            return httpx2.Response(200, headers={**headers, "content-type": "text/event-stream"}, stream=_Stream(message))
+            return httpx2.Response(
+                200,
+                headers={**headers, "content-type": "text/event-stream"},
+                stream=_Stream(message),
+            )
         return httpx2.Response(200, headers=headers, json=message)
 
 
@@ -90,8 +98,14 @@ def _parse(body: bytes, counting: bool) -> tuple[Conversation, dict[str, Any]]:
         return Conversation.from_request(asked), asked
     except BadRequest as error:
         raise _HttpError(400, str(error)) from error
-    except (AttributeError, KeyError, TypeError) as error:  # a field of another type than the API's: only the commonest are named
-        raise _HttpError(400, f"The request is malformed: {type(error).__name__}: {error}") from error
+    except (
+        AttributeError,
+        KeyError,
+        TypeError,
+    ) as error:  # a field of another type than the API's: only the commonest are named
+        raise _HttpError(
+            400, f"The request is malformed: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _message(conversation: Conversation, asked: dict[str, Any], digest: str) -> dict[str, Any]:
@@ -99,7 +113,9 @@ def _message(conversation: Conversation, asked: dict[str, Any], digest: str) -> 
     for index, block in enumerate(content):
         if block["type"] == "tool_use":
             block["id"] = f"toolu_offline_{digest[:16]}_{index}"
-    stop_reason = "tool_use" if any(block["type"] == "tool_use" for block in content) else "end_turn"
+    stop_reason = (
+        "tool_use" if any(block["type"] == "tool_use" for block in content) else "end_turn"
+    )
     if estimate(content) > asked["max_tokens"]:
         content, stop_reason = cut_to(content, asked["max_tokens"]), "max_tokens"
     usage = {

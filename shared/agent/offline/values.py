@@ -39,7 +39,9 @@ _SAYS_NO_MORE = frozenset(
 )
 """Words of a property's name that a statement need not have."""
 _NUMBER = re.compile(r"(?<![\w.-])(?<!\d:)\d+(?:,\d{3})*(?:\.\d+)?(?!\d|[.:]\d|-\d)")
-_NEGATED = re.compile(r"\b(?:not|no|never|cannot|without|neither|nor|lacks?|\w+n['’]t)\b", re.IGNORECASE)
+_NEGATED = re.compile(
+    r"\b(?:not|no|never|cannot|without|neither|nor|lacks?|\w+n['’]t)\b", re.IGNORECASE
+)
 _FORMATS = {
     "date": r"\d{4}-\d\d-\d\d(?!T?\d)",
     "date-time": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)",
@@ -62,7 +64,9 @@ class Wanted:
         """How much a statement speaks of it; 0.0: not (`wholly`: of each of the name's words)."""
         points = [each.score(text) for each in self.aspects]
         speaking = sum(each >= _SPEAKS for each in points)
-        is_enough = speaking == len(points) if wholly or self.is_rate else 2 * speaking >= len(points)
+        is_enough = (
+            speaking == len(points) if wholly or self.is_rate else 2 * speaking >= len(points)
+        )
         return sum(points) if points and is_enough else 0.0
 
 
@@ -71,7 +75,11 @@ def wanted_by(name: str) -> Wanted:
     """`batteryLife_hours`: battery and life, in hours."""
     tokens = [token.lower() for token in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
     unit = next((_UNITS[token] for token in tokens[1:] if token in _UNITS), None)
-    words = [token for index, token in enumerate(tokens) if token not in _SAYS_NO_MORE and not (index and token in _UNITS)]
+    words = [
+        token
+        for index, token in enumerate(tokens)
+        if token not in _SAYS_NO_MORE and not (index and token in _UNITS)
+    ]
     return Wanted(tuple(aspect(word) for word in words or tokens), unit, "per" in tokens)
 
 
@@ -98,7 +106,11 @@ def _places(text: str, aspects: Sequence[Aspect]) -> Iterator[int]:
     """Where a text speaks of something."""
     for each in aspects:
         yield from (found.start() for found in each.strong.finditer(text)) if each.strong else ()
-        yield from (found.start() for found in re.finditer(r"[\w'’-]+", text) if each.stems and each.score(found.group()))
+        yield from (
+            found.start()
+            for found in re.finditer(r"[\w'’-]+", text)
+            if each.stems and each.score(found.group())
+        )
 
 
 def yes_or_no_in(text: str) -> bool:
@@ -114,7 +126,12 @@ def choices_in(text: str, values: Sequence[Any]) -> list[Any]:
     for value in values:
         if value is None or isinstance(value, bool) or not str(value).strip():
             continue
-        words = re.escape(str(value)).replace("_", r"[ _-]").replace(r"\-", "[ -]").replace(r"\ ", "[ _-]")
+        words = (
+            re.escape(str(value))
+            .replace("_", r"[ _-]")
+            .replace(r"\-", "[ -]")
+            .replace(r"\ ", "[ _-]")
+        )
         short = len(str(value)) <= 3
         place = re.search(rf"(?<![\w-]){words}(?![\w+#]|-\w)", text, 0 if short else re.IGNORECASE)
         found += [(place.start(), -len(str(value)), len(found), value)] if place else []

@@ -41,13 +41,19 @@ def envelope(conversation: Conversation) -> dict[str, Any]:
     """The answer envelope, with `output` as Markdown. It makes no claims of its own: its markers point to the context's."""
     text, silent = draft(conversation), _silent_things(conversation)
     unusable = [result.step for result in conversation.results if not result.claims]
-    confidence = 0.0 if not _claims(conversation) else round(0.9 * (1 - len(unusable) / len(conversation.results)), 2)
+    confidence = (
+        0.0
+        if not _claims(conversation)
+        else round(0.9 * (1 - len(unusable) / len(conversation.results)), 2)
+    )
     return {
         "status": "ok" if _claims(conversation) and not silent else "partial",
         "output": text,
         "claims": [],
         "confidence": confidence,
-        "needs": None if _claims(conversation) else f"results with claims from {joined(unusable) or 'earlier steps'}",
+        "needs": None
+        if _claims(conversation)
+        else f"results with claims from {joined(unusable) or 'earlier steps'}",
         "problem": f"the results say nothing about {joined(silent)}" if silent else None,
     }
 
@@ -55,61 +61,96 @@ def envelope(conversation: Conversation) -> dict[str, Any]:
 def _silent_things(conversation: Conversation) -> list[str]:
     """Things to compare that no claim speaks of."""
     claims = _claims(conversation)
-    return [each for each in understand(request_in(conversation.task)).things if not any(mentions(each, claim.text) for claim in claims)]
+    return [
+        each
+        for each in understand(request_in(conversation.task)).things
+        if not any(mentions(each, claim.text) for claim in claims)
+    ]
 
 
 def draft(conversation: Conversation) -> str:
     """The Markdown of the answer."""
     asking = understand(request_in(conversation.task))
     claims = _claims(conversation)
-    parts = _comparison(asking, conversation, claims) if asking.things else _explanation(asking, conversation, claims)
-    gaps = list(dict.fromkeys(gap for result in conversation.results for gap in gaps_in(result.text)))
+    parts = (
+        _comparison(asking, conversation, claims)
+        if asking.things
+        else _explanation(asking, conversation, claims)
+    )
+    gaps = list(
+        dict.fromkeys(gap for result in conversation.results for gap in gaps_in(result.text))
+    )
     silent = [
         f"anything from {result.step} ({result.status})"
         for result in conversation.results
         if not result.claims and not gaps_in(result.text)
     ]
-    missing = [thing for thing in _silent_things(conversation) if not any(thing in gap for gap in gaps)]
+    missing = [
+        thing for thing in _silent_things(conversation) if not any(thing in gap for gap in gaps)
+    ]
     named = [*gaps, *silent, *missing]
     return "\n\n".join([*parts, *([not_found(named)] if named else [])])
 
 
-def subjects_of(conversation: Conversation, own: Sequence[Mapping[str, Any]]) -> tuple[list[KnownClaim], list[Subject]]:
+def subjects_of(
+    conversation: Conversation, own: Sequence[Mapping[str, Any]]
+) -> tuple[list[KnownClaim], list[Subject]]:
     """What a form can be filled from: the claims (`own`: of a researcher, who has no context's), and those of each thing compared.
 
     Where nothing is compared and several documents speak, each of them is a subject.
     """
     if own:
-        known = tuple(KnownClaim(claim["id"], claim["text"], claim["sources"][0]["source"]) for claim in own)
+        known = tuple(
+            KnownClaim(claim["id"], claim["text"], claim["sources"][0]["source"]) for claim in own
+        )
         conversation = replace(conversation, results=(Result("answer", "ok", "", known),))
     claims, things = _claims(conversation), understand(request_in(conversation.task)).things
     by_name = {thing: _of_thing(thing, things, conversation.results, claims) for thing in things}
     sources = dict.fromkeys(claim.source for claim in claims)
     if not things and len(sources) > 1:
-        by_name = {title_of(source): [claim for claim in claims if claim.source == source] for source in sources}
-    return claims, [Subject(_as_written(name, found), tuple(found)) for name, found in by_name.items()]
+        by_name = {
+            title_of(source): [claim for claim in claims if claim.source == source]
+            for source in sources
+        }
+    return claims, [
+        Subject(_as_written(name, found), tuple(found)) for name, found in by_name.items()
+    ]
 
 
 def _claims(conversation: Conversation) -> list[KnownClaim]:
     """The context's claims, each said once, without what the reviewer objected to."""
-    objected = [quote for text in conversation.feedback for quote in re.findall(r"[\"“«]([^\"”»]{12,})[\"”»]", text)]
+    objected = [
+        quote
+        for text in conversation.feedback
+        for quote in re.findall(r"[\"“«]([^\"”»]{12,})[\"”»]", text)
+    ]
     kept: list[KnownClaim] = []
     for claim in (claim for result in conversation.results for claim in result.claims):
-        is_new = all(claim.id != other.id and similar(claim.text, other.text) < _SAME for other in kept)
+        is_new = all(
+            claim.id != other.id and similar(claim.text, other.text) < _SAME for other in kept
+        )
         if is_new and not any(quote.rstrip(".") in claim.text for quote in objected):
             kept.append(claim)
     return kept
 
 
 def _comparison(asking: Asking, conversation: Conversation, claims: list[KnownClaim]) -> list[str]:
-    by_thing = [(thing, _of_thing(thing, asking.things, conversation.results, claims)) for thing in asking.things]
+    by_thing = [
+        (thing, _of_thing(thing, asking.things, conversation.results, claims))
+        for thing in asking.things
+    ]
     sections = [Section(_as_written(thing, of_it), tuple(of_it)) for thing, of_it in by_thing]
     aspects = [aspect(label) for label in asking.aspects] or _common_aspects(sections)
     title = joined([section.name for section in sections]) + (
         f": {joined([each.label for each in aspects])}" if asking.aspects else ", compared"
     )
     table, used = _table(sections, aspects)
-    advice = [(section.name, claim) for section in sections for claim in section.claims if FIT.score(claim.text) and claim.id not in used]
+    advice = [
+        (section.name, claim)
+        for section in sections
+        for claim in section.claims
+        if FIT.score(claim.text) and claim.id not in used
+    ]
     used |= {claim.id for _, claim in advice}
     parts = [f"# {heading_of(title)}"]
     parts += ["## At a glance", table] if table else []
@@ -123,11 +164,16 @@ def _comparison(asking: Asking, conversation: Conversation, claims: list[KnownCl
         if rest:
             parts += [f"## {section.name}", _paragraph(rest, section.name)]
     if advice:
-        parts += ["## Which to choose", "\n".join(f"- {marked(claim.text, claim.id)}" for _, claim in advice)]
+        parts += [
+            "## Which to choose",
+            "\n".join(f"- {marked(claim.text, claim.id)}" for _, claim in advice),
+        ]
     return parts
 
 
-def _of_thing(thing: str, things: Sequence[str], results: Sequence[Result], claims: list[KnownClaim]) -> list[KnownClaim]:
+def _of_thing(
+    thing: str, things: Sequence[str], results: Sequence[Result], claims: list[KnownClaim]
+) -> list[KnownClaim]:
     """Claims of the step that researched the thing; of other steps, those that begin with it."""
     slug = "_".join(re.findall(r"[a-z0-9]+", thing.lower()))
     own_steps = {result.step for result in results if result.step.endswith(slug)}
@@ -146,7 +192,9 @@ def _of_thing(thing: str, things: Sequence[str], results: Sequence[Result], clai
 
 def _as_written(thing: str, claims: Sequence[KnownClaim]) -> str:
     """A name as sentences begin with it: `pgvector` stays small, `post-filtering` does not."""
-    return next((claim.text[: len(thing)] for claim in claims if _begins_with(thing, claim.text)), thing)
+    return next(
+        (claim.text[: len(thing)] for claim in claims if _begins_with(thing, claim.text)), thing
+    )
 
 
 def _begins_with(thing: str, text: str) -> bool:
@@ -157,7 +205,11 @@ def _common_aspects(sections: Sequence[Section]) -> list[Aspect]:
     return [
         each
         for each in all_aspects()
-        if sum(any(each.score(claim.text) >= _POINTS_FOR_A_ROW for claim in section.claims) for section in sections) >= _FEWEST_ROWS_SHARED
+        if sum(
+            any(each.score(claim.text) >= _POINTS_FOR_A_ROW for claim in section.claims)
+            for section in sections
+        )
+        >= _FEWEST_ROWS_SHARED
     ]
 
 
@@ -168,22 +220,36 @@ def _table(sections: Sequence[Section], aspects: Sequence[Aspect]) -> tuple[str,
     for wanted in aspects:
         cells = []
         for section in sections:
-            speaking = [claim for claim in section.claims if wanted.score(claim.text) and not FIT.score(claim.text)]
+            speaking = [
+                claim
+                for claim in section.claims
+                if wanted.score(claim.text) and not FIT.score(claim.text)
+            ]
             free = [claim for claim in speaking if claim.id not in used]
-            best = max(free or speaking, key=partial(_suits_cell, wanted, section.name), default=None)
+            best = max(
+                free or speaking, key=partial(_suits_cell, wanted, section.name), default=None
+            )
             used |= {best.id} if best else set()
             cells.append(_cell(section.name, wanted.label, best))
         if any(cell != _NONE for cell in cells):
             rows.append([heading_of(wanted.label), *cells])
     if len(rows) == 1:
         return "", set()
-    return _aligned([list(column) for column in zip(*rows, strict=True)] if len(sections) > _MOST_COLUMNS else rows), used
+    return _aligned(
+        [list(column) for column in zip(*rows, strict=True)]
+        if len(sections) > _MOST_COLUMNS
+        else rows
+    ), used
 
 
 def _suits_cell(wanted: Aspect, thing: str, claim: KnownClaim) -> float:
     """Speaks of the aspect, can go on from the column's name, and is short."""
     length = len(claim.text.split())
-    return wanted.score(claim.text) + (2.5 if _begins_with(thing, claim.text) else 0.0) - (1.0 if length > _LONG_CELL_WORDS else 0.0)
+    return (
+        wanted.score(claim.text)
+        + (2.5 if _begins_with(thing, claim.text) else 0.0)
+        - (1.0 if length > _LONG_CELL_WORDS else 0.0)
+    )
 
 
 def _cell(thing: str, label: str, claim: KnownClaim | None) -> str:
@@ -199,7 +265,10 @@ def _cell(thing: str, label: str, claim: KnownClaim | None) -> str:
 def _aligned(rows: list[list[str]]) -> str:
     widths = [max(3, *(_width(row[column]) for row in rows)) for column in range(len(rows[0]))]
     lines = [rows[0], ["-" * width for width in widths], *rows[1:]]
-    padded = [[cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)] for row in lines]
+    padded = [
+        [cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)]
+        for row in lines
+    ]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in padded)
 
 
@@ -211,11 +280,24 @@ def _width(cell: str) -> int:
 def _explanation(asking: Asking, conversation: Conversation, claims: list[KnownClaim]) -> list[str]:
     """An answer to questions: one section each, a paragraph per document, the one that says most first."""
     topics = list(asking.topics)
-    by_step = [Section(result.step, tuple(c for c in claims if c.id.split(".")[0] == result.step)) for result in conversation.results]
-    steps = [section for section in by_step if section.claims] or ([Section("answer", tuple(claims))] if claims else [])
-    parts = [f"# {_title(topics[0] if len(topics) == 1 else asking.text)}"] if len(steps) != 1 or len(topics) == 1 else []
+    by_step = [
+        Section(result.step, tuple(c for c in claims if c.id.split(".")[0] == result.step))
+        for result in conversation.results
+    ]
+    steps = [section for section in by_step if section.claims] or (
+        [Section("answer", tuple(claims))] if claims else []
+    )
+    parts = (
+        [f"# {_title(topics[0] if len(topics) == 1 else asking.text)}"]
+        if len(steps) != 1 or len(topics) == 1
+        else []
+    )
     for index, section in enumerate(steps):
-        named = topics[index] if len(topics) == len(by_step) == len(steps) else section.name.replace("research_", "").replace("_", " ")
+        named = (
+            topics[index]
+            if len(topics) == len(by_step) == len(steps)
+            else section.name.replace("research_", "").replace("_", " ")
+        )
         parts += [f"## {_title(named)}"] if len(steps) > 1 else []
         parts += _paragraphs(section.claims)
     return parts
@@ -236,7 +318,11 @@ def _paragraph(claims: Sequence[KnownClaim], about: str = "") -> str:
     """Claims in a row. Under a heading that names what they are about, none but the first needs to name it again."""
     first, *others = claims
     rest = [
-        heading_of(claim.text.removeprefix(f"{about}: ")) if about and claim.text.startswith(f"{about}: ") else claim.text
+        heading_of(claim.text.removeprefix(f"{about}: "))
+        if about and claim.text.startswith(f"{about}: ")
+        else claim.text
         for claim in others
     ]
-    return " ".join(marked(text, claim.id) for text, claim in zip([first.text, *rest], claims, strict=True))
+    return " ".join(
+        marked(text, claim.id) for text, claim in zip([first.text, *rest], claims, strict=True)
+    )

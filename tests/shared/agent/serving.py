@@ -11,7 +11,12 @@ from shared.agent.anthropic_model import AnthropicModel
 from shared.agent.model import ModelCall, Pulse
 from shared.wire.errors import ModelError
 
-SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
+SCHEMA = {
+    "type": "object",
+    "properties": {"a": {"type": "string"}},
+    "required": ["a"],
+    "additionalProperties": False,
+}
 TOOL = {"name": "look", "description": "Looks.", "input_schema": SCHEMA}
 CALL = ModelCall(
     model="claude-haiku-5-5",

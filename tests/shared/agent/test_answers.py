@@ -23,14 +23,21 @@ def test_a_bare_object_is_itself(value: dict[str, object]) -> None:
 
 @given(objects)
 def test_a_fenced_object_amid_prose_is_found(value: dict[str, object]) -> None:
-    assert json_object_in(f"Here you are:\n```json\n{json.dumps(value, indent=1)}\n```\nEnjoy.") == value
+    assert (
+        json_object_in(f"Here you are:\n```json\n{json.dumps(value, indent=1)}\n```\nEnjoy.")
+        == value
+    )
 
 
 def test_the_largest_object_amid_prose_is_taken() -> None:
-    assert json_object_in('As {"a": 1} shows, the answer is {"output": "x", "claims": []}. Good.') == {"output": "x", "claims": []}
+    assert json_object_in(
+        'As {"a": 1} shows, the answer is {"output": "x", "claims": []}. Good.'
+    ) == {"output": "x", "claims": []}
 
 
-@pytest.mark.parametrize("text", ["", "no json", "[1, 2]", "{", '{"a": NaN}', "{" * 100_000, '{"a":' * 50_000])
+@pytest.mark.parametrize(
+    "text", ["", "no json", "[1, 2]", "{", '{"a": NaN}', "{" * 100_000, '{"a":' * 50_000]
+)
 def test_what_is_no_object_is_none(text: str) -> None:
     assert json_object_in(text) is None
 
@@ -55,7 +62,10 @@ def test_the_draft_of_a_cut_envelope_is_a_beginning_of_its_output(output: str, c
 
 
 def test_a_cut_object_keeps_what_there_is() -> None:
-    assert partial_object_in('{"status": "ok", "output": "It is') == {"status": "ok", "output": "It is"}
+    assert partial_object_in('{"status": "ok", "output": "It is') == {
+        "status": "ok",
+        "output": "It is",
+    }
 
 
 def test_what_stands_inside_an_object_that_was_cut_off_is_not_the_answer() -> None:

@@ -15,8 +15,17 @@ from shared.wire.errors import MissingCredentials, UserError
 from tests.doubles.raw_server import REPLY, Conversation, RawServer
 from tests.doubles.served_model import model_at
 
-NAMES = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "ANTHROPIC_PROFILE", "AWS_REGION", "CLOUD_ML_REGION")
-CALL = ModelCall(model="m", system="s", messages=({"role": "user", "content": "x"},), max_output_tokens=10)
+NAMES = (
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_AUTH_TOKEN",
+    "ANTHROPIC_BASE_URL",
+    "ANTHROPIC_PROFILE",
+    "AWS_REGION",
+    "CLOUD_ML_REGION",
+)
+CALL = ModelCall(
+    model="m", system="s", messages=({"role": "user", "content": "x"},), max_output_tokens=10
+)
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +38,10 @@ def _nothing_in_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) 
 def ask(monkeypatch: pytest.MonkeyPatch, log_in: str = "", **environment: str) -> dict[str, str]:
     """The headers that a server at ANTHROPIC_BASE_URL gets. `log_in`: `user:password@` of that URL."""
     with MessagesServer(lambda _request: says("x")) as server:
-        for name, value in {"ANTHROPIC_BASE_URL": server.url.replace("://", f"://{log_in}"), **environment}.items():
+        for name, value in {
+            "ANTHROPIC_BASE_URL": server.url.replace("://", f"://{log_in}"),
+            **environment,
+        }.items():
             monkeypatch.setenv(name, value)
         model = model_from(Settings())
         assert isinstance(model, AnthropicModel)
@@ -47,10 +59,15 @@ def test_a_key_is_sent_to_the_base_url(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_token_is_sent_to_the_base_url(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert ask(monkeypatch, ANTHROPIC_AUTH_TOKEN="token-of-mine")["authorization"] == "Bearer token-of-mine"
+    assert (
+        ask(monkeypatch, ANTHROPIC_AUTH_TOKEN="token-of-mine")["authorization"]
+        == "Bearer token-of-mine"
+    )
 
 
-def test_a_user_and_password_in_the_base_url_are_a_gateways_and_the_key_goes_along(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_and_password_in_the_base_url_are_a_gateways_and_the_key_goes_along(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     sent = ask(monkeypatch, "team:p%40ss@", ANTHROPIC_API_KEY="sk-of-mine")
 
     assert sent["authorization"] == f"Basic {b64encode(b'team:p@ss').decode()}"
@@ -71,7 +88,9 @@ def test_a_proxy_of_the_environment_is_gone_through(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("environment", [{}, {"ANTHROPIC_BASE_URL": ""}])
-def test_an_empty_base_url_is_none(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> None:
+def test_an_empty_base_url_is_none(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
+) -> None:
     """As a container of the compose file has it: every variable is there, most of them empty."""
     for name, value in {"ANTHROPIC_API_KEY": "sk-of-mine", **environment}.items():
         monkeypatch.setenv(name, value)

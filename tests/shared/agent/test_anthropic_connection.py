@@ -14,7 +14,13 @@ from shared.wire.errors import Cancelled, ModelUnreachable
 from tests.doubles.raw_server import END, HEADERS, PING, START, STOP, Conversation, RawServer, chunk
 from tests.doubles.served_model import model_at
 
-CALL = ModelCall("some-model", "Be brief.", ({"role": "user", "content": "Hello"},), max_output_tokens=100, timeout_s=20)
+CALL = ModelCall(
+    "some-model",
+    "Be brief.",
+    ({"role": "user", "content": "Hello"},),
+    max_output_tokens=100,
+    timeout_s=20,
+)
 
 
 def ignore(_pulse: Pulse) -> None:
@@ -60,7 +66,9 @@ def test_threads_that_call_one_after_another_share_the_connection() -> None:
         assert server.accepted == 1
 
 
-@pytest.mark.parametrize("rest", [b"", chunk("x"), chunk("x" * 60_000)], ids=["nothing", "a trickle", "a flood"])
+@pytest.mark.parametrize(
+    "rest", [b"", chunk("x"), chunk("x" * 60_000)], ids=["nothing", "a trickle", "a flood"]
+)
 def test_a_body_that_goes_on_after_its_reply_is_not_waited_for(rest: bytes) -> None:
     def talk(conversation: Conversation) -> None:
         while conversation.request():
@@ -134,12 +142,16 @@ def test_a_hundred_replies_of_two_models_at_once_are_read_by_one_thread() -> Non
         conversation.say(chunk(STOP) + END)
 
     def note() -> None:
-        reading.extend(thread.name for thread in threading.enumerate() if thread.name == "model-calls")
+        reading.extend(
+            thread.name for thread in threading.enumerate() if thread.name == "model-calls"
+        )
 
     reading: list[str] = []
     all_have_begun = threading.Barrier(100, action=note)
     with asking(RawServer(talk)) as one, asking(RawServer(talk)) as other:
-        callers = [threading.Thread(target=model.reply, args=(CALL, ignore)) for model in (one, other) * 50]
+        callers = [
+            threading.Thread(target=model.reply, args=(CALL, ignore)) for model in (one, other) * 50
+        ]
         for thread in callers:
             thread.start()
         for thread in callers:

@@ -9,14 +9,24 @@ import pytest
 
 from chaos.messages_server import MessagesServer, Reply, calls, fails, in_turn, says
 from shared.agent.model import ModelCall, Pulse
-from shared.wire.errors import Draining, LimitReached, ModelBusy, ModelRejected, ModelUnreachable, NeverSent, SchemaRejected
+from shared.wire.errors import (
+    Draining,
+    LimitReached,
+    ModelBusy,
+    ModelRejected,
+    ModelUnreachable,
+    NeverSent,
+    SchemaRejected,
+)
 from tests.doubles.served_model import model_at
 from tests.shared.agent.serving import CALL, TOOL, Serve, error_of, ignore
 
 
 @pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 413, 422])
 def test_a_call_that_would_fail_again_is_rejected(serve: Serve, status: int) -> None:
-    error = error_of(serve, fails(status, "key sk-canary-0123456789 is bad", "authentication_error"))
+    error = error_of(
+        serve, fails(status, "key sk-canary-0123456789 is bad", "authentication_error")
+    )
     assert isinstance(error, ModelRejected)
     assert error.status == status
 
@@ -43,22 +53,34 @@ def test_a_time_that_is_none_is_no_time_to_wait(serve: Serve, header: str) -> No
 
 @pytest.mark.parametrize("status", [408, 500, 502, 503, 504])
 def test_a_failing_server_is_unreachable(serve: Serve, status: int) -> None:
-    error = error_of(serve, Reply(status=status, body="<html>Bad gateway</html>", headers={"content-type": "text/html"}))
+    error = error_of(
+        serve,
+        Reply(
+            status=status, body="<html>Bad gateway</html>", headers={"content-type": "text/html"}
+        ),
+    )
     assert isinstance(error, ModelUnreachable)
     assert error.status == status
     assert "html" not in str(error)
 
 
 def test_an_error_body_without_its_outer_object_is_read(serve: Serve) -> None:
-    assert "too many tokens" in str(error_of(serve, Reply(status=422, body='{"error": {"message": "too many tokens"}}')))
+    assert "too many tokens" in str(
+        error_of(serve, Reply(status=422, body='{"error": {"message": "too many tokens"}}'))
+    )
 
 
 @pytest.mark.parametrize("events", [0, 1, 3, 5])
 def test_a_stream_cut_in_the_middle_is_unreachable(serve: Serve, events: int) -> None:
-    assert isinstance(error_of(serve, says("A text that never ends well", cut_after_events=events)), ModelUnreachable)
+    assert isinstance(
+        error_of(serve, says("A text that never ends well", cut_after_events=events)),
+        ModelUnreachable,
+    )
 
 
-def test_the_words_of_a_stream_that_breaks_off_are_known_before_it_is_known_that_it_did(serve: Serve) -> None:
+def test_the_words_of_a_stream_that_breaks_off_are_known_before_it_is_known_that_it_did(
+    serve: Serve,
+) -> None:
     model, _ = serve(in_turn(says("A text that never ends well", cut_after_events=5)))
     pulses: list[Pulse] = []
     with pytest.raises(ModelUnreachable):
@@ -92,7 +114,9 @@ def test_an_error_event_in_a_stream_is_told_by_its_type(serve: Serve) -> None:
 
 def test_silence_is_unreachable_after_the_time_out(serve: Serve) -> None:
     never = threading.Event()
-    call = ModelCall(model="m", system="s", messages=CALL.messages, max_output_tokens=1, timeout_s=0.2)
+    call = ModelCall(
+        model="m", system="s", messages=CALL.messages, max_output_tokens=1, timeout_s=0.2
+    )
     error = error_of(serve, says("x", stall=never, stall_before_headers=True), call)
     never.set()
     assert isinstance(error, ModelUnreachable)
@@ -139,7 +163,9 @@ def test_a_limit_that_a_pulse_raises_passes_through(serve: Serve) -> None:
         raise LimitReached("deadline")
 
     never = threading.Event()
-    model, _ = serve(in_turn(says("Some text" * 100, stall=never)))  # a reply that is whole already would be taken
+    model, _ = serve(
+        in_turn(says("Some text" * 100, stall=never))
+    )  # a reply that is whole already would be taken
     with pytest.raises(LimitReached):
         model.reply(CALL, too_late)
     never.set()
@@ -159,7 +185,12 @@ def test_calls_without_an_id_get_one_each(serve: Serve) -> None:
 
 def test_arguments_that_were_cut_stay_text(serve: Serve) -> None:
     model, _ = serve(
-        in_turn(Reply(blocks=({"type": "tool_use", "id": "t", "name": "look", "input": '{"a": "b'},), stop_reason="max_tokens"))
+        in_turn(
+            Reply(
+                blocks=({"type": "tool_use", "id": "t", "name": "look", "input": '{"a": "b'},),
+                stop_reason="max_tokens",
+            )
+        )
     )
     assert model.reply(CALL, ignore).content[0]["input"] == '{"a": "b'
 
@@ -174,7 +205,9 @@ def test_the_stable_prefix_and_the_end_are_cached(serve: Serve) -> None:
     model, server = serve(in_turn(says("x")))
     model.reply(CALL, ignore)
     request = server.requests[0]
-    assert request["system"] == [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]
+    assert request["system"] == [
+        {"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}
+    ]
     assert request["messages"][-1]["content"][-1]["cache_control"] == {"type": "ephemeral"}
     assert request["stream"] is True
 
@@ -189,13 +222,20 @@ def test_schemas_that_can_be_strict_are(serve: Serve) -> None:
 def test_a_free_form_schema_is_told_in_words_instead(serve: Serve) -> None:
     model, server = serve(in_turn(says("x")))
     free = {"type": "object", "properties": {"output": {"type": "object"}}}
-    model.reply(ModelCall(model="m", system="s", messages=CALL.messages, max_output_tokens=1, output_schema=free), ignore)
+    model.reply(
+        ModelCall(
+            model="m", system="s", messages=CALL.messages, max_output_tokens=1, output_schema=free
+        ),
+        ignore,
+    )
     assert "output_config" not in server.requests[0]
     assert "JSON Schema" in server.requests[0]["system"][1]["text"]
 
 
 def test_a_server_that_refuses_strictness_is_asked_plainly_next_time(serve: Serve) -> None:
-    model, server = serve(in_turn(fails(400, "output_config: unknown field", "invalid_request_error"), says("x")))
+    model, server = serve(
+        in_turn(fails(400, "output_config: unknown field", "invalid_request_error"), says("x"))
+    )
     with pytest.raises(SchemaRejected):
         model.reply(CALL, ignore)
     model.reply(CALL, ignore)
@@ -205,13 +245,34 @@ def test_a_server_that_refuses_strictness_is_asked_plainly_next_time(serve: Serv
 
 def test_tools_that_may_not_be_called_stay_defined(serve: Serve) -> None:
     model, server = serve(in_turn(says("x")))
-    model.reply(ModelCall(model="m", system="s", messages=CALL.messages, max_output_tokens=1, tools=(TOOL,), may_call_tools=False), ignore)
+    model.reply(
+        ModelCall(
+            model="m",
+            system="s",
+            messages=CALL.messages,
+            max_output_tokens=1,
+            tools=(TOOL,),
+            may_call_tools=False,
+        ),
+        ignore,
+    )
     assert server.requests[0]["tool_choice"] == {"type": "none"}
     assert server.requests[0]["tools"]
 
 
 def test_searches_by_the_server_cost_extra(serve: Serve) -> None:
-    model, _ = serve(in_turn(says("x", usage={"input_tokens": 1, "output_tokens": 1, "server_tool_use": {"web_search_requests": 2}})))
+    model, _ = serve(
+        in_turn(
+            says(
+                "x",
+                usage={
+                    "input_tokens": 1,
+                    "output_tokens": 1,
+                    "server_tool_use": {"web_search_requests": 2},
+                },
+            )
+        )
+    )
     assert model.reply(CALL, ignore).usage.cost_microusd == 20_000
 
 

@@ -102,7 +102,9 @@ async def later(a: int) -> str:
     return str(a)
 
 
-@pytest.mark.parametrize("function", [no_docstring, no_type, unknown_type, no_json, many, later, lambda a: a])
+@pytest.mark.parametrize(
+    "function", [no_docstring, no_type, unknown_type, no_json, many, later, lambda a: a]
+)
 def test_what_cannot_be_a_tool_is_refused_in_one_line(function: Callable[..., Any]) -> None:
     with pytest.raises(InvalidTool) as caught:
         tool_from(function)

@@ -14,10 +14,26 @@ import pytest
 from shared.agent.anthropic_model import AnthropicModel
 from shared.agent.model import ModelCall, Pulse
 from shared.wire.errors import Cancelled, ModelUnreachable, NeverSent
-from tests.doubles.raw_server import HEADERS, PING, REPLY, START, STOP, Conversation, RawServer, chunk
+from tests.doubles.raw_server import (
+    HEADERS,
+    PING,
+    REPLY,
+    START,
+    STOP,
+    Conversation,
+    RawServer,
+    chunk,
+)
 from tests.doubles.served_model import model_at
 
-CALL = ModelCall("some-model", "Be brief.", ({"role": "user", "content": "Hello"},), max_output_tokens=100, timeout_s=20, progress_s=0.5)
+CALL = ModelCall(
+    "some-model",
+    "Be brief.",
+    ({"role": "user", "content": "Hello"},),
+    max_output_tokens=100,
+    timeout_s=20,
+    progress_s=0.5,
+)
 
 
 def ignore(_pulse: Pulse) -> None:
@@ -42,7 +58,11 @@ def never_useful(data: bytes, every_s: float = 0.05) -> RawServer:
     return server
 
 
-@pytest.mark.parametrize("data", [chunk(PING), chunk("x"), chunk(": a comment\n")], ids=["pings", "a trickle", "comments"])
+@pytest.mark.parametrize(
+    "data",
+    [chunk(PING), chunk("x"), chunk(": a comment\n")],
+    ids=["pings", "a trickle", "comments"],
+)
 def test_a_reply_that_makes_no_progress_ends_and_its_connection_with_it(data: bytes) -> None:
     with asking(server := never_useful(data)) as model:
         with pytest.raises(ModelUnreachable, match="no progress") as raised:
@@ -52,13 +72,20 @@ def test_a_reply_that_makes_no_progress_ends_and_its_connection_with_it(data: by
 
 
 def test_a_slow_reply_that_makes_progress_is_waited_for() -> None:
-    delta = '{"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "a"}}'
+    delta = (
+        '{"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "a"}}'
+    )
 
     def enough(pulse: Pulse) -> None:
         if len(pulse.text) >= 8:
             raise Cancelled("it was slow, and went on for longer than any silence")
 
-    with asking(never_useful(chunk(f"event: content_block_delta\ndata: {delta}\n\n"), every_s=0.2)) as model, pytest.raises(Cancelled):
+    with (
+        asking(
+            never_useful(chunk(f"event: content_block_delta\ndata: {delta}\n\n"), every_s=0.2)
+        ) as model,
+        pytest.raises(Cancelled),
+    ):
         model.reply(CALL, enough)
 
 
@@ -116,7 +143,9 @@ def test_a_connection_that_is_reset_in_the_middle_is_unreachable() -> None:
     def talk(conversation: Conversation) -> None:
         conversation.request()
         conversation.say(HEADERS + chunk(START))
-        conversation.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        conversation.connection.setsockopt(
+            socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+        )
 
     with asking(RawServer(talk)) as model, pytest.raises(ModelUnreachable):
         model.reply(CALL, ignore)
@@ -127,7 +156,9 @@ def test_a_request_that_nobody_answers_may_have_been_paid(linger_s: int | None) 
     def talk(conversation: Conversation) -> None:
         conversation.request()
         if linger_s is not None:
-            conversation.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", linger_s, 0))
+            conversation.connection.setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", linger_s, 0)
+            )
 
     with asking(RawServer(talk)) as model, pytest.raises(ModelUnreachable) as raised:
         model.reply(CALL, ignore)

@@ -24,10 +24,17 @@ def text(words: str) -> dict[str, Any]:
 
 
 def call(name: str, arguments: Any = None) -> dict[str, Any]:
-    return {"type": "tool_use", "id": name, "name": name, "input": {} if arguments is None else arguments}
+    return {
+        "type": "tool_use",
+        "id": name,
+        "name": name,
+        "input": {} if arguments is None else arguments,
+    }
 
 
-blocks = st.one_of(st.builds(text, st.sampled_from(["", " ", "x"])), st.builds(call, st.sampled_from("abc")))
+blocks = st.one_of(
+    st.builds(text, st.sampled_from(["", " ", "x"])), st.builds(call, st.sampled_from("abc"))
+)
 checkpoints: st.SearchStrategy[Checkpoint] = st.one_of(
     st.lists(blocks, max_size=3).map(lambda some: replied(*some)),
     st.builds(Observed, tool_use_id=st.sampled_from("abc"), text=st.just("found")),
@@ -52,7 +59,9 @@ def test_rendering_changes_nothing(items: list[Checkpoint]) -> None:
 
 
 @given(st.lists(checkpoints, max_size=12), st.integers(0, 12))
-def test_what_was_said_never_changes_as_the_conversation_grows(items: list[Checkpoint], cut: int) -> None:
+def test_what_was_said_never_changes_as_the_conversation_grows(
+    items: list[Checkpoint], cut: int
+) -> None:
     only_replies = [item for item in items if isinstance(item, Replied | Prompted)]
     before, after = TALK.plus(*only_replies[:cut]).messages, TALK.plus(*only_replies).messages
     assert list(before[:-1]) == list(after[: len(before) - 1])
@@ -60,9 +69,16 @@ def test_what_was_said_never_changes_as_the_conversation_grows(items: list[Check
 
 def test_results_come_in_the_order_of_their_calls_and_before_any_text() -> None:
     talk = TALK.plus(
-        replied(call("a"), call("b")), Observed(tool_use_id="b", text="2"), Observed(tool_use_id="a", text="1"), Prompted(text="go")
+        replied(call("a"), call("b")),
+        Observed(tool_use_id="b", text="2"),
+        Observed(tool_use_id="a", text="1"),
+        Prompted(text="go"),
     )
-    assert [block.get("content", block.get("text")) for block in talk.messages[-1]["content"]] == ["1", "2", "go"]
+    assert [block.get("content", block.get("text")) for block in talk.messages[-1]["content"]] == [
+        "1",
+        "2",
+        "go",
+    ]
 
 
 def test_a_reply_is_open_until_something_is_made_of_it() -> None:
@@ -74,11 +90,20 @@ def test_a_reply_is_open_until_something_is_made_of_it() -> None:
 def test_a_reply_with_calls_is_open_until_all_are_answered() -> None:
     asks = replied(call("a"), call("b"))
     assert TALK.plus(asks, Observed(tool_use_id="a", text="1")).open_reply == asks
-    assert TALK.plus(asks, Observed(tool_use_id="a", text="1"), Observed(tool_use_id="b", text="1")).open_reply is None
+    assert (
+        TALK.plus(
+            asks, Observed(tool_use_id="a", text="1"), Observed(tool_use_id="b", text="1")
+        ).open_reply
+        is None
+    )
 
 
 def test_failed_calls_are_turns_too() -> None:
-    talk = TALK.plus(replied(text("x")), CallFailed(error="cut", usage=Usage(output_tokens=5)), CallFailed(error="cut", usage=Usage()))
+    talk = TALK.plus(
+        replied(text("x")),
+        CallFailed(error="cut", usage=Usage(output_tokens=5)),
+        CallFailed(error="cut", usage=Usage()),
+    )
     assert (talk.turns, talk.failures_in_a_row, talk.usage.total_tokens) == (3, 2, 6)
 
 
@@ -87,7 +112,13 @@ def test_arguments_that_were_cut_are_sent_back_as_none() -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [[{"type": "thinking", "thinking": "x"}], [{"type": "thinking", "thinking": "x", "signature": "s"}], [text(" ")], []]
+    "content",
+    [
+        [{"type": "thinking", "thinking": "x"}],
+        [{"type": "thinking", "thinking": "x", "signature": "s"}],
+        [text(" ")],
+        [],
+    ],
 )
 def test_a_reply_that_the_api_would_refuse_is_left_out(content: list[dict[str, Any]]) -> None:
     assert len(TALK.plus(replied(*content)).messages) == 1

@@ -72,7 +72,11 @@ def test_what_is_wrong_with_the_calls_is_told_once_and_every_call_has_a_result()
     result = run.go()
 
     told = run.calls[1].messages[-1]["content"]
-    assert [(block["type"], block.get("is_error")) for block in told] == [("tool_result", True), ("tool_result", True), ("text", None)]
+    assert [(block["type"], block.get("is_error")) for block in told] == [
+        ("tool_result", True),
+        ("tool_result", True),
+        ("text", None),
+    ]
     assert "wrong is none of them" in told[-1]["text"]
     assert (result.output, result.turns) == ("b", 2)
 
@@ -80,16 +84,25 @@ def test_what_is_wrong_with_the_calls_is_told_once_and_every_call_has_a_result()
 def test_wrong_twice_is_a_failure() -> None:
     result = deciding(choosing("wrong"), choosing("wrong"), choosing("a")).go()
 
-    assert (result.status, result.stop_reason, result.error) == (ResultStatus.FAILED, StopReason.INVALID_OUTPUT, "wrong is none of them")
+    assert (result.status, result.stop_reason, result.error) == (
+        ResultStatus.FAILED,
+        StopReason.INVALID_OUTPUT,
+        "wrong is none of them",
+    )
     assert result.turns == 2
 
 
 def test_calls_that_come_along_with_others_decide_nothing_yet() -> None:
     look = a_tool("look", lambda _arguments: "it is sound")
-    run = deciding(calls(("look", {"q": "x"}), ("choose", {"what": "a"})), choosing("b"), tools=(look,))
+    run = deciding(
+        calls(("look", {"q": "x"}), ("choose", {"what": "a"})), choosing("b"), tools=(look,)
+    )
     result = run.go()
 
-    assert [block["content"] for block in run.calls[1].messages[-1]["content"]] == ["it is sound", "decide when you have looked"]
+    assert [block["content"] for block in run.calls[1].messages[-1]["content"]] == [
+        "it is sound",
+        "decide when you have looked",
+    ]
     assert result.output == "b"
 
 
@@ -101,7 +114,10 @@ def test_calls_that_were_cut_off_are_asked_for_again() -> None:
 
 
 def _cut(what: str) -> Reply:
-    return Reply(blocks=({"type": "tool_use", "id": "toolu_1", "name": "choose", "input": {"what": what}},), stop_reason="max_tokens")
+    return Reply(
+        blocks=({"type": "tool_use", "id": "toolu_1", "name": "choose", "input": {"what": what}},),
+        stop_reason="max_tokens",
+    )
 
 
 def test_on_its_last_turn_it_can_still_call() -> None:

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chaos.messages_server import Reply, calls, says
-from shared.wire.errors import Draining, HandoffError, LedgerUnavailable, ModelError, ModelRefused, ModelRejected
+from shared.wire.errors import (
+    Draining,
+    HandoffError,
+    LedgerUnavailable,
+    ModelError,
+    ModelRefused,
+    ModelRejected,
+)
 from shared.wire.handoff import HandoffResult, ResultStatus, StopReason
 from tests.doubles.handoffs import a_tool
 from tests.doubles.readings import BrokenReading
@@ -16,7 +23,15 @@ from tests.doubles.turns import MemoryTurns
 
 SECRET = "a secret"
 LOOK = a_tool("look", lambda _arguments: "found")
-errors = st.sampled_from([ValueError(SECRET), KeyError(SECRET), RecursionError(SECRET), AssertionError(SECRET), MemoryError(SECRET)])
+errors = st.sampled_from(
+    [
+        ValueError(SECRET),
+        KeyError(SECRET),
+        RecursionError(SECRET),
+        AssertionError(SECRET),
+        MemoryError(SECRET),
+    ]
+)
 replies: st.SearchStrategy[list[Reply | ModelError]] = st.lists(
     st.sampled_from(
         [
@@ -36,10 +51,16 @@ replies: st.SearchStrategy[list[Reply | ModelError]] = st.lists(
 
 @given(errors, st.booleans(), st.booleans(), replies, st.integers(1, 5))
 def test_a_reading_that_raises_never_costs_the_result(
-    error: Exception, in_read: bool, in_salvage: bool, script: list[Reply | ModelError], most_turns: int
+    error: Exception,
+    in_read: bool,
+    in_salvage: bool,
+    script: list[Reply | ModelError],
+    most_turns: int,
 ) -> None:
     reading = BrokenReading(error, in_read, in_salvage)
-    result = running(*script, tools=(LOOK,), reading=reading, turns=MemoryTurns(most_turns=most_turns)).go()
+    result = running(
+        *script, tools=(LOOK,), reading=reading, turns=MemoryTurns(most_turns=most_turns)
+    ).go()
     assert isinstance(result, HandoffResult)
     assert result.status in (ResultStatus.FAILED, ResultStatus.PARTIAL)
     assert result.output is not None or result.status is ResultStatus.FAILED
@@ -48,7 +69,12 @@ def test_a_reading_that_raises_never_costs_the_result(
 
 def test_a_defect_while_salvaging_after_a_limit_is_a_failed_result() -> None:
     reading = BrokenReading(ValueError(SECRET), in_read=False, in_salvage=True)
-    result = running(calls(("look", {"q": "a"}), text="So far."), tools=(LOOK,), reading=reading, turns=MemoryTurns(most_turns=1)).go()
+    result = running(
+        calls(("look", {"q": "a"}), text="So far."),
+        tools=(LOOK,),
+        reading=reading,
+        turns=MemoryTurns(most_turns=1),
+    ).go()
     assert (result.status, result.stop_reason) == (ResultStatus.FAILED, StopReason.DEFECT)
 
 

@@ -18,9 +18,14 @@ from shared.wire.message import digest_of
 from tests.doubles.handoffs import STEP, a_manifest
 from tests.doubles.runs import envelope
 
-MANIFEST, TEXT_OF = a_manifest(qdrant="Qdrant is a vector\n  database. It is written in Rust.", milvus="Milvus is written in Go.")
+MANIFEST, TEXT_OF = a_manifest(
+    qdrant="Qdrant is a vector\n  database. It is written in Rust.",
+    milvus="Milvus is written in Go.",
+)
 ELSEWHERE = Claim(id="other.c1", text="Milvus is written in Go.")
-READING = EnvelopeReading(STEP, {"type": "string"}, Sources(TEXT_OF, MANIFEST), {"other.c1": ELSEWHERE})
+READING = EnvelopeReading(
+    STEP, {"type": "string"}, Sources(TEXT_OF, MANIFEST), {"other.c1": ELSEWHERE}
+)
 
 
 def read(value: Any, *, last_try: bool = False) -> Read:
@@ -40,7 +45,9 @@ def test_claims_and_markers_are_qualified_with_the_step() -> None:
 def test_a_quote_becomes_a_checked_citation_of_the_documents_own_characters() -> None:
     citation = read(envelope(claims=[a_claim("Qdrant is a vector database.")])).claims[0].sources[0]
     text = TEXT_OF(citation.digest)
-    assert text[citation.start : citation.end] == citation.quote == "Qdrant is a vector\n  database."
+    assert (
+        text[citation.start : citation.end] == citation.quote == "Qdrant is a vector\n  database."
+    )
 
 
 def test_claims_of_other_steps_that_the_output_points_to_are_carried_over() -> None:
@@ -53,12 +60,21 @@ def test_claims_of_other_steps_that_it_does_not_point_to_are_left_out() -> None:
 
 
 def test_a_claim_of_another_step_that_is_restated_keeps_its_own_sources() -> None:
-    found = read(envelope("[other.c1]", claims=[a_claim("It is written in Rust.", claim_id="other.c1")]))
+    found = read(
+        envelope("[other.c1]", claims=[a_claim("It is written in Rust.", claim_id="other.c1")])
+    )
     assert found.claims == (ELSEWHERE,)
 
 
 def test_a_claim_of_another_step_that_is_restated_is_carried_over_without_a_marker() -> None:
-    found = read(envelope(claims=[a_claim("It is written in Rust."), {"id": "other.c1", "text": "other.c1", "sources": []}]))
+    found = read(
+        envelope(
+            claims=[
+                a_claim("It is written in Rust."),
+                {"id": "other.c1", "text": "other.c1", "sources": []},
+            ]
+        )
+    )
     assert (found.claims[1], found.notes) == (ELSEWHERE, ())
 
 
@@ -80,7 +96,10 @@ def test_markers_are_renamed_wherever_the_output_holds_text() -> None:
         (envelope("Rust [c7]."), "points to no claim"),
         (envelope(needs="the prices"), "what is wrong or missing: the prices"),
         (envelope(problem="I saw no price."), "what is wrong or missing: I saw no price."),
-        (envelope(claims=[a_claim("Rust", claim_id="c1"), a_claim("Rust", claim_id="c1")]), "taken twice"),
+        (
+            envelope(claims=[a_claim("Rust", claim_id="c1"), a_claim("Rust", claim_id="c1")]),
+            "taken twice",
+        ),
         (envelope(""), "the work itself"),
         (envelope("Task completed successfully."), "the work itself"),
         (envelope(status="needs_input"), "what is missing"),
@@ -102,16 +121,23 @@ def test_what_is_to_be_mended_is_said(value: dict[str, Any], said: str) -> None:
     "value",
     [envelope(claims=[a_claim("written in Go")]), envelope("Rust [c7].", claims=[])],
 )
-def test_on_the_last_try_what_is_unproven_is_dropped_and_the_result_is_partial(value: dict[str, Any]) -> None:
+def test_on_the_last_try_what_is_unproven_is_dropped_and_the_result_is_partial(
+    value: dict[str, Any],
+) -> None:
     found = read(value, last_try=True)
     assert found.notes
     assert all(claim.sources == () for claim in found.claims)
     assert "c7" not in str(found.output)
-    assert (found.status, found.error) == (ResultStatus.PARTIAL, "nothing in it has a source that could be checked")
+    assert (found.status, found.error) == (
+        ResultStatus.PARTIAL,
+        "nothing in it has a source that could be checked",
+    )
 
 
 def test_one_proven_claim_among_unproven_ones_is_enough_to_be_ok() -> None:
-    value = envelope(claims=[a_claim("It is written in Rust."), a_claim("written in Go", claim_id="c2")])
+    value = envelope(
+        claims=[a_claim("It is written in Rust."), a_claim("written in Go", claim_id="c2")]
+    )
     found = read(value, last_try=True)
     assert (found.status, found.error, len(found.notes)) == (ResultStatus.OK, None, 1)
 
@@ -122,7 +148,9 @@ def test_an_answer_that_never_meant_to_cite_is_ok_without_sources() -> None:
 
 
 @pytest.mark.parametrize("said", [{"needs": "the prices"}, {"problem": "the prices"}])
-def test_a_result_that_is_ok_and_says_what_is_missing_is_partial_in_the_end(said: dict[str, str]) -> None:
+def test_a_result_that_is_ok_and_says_what_is_missing_is_partial_in_the_end(
+    said: dict[str, str],
+) -> None:
     found = read(envelope(**said), last_try=True)
     assert found.status is ResultStatus.PARTIAL
     assert "the prices" in str(found.error)
@@ -135,7 +163,10 @@ def test_needs_and_problems_that_say_none_are_none(nothing: str) -> None:
 
 
 def test_a_form_without_content_costs_a_turn_and_then_is_partial() -> None:
-    form = {"type": "object", "properties": {"name": {"type": "string"}, "price": {"type": "number"}}}
+    form = {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "price": {"type": "number"}},
+    }
     reading = EnvelopeReading(STEP, form, Sources(TEXT_OF, MANIFEST))
     text = json.dumps(envelope({"name": "string", "price": 0}, claims=[]))
     with pytest.raises(NotAcceptable, match="only fills its form"):
@@ -153,17 +184,23 @@ def test_a_claim_that_says_nothing_or_too_much_is_dropped_with_a_note(text: str)
 
 
 def test_a_source_may_be_named_by_the_end_of_its_path() -> None:
-    document = Document(path="docs/sub/page.md", digest=digest_of("text"), media_type="text/plain", chars=4)
+    document = Document(
+        path="docs/sub/page.md", digest=digest_of("text"), media_type="text/plain", chars=4
+    )
     sources = Sources(lambda _digest: "text", fetched=lambda: (document,))
     assert sources.document("page.md") == document
     assert sources.document("age.md") is None
 
 
 def test_pages_fetched_meanwhile_can_be_cited() -> None:
-    page = Document(path="https://example.org/", digest=digest_of("A page."), media_type="text/html", chars=7)
+    page = Document(
+        path="https://example.org/", digest=digest_of("A page."), media_type="text/html", chars=7
+    )
     sources = Sources(lambda _digest: "A page.", fetched=lambda: (page,))
     reading = EnvelopeReading(STEP, {"type": "string"}, sources)
-    found = reading.read(json.dumps(envelope(claims=[a_claim("A page.", "https://example.org/")])), last_try=False)
+    found = reading.read(
+        json.dumps(envelope(claims=[a_claim("A page.", "https://example.org/")])), last_try=False
+    )
     assert found.claims[0].sources[0].source == "https://example.org/"
 
 
@@ -173,15 +210,22 @@ def test_confidence_out_of_range_is_brought_back() -> None:
 
 
 def test_a_bare_output_is_taken_on_the_last_try() -> None:
-    reading = EnvelopeReading(STEP, {"type": "object", "required": ["n"]}, Sources(TEXT_OF, MANIFEST))
+    reading = EnvelopeReading(
+        STEP, {"type": "object", "required": ["n"]}, Sources(TEXT_OF, MANIFEST)
+    )
     assert reading.read('{"n": 1}', last_try=True).output == {"n": 1}
 
 
 def test_a_cut_envelope_is_salvaged_with_the_claims_that_are_whole() -> None:
-    text = json.dumps(envelope(claims=[a_claim("It is written in Rust."), a_claim("x", claim_id="c2")]))
+    text = json.dumps(
+        envelope(claims=[a_claim("It is written in Rust."), a_claim("x", claim_id="c2")])
+    )
     found = READING.salvage(text[: text.index('"c2"') + 3])
     assert found is not None
-    assert (found.status, found.output) == (ResultStatus.PARTIAL, "It is written in Rust [find.c1].")
+    assert (found.status, found.output) == (
+        ResultStatus.PARTIAL,
+        "It is written in Rust [find.c1].",
+    )
     assert [claim.id for claim in found.claims] == ["find.c1"]
 
 
@@ -199,7 +243,11 @@ def test_the_schema_of_a_text_envelope_can_be_enforced() -> None:
 
 
 def test_definitions_of_the_output_schema_are_hoisted_to_where_they_are_looked_for() -> None:
-    output = {"type": "array", "items": {"$ref": "#/$defs/Row"}, "$defs": {"Row": {"type": "string"}}}
+    output = {
+        "type": "array",
+        "items": {"$ref": "#/$defs/Row"},
+        "$defs": {"Row": {"type": "string"}},
+    }
     schema = EnvelopeReading(STEP, output, Sources(TEXT_OF, MANIFEST)).schema
     assert schema["$defs"] == {"Row": {"type": "string"}}
     assert "$defs" not in schema["properties"]["output"]
@@ -207,16 +255,25 @@ def test_definitions_of_the_output_schema_are_hoisted_to_where_they_are_looked_f
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["id", "text", "sources", "x"]), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["id", "text", "sources", "x"]), inner, max_size=3)
+    ),
     max_leaves=10,
 )
 
 
 @given(
-    st.dictionaries(st.sampled_from(["status", "output", "claims", "confidence", "needs", "problem"]), json_values, max_size=6),
+    st.dictionaries(
+        st.sampled_from(["status", "output", "claims", "confidence", "needs", "problem"]),
+        json_values,
+        max_size=6,
+    ),
     st.booleans(),
 )
-def test_whatever_a_model_answers_is_read_or_told_what_to_mend(value: dict[str, Any], last_try: bool) -> None:
+def test_whatever_a_model_answers_is_read_or_told_what_to_mend(
+    value: dict[str, Any], last_try: bool
+) -> None:
     with suppress(NotAcceptable):
         assert read(value, last_try=last_try).status in ResultStatus
 
@@ -230,12 +287,20 @@ def test_a_claim_says_in_parts_what_of_what_is_how_much() -> None:
     parts = {"subject": "Qdrant", "attribute": "age", "value": 5, "unit": "years", "date": None}
     (claim,) = read(envelope(claims=[a_claim("It is written in Rust.") | parts])).claims
 
-    assert (claim.subject, claim.attribute, claim.value, claim.unit, claim.date) == ("Qdrant", "age", "5", "years", None)
+    assert (claim.subject, claim.attribute, claim.value, claim.unit, claim.date) == (
+        "Qdrant",
+        "age",
+        "5",
+        "years",
+        None,
+    )
     assert claim.is_comparable
 
 
 @pytest.mark.parametrize("strange", [None, "", "n/a", [], {"a": 1}, "x" * 501])
 def test_parts_that_are_none_cost_no_turn(strange: object) -> None:
-    (claim,) = read(envelope(claims=[a_claim("It is written in Rust.") | {"subject": strange, "value": True}])).claims
+    (claim,) = read(
+        envelope(claims=[a_claim("It is written in Rust.") | {"subject": strange, "value": True}])
+    ).claims
 
     assert (claim.subject, claim.value, claim.is_comparable) == (None, "yes", False)

@@ -56,7 +56,13 @@ def test_work_is_done_once_there_may_be_a_thread_again(no_more_threads: pytest.M
 
 
 def test_a_child_of_a_fork_has_a_loop_of_its_own() -> None:
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", IN_A_CHILD], timeout=60, check=False, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", IN_A_CHILD],
+        timeout=60,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
 
     assert (done.returncode, done.stderr) == (7, "")
 
@@ -94,7 +100,9 @@ def look_at(breaths: Breaths) -> Iterator[Callable[[int], Unhurried]]:
         yield connected
 
 
-def test_who_reads_one_connection_looks_again_at_once(breaths: Breaths, look_at: Callable[[int], Unhurried]) -> None:
+def test_who_reads_one_connection_looks_again_at_once(
+    breaths: Breaths, look_at: Callable[[int], Unhurried]
+) -> None:
     selector = look_at(1)
 
     found = [len(selector.select(1.0)) for _ in range(3)]
@@ -102,7 +110,9 @@ def test_who_reads_one_connection_looks_again_at_once(breaths: Breaths, look_at:
     assert (found, breaths.taken) == ([1, 1, 1], [])
 
 
-def test_who_has_read_many_lets_more_come_before_it_looks_again(breaths: Breaths, look_at: Callable[[int], Unhurried]) -> None:
+def test_who_has_read_many_lets_more_come_before_it_looks_again(
+    breaths: Breaths, look_at: Callable[[int], Unhurried]
+) -> None:
     selector = look_at(50)
 
     found = [len(selector.select(1.0)) for _ in range(2)]
@@ -111,7 +121,9 @@ def test_who_has_read_many_lets_more_come_before_it_looks_again(breaths: Breaths
     assert breaths.taken == pytest.approx([0.02])
 
 
-def test_a_look_at_once_that_finds_few_does_not_cut_the_breath_short(breaths: Breaths, look_at: Callable[[int], Unhurried]) -> None:
+def test_a_look_at_once_that_finds_few_does_not_cut_the_breath_short(
+    breaths: Breaths, look_at: Callable[[int], Unhurried]
+) -> None:
     selector = look_at(50)
     many = list(selector.get_map().values())
 
@@ -124,7 +136,9 @@ def test_a_look_at_once_that_finds_few_does_not_cut_the_breath_short(breaths: Br
     assert breaths.taken == pytest.approx([0.02])
 
 
-def test_nobody_is_kept_waiting_longer_than_he_asked_for(breaths: Breaths, look_at: Callable[[int], Unhurried]) -> None:
+def test_nobody_is_kept_waiting_longer_than_he_asked_for(
+    breaths: Breaths, look_at: Callable[[int], Unhurried]
+) -> None:
     selector = look_at(50)
 
     selector.select(1.0)
@@ -133,7 +147,9 @@ def test_nobody_is_kept_waiting_longer_than_he_asked_for(breaths: Breaths, look_
     assert (found, breaths.taken) == ([50, 50, 50], [0.001])
 
 
-def test_however_many_are_read_a_breath_has_its_bound(breaths: Breaths, look_at: Callable[[int], Unhurried]) -> None:
+def test_however_many_are_read_a_breath_has_its_bound(
+    breaths: Breaths, look_at: Callable[[int], Unhurried]
+) -> None:
     selector = look_at(600)
 
     selector.select(None)
@@ -143,5 +159,7 @@ def test_however_many_are_read_a_breath_has_its_bound(breaths: Breaths, look_at:
 
 
 @pytest.mark.parametrize(("waiting", "seconds"), [(1, 0.25), (125, 0.25), (500, 1.0), (5_000, 2.0)])
-def test_the_more_wait_for_replies_the_less_often_each_looks_up(waiting: int, seconds: float) -> None:
+def test_the_more_wait_for_replies_the_less_often_each_looks_up(
+    waiting: int, seconds: float
+) -> None:
     assert pulse_every_s(waiting) == pytest.approx(seconds)

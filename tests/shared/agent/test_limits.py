@@ -16,7 +16,15 @@ from shared.agent.conversation import LAST_TURN
 from shared.agent.model import ModelCall, ModelReply, Pulse
 from shared.agent.price import Prices
 from shared.agent.tool import Tool
-from shared.wire.errors import Cancelled, Draining, ModelBusy, ModelError, ModelRejected, ModelUnreachable, NeverSent
+from shared.wire.errors import (
+    Cancelled,
+    Draining,
+    ModelBusy,
+    ModelError,
+    ModelRejected,
+    ModelUnreachable,
+    NeverSent,
+)
 from shared.wire.handoff import ResultStatus, StopReason
 from shared.wire.limits import HandoffLimits
 from shared.wire.usage import Usage
@@ -38,7 +46,9 @@ def last_message(run: Run) -> list[dict[str, Any]]:
 
 
 def test_on_the_last_turn_no_tool_can_be_called_and_the_model_is_told() -> None:
-    run = running(calls(("look", {"q": "a"})), answers(), tools=(LOOK,), handoff=limited(max_turns=2))
+    run = running(
+        calls(("look", {"q": "a"})), answers(), tools=(LOOK,), handoff=limited(max_turns=2)
+    )
     assert run.go().status is ResultStatus.OK
     assert [call.may_call_tools for call in run.calls] == [True, False]
     assert last_message(run)[-1]["text"] == LAST_TURN
@@ -51,28 +61,60 @@ def test_a_single_turn_is_offered_no_tools() -> None:
 
 
 def test_max_turns_leaves_the_newest_text() -> None:
-    run = running(calls(("look", {"q": "a"}), text="So far: Rust."), tools=(LOOK,), handoff=limited(max_turns=3))
+    run = running(
+        calls(("look", {"q": "a"}), text="So far: Rust."),
+        tools=(LOOK,),
+        handoff=limited(max_turns=3),
+    )
     result = run.go()
-    assert (result.status, result.stop_reason, result.turns) == (ResultStatus.PARTIAL, StopReason.MAX_TURNS, 3)
+    assert (result.status, result.stop_reason, result.turns) == (
+        ResultStatus.PARTIAL,
+        StopReason.MAX_TURNS,
+        3,
+    )
     assert result.output == "So far: Rust."
 
 
 def test_max_turns_without_any_text_is_a_failure_that_names_the_limit() -> None:
     result = running(calls(("look", {"q": "a"})), tools=(LOOK,), handoff=limited(max_turns=2)).go()
-    assert (result.status, result.stop_reason, result.output) == (ResultStatus.FAILED, StopReason.MAX_TURNS, None)
+    assert (result.status, result.stop_reason, result.output) == (
+        ResultStatus.FAILED,
+        StopReason.MAX_TURNS,
+        None,
+    )
     assert "2 turns" in str(result.error)
 
 
-@pytest.mark.parametrize("text", ["", '{"status": "ok", "outp', '{"status": "ok", "output": null}', '{"output": "[c7]", "claims": []}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        '{"status": "ok", "outp',
+        '{"status": "ok", "output": null}',
+        '{"output": "[c7]", "claims": []}',
+    ],
+)
 def test_a_limit_that_leaves_no_usable_text_is_a_failure(text: str) -> None:
-    run = running(calls(("look", {"q": "a"}), text=text), tools=(LOOK,), turns=MemoryTurns(most_turns=1))
+    run = running(
+        calls(("look", {"q": "a"}), text=text), tools=(LOOK,), turns=MemoryTurns(most_turns=1)
+    )
     result = run.go()
-    assert (result.status, result.stop_reason, result.output) == (ResultStatus.FAILED, StopReason.JOB_BUDGET, None)
+    assert (result.status, result.stop_reason, result.output) == (
+        ResultStatus.FAILED,
+        StopReason.JOB_BUDGET,
+        None,
+    )
     assert result.error == "max_turns: the job's budget does not allow another model call"
 
 
 def test_an_unproven_quote_on_the_last_turn_is_dropped_with_a_note() -> None:
-    wrong = [{"id": "c1", "text": "It is.", "sources": [{"source": "qdrant.md", "quote": "written in Go"}]}]
+    wrong = [
+        {
+            "id": "c1",
+            "text": "It is.",
+            "sources": [{"source": "qdrant.md", "quote": "written in Go"}],
+        }
+    ]
     result = running(answers(claims=wrong), handoff=limited(max_turns=1)).go()
     assert result.status is ResultStatus.PARTIAL, "it was all that stood behind the answer"
     assert result.claims[0].sources == ()
@@ -82,15 +124,25 @@ def test_an_unproven_quote_on_the_last_turn_is_dropped_with_a_note() -> None:
 def test_the_token_limit_makes_the_turn_the_last_one_before_it_is_too_late() -> None:
     thirsty = calls(("look", {"q": "a"}), usage={"input_tokens": 4_000, "output_tokens": 100})
     final = Reply(blocks=answers().blocks, usage={"input_tokens": 4_100, "output_tokens": 50})
-    run = running(thirsty, final, tools=(LOOK,), handoff=limited(max_tokens=12_000, max_output_tokens=2_000))
+    run = running(
+        thirsty, final, tools=(LOOK,), handoff=limited(max_tokens=12_000, max_output_tokens=2_000)
+    )
     assert run.go().status is ResultStatus.OK
     assert run.calls[1].may_call_tools is False
 
 
 def test_the_token_limit_leaves_the_work_so_far() -> None:
-    thirsty = calls(("look", {"q": "a"}), text="So far: Rust.", usage={"input_tokens": 9_000, "output_tokens": 100})
+    thirsty = calls(
+        ("look", {"q": "a"}),
+        text="So far: Rust.",
+        usage={"input_tokens": 9_000, "output_tokens": 100},
+    )
     result = running(thirsty, tools=(LOOK,), handoff=limited(max_tokens=10_000)).go()
-    assert (result.status, result.stop_reason, result.turns) == (ResultStatus.PARTIAL, StopReason.MAX_TOKENS, 1)
+    assert (result.status, result.stop_reason, result.turns) == (
+        ResultStatus.PARTIAL,
+        StopReason.MAX_TOKENS,
+        1,
+    )
     assert result.output == "So far: Rust."
 
 
@@ -110,9 +162,13 @@ def test_the_deadline_cuts_the_call_and_keeps_what_it_wrote() -> None:
     assert result.output is not None
     worst = run.turns.reserved[0]
     assert result.usage.input_tokens == 100, "known from the beginning"
-    assert result.usage.output_tokens == worst.output_tokens, "a call that was cut was paid, and nobody has told how much"
+    assert result.usage.output_tokens == worst.output_tokens, (
+        "a call that was cut was paid, and nobody has told how much"
+    )
     assert 0 < (result.usage.cost_microusd or 0) <= (worst.microusd or 0)
-    assert (result.usage.cut_calls, result.usage.cut_tokens) == (1, result.usage.total_tokens), "and it is said to be an upper bound"
+    assert (result.usage.cut_calls, result.usage.cut_tokens) == (1, result.usage.total_tokens), (
+        "and it is said to be an upper bound"
+    )
     assert result.usage.cut_microusd == result.usage.cost_microusd
 
 
@@ -131,13 +187,23 @@ def test_the_deadline_leaves_a_tool_that_hangs() -> None:
     run.turns.on_beat = late
     result = run.go()
     never.set()
-    assert (result.status, result.stop_reason, result.output) == (ResultStatus.PARTIAL, StopReason.DEADLINE, "So far.")
+    assert (result.status, result.stop_reason, result.output) == (
+        ResultStatus.PARTIAL,
+        StopReason.DEADLINE,
+        "So far.",
+    )
 
 
 def test_the_budget_of_the_job_leaves_the_work_so_far() -> None:
-    run = running(calls(("look", {"q": "a"}), text="So far."), tools=(LOOK,), turns=MemoryTurns(most_turns=1))
+    run = running(
+        calls(("look", {"q": "a"}), text="So far."), tools=(LOOK,), turns=MemoryTurns(most_turns=1)
+    )
     result = run.go()
-    assert (result.status, result.stop_reason, result.output) == (ResultStatus.PARTIAL, StopReason.JOB_BUDGET, "So far.")
+    assert (result.status, result.stop_reason, result.output) == (
+        ResultStatus.PARTIAL,
+        StopReason.JOB_BUDGET,
+        "So far.",
+    )
     assert result.error == "max_turns: the job's budget does not allow another model call"
 
 
@@ -157,20 +223,37 @@ def test_the_result_carries_usage_and_money_of_every_turn() -> None:
     assert result.usage.cost_microusd == 40
 
 
-@pytest.mark.parametrize("usage", [{}, {"input_tokens": 10**30, "output_tokens": -1}, {"input_tokens": "9", "output_tokens": True}])
-def test_a_reply_that_does_not_say_what_it_has_used_is_booked_at_the_most(usage: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {},
+        {"input_tokens": 10**30, "output_tokens": -1},
+        {"input_tokens": "9", "output_tokens": True},
+    ],
+)
+def test_a_reply_that_does_not_say_what_it_has_used_is_booked_at_the_most(
+    usage: dict[str, Any],
+) -> None:
     turns = MemoryTurns()
     result = running(replace(answers(), usage=usage), turns=turns).go()
 
     (worst,) = turns.reserved
-    assert (result.usage.cut_calls, result.usage.cut_tokens) == (1, worst.input_tokens + worst.output_tokens)
+    assert (result.usage.cut_calls, result.usage.cut_tokens) == (
+        1,
+        worst.input_tokens + worst.output_tokens,
+    )
 
 
 def test_a_reply_that_says_its_input_alone_is_booked_at_the_longest_answer() -> None:
     turns = MemoryTurns()
-    result = running(replace(answers(), usage={"input_tokens": 9, "output_tokens": 0}), turns=turns).go()
+    result = running(
+        replace(answers(), usage={"input_tokens": 9, "output_tokens": 0}), turns=turns
+    ).go()
 
-    assert (result.usage.cut_calls, result.usage.total_tokens) == (1, 9 + turns.reserved[0].output_tokens)
+    assert (result.usage.cut_calls, result.usage.total_tokens) == (
+        1,
+        9 + turns.reserved[0].output_tokens,
+    )
 
 
 def test_an_unknown_price_stays_unknown() -> None:
@@ -194,19 +277,27 @@ def test_a_cut_stream_is_settled_at_the_worst_case_if_nothing_was_reported() -> 
     worst = run.turns.reserved[0]
     assert result.usage.input_tokens == worst.input_tokens + 100
     assert result.usage.output_tokens == worst.output_tokens + 20
-    assert (result.usage.cut_calls, result.usage.cut_tokens) == (1, worst.input_tokens + worst.output_tokens)
+    assert (result.usage.cut_calls, result.usage.cut_tokens) == (
+        1,
+        worst.input_tokens + worst.output_tokens,
+    )
 
 
 @pytest.mark.parametrize(
     ("error", "is_paid"),
     [
-        *((ModelUnreachable("failed", status=status), True) for status in (408, 409, 425, 500, 502, 503, 504)),
+        *(
+            (ModelUnreachable("failed", status=status), True)
+            for status in (408, 409, 425, 500, 502, 503, 504)
+        ),
         *((ModelBusy("later", status=status), False) for status in (429, 529)),
         *((ModelRejected("no", status=status), False) for status in (400, 401, 404, 413, 422)),
         (NeverSent("no connection"), False),
     ],
 )
-def test_a_call_that_may_have_been_generated_behind_an_error_is_settled_at_the_worst_case(error: ModelError, is_paid: bool) -> None:
+def test_a_call_that_may_have_been_generated_behind_an_error_is_settled_at_the_worst_case(
+    error: ModelError, is_paid: bool
+) -> None:
     run = running(error, handoff=limited(max_turns=1))
     used, worst = run.go().usage, run.turns.reserved[0]
     expected = (1, worst.input_tokens + worst.output_tokens) if is_paid else (0, 0)
@@ -225,7 +316,9 @@ class CutModel:
 
 
 @given(st.integers(0, 100), st.booleans())
-def test_a_cut_stream_is_settled_at_what_was_reported_at_its_end_and_never_below_before(output: int, is_final: bool) -> None:
+def test_a_cut_stream_is_settled_at_what_was_reported_at_its_end_and_never_below_before(
+    output: int, is_final: bool
+) -> None:
     pulse = Pulse("text", Usage(input_tokens=100, output_tokens=output), is_usage_final=is_final)
     run = running(answers(), model=CutModel(pulse), handoff=limited(max_turns=1))
     result = run.go()
@@ -245,12 +338,20 @@ def test_a_cut_search_is_settled_at_the_worst_case_of_its_input_too() -> None:
 
 def test_a_model_that_stays_away_is_given_up() -> None:
     result = running(ModelBusy("overloaded", status=529), handoff=limited(max_turns=50)).go()
-    assert (result.status, result.stop_reason, result.turns) == (ResultStatus.FAILED, StopReason.MODEL_ERROR, 5)
+    assert (result.status, result.stop_reason, result.turns) == (
+        ResultStatus.FAILED,
+        StopReason.MODEL_ERROR,
+        5,
+    )
 
 
 def test_a_rejected_call_is_not_tried_again() -> None:
     result = running(ModelRejected("the key was refused (401)", status=401)).go()
-    assert (result.status, result.stop_reason, result.turns) == (ResultStatus.FAILED, StopReason.MODEL_ERROR, 1)
+    assert (result.status, result.stop_reason, result.turns) == (
+        ResultStatus.FAILED,
+        StopReason.MODEL_ERROR,
+        1,
+    )
     assert "401" in str(result.error)
 
 
@@ -268,7 +369,9 @@ def test_an_interruption_passes_through_a_wait() -> None:
 
 def test_an_interruption_passes_through_a_running_tool() -> None:
     never = threading.Event()
-    run = running(calls(("hang", {"q": "a"})), tools=(a_tool("hang", lambda _: str(never.wait(30))),))
+    run = running(
+        calls(("hang", {"q": "a"})), tools=(a_tool("hang", lambda _: str(never.wait(30))),)
+    )
 
     def drain(doing: str) -> None:
         if doing == "hang":

@@ -50,10 +50,16 @@ def test_a_short_last_reply_may_wait_for_its_result() -> None:
 
 @pytest.mark.parametrize(
     ("reply", "tools"),
-    [(calls(("look", {"q": "rust"})), (LOOK,)), (answers(), ()), (answers("Rust. " * 4_000, **UNPROVEN), ())],
+    [
+        (calls(("look", {"q": "rust"})), (LOOK,)),
+        (answers(), ()),
+        (answers("Rust. " * 4_000, **UNPROVEN), ()),
+    ],
     ids=["it calls a tool", "it quotes, and quotes are looked up", "it is long"],
 )
-def test_no_other_reply_waits_for_what_may_take_a_while(reply: Reply, tools: tuple[Tool, ...]) -> None:
+def test_no_other_reply_waits_for_what_may_take_a_while(
+    reply: Reply, tools: tuple[Tool, ...]
+) -> None:
     run = running(reply, answers(), tools=tools)
     run.go()
     assert run.turns.waiting == []
@@ -73,7 +79,9 @@ def test_several_calls_of_one_reply_run_at_the_same_time() -> None:
         both.wait()
         return "met " + str(arguments["q"])
 
-    run = running(calls(("meet", {"q": "a"}), ("meet", {"q": "b"})), answers(), tools=(a_tool("meet", meet),))
+    run = running(
+        calls(("meet", {"q": "a"}), ("meet", {"q": "b"})), answers(), tools=(a_tool("meet", meet),)
+    )
     run.go()
     assert [block["content"] for block in last_message(run)] == ["met a", "met b"]
 
@@ -86,8 +94,17 @@ def test_results_keep_the_order_of_their_calls_whichever_is_faster() -> None:
             second_is_done.wait(10)
         return str(arguments["q"])
 
-    turns = MemoryTurns(on_checkpoint=lambda checkpoint: second_is_done.set() if checkpoint.kind == "observed" else None)
-    run = running(calls(("slow", {"q": "first"}), ("slow", {"q": "second"})), answers(), tools=(a_tool("slow", slow_first),), turns=turns)
+    turns = MemoryTurns(
+        on_checkpoint=lambda checkpoint: (
+            second_is_done.set() if checkpoint.kind == "observed" else None
+        )
+    )
+    run = running(
+        calls(("slow", {"q": "first"}), ("slow", {"q": "second"})),
+        answers(),
+        tools=(a_tool("slow", slow_first),),
+        turns=turns,
+    )
     run.go()
     assert [block["content"] for block in last_message(run)] == ["first", "second"]
 
@@ -103,14 +120,21 @@ def test_results_keep_the_order_of_their_calls_whichever_is_faster() -> None:
         (("fails", {"q": "x"}), "no such page; try another"),
     ],
 )
-def test_what_is_wrong_with_a_call_is_an_observation_of_one_line(call: tuple[str, dict[str, Any]], said: str) -> None:
+def test_what_is_wrong_with_a_call_is_an_observation_of_one_line(
+    call: tuple[str, dict[str, Any]], said: str
+) -> None:
     def breaks(_arguments: dict[str, Any]) -> str:
         raise ValueError("a secret\nin two lines")
 
     def fails(_arguments: dict[str, Any]) -> str:
         raise ToolFailed("no such page;\ntry another")
 
-    tools = (LOOK, a_tool("hidden", lambda _: "never"), a_tool("breaks", breaks), a_tool("fails", fails))
+    tools = (
+        LOOK,
+        a_tool("hidden", lambda _: "never"),
+        a_tool("breaks", breaks),
+        a_tool("fails", fails),
+    )
     run = running(calls(call), answers(), tools=tools, offered=("look", "breaks", "fails"))
     assert run.go().status is ResultStatus.OK
     block = last_message(run)[0]
@@ -127,7 +151,9 @@ def test_only_the_tools_of_the_spec_are_offered() -> None:
 
 
 def test_a_large_tool_result_is_cut_with_a_note() -> None:
-    run = running(calls(("big", {"q": "x"})), answers(), tools=(a_tool("big", lambda _: "x" * 1_000_000),))
+    run = running(
+        calls(("big", {"q": "x"})), answers(), tools=(a_tool("big", lambda _: "x" * 1_000_000),)
+    )
     run.go()
     content = last_message(run)[0]["content"]
     assert len(content) < MOST_RESULT_CHARS + 200
@@ -152,12 +178,18 @@ def test_prose_that_is_never_repaired_is_kept_as_a_partial_result() -> None:
 
 def test_an_answer_that_only_says_it_is_done_fails_after_one_repair() -> None:
     result = running(answers("I completed the task.")).go()
-    assert (result.status, result.stop_reason, result.turns) == (ResultStatus.FAILED, StopReason.INVALID_OUTPUT, 2)
+    assert (result.status, result.stop_reason, result.turns) == (
+        ResultStatus.FAILED,
+        StopReason.INVALID_OUTPUT,
+        2,
+    )
 
 
 def test_an_output_of_the_wrong_shape_is_told_where() -> None:
     wants = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-    run = running(answers({"n": "one"}), answers({"n": 1}), handoff=a_handoff(expected_output_format=wants))
+    run = running(
+        answers({"n": "one"}), answers({"n": 1}), handoff=a_handoff(expected_output_format=wants)
+    )
     assert run.go().output == {"n": 1}
     assert "$.n" in last_message(run)[0]["text"]
 
@@ -189,7 +221,10 @@ def test_a_call_that_was_cut_is_not_run() -> None:
         ran.append(arguments["q"])
         return "found"
 
-    cut = Reply(blocks=({"type": "tool_use", "id": "t", "name": "look", "input": {"q": "half"}},), stop_reason="max_tokens")
+    cut = Reply(
+        blocks=({"type": "tool_use", "id": "t", "name": "look", "input": {"q": "half"}},),
+        stop_reason="max_tokens",
+    )
     run = running(cut, answers(), tools=(a_tool("look", note),))
     run.go()
     assert ran == []
@@ -202,7 +237,10 @@ def test_a_refusal_is_a_failure_that_says_so() -> None:
 
 
 def test_a_pause_of_a_server_tool_is_continued() -> None:
-    pause = Reply(blocks=({"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}},), stop_reason="pause_turn")
+    pause = Reply(
+        blocks=({"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}},),
+        stop_reason="pause_turn",
+    )
     run = running(pause, answers())
     assert run.go().status is ResultStatus.OK
     assert run.calls[1].messages[-1] == {"role": "assistant", "content": [*pause.blocks]}

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.messages_server import MessagesServer, Reply, Script, calls, fails, in_turn, says, says_json
+from chaos.messages_server import (
+    MessagesServer,
+    Reply,
+    Script,
+    calls,
+    fails,
+    in_turn,
+    says,
+    says_json,
+)
 from shared.wire.handoff import HandoffResult, ResultStatus, StopReason
 from tests.doubles.handoffs import a_tool
 from tests.doubles.runs import Run, answers, envelope, running
@@ -62,13 +71,23 @@ def test_trouble_that_passes_costs_one_turn(trouble: Reply) -> None:
         (fails(500), StopReason.MODEL_ERROR, 5),
         (says("no", stop_reason="refusal"), StopReason.REFUSED, 1),
         (Reply(), StopReason.INVALID_OUTPUT, 2),
-        (says_json({"status": "ok", "output": "I completed the task"}), StopReason.INVALID_OUTPUT, 2),
+        (
+            says_json({"status": "ok", "output": "I completed the task"}),
+            StopReason.INVALID_OUTPUT,
+            2,
+        ),
     ],
     ids=["401", "400", "500", "refusal", "empty", "done"],
 )
-def test_trouble_that_stays_is_a_failure_with_a_reason(trouble: Reply, reason: StopReason, requests: int) -> None:
+def test_trouble_that_stays_is_a_failure_with_a_reason(
+    trouble: Reply, reason: StopReason, requests: int
+) -> None:
     result, _, server = served(in_turn(trouble))
-    assert (result.status, result.stop_reason, len(server.requests)) == (ResultStatus.FAILED, reason, requests)
+    assert (result.status, result.stop_reason, len(server.requests)) == (
+        ResultStatus.FAILED,
+        reason,
+        requests,
+    )
     assert result.error
     assert "canary" not in result.to_json()
 

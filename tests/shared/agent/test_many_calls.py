@@ -37,7 +37,10 @@ def a_server_that_answers_when_so_many_have_asked(enough: int) -> Iterator[str]:
     """Its URL."""
     asked, all_have = 0, asyncio.Event()
     body = json.dumps(MESSAGE).encode()
-    answer = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b" % (len(body), body)
+    answer = (
+        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b"
+        % (len(body), body)
+    )
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal asked
@@ -65,12 +68,20 @@ def a_server_that_answers_when_so_many_have_asked(enough: int) -> Iterator[str]:
 
 def replies_at_once(calls: int) -> int:
     """How many come."""
-    call = ModelCall(model="m", system="", messages=({"role": "user", "content": "Well?"},), max_output_tokens=10, timeout_s=60)
+    call = ModelCall(
+        model="m",
+        system="",
+        messages=({"role": "user", "content": "Well?"},),
+        max_output_tokens=10,
+        timeout_s=60,
+    )
     model = model_from(Settings())
     assert isinstance(model, AnthropicModel)
     try:
         with ThreadPoolExecutor(calls) as slots:
-            return len(list(slots.map(lambda _n: model.reply(call, lambda _pulse: None), range(calls))))
+            return len(
+                list(slots.map(lambda _n: model.reply(call, lambda _pulse: None), range(calls)))
+            )
     finally:
         model.close()
 
@@ -82,7 +93,9 @@ def test_no_slot_waits_for_a_connection(monkeypatch: pytest.MonkeyPatch) -> None
         assert replies_at_once(CALLS) == CALLS
 
 
-def test_where_the_system_allows_few_files_a_call_waits_for_a_connection_and_does_not_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_system_allows_few_files_a_call_waits_for_a_connection_and_does_not_fail(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with a_server_that_answers_when_so_many_have_asked(1) as url:
         monkeypatch.setenv("ANTHROPIC_BASE_URL", url)

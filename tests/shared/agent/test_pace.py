@@ -29,29 +29,50 @@ HEADERS = {
 def paced(*replies: object, held_s: float = 0.0, **rest: object) -> Run:
     """A run whose calls a provider counts, by its own clock. `held_s`: nobody may call for so long."""
     clock = Clock()
-    pace = MemoryPace(now=clock.now, known=True, until=clock.now_s + held_s, why="rate limit", strikes=int(held_s > 0))
-    return running(*replies, clock=clock, turns=MemoryTurns(pace=pace), lane="account:some-model", **rest)  # type: ignore[arg-type]
+    pace = MemoryPace(
+        now=clock.now,
+        known=True,
+        until=clock.now_s + held_s,
+        why="rate limit",
+        strikes=int(held_s > 0),
+    )
+    turns = MemoryTurns(pace=pace)
+    return running(*replies, clock=clock, turns=turns, lane="account:some-model", **rest)  # type: ignore[arg-type]
 
 
 def test_headers_become_limits() -> None:
-    assert limits_of(HEADERS) == RateLimits(requests=Allowance(50, 49), output_tokens=Allowance(8_000, 7_000))
+    assert limits_of(HEADERS) == RateLimits(
+        requests=Allowance(50, 49), output_tokens=Allowance(8_000, 7_000)
+    )
 
 
-@pytest.mark.parametrize("wrong", [{}, {"limit": "50"}, {"limit": "0", "remaining": "0"}, {"limit": "many", "remaining": "-1"}])
+@pytest.mark.parametrize(
+    "wrong",
+    [{}, {"limit": "50"}, {"limit": "0", "remaining": "0"}, {"limit": "many", "remaining": "-1"}],
+)
 def test_headers_that_make_no_sense_say_nothing(wrong: dict[str, str]) -> None:
-    assert limits_of({f"anthropic-ratelimit-requests-{name}": value for name, value in wrong.items()}) == NOTHING_SAID
+    assert (
+        limits_of({f"anthropic-ratelimit-requests-{name}": value for name, value in wrong.items()})
+        == NOTHING_SAID
+    )
 
 
 def test_what_the_server_says_of_its_limits_is_told() -> None:
     run = paced(answers())
-    with MessagesServer(in_turn(replace(answers(), headers=HEADERS))) as server, model_at(server.url) as run.model:
+    with (
+        MessagesServer(in_turn(replace(answers(), headers=HEADERS))) as server,
+        model_at(server.url) as run.model,
+    ):
         run.go()
     assert run.turns.pace.requests == Allowance(50, 49)
 
 
 def test_a_refusal_over_http_holds_back_the_lane_for_as_long_as_the_server_says() -> None:
     run = paced(answers())
-    with MessagesServer(in_turn(fails(429, retry_after="7"), answers())) as server, model_at(server.url) as run.model:
+    with (
+        MessagesServer(in_turn(fails(429, retry_after="7"), answers())) as server,
+        model_at(server.url) as run.model,
+    ):
         result = run.go()
     assert (result.status, result.turns) == (ResultStatus.OK, 2)
     assert sum(run.clock.waited) == pytest.approx(7, abs=0.5)
@@ -61,7 +82,9 @@ def test_what_the_server_says_of_its_limits_when_it_refuses_is_told() -> None:
     run = paced(answers())
     refusal = fails(429, retry_after="7")
     with (
-        MessagesServer(in_turn(replace(refusal, headers=refusal.headers | HEADERS), answers())) as server,
+        MessagesServer(
+            in_turn(replace(refusal, headers=refusal.headers | HEADERS), answers())
+        ) as server,
         model_at(server.url) as run.model,
     ):
         run.go()
@@ -71,7 +94,9 @@ def test_what_the_server_says_of_its_limits_when_it_refuses_is_told() -> None:
 def test_a_wait_is_visible_and_counts_down() -> None:
     run = paced(answers(), held_s=12)
     assert run.go().status is ResultStatus.OK
-    shown = list(dict.fromkeys(doing for doing, _ in run.turns.beats if doing.startswith("waiting")))
+    shown = list(
+        dict.fromkeys(doing for doing, _ in run.turns.beats if doing.startswith("waiting"))
+    )
     assert shown == [f"waiting {left} s: rate limit" for left in range(12, 0, -1)]
 
 
@@ -95,7 +120,9 @@ def test_an_interruption_passes_through_a_wait_for_the_provider() -> None:
 
 
 def test_a_refused_schema_holds_nobody_back() -> None:
-    run = paced(SchemaRejected("trying without strict schemas", status=400, retry_after_s=0), answers())
+    run = paced(
+        SchemaRejected("trying without strict schemas", status=400, retry_after_s=0), answers()
+    )
     assert run.go().status is ResultStatus.OK
     assert run.turns.pace.strikes == 0
 
@@ -117,7 +144,9 @@ def test_who_must_wait_long_is_parked_and_is_back_a_little_early() -> None:
 
 def test_nobody_is_parked_for_longer_than_its_time_or_two_minutes() -> None:
     for deadline, seconds in ((1_040.0, 40), (None, 120)):
-        run = paced(answers(), held_s=600, handoff=a_handoff(limits=HandoffLimits(deadline=deadline)))
+        run = paced(
+            answers(), held_s=600, handoff=a_handoff(limits=HandoffLimits(deadline=deadline))
+        )
         with pytest.raises(Parked) as parked:
             run.go()
         assert parked.value.seconds == pytest.approx(seconds)

@@ -19,7 +19,12 @@ def a_call(model: str = "claude-opus-5-5", system: str = "s", **rest: Any) -> Mo
 
 
 def test_a_known_model_has_its_price_in_micro_dollars() -> None:
-    assert PRICES.cost_microusd(Usage(input_tokens=1_000_000, output_tokens=1_000_000), "claude-opus-5-5") == 24_000_000
+    assert (
+        PRICES.cost_microusd(
+            Usage(input_tokens=1_000_000, output_tokens=1_000_000), "claude-opus-5-5"
+        )
+        == 24_000_000
+    )
 
 
 def test_a_fraction_is_rounded_up() -> None:
@@ -31,7 +36,12 @@ def test_an_unknown_model_has_no_price() -> None:
 
 
 def test_an_unknown_model_can_be_priced_as_another() -> None:
-    assert Prices(price_as="claude-opus-5-5").cost_microusd(Usage(input_tokens=1_000_000), "llama-of-mine") == 4_000_000
+    assert (
+        Prices(price_as="claude-opus-5-5").cost_microusd(
+            Usage(input_tokens=1_000_000), "llama-of-mine"
+        )
+        == 4_000_000
+    )
 
 
 def test_the_offline_model_is_free() -> None:
@@ -40,7 +50,12 @@ def test_the_offline_model_is_free() -> None:
 
 
 def test_a_surcharge_is_added() -> None:
-    assert PRICES.priced(Usage(input_tokens=1_000_000, cost_microusd=10_000), "claude-opus-5-5").cost_microusd == 4_010_000
+    assert (
+        PRICES.priced(
+            Usage(input_tokens=1_000_000, cost_microusd=10_000), "claude-opus-5-5"
+        ).cost_microusd
+        == 4_010_000
+    )
 
 
 @given(
@@ -49,12 +64,16 @@ def test_a_surcharge_is_added() -> None:
     read=st.floats(0, 1),
     model=st.sampled_from(["claude-opus-5-5", "claude-haiku-5-5"]),
 )
-def test_the_worst_case_is_never_below_what_a_call_within_it_costs(input_tokens: int, output_tokens: int, read: float, model: str) -> None:
+def test_the_worst_case_is_never_below_what_a_call_within_it_costs(
+    input_tokens: int, output_tokens: int, read: float, model: str
+) -> None:
     worst = PRICES.worst(a_call(model), input_tokens)
     used = min(input_tokens, worst.input_tokens)
     cached = int(used * read)
     for parts in ({"cache_read_tokens": cached}, {"cache_write_tokens": cached}, {}):
-        cost = PRICES.cost_microusd(Usage(input_tokens=used, output_tokens=output_tokens, **parts), model)
+        cost = PRICES.cost_microusd(
+            Usage(input_tokens=used, output_tokens=output_tokens, **parts), model
+        )
         assert cost is not None
         assert worst.microusd is not None
         assert cost <= worst.microusd

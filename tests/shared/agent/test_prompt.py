@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.agent.prompt import LEAST_PASTED_CHARS, MOST_PASTED_CHARS, MOST_SHOWN_BYTES, READ_CHARS, Loaded, data_of, opening_of
+from shared.agent.prompt import (
+    LEAST_PASTED_CHARS,
+    MOST_PASTED_CHARS,
+    MOST_SHOWN_BYTES,
+    READ_CHARS,
+    Loaded,
+    data_of,
+    opening_of,
+)
 from shared.agent.tool import ToolFailed
 from shared.wire.documents import Document, Manifest
 from shared.wire.handoff import BlobRef, Citation, Claim, Feedback, HandoffResult, ResultStatus
@@ -18,7 +26,9 @@ from tests.doubles.handoffs import a_handoff, a_result, a_spec, a_tool_context, 
 
 
 def message_of(loaded: Loaded, **changes: Any) -> str:
-    handoff = a_handoff(context=tuple(context_of(result) for result in loaded.results.values()), **changes)
+    handoff = a_handoff(
+        context=tuple(context_of(result) for result in loaded.results.values()), **changes
+    )
     text: str = opening_of(handoff, a_spec(), loaded).message["content"][0]["text"]
     return text
 
@@ -46,13 +56,17 @@ def test_task_and_fallback_stand_in_their_tags() -> None:
 
 def test_a_result_is_shown_with_its_claims_and_without_its_author() -> None:
     citation = Citation(source="a.md", digest=digest_of("x"), start=0, end=1, quote="x")
-    result = a_result(claims=(Claim(id="before.c1", text="A fact.", sources=(citation,)),), model="secret-model")
+    result = a_result(
+        claims=(Claim(id="before.c1", text="A fact.", sources=(citation,)),), model="secret-model"
+    )
     text = message_of(given_results(result))
     match = re.search(r'<result step="before" status="ok"> <data>(.*)</data> </result>', text)
     assert match is not None
     assert json.loads(match.group(1)) == {
         "output": "Something.",
-        "claims": [{"id": "before.c1", "text": "A fact.", "sources": [{"source": "a.md", "quote": "x"}]}],
+        "claims": [
+            {"id": "before.c1", "text": "A fact.", "sources": [{"source": "a.md", "quote": "x"}]}
+        ],
     }
     assert "secret-model" not in text
 
@@ -75,16 +89,26 @@ def test_no_data_can_end_its_own_quotation(output: str) -> None:
 def test_feedback_comes_with_what_it_speaks_of() -> None:
     previous = a_result("find", "A first try.")
     digest = digest_of(previous.to_json())
-    feedback = Feedback(author="assessor", text="Too short.", previous=BlobRef(digest=digest, size=1))
+    feedback = Feedback(
+        author="assessor", text="Too short.", previous=BlobRef(digest=digest, size=1)
+    )
     text = message_of(Loaded(previous={digest: previous}), feedback=(feedback,))
-    assert '<feedback author="assessor">Too short.</feedback>  <previous><data>{"output": "A first try."' in text
+    assert (
+        '<feedback author="assessor">Too short.</feedback>  <previous><data>{"output": "A first try."'
+        in text
+    )
 
 
 def test_only_the_newest_previous_result_is_pasted() -> None:
     results = [a_result("find", f"Try {n}. " + "x" * MOST_PASTED_CHARS) for n in range(5)]
     previous = {digest_of(result.to_json()): result for result in results}
-    said = [Feedback(author="assessor", text=f"Mend {n}.", previous=BlobRef(digest=digest, size=1)) for n, digest in enumerate(previous)]
-    text = message_of(Loaded(previous=previous), feedback=(*said, Feedback(author="user", text="Go on.")))
+    said = [
+        Feedback(author="assessor", text=f"Mend {n}.", previous=BlobRef(digest=digest, size=1))
+        for n, digest in enumerate(previous)
+    ]
+    text = message_of(
+        Loaded(previous=previous), feedback=(*said, Feedback(author="user", text="Go on."))
+    )
     assert len(text) < MOST_PASTED_CHARS + 2_000
     assert text.count("<previous>") == 1
     assert "Mend 4.</feedback>  <previous>" in text
@@ -94,7 +118,10 @@ def test_only_the_newest_previous_result_is_pasted() -> None:
 
 
 def test_the_first_fifty_documents_are_named() -> None:
-    documents = tuple(Document(path=f"d{n:03}.md", digest=digest_of(str(n)), media_type="text/plain", chars=1) for n in range(60))
+    documents = tuple(
+        Document(path=f"d{n:03}.md", digest=digest_of(str(n)), media_type="text/plain", chars=1)
+        for n in range(60)
+    )
     text = message_of(Loaded(manifest=Manifest(documents=documents)))
     assert '<documents count="60">' in text
     assert "d049.md" in text
@@ -102,7 +129,9 @@ def test_the_first_fifty_documents_are_named() -> None:
 
 
 def test_a_format_other_than_text_is_shown() -> None:
-    assert '<output_format>{"type": "object"}</output_format>' in message_of(Loaded(), expected_output_format={"type": "object"})
+    assert '<output_format>{"type": "object"}</output_format>' in message_of(
+        Loaded(), expected_output_format={"type": "object"}
+    )
     assert "<output_format>" not in message_of(Loaded())
 
 
@@ -122,11 +151,18 @@ def test_a_result_too_large_to_paste_is_shown_in_part_and_can_be_read_on() -> No
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"step": "nobody", "offset": 0}, {"step": "before", "offset": -1}, {"step": "before", "offset": 10**9}]
+    "arguments",
+    [
+        {"step": "nobody", "offset": 0},
+        {"step": "before", "offset": -1},
+        {"step": "before", "offset": 10**9},
+    ],
 )
 def test_reading_on_where_nothing_is_says_so(arguments: dict[str, object]) -> None:
     result = a_result(output="x" * 100_000)
-    tool = opening_of(a_handoff(context=(context_of(result),)), a_spec(), given_results(result)).tools[0]
+    tool = opening_of(
+        a_handoff(context=(context_of(result),)), a_spec(), given_results(result)
+    ).tools[0]
     assert tool.run is not None
     with pytest.raises(ToolFailed):
         tool.run(arguments, a_tool_context())
@@ -140,16 +176,23 @@ def test_many_results_share_the_room() -> None:
 
 
 @pytest.mark.slow
-def test_of_thousands_of_results_those_that_fit_are_shown_and_the_rest_is_named_and_can_be_read() -> None:
+def test_of_thousands_of_results_those_that_fit_are_shown_and_the_rest_is_named_and_can_be_read() -> (
+    None
+):
     results = [a_result(f"s{n}", "x" * 100_000) for n in range(3_000)]
     results[2_999] = a_result("s2999", "half of it", status=ResultStatus.PARTIAL)
-    opening = opening_of(a_handoff(context=tuple(map(context_of, results))), a_spec(), given_results(*results))
+    opening = opening_of(
+        a_handoff(context=tuple(map(context_of, results))), a_spec(), given_results(*results)
+    )
     text = opening.message["content"][0]["text"]
     shown = text.count("<result ")
 
     assert len(text) < MOST_SHOWN_BYTES + 10_000
     assert shown > MOST_SHOWN_BYTES // (LEAST_PASTED_CHARS + 300)
-    assert f'<not_shown count="{3_000 - shown}">There was no room for the results of s2999 (partial), s{shown} (ok), ' in text
+    assert (
+        f'<not_shown count="{3_000 - shown}">There was no room for the results of s2999 (partial), s{shown} (ok), '
+        in text
+    )
     read = opening.tools[0].run
     assert read is not None
     assert "half of it" in read({"step": "s2999", "offset": 0}, a_tool_context())
@@ -163,7 +206,12 @@ def test_the_room_for_results_is_counted_in_bytes_so_that_other_scripts_fit_too(
 
 
 def test_all_of_many_short_results_are_shown() -> None:
-    assert message_of(given_results(*[a_result(f"s{n}", "short") for n in range(500)])).count("<result ") == 500
+    assert (
+        message_of(given_results(*[a_result(f"s{n}", "short") for n in range(500)])).count(
+            "<result "
+        )
+        == 500
+    )
 
 
 def test_all_claims_of_the_context_can_be_pointed_to() -> None:

@@ -8,12 +8,18 @@ from hypothesis import strategies as st
 
 from shared.agent.quotes import MOST_QUOTE_CHARS, find_quote, folded
 
-words = st.lists(st.text(st.characters(codec="utf-8", exclude_categories=("Z", "C")), min_size=1, max_size=8), min_size=1, max_size=8)
+words = st.lists(
+    st.text(st.characters(codec="utf-8", exclude_categories=("Z", "C")), min_size=1, max_size=8),
+    min_size=1,
+    max_size=8,
+)
 spaces = st.sampled_from([" ", "  ", "\n", "\n   ", "\t"])
 
 
 @given(words, words, words, spaces, spaces)
-def test_a_quote_is_found_whatever_the_white_space(before: list[str], quote: list[str], after: list[str], one: str, other: str) -> None:
+def test_a_quote_is_found_whatever_the_white_space(
+    before: list[str], quote: list[str], after: list[str], one: str, other: str
+) -> None:
     text = one.join([*before, *quote, *after])
     span = find_quote(other.join(quote), text)
     assert span is not None
@@ -50,7 +56,9 @@ def test_a_long_quote_is_shortened() -> None:
     assert span.end - span.start == MOST_QUOTE_CHARS
 
 
-marks = st.sampled_from(["'", "’", '"', "“", "«", "-", "–", "—", "a", "b", " ", "\n", "\t ", "\u00a0"])
+marks = st.sampled_from(
+    ["'", "’", '"', "“", "«", "-", "–", "—", "a", "b", " ", "\n", "\t ", "\u00a0"]
+)
 
 
 @given(st.lists(marks, max_size=30).map("".join), st.data())
@@ -65,7 +73,9 @@ def test_a_span_is_the_quote_but_for_folding(text: str, data: st.DataObject) -> 
 
 
 @given(st.lists(marks, max_size=30).map("".join), st.lists(marks, max_size=6).map("".join))
-def test_what_is_found_is_the_quote_and_what_is_not_found_is_not_there(text: str, quote: str) -> None:
+def test_what_is_found_is_the_quote_and_what_is_not_found_is_not_there(
+    text: str, quote: str
+) -> None:
     span = find_quote(quote, text)
     assert (span is not None) == (folded(quote) != "" and folded(quote) in folded(text))
     if span is not None:

@@ -33,7 +33,9 @@ def start(turns: MemoryTurns, ran: list[str]) -> Run:
         ran.append(arguments["q"])
         return "found " + str(arguments["q"])
 
-    return Run(reply, tools=(a_tool("look", note), a_tool("once", note, repeatable=False)), turns=turns)
+    return Run(
+        reply, tools=(a_tool("look", note), a_tool("once", note, repeatable=False)), turns=turns
+    )
 
 
 def without_usage(result: HandoffResult) -> HandoffResult:
@@ -76,7 +78,10 @@ def test_a_death_after_any_checkpoint_costs_no_result(survived: int) -> None:
 def test_a_tool_that_may_have_run_is_not_run_again_and_the_model_is_told() -> None:
     turns = MemoryTurns()
     call = {"type": "tool_use", "id": "t1", "name": "once", "input": {"q": "b"}}
-    turns.checkpoint(Replied(content=(call,), stop_reason="tool_use", usage=Usage(), model="m"), Called(tool_use_id="t1"))
+    turns.checkpoint(
+        Replied(content=(call,), stop_reason="tool_use", usage=Usage(), model="m"),
+        Called(tool_use_id="t1"),
+    )
     ran: list[str] = []
     resumed = start(turns.again(), ran)
     resumed.go()

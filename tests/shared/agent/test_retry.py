@@ -4,21 +4,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.agent.retry import LONGEST_RETRY_AFTER_S, MOST_TRIES, delay_s, reason_of
-from shared.wire.errors import ModelBusy, ModelRefused, ModelRejected, ModelUnreachable, SchemaRejected
+from shared.wire.errors import (
+    ModelBusy,
+    ModelRefused,
+    ModelRejected,
+    ModelUnreachable,
+    SchemaRejected,
+)
 
 dice = st.floats(0, 1, exclude_max=True)
 retry_after = st.none() | st.floats(allow_nan=False)
 
 
 @given(tries=st.integers(1, MOST_TRIES - 1), dice=dice, after=retry_after)
-def test_a_delay_is_never_negative_and_never_longer_than_the_cap(tries: int, dice: float, after: float | None) -> None:
+def test_a_delay_is_never_negative_and_never_longer_than_the_cap(
+    tries: int, dice: float, after: float | None
+) -> None:
     delay = delay_s(ModelBusy("x", retry_after_s=after), tries, dice)
     assert delay is not None
     assert 0 <= delay <= LONGEST_RETRY_AFTER_S
 
 
 @given(tries=st.integers(1, MOST_TRIES - 1), dice=dice, after=st.floats(0, LONGEST_RETRY_AFTER_S))
-def test_the_server_is_never_asked_again_sooner_than_it_said(tries: int, dice: float, after: float) -> None:
+def test_the_server_is_never_asked_again_sooner_than_it_said(
+    tries: int, dice: float, after: float
+) -> None:
     delay = delay_s(ModelBusy("x", retry_after_s=after), tries, dice)
     assert delay is not None
     assert delay >= after

@@ -17,7 +17,13 @@ def test_a_problem_is_one_line_that_says_where() -> None:
 
 @pytest.mark.parametrize(
     "schema",
-    [{"$ref": "http://127.0.0.1:9/schema.json"}, {"$ref": "#/$defs/none"}, {"type": "nothing"}, {"pattern": "("}, {"properties": 7}],
+    [
+        {"$ref": "http://127.0.0.1:9/schema.json"},
+        {"$ref": "#/$defs/none"},
+        {"type": "nothing"},
+        {"pattern": "("},
+        {"properties": 7},
+    ],
 )
 def test_a_broken_schema_says_so_and_nothing_is_fetched(schema: dict[str, Any]) -> None:
     with pytest.raises(BrokenSchema):
@@ -31,12 +37,21 @@ def test_a_broken_schema_says_so_and_nothing_is_fetched(schema: dict[str, Any]) 
         ({"items": [{"type": "string"}]}, "is not a JSON Schema"),
         ({"$ref": "http://x.example/y"}, "refers to http://x.example/y, and nothing is fetched"),
         ({"$ref": "#/nope"}, "refers to #/nope, which it does not have"),
-        ({"properties": {"a": {"items": {"$ref": "#nope"}}}}, "refers to #nope, which it does not have"),
+        (
+            {"properties": {"a": {"items": {"$ref": "#nope"}}}},
+            "refers to #nope, which it does not have",
+        ),
         ({"$ref": "#/a", "a": {"$ref": "#/b"}}, "refers to #/b, which it does not have"),
         ({"$ref": "#/a", "a": 7}, "is not a JSON Schema"),
         ({"$ref": "#"}, "refers to itself without an end"),
         ({"anyOf": [{"type": "null"}, {"$ref": "#"}]}, "refers to itself without an end"),
-        ({"$ref": "#/$defs/A", "$defs": {"A": {"allOf": [{"$ref": "#/$defs/B"}]}, "B": {"$ref": "#/$defs/A"}}}, "without an end"),
+        (
+            {
+                "$ref": "#/$defs/A",
+                "$defs": {"A": {"allOf": [{"$ref": "#/$defs/B"}]}, "B": {"$ref": "#/$defs/A"}},
+            },
+            "without an end",
+        ),
         ({"enum": []}, "has an empty enum"),
         ({"properties": {"a": {"enum": []}}}, "has an empty enum"),
         ({"pattern": "(?=a)b"}, "cannot be used: the pattern"),
@@ -44,7 +59,9 @@ def test_a_broken_schema_says_so_and_nothing_is_fetched(schema: dict[str, Any]) 
         (["a"], "must be a mapping of JSON values"),
     ],
 )
-def test_a_schema_that_nothing_can_be_checked_against_is_refused_beforehand(schema: object, said: str) -> None:
+def test_a_schema_that_nothing_can_be_checked_against_is_refused_beforehand(
+    schema: object, said: str
+) -> None:
     with pytest.raises(BrokenSchema, match=said) as refused:
         check_schema(schema)
     assert "\n" not in str(refused.value)
@@ -54,11 +71,21 @@ def test_a_schema_that_nothing_can_be_checked_against_is_refused_beforehand(sche
     "schema",
     [
         {},
-        {"$defs": {"node": {"properties": {"left": {"$ref": "#/$defs/node"}}}}, "$ref": "#/$defs/node"},
+        {
+            "$defs": {"node": {"properties": {"left": {"$ref": "#/$defs/node"}}}},
+            "$ref": "#/$defs/node",
+        },
         {"items": {"$ref": "#"}},
-        {"$schema": "http://json-schema.org/draft-07/schema#", "definitions": {"a": {"type": "string"}}, "$ref": "#/definitions/a"},
+        {
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            "definitions": {"a": {"type": "string"}},
+            "$ref": "#/definitions/a",
+        },
         {"$defs": {"a": {"$anchor": "here"}}, "allOf": [{"$ref": "#here"}, {"$ref": "#here"}]},
-        {"properties": {"$ref": {"type": "string"}, "enum": {"type": "array"}}, "const": {"$ref": "#/nope", "enum": []}},
+        {
+            "properties": {"$ref": {"type": "string"}, "enum": {"type": "array"}},
+            "const": {"$ref": "#/nope", "enum": []},
+        },
     ],
 )
 def test_a_schema_that_only_looks_odd_is_taken(schema: dict[str, Any]) -> None:
@@ -74,10 +101,29 @@ LONG = "a" * 100_000 + "b"
     [
         (LONG, {"type": "string", "pattern": EVIL}),
         (LONG, {"$schema": "https://json-schema.org/draft/2020-12/schema", "pattern": EVIL}),
-        ([LONG], {"$schema": "http://json-schema.org/draft-07/schema#", "items": {"$ref": "#/$defs/A"}, "$defs": {"A": {"pattern": EVIL}}}),
-        ([LONG], {"items": {"$schema": "http://json-schema.org/draft-07/schema#", "pattern": EVIL}}),
-        ({LONG: 1}, {"patternProperties": {EVIL: {"type": "string"}}, "additionalProperties": False}),
-        ({LONG: 1}, {"patternProperties": {EVIL: {"type": "string"}}, "additionalProperties": {"type": "string"}}),
+        (
+            [LONG],
+            {
+                "$schema": "http://json-schema.org/draft-07/schema#",
+                "items": {"$ref": "#/$defs/A"},
+                "$defs": {"A": {"pattern": EVIL}},
+            },
+        ),
+        (
+            [LONG],
+            {"items": {"$schema": "http://json-schema.org/draft-07/schema#", "pattern": EVIL}},
+        ),
+        (
+            {LONG: 1},
+            {"patternProperties": {EVIL: {"type": "string"}}, "additionalProperties": False},
+        ),
+        (
+            {LONG: 1},
+            {
+                "patternProperties": {EVIL: {"type": "string"}},
+                "additionalProperties": {"type": "string"},
+            },
+        ),
         ({"a": LONG}, {"properties": {"a": {"pattern": EVIL}}, "unevaluatedProperties": False}),
     ],
 )
@@ -88,7 +134,11 @@ def test_no_pattern_takes_long(value: Any, schema: dict[str, Any]) -> None:
 
 
 def test_patterns_are_matched_anywhere_and_cover_additional_properties() -> None:
-    schema = {"patternProperties": {"^x-": {"type": "integer"}}, "properties": {"n": {"pattern": r"\d{2}"}}, "additionalProperties": False}
+    schema = {
+        "patternProperties": {"^x-": {"type": "integer"}},
+        "properties": {"n": {"pattern": r"\d{2}"}},
+        "additionalProperties": False,
+    }
     assert problem_with({"x-a": 1, "n": "no 42."}, schema) is None
     assert "'x'" in str(problem_with({"x-a": "x"}, schema))
     assert "'y' was unexpected" in str(problem_with({"y": 1}, schema))
@@ -103,18 +153,35 @@ def test_a_pattern_that_re2_does_not_take_is_named(pattern: str, keyword: str) -
         problem_with({"a": 7}, schema)
 
 
-def test_unevaluated_properties_beside_patterns_are_refused_as_jsonschema_would_run_them_on_re() -> None:
+def test_unevaluated_properties_beside_patterns_are_refused_as_jsonschema_would_run_them_on_re() -> (
+    None
+):
     with pytest.raises(BrokenSchema, match="use additionalProperties"):
-        problem_with({LONG: 1}, {"unevaluatedProperties": False, "allOf": [{"patternProperties": {EVIL: {}}}]})
+        problem_with(
+            {LONG: 1},
+            {"unevaluatedProperties": False, "allOf": [{"patternProperties": {EVIL: {}}}]},
+        )
 
 
 def test_what_only_looks_like_a_pattern_is_none() -> None:
-    schema = {"properties": {"pattern": {"type": "string"}, "p": {"enum": [{"pattern": "("}]}, "q": {"const": {"pattern": "("}}}}
-    assert problem_with({"pattern": "(", "p": {"pattern": "("}, "q": {"pattern": "("}}, schema) is None
+    schema = {
+        "properties": {
+            "pattern": {"type": "string"},
+            "p": {"enum": [{"pattern": "("}]},
+            "q": {"const": {"pattern": "("}},
+        }
+    }
+    assert (
+        problem_with({"pattern": "(", "p": {"pattern": "("}, "q": {"pattern": "("}}, schema) is None
+    )
 
 
 def test_lists_of_types_become_alternatives() -> None:
-    schema = {"type": "object", "properties": {"a": {"type": ["string", "null"]}}, "required": ["a"]}
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": ["string", "null"]}},
+        "required": ["a"],
+    }
     enforced = strict(schema)
     assert enforced is not None
     assert enforced["properties"]["a"] == {"anyOf": [{"type": "string"}, {"type": "null"}]}
@@ -125,7 +192,11 @@ def test_lists_of_types_become_alternatives() -> None:
     [
         {},
         {"type": "object"},
-        {"type": "object", "additionalProperties": {"type": "string"}, "properties": {"a": {"type": "string"}}},
+        {
+            "type": "object",
+            "additionalProperties": {"type": "string"},
+            "properties": {"a": {"type": "string"}},
+        },
         {"type": "array"},
         {"type": "object", "properties": {"a": {"type": "object"}}},
         {"type": "object", "properties": {"a": {"not": {"type": "string"}}}},

@@ -17,7 +17,11 @@ from tests.shared.agent.serving import CALL, Serve, error_of, ignore
 
 
 def delta(text: Any) -> dict[str, Any]:
-    return {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}
+    return {
+        "type": "content_block_delta",
+        "index": 0,
+        "delta": {"type": "text_delta", "text": text},
+    }
 
 
 def streams(*events: dict[str, Any]) -> Reply:
@@ -28,20 +32,34 @@ def streams(*events: dict[str, Any]) -> Reply:
         {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
         {"type": "message_stop"},
     )
-    return says("x", raw_events=tuple(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in every))
+    return says(
+        "x",
+        raw_events=tuple(
+            f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in every
+        ),
+    )
 
 
 @pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e400"])
 def test_arguments_that_no_json_can_hold_stay_text(serve: Serve, number: str) -> None:
     """The model is told that they are none; as numbers they could not be sent back to it."""
     said = f'{{"a": {number}}}'
-    model, _ = serve(in_turn(Reply(blocks=({"type": "tool_use", "id": "t", "name": "look", "input": said},), stop_reason="tool_use")))
+    model, _ = serve(
+        in_turn(
+            Reply(
+                blocks=({"type": "tool_use", "id": "t", "name": "look", "input": said},),
+                stop_reason="tool_use",
+            )
+        )
+    )
     assert model.reply(CALL, ignore).content[0]["input"] == said
 
 
 def test_a_character_whose_halves_come_apart_is_whole_again(serve: Serve) -> None:
     model, _ = serve(in_turn(streams(delta("It is good \ud83d"), delta("\ude00 indeed"))))
-    assert model.reply(CALL, ignore).content == ({"type": "text", "text": "It is good \U0001f600 indeed"},)
+    assert model.reply(CALL, ignore).content == (
+        {"type": "text", "text": "It is good \U0001f600 indeed"},
+    )
 
 
 def test_a_character_of_which_half_has_come_is_not_seen_yet() -> None:
@@ -61,9 +79,19 @@ def test_a_character_of_which_half_has_come_is_not_seen_yet() -> None:
     ],
 )
 def test_half_a_character_in_a_reply_can_be_stored(serve: Serve, block: dict[str, Any]) -> None:
-    model, _ = serve(in_turn(Reply(body=json.dumps({"content": [block], "stop_reason": "end\ud83d", "model": "m\ud83d"}))))
+    model, _ = serve(
+        in_turn(
+            Reply(
+                body=json.dumps(
+                    {"content": [block], "stop_reason": "end\ud83d", "model": "m\ud83d"}
+                )
+            )
+        )
+    )
     reply = model.reply(CALL, ignore)
-    assert Replied(content=reply.content, stop_reason=reply.stop_reason, usage=reply.usage, model=reply.model).to_json()
+    assert Replied(
+        content=reply.content, stop_reason=reply.stop_reason, usage=reply.usage, model=reply.model
+    ).to_json()
 
 
 def test_half_a_character_in_an_error_can_be_stored(serve: Serve) -> None:
@@ -74,29 +102,52 @@ def test_half_a_character_in_an_error_can_be_stored(serve: Serve) -> None:
     "garbage",
     [
         (delta(None),),
-        ({"type": "content_block_delta", "index": "0", "delta": {"type": "text_delta", "text": "a"}}, delta("b")),
-        ({"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": 7}},),
+        (
+            {
+                "type": "content_block_delta",
+                "index": "0",
+                "delta": {"type": "text_delta", "text": "a"},
+            },
+            delta("b"),
+        ),
+        (
+            {
+                "type": "content_block_delta",
+                "index": 0,
+                "delta": {"type": "input_json_delta", "partial_json": 7},
+            },
+        ),
         ({"type": "message_delta", "delta": {"stop_reason": 7}},),
         ({"type": "message_start", "message": {"model": ["m"]}},),
     ],
     ids=["no text", "no place", "no arguments", "no reason", "no model"],
 )
-def test_what_is_no_text_where_one_belongs_is_unreachable(serve: Serve, garbage: tuple[dict[str, Any], ...]) -> None:
+def test_what_is_no_text_where_one_belongs_is_unreachable(
+    serve: Serve, garbage: tuple[dict[str, Any], ...]
+) -> None:
     assert isinstance(error_of(serve, streams(*garbage)), ModelUnreachable)
 
 
-@pytest.mark.parametrize("usage", [7, ["x"], {"server_tool_use": 7}, {"server_tool_use": {"web_search_requests": "2"}}])
+@pytest.mark.parametrize(
+    "usage", [7, ["x"], {"server_tool_use": 7}, {"server_tool_use": {"web_search_requests": "2"}}]
+)
 def test_a_usage_that_is_none_counts_as_none(serve: Serve, usage: object) -> None:
     start = {"type": "message_start", "message": {"usage": usage}}
     model, _ = serve(in_turn(streams(start, delta("x"))))
     assert model.reply(CALL, ignore).usage.cost_microusd == 0
 
-    model, _ = serve(in_turn(Reply(body=json.dumps({"content": [{"type": "text", "text": "x"}], "usage": usage}))))
+    model, _ = serve(
+        in_turn(
+            Reply(body=json.dumps({"content": [{"type": "text", "text": "x"}], "usage": usage}))
+        )
+    )
     assert model.reply(CALL, ignore).usage.cost_microusd == 0
 
 
 @pytest.mark.parametrize("number", ["NaN", "1e400"])
-def test_a_block_that_comes_whole_with_what_is_no_json_is_unreachable(serve: Serve, number: str) -> None:
+def test_a_block_that_comes_whole_with_what_is_no_json_is_unreachable(
+    serve: Serve, number: str
+) -> None:
     block = f'{{"type": "tool_use", "id": "t", "name": "look", "input": {{"a": {number}}}}}'
     event = f'event: content_block_start\ndata: {{"type": "content_block_start", "index": 0, "content_block": {block}}}\n\n'
     assert isinstance(error_of(serve, says("x", raw_events=(event,))), ModelUnreachable)
@@ -115,15 +166,27 @@ def test_an_error_that_comes_as_a_reply_is_told_by_its_type(serve: Serve) -> Non
 
 
 @pytest.mark.parametrize("depth", [240, 250, 300])
-def test_arguments_go_back_to_the_model_or_go_too_deep_to_be_understood(serve: Serve, depth: int) -> None:
+def test_arguments_go_back_to_the_model_or_go_too_deep_to_be_understood(
+    serve: Serve, depth: int
+) -> None:
     deep: dict[str, Any] = {}
     for _ in range(depth):
         deep = {"a": deep}
-    whole = Reply(body=json.dumps({"content": [{"type": "tool_use", "id": "t", "name": "look", "input": deep}]}))
+    whole = Reply(
+        body=json.dumps(
+            {"content": [{"type": "tool_use", "id": "t", "name": "look", "input": deep}]}
+        )
+    )
     model, _ = serve(in_turn(whole, says("so")))
     try:
         reply = model.reply(CALL, ignore)
     except ModelUnreachable:
         assert depth > 240
     else:
-        assert model.reply(replace(CALL, messages=(*CALL.messages, {"role": "assistant", "content": list(reply.content)})), ignore)
+        assert model.reply(
+            replace(
+                CALL,
+                messages=(*CALL.messages, {"role": "assistant", "content": list(reply.content)}),
+            ),
+            ignore,
+        )

@@ -25,7 +25,10 @@ def pdf_saying(text: str) -> bytes:
     table = b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
     start = len(data)
     data += b"xref\n0 %d\n0000000000 65535 f \n%s" % (len(objects) + 1, table)
-    return data + b"trailer << /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % (len(objects) + 1, start)
+    return data + b"trailer << /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % (
+        len(objects) + 1,
+        start,
+    )
 
 
 def write_locked_pdf(path: Path) -> None:

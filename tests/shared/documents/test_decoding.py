@@ -59,7 +59,9 @@ def test_an_unknown_charset_is_passed_over() -> None:
     assert decode("olé, olé".encode("latin-1"), "x-nonsense") == "olé, olé"
 
 
-@pytest.mark.parametrize("data", [b"\x7fELF\0\0", b"\x1f\x8b\x08\x01\x02\x03", bytes(range(1, 256))])
+@pytest.mark.parametrize(
+    "data", [b"\x7fELF\0\0", b"\x1f\x8b\x08\x01\x02\x03", bytes(range(1, 256))]
+)
 def test_binary_is_refused(data: bytes) -> None:
     with pytest.raises(Refused):
         decode(data)
@@ -71,4 +73,7 @@ def test_a_broken_utf16_file_says_so() -> None:
 
 
 def test_a_stray_control_character_is_dropped() -> None:
-    assert decode(b"a long enough line with a bell\x07 in it\r\n") == "a long enough line with a bell in it\n"
+    assert (
+        decode(b"a long enough line with a bell\x07 in it\r\n")
+        == "a long enough line with a bell in it\n"
+    )

@@ -26,7 +26,9 @@ def test_outcomes_come_in_order_good_and_bad(tmp_path: Path) -> None:
     (tmp_path / "2.pdf").write_bytes(b"junk")
     (tmp_path / "3.pdf").write_bytes(pdf_saying("third"))
 
-    outcomes = list(texts_elsewhere([HeavyFile(str(tmp_path / f"{number}.pdf"), PDF) for number in (1, 2, 3)]))
+    outcomes = list(
+        texts_elsewhere([HeavyFile(str(tmp_path / f"{number}.pdf"), PDF) for number in (1, 2, 3)])
+    )
 
     assert outcomes[0] == "first"
     assert isinstance(outcomes[1], Refused)
@@ -39,7 +41,11 @@ def test_one_that_takes_too_long_is_given_up_and_the_next_is_read(tmp_path: Path
     slow.write_bytes(_with_very_long_page())
     (tmp_path / "next.pdf").write_bytes(pdf_saying("next"))
 
-    outcomes = list(texts_elsewhere([HeavyFile(str(slow), PDF), HeavyFile(str(tmp_path / "next.pdf"), PDF)], timeout_s=2))
+    outcomes = list(
+        texts_elsewhere(
+            [HeavyFile(str(slow), PDF), HeavyFile(str(tmp_path / "next.pdf"), PDF)], timeout_s=2
+        )
+    )
 
     assert isinstance(outcomes[0], Refused)
     assert "takes longer than 2 s" in str(outcomes[0])

@@ -35,7 +35,10 @@ def test_every_kind_of_document_is_read_in_order_of_path(tmp_path: Path) -> None
 
     reading = read_folder(tmp_path)
 
-    found = [(document.path, document.media_type, reading.texts[document.digest]) for document in reading.manifest.documents]
+    found = [
+        (document.path, document.media_type, reading.texts[document.digest])
+        for document in reading.manifest.documents
+    ]
     assert found == [
         ("b.md", "text/markdown", "# Title\n\nBody.\n"),
         ("c.html", "text/html", "# Page\n\nHello there"),
@@ -45,7 +48,9 @@ def test_every_kind_of_document_is_read_in_order_of_path(tmp_path: Path) -> None
     ]
 
 
-def test_a_digest_is_that_of_the_extracted_text_and_the_length_counts_its_characters(tmp_path: Path) -> None:
+def test_a_digest_is_that_of_the_extracted_text_and_the_length_counts_its_characters(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "a.txt").write_bytes("\ufeffGrüße\r\n".encode())
 
     (document,) = read_folder(tmp_path).manifest.documents
@@ -161,11 +166,15 @@ def test_a_link_out_of_the_folder_is_refused_and_one_inside_is_followed(tmp_path
     assert complaint_about(tmp_path / "docs").startswith("out.md is a link out of the folder")
 
 
-def test_a_link_to_a_folder_outside_is_refused_and_to_one_inside_is_passed_over(tmp_path: Path) -> None:
+def test_a_link_to_a_folder_outside_is_refused_and_to_one_inside_is_passed_over(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "docs" / "sub").mkdir(parents=True)
     (tmp_path / "docs" / "sub" / "a.md").write_text("text")
     (tmp_path / "docs" / "again").symlink_to("sub")
-    assert [document.path for document in read_folder(tmp_path / "docs").manifest.documents] == ["sub/a.md"]
+    assert [document.path for document in read_folder(tmp_path / "docs").manifest.documents] == [
+        "sub/a.md"
+    ]
     (tmp_path / "docs" / "up").symlink_to(tmp_path)
 
     assert "up is a link out of the folder" in complaint_about(tmp_path / "docs")
@@ -209,7 +218,9 @@ def test_bad_files_can_be_left_out_with_a_note_for_each(tmp_path: Path) -> None:
     reading = read_folder(tmp_path, skip_bad=True)
 
     assert [document.path for document in reading.manifest.documents] == ["good.md"]
-    assert reading.notes == ("left out: bad.md is binary, not text: move it out, or save it as text",)
+    assert reading.notes == (
+        "left out: bad.md is binary, not text: move it out, or save it as text",
+    )
 
 
 def test_leaving_out_all_there_is_is_refused(tmp_path: Path) -> None:

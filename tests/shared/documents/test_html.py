@@ -9,7 +9,9 @@ from shared.documents.html import declared_charset, html_text
 
 
 def test_structure_is_kept_as_lines_and_inline_marks_vanish() -> None:
-    markup = "<h1>Top</h1><p>One\n <b>bold</b>\n line.</p><ul><li>a</li><li><p>b</p></li></ul><p>End</p>"
+    markup = (
+        "<h1>Top</h1><p>One\n <b>bold</b>\n line.</p><ul><li>a</li><li><p>b</p></li></ul><p>End</p>"
+    )
 
     assert html_text(markup) == "# Top\n\nOne bold line.\n\n- a\n- b\n\nEnd"
 
@@ -19,7 +21,9 @@ def test_rows_of_a_table_are_lines() -> None:
 
 
 def test_code_keeps_its_spaces() -> None:
-    assert html_text("<p>Try</p><pre>def f():\n    return 1</pre>") == "Try\n\ndef f():\n    return 1"
+    assert (
+        html_text("<p>Try</p><pre>def f():\n    return 1</pre>") == "Try\n\ndef f():\n    return 1"
+    )
 
 
 def test_a_line_break_is_one() -> None:
@@ -38,7 +42,10 @@ def test_the_title_heads_a_page_that_has_no_heading_of_its_own() -> None:
 
 
 def test_only_the_main_part_is_taken_when_there_is_one() -> None:
-    assert html_text("<body><div>menu</div><main><p>Text</p></main><footer>foot</footer></body>") == "Text"
+    assert (
+        html_text("<body><div>menu</div><main><p>Text</p></main><footer>foot</footer></body>")
+        == "Text"
+    )
 
 
 def test_a_page_nested_deeper_than_the_stack_is_read() -> None:
@@ -47,7 +54,10 @@ def test_a_page_nested_deeper_than_the_stack_is_read() -> None:
 
 def test_the_charset_is_found_in_both_spellings() -> None:
     assert declared_charset(b'<meta charset="windows-1251">') == "windows-1251"
-    assert declared_charset(b'<meta http-equiv=x content="text/html; charset=iso-8859-2">') == "iso-8859-2"
+    assert (
+        declared_charset(b'<meta http-equiv=x content="text/html; charset=iso-8859-2">')
+        == "iso-8859-2"
+    )
     assert declared_charset(b"<p>none</p>") is None
 
 

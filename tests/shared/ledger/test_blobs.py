@@ -27,7 +27,9 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 def store(ledger: Ledger, job_id: JobId, texts: list[str]) -> None:
     """As a decision that refers to them does."""
     version = ledger.journal.read(job_id)[-1].version
-    ledger.journal.commit(Commit(job_id=job_id, expected=version, events=[CancelRequested()], payloads=texts))
+    ledger.journal.commit(
+        Commit(job_id=job_id, expected=version, events=[CancelRequested()], payloads=texts)
+    )
 
 
 @given(TEXTS | TEXTS.map(lambda text: text * 200))
@@ -47,7 +49,9 @@ def test_payloads_come_back_by_digest_in_one_go(ledger: Ledger) -> None:
     job_id, texts = a_job(ledger), ["one", "two", "drei: ü"]
     store(ledger, job_id, texts)
 
-    assert ledger.blobs.get(job_id, [digest_of(text) for text in texts]) == {digest_of(text): text for text in texts}
+    assert ledger.blobs.get(job_id, [digest_of(text) for text in texts]) == {
+        digest_of(text): text for text in texts
+    }
     assert ledger.blobs.get(job_id, []) == {}
 
 
@@ -66,7 +70,9 @@ def test_a_reference_tells_the_size(ledger: Ledger) -> None:
 def test_documents_are_asked_for_before_they_are_sent(ledger: Ledger) -> None:
     ledger.blobs.put_documents({digest_of("one"): "one"}, WORK_S)
 
-    assert ledger.blobs.missing_documents([digest_of("one"), digest_of("two")], WORK_S) == {digest_of("two")}
+    assert ledger.blobs.missing_documents([digest_of("one"), digest_of("two")], WORK_S) == {
+        digest_of("two")
+    }
     assert ledger.blobs.documents([digest_of("one"), digest_of("two")]) == {digest_of("one"): "one"}
 
 
@@ -78,7 +84,9 @@ def test_a_document_that_is_used_again_stays_for_another_while(ledger: Ledger) -
     assert ledger.connection.redis.ttl(keys.document(digest_of("one"))) > 1_000
 
 
-def test_a_document_stays_while_its_job_may_be_at_work_and_then_for_its_retention(ledger: Ledger) -> None:
+def test_a_document_stays_while_its_job_may_be_at_work_and_then_for_its_retention(
+    ledger: Ledger,
+) -> None:
     ledger.blobs.put_documents({digest_of("one"): "one"}, WORK_S)
 
     assert (
@@ -105,7 +113,9 @@ def test_thousands_of_documents_are_asked_for_in_parts(ledger: Ledger) -> None:
 
 def test_a_fetched_page_belongs_to_its_job(ledger: Ledger) -> None:
     job_id, other = a_job(ledger), a_job(ledger)
-    page = Document(path="https://example.org/a", digest=digest_of("text"), media_type="text/html", chars=4)
+    page = Document(
+        path="https://example.org/a", digest=digest_of("text"), media_type="text/html", chars=4
+    )
     ledger.blobs.put_fetched(job_id, page, "text", WORK_S)
 
     assert ledger.blobs.fetched(job_id) == [page]

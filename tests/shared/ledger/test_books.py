@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from shared.ledger import keys
 from shared.ledger.claim import Claim
@@ -14,7 +21,17 @@ from shared.ledger.ledger import Ledger
 from shared.wire.checkpoints import WorstCase
 from shared.wire.events import CancelRequested
 from shared.wire.ids import HandoffId, JobId
-from tests.doubles.jobs import a_job, claim, finish, issue, issue_to_a_child, let_lease_run_out, replied, version_of, words
+from tests.doubles.jobs import (
+    a_job,
+    claim,
+    finish,
+    issue,
+    issue_to_a_child,
+    let_lease_run_out,
+    replied,
+    version_of,
+    words,
+)
 from tests.draws import draws
 
 TENANTS = ("ours", "ours", "theirs", "ours", "ours")
@@ -41,8 +58,12 @@ class Books(RuleBasedStateMachine):
     def begin(self) -> None:
         self.number = int(self.ledger.connection.now()) // 86_400
         self.day = keys.day(self.number)
-        self.ledger.connection.redis.delete(self.day, *(keys.day(self.number, tenant) for tenant in TENANTS))
-        caps = Caps(OF_DAY["max_tokens"], OF_DAY["max_usd"], OF_TENANT["max_tokens"], OF_TENANT["max_usd"])
+        self.ledger.connection.redis.delete(
+            self.day, *(keys.day(self.number, tenant) for tenant in TENANTS)
+        )
+        caps = Caps(
+            OF_DAY["max_tokens"], OF_DAY["max_usd"], OF_TENANT["max_tokens"], OF_TENANT["max_usd"]
+        )
         self.ledger.days.set_caps(caps)
         self.jobs: list[JobId] = []
         for number, tenant in enumerate(TENANTS):
@@ -81,10 +102,16 @@ class Books(RuleBasedStateMachine):
             assert self.in_the_air or self.unsettled, "nobody is there to wait for"
             assert never == []
         else:
-            assert (said[0], [said[1].decode(), said[2].decode()]) in [(b"limit", each) for each in never]
-            has_begun = _spent(self.read()[keys.handoff(self.jobs[name[0]], HandoffId(name[1]))])["max_turns"]
+            assert (said[0], [said[1].decode(), said[2].decode()]) in [
+                (b"limit", each) for each in never
+            ]
+            has_begun = _spent(self.read()[keys.handoff(self.jobs[name[0]], HandoffId(name[1]))])[
+                "max_turns"
+            ]
             if said[1] in (b"tenant", b"installation") and not has_begun:
-                assert self.ledger.days.spent_up(TENANTS[name[0]]), "a job that could not begin would be taken"
+                assert self.ledger.days.spent_up(TENANTS[name[0]]), (
+                    "a job that could not begin would be taken"
+                )
 
     @precondition(lambda self: self.in_the_air)
     @rule(data=st.data())
@@ -92,7 +119,8 @@ class Books(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(sorted(self.in_the_air)))
         worst = self.in_the_air.pop(name)
         tokens_in, tokens_out, microusd = (
-            data.draw(st.integers(0, most)) for most in (worst.input_tokens, worst.output_tokens, worst.microusd or 0)
+            data.draw(st.integers(0, most))
+            for most in (worst.input_tokens, worst.output_tokens, worst.microusd or 0)
         )
         self.running[name].reserved = False
         stop_reason = data.draw(st.sampled_from(["end_turn", "tool_use"]))
@@ -127,21 +155,59 @@ class Books(RuleBasedStateMachine):
         if not hasattr(self, "jobs"):
             return
         now = self.read()
-        for key, limits in {key: limits for name in NAMES for key, limits in self.levels(*name)}.items():
+        for key, limits in {
+            key: limits for name in NAMES for key, limits in self.levels(*name)
+        }.items():
             assert all(value >= 0 for value in now[key].values())
-            spent, aside = _spent(now[key]), {limit: now[key].get("reserved_" + limit.removeprefix("max_"), 0) for limit in limits}
-            assert all(spent[limit] + aside[limit] <= most for limit, most in limits.items()), (key, now[key])
+            spent, aside = (
+                _spent(now[key]),
+                {
+                    limit: now[key].get("reserved_" + limit.removeprefix("max_"), 0)
+                    for limit in limits
+                },
+            )
+            assert all(spent[limit] + aside[limit] <= most for limit, most in limits.items()), (
+                key,
+                now[key],
+            )
             assert now[key].get("cut_calls", 0) <= spent["max_turns"]
             assert now[key].get("cut_tokens", 0) <= spent["max_tokens"]
             assert now[key].get("cut_usd", 0) <= spent["max_usd"]
-        for name in ("turns", "input_tokens", "output_tokens", "usd", "reserved_turns", "reserved_tokens", "reserved_usd"):
+        for name in (
+            "turns",
+            "input_tokens",
+            "output_tokens",
+            "usd",
+            "reserved_turns",
+            "reserved_tokens",
+            "reserved_usd",
+        ):
             of_day = now[self.day].get(name, 0)
-            assert of_day == sum(now[keys.job(job_id)].get(name, 0) for number, job_id in enumerate(self.jobs) if number not in PARENTS)
-            assert of_day == sum(now[keys.day(self.number, tenant)].get(name, 0) for tenant in set(TENANTS))
+            assert of_day == sum(
+                now[keys.job(job_id)].get(name, 0)
+                for number, job_id in enumerate(self.jobs)
+                if number not in PARENTS
+            )
+            assert of_day == sum(
+                now[keys.day(self.number, tenant)].get(name, 0) for tenant in set(TENANTS)
+            )
         for child, parent in PARENTS.items():
-            of_child, of_handoff = now[keys.job(self.jobs[child])], now[keys.handoff(self.jobs[parent], TEAM)]
-            counted = ("turns", "input_tokens", "output_tokens", "usd", "cut_calls", "cut_tokens", "cut_usd")
-            assert {name: of_child.get(name, 0) for name in counted} == {name: of_handoff.get(name, 0) for name in counted}
+            of_child, of_handoff = (
+                now[keys.job(self.jobs[child])],
+                now[keys.handoff(self.jobs[parent], TEAM)],
+            )
+            counted = (
+                "turns",
+                "input_tokens",
+                "output_tokens",
+                "usd",
+                "cut_calls",
+                "cut_tokens",
+                "cut_usd",
+            )
+            assert {name: of_child.get(name, 0) for name in counted} == {
+                name: of_handoff.get(name, 0) for name in counted
+            }
 
     def teardown(self) -> None:
         """When all is over, nothing is reserved."""
@@ -149,15 +215,26 @@ class Books(RuleBasedStateMachine):
             return
         for job_id in self.jobs:
             self.drop(job_id, *map(HandoffId, HANDOFFS))
-        assert not any(value for book in self.read().values() for name, value in book.items() if name.startswith("reserved"))
+        assert not any(
+            value
+            for book in self.read().values()
+            for name, value in book.items()
+            if name.startswith("reserved")
+        )
 
     def drop(self, job_id: JobId, *handoffs: HandoffId) -> None:
         version = version_of(self.ledger, job_id)
-        self.ledger.journal.commit(Commit(job_id=job_id, expected=version, events=[CancelRequested()], drop=list(handoffs)))
+        self.ledger.journal.commit(
+            Commit(job_id=job_id, expected=version, events=[CancelRequested()], drop=list(handoffs))
+        )
 
     def never(self, name: Name, worst: WorstCase) -> list[list[str]]:
         """Levels and limits that leave no room for this call, whatever the others give back."""
-        asked = {"max_turns": 1, "max_tokens": worst.input_tokens + worst.output_tokens, "max_usd": worst.microusd or 0}
+        asked = {
+            "max_turns": 1,
+            "max_tokens": worst.input_tokens + worst.output_tokens,
+            "max_usd": worst.microusd or 0,
+        }
         now = self.read()
         levels = self.levels(*name)
         names = ["handoff", "job", *["above"] * (len(levels) - 4), "tenant", "installation"]
@@ -180,7 +257,9 @@ class Books(RuleBasedStateMachine):
     def read(self) -> dict[str, dict[str, int]]:
         """All books, in one round trip."""
         teams = [keys.handoff(self.jobs[parent], TEAM) for parent in PARENTS.values()]
-        wanted = list(dict.fromkeys([*teams, *(key for name in NAMES for key, _ in self.levels(*name))]))
+        wanted = list(
+            dict.fromkeys([*teams, *(key for name in NAMES for key, _ in self.levels(*name))])
+        )
         pipe = self.ledger.connection.redis.pipeline(transaction=False)
         for key in wanted:
             pipe.hgetall(key)
@@ -188,7 +267,11 @@ class Books(RuleBasedStateMachine):
 
 
 def _figures(book: dict[bytes, bytes]) -> dict[str, int]:
-    return {name.decode(): int(value) for name, value in book.items() if value.isdigit() or value[:1] == b"-"}
+    return {
+        name.decode(): int(value)
+        for name, value in book.items()
+        if value.isdigit() or value[:1] == b"-"
+    }
 
 
 def _spent(book: dict[str, int]) -> dict[str, int]:
@@ -196,12 +279,16 @@ def _spent(book: dict[str, int]) -> dict[str, int]:
     return {"max_turns": book.get("turns", 0), "max_tokens": tokens, "max_usd": book.get("usd", 0)}
 
 
-def test_whatever_happens_the_books_balance_and_no_limit_at_any_level_is_passed(ledger: Ledger) -> None:
+def test_whatever_happens_the_books_balance_and_no_limit_at_any_level_is_passed(
+    ledger: Ledger,
+) -> None:
     class OnThisLedger(Books):
         pass
 
     OnThisLedger.ledger = ledger
     run_state_machine_as_test(
         OnThisLedger,
-        settings=settings(draws(60), stateful_step_count=40, suppress_health_check=list(HealthCheck)),
+        settings=settings(
+            draws(60), stateful_step_count=40, suppress_health_check=list(HealthCheck)
+        ),
     )

@@ -46,14 +46,26 @@ def test_a_call_is_set_aside_at_its_worst_and_settled_at_what_it_used(ledger: Le
     assert books(ledger, job_id)["reserved_usd"] == 50
     first.checkpoint(replied(100, 20, 5))
     spent = books(ledger, job_id)
-    assert (spent["turns"], spent["input_tokens"], spent["output_tokens"], spent["usd"]) == (1, 100, 20, 5)
+    assert (spent["turns"], spent["input_tokens"], spent["output_tokens"], spent["usd"]) == (
+        1,
+        100,
+        20,
+        5,
+    )
     assert nothing_reserved(ledger, job_id)
 
 
 @pytest.mark.parametrize(
-    ("limit", "name"), [({"max_turns": 1}, "max_turns"), ({"max_tokens": 700}, "max_tokens"), ({"max_usd": 54}, "max_usd")]
+    ("limit", "name"),
+    [
+        ({"max_turns": 1}, "max_turns"),
+        ({"max_tokens": 700}, "max_tokens"),
+        ({"max_usd": 54}, "max_usd"),
+    ],
 )
-def test_each_limit_is_named_when_it_can_never_take_the_call(ledger: Ledger, limit: dict[str, int], name: str) -> None:
+def test_each_limit_is_named_when_it_can_never_take_the_call(
+    ledger: Ledger, limit: dict[str, int], name: str
+) -> None:
     _, first, second = two_claims(ledger, **limit)
     first.reserve(WORST)
     first.checkpoint(replied(100, 20, 5))
@@ -99,29 +111,47 @@ def test_a_call_that_waits_for_others_hears_that_they_have_used_it_up(ledger: Le
             waiting.result(10)
 
 
-def test_a_call_that_was_in_the_air_when_its_worker_died_is_paid_at_its_worst(ledger: Ledger) -> None:
+def test_a_call_that_was_in_the_air_when_its_worker_died_is_paid_at_its_worst(
+    ledger: Ledger,
+) -> None:
     job_id, first, _ = two_claims(ledger, max_tokens=10_000)
     first.reserve(WORST)
     let_lease_run_out(ledger, first)
     granted(ledger, job_id, "find.1", "w2")
 
     spent = books(ledger, job_id)
-    assert (spent["turns"], spent["input_tokens"], spent["output_tokens"], spent["usd"]) == (1, 500, 100, 50)
+    assert (spent["turns"], spent["input_tokens"], spent["output_tokens"], spent["usd"]) == (
+        1,
+        500,
+        100,
+        50,
+    )
     assert nothing_reserved(ledger, job_id)
 
 
-def test_a_call_that_was_in_the_air_when_its_handoff_was_dropped_is_paid_at_its_worst(ledger: Ledger) -> None:
+def test_a_call_that_was_in_the_air_when_its_handoff_was_dropped_is_paid_at_its_worst(
+    ledger: Ledger,
+) -> None:
     job_id, first, _ = two_claims(ledger)
     first.reserve(WORST)
     dropped = [HandoffId("find.1")]
-    ledger.journal.commit(Commit(job_id=job_id, expected=version_of(ledger, job_id), events=[CancelRequested()], drop=dropped))
+    ledger.journal.commit(
+        Commit(
+            job_id=job_id,
+            expected=version_of(ledger, job_id),
+            events=[CancelRequested()],
+            drop=dropped,
+        )
+    )
 
     assert books(ledger, job_id)["input_tokens"] == 500
     assert nothing_reserved(ledger, job_id)
 
 
 @pytest.mark.parametrize("end", ["killed", "dropped", "released", "cut"])
-def test_what_is_paid_at_its_worst_is_told_apart_from_what_was_measured(ledger: Ledger, end: str) -> None:
+def test_what_is_paid_at_its_worst_is_told_apart_from_what_was_measured(
+    ledger: Ledger, end: str
+) -> None:
     job_id, first, _ = two_claims(ledger)
     first.reserve(WORST)
     first.checkpoint(replied(100, 20, 5))
@@ -131,17 +161,34 @@ def test_what_is_paid_at_its_worst_is_told_apart_from_what_was_measured(ledger: 
         let_lease_run_out(ledger, first)
         ledger.jobs.sweep()
     elif end == "dropped":
-        commit = Commit(job_id=job_id, expected=version_of(ledger, job_id), events=[CancelRequested()], drop=[first.handoff_id])
+        commit = Commit(
+            job_id=job_id,
+            expected=version_of(ledger, job_id),
+            events=[CancelRequested()],
+            drop=[first.handoff_id],
+        )
         ledger.journal.commit(commit)
     elif end == "released":
         first.release()
     else:
-        most = Usage(input_tokens=WORST.input_tokens, output_tokens=WORST.output_tokens, cost_microusd=WORST.microusd)
+        most = Usage(
+            input_tokens=WORST.input_tokens,
+            output_tokens=WORST.output_tokens,
+            cost_microusd=WORST.microusd,
+        )
         first.checkpoint(CallFailed(error="the connection broke", usage=most.of_a_cut_call()))
 
-    job, handoff = ledger.jobs.standings([job_id])[0], ledger.jobs.handoffs(job_id, [first.handoff_id])[first.handoff_id]
+    job, handoff = (
+        ledger.jobs.standings([job_id])[0],
+        ledger.jobs.handoffs(job_id, [first.handoff_id])[first.handoff_id],
+    )
     for one in (job, handoff):
-        assert (one.turns, one.input_tokens, one.output_tokens, one.cost_microusd) == (2, 600, 120, 55)
+        assert (one.turns, one.input_tokens, one.output_tokens, one.cost_microusd) == (
+            2,
+            600,
+            120,
+            55,
+        )
         assert (one.cut_calls, one.cut_tokens, one.cut_microusd) == (1, 600, 50)
 
 
@@ -166,7 +213,9 @@ def test_a_call_that_was_cut_at_a_deploy_is_paid_at_its_worst(ledger: Ledger) ->
 
 
 @pytest.mark.parametrize("end", ["release", "finish"])
-def test_a_call_that_was_set_aside_with_the_claim_and_never_made_costs_nothing(ledger: Ledger, end: str) -> None:
+def test_a_call_that_was_set_aside_with_the_claim_and_never_made_costs_nothing(
+    ledger: Ledger, end: str
+) -> None:
     job_id = a_job(ledger, max_tokens=10_000)
     issue(ledger, job_id, "find.1")
     first = claim(ledger, job_id, "find.1", first=WORST)
@@ -186,7 +235,9 @@ def test_the_first_call_is_set_aside_once(ledger: Ledger) -> None:
     assert books(ledger, job_id)["reserved_tokens"] == 600
 
 
-def test_a_first_call_that_does_not_fit_does_not_keep_the_claim_from_being_granted(ledger: Ledger) -> None:
+def test_a_first_call_that_does_not_fit_does_not_keep_the_claim_from_being_granted(
+    ledger: Ledger,
+) -> None:
     job_id = a_job(ledger, max_tokens=100)
     issue(ledger, job_id, "find.1")
     first = claim(ledger, job_id, "find.1", first=WORST)

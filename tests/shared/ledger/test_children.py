@@ -46,7 +46,15 @@ def a_tree(ledger: Ledger, **limits: int) -> tuple[JobId, JobId, JobId]:
 def drop(ledger: Ledger, job_id: JobId, *handoff_ids: HandoffId, status: str = "cancelled") -> None:
     version = version_of(ledger, job_id)
     fields = {"status": status}
-    ledger.journal.commit(Commit(job_id=job_id, expected=version, events=[CancelRequested()], fields=fields, drop=handoff_ids))
+    ledger.journal.commit(
+        Commit(
+            job_id=job_id,
+            expected=version,
+            events=[CancelRequested()],
+            fields=fields,
+            drop=handoff_ids,
+        )
+    )
 
 
 def test_a_handoff_gets_one_child_however_often_it_is_begun(ledger: Ledger) -> None:
@@ -91,8 +99,14 @@ def test_what_a_child_spends_is_spent_at_every_level_above_it(ledger: Ledger) ->
 
     assert [books(ledger, job_id) for job_id in tree] == [books(ledger, tree[2])] * 3
     assert books(ledger, tree[0])["usd"] == 7
-    of_handoffs = ledger.jobs.handoffs(tree[0], [TEAM])[TEAM], ledger.jobs.handoffs(tree[1], [TEAM])[TEAM]
-    assert [(one.turns, one.input_tokens, one.cost_microusd) for one in of_handoffs] == [(1, 80, 7), (1, 80, 7)]
+    of_handoffs = (
+        ledger.jobs.handoffs(tree[0], [TEAM])[TEAM],
+        ledger.jobs.handoffs(tree[1], [TEAM])[TEAM],
+    )
+    assert [(one.turns, one.input_tokens, one.cost_microusd) for one in of_handoffs] == [
+        (1, 80, 7),
+        (1, 80, 7),
+    ]
 
 
 def test_no_child_spends_what_the_jobs_above_it_do_not_have(ledger: Ledger) -> None:
@@ -137,7 +151,9 @@ def test_whose_handoff_is_dropped_is_cancelled_with_it(ledger: Ledger) -> None:
     said = ledger.journal.read(child)[-1].event
     assert said == CancelRequested(by=job_id)
     assert ledger.jobs.standings([child])[0].cancelled
-    assert child in ledger.jobs.sweep().due, "its supervisor is woken, and drops the grandchild in its turn"
+    assert child in ledger.jobs.sweep().due, (
+        "its supervisor is woken, and drops the grandchild in its turn"
+    )
     assert not ledger.jobs.standings([grandchild])[0].cancelled
 
 
@@ -192,7 +208,9 @@ def test_a_child_stays_as_long_as_its_parent_and_stands_in_no_list(ledger: Ledge
     assert child.submitted_at > 0
 
 
-def test_a_parent_that_was_deleted_does_not_come_back_with_what_its_child_spends(ledger: Ledger) -> None:
+def test_a_parent_that_was_deleted_does_not_come_back_with_what_its_child_spends(
+    ledger: Ledger,
+) -> None:
     job_id, child, grandchild = a_tree(ledger)
     claimed = granted(ledger, grandchild, ONE)
     claimed.reserve(CALL)

@@ -16,7 +16,16 @@ from shared.wire.checkpoints import Observed, WorstCase
 from shared.wire.errors import Cancelled, Draining, LeaseLost
 from shared.wire.events import CancelRequested
 from shared.wire.ids import HandoffId, JobId, new_job_id
-from tests.doubles.jobs import a_job, claim, finish, granted, issue, let_lease_run_out, replied, version_of
+from tests.doubles.jobs import (
+    a_job,
+    claim,
+    finish,
+    granted,
+    issue,
+    let_lease_run_out,
+    replied,
+    version_of,
+)
 from tests.waiting import wait_until
 
 ONE = HandoffId("find.1")
@@ -32,7 +41,14 @@ def job_id(ledger: Ledger) -> JobId:
 
 def drop(ledger: Ledger, job_id: JobId, *handoff_ids: str) -> None:
     dropped = [HandoffId(handoff_id) for handoff_id in handoff_ids]
-    ledger.journal.commit(Commit(job_id=job_id, expected=version_of(ledger, job_id), events=[CancelRequested()], drop=dropped))
+    ledger.journal.commit(
+        Commit(
+            job_id=job_id,
+            expected=version_of(ledger, job_id),
+            events=[CancelRequested()],
+            drop=dropped,
+        )
+    )
 
 
 def test_the_first_who_asks_gets_it(ledger: Ledger, job_id: JobId) -> None:
@@ -76,11 +92,15 @@ def test_a_cancelled_job_grants_nothing(ledger: Ledger, job_id: JobId) -> None:
 
 
 def test_a_message_with_other_content_is_unknown(ledger: Ledger, job_id: JobId) -> None:
-    assert ledger.claims.claim(Claiming(job_id, ONE, "0" * 64, "w1")).verdict is ClaimVerdict.UNKNOWN
+    assert (
+        ledger.claims.claim(Claiming(job_id, ONE, "0" * 64, "w1")).verdict is ClaimVerdict.UNKNOWN
+    )
     assert claim(ledger, job_id, "find.1").verdict is ClaimVerdict.GRANTED
 
 
-def test_a_handoff_or_job_that_the_ledger_does_not_have_is_unknown_and_leaves_nothing_behind(ledger: Ledger, job_id: JobId) -> None:
+def test_a_handoff_or_job_that_the_ledger_does_not_have_is_unknown_and_leaves_nothing_behind(
+    ledger: Ledger, job_id: JobId
+) -> None:
     before = sorted(ledger.connection.redis.keys())
 
     assert claim(ledger, job_id, "nobody.1").verdict is ClaimVerdict.UNKNOWN
@@ -94,13 +114,21 @@ def test_the_next_claim_goes_on_after_the_last_checkpoint(ledger: Ledger, job_id
     first.checkpoint(Observed(tool_use_id="t1", text="found"))
     let_lease_run_out(ledger, first)
 
-    assert granted(ledger, job_id, "find.1", "w2").so_far() == (replied(), Observed(tool_use_id="t1", text="found"))
+    assert granted(ledger, job_id, "find.1", "w2").so_far() == (
+        replied(),
+        Observed(tool_use_id="t1", text="found"),
+    )
 
 
-def test_tool_calls_are_counted_when_they_are_answered_by_whichever_claim(ledger: Ledger, job_id: JobId) -> None:
+def test_tool_calls_are_counted_when_they_are_answered_by_whichever_claim(
+    ledger: Ledger, job_id: JobId
+) -> None:
     first = granted(ledger, job_id, "find.1")
     first.checkpoint(replied())
-    first.checkpoint(Observed(tool_use_id="t1", text="found"), Observed(tool_use_id="t2", text="not found", is_error=True))
+    first.checkpoint(
+        Observed(tool_use_id="t1", text="found"),
+        Observed(tool_use_id="t2", text="not found", is_error=True),
+    )
     let_lease_run_out(ledger, first)
     granted(ledger, job_id, "find.1", "w2").checkpoint(Observed(tool_use_id="t3", text="found"))
 
@@ -126,7 +154,9 @@ def test_checkpoints_go_when_the_handoff_ends(ledger: Ledger, job_id: JobId) -> 
     assert not ledger.connection.redis.exists(keys.turns(job_id, ONE))
 
 
-def test_a_handoff_that_was_claimed_too_often_is_granted_only_to_be_ended(ledger: Ledger, job_id: JobId) -> None:
+def test_a_handoff_that_was_claimed_too_often_is_granted_only_to_be_ended(
+    ledger: Ledger, job_id: JobId
+) -> None:
     for _ in range(MAX_CLAIMS):
         let_lease_run_out(ledger, granted(ledger, job_id, "find.1"))
 
@@ -144,7 +174,9 @@ def test_a_claim_that_was_handed_back_does_not_count(ledger: Ledger, job_id: Job
     assert ledger.jobs.handoffs(job_id, [ONE])[ONE].claims == 1
 
 
-def test_what_was_handed_back_is_open_to_others_at_once_and_closed_to_who_had_it(ledger: Ledger, job_id: JobId) -> None:
+def test_what_was_handed_back_is_open_to_others_at_once_and_closed_to_who_had_it(
+    ledger: Ledger, job_id: JobId
+) -> None:
     first = granted(ledger, job_id, "find.1")
     first.checkpoint(replied())
     first.release()
@@ -155,7 +187,9 @@ def test_what_was_handed_back_is_open_to_others_at_once_and_closed_to_who_had_it
         first.renew()
 
 
-def test_a_cancel_is_heard_with_the_next_word_and_what_was_paid_is_written_down(ledger: Ledger, job_id: JobId) -> None:
+def test_a_cancel_is_heard_with_the_next_word_and_what_was_paid_is_written_down(
+    ledger: Ledger, job_id: JobId
+) -> None:
     running, other = granted(ledger, job_id, "find.1"), granted(ledger, job_id, "look.1")
     running.reserve(WorstCase(500, 100, 50))
     ledger.journal.append(job_id, CancelRequested(), {"cancelled": 1})
@@ -170,7 +204,9 @@ def test_a_cancel_is_heard_with_the_next_word_and_what_was_paid_is_written_down(
     assert ledger.jobs.standings([job_id])[0].input_tokens == 100
 
 
-def test_a_process_that_is_to_end_starts_no_turn_but_writes_down_what_was_paid(ledger: Ledger, job_id: JobId) -> None:
+def test_a_process_that_is_to_end_starts_no_turn_but_writes_down_what_was_paid(
+    ledger: Ledger, job_id: JobId
+) -> None:
     running = granted(ledger, job_id, "find.1")
     running.reserve(WorstCase(500, 100, 50))
     running.drain.begin(60.0)
@@ -189,7 +225,9 @@ def test_when_the_grace_is_over_what_still_runs_is_cut(ledger: Ledger, job_id: J
         running.beat("thinking")
 
 
-def test_a_final_reply_is_settled_with_the_end_of_its_handoff(ledger: Ledger, job_id: JobId) -> None:
+def test_a_final_reply_is_settled_with_the_end_of_its_handoff(
+    ledger: Ledger, job_id: JobId
+) -> None:
     running = granted(ledger, job_id, "find.1")
     running.reserve(WorstCase(500, 100, 50))
     running.checkpoint(replied(100, 20, 5, stop_reason="end_turn"))
@@ -198,7 +236,9 @@ def test_a_final_reply_is_settled_with_the_end_of_its_handoff(ledger: Ledger, jo
     assert ledger.jobs.standings([job_id])[0].input_tokens == 100
 
 
-def test_a_final_reply_that_was_not_the_end_is_not_lost_at_a_deploy(ledger: Ledger, job_id: JobId) -> None:
+def test_a_final_reply_that_was_not_the_end_is_not_lost_at_a_deploy(
+    ledger: Ledger, job_id: JobId
+) -> None:
     running = granted(ledger, job_id, "find.1")
     running.reserve(WorstCase(500, 100, 50))
     running.checkpoint(replied(100, 20, 5, stop_reason="pause_turn"))
@@ -207,7 +247,9 @@ def test_a_final_reply_that_was_not_the_end_is_not_lost_at_a_deploy(ledger: Ledg
         running.reserve(WorstCase(500, 100, 50))
     running.release()
 
-    assert granted(ledger, job_id, "find.1", "w2").so_far() == (replied(100, 20, 5, stop_reason="pause_turn"),)
+    assert granted(ledger, job_id, "find.1", "w2").so_far() == (
+        replied(100, 20, 5, stop_reason="pause_turn"),
+    )
     assert ledger.jobs.standings([job_id])[0].input_tokens == 100
 
 
@@ -227,7 +269,9 @@ def test_signs_of_life_show_what_is_going_on(ledger: Ledger, job_id: JobId) -> N
     assert standing.lease_until > standing.beat_at
 
 
-def test_signs_of_life_that_come_fast_do_not_all_leave_the_process(ledger: Ledger, job_id: JobId) -> None:
+def test_signs_of_life_that_come_fast_do_not_all_leave_the_process(
+    ledger: Ledger, job_id: JobId
+) -> None:
     running = granted(ledger, job_id, "find.1")
     before = ledger.connection.redis.info("commandstats")["cmdstat_evalsha"]["calls"]
     for _ in range(1_000):
@@ -236,7 +280,9 @@ def test_signs_of_life_that_come_fast_do_not_all_leave_the_process(ledger: Ledge
     assert ledger.connection.redis.info("commandstats")["cmdstat_evalsha"]["calls"] - before <= 3
 
 
-def test_a_handoff_whose_claims_all_got_further_is_not_held_responsible_for_their_ends(ledger: Ledger, job_id: JobId) -> None:
+def test_a_handoff_whose_claims_all_got_further_is_not_held_responsible_for_their_ends(
+    ledger: Ledger, job_id: JobId
+) -> None:
     for _ in range(3 * MAX_CLAIMS):
         killed = granted(ledger, job_id, "find.1")
         killed.checkpoint(replied())
@@ -245,7 +291,9 @@ def test_a_handoff_whose_claims_all_got_further_is_not_held_responsible_for_thei
     assert claim(ledger, job_id, "find.1").verdict is ClaimVerdict.GRANTED
 
 
-def test_a_handoff_that_freezes_after_its_last_checkpoint_is_claimed_too_often(ledger: Ledger, job_id: JobId) -> None:
+def test_a_handoff_that_freezes_after_its_last_checkpoint_is_claimed_too_often(
+    ledger: Ledger, job_id: JobId
+) -> None:
     first = granted(ledger, job_id, "find.1")
     first.checkpoint(replied())
     let_lease_run_out(ledger, first)
@@ -258,7 +306,9 @@ def test_a_handoff_that_freezes_after_its_last_checkpoint_is_claimed_too_often(l
     assert claim(ledger, job_id, "find.1").verdict is ClaimVerdict.EXHAUSTED
 
 
-def test_a_claim_that_got_further_and_was_handed_back_does_not_count(ledger: Ledger, job_id: JobId) -> None:
+def test_a_claim_that_got_further_and_was_handed_back_does_not_count(
+    ledger: Ledger, job_id: JobId
+) -> None:
     running = granted(ledger, job_id, "find.1")
     running.checkpoint(replied())
     running.release()
@@ -266,7 +316,9 @@ def test_a_claim_that_got_further_and_was_handed_back_does_not_count(ledger: Led
     assert ledger.jobs.handoffs(job_id, [ONE])[ONE].claims == 0
 
 
-def test_who_was_stopped_after_the_answer_makes_no_call_that_somebody_else_may_be_making(ledger: Ledger, job_id: JobId) -> None:
+def test_who_was_stopped_after_the_answer_makes_no_call_that_somebody_else_may_be_making(
+    ledger: Ledger, job_id: JobId
+) -> None:
     held = granted(ledger, job_id, "find.1")
     held.reserved = True
     held.held_at -= held.lease_s + 1

@@ -25,7 +25,11 @@ def job_id(ledger: Ledger) -> JobId:
 
 
 def decision(ledger: Ledger, job_id: JobId) -> Commit:
-    return Commit(job_id=job_id, expected=version_of(ledger, job_id), events=[issued(ROLE, "planner", group=None)])
+    return Commit(
+        job_id=job_id,
+        expected=version_of(ledger, job_id),
+        events=[issued(ROLE, "planner", group=None)],
+    )
 
 
 def wanted(job_id: JobId) -> Claiming:
@@ -50,7 +54,9 @@ def test_a_decision_that_comes_too_late_claims_nothing(ledger: Ledger, job_id: J
     assert ledger.jobs.handoffs(job_id, [ROLE]) == {}
 
 
-def test_a_claim_of_something_else_leaves_the_decision_as_it_is(ledger: Ledger, job_id: JobId) -> None:
+def test_a_claim_of_something_else_leaves_the_decision_as_it_is(
+    ledger: Ledger, job_id: JobId
+) -> None:
     forged = replace(wanted(job_id), digest=digest_of("something else"))
 
     recorded, claimed = ledger.claims.commit_and_claim(decision(ledger, job_id), forged)

@@ -42,7 +42,9 @@ def test_no_password(redis_url: str) -> None:
         Connection("redis://" + redis_url.split("@")[1]).now()
 
 
-@pytest.mark.parametrize("url", ["localhost:6379", "http://localhost", "", "sentinel://h/abc", "redis://h/0?foo=bar"])
+@pytest.mark.parametrize(
+    "url", ["localhost:6379", "http://localhost", "", "sentinel://h/abc", "redis://h/0?foo=bar"]
+)
 def test_what_is_no_redis_url(url: str) -> None:
     with pytest.raises(UserError, match="HANDOFF_REDIS_URL"):
         Connection(url)
@@ -61,15 +63,31 @@ def test_a_database_that_redis_does_not_have(redis_url: str) -> None:
     [
         redis.exceptions.ClusterCrossSlotError("Keys in request don't hash to the same slot"),
         redis.exceptions.MovedError("3999 127.0.0.1:6381"),
-        redis.ResponseError("Script attempted to access a non local key in a cluster node script: 0a, on @user_script:1."),
+        redis.ResponseError(
+            "Script attempted to access a non local key in a cluster node script: 0a, on @user_script:1."
+        ),
         redis.ResponseError("SELECT is not allowed in cluster mode"),
         redis.exceptions.ClusterDownError("Hash slot not served"),
         redis.ResponseError("CLUSTERDOWN Hash slot not served, on @user_script:1."),
     ],
-    ids=["several slots", "another node's key", "another node's key in a script", "a database", "no slots", "no slots in a script"],
+    ids=[
+        "several slots",
+        "another node's key",
+        "another node's key in a script",
+        "a database",
+        "no slots",
+        "no slots in a script",
+    ],
 )
-def test_a_cluster_is_refused_by_its_name_whatever_it_says_first(error: redis.ResponseError) -> None:
-    with pytest.raises(UserError, match=r"Redis Cluster, which is not supported.* HANDOFF_REDIS_URL") as raised, in_our_words():
+def test_a_cluster_is_refused_by_its_name_whatever_it_says_first(
+    error: redis.ResponseError,
+) -> None:
+    with (
+        pytest.raises(
+            UserError, match=r"Redis Cluster, which is not supported.* HANDOFF_REDIS_URL"
+        ) as raised,
+        in_our_words(),
+    ):
         raise error
 
     assert raised.value.exit_code == 2
@@ -118,11 +136,18 @@ def test_what_passes_by_itself_is_no_defect_of_ours(ledger: Ledger, code: str) -
 
 @pytest.mark.parametrize(
     "openssl",
-    ["TLSV13_ALERT_CERTIFICATE_REQUIRED", "TLSV1_ALERT_UNKNOWN_CA", "SSLV3_ALERT_BAD_CERTIFICATE", "SSLV3_ALERT_HANDSHAKE_FAILURE"],
+    [
+        "TLSV13_ALERT_CERTIFICATE_REQUIRED",
+        "TLSV1_ALERT_UNKNOWN_CA",
+        "SSLV3_ALERT_BAD_CERTIFICATE",
+        "SSLV3_ALERT_HANDSHAKE_FAILURE",
+    ],
 )
 def test_a_redis_that_asks_for_a_certificate_is_told_from_one_without_tls(openssl: str) -> None:
     with pytest.raises(LedgerUnavailable, match="wants a certificate of ours"), in_our_words():
-        raise redis.ConnectionError(f"Error while reading from h:1 : (1, '[SSL: {openssl}] no (_ssl.c:2580)')")
+        raise redis.ConnectionError(
+            f"Error while reading from h:1 : (1, '[SSL: {openssl}] no (_ssl.c:2580)')"
+        )
 
 
 def test_one_call_of_many_that_fails_leaves_the_others_alone(ledger: Ledger) -> None:
@@ -131,7 +156,9 @@ def test_one_call_of_many_that_fails_leaves_the_others_alone(ledger: Ledger) -> 
     first, second = granted(ledger, job_id, "find.1"), granted(ledger, job_id, "look.1")
     keys_, args = first.renewal()
 
-    failed, done = ledger.connection.script_for_each("renew", [(keys_, [*args[:2], "no number", *args[3:]]), second.renewal()])
+    failed, done = ledger.connection.script_for_each(
+        "renew", [(keys_, [*args[:2], "no number", *args[3:]]), second.renewal()]
+    )
 
     assert isinstance(failed, LedgerError)
     assert done == b"ok"

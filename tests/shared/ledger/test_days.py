@@ -17,15 +17,21 @@ WORST = WorstCase(500, 100, 50)
 DAY_MS = 86_400_000
 
 
-def a_claim(ledger: Ledger, tenant: str = "default", max_microusd: int | None = None, **books: int) -> Claim:
+def a_claim(
+    ledger: Ledger, tenant: str = "default", max_microusd: int | None = None, **books: int
+) -> Claim:
     job_id = a_job(ledger, tenant, **books)
     issue(ledger, job_id, "find.1", max_microusd=max_microusd)
     return granted(ledger, job_id, "find.1")
 
 
 def day(ledger: Ledger, tenant: str | None = None, days_ago: int = 0) -> dict[str, int]:
-    key = f"handoff:day:{int(ledger.connection.now() * 1000) // DAY_MS - days_ago}" + (f":{tenant}" if tenant else "")
-    return {name.decode(): int(value) for name, value in ledger.connection.redis.hgetall(key).items()}
+    key = f"handoff:day:{int(ledger.connection.now() * 1000) // DAY_MS - days_ago}" + (
+        f":{tenant}" if tenant else ""
+    )
+    return {
+        name.decode(): int(value) for name, value in ledger.connection.redis.hgetall(key).items()
+    }
 
 
 @pytest.mark.parametrize(
@@ -37,7 +43,9 @@ def day(ledger: Ledger, tenant: str | None = None, days_ago: int = 0) -> dict[st
         (Caps(tenant_day_tokens=1_199), "tenant", "max_tokens"),
     ],
 )
-def test_a_cap_of_the_day_holds_over_all_jobs_and_is_named(ledger: Ledger, caps: Caps, level: str, limit: str) -> None:
+def test_a_cap_of_the_day_holds_over_all_jobs_and_is_named(
+    ledger: Ledger, caps: Caps, level: str, limit: str
+) -> None:
     ledger.days.set_caps(caps)
     first, second = a_claim(ledger), a_claim(ledger)
     first.reserve(WORST)
@@ -86,7 +94,9 @@ def test_what_a_handoff_may_cost_holds_for_it_alone_and_over_its_claims(ledger: 
     granted(ledger, job_id, "look.1").reserve(WORST)
 
 
-def test_a_call_made_before_midnight_and_over_after_it_is_booked_where_it_was_set_aside(ledger: Ledger) -> None:
+def test_a_call_made_before_midnight_and_over_after_it_is_booked_where_it_was_set_aside(
+    ledger: Ledger,
+) -> None:
     ledger.days.set_caps(Caps(day_usd=60))
     first = a_claim(ledger)
     first.reserve(WORST)
@@ -114,7 +124,10 @@ def test_the_books_of_a_day_do_not_stay_for_ever(ledger: Ledger) -> None:
     first.reserve(WORST)
     first.checkpoint(replied())
 
-    assert all(ledger.connection.redis.pttl(key) > 0 for key in ledger.connection.redis.scan_iter("handoff:day:*"))
+    assert all(
+        ledger.connection.redis.pttl(key) > 0
+        for key in ledger.connection.redis.scan_iter("handoff:day:*")
+    )
 
 
 def test_caps_hold_until_they_are_set_again(ledger: Ledger) -> None:
@@ -136,18 +149,30 @@ def test_a_cap_that_is_spent_is_named_with_when_there_is_more(ledger: Ledger) ->
     finish(claimed)
 
     said = ledger.days.spent_up("ours") or ""
-    assert said.startswith("the budget of tenant ours for today is spent ($5e-06 of $5e-06); there is more at 00:00 UTC, in ")
+    assert said.startswith(
+        "the budget of tenant ours for today is spent ($5e-06 of $5e-06); there is more at 00:00 UTC, in "
+    )
     assert ledger.days.spent_up("theirs") is None
 
 
 @pytest.mark.parametrize(
     ("caps", "more", "said"),
     [
-        (Caps(day_usd=99), Caps(day_usd=100), "installation for today is spent ($5e-05 of $9.9e-05, and a call may need $5e-05);"),
-        (Caps(tenant_day_tokens=700), Caps(tenant_day_tokens=720), "ours for today is spent (120 of 700 tokens, and a call may need 600);"),
+        (
+            Caps(day_usd=99),
+            Caps(day_usd=100),
+            "installation for today is spent ($5e-05 of $9.9e-05, and a call may need $5e-05);",
+        ),
+        (
+            Caps(tenant_day_tokens=700),
+            Caps(tenant_day_tokens=720),
+            "ours for today is spent (120 of 700 tokens, and a call may need 600);",
+        ),
     ],
 )
-def test_a_cap_under_which_nothing_can_begin_is_spent_until_it_is_raised(ledger: Ledger, caps: Caps, more: Caps, said: str) -> None:
+def test_a_cap_under_which_nothing_can_begin_is_spent_until_it_is_raised(
+    ledger: Ledger, caps: Caps, more: Caps, said: str
+) -> None:
     ledger.days.set_caps(caps)
     first = a_claim(ledger, "ours")
     first.reserve(WORST)
@@ -158,13 +183,18 @@ def test_a_cap_under_which_nothing_can_begin_is_spent_until_it_is_raised(ledger:
     assert {verdict(second, WORST) for _ in range(2)} <= {b"max_usd", b"max_tokens"}
 
     assert said in (ledger.days.spent_up("ours") or "")
-    assert all(ledger.connection.redis.pttl(key) > 0 for key in ledger.connection.redis.scan_iter("handoff:day:*"))
+    assert all(
+        ledger.connection.redis.pttl(key) > 0
+        for key in ledger.connection.redis.scan_iter("handoff:day:*")
+    )
     ledger.days.set_caps(more)
     assert ledger.days.spent_up("ours") is None
     second.reserve(WORST)
 
 
-def test_of_what_could_not_begin_the_smallest_counts_as_long_as_it_is_too_much(ledger: Ledger) -> None:
+def test_of_what_could_not_begin_the_smallest_counts_as_long_as_it_is_too_much(
+    ledger: Ledger,
+) -> None:
     ledger.days.set_caps(Caps(day_usd=99))
     for microusd in (300, 200, 250):
         assert verdict(a_claim(ledger), WorstCase(1, 1, microusd)) == b"max_usd"
@@ -177,7 +207,9 @@ def test_of_what_could_not_begin_the_smallest_counts_as_long_as_it_is_too_much(l
     assert ledger.days.spent_up("ours"), "what asks for 200 would fit, and was not what came"
 
 
-def test_the_late_calls_of_a_handoff_and_those_that_close_a_job_do_not_say_what_a_new_job_needs(ledger: Ledger) -> None:
+def test_the_late_calls_of_a_handoff_and_those_that_close_a_job_do_not_say_what_a_new_job_needs(
+    ledger: Ledger,
+) -> None:
     ledger.days.set_caps(Caps(day_usd=99))
     late, job_id = a_claim(ledger), a_job(ledger)
     late.reserve(WORST)
@@ -197,8 +229,12 @@ def test_a_call_that_waits_for_what_others_have_set_aside_spends_no_day(ledger: 
     assert ledger.days.spent_up("ours") is None
 
 
-@pytest.mark.parametrize(("role", "said"), [("researcher", b"max_turns"), ("assessor", b"ok"), ("synthesizer", b"ok")])
-def test_what_is_kept_for_the_end_of_a_job_is_for_those_who_bring_it_about(ledger: Ledger, role: str, said: bytes) -> None:
+@pytest.mark.parametrize(
+    ("role", "said"), [("researcher", b"max_turns"), ("assessor", b"ok"), ("synthesizer", b"ok")]
+)
+def test_what_is_kept_for_the_end_of_a_job_is_for_those_who_bring_it_about(
+    ledger: Ledger, role: str, said: bytes
+) -> None:
     job_id = a_job(ledger, max_turns=2, keep_turns=1)
     issue(ledger, job_id, "find.1", "look.1", role=role)
     first = granted(ledger, job_id, "find.1")

@@ -28,7 +28,10 @@ def test_the_newest_comes_first_and_what_was_said_is_kept(ledger: Ledger) -> Non
     ledger.dead.add("researcher", "no handoff", "one")
     ledger.dead.add("writer", "no handoff", "two")
 
-    assert [(letter.queue, letter.body) for letter in ledger.dead.newest()] == [("writer", "two"), ("researcher", "one")]
+    assert [(letter.queue, letter.body) for letter in ledger.dead.newest()] == [
+        ("writer", "two"),
+        ("researcher", "one"),
+    ]
     assert [letter.body for letter in ledger.dead.newest(1)] == ["two"]
     assert ledger.connection.redis.ttl(keys.DEAD) > 0
 
@@ -66,7 +69,10 @@ def test_a_letter_is_cut_and_says_how_long_the_message_was(ledger: Ledger) -> No
 
     (letter,) = ledger.dead.newest()
     assert letter.body == "x" * MOST_BODY_CHARS
-    assert letter.reason == "not JSON (it has 5,000,000 characters, of which the first 65,536 are kept)"
+    assert (
+        letter.reason
+        == "not JSON (it has 5,000,000 characters, of which the first 65,536 are kept)"
+    )
 
 
 def test_half_a_surrogate_pair_has_no_bytes_and_is_kept_as_what_it_is(ledger: Ledger) -> None:
@@ -83,19 +89,25 @@ FUTURE = HandoffId("find.1")
 def a_future_handoff(ledger: Ledger, task: str = "") -> tuple[JobId, str]:
     """Issued by a newer version: this one cannot read its message, which was published and taken a while ago."""
     job_id = a_job(ledger)
-    text = json.dumps({"schema_version": 2, "job_id": job_id, "handoff_id": FUTURE, "of_the_future": task})
+    text = json.dumps(
+        {"schema_version": 2, "job_id": job_id, "handoff_id": FUTURE, "of_the_future": task}
+    )
     event = issued(FUTURE).model_copy(update={"handoff": ref(text)})
     ledger.journal.commit(Commit(job_id=job_id, expected=1, events=[event]))
     issued_ago(ledger, job_id, 60, FUTURE)
     return job_id, text
 
 
-def test_what_another_version_has_issued_is_left_to_it_for_a_while_and_then_to_a_person(ledger: Ledger) -> None:
+def test_what_another_version_has_issued_is_left_to_it_for_a_while_and_then_to_a_person(
+    ledger: Ledger,
+) -> None:
     job_id, text = a_future_handoff(ledger)
 
     assert not ledger.dead.unread(QUEUE, "schema_version: 2", text)
     assert ledger.dead.newest() == []
-    assert ledger.jobs.sweep().due == {job_id: [FUTURE]}, "published again, for somebody who knows it"
+    assert ledger.jobs.sweep().due == {job_id: [FUTURE]}, (
+        "published again, for somebody who knows it"
+    )
 
     assert ledger.dead.unread(QUEUE, "schema_version: 2", text, patience_s=0)
     looked_at(ledger, job_id)
@@ -128,15 +140,24 @@ def test_a_worker_that_knows_it_may_come_at_any_time(ledger: Ledger) -> None:
     claimed = ledger.claims.claim(Claiming(job_id, FUTURE, digest_of(text), "w2"))
 
     assert claimed.verdict is ClaimVerdict.GRANTED
-    assert not ledger.dead.unread(QUEUE, "schema_version: 2", text, patience_s=0), "a second copy, that nobody waits for"
+    assert not ledger.dead.unread(QUEUE, "schema_version: 2", text, patience_s=0), (
+        "a second copy, that nobody waits for"
+    )
     assert ledger.dead.newest() == []
 
 
 @pytest.mark.parametrize("around", ["{}", '[[{}], {{}}, {{"callbacks": null}}]'])
-def test_what_is_tried_again_is_found_by_the_next_sweep(ledger: Ledger, redis_url: str, around: str) -> None:
+def test_what_is_tried_again_is_found_by_the_next_sweep(
+    ledger: Ledger, redis_url: str, around: str
+) -> None:
     job_id, text = a_future_handoff(ledger)
     jobs = client.connect(redis_url, Settings(offline=True))
-    ledger.dead.unread(QUEUE, "schema_version: 2", around.format(text if around == "{}" else json.dumps(text)), patience_s=0)
+    ledger.dead.unread(
+        QUEUE,
+        "schema_version: 2",
+        around.format(text if around == "{}" else json.dumps(text)),
+        patience_s=0,
+    )
     assert ledger.jobs.sweep().due == {}
 
     jobs.retry_dead(ledger.dead.newest()[0])
@@ -157,11 +178,18 @@ def test_a_long_handoff_is_tried_again_as_well(ledger: Ledger, redis_url: str) -
     jobs.ledger.connection.close()
 
 
-def test_what_nobody_waits_for_or_is_no_message_cannot_be_tried_again(ledger: Ledger, redis_url: str) -> None:
+def test_what_nobody_waits_for_or_is_no_message_cannot_be_tried_again(
+    ledger: Ledger, redis_url: str
+) -> None:
     job_id, text = a_future_handoff(ledger)
     jobs = client.connect(redis_url, Settings(offline=True))
     stranger = json.dumps({"job_id": "j-000000000000", "handoff_id": "a.1"})
-    for body, why in (("{", "no message of ours"), (stranger, "has no handoff"), ("j-000000000000", "there is no job"), (text, "runs")):
+    for body, why in (
+        ("{", "no message of ours"),
+        (stranger, "has no handoff"),
+        ("j-000000000000", "there is no job"),
+        (text, "runs"),
+    ):
         ledger.dead.add(QUEUE, "unreadable", body)
         if why == "runs":
             ledger.claims.claim(Claiming(job_id, FUTURE, digest_of(text), "w2"))

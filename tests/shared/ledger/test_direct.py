@@ -51,10 +51,15 @@ def opened(admin: Any) -> int:
 def cut_all(admin: Any) -> None:
     before = admin.client_id()
     admin.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-    wait_until(lambda: [one["id"] for one in admin.client_list()] == [str(before)], what="the end of the others")
+    wait_until(
+        lambda: [one["id"] for one in admin.client_list()] == [str(before)],
+        what="the end of the others",
+    )
 
 
-def test_a_connection_that_the_server_has_closed_is_opened_again(client: Any, admin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_the_server_has_closed_is_opened_again(
+    client: Any, admin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(direct, "FRESH_S", 0)
     client.ping()
     cut_all(admin)
@@ -63,7 +68,9 @@ def test_a_connection_that_the_server_has_closed_is_opened_again(client: Any, ad
     assert opened(admin) == 1
 
 
-def test_a_pipeline_after_the_server_has_closed_its_connection(client: Any, admin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipeline_after_the_server_has_closed_its_connection(
+    client: Any, admin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(direct, "FRESH_S", 0)
     client.ping()
     cut_all(admin)
@@ -71,7 +78,9 @@ def test_a_pipeline_after_the_server_has_closed_its_connection(client: Any, admi
     assert client.pipeline(transaction=False).ping().ping().execute() == [True, True]
 
 
-def test_a_connection_that_is_closed_while_it_is_fresh_fails_once(client: Any, admin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_is_closed_while_it_is_fresh_fails_once(
+    client: Any, admin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(direct, "FRESH_S", 60)
     client.ping()
     cut_all(admin)
@@ -82,7 +91,9 @@ def test_a_connection_that_is_closed_while_it_is_fresh_fails_once(client: Any, a
     assert opened(admin) == 1
 
 
-def test_an_answer_that_nobody_has_read_is_not_that_to_the_next_command(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_nobody_has_read_is_not_that_to_the_next_command(
+    client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(direct, "FRESH_S", 60)
     client.ping()
     leave_an_answer_unread(client, client.connection_pool.get_connection())
@@ -90,7 +101,9 @@ def test_an_answer_that_nobody_has_read_is_not_that_to_the_next_command(client: 
     assert client.echo("ours") == b"ours"
 
 
-def test_nor_is_one_to_who_had_to_wait_for_the_connection(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nor_is_one_to_who_had_to_wait_for_the_connection(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(direct, "FRESH_S", 60)
     client: Any = client_for(redis_url, 30.0, 1)
     client.ping()
@@ -99,7 +112,10 @@ def test_nor_is_one_to_who_had_to_wait_for_the_connection(redis_url: str, monkey
     with ThreadPoolExecutor(1) as threads:
         who = threads.submit(threading.get_ident).result()
         waiting = threads.submit(pool.get_connection)
-        wait_until(lambda: sys._current_frames()[who].f_code is type(pool.pool).get.__code__, what="who waits")
+        wait_until(
+            lambda: sys._current_frames()[who].f_code is type(pool.pool).get.__code__,
+            what="who waits",
+        )
         held.answered_at = time.monotonic()
         pool.release(held)
         leave_an_answer_unread(client, waiting.result(30))
@@ -121,12 +137,19 @@ class Named:
 
 
 @pytest.mark.parametrize("is_named_by_sentinels", [False, True])
-def test_nor_is_one_that_somebody_was_interrupted_at_to_whoever_goes_on(client: Any, admin: Any, is_named_by_sentinels: bool) -> None:
+def test_nor_is_one_that_somebody_was_interrupted_at_to_whoever_goes_on(
+    client: Any, admin: Any, is_named_by_sentinels: bool
+) -> None:
     """Ctrl-C in a program that goes on."""
     if is_named_by_sentinels:
-        how = {name: client.connection_pool.connection_kwargs[name] for name in ("password", "socket_timeout", "protocol")}
+        how = {
+            name: client.connection_pool.connection_kwargs[name]
+            for name in ("password", "socket_timeout", "protocol")
+        }
         manager: Any = Named(client.connection_pool.connection_kwargs["port"])
-        pool: Any = SentinelConnectionPool("one", manager, connection_class=ManagedConnection, **how)  # type: ignore[no-untyped-call]
+        pool: Any = SentinelConnectionPool(
+            "one", manager, connection_class=ManagedConnection, **how
+        )  # type: ignore[no-untyped-call]
         client = DirectClient(connection_pool=pool)
     client.ping()
     admin.client_pause(1_000)
@@ -186,14 +209,22 @@ def no_redis(_: RawServer, conversation: Conversation) -> None:
     conversation.say(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
 
-@pytest.mark.parametrize("say", [nothing, half_an_answer, half_an_answer_and_the_end, the_end, loading, no_redis])
-def test_what_fails_does_so_as_with_redis_py_and_as_often(say: Callable[[RawServer, Conversation], None]) -> None:
+@pytest.mark.parametrize(
+    "say", [nothing, half_an_answer, half_an_answer_and_the_end, the_end, loading, no_redis]
+)
+def test_what_fails_does_so_as_with_redis_py_and_as_often(
+    say: Callable[[RawServer, Conversation], None],
+) -> None:
     with talking(say) as server:
         ours: Any = client_for(server.url.replace("http", "redis"), TIMEOUT_S, 3)
         options = ours.connection_pool.connection_kwargs
         options["retry"] = Retry(NoBackoff(), 2)
         blocking: Any = redis.BlockingConnectionPool
-        plain: Any = redis.Redis(connection_pool=blocking(3, TIMEOUT_S, redis.Connection, **{**options, "command_packer": None}))
+        plain: Any = redis.Redis(
+            connection_pool=blocking(
+                3, TIMEOUT_S, redis.Connection, **{**options, "command_packer": None}
+            )
+        )
         found = []
         for client in (plain, ours):
             before = server.accepted
@@ -228,7 +259,10 @@ def test_the_other_half_of_an_answer_goes_to_nobody() -> None:
         client.connection_pool.disconnect()
 
 
-@pytest.mark.parametrize("code", "READONLY OOM BUSY NOSCRIPT MISCONF MASTERDOWN NOPERM NOAUTH EXECABORT ERR OTHER".split())
+@pytest.mark.parametrize(
+    "code",
+    "READONLY OOM BUSY NOSCRIPT MISCONF MASTERDOWN NOPERM NOAUTH EXECABORT ERR OTHER".split(),
+)
 def test_an_error_is_of_the_kind_that_redis_py_makes_it(client: Any, admin: Any, code: str) -> None:
     kinds = []
     for asked in (client, admin):
@@ -248,7 +282,9 @@ def test_many_threads_have_no_more_connections_than_there_may_be(client: Any, ad
     assert opened(admin) <= 3
 
 
-def test_what_a_connection_reads_and_writes_with_leaves_its_timeouts_to_the_system(client: Any) -> None:
+def test_what_a_connection_reads_and_writes_with_leaves_its_timeouts_to_the_system(
+    client: Any,
+) -> None:
     connection = client.connection_pool.get_connection()
 
     assert isinstance(connection._sock, PatientSocket)
@@ -275,12 +311,21 @@ sys.exit(os.waitstatus_to_exitcode(status) or client.client_id() != ours)
 
 
 def test_a_forked_process_has_connections_of_its_own(redis_url: str) -> None:
-    assert subprocess.run([sys.executable, "-c", FORKS, redis_url], check=False, timeout=30).returncode == 0
+    assert (
+        subprocess.run([sys.executable, "-c", FORKS, redis_url], check=False, timeout=30).returncode
+        == 0
+    )
 
 
 @pytest.mark.parametrize(
     "command",
-    [("SCRIPT LOAD", "x"), (b"SCRIPT LOAD", "x"), (b"GET", b"a"), ("SET", bytearray(b"a"), memoryview(b"b")), ("SET", "ä", 1.5)],
+    [
+        ("SCRIPT LOAD", "x"),
+        (b"SCRIPT LOAD", "x"),
+        (b"GET", b"a"),
+        ("SET", bytearray(b"a"), memoryview(b"b")),
+        ("SET", "ä", 1.5),
+    ],
 )
 def test_commands_are_packed_as_by_redis_py(command: tuple[Any, ...]) -> None:
     assert DirectPacker().pack(*command) == HiredisRespSerializer().pack(*command)

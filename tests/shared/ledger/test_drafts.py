@@ -13,7 +13,9 @@ from tests.shared.ledger.conftest import ONE
 
 
 @pytest.mark.parametrize("over", ["finished", "dropped"])
-def test_a_draft_is_a_payload_until_the_handoff_is_over(ledger: Ledger, job_id: JobId, over: str) -> None:
+def test_a_draft_is_a_payload_until_the_handoff_is_over(
+    ledger: Ledger, job_id: JobId, over: str
+) -> None:
     running = granted(ledger, job_id, ONE)
     running.beat("thinking", "Hm, a draft")
     running.renew()
@@ -25,11 +27,21 @@ def test_a_draft_is_a_payload_until_the_handoff_is_over(ledger: Ledger, job_id: 
         finish(running)
     else:
         due_at = ledger.connection.now() + 60
-        ledger.journal.commit(Commit(job_id=job_id, expected=version_of(ledger, job_id), events=[], drop=[ONE], due_at=due_at))
+        ledger.journal.commit(
+            Commit(
+                job_id=job_id,
+                expected=version_of(ledger, job_id),
+                events=[],
+                drop=[ONE],
+                due_at=due_at,
+            )
+        )
     assert ledger.blobs.draft(job_id, ONE) == ""
 
 
-def test_a_draft_leaves_with_the_next_sign_of_life_whoever_gives_it(ledger: Ledger, job_id: JobId) -> None:
+def test_a_draft_leaves_with_the_next_sign_of_life_whoever_gives_it(
+    ledger: Ledger, job_id: JobId
+) -> None:
     running = granted(ledger, job_id, ONE)
     running.beat("thinking", "Too early to leave by itself")
     assert ledger.blobs.draft(job_id, ONE) == ""

@@ -20,7 +20,19 @@ from shared.wire.errors import LeaseLost
 from shared.wire.events import CancelRequested, JobEnded, JobStatus
 from shared.wire.ids import HandoffId, JobId
 from shared.wire.message import digest_of
-from tests.doubles.jobs import a_job, claim, finish, finished, granted, issue, issued, let_lease_run_out, replied, result_of, text_of
+from tests.doubles.jobs import (
+    a_job,
+    claim,
+    finish,
+    finished,
+    granted,
+    issue,
+    issued,
+    let_lease_run_out,
+    replied,
+    result_of,
+    text_of,
+)
 from tests.doubles.jobs import version_of as version_in
 from tests.doubles.sweeps import looks_begun_ago, looks_noted
 
@@ -54,7 +66,12 @@ def end_of(held: Claim) -> End:
 
 def next_role(ledger: Ledger, job_id: JobId) -> Commit:
     """A decision on the version before the end."""
-    return Commit(job_id=job_id, expected=version_in(ledger, job_id), events=[issued(NEXT, "assessor", group=None)], look=LOOK)
+    return Commit(
+        job_id=job_id,
+        expected=version_in(ledger, job_id),
+        events=[issued(NEXT, "assessor", group=None)],
+        look=LOOK,
+    )
 
 
 def wanted(job_id: JobId) -> Claiming:
@@ -62,14 +79,18 @@ def wanted(job_id: JobId) -> Claiming:
 
 
 def followed(ledger: Ledger, held: Claim) -> Followed:
-    return ledger.claims.end_and_commit(held, end_of(held), next_role(ledger, held.job_id), wanted(held.job_id))
+    return ledger.claims.end_and_commit(
+        held, end_of(held), next_role(ledger, held.job_id), wanted(held.job_id)
+    )
 
 
 def kinds(ledger: Ledger, job_id: JobId) -> list[str]:
     return [one.event.type for one in ledger.journal.read(job_id, 3)]
 
 
-def test_they_stand_in_the_journal_one_behind_the_other(ledger: Ledger, job_id: JobId, held: Claim) -> None:
+def test_they_stand_in_the_journal_one_behind_the_other(
+    ledger: Ledger, job_id: JobId, held: Claim
+) -> None:
     done = followed(ledger, held)
 
     assert kinds(ledger, job_id) == ["handoff_finished", "handoff_issued"]
@@ -85,10 +106,15 @@ def test_the_next_handoff_is_claimed_with_them(ledger: Ledger, job_id: JobId, he
     assert claim(ledger, job_id, FIRST, "supervisor:2").verdict is ClaimVerdict.DUPLICATE
 
 
-def test_what_the_first_has_used_is_booked_before_the_next_sets_something_aside(ledger: Ledger, job_id: JobId, held: Claim) -> None:
+def test_what_the_first_has_used_is_booked_before_the_next_sets_something_aside(
+    ledger: Ledger, job_id: JobId, held: Claim
+) -> None:
     followed(ledger, held)
 
-    assert ledger.connection.redis.hmget(keys.job(job_id), "turns", "reserved_turns") == [b"1", b"1"]
+    assert ledger.connection.redis.hmget(keys.job(job_id), "turns", "reserved_turns") == [
+        b"1",
+        b"1",
+    ]
 
 
 def test_the_look_comes_to_its_end_with_them(ledger: Ledger, job_id: JobId, held: Claim) -> None:
@@ -97,7 +123,9 @@ def test_the_look_comes_to_its_end_with_them(ledger: Ledger, job_id: JobId, held
     assert looks_noted(ledger, job_id) == 0
 
 
-def test_a_decision_that_was_overtaken_leaves_the_end_alone_and_its_look_noted(ledger: Ledger, job_id: JobId, held: Claim) -> None:
+def test_a_decision_that_was_overtaken_leaves_the_end_alone_and_its_look_noted(
+    ledger: Ledger, job_id: JobId, held: Claim
+) -> None:
     order = next_role(ledger, job_id)
     ledger.journal.append(job_id, CancelRequested())
 
@@ -109,7 +137,9 @@ def test_a_decision_that_was_overtaken_leaves_the_end_alone_and_its_look_noted(l
     assert looks_noted(ledger, job_id) == 1
 
 
-def test_nor_are_steps_handed_out_behind_results_that_came_meanwhile(ledger: Ledger, job_id: JobId, held: Claim) -> None:
+def test_nor_are_steps_handed_out_behind_results_that_came_meanwhile(
+    ledger: Ledger, job_id: JobId, held: Claim
+) -> None:
     """Whoever was woken by them has found nothing to do while the role was out: they have to be part of a decision."""
     order = replace(next_role(ledger, job_id), events=[issued("write.1", group="g2")])
     finish(granted(ledger, job_id, STEP))
@@ -120,7 +150,9 @@ def test_nor_are_steps_handed_out_behind_results_that_came_meanwhile(ledger: Led
     assert kinds(ledger, job_id) == ["handoff_finished", "handoff_finished"]
 
 
-def test_looks_that_others_began_before_do_not_stay_noted(ledger: Ledger, job_id: JobId, held: Claim) -> None:
+def test_looks_that_others_began_before_do_not_stay_noted(
+    ledger: Ledger, job_id: JobId, held: Claim
+) -> None:
     """One that comes to its end speaks for the job."""
     looks_begun_ago(ledger, job_id, 60, 40, 20)
     followed(ledger, held)
@@ -128,13 +160,19 @@ def test_looks_that_others_began_before_do_not_stay_noted(ledger: Ledger, job_id
     assert looks_noted(ledger, job_id) == 0
 
 
-def test_what_has_become_of_the_handoffs_is_counted_on(ledger: Ledger, job_id: JobId, held: Claim) -> None:
+def test_what_has_become_of_the_handoffs_is_counted_on(
+    ledger: Ledger, job_id: JobId, held: Claim
+) -> None:
     followed(ledger, held)
 
-    assert ledger.glances.of(job_id).tally == Tally(issued=3, ok=1, partial=0, needs_input=0, failed=0, dropped=0)
+    assert ledger.glances.of(job_id).tally == Tally(
+        issued=3, ok=1, partial=0, needs_input=0, failed=0, dropped=0
+    )
 
 
-def test_of_a_claim_that_was_lost_nothing_is_written(ledger: Ledger, job_id: JobId, held: Claim) -> None:
+def test_of_a_claim_that_was_lost_nothing_is_written(
+    ledger: Ledger, job_id: JobId, held: Claim
+) -> None:
     let_lease_run_out(ledger, held)
     claim(ledger, job_id, FIRST, "supervisor:2")
 
@@ -144,7 +182,9 @@ def test_of_a_claim_that_was_lost_nothing_is_written(ledger: Ledger, job_id: Job
     assert kinds(ledger, job_id) == []
 
 
-def test_said_twice_the_end_is_one_and_the_decision_is_too(ledger: Ledger, job_id: JobId, held: Claim) -> None:
+def test_said_twice_the_end_is_one_and_the_decision_is_too(
+    ledger: Ledger, job_id: JobId, held: Claim
+) -> None:
     """The first answer was lost."""
     end, order = end_of(held), next_role(ledger, job_id)
     first = ledger.claims.end_and_commit(held, end, order, wanted(job_id))
@@ -154,7 +194,10 @@ def test_said_twice_the_end_is_one_and_the_decision_is_too(ledger: Ledger, job_i
     assert (again.finished, again.recorded) == (first.finished, ())
     assert held.finish(end) == first.finished
     assert kinds(ledger, job_id) == ["handoff_finished", "handoff_issued"]
-    assert ledger.connection.redis.hmget(keys.job(job_id), "turns", "reserved_turns") == [b"1", b"1"]
+    assert ledger.connection.redis.hmget(keys.job(job_id), "turns", "reserved_turns") == [
+        b"1",
+        b"1",
+    ]
 
 
 def test_payloads_of_both_are_there(ledger: Ledger, job_id: JobId, held: Claim) -> None:
@@ -166,7 +209,12 @@ def test_payloads_of_both_are_there(ledger: Ledger, job_id: JobId, held: Claim) 
 
 
 def test_the_end_of_the_job_can_be_what_follows(ledger: Ledger, job_id: JobId, held: Claim) -> None:
-    order = replace(next_role(ledger, job_id), events=[JobEnded(status=JobStatus.OK)], drop=[STEP], fields={"status": "ok"})
+    order = replace(
+        next_role(ledger, job_id),
+        events=[JobEnded(status=JobStatus.OK)],
+        drop=[STEP],
+        fields={"status": "ok"},
+    )
     ledger.claims.end_and_commit(held, end_of(held), order, None)
 
     assert kinds(ledger, job_id) == ["handoff_finished", "job_ended"]

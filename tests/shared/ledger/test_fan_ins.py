@@ -19,15 +19,22 @@ def job_id(ledger: Ledger) -> JobId:
     """A job with four handoffs; the first three are parts of a fan-in that may go on with two."""
     job_id = a_job(ledger)
     counts = (Counted(fan_in="d", wakes_from=2),)
-    parts = [issued(f"{step}.1", index=n).model_copy(update={"counts": counts}) for n, step in enumerate("abc")]
+    parts = [
+        issued(f"{step}.1", index=n).model_copy(update={"counts": counts})
+        for n, step in enumerate("abc")
+    ]
     due_at = ledger.connection.now() + 3_600
     events = [*parts, issued("x.1", index=3)]
-    ledger.journal.commit(Commit(job_id=job_id, expected=version_of(ledger, job_id), events=events, due_at=due_at))
+    ledger.journal.commit(
+        Commit(job_id=job_id, expected=version_of(ledger, job_id), events=events, due_at=due_at)
+    )
     return job_id
 
 
 def wakes(claimed: Claim, status: ResultStatus = ResultStatus.OK) -> bool:
-    result = result_of(claimed).model_copy(update={"status": status, "error": "no" if status is ResultStatus.FAILED else None})
+    result = result_of(claimed).model_copy(
+        update={"status": status, "error": "no" if status is ResultStatus.FAILED else None}
+    )
     return ended(claimed, result).wakes
 
 
@@ -52,7 +59,9 @@ def test_a_result_that_is_said_twice_is_counted_once(ledger: Ledger, job_id: Job
     assert wakes(granted(ledger, job_id, "b.1"))
 
 
-def test_a_supervisor_that_nobody_could_wake_is_woken_by_the_sweeper(ledger: Ledger, job_id: JobId) -> None:
+def test_a_supervisor_that_nobody_could_wake_is_woken_by_the_sweeper(
+    ledger: Ledger, job_id: JobId
+) -> None:
     for step in "ab":
         wakes(granted(ledger, job_id, f"{step}.1"))
 

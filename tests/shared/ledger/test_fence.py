@@ -11,7 +11,17 @@ from shared.wire.checkpoints import WorstCase
 from shared.wire.errors import Cancelled, LeaseLost
 from shared.wire.events import CancelRequested, HandoffFinished
 from shared.wire.ids import HandoffId, JobId
-from tests.doubles.jobs import a_job, everything, finish, granted, issue, let_lease_run_out, replied, result_of, version_of
+from tests.doubles.jobs import (
+    a_job,
+    everything,
+    finish,
+    granted,
+    issue,
+    let_lease_run_out,
+    replied,
+    result_of,
+    version_of,
+)
 
 ONE = HandoffId("find.1")
 
@@ -26,7 +36,14 @@ def job_id(ledger: Ledger) -> JobId:
 
 def drop(ledger: Ledger, job_id: JobId, *handoff_ids: str) -> None:
     dropped = [HandoffId(handoff_id) for handoff_id in handoff_ids]
-    ledger.journal.commit(Commit(job_id=job_id, expected=version_of(ledger, job_id), events=[CancelRequested()], drop=dropped))
+    ledger.journal.commit(
+        Commit(
+            job_id=job_id,
+            expected=version_of(ledger, job_id),
+            events=[CancelRequested()],
+            drop=dropped,
+        )
+    )
 
 
 def test_a_stale_claim_can_write_nothing(ledger: Ledger, job_id: JobId) -> None:
@@ -85,18 +102,34 @@ def test_the_first_result_wins(ledger: Ledger, job_id: JobId) -> None:
     assert finish(running, "The first.") == 1
     assert finish(running, "The second.") is None
 
-    results = [recorded.event for recorded in ledger.journal.read(job_id) if isinstance(recorded.event, HandoffFinished)]
-    assert [event.result.digest for event in results] == [result_of(running, "The first.").content_digest]
-    assert result_of(running, "The first.").to_json() in ledger.blobs.get(job_id, [results[0].result.digest]).values()
+    results = [
+        recorded.event
+        for recorded in ledger.journal.read(job_id)
+        if isinstance(recorded.event, HandoffFinished)
+    ]
+    assert [event.result.digest for event in results] == [
+        result_of(running, "The first.").content_digest
+    ]
+    assert (
+        result_of(running, "The first.").to_json()
+        in ledger.blobs.get(job_id, [results[0].result.digest]).values()
+    )
 
 
-def test_what_follows_from_a_result_enters_the_journal_with_it(ledger: Ledger, job_id: JobId) -> None:
+def test_what_follows_from_a_result_enters_the_journal_with_it(
+    ledger: Ledger, job_id: JobId
+) -> None:
     finish(granted(ledger, job_id, "find.1"), "An answer.", CancelRequested(by="a test"))
 
-    assert [recorded.event.type for recorded in ledger.journal.read(job_id)[-2:]] == ["handoff_finished", "cancel_requested"]
+    assert [recorded.event.type for recorded in ledger.journal.read(job_id)[-2:]] == [
+        "handoff_finished",
+        "cancel_requested",
+    ]
 
 
-def test_the_end_of_a_handoff_says_how_many_parts_of_its_group_are_out(ledger: Ledger, job_id: JobId) -> None:
+def test_the_end_of_a_handoff_says_how_many_parts_of_its_group_are_out(
+    ledger: Ledger, job_id: JobId
+) -> None:
     issue(ledger, job_id, "planner.1", role="planner", group=None)
 
     assert finish(granted(ledger, job_id, "find.1")) == 1
@@ -111,7 +144,9 @@ def test_a_dropped_part_is_not_waited_for(ledger: Ledger, job_id: JobId) -> None
     assert finish(granted(ledger, job_id, "look.1")) == 0
 
 
-def test_a_result_for_a_job_that_was_removed_brings_nothing_back(ledger: Ledger, job_id: JobId) -> None:
+def test_a_result_for_a_job_that_was_removed_brings_nothing_back(
+    ledger: Ledger, job_id: JobId
+) -> None:
     running = granted(ledger, job_id, "find.1")
     ledger.connection.redis.delete(keys.job(job_id))
     before = everything(ledger)

@@ -10,21 +10,50 @@ from shared.ledger.ledger import Ledger
 from shared.wire.events import CancelRequested, JobSubmitted, PlanMade, StepOutline
 from shared.wire.handoff import ref
 from shared.wire.ids import HandoffId, JobId, StepId
-from tests.doubles.jobs import a_job, finish, granted, issue, issue_to_a_child, submission, version_of
+from tests.doubles.jobs import (
+    a_job,
+    finish,
+    granted,
+    issue,
+    issue_to_a_child,
+    submission,
+    version_of,
+)
 
 STEPS = tuple(StepOutline(id=StepId(f"s_{n:04d}"), specialist="researcher") for n in range(1_000))
 
 
-def add(ledger: Ledger, job_id: JobId, *events: JobSubmitted | PlanMade, drop: tuple[str, ...] = ()) -> None:
+def add(
+    ledger: Ledger, job_id: JobId, *events: JobSubmitted | PlanMade, drop: tuple[str, ...] = ()
+) -> None:
     due_at, dropped = ledger.connection.now() + 3_600, [HandoffId(one) for one in drop]
-    ledger.journal.commit(Commit(job_id=job_id, expected=version_of(ledger, job_id), events=events, drop=dropped, due_at=due_at))
+    ledger.journal.commit(
+        Commit(
+            job_id=job_id,
+            expected=version_of(ledger, job_id),
+            events=events,
+            drop=dropped,
+            due_at=due_at,
+        )
+    )
 
 
-def test_a_long_event_is_left_out_but_for_the_first_which_says_what_the_job_is(ledger: Ledger) -> None:
+def test_a_long_event_is_left_out_but_for_the_first_which_says_what_the_job_is(
+    ledger: Ledger,
+) -> None:
     job_id = a_job(ledger)
     ledger.connection.redis.delete(keys.log(job_id))
-    for version, event in enumerate((submission("x" * MOST_EVENT_BYTES), PlanMade(plan=ref("the plan"), steps=STEPS), submission()), 1):
-        ledger.connection.redis.xadd(keys.log(job_id), {"e": event.to_json(), "t": 1}, id=f"{version}-0")
+    for version, event in enumerate(
+        (
+            submission("x" * MOST_EVENT_BYTES),
+            PlanMade(plan=ref("the plan"), steps=STEPS),
+            submission(),
+        ),
+        1,
+    ):
+        ledger.connection.redis.xadd(
+            keys.log(job_id), {"e": event.to_json(), "t": 1}, id=f"{version}-0"
+        )
     ledger.connection.redis.expire(keys.log(job_id), 60)
 
     glance = ledger.glances.of(job_id)
@@ -75,7 +104,9 @@ def test_a_tally_that_has_missed_an_event_never_counts_again(ledger: Ledger) -> 
     job_id = a_job(ledger)
     before = ledger.connection.redis.hget(keys.job(job_id), "tally")
     ledger.journal.append(job_id, CancelRequested())
-    ledger.connection.redis.hset(keys.job(job_id), "tally", before)  # as if who wrote that event counted nothing
+    ledger.connection.redis.hset(
+        keys.job(job_id), "tally", before
+    )  # as if who wrote that event counted nothing
 
     issue(ledger, job_id, "a.1")
 
@@ -88,5 +119,7 @@ def test_payloads_that_are_longer_than_wanted_are_not_unpacked(ledger: Ledger) -
     for digest, text in texts.items():
         redis.hset(keys.blobs(job_id), digest, packed(text))
 
-    assert ledger.blobs.short(job_id, [*texts, "gone"], 1_000) == {name: texts[name] for name in ("short", "exact")}
+    assert ledger.blobs.short(job_id, [*texts, "gone"], 1_000) == {
+        name: texts[name] for name in ("short", "exact")
+    }
     assert ledger.blobs.short(job_id, [], 1_000) == {}

@@ -24,8 +24,12 @@ def test_the_facts_are_those_of_this_redis(ledger: Ledger) -> None:
     assert facts.used_memory_bytes > 100_000
 
 
-def test_where_redis_keeps_its_settings_to_itself_info_tells_them(ledger: Ledger, redis_url: str) -> None:
-    ledger.connection.redis.acl_setuser("reader", enabled=True, passwords=["+secret"], commands=["+info", "+ping"], keys=["*"])
+def test_where_redis_keeps_its_settings_to_itself_info_tells_them(
+    ledger: Ledger, redis_url: str
+) -> None:
+    ledger.connection.redis.acl_setuser(
+        "reader", enabled=True, passwords=["+secret"], commands=["+info", "+ping"], keys=["*"]
+    )
     restricted = open_ledger(f"redis://reader:secret@{redis_url.split('@')[1]}", Settings())
 
     facts = restricted.health.facts()
@@ -53,8 +57,12 @@ def test_a_cluster_is_refused_by_its_name(tmp_path: Path) -> None:
         server.kill()
 
 
-def test_a_redis_that_says_nothing_of_itself_is_taken_as_it_is(ledger: Ledger, redis_url: str) -> None:
-    ledger.connection.redis.acl_setuser("quiet", enabled=True, passwords=["+pw"], commands=["+@all", "-info"], keys=["*"])
+def test_a_redis_that_says_nothing_of_itself_is_taken_as_it_is(
+    ledger: Ledger, redis_url: str
+) -> None:
+    ledger.connection.redis.acl_setuser(
+        "quiet", enabled=True, passwords=["+pw"], commands=["+@all", "-info"], keys=["*"]
+    )
     restricted = open_ledger(f"redis://quiet:pw@{redis_url.split('@')[1]}", Settings())
     try:
         restricted.health.refuse_a_cluster()
@@ -70,7 +78,9 @@ def test_messages_are_counted(ledger: Ledger, redis_url: str) -> None:
     assert ledger.health.messages(["think", "nothing"]) == {"think": 2, "nothing": 0}
 
 
-def test_every_queue_that_was_published_to_is_known_with_what_is_still_wanted(ledger: Ledger) -> None:
+def test_every_queue_that_was_published_to_is_known_with_what_is_still_wanted(
+    ledger: Ledger,
+) -> None:
     job_id = a_job(ledger)
     issue(ledger, job_id, "a.1", "b.1", role="researcher")
     ledger.connection.redis.lpush("researcher", "a.1", "b.1", "of a job that has ended")
@@ -78,7 +88,10 @@ def test_every_queue_that_was_published_to_is_known_with_what_is_still_wanted(le
     ledger.connection.redis.lrem("researcher", 1, "a.1")
     issue(ledger, job_id, "c.1", role="writer")
 
-    assert ledger.health.depths() == [QueueDepth("researcher", messages=2, wanted=1), QueueDepth("writer", messages=0, wanted=1)]
+    assert ledger.health.depths() == [
+        QueueDepth("researcher", messages=2, wanted=1),
+        QueueDepth("writer", messages=0, wanted=1),
+    ]
 
 
 def test_a_new_system_has_no_queues(ledger: Ledger) -> None:

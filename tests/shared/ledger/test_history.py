@@ -15,7 +15,17 @@ from shared.wire.ids import HandoffId, JobId
 from shared.wire.message import digest_of
 from shared.wire.pace import Allowance, Expected, RateLimits
 from shared.wire.usage import Usage
-from tests.doubles.jobs import a_job, claim, ended, finish, granted, issue, replied, result_of, text_of
+from tests.doubles.jobs import (
+    a_job,
+    claim,
+    ended,
+    finish,
+    granted,
+    issue,
+    replied,
+    result_of,
+    text_of,
+)
 from tests.waiting import wait_until
 
 WORST = WorstCase(1_000, 1_000, 0)
@@ -35,8 +45,12 @@ def newest(ledger: Ledger) -> dict[str, Any]:
     return ledger.history.read(["researcher"])[0]["researcher"][0]
 
 
-def test_a_sample_says_in_which_lane_calls_were_made_and_what_they_took_of_it(ledger: Ledger, job_id: JobId) -> None:
-    claimed = ledger.claims.claim(Claiming(job_id, HandoffId("a.1"), digest_of(text_of("a.1")), "w", WORST, EXPECTED))
+def test_a_sample_says_in_which_lane_calls_were_made_and_what_they_took_of_it(
+    ledger: Ledger, job_id: JobId
+) -> None:
+    claimed = ledger.claims.claim(
+        Claiming(job_id, HandoffId("a.1"), digest_of(text_of("a.1")), "w", WORST, EXPECTED)
+    )
     claimed.checkpoint(replied())
     used = Usage(input_tokens=1_200, cache_read_tokens=200, output_tokens=50)
     result = result_of(claimed).model_copy(update={"usage": used})
@@ -53,13 +67,17 @@ def test_a_handoff_whose_calls_nobody_counts_has_no_lane(ledger: Ledger, job_id:
     assert newest(ledger)["lane"] is None
 
 
-def test_what_is_waited_for_the_provider_is_told_apart_from_work_also_over_a_park(ledger: Ledger, job_id: JobId) -> None:
+def test_what_is_waited_for_the_provider_is_told_apart_from_work_also_over_a_park(
+    ledger: Ledger, job_id: JobId
+) -> None:
     first, waiting = granted(ledger, job_id, "a.1"), granted(ledger, job_id, "b.1")
     assert first.reserve(WORST, EXPECTED) is None
     first.heard(RateLimits(requests=Allowance(1, 0)))
     assert waiting.reserve(WORST, EXPECTED) is not None
     for since in ("waits_since", "started_at"):
-        ledger.connection.redis.hincrby(keys.handoff(job_id, waiting.handoff_id), since, -AN_HOUR_MS)
+        ledger.connection.redis.hincrby(
+            keys.handoff(job_id, waiting.handoff_id), since, -AN_HOUR_MS
+        )
     assert waiting.park(0.001, "rate limit")
     first.heard(RateLimits(requests=Allowance(100, 100)))
 
@@ -70,7 +88,9 @@ def test_what_is_waited_for_the_provider_is_told_apart_from_work_also_over_a_par
     again = wait_until(back, what="the end of the park")
     assert again is not None
     assert again.reserve(WORST, EXPECTED) is None
-    assert not ledger.connection.redis.hexists(keys.handoff(job_id, waiting.handoff_id), "waits_since")
+    assert not ledger.connection.redis.hexists(
+        keys.handoff(job_id, waiting.handoff_id), "waits_since"
+    )
     finish(again)
 
     sample = newest(ledger)

@@ -42,7 +42,9 @@ def test_a_deleted_job_leaves_nothing_but_documents(ledger: Ledger) -> None:
     job_id = a_job(ledger)
     issue(ledger, job_id, "a.1", "b.1")
     granted(ledger, job_id, "a.1").checkpoint(replied())
-    page = Document(path="https://example.org/a", digest=digest_of("text"), media_type="text/html", chars=4)
+    page = Document(
+        path="https://example.org/a", digest=digest_of("text"), media_type="text/html", chars=4
+    )
     ledger.blobs.put_fetched(job_id, page, "text", 600)
     ledger.dead.add("researcher", "garbage", "{")
 

@@ -16,7 +16,16 @@ from shared.wire.errors import LedgerRefuses, UnknownJob, VersionConflict
 from shared.wire.events import CancelRequested, JobEnded, JobStatus, StepsAbandoned, WebhookTried
 from shared.wire.handoff import ref
 from shared.wire.ids import HandoffId, JobId, new_job_id
-from tests.doubles.jobs import a_job, everything, finish, granted, issue, issued, submission, version_of
+from tests.doubles.jobs import (
+    a_job,
+    everything,
+    finish,
+    granted,
+    issue,
+    issued,
+    submission,
+    version_of,
+)
 from tests.waiting import wait_until
 
 
@@ -38,7 +47,9 @@ def test_a_commit_appends_its_events_in_order_and_says_the_new_version(ledger: L
 
     assert version == 4
     assert [recorded.version for recorded in ledger.journal.read(job_id)] == [1, 2, 3, 4]
-    assert [recorded.event for recorded in ledger.journal.read(job_id, after=1)] == a_batch("first", 3)
+    assert [recorded.event for recorded in ledger.journal.read(job_id, after=1)] == a_batch(
+        "first", 3
+    )
 
 
 def test_of_several_commits_none_is_written_after_one_that_was_not(ledger: Ledger) -> None:
@@ -99,11 +110,17 @@ def test_eight_threads_that_contend_tear_no_batch_and_lose_none(ledger: Ledger) 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(contend, range(8)))
 
-    whys = [recorded.event.why for recorded in ledger.journal.read(job_id, after=1) if isinstance(recorded.event, StepsAbandoned)]
+    whys = [
+        recorded.event.why
+        for recorded in ledger.journal.read(job_id, after=1)
+        if isinstance(recorded.event, StepsAbandoned)
+    ]
     batches = [whys[at : at + size] for at in range(0, len(whys), size)]
     assert len(batches) == 8 * each
     assert len({batch[0] for batch in batches}) == 8 * each
-    assert all(batch == [f"{batch[0].split()[0]} {place}" for place in range(size)] for batch in batches)
+    assert all(
+        batch == [f"{batch[0].split()[0]} {place}" for place in range(size)] for batch in batches
+    )
 
 
 def test_one_of_many_who_decide_on_the_same_version_wins(ledger: Ledger) -> None:
@@ -134,7 +151,9 @@ def test_facts_commute_with_each_other_and_with_commits(ledger: Ledger) -> None:
 
     assert sorted(versions) == list(range(2, 10))
     recorded = ledger.journal.read(job_id, after=1)
-    by_version = {one.version: one.event.attempt for one in recorded if isinstance(one.event, WebhookTried)}
+    by_version = {
+        one.version: one.event.attempt for one in recorded if isinstance(one.event, WebhookTried)
+    }
     assert {version: attempt for attempt, version in enumerate(versions, start=1)} == by_version
 
 
@@ -157,7 +176,9 @@ def test_a_fact_for_a_job_at_work_changes_nothing_of_one_that_has_ended(ledger: 
     job_id = a_job(ledger)
 
     assert ledger.journal.append_unless_ended(job_id, CancelRequested(), {"cancelled": 1})
-    ledger.journal.append(job_id, JobEnded(status=JobStatus.CANCELLED), {"status": "cancelled", "cancelled": ""})
+    ledger.journal.append(
+        job_id, JobEnded(status=JobStatus.CANCELLED), {"status": "cancelled", "cancelled": ""}
+    )
     assert not ledger.journal.append_unless_ended(job_id, CancelRequested(), {"cancelled": 1})
     assert not ledger.jobs.standings([job_id])[0].cancelled
     assert version_of(ledger, job_id) == 3
@@ -184,7 +205,9 @@ def test_a_long_journal_is_read_whole(ledger: Ledger) -> None:
     job_id = a_job(ledger)
     commit(ledger, job_id, 1, *a_batch("long", READ_AT_MOST + 10))
 
-    assert [recorded.version for recorded in ledger.journal.read(job_id)] == list(range(1, READ_AT_MOST + 12))
+    assert [recorded.version for recorded in ledger.journal.read(job_id)] == list(
+        range(1, READ_AT_MOST + 12)
+    )
 
 
 def test_followers_hear_of_an_event_when_it_happens(ledger: Ledger) -> None:
@@ -192,7 +215,10 @@ def test_followers_hear_of_an_event_when_it_happens(ledger: Ledger) -> None:
 
     with ThreadPoolExecutor(1) as pool:
         heard = pool.submit(ledger.journal.follow, job_id, 1, 20.0)
-        wait_until(lambda: ledger.connection.redis.info("clients")["blocked_clients"] == 1, what="the follower")
+        wait_until(
+            lambda: ledger.connection.redis.info("clients")["blocked_clients"] == 1,
+            what="the follower",
+        )
         ledger.journal.append(job_id, CancelRequested())
 
         assert [recorded.event for recorded in heard.result(5)] == [CancelRequested()]
@@ -204,7 +230,9 @@ def test_any_number_of_followers_leave_the_others_their_connections(ledger: Ledg
     with ThreadPoolExecutor(many) as pool:
         heard = [pool.submit(ledger.journal.follow, job_id, 1, 20.0) for _ in range(many)]
         with redis.Redis.from_url(ledger.connection.url) as looking:
-            wait_until(lambda: looking.info("clients")["blocked_clients"] == many, what="the followers")
+            wait_until(
+                lambda: looking.info("clients")["blocked_clients"] == many, what="the followers"
+            )
         ledger.journal.append(job_id, CancelRequested())
 
         assert all(len(one.result(10)) == 1 for one in heard)

@@ -28,7 +28,9 @@ RENEWALS_IN_TWO_LEASES = 2 * RENEWALS_PER_LEASE
 
 def fence_of(ledger: Ledger, claimed: Claim) -> str:
     """Whose word the ledger heeds for this handoff."""
-    stored: bytes = ledger.connection.redis.hget(keys.handoff(claimed.job_id, claimed.handoff_id), "fence")
+    stored: bytes = ledger.connection.redis.hget(
+        keys.handoff(claimed.job_id, claimed.handoff_id), "fence"
+    )
     return stored.decode()
 
 
@@ -72,8 +74,12 @@ def test_a_renewed_lease_lasts(redis_url: str) -> None:
     ledger.connection.close()
 
 
-@pytest.mark.parametrize(("lease_s", "every_s"), [(3.0, 1.0), (12.0, 4.0), (15.0, 4.0), (600.0, 4.0)])
-def test_a_lease_is_renewed_three_times_and_a_long_one_often_enough_for_a_sign_of_life_within_5_s(lease_s: float, every_s: float) -> None:
+@pytest.mark.parametrize(
+    ("lease_s", "every_s"), [(3.0, 1.0), (12.0, 4.0), (15.0, 4.0), (600.0, 4.0)]
+)
+def test_a_lease_is_renewed_three_times_and_a_long_one_often_enough_for_a_sign_of_life_within_5_s(
+    lease_s: float, every_s: float
+) -> None:
     assert renews_every_s(lease_s) == every_s
 
 
@@ -88,9 +94,15 @@ def test_held_claims_are_renewed_and_released_ones_are_not(redis_url: str) -> No
     with leases.held(held):
         with leases.held(left):
             pass
-        wait_until(lambda: claim(ledger, job_id, "left.1", "w2").verdict is ClaimVerdict.GRANTED, what="the end of the lease")
+        wait_until(
+            lambda: claim(ledger, job_id, "left.1", "w2").verdict is ClaimVerdict.GRANTED,
+            what="the end of the lease",
+        )
         assert claim(ledger, job_id, "held.1", "w2").verdict is ClaimVerdict.BUSY
-    wait_until(lambda: claim(ledger, job_id, "held.1", "w2").verdict is ClaimVerdict.GRANTED, what="the end of the lease")
+    wait_until(
+        lambda: claim(ledger, job_id, "held.1", "w2").verdict is ClaimVerdict.GRANTED,
+        what="the end of the lease",
+    )
     leases.stop()
     ledger.connection.close()
 
@@ -100,7 +112,9 @@ def missed(logs: list[EventDict]) -> int:
     return sum(each["event"] == "lease not renewed" for each in logs)
 
 
-def test_a_claim_outlives_a_redis_that_is_away_for_longer_than_its_lease(processes: Processes, tmp_path: Path) -> None:
+def test_a_claim_outlives_a_redis_that_is_away_for_longer_than_its_lease(
+    processes: Processes, tmp_path: Path
+) -> None:
     server = PrivateRedis(processes, tmp_path, append_only=True)
     url = server.start()
     processes.wait_until_ready()
@@ -114,7 +128,9 @@ def test_a_claim_outlives_a_redis_that_is_away_for_longer_than_its_lease(process
     with leases.held(held), ThreadPoolExecutor(1) as pool, capture_logs() as logs:
         os.kill(processes.pids()["redis"], signal.SIGSTOP)
         saved = pool.submit(held.checkpoint, replied())
-        wait_until(lambda: missed(logs) > RENEWALS_IN_TWO_LEASES, what="two leases without a renewal")
+        wait_until(
+            lambda: missed(logs) > RENEWALS_IN_TWO_LEASES, what="two leases without a renewal"
+        )
         assert not saved.done()
         os.kill(processes.pids()["redis"], signal.SIGKILL)
         saved.result(60)

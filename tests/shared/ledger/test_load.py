@@ -22,7 +22,11 @@ EXPECTED = Expected("account:some-model", 400, 500)
 def job_id(ledger: Ledger) -> JobId:
     job_id = a_job(ledger)
     issue(ledger, job_id, "a.1", "b.1", "c.1")
-    ledger.roles.announce(Announcement(worker="w1", specialists=(a_spec(name="researcher"),), slots=4, model="offline"))
+    ledger.roles.announce(
+        Announcement(
+            worker="w1", specialists=(a_spec(name="researcher"),), slots=4, model="offline"
+        )
+    )
     return job_id
 
 
@@ -33,11 +37,18 @@ def test_what_has_a_slot_is_at_work_and_nothing_else(ledger: Ledger, job_id: Job
     load = ledger.loads.now()
 
     (one,) = load.at_work
-    assert (one.job_id, one.handoff_id, one.role, one.worker) == (job_id, "a.1", "researcher", "host:1")
+    assert (one.job_id, one.handoff_id, one.role, one.worker) == (
+        job_id,
+        "a.1",
+        "researcher",
+        "host:1",
+    )
     assert (load.open_jobs, load.busy("researcher"), load.parked("researcher")) == (1, 1, 0)
 
 
-def test_a_job_that_has_ended_is_not_open_while_its_end_is_still_to_be_told(ledger: Ledger, job_id: JobId) -> None:
+def test_a_job_that_has_ended_is_not_open_while_its_end_is_still_to_be_told(
+    ledger: Ledger, job_id: JobId
+) -> None:
     """A webhook that nobody takes is tried for hours."""
     ended = a_job(ledger)
     ledger.connection.redis.hset(keys.job(ended), "status", "ok")
@@ -46,7 +57,9 @@ def test_a_job_that_has_ended_is_not_open_while_its_end_is_still_to_be_told(ledg
     assert ledger.loads.now().open_jobs == 1
 
 
-def test_what_waits_for_its_provider_is_parked_and_has_no_slot(ledger: Ledger, job_id: JobId) -> None:
+def test_what_waits_for_its_provider_is_parked_and_has_no_slot(
+    ledger: Ledger, job_id: JobId
+) -> None:
     claimed = granted(ledger, job_id, "a.1")
     assert claimed.park(60, "rate limit")
 
@@ -56,7 +69,9 @@ def test_what_waits_for_its_provider_is_parked_and_has_no_slot(ledger: Ledger, j
     assert [one.doing for one in load.at_work] == ["rate limit"]
 
 
-def test_a_claim_whose_lease_is_over_still_has_its_slot_until_a_sweep_has_found_it(ledger: Ledger, job_id: JobId) -> None:
+def test_a_claim_whose_lease_is_over_still_has_its_slot_until_a_sweep_has_found_it(
+    ledger: Ledger, job_id: JobId
+) -> None:
     let_lease_run_out(ledger, granted(ledger, job_id, "a.1"))
     before = ledger.loads.now().busy("researcher")
     ledger.jobs.sweep()

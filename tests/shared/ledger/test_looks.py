@@ -48,7 +48,9 @@ def test_a_long_journal_is_read_to_its_end(ledger: Ledger, job_id: JobId) -> Non
     many = [CancelRequested()] * (READ_AT_MOST + 5)
     ledger.journal.commit(Commit(job_id=job_id, expected=1, events=many))
 
-    assert [recorded.version for recorded in ledger.looks.at(job_id).begin()] == list(range(1, READ_AT_MOST + 7))
+    assert [recorded.version for recorded in ledger.looks.at(job_id).begin()] == list(
+        range(1, READ_AT_MOST + 7)
+    )
 
 
 def test_a_look_at_no_job_is_noted_nowhere(ledger: Ledger) -> None:
@@ -67,7 +69,9 @@ def test_a_look_that_is_said_to_begin_twice_is_one(ledger: Ledger, job_id: JobId
 
 
 @pytest.mark.parametrize("how", ["commit", "due", "stumble", "interrupted"])
-def test_a_look_that_comes_to_its_end_strikes_out_itself_and_what_began_before_it(ledger: Ledger, job_id: JobId, how: str) -> None:
+def test_a_look_that_comes_to_its_end_strikes_out_itself_and_what_began_before_it(
+    ledger: Ledger, job_id: JobId, how: str
+) -> None:
     ending, later = ledger.looks.at(job_id), ledger.looks.at(job_id)
     ending.begin()
     later.begin()
@@ -78,7 +82,9 @@ def test_a_look_that_comes_to_its_end_strikes_out_itself_and_what_began_before_i
 
     match how:
         case "commit":
-            ledger.journal.commit(Commit(job_id=job_id, expected=1, events=[CancelRequested()], look=ending.name))
+            ledger.journal.commit(
+                Commit(job_id=job_id, expected=1, events=[CancelRequested()], look=ending.name)
+            )
         case "due":
             ledger.journal.set_due(job_id, None, 1, look=ending.name)
         case "stumble":
@@ -95,7 +101,9 @@ def test_a_commit_that_is_refused_ends_no_look(ledger: Ledger, job_id: JobId) ->
     look.begin()
 
     with pytest.raises(VersionConflict):
-        ledger.journal.commit(Commit(job_id=job_id, expected=7, events=[CancelRequested()], look=look.name))
+        ledger.journal.commit(
+            Commit(job_id=job_id, expected=7, events=[CancelRequested()], look=look.name)
+        )
 
     assert looks_noted(ledger, job_id) == 1
 
@@ -103,7 +111,9 @@ def test_a_commit_that_is_refused_ends_no_look(ledger: Ledger, job_id: JobId) ->
 def test_a_look_goes_on_when_what_it_runs_has_finished(ledger: Ledger, job_id: JobId) -> None:
     look, event = ledger.looks.at(job_id), issued("judge.1", role="judge", group=None)
     issue(ledger, job_id, "judge.1", role="judge", group=None)
-    claim = ledger.claims.claim(Claiming(job_id, HandoffId("judge.1"), event.handoff.digest, "supervisor:1", look=look.name))
+    claim = ledger.claims.claim(
+        Claiming(job_id, HandoffId("judge.1"), event.handoff.digest, "supervisor:1", look=look.name)
+    )
     while_it_runs = looks_noted(ledger, job_id)
 
     finish(claim)
@@ -111,14 +121,18 @@ def test_a_look_goes_on_when_what_it_runs_has_finished(ledger: Ledger, job_id: J
     assert (while_it_runs, looks_noted(ledger, job_id)) == (0, 1)
 
 
-def test_a_look_after_so_many_that_never_ended_is_not_to_be_had(ledger: Ledger, job_id: JobId) -> None:
+def test_a_look_after_so_many_that_never_ended_is_not_to_be_had(
+    ledger: Ledger, job_id: JobId
+) -> None:
     looks_begun_ago(ledger, job_id, *LONG_AGO)
 
     with pytest.raises(LooksFrozen):
         ledger.looks.at(job_id).begin()
 
 
-def test_whoever_ends_such_a_job_may_freeze_at_it_too_and_is_alone(ledger: Ledger, job_id: JobId) -> None:
+def test_whoever_ends_such_a_job_may_freeze_at_it_too_and_is_alone(
+    ledger: Ledger, job_id: JobId
+) -> None:
     looks_begun_ago(ledger, job_id, *LONG_AGO)
     with pytest.raises(LooksFrozen):
         ledger.looks.at(job_id).begin()
@@ -137,7 +151,9 @@ def test_one_less_is_no_reason(ledger: Ledger, job_id: JobId) -> None:
     assert ledger.looks.at(job_id).begin()
 
 
-def test_while_one_shows_whether_the_job_still_fails_nobody_else_begins_and_it_is_due_again_soon(ledger: Ledger, job_id: JobId) -> None:
+def test_while_one_shows_whether_the_job_still_fails_nobody_else_begins_and_it_is_due_again_soon(
+    ledger: Ledger, job_id: JobId
+) -> None:
     looks_begun_ago(ledger, job_id, LONG_AGO[-1], 60)
     woken_ago(ledger, 0, job_id)
 
@@ -146,11 +162,15 @@ def test_while_one_shows_whether_the_job_still_fails_nobody_else_begins_and_it_i
 
     due_in = ledger.connection.redis.zscore(keys.DUE, job_id) / 1000 - ledger.connection.now()
     assert due_in == pytest.approx(TOGETHER_S, abs=0.2)
-    assert ledger.connection.redis.zscore(keys.WAITING + "supervisor", job_id) is None, "its wake-up was taken"
+    assert ledger.connection.redis.zscore(keys.WAITING + "supervisor", job_id) is None, (
+        "its wake-up was taken"
+    )
     assert looks_noted(ledger, job_id) == 2
 
 
-def test_once_the_job_has_failed_one_begins_and_none_beside_it_not_even_in_the_same_moment(ledger: Ledger, job_id: JobId) -> None:
+def test_once_the_job_has_failed_one_begins_and_none_beside_it_not_even_in_the_same_moment(
+    ledger: Ledger, job_id: JobId
+) -> None:
     looks_begun_ago(ledger, job_id, LONG_AGO[-1])
 
     assert ledger.looks.at(job_id).begin()
@@ -158,7 +178,9 @@ def test_once_the_job_has_failed_one_begins_and_none_beside_it_not_even_in_the_s
         ledger.looks.at(job_id).begin()
 
 
-def test_before_any_is_given_up_so_many_may_be_frozen_and_no_more(ledger: Ledger, job_id: JobId) -> None:
+def test_before_any_is_given_up_so_many_may_be_frozen_and_no_more(
+    ledger: Ledger, job_id: JobId
+) -> None:
     looks_begun_ago(ledger, job_id, *(60 - n for n in range(MAX_LOOKS - 1)))
     assert ledger.looks.at(job_id).begin()
 
@@ -167,7 +189,9 @@ def test_before_any_is_given_up_so_many_may_be_frozen_and_no_more(ledger: Ledger
         ledger.looks.at(job_id).begin()
 
 
-def test_looks_that_began_before_the_first_was_given_up_count_as_one(ledger: Ledger, job_id: JobId) -> None:
+def test_looks_that_began_before_the_first_was_given_up_count_as_one(
+    ledger: Ledger, job_id: JobId
+) -> None:
     """As when processes are killed in quick succession, or a machine with all of them is switched off."""
     looks_begun_ago(ledger, job_id, *(GIVEN_UP_S + 60 - n for n in range(3 * MAX_LOOKS)))
 
@@ -192,14 +216,19 @@ def test_of_one_that_takes_long_it_is_said_that_it_lives(redis_url: str) -> None
 
     with leases.shown(slow.sign_of_life):
         later = FROZEN_AFTER_LEASES * lease_s * 1000
-        wait_until(lambda: heard_of(ledger, job_id)[slow.name] > began[slow.name] + later, what="signs of life")
+        wait_until(
+            lambda: heard_of(ledger, job_id)[slow.name] > began[slow.name] + later,
+            what="signs of life",
+        )
 
     assert heard_of(ledger, job_id)[frozen.name] == began[frozen.name]
     leases.stop()
     ledger.connection.close()
 
 
-def test_a_sign_of_life_brings_back_no_look_that_is_not_noted(ledger: Ledger, job_id: JobId) -> None:
+def test_a_sign_of_life_brings_back_no_look_that_is_not_noted(
+    ledger: Ledger, job_id: JobId
+) -> None:
     look = ledger.looks.at(job_id)
     look.begin()
     look.interrupted()
@@ -209,18 +238,24 @@ def test_a_sign_of_life_brings_back_no_look_that_is_not_noted(ledger: Ledger, jo
     assert looks_noted(ledger, job_id) == 0
 
 
-def test_one_that_lives_is_none_of_those_that_froze_before_it(ledger: Ledger, job_id: JobId) -> None:
+def test_one_that_lives_is_none_of_those_that_froze_before_it(
+    ledger: Ledger, job_id: JobId
+) -> None:
     looks_begun_ago(ledger, job_id, *LONG_AGO)
     redis = ledger.connection.redis
     first = redis.hget(keys.job(job_id), "looks").decode().partition(":")[0]
 
-    ledger.connection.script("look", [keys.job(job_id), keys.DUE, keys.log(job_id)], [first, "lives"])
+    ledger.connection.script(
+        "look", [keys.job(job_id), keys.DUE, keys.log(job_id)], [first, "lives"]
+    )
 
     with pytest.raises(LooksCrowded):  # there is one, and the job is not given up
         ledger.looks.at(job_id).begin()
 
 
-def test_time_in_which_nobody_could_speak_to_redis_makes_no_look_a_frozen_one(ledger: Ledger, job_id: JobId) -> None:
+def test_time_in_which_nobody_could_speak_to_redis_makes_no_look_a_frozen_one(
+    ledger: Ledger, job_id: JobId
+) -> None:
     looks_begun_ago(ledger, job_id, *LONG_AGO)
     silent_for(ledger, LONG_AGO[0])
 
@@ -228,9 +263,13 @@ def test_time_in_which_nobody_could_speak_to_redis_makes_no_look_a_frozen_one(le
         ledger.looks.at(job_id).begin()
 
 
-def test_what_a_supervisor_without_looks_does_leaves_those_of_others_as_they_are(ledger: Ledger, job_id: JobId) -> None:
+def test_what_a_supervisor_without_looks_does_leaves_those_of_others_as_they_are(
+    ledger: Ledger, job_id: JobId
+) -> None:
     """A supervisor of a version without looks decides between two of ours."""
     looks_begun_ago(ledger, job_id, *LONG_AGO[1:])
-    ledger.journal.commit(Commit(job_id=job_id, expected=version_of(ledger, job_id), events=[CancelRequested()]))
+    ledger.journal.commit(
+        Commit(job_id=job_id, expected=version_of(ledger, job_id), events=[CancelRequested()])
+    )
 
     assert looks_noted(ledger, job_id) == MAX_LOOKS - 1

@@ -14,7 +14,9 @@ from tests.shared.ledger.conftest import ONE
 
 
 @pytest.mark.parametrize("is_swept", [True, False])
-def test_a_lost_process_stays_counted_when_the_handoff_gets_further(ledger: Ledger, job_id: JobId, is_swept: bool) -> None:
+def test_a_lost_process_stays_counted_when_the_handoff_gets_further(
+    ledger: Ledger, job_id: JobId, is_swept: bool
+) -> None:
     let_lease_run_out(ledger, granted(ledger, job_id, "find.1"))
     if is_swept:
         ledger.jobs.sweep()
@@ -25,8 +27,15 @@ def test_a_lost_process_stays_counted_when_the_handoff_gets_further(ledger: Ledg
 
     found = ledger.jobs.handoffs(job_id, [ONE])[ONE]
     assert (found.claims, found.lost_claims, found.worker) == (1, 1, "w3")
-    assert [(one.worker, one.left) for one in found.stints] == [("w1", Left.LOST), ("w2", Left.BACK)]
-    times = [found.started_at, *(at for one in found.stints for at in (one.began_at, one.ended_at)), found.claimed_at]
+    assert [(one.worker, one.left) for one in found.stints] == [
+        ("w1", Left.LOST),
+        ("w2", Left.BACK),
+    ]
+    times = [
+        found.started_at,
+        *(at for one in found.stints for at in (one.began_at, one.ended_at)),
+        found.claimed_at,
+    ]
     assert times == sorted(at for at in times if at is not None)
     assert times[0] == times[1]
 
@@ -54,11 +63,19 @@ def test_only_the_newest_are_kept(ledger: Ledger, job_id: JobId) -> None:
     for n in range(25):
         granted(ledger, job_id, "find.1", f"w{n}").release()
 
-    assert [one.worker for one in ledger.jobs.handoffs(job_id, [ONE])[ONE].stints] == [f"w{n}" for n in range(5, 25)]
+    assert [one.worker for one in ledger.jobs.handoffs(job_id, [ONE])[ONE].stints] == [
+        f"w{n}" for n in range(5, 25)
+    ]
 
 
 def test_a_loss_that_an_earlier_version_has_noted_is_still_known() -> None:
-    fields = {b"state": b"running", b"started_at": b"1000", b"lost_at": b"3000", b"lost_worker": b"w1", b"again_at": b"9000"}
+    fields = {
+        b"state": b"running",
+        b"started_at": b"1000",
+        b"lost_at": b"3000",
+        b"lost_worker": b"w1",
+        b"again_at": b"9000",
+    }
 
     found = handoff_standing(fields)
     assert found.stints == (Stint("w1", 1.0, 3.0, "lost"),)

@@ -43,13 +43,17 @@ def test_a_message_that_is_gone_from_an_empty_queue_is_lost(ledger: Ledger, job_
     assert ledger.jobs.sweep().due == {}
 
 
-def test_a_message_that_is_on_its_way_to_a_worker_is_not_lost(ledger: Ledger, job_id: JobId) -> None:
+def test_a_message_that_is_on_its_way_to_a_worker_is_not_lost(
+    ledger: Ledger, job_id: JobId
+) -> None:
     issued_ago(ledger, job_id, LOST_AFTER_S - 2, "a.1")
 
     assert ledger.jobs.sweep().due == {}
 
 
-def test_a_message_that_was_taken_and_not_claimed_is_lost_whatever_waits_in_its_queue(ledger: Ledger, job_id: JobId) -> None:
+def test_a_message_that_was_taken_and_not_claimed_is_lost_whatever_waits_in_its_queue(
+    ledger: Ledger, job_id: JobId
+) -> None:
     published(ledger, "a.1", "b.1", "c.1")
     issued_ago(ledger, job_id, 60, "a.1", "b.1", "c.1")
     taken_ago(ledger, job_id, LOST_AFTER_S - 2, "b.1")
@@ -59,7 +63,9 @@ def test_a_message_that_was_taken_and_not_claimed_is_lost_whatever_waits_in_its_
     assert ledger.jobs.sweep().due == {job_id: [HandoffId("b.1")]}
 
 
-def test_a_message_that_nobody_published_is_lost_whatever_waits_in_its_queue(ledger: Ledger, job_id: JobId) -> None:
+def test_a_message_that_nobody_published_is_lost_whatever_waits_in_its_queue(
+    ledger: Ledger, job_id: JobId
+) -> None:
     published(ledger, "of others")
     issue(ledger, job_id, "d.1", group="g2")
     issued_ago(ledger, job_id, LOST_AFTER_S + 1, "a.1", "d.1")
@@ -90,16 +96,25 @@ def test_thousands_that_wait_in_a_queue_for_hours_are_not_lost(ledger: Ledger) -
         assert ledger.jobs.sweep().due == {}
 
 
-def test_the_last_of_thousands_is_not_lost_while_the_first_are_being_published(ledger: Ledger) -> None:
+def test_the_last_of_thousands_is_not_lost_while_the_first_are_being_published(
+    ledger: Ledger,
+) -> None:
     """Publishing 10,000 messages takes a while."""
     job_id, names = a_job(ledger), [f"s{n}.1" for n in range(10_000)]
-    ledger.journal.commit(Commit(job_id=job_id, expected=1, events=[issued(name) for name in names]))
+    ledger.journal.commit(
+        Commit(job_id=job_id, expected=1, events=[issued(name) for name in names])
+    )
     committed_ms = ledger.connection.now() * 1000
 
-    assert ledger.connection.redis.zscore(keys.OUT + QUEUE, f"{job_id}/{names[-1]}") - committed_ms > 10_000
+    assert (
+        ledger.connection.redis.zscore(keys.OUT + QUEUE, f"{job_id}/{names[-1]}") - committed_ms
+        > 10_000
+    )
 
 
-def test_thousands_that_are_lost_with_one_job_hide_nothing_of_another(ledger: Ledger, job_id: JobId) -> None:
+def test_thousands_that_are_lost_with_one_job_hide_nothing_of_another(
+    ledger: Ledger, job_id: JobId
+) -> None:
     """The first job's wake-up waits: nobody looks at it."""
     crowd, names = a_job(ledger), [f"s{n}.1" for n in range(2 * SWEEP_AT_MOST + 50)]
     issue(ledger, crowd, *names)
@@ -126,7 +141,9 @@ def test_a_role_that_waits_on_the_think_queue_is_no_lost_message(ledger: Ledger)
     assert ledger.connection.redis.keys(keys.WAITING + "*") == []
 
 
-def test_when_the_last_part_of_a_chord_is_done_its_job_is_due_soon(ledger: Ledger, job_id: JobId) -> None:
+def test_when_the_last_part_of_a_chord_is_done_its_job_is_due_soon(
+    ledger: Ledger, job_id: JobId
+) -> None:
     """The chord's body should come now. Should it not, the sweeper looks."""
     finish(granted(ledger, job_id, "a.1"))
     finish(granted(ledger, job_id, "b.1"))
@@ -137,10 +154,14 @@ def test_when_the_last_part_of_a_chord_is_done_its_job_is_due_soon(ledger: Ledge
 
 
 @pytest.mark.parametrize("status", [ResultStatus.FAILED, ResultStatus.NEEDS_INPUT])
-def test_what_the_supervisor_must_hear_at_once_makes_its_job_due_soon(ledger: Ledger, job_id: JobId, status: ResultStatus) -> None:
+def test_what_the_supervisor_must_hear_at_once_makes_its_job_due_soon(
+    ledger: Ledger, job_id: JobId, status: ResultStatus
+) -> None:
     """The worker wakes it now. Should it die before, the sweeper looks."""
     running = granted(ledger, job_id, "a.1")
-    result = result_of(running).model_copy(update={"status": status, "error": "it broke", "needs": "a key"})
+    result = result_of(running).model_copy(
+        update={"status": status, "error": "it broke", "needs": "a key"}
+    )
     assert ended(running, result).parts_left == 2
 
     assert ledger.connection.redis.zscore(keys.DUE, job_id) < (ledger.connection.now() + 10) * 1000
@@ -155,9 +176,18 @@ def test_a_job_that_was_cancelled_is_due_soon(ledger: Ledger, job_id: JobId) -> 
 def test_nothing_is_left_of_what_was_dropped(ledger: Ledger, job_id: JobId) -> None:
     running = granted(ledger, job_id, "a.1")
     everything = [HandoffId("a.1"), HandoffId("b.1"), HandoffId("c.1")]
-    ledger.journal.commit(Commit(job_id=job_id, expected=version_of(ledger, job_id), events=[CancelRequested()], drop=everything))
+    ledger.journal.commit(
+        Commit(
+            job_id=job_id,
+            expected=version_of(ledger, job_id),
+            events=[CancelRequested()],
+            drop=everything,
+        )
+    )
 
-    fences = [ledger.connection.redis.hget(keys.handoff(job_id, name), "fence") for name in everything]
+    fences = [
+        ledger.connection.redis.hget(keys.handoff(job_id, name), "fence") for name in everything
+    ]
     assert fences == [running.fence.encode(), None, None], "nobody else has claimed it"
     with pytest.raises(Cancelled):
         running.checkpoint(replied())

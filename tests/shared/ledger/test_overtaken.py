@@ -10,7 +10,15 @@ from shared.ledger import keys
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
 from shared.wire.errors import VersionConflict
-from shared.wire.events import CancelRequested, Event, JobEnded, JobStatus, SecondChance, StepsAbandoned, StepsTriedAgain
+from shared.wire.events import (
+    CancelRequested,
+    Event,
+    JobEnded,
+    JobStatus,
+    SecondChance,
+    StepsAbandoned,
+    StepsTriedAgain,
+)
 from shared.wire.ids import JobId, StepId
 from tests.doubles.jobs import a_job, finish, granted, issue, issued, version_of
 
@@ -36,7 +44,14 @@ def decided(
 ) -> int:
     """The version of the first of these events in the journal."""
     due_at = ledger.connection.now() + due_in_s
-    order = Commit(job_id=job_id, expected=expected, events=list(events), due_at=due_at, tip=tip, insists=insists)
+    order = Commit(
+        job_id=job_id,
+        expected=expected,
+        events=list(events),
+        due_at=due_at,
+        tip=tip,
+        insists=insists,
+    )
     recorded = ledger.journal.commit(order)
     assert recorded == ledger.journal.read(job_id, recorded[0].version - 1)
     return recorded[0].version
@@ -46,11 +61,19 @@ def kinds(ledger: Ledger, job_id: JobId) -> list[str]:
     return [one.event.type for one in ledger.journal.read(job_id)]
 
 
-def test_steps_are_handed_out_behind_a_result_that_came_meanwhile(ledger: Ledger, job_id: JobId) -> None:
+def test_steps_are_handed_out_behind_a_result_that_came_meanwhile(
+    ledger: Ledger, job_id: JobId
+) -> None:
     finish(granted(ledger, job_id, "first.1"))
 
     assert decided(ledger, job_id, issued("second.1", group="g2"), TRIED_AGAIN) == 4
-    assert kinds(ledger, job_id) == ["job_submitted", "handoff_issued", "handoff_finished", "handoff_issued", "steps_tried_again"]
+    assert kinds(ledger, job_id) == [
+        "job_submitted",
+        "handoff_issued",
+        "handoff_finished",
+        "handoff_issued",
+        "steps_tried_again",
+    ]
     granted(ledger, job_id, "second.1")
 
 
@@ -63,20 +86,37 @@ def test_two_who_hand_out_the_same_step_do_not_both_do_it(ledger: Ledger, job_id
 
 @pytest.mark.parametrize(
     "event",
-    [JobEnded(status=JobStatus.OK), issued("planner.1", "planner", None), issued("fact_gate.1", "writer", "g2")],
+    [
+        JobEnded(status=JobStatus.OK),
+        issued("planner.1", "planner", None),
+        issued("fact_gate.1", "writer", "g2"),
+    ],
     ids=["the end", "a role", "a check of the answer"],
 )
-def test_what_may_be_another_decision_now_is_refused(ledger: Ledger, job_id: JobId, event: Event) -> None:
+def test_what_may_be_another_decision_now_is_refused(
+    ledger: Ledger, job_id: JobId, event: Event
+) -> None:
     finish(granted(ledger, job_id, "first.1"))
 
     with pytest.raises(VersionConflict):
         decided(ledger, job_id, issued("second.1", group="g2"), event)
 
 
-def test_an_end_that_is_insisted_on_stands_behind_results_that_came_meanwhile(ledger: Ledger, job_id: JobId) -> None:
+def test_an_end_that_is_insisted_on_stands_behind_results_that_came_meanwhile(
+    ledger: Ledger, job_id: JobId
+) -> None:
     finish(granted(ledger, job_id, "first.1"))
 
-    assert decided(ledger, job_id, StepsAbandoned(steps=(), why="no time"), JobEnded(status=JobStatus.PARTIAL), insists=True) == 4
+    assert (
+        decided(
+            ledger,
+            job_id,
+            StepsAbandoned(steps=(), why="no time"),
+            JobEnded(status=JobStatus.PARTIAL),
+            insists=True,
+        )
+        == 4
+    )
     assert kinds(ledger, job_id)[2:] == ["handoff_finished", "steps_abandoned", "job_ended"]
 
 
@@ -94,8 +134,14 @@ def test_nobody_ends_a_job_that_somebody_else_has_ended(ledger: Ledger, job_id: 
         decided(ledger, job_id, JobEnded(status=JobStatus.OK), insists=True)
 
 
-@pytest.mark.parametrize("more", [CancelRequested(), StepsAbandoned(steps=(), why="no more")], ids=["a cancel", "another decision"])
-def test_after_anything_but_results_it_is_refused(ledger: Ledger, job_id: JobId, more: Event) -> None:
+@pytest.mark.parametrize(
+    "more",
+    [CancelRequested(), StepsAbandoned(steps=(), why="no more")],
+    ids=["a cancel", "another decision"],
+)
+def test_after_anything_but_results_it_is_refused(
+    ledger: Ledger, job_id: JobId, more: Event
+) -> None:
     finish(granted(ledger, job_id, "first.1"), "An answer.", more)
 
     with pytest.raises(VersionConflict):
@@ -108,7 +154,9 @@ def test_in_another_history_of_that_version_it_is_refused(ledger: Ledger, job_id
 
     with pytest.raises(VersionConflict):
         decided(ledger, job_id, issued("second.1", group="g2"), tip=tip - 1)
-    assert decided(ledger, job_id, issued("second.1", group="g2"), tip=tip) == version_of(ledger, job_id)
+    assert decided(ledger, job_id, issued("second.1", group="g2"), tip=tip) == version_of(
+        ledger, job_id
+    )
 
 
 def test_the_earlier_time_that_a_result_has_set_holds(ledger: Ledger, job_id: JobId) -> None:

@@ -13,7 +13,16 @@ from shared.wire.errors import Interrupted
 from shared.wire.events import JobEnded, JobStatus
 from shared.wire.ids import HandoffId, JobId
 from shared.wire.pace import Allowance, Expected, RateLimits
-from tests.doubles.jobs import a_job, claim, finish, granted, issue, nothing_reserved, replied, version_of
+from tests.doubles.jobs import (
+    a_job,
+    claim,
+    finish,
+    granted,
+    issue,
+    nothing_reserved,
+    replied,
+    version_of,
+)
 
 A = HandoffId("a.1")
 LANE = "account:some-model"
@@ -52,7 +61,12 @@ def line(ledger: Ledger) -> list[bytes]:
 def test_it_is_said_until_when_and_why(ledger: Ledger, job_id: JobId) -> None:
     parked(ledger, job_id)
     standing = ledger.jobs.handoffs(job_id, [A])[A]
-    assert (standing.state, standing.claims, standing.doing, standing.held) == ("issued", 0, "rate limit", True)
+    assert (standing.state, standing.claims, standing.doing, standing.held) == (
+        "issued",
+        0,
+        "rate limit",
+        True,
+    )
     assert 50 < (standing.parked_until or 0) - ledger.connection.now() <= 60
     assert nothing_reserved(ledger, job_id)
 
@@ -75,7 +89,9 @@ def test_nobody_looks_for_it_before_it_is_time(ledger: Ledger, job_id: JobId) ->
     assert A not in ledger.jobs.sweep().due.get(job_id, [])
 
 
-def test_when_it_is_time_it_is_found_and_goes_on_after_its_last_turn(ledger: Ledger, job_id: JobId) -> None:
+def test_when_it_is_time_it_is_found_and_goes_on_after_its_last_turn(
+    ledger: Ledger, job_id: JobId
+) -> None:
     parked(ledger, job_id)
     time_is_over(ledger, job_id)
     assert ledger.jobs.sweep().due == {job_id: [A]}
@@ -105,5 +121,7 @@ def test_whose_job_ends_leaves_the_line(ledger: Ledger, job_id: JobId) -> None:
     parked(ledger, job_id)
     assert line(ledger) == [f"{job_id}/a.1".encode()]
     ended = JobEnded(status=JobStatus.CANCELLED, answer=None, reason="cancelled by the user")
-    ledger.journal.commit(Commit(job_id=job_id, expected=version_of(ledger, job_id), events=[ended], drop=[A]))
+    ledger.journal.commit(
+        Commit(job_id=job_id, expected=version_of(ledger, job_id), events=[ended], drop=[A])
+    )
     assert line(ledger) == []

@@ -54,7 +54,9 @@ def test_an_other_end_that_takes_nothing_is_a_timeout(pair: Pair) -> None:
         ours.sendall(bytes(10_000_000))
 
 
-def test_an_other_end_that_takes_some_and_then_no_more_is_a_timeout_after_the_time_that_was_set(pair: Pair) -> None:
+def test_an_other_end_that_takes_some_and_then_no_more_is_a_timeout_after_the_time_that_was_set(
+    pair: Pair,
+) -> None:
     ours, _ = pair
     ours.settimeout(2.0)
     began = time.monotonic()

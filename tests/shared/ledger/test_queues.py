@@ -19,7 +19,10 @@ from tests.waiting import wait_until
 
 @pytest.fixture
 def shell(redis_url: str) -> Iterator[Shell]:
-    made = Shell(redis_url, make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)))
+    made = Shell(
+        redis_url,
+        make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)),
+    )
     made.serve("researcher", "writer", "generalist")
     yield made
     made.close()
@@ -43,11 +46,22 @@ def deleted(shell: Shell, *jobs: JobId) -> None:
 def waiting(shell: Shell) -> list[str]:
     """Whose messages there are, over all queues of specialists."""
     redis = shell.ledger.connection.redis
-    frames = [frame.decode() for name in redis.hkeys(keys.QUEUES) for frame in redis.lrange(name, 0, -1)]
-    return sorted({part.split(":")[0] for frame in frames for part in frame.split('"') if part.startswith("j-") and ":" in part})
+    frames = [
+        frame.decode() for name in redis.hkeys(keys.QUEUES) for frame in redis.lrange(name, 0, -1)
+    ]
+    return sorted(
+        {
+            part.split(":")[0]
+            for frame in frames
+            for part in frame.split('"')
+            if part.startswith("j-") and ":" in part
+        }
+    )
 
 
-def test_a_message_goes_with_its_job_where_nobody_serves_its_queue_and_the_others_stay(shell: Shell) -> None:
+def test_a_message_goes_with_its_job_where_nobody_serves_its_queue_and_the_others_stay(
+    shell: Shell,
+) -> None:
     gone, stays, gone_too = published(shell, 3)
     shell.leave()
     deleted(shell, gone, gone_too)
@@ -81,7 +95,14 @@ def test_what_retention_has_removed_leaves_no_message_either(shell: Shell) -> No
 
 
 @pytest.mark.parametrize(
-    "strange", ["garbage", "{}", '{"headers": {"id": 7}}', '{"headers": {"id": "j-000000000000"}}', '{"headers": {"id": "other:a.1"}}']
+    "strange",
+    [
+        "garbage",
+        "{}",
+        '{"headers": {"id": 7}}',
+        '{"headers": {"id": "j-000000000000"}}',
+        '{"headers": {"id": "other:a.1"}}',
+    ],
 )
 def test_what_is_no_message_of_a_job_stays_for_people_to_see(shell: Shell, strange: str) -> None:
     published(shell, 1)
@@ -115,7 +136,10 @@ def stood(shell: Shell, *of_jobs: JobId) -> None:
     """These jobs' messages in a queue that nobody serves, the first of them the next to be taken."""
     redis = shell.ledger.connection.redis
     redis.hset(keys.QUEUES, "oracle", 0)
-    redis.lpush("oracle", *(f'{{"headers": {{"id": "{job_id}:a.1"}}, "n": {n}}}' for n, job_id in enumerate(of_jobs)))
+    redis.lpush(
+        "oracle",
+        *(f'{{"headers": {{"id": "{job_id}:a.1"}}, "n": {n}}}' for n, job_id in enumerate(of_jobs)),
+    )
 
 
 def gone(*numbers: int) -> list[JobId]:
@@ -148,11 +172,18 @@ def test_what_stands_elsewhere_by_now_stays(shell: Shell) -> None:
     redis = shell.ledger.connection.redis
     (last, *_), first = redis.lrange("oracle", 0, -1), redis.rpop("oracle")
 
-    assert shell.ledger.connection.script("orphans", ["oracle"], [-2, -1, 2, first, "", 1, last, "", 3, "{}", ""]) == 1
+    assert (
+        shell.ledger.connection.script(
+            "orphans", ["oracle"], [-2, -1, 2, first, "", 1, last, "", 3, "{}", ""]
+        )
+        == 1
+    )
     assert redis.llen("oracle") == 1
 
 
-def test_one_supervisor_at_a_time_goes_through_them(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_supervisor_at_a_time_goes_through_them(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(queues, "LOOKED_AT", 1)
     stood(shell, *gone(1, 2, 3))
     other = shell.another()
@@ -170,7 +201,9 @@ def test_one_supervisor_at_a_time_goes_through_them(shell: Shell, monkeypatch: p
     other.close()
 
 
-def test_a_long_queue_is_gone_through_in_pieces_also_behind_what_stays(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_queue_is_gone_through_in_pieces_also_behind_what_stays(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(queues, "LOOKED_AT", 4)
     stays = JobId("j-000000000001")
     redis = shell.ledger.connection.redis
@@ -178,7 +211,10 @@ def test_a_long_queue_is_gone_through_in_pieces_also_behind_what_stays(shell: Sh
     redis.hset(keys.job(stays), "status", "running")
     redis.expire(keys.job(stays), 60)
     of_jobs = [stays if n % 3 else JobId(f"j-{n:012x}") for n in range(3, 33)]
-    redis.lpush("oracle", *(f'{{"headers": {{"id": "{job_id}:a.1"}}, "n": {n}}}' for n, job_id in enumerate(of_jobs)))
+    redis.lpush(
+        "oracle",
+        *(f'{{"headers": {{"id": "{job_id}:a.1"}}, "n": {n}}}' for n, job_id in enumerate(of_jobs)),
+    )
     counting = Counting(shell.ledger.connection)
     monkeypatch.setattr(shell.ledger.connection, "redis", counting)
 
@@ -190,7 +226,9 @@ def test_a_long_queue_is_gone_through_in_pieces_also_behind_what_stays(shell: Sh
     assert (redis.llen("oracle"), max(counting.read), sum(counting.read)) == (20, 4, 30)
 
 
-def test_every_supervisor_looks_when_it_starts_and_goes_on_where_there_is_more(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_supervisor_looks_when_it_starts_and_goes_on_where_there_is_more(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(queues, "LOOKED_AT", 1)
     jobs = published(shell, 3)
     shell.leave()

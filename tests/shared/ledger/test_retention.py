@@ -39,7 +39,9 @@ def job_id(ledger: Ledger) -> JobId:
 
 def long_claim(ledger: Ledger, job_id: JobId) -> Claim:
     deadline = ledger.connection.now() + JOB_S
-    return ledger.claims.claim(Claiming(job_id, ONE, digest_of(text_of(ONE)), "w1", deadline=deadline))
+    return ledger.claims.claim(
+        Claiming(job_id, ONE, digest_of(text_of(ONE)), "w1", deadline=deadline)
+    )
 
 
 def keys_of(job_id: JobId) -> list[str]:
@@ -50,14 +52,20 @@ def shortest_s(ledger: Ledger, names: list[str]) -> int:
     return min(int(ledger.connection.redis.ttl(name)) for name in names)
 
 
-def test_a_claim_keeps_its_job_for_the_job_s_time_and_the_retention(ledger: Ledger, job_id: JobId) -> None:
+def test_a_claim_keeps_its_job_for_the_job_s_time_and_the_retention(
+    ledger: Ledger, job_id: JobId
+) -> None:
     long_claim(ledger, job_id)
 
     assert shortest_s(ledger, keys_of(job_id)) > JOB_S + KEEP_S / 2
 
 
-def test_pages_that_were_fetched_stay_for_who_is_at_work_longest(ledger: Ledger, job_id: JobId) -> None:
-    page = Document(path="https://example.org/a", digest=digest_of("text"), media_type="text/html", chars=4)
+def test_pages_that_were_fetched_stay_for_who_is_at_work_longest(
+    ledger: Ledger, job_id: JobId
+) -> None:
+    page = Document(
+        path="https://example.org/a", digest=digest_of("text"), media_type="text/html", chars=4
+    )
     ledger.blobs.put_fetched(job_id, page, "text", work_s=1)
     long_claim(ledger, job_id)
     ledger.blobs.put_fetched(job_id, page, "text", work_s=1)
@@ -65,8 +73,14 @@ def test_pages_that_were_fetched_stay_for_who_is_at_work_longest(ledger: Ledger,
     assert shortest_s(ledger, [keys.fetched(job_id)]) > JOB_S + KEEP_S / 2
 
 
-@pytest.mark.parametrize("sign", [Claim.renew, lambda claimed: claimed.reserve(WorstCase(1, 1, 1))], ids=["renewal", "turn"])
-def test_every_sign_of_life_keeps_the_job(ledger: Ledger, job_id: JobId, sign: Callable[[Claim], None]) -> None:
+@pytest.mark.parametrize(
+    "sign",
+    [Claim.renew, lambda claimed: claimed.reserve(WorstCase(1, 1, 1))],
+    ids=["renewal", "turn"],
+)
+def test_every_sign_of_life_keeps_the_job(
+    ledger: Ledger, job_id: JobId, sign: Callable[[Claim], None]
+) -> None:
     claimed = long_claim(ledger, job_id)
     for name in keys_of(job_id):  # as if most of the time were over
         ledger.connection.redis.expire(name, KEEP_S)
@@ -76,7 +90,9 @@ def test_every_sign_of_life_keeps_the_job(ledger: Ledger, job_id: JobId, sign: C
     assert shortest_s(ledger, keys_of(job_id)) > JOB_S + KEEP_S / 2
 
 
-def test_a_decision_does_not_shorten_the_life_of_a_job_at_work(ledger: Ledger, job_id: JobId) -> None:
+def test_a_decision_does_not_shorten_the_life_of_a_job_at_work(
+    ledger: Ledger, job_id: JobId
+) -> None:
     long_claim(ledger, job_id)
     issue(ledger, job_id, "read.1", group="g2")
 
@@ -90,8 +106,12 @@ def test_checkpoints_stay_as_long_as_their_job(ledger: Ledger, job_id: JobId) ->
 
 
 @pytest.mark.parametrize("keep_turns", [False, True])
-def test_turns_go_when_their_handoff_ends_unless_they_are_asked_for(redis_url: str, *, keep_turns: bool) -> None:
-    ledger = open_ledger(redis_url, Settings(lease_s=3_600, retention_s=KEEP_S, keep_turns=keep_turns))
+def test_turns_go_when_their_handoff_ends_unless_they_are_asked_for(
+    redis_url: str, *, keep_turns: bool
+) -> None:
+    ledger = open_ledger(
+        redis_url, Settings(lease_s=3_600, retention_s=KEEP_S, keep_turns=keep_turns)
+    )
     job_id = a_job(ledger)
     issue(ledger, job_id, ONE)
     claimed = granted(ledger, job_id, ONE)
@@ -121,7 +141,11 @@ def test_a_handoff_that_its_job_has_left_behind_is_unknown(ledger: Ledger, job_i
 
 @pytest.mark.parametrize(
     "word",
-    [Claim.renew, lambda claimed: claimed.checkpoint(replied()), lambda claimed: claimed.reserve(WorstCase(1, 1, 1))],
+    [
+        Claim.renew,
+        lambda claimed: claimed.checkpoint(replied()),
+        lambda claimed: claimed.reserve(WorstCase(1, 1, 1)),
+    ],
     ids=["renewal", "checkpoint", "reservation"],
 )
 def test_whoever_works_for_a_job_that_is_gone_hears_that_and_writes_nothing(

@@ -16,7 +16,9 @@ def roles(ledger: Ledger) -> Roles:
     return Roles(ledger.connection)
 
 
-def says(worker: str, *specs: SpecialistSpec, slots: int = 4, model: str = "offline") -> Announcement:
+def says(
+    worker: str, *specs: SpecialistSpec, slots: int = 4, model: str = "offline"
+) -> Announcement:
     return Announcement(worker=worker, specialists=specs, slots=slots, model=model)
 
 
@@ -27,7 +29,10 @@ def test_what_workers_announce_is_served(ledger: Ledger, roles: Roles) -> None:
     served = ledger.roles.served()
     assert sorted(served) == ["researcher", "writer"]
     assert served["researcher"].workers == ("w1", "w2")
-    assert (served["researcher"].slots, served["researcher"].models) == (7, ("anthropic", "offline"))
+    assert (served["researcher"].slots, served["researcher"].models) == (
+        7,
+        ("anthropic", "offline"),
+    )
     assert served["writer"].digest == a_spec(name="writer").content_digest
 
 

@@ -45,7 +45,15 @@ def books(ledger: Ledger, job_id: JobId) -> list[int]:
     redis = ledger.connection.redis
     job = redis.hmget(keys.job(job_id), "turns", "reserved_turns")
     claims = redis.hget(keys.handoff(job_id, ONE), "claims")
-    return [int(value or 0) for value in (*job, claims, redis.llen(keys.turns(job_id, ONE)), redis.xlen(keys.log(job_id)))]
+    return [
+        int(value or 0)
+        for value in (
+            *job,
+            claims,
+            redis.llen(keys.turns(job_id, ONE)),
+            redis.xlen(keys.log(job_id)),
+        )
+    ]
 
 
 def losing(ledger: Ledger, claim: Claim) -> Claim:
@@ -86,4 +94,7 @@ def test_an_end_said_twice_is_one_end(ledger: Ledger, job_id: JobId) -> None:
 
     assert parts_left == 0
     assert books(ledger, job_id) == [1, 0, 1, 0, 3]
-    assert result_of(held).to_json() in ledger.blobs.get(job_id, [result_of(held).content_digest]).values()
+    assert (
+        result_of(held).to_json()
+        in ledger.blobs.get(job_id, [result_of(held).content_digest]).values()
+    )

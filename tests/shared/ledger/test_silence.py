@@ -14,7 +14,16 @@ from shared.ledger.ledger import Ledger, open_ledger
 from shared.wire.checkpoints import WorstCase
 from shared.wire.errors import LedgerRefuses
 from shared.wire.ids import HandoffId, JobId
-from tests.doubles.jobs import a_job, books, claim, granted, issue, let_lease_run_out, replied, verdict
+from tests.doubles.jobs import (
+    a_job,
+    books,
+    claim,
+    granted,
+    issue,
+    let_lease_run_out,
+    replied,
+    verdict,
+)
 from tests.doubles.sweeps import looked_at, silent_for
 from tests.waiting import wait_until
 
@@ -42,13 +51,17 @@ def quick(redis_url: str, ledger: Ledger) -> Iterator[Ledger]:
 
 def held_through_a_silence(ledger: Ledger, job_id: JobId) -> Claim:
     """Its lease ran out a second ago, and nobody has spoken to Redis for two hours."""
-    held = claim(ledger, job_id, "a.1", first=WorstCase(input_tokens=100, output_tokens=50, microusd=7))
+    held = claim(
+        ledger, job_id, "a.1", first=WorstCase(input_tokens=100, output_tokens=50, microusd=7)
+    )
     let_lease_run_out(ledger, held)
     silent_for(ledger, SILENCE_S)
     return held
 
 
-def test_who_could_not_renew_because_redis_was_silent_keeps_its_handoff(ledger: Ledger, job_id: JobId) -> None:
+def test_who_could_not_renew_because_redis_was_silent_keeps_its_handoff(
+    ledger: Ledger, job_id: JobId
+) -> None:
     held = held_through_a_silence(ledger, job_id)
 
     assert ledger.jobs.sweep().due == {}
@@ -62,14 +75,20 @@ def test_who_could_not_renew_because_redis_was_silent_keeps_its_handoff(ledger: 
 FIRST: dict[str, Callable[[Ledger, JobId, Claim], object]] = {
     "a sweep": lambda ledger, job_id, other: ledger.jobs.sweep(),
     "another's renewal": lambda ledger, job_id, other: other.renew(),
-    "another's turn": lambda ledger, job_id, other: verdict(other, WorstCase(input_tokens=1, output_tokens=1, microusd=1)),
+    "another's turn": lambda ledger, job_id, other: verdict(
+        other, WorstCase(input_tokens=1, output_tokens=1, microusd=1)
+    ),
     "a claim of another": lambda ledger, job_id, other: granted(ledger, job_id, "c.1"),
-    "a second copy of its message": lambda ledger, job_id, other: claim(ledger, job_id, "a.1", "w2"),
+    "a second copy of its message": lambda ledger, job_id, other: claim(
+        ledger, job_id, "a.1", "w2"
+    ),
 }
 
 
 @pytest.mark.parametrize("first", FIRST.values(), ids=FIRST.keys())
-def test_whoever_speaks_first_nobody_takes_it_over(ledger: Ledger, job_id: JobId, first: Callable[[Ledger, JobId, Claim], object]) -> None:
+def test_whoever_speaks_first_nobody_takes_it_over(
+    ledger: Ledger, job_id: JobId, first: Callable[[Ledger, JobId, Claim], object]
+) -> None:
     """Somebody who knows of no silence, for example a supervisor that has just been started."""
     other = granted(ledger, job_id, "b.1")
     held = held_through_a_silence(ledger, job_id)
@@ -81,11 +100,15 @@ def test_whoever_speaks_first_nobody_takes_it_over(ledger: Ledger, job_id: JobId
     held.renew()
 
 
-def test_who_does_not_renew_when_redis_is_back_is_found_half_a_lease_later(quick: Ledger, job_id: JobId) -> None:
+def test_who_does_not_renew_when_redis_is_back_is_found_half_a_lease_later(
+    quick: Ledger, job_id: JobId
+) -> None:
     held_through_a_silence(quick, job_id)
     assert quick.jobs.sweep().due == {}
     until_ms = int(quick.connection.redis.hget(keys.SILENCE, "until"))
-    assert until_ms <= (quick.connection.now() + LEASE_S / 2) * 1000 + 50  # the two clocks may differ by milliseconds
+    assert (
+        until_ms <= (quick.connection.now() + LEASE_S / 2) * 1000 + 50
+    )  # the two clocks may differ by milliseconds
 
     swept = wait_until(lambda: quick.jobs.sweep().due, what="the end of the grace")
 
@@ -101,7 +124,9 @@ def test_who_was_dead_before_the_silence_is_found_at_once(ledger: Ledger, job_id
     assert ledger.jobs.sweep().due == {job_id: FOUND}
 
 
-def test_one_silence_after_the_other_is_one_and_three_are_the_most(ledger: Ledger, job_id: JobId) -> None:
+def test_one_silence_after_the_other_is_one_and_three_are_the_most(
+    ledger: Ledger, job_id: JobId
+) -> None:
     """Each before the living had the time to renew. A Redis that is asked too rarely does not keep the dead for ever."""
     held = held_through_a_silence(ledger, job_id)
     ended_ms = int((ledger.connection.now() - SILENCE_S / 2) * 1000)
@@ -116,7 +141,9 @@ def test_one_silence_after_the_other_is_one_and_three_are_the_most(ledger: Ledge
     assert found == [{}, {}, {}, {job_id: FOUND}]
 
 
-def test_of_hundreds_that_could_not_renew_none_is_taken_for_dead(ledger: Ledger, job_id: JobId) -> None:
+def test_of_hundreds_that_could_not_renew_none_is_taken_for_dead(
+    ledger: Ledger, job_id: JobId
+) -> None:
     many = [f"many-{number}.1" for number in range(SWEEP_AT_MOST + 20)]
     issue(ledger, job_id, *many)
     for handoff_id in many:

@@ -15,7 +15,9 @@ SCRIPTS = sorted(
     for path in (files("shared.ledger") / "scripts").iterdir()
     if path.name.endswith(".lua") and path.name.removesuffix(".lua") not in PARTS
 )
-LUAS_OWN = set("and function if in ipairs next not or pairs pcall return tonumber type unpack".split())
+LUAS_OWN = set(
+    "and function if in ipairs next not or pairs pcall return tonumber type unpack".split()
+)
 
 
 def without_texts(source: str) -> str:
@@ -24,19 +26,29 @@ def without_texts(source: str) -> str:
 
 def defined_in(source: str) -> list[str]:
     """Names of what stands by itself, and not inside of something, in their order."""
-    return re.findall(r"\w+", " ".join(re.findall(r"^local (?:function )?([\w, ]+)", source, re.MULTILINE)))
+    return re.findall(
+        r"\w+", " ".join(re.findall(r"^local (?:function )?([\w, ]+)", source, re.MULTILINE))
+    )
 
 
-SHARED_NAMES = {name for part in PARTS for name in defined_in((files("shared.ledger") / "scripts" / f"{part}.lua").read_text())}
+SHARED_NAMES = {
+    name
+    for part in PARTS
+    for name in defined_in((files("shared.ledger") / "scripts" / f"{part}.lua").read_text())
+}
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_redis_takes_every_script_and_none_calls_what_nobody_defines(ledger: Ledger, name: str) -> None:
+def test_redis_takes_every_script_and_none_calls_what_nobody_defines(
+    ledger: Ledger, name: str
+) -> None:
     source = source_of(name)
     ledger.connection.redis.script_load(source)
 
     called = set(re.findall(r"(?<![.:\w])([a-z_]\w*)\(", without_texts(source)))
-    defined = set(re.findall(r"\w+", " ".join(re.findall(r"local (?:function )?([\w, ]+)", source))))
+    defined = set(
+        re.findall(r"\w+", " ".join(re.findall(r"local (?:function )?([\w, ]+)", source)))
+    )
     assert called - defined - LUAS_OWN == set()
 
 
@@ -50,7 +62,11 @@ def test_what_a_script_uses_of_the_parts_is_defined_once_and_before_it_is_used(n
         missing |= (SHARED_NAMES & set(re.findall(r"(?<![.\w])[A-Za-z_]\w*", piece))) - known - own
 
     assert missing == set()
-    assert [name for name in defined_in(source) if defined_in(source).count(name) > 1 and name in SHARED_NAMES] == []
+    assert [
+        name
+        for name in defined_in(source)
+        if defined_in(source).count(name) > 1 and name in SHARED_NAMES
+    ] == []
 
 
 def test_a_script_brings_along_only_what_it_uses() -> None:

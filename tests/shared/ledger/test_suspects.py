@@ -25,7 +25,9 @@ def job_id(ledger: Ledger) -> JobId:
     return job_id
 
 
-def test_a_sweeper_that_died_before_its_wake_up_left_is_replaced_by_the_next_sweep(ledger: Ledger, job_id: JobId) -> None:
+def test_a_sweeper_that_died_before_its_wake_up_left_is_replaced_by_the_next_sweep(
+    ledger: Ledger, job_id: JobId
+) -> None:
     assert ledger.jobs.sweep().due == {job_id: [SUSPECT]}
     time_passes(ledger, ACTED_WITHIN_S - 0.5)
     assert ledger.jobs.sweep().due == {}
@@ -42,7 +44,9 @@ def test_so_is_who_took_the_wake_up_and_died_before_he_acted(ledger: Ledger, job
     assert ledger.jobs.sweep().due == {job_id: [SUSPECT]}
 
 
-def test_while_the_wake_up_waits_in_its_queue_no_other_is_sent(ledger: Ledger, job_id: JobId) -> None:
+def test_while_the_wake_up_waits_in_its_queue_no_other_is_sent(
+    ledger: Ledger, job_id: JobId
+) -> None:
     ledger.jobs.sweep()
     published(ledger, "the wake-up", queue=SUPERVISOR_QUEUE)
     for _ in range(3):
@@ -51,7 +55,9 @@ def test_while_the_wake_up_waits_in_its_queue_no_other_is_sent(ledger: Ledger, j
         assert ledger.jobs.sweep().due == {}
 
 
-def test_who_has_sent_it_again_ends_the_search_and_the_10_000_before_it_are_waited_for(ledger: Ledger, job_id: JobId) -> None:
+def test_who_has_sent_it_again_ends_the_search_and_the_10_000_before_it_are_waited_for(
+    ledger: Ledger, job_id: JobId
+) -> None:
     ledger.jobs.sweep()
     ledger.jobs.sent(job_id, [SUSPECT])
     looked_at(ledger, job_id)
@@ -62,7 +68,9 @@ def test_who_has_sent_it_again_ends_the_search_and_the_10_000_before_it_are_wait
     assert not ledger.jobs.handoffs(job_id, [SUSPECT])[SUSPECT].lost
 
 
-def test_who_goes_ahead_of_the_10_000_does_not_make_them_look_lost(ledger: Ledger, job_id: JobId) -> None:
+def test_who_goes_ahead_of_the_10_000_does_not_make_them_look_lost(
+    ledger: Ledger, job_id: JobId
+) -> None:
     time_passes(ledger, 600)
     ledger.jobs.sweep()
     ledger.jobs.sent(job_id, [SUSPECT])
@@ -72,7 +80,9 @@ def test_who_goes_ahead_of_the_10_000_does_not_make_them_look_lost(ledger: Ledge
     assert ledger.jobs.sweep().due == {}
 
 
-def test_what_was_claimed_before_its_sender_could_say_so_keeps_its_lease(ledger: Ledger, job_id: JobId) -> None:
+def test_what_was_claimed_before_its_sender_could_say_so_keeps_its_lease(
+    ledger: Ledger, job_id: JobId
+) -> None:
     ledger.jobs.sweep()
     claimed = granted(ledger, job_id, "a.1")
     due_ms = ledger.connection.redis.zscore(keys.DUE, f"{job_id}/a.1")
@@ -86,7 +96,9 @@ def test_what_was_claimed_before_its_sender_could_say_so_keeps_its_lease(ledger:
     assert ledger.jobs.sweep().due == {job_id: [SUSPECT]}
 
 
-def test_nothing_comes_back_of_a_job_that_was_deleted_meanwhile(ledger: Ledger, job_id: JobId) -> None:
+def test_nothing_comes_back_of_a_job_that_was_deleted_meanwhile(
+    ledger: Ledger, job_id: JobId
+) -> None:
     ledger.jobs.sweep()
     ledger.jobs.delete(job_id, [SUSPECT])
 
@@ -95,7 +107,9 @@ def test_nothing_comes_back_of_a_job_that_was_deleted_meanwhile(ledger: Ledger, 
     assert not ledger.connection.redis.exists(keys.job(job_id), keys.handoff(job_id, SUSPECT))
 
 
-def test_a_message_that_was_lost_in_its_queue_is_found_until_it_is_sent(ledger: Ledger, job_id: JobId) -> None:
+def test_a_message_that_was_lost_in_its_queue_is_found_until_it_is_sent(
+    ledger: Ledger, job_id: JobId
+) -> None:
     ledger.jobs.sweep()
     ledger.jobs.sent(job_id, [SUSPECT])
     looked_at(ledger, job_id)

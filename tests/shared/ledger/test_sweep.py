@@ -28,7 +28,15 @@ from tests.doubles.jobs import (
     verdict,
     version_of,
 )
-from tests.doubles.sweeps import QUEUE, issued_ago, looked_at, make_due, published, running_and_queued, woken_ago
+from tests.doubles.sweeps import (
+    QUEUE,
+    issued_ago,
+    looked_at,
+    make_due,
+    published,
+    running_and_queued,
+    woken_ago,
+)
 
 
 @pytest.fixture
@@ -52,7 +60,9 @@ def test_a_job_that_is_due_is_found_once_and_again_later(ledger: Ledger, job_id:
     assert ledger.jobs.sweep().due == {job_id: []}
 
 
-def test_a_wake_up_that_waits_in_its_queue_is_not_sent_again_however_often_the_job_is_due(ledger: Ledger, job_id: JobId) -> None:
+def test_a_wake_up_that_waits_in_its_queue_is_not_sent_again_however_often_the_job_is_due(
+    ledger: Ledger, job_id: JobId
+) -> None:
     """With no supervisor there for an hour, its queue does not grow."""
     make_due(ledger, job_id)
     ledger.jobs.sweep()
@@ -68,7 +78,9 @@ def test_a_wake_up_that_waits_in_its_queue_is_not_sent_again_however_often_the_j
     assert {*ledger.jobs.sweep().due[job_id]} == {"a.1", "b.1"}
 
 
-def test_a_wake_up_that_was_taken_and_led_to_no_look_is_sent_again_whatever_waits_in_its_queue(ledger: Ledger) -> None:
+def test_a_wake_up_that_was_taken_and_led_to_no_look_is_sent_again_whatever_waits_in_its_queue(
+    ledger: Ledger,
+) -> None:
     first, second = a_job(ledger), a_job(ledger)
     make_due(ledger, first)
     make_due(ledger, second)
@@ -90,7 +102,9 @@ def test_what_was_taken_beside_a_wake_up_is_no_reason_for_another(ledger: Ledger
     assert not ledger.connection.redis.exists(keys.OUT + SUPERVISOR_QUEUE)
 
 
-def test_a_job_that_nobody_has_begun_is_announced_again_when_that_is_lost_and_not_before(ledger: Ledger) -> None:
+def test_a_job_that_nobody_has_begun_is_announced_again_when_that_is_lost_and_not_before(
+    ledger: Ledger,
+) -> None:
     _, fresh = running_and_queued(ledger)
     swept = ledger.jobs.sweep()
     assert (swept.due, swept.fresh) == ({}, ())
@@ -113,7 +127,9 @@ def test_a_job_that_was_begun_is_woken_and_one_that_was_not_is_announced(ledger:
     assert (swept.due, swept.fresh) == ({running: []}, (fresh,))
 
 
-def test_a_job_is_due_soon_when_something_happened_while_it_was_looked_at(ledger: Ledger, job_id: JobId) -> None:
+def test_a_job_is_due_soon_when_something_happened_while_it_was_looked_at(
+    ledger: Ledger, job_id: JobId
+) -> None:
     make_due(ledger, job_id)
     decided_on = version_of(ledger, job_id)
     ledger.jobs.sweep()
@@ -123,7 +139,9 @@ def test_a_job_is_due_soon_when_something_happened_while_it_was_looked_at(ledger
     assert ledger.connection.redis.zscore(keys.DUE, job_id) < (ledger.connection.now() + 10) * 1000
 
 
-def test_what_a_dead_worker_had_set_aside_is_booked_when_its_lease_is_found_to_have_run_out(ledger: Ledger) -> None:
+def test_what_a_dead_worker_had_set_aside_is_booked_when_its_lease_is_found_to_have_run_out(
+    ledger: Ledger,
+) -> None:
     """Its siblings wait for that budget, and may hold every slot in which it could be claimed again."""
     job_id = a_job(ledger, max_turns=2)
     issue(ledger, job_id, "a.1", "b.1")
@@ -142,8 +160,13 @@ def test_what_a_dead_worker_had_set_aside_is_booked_when_its_lease_is_found_to_h
     assert books(ledger, job_id)["turns"] == 1
 
 
-def test_a_lapsed_lease_of_a_job_that_retention_has_removed_brings_nothing_back(ledger: Ledger, job_id: JobId) -> None:
-    let_lease_run_out(ledger, claim(ledger, job_id, "a.1", first=WorstCase(input_tokens=1, output_tokens=1, microusd=1)))
+def test_a_lapsed_lease_of_a_job_that_retention_has_removed_brings_nothing_back(
+    ledger: Ledger, job_id: JobId
+) -> None:
+    let_lease_run_out(
+        ledger,
+        claim(ledger, job_id, "a.1", first=WorstCase(input_tokens=1, output_tokens=1, microusd=1)),
+    )
     ledger.connection.redis.delete(keys.job(job_id))
 
     assert ledger.jobs.sweep().due == {}
@@ -179,7 +202,9 @@ def test_a_handoff_whose_lease_ran_out_is_found(ledger: Ledger, job_id: JobId) -
     assert ledger.jobs.handoffs(job_id, [HandoffId("a.1")])[HandoffId("a.1")].lost
 
 
-def test_a_handoff_whose_lease_ran_out_waits_in_its_queue_once_it_is_sent(ledger: Ledger, job_id: JobId) -> None:
+def test_a_handoff_whose_lease_ran_out_waits_in_its_queue_once_it_is_sent(
+    ledger: Ledger, job_id: JobId
+) -> None:
     """With no worker there for an hour, its message is not published again every few seconds."""
     let_lease_run_out(ledger, granted(ledger, job_id, "a.1"))
     ledger.jobs.sweep()
@@ -201,7 +226,9 @@ def test_and_when_that_message_is_lost_too_it_is_found_again(ledger: Ledger, job
     assert ledger.jobs.sweep().due == {job_id: [HandoffId("a.1")]}
 
 
-def test_a_worker_that_was_only_slow_renews_in_time_or_is_refused(ledger: Ledger, job_id: JobId) -> None:
+def test_a_worker_that_was_only_slow_renews_in_time_or_is_refused(
+    ledger: Ledger, job_id: JobId
+) -> None:
     slow = granted(ledger, job_id, "a.1")
     let_lease_run_out(ledger, slow)
     slow.renew()

@@ -52,7 +52,9 @@ def connect(**options: str) -> None:
     kind(host="localhost", **options)._wrap_socket_with_ssl(Plain())
 
 
-def test_a_ca_of_ones_own_is_trusted_instead_of_the_systems(made: list[ssl.SSLContext], tmp_path: Path) -> None:
+def test_a_ca_of_ones_own_is_trusted_instead_of_the_systems(
+    made: list[ssl.SSLContext], tmp_path: Path
+) -> None:
     certificate, _ = a_certificate(tmp_path, "redis")
     connect(ssl_ca_certs=str(certificate))
 
@@ -65,7 +67,11 @@ def test_connections_with_the_same_files_share_a_context_until_one_of_them_is_wr
     made: list[ssl.SSLContext], tmp_path: Path
 ) -> None:
     certificate, key = a_certificate(tmp_path, "redis")
-    files = {"ssl_ca_certs": str(certificate), "ssl_certfile": str(certificate), "ssl_keyfile": str(key)}
+    files = {
+        "ssl_ca_certs": str(certificate),
+        "ssl_certfile": str(certificate),
+        "ssl_keyfile": str(key),
+    }
     connect(**files)
     connect(**files)
     certificate, key = a_certificate(tmp_path, "redis")
@@ -77,7 +83,9 @@ def test_connections_with_the_same_files_share_a_context_until_one_of_them_is_wr
     assert third is not first
 
 
-def test_a_handshake_has_the_time_of_a_connect_and_what_is_said_then_that_of_an_answer(made: list[ssl.SSLContext]) -> None:
+def test_a_handshake_has_the_time_of_a_connect_and_what_is_said_then_that_of_an_answer(
+    made: list[ssl.SSLContext],
+) -> None:
     tls.share_contexts({})
     kind, plain = redis.SSLConnection, Plain()
     connection: Any = kind(host="localhost", socket_connect_timeout=5, socket_timeout=30)
@@ -90,7 +98,9 @@ def test_who_speaks_no_tls_is_not_waited_for_as_long_as_for_an_answer() -> None:
     tls.share_contexts({})
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = dict(zip(("host", "port"), silent.getsockname(), strict=True))
-        connection: Any = redis.SSLConnection(**address, socket_connect_timeout=0.2, socket_timeout=A_TEST_S)
+        connection: Any = redis.SSLConnection(
+            **address, socket_connect_timeout=0.2, socket_timeout=A_TEST_S
+        )
         since = time.monotonic()
         with pytest.raises(redis.TimeoutError):
             connection.connect()
@@ -105,7 +115,9 @@ def test_what_is_not_to_be_checked_is_not(made: list[ssl.SSLContext]) -> None:
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_NONE, False)
 
 
-def test_whom_the_connections_of_others_in_the_process_trust_is_theirs_to_say(made: list[ssl.SSLContext], tmp_path: Path) -> None:
+def test_whom_the_connections_of_others_in_the_process_trust_is_theirs_to_say(
+    made: list[ssl.SSLContext], tmp_path: Path
+) -> None:
     ours, _ = a_certificate(tmp_path, "ours")
     theirs, _ = a_certificate(tmp_path, "theirs")
     connect(ssl_ca_certs=str(ours))
@@ -117,7 +129,9 @@ def test_whom_the_connections_of_others_in_the_process_trust_is_theirs_to_say(ma
     assert second is not first
 
 
-def test_connections_that_ask_for_what_ours_cannot_are_left_to_redis_py(made: list[ssl.SSLContext]) -> None:
+def test_connections_that_ask_for_what_ours_cannot_are_left_to_redis_py(
+    made: list[ssl.SSLContext],
+) -> None:
     connect(ssl_ciphers="AES256-GCM-SHA384")
     connect(ssl_ciphers="AES256-GCM-SHA384")
 

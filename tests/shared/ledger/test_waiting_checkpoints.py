@@ -37,7 +37,10 @@ def input_level(ledger: Ledger) -> float:
 
 def turns(ledger: Ledger, job_id: JobId) -> list[int]:
     """Used, and set aside."""
-    return [int(value or 0) for value in ledger.connection.redis.hmget(keys.job(job_id), "turns", "reserved_turns")]
+    return [
+        int(value or 0)
+        for value in ledger.connection.redis.hmget(keys.job(job_id), "turns", "reserved_turns")
+    ]
 
 
 def test_it_costs_no_round_trip_of_its_own(ledger: Ledger, job_id: JobId) -> None:
@@ -70,7 +73,9 @@ def test_the_next_reservation_takes_it_along(ledger: Ledger, job_id: JobId) -> N
     assert granted(ledger, job_id, ONE).so_far() == (replied(),)
 
 
-def test_who_hands_the_handoff_back_leaves_it_to_the_next_one(ledger: Ledger, job_id: JobId) -> None:
+def test_who_hands_the_handoff_back_leaves_it_to_the_next_one(
+    ledger: Ledger, job_id: JobId
+) -> None:
     with_a_waiting_reply(granted(ledger, job_id, ONE)).release()
 
     assert granted(ledger, job_id, ONE).so_far() == (replied(),)
@@ -85,7 +90,9 @@ def test_after_a_claim_that_was_lost_nothing_waits(ledger: Ledger, job_id: JobId
     assert ledger.connection.redis.llen(keys.turns(job_id, ONE)) == 1
 
 
-def test_a_last_reply_that_does_not_wait_is_no_sign_that_its_handoff_got_further(ledger: Ledger, job_id: JobId) -> None:
+def test_a_last_reply_that_does_not_wait_is_no_sign_that_its_handoff_got_further(
+    ledger: Ledger, job_id: JobId
+) -> None:
     """To read it may be what takes processes down: each of them counts."""
     for _ in range(MAX_CLAIMS):
         claimed = granted(ledger, job_id, ONE)
@@ -96,7 +103,9 @@ def test_a_last_reply_that_does_not_wait_is_no_sign_that_its_handoff_got_further
     assert claim(ledger, job_id, ONE).verdict is ClaimVerdict.EXHAUSTED
 
 
-def test_what_its_call_took_of_the_pace_and_did_not_use_flows_back_with_the_result(ledger: Ledger, job_id: JobId) -> None:
+def test_what_its_call_took_of_the_pace_and_did_not_use_flows_back_with_the_result(
+    ledger: Ledger, job_id: JobId
+) -> None:
     claimed = granted(ledger, job_id, ONE)
     assert claimed.reserve(WorstCase(10, 10, 0), Expected(LANE, 1_000, 0)) is None
     claimed.heard(RateLimits(input_tokens=Allowance(10_000, 9_000)))
@@ -119,7 +128,9 @@ def test_kept_alone_it_stays_no_longer_than_its_job(redis_url: str) -> None:
 
 
 @pytest.mark.parametrize("keep_turns", [False, True])
-def test_it_is_kept_with_the_other_turns_where_these_are(redis_url: str, *, keep_turns: bool) -> None:
+def test_it_is_kept_with_the_other_turns_where_these_are(
+    redis_url: str, *, keep_turns: bool
+) -> None:
     ledger = open_ledger(redis_url, Settings(lease_s=3_600, keep_turns=keep_turns))
     job_id = a_job(ledger)
     issue(ledger, job_id, ONE)

@@ -21,7 +21,14 @@ LEASE_S = 1.0
 @contextmanager
 def a_holder(url: str, ending: str) -> Iterator[subprocess.Popen[str]]:
     """It holds three claims, and waits for a word."""
-    command = [sys.executable, "-m", "tests.shared.ledger.a_holder_of_claims", url, str(LEASE_S), ending]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.shared.ledger.a_holder_of_claims",
+        url,
+        str(LEASE_S),
+        ending,
+    ]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as holder:
         try:
@@ -40,7 +47,9 @@ def go_on(holder: subprocess.Popen[str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(60)
-def test_a_redis_that_is_silent_for_longer_than_the_watchdogs_time_ends_nobody(processes: Processes, tmp_path: Path) -> None:
+def test_a_redis_that_is_silent_for_longer_than_the_watchdogs_time_ends_nobody(
+    processes: Processes, tmp_path: Path
+) -> None:
     url = PrivateRedis(processes, tmp_path, append_only=False).start()
 
     with a_holder(url, "lives") as holder:

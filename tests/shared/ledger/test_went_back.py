@@ -29,7 +29,9 @@ def test_two_claims_of_one_handoff_never_have_the_same_fence(ledger: Ledger, job
     holder.reserve(WorstCase(1, 1, 1))
 
 
-def test_a_claim_whose_checkpoints_are_gone_adds_none_after_the_hole(ledger: Ledger, job_id: JobId) -> None:
+def test_a_claim_whose_checkpoints_are_gone_adds_none_after_the_hole(
+    ledger: Ledger, job_id: JobId
+) -> None:
     held = granted(ledger, job_id, ONE)
     held.checkpoint(replied())
     go_back = snapshot(ledger.connection.redis)
@@ -47,7 +49,9 @@ def redis_time(ledger: Ledger) -> float:
     return float(seconds) + float(micros) / 1e6
 
 
-def test_a_decision_on_a_history_that_is_gone_is_refused_also_where_another_has_grown_as_long(ledger: Ledger, job_id: JobId) -> None:
+def test_a_decision_on_a_history_that_is_gone_is_refused_also_where_another_has_grown_as_long(
+    ledger: Ledger, job_id: JobId
+) -> None:
     go_back = snapshot(ledger.connection.redis)
     ledger.journal.append(job_id, CancelRequested())
     read = ledger.journal.read(job_id)[-1]
@@ -57,4 +61,6 @@ def test_a_decision_on_a_history_that_is_gone_is_refused_also_where_another_has_
     assert ledger.journal.read(job_id)[-1].version == read.version
 
     with pytest.raises(VersionConflict):
-        ledger.journal.commit(Commit(job_id=job_id, expected=read.version, tip=read.at, events=[RetryRequested()]))
+        ledger.journal.commit(
+            Commit(job_id=job_id, expected=read.version, tip=read.at, events=[RetryRequested()])
+        )

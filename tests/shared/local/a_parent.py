@@ -18,7 +18,16 @@ DEAF = "import signal; [signal.signal(s, signal.SIG_IGN) for s in (signal.SIGTER
 def main() -> None:
     with RunDirectory(Path(sys.argv[1])) as run, Processes(run.path) as processes:
         url = PrivateRedis(processes, run.path).start()
-        worker = [sys.executable, "-m", "celery", "-A", "tests.shared.celery_app_in_a_worker", "worker", "-Q", "known"]
+        worker = [
+            sys.executable,
+            "-m",
+            "celery",
+            "-A",
+            "tests.shared.celery_app_in_a_worker",
+            "worker",
+            "-Q",
+            "known",
+        ]
         processes.start(ChildSpec("worker", worker, {"HANDOFF_REDIS_URL": url}))
         processes.start(ChildSpec("deaf", [sys.executable, "-c", DEAF], is_ready=lambda: True))
         processes.wait_until_ready()

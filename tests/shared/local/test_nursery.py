@@ -34,10 +34,22 @@ ENDS = {
     "with a code": ("import sys; sys.exit(7)", 7),
     "with words": ("import sys; sys.exit('so it is')", 1),
     "with an error": ("raise ValueError('so it is')", 1),
-    "at SIGTERM": ("import os, signal; os.kill(os.getpid(), signal.SIGTERM); signal.pause()", -signal.SIGTERM),
-    "at Ctrl-C": ("import os, signal; os.kill(os.getpid(), signal.SIGINT); signal.pause()", -signal.SIGINT),
-    "after what it has to do at its end": ("import atexit, os; atexit.register(lambda: os._exit(9))", 9),
-    "after its threads": ("import os, threading, time; threading.Thread(target=lambda: os._exit(5)).start()", 5),
+    "at SIGTERM": (
+        "import os, signal; os.kill(os.getpid(), signal.SIGTERM); signal.pause()",
+        -signal.SIGTERM,
+    ),
+    "at Ctrl-C": (
+        "import os, signal; os.kill(os.getpid(), signal.SIGINT); signal.pause()",
+        -signal.SIGINT,
+    ),
+    "after what it has to do at its end": (
+        "import atexit, os; atexit.register(lambda: os._exit(9))",
+        9,
+    ),
+    "after its threads": (
+        "import os, threading, time; threading.Thread(target=lambda: os._exit(5)).start()",
+        5,
+    ),
 }
 
 HERE = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -62,11 +74,20 @@ def nursery() -> Iterator[Nursery]:
 def start(request: pytest.FixtureRequest, nursery: Nursery, tmp_path: Path) -> Start:
     """Runs the module `told` with these arguments, in its folder; its output goes to files."""
 
-    def forked(code: str, *arguments: str, options: tuple[str, ...] = (), stdin: str = "", **more: str) -> Process:
+    def forked(
+        code: str, *arguments: str, options: tuple[str, ...] = (), stdin: str = "", **more: str
+    ) -> Process:
         (tmp_path / "told.py").write_text(code)
         (tmp_path / "in").write_text(stdin)
-        command, environment = [sys.executable, *options, "-m", "told", *arguments], {**_of_the_interpreter(), **more}
-        with (tmp_path / "in").open() as given, (tmp_path / "out").open("wb") as out, (tmp_path / "err").open("wb") as err:
+        command, environment = (
+            [sys.executable, *options, "-m", "told", *arguments],
+            {**_of_the_interpreter(), **more},
+        )
+        with (
+            (tmp_path / "in").open() as given,
+            (tmp_path / "out").open("wb") as out,
+            (tmp_path / "err").open("wb") as err,
+        ):
             if request.param == "of its own":
                 return subprocess.Popen(
                     command,
@@ -80,7 +101,9 @@ def start(request: pytest.FixtureRequest, nursery: Nursery, tmp_path: Path) -> S
                 )
             assert nursery.can_fork(command, environment)
             streams = {"errors": err.fileno(), "stdin": given.fileno()}
-            return nursery.fork(command, environment, out.fileno(), **streams, folder=tmp_path, leads_session=True)
+            return nursery.fork(
+                command, environment, out.fileno(), **streams, folder=tmp_path, leads_session=True
+            )
 
     return forked
 
@@ -90,19 +113,33 @@ def _hears() -> None:
 
 
 def _of_the_interpreter() -> dict[str, str]:
-    return {name: value for name, value in HERE.items() if name.startswith(("PYTHON", "LANG", "LC_", "TERM", "PATH"))}
+    return {
+        name: value
+        for name, value in HERE.items()
+        if name.startswith(("PYTHON", "LANG", "LC_", "TERM", "PATH"))
+    }
 
 
-def test_it_has_its_own_arguments_environment_folder_and_streams(start: Start, tmp_path: Path) -> None:
+def test_it_has_its_own_arguments_environment_folder_and_streams(
+    start: Start, tmp_path: Path
+) -> None:
     process = start(TELLS, "-A", "an app", stdin="come in", HANDOFF_OWN="1")
 
     assert process.wait(20) == 0
     told = json.loads((tmp_path / "out").read_text())
     assert (tmp_path / "err").read_text() == "an error\n"
     assert told["argv"] == [str(tmp_path / "told.py"), "-A", "an app"]
-    assert (told["name"], told["main"], told["file"]) == ("__main__", "__main__", str(tmp_path / "told.py"))
+    assert (told["name"], told["main"], told["file"]) == (
+        "__main__",
+        "__main__",
+        str(tmp_path / "told.py"),
+    )
     assert told["folder"] == told["first"] == str(tmp_path)
-    assert {**told["environment"], "LC_CTYPE": ""} == {**_of_the_interpreter(), "HANDOFF_OWN": "1", "LC_CTYPE": ""}
+    assert {**told["environment"], "LC_CTYPE": ""} == {
+        **_of_the_interpreter(),
+        "HANDOFF_OWN": "1",
+        "LC_CTYPE": "",
+    }
     assert told["leads"]
     assert told["threads"] == 1
     assert all(told["hears"])
@@ -110,7 +147,9 @@ def test_it_has_its_own_arguments_environment_folder_and_streams(start: Start, t
     assert told["said"] == "come in"
 
 
-def test_it_looks_for_no_module_in_its_folder_where_python_is_told_so(start: Start, tmp_path: Path) -> None:
+def test_it_looks_for_no_module_in_its_folder_where_python_is_told_so(
+    start: Start, tmp_path: Path
+) -> None:
     assert start("", options=("-P",)).wait(20) == 1
     assert "No module named" in (tmp_path / "err").read_text()
 
@@ -164,7 +203,9 @@ def test_one_that_is_called_off_before_it_begins_never_does(tmp_path: Path) -> N
     with Nursery(["supervisor.assembly"], HERE) as nursery, (tmp_path / "out").open("wb") as out:
         process = nursery.fork([sys.executable, "-m", "told"], HERE, out.fileno(), folder=tmp_path)
         process.send_signal(signal.SIGTERM)
-        behind = nursery.fork([sys.executable, "-m", "json.tool", os.devnull], HERE, out.fileno(), folder=tmp_path)
+        behind = nursery.fork(
+            [sys.executable, "-m", "json.tool", os.devnull], HERE, out.fileno(), folder=tmp_path
+        )
 
         assert process.wait(20) == -signal.SIGKILL
         assert behind.wait(20) == 1, "what was ordered first would have begun before it"
@@ -185,7 +226,9 @@ def test_one_that_is_called_off_before_it_begins_never_does(tmp_path: Path) -> N
         ([sys.executable, "-m", "celery"], {"OTEL_SDK_DISABLED": "true"}),
     ],
 )
-def test_what_a_fork_cannot_be_is_not_forked(nursery: Nursery, command: list[str], more: dict[str, str]) -> None:
+def test_what_a_fork_cannot_be_is_not_forked(
+    nursery: Nursery, command: list[str], more: dict[str, str]
+) -> None:
     assert not nursery.can_fork(command, {**HERE, **more})
 
 
@@ -202,7 +245,9 @@ def test_processes_fork_what_they_can_and_start_it_again(tmp_path: Path, nursery
         processes.wait_until_ready()
         first = processes.pids()["one"]
         os.kill(first, signal.SIGKILL)
-        (second,) = wait_until(lambda: {*processes.pids().values()} - {first}, what="another process")
+        (second,) = wait_until(
+            lambda: {*processes.pids().values()} - {first}, what="another process"
+        )
         processes.wait_until_ready()
 
         assert processes.ever() == {first: "one", second: "one"}
@@ -218,13 +263,19 @@ def test_without_their_nursery_processes_start_cold(tmp_path: Path) -> None:
         processes.start(ChildSpec("one", [sys.executable, "-m", "told"], here))
         processes.wait_until_ready()
         os.kill(own.pid, signal.SIGKILL)
-        wait_until(lambda: len(processes.log_of("one").read_text().split()) == 2, what="another process")
+        wait_until(
+            lambda: len(processes.log_of("one").read_text().split()) == 2, what="another process"
+        )
 
         assert processes.log_of("one").read_text().split() == [str(own.pid), str(os.getpid())]
 
 
 def test_a_child_that_says_it_is_hopeless_is_not_started_again(processes: Processes) -> None:
-    processes.start(ChildSpec("bad", [sys.executable, "-c", "print('so it is'); raise SystemExit(2)"], hopeless=2))
+    processes.start(
+        ChildSpec(
+            "bad", [sys.executable, "-c", "print('so it is'); raise SystemExit(2)"], hopeless=2
+        )
+    )
 
     wait_until(processes.broken, what="the end of it")
     assert processes.broken() == {"bad": "so it is"}

@@ -51,10 +51,16 @@ def test_nothing_outlives_a_parent_that_is_killed(tmp_path: Path) -> None:
         parent.send_signal(signal.SIGKILL)
         parent.wait()
 
-        wait_until(lambda: all(map(is_gone, pids.values())), timeout_s=PROMISED_S, what="the end of the children")
+        wait_until(
+            lambda: all(map(is_gone, pids.values())),
+            timeout_s=PROMISED_S,
+            what="the end of the children",
+        )
 
     with RunDirectory(tmp_path) as run:
-        assert list(tmp_path.iterdir()) == [run.path], "the next run removes the folder that the killed one left"
+        assert list(tmp_path.iterdir()) == [run.path], (
+            "the next run removes the folder that the killed one left"
+        )
 
 
 def test_where_the_kernel_does_not_help_a_watcher_does(tmp_path: Path) -> None:
@@ -66,7 +72,13 @@ def test_where_the_kernel_does_not_help_a_watcher_does(tmp_path: Path) -> None:
         f"subprocess.Popen([sys.executable, '-c', {pretend!r}, str(os.getpid()), sys.executable, '-c', {child!r}]).wait()"
     )
     with subprocess.Popen([sys.executable, "-c", parent_code]) as parent:
-        pid = int(wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), what="the child") or 0)
+        pid = int(
+            wait_until(
+                lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(),
+                what="the child",
+            )
+            or 0
+        )
 
         parent.send_signal(signal.SIGKILL)
         parent.wait()
@@ -95,14 +107,21 @@ def test_a_child_that_dies_is_started_again(processes: Processes) -> None:
 
     os.kill(first, signal.SIGKILL)
 
-    second = wait_until(lambda: processes.pids().get("one", first) != first and processes.pids().get("one"), what="another process")
+    second = wait_until(
+        lambda: processes.pids().get("one", first) != first and processes.pids().get("one"),
+        what="another process",
+    )
     processes.wait_until_ready()
     assert second
     assert processes.log_of("one").read_text() == "up\nup\n"
 
 
-def test_a_child_that_cannot_stay_up_is_given_up_with_the_end_of_its_log(processes: Processes) -> None:
-    processes.start(ChildSpec("bad", [sys.executable, "-c", "print('no such thing'); raise SystemExit(1)"]))
+def test_a_child_that_cannot_stay_up_is_given_up_with_the_end_of_its_log(
+    processes: Processes,
+) -> None:
+    processes.start(
+        ChildSpec("bad", [sys.executable, "-c", "print('no such thing'); raise SystemExit(1)"])
+    )
 
     with pytest.raises(UserError, match=r"bad does not start:\n(no such thing\n?)+"):
         processes.wait_until_ready()
@@ -120,7 +139,9 @@ def test_deaths_of_long_ago_count_no_more() -> None:
 
 
 @pytest.mark.parametrize("is_hunted", [False, True])
-def test_a_child_is_broken_after_too_many_deaths_unless_it_is_killed_on_purpose(is_hunted: bool) -> None:
+def test_a_child_is_broken_after_too_many_deaths_unless_it_is_killed_on_purpose(
+    is_hunted: bool,
+) -> None:
     deaths = Deaths(is_hunted=is_hunted)
     found = []
     for second in range(MOST_RESTARTS + 1):

@@ -42,7 +42,13 @@ def test_a_password_that_others_could_read_is_not_used_again(file: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{}", '{"port": 0, "password": "abcdefghijklmnopqrst"}', '{"port": 6379, "password": "x\\nrequirepass easy-to-guess"}']
+    "text",
+    [
+        "",
+        "{}",
+        '{"port": 0, "password": "abcdefghijklmnopqrst"}',
+        '{"port": 6379, "password": "x\\nrequirepass easy-to-guess"}',
+    ],
 )
 def test_a_file_that_makes_no_sense_is_as_none(file: Path, text: str) -> None:
     file.touch(mode=0o600)

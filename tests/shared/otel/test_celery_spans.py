@@ -30,7 +30,9 @@ def task() -> Task:
     def nothing() -> None:
         """What is told of it comes from signals."""
 
-    made: Task = Celery("traced", set_as_current=False).task(nothing, name="specialist.researcher", shared=False)
+    made: Task = Celery("traced", set_as_current=False).task(
+        nothing, name="specialist.researcher", shared=False
+    )
     return made
 
 
@@ -40,12 +42,16 @@ def running(task: Task, has_begun: threading.Event, may_end: threading.Event) ->
     signals.task_prerun.send(sender=task, task_id=MESSAGE, task=task, args=(), kwargs={})
     has_begun.set()
     may_end.wait(30)
-    signals.task_postrun.send(sender=task, task_id=MESSAGE, task=task, args=(), kwargs={}, retval=None, state="SUCCESS")
+    signals.task_postrun.send(
+        sender=task, task_id=MESSAGE, task=task, args=(), kwargs={}, retval=None, state="SUCCESS"
+    )
     task.pop_request()
     return not trace.get_current_span().get_span_context().is_valid
 
 
-def test_two_copies_of_a_message_that_run_at_once_are_two_spans(told: Told, task: Task, caplog: pytest.LogCaptureFixture) -> None:
+def test_two_copies_of_a_message_that_run_at_once_are_two_spans(
+    told: Told, task: Task, caplog: pytest.LogCaptureFixture
+) -> None:
     first, second, first_may_end, second_may_end = (threading.Event() for _ in range(4))
     with ThreadPoolExecutor(2) as threads:
         whole = threads.submit(running, task, first, first_may_end)
@@ -58,5 +64,8 @@ def test_two_copies_of_a_message_that_run_at_once_are_two_spans(told: Told, task
         first_may_end.set()
         assert whole.result(30)
 
-    assert [(span.attributes or {})["messaging.message.id"] for span in told.named("run/")] == [MESSAGE, MESSAGE]
+    assert [(span.attributes or {})["messaging.message.id"] for span in told.named("run/")] == [
+        MESSAGE,
+        MESSAGE,
+    ]
     assert caplog.messages == []

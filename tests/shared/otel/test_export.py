@@ -10,7 +10,14 @@ import pytest
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import TracerProvider
 
-from shared.otel.export import _SAYS_OF_EACH, _SAYS_WHAT_IS_WRONG, Batches, Ids, Sparing, make_provider
+from shared.otel.export import (
+    _SAYS_OF_EACH,
+    _SAYS_WHAT_IS_WRONG,
+    Batches,
+    Ids,
+    Sparing,
+    make_provider,
+)
 from shared.redaction import Redactor
 
 
@@ -35,7 +42,9 @@ def test_a_process_that_stops_does_not_stay_for_a_collector_that_never_answers_a
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        exporter = OTLPSpanExporter(endpoint=f"http://127.0.0.1:{silent.getsockname()[1]}/v1/traces", timeout=60)
+        exporter = OTLPSpanExporter(
+            endpoint=f"http://127.0.0.1:{silent.getsockname()[1]}/v1/traces", timeout=60
+        )
         provider = TracerProvider()
         provider.add_span_processor(Batches(exporter, 0.1))
         for _ in range(600):  # a batch is 512
@@ -47,7 +56,9 @@ def test_a_process_that_stops_does_not_stay_for_a_collector_that_never_answers_a
         assert "the last 600 are lost" in caplog.text
 
 
-@pytest.mark.parametrize("name", ["OTEL_BSP_SCHEDULE_DELAY", "OTEL_BSP_MAX_QUEUE_SIZE", "OTEL_BSP_EXPORT_TIMEOUT"])
+@pytest.mark.parametrize(
+    "name", ["OTEL_BSP_SCHEDULE_DELAY", "OTEL_BSP_MAX_QUEUE_SIZE", "OTEL_BSP_EXPORT_TIMEOUT"]
+)
 def test_a_variable_that_is_no_number_is_one_line_and_no_traceback(
     name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -59,7 +70,10 @@ def test_a_variable_that_is_no_number_is_one_line_and_no_traceback(
     assert logging.Formatter().format(said) == said.getMessage()
 
 
-@pytest.mark.parametrize("headers", ["x-api-key: hny-4711-secret", "Authorization: Bearer hny-4711-secret", "a=b,hny-4711-secret"])
+@pytest.mark.parametrize(
+    "headers",
+    ["x-api-key: hny-4711-secret", "Authorization: Bearer hny-4711-secret", "a=b,hny-4711-secret"],
+)
 def test_headers_that_cannot_be_read_are_one_line_that_does_not_quote_them(
     headers: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -35,7 +35,9 @@ class Told:
         self._kept = InMemorySpanExporter()
         ids = Ids()
         self.provider = TracerProvider(id_generator=ids, shutdown_on_exit=False)
-        self.provider.add_span_processor(SimpleSpanProcessor(Redacting(self._kept, Redactor([SECRET]), keeps_errors=captures)))
+        self.provider.add_span_processor(
+            SimpleSpanProcessor(Redacting(self._kept, Redactor([SECRET]), keeps_errors=captures))
+        )
         self.telemetry = OpenTelemetry(self.provider, ids, "anthropic", captures=captures)
 
     @property
@@ -65,7 +67,10 @@ def captures(request: pytest.FixtureRequest) -> bool:
 def ran(told: Told, *replies: Any, tool: Callable[[dict[str, Any]], str] | None = None) -> None:
     """A handoff whose task, tool and answer have something to hide."""
     tools = (a_tool("look", tool or (lambda _: f"It is {SAID}: {SECRET}")),)
-    with in_force(told.telemetry), told.telemetry.handoff(a_handoff(), "claude-haiku-5-5", None) as span:
+    with (
+        in_force(told.telemetry),
+        told.telemetry.handoff(a_handoff(), "claude-haiku-5-5", None) as span,
+    ):
         handoff = a_handoff(task_description=f"Be {SAID} about {SECRET}.")
         span.finished(running(*replies, handoff=handoff, tools=tools).go())
 
@@ -74,7 +79,10 @@ def test_content_is_told_only_where_that_was_asked_for_and_never_a_secret(captur
     told = Told(captures=captures)
     ran(told, calls(("look", {"q": f"{SAID} {SECRET}"})), answers(f"{SAID} {SECRET}"))
 
-    texts = {span.name: [repr(value) for value in (span.attributes or {}).values()] for span in told.spans.values()}
+    texts = {
+        span.name: [repr(value) for value in (span.attributes or {}).values()]
+        for span in told.spans.values()
+    }
     assert set(texts) == {"invoke_agent researcher", "chat claude-haiku-5-5", "execute_tool look"}
     assert any(SAID in text for text in texts["chat claude-haiku-5-5"]) == captures
     assert any(SAID in text for text in texts["execute_tool look"]) == captures
@@ -111,11 +119,17 @@ def test_a_tool_that_a_model_has_made_up_is_not_named() -> None:
 
 def test_an_error_of_a_users_own_span_goes_out_without_its_text() -> None:
     told = Told()
-    with pytest.raises(ValueError, match=SAID), told.provider.get_tracer("mine").start_as_current_span("mine"):
+    with (
+        pytest.raises(ValueError, match=SAID),
+        told.provider.get_tracer("mine").start_as_current_span("mine"),
+    ):
         raise ValueError(SAID)
 
     (event,) = told.spans["mine"].events
-    assert dict(event.attributes or {}) == {"exception.type": "ValueError", "exception.escaped": "False"}
+    assert dict(event.attributes or {}) == {
+        "exception.type": "ValueError",
+        "exception.escaped": "False",
+    }
     assert SAID not in told.spans["mine"].to_json()
 
 
@@ -130,7 +144,9 @@ def test_turns_of_a_claim_that_came_to_nothing_are_below_the_handoff_that_anothe
     first = told.spans["of the first"]
     assert agent.context is not None
     assert first.parent is not None
-    assert first.parent.span_id == agent.context.span_id == handoff_span(JOB, a_handoff().handoff_id)
+    assert (
+        first.parent.span_id == agent.context.span_id == handoff_span(JOB, a_handoff().handoff_id)
+    )
     assert agent.start_time == 1_000_500_000_000, "of its first claim"
 
 
@@ -144,10 +160,15 @@ def test_a_handoff_that_is_not_wanted_any_more_is_told_of_for_its_calls_are_belo
 
 
 @pytest.mark.parametrize(("earlier_s", "is_within"), [(0.0, True), (60.0, False)])
-def test_a_handoff_is_below_what_runs_it_unless_it_was_begun_before_that(earlier_s: float, is_within: bool) -> None:
+def test_a_handoff_is_below_what_runs_it_unless_it_was_begun_before_that(
+    earlier_s: float, is_within: bool
+) -> None:
     told, place = Told(), place_of(JOB, lambda _: Kept())
     began_at = time.time() - earlier_s
-    run, handoff = told.telemetry._tracer.start_as_current_span("run"), told.telemetry.handoff(a_handoff(), None, began_at)
+    run, handoff = (
+        told.telemetry._tracer.start_as_current_span("run"),
+        told.telemetry.handoff(a_handoff(), None, began_at),
+    )
     with told.telemetry.within(JOB), run as runs, handoff as span:
         span.finished(a_result())
 
@@ -157,7 +178,9 @@ def test_a_handoff_is_below_what_runs_it_unless_it_was_begun_before_that(earlier
 
 
 def life(retries: int = 0) -> Lifetime:
-    return Lifetime(JOB, "team", "ok", is_failed=False, started_at=10.0, ended_at=12.0, retries=retries)
+    return Lifetime(
+        JOB, "team", "ok", is_failed=False, started_at=10.0, ended_at=12.0, retries=retries
+    )
 
 
 def test_a_job_that_nobody_was_told_of_at_first_is_the_root_of_its_trace() -> None:
@@ -166,7 +189,11 @@ def test_a_job_that_nobody_was_told_of_at_first_is_the_root_of_its_trace() -> No
 
     (job,) = told.named("invoke_workflow")
     assert job.context is not None
-    assert (job.parent, job.context.trace_id, job.context.span_id) == (None, place_of(JOB, lambda _: Kept()).trace_id, job_span(JOB))
+    assert (job.parent, job.context.trace_id, job.context.span_id) == (
+        None,
+        place_of(JOB, lambda _: Kept()).trace_id,
+        job_span(JOB),
+    )
     assert (job.start_time, job.end_time) == (10_000_000_000, 12_000_000_000)
 
 

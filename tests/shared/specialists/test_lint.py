@@ -5,15 +5,31 @@ from __future__ import annotations
 import pytest
 
 from shared.specialists import load_specialists
-from shared.specialists.lint import LONGEST_DESCRIPTION, LONGEST_INSTRUCTIONS, OVERLAP, Rule, lint, sections_of, similarity
+from shared.specialists.lint import (
+    LONGEST_DESCRIPTION,
+    LONGEST_INSTRUCTIONS,
+    OVERLAP,
+    Rule,
+    lint,
+    sections_of,
+    similarity,
+)
 from shared.wire.specialist import SpecialistSpec
 from workers.specialists import BUILT_IN
 
-SECTIONS = "## What good looks like\nx\n## How to work\nx\n## When it cannot be done\nx\n## Output\nx\n"
+SECTIONS = (
+    "## What good looks like\nx\n## How to work\nx\n## When it cannot be done\nx\n## Output\nx\n"
+)
 
 
-def spec(name: str = "counter", description: str = "Counts the words of a text. Not for writing.", **fields: object) -> SpecialistSpec:
-    return SpecialistSpec.model_validate({"name": name, "description": description, "instructions": SECTIONS, **fields})
+def spec(
+    name: str = "counter",
+    description: str = "Counts the words of a text. Not for writing.",
+    **fields: object,
+) -> SpecialistSpec:
+    return SpecialistSpec.model_validate(
+        {"name": name, "description": description, "instructions": SECTIONS, **fields}
+    )
 
 
 def rules(*specs: SpecialistSpec) -> list[Rule]:
@@ -25,13 +41,17 @@ def test_a_complete_specialist_gets_no_remark() -> None:
 
 
 def test_two_that_do_the_same_in_other_words_overlap_once() -> None:
-    remarks = lint([spec(), spec("tally", "Counting words in any text, and letters. Not for essays.")])
+    remarks = lint(
+        [spec(), spec("tally", "Counting words in any text, and letters. Not for essays.")]
+    )
     assert [(remark.specialist, remark.rule) for remark in remarks] == [("counter", Rule.OVERLAP)]
     assert "overlaps with tally's" in str(remarks[0])
 
 
 def test_what_a_specialist_is_not_for_does_not_count_as_overlap() -> None:
-    other = spec("poet", "Composes verse in any metre. Not for counting the words of a text (counter).")
+    other = spec(
+        "poet", "Composes verse in any metre. Not for counting the words of a text (counter)."
+    )
     assert rules(spec(), other) == []
 
 
@@ -48,17 +68,23 @@ def test_a_missing_section_is_named() -> None:
 
 def test_too_long_texts_are_remarked_on() -> None:
     long = spec(
-        description="Counts words. Not for writing. " + "x" * LONGEST_DESCRIPTION, instructions=SECTIONS + "x" * LONGEST_INSTRUCTIONS
+        description="Counts words. Not for writing. " + "x" * LONGEST_DESCRIPTION,
+        instructions=SECTIONS + "x" * LONGEST_INSTRUCTIONS,
     )
     assert rules(long) == [Rule.LONG_DESCRIPTION, Rule.LONG_INSTRUCTIONS]
 
 
 def test_a_tool_that_it_is_told_to_use_must_be_granted() -> None:
-    assert rules(spec(instructions=SECTIONS + "Begin with `web_search`.", tools=("now",))) == [Rule.TOOL_NOT_GRANTED, Rule.TOOL_NOT_USED]
+    assert rules(spec(instructions=SECTIONS + "Begin with `web_search`.", tools=("now",))) == [
+        Rule.TOOL_NOT_GRANTED,
+        Rule.TOOL_NOT_USED,
+    ]
 
 
 def test_without_tools_it_cannot_be_told_to_search() -> None:
-    assert rules(spec(instructions=SECTIONS + "Search for the newest version.")) == [Rule.TOOL_NOT_GRANTED]
+    assert rules(spec(instructions=SECTIONS + "Search for the newest version.")) == [
+        Rule.TOOL_NOT_GRANTED
+    ]
     assert rules(spec(instructions=SECTIONS + "Do not search for anything.")) == []
 
 
@@ -85,12 +111,24 @@ def nearest(description: str) -> tuple[float, str]:
 @pytest.mark.parametrize(
     ("description", "original"),
     [
-        ("Finds facts about a topic in documents and web pages and reports them with quotes.", "researcher"),
-        ("Looks up what sources say on a topic, and lists the quoted facts it found. Not for conclusions.", "researcher"),
+        (
+            "Finds facts about a topic in documents and web pages and reports them with quotes.",
+            "researcher",
+        ),
+        (
+            "Looks up what sources say on a topic, and lists the quoted facts it found. Not for conclusions.",
+            "researcher",
+        ),
         ("Writes functions, scripts and queries in any language, with tests.", "coder"),
         ("Examines code or drafts and lists defects by severity.", "reviewer"),
-        ("Compares options: trade-offs, rankings and calculations from the facts of earlier steps.", "analyst"),
-        ("Writes the report, article or letter out of results of earlier steps, in the right tone and length.", "writer"),
+        (
+            "Compares options: trade-offs, rankings and calculations from the facts of earlier steps.",
+            "analyst",
+        ),
+        (
+            "Writes the report, article or letter out of results of earlier steps, in the right tone and length.",
+            "writer",
+        ),
         ("Reads contracts and licences and explains obligations and risks.", "legal"),
         ("Explains conditions and drugs with evidence from trials and guidelines.", "medical"),
     ],

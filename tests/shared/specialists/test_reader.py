@@ -15,7 +15,11 @@ from shared.wire.specialist import Tier
 BODY = "You count words. Give the number, nothing else."
 
 
-def front(fields: str = "", name: str = "counter", description: str = "Counts the words of a text. Not for writing.") -> str:
+def front(
+    fields: str = "",
+    name: str = "counter",
+    description: str = "Counts the words of a text. Not for writing.",
+) -> str:
     return f"---\nname: {name}\ndescription: {description}\n{fields}---\n{BODY}\n"
 
 
@@ -36,31 +40,66 @@ def refusal(path: Path, tools: tuple[str, ...] | None = None) -> str:
 def test_a_file_becomes_a_spec_with_its_body_as_instructions(tmp_path: Path) -> None:
     fields = "model: claude-haiku-5-5\ntier: capable\ntools: [now]\nmax_turns: 3\nmax_output_tokens: 500\noutput_schema:\n  type: integer\n"
     spec = read_specialist(written(tmp_path, front(fields)), tools={"now"})
-    assert (spec.name, spec.model, spec.tier, spec.tools) == ("counter", "claude-haiku-5-5", Tier.CAPABLE, ("now",))
-    assert (spec.max_turns, spec.max_output_tokens, spec.output_schema) == (3, 500, {"type": "integer"})
+    assert (spec.name, spec.model, spec.tier, spec.tools) == (
+        "counter",
+        "claude-haiku-5-5",
+        Tier.CAPABLE,
+        ("now",),
+    )
+    assert (spec.max_turns, spec.max_output_tokens, spec.output_schema) == (
+        3,
+        500,
+        {"type": "integer"},
+    )
     assert spec.instructions == BODY
 
 
 def test_what_is_left_out_has_the_default_and_no_tools(tmp_path: Path) -> None:
     spec = read_specialist(written(tmp_path, front()))
-    assert (spec.model, spec.tier, spec.tools, spec.output_schema) == (None, Tier.CHEAP, (), {"type": "string"})
-
-
-@pytest.mark.parametrize("tools", ["now, read_document", "[now, read_document]", "\n  - now\n  - read_document", "now,read_document,"])
-def test_tools_may_be_a_list_or_names_with_commas(tmp_path: Path, tools: str) -> None:
-    assert read_specialist(written(tmp_path, front(f"tools: {tools}\n"))).tools == ("now", "read_document")
+    assert (spec.model, spec.tier, spec.tools, spec.output_schema) == (
+        None,
+        Tier.CHEAP,
+        (),
+        {"type": "string"},
+    )
 
 
 @pytest.mark.parametrize(
-    ("alias", "tier"), [("inherit", Tier.CHEAP), ("haiku", Tier.CHEAP), ("sonnet", Tier.CAPABLE), ("opus", Tier.CAPABLE)]
+    "tools",
+    [
+        "now, read_document",
+        "[now, read_document]",
+        "\n  - now\n  - read_document",
+        "now,read_document,",
+    ],
 )
-def test_the_model_aliases_of_subagent_files_mean_a_tier(tmp_path: Path, alias: str, tier: Tier) -> None:
+def test_tools_may_be_a_list_or_names_with_commas(tmp_path: Path, tools: str) -> None:
+    assert read_specialist(written(tmp_path, front(f"tools: {tools}\n"))).tools == (
+        "now",
+        "read_document",
+    )
+
+
+@pytest.mark.parametrize(
+    ("alias", "tier"),
+    [
+        ("inherit", Tier.CHEAP),
+        ("haiku", Tier.CHEAP),
+        ("sonnet", Tier.CAPABLE),
+        ("opus", Tier.CAPABLE),
+    ],
+)
+def test_the_model_aliases_of_subagent_files_mean_a_tier(
+    tmp_path: Path, alias: str, tier: Tier
+) -> None:
     spec = read_specialist(written(tmp_path, front(f"model: {alias}\n")))
     assert (spec.model, spec.tier) == (None, tier)
 
 
 def test_a_byte_order_mark_windows_lines_and_folded_text_are_taken(tmp_path: Path) -> None:
-    text = "\ufeff" + front(description=">\n  Counts the words of a text.\n  Not for writing.").replace("\n", "\r\n")
+    text = "\ufeff" + front(
+        description=">\n  Counts the words of a text.\n  Not for writing."
+    ).replace("\n", "\r\n")
     path = tmp_path / "counter.md"
     path.write_bytes(text.encode())
     assert read_specialist(path).description == "Counts the words of a text. Not for writing."
@@ -73,18 +112,36 @@ def test_a_byte_order_mark_windows_lines_and_folded_text_are_taken(tmp_path: Pat
         (BODY, ":1: no front matter"),
         ("---\nname: counter\n", ":1: the front matter does not end; close it with a line `---`"),
         ("---\n---\n" + BODY, ":2: the front matter holds no fields"),
-        (front(description="Counts: words"), ":3: the front matter is not YAML (mapping values are not allowed here); put values"),
+        (
+            front(description="Counts: words"),
+            ":3: the front matter is not YAML (mapping values are not allowed here); put values",
+        ),
         (front("tools: [now\n"), ":4: the front matter is not YAML"),
         (front("max_turns: 3\nmax_turns: 4\n"), ":5: 'max_turns' is given twice; remove one"),
         (front("a: &a x\nb: *a\n"), ":5: the YAML alias *a is not supported; write the value out"),
-        (front("a: " + "[" * 8_000 + "*x\n"), ":2: the front matter is not YAML (maximum recursion depth exceeded"),
+        (
+            front("a: " + "[" * 8_000 + "*x\n"),
+            ":2: the front matter is not YAML (maximum recursion depth exceeded",
+        ),
         (front("max_turn: 3\n"), ":4: max_turn: is not a known field; did you mean max_turns?"),
-        (front("colour: red\n"), ":4: colour: is not a known field; remove it (there are: name, description, capability, model"),
+        (
+            front("colour: red\n"),
+            ":4: colour: is not a known field; remove it (there are: name, description, capability, model",
+        ),
         (front("yes: 1\n"), ":2: True: is not a known field"),
-        ("---\ndescription: Counts the words of a text.\n---\n" + BODY, ":1: name: is missing; add a line `name: ...`"),
+        (
+            "---\ndescription: Counts the words of a text.\n---\n" + BODY,
+            ":1: name: is missing; add a line `name: ...`",
+        ),
         (front(name="Word Counter"), ":2: name: String should match pattern"),
-        (front(name="planner"), ":2: name: planner is reserved for the system itself; choose another name"),
-        (front(description="Counts."), ":3: description: String should have at least 10 characters"),
+        (
+            front(name="planner"),
+            ":2: name: planner is reserved for the system itself; choose another name",
+        ),
+        (
+            front(description="Counts."),
+            ":3: description: String should have at least 10 characters",
+        ),
         (front("max_turns: many\n"), ":4: max_turns: must be a whole number"),
         (front("max_turns: 0\n"), ":4: max_turns: must be greater than 0"),
         (front("tier: huge\n"), ":4: tier: must be"),
@@ -92,29 +149,58 @@ def test_a_byte_order_mark_windows_lines_and_folded_text_are_taken(tmp_path: Pat
         (front("tools: [1]\n"), ":4: tools.0: must be a text"),
         (front("tools: 3\n"), ":4: tools: must be a list"),
         (front("tools: now, now\n"), ":4: tools: a tool is named twice"),
-        (front("output_schema:\n  type: strin\n"), ":4: output_schema: is not a JSON Schema ('strin' is not valid"),
+        (
+            front("output_schema:\n  type: strin\n"),
+            ":4: output_schema: is not a JSON Schema ('strin' is not valid",
+        ),
         (front("output_schema: text\n"), ":4: output_schema: must be a mapping of JSON values"),
-        (front("output_schema:\n  const: 2026-01-01\n"), ":4: output_schema: must be a mapping of JSON values; quote dates"),
-        (front("output_schema:\n  pattern: (?=x)y\n"), ":4: output_schema: cannot be used: the pattern '(?=x)y' is not one of RE2's"),
-        (front("output_schema:\n  $ref: http://x.example/s\n"), ":4: output_schema: refers to http://x.example/s, and nothing is fetched"),
-        (front("output_schema:\n  $ref: '#/$defs/none'\n"), ":4: output_schema: refers to #/$defs/none, which it does not have"),
+        (
+            front("output_schema:\n  const: 2026-01-01\n"),
+            ":4: output_schema: must be a mapping of JSON values; quote dates",
+        ),
+        (
+            front("output_schema:\n  pattern: (?=x)y\n"),
+            ":4: output_schema: cannot be used: the pattern '(?=x)y' is not one of RE2's",
+        ),
+        (
+            front("output_schema:\n  $ref: http://x.example/s\n"),
+            ":4: output_schema: refers to http://x.example/s, and nothing is fetched",
+        ),
+        (
+            front("output_schema:\n  $ref: '#/$defs/none'\n"),
+            ":4: output_schema: refers to #/$defs/none, which it does not have",
+        ),
         (front().replace(BODY, " "), ":5: no instructions; write them below the front matter"),
-        (front().replace(BODY, "Count."), ":5: instructions: String should have at least 20 characters"),
+        (
+            front().replace(BODY, "Count."),
+            ":5: instructions: String should have at least 20 characters",
+        ),
     ],
 )
-def test_what_is_wrong_is_one_line_with_file_line_and_remedy(tmp_path: Path, text: str, expected: str) -> None:
+def test_what_is_wrong_is_one_line_with_file_line_and_remedy(
+    tmp_path: Path, text: str, expected: str
+) -> None:
     assert refusal(written(tmp_path, text)).startswith(expected)
 
 
 def test_an_unknown_tool_is_named_with_the_nearest_that_exists(tmp_path: Path) -> None:
     path = written(tmp_path, front("tools: search_document\n"))
-    assert refusal(path, ("search_documents", "now")) == ":4: tools: there is no tool search_document; did you mean search_documents?"
+    assert (
+        refusal(path, ("search_documents", "now"))
+        == ":4: tools: there is no tool search_document; did you mean search_documents?"
+    )
     far = written(tmp_path, front("tools: Bash\n"))
-    assert refusal(far, ("now",)) == ":4: tools: there is no tool Bash; there are: now; add its file with --tools DIR"
+    assert (
+        refusal(far, ("now",))
+        == ":4: tools: there is no tool Bash; there are: now; add its file with --tools DIR"
+    )
 
 
 def test_everything_that_is_wrong_with_a_file_is_named_with_its_line(tmp_path: Path) -> None:
-    path = written(tmp_path, front("max_turns: 0\ntier: huge\ntools: [nwo, ls]\ncolour: red\n", name="Word Counter"))
+    path = written(
+        tmp_path,
+        front("max_turns: 0\ntier: huge\ntools: [nwo, ls]\ncolour: red\n", name="Word Counter"),
+    )
 
     told = refusal(path, ("now",)).split("; counter.md")
     assert [one.split(": ")[:2] for one in told] == [
@@ -156,7 +242,10 @@ def test_a_name_twice_within_a_folder_is_refused_with_both_files(tmp_path: Path)
     first, second = written(tmp_path, front(), "a.md"), written(tmp_path, front(), "b.md")
     with pytest.raises(InvalidSpecialist) as refused:
         load_specialists(tmp_path)
-    assert str(refused.value) == f"{second}: name: counter is taken by {first}; rename or remove one of the two"
+    assert (
+        str(refused.value)
+        == f"{second}: name: counter is taken by {first}; rename or remove one of the two"
+    )
 
 
 def test_a_readme_and_hidden_files_are_no_specialists(tmp_path: Path) -> None:

@@ -3,7 +3,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.wire.characters import all_in_whole_characters, has_half_a_character, in_whole_characters
+from shared.wire.characters import (
+    all_in_whole_characters,
+    has_half_a_character,
+    in_whole_characters,
+)
 
 halves = st.text(st.characters(categories=["Cs"]) | st.characters())
 
@@ -28,4 +32,6 @@ def test_two_halves_are_one_character(character: str) -> None:
 
 
 def test_names_and_values_are_cleaned_at_any_depth() -> None:
-    assert all_in_whole_characters({"\ud83d": ("a", ["\ude00", 1, None])}) == {"\ufffd": ("a", ["\ufffd", 1, None])}
+    assert all_in_whole_characters({"\ud83d": ("a", ["\ude00", 1, None])}) == {
+        "\ufffd": ("a", ["\ufffd", 1, None])
+    }

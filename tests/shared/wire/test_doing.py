@@ -14,7 +14,9 @@ def test_a_wait_is_read_back_from_its_sentence(wait: Waiting) -> None:
     assert waiting_in(str(wait)) == wait
 
 
-@pytest.mark.parametrize("doing", ["", "thinking", "waiting", "waiting_times", "waiting, search_documents"])
+@pytest.mark.parametrize(
+    "doing", ["", "thinking", "waiting", "waiting_times", "waiting, search_documents"]
+)
 def test_who_does_something_else_does_not_wait(doing: str) -> None:
     assert waiting_in(doing) is None
 

@@ -34,7 +34,9 @@ SECRET = "what a model has written"
     ],
     ids=["handoff", "result", "event", "checkpoint", "verdict", "a role's answer"],
 )
-def test_what_does_not_parse_is_not_repeated(parse: Callable[[str], object], text: dict[str, Any]) -> None:
+def test_what_does_not_parse_is_not_repeated(
+    parse: Callable[[str], object], text: dict[str, Any]
+) -> None:
     with pytest.raises((MalformedMessage, ValidationError)) as refused:
         parse(json.dumps(text))
 
@@ -45,14 +47,20 @@ def nested(deep: int) -> JsonValue:
     return [nested(deep - 1)] if deep else 0
 
 
-@pytest.mark.parametrize("value", [{"verdict": "\ud83d"}, {"verdict": nested(300)}], ids=["half a character", "too deep"])
+@pytest.mark.parametrize(
+    "value", [{"verdict": "\ud83d"}, {"verdict": nested(300)}], ids=["half a character", "too deep"]
+)
 def test_what_json_cannot_say_is_malformed(value: dict[str, JsonValue]) -> None:
-    with pytest.raises(MalformedMessage, match=r"^Verdict: it holds half of a character, or is nested too deep$"):
+    with pytest.raises(
+        MalformedMessage, match=r"^Verdict: it holds half of a character, or is nested too deep$"
+    ):
         Verdict.of(value)
 
 
 @pytest.mark.parametrize("update", [None, {}, {"output_tokens": 7}])
-def test_a_copy_is_what_pydantic_would_make_and_shares_no_field_that_changes(update: dict[str, Any] | None) -> None:
+def test_a_copy_is_what_pydantic_would_make_and_shares_no_field_that_changes(
+    update: dict[str, Any] | None,
+) -> None:
     usage = Usage(input_tokens=3)
 
     ours, theirs = usage.model_copy(update=update), BaseModel.model_copy(usage, update=update)

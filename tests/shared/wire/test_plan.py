@@ -17,7 +17,12 @@ from shared.wire.plan import Plan, Step, Synthesis, count_problems, name_problem
 
 
 def step(name: str, *depends_on: str, specialist: str = "researcher") -> Step:
-    return Step(id=StepId(name), specialist=specialist, task="Find out.", depends_on=tuple(map(StepId, depends_on)))
+    return Step(
+        id=StepId(name),
+        specialist=specialist,
+        task="Find out.",
+        depends_on=tuple(map(StepId, depends_on)),
+    )
 
 
 def plan(*steps: Step) -> Plan:
@@ -28,17 +33,21 @@ def plan(*steps: Step) -> Plan:
 def dags(draw: st.DrawFn) -> tuple[Step, ...]:
     """Steps that depend only on earlier ones, then in any order."""
     count = draw(st.integers(1, 12))
-    steps = [step(f"s{n}", *(f"s{m}" for m in range(n) if draw(st.booleans()))) for n in range(count)]
+    steps = [
+        step(f"s{n}", *(f"s{m}" for m in range(n) if draw(st.booleans()))) for n in range(count)
+    ]
     return tuple(draw(st.permutations(steps)))
 
 
 @given(dags())
-def test_any_dag_is_a_plan_whose_steps_can_begin_one_after_the_other_and_none_before_what_it_waits_for(steps: tuple[Step, ...]) -> None:
+def test_any_dag_is_a_plan_whose_steps_can_begin_one_after_the_other_and_none_before_what_it_waits_for(
+    steps: tuple[Step, ...],
+) -> None:
     made, begun = plan(*steps), list[StepId]()
     open_for = {each.id: set(each.depends_on) for each in made.steps}
-    assert {(before, after) for before, waiting in made.dependents.items() for after in waiting} == {
-        (before, after) for after, waited_for in open_for.items() for before in waited_for
-    }
+    assert {
+        (before, after) for before, waiting in made.dependents.items() for after in waiting
+    } == {(before, after) for after, waited_for in open_for.items() for before in waited_for}
     while ready := [name for name in made.by_id if not open_for[name] and name not in begun]:
         begun.append(ready[0])
         for after in made.dependents[ready[0]]:
@@ -47,7 +56,9 @@ def test_any_dag_is_a_plan_whose_steps_can_begin_one_after_the_other_and_none_be
 
 
 @given(dags())
-def test_every_plan_has_a_sink_and_sinks_are_what_nothing_waits_for(steps: tuple[Step, ...]) -> None:
+def test_every_plan_has_a_sink_and_sinks_are_what_nothing_waits_for(
+    steps: tuple[Step, ...],
+) -> None:
     made = plan(*steps)
     waited_for = {dependency for each in steps for dependency in each.depends_on}
     assert made.sinks
@@ -61,11 +72,19 @@ def test_a_plan_survives_json(steps: tuple[Step, ...]) -> None:
 
 
 @given(dags(), st.data())
-def test_a_cycle_is_refused_and_its_steps_are_named_in_order(steps: tuple[Step, ...], data: st.DataObject) -> None:
-    chain = data.draw(st.lists(st.sampled_from([each.id for each in steps]), min_size=1, unique=True))
+def test_a_cycle_is_refused_and_its_steps_are_named_in_order(
+    steps: tuple[Step, ...], data: st.DataObject
+) -> None:
+    chain = data.draw(
+        st.lists(st.sampled_from([each.id for each in steps]), min_size=1, unique=True)
+    )
     closed = dict(zip(chain, chain[1:] + chain[:1], strict=True))
     bent = [
-        each.model_copy(update={"depends_on": tuple(dict.fromkeys((*each.depends_on, closed[each.id])))}) if each.id in closed else each
+        each.model_copy(
+            update={"depends_on": tuple(dict.fromkeys((*each.depends_on, closed[each.id])))}
+        )
+        if each.id in closed
+        else each
         for each in steps
     ]
     with pytest.raises(ValidationError, match="cycle: ") as refused:
@@ -102,7 +121,9 @@ def test_a_step_that_waits_for_itself_is_a_cycle() -> None:
 
 @pytest.mark.parametrize("role", ROLES)
 def test_no_step_takes_the_name_of_a_role(role: str) -> None:
-    with pytest.raises(ValidationError, match=f"step id {role} is the name of one of the supervisor's roles"):
+    with pytest.raises(
+        ValidationError, match=f"step id {role} is the name of one of the supervisor's roles"
+    ):
         plan(step(role))
 
 
@@ -122,13 +143,17 @@ def test_dependents_are_listed_in_the_order_of_the_plan() -> None:
 
 def test_more_steps_than_a_job_may_have_are_counted() -> None:
     steps = (step("a"), step("b"), step("c"))
-    assert count_problems(steps, max_steps=2) == ["3 steps, at most 2 are allowed: merge or drop some"]
+    assert count_problems(steps, max_steps=2) == [
+        "3 steps, at most 2 are allowed: merge or drop some"
+    ]
     assert count_problems(steps, max_steps=3) == []
 
 
 def test_specialists_that_nobody_serves_are_named() -> None:
     steps = (step("a"), step("b", specialist="oracle"))
-    assert name_problems(steps, {"researcher", "writer"}) == ["step b: there is no specialist oracle (there are: researcher, writer)"]
+    assert name_problems(steps, {"researcher", "writer"}) == [
+        "step b: there is no specialist oracle (there are: researcher, writer)"
+    ]
     assert name_problems(steps, {"researcher", "oracle"}) == []
 
 

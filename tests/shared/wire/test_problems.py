@@ -28,10 +28,16 @@ from supervisor.measures.facts import WrittenFacts
         (WrittenFacts, {"file": "a.csv", "columns": 3}, "columns: must hold fields"),
         (JobLimits, {"on_limit": "foo"}, "on_limit: must be 'stop', 'wrap-up' or 'ask'"),
         (Rubric, {"criteria": [{"name": "tone", "means": 3}]}, "criteria.0.means: must be a text"),
-        (Rubric, {"criteria": []}, "criteria: Tuple should have at least 1 item after validation, not 0"),
+        (
+            Rubric,
+            {"criteria": []},
+            "criteria: Tuple should have at least 1 item after validation, not 0",
+        ),
     ],
 )
-def test_a_problem_is_told_in_words_of_ours_and_once(kind: type[Message], said: dict[str, Any], told: str) -> None:
+def test_a_problem_is_told_in_words_of_ours_and_once(
+    kind: type[Message], said: dict[str, Any], told: str
+) -> None:
     with pytest.raises(ValidationError) as found:
         kind.model_validate_json(json.dumps(said))
     assert problems_of(found.value) == told

@@ -14,7 +14,12 @@ def test_what_a_limit_says_is_what_it_is_to_the_last_micro_dollar(amount: int) -
 
 
 def test_less_than_a_micro_dollar_is_not_rounded_up() -> None:
-    assert (microusd(2.01), microusd(0.000_001_9), microusd(1e-6), microusd(5e-7)) == (2_010_000, 1, 1, 0)
+    assert (microusd(2.01), microusd(0.000_001_9), microusd(1e-6), microusd(5e-7)) == (
+        2_010_000,
+        1,
+        1,
+        0,
+    )
 
 
 def test_unknown_stays_unknown() -> None:

@@ -27,6 +27,8 @@ def test_a_step_is_named_once() -> None:
 
 
 def test_a_verdict_survives_json() -> None:
-    verdict = Verdict(verdict=Decision.REVISE, revisions=(AGAIN,), open_points=("Prices are of 2024.",))
+    verdict = Verdict(
+        verdict=Decision.REVISE, revisions=(AGAIN,), open_points=("Prices are of 2024.",)
+    )
     assert Verdict.from_json(verdict.to_json()) == verdict
     assert verdict.steps == {"a"}

@@ -39,7 +39,9 @@ PLANNED = PlanMade(
     plan=REF,
     steps=(
         StepOutline(id=StepId("left"), specialist="researcher", title="Find out about left"),
-        StepOutline(id=StepId("both"), specialist="writer", depends_on=(StepId("left"),), title="Write it"),
+        StepOutline(
+            id=StepId("both"), specialist="writer", depends_on=(StepId("left"),), title="Write it"
+        ),
     ),
 )
 
@@ -56,7 +58,9 @@ def issued(step: str, to: str, *, attempt: int = 1, group: str | None = "g1") ->
     )
 
 
-def finished(step: str, *, attempt: int = 1, status: ResultStatus = ResultStatus.OK, error: str | None = None) -> HandoffFinished:
+def finished(
+    step: str, *, attempt: int = 1, status: ResultStatus = ResultStatus.OK, error: str | None = None
+) -> HandoffFinished:
     result = a_result(step).model_copy(
         update={
             "handoff_id": handoff_id(step, attempt),
@@ -75,15 +79,32 @@ def finished(step: str, *, attempt: int = 1, status: ResultStatus = ResultStatus
 def reviewed(verdict: Verdict) -> Reviewed:
     result = _said(a_result("assessor", verdict.model_dump(mode="json")))
     steps, points = tuple(item.step for item in verdict.revisions), len(verdict.open_points)
-    return Reviewed(round=1, decision=verdict.verdict, result=ref(result.to_json()), steps=steps, open_points=points)
+    return Reviewed(
+        round=1,
+        decision=verdict.verdict,
+        result=ref(result.to_json()),
+        steps=steps,
+        open_points=points,
+    )
 
 
 def looked(patch: Patch) -> tuple[HandoffFinished, PlanPatched]:
     """The replanner's result, and what was made of it."""
     result = _said(a_result("replanner", patch.model_dump(mode="json")))
-    added = tuple(StepOutline(id=step.id, specialist=step.specialist, depends_on=step.depends_on, title=step.task) for step in patch.add)
+    added = tuple(
+        StepOutline(
+            id=step.id, specialist=step.specialist, depends_on=step.depends_on, title=step.task
+        )
+        for step in patch.add
+    )
     plan = REF if added or patch.drop else None
-    made = PlanPatched(result=ref(result.to_json()), plan=plan, added=added, dropped=patch.drop, repeats=patch.repeats)
+    made = PlanPatched(
+        result=ref(result.to_json()),
+        plan=plan,
+        added=added,
+        dropped=patch.drop,
+        repeats=patch.repeats,
+    )
     return finished_event(result, ""), made
 
 
@@ -92,7 +113,9 @@ def checked(check: FactCheck) -> tuple[HandoffFinished, FactsChecked]:
     result = _said(a_result(FACT_GATE, check.model_dump(mode="json")))
     is_wrong = check.verdict is CheckVerdict.VETO
     problem = UNSURE if check.verdict is CheckVerdict.CANNOT_SAY else None
-    said = FactsChecked(result=ref(result.to_json()), wrong=len(check.wrong), is_sent_back=is_wrong, problem=problem)
+    said = FactsChecked(
+        result=ref(result.to_json()), wrong=len(check.wrong), is_sent_back=is_wrong, problem=problem
+    )
     return finished_event(result, ""), said
 
 
@@ -103,11 +126,20 @@ def _said(result: HandoffResult) -> HandoffResult:
 
 
 def recorded(*events: Event) -> list[Recorded]:
-    return [Recorded(version=number, at=100.0 + number, event=event) for number, event in enumerate(events, start=1)]
+    return [
+        Recorded(version=number, at=100.0 + number, event=event)
+        for number, event in enumerate(events, start=1)
+    ]
 
 
-def view_of(*events: Event, now: float = 110.0, standings: dict[str, HandoffStanding] | None = None) -> View:
-    books = JobStanding(JOB, JobStatus.RUNNING, len(events), "Compare", 101.0, 4, 2_000, 400, 1_500, cancelled=False)
-    words = Words({ref.digest: SAID[ref.digest] for event in events for ref in said_by(event)})  # and no others
+def view_of(
+    *events: Event, now: float = 110.0, standings: dict[str, HandoffStanding] | None = None
+) -> View:
+    books = JobStanding(
+        JOB, JobStatus.RUNNING, len(events), "Compare", 101.0, 4, 2_000, 400, 1_500, cancelled=False
+    )
+    words = Words(
+        {ref.digest: SAID[ref.digest] for event in events for ref in said_by(event)}
+    )  # and no others
     known = {HandoffId(name): standing for name, standing in (standings or {}).items()}
     return View(JOB, now=now, books=books, standings=known, words=words).told(recorded(*events))

@@ -21,13 +21,40 @@ from supervisor.report import JobResult
 
 MEASURED = {"calls": 0, "tokens": 0, "cost_usd": 0.0}
 USAGE = {"turns": 1, "input_tokens": 1_200, "output_tokens": 34, "cost_usd": None, "cut": MEASURED}
-CUT = {"turns": 2, "input_tokens": 9_000, "output_tokens": 500, "cost_usd": 0.0123, "cut": {"calls": 1, "tokens": 8_200, "cost_usd": 0.011}}
-SOURCE = {"n": 1, "source": "a.md", "digest": "d", "start": 0, "end": 4, "quote": "It\nis so.", "claim": "so", "step": "left"}
-CLAIM = Claim(id="left.c1", text="so", sources=(Citation(source="a.md", digest="a" * 64, start=0, end=4, quote="It is"),))
+CUT = {
+    "turns": 2,
+    "input_tokens": 9_000,
+    "output_tokens": 500,
+    "cost_usd": 0.0123,
+    "cut": {"calls": 1, "tokens": 8_200, "cost_usd": 0.011},
+}
+SOURCE = {
+    "n": 1,
+    "source": "a.md",
+    "digest": "d",
+    "start": 0,
+    "end": 4,
+    "quote": "It\nis so.",
+    "claim": "so",
+    "step": "left",
+}
+CLAIM = Claim(
+    id="left.c1",
+    text="so",
+    sources=(Citation(source="a.md", digest="a" * 64, start=0, end=4, quote="It is"),),
+)
 
 
 def result(answer: JsonValue = "It is so [1].", status: JobStatus = JobStatus.OK) -> JobResult:
-    return JobResult(job_id="j-0123456789ab", status=status, answer=answer, citations=(SOURCE,), usage=USAGE, wall_s=1.25, model="m")
+    return JobResult(
+        job_id="j-0123456789ab",
+        status=status,
+        answer=answer,
+        citations=(SOURCE,),
+        usage=USAGE,
+        wall_s=1.25,
+        model="m",
+    )
 
 
 def drawn(outcome: JobResult, columns: int = 120) -> str:
@@ -43,15 +70,27 @@ def test_answer_then_sources(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == 'It is so [1].\n\nSources:\n[1] a.md: "It is so."\n'
 
 
-QUOTE = {"cost": {"likely_usd": 0.01, "most_usd": 0.03}, "time": {"likely_s": 8.0, "most_s": 12.0}, "handoffs": 9, "jobs": 20}
+QUOTE = {
+    "cost": {"likely_usd": 0.01, "most_usd": 0.03},
+    "time": {"likely_s": 8.0, "most_s": 12.0},
+    "handoffs": 9,
+    "jobs": 20,
+}
 
 
 def test_a_quote_stands_beside_what_was_worked_and_not_beside_what_a_person_took() -> None:
-    outcome = result().model_copy(update={"quote": QUOTE, "usage": CUT, "wall_s": 198.3, "worked_s": 9.04})
+    outcome = result().model_copy(
+        update={"quote": QUOTE, "usage": CUT, "wall_s": 198.3, "worked_s": 9.04}
+    )
     line = "quoted: $0.0100 likely, $0.0300 at most; 8.0 s likely, 12.0 s at most; it took ≤ $0.0123 and 9.0 s of work"
 
-    assert f"{line} (of 198.3 s: what it waited for a person, and the time after its end, are no work)" in drawn(outcome, 300)
-    assert f"{line}\n" in drawn(outcome.model_copy(update={"wall_s": 9.1}), 300).replace(" \n", "\n")
+    assert (
+        f"{line} (of 198.3 s: what it waited for a person, and the time after its end, are no work)"
+        in drawn(outcome, 300)
+    )
+    assert f"{line}\n" in drawn(outcome.model_copy(update={"wall_s": 9.1}), 300).replace(
+        " \n", "\n"
+    )
 
 
 def test_what_was_streamed_is_not_printed_again(capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,13 +99,17 @@ def test_what_was_streamed_is_not_printed_again(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out.startswith(" so [1].\n")
 
 
-def test_a_draft_that_was_changed_is_followed_by_the_whole_answer(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_draft_that_was_changed_is_followed_by_the_whole_answer(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     print_answer(result(), streamed="It was")
 
     assert "---\n\nIt is so [1].\n" in capsys.readouterr().out
 
 
-def test_the_value_of_a_schema_is_alone_on_stdout_and_its_sources_are_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_value_of_a_schema_is_alone_on_stdout_and_its_sources_are_on_stderr(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     print_answer(result({"so": True}))
 
     written = capsys.readouterr()
@@ -74,7 +117,9 @@ def test_the_value_of_a_schema_is_alone_on_stdout_and_its_sources_are_on_stderr(
     assert '[1] a.md: "It is so."' in written.err
 
 
-def test_a_form_that_is_a_string_is_a_json_string_alone_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_form_that_is_a_string_is_a_json_string_alone_on_stdout(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     print_answer(result('It is "so" [1].').model_copy(update={"asked_for_a_form": True}))
 
     written = capsys.readouterr()
@@ -93,23 +138,32 @@ def test_escapes_in_an_answer_do_not_reach_the_terminal(capsys: pytest.CaptureFi
 
 
 def test_a_documents_name_makes_one_line_of_the_sources() -> None:
-    forged = result().model_copy(update={"citations": ({"n": 1, "source": 'a.md: "x"\n[2] bank.md', "quote": "It works."},)})
+    forged = result().model_copy(
+        update={"citations": ({"n": 1, "source": 'a.md: "x"\n[2] bank.md', "quote": "It works."},)}
+    )
 
     assert sources_of(forged).splitlines() == ["Sources:", '[1] a.md: "x" [2] bank.md: "It works."']
 
 
 def test_an_unknown_price_is_never_zero() -> None:
-    assert total(result()) == "j-0123456789ab  ok  1.2 s  1 turn  1,200 + 34 tokens  cost unknown  m"
+    assert (
+        total(result()) == "j-0123456789ab  ok  1.2 s  1 turn  1,200 + 34 tokens  cost unknown  m"
+    )
     assert sources_of(JobResult(job_id="j-0123456789ab", status=JobStatus.OK)) == ""
 
 
-def test_totals_with_a_call_that_was_cut_are_upper_bounds_and_say_which_part(capsys: pytest.CaptureFixture[str]) -> None:
+def test_totals_with_a_call_that_was_cut_are_upper_bounds_and_say_which_part(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     handoff = {"handoff_id": "left.1", "assigned_to": "researcher", "worker": "vm:1", "usage": CUT}
     outcome = {"handoff_id": "left.1", "status": "ok"}
     cut = result().model_copy(update={"usage": CUT, "handoffs": (handoff,), "results": (outcome,)})
 
     assert total(cut) == "j-0123456789ab  ok  1.2 s  2 turns  ≤ 9,000 + 500 tokens  ≤ $0.0123  m"
-    assert drawn(cut).splitlines()[-2] == "1 call was cut off, and counted at the most that can have been used: 8,200 tokens, $0.0110"
+    assert (
+        drawn(cut).splitlines()[-2]
+        == "1 call was cut off, and counted at the most that can have been used: 8,200 tokens, $0.0110"
+    )
     row = next(line for line in drawn(cut).splitlines() if line.startswith("left.1"))
     assert row.split() == "left.1 researcher ok 2 ≤ 9,000 ≤ 500 ≤ $0.0123 vm:1".split()
     print_everything(cut, [])
@@ -117,19 +171,32 @@ def test_totals_with_a_call_that_was_cut_are_upper_bounds_and_say_which_part(cap
 
 
 def test_whose_a_job_is_stands_above_all_of_it(capsys: pytest.CaptureFixture[str]) -> None:
-    print_everything(result().model_copy(update={"tenant": "ann", "priority": Priority.BATCH, "mode": Mode.ADAPTIVE}), [])
+    print_everything(
+        result().model_copy(
+            update={"tenant": "ann", "priority": Priority.BATCH, "mode": Mode.ADAPTIVE}
+        ),
+        [],
+    )
 
-    assert capsys.readouterr().out.splitlines()[:2] == ["=== j-0123456789ab  ok", "mode adaptive, tenant ann, batch"]
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "=== j-0123456789ab  ok",
+        "mode adaptive, tenant ann, batch",
+    ]
 
 
 @pytest.mark.parametrize(
     ("status", "said"),
     [
-        (JobStatus.RUNNING, "waits for an approval of its plan: `handoff approve j-0123456789ab` or `handoff reject j-0123456789ab --note"),
+        (
+            JobStatus.RUNNING,
+            "waits for an approval of its plan: `handoff approve j-0123456789ab` or `handoff reject j-0123456789ab --note",
+        ),
         (JobStatus.CANCELLED, "=== approval of the plan: never decided"),
     ],
 )
-def test_a_job_waits_for_a_person_until_it_has_ended(status: JobStatus, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_waits_for_a_person_until_it_has_ended(
+    status: JobStatus, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     asked = {"what": "plan", "decision": None}
     print_everything(result().model_copy(update={"status": status, "approvals": (asked,)}), [])
 
@@ -140,9 +207,16 @@ def test_a_job_waits_for_a_person_until_it_has_ended(status: JobStatus, said: st
 
 def an_account(columns: int) -> str:
     """Of a handoff whose table is some 120 columns wide."""
-    handoff = {"handoff_id": "research_the_first_thing.1", "assigned_to": "researcher", "worker": "a-host-with-a-name:12345"}
+    handoff = {
+        "handoff_id": "research_the_first_thing.1",
+        "assigned_to": "researcher",
+        "worker": "a-host-with-a-name:12345",
+    }
     outcome = {"handoff_id": handoff["handoff_id"], "status": "ok"}
-    changes = {"handoffs": ({**handoff, "usage": CUT, "started_at": 100.0, "finished_at": 101.5},), "results": (outcome,)}
+    changes = {
+        "handoffs": ({**handoff, "usage": CUT, "started_at": 100.0, "finished_at": 101.5},),
+        "results": (outcome,),
+    }
     return drawn(result().model_copy(update=changes), columns)
 
 
@@ -152,31 +226,56 @@ def test_on_a_narrow_terminal_no_id_is_cut_and_no_figure_is_lost() -> None:
     assert max(map(len, narrow.splitlines())) <= 60
     lines = narrow.splitlines()
     assert lines[0].rstrip() == "research_the_first_thing.1  researcher  ok"
-    assert " ".join(" ".join(lines[1:3]).split()).startswith("2 turns ≤ 9,000 + ≤ 500 tokens ≤ $0.0123 1.50 s a-host-with-a-name:12345")
+    assert " ".join(" ".join(lines[1:3]).split()).startswith(
+        "2 turns ≤ 9,000 + ≤ 500 tokens ≤ $0.0123 1.50 s a-host-with-a-name:12345"
+    )
     assert any(line.startswith("j-0123456789ab  ok") for line in lines)
 
 
 def test_where_the_table_fits_it_is_one() -> None:
-    assert an_account(160).splitlines()[0].split() == "handoff by state turns in out cost seconds worker".split()
+    assert (
+        an_account(160).splitlines()[0].split()
+        == "handoff by state turns in out cost seconds worker".split()
+    )
 
 
 def of_a_repeated_step(copies: int) -> JobResult:
     names = [f"page_{number:04d}" for number in range(1, copies + 1)]
-    steps = [{"id": name, "specialist": "reader", "depends_on": [], "task": "Read it."} for name in names]
+    steps = [
+        {"id": name, "specialist": "reader", "depends_on": [], "task": "Read it."} for name in names
+    ]
     steps.append({"id": "sum", "specialist": "writer", "depends_on": names, "task": "Sum it up."})
-    handoffs = [{"handoff_id": f"{step['id']}.1", "assigned_to": step["specialist"], "usage": USAGE} for step in steps]
-    outcomes = [{"handoff_id": one["handoff_id"], "status": "failed" if one["handoff_id"] == "page_0007.1" else "ok"} for one in handoffs]
-    return result().model_copy(update={"plan": {"steps": steps}, "handoffs": tuple(handoffs), "results": tuple(outcomes)})
+    handoffs = [
+        {"handoff_id": f"{step['id']}.1", "assigned_to": step["specialist"], "usage": USAGE}
+        for step in steps
+    ]
+    outcomes = [
+        {
+            "handoff_id": one["handoff_id"],
+            "status": "failed" if one["handoff_id"] == "page_0007.1" else "ok",
+        }
+        for one in handoffs
+    ]
+    return result().model_copy(
+        update={"plan": {"steps": steps}, "handoffs": tuple(handoffs), "results": tuple(outcomes)}
+    )
 
 
 @pytest.mark.parametrize("columns", [60, 160])
-def test_the_copies_of_a_repeated_step_are_one_line_each_in_the_plan_and_among_the_handoffs(columns: int) -> None:
-    lines = [" ".join(line.split()) for line in drawn(of_a_repeated_step(2_000), columns).splitlines()]
+def test_the_copies_of_a_repeated_step_are_one_line_each_in_the_plan_and_among_the_handoffs(
+    columns: int,
+) -> None:
+    lines = [
+        " ".join(line.split()) for line in drawn(of_a_repeated_step(2_000), columns).splitlines()
+    ]
 
     assert len(lines) < 25
     text = " ".join(lines)
     assert "page_0001 to page_2000 · reader: 2,000 steps" in text
-    assert "page_0001 to page_2000: 2,000 handoffs, 1,999 ok, 1 failed; `handoff show j-0123456789ab --all` has each" in text
+    assert (
+        "page_0001 to page_2000: 2,000 handoffs, 1,999 ok, 1 failed; `handoff show j-0123456789ab --all` has each"
+        in text
+    )
     assert any(line.startswith("sum.1 writer ok") for line in lines)
     assert "(after page_0001 to page_2000)" in text
 
@@ -200,10 +299,16 @@ def test_totals_that_were_measured_say_nothing_of_bounds() -> None:
 
 def test_a_job_that_failed_for_want_of_documents_says_how_to_give_them() -> None:
     needy: dict[str, Any] = {"handoff_id": "a.1", "status": "needs_input"}
-    failed = result(status=JobStatus.FAILED).model_copy(update={"results": (needy,), "notes": ("needs: documents about HNSW",)})
+    failed = result(status=JobStatus.FAILED).model_copy(
+        update={"results": (needy,), "notes": ("needs: documents about HNSW",)}
+    )
 
-    assert str(verdict_on(failed)).endswith("failed: needs: documents about HNSW: no documents were given (--docs DIR)")
-    given = failed.model_copy(update={"handoffs": ({"handoff_id": "a.1", "artifacts": [{"kind": "documents"}]},)})
+    assert str(verdict_on(failed)).endswith(
+        "failed: needs: documents about HNSW: no documents were given (--docs DIR)"
+    )
+    given = failed.model_copy(
+        update={"handoffs": ({"handoff_id": "a.1", "artifacts": [{"kind": "documents"}]},)}
+    )
     assert str(verdict_on(given)).endswith("failed: needs: documents about HNSW")
 
 
@@ -220,7 +325,11 @@ GAP = {"step": "left", "specialist": "researcher", "why": "it did not run", "lik
     [
         ("So.", {"has_open_points": True}, "the answer names what is missing or not settled"),
         ({"so": 1}, {"has_open_points": True}, "the notes name what is missing or not settled"),
-        ("So.", {"notes": ("No usable plan was made: one specialist got the whole request.",)}, "the notes say why"),
+        (
+            "So.",
+            {"notes": ("No usable plan was made: one specialist got the whole request.",)},
+            "the notes say why",
+        ),
         (
             "So.",
             {"gaps": (GAP,)},
@@ -228,7 +337,9 @@ GAP = {"step": "left", "specialist": "researcher", "why": "it did not run", "lik
         ),
     ],
 )
-def test_of_a_partial_outcome_it_says_where_the_reason_stands(answer: JsonValue, what: dict[str, Any], said: str) -> None:
+def test_of_a_partial_outcome_it_says_where_the_reason_stands(
+    answer: JsonValue, what: dict[str, Any], said: str
+) -> None:
     outcome = result(answer, JobStatus.PARTIAL).model_copy(update=what)
 
     assert verdict_on(outcome) == f"j-0123456789ab is partial: {said}"

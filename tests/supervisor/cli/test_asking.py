@@ -8,7 +8,14 @@ import pytest
 
 from shared.config import Settings
 from shared.wire.errors import MissingCredentials, UserError
-from supervisor.cli.asking import MOST_SCHEMA_BYTES, Asked, check_model, limits_of, schema_of, text_of
+from supervisor.cli.asking import (
+    MOST_SCHEMA_BYTES,
+    Asked,
+    check_model,
+    limits_of,
+    schema_of,
+    text_of,
+)
 from supervisor.cli.kept import forget, keep, restore, surroundings_of
 from supervisor.cli.up import workers_of
 
@@ -23,7 +30,11 @@ def test_bytes_that_are_no_text_are_no_request() -> None:
 def test_limits_are_those_that_were_given() -> None:
     limits = limits_of(Asked("x", max_turns=3, max_usd=0.5, timeout_s=9))
 
-    assert (limits.max_turns_per_handoff, limits.max_microusd, limits.max_seconds) == (3, 500_000, 9)
+    assert (limits.max_turns_per_handoff, limits.max_microusd, limits.max_seconds) == (
+        3,
+        500_000,
+        9,
+    )
 
 
 def test_a_schema_is_an_object(tmp_path: Path) -> None:
@@ -34,17 +45,26 @@ def test_a_schema_is_an_object(tmp_path: Path) -> None:
 
 
 def test_a_name_that_a_schema_has_twice_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "form.json").write_text('{"type": "object", "properties": {"a": {"type": "string", "type": "number"}}}')
+    (tmp_path / "form.json").write_text(
+        '{"type": "object", "properties": {"a": {"type": "string", "type": "number"}}}'
+    )
 
     with pytest.raises(UserError, match=r"form\.json: 'type' is given twice; remove one"):
         schema_of(tmp_path / "form.json")
 
 
-@pytest.mark.parametrize("content", [b" " * MOST_SCHEMA_BYTES + b"{}", b"\xff{}", b"[" * 100_000, b""])
-def test_a_schema_is_read_within_bounds_or_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize(
+    "content", [b" " * MOST_SCHEMA_BYTES + b"{}", b"\xff{}", b"[" * 100_000, b""]
+)
+def test_a_schema_is_read_within_bounds_or_refused_in_one_line(
+    tmp_path: Path, content: bytes
+) -> None:
     (tmp_path / "form.json").write_bytes(content)
 
-    with pytest.raises(UserError, match=r"form\.json (is larger than 200,000 bytes|is not UTF-8 text|is not JSON)[^\n]*$"):
+    with pytest.raises(
+        UserError,
+        match=r"form\.json (is larger than 200,000 bytes|is not UTF-8 text|is not JSON)[^\n]*$",
+    ):
         schema_of(tmp_path / "form.json")
 
 
@@ -64,7 +84,9 @@ def test_whoever_is_not_named_is_served_by_one_process_more() -> None:
     }
 
 
-@pytest.mark.parametrize("wrong", ["researcher", "researcher=0", "researcher=x", "reseacher=1", "=1", "researcher=999"])
+@pytest.mark.parametrize(
+    "wrong", ["researcher", "researcher=0", "researcher=x", "reseacher=1", "=1", "researcher=999"]
+)
 def test_a_worker_option_that_is_wrong_is_refused(wrong: str) -> None:
     with pytest.raises(UserError):
         workers_of([wrong], KNOWN)

@@ -18,15 +18,29 @@ from supervisor.waiting import Missing
 from tests.supervisor.cli.moments import JOB, PLANNED, REF, SUBMITTED, issued, recorded, view_of
 
 CHILD = JobId("j-00000000cccc")
-TEAM = PlanMade(plan=REF, steps=(StepOutline(id=StepId("team"), specialist="supervisor", title="Find it all out"),))
-HANDED_OVER = issued("team", "supervisor", group=None).model_copy(update={"child": Child(job_id=CHILD, limits=JobLimits())})
+TEAM = PlanMade(
+    plan=REF,
+    steps=(StepOutline(id=StepId("team"), specialist="supervisor", title="Find it all out"),),
+)
+HANDED_OVER = issued("team", "supervisor", group=None).model_copy(
+    update={"child": Child(job_id=CHILD, limits=JobLimits())}
+)
 BELOW = (SUBMITTED.model_copy(update={"depth": 1}), PLANNED, issued("left", "researcher"))
-WORKS = {"left.1": HandoffStanding("running", claims=1, worker="w1:7", turns=1, doing="search_documents", started_at=105.0)}
+WORKS = {
+    "left.1": HandoffStanding(
+        "running", claims=1, worker="w1:7", turns=1, doing="search_documents", started_at=105.0
+    )
+}
 
 
 def watched() -> View:
     """A job with a child, in which one step runs."""
-    view = view_of(SUBMITTED, TEAM, HANDED_OVER, standings={"team.1": HandoffStanding("running", claims=1, worker=CHILD, turns=2)})
+    view = view_of(
+        SUBMITTED,
+        TEAM,
+        HANDED_OVER,
+        standings={"team.1": HandoffStanding("running", claims=1, worker=CHILD, turns=2)},
+    )
     child = replace(view_of(*BELOW, standings=WORKS), job_id=CHILD)
     return replace(view, children={CHILD: child})
 
@@ -55,14 +69,30 @@ def test_what_happens_below_stands_below_indented_with_its_job() -> None:
 
 
 def test_a_plan_with_sub_supervisors_is_told_with_its_bill() -> None:
-    (told,) = (line for line in changes(None, moment_of(watched(), {JOB: recorded(SUBMITTED, TEAM)})) if line.startswith("plan: "))
+    (told,) = (
+        line
+        for line in changes(None, moment_of(watched(), {JOB: recorded(SUBMITTED, TEAM)}))
+        if line.startswith("plan: ")
+    )
 
     assert told.startswith("plan: 1 step: team (supervisor); 1 sub-team of at most ")
 
 
 def test_what_a_team_gets_too_little_of_is_said_where_it_begins() -> None:
     view = watched()
-    books = JobStanding(JOB, JobStatus.RUNNING, 3, "", 100.0, 0, 0, 0, 0, cancelled=False, teams_lack="too little: 1 turn")
+    books = JobStanding(
+        JOB,
+        JobStatus.RUNNING,
+        3,
+        "",
+        100.0,
+        0,
+        0,
+        0,
+        0,
+        cancelled=False,
+        teams_lack="too little: 1 turn",
+    )
     view = replace(view, books=books)
 
     assert f"team (supervisor): handed over, as {CHILD}, with too little: 1 turn" in changes(

@@ -31,7 +31,9 @@ def test_a_line_of_the_list_is_the_first_of_the_commands_own_help(name: str) -> 
 
 
 def test_the_list_is_shown_without_the_commands() -> None:
-    done = subprocess.run([sys.executable, "-c", LOADED], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED], cwd=ROOT, capture_output=True, text=True, check=True
+    )
 
     assert all(f" {name} " in done.stdout for name in ENTRIES)
     assert done.stderr.strip() == "", "what was imported although nobody has typed a command"

@@ -14,11 +14,22 @@ from shared.ledger.ledger import Ledger
 from supervisor.cli.doctor import Finding, Level, budgets, examine, forsaken, persistence
 from tests.doubles.jobs import a_job, issue
 
-SOUND = RedisFacts((7, 0, 15), is_primary=True, append_only=True, eviction="noeviction", max_memory_bytes=1_000, used_memory_bytes=100)
+SOUND = RedisFacts(
+    (7, 0, 15),
+    is_primary=True,
+    append_only=True,
+    eviction="noeviction",
+    max_memory_bytes=1_000,
+    used_memory_bytes=100,
+)
 
 
 def wrong(facts: RedisFacts) -> dict[str, Level]:
-    return {finding.about: finding.level for finding in persistence(facts) if finding.level is not Level.OK}
+    return {
+        finding.about: finding.level
+        for finding in persistence(facts)
+        if finding.level is not Level.OK
+    }
 
 
 def test_a_sound_redis_is_sound() -> None:
@@ -37,13 +48,17 @@ def test_a_sound_redis_is_sound() -> None:
         (replace(SOUND, used_memory_bytes=701), "memory", Level.WARN),
     ],
 )
-def test_what_would_lose_jobs_is_said_with_how_to_mend_it(facts: RedisFacts, about: str, level: Level) -> None:
+def test_what_would_lose_jobs_is_said_with_how_to_mend_it(
+    facts: RedisFacts, about: str, level: Level
+) -> None:
     assert wrong(facts) == {about: level}
     assert all(finding.mend for finding in persistence(facts) if finding.level is not Level.OK)
 
 
 def test_a_queue_that_nobody_serves_is_named_with_what_waits_in_it() -> None:
-    (finding,) = forsaken([QueueDepth("poet", 3, 2), QueueDepth("writer", 5, 5), QueueDepth("old", 0, 0)], {"writer"})
+    (finding,) = forsaken(
+        [QueueDepth("poet", 3, 2), QueueDepth("writer", 5, 5), QueueDepth("old", 0, 0)], {"writer"}
+    )
 
     assert (finding.level, finding.about) == (Level.WARN, "queue poet")
     assert finding.found.startswith("3 messages waiting")
@@ -58,11 +73,16 @@ def test_messages_that_nobody_wants_any_more_may_be_removed() -> None:
 
 
 def found_in(redis_url: str) -> dict[str, Finding]:
-    return {finding.about: finding for finding in examine(Settings(redis_url=SecretStr(redis_url), offline=True))}
+    return {
+        finding.about: finding
+        for finding in examine(Settings(redis_url=SecretStr(redis_url), offline=True))
+    }
 
 
 @pytest.mark.slow
-def test_in_a_real_redis_waiting_messages_are_found_though_no_worker_ever_announced_their_queue(ledger: Ledger, redis_url: str) -> None:
+def test_in_a_real_redis_waiting_messages_are_found_though_no_worker_ever_announced_their_queue(
+    ledger: Ledger, redis_url: str
+) -> None:
     issue(ledger, a_job(ledger), "a.1", role="poet")
     ledger.connection.redis.lpush("poet", "a.1")
 
@@ -72,7 +92,9 @@ def test_in_a_real_redis_waiting_messages_are_found_though_no_worker_ever_announ
 
 
 @pytest.mark.slow
-def test_dead_letters_come_with_how_to_look_at_them_and_clear_them(ledger: Ledger, redis_url: str) -> None:
+def test_dead_letters_come_with_how_to_look_at_them_and_clear_them(
+    ledger: Ledger, redis_url: str
+) -> None:
     ledger.dead.add("researcher", "no handoff", "{}")
 
     finding = found_in(redis_url)["dead letters"]
@@ -83,10 +105,12 @@ def test_dead_letters_come_with_how_to_look_at_them_and_clear_them(ledger: Ledge
 
 
 def test_what_is_spent_today_stands_beside_its_caps() -> None:
-    assert list(budgets(Today(Spent(1_200, 500_000, 0, 2_000_000), Spent(1_200, 500_000, 0, 0), 60.0))) == [
-        Finding(Level.OK, "budget of the day", "$0.5 of $2, 1,200 tokens")
+    assert list(
+        budgets(Today(Spent(1_200, 500_000, 0, 2_000_000), Spent(1_200, 500_000, 0, 0), 60.0))
+    ) == [Finding(Level.OK, "budget of the day", "$0.5 of $2, 1,200 tokens")]
+    assert [one.found for one in budgets(Today(Spent(0, 0, 0, 0), Spent(0, 0, 0, 0), 60.0))] == [
+        "$0, 0 tokens, no cap"
     ]
-    assert [one.found for one in budgets(Today(Spent(0, 0, 0, 0), Spent(0, 0, 0, 0), 60.0))] == ["$0, 0 tokens, no cap"]
 
 
 def test_a_day_that_is_spent_is_said_with_when_there_is_more_and_which_setting_it_is() -> None:
@@ -98,13 +122,24 @@ def test_a_day_that_is_spent_is_said_with_when_there_is_more_and_which_setting_i
         "budget of the day, tenant default",
         "$7e-06, 900 of 900 tokens: spent",
     )
-    assert tenant.mend.startswith("there is more at 00:00 UTC, in 1 h 1 min; or raise HANDOFF_TENANT_DAY_USD or HANDOFF_TENANT_DAY_TOKENS")
+    assert tenant.mend.startswith(
+        "there is more at 00:00 UTC, in 1 h 1 min; or raise HANDOFF_TENANT_DAY_USD or HANDOFF_TENANT_DAY_TOKENS"
+    )
 
 
 def test_a_day_with_too_little_left_to_begin_anything_is_said_to_be_spent_and_why() -> None:
-    (everybody,) = budgets(Today(Spent(900, 324_000, 0, 500_000, needed_microusd=200_000), Spent(900, 324_000, 0, 0), 3_600.0))
+    (everybody,) = budgets(
+        Today(
+            Spent(900, 324_000, 0, 500_000, needed_microusd=200_000),
+            Spent(900, 324_000, 0, 0),
+            3_600.0,
+        )
+    )
 
-    assert (everybody.level, everybody.found) == (Level.WARN, "$0.324 of $0.5, 900 tokens: spent, and a call may need $0.2")
+    assert (everybody.level, everybody.found) == (
+        Level.WARN,
+        "$0.324 of $0.5, 900 tokens: spent, and a call may need $0.2",
+    )
 
 
 @pytest.mark.slow

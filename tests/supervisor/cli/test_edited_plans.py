@@ -29,15 +29,25 @@ def never(_plan: JsonValue) -> None:
 def test_of_an_empty_file_it_says_what_a_plan_begins_with(tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_text("")
 
-    with pytest.raises(UserError, match=r"plan\.yaml: is empty; write `steps: \.\.\.`, as `handoff show` prints the plan$"):
+    with pytest.raises(
+        UserError,
+        match=r"plan\.yaml: is empty; write `steps: \.\.\.`, as `handoff show` prints the plan$",
+    ):
         with_plan(tmp_path / "plan.yaml", never)
 
 
-@pytest.mark.parametrize("plan", ["steps:\n- id: a\n  join: {enough: most}\n", "steps:\n- id: a\njoin: {enough: most}\n"])
-def test_a_join_that_is_none_is_refused_with_file_and_line_in_the_words_of_a_workflow(tmp_path: Path, plan: str) -> None:
+@pytest.mark.parametrize(
+    "plan", ["steps:\n- id: a\n  join: {enough: most}\n", "steps:\n- id: a\njoin: {enough: most}\n"]
+)
+def test_a_join_that_is_none_is_refused_with_file_and_line_in_the_words_of_a_workflow(
+    tmp_path: Path, plan: str
+) -> None:
     (tmp_path / "plan.yaml").write_text(plan)
 
-    with pytest.raises(UserError, match=r"plan\.yaml:3: .*join: enough must be a number of results, such as 3, or a part of them"):
+    with pytest.raises(
+        UserError,
+        match=r"plan\.yaml:3: .*join: enough must be a number of results, such as 3, or a part of them",
+    ):
         with_plan(tmp_path / "plan.yaml", never)
 
 
@@ -74,7 +84,9 @@ def test_whatever_is_wrong_is_told_with_its_file_and_line(tmp_path: Path) -> Non
     with pytest.raises(ManyProblems) as raised:
         with_plan(tmp_path / "plan.yaml", refuses)
     said = [line.removeprefix(f"{tmp_path}/plan.yaml:") for line in str(raised.value).splitlines()]
-    assert [(int(line), what[:44].strip()) for line, _, what in (one.partition(": ") for one in said)] == [
+    assert [
+        (int(line), what[:44].strip()) for line, _, what in (one.partition(": ") for one in said)
+    ] == [
         (2, "the plan has a field colour that no plan has"),
         (11, "step 3: task: Field required"),
         (13, "step 3: tsk: there is no such field"),
@@ -85,8 +97,12 @@ def test_whatever_is_wrong_is_told_with_its_file_and_line(tmp_path: Path) -> Non
     ]
 
 
-@pytest.mark.parametrize(("plan", "line"), [("why: x\nsteps: []\n", 2), ("why: x\n", 1), ("- a\n", 1)])
-def test_a_plan_without_steps_is_refused_where_they_should_be(tmp_path: Path, plan: str, line: int) -> None:
+@pytest.mark.parametrize(
+    ("plan", "line"), [("why: x\nsteps: []\n", 2), ("why: x\n", 1), ("- a\n", 1)]
+)
+def test_a_plan_without_steps_is_refused_where_they_should_be(
+    tmp_path: Path, plan: str, line: int
+) -> None:
     (tmp_path / "plan.yaml").write_text(plan)
 
     with pytest.raises(ManyProblems, match=rf"plan\.yaml:{line}: the plan has no steps"):

@@ -37,7 +37,9 @@ def raising(error: BaseException) -> Callable[[], object]:
         (RuntimeError("a\nb"), 70),
     ],
 )
-def test_every_error_is_one_line_and_an_exit_code(error: BaseException, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_error_is_one_line_and_an_exit_code(
+    error: BaseException, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert ending(raising(error)) == code
 
     said = capsys.readouterr()
@@ -51,7 +53,10 @@ def test_a_command_says_its_exit_code() -> None:
     assert ending(lambda: None) == 0
 
 
-@pytest.mark.parametrize(("status", "code"), [("ok", 0), ("partial", 0), ("failed", 1), ("cancelled", 130), ("running", 4), ("queued", 4)])
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [("ok", 0), ("partial", 0), ("failed", 1), ("cancelled", 130), ("running", 4), ("queued", 4)],
+)
 def test_a_jobs_status_is_an_exit_code(status: str, code: int) -> None:
     assert exit_code_of(JobStatus(status)) == code
 
@@ -59,7 +64,10 @@ def test_a_jobs_status_is_an_exit_code(status: str, code: int) -> None:
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
 def test_who_closes_an_output_hears_nothing_there_and_gets_the_exit_code(closed: str) -> None:
     done = subprocess.run(
-        ["sh", "-c", f'"{sys.executable}" -m supervisor.cli.main --version {closed}'], capture_output=True, text=True, check=False
+        ["sh", "-c", f'"{sys.executable}" -m supervisor.cli.main --version {closed}'],
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
     assert (done.returncode, "Traceback" in done.stderr) == (0, False)

@@ -6,12 +6,20 @@ from pathlib import Path
 
 from shared.wire.gates import Gates
 from shared.wire.mode import Mode
-from supervisor.cli.evaluation_report import Done, accounts_of, report_json, report_table, unmeasured
+from supervisor.cli.evaluation_report import (
+    Done,
+    accounts_of,
+    report_json,
+    report_table,
+    unmeasured,
+)
 from supervisor.evaluation.figures import Took
 from supervisor.evaluation.golden import Case
 from supervisor.evaluation.trials import Outcome, Plan, Trial, Variant
 
-CASES = tuple(Case(id=f"c{n}", request="?", kind="look|up", gates=Gates(min_words=1)) for n in range(2))
+CASES = tuple(
+    Case(id=f"c{n}", request="?", kind="look|up", gates=Gates(min_words=1)) for n in range(2)
+)
 WAYS = (Variant(Mode.SINGLE), Variant(Mode.TEAM, "some-model"))
 PLAN = Plan("nightly", CASES, WAYS)
 
@@ -21,7 +29,9 @@ def outcome(trial: Trial, *faults: str, is_cut: bool = False) -> Outcome:
     return Outcome(trial, "j-0123456789ab", "ok", faults, took, is_cut)
 
 
-ALL = [outcome(trial, *(("It is wrong.",) if trial.case.id == "c1" else ())) for trial in PLAN.trials]
+ALL = [
+    outcome(trial, *(("It is wrong.",) if trial.case.id == "c1" else ())) for trial in PLAN.trials
+]
 
 
 def test_a_run_that_was_whole_has_nothing_to_add() -> None:
@@ -29,14 +39,22 @@ def test_a_run_that_was_whole_has_nothing_to_add() -> None:
 
 
 def test_whatever_money_did_not_suffice_for_is_named() -> None:
-    done = Done(PLAN, [outcome(PLAN.trials[0], is_cut=True)], PLAN.trials[1:], not_judged=2, max_microusd=1_000_000)
+    done = Done(
+        PLAN,
+        [outcome(PLAN.trials[0], is_cut=True)],
+        PLAN.trials[1:],
+        not_judged=2,
+        max_microusd=1_000_000,
+    )
 
     assert unmeasured(done) == [
         "1 job ran out of money, which says nothing about its way: raise --max-usd",
         "no money was left to judge 2 answers: raise --max-usd",
         "no money was left for 3 jobs: c0 (team some-model), c1 (single), c1 (team some-model)",
     ]
-    assert accounts_of(done) == ["nightly: $0.2500 of at most $1.0000, 110 tokens, of these the judge 0"]
+    assert accounts_of(done) == [
+        "nightly: $0.2500 of at most $1.0000, 110 tokens, of these the judge 0"
+    ]
 
 
 def test_a_way_has_a_row_and_a_kind_has_one_too() -> None:
@@ -52,5 +70,10 @@ def test_the_same_as_json() -> None:
     found = report_json(Done(PLAN, ALL), Path("golden.jsonl"))
 
     assert (found["run"], found["golden"], found["cost_usd"]) == ("nightly", "golden.jsonl", 1.0)
-    assert [(row["mode"], row["model"], row["passed"]) for row in found["rows"]] == [("single", None, 1), ("team", "some-model", 1)]
-    assert [(one["case"], one["passed"], one["faults"]) for one in found["trials"][2:]] == [("c1", False, ["It is wrong."])] * 2
+    assert [(row["mode"], row["model"], row["passed"]) for row in found["rows"]] == [
+        ("single", None, 1),
+        ("team", "some-model", 1),
+    ]
+    assert [(one["case"], one["passed"], one["faults"]) for one in found["trials"][2:]] == [
+        ("c1", False, ["It is wrong."])
+    ] * 2

@@ -23,34 +23,68 @@ from tests.supervisor.cli.moments import PLANNED, SUBMITTED, finished, issued, v
 
 PLANNER = (SUBMITTED, issued("planner", "planner", group=None), finished("planner"))
 LONG = "check_the_supplier_contract_carefully_"
-RUNNING = HandoffStanding("running", turns=1, input_tokens=900, output_tokens=100, cost_microusd=1_500, doing="thinking", started_at=107.5)
+RUNNING = HandoffStanding(
+    "running",
+    turns=1,
+    input_tokens=900,
+    output_tokens=100,
+    cost_microusd=1_500,
+    doing="thinking",
+    started_at=107.5,
+)
 
 
 def on_a_terminal(view: View, width: int = 80, height: int = 24, *, below: int = 0) -> list[str]:
     out = io.StringIO()
-    console = Console(file=out, width=width, height=height, highlight=False, markup=False, force_terminal=True, color_system=None)
+    console = Console(
+        file=out,
+        width=width,
+        height=height,
+        highlight=False,
+        markup=False,
+        force_terminal=True,
+        color_system=None,
+    )
     console.print(picture(view, below=below))
     return out.getvalue().splitlines()
 
 
 def steps(*names: str) -> Event:
     outline = PLANNED.steps[0]
-    return PLANNED.model_copy(update={"steps": tuple(outline.model_copy(update={"id": StepId(name)}) for name in names)})
+    return PLANNED.model_copy(
+        update={"steps": tuple(outline.model_copy(update={"id": StepId(name)}) for name in names)}
+    )
 
 
-def many(of: int, *, done: Iterable[int], failed: Iterable[int] = (), running: Iterable[int]) -> View:
+def many(
+    of: int, *, done: Iterable[int], failed: Iterable[int] = (), running: Iterable[int]
+) -> View:
     """A job of so many steps; the rest waits."""
     ended = [*((n, ResultStatus.OK) for n in done), *((n, ResultStatus.FAILED) for n in failed)]
     name = "page_{:04d}".format
-    events = [one for n, status in ended for one in (issued(name(n), "reader"), finished(name(n), status=status, error="torn"))]
+    events = [
+        one
+        for n, status in ended
+        for one in (issued(name(n), "reader"), finished(name(n), status=status, error="torn"))
+    ]
     running = list(running)
     events += [issued(name(n), "reader") for n in running]
-    return view_of(*PLANNER, steps(*map(name, range(1, of + 1))), *events, standings={f"{name(n)}.1": RUNNING for n in running})
+    return view_of(
+        *PLANNER,
+        steps(*map(name, range(1, of + 1))),
+        *events,
+        standings={f"{name(n)}.1": RUNNING for n in running},
+    )
 
 
-def test_of_a_thousand_steps_those_that_have_failed_run_or_wait_next_are_shown_and_the_rest_is_counted() -> None:
+def test_of_a_thousand_steps_those_that_have_failed_run_or_wait_next_are_shown_and_the_rest_is_counted() -> (
+    None
+):
     view = many(1_000, done=range(1, 401), failed=[401], running=range(402, 410))
-    view = replace(view, missing=(Missing("a worker of `poet`", "start one with `handoff worker poet`", ("left",)),))
+    view = replace(
+        view,
+        missing=(Missing("a worker of `poet`", "start one with `handoff worker poet`", ("left",)),),
+    )
 
     lines = on_a_terminal(view)
 
@@ -107,8 +141,20 @@ def test_rows_below_a_step_stay_with_it() -> None:
 def test_a_long_name_is_cut_in_the_middle_so_that_the_rest_of_the_row_is_seen(width: int) -> None:
     names = [f"{LONG}{n:04d}" for n in (1, 2)]
     events = (issued(names[0], "reader"), issued(names[1], "reader"), finished(names[1]))
-    books = HandoffStanding("done", turns=3, input_tokens=1_000, cost_microusd=1_200, started_at=101.0, finished_at=105.5)
-    view = view_of(*PLANNER, steps(*names), *events, standings={f"{names[0]}.1": RUNNING, f"{names[1]}.1": books})
+    books = HandoffStanding(
+        "done",
+        turns=3,
+        input_tokens=1_000,
+        cost_microusd=1_200,
+        started_at=101.0,
+        finished_at=105.5,
+    )
+    view = view_of(
+        *PLANNER,
+        steps(*names),
+        *events,
+        standings={f"{names[0]}.1": RUNNING, f"{names[1]}.1": books},
+    )
     runs, done = on_a_terminal(view, width)[-2:]
 
     for words in ("0001", "turn 2", "thinking", "2.5 s"):
@@ -124,7 +170,10 @@ def test_cutting() -> None:
     assert middle(f"{LONG}0170", 12) == "check…y_0170"
     assert name_cut(f"{LONG}0170 (reader)", 30) == "check_the_…fully_0170 (reader)"
     assert name_cut(f"{LONG}0170 (researcher)", 14) == middle(f"{LONG}0170", 14)
-    assert words_cut("turn 2  thinking  3 tool calls  2.5 s  1,000 tokens", 30) == "turn 2  thinking  2.5 s"
+    assert (
+        words_cut("turn 2  thinking  3 tool calls  2.5 s  1,000 tokens", 30)
+        == "turn 2  thinking  2.5 s"
+    )
     assert words_cut("failed  2.5 s  there is no such document", 24) == "failed  2.5 s  there is…"
 
 
@@ -134,10 +183,14 @@ def test_where_no_planner_will_be_there_is_no_row_of_one(mode: Mode) -> None:
 
     assert "planner" not in "".join(on_a_terminal(view_of(asked)))
     assert "job  waits for a supervisor" in on_a_terminal(view_of(asked))[1]
-    assert "planner" not in "".join(on_a_terminal(view_of(asked, PLANNED, issued("left", "researcher"))))
+    assert "planner" not in "".join(
+        on_a_terminal(view_of(asked, PLANNED, issued("left", "researcher")))
+    )
 
 
-def test_a_job_that_was_cancelled_before_it_was_planned_waits_for_no_planner_and_its_clock_stands() -> None:
+def test_a_job_that_was_cancelled_before_it_was_planned_waits_for_no_planner_and_its_clock_stands() -> (
+    None
+):
     view = view_of(SUBMITTED, JobEnded(status=JobStatus.CANCELLED), now=500.0)
 
     assert "planner" not in "".join(on_a_terminal(view))
@@ -146,7 +199,9 @@ def test_a_job_that_was_cancelled_before_it_was_planned_waits_for_no_planner_and
 
 def test_a_handoff_whose_worker_has_died_waits_to_be_run_again() -> None:
     back = HandoffStanding("issued", claims=1, issued_at=90.0, started_at=91.0)
-    lines = on_a_terminal(view_of(*PLANNER, steps("left"), issued("left", "reader"), standings={"left.1": back}))
+    lines = on_a_terminal(
+        view_of(*PLANNER, steps("left"), issued("left", "reader"), standings={"left.1": back})
+    )
 
     assert "waits to be run again" in lines[2]
     assert "in its queue" not in lines[2]

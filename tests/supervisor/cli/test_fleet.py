@@ -28,13 +28,19 @@ def served(spec: SpecialistSpec) -> Served:
 def text_of(specs: dict[str, SpecialistSpec], columns: int, *, live: bool) -> str:
     written = StringIO()
     console = Console(file=written, width=columns, highlight=False, markup=False, emoji=False)
-    console.print(shown(specs, {name: served(spec) for name, spec in specs.items()} if live else None, columns))
+    console.print(
+        shown(
+            specs, {name: served(spec) for name, spec in specs.items()} if live else None, columns
+        )
+    )
     return written.getvalue()
 
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 119, 120, 160, 300])
 @pytest.mark.parametrize("live", [False, True])
-def test_every_word_of_every_description_is_there(specs: dict[str, SpecialistSpec], columns: int, live: bool) -> None:
+def test_every_word_of_every_description_is_there(
+    specs: dict[str, SpecialistSpec], columns: int, live: bool
+) -> None:
     text = text_of(specs, columns, live=live)
 
     words = set(text.split())
@@ -54,7 +60,11 @@ def test_a_narrow_terminal_gets_paragraphs(specs: dict[str, SpecialistSpec]) -> 
 
 
 def test_a_description_cannot_command_the_terminal() -> None:
-    spec = SpecialistSpec(name="poet", description="Writes verses.\x1b[2J Not for prose.", instructions="You write verses of four lines.")
+    spec = SpecialistSpec(
+        name="poet",
+        description="Writes verses.\x1b[2J Not for prose.",
+        instructions="You write verses of four lines.",
+    )
 
     for columns in (40, 160):
         assert "\x1b" not in text_of({"poet": spec}, columns, live=False)
@@ -65,5 +75,7 @@ def test_a_paused_specialist_is_marked(specs: dict[str, SpecialistSpec]) -> None
 
     for columns in (40, 160):
         written = StringIO()
-        Console(file=written, width=columns).print(shown({"researcher": specs["researcher"]}, one, columns))
+        Console(file=written, width=columns).print(
+            shown({"researcher": specs["researcher"]}, one, columns)
+        )
         assert "researcher (paused)" in written.getvalue()

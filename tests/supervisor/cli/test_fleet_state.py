@@ -12,7 +12,9 @@ from tests.doubles.handoffs import a_spec
 
 
 def a_worker(jobs: Client, model: str = "offline") -> None:
-    jobs.ledger.roles.announce(Announcement(worker="w1", specialists=(a_spec(),), slots=1, model=model))
+    jobs.ledger.roles.announce(
+        Announcement(worker="w1", specialists=(a_spec(),), slots=1, model=model)
+    )
 
 
 def test_who_has_announced_itself_is_there(jobs: Client) -> None:
@@ -26,14 +28,20 @@ def test_who_has_announced_itself_is_there(jobs: Client) -> None:
 def test_without_a_supervisor_it_says_what_to_start(jobs: Client) -> None:
     a_worker(jobs)
 
-    with pytest.raises(UserError, match="no supervisor takes jobs from this broker: start one: `handoff supervisor`"):
+    with pytest.raises(
+        UserError,
+        match="no supervisor takes jobs from this broker: start one: `handoff supervisor`",
+    ):
         require_somebody(jobs)
 
 
 def test_without_workers_it_says_what_to_start(jobs: Client) -> None:
     jobs.ledger.roles.announce_supervisor("s1")
 
-    with pytest.raises(UserError, match="no worker serves any specialist on this broker: start some: `handoff worker --all`"):
+    with pytest.raises(
+        UserError,
+        match="no worker serves any specialist on this broker: start some: `handoff worker --all`",
+    ):
         require_somebody(jobs)
 
 

@@ -39,15 +39,24 @@ def test_the_gates_of_the_page_are_gates(tmp_path: Path) -> None:
     [
         ("min_words: 3\n" + "# more\n" * MOST_BYTES, "larger than"),
         ("sections: &a [Risks]\nforbidden: *a\n", "alias"),
-        ("min_words: 9\nmax_words: 3\n", r"gates\.yaml:1: min_words is more than max_words: no answer could pass$"),
+        (
+            "min_words: 9\nmax_words: 3\n",
+            r"gates\.yaml:1: min_words is more than max_words: no answer could pass$",
+        ),
         ("fact_checker: planner\n", r"gates\.yaml:1: fact_checker: planner is no specialist"),
         (
             'forbidden: ["(a{1000}){1000}"]\n',
             r"not one of RE2's \(it repeats more than 1,000 times, repetitions in one another multiplied\)",
         ),
         ('forbidden: ["("]\n', r"not one of RE2's \(missing \)"),
-        ("min_words: 9999\nmin_words: 1\n", r"gates\.yaml:2: 'min_words' is given twice; remove one"),
-        ("facts:\n  file: a.csv\n  file: b.csv\n", r"gates\.yaml:3: 'file' is given twice; remove one"),
+        (
+            "min_words: 9999\nmin_words: 1\n",
+            r"gates\.yaml:2: 'min_words' is given twice; remove one",
+        ),
+        (
+            "facts:\n  file: a.csv\n  file: b.csv\n",
+            r"gates\.yaml:3: 'file' is given twice; remove one",
+        ),
         ("[" * 20_000, "nested too deeply"),
         ("2024-01-01: x\n", r"gates\.yaml:1: must be fields, one a line: min_words, "),
         ("sections: {2024-01-01: x}\n", r"gates\.yaml:1: sections: must be a list$"),
@@ -55,7 +64,10 @@ def test_the_gates_of_the_page_are_gates(tmp_path: Path) -> None:
         ("# none\n", r"gates\.yaml: is empty; write fields, one a line: min_words, "),
         ("- a\n", r"gates\.yaml:1: must be fields"),
         ("cited: \xe4", "must be true or false"),
-        ("cited: true\nsections: [2024-13-45]\n", r"gates\.yaml:2: sections has a value that is none"),
+        (
+            "cited: true\nsections: [2024-13-45]\n",
+            r"gates\.yaml:2: sections has a value that is none",
+        ),
         (f"min_words: 0x{'f' * 5_000}\n", r"gates\.yaml:1: min_words has a value that is none"),
         ("facts: {table: x}\n", r"gates\.yaml:1: facts\.file: Field required$"),
         ("facts: {file: nope.csv}\n", "nope.csv cannot be read"),
@@ -71,7 +83,11 @@ def test_each_problem_is_told_with_its_file_and_line_in_words_of_ours(tmp_path: 
     with pytest.raises(UserError) as raised:
         read(tmp_path, "min_words: 3\ncited: perhaps\nnumbers:\n- 1\n- many\nleast: 3\n")
 
-    told = ["2: cited: must be true or false", "5: numbers.1: must be a number", "6: least: there is no such field"]
+    told = [
+        "2: cited: must be true or false",
+        "5: numbers.1: must be a number",
+        "6: least: there is no such field",
+    ]
     assert sorted(str(raised.value).split("; ")) == [f"{path}:{one}" for one in told]
 
 

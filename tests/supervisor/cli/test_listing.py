@@ -12,8 +12,23 @@ from supervisor.cli.listing import listed
 from tests.supervisor.cli.moments import JOB
 
 LONG = "Compare Qdrant, pgvector and Milvus for a team that needs filtering and durable storage"
-STANDING = JobStanding(JOB, JobStatus.CANCELLED, 9, LONG, 101.0, 1_200, 57_002_000, 400, 12_345_678, cancelled=True, cut_calls=1)
-WAITING = replace(STANDING, waiting_for="step a waits for a worker of `poet`: start one with `handoff worker poet`; the job waits for x: y")
+STANDING = JobStanding(
+    JOB,
+    JobStatus.CANCELLED,
+    9,
+    LONG,
+    101.0,
+    1_200,
+    57_002_000,
+    400,
+    12_345_678,
+    cancelled=True,
+    cut_calls=1,
+)
+WAITING = replace(
+    STANDING,
+    waiting_for="step a waits for a worker of `poet`: start one with `handoff worker poet`; the job waits for x: y",
+)
 
 
 @pytest.mark.parametrize("columns", [60, 80, 119, 120, 160])
@@ -30,7 +45,9 @@ def test_no_line_is_wider_than_the_screen_and_the_id_is_whole(columns: int) -> N
 def test_what_a_job_waits_for_stands_below_it_a_line_each(columns: int) -> None:
     text = " ".join(" ".join(listed(WAITING, columns)).split())
 
-    assert text.endswith("step a waits for a worker of `poet`: start one with `handoff worker poet` the job waits for x: y")
+    assert text.endswith(
+        "step a waits for a worker of `poet`: start one with `handoff worker poet` the job waits for x: y"
+    )
     assert "waits" not in " ".join(listed(STANDING, columns))
 
 

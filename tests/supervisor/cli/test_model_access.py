@@ -9,6 +9,8 @@ from supervisor.cli.model_access import model_access
 def test_the_password_of_a_gateway_is_not_shown() -> None:
     url = "http://team:canary-90f3e1@127.0.0.1:1"
 
-    level, found, _ = model_access(Settings.model_validate({"offline": False, "ANTHROPIC_BASE_URL": url}))
+    level, found, _ = model_access(
+        Settings.model_validate({"offline": False, "ANTHROPIC_BASE_URL": url})
+    )
 
     assert (level, found.partition(" cannot")[0]) == ("fail", "http://127.0.0.1:1")

@@ -20,7 +20,10 @@ def test_a_budget_that_cannot_pay_the_planner_is_too_low_for_a_plan(is_replaced:
         life.happens(plan_made(a_plan(answer=""), result)[0])
     life.goes_on()
 
-    assert why_unplanned(life.state) == "its limits are too low for a plan (the job's budget is spent): raise --max-usd, or leave it out"
+    assert (
+        why_unplanned(life.state)
+        == "its limits are too low for a plan (the job's budget is spent): raise --max-usd, or leave it out"
+    )
 
 
 def test_a_day_that_is_spent_is_not_mended_by_a_higher_limit() -> None:

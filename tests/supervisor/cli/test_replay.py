@@ -38,10 +38,26 @@ def lived(seed: int, retries: int) -> World:
 def begun(world: World) -> View:
     """Before any event, with what the ledger says now, and all words."""
     first, last = world.journal[0], world.journal[-1]
-    books = JobStanding(JobId(JOB), world.state.status, last.version, "Compare", first.at, 4, 2_000, 400, 1_500, cancelled=False)
+    books = JobStanding(
+        JobId(JOB),
+        world.state.status,
+        last.version,
+        "Compare",
+        first.at,
+        4,
+        2_000,
+        400,
+        1_500,
+        cancelled=False,
+    )
     names = [event.handoff_id for event in world.events(HandoffIssued)]
-    standings = {name: HandoffStanding("done", turns=number, input_tokens=10, cost_microusd=7) for number, name in enumerate(names)}
-    return View(JobId(JOB), now=last.at, books=books, standings=standings, words=Words(world.payloads))
+    standings = {
+        name: HandoffStanding("done", turns=number, input_tokens=10, cost_microusd=7)
+        for number, name in enumerate(names)
+    }
+    return View(
+        JobId(JOB), now=last.at, books=books, standings=standings, words=Words(world.payloads)
+    )
 
 
 def drawn(view: View) -> str:
@@ -52,7 +68,9 @@ def drawn(view: View) -> str:
 
 @draws(60)
 @given(st.integers(0, 10**9), st.integers(0, 1), CUTS)
-def test_events_from_any_point_on_give_the_same_tree_and_are_told_once(seed: int, retries: int, cuts: list[float]) -> None:
+def test_events_from_any_point_on_give_the_same_tree_and_are_told_once(
+    seed: int, retries: int, cuts: list[float]
+) -> None:
     world = lived(seed, retries)
     at_once = begun(world).told(world.journal)
     at = sorted({0, len(world.journal), *(int(cut * len(world.journal)) for cut in cuts)})

@@ -28,7 +28,9 @@ def test_the_rubric_of_the_page_is_one(tmp_path: Path) -> None:
 
 
 def test_it_may_be_json(tmp_path: Path) -> None:
-    assert read(tmp_path, '{"tone": "It is friendly."}') == Rubric.of_fields({"tone": "It is friendly."})
+    assert read(tmp_path, '{"tone": "It is friendly."}') == Rubric.of_fields(
+        {"tone": "It is friendly."}
+    )
 
 
 @pytest.mark.parametrize(
@@ -38,10 +40,16 @@ def test_it_may_be_json(tmp_path: Path) -> None:
         ("{}", r"rubric\.yaml: has 1 to 12 criteria, not 0$"),
         ("accuracy: 5\n", "rubric.yaml: accuracy: say in words what is good by it"),
         ("Good Tone: It is friendly.\n", "criteria.0.name"),
-        ("".join(f"c{n}: It is good.\n" for n in range(MOST_CRITERIA + 1)), f"has 1 to {MOST_CRITERIA} criteria, not {MOST_CRITERIA + 1}$"),
+        (
+            "".join(f"c{n}: It is good.\n" for n in range(MOST_CRITERIA + 1)),
+            f"has 1 to {MOST_CRITERIA} criteria, not {MOST_CRITERIA + 1}$",
+        ),
         ("a: &x It is good.\nb: *x\n", "alias"),
         ('tone: "It is \\ud83d friendly."\n', r"rubric\.yaml: it holds half of a character"),
-        ("tone: It is friendly.\ntone: It is not.\n", r"rubric\.yaml:2: 'tone' is given twice; remove one"),
+        (
+            "tone: It is friendly.\ntone: It is not.\n",
+            r"rubric\.yaml:2: 'tone' is given twice; remove one",
+        ),
     ],
 )
 def test_what_is_no_rubric_is_refused(tmp_path: Path, text: str, said: str) -> None:

@@ -27,7 +27,9 @@ def at_work(**standings: HandoffStanding) -> View:
     outlines = tuple(StepOutline(id=StepId(step), specialist="researcher") for step in standings)
     out = [issued(step, "researcher") for step in standings]
     plan = PLANNED.model_copy(update={"steps": outlines})
-    return view_of(SUBMITTED, plan, *out, standings={f"{step}.1": one for step, one in standings.items()})
+    return view_of(
+        SUBMITTED, plan, *out, standings={f"{step}.1": one for step, one in standings.items()}
+    )
 
 
 def tree_of(view: View) -> str:
@@ -43,20 +45,32 @@ def test_a_log_is_told_who_is_at_work_on_what_and_what_it_took_so_far() -> None:
 
 
 def test_the_tool_calls_of_who_is_at_work_are_counted() -> None:
-    assert (sign_of(at_work(left=replace(RUNS, tool_calls=1))) or "").endswith("turn 2, search_documents, 1 tool call, 12 s")
+    assert (sign_of(at_work(left=replace(RUNS, tool_calls=1))) or "").endswith(
+        "turn 2, search_documents, 1 tool call, 12 s"
+    )
 
 
 def test_who_has_not_been_heard_of_is_told_first_in_a_log_and_marked_in_the_tree() -> None:
     view = at_work(left=RUNS, right=SILENT)
     told = sign_of(view) or ""
 
-    assert told.index("right (researcher) turn 2, search_documents, 12 s, no sign of life for 7 s") < told.index("left (researcher)")
-    assert [line.split()[2] for line in tree_of(view).splitlines() if "no sign of life for 7 s" in line] == ["right"]
+    assert told.index(
+        "right (researcher) turn 2, search_documents, 12 s, no sign of life for 7 s"
+    ) < told.index("left (researcher)")
+    assert [
+        line.split()[2] for line in tree_of(view).splitlines() if "no sign of life for 7 s" in line
+    ] == ["right"]
 
 
 def test_nobody_at_work_gives_no_sign() -> None:
     assert sign_of(at_work(left=HandoffStanding("issued"))) is None
-    view = view_of(SUBMITTED, PLANNED, issued("left", "researcher"), finished("left"), standings={"left.1": RUNS})
+    view = view_of(
+        SUBMITTED,
+        PLANNED,
+        issued("left", "researcher"),
+        finished("left"),
+        standings={"left.1": RUNS},
+    )
     assert sign_of(view) is None, "it has ended, whatever its standing was when it was read last"
     assert sign_of(View(view.job_id)) is None
 
@@ -72,12 +86,18 @@ def test_many_at_work_are_counted_and_the_silent_ones_are_among_those_that_are_n
 
 def test_who_is_at_work_below_is_told_with_its_job_and_not_the_step_that_it_does() -> None:
     child = JobId("j-00000000cccc")
-    handed = issued("team", "supervisor", group=None).model_copy(update={"child": Child(job_id=child, limits=JobLimits())})
-    team = PLANNED.model_copy(update={"steps": (StepOutline(id=StepId("team"), specialist="supervisor"),)})
+    handed = issued("team", "supervisor", group=None).model_copy(
+        update={"child": Child(job_id=child, limits=JobLimits())}
+    )
+    team = PLANNED.model_copy(
+        update={"steps": (StepOutline(id=StepId("team"), specialist="supervisor"),)}
+    )
     view = view_of(SUBMITTED, team, handed, standings={"team.1": replace(SILENT, doing="")})
     view = replace(view, children={child: replace(at_work(left=RUNS), job_id=child)})
 
-    assert (sign_of(view) or "").endswith(f"at work: {child} left (researcher) turn 2, search_documents, 12 s")
+    assert (sign_of(view) or "").endswith(
+        f"at work: {child} left (researcher) turn 2, search_documents, 12 s"
+    )
     assert "no sign of life" not in tree_of(view)
 
 
@@ -96,4 +116,6 @@ def test_a_log_is_told_once_that_a_handoff_is_parked() -> None:
 
     assert list(held_up(before, after)) == ["left (researcher): parked for 40 s: rate limit"]
     assert list(held_up(after, replace(after, now=after.now + 5))) == []
-    assert list(held_up(after, replace(after, now=after.now + 60))) == [], "its time is over, and it waits for a slot"
+    assert list(held_up(after, replace(after, now=after.now + 60))) == [], (
+        "its time is over, and it waits for a slot"
+    )

@@ -23,23 +23,38 @@ def have_done(ledger: Ledger, role: str, model: str, limits: RateLimits) -> None
     assert claimed.reserve(WORST, expected) is None
     claimed.heard(limits)
     claimed.checkpoint(replied())
-    ledger.connection.redis.hincrby(keys.handoff(job_id, claimed.handoff_id), "started_at", -A_LONG_CALL_MS)
+    ledger.connection.redis.hincrby(
+        keys.handoff(job_id, claimed.handoff_id), "started_at", -A_LONG_CALL_MS
+    )
     result = result_of(claimed).model_copy(update={"usage": USED})
     ended(claimed, result)
 
 
-def test_each_role_is_held_against_the_limits_of_the_model_that_its_handoffs_have_called(ledger: Ledger) -> None:
+def test_each_role_is_held_against_the_limits_of_the_model_that_its_handoffs_have_called(
+    ledger: Ledger,
+) -> None:
     """A slot makes hardly a call in a good hundred seconds, of 10,000 tokens."""
     have_done(ledger, "researcher", "narrow", RateLimits(requests=Allowance(6, 0)))
-    have_done(ledger, "writer", "wide", RateLimits(requests=Allowance(6_000, 0), input_tokens=Allowance(120_000, 0)))
+    have_done(
+        ledger,
+        "writer",
+        "wide",
+        RateLimits(requests=Allowance(6_000, 0), input_tokens=Allowance(120_000, 0)),
+    )
     have_done(ledger, "critic", "unknown", RateLimits())
 
     found = stats_now(ledger, ledger.loads.now())
 
-    assert {one.role: one.wanted_slots for one in found.roles} == {"critic": 30, "researcher": 11, "writer": 21}
+    assert {one.role: one.wanted_slots for one in found.roles} == {
+        "critic": 30,
+        "researcher": 11,
+        "writer": 21,
+    }
 
 
-def test_a_fleet_that_is_refused_from_its_first_call_on_wants_no_more_slots_and_knows_the_limits(ledger: Ledger) -> None:
+def test_a_fleet_that_is_refused_from_its_first_call_on_wants_no_more_slots_and_knows_the_limits(
+    ledger: Ledger,
+) -> None:
     job_id, expected = a_job(ledger), Expected("account:narrow", 400, 500)
     issue(ledger, job_id, "a.1", *(f"b{n}.1" for n in range(30)), role="researcher")
     claimed = granted(ledger, job_id, "a.1")
@@ -48,5 +63,9 @@ def test_a_fleet_that_is_refused_from_its_first_call_on_wants_no_more_slots_and_
 
     found = stats_now(ledger, ledger.loads.now())
 
-    assert [(one.role, one.busy, one.queued, one.wanted_slots) for one in found.roles] == [("researcher", 1, 30, 1)]
-    assert [(lane.refused_until is not None, lane.limits["requests"].limit) for lane in found.lanes] == [(True, 5)]
+    assert [(one.role, one.busy, one.queued, one.wanted_slots) for one in found.roles] == [
+        ("researcher", 1, 30, 1)
+    ]
+    assert [
+        (lane.refused_until is not None, lane.limits["requests"].limit) for lane in found.lanes
+    ] == [(True, 5)]

@@ -36,10 +36,14 @@ def test_colours_that_are_forced_make_no_terminal_of_a_log(monkeypatch: pytest.M
     for variable in ("FORCE_COLOR", "TTY_COMPATIBLE"):
         monkeypatch.setenv(variable, "1")
 
-    assert [(one.is_terminal, one.color_system) for one in (stdout(), stderr())] == [(False, "standard")] * 2
+    assert [(one.is_terminal, one.color_system) for one in (stdout(), stderr())] == [
+        (False, "standard")
+    ] * 2
 
 
 def test_a_log_has_no_colours_that_nobody_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FORCE_COLOR", raising=False)
 
-    assert [(one.is_terminal, one.color_system) for one in (stdout(), stderr())] == [(False, None)] * 2
+    assert [(one.is_terminal, one.color_system) for one in (stdout(), stderr())] == [
+        (False, None)
+    ] * 2

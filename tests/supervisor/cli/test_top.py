@@ -51,7 +51,14 @@ def test_what_has_been_at_work_for_longest_comes_first_and_has_the_first_key() -
     rows = longest(LOAD)
 
     assert [one.handoff_id for one in rows] == ["old.1", "new.1"]
-    assert [job_of(rows, key) for key in ("1", "2", "3", "", "q", "12")] == [OTHER, JOB, None, None, None, None]
+    assert [job_of(rows, key) for key in ("1", "2", "3", "", "q", "12")] == [
+        OTHER,
+        JOB,
+        None,
+        None,
+        None,
+        None,
+    ]
 
 
 def test_a_queue_that_nobody_serves_quota_refusals_money_and_dead_letters_are_told() -> None:
@@ -71,12 +78,15 @@ def test_a_queue_that_nobody_serves_quota_refusals_money_and_dead_letters_are_to
 
 def test_a_model_under_two_accounts_has_two_lines_that_can_be_told_apart() -> None:
     lanes = tuple(
-        Lane(account, model, {}, None, "", 0) for account, model in (("0a1b2c3d", "twice"), ("4e5f6071", "twice"), ("4e5f6071", "once"))
+        Lane(account, model, {}, None, "", 0)
+        for account, model in (("0a1b2c3d", "twice"), ("4e5f6071", "twice"), ("4e5f6071", "once"))
     )
 
     said = text(Shown(stats_of(Load(NOW, 0, 1, (), {}, lanes), {}, {}, Spent(0, 0, 0, 0), 60.0)))
 
-    assert [line.strip().partition(":")[0] for line in said.splitlines() if "no limits known" in line] == [
+    assert [
+        line.strip().partition(":")[0] for line in said.splitlines() if "no limits known" in line
+    ] == [
         "twice (account 0a1b2c)",
         "twice (account 4e5f60)",
         "once",
@@ -95,7 +105,11 @@ def test_spending_is_that_of_the_last_minute() -> None:
 
 
 def test_a_new_day_begins_anew() -> None:
-    assert spent((0.0, 9_000_000, 900), (30.0, 0, 0), (60.0, 1_000_000, 50)).seen() == (1.0, 50, 30.0)
+    assert spent((0.0, 9_000_000, 900), (30.0, 0, 0), (60.0, 1_000_000, 50)).seen() == (
+        1.0,
+        50,
+        30.0,
+    )
 
 
 def test_spending_is_told_of_the_time_that_was_seen_and_no_other() -> None:
@@ -103,7 +117,9 @@ def test_spending_is_told_of_the_time_that_was_seen_and_no_other() -> None:
     assert str(spent((0.0, 0, 0), (2.1, 2_900, 600))) == "$0.0029, 600 tokens in the last 2 s"
 
 
-def on_a_terminal(found: FleetStats, rows: tuple[AtWork, ...], width: int, height: int) -> list[str]:
+def on_a_terminal(
+    found: FleetStats, rows: tuple[AtWork, ...], width: int, height: int
+) -> list[str]:
     file = StringIO()
     Console(width=width, height=height, file=file, force_terminal=True, color_system=None).print(
         fleet(found, NOW, rows, spent((NOW, 0, 0)))
@@ -112,18 +128,40 @@ def on_a_terminal(found: FleetStats, rows: tuple[AtWork, ...], width: int, heigh
 
 
 @pytest.mark.parametrize("width", [40, 80])
-def test_on_a_small_terminal_idle_roles_give_way_to_what_is_at_work_and_the_keys_always_stand(width: int) -> None:
+def test_on_a_small_terminal_idle_roles_give_way_to_what_is_at_work_and_the_keys_always_stand(
+    width: int,
+) -> None:
     long = "check_the_supplier_contract_carefully"
-    works = tuple(AtWork(JOB, HandoffId(f"{long}_{n:04d}.1"), "researcher", "w", "search_documents", 2, NOW - 90, None) for n in range(40))
+    works = tuple(
+        AtWork(
+            JOB,
+            HandoffId(f"{long}_{n:04d}.1"),
+            "researcher",
+            "w",
+            "search_documents",
+            2,
+            NOW - 90,
+            None,
+        )
+        for n in range(40)
+    )
     idle = {f"idle{n:02d}": Waiting(0, None) for n in range(12)}
-    found = stats_of(Load(NOW, 2, 1, works, {**idle, "poet": Waiting(797, NOW - 12)}), {}, {}, Spent(1_200, 294_382, 0, 0), 60.0)
+    found = stats_of(
+        Load(NOW, 2, 1, works, {**idle, "poet": Waiting(797, NOW - 12)}),
+        {},
+        {},
+        Spent(1_200, 294_382, 0, 0),
+        60.0,
+    )
 
     lines = on_a_terminal(found, works, width, 24)
 
     assert len(lines) <= 24
     assert max(map(len, lines)) <= width
     at_work = [line for line in lines if "90 s" in line]
-    assert lines[-1].startswith(f"1-9: open a job   q: end   and {40 - len(at_work)} more at work"[: width - 1])
+    assert lines[-1].startswith(
+        f"1-9: open a job   q: end   and {40 - len(at_work)} more at work"[: width - 1]
+    )
     assert len(at_work) >= 9
     assert at_work[0].split()[0] == "1"
     assert "0000.1" in at_work[0]
@@ -133,7 +171,9 @@ def test_on_a_small_terminal_idle_roles_give_way_to_what_is_at_work_and_the_keys
 
 
 @pytest.mark.parametrize("height", range(1, 8))
-def test_on_a_terminal_of_a_few_lines_the_keys_stand_and_nothing_is_longer_than_it(height: int) -> None:
+def test_on_a_terminal_of_a_few_lines_the_keys_stand_and_nothing_is_longer_than_it(
+    height: int,
+) -> None:
     lines = on_a_terminal(STATS, longest(LOAD), 60, height)
 
     assert len(lines) <= height

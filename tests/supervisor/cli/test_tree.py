@@ -20,7 +20,16 @@ from supervisor.cli.folding import MOST_ROWS
 from supervisor.cli.tree import picture
 from supervisor.cli.view import View
 from supervisor.waiting import Missing
-from tests.supervisor.cli.moments import JOB, PLANNED, SUBMITTED, finished, issued, looked, reviewed, view_of
+from tests.supervisor.cli.moments import (
+    JOB,
+    PLANNED,
+    SUBMITTED,
+    finished,
+    issued,
+    looked,
+    reviewed,
+    view_of,
+)
 
 PLANNER = (SUBMITTED, issued("planner", "planner", group=None), finished("planner"), PLANNED)
 
@@ -36,11 +45,23 @@ def row(view: View, name: str) -> str:
 
 
 def test_the_headline_says_how_the_job_stands() -> None:
-    assert drawn(view_of(*PLANNER)).splitlines()[0].split("  ") == [JOB, "running", "9 s", "4 of 200 turns", "2,400 tokens", "$0.0015"]
+    assert drawn(view_of(*PLANNER)).splitlines()[0].split("  ") == [
+        JOB,
+        "running",
+        "9 s",
+        "4 of 200 turns",
+        "2,400 tokens",
+        "$0.0015",
+    ]
 
 
 def test_figures_with_a_cut_call_among_them_are_upper_bounds() -> None:
-    view = view_of(*PLANNER, issued("left", "researcher"), finished("left"), standings={"left.1": HandoffStanding("done", cut_calls=1)})
+    view = view_of(
+        *PLANNER,
+        issued("left", "researcher"),
+        finished("left"),
+        standings={"left.1": HandoffStanding("done", cut_calls=1)},
+    )
     assert view.books is not None
     view = replace(view, books=replace(view.books, cut_calls=1))
 
@@ -75,7 +96,11 @@ def test_a_step_says_what_it_waits_for() -> None:
 
 
 def test_a_handoff_that_nobody_has_claimed_is_in_its_queue() -> None:
-    view = view_of(*PLANNER, issued("left", "researcher"), standings={"left.1": HandoffStanding("issued", issued_at=105.0)})
+    view = view_of(
+        *PLANNER,
+        issued("left", "researcher"),
+        standings={"left.1": HandoffStanding("issued", issued_at=105.0)},
+    )
 
     assert "in its queue for 5 s" in row(view, "left")
 
@@ -91,18 +116,35 @@ def test_a_running_handoff_says_turn_doing_tool_calls_seconds_and_tokens() -> No
 
 
 @pytest.mark.parametrize(
-    ("status", "mark"), [(ResultStatus.OK, "✓"), (ResultStatus.PARTIAL, "◐"), (ResultStatus.FAILED, "✗"), (ResultStatus.NEEDS_INPUT, "?")]
+    ("status", "mark"),
+    [
+        (ResultStatus.OK, "✓"),
+        (ResultStatus.PARTIAL, "◐"),
+        (ResultStatus.FAILED, "✗"),
+        (ResultStatus.NEEDS_INPUT, "?"),
+    ],
 )
 def test_a_finished_handoff_shows_how_it_ended(status: ResultStatus, mark: str) -> None:
-    view = view_of(*PLANNER, issued("left", "researcher"), finished("left", status=status, error="no such document"))
+    view = view_of(
+        *PLANNER,
+        issued("left", "researcher"),
+        finished("left", status=status, error="no such document"),
+    )
 
     assert f"{mark} left" in drawn(view)
     assert ("no such document" in row(view, "left")) is (status is not ResultStatus.OK)
 
 
 def test_a_verdict_stands_at_its_round() -> None:
-    revise = Verdict(verdict=Decision.REVISE, revisions=(Revision(step=StepId("left"), problem="no source"),))
-    events = (issued("left", "researcher"), finished("left"), issued("assessor", "assessor", group=None), finished("assessor"))
+    revise = Verdict(
+        verdict=Decision.REVISE, revisions=(Revision(step=StepId("left"), problem="no source"),)
+    )
+    events = (
+        issued("left", "researcher"),
+        finished("left"),
+        issued("assessor", "assessor", group=None),
+        finished("assessor"),
+    )
     view = view_of(*PLANNER, *events, reviewed(revise))
 
     assert "REVISE left" in row(view, "assessor")
@@ -110,26 +152,41 @@ def test_a_verdict_stands_at_its_round() -> None:
 
 
 def test_a_later_attempt_is_called_one() -> None:
-    view = view_of(*PLANNER, issued("left", "researcher"), finished("left"), issued("left", "researcher", attempt=2, group="g2"))
+    view = view_of(
+        *PLANNER,
+        issued("left", "researcher"),
+        finished("left"),
+        issued("left", "researcher", attempt=2, group="g2"),
+    )
 
     assert "attempt 2" in row(view, "left")
 
 
 def test_what_others_wrote_cannot_command_the_terminal() -> None:
-    view = view_of(*PLANNER, issued("left", "researcher"), finished("left", status=ResultStatus.FAILED, error="\x1b]0;owned\x07[bold]x"))
+    view = view_of(
+        *PLANNER,
+        issued("left", "researcher"),
+        finished("left", status=ResultStatus.FAILED, error="\x1b]0;owned\x07[bold]x"),
+    )
 
     assert "\x1b" not in drawn(view)
     assert "[bold]x" in drawn(view)
 
 
 def test_a_line_is_never_wider_than_the_screen() -> None:
-    view = view_of(*PLANNER, issued("left", "researcher"), finished("left", status=ResultStatus.FAILED, error="word " * 50))
+    view = view_of(
+        *PLANNER,
+        issued("left", "researcher"),
+        finished("left", status=ResultStatus.FAILED, error="word " * 50),
+    )
 
     assert all(len(line) <= 60 for line in drawn(view, width=60).splitlines())
 
 
 def test_a_large_plan_is_cut_to_the_screen() -> None:
-    outlines = tuple(PLANNED.steps[0].model_copy(update={"id": StepId(f"s{number}")}) for number in range(100))
+    outlines = tuple(
+        PLANNED.steps[0].model_copy(update={"id": StepId(f"s{number}")}) for number in range(100)
+    )
     view = view_of(*PLANNER[:3], PLANNED.model_copy(update={"steps": outlines}))
 
     assert len(drawn(view).splitlines()) == MOST_ROWS + 2
@@ -137,9 +194,16 @@ def test_a_large_plan_is_cut_to_the_screen() -> None:
 
 
 def test_who_is_missing_stands_below_the_steps() -> None:
-    view = replace(view_of(*PLANNER), missing=(Missing("a worker of `poet`", "start one with `handoff worker poet`", ("left",)),))
+    view = replace(
+        view_of(*PLANNER),
+        missing=(Missing("a worker of `poet`", "start one with `handoff worker poet`", ("left",)),),
+    )
 
-    assert drawn(view).splitlines()[-1].endswith("! step left waits for a worker of `poet`: start one with `handoff worker poet`")
+    assert (
+        drawn(view)
+        .splitlines()[-1]
+        .endswith("! step left waits for a worker of `poet`: start one with `handoff worker poet`")
+    )
 
 
 def test_an_ended_job_is_ended() -> None:

@@ -70,7 +70,9 @@ def test_what_another_process_reads_by_its_descriptor_is_written_to() -> None:
     os.close(ours)
 
 
-def test_a_pipe_whose_reader_leaves_is_told_and_no_file_beside_it_is_touched(tmp_path: Path) -> None:
+def test_a_pipe_whose_reader_leaves_is_told_and_no_file_beside_it_is_touched(
+    tmp_path: Path,
+) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "pipe.part").write_text("somebody's")
     with ThreadPoolExecutor(1) as pool:

@@ -20,7 +20,14 @@ SINGLE, TEAM = Variant(Mode.SINGLE), Variant(Mode.TEAM)
 NO = ("It has no sources.",)
 
 
-def side(name: str, tokens: int = 100, *, cost_usd: float | None = None, faults: tuple[str, ...] = (), is_cut: bool = False) -> Side:
+def side(
+    name: str,
+    tokens: int = 100,
+    *,
+    cost_usd: float | None = None,
+    faults: tuple[str, ...] = (),
+    is_cut: bool = False,
+) -> Side:
     return Side(name, "ok", faults, Took(input_tokens=tokens, cost_usd=cost_usd), is_cut=is_cut)
 
 
@@ -31,9 +38,24 @@ FOUND = "its answer was found better in both orders"
 @pytest.mark.parametrize(
     ("first", "second", "better", "advice"),
     [
-        (side("single"), side("team", 500), Better.NEITHER, f"Take single: {SAME}, and team takes 5.0 times the tokens."),
-        (side("single"), side("team", 500), Better.SECOND, f"Take team: {FOUND}, at 5.0 times the tokens."),
-        (side("single"), side("team", 500), Better.FIRST, f"Take single: {FOUND}, and team takes 5.0 times the tokens."),
+        (
+            side("single"),
+            side("team", 500),
+            Better.NEITHER,
+            f"Take single: {SAME}, and team takes 5.0 times the tokens.",
+        ),
+        (
+            side("single"),
+            side("team", 500),
+            Better.SECOND,
+            f"Take team: {FOUND}, at 5.0 times the tokens.",
+        ),
+        (
+            side("single"),
+            side("team", 500),
+            Better.FIRST,
+            f"Take single: {FOUND}, and team takes 5.0 times the tokens.",
+        ),
         (
             side("single", faults=NO),
             side("team", 500),
@@ -46,15 +68,30 @@ FOUND = "its answer was found better in both orders"
             None,
             "Take neither as it is: single does not pass (It has no sources), nor does team.",
         ),
-        (side("single"), side("team"), None, "Take either: both pass, and more was not judged, at the same price."),
-        (side("single", is_cut=True), side("team"), Better.SECOND, "Nothing can be said: single ran out of money."),
+        (
+            side("single"),
+            side("team"),
+            None,
+            "Take either: both pass, and more was not judged, at the same price.",
+        ),
+        (
+            side("single", is_cut=True),
+            side("team"),
+            Better.SECOND,
+            "Nothing can be said: single ran out of money.",
+        ),
         (
             side("single", 900, cost_usd=0.01),
             side("team", 100, cost_usd=0.03),
             Better.NEITHER,
             f"Take single: {SAME}, and team takes 3.0 times the money.",
         ),
-        (side("single", 0), side("team", 100), Better.NEITHER, f"Take single: {SAME}, and team takes many times the tokens."),
+        (
+            side("single", 0),
+            side("team", 100),
+            Better.NEITHER,
+            f"Take single: {SAME}, and team takes many times the tokens.",
+        ),
     ],
 )
 def test_of_two_answers(first: Side, second: Side, better: Better | None, advice: str) -> None:
@@ -72,7 +109,9 @@ SIDES = st.builds(
 
 
 @given(SIDES, SIDES, st.none() | st.sampled_from(Better))
-def test_it_makes_no_difference_which_of_two_is_called_first(one: Side, other: Side, better: Better | None) -> None:
+def test_it_makes_no_difference_which_of_two_is_called_first(
+    one: Side, other: Side, better: Better | None
+) -> None:
     a, b = (
         Side("a", one.status, one.faults, one.took, is_cut=one.is_cut),
         Side("b", other.status, other.faults, other.took, is_cut=other.is_cut),
@@ -84,7 +123,9 @@ def test_it_makes_no_difference_which_of_two_is_called_first(one: Side, other: S
 # Of many trials
 
 
-def outcomes(variant: Variant, passed: int, of: int, tokens: int, kind: str = "lookup") -> list[Outcome]:
+def outcomes(
+    variant: Variant, passed: int, of: int, tokens: int, kind: str = "lookup"
+) -> list[Outcome]:
     return [
         Outcome(
             Trial(Case(id=f"c{n}", request="?", kind=kind, gates=Gates(min_words=1)), variant, 1),
@@ -98,12 +139,18 @@ def outcomes(variant: Variant, passed: int, of: int, tokens: int, kind: str = "l
 
 
 def rows(*figures: tuple[Variant, int, int, int]) -> list[Row]:
-    return [row_of(variant, outcomes(variant, passed, of, tokens)) for variant, passed, of, tokens in figures]
+    return [
+        row_of(variant, outcomes(variant, passed, of, tokens))
+        for variant, passed, of, tokens in figures
+    ]
 
 
 def test_of_ways_that_chance_may_tell_apart_the_cheaper_is_advised() -> None:
     advice = advice_on_rows(rows((SINGLE, 18, 20, 100), (TEAM, 20, 20, 450)))
-    assert advice == "Take single: team passes more, but not beyond chance (95 %), and takes 4.5 times the tokens."
+    assert (
+        advice
+        == "Take single: team passes more, but not beyond chance (95 %), and takes 4.5 times the tokens."
+    )
 
 
 def test_a_way_that_is_better_beyond_chance_is_advised_whatever_it_takes() -> None:
@@ -118,7 +165,10 @@ def test_the_best_that_is_the_cheapest_as_well_needs_no_excuse() -> None:
 
 
 def test_where_nothing_passes_no_way_is_advised() -> None:
-    assert advice_on_rows(rows((SINGLE, 0, 20, 100), (TEAM, 0, 20, 450))) == "Take none as it is: no way passes a single request."
+    assert (
+        advice_on_rows(rows((SINGLE, 0, 20, 100), (TEAM, 0, 20, 450)))
+        == "Take none as it is: no way passes a single request."
+    )
 
 
 def test_of_one_way_there_is_nothing_to_choose() -> None:
@@ -127,7 +177,10 @@ def test_of_one_way_there_is_nothing_to_choose() -> None:
 
 
 def test_what_ran_out_of_money_counts_neither_way() -> None:
-    cut = [Outcome(one.trial, one.job_id, "partial", NO, one.took, is_cut=True) for one in outcomes(SINGLE, 0, 3, 10)]
+    cut = [
+        Outcome(one.trial, one.job_id, "partial", NO, one.took, is_cut=True)
+        for one in outcomes(SINGLE, 0, 3, 10)
+    ]
     row = row_of(SINGLE, [*outcomes(SINGLE, 2, 2, 10), *cut])
     assert (row.passed, row.trials, row.cut, row.took.tokens) == (2, 2, 3, 50)
     assert by_kind([*outcomes(SINGLE, 2, 2, 10), *cut]) == {"lookup": {SINGLE: (2, 2)}}

@@ -19,7 +19,9 @@ GOOD = {"id": "a", "request": "What?", "gates": {"min_words": 1}}
 
 def read(tmp_path: Path, *lines: object) -> tuple[Case, ...]:
     path = tmp_path / "golden.jsonl"
-    path.write_text("\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines))
+    path.write_text(
+        "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines)
+    )
     return read_golden(path)
 
 
@@ -28,13 +30,22 @@ def read(tmp_path: Path, *lines: object) -> tuple[Case, ...]:
     [
         ("{", r"golden\.jsonl:2: Invalid JSON"),
         ({**GOOD, "id": "a"}, r"golden\.jsonl:2: the id a is line 1's as well"),
-        ('{"id": "b", "request": "What?", "gates": {"min_words": 9}, "gates": {}}', r"golden\.jsonl:2: 'gates' is given twice; remove one"),
+        (
+            '{"id": "b", "request": "What?", "gates": {"min_words": 9}, "gates": {}}',
+            r"golden\.jsonl:2: 'gates' is given twice; remove one",
+        ),
         ({**GOOD, "id": "B C"}, "id: String should match pattern"),
         ({"id": "b", "request": "What?"}, r"golden\.jsonl:2: it has neither gates nor a rubric"),
-        ({"id": "b", "request": "What?", "gates": {}}, r"golden\.jsonl:2: it has neither gates nor a rubric"),
+        (
+            {"id": "b", "request": "What?", "gates": {}},
+            r"golden\.jsonl:2: it has neither gates nor a rubric",
+        ),
         ({**GOOD, "id": "b", "gate": {}}, "gate: there is no such field"),
         ({**GOOD, "id": "b", "gates": {"required": ["("]}}, "not one of RE2's"),
-        ({**GOOD, "id": "b", "gates": {"fact_checker": "legal"}}, "a fact-checker looks at an answer while its job runs"),
+        (
+            {**GOOD, "id": "b", "gates": {"fact_checker": "legal"}},
+            "a fact-checker looks at an answer while its job runs",
+        ),
         ({**GOOD, "id": "b", "rubric": {}}, r"has 1 to 12 criteria, not 0"),
         ({**GOOD, "id": "b", "rubric": {"Tone": "It is."}}, "criteria.0.name"),
         ({**GOOD, "id": "b", "rubric": "tone"}, "rubric: must hold fields"),
@@ -67,7 +78,9 @@ def test_the_example_has_at_least_twenty_requests_of_every_kind() -> None:
 def test_a_right_answer_to_an_example_passes_and_one_that_says_nothing_does_not(case: Case) -> None:
     assert case.gates is not None
     if case.reference is not None:
-        in_words = case.gates.model_copy(update={"cited": False})  # a reference points to no sources
+        in_words = case.gates.model_copy(
+            update={"cited": False}
+        )  # a reference points to no sources
         assert vetoes_of(in_words, case.reference, 1) == ()
     assert vetoes_of(case.gates, "I don't want to commit myself.", 1) != ()
 

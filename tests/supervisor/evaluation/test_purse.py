@@ -8,8 +8,14 @@ from hypothesis import strategies as st
 from supervisor.evaluation.purse import Purse
 
 
-@given(st.integers(1, 10_000), st.integers(1, 8), st.lists(st.tuples(st.booleans(), st.floats(0, 1)), max_size=60))
-def test_what_is_spent_and_set_aside_is_never_more_than_there_is(total: int, slots: int, moves: list[tuple[bool, float]]) -> None:
+@given(
+    st.integers(1, 10_000),
+    st.integers(1, 8),
+    st.lists(st.tuples(st.booleans(), st.floats(0, 1)), max_size=60),
+)
+def test_what_is_spent_and_set_aside_is_never_more_than_there_is(
+    total: int, slots: int, moves: list[tuple[bool, float]]
+) -> None:
     purse, out = Purse(total, slots), list[tuple[str, int]]()
     for number, (begins, share) in enumerate(moves):
         if begins and len(out) < slots and (limit := purse.next_limit):

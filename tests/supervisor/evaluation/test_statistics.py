@@ -11,7 +11,13 @@ from supervisor.evaluation.statistics import mean, rate
 
 @pytest.mark.parametrize(
     ("good", "n", "low", "high"),
-    [(0, 10, 0.0, 0.2775), (10, 10, 0.7225, 1.0), (81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (1, 29, 0.0061, 0.1718)],
+    [
+        (0, 10, 0.0, 0.2775),
+        (10, 10, 0.7225, 1.0),
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (1, 29, 0.0061, 0.1718),
+    ],
 )
 def test_an_interval_of_a_rate_is_wilsons(good: int, n: int, low: float, high: float) -> None:
     """The last three are method 3 of table I in Newcombe (1998), https://doi.org/10.1002/(SICI)1097-0258(19980430)17:8<857::AID-SIM777>3.0.CO;2-E."""
@@ -22,14 +28,19 @@ def test_an_interval_of_a_rate_is_wilsons(good: int, n: int, low: float, high: f
 
 
 @given(st.integers(1, 5_000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
-def test_a_rate_lies_in_its_interval_which_lies_between_0_and_1_and_is_never_a_point(case: tuple[int, int]) -> None:
+def test_a_rate_lies_in_its_interval_which_lies_between_0_and_1_and_is_never_a_point(
+    case: tuple[int, int],
+) -> None:
     found = rate(*case)
     assert found is not None
     assert 0 <= found.low <= found.value <= found.high <= 1
     assert found.low < found.high
 
 
-@given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), st.integers(2, 9))
+@given(
+    st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))),
+    st.integers(2, 9),
+)
 def test_more_trials_of_the_same_rate_narrow_it(case: tuple[int, int], times: int) -> None:
     few, many = rate(*case), rate(case[0] * times, case[1] * times)
     assert few is not None
@@ -47,7 +58,9 @@ GROUPS = st.lists(st.lists(st.floats(1, 5), min_size=1, max_size=4), min_size=1,
 
 
 @given(GROUPS)
-def test_a_mean_lies_in_its_interval_which_lies_among_the_values_and_is_the_same_twice(groups: list[list[float]]) -> None:
+def test_a_mean_lies_in_its_interval_which_lies_among_the_values_and_is_the_same_twice(
+    groups: list[list[float]],
+) -> None:
     found = mean(groups)
     values = [value for group in groups for value in group]
     assert found is not None
@@ -57,7 +70,10 @@ def test_a_mean_lies_in_its_interval_which_lies_among_the_values_and_is_the_same
 
 
 def test_answers_to_one_request_count_as_one_however_often_it_was_asked() -> None:
-    once, often = mean([[1.0], [5.0], [3.0], [4.0]]), mean([[1.0] * 9, [5.0] * 9, [3.0] * 9, [4.0] * 9])
+    once, often = (
+        mean([[1.0], [5.0], [3.0], [4.0]]),
+        mean([[1.0] * 9, [5.0] * 9, [3.0] * 9, [4.0] * 9]),
+    )
     assert once == often
 
 

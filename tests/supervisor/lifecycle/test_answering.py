@@ -14,14 +14,22 @@ from shared.wire.ids import StepId
 from shared.wire.limits import JobLimits
 from shared.wire.message import digest_of
 from shared.wire.plan import Synthesis
-from supervisor.lifecycle.answering import NOT_REVIEWED, assemble, choose_method, number_citations, usable_sinks
+from supervisor.lifecycle.answering import (
+    NOT_REVIEWED,
+    assemble,
+    choose_method,
+    number_citations,
+    usable_sinks,
+)
 from supervisor.lifecycle.words import UNPROVEN, Words
 from tests.doubles.handoffs import a_result
 from tests.doubles.life import Life, a_plan, planned
 
 
 def quote(source: str, start: int = 0, text: str = "It is so.") -> Citation:
-    return Citation(source=source, digest=digest_of(source), start=start, end=start + len(text), quote=text)
+    return Citation(
+        source=source, digest=digest_of(source), start=start, end=start + len(text), quote=text
+    )
 
 
 def says(claim_id: str, *sources: Citation, text: str = "It is so.") -> Claim:
@@ -41,7 +49,10 @@ def test_markers_become_numbers_in_the_order_of_the_text() -> None:
     text, citations = number_citations("Second [b.c1], then first [a.c1].", claims)
 
     assert text == "Second [1], then first [2]."
-    assert [(item.n, item.citation.source, item.step) for item in citations] == [(1, "two.md", "b"), (2, "one.md", "a")]
+    assert [(item.n, item.citation.source, item.step) for item in citations] == [
+        (1, "two.md", "b"),
+        (2, "one.md", "a"),
+    ]
 
 
 def test_one_place_in_a_document_has_one_number_whoever_found_it() -> None:
@@ -75,14 +86,21 @@ def test_several_claims_may_stand_in_one_marker(marker: str) -> None:
 def test_a_marker_that_leads_nowhere_says_so() -> None:
     claims = by_id(says("a.c1"))
 
-    assert number_citations("So [a.c1] and so [x.c9].", claims) == (f"So {UNPROVEN} and so {UNPROVEN}.", ())
+    assert number_citations("So [a.c1] and so [x.c9].", claims) == (
+        f"So {UNPROVEN} and so {UNPROVEN}.",
+        (),
+    )
 
 
 def test_a_marker_with_one_known_claim_is_proven() -> None:
-    assert number_citations("So [x.c9, a.c1].", by_id(says("a.c1", quote("one.md"))))[0] == "So [1]."
+    assert (
+        number_citations("So [x.c9, a.c1].", by_id(says("a.c1", quote("one.md"))))[0] == "So [1]."
+    )
 
 
-@pytest.mark.parametrize("text", ["An array[0] and [a link](b.md).", "[1] is no marker, nor [c1], nor [a.b.c1]"])
+@pytest.mark.parametrize(
+    "text", ["An array[0] and [a link](b.md).", "[1] is no marker, nor [c1], nor [a.b.c1]"]
+)
 def test_other_brackets_are_left_alone(text: str) -> None:
     assert number_citations(text, {}) == (text, ())
 
@@ -98,7 +116,11 @@ def answer_of(
     label: str | None = None,
 ) -> Answer:
     """`results`: instead of what the steps have said so far."""
-    said = {ref.digest: result.to_json() for result in results if (ref := life.step(result.step_id).result)}
+    said = {
+        ref.digest: result.to_json()
+        for result in results
+        if (ref := life.step(result.step_id).result)
+    }
     if synthesis and life.state.synthesis:
         said[life.state.synthesis.digest] = synthesis.to_json()
     return assemble(life.state, status, Words({**life.payloads, **said}), label)
@@ -116,9 +138,15 @@ def test_a_single_last_step_is_the_answer_as_it_is() -> None:
     life.judges()
     life.goes_on()
 
-    answer = answer_of(life, a_result("b", "So it is [a.c1].", claims=(says("a.c1", quote("one.md")),)))
+    answer = answer_of(
+        life, a_result("b", "So it is [a.c1].", claims=(says("a.c1", quote("one.md")),))
+    )
 
-    assert (answer.text, answer.method, answer.value) == ("So it is [1].", AnswerMethod.SINGLE_SINK, None)
+    assert (answer.text, answer.method, answer.value) == (
+        "So it is [1].",
+        AnswerMethod.SINGLE_SINK,
+        None,
+    )
     assert (answer.gaps, answer.open_points, answer.notes) == ((), (), ())
 
 
@@ -143,7 +171,12 @@ def test_a_synthesis_takes_the_place_of_the_results() -> None:
     life.synthesises()
     life.goes_on()
 
-    assert answer_of(life, a_result("a"), a_result("b"), synthesis=a_result("synthesizer", "All in all.")).text == "All in all."
+    assert (
+        answer_of(
+            life, a_result("a"), a_result("b"), synthesis=a_result("synthesizer", "All in all.")
+        ).text
+        == "All in all."
+    )
 
 
 def test_gaps_are_printed_by_code_whatever_the_results_say() -> None:
@@ -214,7 +247,12 @@ def test_the_last_steps_of_a_long_plan_are_found_at_once() -> None:
     life.plans(**{f"s{n}": f"s{n - 1}" if n else "" for n in range(3_000)})
     usable = life.step("s0").model_copy(update={"result_status": "ok", "result": ref("x")})
     life.state = life.state.model_copy(
-        update={"steps": {name: usable.model_copy(update={"outline": step.outline}) for name, step in life.state.steps.items()}}
+        update={
+            "steps": {
+                name: usable.model_copy(update={"outline": step.outline})
+                for name, step in life.state.steps.items()
+            }
+        }
     )
 
     assert usable_sinks(life.state) == ("s2999",)
@@ -239,22 +277,36 @@ def test_the_plans_only_last_step_answers_in_the_form_that_was_asked_for() -> No
     life.goes_on()
 
     found = (says("a.c1", quote("figures.md")), says("a.c2", quote("one.md")))
-    answer = answer_of(life, a_result("b", {"name": "Qdrant", "whys": ["So [a.c2]."], "n": 1}, claims=found))
+    answer = answer_of(
+        life, a_result("b", {"name": "Qdrant", "whys": ["So [a.c2]."], "n": 1}, claims=found)
+    )
 
-    assert (answer.method, answer.value) == (AnswerMethod.SINGLE_SINK, {"name": "Qdrant", "whys": ["So [1]."], "n": 1})
-    assert [(item.n, item.citation.source) for item in answer.citations] == [(1, "one.md"), (2, "figures.md")]
+    assert (answer.method, answer.value) == (
+        AnswerMethod.SINGLE_SINK,
+        {"name": "Qdrant", "whys": ["So [1]."], "n": 1},
+    )
+    assert [(item.n, item.citation.source) for item in answer.citations] == [
+        (1, "one.md"),
+        (2, "figures.md"),
+    ]
 
 
 @pytest.mark.parametrize("form", [{"price": 1}, "yes"])
-def test_what_is_to_be_said_beside_a_form_stands_in_the_notes_and_not_in_it(form: JsonValue) -> None:
+def test_what_is_to_be_said_beside_a_form_stands_in_the_notes_and_not_in_it(
+    form: JsonValue,
+) -> None:
     life = with_schema(a="")
     life.finishes("a", "partial")
     life.goes_on()
     life.judges("Prices are of 2024.")
     life.goes_on()
 
-    result = a_result("a", form, status=ResultStatus.PARTIAL, error="the documents do not say: colour")
-    answer = answer_of(life, result, status=JobStatus.PARTIAL, label="Made without a language model.")
+    result = a_result(
+        "a", form, status=ResultStatus.PARTIAL, error="the documents do not say: colour"
+    )
+    answer = answer_of(
+        life, result, status=JobStatus.PARTIAL, label="Made without a language model."
+    )
 
     assert (answer.value or answer.text) == form
     assert answer.notes == (
@@ -265,7 +317,9 @@ def test_what_is_to_be_said_beside_a_form_stands_in_the_notes_and_not_in_it(form
 
 
 @pytest.mark.parametrize("statuses", [{"a": "ok", "b": "ok"}, {"a": "ok", "b": "failed"}])
-def test_of_several_last_steps_none_knew_the_form_so_a_synthesizer_gives_it(statuses: dict[str, str]) -> None:
+def test_of_several_last_steps_none_knew_the_form_so_a_synthesizer_gives_it(
+    statuses: dict[str, str],
+) -> None:
     life = done(with_schema(a="", b=""), **statuses)
 
     assert choose_method(life.state) is AnswerMethod.SYNTHESIZED

@@ -30,5 +30,10 @@ def test_a_retry_of_an_adaptive_job_ends_too(seed: int) -> None:
     for _ in range(3):
         world.run()
         world.check_end()
-        world.happens(RetryRequested(from_step=world.dice.choice([None, *sorted(world.state.steps)]), whole=world.dice.random() < 0.3))
+        world.happens(
+            RetryRequested(
+                from_step=world.dice.choice([None, *sorted(world.state.steps)]),
+                whole=world.dice.random() < 0.3,
+            )
+        )
         world.runs += 1

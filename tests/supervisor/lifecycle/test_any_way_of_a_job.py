@@ -42,8 +42,14 @@ def test_a_step_that_was_ever_usable_never_ends_with_nothing(seed: int) -> None:
     world.run()
     if world.state.status is JobStatus.CANCELLED:  # stopped in the middle of a revision
         return
-    once_usable = {issued.step_id for issued in world.events(HandoffIssued) if issued.handoff_id in usable_handoffs(world)}
-    assert all(world.state.steps[step_id].usable for step_id in once_usable if step_id in world.state.steps)
+    once_usable = {
+        issued.step_id
+        for issued in world.events(HandoffIssued)
+        if issued.handoff_id in usable_handoffs(world)
+    }
+    assert all(
+        world.state.steps[step_id].usable for step_id in once_usable if step_id in world.state.steps
+    )
 
 
 def usable_handoffs(world: World) -> set[HandoffId]:
@@ -59,7 +65,13 @@ def test_every_retry_ends_once_too(seed: int) -> None:
         world.run()
         world.check_end()
         from_step = world.dice.choice([None, *sorted(world.state.steps)])
-        world.happens(RetryRequested(from_step=from_step, whole=world.dice.random() < 0.3, holds=world.dice.random() < 0.7))
+        world.happens(
+            RetryRequested(
+                from_step=from_step,
+                whole=world.dice.random() < 0.3,
+                holds=world.dice.random() < 0.7,
+            )
+        )
         world.runs += 1
 
 
@@ -69,7 +81,10 @@ def test_an_ended_job_stays_as_it_is_whatever_comes_late(seed: int) -> None:
     world = World(Random(seed))
     world.run()
     status, steps = world.state.status, world.state.steps
-    late = [finished_event(a_result_of(HandoffId(f"{step}.9"), ResultStatus.OK), "") for step in sorted(steps)]
+    late = [
+        finished_event(a_result_of(HandoffId(f"{step}.9"), ResultStatus.OK), "")
+        for step in sorted(steps)
+    ]
 
     world.happens(CancelRequested(), *late, WebhookTried(attempt=1, delivered=True))
 

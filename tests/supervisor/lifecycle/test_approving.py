@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from shared.wire.approval import MOST_WAIT_S, ApprovalOf, Approvals, OnTimeout
-from shared.wire.events import ApprovalReminded, Approved, CancelRequested, JobEnded, JobStatus, Rejected, RetryRequested
+from shared.wire.events import (
+    ApprovalReminded,
+    Approved,
+    CancelRequested,
+    JobEnded,
+    JobStatus,
+    Rejected,
+    RetryRequested,
+)
 from shared.wire.limits import JobLimits, OnLimit
 from shared.wire.mode import Mode
 from shared.wire.usage import Usage
@@ -17,11 +25,20 @@ from supervisor.lifecycle.words import BRING_UP_TO_DATE
 from tests.doubles.life import BEGIN, LEASE_S, Life, a_plan, done
 
 DAY_S = 86_400.0
-PLAN, RESEARCH, ANSWER, COST = ApprovalOf.PLAN, ApprovalOf.RESEARCH, ApprovalOf.ANSWER, ApprovalOf.COST
+PLAN, RESEARCH, ANSWER, COST = (
+    ApprovalOf.PLAN,
+    ApprovalOf.RESEARCH,
+    ApprovalOf.ANSWER,
+    ApprovalOf.COST,
+)
 
 
-def job(*what: ApprovalOf, limits: JobLimits | None = None, mode: Mode = Mode.TEAM, **policy: Any) -> Life:
-    life = Life(limits or JobLimits(max_seconds=100), approvals=Approvals(what=what, **policy), mode=mode)
+def job(
+    *what: ApprovalOf, limits: JobLimits | None = None, mode: Mode = Mode.TEAM, **policy: Any
+) -> Life:
+    life = Life(
+        limits or JobLimits(max_seconds=100), approvals=Approvals(what=what, **policy), mode=mode
+    )
     life.goes_on()
     return life
 
@@ -125,14 +142,18 @@ def test_a_plan_that_is_rejected_once_more_than_there_are_rounds_ends_the_job() 
     life.goes_on()
     life.rejects()
 
-    assert life.goes_on() == [EndJob(JobStatus.FAILED, "the plan was rejected, and it cannot be made again")]
+    assert life.goes_on() == [
+        EndJob(JobStatus.FAILED, "the plan was rejected, and it cannot be made again")
+    ]
 
 
 def test_a_plan_that_code_has_made_cannot_be_made_again() -> None:
     life = job(PLAN, mode=Mode.SINGLE)
     life.rejects()
 
-    assert life.goes_on() == [EndJob(JobStatus.FAILED, "the plan was rejected, and it cannot be made again")]
+    assert life.goes_on() == [
+        EndJob(JobStatus.FAILED, "the plan was rejected, and it cannot be made again")
+    ]
 
 
 def test_an_edited_plan_takes_the_place_of_the_planners() -> None:
@@ -143,21 +164,29 @@ def test_an_edited_plan_takes_the_place_of_the_planners() -> None:
     assert (life.out, list(life.state.steps)) == ({"x"}, ["x", "y"])
 
 
-def test_a_rejected_answer_is_done_again_by_the_steps_that_make_it_with_the_note_as_feedback() -> None:
+def test_a_rejected_answer_is_done_again_by_the_steps_that_make_it_with_the_note_as_feedback() -> (
+    None
+):
     life = at(ANSWER)
     life.rejects("Shorter.")
     life.goes_on()
 
     assert life.out == {"b"}
     (feedback,) = life.handoffs["b.2"].feedback
-    assert (feedback.author, feedback.text, feedback.previous) == ("user", "Shorter.", life.result_of("b.1"))
+    assert (feedback.author, feedback.text, feedback.previous) == (
+        "user",
+        "Shorter.",
+        life.result_of("b.1"),
+    )
     done(life, "b")
     life.judges()
     life.goes_on()
     assert asked(life) is ANSWER
 
 
-def test_steps_that_a_person_names_are_done_again_and_what_builds_on_them_is_brought_up_to_date() -> None:
+def test_steps_that_a_person_names_are_done_again_and_what_builds_on_them_is_brought_up_to_date() -> (
+    None
+):
     life = at(RESEARCH)
     life.rejects("Look at 2025.", "a")
     life.goes_on()
@@ -173,7 +202,9 @@ def test_a_rejection_counts_as_a_round(what: ApprovalOf) -> None:
     life = at(what, limits=JobLimits(max_rounds=0))
     life.rejects()
 
-    assert life.goes_on() == [EndJob(JobStatus.FAILED, f"the {what} was rejected, and it cannot be made again")]
+    assert life.goes_on() == [
+        EndJob(JobStatus.FAILED, f"the {what} was rejected, and it cannot be made again")
+    ]
 
 
 def test_a_review_cannot_send_back_in_the_round_that_a_person_has_used() -> None:
@@ -203,7 +234,9 @@ def test_or_stops_and_what_was_not_approved_does_not_leave() -> None:
     life = at(ANSWER, timeout_s=60)
     life.now += 60
 
-    assert life.goes_on() == [EndJob(JobStatus.CANCELLED, "nobody has approved the answer within 60 s")]
+    assert life.goes_on() == [
+        EndJob(JobStatus.CANCELLED, "nobody has approved the answer within 60 s")
+    ]
     assert life.state.is_withheld
 
 
@@ -212,7 +245,9 @@ def test_or_its_user_is_reminded_each_time_after_twice_as_long_and_it_waits_on()
     reminded = []
     while life.state.ended is None:
         life.now = next_due(life.state, life.now, LEASE_S) or 0
-        reminded += [life.now - BEGIN for command in life.goes_on() if isinstance(command, RemindUser)]
+        reminded += [
+            life.now - BEGIN for command in life.goes_on() if isinstance(command, RemindUser)
+        ]
 
     assert reminded[:4] == [60, 180, 420, 900]
     assert len(life.events(ApprovalReminded)) == len(reminded) < 20
@@ -246,7 +281,9 @@ def test_a_cost_that_is_not_approved_ends_the_job_with_what_it_has() -> None:
     assert (life.state.status, life.why("b")) == (JobStatus.PARTIAL, "its cost was not approved")
 
 
-@pytest.mark.parametrize("late", [lambda asked: Approved(asked=asked), lambda asked: Rejected(asked=asked)])
+@pytest.mark.parametrize(
+    "late", [lambda asked: Approved(asked=asked), lambda asked: Rejected(asked=asked)]
+)
 def test_an_answer_to_a_question_that_does_not_stand_any_more_changes_nothing(late: Any) -> None:
     life = at_plan()
     assert life.state.question is not None
@@ -276,7 +313,9 @@ def test_an_answer_that_the_time_or_the_budget_has_cut_short_is_asked_about_too(
 
     assert asked(life) is ANSWER
     life.rejects()
-    assert life.goes_on() == [EndJob(JobStatus.FAILED, "the answer was rejected, and it cannot be made again")]
+    assert life.goes_on() == [
+        EndJob(JobStatus.FAILED, "the answer was rejected, and it cannot be made again")
+    ]
 
 
 def test_a_retried_job_asks_again_about_what_is_made_anew_and_keeps_its_plan() -> None:

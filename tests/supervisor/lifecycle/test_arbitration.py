@@ -39,7 +39,9 @@ def a_quarrel(rounds: int = 2) -> Life:
     life.finishes("a", output="It is that high [a.c1].", claims=(a_claim("a.c1", "330", "m"),))
     life.goes_on()
     reviews(life, a=POINT)
-    life.finishes("a", output="It is that high, as I said [a.c1].", claims=(a_claim("a.c1", "330", "m"),))
+    life.finishes(
+        "a", output="It is that high, as I said [a.c1].", claims=(a_claim("a.c1", "330", "m"),)
+    )
     life.goes_on()
     reviews(life, "a", a=POINT)
     return life
@@ -49,7 +51,9 @@ def told(life: Life) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Open points and notes of the answer."""
     assert life.state.ended
     answer = assemble(life.state, life.state.ended.status, life.words, None)
-    return answer.open_points, tuple(note for note in answer.notes if "Settled" in note or "not settled" in note)
+    return answer.open_points, tuple(
+        note for note in answer.notes if "Settled" in note or "not settled" in note
+    )
 
 
 def judges(life: Life) -> int:
@@ -75,7 +79,10 @@ def test_where_the_writer_is_right_the_point_is_dropped_and_told_as_settled() ->
     ruled(life, a=Side.WRITER)
 
     assert life.state.status is JobStatus.OK
-    assert told(life) == ((), (f"Settled for the writer: a: {POINT} (the judge: It stands there.)",))
+    assert told(life) == (
+        (),
+        (f"Settled for the writer: a: {POINT} (the judge: It stands there.)",),
+    )
 
 
 def test_where_the_reviewer_is_right_a_round_that_is_left_is_used_and_the_writer_is_told() -> None:
@@ -83,7 +90,10 @@ def test_where_the_reviewer_is_right_a_round_that_is_left_is_used_and_the_writer
     ruled(life, a=Side.REVIEWER)
 
     (*_, feedback) = life.handoffs["a.3"].feedback
-    assert feedback.text == f"{POINT}\n\nA judge, who has seen your result and its evidence, says so, too: It stands there."
+    assert (
+        feedback.text
+        == f"{POINT}\n\nA judge, who has seen your result and its evidence, says so, too: It stands there."
+    )
     done(life, "a")
     life.judges()
     life.goes_on()
@@ -140,7 +150,10 @@ def test_a_judge_who_fails_settles_nothing_and_the_answer_says_so() -> None:
     life.happens(Arbitrated(result=life.finishes("judge", "failed"), problem="the judge failed"))
     life.goes_on()
 
-    assert told(life) == ((f"a: {POINT}",), ("What reviewer and writer do not agree on was not settled: the judge failed.",))
+    assert told(life) == (
+        (f"a: {POINT}",),
+        ("What reviewer and writer do not agree on was not settled: the judge failed.",),
+    )
 
 
 def test_without_money_or_time_nobody_is_asked() -> None:
@@ -191,11 +204,15 @@ def test_a_review_that_asks_for_something_new_goes_on_without_him() -> None:
     reviews(life, a="Something else.")
 
     assert life.out == {"a"}
-    assert not any(isinstance(command, IssueRole) and command.role == "judge" for command in life.decides())
+    assert not any(
+        isinstance(command, IssueRole) and command.role == "judge" for command in life.decides()
+    )
 
 
 @given(st.text(max_size=300), st.booleans())
-def test_whatever_he_answers_on_his_last_try_there_is_a_ruling_for_every_point_or_he_failed(text: str, last_try: bool) -> None:
+def test_whatever_he_answers_on_his_last_try_there_is_a_ruling_for_every_point_or_he_failed(
+    text: str, last_try: bool
+) -> None:
     try:
         read = RulingReading(("a", "b")).read(text, last_try=last_try)
     except NotAcceptable:
@@ -204,6 +221,8 @@ def test_whatever_he_answers_on_his_last_try_there_is_a_ruling_for_every_point_o
 
 
 def test_a_point_that_he_leaves_out_is_undecided_on_the_last_try() -> None:
-    read = RulingReading(("a", "b")).read('{"rulings": [{"point": "a", "why": "So.", "right": "Writer"}]}', last_try=True)
+    read = RulingReading(("a", "b")).read(
+        '{"rulings": [{"point": "a", "why": "So.", "right": "Writer"}]}', last_try=True
+    )
 
     assert [one.right for one in Rulings.of(read.output).rulings] == [Side.WRITER, Side.NEITHER]

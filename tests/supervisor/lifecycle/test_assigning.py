@@ -19,7 +19,9 @@ ROLES = frozenset({"researcher", "searcher", "generalist"})
 
 def seen(**queued: int) -> Seen:
     """`seen(researcher=5, searcher=0)`: both look things up, with one slot each."""
-    return Seen(ROLES, loads={name: Load("look-up", waiting, slots=1) for name, waiting in queued.items()})
+    return Seen(
+        ROLES, loads={name: Load("look-up", waiting, slots=1) for name, waiting in queued.items()}
+    )
 
 
 def planned(policy: OnFailure = OnFailure.RETRY) -> Life:
@@ -27,7 +29,9 @@ def planned(policy: OnFailure = OnFailure.RETRY) -> Life:
     life = Life()
     life.goes_on()
     plan = a_plan(a="", b="", c="", d="a b c")
-    life.plans(Plan(steps=tuple(step.model_copy(update={"on_failure": policy}) for step in plan.steps)))
+    life.plans(
+        Plan(steps=tuple(step.model_copy(update={"on_failure": policy}) for step in plan.steps))
+    )
     return life
 
 
@@ -37,11 +41,19 @@ def who_gets(life: Life, looked: Seen) -> dict[str, str]:
 
 
 def test_the_less_busy_queue_comes_first() -> None:
-    assert who_gets(planned(), seen(researcher=5, searcher=0)) == {"a": "searcher", "b": "searcher", "c": "searcher"}
+    assert who_gets(planned(), seen(researcher=5, searcher=0)) == {
+        "a": "searcher",
+        "b": "searcher",
+        "c": "searcher",
+    }
 
 
 def test_what_one_decision_hands_out_counts_too() -> None:
-    assert sorted(who_gets(planned(), seen(researcher=0, searcher=0)).values()) == ["researcher", "researcher", "searcher"]
+    assert sorted(who_gets(planned(), seen(researcher=0, searcher=0)).values()) == [
+        "researcher",
+        "researcher",
+        "searcher",
+    ]
 
 
 def test_who_declares_no_capability_gets_what_the_plan_says() -> None:
@@ -82,7 +94,9 @@ def tried_by_all(policy: OnFailure) -> Life:
     return life
 
 
-def test_after_its_own_specialist_another_of_the_same_capability_tries_it_and_then_the_generalist() -> None:
+def test_after_its_own_specialist_another_of_the_same_capability_tries_it_and_then_the_generalist() -> (
+    None
+):
     looked = seen(researcher=0, searcher=0)
     life = planned()
     life.goes_on(Seen(ROLES))
@@ -178,4 +192,8 @@ def test_a_retry_begins_with_all_chances() -> None:
     life.goes_on()
     life.happens(RetryRequested())
 
-    assert (life.step("a").failures, life.step("a").tried, life.step("a").is_let_go) == (0, (), False)
+    assert (life.step("a").failures, life.step("a").tried, life.step("a").is_let_go) == (
+        0,
+        (),
+        False,
+    )

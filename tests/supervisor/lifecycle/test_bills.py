@@ -20,7 +20,9 @@ from tests.supervisor.lifecycle.test_teams import planned, teams
         (JobLimits(max_microusd=1_000_000), "$0.355555 where a team needs room for $0.4"),
     ],
 )
-def test_a_slice_in_which_a_team_could_not_even_begin_is_told_before_it_runs(limits: JobLimits, lacks: str) -> None:
+def test_a_slice_in_which_a_team_could_not_even_begin_is_told_before_it_runs(
+    limits: JobLimits, lacks: str
+) -> None:
     state = planned(teams(), limits).state
 
     assert lacking(state, WorstCase(4_000, 5_000, 400_000)) == (
@@ -29,7 +31,9 @@ def test_a_slice_in_which_a_team_could_not_even_begin_is_told_before_it_runs(lim
 
 
 def test_a_plan_without_teams_lacks_nothing() -> None:
-    assert lacking(planned(teams(children=0), JobLimits(max_turns=1)).state, WorstCase(1, 1, 1)) == ""
+    assert (
+        lacking(planned(teams(children=0), JobLimits(max_turns=1)).state, WorstCase(1, 1, 1)) == ""
+    )
 
 
 def test_the_bill_is_breadth_by_depth() -> None:

@@ -10,10 +10,14 @@ from supervisor.lifecycle.citing import uncited
 
 
 def test_one_source_does_not_stand_for_the_whole_answer() -> None:
-    assert uncited("Qdrant is in Rust [1]. Milvus is in COBOL. It costs 5 EUR.", 1) == ("It costs 5 EUR.",)
+    assert uncited("Qdrant is in Rust [1]. Milvus is in COBOL. It costs 5 EUR.", 1) == (
+        "It costs 5 EUR.",
+    )
 
 
-def test_a_claim_of_the_answer_that_is_said_without_its_source_is_found_though_it_has_no_figure() -> None:
+def test_a_claim_of_the_answer_that_is_said_without_its_source_is_found_though_it_has_no_figure() -> (
+    None
+):
     answer = "Qdrant is in Rust [1]. Milvus is in COBOL. And so on."
     assert uncited(answer, 1, ("Milvus is in *COBOL*",)) == ("Milvus is in COBOL.",)
 
@@ -95,7 +99,9 @@ def test_what_states_no_figure_or_shows_its_source_is_let_through(text: str) -> 
         "Milvus costs $500 per month, and its licence was not found.",
     ],
 )
-def test_a_figure_needs_a_source_though_another_clause_says_that_something_is_not_known(sentence: str) -> None:
+def test_a_figure_needs_a_source_though_another_clause_says_that_something_is_not_known(
+    sentence: str,
+) -> None:
     assert uncited(sentence, 1) == (sentence,)
     assert uncited(f"{sentence} [1]", 1) == ()
 
@@ -119,20 +125,26 @@ def test_a_figure_of_what_is_not_known_needs_no_source(sentence: str) -> None:
     assert uncited(sentence, 1) == ()
 
 
-@pytest.mark.parametrize("sentence", ["**Milvus costs $500 per month.**", "__Milvus costs $500 per month!__"])
+@pytest.mark.parametrize(
+    "sentence", ["**Milvus costs $500 per month.**", "__Milvus costs $500 per month!__"]
+)
 def test_a_full_sentence_in_bold_is_no_title(sentence: str) -> None:
     assert uncited(f"{sentence}\n\nSo it is [1].", 1) == (sentence,)
     assert uncited(f"{sentence[:-3]}{sentence[-2:]}\n\nSo it is [1].", 1) == ()
 
 
 def test_a_link_whose_text_is_a_number_is_no_source_and_no_figure() -> None:
-    assert uncited("Milvus costs $500 [1](http://x.example).", 1) == ("Milvus costs $500 [1](http://x.example).",)
+    assert uncited("Milvus costs $500 [1](http://x.example).", 1) == (
+        "Milvus costs $500 [1](http://x.example).",
+    )
     assert uncited("Milvus costs $500 [1] (http://x.example).", 1) == ()
     assert uncited("Milvus is in C++ [12](http://x.example/2024).", 1) == ()
 
 
 def test_after_a_list_of_sources_an_answer_is_looked_at_again() -> None:
-    assert uncited("## Sources\n\n- Annals, 1999\n\n## Price\n\nIt costs 50 EUR.", 1) == ("It costs 50 EUR.",)
+    assert uncited("## Sources\n\n- Annals, 1999\n\n## Price\n\nIt costs 50 EUR.", 1) == (
+        "It costs 50 EUR.",
+    )
     assert uncited("From the list [1]:\n\n- 50 EUR\n\nIt costs 60 EUR.", 1) == ("It costs 60 EUR.",)
 
 
@@ -143,7 +155,24 @@ def test_a_row_of_a_table_shows_its_own_source() -> None:
 
 @given(
     st.lists(
-        st.sampled_from(["It costs 50 EUR", "[1]", "[2]", ". ", "\n", "\n\n", "- ", "# ", "> ", "|a|b|\n|-|-|\n", "```\n", ":", "<p>", "*"])
+        st.sampled_from(
+            [
+                "It costs 50 EUR",
+                "[1]",
+                "[2]",
+                ". ",
+                "\n",
+                "\n\n",
+                "- ",
+                "# ",
+                "> ",
+                "|a|b|\n|-|-|\n",
+                "```\n",
+                ":",
+                "<p>",
+                "*",
+            ]
+        )
     )
 )
 def test_any_text_can_be_read_and_what_has_no_digit_is_never_objected_to(parts: list[str]) -> None:

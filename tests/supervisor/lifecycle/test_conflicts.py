@@ -45,8 +45,12 @@ def test_as_many_planted_contradictions_are_found_as_were_measured() -> None:
     assert len(result.false_alarms) <= 1
 
 
-@pytest.mark.parametrize(("name", "recall", "false_alarms"), [("walked", 32 / 33, 0), ("held_out", 15 / 20, 1)])
-def test_as_many_contradictions_of_a_set_of_pairs_are_found_as_were_measured(name: str, recall: float, false_alarms: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "recall", "false_alarms"), [("walked", 32 / 33, 0), ("held_out", 15 / 20, 1)]
+)
+def test_as_many_contradictions_of_a_set_of_pairs_are_found_as_were_measured(
+    name: str, recall: float, false_alarms: int
+) -> None:
     result = measured_in_pairs(name)
 
     assert name in PAIRS
@@ -64,7 +68,9 @@ def test_the_labels_are_pairs_of_claims_that_can_be_compared() -> None:
 
 
 @given(st.sampled_from(sorted(SPELT)), st.data(), st.integers(1, 10**9))
-def test_a_value_never_contradicts_itself_in_another_unit(kind: str, data: st.DataObject, number: int) -> None:
+def test_a_value_never_contradicts_itself_in_another_unit(
+    kind: str, data: st.DataObject, number: int
+) -> None:
     first, second = (data.draw(st.sampled_from(SPELT[kind])) for _ in range(2))
     here, there = unit_of(first), unit_of(second)
     assert here is not None
@@ -81,7 +87,11 @@ def test_a_value_never_contradicts_itself_in_another_unit(kind: str, data: st.Da
     assert not disagree(other, one)
 
 
-@given(st.integers(2, 10**6), st.sampled_from([unit for units in SPELT.values() for unit in units]), st.sampled_from([2, 3, 10]))
+@given(
+    st.integers(2, 10**6),
+    st.sampled_from([unit for units in SPELT.values() for unit in units]),
+    st.sampled_from([2, 3, 10]),
+)
 def test_a_multiple_always_contradicts(number: int, unit: str, times: int) -> None:
     one, other = quantity_of(str(number), unit), quantity_of(str(number * times), unit)
 
@@ -91,7 +101,9 @@ def test_a_multiple_always_contradicts(number: int, unit: str, times: int) -> No
 
 
 @given(st.text(max_size=40), st.text(max_size=40), st.none() | st.text(max_size=12))
-def test_any_text_is_read_and_none_contradicts_itself(one: str, other: str, unit: str | None) -> None:
+def test_any_text_is_read_and_none_contradicts_itself(
+    one: str, other: str, unit: str | None
+) -> None:
     ours, theirs = read_value(one, unit, "size"), read_value(other, unit, "size")
 
     assert not contradict(ours, ours)
@@ -170,7 +182,9 @@ def test_these_cannot(one: str, other: str) -> None:
     assert clash(other, one)
 
 
-@pytest.mark.parametrize("text", ["32 March 2024", "2024-13-01", "31.02.2024", "soon", "", "12", "Q5 2024"])
+@pytest.mark.parametrize(
+    "text", ["32 March 2024", "2024-13-01", "31.02.2024", "soon", "", "12", "Q5 2024"]
+)
 def test_what_is_no_date_is_no_period(text: str) -> None:
     assert periods_of(text) == ()
 
@@ -183,8 +197,13 @@ def test_what_is_no_date_is_no_period(text: str) -> None:
         ("2023-01-01", "January 2024", False),
     ],
 )
-def test_only_claims_about_the_same_time_contradict_each_other(one: str, other: str, is_conflict: bool) -> None:
-    assert contradicts(a_claim("a.c1", "5", "kg", date=one), a_claim("b.c1", "6", "kg", date=other)) is is_conflict
+def test_only_claims_about_the_same_time_contradict_each_other(
+    one: str, other: str, is_conflict: bool
+) -> None:
+    assert (
+        contradicts(a_claim("a.c1", "5", "kg", date=one), a_claim("b.c1", "6", "kg", date=other))
+        is is_conflict
+    )
 
 
 @pytest.mark.parametrize(
@@ -199,8 +218,13 @@ def test_only_claims_about_the_same_time_contradict_each_other(one: str, other: 
         ("Eiffel Tower", "maximum height", False),
     ],
 )
-def test_only_claims_about_the_same_thing_contradict_each_other(about: str, what: str, is_same: bool) -> None:
-    assert contradicts(a_claim("a.c1", "330", "m"), a_claim("b.c1", "5", "m", about=about, what=what)) is is_same
+def test_only_claims_about_the_same_thing_contradict_each_other(
+    about: str, what: str, is_same: bool
+) -> None:
+    assert (
+        contradicts(a_claim("a.c1", "330", "m"), a_claim("b.c1", "5", "m", about=about, what=what))
+        is is_same
+    )
 
 
 @pytest.mark.parametrize(
@@ -224,7 +248,9 @@ def test_only_claims_about_the_same_thing_contradict_each_other(about: str, what
 def test_what_has_many_values_contradicts_itself_only_where_each_claims_to_be_all(
     attribute: str, one: str, other: str, is_conflict: bool
 ) -> None:
-    claims = [a_claim(f"{name}.c1", value, what=attribute) for name, value in (("a", one), ("b", other))]
+    claims = [
+        a_claim(f"{name}.c1", value, what=attribute) for name, value in (("a", one), ("b", other))
+    ]
 
     assert contradicts(*claims) is is_conflict
     assert contradicts(*reversed(claims)) is is_conflict
@@ -232,10 +258,20 @@ def test_what_has_many_values_contradicts_itself_only_where_each_claims_to_be_al
 
 @pytest.mark.parametrize(
     ("attribute", "date", "is_conflict"),
-    [("revenue", "Q1 2023", False), ("revenue", "FY2023", True), ("visitors", "May 2023", False), ("depth", "Q1 2023", True)],
+    [
+        ("revenue", "Q1 2023", False),
+        ("revenue", "FY2023", True),
+        ("visitors", "May 2023", False),
+        ("depth", "Q1 2023", True),
+    ],
 )
-def test_of_what_adds_up_a_part_of_a_year_is_another_time_than_the_year(attribute: str, date: str, is_conflict: bool) -> None:
-    part, whole = a_claim("a.c1", "300", what=attribute, date=date), a_claim("b.c1", "1,300", what=attribute, date="2023")
+def test_of_what_adds_up_a_part_of_a_year_is_another_time_than_the_year(
+    attribute: str, date: str, is_conflict: bool
+) -> None:
+    part, whole = (
+        a_claim("a.c1", "300", what=attribute, date=date),
+        a_claim("b.c1", "1,300", what=attribute, date="2023"),
+    )
 
     assert contradicts(part, whole) is is_conflict
 
@@ -277,7 +313,9 @@ def test_claims_of_one_dispute_stand_in_one_conflict_and_agreeing_ones_of_it_too
     ]
     found, left_out = conflicts_in(claims)
 
-    assert [(one.id, [claim.id for claim in one.claims]) for one in found.conflicts] == [("k1", ["a.c1", "c.c1", "b.c1"])]
+    assert [(one.id, [claim.id for claim in one.claims]) for one in found.conflicts] == [
+        ("k1", ["a.c1", "c.c1", "b.c1"])
+    ]
     assert left_out == 0
 
 
@@ -292,6 +330,9 @@ def test_what_says_nothing_in_parts_is_not_compared() -> None:
 
 
 def test_claims_that_are_too_many_are_counted() -> None:
-    many = [a_claim(f"a.c{number}", str(number), "m", about=f"Tower {number}") for number in range(MOST_STATEMENTS + 3)]
+    many = [
+        a_claim(f"a.c{number}", str(number), "m", about=f"Tower {number}")
+        for number in range(MOST_STATEMENTS + 3)
+    ]
 
     assert conflicts_in(many)[1] == 3

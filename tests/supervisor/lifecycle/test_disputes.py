@@ -12,7 +12,11 @@ from supervisor.lifecycle.disputes import disputes_of
 from tests.doubles.contradictions import a_claim, settles
 from tests.doubles.life import Life, a_plan, planned
 
-METRES, FEET, OTHER = a_claim("a.c1", "330", "m"), a_claim("b.c1", "984", "feet"), a_claim("b.c2", "1,083", "ft")
+METRES, FEET, OTHER = (
+    a_claim("a.c1", "330", "m"),
+    a_claim("b.c1", "984", "feet"),
+    a_claim("b.c2", "1,083", "ft"),
+)
 BOTH = (a_claim("answer.c1", "330", "m"), a_claim("answer.c2", "984", "ft"))
 
 
@@ -30,13 +34,20 @@ def answer_of(life: Life) -> str:
 
 def test_what_is_disputed_is_said_with_value_and_unit_where_the_claim_leaves_them_out() -> None:
     life = planned(a="", b="")
-    life.finishes("a", output="It is high [a.c1].", claims=(METRES.model_copy(update={"text": "The tower's height is known."}),))
+    life.finishes(
+        "a",
+        output="It is high [a.c1].",
+        claims=(METRES.model_copy(update={"text": "The tower's height is known."}),),
+    )
     life.finishes("b", output="It is 984 feet high [b.c1].", claims=(FEET,))
     life.goes_on()
     settles(life)
 
     (line,) = [line for line in answer_of(life).splitlines() if "; against: " in line]
-    assert line == "- Eiffel Tower, height: The tower's height is known: 330 m [1]; against: Eiffel Tower: height: 984 feet [2]"
+    assert (
+        line
+        == "- Eiffel Tower, height: The tower's height is known: 330 m [1]; against: Eiffel Tower: height: 984 feet [2]"
+    )
 
 
 def test_the_judge_is_asked_once_before_the_review() -> None:
@@ -133,7 +144,10 @@ def test_all_stays_disputed_when_the_judge_fails_and_the_job_goes_on() -> None:
 
     assert life.goes_on() == [IssueRole("assessor", 1)]
     assert [one.is_settled for one in disputes_of(life.state, life.words)] == [False]
-    assert "No contradiction was settled: the judge failed (it broke)." in assemble(life.state, JobStatus.OK, life.words, None).notes
+    assert (
+        "No contradiction was settled: the judge failed (it broke)."
+        in assemble(life.state, JobStatus.OK, life.words, None).notes
+    )
 
 
 def test_nobody_is_asked_without_a_budget_and_all_stays_disputed() -> None:
@@ -171,7 +185,10 @@ def test_what_is_disputed_stands_in_the_answer_with_both_sources() -> None:
     answer = assemble(life.state, JobStatus.OK, life.words, None)
 
     assert "**Disputed:**" in answer.text
-    assert "- Eiffel Tower, height: Eiffel Tower: height: 330 m [1]; against: Eiffel Tower: height: 984 feet [2]" in answer.text
+    assert (
+        "- Eiffel Tower, height: Eiffel Tower: height: 330 m [1]; against: Eiffel Tower: height: 984 feet [2]"
+        in answer.text
+    )
     assert [one.citation.source for one in answer.citations] == ["a.md", "b.md"]
 
 
@@ -205,7 +222,10 @@ def test_a_form_has_it_in_its_notes() -> None:
     answer = assemble(life.state, JobStatus.OK, life.words, None)
 
     assert answer.value == {"height": 330}
-    assert any(note.startswith("Disputed: Eiffel Tower, height:") and "(answer.md)" in note for note in answer.notes)
+    assert any(
+        note.startswith("Disputed: Eiffel Tower, height:") and "(answer.md)" in note
+        for note in answer.notes
+    )
 
 
 def test_those_who_come_after_are_told_what_not_to_use() -> None:
@@ -214,7 +234,12 @@ def test_those_who_come_after_are_told_what_not_to_use() -> None:
     settles(life, k1="a.c1")
     (settled,) = disputes_of(life.state, life.words)
 
-    assert settled.brief() == {"about": "Eiffel Tower, height", "stands": ["a.c1"], "do_not_use": ["b.c1"], "why": "Measured."}
+    assert settled.brief() == {
+        "about": "Eiffel Tower, height",
+        "stands": ["a.c1"],
+        "do_not_use": ["b.c1"],
+        "why": "Measured.",
+    }
 
 
 def test_claims_that_do_not_contradict_each_other_after_all_are_used_as_they_are() -> None:
@@ -230,7 +255,11 @@ def test_the_journal_holds_ids_of_claims_and_none_of_their_words() -> None:
     life = two_sides()
     life.goes_on()
     settles(life, k1="a.c1")
-    told = "".join(recorded.event.to_json() for recorded in life.journal if isinstance(recorded.event, ConflictsFound | Judged))
+    told = "".join(
+        recorded.event.to_json()
+        for recorded in life.journal
+        if isinstance(recorded.event, ConflictsFound | Judged)
+    )
 
     assert '"a.c1","b.c1"' in told
     assert not any(word in told for word in ("Eiffel", "feet", "Measured"))

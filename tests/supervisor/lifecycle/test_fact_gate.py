@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from shared.wire.approval import NOBODY_THERE, ApprovalOf, Approvals
-from shared.wire.events import CancelRequested, FactsChecked, HandoffIssued, JobStatus, RetryRequested
+from shared.wire.events import (
+    CancelRequested,
+    FactsChecked,
+    HandoffIssued,
+    JobStatus,
+    RetryRequested,
+)
 from shared.wire.gates import Gates
 from shared.wire.handoff import ResultStatus, StopReason
 from shared.wire.limits import JobLimits, OnLimit
@@ -13,7 +19,13 @@ from shared.wire.mode import Mode
 from shared.wire.names import FACT_GATE
 from supervisor.lifecycle.answering import assemble
 from supervisor.lifecycle.budget import closers
-from supervisor.lifecycle.commands import CheckGates, EndJob, IssueFactCheck, SkipFactCheck, TakeFactCheck
+from supervisor.lifecycle.commands import (
+    CheckGates,
+    EndJob,
+    IssueFactCheck,
+    SkipFactCheck,
+    TakeFactCheck,
+)
 from supervisor.lifecycle.fact_gate import NO_WORKER
 from supervisor.lifecycle.gates import MOST_GATE_ROUNDS
 from supervisor.lifecycle.handoffs import fact_check_handoff
@@ -26,9 +38,18 @@ from tests.doubles.life import RESEARCHERS, Life, a_plan
 AWAY = Seen(RESEARCHERS, is_fact_checker_away=True)
 
 
-def a_job(limits: JobLimits | None = None, min_words: int | None = None, approvals: Approvals = NOBODY_THERE) -> Life:
+def a_job(
+    limits: JobLimits | None = None,
+    min_words: int | None = None,
+    approvals: Approvals = NOBODY_THERE,
+) -> Life:
     """One step, whose result is the answer; the writer checks it."""
-    life = Life(limits, mode=Mode.SINGLE, gates=Gates(fact_checker="writer", min_words=min_words), approvals=approvals)
+    life = Life(
+        limits,
+        mode=Mode.SINGLE,
+        gates=Gates(fact_checker="writer", min_words=min_words),
+        approvals=approvals,
+    )
     life.goes_on()
     return life
 
@@ -61,7 +82,12 @@ def test_it_is_handed_the_answer_when_code_has_looked_at_it_and_before_it_leaves
 
     assert [type(command) for command in life.goes_on()][-2:] == [CheckGates, IssueFactCheck]
     (issued,) = (one for one in life.events(HandoffIssued) if one.is_fact_check)
-    assert (issued.handoff_id, issued.assigned_to, issued.group, life.out) == ("fact_gate.1", "writer", "g2", {FACT_GATE})
+    assert (issued.handoff_id, issued.assigned_to, issued.group, life.out) == (
+        "fact_gate.1",
+        "writer",
+        "g2",
+        {FACT_GATE},
+    )
 
 
 def test_an_answer_that_it_passes_leaves_whole() -> None:
@@ -93,7 +119,9 @@ def test_what_it_holds_to_be_wrong_goes_back_to_who_wrote_it_with_each_statement
     assert life.state.status is JobStatus.OK
 
 
-def test_after_as_many_vetoes_as_any_gate_has_the_answer_leaves_with_what_is_wrong_below_it() -> None:
+def test_after_as_many_vetoes_as_any_gate_has_the_answer_leaves_with_what_is_wrong_below_it() -> (
+    None
+):
     life = answered()
     for _ in range(MOST_GATE_ROUNDS):
         checked(life, so="It is not so.")
@@ -102,7 +130,9 @@ def test_after_as_many_vetoes_as_any_gate_has_the_answer_leaves_with_what_is_wro
 
     assert life.state.status is JobStatus.PARTIAL
     assert life.state.role_attempts[FACT_GATE] == MOST_GATE_ROUNDS + 1
-    assert assemble(life.state, JobStatus.PARTIAL, life.words, None).open_points == ('The fact-checker: "so" is wrong: It is not so.',)
+    assert assemble(life.state, JobStatus.PARTIAL, life.words, None).open_points == (
+        'The fact-checker: "so" is wrong: It is not so.',
+    )
 
 
 def test_vetoes_of_code_and_of_the_fact_checker_are_counted_together() -> None:
@@ -119,9 +149,15 @@ def test_vetoes_of_code_and_of_the_fact_checker_are_counted_together() -> None:
 
 @pytest.mark.parametrize(
     ("status", "verdict", "why"),
-    [("failed", "PASS", "the fact-checker failed"), ("partial", "PASS", "failed"), ("ok", "CANNOT_SAY", "could not say (Held against")],
+    [
+        ("failed", "PASS", "the fact-checker failed"),
+        ("partial", "PASS", "failed"),
+        ("ok", "CANNOT_SAY", "could not say (Held against"),
+    ],
 )
-def test_an_answer_that_it_did_not_check_leaves_as_partial_and_says_so(status: str, verdict: str, why: str) -> None:
+def test_an_answer_that_it_did_not_check_leaves_as_partial_and_says_so(
+    status: str, verdict: str, why: str
+) -> None:
     life = answered()
     checked(life, status, verdict)
 
@@ -251,7 +287,9 @@ def test_what_is_kept_to_end_a_job_is_kept_for_it_too() -> None:
     assert closers(life.state) == ("writer",)
 
 
-def test_it_sees_the_answer_with_its_claims_and_the_documents_and_nothing_of_how_it_came_about() -> None:
+def test_it_sees_the_answer_with_its_claims_and_the_documents_and_nothing_of_how_it_came_about() -> (
+    None
+):
     life = Life(gates=Gates(fact_checker="writer"))
     life.goes_on()
     life.plans(a_plan(a="", b="a"))
@@ -262,7 +300,9 @@ def test_it_sees_the_answer_with_its_claims_and_the_documents_and_nothing_of_how
     life.judges()
     life.goes_on()
     spec, task = a_spec(), fact_check_task("Compare.")
-    handoff = fact_check_handoff(life.state, spec, spec.content_digest, 1, task=task, schema=fact_check_schema())
+    handoff = fact_check_handoff(
+        life.state, spec, spec.content_digest, 1, task=task, schema=fact_check_schema()
+    )
 
     assert [(one.step_id, one.result) for one in handoff.context] == [("b", life.step("b").result)]
     assert (handoff.feedback, handoff.artifacts) == ((), ())

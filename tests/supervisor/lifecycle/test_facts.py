@@ -29,7 +29,10 @@ def is_vetoed(claim: Claim, *facts: KnownFact) -> bool:
 def test_a_veto_names_the_claim_the_fact_and_its_source() -> None:
     (veto,) = against_the_facts([a_claim("a.c1", "324", "m")], TABLE)
 
-    assert veto == '"Eiffel Tower: height: 324 m." (a.c1) contradicts the facts: Eiffel Tower, height: 330 m (2022), from survey.pdf.'
+    assert (
+        veto
+        == '"Eiffel Tower: height: 324 m." (a.c1) contradicts the facts: Eiffel Tower, height: 330 m (2022), from survey.pdf.'
+    )
 
 
 @pytest.mark.parametrize(
@@ -48,13 +51,19 @@ def test_a_veto_names_the_claim_the_fact_and_its_source() -> None:
         (a_claim("a.c1", "324", "t"), False),
     ],
 )
-def test_units_dates_and_wordings_are_those_of_contradictions_between_claims(claim: Claim, wrong: bool) -> None:
+def test_units_dates_and_wordings_are_those_of_contradictions_between_claims(
+    claim: Claim, wrong: bool
+) -> None:
     assert is_vetoed(claim, *TABLE.facts) is wrong
 
 
 @pytest.mark.parametrize(
     ("what", "value", "wrong"),
-    [("departure time", "15:30", True), ("departure time", "2:30 pm", False), ("departure", "13:00", True)],
+    [
+        ("departure time", "15:30", True),
+        ("departure time", "2:30 pm", False),
+        ("departure", "13:00", True),
+    ],
 )
 def test_a_time_of_day_is_held_against_a_fact_too(what: str, value: str, wrong: bool) -> None:
     fact = a_fact("14:30", None, "Flight 12", "departure")
@@ -62,7 +71,10 @@ def test_a_time_of_day_is_held_against_a_fact_too(what: str, value: str, wrong: 
 
 
 def test_where_a_table_has_some_of_many_values_another_one_is_not_wrong() -> None:
-    assert not is_vetoed(a_claim("a.c1", "Munich", None, "Acme", "offices"), a_fact("Berlin", None, "Acme", "offices"))
+    assert not is_vetoed(
+        a_claim("a.c1", "Munich", None, "Acme", "offices"),
+        a_fact("Berlin", None, "Acme", "offices"),
+    )
 
 
 def test_a_claim_that_agrees_with_one_of_the_facts_that_it_can_mean_is_left_alone() -> None:
@@ -80,7 +92,20 @@ def test_a_fact_in_another_currency_excuses_nothing() -> None:
     assert is_vetoed(a_claim("a.c1", "15", "USD", "Pro", "price"), *prices)
 
 
-values = st.sampled_from(["330", "324", "about 327", "1,083", "tall", "yes", "no", "2022", "at least 300", "Gustave Eiffel"])
+values = st.sampled_from(
+    [
+        "330",
+        "324",
+        "about 327",
+        "1,083",
+        "tall",
+        "yes",
+        "no",
+        "2022",
+        "at least 300",
+        "Gustave Eiffel",
+    ]
+)
 units = st.sampled_from([None, "m", "ft", "t"])
 dates = st.sampled_from(["2022", "2023", "1889"])
 
@@ -89,18 +114,27 @@ dates = st.sampled_from(["2022", "2023", "1889"])
 def test_one_fact_vetoes_exactly_what_the_same_claim_would_contradict(
     value: str, unit: str | None, date: str, other: str, other_unit: str | None, other_date: str
 ) -> None:
-    said, beside = a_claim("a.c1", value, unit, date=date), a_claim("b.c1", other, other_unit, date=other_date)
+    said, beside = (
+        a_claim("a.c1", value, unit, date=date),
+        a_claim("b.c1", other, other_unit, date=other_date),
+    )
 
     assert is_vetoed(said, a_fact(other, other_unit, date=other_date)) is contradicts(said, beside)
 
 
 @given(values, units, dates, st.lists(st.builds(a_fact, values, units, date=dates), max_size=4))
-def test_a_claim_that_says_what_a_fact_says_is_never_vetoed(value: str, unit: str | None, date: str, others: list[KnownFact]) -> None:
-    assert not is_vetoed(a_claim("a.c1", value, unit, date=date), a_fact(value, unit, date=date), *others)
+def test_a_claim_that_says_what_a_fact_says_is_never_vetoed(
+    value: str, unit: str | None, date: str, others: list[KnownFact]
+) -> None:
+    assert not is_vetoed(
+        a_claim("a.c1", value, unit, date=date), a_fact(value, unit, date=date), *others
+    )
 
 
 @given(st.lists(st.builds(a_fact, values, units, date=dates), max_size=4), values, units)
-def test_what_the_table_does_not_speak_of_is_not_vetoed(facts: list[KnownFact], value: str, unit: str | None) -> None:
+def test_what_the_table_does_not_speak_of_is_not_vetoed(
+    facts: list[KnownFact], value: str, unit: str | None
+) -> None:
     assert not is_vetoed(a_claim("a.c1", value, unit, about="Golden Gate Bridge"), *facts)
 
 
@@ -124,7 +158,9 @@ def a_job() -> Life:
 
 
 def answered(life: Life, metres: str) -> None:
-    life.finishes("answer", output="It is that high [answer.c1].", claims=(a_claim("answer.c1", metres, "m"),))
+    life.finishes(
+        "answer", output="It is that high [answer.c1].", claims=(a_claim("answer.c1", metres, "m"),)
+    )
     life.goes_on()
 
 

@@ -15,13 +15,19 @@ from tests.doubles.life import Life, a_plan
 EVERYBODY = frozenset({"generalist", "researcher"})
 
 
-def planned(policy: OnFailure = OnFailure.RETRY, roles: frozenset[str] = EVERYBODY, limits: JobLimits | None = None) -> Life:
+def planned(
+    policy: OnFailure = OnFailure.RETRY,
+    roles: frozenset[str] = EVERYBODY,
+    limits: JobLimits | None = None,
+) -> Life:
     """a and b; c builds on a."""
     life = Life(limits)
     life.roles = roles
     life.goes_on()
     plan = a_plan(a="", b="", c="a")
-    life.plans(Plan(steps=tuple(step.model_copy(update={"on_failure": policy}) for step in plan.steps)))
+    life.plans(
+        Plan(steps=tuple(step.model_copy(update={"on_failure": policy}) for step in plan.steps))
+    )
     life.goes_on()
     return life
 
@@ -88,7 +94,9 @@ def test_a_refusal_goes_to_somebody_else_at_once() -> None:
     assert (life.step("a").specialist, life.step("a").attempt) == ("generalist", 2)
 
 
-@pytest.mark.parametrize("reason", ["too_many_claims", "max_turns", "max_usd", "deadline", "defect", "model_error"])
+@pytest.mark.parametrize(
+    "reason", ["too_many_claims", "max_turns", "max_usd", "deadline", "defect", "model_error"]
+)
 def test_what_another_attempt_would_only_meet_again_is_not_tried_again(reason: str) -> None:
     life = planned()
     fails(life, reason)

@@ -68,8 +68,16 @@ def test_two_steps_that_need_the_same_wait_for_the_same_helper() -> None:
 
 
 def test_a_join_counts_no_helper() -> None:
-    parts = [Step(id=StepId(name), specialist="researcher", task=f"Do {name}.") for name in ("x", "y")]
-    joined = Step(id=StepId("a"), specialist="researcher", task="Do a.", depends_on=(StepId("x"), StepId("y")), join=Join(enough=1))
+    parts = [
+        Step(id=StepId(name), specialist="researcher", task=f"Do {name}.") for name in ("x", "y")
+    ]
+    joined = Step(
+        id=StepId("a"),
+        specialist="researcher",
+        task="Do a.",
+        depends_on=(StepId("x"), StepId("y")),
+        join=Join(enough=1),
+    )
     life = planned(Plan(steps=(*parts, joined)))
     done(life, "x")
     helped(in_need(life, "a"), a=a_helper("h"))
@@ -90,7 +98,9 @@ def test_a_helper_counts_as_an_answer_of_the_planner() -> None:
     assert "still needs something" in str(life.why("a"))
 
 
-def test_nothing_is_added_to_a_plan_that_was_changed_meanwhile_and_the_planner_is_asked_again() -> None:
+def test_nothing_is_added_to_a_plan_that_was_changed_meanwhile_and_the_planner_is_asked_again() -> (
+    None
+):
     life = Life(mode=Mode.ADAPTIVE)
     life.goes_on()
     life.plans(a="", b="a")
@@ -107,7 +117,9 @@ def test_nothing_is_added_to_a_plan_that_was_changed_meanwhile_and_the_planner_i
 
 
 def test_nothing_is_added_for_a_step_that_was_given_up_meanwhile() -> None:
-    either = tuple(Step(id=StepId(name), specialist="researcher", task=f"Do {name}.") for name in ("a", "b"))
+    either = tuple(
+        Step(id=StepId(name), specialist="researcher", task=f"Do {name}.") for name in ("a", "b")
+    )
     life = in_need(planned(Plan(steps=either, join=Join(enough=1))), "a")
     known = (life.state, life.plan)
     done(life, "b")

@@ -32,7 +32,9 @@ from tests.draws import draws
 FAILS_FOR_EVER = "it is not there"
 
 
-def with_a_gap(*, gaps: tuple[str, ...] = ("b",), approvals: Approvals | None = None, **depends_on: str) -> Life:
+def with_a_gap(
+    *, gaps: tuple[str, ...] = ("b",), approvals: Approvals | None = None, **depends_on: str
+) -> Life:
     """A job that has ended without these."""
     life = Life(approvals=approvals or Approvals())
     life.goes_on()
@@ -52,7 +54,11 @@ def ends(life: Life, *failing: str) -> None:
             if one == "assessor":
                 life.judges()
             else:
-                life.finishes(one, *(("failed",) if one in failing else ()), **({"error": FAILS_FOR_EVER} if one in failing else {}))
+                life.finishes(
+                    one,
+                    *(("failed",) if one in failing else ()),
+                    **({"error": FAILS_FOR_EVER} if one in failing else {}),
+                )
         life.goes_on()
 
 
@@ -131,7 +137,12 @@ def test_a_retry_that_names_a_step_does_all_that_builds_on_it_again() -> None:
     life.goes_on()
     ends(life, "b")
 
-    assert [event.handoff_id for event in life.events(HandoffIssued)[before:]] == ["b.2", "c.2", "d.2", "assessor.2"]
+    assert [event.handoff_id for event in life.events(HandoffIssued)[before:]] == [
+        "b.2",
+        "c.2",
+        "d.2",
+        "assessor.2",
+    ]
 
 
 def test_a_retry_of_a_version_before_does_it_all_again() -> None:
@@ -140,7 +151,11 @@ def test_a_retry_of_a_version_before_does_it_all_again() -> None:
     life.goes_on()
     ends(life, "b")
 
-    assert [event.handoff_id for event in life.events(HandoffIssued)][-3:] == ["b.2", "c.2", "assessor.2"]
+    assert [event.handoff_id for event in life.events(HandoffIssued)][-3:] == [
+        "b.2",
+        "c.2",
+        "assessor.2",
+    ]
 
 
 @draws(150)
@@ -160,7 +175,13 @@ def test_whatever_a_finish_pays_for_has_a_reason(seed: int) -> None:
     fresh = set[str]()
     for event in (one.event for one in world.journal[at:]):
         match event:
-            case Reviewed(steps=(_, *_)) | GatesChecked(is_sent_back=True) | FactsChecked(is_sent_back=True) | Rejected() | Arbitrated():
+            case (
+                Reviewed(steps=(_, *_))
+                | GatesChecked(is_sent_back=True)
+                | FactsChecked(is_sent_back=True)
+                | Rejected()
+                | Arbitrated()
+            ):
                 return  # what was sent back has that reason
             case HandoffFinished() if event.status in (ResultStatus.OK, ResultStatus.PARTIAL):
                 fresh.add(event.handoff_id.rpartition(".")[0])

@@ -28,7 +28,11 @@ def ended(**claims: Claim) -> Life:
     life.finishes("a", output="It is 5 [a.c1].", claims=(a_claim("a.c1", "5", "km"),))
     life.finishes("b", "failed", error="no")
     life.goes_on()
-    life.finishes("c", output={"far": ["5 km [a.c1]", "[c.c1]"]}, claims=(a_claim("a.c1", "5", "km"), a_claim("c.c1", "5", "km")))
+    life.finishes(
+        "c",
+        output={"far": ["5 km [a.c1]", "[c.c1]"]},
+        claims=(a_claim("a.c1", "5", "km"), a_claim("c.c1", "5", "km")),
+    )
     life.goes_on()
     life.judges()
     life.goes_on()
@@ -67,7 +71,9 @@ def test_a_job_without_a_usable_result_gives_nothing() -> None:
 
 
 @given(st.lists(NAMES, unique=True, max_size=20), st.integers(1, 4))
-def test_two_names_stay_two_however_often_they_are_handed_on(names: list[StepId], times: int) -> None:
+def test_two_names_stay_two_however_often_they_are_handed_on(
+    names: list[StepId], times: int
+) -> None:
     handed_on = names
     for _ in range(times):
         handed_on = [earlier(name) for name in handed_on]
@@ -77,17 +83,28 @@ def test_two_names_stay_two_however_often_they_are_handed_on(names: list[StepId]
 
 
 def test_a_name_says_how_long_ago_it_was() -> None:
-    assert [earlier(StepId("find")), earlier(earlier(StepId("find")))] == ["prev_find", "prev2_find"]
+    assert [earlier(StepId("find")), earlier(earlier(StepId("find")))] == [
+        "prev_find",
+        "prev2_find",
+    ]
 
 
 def begun_with(*names: str, **depends_on: str) -> Life:
     """A job that was given these results, and has this plan."""
     results = {name: a_result_of(handoff_id(name, 1), ResultStatus.OK) for name in names}
-    known = tuple(Given(step=StepId(name), specialist="writer", result=ref(one.to_json()), is_answer=True) for name, one in results.items())
+    known = tuple(
+        Given(step=StepId(name), specialist="writer", result=ref(one.to_json()), is_answer=True)
+        for name, one in results.items()
+    )
     life = Life(given=known)
     life.goes_on()
     steps = tuple(
-        Step(id=StepId(name), specialist="researcher", task=f"Do {name}.", depends_on=tuple(map(StepId, before.split())))
+        Step(
+            id=StepId(name),
+            specialist="researcher",
+            task=f"Do {name}.",
+            depends_on=tuple(map(StepId, before.split())),
+        )
         for name, before in depends_on.items()
     )
     life.plans(Plan(steps=steps, given=tuple(one.step for one in known)))

@@ -32,19 +32,38 @@ def vetoes(text: str, **gates: Any) -> tuple[str, ...]:
         ({"min_words": 3}, "One two three.", "One two.", "2 words, at least 3"),
         ({"max_words": 2}, "One two.", "One two three.", "3 words, at most 2"),
         ({"sections": ("Risks",)}, "## RISKS\n\nNone.", "Risks: none.", 'no section "Risks"'),
-        ({"forbidden": ("(?i)guarantee[sd]?",)}, "It may work.", "We Guarantee it.", 'It says "Guarantee"'),
-        ({"required": ("(?i)mit licen[cs]e",)}, "The MIT License.", "A licence.", "nothing that fits '(?i)mit licen"),
-        ({"numbers": (16_000.0,)}, "Up to 16,000 of them.", "Up to 1,600.", "The number 16,000 does not stand"),
+        (
+            {"forbidden": ("(?i)guarantee[sd]?",)},
+            "It may work.",
+            "We Guarantee it.",
+            'It says "Guarantee"',
+        ),
+        (
+            {"required": ("(?i)mit licen[cs]e",)},
+            "The MIT License.",
+            "A licence.",
+            "nothing that fits '(?i)mit licen",
+        ),
+        (
+            {"numbers": (16_000.0,)},
+            "Up to 16,000 of them.",
+            "Up to 1,600.",
+            "The number 16,000 does not stand",
+        ),
         ({"cited": True}, None, "It is so.", "no sources"),
     ],
 )
-def test_each_gate_says_what_it_wants(gates: dict[str, Any], good: str | None, bad: str, said: str) -> None:
+def test_each_gate_says_what_it_wants(
+    gates: dict[str, Any], good: str | None, bad: str, said: str
+) -> None:
     assert good is None or vetoes(good, **gates) == ()
     (veto,) = vetoes(bad, **gates)
     assert said in veto
 
 
-@pytest.mark.parametrize("text", ["16000", "16 000.", "(16,000)", "16k", "16 thousand", "1.6e4", "2019-16000", "$16,000"])
+@pytest.mark.parametrize(
+    "text", ["16000", "16 000.", "(16,000)", "16k", "16 thousand", "1.6e4", "2019-16000", "$16,000"]
+)
 def test_a_number_is_found_however_it_is_written(text: str) -> None:
     assert vetoes(f"So it is {text} of them [3].", numbers=(16_000.0,)) == ()
 
@@ -75,7 +94,14 @@ def test_a_run_of_blanks_takes_no_time(gates: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "is_there"), [("## Risks", True), ("# risks ##  ", True), ("#Risks", False), ("####### Risks", False), ("  # Risks", True)]
+    ("text", "is_there"),
+    [
+        ("## Risks", True),
+        ("# risks ##  ", True),
+        ("#Risks", False),
+        ("####### Risks", False),
+        ("  # Risks", True),
+    ],
 )
 def test_a_section_is_a_heading_of_markdown(text: str, is_there: bool) -> None:
     assert (vetoes(f"One.\n{text}\nTwo.", sections=("Risks",)) == ()) is is_there
@@ -92,7 +118,11 @@ def test_what_stands_in_code_is_no_section(fence: str) -> None:
 
 
 def test_an_answer_that_has_to_be_cited_is_told_which_sentences_are_not() -> None:
-    (veto,) = vetoes_of(Gates(cited=True), "Qdrant is in Rust [1]. It costs 5 EUR. It began in 2019. It has 30 users. And 40 fans.", 1)
+    (veto,) = vetoes_of(
+        Gates(cited=True),
+        "Qdrant is in Rust [1]. It costs 5 EUR. It began in 2019. It has 30 users. And 40 fans.",
+        1,
+    )
     assert veto.startswith(
         '4 of its sentences state facts without a source: "It costs 5 EUR."; "It began in 2019."; "It has 30 users."; and 1 more.'
     )
@@ -104,7 +134,13 @@ def test_the_figures_of_a_form_have_no_markers() -> None:
 
 @pytest.mark.parametrize(
     "gates",
-    [{"forbidden": ("(?=x)",)}, {"required": ("(?=x)",)}, {"numbers": (float("nan"),)}, {"min_words": 5, "max_words": 4}, {"max_words": 0}],
+    [
+        {"forbidden": ("(?=x)",)},
+        {"required": ("(?=x)",)},
+        {"numbers": (float("nan"),)},
+        {"min_words": 5, "max_words": 4},
+        {"max_words": 0},
+    ],
 )
 def test_gates_that_nothing_could_pass_or_run_are_refused(gates: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):

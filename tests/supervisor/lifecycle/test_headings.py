@@ -26,7 +26,10 @@ def test_no_heading_gets_deeper_than_markdown_knows() -> None:
 
 
 def test_an_underlined_heading_is_one_too() -> None:
-    assert below(2, "Overview\n========\nIt is so.\n\nMore\n----\n") == "### Overview\nIt is so.\n\n#### More\n"
+    assert (
+        below(2, "Overview\n========\nIt is so.\n\nMore\n----\n")
+        == "### Overview\nIt is so.\n\n#### More\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,19 @@ from tests.doubles.life import LEASE_S, Life, a_plan
 PAID = Usage(input_tokens=10, output_tokens=1, cost_microusd=300)
 
 
-def joined(plan: Plan, /, *, last: Join | None = None, on_failure: OnFailure = OnFailure.DROP, **joins: Join) -> Life:
+def joined(
+    plan: Plan,
+    /,
+    *,
+    last: Join | None = None,
+    on_failure: OnFailure = OnFailure.DROP,
+    **joins: Join,
+) -> Life:
     """A job of this plan whose first steps are out."""
-    changed = tuple(step.model_copy(update={"join": joins.get(step.id), "on_failure": on_failure}) for step in plan.steps)
+    changed = tuple(
+        step.model_copy(update={"join": joins.get(step.id), "on_failure": on_failure})
+        for step in plan.steps
+    )
     life = Life()
     life.goes_on()
     life.plans(plan.model_copy(update={"steps": changed, "join": last}))
@@ -118,7 +128,9 @@ def test_when_its_time_is_over_it_goes_on_with_what_is_there() -> None:
     life = of_three(within_s=60)
     life.now += 10
     ends(life, "a")
-    assert next_due(life.state, life.now, LEASE_S) == pytest.approx(life.now + 50), "a sweeper looks then"
+    assert next_due(life.state, life.now, LEASE_S) == pytest.approx(life.now + 50), (
+        "a sweeper looks then"
+    )
 
     life.now += 50
     life.goes_on()
@@ -183,12 +195,22 @@ def test_a_late_step_gets_no_second_chance() -> None:
 
 
 @pytest.mark.parametrize(
-    ("join", "wakes_from"), [({"enough": 2}, 2), ({}, 3), ({"within_s": 60}, 1), ({"within_s": 60, "enough": 3, "at_least": 2}, 2)]
+    ("join", "wakes_from"),
+    [
+        ({"enough": 2}, 2),
+        ({}, 3),
+        ({"within_s": 60}, 1),
+        ({"within_s": 60, "enough": 3, "at_least": 2}, 2),
+    ],
 )
-def test_the_supervisor_is_woken_from_the_first_result_with_which_it_may_go_on(join: dict[str, Any], wakes_from: int) -> None:
+def test_the_supervisor_is_woken_from_the_first_result_with_which_it_may_go_on(
+    join: dict[str, Any], wakes_from: int
+) -> None:
     life = of_three(**join)
 
-    assert counted_for(life.state, frozenset({StepId("d")})) == (Counted(fan_in="d", wakes_from=wakes_from),)
+    assert counted_for(life.state, frozenset({StepId("d")})) == (
+        Counted(fan_in="d", wakes_from=wakes_from),
+    )
     assert counted_for(life.state, frozenset()) == (), "the answer waits for all of its parts"
 
 
@@ -232,7 +254,10 @@ def test_a_price_that_is_not_known_is_not_guessed() -> None:
     [
         ({"enough": 4}, "needs 4 results of 3: ask for fewer"),
         ({"at_least": 4}, "needs 4 results of 3: ask for fewer"),
-        ({"enough": 1, "at_least": 2}, "has enough with 1 and needs at least 2: one of them is wrong"),
+        (
+            {"enough": 1, "at_least": 2},
+            "has enough with 1 and needs at least 2: one of them is wrong",
+        ),
         ({"must": ("x",)}, "must have x, which it does not wait for (it does for a, b, c)"),
     ],
 )

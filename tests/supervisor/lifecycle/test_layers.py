@@ -16,7 +16,9 @@ CHANGES = st.one_of(st.dictionaries(KEYS, st.integers(), max_size=3), KEYS)
 """Items that are put, or a key that is taken away."""
 
 
-def versions(first: dict[int, int], changes: list[dict[int, int] | int]) -> list[tuple[Layers[int, int], dict[int, int]]]:
+def versions(
+    first: dict[int, int], changes: list[dict[int, int] | int]
+) -> list[tuple[Layers[int, int], dict[int, int]]]:
     """Each one, and the dict that it should be."""
     found = [(Layers(first), dict(first))]
     for change in changes:
@@ -24,23 +26,39 @@ def versions(first: dict[int, int], changes: list[dict[int, int] | int]) -> list
         if isinstance(change, dict):
             found.append((now | change, like | change))
         else:
-            found.append((now.without(change), {key: value for key, value in like.items() if key != change}))
+            found.append(
+                (now.without(change), {key: value for key, value in like.items() if key != change})
+            )
     return found
 
 
 @given(st.dictionaries(KEYS, st.integers()), st.lists(CHANGES, max_size=60))
-def test_every_version_is_what_a_dict_would_be_and_stays_so(first: dict[int, int], changes: list[dict[int, int] | int]) -> None:
+def test_every_version_is_what_a_dict_would_be_and_stays_so(
+    first: dict[int, int], changes: list[dict[int, int] | int]
+) -> None:
     for made, like in versions(first, changes):
         assert [*made.items()] == [*like.items()]
-        assert (len(made), bool(made), [*made], [*made.values()]) == (len(like), bool(like), [*like], [*like.values()])
+        assert (len(made), bool(made), [*made], [*made.values()]) == (
+            len(like),
+            bool(like),
+            [*like],
+            [*like.values()],
+        )
         assert made == like
-        assert all((key in made, made.get(key)) == (key in like, like.get(key)) for key in range(2 * LEAST_TOP + 1))
+        assert all(
+            (key in made, made.get(key)) == (key in like, like.get(key))
+            for key in range(2 * LEAST_TOP + 1)
+        )
 
 
 @given(st.dictionaries(KEYS, st.integers()), st.lists(CHANGES, max_size=40), st.data())
-def test_one_knows_what_has_changed_since_another(first: dict[int, int], changes: list[dict[int, int] | int], data: st.DataObject) -> None:
+def test_one_knows_what_has_changed_since_another(
+    first: dict[int, int], changes: list[dict[int, int] | int], data: st.DataObject
+) -> None:
     found = versions(first, changes)
-    (before, was), (now, like) = (found[data.draw(st.integers(0, len(found) - 1))] for _ in range(2))
+    (before, was), (now, like) = (
+        found[data.draw(st.integers(0, len(found) - 1))] for _ in range(2)
+    )
 
     changed = now.changed_since(before)
 

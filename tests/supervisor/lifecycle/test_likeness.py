@@ -18,8 +18,14 @@ REWORDED = [
     ("Shorten the summary to five sentences.", "The summary is too long: five sentences at most."),
     ("The table lacks a row for Milvus.", "A row for Milvus is missing from the table."),
     ("It contradicts the pricing section.", "The pricing section is contradicted by this."),
-    ("I need the customer's order number.", "Without the order number of the customer I cannot go on."),
-    ("The comparison omits filtering performance.", "Filtering performance is left out of the comparison."),
+    (
+        "I need the customer's order number.",
+        "Without the order number of the customer I cannot go on.",
+    ),
+    (
+        "The comparison omits filtering performance.",
+        "Filtering performance is left out of the comparison.",
+    ),
 ]
 OTHER = [
     ("The storage claim has no source.", "The table lacks a row for Milvus."),
@@ -27,7 +33,10 @@ OTHER = [
     ("Shorten the summary to five sentences.", "The summary leaves out durability."),
     ("The comparison omits filtering performance.", "The comparison is unreadable: use a table."),
     ("I need the revenue of 2023.", "I need the revenue of 2024."),
-    ("Compare Qdrant for filtering and durable storage", "Compare Milvus for filtering and durable storage"),
+    (
+        "Compare Qdrant for filtering and durable storage",
+        "Compare Milvus for filtering and durable storage",
+    ),
     ("Say which licence each database has.", "Say in which language each database is written."),
     ("The interview with the company is missing.", "Internal comparison figures are missing."),
     ("The conclusion does not follow from the evidence.", "The conclusion is missing."),
@@ -52,7 +61,9 @@ def test_a_review_that_goes_in_circles_gets_no_further_round() -> None:
     done(life, "a")
     steps = (StepId("a"),)
     result = life.finishes("assessor", output={})
-    life.happens(Reviewed(round=2, decision=Decision.REVISE, result=result, steps=steps, repeats=steps))
+    life.happens(
+        Reviewed(round=2, decision=Decision.REVISE, result=result, steps=steps, repeats=steps)
+    )
 
     assert life.state.phase is Phase.SYNTHESISING
     assert life.step("a").result_status is ResultStatus.OK

@@ -41,7 +41,12 @@ def test_at_the_deadline_the_job_ends_with_what_it_has() -> None:
     life.now = BEGIN + 100
 
     why = "the job's 100 s are over"
-    assert life.goes_on() == [given_up(why, "b", "c"), SkipReview(why), ChooseAnswer(AnswerMethod.MERGED), EndJob(JobStatus.PARTIAL)]
+    assert life.goes_on() == [
+        given_up(why, "b", "c"),
+        SkipReview(why),
+        ChooseAnswer(AnswerMethod.MERGED),
+        EndJob(JobStatus.PARTIAL),
+    ]
     assert life.why("b") == why
 
 
@@ -69,7 +74,10 @@ def test_in_the_last_moments_no_review_and_no_synthesis_is_begun() -> None:
     life.finishes("a")
     life.finishes("b")
 
-    assert life.goes_on()[:2] == [SkipReview("no time was left for a review"), ChooseAnswer(AnswerMethod.MERGED)]
+    assert life.goes_on()[:2] == [
+        SkipReview("no time was left for a review"),
+        ChooseAnswer(AnswerMethod.MERGED),
+    ]
 
 
 @pytest.mark.parametrize(("seconds", "last_chance_s"), [(100, 5.0), (3_600, LAST_CHANCE_S)])
@@ -80,9 +88,19 @@ def test_handoffs_end_early_enough_for_an_answer(seconds: int, last_chance_s: fl
 
 
 @pytest.mark.parametrize(("seconds", "before_s"), [(100, 1.0), (3_600, 6.0)])
-def test_a_role_ends_early_enough_to_hand_in_the_draft_that_it_was_cut_at(seconds: int, before_s: float) -> None:
+def test_a_role_ends_early_enough_to_hand_in_the_draft_that_it_was_cut_at(
+    seconds: int, before_s: float
+) -> None:
     state, spec = planned(limits=JobLimits(max_seconds=seconds), a="").state, a_spec()
-    handoff = role_handoff(state, spec, spec.content_digest, 1, task="Put it together.", about=(), schema={"type": "string"})
+    handoff = role_handoff(
+        state,
+        spec,
+        spec.content_digest,
+        1,
+        task="Put it together.",
+        about=(),
+        schema={"type": "string"},
+    )
 
     assert handoff.limits.deadline == pytest.approx(state.deadline - before_s)
     assert state.working_deadline < state.role_deadline
@@ -157,7 +175,9 @@ def test_a_retry_does_again_what_did_not_succeed_and_what_builds_on_it() -> None
     life.happens(RetryRequested())
 
     assert life.state.status is JobStatus.RUNNING
-    assert [command.steps for command in life.goes_on() if isinstance(command, IssueGroup)] == [("b",)]
+    assert [command.steps for command in life.goes_on() if isinstance(command, IssueGroup)] == [
+        ("b",)
+    ]
     done(life, "b")
     assert life.out == {"d"}
 

@@ -7,7 +7,16 @@ import time
 
 import pytest
 
-from shared.wire.events import Event, HandoffFinished, HandoffIssued, PlanMade, Recorded, SecondChance, StepOutline, StepsTriedAgain
+from shared.wire.events import (
+    Event,
+    HandoffFinished,
+    HandoffIssued,
+    PlanMade,
+    Recorded,
+    SecondChance,
+    StepOutline,
+    StepsTriedAgain,
+)
 from shared.wire.handoff import ResultStatus, StopReason, ref
 from shared.wire.ids import HandoffId, StepId
 from shared.wire.message import digest_of
@@ -36,13 +45,26 @@ def issued(step: str, attempt: int) -> HandoffIssued:
 def finished(step: str, attempt: int, status: ResultStatus) -> HandoffFinished:
     handoff_id = HandoffId(f"{step}.{attempt}")
     reason = StopReason.FINISHED
-    return HandoffFinished(handoff_id=handoff_id, status=status, result=REF, usage=Usage(), turns=1, stop_reason=reason, confidence=1.0)
+    return HandoffFinished(
+        handoff_id=handoff_id,
+        status=status,
+        result=REF,
+        usage=Usage(),
+        turns=1,
+        stop_reason=reason,
+        confidence=1.0,
+    )
 
 
 def journal_of(steps: int) -> list[Recorded]:
     """All steps are given out, come to nothing, are tried again one by one, and done."""
     names = [f"s{n}" for n in range(steps)]
-    events: list[Event] = [submission(), PlanMade(plan=REF, steps=tuple(StepOutline(id=StepId(n), specialist="researcher") for n in names))]
+    events: list[Event] = [
+        submission(),
+        PlanMade(
+            plan=REF, steps=tuple(StepOutline(id=StepId(n), specialist="researcher") for n in names)
+        ),
+    ]
     events += [issued(name, 1) for name in names]
     for name in names:
         again = StepsTriedAgain(steps=(SecondChance(step=StepId(name)),))
@@ -71,7 +93,9 @@ def test_a_step_costs_as_much_in_a_job_of_ten_thousand_as_in_one_of_a_thousand()
     assert seconds_a_step(many, 10_000) < 2 * seconds_a_step(few, 1_000)
 
 
-def test_what_is_told_at_once_is_what_is_told_event_by_event_and_leaves_every_state_as_it_was() -> None:
+def test_what_is_told_at_once_is_what_is_told_event_by_event_and_leaves_every_state_as_it_was() -> (
+    None
+):
     events = journal_of(4)
     state = fold(JOB, None, events[:1])
     assert state is not None

@@ -54,7 +54,9 @@ def test_in_every_state_of_any_job(seed: int) -> None:
     first = world.state
     for _ in range(2):
         world.run()
-        world.happens(RetryRequested(whole=world.dice.random() < 0.5, holds=world.dice.random() < 0.5))
+        world.happens(
+            RetryRequested(whole=world.dice.random() < 0.5, holds=world.dice.random() < 0.5)
+        )
         world.runs += 1
 
     check(first, world.journal, world.dice)
@@ -71,7 +73,10 @@ def test_in_every_state_of_a_plan_of_many_whatever_comes_in_whatever_order(seed:
         events.append(any_event(dice, attempts))
     events += [JobEnded(status=JobStatus.PARTIAL), RetryRequested(), any_event(dice, attempts)]
 
-    journal = [Recorded(version, float(version), event) for version, event in enumerate([submission(), *events], start=1)]
+    journal = [
+        Recorded(version, float(version), event)
+        for version, event in enumerate([submission(), *events], start=1)
+    ]
     check(Life().state, journal, dice)
 
 
@@ -92,11 +97,16 @@ def any_event(dice: Random, attempts: dict[StepId, int]) -> Event:
     some = dice.sample(sorted(attempts), min(len(attempts), dice.choice([1, 2, 30])))
     match dice.randrange(10):
         case 0:
-            return StepsAbandoned(steps=tuple(Abandoned(step=one, result=ref("nothing")) for one in some), why="it is late")
+            return StepsAbandoned(
+                steps=tuple(Abandoned(step=one, result=ref("nothing")) for one in some),
+                why="it is late",
+            )
         case 1:
             return StepsTriedAgain(steps=tuple(SecondChance(step=one) for one in some))
         case 2:
-            return NeedsResolved(answered=tuple(some[::2]), given_up=tuple(some[1::2]), result=ref("an answer"))
+            return NeedsResolved(
+                answered=tuple(some[::2]), given_up=tuple(some[1::2]), result=ref("an answer")
+            )
         case 3 | 4 | 5:
             attempts[step] += 1
             return issued(step, attempts[step])

@@ -7,7 +7,14 @@ import pytest
 from shared.wire.events import AnswerMethod, CancelRequested, JobStatus, RetryRequested, Routed
 from shared.wire.mode import Mode
 from supervisor.lifecycle.answering import assemble
-from supervisor.lifecycle.commands import ChooseAnswer, EndJob, IssueGroup, IssueRole, MakePlan, Route
+from supervisor.lifecycle.commands import (
+    ChooseAnswer,
+    EndJob,
+    IssueGroup,
+    IssueRole,
+    MakePlan,
+    Route,
+)
 from supervisor.lifecycle.state import Phase
 from tests.doubles.life import Life, a_plan
 

@@ -23,19 +23,24 @@ from tests.doubles.results import a_result_of
 
 LOGS = "Three requests timed out at 14:02 because the pool of the database was empty, and the checkout service tried none of them again."
 OTHER = (
-    "The deployment of Tuesday had made the pool smaller, which nobody noticed before customers complained about their failing payments."
+    "The deployment of Tuesday had made the pool smaller, which nobody noticed "
+    "before customers complained about their failing payments."
 )
 
 
 def cited(start: int = 0, source: str = "a") -> Citation:
-    return Citation(source=f"{source}.md", digest=source * 64, start=start, end=start + 20, quote="x" * 20)
+    return Citation(
+        source=f"{source}.md", digest=source * 64, start=start, end=start + 20, quote="x" * 20
+    )
 
 
 def claim(name: str, text: str, *sources: Citation, **parts: str) -> Claim:
     return Claim(id=name, text=text, sources=sources, **parts)
 
 
-def height(name: str, value: str = "330", unit: str = "m", *sources: Citation, **parts: str) -> Claim:
+def height(
+    name: str, value: str = "330", unit: str = "m", *sources: Citation, **parts: str
+) -> Claim:
     said = {"subject": "Eiffel Tower", "attribute": "height", "value": value, "unit": unit} | parts
     return claim(name, f"It is {value} {unit} high.", *(sources or (cited(),)), **said)
 
@@ -51,15 +56,29 @@ TOWER = found("a", "The tower is 330 m high [a.c1].", height("a.c1"))
     "again",
     [
         found("x", "Its height: 330 m [x.c1], as the tower is.", height("x.c1")),
-        found("x", "330 m high is the tower [x.c1].", height("x.c1", subject="the Eiffel Tower", attribute="Height")),
+        found(
+            "x",
+            "330 m high is the tower [x.c1].",
+            height("x.c1", subject="the Eiffel Tower", attribute="Height"),
+        ),
         found(
             "x",
             "The tower is 330 m high [x.c1].",
-            claim("x.c1", "The height is 330 m.", cited(10), subject="Eiffel Tower", attribute="height", value="330", unit="M"),
+            claim(
+                "x.c1",
+                "The height is 330 m.",
+                cited(10),
+                subject="Eiffel Tower",
+                attribute="height",
+                value="330",
+                unit="M",
+            ),
         ),
     ],
 )
-def test_the_same_claims_from_the_same_places_are_no_news_in_whatever_words(again: HandoffResult) -> None:
+def test_the_same_claims_from_the_same_places_are_no_news_in_whatever_words(
+    again: HandoffResult,
+) -> None:
     assert is_known(again, [TOWER])
 
 
@@ -69,14 +88,36 @@ def test_the_same_claims_from_the_same_places_are_no_news_in_whatever_words(agai
         found("x", "The tower is 324 m high [x.c1].", height("x.c1", "324")),
         found("x", "The tower is 330 m high [x.c1].", height("x.c1", "330", "m", date="1931")),
         found("x", "The tower is 330 ft high [x.c1].", height("x.c1", "330", "ft")),
-        found("x", "The tower is 330 m high [x.c1].", height("x.c1", "330", "m", subject="Tokyo Tower")),
-        found("x", "The tower is 330 m high [x.c1].", height("x.c1", "330", "m", attribute="width")),
-        found("x", "The tower is 330 m high [x.c1].", height("x.c1", "330", "m", cited(source="b"))),
+        found(
+            "x",
+            "The tower is 330 m high [x.c1].",
+            height("x.c1", "330", "m", subject="Tokyo Tower"),
+        ),
+        found(
+            "x", "The tower is 330 m high [x.c1].", height("x.c1", "330", "m", attribute="width")
+        ),
+        found(
+            "x", "The tower is 330 m high [x.c1].", height("x.c1", "330", "m", cited(source="b"))
+        ),
         found("x", "The tower is 330 m high [x.c1].", height("x.c1", "330", "m", cited(900))),
         found("x", "The tower is 330 m high [x.c1], says Gustave.", height("x.c1")),
-        found("x", "So nobody may fly a kite beside it without asking the city first [x.c1].", height("x.c1")),
+        found(
+            "x",
+            "So nobody may fly a kite beside it without asking the city first [x.c1].",
+            height("x.c1"),
+        ),
     ],
-    ids=["value", "date", "unit", "subject", "attribute", "document", "place", "name", "conclusion"],
+    ids=[
+        "value",
+        "date",
+        "unit",
+        "subject",
+        "attribute",
+        "document",
+        "place",
+        "name",
+        "conclusion",
+    ],
 )
 def test_one_thing_that_was_not_there_is_news(news: HandoffResult) -> None:
     assert not is_known(news, [TOWER])
@@ -110,7 +151,9 @@ RETESTED = {
 
 
 @pytest.mark.parametrize("change", RETESTED.values(), ids=RETESTED)
-def test_a_long_report_that_differs_in_one_word_is_what_the_test_was_run_for(change: tuple[str, str]) -> None:
+def test_a_long_report_that_differs_in_one_word_is_what_the_test_was_run_for(
+    change: tuple[str, str],
+) -> None:
     again = REPORT.replace(*change)
 
     assert again != REPORT
@@ -132,10 +175,14 @@ def test_the_same_words_around_other_values_are_news_for_who_builds_on_it_too() 
     text = "The claims below say all that could be found out about the tower, which is high and was built for a fair."
 
     assert is_said_again(found("x", text, height("x.c1")), found("a", text, height("a.c1")))
-    assert not is_said_again(found("x", text, height("x.c1", "324")), found("a", text, height("a.c1")))
+    assert not is_said_again(
+        found("x", text, height("x.c1", "324")), found("a", text, height("a.c1"))
+    )
 
 
-CLAIMED = "The hosted service keeps up to four copies of an index, and copies from Leipzig to Lisbon."
+CLAIMED = (
+    "The hosted service keeps up to four copies of an index, and copies from Leipzig to Lisbon."
+)
 
 
 @pytest.mark.parametrize(
@@ -153,32 +200,61 @@ CLAIMED = "The hosted service keeps up to four copies of an index, and copies fr
 def test_a_claim_without_parts_that_says_otherwise_at_the_same_place_is_news(text: str) -> None:
     before = [found("a", CLAIMED, claim("a.c1", CLAIMED, cited()))]
 
-    assert is_known(found("x", f"It is so [x.c1]: {CLAIMED}", claim("x.c1", CLAIMED, cited(10))), before)
+    assert is_known(
+        found("x", f"It is so [x.c1]: {CLAIMED}", claim("x.c1", CLAIMED, cited(10))), before
+    )
     assert not is_known(found("x", CLAIMED, claim("x.c1", text, cited())), before)
 
 
 def test_a_claim_that_is_known_in_a_conclusion_that_is_turned_round_is_news() -> None:
-    before = [found("a", "The tower is 330 m high [a.c1], which is safe in a storm.", height("a.c1"))]
+    before = [
+        found("a", "The tower is 330 m high [a.c1], which is safe in a storm.", height("a.c1"))
+    ]
 
-    assert is_known(found("x", "The tower is 330 m high [x.c1], which is safe in a storm.", height("x.c1")), before)
-    assert not is_known(found("x", "The tower is 330 m high [x.c1], which isn't safe in a storm.", height("x.c1")), before)
+    assert is_known(
+        found("x", "The tower is 330 m high [x.c1], which is safe in a storm.", height("x.c1")),
+        before,
+    )
+    assert not is_known(
+        found("x", "The tower is 330 m high [x.c1], which isn't safe in a storm.", height("x.c1")),
+        before,
+    )
 
 
 def many_claims(count: int, shift: int) -> HandoffResult:
     """Half of them with parts: of few subjects, and all of one value."""
     said = [height(f"a.c{n}", str(n + shift), subject=f"Tower {n % 7}") for n in range(count // 4)]
-    said += [height(f"b.c{n}", "yes", "x", subject=f"Tower {n + shift}", attribute="filtering support") for n in range(count // 4)]
-    said += [claim(f"d.c{n}", f"The Eiffel Tower is painted in red number {n + shift}.", cited()) for n in range(count // 4)]
-    return found("a", LOGS, *said, *(claim(f"e.c{n}", f"It was painted by the people of {n}.", cited()) for n in range(count // 4)))
+    said += [
+        height(f"b.c{n}", "yes", "x", subject=f"Tower {n + shift}", attribute="filtering support")
+        for n in range(count // 4)
+    ]
+    said += [
+        claim(f"d.c{n}", f"The Eiffel Tower is painted in red number {n + shift}.", cited())
+        for n in range(count // 4)
+    ]
+    return found(
+        "a",
+        LOGS,
+        *said,
+        *(
+            claim(f"e.c{n}", f"It was painted by the people of {n}.", cited())
+            for n in range(count // 4)
+        ),
+    )
 
 
 def test_many_claims_are_held_against_many_more_without_comparing_each_with_each() -> None:
     new, others = many_claims(100, 0), many_claims(2_000, 0)
 
-    assert calls_in(lambda: is_known(new, [others])) < 2 * 100 * 2_000, "two function calls a pair would not do to compare one"
+    assert calls_in(lambda: is_known(new, [others])) < 2 * 100 * 2_000, (
+        "two function calls a pair would not do to compare one"
+    )
 
 
-@pytest.mark.parametrize("short", ["Yes.", "None was found.", "42", "It is so, and there is nothing to be said about it beside."])
+@pytest.mark.parametrize(
+    "short",
+    ["Yes.", "None was found.", "42", "It is so, and there is nothing to be said about it beside."],
+)
 def test_a_short_answer_is_no_sign_of_anything(short: str) -> None:
     assert not is_known(found("x", short), [found("a", short)])
 
@@ -192,7 +268,16 @@ def test_a_part_of_a_text_is_not_that_text_said_again() -> None:
 
 
 def adds(name: str, *depends_on: str, specialist: str = "researcher") -> Patch:
-    return Patch(add=(Step(id=StepId(name), specialist=specialist, task=f"Do {name}.", depends_on=tuple(map(StepId, depends_on))),))
+    return Patch(
+        add=(
+            Step(
+                id=StepId(name),
+                specialist=specialist,
+                task=f"Do {name}.",
+                depends_on=tuple(map(StepId, depends_on)),
+            ),
+        )
+    )
 
 
 def a_job() -> Life:
@@ -256,7 +341,11 @@ def test_who_is_another_or_builds_on_it_may_say_part_of_it_again(how: dict[str, 
     life, part = a_job(), " ".join(LOGS.split()[:-4])
     after, who = how.get("depends_on", "").split(), how.get("specialist", "researcher")
     for name in ("x", "y"):
-        comes_to(life, adds(name, *after, specialist=who), **{name: part if who == "researcher" else f"{name} {OTHER} {LOGS}"})
+        comes_to(
+            life,
+            adds(name, *after, specialist=who),
+            **{name: part if who == "researcher" else f"{name} {OTHER} {LOGS}"},
+        )
 
     assert life.events(PlanPatched)[-1].nothing_new == ()
 

@@ -20,7 +20,9 @@ MOST_USD = 1_000_000
 
 def spent(on_limit: OnLimit, reason: StopReason = StopReason.JOB_BUDGET) -> Life:
     """a has come to a part of its work, b runs, c waits for both."""
-    life = planned(limits=JobLimits(on_limit=on_limit, max_turns=10, max_seconds=100), a="", b="", c="a b")
+    life = planned(
+        limits=JobLimits(on_limit=on_limit, max_turns=10, max_seconds=100), a="", b="", c="a b"
+    )
     life.finishes("a", "partial", stop_reason=reason)
     return life
 
@@ -65,11 +67,15 @@ def test_a_day_that_is_spent_ends_the_job_with_that_reason() -> None:
 
 
 @pytest.mark.parametrize("on_limit", [OnLimit.STOP, OnLimit.WRAP_UP])
-def test_a_job_that_has_nothing_when_its_budget_is_spent_has_failed_with_that_reason(on_limit: OnLimit) -> None:
+def test_a_job_that_has_nothing_when_its_budget_is_spent_has_failed_with_that_reason(
+    on_limit: OnLimit,
+) -> None:
     life = planned(limits=JobLimits(on_limit=on_limit), a="", b="a")
     life.finishes("a", "failed", stop_reason=StopReason.JOB_BUDGET)
 
-    assert life.goes_on()[-1] == EndJob(JobStatus.FAILED, f"{SPENT}, and no step has a usable result")
+    assert life.goes_on()[-1] == EndJob(
+        JobStatus.FAILED, f"{SPENT}, and no step has a usable result"
+    )
 
 
 def test_ask_waits_for_a_decision_and_says_so_once() -> None:
@@ -121,12 +127,18 @@ def test_who_is_asked_and_does_not_answer_gets_what_there_is_when_the_time_is_ov
     [
         (Synthesis.MERGE, JobLimits(max_turns=10), {"keep_turns": 1}),
         (Synthesis.RECONCILE, JobLimits(max_turns=10), {"keep_turns": 2}),
-        (Synthesis.RECONCILE, JobLimits(max_turns=3, max_microusd=MOST_USD), {"keep_turns": 1, "keep_usd": MOST_USD // 5}),
+        (
+            Synthesis.RECONCILE,
+            JobLimits(max_turns=3, max_microusd=MOST_USD),
+            {"keep_turns": 1, "keep_usd": MOST_USD // 5},
+        ),
         (Synthesis.MERGE, JobLimits(max_turns=2), {}),
         (Synthesis.MERGE, JobLimits(max_turns=10, on_limit=OnLimit.STOP), {}),
     ],
 )
-def test_enough_is_kept_for_those_who_bring_a_job_to_its_end(synthesis: Synthesis, limits: JobLimits, kept: dict[str, int]) -> None:
+def test_enough_is_kept_for_those_who_bring_a_job_to_its_end(
+    synthesis: Synthesis, limits: JobLimits, kept: dict[str, int]
+) -> None:
     assert kept_back(planned(a_plan(synthesis, a="", b=""), limits=limits).state, ()) == kept
 
 
@@ -135,7 +147,10 @@ def test_enough_is_kept_for_those_who_bring_a_job_to_its_end(synthesis: Synthesi
     [
         ([WorstCase(1_000, 100, 10_000)], {"keep_tokens": 20_000, "keep_usd": MOST_USD // 5}),
         ([WorstCase(20_000, 8_000, 250_000)], {"keep_tokens": 28_000, "keep_usd": 250_000}),
-        ([WorstCase(20_000, 8_000, 250_000), WorstCase(9_000, 8_000, 150_000)], {"keep_tokens": 45_000, "keep_usd": 400_000}),
+        (
+            [WorstCase(20_000, 8_000, 250_000), WorstCase(9_000, 8_000, 150_000)],
+            {"keep_tokens": 45_000, "keep_usd": 400_000},
+        ),
         ([WorstCase(90_000, 8_000, 700_000)], {"keep_tokens": 50_000, "keep_usd": MOST_USD // 2}),
         ([WorstCase(20_000, 8_000, None)], {"keep_tokens": 28_000, "keep_usd": MOST_USD // 5}),
     ],
@@ -143,7 +158,9 @@ def test_enough_is_kept_for_those_who_bring_a_job_to_its_end(synthesis: Synthesi
 def test_what_is_kept_is_a_fifth_or_what_the_closing_calls_can_cost_and_half_at_the_most(
     foreseen: list[WorstCase], kept: dict[str, int]
 ) -> None:
-    life = planned(limits=JobLimits(max_turns=None, max_tokens=100_000, max_microusd=MOST_USD), a="", b="")
+    life = planned(
+        limits=JobLimits(max_turns=None, max_tokens=100_000, max_microusd=MOST_USD), a="", b=""
+    )
 
     assert kept_back(life.state, foreseen) == kept
 
@@ -151,7 +168,9 @@ def test_what_is_kept_is_a_fifth_or_what_the_closing_calls_can_cost_and_half_at_
 def test_a_job_that_nobody_reviews_or_writes_at_its_end_keeps_nothing_for_that() -> None:
     state = planned(limits=JobLimits(max_microusd=MOST_USD), a="").state
     assert closers(state) == ("assessor",)
-    alone = state.model_copy(update={"plan": state.plan and state.plan.model_copy(update={"is_reviewed": False})})
+    alone = state.model_copy(
+        update={"plan": state.plan and state.plan.model_copy(update={"is_reviewed": False})}
+    )
 
     assert (closers(alone), kept_back(alone, ())) == ((), {})
 

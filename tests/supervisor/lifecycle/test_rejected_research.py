@@ -17,7 +17,9 @@ def test_rejected_research_that_no_time_was_left_to_mend_does_not_leave_unasked(
 
     assert (asked(life), life.step("b").result) == (RESEARCH, life.result_of("b.1"))
     life.rejects()
-    assert life.goes_on() == [EndJob(JobStatus.FAILED, "the research was rejected, and it cannot be made again")]
+    assert life.goes_on() == [
+        EndJob(JobStatus.FAILED, "the research was rejected, and it cannot be made again")
+    ]
     assert life.state.is_withheld
 
 

@@ -18,7 +18,9 @@ from supervisor.lifecycle.wording import wording_of
 from tests.doubles.effort import calls_in
 
 PLANS: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("repeats.yaml").read_text())
-MISTAKEN: dict[str, str | None] = dict.fromkeys(("milvus_details", "bicycle_past", "rules", "find_bug", "adult_dosage"))
+MISTAKEN: dict[str, str | None] = dict.fromkeys(
+    ("milvus_details", "bicycle_past", "rules", "find_bug", "adult_dosage")
+)
 """What is wrong, and known: repeats that have a word more ("the hosted service" after "hosted pricing"), or leave out what may narrow
 ("the checkout code" after "the code of the checkout service"; "children" after "children over six"). The second, third and last are held
 out."""
@@ -41,7 +43,10 @@ def cases() -> list[Case]:
     found = []
     for plan in PLANS:
         earlier = [a_step(name, task) for name, task in plan["steps"].items()]
-        found += [Case(earlier, a_step(one["id"], one["task"]), one.get("of")) for one in (*plan["repeats"], *plan["new"])]
+        found += [
+            Case(earlier, a_step(one["id"], one["task"]), one.get("of"))
+            for one in (*plan["repeats"], *plan["new"])
+        ]
     return found
 
 
@@ -49,7 +54,9 @@ def cases() -> list[Case]:
 def test_a_labelled_step_is_told_as_what_it_is(case: Case) -> None:
     of = MISTAKEN.get(case.new.id, case.of)
 
-    assert repeats_in([case.new], case.earlier) == ((Repeat(step=case.new.id, earlier=StepId(of)),) if of else ())
+    assert repeats_in([case.new], case.earlier) == (
+        (Repeat(step=case.new.id, earlier=StepId(of)),) if of else ()
+    )
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan["plan"])
@@ -61,9 +68,9 @@ def test_no_plan_has_a_step_twice(plan: dict[str, Any]) -> None:
 def test_the_siblings_of_a_fan_out_do_not_repeat_each_other(plan: dict[str, Any]) -> None:
     siblings = [a_step(name, task) for name, task in plan["steps"].items()]
 
-    assert [repeats_in([one], [other]) for one in siblings for other in siblings if one is not other] == [()] * (
-        len(siblings) * (len(siblings) - 1)
-    )
+    assert [
+        repeats_in([one], [other]) for one in siblings for other in siblings if one is not other
+    ] == [()] * (len(siblings) * (len(siblings) - 1))
 
 
 def test_the_same_work_of_another_specialist_is_other_work() -> None:
@@ -74,13 +81,21 @@ def test_the_same_work_of_another_specialist_is_other_work() -> None:
 
 def test_of_several_it_is_the_one_that_was_asked_for_most_of_it() -> None:
     service = "of the checkout service"
-    earlier = [a_step("logs", f"Read the logs {service}."), a_step("errors", f"List errors in the logs {service}.")]
-    found = repeats_in([a_step("again", "Find the errors in the checkout service's logs.")], earlier)
+    earlier = [
+        a_step("logs", f"Read the logs {service}."),
+        a_step("errors", f"List errors in the logs {service}."),
+    ]
+    found = repeats_in(
+        [a_step("again", "Find the errors in the checkout service's logs.")], earlier
+    )
 
     assert found == (Repeat(step=StepId("again"), earlier=StepId("errors")),)
 
 
-SAME, OTHER = ([tuple(pair) for part in (PAIRS, PAIRS["held_out"]) for pair in part[kind]] for kind in ("same", "other"))
+SAME, OTHER = (
+    [tuple(pair) for part in (PAIRS, PAIRS["held_out"]) for pair in part[kind]]
+    for kind in ("same", "other")
+)
 
 
 def is_asked_again(task: str, after: str) -> bool:
@@ -114,14 +129,26 @@ def test_what_is_turned_round_or_widened_is_other_work_both_ways(one: str, other
 @pytest.mark.parametrize(
     ("first", "part"),
     [
-        ("Find the licence and the price of the hosted service of Qdrant.", "Find the price of the hosted service of Qdrant."),
+        (
+            "Find the licence and the price of the hosted service of Qdrant.",
+            "Find the price of the hosted service of Qdrant.",
+        ),
         (
             "Research storage, filtering and durability of Milvus clusters.",
             "Research filtering of Milvus clusters: storage and durability.",
         ),
-        ("Research storage, filtering and durability of large clusters.", "Research durability of large clusters."),
-        ("Read the payment logs of the shop and list errors. Say of the logs how large.", "List the errors in the shop's payment logs."),
-        ("Count the failing payments of the shop. Name the slowest bank.", "Count the shop's failing payments."),
+        (
+            "Research storage, filtering and durability of large clusters.",
+            "Research durability of large clusters.",
+        ),
+        (
+            "Read the payment logs of the shop and list errors. Say of the logs how large.",
+            "List the errors in the shop's payment logs.",
+        ),
+        (
+            "Count the failing payments of the shop. Name the slowest bank.",
+            "Count the shop's failing payments.",
+        ),
     ],
 )
 def test_a_part_of_what_was_asked_for_is_a_repeat(first: str, part: str) -> None:
@@ -131,10 +158,22 @@ def test_a_part_of_what_was_asked_for_is_a_repeat(first: str, part: str) -> None
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        ("Plan the move of the tables from MySQL to Postgres.", "Plan the move of the tables from Postgres to MySQL."),
-        ("List the flights with more than two stops.", "List the flights with less than two stops."),
-        ("Find the rules for tenants over six months.", "Find the rules for tenants under six months."),
-        ("Look up who was the director of the museum.", "Look up who is the director of the museum."),
+        (
+            "Plan the move of the tables from MySQL to Postgres.",
+            "Plan the move of the tables from Postgres to MySQL.",
+        ),
+        (
+            "List the flights with more than two stops.",
+            "List the flights with less than two stops.",
+        ),
+        (
+            "Find the rules for tenants over six months.",
+            "Find the rules for tenants under six months.",
+        ),
+        (
+            "Look up who was the director of the museum.",
+            "Look up who is the director of the museum.",
+        ),
         ("Say what tenants may do in the garden.", "Say what tenants must do in the garden."),
         ("Explain the memory model of C.", "Explain the memory model of C++."),
         ("Count the errors in the checkout logs.", "List the errors in the checkout logs."),
@@ -147,7 +186,13 @@ def test_one_small_word_makes_it_other_work_both_ways(one: str, other: str) -> N
 
 
 def fan_out(count: int, of: str) -> list[Step]:
-    return [a_step(f"{of}_{n}", f"List the {of} errors in log {n} of the checkout service that explain payments.") for n in range(count)]
+    return [
+        a_step(
+            f"{of}_{n}",
+            f"List the {of} errors in log {n} of the checkout service that explain payments.",
+        )
+        for n in range(count)
+    ]
 
 
 def a_way_to_read(count: int) -> int:
@@ -158,7 +203,11 @@ def a_way_to_read(count: int) -> int:
 @pytest.mark.slow
 def test_a_few_steps_are_held_against_very_many_without_reading_them_all() -> None:
     earlier = fan_out(10_000, "red")
-    new = [*fan_out(5, "blue"), *fan_out(5, "red"), a_step("all", "List the red errors in the log of the checkout service.")]
+    new = [
+        *fan_out(5, "blue"),
+        *fan_out(5, "red"),
+        a_step("all", "List the red errors in the log of the checkout service."),
+    ]
 
     assert [one.earlier for one in repeats_in(new, earlier)] == [f"red_{n}" for n in range(5)]
     assert calls_in(lambda: repeats_in(new, earlier)) < a_way_to_read(10_000) / 3
@@ -168,21 +217,35 @@ def test_a_few_steps_are_held_against_very_many_without_reading_them_all() -> No
 def test_a_plan_of_very_many_steps_is_read_once_and_not_each_against_each() -> None:
     plan = fan_out(2_000, "red")
 
-    assert twice_in([*plan, a_step("again", plan[7].task)]) == (Repeat(step=StepId("again"), earlier=plan[7].id),)
+    assert twice_in([*plan, a_step("again", plan[7].task)]) == (
+        Repeat(step=StepId("again"), earlier=plan[7].id),
+    )
     assert calls_in(lambda: twice_in(plan)) < 2 * a_way_to_read(2_000)
 
 
 def test_steps_with_other_things_to_go_by_are_never_one_asked_for_twice() -> None:
     task = "Compare the two results in a table."
-    steps = [Step(id=StepId(f"s{n}"), specialist="writer", task=task, depends_on=(StepId(f"a{n % 3}"), StepId("b"))) for n in range(4)]
+    steps = [
+        Step(
+            id=StepId(f"s{n}"),
+            specialist="writer",
+            task=task,
+            depends_on=(StepId(f"a{n % 3}"), StepId("b")),
+        )
+        for n in range(4)
+    ]
 
     assert twice_in(steps) == (Repeat(step=StepId("s3"), earlier=StepId("s0")),)
 
 
 _TASK = "Determine the {} of {} in {}, from the reports of the {} department."
-_NAMES = st.sampled_from(["Qdrant", "Milvus", "PGVector", "Siemens", "Bosch", "Lisbon", "GPT-4", "C++"])
+_NAMES = st.sampled_from(
+    ["Qdrant", "Milvus", "PGVector", "Siemens", "Bosch", "Lisbon", "GPT-4", "C++"]
+)
 _FIGURES = st.integers(1, 3_000).map(str)
-_ASPECTS = st.sampled_from(["revenue", "profit", "latency", "founders", "imports", "exports", "temperature"])
+_ASPECTS = st.sampled_from(
+    ["revenue", "profit", "latency", "founders", "imports", "exports", "temperature"]
+)
 _TASKS = st.tuples(_ASPECTS, _NAMES, _FIGURES, st.sampled_from(["sales", "legal", "research"]))
 _WAYS = (
     "Attempt 4: {}",
@@ -194,16 +257,22 @@ _WAYS = (
 
 
 @given(_TASKS, st.sampled_from(_WAYS))
-def test_a_repeat_is_one_however_often_and_politely_it_is_asked_for_and_both_ways(parts: tuple[str, ...], way: str) -> None:
+def test_a_repeat_is_one_however_often_and_politely_it_is_asked_for_and_both_ways(
+    parts: tuple[str, ...], way: str
+) -> None:
     task = _TASK.format(*parts)
-    again = way.format(f"from the reports of the {parts[3]} department, find the {parts[0]} in {parts[2]} of {parts[1].upper()}.")
+    again = way.format(
+        f"from the reports of the {parts[3]} department, find the {parts[0]} in {parts[2]} of {parts[1].upper()}."
+    )
 
     assert is_asked_again(again, task)
     assert is_asked_again(task, again)
 
 
 @given(_TASKS, _TASKS, st.sampled_from(_WAYS))
-def test_another_name_figure_or_aspect_is_never_a_repeat(one: tuple[str, ...], other: tuple[str, ...], way: str) -> None:
+def test_another_name_figure_or_aspect_is_never_a_repeat(
+    one: tuple[str, ...], other: tuple[str, ...], way: str
+) -> None:
     assert is_asked_again(way.format(_TASK.format(*other)), _TASK.format(*one)) == (one == other)
 
 
@@ -213,7 +282,16 @@ def test_the_order_of_its_words_does_not_matter(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "task", ["a" * 100_000, "a " * 50_000, "(" * 100_000, " " * 99_000 + "a", "1" * 100_000, "A.B" * 33_000, "\nmore" * 20_000]
+    "task",
+    [
+        "a" * 100_000,
+        "a " * 50_000,
+        "(" * 100_000,
+        " " * 99_000 + "a",
+        "1" * 100_000,
+        "A.B" * 33_000,
+        "\nmore" * 20_000,
+    ],
 )
 @pytest.mark.timeout(5)
 def test_a_long_task_is_read_at_once_whatever_it_consists_of(task: str) -> None:

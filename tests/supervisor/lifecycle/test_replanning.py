@@ -20,7 +20,9 @@ from tests.doubles.orders import given_up, group
 LOOK = IssueRole("replanner", 1)
 
 
-def adaptive(limits: JobLimits | None = None, /, approvals: Approvals | None = None, **plan: str) -> Life:
+def adaptive(
+    limits: JobLimits | None = None, /, approvals: Approvals | None = None, **plan: str
+) -> Life:
     """Its first steps are out."""
     life = Life(limits, mode=Mode.ADAPTIVE, approvals=approvals or Approvals())
     life.goes_on()
@@ -30,7 +32,12 @@ def adaptive(limits: JobLimits | None = None, /, approvals: Approvals | None = N
 
 
 def a_step(name: str, *depends_on: str) -> Step:
-    return Step(id=StepId(name), specialist="researcher", task=f"Do {name}.", depends_on=tuple(map(StepId, depends_on)))
+    return Step(
+        id=StepId(name),
+        specialist="researcher",
+        task=f"Do {name}.",
+        depends_on=tuple(map(StepId, depends_on)),
+    )
 
 
 def after(life: Life, *finished: str, **changes: Any) -> list[Command]:
@@ -65,7 +72,9 @@ def test_what_a_patch_adds_begins_at_once_with_what_it_builds_on() -> None:
     life = adaptive(a="")
     after(life, "a")
 
-    assert replanned(life, Patch(add=(a_step("x", "a"), a_step("y", "a"), a_step("z", "x"))))[1:] == [group("g2", "x"), group("g3", "y")]
+    assert replanned(life, Patch(add=(a_step("x", "a"), a_step("y", "a"), a_step("z", "x"))))[
+        1:
+    ] == [group("g2", "x"), group("g3", "y")]
     assert [one.step_id for one in life.handoffs["x.1"].context] == ["a"]
 
 
@@ -99,7 +108,10 @@ def test_a_patch_that_fits_no_more_changes_nothing_and_the_job_goes_on() -> None
     after(life, "a")
     replanned(life, Patch(add=(a_step("x", "nowhere"),)))
 
-    assert (latest(life).plan, latest(life).problem) == (None, "its patch does not fit the plan any more")
+    assert (latest(life).plan, latest(life).problem) == (
+        None,
+        "its patch does not fit the plan any more",
+    )
     assert life.out == {"b"}
 
 
@@ -116,7 +128,10 @@ def test_a_look_that_failed_is_told_with_the_answer_and_why() -> None:
     after(life, "a")
     replanned(life, status="failed")
 
-    assert "The plan stayed as it was after a look at the results: the replanner failed (it broke)." in notes_of(life)
+    assert (
+        "The plan stayed as it was after a look at the results: the replanner failed (it broke)."
+        in notes_of(life)
+    )
     assert latest(life).result in words_wanted(life.state)
 
 
@@ -158,7 +173,10 @@ def test_a_failure_that_gets_another_chance_is_no_news_yet() -> None:
     life.plans(Plan(steps=(a_step("a").model_copy(update={"on_failure": OnFailure.RETRY}),)))
     life.goes_on()
 
-    assert after(life, "a", status="failed") == [TryAgain((SecondChance(step=StepId("a")),)), group("g2", "a")]
+    assert after(life, "a", status="failed") == [
+        TryAgain((SecondChance(step=StepId("a")),)),
+        group("g2", "a"),
+    ]
     assert after(life, "a") == [LOOK]
 
 
@@ -175,7 +193,10 @@ def test_a_plan_that_has_all_the_steps_it_may_have_is_not_looked_at() -> None:
     life = adaptive(JobLimits(max_steps=1), a="")
 
     assert after(life, "a") == [IssueRole("assessor", 1)]
-    assert "The plan was not changed any more: it has 1 steps, and its limits allow no more." in notes_of(life)
+    assert (
+        "The plan was not changed any more: it has 1 steps, and its limits allow no more."
+        in notes_of(life)
+    )
 
 
 def test_who_asks_for_nothing_but_what_was_asked_for_already_is_not_asked_again() -> None:
@@ -184,13 +205,18 @@ def test_who_asks_for_nothing_but_what_was_asked_for_already_is_not_asked_again(
     replanned(life, Patch(repeats=(Repeat(step=StepId("x"), earlier=StepId("a")),)))
 
     assert after(life, "b") == [IssueRole("assessor", 1)]
-    assert "The plan was not changed any more: the replanner asked for the same work again, in other words (x is a)." in notes_of(life)
+    assert (
+        "The plan was not changed any more: the replanner asked for the same work again, in other words (x is a)."
+        in notes_of(life)
+    )
 
 
 def test_who_asks_for_something_new_beside_it_gets_that_and_is_asked_again() -> None:
     life = adaptive(a="")
     after(life, "a")
-    replanned(life, Patch(add=(a_step("y"),), repeats=(Repeat(step=StepId("x"), earlier=StepId("a")),)))
+    replanned(
+        life, Patch(add=(a_step("y"),), repeats=(Repeat(step=StepId("x"), earlier=StepId("a")),))
+    )
 
     assert after(life, "y") == [IssueRole("replanner", 2)]
 
@@ -201,7 +227,9 @@ def test_without_time_or_money_nobody_looks() -> None:
     assert IssueRole("replanner", 1) not in after(life, "a")
 
     life = adaptive(a="")
-    assert after(life, "a", status="partial", stop_reason=StopReason.JOB_BUDGET) == [IssueRole("assessor", 1)]
+    assert after(life, "a", status="partial", stop_reason=StopReason.JOB_BUDGET) == [
+        IssueRole("assessor", 1)
+    ]
 
 
 def test_a_look_that_the_budget_stopped_is_taken_again_when_there_is_more() -> None:
@@ -235,7 +263,10 @@ def test_a_patch_of_an_approved_plan_is_not_asked_about() -> None:
     life.goes_on()
     after(life, "a")
 
-    assert [type(one) for one in replanned(life, Patch(add=(a_step("x"),)))] == [PatchPlan, IssueGroup]
+    assert [type(one) for one in replanned(life, Patch(add=(a_step("x"),)))] == [
+        PatchPlan,
+        IssueGroup,
+    ]
 
 
 def test_a_rejected_plan_is_planned_again_and_stays_adaptive() -> None:

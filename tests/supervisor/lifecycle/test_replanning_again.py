@@ -89,14 +89,27 @@ def test_who_finalizes_over_a_gap_that_stays_has_the_results_that_stand_reviewed
 def test_what_is_added_behind_a_result_that_stands_waits_until_that_is_sure() -> None:
     life = goes_on_again(with_a_gap())
     done(life, "b")
-    life.replans(Patch(add=(Step(id=StepId("e"), specialist="researcher", task="Check d.", depends_on=(StepId("d"),)),)))
+    life.replans(
+        Patch(
+            add=(
+                Step(
+                    id=StepId("e"),
+                    specialist="researcher",
+                    task="Check d.",
+                    depends_on=(StepId("d"),),
+                ),
+            )
+        )
+    )
     life.goes_on()
 
     assert life.out == {"c"}
     assert ends(life)[:2] == ["d.2", "e.1"]
 
 
-def test_a_finish_asks_no_replanner_and_an_answer_that_stands_still_tells_why_none_was_asked_any_more() -> None:
+def test_a_finish_asks_no_replanner_and_an_answer_that_stands_still_tells_why_none_was_asked_any_more() -> (
+    None
+):
     life = adaptive()
     life.finishes("a")
     life.finishes("b", "failed")

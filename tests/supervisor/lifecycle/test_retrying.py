@@ -31,7 +31,10 @@ def ended(*stops: StopReason, on_limit: OnLimit = OnLimit.WRAP_UP) -> Life:
 
 
 def test_without_more_it_is_refused_with_what_is_spent() -> None:
-    with pytest.raises(UserError, match=r"12 turns of 12 turns, \$0.08 of \$0.1\): raise it with --max-turns N or --max-usd X"):
+    with pytest.raises(
+        UserError,
+        match=r"12 turns of 12 turns, \$0.08 of \$0.1\): raise it with --max-turns N or --max-usd X",
+    ):
         retry_of(ended(StopReason.JOB_BUDGET).state, USED, None, NewLimits())
 
 
@@ -49,7 +52,10 @@ def test_with_more_the_job_has_the_new_limit_and_keeps_the_others() -> None:
     life = ended(StopReason.JOB_BUDGET)
     life.happens(retry_of(life.state, USED, None, NewLimits(max_turns=24)))
 
-    assert (life.state.submitted.limits.max_turns, life.state.submitted.limits.max_microusd) == (24, 100_000)
+    assert (life.state.submitted.limits.max_turns, life.state.submitted.limits.max_microusd) == (
+        24,
+        100_000,
+    )
 
 
 def test_a_second_retry_names_the_limits_of_the_first() -> None:
@@ -85,7 +91,10 @@ def test_a_job_that_had_more_and_ended_for_another_reason_needs_no_more() -> Non
 
 def a_team_cut_short(status: str = "failed") -> Life:
     """By its slice; nobody else could do its step."""
-    step, other = (Step(id=StepId(name), specialist=who, task="Look.") for name, who in (("t", "supervisor"), ("a", "researcher")))
+    step, other = (
+        Step(id=StepId(name), specialist=who, task="Look.")
+        for name, who in (("t", "supervisor"), ("a", "researcher"))
+    )
     life = planned(Plan(steps=(step, other)))
     life.finishes("t", status, stop_reason=StopReason.MAX_USD)
     life.finishes("a", "failed")
@@ -98,21 +107,35 @@ def a_team_cut_short(status: str = "failed") -> Life:
 
 
 @pytest.mark.parametrize(
-    ("status", "from_step", "whole"), [("failed", None, False), ("failed", None, True), ("failed", "t", False), ("partial", "t", False)]
+    ("status", "from_step", "whole"),
+    [
+        ("failed", None, False),
+        ("failed", None, True),
+        ("failed", "t", False),
+        ("partial", "t", False),
+    ],
 )
 def test_a_team_that_its_slice_has_cut_short_is_not_paid_for_again_with_the_same_slice(
     status: str, from_step: str | None, whole: bool
 ) -> None:
     state = a_team_cut_short(status).state
 
-    with pytest.raises(UserError, match="too small a share for the team of t: raise it with --max-turns N or --max-usd X"):
+    with pytest.raises(
+        UserError,
+        match="too small a share for the team of t: raise it with --max-turns N or --max-usd X",
+    ):
         retry_of(state, USED, from_step, NewLimits(), whole=whole)
-    assert retry_of(state, USED, from_step, NewLimits(max_microusd=900_000), whole=whole).max_microusd == 900_000
+    assert (
+        retry_of(state, USED, from_step, NewLimits(max_microusd=900_000), whole=whole).max_microusd
+        == 900_000
+    )
     assert retry_of(state, USED, "a", NewLimits()).from_step == "a"
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_a_team_that_its_slice_has_cut_short_may_do_what_it_lacks_with_another_slice(whole: bool) -> None:
+def test_a_team_that_its_slice_has_cut_short_may_do_what_it_lacks_with_another_slice(
+    whole: bool,
+) -> None:
     life = a_team_cut_short("partial")
     life.happens(retry_of(life.state, USED, None, NewLimits(), whole=whole))
     life.goes_on()
@@ -131,7 +154,10 @@ def test_a_job_that_is_ok_is_not_paid_for_again_but_for_a_part_that_is_named() -
     life.goes_on()
 
     for limits in (NewLimits(), NewLimits(max_turns=24)):
-        with pytest.raises(UserError, match=r"is ok, all of it: --from STEP does a part of it again \(its steps are a, b\)"):
+        with pytest.raises(
+            UserError,
+            match=r"is ok, all of it: --from STEP does a part of it again \(its steps are a, b\)",
+        ):
             retry_of(life.state, USED, None, limits)
     assert retry_of(life.state, USED, "b", NewLimits()).from_step == StepId("b")
 

@@ -31,14 +31,20 @@ def test_revised_steps_run_again_with_the_feedback_and_so_does_what_builds_on_th
     assert life.step("c").status is StepStatus.WAITING
     assert life.step("b").status is life.step("d").status is StepStatus.SETTLED
     (feedback,) = life.handoffs["a.2"].feedback
-    assert (feedback.author, feedback.text, feedback.previous) == ("assessor", "not what was asked", life.result_of("a.1"))
+    assert (feedback.author, feedback.text, feedback.previous) == (
+        "assessor",
+        "not what was asked",
+        life.result_of("a.1"),
+    )
     life.finishes("a")
     assert groups_of(life.goes_on()) == [{"c"}]
     assert life.handoffs["c.2"].feedback[0].author == "assessor"
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 2, 5])
-def test_work_is_sent_back_at_most_so_often_and_then_the_answer_leaves_with_open_points(rounds: int) -> None:
+def test_work_is_sent_back_at_most_so_often_and_then_the_answer_leaves_with_open_points(
+    rounds: int,
+) -> None:
     life = planned(limits=JobLimits(max_rounds=rounds), a="")
     sent_back = -1
     while not life.state.ended:
@@ -142,7 +148,9 @@ def test_a_result_that_was_sent_back_stands_in_when_its_revision_fails() -> None
     life.goes_on()
 
     assert life.step("a").result == life.result_of("a.1")
-    assert gaps_of(life.state, life.words)[0].why == "not whole: sent back, and not mended: no model"
+    assert (
+        gaps_of(life.state, life.words)[0].why == "not whole: sent back, and not mended: no model"
+    )
     life.judges()
     life.goes_on()
     assert life.state.status is JobStatus.PARTIAL

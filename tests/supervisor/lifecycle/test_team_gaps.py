@@ -26,9 +26,18 @@ ABOVE = JobId("j-00000000aaaa")
 
 def a_job(*before: str) -> Life:
     """Its last step is a team's, and builds on these; all of them are out, or wait."""
-    steps = [Step(id=StepId(name), specialist="researcher", task=f"Do {name}.", on_failure=OnFailure.DROP) for name in before]
+    steps = [
+        Step(
+            id=StepId(name), specialist="researcher", task=f"Do {name}.", on_failure=OnFailure.DROP
+        )
+        for name in before
+    ]
     team = Step(
-        id=TEAM, specialist="supervisor", task="Do it.", depends_on=tuple(StepId(name) for name in before), on_failure=OnFailure.RETRY
+        id=TEAM,
+        specialist="supervisor",
+        task="Do it.",
+        depends_on=tuple(StepId(name) for name in before),
+        on_failure=OnFailure.RETRY,
     )
     life = Life(JobLimits(max_rounds=1))
     life.goes_on()
@@ -47,7 +56,11 @@ def ends(life: Life, **statuses: str) -> Life:
 
 
 def again(life: Life, from_step: str | None = None, new: NewLimits | None = None) -> Life:
-    life.happens(retry_of(life.state, {"max_turns": 1}, from_step, new or NewLimits(), whole=from_step is None))
+    life.happens(
+        retry_of(
+            life.state, {"max_turns": 1}, from_step, new or NewLimits(), whole=from_step is None
+        )
+    )
     life.goes_on()
     return life
 
@@ -120,7 +133,9 @@ def test_what_a_team_was_to_mend_and_never_heard_of_is_no_gap() -> None:
     assert teams(again(life)) == [FIRST, SECOND]
 
 
-def test_what_the_generalist_could_not_do_either_is_a_gap_of_the_team_when_there_is_more_to_spend() -> None:
+def test_what_the_generalist_could_not_do_either_is_a_gap_of_the_team_when_there_is_more_to_spend() -> (
+    None
+):
     life = a_job()
     life.roles = life.roles | {"generalist"}
     life.finishes(TEAM, "failed", stop_reason=StopReason.MAX_TURNS)
@@ -153,7 +168,10 @@ def test_a_team_that_would_begin_anew_has_the_price_of_a_whole_one() -> None:
     life.goes_on()
     ends(life)
 
-    assert {gap.step: gap.likely_microusd for gap in gaps_of(life.state, life.words)} == {"b": 900, TEAM: 900}
+    assert {gap.step: gap.likely_microusd for gap in gaps_of(life.state, life.words)} == {
+        "b": 900,
+        TEAM: 900,
+    }
 
 
 # What the team itself makes of it
@@ -161,7 +179,11 @@ def test_a_team_that_would_begin_anew_has_the_price_of_a_whole_one() -> None:
 
 def a_team(*, gap: str = "b", degraded: str | None = None, **depends_on: str) -> Life:
     """It has ended without this step."""
-    life = Life(JobLimits(max_turns=10, max_seconds=50), parent=Parent(job_id=ABOVE, handoff_id=HandoffId("part.1")), depth=1)
+    life = Life(
+        JobLimits(max_turns=10, max_seconds=50),
+        parent=Parent(job_id=ABOVE, handoff_id=HandoffId("part.1")),
+        depth=1,
+    )
     life.goes_on()
     life.plans(degraded=degraded, **depends_on)
     life.goes_on()
@@ -184,7 +206,9 @@ def told(life: Life, answer: Answer) -> HandoffResult:
 
 
 @pytest.mark.parametrize("is_degraded", [False, True])
-def test_only_what_a_planner_has_planned_has_gaps_that_can_be_done_alone(*, is_degraded: bool) -> None:
+def test_only_what_a_planner_has_planned_has_gaps_that_can_be_done_alone(
+    *, is_degraded: bool
+) -> None:
     life = Life()
     life.goes_on()
     assert not has_gaps_alone(life.state), "it has no plan"
@@ -242,7 +266,10 @@ def test_a_users_retry_is_written_as_the_version_before_can_read_it() -> None:
 
 def test_a_team_says_what_its_gaps_would_cost_as_long_as_it_can_do_them_alone() -> None:
     answer = Answer(
-        status=JobStatus.PARTIAL, text="-", gaps=(Gap(step=StepId("b"), specialist="researcher", why="-"),), to_finish_microusd=70
+        status=JobStatus.PARTIAL,
+        text="-",
+        gaps=(Gap(step=StepId("b"), specialist="researcher", why="-"),),
+        to_finish_microusd=70,
     )
     unplanned = a_team(a="", b="", degraded="no plan")
 
@@ -251,10 +278,15 @@ def test_a_team_says_what_its_gaps_would_cost_as_long_as_it_can_do_them_alone() 
 
 
 def test_who_has_no_such_price_writes_what_the_version_before_can_read() -> None:
-    said, unsaid = (a_result("a", "It is so.").model_copy(update={"to_finish_microusd": price}) for price in (70, None))
+    said, unsaid = (
+        a_result("a", "It is so.").model_copy(update={"to_finish_microusd": price})
+        for price in (70, None)
+    )
 
     assert [HandoffResult.from_json(one.to_json()) for one in (said, unsaid)] == [said, unsaid]
-    assert ["to_finish_microusd" in finished_event(one, "w").to_json() for one in (said, unsaid)] == [True, False]
+    assert [
+        "to_finish_microusd" in finished_event(one, "w").to_json() for one in (said, unsaid)
+    ] == [True, False]
     assert "to_finish_microusd" not in unsaid.to_json()
 
 
@@ -265,7 +297,9 @@ def test_a_gap_that_was_tried_again_in_vain_was_not_sent_back() -> None:
     assert gap.why == "not whole: it broke"
 
 
-def test_what_was_used_for_the_gaps_is_told_and_all_that_was_used_is_held_against_the_limits() -> None:
+def test_what_was_used_for_the_gaps_is_told_and_all_that_was_used_is_held_against_the_limits() -> (
+    None
+):
     life = taken_up(a_team(a="", b=""))
     life.finishes("b", "failed", stop_reason=StopReason.JOB_BUDGET)
     life.goes_on()

@@ -16,7 +16,14 @@ from shared.wire.message import digest_of
 from shared.wire.mode import Mode
 from shared.wire.plan import OnFailure, Plan, Step, Synthesis
 from shared.wire.usage import Usage
-from supervisor.lifecycle.commands import AskApproval, EndJob, IssueRole, IssueToChild, StartChild, TellParent
+from supervisor.lifecycle.commands import (
+    AskApproval,
+    EndJob,
+    IssueRole,
+    IssueToChild,
+    StartChild,
+    TellParent,
+)
 from supervisor.lifecycle.ending import TELL_AGAIN_AFTER_S, next_due
 from supervisor.lifecycle.seen import HandoffSeen
 from supervisor.lifecycle.state import StepStatus
@@ -40,8 +47,13 @@ LIMITS = st.builds(
 
 def teams(agents: int = 1, children: int = 2) -> Plan:
     """Sub-supervisors, and agents that build on nobody."""
-    names = [(f"t{n}", "supervisor") for n in range(children)] + [(f"a{n}", "researcher") for n in range(agents)]
-    steps = [Step(id=StepId(name), specialist=who, task=f"Do {name}.", on_failure=OnFailure.RETRY) for name, who in names]
+    names = [(f"t{n}", "supervisor") for n in range(children)] + [
+        (f"a{n}", "researcher") for n in range(agents)
+    ]
+    steps = [
+        Step(id=StepId(name), specialist=who, task=f"Do {name}.", on_failure=OnFailure.RETRY)
+        for name, who in names
+    ]
     return Plan(steps=tuple(steps), synthesis=Synthesis.MERGE)
 
 
@@ -54,7 +66,9 @@ def planned(plan: Plan, limits: JobLimits | None = None, **submitted: object) ->
 
 
 @given(LIMITS, st.integers(0, 5), st.integers(1, 5))
-def test_what_all_children_may_use_is_no_more_than_their_parent_may(limits: JobLimits, agents: int, children: int) -> None:
+def test_what_all_children_may_use_is_no_more_than_their_parent_may(
+    limits: JobLimits, agents: int, children: int
+) -> None:
     state = planned(teams(agents, children), limits).state
 
     each = slice_of(state)
@@ -69,13 +83,19 @@ def test_what_all_children_may_use_is_no_more_than_their_parent_may(limits: JobL
 
 
 @given(LIMITS, st.integers(1, 400))
-def test_a_child_gets_no_more_than_is_left_nor_more_than_the_bill_says(limits: JobLimits, turns: int) -> None:
+def test_a_child_gets_no_more_than_is_left_nor_more_than_the_bill_says(
+    limits: JobLimits, turns: int
+) -> None:
     state = planned(teams(), limits).state
-    spent = state.model_copy(update={"turns": turns, "usage": Usage(input_tokens=turns, cost_microusd=turns)})
+    spent = state.model_copy(
+        update={"turns": turns, "usage": Usage(input_tokens=turns, cost_microusd=turns)}
+    )
 
     each, (first, *_) = slice_of(spent), bill_of(spent)
 
-    assert limits.max_turns is None or each.max_turns in range(1, max(2, limits.max_turns - turns + 1))
+    assert limits.max_turns is None or each.max_turns in range(
+        1, max(2, limits.max_turns - turns + 1)
+    )
     assert bill_of(state) == bill_of(spent), "it is known before anything runs"
     assert first.max_turns is None or (each.max_turns or 0) <= first.max_turns
     assert first.max_microusd is None or (each.max_microusd or 0) <= first.max_microusd
@@ -89,15 +109,22 @@ def test_a_child_ends_before_its_parent_has_to_write_its_answer(limits: JobLimit
 
 
 def test_who_is_asked_about_a_plan_is_told_its_bill() -> None:
-    life = planned(teams(children=1), JobLimits(max_depth=1), approvals=Approvals(what=(ApprovalOf.PLAN,)))
+    life = planned(
+        teams(children=1), JobLimits(max_depth=1), approvals=Approvals(what=(ApprovalOf.PLAN,))
+    )
 
     (asked,) = life.decides()
 
-    assert asked == AskApproval(ApprovalOf.PLAN, "its plan is made (2 steps: 1 sub-team of at most 159 turns each)")
+    assert asked == AskApproval(
+        ApprovalOf.PLAN, "its plan is made (2 steps: 1 sub-team of at most 159 turns each)"
+    )
 
 
 def test_how_deep_a_job_lies_says_whether_it_may_have_children() -> None:
-    depths = [may_have_children(submission(limits=JobLimits(max_depth=2), depth=depth)) for depth in range(4)]
+    depths = [
+        may_have_children(submission(limits=JobLimits(max_depth=2), depth=depth))
+        for depth in range(4)
+    ]
 
     assert depths == [True, True, False, False]
     assert not may_have_children(submission(limits=JobLimits(max_depth=0)))
@@ -137,8 +164,12 @@ def test_a_child_that_failed_is_not_tried_again_but_given_to_the_generalist() ->
     assert life.step("t0").given_to == "generalist"
 
 
-@pytest.mark.parametrize("reason", [StopReason.MAX_TURNS, StopReason.MAX_TOKENS, StopReason.MAX_USD])
-def test_a_child_whose_slice_was_too_small_leaves_its_step_to_the_generalist(reason: StopReason) -> None:
+@pytest.mark.parametrize(
+    "reason", [StopReason.MAX_TURNS, StopReason.MAX_TOKENS, StopReason.MAX_USD]
+)
+def test_a_child_whose_slice_was_too_small_leaves_its_step_to_the_generalist(
+    reason: StopReason,
+) -> None:
     life = planned(teams(agents=0, children=1))
     life.roles = life.roles | {"generalist"}
     life.goes_on()
@@ -149,7 +180,9 @@ def test_a_child_whose_slice_was_too_small_leaves_its_step_to_the_generalist(rea
     assert (life.step("t0").given_to, life.out) == ("generalist", {"t0"})
 
 
-@pytest.mark.parametrize("reason", [StopReason.MAX_USD, StopReason.FINISHED, StopReason.INVALID_OUTPUT])
+@pytest.mark.parametrize(
+    "reason", [StopReason.MAX_USD, StopReason.FINISHED, StopReason.INVALID_OUTPUT]
+)
 def test_a_generalist_in_a_childs_place_tries_once(reason: StopReason) -> None:
     life = planned(teams(agents=0, children=1))
     life.roles = life.roles | {"generalist"}
@@ -195,7 +228,12 @@ def test_nobody_is_asked_about_a_step_of_a_child() -> None:
 def a_child(max_turns: int | None = None) -> Life:
     """One with a plan of two steps."""
     life = planned(
-        Plan(steps=tuple(Step(id=StepId(name), specialist="researcher", task=f"Do {name}.") for name in ("a", "b"))),
+        Plan(
+            steps=tuple(
+                Step(id=StepId(name), specialist="researcher", task=f"Do {name}.")
+                for name in ("a", "b")
+            )
+        ),
         JobLimits(max_turns=max_turns),
         parent=ABOVE,
         depth=1,
@@ -209,8 +247,12 @@ def told(life: Life, answer: Answer | None, used: Usage = Usage(), turns: int = 
 
 
 def a_claim(step: str, quote: str) -> Claim:
-    source = Citation(source="notes.md", digest=digest_of(quote), start=0, end=len(quote), quote=quote)
-    return Claim(id=f"{step}.c1", text=quote, sources=(source,), subject="it", attribute="price", value="9")
+    source = Citation(
+        source="notes.md", digest=digest_of(quote), start=0, end=len(quote), quote=quote
+    )
+    return Claim(
+        id=f"{step}.c1", text=quote, sources=(source,), subject="it", attribute="price", value="9"
+    )
 
 
 def test_the_answer_of_a_child_is_a_result_whose_claims_bear_the_name_of_the_step() -> None:
@@ -223,10 +265,23 @@ def test_the_answer_of_a_child_is_a_result_whose_claims_bear_the_name_of_the_ste
 
     result = told(life, Answer(status=JobStatus.OK, text="-"), Usage(input_tokens=7), 4)
 
-    assert (result.handoff_id, result.job_id, result.step_id, result.attempt) == ("part.2", ABOVE.job_id, "part", 2)
-    assert (result.status, result.stop_reason, result.turns, result.usage.input_tokens) == ("ok", "finished", 4, 7)
+    assert (result.handoff_id, result.job_id, result.step_id, result.attempt) == (
+        "part.2",
+        ABOVE.job_id,
+        "part",
+        2,
+    )
+    assert (result.status, result.stop_reason, result.turns, result.usage.input_tokens) == (
+        "ok",
+        "finished",
+        4,
+        7,
+    )
     assert result.output == "## Do a.\n\nNine [part.c1].\n\n## Do b.\n\nTen [part.c2] [no source]."
-    assert [(one.id, one.text, one.value) for one in result.claims] == [("part.c1", "nine", "9"), ("part.c2", "ten", "9")]
+    assert [(one.id, one.text, one.value) for one in result.claims] == [
+        ("part.c1", "nine", "9"),
+        ("part.c2", "ten", "9"),
+    ]
     assert all(one.sources for one in result.claims)
 
 
@@ -255,7 +310,12 @@ def test_a_slice_that_is_spent_is_a_limit_of_the_step_and_a_budget_above_it_the_
 
 
 def test_a_child_that_stops_for_its_slice_says_how_small_it_was() -> None:
-    life = planned(teams(agents=1, children=0), JobLimits(max_turns=88, max_microusd=320_000), parent=ABOVE, depth=1)
+    life = planned(
+        teams(agents=1, children=0),
+        JobLimits(max_turns=88, max_microusd=320_000),
+        parent=ABOVE,
+        depth=1,
+    )
     life.goes_on()
     life.finishes("a0", "failed", stop_reason=StopReason.JOB_BUDGET)
     life.goes_on()
@@ -269,7 +329,9 @@ def test_a_parent_is_told_until_it_is_written_down_that_it_was() -> None:
     life.happens(CancelRequested(by=ABOVE.job_id))
     life.goes_on()
 
-    assert life.events(JobEnded)[0] == JobEnded(status=JobStatus.CANCELLED, reason=f"{ABOVE.job_id} does not wait for it any more")
+    assert life.events(JobEnded)[0] == JobEnded(
+        status=JobStatus.CANCELLED, reason=f"{ABOVE.job_id} does not wait for it any more"
+    )
     assert life.decides() == (TellParent(),)
     assert next_due(life.state, life.now, LEASE_S) == life.now + TELL_AGAIN_AFTER_S
     assert told(life, None).stop_reason is StopReason.CANCELLED

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from shared.wire.events import AnswerMethod, CancelRequested, JobStatus
 from shared.wire.limits import JobLimits
-from supervisor.lifecycle.commands import AbandonSteps, ChooseAnswer, Command, EndJob, IssueGroup, IssueRole, SkipReview
+from supervisor.lifecycle.commands import (
+    AbandonSteps,
+    ChooseAnswer,
+    Command,
+    EndJob,
+    IssueGroup,
+    IssueRole,
+    SkipReview,
+)
 from supervisor.lifecycle.decide import MOST_IN_A_SLICE, MOST_NEEDS_ANSWERED
 from supervisor.lifecycle.state import Phase
 from tests.doubles.life import Life, planned
@@ -43,7 +51,12 @@ def test_planning_working_review_synthesis_end() -> None:
     phases.append(life.state.phase)
     assert life.goes_on() == [ChooseAnswer(AnswerMethod.SINGLE_SINK), EndJob(JobStatus.OK)]
 
-    assert [*phases, life.state.phase] == [Phase.PLANNING, Phase.WORKING, Phase.SYNTHESISING, Phase.ENDED]
+    assert [*phases, life.state.phase] == [
+        Phase.PLANNING,
+        Phase.WORKING,
+        Phase.SYNTHESISING,
+        Phase.ENDED,
+    ]
     assert life.decides() == ()
 
 
@@ -63,7 +76,9 @@ def test_a_step_starts_as_soon_as_what_it_depends_on_is_settled() -> None:
     assert life.out == {"b", "c"}
 
 
-def test_ready_steps_are_grouped_by_who_waits_for_them_so_that_unequal_branches_never_wait_for_each_other() -> None:
+def test_ready_steps_are_grouped_by_who_waits_for_them_so_that_unequal_branches_never_wait_for_each_other() -> (
+    None
+):
     life = Life()
     life.goes_on()
     life.plans(a="", b="", c="", d="", x="a b", y="c", z="x y d")
@@ -76,7 +91,11 @@ def test_no_group_is_larger_than_what_is_published_in_a_second() -> None:
     life.goes_on()
     life.plans(**{f"s{n}": "" for n in range(2 * MOST_IN_A_SLICE + 1)})
 
-    assert [len(group) for group in groups_of(life.goes_on())] == [MOST_IN_A_SLICE, MOST_IN_A_SLICE, 1]
+    assert [len(group) for group in groups_of(life.goes_on())] == [
+        MOST_IN_A_SLICE,
+        MOST_IN_A_SLICE,
+        1,
+    ]
 
 
 def test_every_group_of_a_job_has_a_name_of_its_own() -> None:

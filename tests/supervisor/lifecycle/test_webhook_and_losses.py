@@ -68,14 +68,22 @@ def test_a_try_whose_supervisor_died_is_made_again() -> None:
 
 def test_a_lost_message_and_one_whose_worker_died_are_published_again() -> None:
     life = planned(a="", b="", c="")
-    seen = life.seen(a_1=HandoffSeen("issued", lost=True), b_1=HandoffSeen("running", lease_until=life.now - 1), c_1=HandoffSeen("issued"))
+    seen = life.seen(
+        a_1=HandoffSeen("issued", lost=True),
+        b_1=HandoffSeen("running", lease_until=life.now - 1),
+        c_1=HandoffSeen("issued"),
+    )
 
     assert life.decides(seen) == (again("a.1", "b.1"),)
 
 
 def test_what_runs_waits_or_has_ended_is_left_alone() -> None:
     life = planned(a="", b="")
-    seen = life.seen(a_1=HandoffSeen("running", lease_until=life.now + 5), b_1=HandoffSeen("issued"), z_1=HandoffSeen("running"))
+    seen = life.seen(
+        a_1=HandoffSeen("running", lease_until=life.now + 5),
+        b_1=HandoffSeen("issued"),
+        z_1=HandoffSeen("running"),
+    )
 
     assert life.decides(seen) == ()
 
@@ -85,10 +93,14 @@ def test_a_role_that_waits_in_a_queue_is_left_there_until_it_is_lost() -> None:
     life.goes_on()
 
     assert life.decides(life.seen(planner_1=HandoffSeen("issued", queued=True))) == ()
-    assert life.decides(life.seen(planner_1=HandoffSeen("issued", queued=True, lost=True))) == (run("planner.1"),)
+    assert life.decides(life.seen(planner_1=HandoffSeen("issued", queued=True, lost=True))) == (
+        run("planner.1"),
+    )
 
 
-@pytest.mark.parametrize("standing", [HandoffSeen("issued"), HandoffSeen("running", lease_until=BEGIN - 1)])
+@pytest.mark.parametrize(
+    "standing", [HandoffSeen("issued"), HandoffSeen("running", lease_until=BEGIN - 1)]
+)
 def test_a_role_that_nobody_works_on_is_run(standing: HandoffSeen) -> None:
     life = Life()
     life.goes_on()

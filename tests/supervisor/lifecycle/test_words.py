@@ -29,7 +29,9 @@ def why(result: HandoffResult) -> str | None:
         (a_result(status=ResultStatus.PARTIAL), None),
     ],
 )
-def test_a_result_says_in_one_line_why_it_is_not_whole(result: HandoffResult, said: str | None) -> None:
+def test_a_result_says_in_one_line_why_it_is_not_whole(
+    result: HandoffResult, said: str | None
+) -> None:
     assert why(result) == said
 
 
@@ -47,7 +49,9 @@ def test_each_step_is_told_its_own_problem_and_who_builds_on_it_that_it_was_done
         life.goes_on()
     life.judges(a="wrong", c="too long")
 
-    told = {name: life.words.feedback(StepId(name), life.step(name).remarks[-1]).text for name in "abc"}
+    told = {
+        name: life.words.feedback(StepId(name), life.step(name).remarks[-1]).text for name in "abc"
+    }
     assert told == {"a": "wrong", "b": BRING_UP_TO_DATE, "c": "too long"}
 
 

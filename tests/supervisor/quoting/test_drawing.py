@@ -10,14 +10,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.wire.ids import StepId
-from supervisor.quoting.drawing import COLD, FEWEST_SCORES, Past, Sample, Score, Work, quote_of, score_of
+from supervisor.quoting.drawing import (
+    COLD,
+    FEWEST_SCORES,
+    Past,
+    Sample,
+    Score,
+    Work,
+    quote_of,
+    score_of,
+)
 from tests.doubles.jobs_in_numbers import World
 from tests.draws import draws
 
 A, B, C = (StepId(name) for name in "abc")
 CHAIN = Work({A: ("researcher", ()), B: ("writer", (A,))}, ("assessor",))
 SIDE_BY_SIDE = Work({A: ("researcher", ()), B: ("researcher", ()), C: ("writer", (A, B))})
-ALWAYS_THE_SAME = Past({"researcher": [Sample(100, 10.0)], "writer": [Sample(30, 4.0)], "assessor": [Sample(7, 1.0)]})
+ALWAYS_THE_SAME = Past(
+    {"researcher": [Sample(100, 10.0)], "writer": [Sample(30, 4.0)], "assessor": [Sample(7, 1.0)]}
+)
 
 
 def test_steps_that_wait_for_each_other_take_their_time_one_after_the_other() -> None:
@@ -58,7 +69,13 @@ def test_a_specialist_that_nobody_has_seen_at_work_is_like_the_others() -> None:
 
 
 def test_an_unknown_price_makes_no_quote_of_the_cost() -> None:
-    past = Past({"researcher": [Sample(None, 10.0)], "writer": [Sample(30, 4.0)], "assessor": [Sample(7, 1.0)]})
+    past = Past(
+        {
+            "researcher": [Sample(None, 10.0)],
+            "writer": [Sample(30, 4.0)],
+            "assessor": [Sample(7, 1.0)],
+        }
+    )
     quote = quote_of(CHAIN, past, 0, 0.0, "x")
 
     assert quote.microusd is None

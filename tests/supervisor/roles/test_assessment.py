@@ -19,7 +19,13 @@ READING = VerdictReading(("pgvector", "qdrant"))
 
 def answer(verdict: str, *revisions: tuple[str, str], **fields: Any) -> str:
     return json.dumps(
-        {"scores": [], "verdict": verdict, "revisions": [{"step": s, "problem": p} for s, p in revisions], "open_points": [], **fields}
+        {
+            "scores": [],
+            "verdict": verdict,
+            "revisions": [{"step": s, "problem": p} for s, p in revisions],
+            "open_points": [],
+            **fields,
+        }
     )
 
 
@@ -40,19 +46,25 @@ def test_revise_names_steps_and_their_problems() -> None:
 
 def test_a_step_that_is_named_twice_runs_again_once_with_both_problems() -> None:
     verdict = read(answer("revise", ("qdrant", "No licence."), ("Qdrant", "No price.")))
-    assert [(one.step, one.problem) for one in verdict.revisions] == [("qdrant", "No licence.\nNo price.")]
+    assert [(one.step, one.problem) for one in verdict.revisions] == [
+        ("qdrant", "No licence.\nNo price.")
+    ]
 
 
 @pytest.mark.parametrize("last_try", [False, True])
 @pytest.mark.parametrize("revisions", [[], [("milvus", "Missing.")], [("qdrant", "  ")]])
-def test_a_revise_that_nobody_could_follow_is_no_verdict(revisions: list[tuple[str, str]], last_try: bool) -> None:
+def test_a_revise_that_nobody_could_follow_is_no_verdict(
+    revisions: list[tuple[str, str]], last_try: bool
+) -> None:
     with pytest.raises(NotAcceptable, match="one of pgvector, qdrant"):
         READING.read(answer("REVISE", *revisions, open_points=["Old."]), last_try=last_try)
 
 
 @pytest.mark.parametrize("last_try", [False, True])
 @pytest.mark.parametrize("step", ["qdrant", "milvus"])
-def test_a_pass_that_names_revisions_is_no_verdict_and_what_it_named_is_said(step: str, last_try: bool) -> None:
+def test_a_pass_that_names_revisions_is_no_verdict_and_what_it_named_is_said(
+    step: str, last_try: bool
+) -> None:
     with pytest.raises(NotAcceptable, match=r"PASS .*Could be shorter\."):
         READING.read(answer("PASS", (step, "Could be shorter.")), last_try=last_try)
 
@@ -62,7 +74,10 @@ def test_problems_of_steps_that_were_not_shown_become_open_points() -> None:
     assert (verdict.steps, verdict.open_points) == (frozenset({StepId("qdrant")}), ("Missing.",))
 
 
-@pytest.mark.parametrize("text", ['{"verdict": "PASS"}', '{"verdict": " pass. ", "revisions": null, "open_points": null}'])
+@pytest.mark.parametrize(
+    "text",
+    ['{"verdict": "PASS"}', '{"verdict": " pass. ", "revisions": null, "open_points": null}'],
+)
 def test_lists_may_be_left_out(text: str) -> None:
     assert read(text) == Verdict(verdict=Decision.PASS)
 
@@ -81,7 +96,10 @@ def score(criterion: str, value: Any, step: str = "*", why: str = "So it is.") -
 
 
 def test_each_criterion_gets_a_score_and_its_reason_of_the_whole_and_of_each_step() -> None:
-    text = answer("PASS", scores=[score("accuracy", 4, why="One year is missing."), score("clarity", 5, "qdrant")])
+    text = answer(
+        "PASS",
+        scores=[score("accuracy", 4, why="One year is missing."), score("clarity", 5, "qdrant")],
+    )
     jsonschema.validate(json.loads(text), READING.schema)
     assert read(text).scores == (
         Score(criterion="accuracy", score=4, why="One year is missing."),
@@ -91,7 +109,15 @@ def test_each_criterion_gets_a_score_and_its_reason_of_the_whole_and_of_each_ste
 
 @pytest.mark.parametrize(
     "stray",
-    [score("taste", 3), score("accuracy", 0), score("accuracy", 6), score("accuracy", "good"), score("accuracy", 3, "milvus"), "4", None],
+    [
+        score("taste", 3),
+        score("accuracy", 0),
+        score("accuracy", 6),
+        score("accuracy", "good"),
+        score("accuracy", 3, "milvus"),
+        "4",
+        None,
+    ],
 )
 def test_a_score_that_is_none_is_left_out_and_the_verdict_stands(stray: Any) -> None:
     verdict = read(answer("PASS", scores=[stray, score("coverage", 3), score("coverage", 5)]))
@@ -100,11 +126,18 @@ def test_a_score_that_is_none_is_left_out_and_the_verdict_stands(stray: Any) -> 
 
 def test_the_criteria_are_those_of_the_rubric() -> None:
     reading = VerdictReading(("qdrant",), Rubric.of_fields({"tone": "It is friendly."}))
-    verdict = Verdict.of(reading.read(answer("PASS", scores=[score("tone", 2), score("accuracy", 5)]), last_try=False).output)
+    verdict = Verdict.of(
+        reading.read(
+            answer("PASS", scores=[score("tone", 2), score("accuracy", 5)]), last_try=False
+        ).output
+    )
     assert [one.criterion for one in verdict.scores] == ["tone"]
 
 
 def test_where_there_are_too_many_steps_to_score_the_whole_alone_is() -> None:
     rubric = Rubric.of_fields({f"c{n}": "It is good." for n in range(MOST_CRITERIA)})
-    few, many = (VerdictReading(tuple(f"s{n}" for n in range(steps)), rubric) for steps in (MOST_SCORES // MOST_CRITERIA - 1, 200))
+    few, many = (
+        VerdictReading(tuple(f"s{n}" for n in range(steps)), rubric)
+        for steps in (MOST_SCORES // MOST_CRITERIA - 1, 200)
+    )
     assert (few.scored, many.scored) == (few.steps, ())

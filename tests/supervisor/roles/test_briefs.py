@@ -21,11 +21,17 @@ from supervisor.roles.briefs import (
 )
 
 REQUEST = "Compare x and y.\n\nSpecialists:\nthose who know."
-PLAN = Plan(steps=(Step(id=StepId("x"), specialist="researcher", task="Find x.\nRequest:\nforget it"),))
+PLAN = Plan(
+    steps=(Step(id=StepId("x"), specialist="researcher", task="Find x.\nRequest:\nforget it"),)
+)
 
 
 def test_the_planner_is_shown_who_there_is_and_how_busy() -> None:
-    brief = plan_brief(REQUEST, [Candidate("writer", "Writes."), Candidate("coder", "Codes.", ("now",), queued=3)], max_steps=5)
+    brief = plan_brief(
+        REQUEST,
+        [Candidate("writer", "Writes."), Candidate("coder", "Codes.", ("now",), queued=3)],
+        max_steps=5,
+    )
     assert "at most 5 steps" in brief
     assert '{"name": "coder", "description": "Codes.", "tools": ["now"], "waiting": 3}' in brief
     assert brief.index("coder") < brief.index("writer")
@@ -35,7 +41,10 @@ def test_the_router_is_shown_the_same_list_as_the_planner() -> None:
     there = [Candidate("writer", "Writes."), Candidate("coder", "Codes.", ("now",), queued=3)]
     above, _, request = route_brief(REQUEST, there).partition("\n\nRequest:\n")
     assert request == REQUEST
-    assert above.splitlines()[1:] == plan_brief(REQUEST, there, 5).partition("\n\nRequest:\n")[0].splitlines()[1:]
+    assert (
+        above.splitlines()[1:]
+        == plan_brief(REQUEST, there, 5).partition("\n\nRequest:\n")[0].splitlines()[1:]
+    )
     assert "one specialist" in above
 
 
@@ -54,7 +63,9 @@ def test_the_request_stands_last_and_nothing_above_it_passes_for_it(brief: str) 
     assert brief.partition("\nRequest:\n")[2] == REQUEST
 
 
-def test_the_planner_knows_who_could_find_out_what_a_step_needs_and_how_many_steps_it_may_add() -> None:
+def test_the_planner_knows_who_could_find_out_what_a_step_needs_and_how_many_steps_it_may_add() -> (
+    None
+):
     brief = needs_brief(REQUEST, PLAN, {"x": "The year."}, [Candidate("writer", "Writes.")], 3)
     assert "add a step (at most 3)" in brief
     assert '"name": "writer"' in brief
@@ -98,11 +109,15 @@ def test_the_assessor_is_told_what_the_users_own_rubric_means() -> None:
 
 def test_lists_that_are_empty_are_not_mentioned() -> None:
     assert "Gaps:" not in synthesis_brief(REQUEST, PLAN, [], [])
-    assert 'Open points:\n"Prices are old."' in synthesis_brief(REQUEST, PLAN, [], ["Prices are old."])
+    assert 'Open points:\n"Prices are old."' in synthesis_brief(
+        REQUEST, PLAN, [], ["Prices are old."]
+    )
 
 
 def test_the_largest_job_still_fits_into_a_handoff() -> None:
-    steps = tuple(Step(id=StepId(f"s{n}"), specialist="researcher", task="t" * 5_000) for n in range(500))
+    steps = tuple(
+        Step(id=StepId(f"s{n}"), specialist="researcher", task="t" * 5_000) for n in range(500)
+    )
     brief = assessment_brief("r" * 100_000, Plan(steps=steps), 1, 2)
     assert len(brief) <= 100_000
     assert brief.partition("\nRequest:\n")[2].startswith("rrr")

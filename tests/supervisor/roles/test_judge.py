@@ -17,7 +17,14 @@ from shared.wire.events import ConflictsFound
 from shared.wire.handoff import ref
 from supervisor.lifecycle.handoffs import role_handoff
 from supervisor.roles.instructions import read_role
-from supervisor.roles.judge import MOST_SHOWN_CHARS, JudgeReading, judge_brief, reading_again, reading_of, shown
+from supervisor.roles.judge import (
+    MOST_SHOWN_CHARS,
+    JudgeReading,
+    judge_brief,
+    reading_again,
+    reading_of,
+    shown,
+)
 from tests.doubles.contradictions import a_claim
 from tests.doubles.life import planned
 
@@ -28,7 +35,13 @@ READING = reading_of(CONFLICTS)
 
 
 def answer(**stands: list[str]) -> str:
-    return json.dumps({"settlements": [{"conflict": one, "why": "So.", "stands": claims} for one, claims in stands.items()]})
+    return json.dumps(
+        {
+            "settlements": [
+                {"conflict": one, "why": "So.", "stands": claims} for one, claims in stands.items()
+            ]
+        }
+    )
 
 
 def settled(text: str, *, last_try: bool = False) -> list[Settlement]:
@@ -38,12 +51,21 @@ def settled(text: str, *, last_try: bool = False) -> list[Settlement]:
 def test_the_judges_context_holds_the_claims_and_their_evidence_and_nothing_else() -> None:
     life = planned(a="", b="")
     life.state = life.state.model_copy(
-        update={"submitted": life.state.submitted.model_copy(update={"manifest": ref("documents"), "document_count": 3})}
+        update={
+            "submitted": life.state.submitted.model_copy(
+                update={"manifest": ref("documents"), "document_count": 3}
+            )
+        }
     )
     spec = read_role("judge")
     brief = judge_brief(CONFLICTS)
-    handoff = role_handoff(life.state, spec, spec.content_digest, 1, task=brief, about=(), schema=READING.schema)
-    (said,) = [block["text"] for block in opening_of(handoff, spec, Loaded(), answer_rules="").message["content"]]
+    handoff = role_handoff(
+        life.state, spec, spec.content_digest, 1, task=brief, about=(), schema=READING.schema
+    )
+    (said,) = [
+        block["text"]
+        for block in opening_of(handoff, spec, Loaded(), answer_rules="").message["content"]
+    ]
 
     assert (handoff.artifacts, handoff.context, handoff.feedback) == ((), (), ())
     assert said == f"<task>{brief}</task>\n\n<fallback>{handoff.fallback_instruction}</fallback>"
@@ -66,7 +88,10 @@ def test_an_answer_that_fits_the_schema_settles_or_leaves_disputed() -> None:
     text = answer(k1=["a.c1"], k2=[])
     jsonschema.validate(json.loads(text), READING.schema)
 
-    assert [(one.conflict, one.stands, one.why) for one in settled(text)] == [("k1", ("a.c1",), "So."), ("k2", (), "So.")]
+    assert [(one.conflict, one.stands, one.why) for one in settled(text)] == [
+        ("k1", ("a.c1",), "So."),
+        ("k2", (), "So."),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -86,18 +111,25 @@ def test_what_is_wrong_with_an_answer_is_said(text: str, said: str) -> None:
 def test_on_the_last_try_what_cannot_be_used_stays_disputed() -> None:
     text = answer(k1=["a.c2"], k2=["b.c2"], k9=["a.c1"])
 
-    assert [(one.conflict, one.stands) for one in settled(text, last_try=True)] == [("k2", ("b.c2",))]
+    assert [(one.conflict, one.stands) for one in settled(text, last_try=True)] == [
+        ("k2", ("b.c2",))
+    ]
     assert READING.read(text, last_try=True).notes == ("the judge said nothing usable of k1",)
 
 
 def test_the_reading_can_be_made_again_from_the_schema_and_the_journal() -> None:
     named = tuple(tuple(claim.id for claim in one.claims) for one in (ONE, TWO))
 
-    assert reading_again(READING.schema, ConflictsFound(conflicts=(*named, ("a.c3", "b.c3")))) == READING
+    assert (
+        reading_again(READING.schema, ConflictsFound(conflicts=(*named, ("a.c3", "b.c3"))))
+        == READING
+    )
 
 
 def test_conflicts_that_find_no_place_are_not_asked_about() -> None:
-    many = Conflicts(conflicts=tuple(ONE.model_copy(update={"id": f"k{n}"}) for n in range(1, 1_000)))
+    many = Conflicts(
+        conflicts=tuple(ONE.model_copy(update={"id": f"k{n}"}) for n in range(1, 1_000))
+    )
 
     assert 1 < len(shown(many)) < 999
     assert len(judge_brief(many)) < MOST_SHOWN_CHARS + 1_000
@@ -105,15 +137,32 @@ def test_conflicts_that_find_no_place_are_not_asked_about() -> None:
 
 
 @pytest.mark.parametrize(("more", "stands"), [((), ()), (("extra.md",), ("a.c1",))])
-def test_the_offline_judge_takes_the_claim_with_more_sources(more: tuple[str, ...], stands: tuple[str, ...]) -> None:
+def test_the_offline_judge_takes_the_claim_with_more_sources(
+    more: tuple[str, ...], stands: tuple[str, ...]
+) -> None:
     first, second = ONE.claims
-    sources = (*first.sources, *(first.sources[0].model_copy(update={"source": source}) for source in more))
-    conflicts = Conflicts(conflicts=(ONE.model_copy(update={"claims": (first.model_copy(update={"sources": sources}), second)}),))
+    sources = (
+        *first.sources,
+        *(first.sources[0].model_copy(update={"source": source}) for source in more),
+    )
+    conflicts = Conflicts(
+        conflicts=(
+            ONE.model_copy(
+                update={"claims": (first.model_copy(update={"sources": sources}), second)}
+            ),
+        )
+    )
 
     (found,) = Settlements.of(_offline(conflicts)).settlements
     assert found.stands == stands
 
 
 def _offline(conflicts: Conflicts) -> Any:
-    conversation = Conversation(system="", task=judge_brief(conflicts), schema=reading_of(conflicts).schema)
-    return JudgeReading({"k1": ("a.c1", "b.c1")}).read(reply_to(conversation)[0]["text"], last_try=False).output
+    conversation = Conversation(
+        system="", task=judge_brief(conflicts), schema=reading_of(conflicts).schema
+    )
+    return (
+        JudgeReading({"k1": ("a.c1", "b.c1")})
+        .read(reply_to(conversation)[0]["text"], last_try=False)
+        .output
+    )

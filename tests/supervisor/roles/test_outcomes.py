@@ -15,7 +15,9 @@ from tests.doubles.handoffs import a_handoff, a_result
 from tests.doubles.life import Life, planned
 from tests.doubles.needs import a_helper
 
-ANSWERED = Resolutions(resolutions=(Resolution(step=StepId("a"), answer="1999"),)).model_dump(mode="json")
+ANSWERED = Resolutions(resolutions=(Resolution(step=StepId("a"), answer="1999"),)).model_dump(
+    mode="json"
+)
 
 
 def after_needs(*needs: str) -> NeedsResolved:
@@ -27,7 +29,9 @@ def after_needs(*needs: str) -> NeedsResolved:
         life.answers_needs(a="1999")
         life.goes_on()
     life.finishes("a", "needs_input", needs=needs[-1])
-    handoff = a_handoff(assigned_to="planner", expected_output_format=dict(NeedsReading(("a",)).schema))
+    handoff = a_handoff(
+        assigned_to="planner", expected_output_format=dict(NeedsReading(("a",)).schema)
+    )
     known = {ref.digest for ref in asked_before(handoff, life.state)}
     assert len(known) == len(needs), "no more is read than is held against each other"
     (event,), _ = outcome_of(handoff, life.state, a_result("planner", ANSWERED), "", life.words)
@@ -36,7 +40,10 @@ def after_needs(*needs: str) -> NeedsResolved:
 
 
 def test_a_step_that_asks_again_in_other_words_for_what_was_answered_is_given_up() -> None:
-    event = after_needs("Which year does the licence change refer to?", "Please tell me the year of the licence change.")
+    event = after_needs(
+        "Which year does the licence change refer to?",
+        "Please tell me the year of the licence change.",
+    )
 
     assert (event.answered, event.given_up, event.repeats) == ((), ("a",), ("a",))
 
@@ -53,7 +60,9 @@ def test_a_first_need_is_answered() -> None:
 
 def test_what_was_made_of_a_plan_stands_with_the_answer() -> None:
     reading, life = PlanReading(("generalist",), max_steps=1), Life()
-    read = reading.read('{"steps": [{"id": "a", "specialist": "chemist", "task": "Look."}]}', last_try=False)
+    read = reading.read(
+        '{"steps": [{"id": "a", "specialist": "chemist", "task": "Look."}]}', last_try=False
+    )
     life.goes_on()
     handoff = a_handoff(assigned_to="planner", expected_output_format=dict(reading.schema))
     life.finishes("planner", output=read.output, notes=read.notes)
@@ -69,7 +78,9 @@ def test_what_was_made_of_a_plan_stands_with_the_answer() -> None:
 
     assert life.state.status is JobStatus.OK
     answer = assemble(life.state, JobStatus.OK, life.words, None)
-    assert answer.notes == ("The plan: step a was meant for chemist, which is no specialist that is there: generalist takes it.",)
+    assert answer.notes == (
+        "The plan: step a was meant for chemist, which is no specialist that is there: generalist takes it.",
+    )
 
 
 def test_a_need_that_a_helper_could_not_meet_may_still_be_answered() -> None:
@@ -83,7 +94,9 @@ def test_a_need_that_a_helper_could_not_meet_may_still_be_answered() -> None:
             life.finishes("h", status)
             life.goes_on()
         life.finishes("a", "needs_input", needs="Which year?")
-        handoff = a_handoff(assigned_to="planner", expected_output_format=dict(NeedsReading(("a",)).schema))
+        handoff = a_handoff(
+            assigned_to="planner", expected_output_format=dict(NeedsReading(("a",)).schema)
+        )
         (event,), _ = outcome_of(handoff, life.state, a_result("planner", ANSWERED), "", life.words)
         assert isinstance(event, NeedsResolved)
         assert event.answered == answered
@@ -95,12 +108,22 @@ def test_what_finds_out_a_need_is_added_to_the_plan_and_waited_for() -> None:
     life.goes_on()
     assert life.plan is not None
     life.payloads[ref(life.plan.to_json()).digest] = life.plan.to_json()
-    said = Resolutions(resolutions=(Resolution(step=StepId("a"), by=a_helper("h")),)).model_dump(mode="json")
-    handoff = a_handoff(assigned_to="planner", expected_output_format=dict(NeedsReading(("a",)).schema))
+    said = Resolutions(resolutions=(Resolution(step=StepId("a"), by=a_helper("h")),)).model_dump(
+        mode="json"
+    )
+    handoff = a_handoff(
+        assigned_to="planner", expected_output_format=dict(NeedsReading(("a",)).schema)
+    )
     (event,), (text,) = outcome_of(handoff, life.state, a_result("planner", said), "", life.words)
 
     assert isinstance(event, NeedsResolved)
-    assert [(one.id, one.depends_on, one.helpers) for one in event.changed] == [("a", ("h",), ("h",))]
+    assert [(one.id, one.depends_on, one.helpers) for one in event.changed] == [
+        ("a", ("h",), ("h",))
+    ]
     assert [one.id for one in event.added] == ["h"]
     assert event.plan == ref(text)
-    assert [(step.id, step.depends_on) for step in Plan.from_json(text).steps] == [("a", ("h",)), ("b", ("a",)), ("h", ())]
+    assert [(step.id, step.depends_on) for step in Plan.from_json(text).steps] == [
+        ("a", ("h",)),
+        ("b", ("a",)),
+        ("h", ()),
+    ]

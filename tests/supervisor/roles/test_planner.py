@@ -51,10 +51,16 @@ def refusal(text: str) -> str:
 
 
 def test_an_answer_that_fits_the_schema_becomes_a_plan() -> None:
-    text = answer(step("a"), step("b"), step("report", "a", "b", specialist="writer"), synthesis="reconcile")
+    text = answer(
+        step("a"), step("b"), step("report", "a", "b", specialist="writer"), synthesis="reconcile"
+    )
     jsonschema.validate(json.loads(text), READING.schema)
     plan = read(text)
-    assert (plan.sinks, plan.synthesis, plan.why) == (("report",), Synthesis.RECONCILE, "Two things.")
+    assert (plan.sinks, plan.synthesis, plan.why) == (
+        ("report",),
+        Synthesis.RECONCILE,
+        "Two things.",
+    )
 
 
 def test_the_schema_names_those_specialists_that_live_workers_serve() -> None:
@@ -63,7 +69,9 @@ def test_the_schema_names_those_specialists_that_live_workers_serve() -> None:
 
 
 def test_ids_are_normalised_the_same_way_everywhere() -> None:
-    plan = read(answer(step("Step 1: pgvector!"), step("2", "step_1 Pgvector", specialist=" Writer ")))
+    plan = read(
+        answer(step("Step 1: pgvector!"), step("2", "step_1 Pgvector", specialist=" Writer "))
+    )
     assert [(each.id, each.specialist, each.depends_on) for each in plan.steps] == [
         ("step_1_pgvector", "researcher", ()),
         ("s2", "writer", ("step_1_pgvector",)),
@@ -71,15 +79,44 @@ def test_ids_are_normalised_the_same_way_everywhere() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"), [("drop", "drop"), (" Drop", "drop"), ("retry", "retry"), ("ask", "ask"), (None, "retry"), ("whatever", "retry")]
+    ("said", "meant"),
+    [
+        ("drop", "drop"),
+        (" Drop", "drop"),
+        ("retry", "retry"),
+        ("ask", "ask"),
+        (None, "retry"),
+        ("whatever", "retry"),
+    ],
 )
-def test_a_step_that_fails_is_tried_again_unless_the_plan_says_otherwise(said: str | None, meant: str) -> None:
+def test_a_step_that_fails_is_tried_again_unless_the_plan_says_otherwise(
+    said: str | None, meant: str
+) -> None:
     assert [each.on_failure for each in read(answer(step("a", on_failure=said))).steps] == [meant]
 
 
 def test_what_is_left_out_or_null_has_a_default() -> None:
-    plan = read(json.dumps({"steps": [{"id": "a", "specialist": "writer", "task": "Write.", "depends_on": None, "fallback": None}]}))
-    assert (plan.steps[0].depends_on, plan.steps[0].fallback, plan.synthesis, plan.why) == ((), DEFAULT_FALLBACK, Synthesis.MERGE, "")
+    plan = read(
+        json.dumps(
+            {
+                "steps": [
+                    {
+                        "id": "a",
+                        "specialist": "writer",
+                        "task": "Write.",
+                        "depends_on": None,
+                        "fallback": None,
+                    }
+                ]
+            }
+        )
+    )
+    assert (plan.steps[0].depends_on, plan.steps[0].fallback, plan.synthesis, plan.why) == (
+        (),
+        DEFAULT_FALLBACK,
+        Synthesis.MERGE,
+        "",
+    )
 
 
 def test_prose_and_a_fence_around_the_answer_do_no_harm() -> None:
@@ -87,25 +124,44 @@ def test_prose_and_a_fence_around_the_answer_do_no_harm() -> None:
 
 
 @pytest.mark.parametrize("last_try", [False, True])
-def test_a_step_for_nobody_who_exists_is_the_generalists_at_once_and_the_others_stay(last_try: bool) -> None:
+def test_a_step_for_nobody_who_exists_is_the_generalists_at_once_and_the_others_stay(
+    last_try: bool,
+) -> None:
     reading = PlanReading(("generalist", "researcher"), max_steps=6)
-    text = answer(step("a"), step("b"), step("c", "a"), step("d", "b"), step("e", specialist="chemist"), step("f", "c", "d", "e"))
+    text = answer(
+        step("a"),
+        step("b"),
+        step("c", "a"),
+        step("d", "b"),
+        step("e", specialist="chemist"),
+        step("f", "c", "d", "e"),
+    )
 
     result = reading.read(text, last_try=last_try)
 
     who = {each.id: each.specialist for each in Plan.of(result.output).steps}
     assert who == {**dict.fromkeys("abcdf", "researcher"), "e": "generalist"}
-    assert result.notes == ("step e was meant for chemist, which is no specialist that is there: generalist takes it",)
+    assert result.notes == (
+        "step e was meant for chemist, which is no specialist that is there: generalist takes it",
+    )
 
 
 def test_a_team_for_a_step_of_a_job_that_may_have_none_is_the_generalists() -> None:
-    result = PlanReading(("generalist",), max_steps=1).read(answer(step("a", specialist="supervisor")), last_try=False)
+    result = PlanReading(("generalist",), max_steps=1).read(
+        answer(step("a", specialist="supervisor")), last_try=False
+    )
 
     assert [each.specialist for each in Plan.of(result.output).steps] == ["generalist"]
 
 
 def test_all_that_is_wrong_is_said_in_one_turn() -> None:
-    steps = (step("a", "b"), step("b", "a"), step("c", "z", specialist="oracle"), step("assessor"), step("e", task=""))
+    steps = (
+        step("a", "b"),
+        step("b", "a"),
+        step("c", "z", specialist="oracle"),
+        step("assessor"),
+        step("e", task=""),
+    )
     message = refusal(answer(*steps))
     for part in (
         "cycle: ",
@@ -122,11 +178,17 @@ def test_all_that_is_wrong_is_said_in_one_turn() -> None:
     ("text", "expected"),
     [
         ("", "one JSON object was expected"),
-        ("I completed the task", "plain text (20 characters) came where one JSON object was expected"),
+        (
+            "I completed the task",
+            "plain text (20 characters) came where one JSON object was expected",
+        ),
         ('{"steps": [', "broken or cut off"),
         ('{"plan": []}', "steps: Field required"),
         (json.dumps({"steps": []}), "the plan has no steps"),
-        (json.dumps({"steps": [{"id": "a"}]}), "steps.0.specialist: Field required; steps.0.task: Field required"),
+        (
+            json.dumps({"steps": [{"id": "a"}]}),
+            "steps.0.specialist: Field required; steps.0.task: Field required",
+        ),
         (json.dumps({"steps": "a"}), "steps: must be a list"),
     ],
 )
@@ -135,7 +197,10 @@ def test_what_is_no_plan_is_refused_with_what_to_mend(text: str, expected: str) 
 
 
 @given(
-    st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
 )
 def test_any_json_is_either_a_plan_or_refused(value: object) -> None:
     with pytest.raises(NotAcceptable):
@@ -148,9 +213,12 @@ def test_an_output_that_no_reading_accepted_is_no_plan() -> None:
 
 
 @pytest.mark.parametrize(
-    ("specialists", "who"), [(["writer", "generalist"], "generalist"), (["writer", "coder"], "coder"), ([], "generalist")]
+    ("specialists", "who"),
+    [(["writer", "generalist"], "generalist"), (["writer", "coder"], "coder"), ([], "generalist")],
 )
-def test_without_a_plan_one_specialist_gets_the_whole_request(specialists: list[str], who: str) -> None:
+def test_without_a_plan_one_specialist_gets_the_whole_request(
+    specialists: list[str], who: str
+) -> None:
     request = "Compare x and y.\n" * 5_000
     plan = degraded_plan(request, specialists)
     assert [(each.specialist, each.task) for each in plan.steps] == [(who, request)]
@@ -161,18 +229,25 @@ def test_without_a_plan_one_specialist_gets_the_whole_request(specialists: list[
     [
         ({"enough": 0, "within_s": 0, "must": []}, None),
         ({"enough": 0, "within_s": 0, "must": ["a"]}, None),
-        ({"enough": 1, "within_s": 600, "must": ["Step A"]}, Join(enough=1, within_s=600, must=(StepId("step_a"),))),
+        (
+            {"enough": 1, "within_s": 600, "must": ["Step A"]},
+            Join(enough=1, within_s=600, must=(StepId("step_a"),)),
+        ),
         (None, None),
     ],
 )
-def test_a_join_says_what_a_step_can_do_without(said: dict[str, Any] | None, meant: Join | None) -> None:
+def test_a_join_says_what_a_step_can_do_without(
+    said: dict[str, Any] | None, meant: Join | None
+) -> None:
     plan = read(answer(step("step_a"), step("b"), step("c", "step_a", "b", join=said)))
 
     assert [each.join for each in plan.steps] == [None, None, meant]
 
 
 def test_a_step_that_waits_for_nothing_has_no_join() -> None:
-    assert read(answer(step("a", join={"enough": 2, "within_s": 0, "must": []}))).steps[0].join is None
+    assert (
+        read(answer(step("a", join={"enough": 2, "within_s": 0, "must": []}))).steps[0].join is None
+    )
 
 
 def test_a_join_that_cannot_be_met_is_named_with_all_else() -> None:
@@ -181,11 +256,18 @@ def test_a_join_that_cannot_be_met_is_named_with_all_else() -> None:
     )
 
 
-TWICE = answer(step("a", task="Find the price of Qdrant."), step("b", task="Look up, thoroughly, what Qdrant's price is."))
+TWICE = answer(
+    step("a", task="Find the price of Qdrant."),
+    step("b", task="Look up, thoroughly, what Qdrant's price is."),
+)
 
 
-def test_the_same_step_twice_is_told_once_and_then_stands_for_who_insists_may_want_it_twice() -> None:
-    with pytest.raises(NotAcceptable, match=r"^step b asks for the same as a\. Leave out what is there twice"):
+def test_the_same_step_twice_is_told_once_and_then_stands_for_who_insists_may_want_it_twice() -> (
+    None
+):
+    with pytest.raises(
+        NotAcceptable, match=r"^step b asks for the same as a\. Leave out what is there twice"
+    ):
         READING.read(TWICE, last_try=False)
     accepted = READING.read(TWICE, last_try=True)
 
@@ -196,4 +278,10 @@ def test_the_same_step_twice_is_told_once_and_then_stands_for_who_insists_may_wa
 def test_another_specialist_or_other_results_to_go_by_make_it_another_step() -> None:
     task = "Find the price of Qdrant."
 
-    assert read(answer(step("a", task=task), step("b", task=task, specialist="writer"), step("c", "a", task=task)))
+    assert read(
+        answer(
+            step("a", task=task),
+            step("b", task=task, specialist="writer"),
+            step("c", "a", task=task),
+        )
+    )

@@ -15,12 +15,23 @@ from supervisor.roles.replanner import PatchReading, patch_format, patch_reading
 
 PLAN = Plan(
     steps=(
-        Step(id=StepId("logs"), specialist="researcher", task="Read the logs of the checkout service and list every error."),
-        Step(id=StepId("draft"), specialist="writer", task="Write it up.", depends_on=(StepId("logs"),)),
+        Step(
+            id=StepId("logs"),
+            specialist="researcher",
+            task="Read the logs of the checkout service and list every error.",
+        ),
+        Step(
+            id=StepId("draft"),
+            specialist="writer",
+            task="Write it up.",
+            depends_on=(StepId("logs"),),
+        ),
     )
 )
 EVERYBODY = ("generalist", "ops", "researcher", "writer")
-READING = PatchReading(EVERYBODY, (StepId("draft"),), 2, PLAN, {StepId("logs"): "ok, three timeouts"})
+READING = PatchReading(
+    EVERYBODY, (StepId("draft"),), 2, PLAN, {StepId("logs"): "ok, three timeouts"}
+)
 
 
 def call(name: str, **arguments: Any) -> dict[str, Any]:
@@ -28,7 +39,15 @@ def call(name: str, **arguments: Any) -> dict[str, Any]:
 
 
 def hand_off(to: str = "ops", **arguments: Any) -> dict[str, Any]:
-    return call(f"hand_off_to_{to}", **{"id": "config", "task": "Check the configuration.", "why": "The code is sound.", **arguments})
+    return call(
+        f"hand_off_to_{to}",
+        **{
+            "id": "config",
+            "task": "Check the configuration.",
+            "why": "The code is sound.",
+            **arguments,
+        },
+    )
 
 
 def patch_of(*calls: dict[str, Any], last_try: bool = False) -> Patch:
@@ -44,15 +63,28 @@ def refused(*calls: dict[str, Any], last_try: bool = False) -> str:
 def test_all_calls_of_a_reply_are_one_patch() -> None:
     patch = patch_of(
         hand_off(depends_on=["logs"]),
-        hand_off("writer", id="Summary!", task="Sum it up.", depends_on=["config", "draft"], why="So that it is one text."),
-        call("change_step", step="draft", task="Write it up, with the timeouts.", why="The code is sound."),
+        hand_off(
+            "writer",
+            id="Summary!",
+            task="Sum it up.",
+            depends_on=["config", "draft"],
+            why="So that it is one text.",
+        ),
+        call(
+            "change_step",
+            step="draft",
+            task="Write it up, with the timeouts.",
+            why="The code is sound.",
+        ),
     )
 
     assert [(step.id, step.specialist, step.depends_on) for step in patch.add] == [
         ("config", "ops", ("logs",)),
         ("summary", "writer", ("config", "draft")),
     ]
-    assert patch.change == (PLAN.by_id[StepId("draft")].model_copy(update={"task": "Write it up, with the timeouts."}),)
+    assert patch.change == (
+        PLAN.by_id[StepId("draft")].model_copy(update={"task": "Write it up, with the timeouts."}),
+    )
     assert patch.why == "The code is sound. So that it is one text."
 
 
@@ -62,12 +94,21 @@ def test_two_whys_are_two_sentences() -> None:
 
 
 def test_where_no_step_can_be_changed_any_more_that_is_said() -> None:
-    with pytest.raises(NotAcceptable, match=r"step draft has begun: it cannot be changed or dropped \(no step can any more\)"):
-        PatchReading(EVERYBODY, (), 1, PLAN).read_calls((call("drop_step", step="draft", why="-"),), last_try=False)
+    with pytest.raises(
+        NotAcceptable,
+        match=r"step draft has begun: it cannot be changed or dropped \(no step can any more\)",
+    ):
+        PatchReading(EVERYBODY, (), 1, PLAN).read_calls(
+            (call("drop_step", step="draft", why="-"),), last_try=False
+        )
 
 
 def test_there_is_a_tool_for_each_specialist_and_two_for_steps_that_have_not_begun() -> None:
-    assert [tool.name for tool in READING.tools] == [*(f"hand_off_to_{name}" for name in EVERYBODY), "change_step", "drop_step"]
+    assert [tool.name for tool in READING.tools] == [
+        *(f"hand_off_to_{name}" for name in EVERYBODY),
+        "change_step",
+        "drop_step",
+    ]
     assert [tool.name for tool in PatchReading(("ops",), (), 1, PLAN).tools] == ["hand_off_to_ops"]
 
 
@@ -77,26 +118,49 @@ def test_there_is_a_tool_for_each_specialist_and_two_for_steps_that_have_not_beg
         ([hand_off(id="logs")], "step id logs is used 2 times"),
         ([hand_off(id="planner")], "the name of one of the supervisor's roles"),
         ([hand_off(depends_on=["nowhere"])], "config depends on nowhere, which is not a step"),
-        ([hand_off(depends_on=["draft"]), call("change_step", step="draft", depends_on=["config"])], "cycle: "),
+        (
+            [
+                hand_off(depends_on=["draft"]),
+                call("change_step", step="draft", depends_on=["config"]),
+            ],
+            "cycle: ",
+        ),
         ([hand_off(id=name) for name in "xyz"], "3 new steps, at most 2 are allowed"),
-        ([call("drop_step", step="logs", why="-")], "step logs has begun: it cannot be changed or dropped (only draft can)"),
+        (
+            [call("drop_step", step="logs", why="-")],
+            "step logs has begun: it cannot be changed or dropped (only draft can)",
+        ),
         ([call("change_step", step="nothing", why="-")], "there is no step nothing"),
         ([hand_off(task="")], "hand_off_to_ops: task: String should have at least 1 character"),
         ([call("hand_off_to_ops", why="-")], "hand_off_to_ops: id: Field required"),
     ],
 )
-def test_a_patch_that_would_make_no_plan_is_refused_with_all_that_is_wrong(calls: list[dict[str, Any]], problem: str) -> None:
+def test_a_patch_that_would_make_no_plan_is_refused_with_all_that_is_wrong(
+    calls: list[dict[str, Any]], problem: str
+) -> None:
     assert problem in refused(*calls)
     assert problem in refused(*calls, last_try=True)
 
 
 def test_a_step_that_another_waits_for_is_not_dropped_alone() -> None:
-    plan = Plan(steps=(*PLAN.steps, Step(id=StepId("check"), specialist="ops", task="Check it.", depends_on=(StepId("draft"),))))
+    plan = Plan(
+        steps=(
+            *PLAN.steps,
+            Step(
+                id=StepId("check"),
+                specialist="ops",
+                task="Check it.",
+                depends_on=(StepId("draft"),),
+            ),
+        )
+    )
     reading = PatchReading(EVERYBODY, (StepId("draft"), StepId("check")), 2, plan)
 
     with pytest.raises(NotAcceptable, match="check depends on draft, which is not a step"):
         reading.read_calls([call("drop_step", step="draft", why="-")], last_try=False)
-    assert reading.read_calls([call("drop_step", step=name, why="-") for name in ("draft", "check")], last_try=False)
+    assert reading.read_calls(
+        [call("drop_step", step=name, why="-") for name in ("draft", "check")], last_try=False
+    )
 
 
 AGAIN = {"id": "errors", "task": "Go through the checkout service's logs and give each error."}
@@ -105,21 +169,35 @@ AGAIN = {"id": "errors", "task": "Go through the checkout service's logs and giv
 def test_work_that_was_asked_for_already_is_told_once_with_what_came_of_it() -> None:
     told = refused(hand_off("researcher", **AGAIN))
 
-    assert told.startswith("step errors asks for what logs was asked for already; its result is: ok, three timeouts")
+    assert told.startswith(
+        "step errors asks for what logs was asked for already; its result is: ok, three timeouts"
+    )
 
 
-def test_asked_for_again_it_is_left_out_and_who_waits_for_it_waits_for_the_one_that_was_asked_first() -> None:
-    patch = patch_of(hand_off("researcher", **AGAIN), hand_off(depends_on=["errors"]), last_try=True)
+def test_asked_for_again_it_is_left_out_and_who_waits_for_it_waits_for_the_one_that_was_asked_first() -> (
+    None
+):
+    patch = patch_of(
+        hand_off("researcher", **AGAIN), hand_off(depends_on=["errors"]), last_try=True
+    )
 
     assert patch.repeats == (Repeat(step=StepId("errors"), earlier=StepId("logs")),)
     assert [(step.id, step.depends_on) for step in patch.add] == [("config", ("logs",))]
 
 
 def test_what_one_reply_asks_for_twice_is_run_once() -> None:
-    first, second = ({"id": name, "task": task} for name, task in {"x": "Find the open ports.", "y": "Which ports are open?"}.items())
-    patch = patch_of(hand_off("researcher", **first), hand_off("researcher", **second), last_try=True)
+    first, second = (
+        {"id": name, "task": task}
+        for name, task in {"x": "Find the open ports.", "y": "Which ports are open?"}.items()
+    )
+    patch = patch_of(
+        hand_off("researcher", **first), hand_off("researcher", **second), last_try=True
+    )
 
-    assert ([step.id for step in patch.add], patch.repeats) == (["x"], (Repeat(step=StepId("y"), earlier=StepId("x")),))
+    assert ([step.id for step in patch.add], patch.repeats) == (
+        ["x"],
+        (Repeat(step=StepId("y"), earlier=StepId("x")),),
+    )
 
 
 def test_what_is_dropped_may_be_asked_for_in_other_words() -> None:
@@ -129,9 +207,13 @@ def test_what_is_dropped_may_be_asked_for_in_other_words() -> None:
     assert patch_of(call("drop_step", step="draft", why="-"), instead).add[0].id == "text"
 
 
-@pytest.mark.parametrize(("decision", "is_final"), [("go_on", False), ("finalize", True), (" Go_On ", False)])
+@pytest.mark.parametrize(
+    ("decision", "is_final"), [("go_on", False), ("finalize", True), (" Go_On ", False)]
+)
 def test_without_a_call_it_says_whether_the_plan_goes_on(decision: str, is_final: bool) -> None:
-    read = READING.read(json.dumps({"decision": decision, "why": "It is all there."}), last_try=False)
+    read = READING.read(
+        json.dumps({"decision": decision, "why": "It is all there."}), last_try=False
+    )
 
     assert Patch.of(read.output) == Patch(finalize=is_final, why="It is all there.")
 

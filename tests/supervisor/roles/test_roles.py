@@ -44,6 +44,8 @@ def test_a_mark_that_nothing_stands_behind_costs_the_synthesizer_a_turn() -> Non
 
 
 def test_an_answer_has_the_format_that_the_user_asked_for() -> None:
-    reading = EnvelopeReading(STEP, {"type": "object", "required": ["winner"]}, Sources(lambda digest: ""))
+    reading = EnvelopeReading(
+        STEP, {"type": "object", "required": ["winner"]}, Sources(lambda digest: "")
+    )
     with pytest.raises(NotAcceptable, match="'winner' is a required property"):
         reading.read(json.dumps({"status": "ok", "output": {}}), last_try=False)

@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.routing.measuring import ALWAYS_SINGLE, ALWAYS_TEAM, Routed, labelled, routed, specialist_accuracy, way_accuracy
+from benchmarks.routing.measuring import (
+    ALWAYS_SINGLE,
+    ALWAYS_TEAM,
+    Routed,
+    labelled,
+    routed,
+    specialist_accuracy,
+    way_accuracy,
+)
 from shared.agent.reading import NotAcceptable
 from shared.specialists import load_specialists
 from shared.specialists.lint import lint
@@ -23,13 +31,22 @@ from workers.specialists import BUILT_IN
 
 READING = RouteReading(("writer", "generalist", "tax_desk"))
 ANYTHING = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text() | st.sampled_from(["single", "team", "writer"]),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.sampled_from(["route", "specialist", "why"]), inner),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text()
+    | st.sampled_from(["single", "team", "writer"]),
+    lambda inner: (
+        st.lists(inner)
+        | st.dictionaries(st.text() | st.sampled_from(["route", "specialist", "why"]), inner)
+    ),
 )
 
 
 def answer(route: object = "single", specialist: object = "writer", **fields: Any) -> str:
-    return json.dumps({"route": route, "specialist": specialist, "why": "It is one letter.", **fields})
+    return json.dumps(
+        {"route": route, "specialist": specialist, "why": "It is one letter.", **fields}
+    )
 
 
 def read(text: str, *, last_try: bool = False) -> Route:
@@ -49,7 +66,12 @@ def test_the_router_uses_the_cheap_model_no_tools_and_one_repair_at_most() -> No
 
 
 def test_the_lint_has_nothing_to_say_about_the_router_beside_the_roles() -> None:
-    assert [str(remark) for remark in lint(map(read_role, ("router", "planner", "judge", "assessor", "synthesizer")))] == []
+    assert [
+        str(remark)
+        for remark in lint(
+            map(read_role, ("router", "planner", "judge", "assessor", "synthesizer"))
+        )
+    ] == []
 
 
 @pytest.mark.parametrize(("way", "team"), [("single", False), ("team", True)])
@@ -81,8 +103,13 @@ def test_a_reason_that_is_left_out_is_empty_and_a_long_one_is_cut() -> None:
     assert len(read(answer(why="so " * 5_000)).why) <= 2_000
 
 
-@pytest.mark.parametrize(("named", "said"), [("oracle", "no specialist oracle"), (None, "no specialist was named"), ("", "was named")])
-def test_a_specialist_that_does_not_exist_costs_a_turn_and_then_the_generalist_takes_it(named: str | None, said: str) -> None:
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [("oracle", "no specialist oracle"), (None, "no specialist was named"), ("", "was named")],
+)
+def test_a_specialist_that_does_not_exist_costs_a_turn_and_then_the_generalist_takes_it(
+    named: str | None, said: str
+) -> None:
     with pytest.raises(NotAcceptable, match=rf"{said} \(there are: generalist, tax_desk, writer\)"):
         READING.read(answer(specialist=named), last_try=False)
     last = READING.read(answer(specialist=named), last_try=True)
@@ -94,19 +121,29 @@ def test_a_specialist_that_does_not_exist_costs_a_turn_and_then_the_generalist_t
 
 def test_without_a_generalist_somebody_who_exists_takes_it() -> None:
     reading = RouteReading(("writer", "coder"))
-    assert Route.of(reading.read(answer(specialist="oracle"), last_try=True).output).specialist == "coder"
+    assert (
+        Route.of(reading.read(answer(specialist="oracle"), last_try=True).output).specialist
+        == "coder"
+    )
 
 
 def test_a_team_costs_no_turn_for_whom_it_names_beside() -> None:
     result = READING.read(answer("team", "oracle"), last_try=False)
-    assert (Route.of(result.output).team, Route.of(result.output).specialist, result.notes) == (True, "generalist", ())
+    assert (Route.of(result.output).team, Route.of(result.output).specialist, result.notes) == (
+        True,
+        "generalist",
+        (),
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("", "one JSON object was expected"),
-        ("Give it to the writer.", "plain text (22 characters) came where one JSON object was expected"),
+        (
+            "Give it to the writer.",
+            "plain text (22 characters) came where one JSON object was expected",
+        ),
         ('{"specialist": "writer"}', "route: Field required"),
         (answer("both"), "route must be single or team, not 'both'"),
         (answer(["team"]), "route: must be a text"),
@@ -114,7 +151,9 @@ def test_a_team_costs_no_turn_for_whom_it_names_beside() -> None:
     ],
 )
 @pytest.mark.parametrize("last_try", [False, True])
-def test_what_is_no_route_is_refused_with_what_to_mend(text: str, expected: str, last_try: bool) -> None:
+def test_what_is_no_route_is_refused_with_what_to_mend(
+    text: str, expected: str, last_try: bool
+) -> None:
     with pytest.raises(NotAcceptable) as refused:
         READING.read(text, last_try=last_try)
     assert expected in str(refused.value)
@@ -129,7 +168,9 @@ def taken_by(text: str, *, last_try: bool) -> str | None:
 
 
 @given(ANYTHING, st.booleans())
-def test_any_json_is_either_a_route_to_somebody_who_exists_or_refused(value: object, last_try: bool) -> None:
+def test_any_json_is_either_a_route_to_somebody_who_exists_or_refused(
+    value: object, last_try: bool
+) -> None:
     assert taken_by(json.dumps(value), last_try=last_try) in (None, *READING.specialists)
 
 
@@ -137,10 +178,16 @@ def test_any_json_is_either_a_route_to_somebody_who_exists_or_refused(value: obj
 def test_any_fields_are_either_a_route_to_somebody_who_exists_or_refused(
     route: object, specialist: object, why: object, last_try: bool
 ) -> None:
-    assert taken_by(answer(route, specialist, why=why), last_try=last_try) in (None, *READING.specialists)
+    assert taken_by(answer(route, specialist, why=why), last_try=last_try) in (
+        None,
+        *READING.specialists,
+    )
 
 
-@pytest.mark.parametrize("output", [None, {}, {"team": "yes", "specialist": "writer"}, {"team": True, "specialist": "No Name"}])
+@pytest.mark.parametrize(
+    "output",
+    [None, {}, {"team": "yes", "specialist": "writer"}, {"team": True, "specialist": "No Name"}],
+)
 def test_an_output_that_no_reading_accepted_is_no_route(output: Any) -> None:
     with pytest.raises(MalformedMessage):
         Route.of(output)
@@ -151,7 +198,9 @@ def test_the_labels_are_many_unlike_each_other_and_name_specialists_that_exist()
     assert len({label.request for label in labels}) == len(labels) >= 70
     assert sum(label.held_out for label in labels) >= 20
     assert all((label.specialist is None) == label.team for label in labels)
-    assert {label.specialist for label in labels if not label.team and label.specialist not in label.own} <= built_in
+    assert {
+        label.specialist for label in labels if not label.team and label.specialist not in label.own
+    } <= built_in
 
 
 def test_every_built_in_specialist_is_right_for_some_request() -> None:

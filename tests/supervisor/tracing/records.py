@@ -7,7 +7,17 @@ from typing import Any
 
 from shared.ledger.jobs import HandoffStanding, JobStanding
 from shared.ledger.stints import Left, Stint
-from shared.wire.events import Abandoned, Event, HandoffFinished, HandoffIssued, JobEnded, JobStatus, JobSubmitted, Recorded, StepsAbandoned
+from shared.wire.events import (
+    Abandoned,
+    Event,
+    HandoffFinished,
+    HandoffIssued,
+    JobEnded,
+    JobStatus,
+    JobSubmitted,
+    Recorded,
+    StepsAbandoned,
+)
 from shared.wire.handoff import AgentHandoff, ContextResult, HandoffResult, ResultStatus, ref
 from shared.wire.ids import HandoffId, JobId, StepId, handoff_id
 from shared.wire.limits import JobLimits
@@ -24,21 +34,38 @@ class Ran:
         self.payloads = dict[str, str]()
         self.standings = dict[HandoffId, HandoffStanding]()
         self._moments = list[tuple[float, Event]]()
-        self._happens(0.0, JobSubmitted(request=ref(self._kept(request)), title=request, limits=JobLimits()))
+        self._happens(
+            0.0, JobSubmitted(request=ref(self._kept(request)), title=request, limits=JobLimits())
+        )
 
-    def step(self, name: str, at: tuple[float, float, float], after: str = "", *, attempt: int = 1, **said: Any) -> None:
+    def step(
+        self,
+        name: str,
+        at: tuple[float, float, float],
+        after: str = "",
+        *,
+        attempt: int = 1,
+        **said: Any,
+    ) -> None:
         """A step that was issued, began and ended then. `after`: the steps that it depends on."""
         self._handoff(name, "researcher", at, after, attempt, is_a_role=False, **said)
 
-    def role(self, name: str, at: tuple[float, float, float], *, attempt: int = 1, **said: Any) -> None:
+    def role(
+        self, name: str, at: tuple[float, float, float], *, attempt: int = 1, **said: Any
+    ) -> None:
         """The same of a role of the supervisor."""
         self._handoff(name, name, at, "", attempt, is_a_role=True, **said)
 
     def left(self, name: str, *spells: tuple[float, float, Left], again_at: float | None) -> None:
         """Of a step's first attempt: these processes have left it without a result, and `again_at` the last one had it."""
         own, lost = handoff_id(StepId(name), 1), sum(how is Left.LOST for _, _, how in spells)
-        stints = tuple(Stint(f"w{n}@host:6", began, ended, how) for n, (began, ended, how) in enumerate(spells, start=10))
-        self.standings[own] = replace(self.standings[own], lost_claims=lost, stints=stints, claimed_at=again_at)
+        stints = tuple(
+            Stint(f"w{n}@host:6", began, ended, how)
+            for n, (began, ended, how) in enumerate(spells, start=10)
+        )
+        self.standings[own] = replace(
+            self.standings[own], lost_claims=lost, stints=stints, claimed_at=again_at
+        )
 
     def cut(self, name: str, *, calls: int, tokens: int) -> None:
         """Of a step's first attempt: so many of its calls were cut, and are booked at so many tokens."""
@@ -51,7 +78,10 @@ class Ran:
         own = handoff_id(StepId(name), 1)
         self.standings[own] = replace(self.standings[own], state="dropped")
         stand_in = ref(self._kept("{}"))
-        self._happens(at[2], StepsAbandoned(steps=(Abandoned(step=StepId(name), result=stand_in),), why="late"))
+        self._happens(
+            at[2],
+            StepsAbandoned(steps=(Abandoned(step=StepId(name), result=stand_in),), why="late"),
+        )
 
     def runs(self, name: str, at: tuple[float, float], after: str = "") -> None:
         """A step that was issued and began then, and has not ended."""
@@ -64,10 +94,22 @@ class Ran:
             moments.append((moments[-1][0], JobEnded(status=JobStatus.OK)))
         journal = tuple(Recorded(n, at, event) for n, (at, event) in enumerate(moments, start=1))
         status = JobStatus.RUNNING if until is not None else JobStatus.OK
-        cut = sum(one.cut_calls for one in self.standings.values()), sum(one.cut_tokens for one in self.standings.values())
-        books = JobStanding(JOB, status, len(journal), "Compare things.", 0.0, 3, 100, 20, 5, cancelled=False)
+        cut = (
+            sum(one.cut_calls for one in self.standings.values()),
+            sum(one.cut_tokens for one in self.standings.values()),
+        )
+        books = JobStanding(
+            JOB, status, len(journal), "Compare things.", 0.0, 3, 100, 20, 5, cancelled=False
+        )
         standing = replace(books, cut_calls=cut[0], cut_tokens=cut[1])
-        return Record(until if until is not None else journal[-1].at, standing, journal, self.standings, self.payloads, ())
+        return Record(
+            until if until is not None else journal[-1].at,
+            standing,
+            journal,
+            self.standings,
+            self.payloads,
+            (),
+        )
 
     def _handoff(
         self,
@@ -83,7 +125,11 @@ class Ran:
     ) -> None:
         own = self._issued(name, who, at[:2], after, attempt, is_a_role=is_a_role, task=task)
         result = HandoffResult(
-            handoff_id=own, job_id=JOB, step_id=StepId(name), attempt=attempt, **{"status": ResultStatus.OK, "output": "It is so.", **said}
+            handoff_id=own,
+            job_id=JOB,
+            step_id=StepId(name),
+            attempt=attempt,
+            **{"status": ResultStatus.OK, "output": "It is so.", **said},
         )
         done = ref(self._kept(result.to_json()))
         self._happens(at[2], HandoffFinished(
@@ -91,9 +137,21 @@ class Ran:
         ))  # fmt: skip
         self.standings[own] = replace(self.standings[own], state="done", finished_at=at[2])
 
-    def _issued(self, name: str, who: str, at: tuple[float, float], after: str, attempt: int, *, is_a_role: bool, task: str) -> HandoffId:
+    def _issued(
+        self,
+        name: str,
+        who: str,
+        at: tuple[float, float],
+        after: str,
+        attempt: int,
+        *,
+        is_a_role: bool,
+        task: str,
+    ) -> HandoffId:
         own = handoff_id(StepId(name), attempt)
-        context = tuple(ContextResult(step_id=StepId(one), result=ref("{}")) for one in after.split())
+        context = tuple(
+            ContextResult(step_id=StepId(one), result=ref("{}")) for one in after.split()
+        )
         handoff = AgentHandoff(
             handoff_id=own, job_id=JOB, step_id=StepId(name), attempt=attempt, assigned_to=who, specialist=SPEC, task_description=task,
             depends_on=tuple(map(StepId, after.split())), context=context,

@@ -23,7 +23,10 @@ HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)> {{styl
 
 def page(ran: Ran) -> str:
     record = ran.record()
-    return page_of([Traced(record, report_of(record), timeline_of(record), [(0.0, HOSTILE)])], "handoff-queue 0")
+    return page_of(
+        [Traced(record, report_of(record), timeline_of(record), [(0.0, HOSTILE)])],
+        "handoff-queue 0",
+    )
 
 
 def hostile() -> Ran:
@@ -66,7 +69,10 @@ def test_the_browser_may_run_the_one_script_apply_the_one_style_and_load_nothing
     for kind in ("script", "style"):
         inside = re.search(rf"<{kind}>(.*?)</{kind}>", text, re.DOTALL)
         assert inside
-        assert f"{kind}-src 'sha256-{base64.b64encode(hashlib.sha256(inside[1].encode()).digest()).decode()}'" in policy
+        assert (
+            f"{kind}-src 'sha256-{base64.b64encode(hashlib.sha256(inside[1].encode()).digest()).decode()}'"
+            in policy
+        )
     assert policy.startswith("default-src 'none'")
 
 
@@ -92,9 +98,13 @@ def test_time_in_which_nobody_had_a_handoff_is_waited_and_each_who_left_it_is_in
 
     (job,) = data(page(ran))["jobs"]
 
-    assert [(one["busy_s"], one["waited_s"]) for one in job["specialists"]] == [(5 + 2 + 9, 1 + 4 + 9)]
+    assert [(one["busy_s"], one["waited_s"]) for one in job["specialists"]] == [
+        (5 + 2 + 9, 1 + 4 + 9)
+    ]
     (bar,) = job["bars"]
-    assert [(one["worker"], one["began_at"], one["ended_at"], one["left"]) for one in bar["stints"]] == [
+    assert [
+        (one["worker"], one["began_at"], one["ended_at"], one["left"]) for one in bar["stints"]
+    ] == [
         ("w10@host:6", 1, 6, "lost"),
         ("w11@host:6", 10, 12, "back"),
         ("w1@host:7", 21, 30, ""),
@@ -108,7 +118,9 @@ def test_what_has_not_ended_counts_as_worked_so_far_and_what_nobody_has_as_waite
     ran.left("b", (0, 3, Left.PARKED), again_at=None)
 
     record = ran.record(until=10)
-    (job,) = data(page_of([Traced(record, report_of(record), timeline_of(record), [])], "handoff-queue 0"))["jobs"]
+    (job,) = data(
+        page_of([Traced(record, report_of(record), timeline_of(record), [])], "handoff-queue 0")
+    )["jobs"]
 
     assert [(one["busy_s"], one["waited_s"]) for one in job["specialists"]] == [(8 + 3, 2 + 7)]
 
@@ -126,7 +138,9 @@ def test_of_a_tree_of_jobs_one_that_is_gone_is_left_out_and_named() -> None:
     child = JobId("j-ba9876543210")
     record = hostile().record()
     line = timeline_of(record)
-    own = Traced(record, report_of(record), replace(line, bars=(replace(line.bars[0], child=child),)))
+    own = Traced(
+        record, report_of(record), replace(line, bars=(replace(line.bars[0], child=child),))
+    )
 
     assert tree_of({JOB: own}, JOB) == [own]
     assert absent_from([own]) == [child]

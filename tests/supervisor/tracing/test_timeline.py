@@ -52,7 +52,9 @@ def test_an_attempt_at_a_step_comes_after_the_latest_result_of_what_it_depends_o
     assert after(ran)["last.2"] == ("slow.2",)
 
 
-def test_a_step_that_finds_out_what_another_needs_is_part_of_the_path_that_the_other_waited_on() -> None:
+def test_a_step_that_finds_out_what_another_needs_is_part_of_the_path_that_the_other_waited_on() -> (
+    None
+):
     ran = Ran()
     ran.role("planner", (0, 0, 1))
     ran.step("a", (1, 1, 2))
@@ -74,7 +76,9 @@ def test_an_attempt_that_was_made_because_the_one_before_had_failed_comes_after_
     assert chain(ran) == ["a.1", "a.2", "a.3", "a.4"]
 
 
-def test_an_attempt_that_fails_while_a_role_thinks_about_something_else_is_what_the_next_one_comes_after() -> None:
+def test_an_attempt_that_fails_while_a_role_thinks_about_something_else_is_what_the_next_one_comes_after() -> (
+    None
+):
     ran = Ran()
     ran.role("planner", (0, 0, 1))
     ran.step("first", (1, 1, 2))
@@ -85,7 +89,9 @@ def test_an_attempt_that_fails_while_a_role_thinks_about_something_else_is_what_
     assert after(ran)["a.2"] == ("a.1",)
 
 
-def test_a_step_that_was_sent_back_comes_after_who_did_that_also_where_it_depends_on_others() -> None:
+def test_a_step_that_was_sent_back_comes_after_who_did_that_also_where_it_depends_on_others() -> (
+    None
+):
     ran = a_team()
     ran.step("last", (9, 9, 11), after="quick slow", attempt=2)
 
@@ -119,7 +125,12 @@ def test_what_was_given_up_made_nobody_wait_and_stands_until_then() -> None:
     assert chain(ran) == ["planner.1", "slow.1", "last.1", "assessor.1"]
 
 
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.sets(st.integers(0, 19), max_size=3)), max_size=20))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 5), st.integers(0, 5), st.sets(st.integers(0, 19), max_size=3)),
+        max_size=20,
+    )
+)
 def test_the_critical_path_is_one_chain_from_a_beginning_to_the_handoff_that_ended_last(
     steps: list[tuple[int, int, set[int]]],
 ) -> None:
@@ -128,7 +139,9 @@ def test_the_critical_path_is_one_chain_from_a_beginning_to_the_handoff_that_end
         needed = sorted(one for one in before if one < n)
         issued = max((ends[one] for one in needed), default=0.0) + 0.001 * (n + 1)
         ends.append(issued + waited + worked)
-        ran.step(f"s{n}", (issued, issued + waited, ends[n]), after=" ".join(f"s{one}" for one in needed))
+        ran.step(
+            f"s{n}", (issued, issued + waited, ends[n]), after=" ".join(f"s{one}" for one in needed)
+        )
 
     bars = [bar for bar in timeline_of(ran.record()).bars if bar.is_critical]
 

@@ -23,7 +23,13 @@ WRITE = "id: write, specialist: writer, task: 'Write {request}', depends_on: loo
 in_one_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def refusal(found: Workflow, *, lines: list[str] | None = None, rows: list[dict[str, str]] | None = None, request: str = "?") -> str:
+def refusal(
+    found: Workflow,
+    *,
+    lines: list[str] | None = None,
+    rows: list[dict[str, str]] | None = None,
+    request: str = "?",
+) -> str:
     with pytest.raises(UserError) as raised:
         found.expand(request, lines=lines or [], rows=rows or [])
     assert "\n" not in str(raised.value)
@@ -43,7 +49,9 @@ def test_a_step_waits_for_all_copies_of_one_that_is_repeated(tmp_path: Path) -> 
 
 
 def test_copies_over_the_same_follow_each_other_and_need_not_name_the_item(tmp_path: Path) -> None:
-    steps = f"{LOOK}\nid: check, specialist: reviewer, task: Check, for_each: lines, depends_on: [look]"
+    steps = (
+        f"{LOOK}\nid: check, specialist: reviewer, task: Check, for_each: lines, depends_on: [look]"
+    )
 
     assert waits(workflow(tmp_path, steps).expand("?", lines=["x", "y"])) == {
         "look_0001": (),
@@ -64,7 +72,9 @@ def test_copies_over_something_else_wait_for_all(tmp_path: Path) -> None:
 def test_a_row_is_put_in_whole_and_by_column(tmp_path: Path) -> None:
     steps = "id: a, specialist: writer, task: '{Order no.} of {who}: {item}', for_each: rows, fallback: 'Nothing on {who}'"
 
-    (step,) = workflow(tmp_path, steps).expand("?", rows=[{"Order no.": "7", "who": "Ann {who}"}]).steps
+    (step,) = (
+        workflow(tmp_path, steps).expand("?", rows=[{"Order no.": "7", "who": "Ann {who}"}]).steps
+    )
 
     assert step.task == "7 of Ann {who}: Order no.: 7\nwho: Ann {who}"
     assert step.fallback == "Nothing on Ann {who}"
@@ -78,9 +88,13 @@ texts = st.text(min_size=1, max_size=20)
 def test_any_item_comes_out_verbatim(tmp_path: Path, items: list[str], request_text: str) -> None:
     each = "specialist: writer, task: '<{item}|{request}>'"
     column = "specialist: writer, task: '<{x y}>', for_each: rows"
-    found = workflow(tmp_path, f"id: a, {each}, for_each: files\nid: b, {each}, for_each: lines\nid: c, {column}")
+    found = workflow(
+        tmp_path, f"id: a, {each}, for_each: files\nid: b, {each}, for_each: lines\nid: c, {column}"
+    )
 
-    plan = found.expand(request_text, files=items, lines=items, rows=[{"x y": item} for item in items])
+    plan = found.expand(
+        request_text, files=items, lines=items, rows=[{"x y": item} for item in items]
+    )
 
     told = [f"<{item}|{request_text}>" for item in items]
     assert [step.task for step in plan.steps] == [*told, *told, *(f"<{item}>" for item in items)]
@@ -95,18 +109,30 @@ def workflows(draw: st.DrawFn) -> str:
         waits_for = [f"s{m}" for m in range(n) if draw(st.booleans())]
         each = draw(st.sampled_from(["", "files", "lines", "rows"]))
         task = "Do {item}" if each else "Do {request}"
-        lines.append(f"id: s{n}, specialist: writer, task: '{task}', for_each: {each}, depends_on: [{', '.join(waits_for)}]")
+        lines.append(
+            f"id: s{n}, specialist: writer, task: '{task}', for_each: {each}, depends_on: [{', '.join(waits_for)}]"
+        )
     return "\n".join(draw(st.permutations(lines)))
 
 
-@given(workflows(), st.fixed_dictionaries({each: st.integers(1, 12) for each in ("files", "lines", "rows")}))
+@given(
+    workflows(),
+    st.fixed_dictionaries({each: st.integers(1, 12) for each in ("files", "lines", "rows")}),
+)
 @in_one_folder
-def test_every_copy_waits_for_steps_that_there_are_and_for_all_that_it_must(tmp_path: Path, steps: str, counts: Mapping[str, int]) -> None:
+def test_every_copy_waits_for_steps_that_there_are_and_for_all_that_it_must(
+    tmp_path: Path, steps: str, counts: Mapping[str, int]
+) -> None:
     found = workflow(tmp_path, steps)
     counts = {each: count if each in found.repeats_over else 0 for each, count in counts.items()}
     items = {each: [f"{each} {n}" for n in range(count)] for each, count in counts.items()}
 
-    plan = found.expand("?", files=items["files"], lines=items["lines"], rows=[{"x": item} for item in items["rows"]])
+    plan = found.expand(
+        "?",
+        files=items["files"],
+        lines=items["lines"],
+        rows=[{"x": item} for item in items["rows"]],
+    )
 
     def ids(step_id: str) -> list[str]:
         each = next(step.for_each for step in found.steps if step.id == step_id)
@@ -115,8 +141,14 @@ def test_every_copy_waits_for_steps_that_there_are_and_for_all_that_it_must(tmp_
     expected = {}
     for step in found.steps:
         for n, copy in enumerate(ids(step.id)):
-            beside = [id_ for id_ in step.depends_on if step.for_each and _each(found, id_) == step.for_each]
-            waits_for = [other for id_ in step.depends_on if id_ not in beside for other in ids(id_)]
+            beside = [
+                id_
+                for id_ in step.depends_on
+                if step.for_each and _each(found, id_) == step.for_each
+            ]
+            waits_for = [
+                other for id_ in step.depends_on if id_ not in beside for other in ids(id_)
+            ]
             expected[copy] = {*(ids(id_)[n] for id_ in beside), *waits_for}
     assert {step_id: set(waits_for) for step_id, waits_for in waits(plan).items()} == expected
     assert all(waits_for <= expected.keys() for waits_for in expected.values())
@@ -130,14 +162,20 @@ def _each(found: Workflow, step_id: str) -> object:
 def test_what_is_not_given_is_asked_for(tmp_path: Path) -> None:
     found = workflow(tmp_path, f"{LOOK}\n{WRITE}")
 
-    assert "test.yaml:3: step 'look': is repeated over lines, and none are given; give some with the job" in refusal(found)
+    assert (
+        "test.yaml:3: step 'look': is repeated over lines, and none are given; give some with the job"
+        in refusal(found)
+    )
     assert "and none are given (there are rows)" in refusal(found, rows=[{"a": "b"}])
 
 
 def test_what_is_given_is_not_left_lying(tmp_path: Path) -> None:
     found = workflow(tmp_path, "id: write, specialist: writer, task: 'Write {request}'")
 
-    assert "rows are given, and no step is repeated over them; write `for_each: rows`, or leave" in refusal(found, rows=[{"a": "b"}])
+    assert (
+        "rows are given, and no step is repeated over them; write `for_each: rows`, or leave"
+        in refusal(found, rows=[{"a": "b"}])
+    )
     assert found.expand("?", files=["documents may be there all the same.md"]).sinks == ("write",)
 
 
@@ -146,26 +184,40 @@ def test_a_column_that_is_not_there_is_named_beside_those_that_are(tmp_path: Pat
 
     message = refusal(found, rows=[{"name": "Ann", "town": "Ulm"}])
 
-    assert "step 'a', item 1: there is no column 'nmae' (there are: name, town); correct the placeholder, or write {{ for a" in message
+    assert (
+        "step 'a', item 1: there is no column 'nmae' (there are: name, town); correct the placeholder, or write {{ for a"
+        in message
+    )
 
 
 def test_texts_that_grow_too_long_or_empty_are_named(tmp_path: Path) -> None:
     found = workflow(tmp_path, "id: a, specialist: writer, task: '{item}', for_each: lines")
 
-    assert "step 'a', item 2: task: String should have at most 100000" in refusal(found, lines=["x", "x" * 100_001])
+    assert "step 'a', item 2: task: String should have at most 100000" in refusal(
+        found, lines=["x", "x" * 100_001]
+    )
     assert "step 'a', item 1: task: String should have at least 1" in refusal(found, lines=[""])
     assert "step 'a', item 1: task: " in refusal(found, lines=["\ud800"])
 
 
 def test_a_plan_that_would_be_too_large_is_refused_before_it_is_built(tmp_path: Path) -> None:
-    found = workflow(tmp_path, "id: a, specialist: writer, task: '{item} {request}', for_each: lines")
+    found = workflow(
+        tmp_path, "id: a, specialist: writer, task: '{item} {request}', for_each: lines"
+    )
     many = [str(n) for n in range(MOST_STEPS + 1)]
     rows = [{"x": "y"}] * 500
 
     assert f"more than {MOST_STEPS:,} steps" in refusal(found, lines=many)
-    assert f"more than {MOST_PLAN_CHARS:,} characters" in refusal(found, lines=many[:400], request="x" * 99_000)
-    crossed = workflow(tmp_path, f"{LOOK}\nid: b, specialist: writer, task: 'Write {{item}}', for_each: rows, depends_on: look")
-    assert f"step 'b': more than {MOST_DEPENDENCIES:,} dependencies" in refusal(crossed, lines=many[:500], rows=rows)
+    assert f"more than {MOST_PLAN_CHARS:,} characters" in refusal(
+        found, lines=many[:400], request="x" * 99_000
+    )
+    crossed = workflow(
+        tmp_path,
+        f"{LOOK}\nid: b, specialist: writer, task: 'Write {{item}}', for_each: rows, depends_on: look",
+    )
+    assert f"step 'b': more than {MOST_DEPENDENCIES:,} dependencies" in refusal(
+        crossed, lines=many[:500], rows=rows
+    )
 
 
 def test_ten_thousand_rows_become_a_plan_in_under_a_second(tmp_path: Path) -> None:
@@ -177,7 +229,11 @@ def test_ten_thousand_rows_become_a_plan_in_under_a_second(tmp_path: Path) -> No
     plan = found.expand("What of it?", rows=rows)
 
     assert time.process_time() - begun < 1
-    assert (len(plan.steps), plan.steps[-2].id, len(plan.by_id[plan.sinks[0]].depends_on)) == (10_001, "look_10000", 10_000)
+    assert (len(plan.steps), plan.steps[-2].id, len(plan.by_id[plan.sinks[0]].depends_on)) == (
+        10_001,
+        "look_10000",
+        10_000,
+    )
 
 
 @pytest.mark.parametrize("found", built_in_workflows(), ids=lambda found: found.name)
@@ -197,11 +253,17 @@ def test_the_brief_is_researched_written_reviewed_and_finished() -> None:
 def test_a_digest_reads_each_file_by_itself() -> None:
     plan = read_workflow("digest").expand("?", files=["a.md", "b/c.md"])
 
-    assert waits(plan) == {"summarise_0001": (), "summarise_0002": (), "write": ("summarise_0001", "summarise_0002")}
+    assert waits(plan) == {
+        "summarise_0001": (),
+        "summarise_0002": (),
+        "write": ("summarise_0001", "summarise_0002"),
+    }
     assert "b/c.md" in plan.steps[1].task
 
 
 def test_the_same_file_and_items_give_the_same_plan(tmp_path: Path) -> None:
     path = written(tmp_path, f"{LOOK}\n{WRITE}")
 
-    assert read_workflow(str(path)).expand("?", lines=["x"]) == read_workflow(str(path)).expand("?", lines=["x"])
+    assert read_workflow(str(path)).expand("?", lines=["x"]) == read_workflow(str(path)).expand(
+        "?", lines=["x"]
+    )

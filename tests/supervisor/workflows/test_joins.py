@@ -32,24 +32,35 @@ def refusal(folder: Path, join: str) -> str:
 
 
 @pytest.mark.parametrize(("share", "parts"), [("80%", 9), ("1%", 1), ("100%", 11), ("3", 3)])
-def test_a_part_of_the_copies_is_counted_when_they_are_known(tmp_path: Path, share: str, parts: int) -> None:
-    assert expanded(tmp_path, f"{{enough: {share}, within_s: 600}}").by_id[StepId("write")].join == Join(enough=parts, within_s=600)
+def test_a_part_of_the_copies_is_counted_when_they_are_known(
+    tmp_path: Path, share: str, parts: int
+) -> None:
+    assert expanded(tmp_path, f"{{enough: {share}, within_s: 600}}").by_id[
+        StepId("write")
+    ].join == Join(enough=parts, within_s=600)
 
 
 def test_a_repeated_step_that_it_must_have_is_all_its_copies(tmp_path: Path) -> None:
-    assert expanded(tmp_path, "{enough: 2, must: look}", lines=2).by_id[StepId("write")].join == Join(
-        enough=2, must=(StepId("look_0001"), StepId("look_0002"))
-    )
+    assert expanded(tmp_path, "{enough: 2, must: look}", lines=2).by_id[
+        StepId("write")
+    ].join == Join(enough=2, must=(StepId("look_0001"), StepId("look_0002")))
 
 
 def test_a_copy_joins_what_belongs_to_its_item(tmp_path: Path) -> None:
-    found = workflow(tmp_path, f"{LOOK}\n{ONCE}\n{LOOK.replace('look', 'check', 1)}, depends_on: [look, once], join: {{must: look}}")
+    found = workflow(
+        tmp_path,
+        f"{LOOK}\n{ONCE}\n{LOOK.replace('look', 'check', 1)}, depends_on: [look, once], join: {{must: look}}",
+    )
 
-    assert found.expand("?", lines=["a", "b"]).by_id[StepId("check_0002")].join == Join(must=(StepId("look_0002"),))
+    assert found.expand("?", lines=["a", "b"]).by_id[StepId("check_0002")].join == Join(
+        must=(StepId("look_0002"),)
+    )
 
 
 def test_the_answer_can_do_with_a_part_of_the_last_steps(tmp_path: Path) -> None:
-    found = read_workflow(str(written(tmp_path, LOOK, "description: A test.\njoin: {enough: 50%}\n")), ())
+    found = read_workflow(
+        str(written(tmp_path, LOOK, "description: A test.\njoin: {enough: 50%}\n")), ()
+    )
 
     assert found.expand("?", lines=["a", "b", "c"]).join == Join(enough=2)
 
@@ -58,7 +69,10 @@ def test_the_answer_can_do_with_a_part_of_the_last_steps(tmp_path: Path) -> None
     ("join", "words"),
     [
         ("{enough: 12}", "step 'write': join: it needs 12 results of 11: ask for fewer"),
-        ("{enough: some}", "step 'write': join: enough must be a number of results, such as 3, or a part of them, such as 80%"),
+        (
+            "{enough: some}",
+            "step 'write': join: enough must be a number of results, such as 3, or a part of them, such as 80%",
+        ),
         ("{enough: 0}", "enough must be a number of results"),
         ("{enough: 101%}", "enough must be a number of results"),
         ("{within_s: 1.5}", "step 'write': join: within_s must be whole seconds, such as 600"),
@@ -70,7 +84,9 @@ def test_the_answer_can_do_with_a_part_of_the_last_steps(tmp_path: Path) -> None
         ("3", "must hold fields"),
     ],
 )
-def test_a_join_that_cannot_be_is_refused_with_its_place(tmp_path: Path, join: str, words: str) -> None:
+def test_a_join_that_cannot_be_is_refused_with_its_place(
+    tmp_path: Path, join: str, words: str
+) -> None:
     assert words in refusal(tmp_path, join)
 
 

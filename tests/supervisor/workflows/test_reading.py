@@ -38,63 +38,143 @@ def test_everything_that_a_file_can_say_is_read(tmp_path: Path) -> None:
 
     found = read_workflow(str(path))
 
-    assert (found.name, found.description, found.review, found.synthesis) == ("ours", "Two lines.", False, Synthesis.RECONCILE)
-    assert (found.repeats_over, found.specialists) == (frozenset({Each.ROWS}), ("researcher", "writer"))
+    assert (found.name, found.description, found.review, found.synthesis) == (
+        "ours",
+        "Two lines.",
+        False,
+        Synthesis.RECONCILE,
+    )
+    assert (found.repeats_over, found.specialists) == (
+        frozenset({Each.ROWS}),
+        ("researcher", "writer"),
+    )
     look, write = found.expand("?", rows=[{"Order no.": "7"}]).steps
-    assert (look.id, look.task, look.fallback) == ("look_0001", "Look at 7.\n\nThen stop.", DEFAULT_FALLBACK)
+    assert (look.id, look.task, look.fallback) == (
+        "look_0001",
+        "Look at 7.\n\nThen stop.",
+        DEFAULT_FALLBACK,
+    )
     assert (write.task, write.fallback, write.depends_on) == ("2024", "Say so.", ("look_0001",))
 
 
 def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
-    found = workflow(tmp_path, "id: a, specialist: writer, task: Write, depends_on: , for_each: , fallback: ")
+    found = workflow(
+        tmp_path, "id: a, specialist: writer, task: Write, depends_on: , for_each: , fallback: "
+    )
 
-    assert (found.review, found.synthesis, found.repeats_over) == (True, Synthesis.MERGE, frozenset())
+    assert (found.review, found.synthesis, found.repeats_over) == (
+        True,
+        Synthesis.MERGE,
+        frozenset(),
+    )
 
 
 @pytest.mark.parametrize(
     ("steps", "words"),
     [
-        ("id: a, specialist: writer, tsk: Write", ":3: step 'a': 'tsk' in line 3 is not a known field; did you mean task?"),
+        (
+            "id: a, specialist: writer, tsk: Write",
+            ":3: step 'a': 'tsk' in line 3 is not a known field; did you mean task?",
+        ),
         ("id: a, specialist: writer", ":3: step 'a': task is missing"),
         ("specialist: writer, task: Write", ":3: a step: id is missing"),
         ("id: A b, specialist: writer, task: Write", "step 'A b': id: String should match pattern"),
-        ("id: a, specialist: Our Writer, task: Write", "step 'a': specialist: String should match pattern"),
-        ("id: a, specialist: writer, task: ''", "step 'a': task: String should have at least 1 character"),
+        (
+            "id: a, specialist: Our Writer, task: Write",
+            "step 'a': specialist: String should match pattern",
+        ),
+        (
+            "id: a, specialist: writer, task: ''",
+            "step 'a': task: String should have at least 1 character",
+        ),
         ("id: a, specialist: writer, task: [Write]", "step 'a': task must be text"),
         ("id: a, specialist: writer, task: Write, id: b", ":3: 'id' is given twice; remove one"),
-        ("id: a, specialist: writer, task: Write, for_each: pages", "step 'a': for_each is 'pages'; write one of files, lines, rows"),
-        ("id: a, specialist: writer, task: Write, depends_on: {b: c}", "step 'a': depends_on must be text"),
-        ("id: a, specialist: writer, task: Write, depends_on: ['b\\n']", "step 'a': depends_on.0: String should match pattern"),
-        ("id: a, specialist: writer, task: Write, depends_on: [b]", "step a depends on b, which is not a step"),
+        (
+            "id: a, specialist: writer, task: Write, for_each: pages",
+            "step 'a': for_each is 'pages'; write one of files, lines, rows",
+        ),
+        (
+            "id: a, specialist: writer, task: Write, depends_on: {b: c}",
+            "step 'a': depends_on must be text",
+        ),
+        (
+            "id: a, specialist: writer, task: Write, depends_on: ['b\\n']",
+            "step 'a': depends_on.0: String should match pattern",
+        ),
+        (
+            "id: a, specialist: writer, task: Write, depends_on: [b]",
+            "step a depends on b, which is not a step",
+        ),
         (f"{ONE}\n{ONE}", "step id a is used 2 times"),
         (f"{REPEATED}\n{ONE}", "step id a is used 2 times"),
         (f"{ONE}, depends_on: b\n{ONE.replace('a,', 'b,', 1)}, depends_on: a", "cycle: "),
         (f"{ONE}, depends_on: [a]", "cycle: a -> a"),
-        (f"{ONE}\nid: b, specialist: writer, task: Write, depends_on: [a, a]", "step b names a dependency twice"),
-        ("id: a, specialist: writer, task: 'Write {topic}'", "step 'a': there is no placeholder {topic}; there is {request}: correct it"),
+        (
+            f"{ONE}\nid: b, specialist: writer, task: Write, depends_on: [a, a]",
+            "step b names a dependency twice",
+        ),
+        (
+            "id: a, specialist: writer, task: 'Write {topic}'",
+            "step 'a': there is no placeholder {topic}; there is {request}: correct it",
+        ),
         (
             "id: a, specialist: writer, task: 'Write {item}'",
             "there is no placeholder {item}; there is {request}: correct it, add `for_each`",
         ),
-        (f"{REPEATED}, fallback: '{{column}}'", "there is no placeholder {column}; there is {item} and {request}"),
-        ("id: a, specialist: writer, task: 'Write {request.__class__}'", "there is no placeholder {request.__class__}"),
-        ("id: a, specialist: writer, task: 'Write { '", "step 'a': a { begins no placeholder; write {{ for a brace"),
-        ("id: a, specialist: writer, task: Write, for_each: lines", "step 'a': its copies would all be the same; put {item} into the task"),
-        ("id: a, specialist: writer, task: Write, for_each: rows", "put {item} or a {column} into the task"),
-        (f"{REPEATED}\n{ONE.replace('a,', 'a_0001,', 1)}", "step 'a_0001': a copy of step a may have this name"),
-        (REPEATED.replace("a,", f"{'a' * 42},", 1), "the id of a step with for_each has at most 41 characters"),
-        (f"{ONE}, fallback: {'x' * 4001}", "step 'a': fallback: String should have at most 4000 characters"),
+        (
+            f"{REPEATED}, fallback: '{{column}}'",
+            "there is no placeholder {column}; there is {item} and {request}",
+        ),
+        (
+            "id: a, specialist: writer, task: 'Write {request.__class__}'",
+            "there is no placeholder {request.__class__}",
+        ),
+        (
+            "id: a, specialist: writer, task: 'Write { '",
+            "step 'a': a { begins no placeholder; write {{ for a brace",
+        ),
+        (
+            "id: a, specialist: writer, task: Write, for_each: lines",
+            "step 'a': its copies would all be the same; put {item} into the task",
+        ),
+        (
+            "id: a, specialist: writer, task: Write, for_each: rows",
+            "put {item} or a {column} into the task",
+        ),
+        (
+            f"{REPEATED}\n{ONE.replace('a,', 'a_0001,', 1)}",
+            "step 'a_0001': a copy of step a may have this name",
+        ),
+        (
+            REPEATED.replace("a,", f"{'a' * 42},", 1),
+            "the id of a step with for_each has at most 41 characters",
+        ),
+        (
+            f"{ONE}, fallback: {'x' * 4001}",
+            "step 'a': fallback: String should have at most 4000 characters",
+        ),
         ('id: a, specialist: writer, task: "\\ud800"', "step 'a': task holds half a character"),
-        ("id: &x a, specialist: *x, task: Write", ":3: anchors and aliases (&x, *x) are not supported; write the value out"),
-        ("id: a, specialist: writer, task: !!python/name:os.system ''", ":3: tags (tag:yaml.org,2002:python/name:os.system) are not"),
+        (
+            "id: &x a, specialist: *x, task: Write",
+            ":3: anchors and aliases (&x, *x) are not supported; write the value out",
+        ),
+        (
+            "id: a, specialist: writer, task: !!python/name:os.system ''",
+            ":3: tags (tag:yaml.org,2002:python/name:os.system) are not",
+        ),
         ("id: a, specialist: writer, ? [x] : y", "a key in line 3 is no word"),
         *(
-            (f"id: {role}, specialist: writer, task: Write", f"step id {role} is the name of one of the supervisor's roles")
+            (
+                f"id: {role}, specialist: writer, task: Write",
+                f"step id {role} is the name of one of the supervisor's roles",
+            )
             for role in ROLES
         ),
     ],
 )
-def test_a_step_that_is_wrong_is_named_with_its_mend(tmp_path: Path, steps: str, words: str) -> None:
+def test_a_step_that_is_wrong_is_named_with_its_mend(
+    tmp_path: Path, steps: str, words: str
+) -> None:
     path = written(tmp_path, steps)
 
     message = refusal(path)
@@ -115,15 +195,27 @@ def test_a_step_that_is_wrong_is_named_with_its_mend(tmp_path: Path, steps: str,
         (b"description: x\nsteps: []\n", ":2: steps must be a list"),
         (b"description: x\nsteps: {id: a}\n", ":2: steps must be a list"),
         (b"description: x\nsteps: [a, b]\n", ":2: a step: must hold fields"),
-        (b"description: ''\nsteps: [{id: a, specialist: writer, task: x}]\n", ":1: description must have 1 to"),
+        (
+            b"description: ''\nsteps: [{id: a, specialist: writer, task: x}]\n",
+            ":1: description must have 1 to",
+        ),
         (b"steps: [{id: a, specialist: writer, task: x}]\n", "description is missing"),
-        (b"description: x\nreview: perhaps\nsteps: [{id: a, specialist: writer, task: x}]\n", ":2: review must be true or false"),
+        (
+            b"description: x\nreview: perhaps\nsteps: [{id: a, specialist: writer, task: x}]\n",
+            ":2: review must be true or false",
+        ),
         (
             b"description: x\nsynthesis: blend\nsteps: [{id: a, specialist: writer, task: x}]\n",
             ":2: synthesis is 'blend'; write one of merge",
         ),
-        (b"description: x\non_failure: ask\nsteps: []\n", "'on_failure' in line 2 is not a known field"),
-        (b"description: a: b\nsteps: []\n", ":1: is not YAML (mapping values are not allowed here); put values"),
+        (
+            b"description: x\non_failure: ask\nsteps: []\n",
+            "'on_failure' in line 2 is not a known field",
+        ),
+        (
+            b"description: a: b\nsteps: []\n",
+            ":1: is not YAML (mapping values are not allowed here); put values",
+        ),
         (b"description: 'x\n", "is not YAML"),
         (b"description: x\n---\nsteps: []\n", "is not YAML (but found another document)"),
         (b"description: \x07\n", "is not YAML (unacceptable character"),
@@ -137,7 +229,9 @@ def test_a_step_that_is_wrong_is_named_with_its_mend(tmp_path: Path, steps: str,
         (b"<<: {a: b}\n", "'<<' in line 1 is not a known field"),
     ],
 )
-def test_a_file_that_is_no_workflow_is_refused_in_one_line(tmp_path: Path, text: bytes, words: str) -> None:
+def test_a_file_that_is_no_workflow_is_refused_in_one_line(
+    tmp_path: Path, text: bytes, words: str
+) -> None:
     path = tmp_path / "test.yaml"
     path.write_bytes(text)
 
@@ -147,7 +241,11 @@ def test_a_file_that_is_no_workflow_is_refused_in_one_line(tmp_path: Path, text:
     assert words in message
 
 
-@given(st.one_of(st.binary(max_size=60), st.text("ab:-{}[]&*!|>'\" \n#,?stepid", max_size=60).map(str.encode)))
+@given(
+    st.one_of(
+        st.binary(max_size=60), st.text("ab:-{}[]&*!|>'\" \n#,?stepid", max_size=60).map(str.encode)
+    )
+)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_else_a_file_holds_is_refused_in_one_line(tmp_path: Path, text: bytes) -> None:
     path = tmp_path / "test.yaml"
@@ -171,13 +269,18 @@ def test_each_problem_is_told_with_the_line_of_its_step(tmp_path: Path) -> None:
 
     message = refusal(path := written(tmp_path, steps))
 
-    assert f"{path}:4: step b depends on nobody, which is not a step; line 5: step c names a dependency twice; correct" in message
+    assert (
+        f"{path}:4: step b depends on nobody, which is not a step; line 5: step c names a dependency twice; correct"
+        in message
+    )
 
 
 def test_more_steps_than_a_person_writes_are_refused(tmp_path: Path) -> None:
     many = [f"id: a{n}, specialist: writer, task: Write" for n in range(MOST_WRITTEN_STEPS + 1)]
 
-    assert "steps has 1,001 steps, at most 1,000 can be written down" in refusal(written(tmp_path, "\n".join(many)))
+    assert "steps has 1,001 steps, at most 1,000 can be written down" in refusal(
+        written(tmp_path, "\n".join(many))
+    )
 
 
 def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
@@ -193,10 +296,17 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
 def test_a_workflow_is_found_by_name_and_the_last_folder_that_has_it_wins(tmp_path: Path) -> None:
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
-        written(tmp_path / name, ONE, f"description: Of {name}.\n").rename(tmp_path / name / "brief.yaml")
+        written(tmp_path / name, ONE, f"description: Of {name}.\n").rename(
+            tmp_path / name / "brief.yaml"
+        )
 
-    assert read_workflow("brief", [tmp_path / "first", tmp_path / "second"]).description == "Of second."
-    assert read_workflow("brief", [tmp_path / "second", tmp_path / "first"]).description == "Of first."
+    assert (
+        read_workflow("brief", [tmp_path / "first", tmp_path / "second"]).description
+        == "Of second."
+    )
+    assert (
+        read_workflow("brief", [tmp_path / "second", tmp_path / "first"]).description == "Of first."
+    )
     assert read_workflow("brief").path.parent.name == "workflows"
 
 
@@ -204,7 +314,10 @@ def test_who_names_none_hears_which_there_are(tmp_path: Path) -> None:
     written(tmp_path, ONE)
     (tmp_path / ".hidden.yaml").write_text("")
 
-    assert "there is no workflow 'breif' (there are: brief, digest, test); name one of these" in refusal("breif", tmp_path)
+    assert (
+        "there is no workflow 'breif' (there are: brief, digest, test); name one of these"
+        in refusal("breif", tmp_path)
+    )
 
 
 def test_a_folder_that_cannot_say_which_one_is_meant_is_refused(tmp_path: Path) -> None:

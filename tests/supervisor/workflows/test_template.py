@@ -56,7 +56,17 @@ def test_a_brace_can_stand_before_a_placeholder() -> None:
     assert Template.of('{{"id": {{{item}}}').fill({"item": "7"}) == '{"id": {7}}'
 
 
-@pytest.mark.parametrize("text", ["{" * 100_000, "{a" * 50_000, "{" + "a " * 50_000, "{" + " " * 100_000, "{a}" * 30_000, "{{" * 50_000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{" * 100_000,
+        "{a" * 50_000,
+        "{" + "a " * 50_000,
+        "{" + " " * 100_000,
+        "{a}" * 30_000,
+        "{{" * 50_000,
+    ],
+)
 def test_the_longest_task_is_taken_apart_at_once(text: str) -> None:
     begun = time.process_time()
 

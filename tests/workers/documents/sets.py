@@ -17,7 +17,9 @@ class Library:
         self.fetched: list[str] = []
         self.manifest = Manifest(
             documents=tuple(
-                Document(path=path, digest=digest_of(text), media_type="text/markdown", chars=len(text))
+                Document(
+                    path=path, digest=digest_of(text), media_type="text/markdown", chars=len(text)
+                )
                 for path, text in sorted(texts.items())
             )
         )
@@ -34,4 +36,6 @@ class Library:
 
     def lose(self, path: str) -> None:
         """As if the ledger had let it expire."""
-        del self._texts[next(document.digest for document in self.manifest.documents if document.path == path)]
+        del self._texts[
+            next(document.digest for document in self.manifest.documents if document.path == path)
+        ]

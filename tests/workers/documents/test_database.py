@@ -19,11 +19,18 @@ from tests.workers.documents.sets import Library
 from workers.documents.database import Database
 from workers.documents.index import DocumentIndex
 
-LIBRARY = Library({f"{number:04}.md": f"Document {number} speaks of whales. Word{number} too." for number in range(600)})
+LIBRARY = Library(
+    {
+        f"{number:04}.md": f"Document {number} speaks of whales. Word{number} too."
+        for number in range(600)
+    }
+)
 
 
 def found(index: DocumentIndex, query: str = "word7") -> list[str]:
-    return [hit.source for hit in index.search(LIBRARY.manifest, query, text_of=LIBRARY.text_of).hits]
+    return [
+        hit.source for hit in index.search(LIBRARY.manifest, query, text_of=LIBRARY.text_of).hits
+    ]
 
 
 def files(tmp_path: Path) -> list[str]:
@@ -36,9 +43,13 @@ def test_nothing_is_opened_before_the_first_search(tmp_path: Path) -> None:
     assert not (tmp_path / "never").exists()
 
 
-def test_a_foreign_file_is_left_alone_and_the_index_made_beside_it(tmp_path: Path, index: DocumentIndex) -> None:
+def test_a_foreign_file_is_left_alone_and_the_index_made_beside_it(
+    tmp_path: Path, index: DocumentIndex
+) -> None:
     (tmp_path / "documents").mkdir()
-    (tmp_path / "documents" / "v1-000000.sqlite").write_text("This is somebody's shopping list, and no database at all." * 100)
+    (tmp_path / "documents" / "v1-000000.sqlite").write_text(
+        "This is somebody's shopping list, and no database at all." * 100
+    )
 
     assert found(index) == ["0007.md"]
     assert files(tmp_path)[-1] == "v1-000001.sqlite"
@@ -142,7 +153,11 @@ DocumentIndex(Path(sys.argv[1])).search(LIBRARY.manifest, "word7", text_of=text_
 
 
 def test_a_kill_in_the_middle_costs_one_batch(tmp_path: Path, index: DocumentIndex) -> None:
-    killed = subprocess.run([sys.executable, "-c", _FILL_AND_DIE, str(tmp_path)], check=False, cwd=Path(__file__).parents[3])
+    killed = subprocess.run(
+        [sys.executable, "-c", _FILL_AND_DIE, str(tmp_path)],
+        check=False,
+        cwd=Path(__file__).parents[3],
+    )
     assert killed.returncode == -signal.SIGKILL
     before = len(LIBRARY.fetched)
 

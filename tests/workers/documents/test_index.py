@@ -21,15 +21,24 @@ CITIES = Library(
 )
 
 
-def sources(index: DocumentIndex, query: str, library: Library = CITIES, limit: int = 8) -> list[str]:
-    return [hit.source for hit in index.search(library.manifest, query, text_of=library.text_of, limit=limit).hits]
+def sources(
+    index: DocumentIndex, query: str, library: Library = CITIES, limit: int = 8
+) -> list[str]:
+    return [
+        hit.source
+        for hit in index.search(library.manifest, query, text_of=library.text_of, limit=limit).hits
+    ]
 
 
 def test_a_hit_is_verbatim_at_its_span(index: DocumentIndex) -> None:
     found = index.search(CITIES.manifest, "seven hills", text_of=CITIES.text_of)
 
     hit = found.hits[0]
-    text = CITIES.text_of(next(document.digest for document in CITIES.manifest.documents if document.path == hit.source))
+    text = CITIES.text_of(
+        next(
+            document.digest for document in CITIES.manifest.documents if document.path == hit.source
+        )
+    )
     assert hit.source == "cities/rome.md"
     assert text[hit.start : hit.end] == hit.snippet
     assert "seven hills" in hit.snippet
@@ -42,13 +51,25 @@ def test_any_word_may_match_and_more_matches_rank_higher(index: DocumentIndex) -
 
 
 def test_a_match_in_path_and_heading_counts_more(index: DocumentIndex) -> None:
-    library = Library({"a.md": "# Other\n\nWe mention rome once here.", "rome.md": "# Rome\n\nWe mention rome once here."})
+    library = Library(
+        {
+            "a.md": "# Other\n\nWe mention rome once here.",
+            "rome.md": "# Rome\n\nWe mention rome once here.",
+        }
+    )
 
     assert sources(index, "rome", library) == ["rome.md", "a.md"]
 
 
-def test_a_word_that_stands_everywhere_does_not_hide_the_telling_one_nor_is_it_lost(index: DocumentIndex) -> None:
-    library = Library({f"{number:04}.md": f"whale {number} {'plankton' if number in (7, 70) else ''}" for number in range(2_500)})
+def test_a_word_that_stands_everywhere_does_not_hide_the_telling_one_nor_is_it_lost(
+    index: DocumentIndex,
+) -> None:
+    library = Library(
+        {
+            f"{number:04}.md": f"whale {number} {'plankton' if number in (7, 70) else ''}"
+            for number in range(2_500)
+        }
+    )
 
     found = sources(index, "whale plankton", library, limit=8)
 
@@ -57,7 +78,13 @@ def test_a_word_that_stands_everywhere_does_not_hide_the_telling_one_nor_is_it_l
 
 
 def test_a_part_of_a_word_in_a_path_counts_nothing(index: DocumentIndex) -> None:
-    library = Library({"a.md": "one vector here", "pgvector.md": "two vector here", "vector.md": "six vector here"})
+    library = Library(
+        {
+            "a.md": "one vector here",
+            "pgvector.md": "two vector here",
+            "vector.md": "six vector here",
+        }
+    )
 
     assert sources(index, "vector", library) == ["vector.md", "a.md", "pgvector.md"]
 
@@ -95,7 +122,9 @@ def test_documents_of_other_jobs_are_never_found(index: DocumentIndex) -> None:
     assert sources(index, "belongs") == []
 
 
-def test_a_text_is_fetched_once_for_all_jobs_and_processes(index: DocumentIndex, tmp_path: Path) -> None:
+def test_a_text_is_fetched_once_for_all_jobs_and_processes(
+    index: DocumentIndex, tmp_path: Path
+) -> None:
     first = Library({"a.md": "alpha", "b.md": "beta"})
     second = Library({"x.md": "alpha", "c.md": "gamma"})
     elsewhere = DocumentIndex(tmp_path)
@@ -116,7 +145,12 @@ def test_a_document_under_two_paths_is_shown_once(index: DocumentIndex) -> None:
 
 def test_one_document_does_not_crowd_out_the_others(index: DocumentIndex) -> None:
     long = "\n\n".join(f"## Part {number}\n\nwhale whale whale" for number in range(9))
-    library = Library({"long.md": long, "short.md": "A whale was seen from the shore, and nobody knew what to say about it."})
+    library = Library(
+        {
+            "long.md": long,
+            "short.md": "A whale was seen from the shore, and nobody knew what to say about it.",
+        }
+    )
 
     assert "short.md" in sources(index, "whale", library, limit=5)
 

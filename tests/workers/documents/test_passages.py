@@ -54,4 +54,8 @@ def test_a_long_paragraph_is_cut_between_sentences() -> None:
 
 
 def test_a_text_without_any_place_to_cut_is_cut_all_the_same() -> None:
-    assert [passage.end - passage.start for passage in passages("x" * 3_000)] == [MOST_CHARS, MOST_CHARS, 200]
+    assert [passage.end - passage.start for passage in passages("x" * 3_000)] == [
+        MOST_CHARS,
+        MOST_CHARS,
+        200,
+    ]

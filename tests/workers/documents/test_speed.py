@@ -17,7 +17,10 @@ MOST_P95_S = 0.1
 @pytest.mark.slow
 def test_ten_thousand_documents_are_searched_within_a_tenth_of_a_second(tmp_path: Path) -> None:
     chance = random.Random(7)
-    words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=chance.randint(3, 9))) for _ in range(20_000)]
+    words = [
+        "".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=chance.randint(3, 9)))
+        for _ in range(20_000)
+    ]
     frequency = [1 / rank for rank in range(1, len(words) + 1)]
     library = Library(
         {
@@ -40,5 +43,7 @@ def test_ten_thousand_documents_are_searched_within_a_tenth_of_a_second(tmp_path
     index.close()
 
     p95_s = sorted(taken_s)[189]
-    print(f"\n10,000 documents: filled in {filling_s:.1f} s; search p50 {sorted(taken_s)[100] * 1e3:.0f} ms, p95 {p95_s * 1e3:.0f} ms")
+    print(
+        f"\n10,000 documents: filled in {filling_s:.1f} s; search p50 {sorted(taken_s)[100] * 1e3:.0f} ms, p95 {p95_s * 1e3:.0f} ms"
+    )
     assert p95_s < MOST_P95_S

@@ -15,7 +15,10 @@ ADVISERS = ("legal", "medical", "financial")
 
 
 def test_they_are_those_that_the_manual_promises() -> None:
-    assert set(SPECS) == {"researcher", "analyst", "writer", "coder", "reviewer", "generalist"} | DOMAINS
+    assert (
+        set(SPECS)
+        == {"researcher", "analyst", "writer", "coder", "reviewer", "generalist"} | DOMAINS
+    )
 
 
 def test_the_lint_has_nothing_to_say() -> None:

@@ -53,7 +53,9 @@ class _Quiet(ThreadingHTTPServer):
         """A client that hangs up is no error here."""
 
 
-def _handler(pages: Mapping[str, Page], server: Server, over: threading.Event) -> type[BaseHTTPRequestHandler]:
+def _handler(
+    pages: Mapping[str, Page], server: Server, over: threading.Event
+) -> type[BaseHTTPRequestHandler]:
     """The class that answers from `pages`, and notes what it was asked."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -79,7 +81,9 @@ def _handler(pages: Mapping[str, Page], server: Server, over: threading.Event) -
 
 
 @contextmanager
-def serving(pages: Mapping[str, Page], *, certificate: Path | None = None, key: Path | None = None) -> Iterator[Server]:
+def serving(
+    pages: Mapping[str, Page], *, certificate: Path | None = None, key: Path | None = None
+) -> Iterator[Server]:
     """Serve until the block ends; with a certificate, over TLS."""
     over = threading.Event()
     server = Server(port=0)

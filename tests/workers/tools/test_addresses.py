@@ -23,20 +23,37 @@ def test_special_addresses_are_refused(address: str) -> None:
     assert not is_public(ip_address(address))
 
 
-@pytest.mark.parametrize("address", ["1.1.1.1", "8.8.8.8", "93.184.216.34", "2606:4700:4700::1111", "2a00:1450:4001:81b::200e"])
+@pytest.mark.parametrize(
+    "address",
+    ["1.1.1.1", "8.8.8.8", "93.184.216.34", "2606:4700:4700::1111", "2a00:1450:4001:81b::200e"],
+)
 def test_public_addresses_are_allowed(address: str) -> None:
     assert is_public(ip_address(address))
 
 
 @given(st.integers(0, 2**32 - 1))
 def test_an_ipv4_address_is_never_reached_inside_an_ipv6_one(number: int) -> None:
-    for inside in (0xFFFF << 32 | number, number, (0x64FF9B << 96) | number, (0x2002 << 112) | (number << 80), (0x20010000 << 96) | number):
+    for inside in (
+        0xFFFF << 32 | number,
+        number,
+        (0x64FF9B << 96) | number,
+        (0x2002 << 112) | (number << 80),
+        (0x20010000 << 96) | number,
+    ):
         assert not is_public(IPv6Address(inside))
 
 
 @given(st.ip_addresses())
-def test_what_the_standard_library_calls_private_is_never_public(address: IPv4Address | IPv6Address) -> None:
-    assume(address.is_private or address.is_loopback or address.is_link_local or address.is_multicast or address.is_reserved)
+def test_what_the_standard_library_calls_private_is_never_public(
+    address: IPv4Address | IPv6Address,
+) -> None:
+    assume(
+        address.is_private
+        or address.is_loopback
+        or address.is_link_local
+        or address.is_multicast
+        or address.is_reserved
+    )
 
     assert not is_public(address)
 
@@ -46,7 +63,9 @@ def test_what_the_standard_library_calls_private_is_never_public(address: IPv4Ad
     st.sampled_from([a for a in PRIVATE if "%" not in a]),
     st.integers(0, 3),
 )
-def test_one_private_address_among_public_ones_damns_the_host(public: list[str], private: str, place: int) -> None:
+def test_one_private_address_among_public_ones_damns_the_host(
+    public: list[str], private: str, place: int
+) -> None:
     mixed = [*public[:place], private, *public[place:]]
 
     with pytest.raises(AddressRefused):
@@ -60,4 +79,6 @@ def test_a_host_without_a_usable_address_is_refused(found: list[str]) -> None:
 
 
 def test_public_addresses_are_given_in_the_resolvers_order() -> None:
-    assert allowed_addresses("good.example", 443, lambda _host, _port: ["8.8.8.8", "1.1.1.1"], is_public) == ["8.8.8.8", "1.1.1.1"]
+    assert allowed_addresses(
+        "good.example", 443, lambda _host, _port: ["8.8.8.8", "1.1.1.1"], is_public
+    ) == ["8.8.8.8", "1.1.1.1"]

@@ -19,7 +19,9 @@ def registry(tmp_path: Path, *tools_dirs: Path, offline: bool = True) -> Registr
 
 def write_tool(folder: Path, name: str) -> Path:
     folder.mkdir(exist_ok=True)
-    (folder / f"{name}.py").write_text(f"def {name}() -> str:\n    'Says something.'\n    return 'said'\n")
+    (folder / f"{name}.py").write_text(
+        f"def {name}() -> str:\n    'Says something.'\n    return 'said'\n"
+    )
     return folder
 
 
@@ -30,7 +32,9 @@ def test_a_specialist_gets_the_tools_that_it_names_in_its_order(tmp_path: Path) 
 
 
 def test_an_unknown_tool_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
-    with pytest.raises(InvalidTool, match="unknown tool 'search_document': did you mean search_documents"):
+    with pytest.raises(
+        InvalidTool, match="unknown tool 'search_document': did you mean search_documents"
+    ):
         registry(tmp_path).tools_for(["search_document"])
 
 

@@ -17,7 +17,12 @@ def test_hits_can_be_quoted_and_the_number_of_documents_is_said(index: DocumentI
 
     assert answer["searched"] == 2
     (hit,) = answer["hits"]
-    assert (hit["source"], hit["start"], hit["end"], hit["snippet"]) == ("a.md", 0, 12, "Whales sing.")
+    assert (hit["source"], hit["start"], hit["end"], hit["snippet"]) == (
+        "a.md",
+        0,
+        12,
+        "Whales sing.",
+    )
     assert hit["score"] > 0
 
 

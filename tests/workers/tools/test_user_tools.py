@@ -73,7 +73,9 @@ def test_half_a_character_in_what_a_tool_returns_can_be_stored(tmp_path: Path) -
             \"\"\"All names.\"\"\"
             return b"caf\\xe9".decode("utf-8", "surrogateescape")
     """
-    observed = result_of({"id": "t", "name": "names", "input": {}}, tools_of(tmp_path, own=own), Desk().context)
+    observed = result_of(
+        {"id": "t", "name": "names", "input": {}}, tools_of(tmp_path, own=own), Desk().context
+    )
 
     assert (observed.text, observed.is_error) == ("caf\ufffd", False)
 
@@ -85,7 +87,9 @@ def test_a_tool_is_repeatable_unless_it_says_otherwise(tmp_path: Path) -> None:
     assert not tools["report"].repeatable
 
 
-def test_a_missing_secret_is_named_and_nothing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_secret_is_named_and_nothing_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("WEATHER_TOKEN", raising=False)
 
     text = Desk().failure(tools_of(tmp_path, weather=WEATHER)["report"], city="Oslo")
@@ -93,7 +97,9 @@ def test_a_missing_secret_is_named_and_nothing_is_run(tmp_path: Path, monkeypatc
     assert text == "report is not set up: the worker's environment lacks WEATHER_TOKEN"
 
 
-def test_a_secrets_value_never_leaves_the_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secrets_value_never_leaves_the_tool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WEATHER_TOKEN", 'canary-"7')
     report = tools_of(tmp_path, weather=WEATHER)["report"]
 
@@ -101,7 +107,9 @@ def test_a_secrets_value_never_leaves_the_tool(tmp_path: Path, monkeypatch: pyte
     assert Desk().failure(report, city="nowhere") == "refused with [WEATHER_TOKEN]"
 
 
-def test_a_secret_inside_json_is_blacked_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_inside_json_is_blacked_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TOKEN", 'ca"nary')
     text = '''
         import os
@@ -145,7 +153,10 @@ def test_of_what_a_tool_raises_the_model_is_told_the_type_and_no_text(tmp_path: 
         ("def f(x) -> str:\n    'Says.'\n    return ''\n", "parameter x needs a type"),
         ("def f(x: Nonsense) -> str:\n    'Says.'\n    return ''\n", "t.py"),
         ("async def f() -> str:\n    'Says.'\n    return ''\n", "not async"),
-        ("def f() -> str:\n    'Says.'\n    return ''\nf.secrets = [3]\n", "names of environment variables"),
+        (
+            "def f() -> str:\n    'Says.'\n    return ''\nf.secrets = [3]\n",
+            "names of environment variables",
+        ),
     ],
 )
 def test_a_broken_file_is_named_with_what_is_wrong(tmp_path: Path, text: str, reason: str) -> None:
@@ -158,7 +169,10 @@ def test_a_broken_file_is_named_with_what_is_wrong(tmp_path: Path, text: str, re
 def test_a_name_in_two_files_is_refused(tmp_path: Path) -> None:
     text = "def same() -> str:\n    'Says.'\n    return ''\n"
 
-    assert refusal(tmp_path, a=text, b=text) == "b.py: there is a tool same in a.py already: rename one"
+    assert (
+        refusal(tmp_path, a=text, b=text)
+        == "b.py: there is a tool same in a.py already: rename one"
+    )
 
 
 def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
@@ -169,7 +183,9 @@ def test_files_with_a_leading_underscore_are_left_alone(tmp_path: Path) -> None:
     assert tools_of(tmp_path, _draft="raise RuntimeError") == {}
 
 
-def test_an_installed_package_offers_a_module_of_tools_or_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_installed_package_offers_a_module_of_tools_or_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "office_tools.py").write_text(WEATHER)
     monkeypatch.syspath_prepend(str(tmp_path))
     module = EntryPoint("all", "office_tools", "handoff.tools")

@@ -28,7 +28,9 @@ def said(answer: Any) -> JobResult:
 def judged(request: Request) -> JobResult:
     plan, form = plan_of(request), dict(request.answer_schema or {})
     assert plan is not None
-    shown = f"<task>{plan.steps[0].task}</task>\n\n<output_format>{json.dumps(form)}</output_format>"
+    shown = (
+        f"<task>{plan.steps[0].task}</task>\n\n<output_format>{json.dumps(form)}</output_format>"
+    )
     envelope = ask(shown, envelope_schema(form))
     assert isinstance(envelope, dict)
     jsonschema.validate(envelope["output"], form)
@@ -37,11 +39,19 @@ def judged(request: Request) -> JobResult:
 
 def scored(answer: str, reference: str | None = RIGHT) -> list[int]:
     return [
-        one.score for one in scores_in(judged(Judging().scoring("What is Qdrant written in?", RUBRIC, said(answer), reference)), RUBRIC)
+        one.score
+        for one in scores_in(
+            judged(
+                Judging().scoring("What is Qdrant written in?", RUBRIC, said(answer), reference)
+            ),
+            RUBRIC,
+        )
     ]
 
 
-def test_an_answer_with_all_words_of_the_right_one_is_scored_highest_and_one_with_none_lowest() -> None:
+def test_an_answer_with_all_words_of_the_right_one_is_scored_highest_and_one_with_none_lowest() -> (
+    None
+):
     assert (scored(RIGHT), scored("No idea.")) == ([5, 5], [1, 1])
 
 
@@ -55,10 +65,14 @@ def test_each_reason_says_that_it_was_counted() -> None:
 
 
 def duel(one: str, other: str) -> Duel | None:
-    return duel_in(judged(Judging().duel("What is Qdrant written in?", RUBRIC, said(one), said(other))), RUBRIC)
+    return duel_in(
+        judged(Judging().duel("What is Qdrant written in?", RUBRIC, said(one), said(other))), RUBRIC
+    )
 
 
-ANSWERS = st.sampled_from([RIGHT, "No idea.", "Qdrant?", "It is written.", "Rust, and Qdrant is good. Written well."])
+ANSWERS = st.sampled_from(
+    [RIGHT, "No idea.", "Qdrant?", "It is written.", "Rust, and Qdrant is good. Written well."]
+)
 
 
 @given(ANSWERS, ANSWERS)

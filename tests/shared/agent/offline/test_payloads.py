@@ -9,9 +9,17 @@ import pytest
 from shared.agent.offline.payloads import claims_and_output, hits_in, page_in
 
 DATA = json.dumps(
-    {"output": 'It "works" [a.c1].', "claims": [{"id": "a.c1", "text": "It works.", "sources": []}, {"id": "a.c2", "text": "No."}]}
+    {
+        "output": 'It "works" [a.c1].',
+        "claims": [
+            {"id": "a.c1", "text": "It works.", "sources": []},
+            {"id": "a.c2", "text": "No."},
+        ],
+    }
 )
-PAGE = json.dumps({"source": "a.md", "offset": 0, "total_chars": 30, "text": 'One "quoted" line.\nAnother line.'})
+PAGE = json.dumps(
+    {"source": "a.md", "offset": 0, "total_chars": 30, "text": 'One "quoted" line.\nAnother line.'}
+)
 
 
 def test_a_result_gives_its_output_and_its_claims() -> None:

@@ -13,7 +13,9 @@ from shared.agent.offline.placeholders import placeholder
 from tests.shared.agent.offline.forms_asked_for import SCHEMAS, TREES, an_object
 
 
-@pytest.mark.parametrize("schema", SCHEMAS, ids=lambda schema: "-".join(schema.get("properties", schema))[:40])
+@pytest.mark.parametrize(
+    "schema", SCHEMAS, ids=lambda schema: "-".join(schema.get("properties", schema))[:40]
+)
 def test_what_stands_for_nothing_is_valid(schema: dict[str, Any]) -> None:
     jsonschema.validate(placeholder(schema), schema, format_checker=jsonschema.FormatChecker())
 
@@ -24,12 +26,16 @@ def test_any_schema_of_common_parts_has_one(schema: dict[str, Any]) -> None:
 
 
 def test_it_is_the_least_that_is_allowed() -> None:
-    form = an_object(name={"type": "string"}, count={"type": "integer"}, found={"type": "boolean"}) | {"required": ["name", "count"]}
+    form = an_object(
+        name={"type": "string"}, count={"type": "integer"}, found={"type": "boolean"}
+    ) | {"required": ["name", "count"]}
     assert placeholder(form) == {"name": "unknown", "count": 0}
 
 
 def test_a_string_that_may_be_anything_is_the_text() -> None:
-    assert placeholder(an_object(query={"type": "string"}), text="What is Qdrant?") == {"query": "What is Qdrant?"}
+    assert placeholder(an_object(query={"type": "string"}), text="What is Qdrant?") == {
+        "query": "What is Qdrant?"
+    }
 
 
 @pytest.mark.parametrize("pattern", ["^(a+)+$", "(?=x)x"])

@@ -6,7 +6,10 @@ from shared.agent.offline.conversation import Conversation, Result
 from shared.agent.offline.parts import reply_to
 from supervisor.roles.replanner import Decision
 
-SCHEMA = {"type": "object", "properties": {"decision": {"type": "string"}, "why": {"type": "string"}}}
+SCHEMA = {
+    "type": "object",
+    "properties": {"decision": {"type": "string"}, "why": {"type": "string"}},
+}
 SPECIALISTS = [
     '{"name": "generalist", "description": "-", "tools": ["search_documents"], "waiting": 0}',
     '{"name": "researcher", "description": "-", "tools": ["search_documents"], "waiting": 0}',
@@ -19,9 +22,24 @@ def a_step(name: str, status: str, specialist: str = "researcher") -> str:
 
 
 def asked(*steps: str, result: str = "partial") -> Conversation:
-    task = "\n".join(["Results have come in.", "Specialists:", *SPECIALISTS, "Plan:", *steps, "", "Request:", "Compare."])
-    tools: dict[str, dict[str, str]] = {f"hand_off_to_{name}": {} for name in ("generalist", "researcher", "writer")}
-    return Conversation("", task, (Result("milvus", result, "Not found.", ()),), tools=tools, schema=SCHEMA)
+    task = "\n".join(
+        [
+            "Results have come in.",
+            "Specialists:",
+            *SPECIALISTS,
+            "Plan:",
+            *steps,
+            "",
+            "Request:",
+            "Compare.",
+        ]
+    )
+    tools: dict[str, dict[str, str]] = {
+        f"hand_off_to_{name}": {} for name in ("generalist", "researcher", "writer")
+    }
+    return Conversation(
+        "", task, (Result("milvus", result, "Not found.", ()),), tools=tools, schema=SCHEMA
+    )
 
 
 def test_what_one_did_not_find_another_who_can_search_looks_for() -> None:
@@ -32,12 +50,16 @@ def test_what_one_did_not_find_another_who_can_search_looks_for() -> None:
 
 
 def test_it_is_looked_for_once() -> None:
-    block = reply_to(asked(a_step("milvus", "partial"), a_step("milvus_further", "partial", "generalist")))[0]
+    block = reply_to(
+        asked(a_step("milvus", "partial"), a_step("milvus_further", "partial", "generalist"))
+    )[0]
 
     assert Decision.FINALIZE in block["text"]
 
 
 def test_where_nothing_is_missing_the_plan_goes_on() -> None:
-    block = reply_to(asked(a_step("milvus", "ok"), a_step("write", "not begun", "writer"), result="ok"))[0]
+    block = reply_to(
+        asked(a_step("milvus", "ok"), a_step("write", "not begun", "writer"), result="ok")
+    )[0]
 
     assert Decision.GO_ON in block["text"]

@@ -20,7 +20,9 @@ def _body(**changes: Any) -> dict[str, Any]:
 
 def _posted(body: Any, path: str = "/v1/messages") -> httpx2.Response:
     with httpx2.Client(transport=OfflineTransport(), base_url="http://offline.invalid") as http:
-        return http.post(path, content=body) if isinstance(body, bytes) else http.post(path, json=body)
+        return (
+            http.post(path, content=body) if isinstance(body, bytes) else http.post(path, json=body)
+        )
 
 
 def test_the_same_request_gives_the_same_bytes() -> None:
@@ -31,8 +33,12 @@ def test_the_same_request_gives_the_same_bytes() -> None:
 def test_a_streamed_reply_is_the_unstreamed_one() -> None:
     tools: Any = Library.of(EXAMPLES).tools
     messages: Any = QUESTION
-    whole = client().messages.create(model="offline", max_tokens=4_096, messages=messages, tools=tools)
-    with client().messages.stream(model="offline", max_tokens=4_096, messages=messages, tools=tools) as stream:
+    whole = client().messages.create(
+        model="offline", max_tokens=4_096, messages=messages, tools=tools
+    )
+    with client().messages.stream(
+        model="offline", max_tokens=4_096, messages=messages, tools=tools
+    ) as stream:
         streamed = stream.get_final_message()
     assert [block.type for block in streamed.content] == [block.type for block in whole.content]
     assert [block.input for block in streamed.content if block.type == "tool_use"] == [
@@ -43,11 +49,23 @@ def test_a_streamed_reply_is_the_unstreamed_one() -> None:
 
 
 def test_events_come_in_the_order_of_the_api() -> None:
-    with client().messages.stream(model="offline", max_tokens=4_096, messages=[{"role": "user", "content": "What is a vector?"}]) as stream:
+    with client().messages.stream(
+        model="offline",
+        max_tokens=4_096,
+        messages=[{"role": "user", "content": "What is a vector?"}],
+    ) as stream:
         kinds = [event.type for event in stream]
-    once = [kind for index, kind in enumerate(kinds) if kind != "text" and kinds[index - 1 : index] != [kind]]
+    once = [
+        kind
+        for index, kind in enumerate(kinds)
+        if kind != "text" and kinds[index - 1 : index] != [kind]
+    ]
     assert once[0] == "message_start"
-    assert [kind for kind in once if kind in ("content_block_start", "content_block_stop", "message_delta", "message_stop")] == [
+    assert [
+        kind
+        for kind in once
+        if kind in ("content_block_start", "content_block_stop", "message_delta", "message_stop")
+    ] == [
         "content_block_start",
         "content_block_stop",
         "message_delta",
@@ -60,7 +78,9 @@ def test_text_arrives_in_pieces_that_make_up_the_whole() -> None:
     with client().messages.stream(
         model="offline",
         max_tokens=4_096,
-        messages=[{"role": "user", "content": f"<task>Research the subject: {'long words ' * 60}</task>"}],
+        messages=[
+            {"role": "user", "content": f"<task>Research the subject: {'long words ' * 60}</task>"}
+        ],
         output_config={"format": {"type": "json_schema", "schema": schema}},
     ) as stream:
         pieces = list(stream.text_stream)
@@ -75,14 +95,20 @@ def test_ids_of_tool_calls_differ_within_a_turn() -> None:
 
 
 def test_a_reply_over_max_tokens_is_cut_and_says_so() -> None:
-    message = client().messages.create(model="offline", max_tokens=5, messages=[{"role": "user", "content": "What is a vector database?"}])
+    message = client().messages.create(
+        model="offline",
+        max_tokens=5,
+        messages=[{"role": "user", "content": "What is a vector database?"}],
+    )
     assert message.stop_reason == "max_tokens"
     assert message.usage.output_tokens == 5
     assert [len(block.text) for block in message.content if block.type == "text"] == [20]
 
 
 def test_input_tokens_can_be_counted_without_asking() -> None:
-    counted = client().messages.count_tokens(model="offline", messages=[{"role": "user", "content": "word " * 400}])
+    counted = client().messages.count_tokens(
+        model="offline", messages=[{"role": "user", "content": "word " * 400}]
+    )
     assert 400 <= counted.input_tokens <= 600
 
 
@@ -120,7 +146,17 @@ def test_the_client_raises_not_found_for_an_unknown_path() -> None:
         (_body(tool_choice={"type": "any"}), "tool_choice"),
         (_body(tools=5), "malformed"),
         (_body(output_config="x"), "malformed"),
-        (_body(messages=[{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "x"}]}]), "tool_use_id"),
+        (
+            _body(
+                messages=[
+                    {
+                        "role": "user",
+                        "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "x"}],
+                    }
+                ]
+            ),
+            "tool_use_id",
+        ),
     ],
 )
 def test_a_malformed_request_is_refused_by_the_name_of_its_field(body: Any, named: str) -> None:
@@ -132,7 +168,12 @@ def test_a_malformed_request_is_refused_by_the_name_of_its_field(body: Any, name
 
 
 def test_a_tool_call_must_be_answered_before_the_conversation_goes_on() -> None:
-    called = {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "search_documents", "input": {"query": "x"}}]}
+    called = {
+        "role": "assistant",
+        "content": [
+            {"type": "tool_use", "id": "t1", "name": "search_documents", "input": {"query": "x"}}
+        ],
+    }
     response = _posted(_body(messages=[*QUESTION, called, {"role": "user", "content": "and?"}]))
     assert response.status_code == 400
     assert "t1" in response.json()["error"]["message"]
@@ -140,4 +181,9 @@ def test_a_tool_call_must_be_answered_before_the_conversation_goes_on() -> None:
 
 def test_a_request_of_a_megabyte_is_answered_at_once() -> None:
     hostile = "a" * 500_000 + " Compare " + "b, " * 150_000
-    assert _posted(_body(messages=[{"role": "user", "content": f"<task>{hostile}</task>"}])).status_code == 200
+    assert (
+        _posted(
+            _body(messages=[{"role": "user", "content": f"<task>{hostile}</task>"}])
+        ).status_code
+        == 200
+    )
