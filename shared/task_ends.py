@@ -17,7 +17,9 @@ shown as SUCCESS: once that was said of a task, no event takes it back.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, NoReturn
 
 from celery.exceptions import Ignore, Reject
@@ -28,6 +30,7 @@ from shared.chords import tell_parts_left
 from shared.ending import Ended, Ending
 from shared.ledger.ledger import Ledger
 from shared.logs import log_of, logged_as
+from shared.slots import SLOTS
 from shared.wire.errors import HandoffError, LedgerError, MalformedMessage
 from shared.wire.handoff import AgentHandoff, HandoffResult, ResultStatus
 
@@ -84,9 +87,32 @@ class HandoffRequest(ParsedRequest):
             super().send_event(type, **fields)
 
 
-def register(app: Any, name: str, body: Callable[[Any, object], str]) -> None:
-    """Have this app run handoffs of one role. `body`: of the task and its message's one argument; calls `run_task`."""
-    app.task(body, name=name, shared=False, bind=True, Request=HandoffRequest)
+def register(
+    app: Any, name: str, body: Callable[..., Any], request: type[ParsedRequest] = HandoffRequest
+) -> None:
+    """Register a task with this app. `body` takes the task and the arguments of its message.
+
+    For a `BaseException` that is no `Exception`, Celery's pools never call a request's end: its message stays unacknowledged, and its slot
+    is lost. So none leaves a task of ours.
+    """
+
+    @wraps(body)
+    def ends(task: Any, *arguments: Any, **named: Any) -> Any:
+        try:
+            with SLOTS.taken(str(task.request.id)):
+                return body(task, *arguments, **named)
+        except Exception:
+            raise
+        except BaseException as error:
+            log.exception("a task was ended", task=name, error=type(error).__name__)
+            raise Ignore(
+                f"ended by {type(error).__name__}; the sweeper has it run again"
+            ) from error
+
+    vars(ends)["__signature__"] = inspect.signature(
+        body
+    )  # Celery checks a message's arguments by it
+    app.task(ends, name=name, shared=False, bind=True, Request=request)
 
 
 def run_task(
@@ -105,13 +131,16 @@ def run_task(
     assert isinstance(text, str)
     with logged_as(job_id=handoff.job_id, handoff_id=handoff.handoff_id):
         try:
+            if handoff.limits.deadline is not None:
+                left_s = handoff.limits.deadline - ledger.connection.now()
+                SLOTS.ends_within(str(task.request.id), left_s)
             ended = attempt(handoff, text)
         except (
             HandoffError
         ) as error:  # the ledger is away: the lease runs out, and the sweeper has it run again
             log.warning("handoff left to the sweeper", why=str(error))
             ended = Ended(Ending.ELSEWHERE, str(error))
-        except Exception as error:
+        except BaseException as error:
             log.exception("defect around a handoff")
             ended = Ended(Ending.ELSEWHERE, f"a defect: {type(error).__name__}")
         return _end(task, ended)

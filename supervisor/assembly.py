@@ -123,7 +123,9 @@ def make_supervisor_app(settings: Settings, make_model: MakeModel | None = None)
     app = make_app("supervisor", redis_url_of(settings), settings, QUEUES)
     once = _Once(app, settings, make_model)
 
-    def advance(job_id: object, suspects: object = (), _woken_by: object = "") -> None:
+    def advance(
+        _task: object, job_id: object, suspects: object = (), _woken_by: object = ""
+    ) -> None:
         """`_woken_by`: what messages of the version before say."""
         if (
             not isinstance(job_id, str)
@@ -139,7 +141,7 @@ def make_supervisor_app(settings: Settings, make_model: MakeModel | None = None)
         with logged_as(job_id=job_id):
             once().advance(JobId(job_id), [HandoffId(str(item)) for item in suspects])
 
-    app.task(advance, name=ADVANCE, shared=False, Request=ParsedRequest)
+    register(app, ADVANCE, advance, ParsedRequest)
     for role in ROLES:
         register(app, task_of(role), _thinking(once, role))
     keep_unreadable(app, lambda: once().process.ledger)

@@ -118,7 +118,7 @@ def _succeeds(otherwise: str, call: Callable[[], None]) -> bool:
     except LedgerUnavailable as error:
         log.warning(otherwise, why=str(error))
         return False
-    except Exception:  # the sweeper must outlive a broker that is restarting
+    except BaseException:  # the sweeper must outlive a broker that is restarting
         log.exception(otherwise)
         return False
     return True

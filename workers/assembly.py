@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from celery import Celery, signals
@@ -20,6 +21,7 @@ from shared.models import MakeModel, provider_models
 from shared.process import Process, redis_url_of, start_process
 from shared.publishing import publish
 from shared.readiness import touch_while_alive
+from shared.slots import SLOTS
 from shared.specialists import load_specialists
 from shared.taking import Taking
 from shared.task_ends import keep_unreadable, register, run_task
@@ -97,7 +99,10 @@ class _Once:
         )
         tried = threading.Event()
         self._announcing = threading.Thread(
-            target=self._announce_for_ever, args=(served, tried), name="announcements", daemon=True
+            target=self._announce_for_ever,
+            args=(served, sender.pool, tried),
+            name="announcements",
+            daemon=True,
         )
         self._announcing.start()
         tried.wait(FOUND_WITHIN_S)
@@ -130,8 +135,20 @@ class _Once:
             key=lambda spec: spec.name,
         )
 
-    def _announce_for_ever(self, served: Sequence[SpecialistSpec], tried: threading.Event) -> None:
+    def _announce_for_ever(
+        self, served: Sequence[SpecialistSpec], pool: Any, tried: threading.Event
+    ) -> None:
         """From the start to the end of the process; at its end it withdraws what it announced. Between, it heeds pauses. `tried`: once."""
+        while not self._stop.is_set():
+            try:
+                self._announce(served, pool, tried)
+            except BaseException:  # a worker that is no longer announced gets no work
+                log.exception("announcements stopped; they start again")
+                self._stop.wait(HEEDED_WITHIN_S)
+
+    def _announce(
+        self, served: Sequence[SpecialistSpec], pool: Any, tried: threading.Event
+    ) -> None:
         worker = self()
         announcement = Announcement(
             worker=worker.process.name,
@@ -144,10 +161,18 @@ class _Once:
             _tried("pauses not heeded", lambda: self._heed(ledger.pauses.roles()))
             if time.monotonic() - announced_at >= ANNOUNCED_FOR_S / 3 - HEEDED_WITHIN_S:
                 announced_at = time.monotonic()
-                _tried("not announced", lambda: ledger.roles.announce(announcement))
+                announcement = _with_lost_slots(announcement, SLOTS.lost(pool))
+                _tried("not announced", partial(ledger.roles.announce, announcement))
             tried.set()
             self._stop.wait(HEEDED_WITHIN_S)
-        _tried("not withdrawn", lambda: ledger.roles.withdraw(announcement))
+        _tried("not withdrawn", partial(ledger.roles.withdraw, announcement))
+
+
+def _with_lost_slots(announcement: Announcement, lost: int) -> Announcement:
+    """The announcement with so many slots lost. Log it when there are more of them."""
+    if lost > announcement.lost_slots:
+        log.error("slots are lost: start this worker again", lost=lost, slots=announcement.slots)
+    return announcement.model_copy(update={"lost_slots": lost})
 
 
 def _tried(otherwise: str, call: Callable[[], None]) -> None:
@@ -155,7 +180,7 @@ def _tried(otherwise: str, call: Callable[[], None]) -> None:
         call()
     except LedgerUnavailable as error:
         log.warning(otherwise, why=str(error))
-    except Exception:  # a worker that is no longer announced gets no work
+    except BaseException:  # a worker that is no longer announced gets no work
         log.exception(otherwise)
 
 

@@ -20,6 +20,7 @@ from shared.agent.conversation import (
     text_of,
 )
 from shared.agent.equipment import Equipment
+from shared.agent.model import Block
 from shared.agent.model_turn import ModelTurns
 from shared.agent.outcome import Outcome
 from shared.agent.prompt import Opening
@@ -27,15 +28,24 @@ from shared.agent.reading import NotAcceptable, Read, decider
 from shared.agent.tool_calls import (
     CUT_CALL,
     MAY_HAVE_RUN,
+    MOST_CALLS,
     NO_TURNS_LEFT,
     NOTHING_DONE,
+    TOO_MANY_CALLS,
     UNKNOWN,
     observed,
-    results_of,
 )
+from shared.agent.tool_threads import ToolThreads
 from shared.agent.turns import Turns
 from shared.logs import log_of
-from shared.wire.checkpoints import Called, Checkpoint, Prompted, Replied, WorstCase
+from shared.wire.checkpoints import (
+    Called,
+    Checkpoint,
+    Observed,
+    Prompted,
+    Replied,
+    WorstCase,
+)
 from shared.wire.errors import (
     Interrupted,
     LedgerError,
@@ -152,39 +162,39 @@ class Agent:
 
     def _act(self, reply: Replied) -> None:
         """Run the calls that have no result yet, except those that must not be run."""
-        talk, unanswered = self._talk, self._talk.unanswered
-        cut = (
-            unanswered[-1]["id"]
-            if reply.stop_reason == "max_tokens" and unanswered[-1] is reply.content[-1]
-            else None
-        )
-        runnable = []
-        for call in unanswered:
+        runnable, refused = list[Block](), list[Observed]()
+        talk, first_calls = self._talk, [call["id"] for call in calls_of(reply)[:MOST_CALLS]]
+        started = talk.started
+        for call in talk.unanswered:
             if talk.turns >= self._limits.max_turns:
-                self._note(observed(call, NO_TURNS_LEFT, is_error=True))
-            elif call["id"] == cut:
-                self._note(observed(call, CUT_CALL, is_error=True))
-            elif call["id"] in talk.started:
-                self._note(observed(call, MAY_HAVE_RUN, is_error=True))
+                why = NO_TURNS_LEFT
+            elif reply.stop_reason == "max_tokens" and call is reply.content[-1]:
+                why = CUT_CALL
+            elif call["id"] in started:
+                why = MAY_HAVE_RUN
+            elif call["id"] not in first_calls:
+                why = TOO_MANY_CALLS
             else:
                 runnable.append(call)
-        once = [
-            call
-            for call in runnable
-            if (tool := self._tools.get(str(call.get("name")))) and not tool.repeatable
-        ]
-        if once:
-            self._note(*(Called(tool_use_id=call["id"]) for call in once))
+                continue
+            refused.append(observed(call, why, is_error=True))
+        if refused:
+            self._note(*refused)
         names = (
             str(call.get("name")) for call in runnable
         )  # as the model wrote them, and everybody sees what is being done
         doing = ", ".join(dict.fromkeys(name if name in self._tools else UNKNOWN for name in names))
         if runnable:
             self._pulse(doing)
-        for result in results_of(
-            runnable, self._tools, self._equipment.for_tools(), lambda: self._pulse(doing)
-        ):
+        threads = ToolThreads(self._tools, self._equipment.for_tools())
+        for result in threads.results_of(runnable, lambda: self._pulse(doing), self._starts):
             self._note(result)
+
+    def _starts(self, call: Block) -> None:
+        """Note that a tool that is not safe to repeat is about to run."""
+        tool = self._tools.get(str(call.get("name")))
+        if tool is not None and not tool.repeatable:
+            self._note(Called(tool_use_id=call["id"]))
 
     def _read(self, reply: Replied) -> HandoffResult | None:
         """Take a final answer; None: the model was told what to mend, and has a turn for it."""

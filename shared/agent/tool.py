@@ -31,6 +31,8 @@ class ToolContext:
     """Seconds until the handoff's deadline."""
     fetched: Callable[[], tuple[Document, ...]] = tuple
     """Pages that were fetched for this job: documents like any other."""
+    call_id: str = ""
+    """The `tool_use` id of the call that runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +47,5 @@ class Tool:
     server_param: Mapping[str, Any] | None = None
     repeatable: bool = True
     """Safe to run again after a crash. One that isn't is not repeated, and the model is told."""
+    timeout_s: float | None = None
+    """After so many seconds a call has failed, and nobody waits for it any more. None: only the handoff's own limit holds."""

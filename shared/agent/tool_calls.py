@@ -1,16 +1,12 @@
-"""Running the tool calls of one reply: in parallel, each in a thread that can be left, and each ending in an observation."""
+"""One tool call: how a tool is described to the model, and the observation that each call ends in."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextvars import copy_context
-from queue import Empty, SimpleQueue
+from dataclasses import replace
 
 from shared.agent.model import Block
 from shared.agent.schemas import BrokenSchema, problem_with
 from shared.agent.tool import Tool, ToolContext, ToolFailed
-from shared.telemetry import telemetry
 from shared.wire.characters import in_whole_characters
 from shared.wire.checkpoints import Observed
 from shared.wire.errors import HandoffError
@@ -18,10 +14,11 @@ from shared.wire.errors import HandoffError
 MOST_RESULT_CHARS = 24_000
 """Of one tool result: some 6,000 tokens, paid again in every later turn. A tool that can page says so in its result."""
 MOST_ERROR_CHARS = 500
-TICK_S = 0.25
-"""How often the waiting thread looks after the claim while tools run."""
+MOST_CALLS = 64
+"""Calls of one reply that are run; the model is told of each other call that it was not."""
 CUT_CALL = "the reply was cut off before this call was complete: call again, with shorter arguments"
 MAY_HAVE_RUN = "interrupted: this tool may have run once already and is not safe to repeat; go on without, or check what it did"
+TOO_MANY_CALLS = f"not run: at most {MOST_CALLS} calls of one reply are run; call again"
 NOTHING_DONE = "nothing was done: see below"
 NO_TURNS_LEFT = "not run: this was the last turn"
 UNKNOWN = "an unknown tool"
@@ -43,51 +40,11 @@ def observed(call: Block, text: str, *, is_error: bool = False) -> Observed:
     return Observed(tool_use_id=call["id"], text=in_whole_characters(text), is_error=is_error)
 
 
-def results_of(
-    calls: Sequence[Block],
-    tools: dict[str, Tool],
-    context: ToolContext,
-    on_tick: Callable[[], None],
-) -> Iterator[Observed]:
-    """The results of the calls, each as it comes.
-
-    `on_tick` is called while tools run; what it raises passes through, and the threads are left to end by themselves.
-    """
-    done: SimpleQueue[Observed | BaseException] = SimpleQueue()
-
-    def work(call: Block) -> None:
-        name = str(call.get("name"))
-        try:
-            with telemetry().tool(call, name if name in tools else UNKNOWN) as span:
-                result = result_of(call, tools, context)
-                span.observed(result)
-            done.put(result)
-        except BaseException as error:  # noqa: BLE001 - raised in the waiting thread: a defect must not end as silence
-            done.put(error)
-
-    for call in calls:
-        threading.Thread(
-            target=copy_context().run,
-            args=(work, call),
-            name=f"tool-{call.get('name')}",
-            daemon=True,
-        ).start()
-    left = len(calls)
-    while left:
-        try:
-            result = done.get(timeout=TICK_S)
-        except Empty:
-            on_tick()
-            continue
-        if isinstance(result, BaseException):
-            raise result
-        left -= 1
-        yield result
-
-
 def result_of(call: Block, tools: dict[str, Tool], context: ToolContext) -> Observed:
-    """Run one call. Whatever is wrong with it is told to the model in one line: no traceback, and no text of a stranger's exception,
-    which may hold what the tool knows and the model must not (a URL with a key).
+    """Run one call. Whatever goes wrong becomes one line for the model, also `sys.exit` in a tool: a call never raises.
+
+    The line holds no traceback, and no text of a foreign exception: that text may hold what the tool knows and the model must not see, such
+    as a URL with a key.
     """
     tool = tools.get(str(call.get("name")))
     if tool is None or tool.run is None:
@@ -97,21 +54,27 @@ def result_of(call: Block, tools: dict[str, Tool], context: ToolContext) -> Obse
             f"there is no tool {str(call.get('name'))[:60]!r} here; there are: {known}",
             is_error=True,
         )
-    problem = argument_problem(call.get("input"), tool)
-    if problem:
-        return observed(call, f"{tool.name}: {problem}", is_error=True)
     try:
-        return observed(call, shortened(tool.run(dict(call["input"]), context)))
-    except ToolFailed as error:
-        return observed(call, _line(str(error)), is_error=True)
-    except HandoffError as error:
-        return observed(call, _line(f"{tool.name} failed: {type(error).__name__}"), is_error=True)
-    except Exception as error:  # noqa: BLE001 - a user's tool may raise anything
-        return observed(
-            call,
-            f"{tool.name} failed with {type(error).__name__}; try other arguments, or do without",
-            is_error=True,
-        )
+        problem = argument_problem(call.get("input"), tool)
+        if problem:
+            return observed(call, f"{tool.name}: {problem}", is_error=True)
+        text = tool.run(dict(call["input"]), replace(context, call_id=call["id"]))
+        return observed(call, shortened(text))
+    except BaseException as error:  # noqa: BLE001 - a user's tool may raise anything
+        return observed(call, _failure(tool, error), is_error=True)
+
+
+def _failure(tool: Tool, error: BaseException) -> str:
+    """Return what the model is told of a call that raised."""
+    kind = type(error).__name__
+    if isinstance(error, ToolFailed):
+        try:
+            return _line(str(error))
+        except BaseException as again:  # noqa: BLE001 - a user's subclass may have any `__str__`
+            kind = type(again).__name__
+    elif isinstance(error, HandoffError):
+        return _line(f"{tool.name} failed: {kind}")
+    return _line(f"{tool.name} failed with {kind}; try other arguments, or do without")
 
 
 def argument_problem(arguments: object, tool: Tool) -> str | None:

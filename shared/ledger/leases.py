@@ -88,10 +88,10 @@ class Leases:
         while not self._stop.wait(
             renews_every_s(self._lease_s) if is_renewed else retries_every_s(self._lease_s)
         ):
-            self._show_life()
             try:
+                self._show_life()
                 is_renewed = self._renew() and self._give_signs()
-            except Exception:  # without this thread, every claim of the process is lost
+            except BaseException:  # without this thread, every claim of the process is lost
                 log.exception("leases not renewed")
         self._connection.close()
 

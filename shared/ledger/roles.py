@@ -39,6 +39,8 @@ class Announcement(Message):
     """Handoffs that it runs at once."""
     model: str
     """The model behind it: `offline`, or the provider."""
+    lost_slots: int = 0
+    """Slots that take no handoff any more until the process starts again, see `shared.slots`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +198,7 @@ class Roles:
                 spec=serving[0][1],
                 digest=digest,
                 workers=tuple(sorted(one.worker for one in everyone)),
-                slots=sum(one.slots for one in everyone),
+                slots=sum(max(0, one.slots - one.lost_slots) for one in everyone),
                 queued=int(depth) + int(held),
                 models=tuple(sorted({one.model for one in everyone})),
                 paused=Pause.from_json(paused) if paused else None,

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from shared.ledger.days import Spent, Today
     from shared.ledger.health import QueueDepth, RedisFacts
     from shared.ledger.pauses import Pause
+    from shared.ledger.roles import Announcement
     from supervisor.client import Client
 
 FULL = 0.7
@@ -196,6 +197,7 @@ def _workers(jobs: Client, *, can_announce: bool) -> Iterator[Finding]:
             f"queue {name}",
             f"{figures(len(one.workers), 'process')} with {one.slots} slots, {one.queued} waiting",
         )
+    yield from lost_slots(jobs.ledger.roles.announcements())
     yield from forsaken(jobs.ledger.health.depths(), {*served, *RESERVED})
     models = {model for one in served.values() for model in one.models}
     if len(models) > 1:
@@ -203,6 +205,18 @@ def _workers(jobs: Client, *, can_announce: bool) -> Iterator[Finding]:
         yield Finding(
             Level.WARN, "workers' models", f"workers differ: {', '.join(sorted(models))}", mend
         )
+
+
+def lost_slots(announcements: Iterable[Announcement]) -> Iterator[Finding]:
+    """Workers with slots that take no handoff any more. Pure."""
+    for one in announcements:
+        if one.lost_slots:
+            yield Finding(
+                Level.FAIL if one.lost_slots >= one.slots else Level.WARN,
+                f"worker {plain(one.worker)}",
+                f"{one.lost_slots} of {figures(one.slots, 'slot')} are lost: their tasks never ended",
+                "start this worker again",
+            )
 
 
 def paused(pauses: Mapping[str, Pause]) -> Iterator[Finding]:

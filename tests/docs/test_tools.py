@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from shared.agent import tool_calls
+from shared.agent import tool_calls, tool_threads
 from shared.agent.tool import Tool
 from shared.documents import elsewhere
 from tests.docs.pages import ROOT, blocks, coded, rows, sections, text_of
 from tests.workers.tools.contexts import Desk
-from workers.tools import fetch_url, read_document, search_documents, web_search
+from workers.tools import fetch_url, marks, read_document, search_documents, web_search
 from workers.tools.registry import BUILT_IN
 from workers.tools.user_tools import ENTRY_POINT_GROUP, load_tools
 
@@ -78,5 +78,11 @@ def test_every_built_in_tool_is_listed_with_its_limits() -> None:
 def test_the_figures_of_the_text_are_those_of_the_code() -> None:
     assert f"{tool_calls.MOST_RESULT_CHARS:,} characters" in SECTIONS["Your own"]
     assert f"`{ENTRY_POINT_GROUP}`" in SECTIONS["Your own"]
+    for figure in (
+        f"{marks.DEFAULT_TIMEOUT_S:g} by default, at most {marks.LONGEST_TIMEOUT_S:,.0f}",
+        f"When {tool_threads.MOST_LEFT_BEHIND} calls of a tool hang",
+        f"{tool_threads.MOST_AT_ONCE} at a time. The first {tool_calls.MOST_CALLS} are run",
+    ):
+        assert figure in SECTIONS["Your own"]
     assert f"{elsewhere.TIMEOUT_S} seconds a file" in SECTIONS["Built-in"]
     assert f"{elsewhere.MEMORY_BYTES >> 30} GB" in SECTIONS["Built-in"]

@@ -13,7 +13,7 @@ import pytest
 from celery.exceptions import Reject
 
 from shared.agent.tool import Tool
-from shared.agent.tool_calls import results_of
+from shared.agent.tool_threads import ToolThreads
 from shared.config import Settings
 from shared.logs import configure_logging, log_of, logged_as
 from tests.doubles.handoffs import a_tool_context
@@ -102,11 +102,8 @@ def test_what_a_tool_logs_says_whose_it_is(out: io.StringIO) -> None:
     tool = Tool(name="mine", description="", input_schema={"type": "object"}, run=logs)
     with logged_as(job_id="j1", handoff_id="h1"):
         list(
-            results_of(
-                [{"id": "t1", "name": "mine", "input": {}}],
-                {"mine": tool},
-                a_tool_context(),
-                lambda: None,
+            ToolThreads({"mine": tool}, a_tool_context()).results_of(
+                [{"id": "t1", "name": "mine", "input": {}}], lambda: None
             )
         )
 

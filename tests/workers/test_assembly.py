@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import redis
+from celery.worker import state as worker_state
 
 from shared.agent.anthropic_clients import model_from
 from shared.celery_app import make_app
@@ -20,7 +21,7 @@ from shared.ledger.ledger import Ledger
 from shared.process import GENERATIONS, SWITCH_EVERY_S
 from tests.doubles.handoffs import a_spec
 from tests.waiting import wait_until
-from workers.assembly import _Once
+from workers.assembly import Worker, _Once
 from workers.documents.index import DocumentIndex
 from workers.tools.registry import build_registry
 
@@ -46,7 +47,8 @@ def once(redis_url: str, tmp_path: Path) -> Iterator[_Once]:
 
 def consumer(once: _Once) -> SimpleNamespace:
     """As much of Celery's as is asked before a role is paused."""
-    return SimpleNamespace(app=once._app, call_soon=lambda _settle: None)
+    pool = SimpleNamespace(uses_semaphore=False)
+    return SimpleNamespace(app=once._app, call_soon=lambda _settle: None, pool=pool)
 
 
 def test_a_signal_that_comes_while_the_worker_is_built_is_heeded_when_it_is(once: _Once) -> None:
@@ -87,6 +89,36 @@ def test_a_worker_withdraws_what_it_announced(once: _Once, ledger: Ledger) -> No
 
     once.stopping()
     wait_until(lambda: not ledger.roles.announcements(), what="the withdrawal")
+
+
+def test_slots_that_are_lost_are_announced(
+    once: _Once, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workers.assembly.ANNOUNCED_FOR_S", 0.3)
+    monkeypatch.setattr(worker_state, "active_requests", [SimpleNamespace(id="never-ends")])
+    once.started(consumer(once))
+
+    wait_until(
+        lambda: [one for one in ledger.roles.announcements() if one.lost_slots == 1],
+        what="the slot that is lost",
+    )
+
+
+@pytest.mark.parametrize("error", [SystemExit(1), ValueError("x")])
+def test_nothing_that_is_raised_ends_the_announcements(
+    once: _Once, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    errors, build = [error], _Once.__call__
+
+    def stumbles(self: _Once) -> Worker:
+        if errors:
+            raise errors.pop()
+        return build(self)
+
+    monkeypatch.setattr(_Once, "__call__", stumbles)
+    once.started(consumer(once))
+
+    wait_until(ledger.roles.announcements, what="the announcement")
 
 
 def test_what_goes_wrong_once_is_announced_later(

@@ -9,16 +9,22 @@ Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
 
 
-def tool(
-    *, secrets: Sequence[str] = (), repeatable: bool = True
-) -> Callable[[Callable[Parameters, Returned]], Callable[Parameters, Returned]]:
-    """Mark a function: the environment variables that it reads (its secrets), and whether it may run again after a crash.
+DEFAULT_TIMEOUT_S = 300.0
+"""Seconds after which a call of a user's tool has failed, where its author says nothing."""
+LONGEST_TIMEOUT_S = 3_600.0
 
-    It only sets two attributes, so `my_function.secrets = ["MY_TOKEN"]` and `my_function.repeatable = False` do the same.
+
+def tool(
+    *, secrets: Sequence[str] = (), repeatable: bool = True, timeout_s: float = DEFAULT_TIMEOUT_S
+) -> Callable[[Callable[Parameters, Returned]], Callable[Parameters, Returned]]:
+    """Mark a function: the environment variables that it reads (its secrets), whether it may run again after a crash, and the number of
+    seconds after which a call has failed.
+
+    The mark only sets attributes of the same names, so `my_function.timeout_s = 10` below the function does the same.
     """
 
     def marked(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
-        vars(function).update(secrets=secrets, repeatable=repeatable)
+        vars(function).update(secrets=secrets, repeatable=repeatable, timeout_s=timeout_s)
         return function
 
     return marked
@@ -35,3 +41,17 @@ def secrets_of(function: Callable[..., object]) -> tuple[str, ...]:
     if not all(isinstance(name, str) and name.isidentifier() for name in names):
         raise ValueError("its secrets must be names of environment variables")
     return names
+
+
+def timeout_of(function: Callable[..., object]) -> float:
+    """Return the number of seconds after which a call of the function has failed.
+
+    Raises:
+        ValueError: the function names no number above 0 and up to `LONGEST_TIMEOUT_S`.
+    """
+    timeout_s = getattr(function, "timeout_s", DEFAULT_TIMEOUT_S)
+    is_number = isinstance(timeout_s, int | float) and not isinstance(timeout_s, bool)
+    if not is_number or not 0 < timeout_s <= LONGEST_TIMEOUT_S:
+        most = f"{LONGEST_TIMEOUT_S:g}"
+        raise ValueError(f"its timeout_s must be a number of seconds above 0 and up to {most}")
+    return float(timeout_s)

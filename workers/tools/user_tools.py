@@ -12,6 +12,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -21,7 +22,7 @@ from shared.agent.tool import Tool, ToolContext, ToolFailed
 from shared.logs import log_of
 from shared.wire.errors import InvalidTool
 from shared.wire.message import digest_of
-from workers.tools.marks import secrets_of
+from workers.tools.marks import secrets_of, timeout_of
 
 ENTRY_POINT_GROUP = "handoff.tools"
 _log = log_of(__name__)
@@ -60,7 +61,7 @@ def installed_tools(
         where = f"entry point {point.name}"
         try:
             target = point.load()
-        except Exception as error:
+        except BaseException as error:
             raise InvalidTool(f"{where}: cannot be loaded ({_in_one_line(error)})") from error
         functions = _functions_of(target) if isinstance(target, ModuleType) else [target]
         found += [(where, _as_tool(function, where)) for function in functions]
@@ -79,7 +80,7 @@ def _loaded(file: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit, KeyboardInterrupt) as error:
+    except BaseException as error:
         del sys.modules[name]
         raise InvalidTool(
             f"{file.name}{_line_of(error, file)}: cannot be loaded ({_in_one_line(error)})"
@@ -122,7 +123,7 @@ def _as_tool(function: Callable[..., Any], where: str) -> Tool:
 
     try:
         tool = tool_from(function)
-        return _guarded(tool, secrets_of(function))
+        return replace(_guarded(tool, secrets_of(function)), timeout_s=timeout_of(function))
     except InvalidTool as error:
         raise InvalidTool(f"{where}: {error}") from error
     except (TypeError, ValueError) as error:
@@ -149,7 +150,7 @@ def _guarded(tool: Tool, secrets: tuple[str, ...]) -> Tool:
             return _blacked_out(run(arguments, context), secrets)
         except ToolFailed as error:
             raise ToolFailed(_blacked_out(str(error), secrets)) from None
-        except Exception as error:
+        except BaseException as error:
             place = traceback.extract_tb(error.__traceback__)[-1]
             _log.warning(
                 "a tool raised",
@@ -159,7 +160,7 @@ def _guarded(tool: Tool, secrets: tuple[str, ...]) -> Tool:
             )
             raise
 
-    return Tool(tool.name, tool.description, tool.input_schema, guarded, repeatable=tool.repeatable)
+    return replace(tool, run=guarded)
 
 
 def _blacked_out(text: str, secrets: tuple[str, ...]) -> str:

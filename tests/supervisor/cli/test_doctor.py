@@ -11,7 +11,16 @@ from shared.config import Settings
 from shared.ledger.days import Caps, Spent, Today
 from shared.ledger.health import QueueDepth, RedisFacts
 from shared.ledger.ledger import Ledger
-from supervisor.cli.doctor import Finding, Level, budgets, examine, forsaken, persistence
+from shared.ledger.roles import Announcement
+from supervisor.cli.doctor import (
+    Finding,
+    Level,
+    budgets,
+    examine,
+    forsaken,
+    lost_slots,
+    persistence,
+)
 from tests.doubles.jobs import a_job, issue
 
 SOUND = RedisFacts(
@@ -70,6 +79,17 @@ def test_messages_that_nobody_wants_any_more_may_be_removed() -> None:
 
     assert "1 message waiting" in finding.found
     assert "`redis-cli DEL poet`" in finding.mend
+
+
+@pytest.mark.parametrize(("lost", "level"), [(1, Level.WARN), (2, Level.FAIL)])
+def test_a_worker_whose_slots_are_lost_is_named(lost: int, level: Level) -> None:
+    one = Announcement(worker="host:7", specialists=(), slots=2, model="offline")
+
+    assert list(lost_slots([one])) == []
+    (finding,) = lost_slots([one.model_copy(update={"lost_slots": lost})])
+    assert (finding.level, finding.about) == (level, "worker host:7")
+    assert finding.found.startswith(f"{lost} of 2 slots are lost")
+    assert finding.mend == "start this worker again"
 
 
 def found_in(redis_url: str) -> dict[str, Finding]:

@@ -13,6 +13,7 @@ from shared.agent.tool import Tool
 from shared.agent.tool_calls import result_of
 from shared.wire.errors import InvalidTool
 from tests.workers.tools.contexts import Desk
+from workers.tools.marks import DEFAULT_TIMEOUT_S
 from workers.tools.user_tools import installed_tools, load_tools
 
 WEATHER = '''
@@ -85,6 +86,24 @@ def test_a_tool_is_repeatable_unless_it_says_otherwise(tmp_path: Path) -> None:
 
     assert tools["weather"].repeatable
     assert not tools["report"].repeatable
+
+
+def test_a_tool_says_after_how_many_seconds_a_call_has_failed(tmp_path: Path) -> None:
+    own = "def f() -> str:\n    'Says.'\n    return ''\n"
+
+    assert tools_of(tmp_path, own=own)["f"].timeout_s == DEFAULT_TIMEOUT_S
+    assert tools_of(tmp_path, own=own + "f.timeout_s = 2\n")["f"].timeout_s == 2
+
+
+@pytest.mark.parametrize(
+    "timeout_s", ["0", "-1", "3_601", "float('nan')", "float('inf')", "'5'", "True"]
+)
+def test_a_timeout_out_of_its_bounds_is_refused(tmp_path: Path, timeout_s: str) -> None:
+    own = f"def f() -> str:\n    'Says.'\n    return ''\nf.timeout_s = {timeout_s}\n"
+
+    assert refusal(tmp_path, t=own) == (
+        "t.py: tool f: ValueError: its timeout_s must be a number of seconds above 0 and up to 3600"
+    )
 
 
 def test_a_missing_secret_is_named_and_nothing_is_run(

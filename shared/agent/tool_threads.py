@@ -1,0 +1,166 @@
+"""The threads that tool calls run in: a bounded number at once, each of which can be left behind when its call takes too long."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import copy_context
+from dataclasses import dataclass
+from math import inf
+from queue import Empty, SimpleQueue
+
+from shared.agent.model import Block
+from shared.agent.tool import Tool, ToolContext
+from shared.agent.tool_calls import UNKNOWN, observed, result_of
+from shared.logs import log_of
+from shared.telemetry import telemetry
+from shared.wire.checkpoints import Observed
+
+MOST_AT_ONCE = 8
+"""Tool calls of one handoff that run at the same time."""
+MOST_LEFT_BEHIND = 16
+"""Calls of one tool that were left behind in this process and still run. With so many, the tool is not called again."""
+TICK_S = 0.25
+"""How often the waiting thread checks the claim and the timeouts while tools run, in seconds."""
+_log = log_of(__name__)
+
+
+@dataclass(slots=True)
+class _Running:
+    call: Block
+    tool_name: str
+    thread: threading.Thread
+    ends_at: float
+    """When the call has taken too long, by `time.monotonic`."""
+    timeout_s: float
+
+
+class _LeftBehind:
+    """Threads of this process whose calls nobody waits for any more. Python cannot end a thread from outside."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._threads: dict[str, list[threading.Thread]] = {}
+
+    def add(self, tool_name: str, thread: threading.Thread) -> None:
+        with self._lock:
+            self._threads.setdefault(tool_name, []).append(thread)
+
+    def count(self, tool_name: str) -> int:
+        """Return how many calls of this tool were left behind and still run."""
+        with self._lock:
+            alive = [thread for thread in self._threads.pop(tool_name, ()) if thread.is_alive()]
+            if alive:
+                self._threads[tool_name] = alive
+            return len(alive)
+
+
+_LEFT_BEHIND = _LeftBehind()
+
+
+class ToolThreads:
+    """Runs the tool calls of one reply."""
+
+    def __init__(self, tools: dict[str, Tool], context: ToolContext) -> None:
+        self._tools = tools
+        self._context = context
+        self._done: SimpleQueue[tuple[str, Observed | BaseException]] = SimpleQueue()
+        self._running: dict[str, _Running] = {}
+
+    def results_of(
+        self,
+        calls: Sequence[Block],
+        on_tick: Callable[[], None],
+        on_start: Callable[[Block], None] = lambda _call: None,
+    ) -> Iterator[Observed]:
+        """Yield the results of the calls, each as soon as it is there.
+
+        `on_start` is called before each call starts, `on_tick` while tools run. What they raise passes through, and the threads that still
+        run are left behind. So is the thread of a call that takes longer than its tool's timeout: that call has failed.
+        """
+        waiting = deque(calls)
+        try:
+            while waiting or self._running:
+                while waiting and len(self._running) < MOST_AT_ONCE:
+                    call = waiting.popleft()
+                    if (refusal := self._refusal(call)) is not None:
+                        yield refusal
+                        continue
+                    on_start(call)
+                    self._start(call)
+                try:
+                    call_id, result = self._done.get(timeout=self._wait_s())
+                except Empty:
+                    on_tick()
+                else:
+                    if self._running.pop(call_id, None) is None:
+                        continue  # the call was left behind
+                    if isinstance(result, BaseException):
+                        raise result
+                    yield result
+                yield from self._too_slow()
+        finally:
+            for running in self._running.values():
+                _LEFT_BEHIND.add(running.tool_name, running.thread)
+
+    def _refusal(self, call: Block) -> Observed | None:
+        name = str(call.get("name"))
+        left_behind = _LEFT_BEHIND.count(name) if name in self._tools else 0
+        if left_behind < MOST_LEFT_BEHIND:
+            return None
+        text = f"{name} was not run: {left_behind} earlier calls of it have not returned yet"
+        return observed(call, text, is_error=True)
+
+    def _start(self, call: Block) -> None:
+        name = str(call.get("name"))
+        tool = self._tools.get(name)
+        label = name if tool is not None else UNKNOWN
+        timeout_s = tool.timeout_s if tool is not None and tool.timeout_s is not None else inf
+        thread = threading.Thread(
+            target=copy_context().run,
+            args=(self._work, call, label),
+            name=f"tool-{label}",
+            daemon=True,
+        )
+        self._running[call["id"]] = _Running(
+            call, name, thread, time.monotonic() + timeout_s, timeout_s
+        )
+        try:
+            thread.start()
+        except RuntimeError:
+            text = f"{label} was not run: the worker cannot start another thread"
+            self._done.put((call["id"], observed(call, text, is_error=True)))
+
+    def _work(self, call: Block, label: str) -> None:
+        try:
+            with telemetry().tool(call, label) as span:
+                result = result_of(call, self._tools, self._context)
+                span.observed(result)
+            self._done.put((call["id"], result))
+        except BaseException as error:  # noqa: BLE001 - the waiting thread raises it: a defect must not end as silence
+            self._done.put((call["id"], error))
+
+    def _wait_s(self) -> float:
+        """Return how long to wait for a result: until the next tick, or the next timeout."""
+        next_timeout = min((running.ends_at for running in self._running.values()), default=0.0)
+        return min(TICK_S, max(0.0, next_timeout - time.monotonic()))
+
+    def _too_slow(self) -> list[Observed]:
+        """Leave the calls behind that have taken too long. Return a failed result for each."""
+        now = time.monotonic()
+        late = [running for running in self._running.values() if running.ends_at <= now]
+        for running in late:
+            del self._running[running.call["id"]]
+            _LEFT_BEHIND.add(running.tool_name, running.thread)
+            _log.warning("tool timed out", tool=running.tool_name, timeout_s=running.timeout_s)
+        return [
+            observed(
+                running.call,
+                f"{running.tool_name} did not return within {running.timeout_s:g} s; it may still "
+                "do what it was asked for",
+                is_error=True,
+            )
+            for running in late
+        ]

@@ -1,0 +1,175 @@
+"""Tool calls run side by side in a bounded number of threads, and each ends in a result, whatever the tool does."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from chaos.messages_server import calls
+from shared.agent import tool_threads
+from shared.agent.tool import Tool, ToolFailed
+from shared.agent.tool_calls import MOST_CALLS, TOO_MANY_CALLS
+from shared.agent.tool_threads import MOST_AT_ONCE, MOST_LEFT_BEHIND, ToolThreads
+from shared.wire.checkpoints import Observed
+from shared.wire.handoff import ResultStatus
+from tests.doubles.handoffs import a_tool, a_tool_context
+from tests.doubles.runs import answers, running
+from tests.waiting import wait_until
+
+
+class OfTheirOwn(BaseException):
+    """What no `except Exception` catches."""
+
+
+class Wordless(ToolFailed):
+    def __str__(self) -> str:
+        raise SystemExit("no words")
+
+
+def fails_forever(_arguments: dict[str, Any]) -> str:
+    return fails_forever(_arguments)
+
+
+@pytest.fixture
+def hanging() -> Iterator[Callable[[dict[str, Any]], str]]:
+    """A tool's function that returns when the test ends."""
+    is_over = threading.Event()
+
+    def hang(_arguments: dict[str, Any]) -> str:
+        is_over.wait()
+        return "late"
+
+    yield hang
+    is_over.set()
+
+
+def with_timeout(tool: Tool, timeout_s: float) -> Tool:
+    return Tool(tool.name, tool.description, tool.input_schema, tool.run, timeout_s=timeout_s)
+
+
+def results(tool: Tool, count: int = 1) -> list[Observed]:
+    blocks = [
+        {"type": "tool_use", "id": f"t{n}", "name": tool.name, "input": {"q": "x"}}
+        for n in range(count)
+    ]
+    threads = ToolThreads({tool.name: tool}, a_tool_context())
+    return list(threads.results_of(blocks, lambda: None))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        SystemExit("x"),
+        KeyboardInterrupt(),
+        GeneratorExit(),
+        asyncio.CancelledError(),
+        OfTheirOwn("x"),
+        MemoryError(),
+        Wordless(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_whatever_a_tool_raises_is_a_failed_call_of_one_line(error: BaseException) -> None:
+    def breaks(_arguments: dict[str, Any]) -> str:
+        raise error
+
+    run = running(calls(("breaks", {"q": "x"})), answers(), tools=(a_tool("breaks", breaks),))
+    result = run.go()
+
+    assert result.status is ResultStatus.OK
+    (block,) = run.calls[-1].messages[-1]["content"]
+    kind = "SystemExit" if isinstance(error, Wordless) else type(error).__name__
+    assert block["content"] == f"breaks failed with {kind}; try other arguments, or do without"
+    assert block["is_error"] is True
+
+
+def test_endless_recursion_is_a_failed_call() -> None:
+    (result,) = results(a_tool("deep", fails_forever))
+
+    assert result.is_error
+    assert "RecursionError" in result.text
+
+
+def test_no_more_calls_run_at_once_than_may() -> None:
+    at_work, most, lock, full = 0, 0, threading.Lock(), threading.Barrier(MOST_AT_ONCE)
+
+    def counts(_arguments: dict[str, Any]) -> str:
+        nonlocal at_work, most
+        with lock:
+            at_work += 1
+            most = max(most, at_work)
+        full.wait(30)
+        with lock:
+            at_work -= 1
+        return "done"
+
+    assert len(results(a_tool("counts", counts), 3 * MOST_AT_ONCE)) == 3 * MOST_AT_ONCE
+    assert most == MOST_AT_ONCE
+
+
+def test_of_thousands_of_calls_in_a_reply_the_first_are_run_and_each_has_a_result() -> None:
+    ran = list[str]()
+
+    def look(arguments: dict[str, Any]) -> str:
+        ran.append(arguments["q"])
+        return "found"
+
+    before = threading.active_count()
+    asked = calls(*(("look", {"q": str(n)}) for n in range(5_000)))
+    run = running(asked, answers(), tools=(a_tool("look", look),))
+    run.go()
+
+    told = [block["content"] for block in run.calls[-1].messages[-1]["content"]]
+    assert sorted(ran, key=int) == [str(n) for n in range(MOST_CALLS)]
+    assert told == ["found"] * MOST_CALLS + [TOO_MANY_CALLS] * (5_000 - MOST_CALLS)
+    wait_until(lambda: threading.active_count() <= before, what="the end of the tools' threads")
+
+
+def test_a_tool_that_does_not_return_in_its_time_is_a_failed_call(
+    hanging: Callable[[dict[str, Any]], str],
+) -> None:
+    run = running(
+        calls(("hangs", {"q": "x"})),
+        answers(),
+        tools=(with_timeout(a_tool("hangs", hanging), 0.01),),
+    )
+
+    assert run.go().status is ResultStatus.OK
+    (block,) = run.calls[-1].messages[-1]["content"]
+    assert block["is_error"] is True
+    assert block["content"].startswith("hangs did not return within 0.01 s")
+
+
+def test_a_tool_that_never_returns_is_called_no_more_when_many_of_its_calls_hang(
+    hanging: Callable[[dict[str, Any]], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tool_threads, "_LEFT_BEHIND", tool_threads._LeftBehind())
+    tool = with_timeout(a_tool("hangs", hanging), 0.01)
+
+    assert all("did not return" in result.text for result in results(tool, MOST_LEFT_BEHIND))
+    (result,) = results(tool)
+    assert "hangs was not run" in result.text
+
+
+def test_a_call_that_its_handoff_has_left_counts_as_left_behind(
+    hanging: Callable[[dict[str, Any]], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left_behind = tool_threads._LeftBehind()
+    monkeypatch.setattr(tool_threads, "_LEFT_BEHIND", left_behind)
+    tool = a_tool("hangs", hanging)
+
+    def over() -> None:
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        list(
+            ToolThreads({"hangs": tool}, a_tool_context()).results_of(
+                [{"id": "t", "name": "hangs", "input": {"q": "x"}}], over
+            )
+        )
+
+    assert left_behind.count("hangs") == 1
