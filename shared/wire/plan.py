@@ -12,15 +12,17 @@ from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, NamedTuple, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from shared.wire.given import own
 from shared.wire.handoff import Text
 from shared.wire.ids import NameField, StepId, StepIdField
 from shared.wire.join import Join, join_problems
-from shared.wire.message import Message
+from shared.wire.message import Message, Unsaid
 from shared.wire.names import FACT_GATE, ROLES
 
+TITLE_CHARS = 80
+"""The longest title of a job or a step: one line of a terminal."""
 DEFAULT_FALLBACK = "Say exactly what is missing, and give what you have."
 
 
@@ -34,6 +36,18 @@ class OnFailure(StrEnum):
     dropped."""
     ASK = "ask"
     """The same, but before it is dropped a person is asked."""
+
+
+def _on_one_line(title: str) -> str:
+    """Return the title. Raises: ValueError: it is blank, or has line breaks."""
+    if len(title.splitlines()) != 1 or not title.strip():
+        raise ValueError("must be one line with at least one visible character")
+    return title
+
+
+Title = Annotated[
+    str, StringConstraints(min_length=1, max_length=TITLE_CHARS), AfterValidator(_on_one_line)
+]
 
 
 class Step(Message):
@@ -50,6 +64,8 @@ class Step(Message):
     """Plans from before there was a choice say nothing, and mean this."""
     join: Join | None = None
     """What it needs of `depends_on`; None: that all of them have ended, and at least one has a usable result."""
+    title: Annotated[Title | None, Unsaid] = None
+    """The heading of the step's result in a merged answer; None: the step id."""
 
 
 class Synthesis(StrEnum):

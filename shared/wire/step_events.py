@@ -105,11 +105,19 @@ class StepOutline(Message):
     given: tuple[StepIdField, ...] = ()
     """What it has, of what the job knew from the beginning."""
     title: str = ""
-    """The first words of its task."""
+    """The title that the plan gives the step, or the first words of its task."""
+    is_titled: bool = False
+    """Whether the plan gives the title."""
     on_failure: OnFailure = OnFailure.DROP
     join: Join | None = None
     helpers: tuple[StepIdField, ...] = ()
     """Those of `depends_on` that the planner has added to find out what it needs: it waits for them, and goes on without what fails."""
+
+
+    @property
+    def heading(self) -> str:
+        """The heading of the step's result in a merged answer."""
+        return self.title if self.is_titled else self.id
 
 
 class PlanMade(Message):

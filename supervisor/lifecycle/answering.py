@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -220,12 +221,24 @@ def body_of(state: JobState, parts: list[HandoffResult]) -> str:
     if len(parts) == 1:
         return _as_text(parts[0].output)
     sections = []
-    for part in parts:
-        step = state.steps.get(part.step_id)
+    headings = _headings(state, [part.step_id for part in parts])
+    for part, heading in zip(parts, headings, strict=True):
         text = _as_text(part.output).strip()
-        title = step.outline.title if step else part.step_id
-        sections.append(f"## {title}\n\n{below(2, text)}")
+        sections.append(f"## {heading}\n\n{below(2, text)}")
     return "\n\n".join(sections)
+
+
+def _headings(state: JobState, step_ids: list[StepId]) -> list[str]:
+    """Return a heading for each step. Steps that share a title get their ids as well."""
+    titles = [
+        state.steps[step_id].outline.heading if step_id in state.steps else step_id
+        for step_id in step_ids
+    ]
+    uses = Counter(titles)
+    return [
+        f"{title} ({step_id})" if uses[title] > 1 else title
+        for step_id, title in zip(step_ids, titles, strict=True)
+    ]
 
 
 def _as_text(output: JsonValue) -> str:

@@ -1,11 +1,14 @@
-"""What a job or a step is called where a line has to do."""
+"""Titles of jobs and steps: one line of at most TITLE_CHARS characters."""
 
 from __future__ import annotations
 
-TITLE_CHARS = 80
+from shared.wire.plan import TITLE_CHARS
 
 
-def title_of(text: str) -> str:
-    """The first words, on one line."""
+def title_of(text: str, most: int = TITLE_CHARS) -> str:
+    """Return the first words of a text, on one line of at most `most` characters.
+
+    A text that is cut ends with an ellipsis.
+    """
     line = " ".join(text.split())
-    return line if len(line) <= TITLE_CHARS else line[: TITLE_CHARS - 1].rstrip() + "…"
+    return line if len(line) <= most else line[: most - 1].rstrip() + "…"

@@ -10,6 +10,7 @@ from typing import Any
 
 from shared.agent.tool import Tool, ToolContext, ToolFailed
 from shared.wire.plan import OnFailure
+from supervisor.roles.planner import TITLE_HELP
 
 HAND_OFF = "hand_off_to_"
 CHANGE = "change_step"
@@ -34,6 +35,7 @@ def is_handoff_tool(name: str) -> bool:
 def _hand_off_to(name: str) -> Tool:
     arguments = {
         "id": {**_TEXT, "description": "short, lower case, new in this plan: check_config"},
+        "title": {**_TEXT, "description": TITLE_HELP},
         "task": {**_TEXT, "description": "objective, output, what to work from, boundaries"},
         "depends_on": {
             **_IDS,
@@ -50,7 +52,7 @@ def _hand_off_to(name: str) -> Tool:
         f"{HAND_OFF}{name}",
         f"Adds a step to the plan, and gives it to {name}.",
         arguments,
-        optional=("on_failure",),
+        optional=("title", "on_failure"),
     )
 
 
@@ -58,12 +60,13 @@ def _change(specialists: Collection[str], unbegun: Collection[str]) -> Tool:
     arguments = {
         "step": {**_TEXT, "enum": list(unbegun)},
         "specialist": {**_TEXT, "enum": sorted(specialists)},
+        "title": {**_TEXT, "description": TITLE_HELP},
         "task": {**_TEXT, "description": "all of it, as it is to be now"},
         "depends_on": {**_IDS, "description": "all of them, as they are to be now"},
         "why": _WHY,
     }
     about = "Changes a step that has not begun. What is left out stays as it is."
-    return _tool(CHANGE, about, arguments, optional=("specialist", "task", "depends_on"))
+    return _tool(CHANGE, about, arguments, optional=("specialist", "title", "task", "depends_on"))
 
 
 def _drop(unbegun: Collection[str]) -> Tool:

@@ -134,7 +134,8 @@ def outline_of(step: Step, given: Collection[StepId]) -> StepOutline:
         specialist=step.specialist,
         depends_on=own(step.depends_on, given),
         given=tuple(one for one in step.depends_on if one in given),
-        title=title_of(step.task),
+        title=step.title or title_of(step.task),
+        is_titled=step.title is not None,
         on_failure=step.on_failure,
         join=step.join,
     )

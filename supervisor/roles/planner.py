@@ -27,8 +27,10 @@ from shared.wire.plan import (
 )
 from supervisor.lifecycle.beginning import all_rounder, one_step
 from supervisor.lifecycle.repeats import twice_in
+from supervisor.lifecycle.titles import title_of
 from supervisor.roles.answer_text import clipped, name_of, parse
 
+TITLE_HELP = "a heading for the result, in the language of the answer: Prices compared"
 _ON_FAILURE = {each.value: each for each in OnFailure}
 
 
@@ -53,6 +55,7 @@ class StepAnswer(Lenient):
     fallback: str = DEFAULT_FALLBACK
     on_failure: str | None = None
     join: JoinAnswer | None = None
+    title: str | None = None
 
     @field_validator("depends_on", mode="before")
     @classmethod
@@ -74,6 +77,7 @@ class StepAnswer(Lenient):
             fallback=clipped(self.fallback, 4_000) or DEFAULT_FALLBACK,
             on_failure=_ON_FAILURE.get(name_of(self.on_failure or "-"), OnFailure.RETRY),
             join=self.join.join() if self.join and self.depends_on else None,
+            title=title_of(self.title or "") or None,
         )
 
 
@@ -113,6 +117,7 @@ class PlanReading:
         }
         step = {
             "id": {**text, "description": "short, lower case, unique: compare_prices"},
+            "title": {**text, "description": TITLE_HELP},
             "specialist": {**text, "enum": sorted(self.specialists)},
             "task": {**text, "description": "objective, output, what to work from, boundaries"},
             "depends_on": {

@@ -21,6 +21,7 @@ from shared.wire.patch import Patch, Repeat
 from shared.wire.plan import Plan, Step, last_join_problems, shape_problems
 from supervisor.lifecycle.beginning import all_rounder
 from supervisor.lifecycle.repeats import repeats_in, twice_in
+from supervisor.lifecycle.titles import title_of
 from supervisor.roles.answer_text import clipped, name_of, parse
 from supervisor.roles.handoff_tools import CHANGE, DROP, HAND_OFF, is_handoff_tool, tools_for
 from supervisor.roles.planner import StepAnswer
@@ -47,6 +48,7 @@ class DecisionAnswer(Lenient):
 class ChangeAnswer(Lenient):
     step: str
     specialist: str | None = None
+    title: str | None = None
     task: str | None = None
     depends_on: list[str] | None = None
 
@@ -188,6 +190,7 @@ class PatchReading:
             "specialist": self._there(asked, name_of(answer.specialist))
             if answer.specialist
             else None,
+            "title": title_of(answer.title or "") or None,
             "task": (answer.task or "").strip() or None,
             "depends_on": None
             if answer.depends_on is None

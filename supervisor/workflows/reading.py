@@ -15,7 +15,14 @@ from shared.wire.errors import UserError
 from shared.wire.ids import StepId
 from shared.wire.message import problems_of
 from shared.wire.names import SUB_SUPERVISOR
-from shared.wire.plan import DEFAULT_FALLBACK, OnFailure, Step, Synthesis, problems_by_step
+from shared.wire.plan import (
+    DEFAULT_FALLBACK,
+    TITLE_CHARS,
+    OnFailure,
+    Step,
+    Synthesis,
+    problems_by_step,
+)
 from supervisor.copies import source_of
 from supervisor.measures.gates import GateSet, gates_in
 from supervisor.plain_yaml import (
@@ -42,6 +49,7 @@ _MOST_TOLD = 3
 FIELDS = ("description", "review", "synthesis", "join", "gates", "steps")
 STEP_FIELDS = (
     "id",
+    "title",
     "specialist",
     "task",
     "depends_on",
@@ -129,6 +137,7 @@ def _step(path: Path, node: yaml.Node) -> WorkflowStep:
         else ()
     )
     specialist = text_of(f"{where}: specialist", fields["specialist"])
+    title = _title(where, fields)
     try:  # before placeholders are filled: names, and what is too long even so
         Step(
             id=StepId(name),
@@ -146,6 +155,7 @@ def _step(path: Path, node: yaml.Node) -> WorkflowStep:
         specialist=specialist,
         task=Template.of(task),
         fallback=Template.of(fallback),
+        title=Template.of(title) if title else None,
         depends_on=depends_on,
         for_each=_choice(f"{where}: for_each", fields, "for_each", Each),
         on_failure=_choice(f"{where}: on_failure", fields, "on_failure", OnFailure)
@@ -157,9 +167,21 @@ def _step(path: Path, node: yaml.Node) -> WorkflowStep:
     return found
 
 
+def _title(where: str, fields: Mapping[str, yaml.Node]) -> str | None:
+    """Return the title of a step, before its placeholders are filled. Raises: UserError."""
+    if "title" not in fields:
+        return None
+    title = " ".join(text_of(f"{where}: title", fields["title"]).split())
+    if not 0 < len(title) <= TITLE_CHARS:
+        raise UserError(
+            f"{where}: title must have 1 to {TITLE_CHARS} characters; write a short heading"
+        )
+    return title
+
+
 def _check_placeholders(step: WorkflowStep) -> None:
     """Which columns there are is known when rows are given; all other names now."""
-    if step.task.has_stray_brace or step.fallback.has_stray_brace:
+    if any(template.has_stray_brace for template in step.templates):
         raise UserError(f"{step.where}: a {{ begins no placeholder; write {{{{ for a brace")
     allowed = {REQUEST} if step.for_each is None else OWN_NAMES
     for name in step.names:

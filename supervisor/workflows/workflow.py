@@ -14,8 +14,9 @@ from pydantic import ValidationError
 from shared.wire.errors import UserError
 from shared.wire.ids import StepId
 from shared.wire.message import problems_of
-from shared.wire.plan import OnFailure, Plan, Step, Synthesis
+from shared.wire.plan import TITLE_CHARS, OnFailure, Plan, Step, Synthesis
 from supervisor.copies import copy_name
+from supervisor.lifecycle.titles import title_of
 from supervisor.measures.gates import GateSet
 from supervisor.workflows.template import ITEM, OWN_NAMES, REQUEST, Template
 from supervisor.workflows.written_join import WrittenJoin
@@ -26,6 +27,9 @@ MOST_DEPENDENCIES = 200_000
 """Of one plan: two fan-ins over all of its steps. Beyond that, every copy of a step waits for every copy of another."""
 MOST_PLAN_CHARS = 32_000_000
 """Tasks and fallbacks of one plan, which travels as one payload: as much as a process keeps of them (`shared.library`)."""
+
+MOST_KEY_CHARS = 40
+"""The longest value of a column that can name its rows. Longer values are texts."""
 
 
 class Each(StrEnum):
@@ -50,15 +54,26 @@ class WorkflowStep:
     join: WrittenJoin | None
     where: str
     """File, line and step, for errors."""
+    title: Template | None = None
+    """The heading of the result in a merged answer."""
+
+    @property
+    def templates(self) -> tuple[Template, ...]:
+        """The texts of the step that may hold placeholders."""
+        return (self.task, self.fallback, *((self.title,) if self.title else ()))
 
     @property
     def names(self) -> tuple[str, ...]:
         """Every placeholder, once."""
-        return tuple(dict.fromkeys((*self.task.names, *self.fallback.names)))
+        return tuple(dict.fromkeys(name for each in self.templates for name in each.names))
 
 
 _Values: TypeAlias = Mapping[Each | None, Sequence[Mapping[str, str]]]
 """What the placeholders of each copy stand for. None: of a step that is there once."""
+
+
+_Keys: TypeAlias = Mapping[Each, Sequence[str]]
+"""A short text for each item, by which a reader knows the item."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +131,16 @@ class Workflow:
             Each.LINES: [{REQUEST: request, ITEM: line} for line in lines],
             Each.ROWS: [{**row, REQUEST: request, ITEM: row_text(row)} for row in rows],
         }
+        keys: _Keys = {
+            Each.FILES: files,
+            Each.LINES: lines,
+            Each.ROWS: row_keys(rows),
+        }
         steps: list[Step] = []
         chars = 0
         for written in self.steps:
-            for step in self._copies(written, by_id, values):
-                chars += len(step.task) + len(step.fallback)
+            for step in self._copies(written, by_id, values, keys):
+                chars += len(step.task) + len(step.fallback) + len(step.title or "")
                 if chars > MOST_PLAN_CHARS:
                     problem = f"the plan has more than {MOST_PLAN_CHARS:,} characters"
                     raise UserError(
@@ -142,7 +162,11 @@ class Workflow:
         )
 
     def _copies(
-        self, written: WorkflowStep, by_id: Mapping[StepId, WorkflowStep], values: _Values
+        self,
+        written: WorkflowStep,
+        by_id: Mapping[StepId, WorkflowStep],
+        values: _Values,
+        keys: _Keys,
     ) -> Iterator[Step]:
         """One step, or one for each item; a copy waits for the copy of the same item where there is one, and for all copies where not."""
         own_ids = _ids_of(written, values)
@@ -161,6 +185,7 @@ class Workflow:
             zip(own_ids, values[written.for_each], strict=True)
         ):
             where = f"{written.where}, item {place + 1}" if written.for_each else written.where
+            key = keys[written.for_each][place] if written.for_each else ""
             try:
                 yield Step(
                     id=own_id,
@@ -169,6 +194,7 @@ class Workflow:
                     depends_on=(*(ids[place] for ids in beside.values()), *waits_for_all),
                     fallback=written.fallback.fill(known),
                     on_failure=written.on_failure,
+                    title=_title(written, own_id, known, key),
                     join=written.join.of(
                         apart | {id_: (ids[place],) for id_, ids in beside.items()}
                     )
@@ -228,9 +254,36 @@ def _ids_of(step: WorkflowStep, values: _Values) -> tuple[StepId, ...]:
     )
 
 
+def _title(
+    written: WorkflowStep, step_id: StepId, known: Mapping[str, str], key: str
+) -> str | None:
+    """Return the title of a copy: the written title, or the key of the item and the step id.
+
+    Raises:
+        KeyError: a placeholder of the title has no value.
+    """
+    if written.title and (title := title_of(written.title.fill(known))):
+        return title
+    own = f" ({step_id})"
+    return title_of(key, TITLE_CHARS - len(own)) + own if written.for_each and key.strip() else None
+
+
 def _is_beside(step: WorkflowStep, other: WorkflowStep) -> bool:
     """Both are repeated over the same: copies of one item follow each other."""
     return step.for_each is not None and step.for_each is other.for_each
+
+
+def row_keys(rows: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return a key for each row: the first column with short values that are all different.
+
+    Without such a column, the key of a row is its first value that is not blank.
+    """
+    for column in rows[0] if rows else ():
+        values = [row.get(column, "").strip() for row in rows]
+        are_short = all(0 < len(value) <= MOST_KEY_CHARS for value in values)
+        if are_short and len(set(values)) == len(values):
+            return values
+    return [next((value for value in row.values() if value.strip()), "") for row in rows]
 
 
 def row_text(row: Mapping[str, str]) -> str:

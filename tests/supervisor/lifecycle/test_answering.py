@@ -13,7 +13,7 @@ from shared.wire.handoff import Citation, Claim, HandoffResult, ResultStatus, re
 from shared.wire.ids import StepId
 from shared.wire.limits import JobLimits
 from shared.wire.message import digest_of
-from shared.wire.plan import Synthesis
+from shared.wire.plan import Plan, Synthesis
 from supervisor.lifecycle.answering import (
     NOT_REVIEWED,
     assemble,
@@ -161,7 +161,26 @@ def test_independent_sections_follow_each_other_with_titles_and_one_numbering() 
         a_result("b", "# Its own title\n\nSecond [b.c1].", claims=(says("b.c1", quote("two.md")),)),
     )
 
-    assert answer.text == "## Do a.\n\nFirst [1].\n\n## Do b.\n\n### Its own title\n\nSecond [2]."
+    assert answer.text == "## a\n\nFirst [1].\n\n## b\n\n### Its own title\n\nSecond [2]."
+
+
+def headings_of(**titles: str | None) -> list[str]:
+    """The headings of a merged answer of steps with these titles."""
+    plan = a_plan(**dict.fromkeys(titles, ""))
+    steps = [step.model_copy(update={"title": titles[step.id]}) for step in plan.steps]
+    life = done(planned(Plan(steps=tuple(steps))), **dict.fromkeys(titles, "ok"))
+    life.judges()
+    life.goes_on()
+    text = answer_of(life, *(a_result(name, "So.") for name in titles)).text
+    return [line for line in text.splitlines() if line.startswith("#")]
+
+
+def test_the_titles_of_the_plan_head_the_sections() -> None:
+    assert headings_of(a="Order A-1042, Ann Lee", b=None) == ["## Order A-1042, Ann Lee", "## b"]
+
+
+def test_sections_with_the_same_title_have_their_step_ids_as_well() -> None:
+    assert headings_of(a="An order", b="An order") == ["## An order (a)", "## An order (b)"]
 
 
 def test_a_synthesis_takes_the_place_of_the_results() -> None:

@@ -277,7 +277,7 @@ def test_the_answer_of_a_child_is_a_result_whose_claims_bear_the_name_of_the_ste
         4,
         7,
     )
-    assert result.output == "## Do a.\n\nNine [part.c1].\n\n## Do b.\n\nTen [part.c2] [no source]."
+    assert result.output == "## a\n\nNine [part.c1].\n\n## b\n\nTen [part.c2] [no source]."
     assert [(one.id, one.text, one.value) for one in result.claims] == [
         ("part.c1", "nine", "9"),
         ("part.c2", "ten", "9"),

@@ -24,6 +24,7 @@ READING = PlanReading(("writer", "researcher"), max_steps=3)
 def step(name: str, *depends_on: str, **fields: Any) -> dict[str, Any]:
     return {
         "id": name,
+        "title": f"About {name}",
         "specialist": "researcher",
         "task": f"Find out about {name}.",
         "depends_on": list(depends_on),
@@ -61,6 +62,22 @@ def test_an_answer_that_fits_the_schema_becomes_a_plan() -> None:
         Synthesis.RECONCILE,
         "Two things.",
     )
+
+
+@pytest.mark.parametrize(
+    ("given", "title"),
+    [
+        ("Prices\n compared", "Prices compared"),
+        (2024, "2024"),
+        (" ", None),
+        (None, None),
+        ("word " * 40, "word " * 15 + "word…"),
+    ],
+)
+def test_a_title_is_one_line_of_bounded_length_whatever_the_model_writes(
+    given: Any, title: str | None
+) -> None:
+    assert read(answer(step("a", title=given))).steps[0].title == title
 
 
 def test_the_schema_names_those_specialists_that_live_workers_serve() -> None:

@@ -54,6 +54,17 @@ def patch_of(*calls: dict[str, Any], last_try: bool = False) -> Patch:
     return Patch.of(READING.read_calls(calls, last_try=last_try).output)
 
 
+def test_a_step_that_is_added_or_changed_may_have_a_title() -> None:
+    change = call("change_step", step="draft", title="The report", why="Clearer.")
+
+    patch = patch_of(hand_off(title="The configuration"), change)
+
+    assert [step.title for step in (*patch.add, *patch.change)] == [
+        "The configuration",
+        "The report",
+    ]
+
+
 def refused(*calls: dict[str, Any], last_try: bool = False) -> str:
     with pytest.raises(NotAcceptable) as problem:
         READING.read_calls(calls, last_try=last_try)

@@ -267,3 +267,63 @@ def test_the_same_file_and_items_give_the_same_plan(tmp_path: Path) -> None:
     assert read_workflow(str(path)).expand("?", lines=["x"]) == read_workflow(str(path)).expand(
         "?", lines=["x"]
     )
+
+
+# Titles
+
+
+def titles(found: Workflow, **items: list[str] | list[dict[str, str]]) -> list[str | None]:
+    return [step.title for step in found.expand("the May orders", **items).steps]  # type: ignore[arg-type]
+
+
+def test_a_title_may_hold_placeholders_and_is_one_line_of_bounded_length(tmp_path: Path) -> None:
+    steps = """
+        id: a, title: 'Order {Order no.}', specialist: writer, task: '{item}', for_each: rows
+        id: b, title: 'About {request}', specialist: writer, task: Write
+    """
+    rows = [{"Order no.": "A-1"}, {"Order no.": "x\ny" * 60}]
+
+    first, long, other = titles(workflow(tmp_path, steps), rows=rows)
+
+    assert (first, other) == ("Order A-1", "About the May orders")
+    assert long is not None
+    assert long.startswith("Order x yx y")
+    assert (len(long), long[-1]) == (80, "…")
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([{"city": "Rome", "no": "7"}, {"city": "Rome", "no": "8"}], ["7", "8"]),
+        ([{"no": "7", "city": "Rome"}, {"no": "8", "city": "Rome"}], ["7", "8"]),
+        ([{"text": "long " * 20, "no": "7"}, {"text": "x", "no": "8"}], ["7", "8"]),
+        ([{"city": "", "who": "Ann"}, {"city": "Rome", "who": "Ann"}], ["Ann", "Rome"]),
+    ],
+)
+def test_the_title_of_a_copy_is_the_key_of_its_row_and_the_step_id(
+    tmp_path: Path, rows: list[dict[str, str]], expected: list[str]
+) -> None:
+    steps = "id: a, specialist: writer, task: 'Write {item}', for_each: rows"
+
+    found = titles(workflow(tmp_path, steps), rows=rows)
+
+    assert found == [f"{key} (a_000{n})" for n, key in enumerate(expected, start=1)]
+
+
+def test_the_title_of_a_copy_keeps_the_step_id_when_its_line_is_long(tmp_path: Path) -> None:
+    (title,) = titles(workflow(tmp_path, LOOK), lines=["word " * 50])
+
+    assert title is not None
+    assert title.startswith("word word")
+    assert title.endswith("… (look_0001)")
+    assert len(title) <= 80
+
+
+def test_a_step_that_is_there_once_needs_no_title(tmp_path: Path) -> None:
+    assert titles(workflow(tmp_path, "id: a, specialist: writer, task: Write")) == [None]
+
+
+def test_a_column_that_a_title_names_and_the_table_lacks_is_refused(tmp_path: Path) -> None:
+    steps = "id: a, title: '{who}', specialist: writer, task: 'Write {item}', for_each: rows"
+
+    assert "there is no column 'who'" in refusal(workflow(tmp_path, steps), rows=[{"no": "7"}])

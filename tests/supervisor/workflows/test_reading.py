@@ -73,6 +73,26 @@ def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
     ("steps", "words"),
     [
         (
+            f"id: a, title: '{81 * 'x'}', specialist: writer, task: Write",
+            ":3: step 'a': title must have 1 to 80 characters; write a short heading",
+        ),
+        (
+            "id: a, title: ' ', specialist: writer, task: Write",
+            ":3: step 'a': title must have 1 to 80 characters",
+        ),
+        (
+            "id: a, title: [x], specialist: writer, task: Write",
+            ":3: step 'a': title must be text",
+        ),
+        (
+            "id: a, title: 'Of {item}', specialist: writer, task: Write",
+            ":3: step 'a': there is no placeholder {item}",
+        ),
+        (
+            "id: a, title: 'Of {', specialist: writer, task: Write",
+            ":3: step 'a': a { begins no placeholder",
+        ),
+        (
             "id: a, specialist: writer, tsk: Write",
             ":3: step 'a': 'tsk' in line 3 is not a known field; did you mean task?",
         ),
