@@ -66,7 +66,8 @@ class JobResult(Message):
     route: dict[str, Any] | None = None
     """{specialist, why, problem} of a job whose mode was `auto`; specialist null: a team."""
     plan: dict[str, Any] | None = None
-    """{steps: [{id, title, specialist, task, depends_on, fallback}], synthesis, why, degraded, method, sub_teams: their bill, if it has any}"""
+    """{steps: [{id, title, specialist, task, depends_on, fallback}], synthesis, why, degraded, method, sub_teams}.
+    `sub_teams` is the bill of the child jobs, if there are any."""
     handoffs: tuple[dict[str, Any], ...] = ()
     """Every AgentHandoff in full, with `worker`, `state`, `claims`, times (Unix seconds), the `usage` that the budget counted for it, and
     the `child` job that does it; null: one agent does."""

@@ -113,7 +113,6 @@ class StepOutline(Message):
     helpers: tuple[StepIdField, ...] = ()
     """Those of `depends_on` that the planner has added to find out what it needs: it waits for them, and goes on without what fails."""
 
-
     @property
     def heading(self) -> str:
         """The heading of the step's result in a merged answer."""
