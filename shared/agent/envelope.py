@@ -148,7 +148,7 @@ class EnvelopeReading:
             envelope = _Envelope.model_validate(value)
         except ValidationError as error:
             raise NotAcceptable(f"the answer envelope is wrong: {problems_of(error)}") from error
-        self._check(envelope)
+        self._check(envelope, last_try=last_try)
         return self._read(envelope, last_try=last_try)
 
     def looks_up(self, text: str) -> bool:
@@ -180,8 +180,8 @@ class EnvelopeReading:
         kind = self.output_schema.get("type", "string")
         return "string" in ([kind] if isinstance(kind, str) else kind)
 
-    def _check(self, envelope: _Envelope) -> None:
-        """Raises NotAcceptable if the envelope says nothing that can be used."""
+    def _check(self, envelope: _Envelope, *, last_try: bool) -> None:
+        """Raise NotAcceptable if the envelope says nothing that can be used."""
         match envelope.status:
             case ResultStatus.OK:
                 if envelope.output is None or says_only_that_it_is_done(envelope.output):
@@ -201,6 +201,10 @@ class EnvelopeReading:
                 if envelope.output is None or says_only_that_it_is_done(envelope.output):
                     raise NotAcceptable(
                         "status partial must give the work so far as the output; where there is none, the status is failed"
+                    )
+                if not last_try and not (envelope.problem or envelope.needs):
+                    raise NotAcceptable(
+                        'status partial must say in "problem" what is missing, and why'
                     )
 
     def _read(self, envelope: _Envelope, *, last_try: bool) -> Read:

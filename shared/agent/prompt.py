@@ -50,7 +50,7 @@ Your final message is one JSON object and nothing else:
              "sources": [{"source": "path or URL", "quote": "copied verbatim"}]}],
  "confidence": 0.0 to 1.0,
  "needs": null, or what is missing to go on (status needs_input),
- "problem": null, or why it failed (status failed)}
+ "problem": null, or what is missing or wrong, and why (status partial or failed)}
 - Each statement of fact in the output points to its claim: [c1]. A claim of another step's result keeps its name: [step.c1].
 - A claim that gives something a value also says it in parts: "The Eiffel Tower was 330 m high in 2022" has the subject "Eiffel Tower", the
   attribute "height", the value "330", the unit "m", the date "2022". Any other claim has null there.

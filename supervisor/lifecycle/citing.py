@@ -71,7 +71,7 @@ _AND = re.compile(
 )
 """Where one may, if there is a verb before it, too."""
 _LISTS = re.compile(
-    r"(?:sources?|references?|bibliography|citations?|quellen|missing or not whole|missing|not found|gaps|open (?:points|questions))",
+    r"(?:sources?|references?|bibliography|citations?|quellen|missing or incomplete|missing|not found|gaps|open (?:points|questions))",
     re.IGNORECASE,
 )
 """Titles above which nothing is stated: lists of sources and of what is missing."""

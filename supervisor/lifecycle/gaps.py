@@ -15,7 +15,7 @@ from supervisor.lifecycle.words import Words
 
 
 def gaps_of(state: JobState, words: Words) -> tuple[Gap, ...]:
-    """What is missing or not whole, and why."""
+    """Return the steps whose results are missing or incomplete, and why."""
     prices = _prices(state)
     return tuple(
         Gap(
@@ -30,13 +30,14 @@ def gaps_of(state: JobState, words: Words) -> tuple[Gap, ...]:
 
 
 def _why(step: StepState, words: Words) -> str:
+    """Return why the result of a step is missing or incomplete."""
     why = words.why(step.trouble)
     is_as_before = step.trouble == step.result or (
         bool(step.remarks) and step.remarks[-1].asks_for_the_rest
     )
-    sent_back = why if is_as_before else f"sent back, and not mended: {why}"
     if step.result_status is ResultStatus.PARTIAL:
-        return f"not whole: {sent_back}" if why else "not whole"
+        sent_back = "" if is_as_before else "it was sent back, and the new attempt failed: "
+        return f"incomplete: {sent_back}{why}" if why else "incomplete"
     return why or ("it was stopped before it had a result" if step.attempt else "it did not run")
 
 
@@ -109,7 +110,7 @@ def _average(costs: Sequence[int | None]) -> int | None:
 def gap_text(gaps: tuple[Gap, ...]) -> str:
     if not gaps:
         return ""
-    return "\n".join(["**Missing or not whole:**", "", *(f"- {gap_line(gap)}" for gap in gaps)])
+    return "\n".join(["**Missing or incomplete:**", "", *(f"- {gap_line(gap)}" for gap in gaps)])
 
 
 def lacking(gaps: Sequence[Gap]) -> str:

@@ -38,9 +38,27 @@ from shared.wire.rulings import Rulings
 from shared.wire.verdict import Verdict
 from supervisor.lifecycle.attempts import Remark
 from supervisor.lifecycle.state import StepState
+from supervisor.lifecycle.titles import title_of
 
 WHY_CHARS = 300
-"""Of a reason that stands among other things; the whole of it is in its result."""
+"""The longest reason that is quoted in a line. The whole text is in the result."""
+STOPPED_BY = {
+    StopReason.MAX_TURNS: "it reached its limit of turns",
+    StopReason.MAX_TOKENS: "it reached its limit of tokens",
+    StopReason.MAX_USD: "it reached its cost limit",
+    StopReason.DEADLINE: "its time was over",
+    StopReason.JOB_BUDGET: "the budget of the job was spent",
+    StopReason.DAY_BUDGET: "the budget of the day was spent",
+    StopReason.PARENT_BUDGET: "the budget of the parent job was spent",
+    StopReason.REFUSED: "the model declined to answer",
+    StopReason.INVALID_OUTPUT: "its answer did not have the required form",
+    StopReason.MODEL_ERROR: "the model could not be called",
+    StopReason.TOO_MANY_CLAIMS: "too many workers were lost while they ran it",
+    StopReason.CANCELLED: "it was cancelled",
+    StopReason.DEFECT: "it failed because of an internal error",
+}
+"""Why an agent stopped, in words, where its result does not say more. All reasons but FINISHED."""
+UNEXPLAINED = "the specialist calls its result partial, and does not say what is missing"
 TRY_AGAIN = "Try again."
 BY_CODE = "code, which takes no excuse"
 MOST_TOLD = 20
@@ -141,18 +159,14 @@ class Words:
         return (*told[:MOST_TOLD], *more)
 
     def why(self, ref: BlobRef | None) -> str | None:
-        """What a result says of itself, in one line: `needs: ...`, or why it is not `ok`. None: nothing."""
+        """Return why a result is not `ok`, in one line of at most WHY_CHARS characters.
+
+        Return None for a result that is `ok`, and where there is no result.
+        """
         if ref is None:
             return None
-        result = self.result(ref)
-        said = (
-            f"needs: {result.needs}"
-            if result.status is ResultStatus.NEEDS_INPUT and result.needs
-            else result.error
-        )
-        if not said and result.stop_reason is not StopReason.FINISHED:
-            said = result.stop_reason.value
-        return " ".join(said.split())[:WHY_CHARS] if said else None
+        reasons = _reasons(self.result(ref))
+        return title_of("; ".join(reasons), WHY_CHARS) if reasons else None
 
     def why_unchecked(self, look: FactsChecked) -> str | None:
         """What the fact-checker says of it, in one line."""
@@ -222,6 +236,25 @@ class Words:
             if why is None
             else f"\n\nA judge, who has seen your result and its evidence, says so, too: {why}"
         )
+
+
+def _reasons(result: HandoffResult) -> list[str]:
+    """Return what the specialist says is missing or wrong, or what code sees in its result."""
+    needs = f"needs: {result.needs}" if result.needs else ""
+    is_question = result.status is ResultStatus.NEEDS_INPUT and needs
+    told = [needs] if is_question else [result.error or "", needs]
+    if any(told):
+        return [one for one in told if one]
+    if result.stop_reason is not StopReason.FINISHED:
+        return [STOPPED_BY[result.stop_reason]]
+    if result.status is not ResultStatus.PARTIAL:
+        return []
+    unproven = sum(not claim.sources for claim in result.claims)
+    if unproven:
+        verb = "has" if unproven == 1 else "have"
+        claims = counted(len(result.claims), "claim")
+        return [f"{unproven} of its {claims} {verb} no source that could be checked"]
+    return [UNEXPLAINED]
 
 
 def _line(text: str) -> str:

@@ -57,7 +57,7 @@ def test_the_gap_of_a_team_names_what_the_team_lacks(shell: Shell, tmp_path: Pat
     job_id, child, (failed, *_) = a_team_that_lacks_a_part(shell, tmp_path)
 
     (gap,) = shell.jobs.result(job_id).gaps
-    assert gap["why"].startswith(f"not whole: its team {child} lacks {failed} (")
+    assert gap["why"].startswith(f"incomplete: its team {child} lacks {failed} (")
 
 
 def handed_over(shell: Shell, job_id: JobId) -> list[str]:
@@ -104,8 +104,8 @@ def test_a_gap_of_a_team_that_stays_one_leaves_the_answers_of_the_team_and_of_it
     }
     after = shell.jobs.result(job_id)
     assert (
-        str(after.answer).partition("Missing or not whole")[0]
-        == str(said).partition("Missing or not whole")[0]
+        str(after.answer).partition("Missing or incomplete")[0]
+        == str(said).partition("Missing or incomplete")[0]
     )
     assert f"its team {child} lacks {failed} (" in after.gaps[0]["why"]
 

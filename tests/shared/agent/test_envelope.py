@@ -304,3 +304,14 @@ def test_parts_that_are_none_cost_no_turn(strange: object) -> None:
     ).claims
 
     assert (claim.subject, claim.value, claim.is_comparable) == (None, "yes", False)
+
+
+def test_a_partial_result_has_to_say_what_is_missing() -> None:
+    silent = {**envelope(), "status": "partial"}
+
+    with pytest.raises(NotAcceptable, match='must say in "problem" what is missing'):
+        read(silent)
+
+    assert read({**silent, "problem": "no prices"}).error == "no prices"
+    assert read({**silent, "needs": "the price list"}).needs == "the price list"
+    assert read(silent, last_try=True).status is ResultStatus.PARTIAL

@@ -209,9 +209,9 @@ def test_gaps_are_printed_by_code_whatever_the_results_say() -> None:
 
     answer = answer_of(life, a_result("a", "Only this."), status=JobStatus.PARTIAL)
 
-    assert "**Missing or not whole:**" in answer.text
+    assert "**Missing or incomplete:**" in answer.text
     assert "- b (researcher): the server was away" in answer.text
-    assert "- c (researcher): not whole: no answer within 8 turns" in answer.text
+    assert "- c (researcher): incomplete: no answer within 8 turns" in answer.text
     assert [gap.step for gap in answer.gaps] == ["b", "c"]
 
 
@@ -329,7 +329,7 @@ def test_what_is_to_be_said_beside_a_form_stands_in_the_notes_and_not_in_it(
 
     assert (answer.value or answer.text) == form
     assert answer.notes == (
-        "a (researcher): not whole: the documents do not say: colour",
+        "a (researcher): incomplete: the documents do not say: colour",
         "Prices are of 2024.",
         "Made without a language model.",
     )

@@ -73,7 +73,7 @@ def test_a_sentence_with_a_figure_needs_a_source_that_there_is(sentence: str) ->
         "From the list [1]:\n\n- it costs 50 EUR\n- it began in 2019",
         "- **Qdrant** [1]:\n  - 50 EUR\n  - since 2019",
         "**Open points:**\n\n- It has 10 words, 20 are wanted.",
-        "**Missing or not whole:**\n\n- a (researcher): failed (doing it would cost about $0.02)",
+        "**Missing or incomplete:**\n\n- a (researcher): failed (doing it would cost about $0.02)",
         "## Sources\n\n1. Price list, 2024\n\n### More\n\n2. Annals of 1999",
         "It costs 50 EUR [1].\n\nAll in all: **it costs 50 EUR.**\n\nIt costs 50 EUR.",
         "It costs 50 EUR [no source].",

@@ -149,7 +149,8 @@ def test_a_result_that_was_sent_back_stands_in_when_its_revision_fails() -> None
 
     assert life.step("a").result == life.result_of("a.1")
     assert (
-        gaps_of(life.state, life.words)[0].why == "not whole: sent back, and not mended: no model"
+        gaps_of(life.state, life.words)[0].why
+        == "incomplete: it was sent back, and the new attempt failed: no model"
     )
     life.judges()
     life.goes_on()

@@ -294,7 +294,7 @@ def test_a_gap_that_was_tried_again_in_vain_was_not_sent_back() -> None:
     life = ends(again(ends(a_job(), team="partial")), team="failed")
 
     (gap,) = gaps_of(life.state, life.words)
-    assert gap.why == "not whole: it broke"
+    assert gap.why == "incomplete: it broke"
 
 
 def test_what_was_used_for_the_gaps_is_told_and_all_that_was_used_is_held_against_the_limits() -> (

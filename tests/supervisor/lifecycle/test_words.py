@@ -5,13 +5,24 @@ from __future__ import annotations
 import pytest
 
 from shared.wire.events import Reviewed
-from shared.wire.handoff import HandoffResult, ResultStatus, StopReason, ref
+from shared.wire.handoff import Citation, Claim, HandoffResult, ResultStatus, StopReason, ref
 from shared.wire.ids import StepId
+from shared.wire.message import digest_of
 from shared.wire.verdict import Decision, Verdict
 from supervisor.lifecycle.attempts import Remark
-from supervisor.lifecycle.words import BRING_UP_TO_DATE, TRY_AGAIN, WHY_CHARS, Words
+from supervisor.lifecycle.words import (
+    BRING_UP_TO_DATE,
+    STOPPED_BY,
+    TRY_AGAIN,
+    UNEXPLAINED,
+    Words,
+)
 from tests.doubles.handoffs import a_result
 from tests.doubles.life import planned
+
+QUOTE = Citation(source="a.md", digest=digest_of("So."), start=0, end=3, quote="So.")
+PROVEN = Claim(id="before.c1", text="So.", sources=(QUOTE,))
+UNPROVEN = Claim(id="before.c2", text="Or so.")
 
 
 def why(result: HandoffResult) -> str | None:
@@ -24,15 +35,32 @@ def why(result: HandoffResult) -> str | None:
         (a_result(), None),
         (a_result(status=ResultStatus.NEEDS_INPUT, needs="the year"), "needs: the year"),
         (a_result(status=ResultStatus.FAILED, error="no such\n  document"), "no such document"),
-        (a_result(status=ResultStatus.FAILED, error="x" * 1_000), "x" * WHY_CHARS),
-        (a_result(status=ResultStatus.PARTIAL, stop_reason=StopReason.DEADLINE), "deadline"),
-        (a_result(status=ResultStatus.PARTIAL), None),
+        (a_result(status=ResultStatus.FAILED, error="x" * 1_000), "x" * 299 + "…"),
+        (
+            a_result(status=ResultStatus.PARTIAL, stop_reason=StopReason.DEADLINE),
+            "its time was over",
+        ),
+        (
+            a_result(status=ResultStatus.PARTIAL, error="no prices", needs="the price list"),
+            "no prices; needs: the price list",
+        ),
+        (a_result(status=ResultStatus.PARTIAL, needs="the year"), "needs: the year"),
+        (
+            a_result(status=ResultStatus.PARTIAL, claims=(PROVEN, UNPROVEN)),
+            "1 of its 2 claims has no source that could be checked",
+        ),
+        (a_result(status=ResultStatus.PARTIAL, claims=(PROVEN,)), UNEXPLAINED),
+        (a_result(status=ResultStatus.PARTIAL), UNEXPLAINED),
     ],
 )
 def test_a_result_says_in_one_line_why_it_is_not_whole(
     result: HandoffResult, said: str | None
 ) -> None:
     assert why(result) == said
+
+
+def test_every_reason_for_which_an_agent_is_stopped_has_plain_words() -> None:
+    assert set(STOPPED_BY) == set(StopReason) - {StopReason.FINISHED}
 
 
 def test_a_verdict_that_says_nothing_more_needs_no_payload() -> None:
