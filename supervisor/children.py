@@ -6,9 +6,11 @@ follows from the first handoff that it does, and is the fence of the claims that
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import json
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from shared.ending import finished_event
 from shared.ledger.jobs import HandoffStanding, JobStanding
@@ -32,6 +34,7 @@ from shared.wire.ids import HandoffId, StepId, child_id_for, handoff_id
 from shared.wire.limits import JobLimits
 from shared.wire.mode import Mode
 from shared.wire.plan import Step
+from shared.wire.specialist import SpecialistSpec
 from shared.wire.usage import Usage
 from supervisor.dispatch import Dispatcher
 from supervisor.lifecycle.answering import parts_of, words_wanted
@@ -58,12 +61,23 @@ LACKED = "\n\nAn earlier team has done a part of it: what it found is there alre
 log = log_of(__name__)
 
 
-def hand_over(ledger: Ledger, state: JobState, step: Step, words: Words, into: Prepared) -> None:
-    """Give a step to a child job: a new one, or the one that has done a part of it. `words`: of the step's remarks."""
+def hand_over(
+    ledger: Ledger,
+    state: JobState,
+    step: Step,
+    words: Words,
+    into: Prepared,
+    answer_schema: Mapping[str, Any] | None = None,
+    contract: SpecialistSpec | None = None,
+) -> None:
+    """Give a step to a child job: a new job, or the job that has done a part of the step.
+
+    `words`: of the step's remarks. `answer_schema` and `contract`: as for `step_handoff`.
+    """
     job_id = team_before(state, step.id)
     before = fold(job_id, None, ledger.journal.read(job_id)) if job_id else None
     child = child_of(state, step.id, job_id if before and has_gaps_alone(before) else None)
-    handoff = step_handoff(state, step, SPEC, SPEC.content_digest, words, None)
+    handoff = step_handoff(state, step, SPEC, SPEC.content_digest, words, answer_schema, contract)
     slice_ = {
         "max_turns": child.limits.max_turns,
         "max_tokens": child.limits.max_tokens,
@@ -174,6 +188,8 @@ class Children:
             (*texts, *before.texts),
             f"{request}{before.told}",
         )
+        form = handoff.expected_output_format
+        schema = None if form == {"type": "string"} else json.dumps(form, sort_keys=True)
         event = JobSubmitted(
             request=ref(request),
             title=title_of(handoff.task_description),
@@ -188,11 +204,17 @@ class Children:
             parent=Parent(job_id=state.job_id, handoff_id=handed_over.handoff_id),
             depth=asked.depth + 1,
             given=given,
+            answer_schema=ref(schema) if schema else None,
         )
+        schemas = (schema,) if schema else ()
         manifest = self._texts(state, [asked.manifest.digest]).values() if asked.manifest else ()
         assert handed_over.child is not None
         return Submission(
-            handed_over.child.job_id, event, (request, *manifest, *texts), {}, has_key=False
+            handed_over.child.job_id,
+            event,
+            (request, *manifest, *schemas, *texts),
+            {},
+            has_key=False,
         ).commit(due_at)
 
     def _before(self, state: JobState, handoff: AgentHandoff, taken: Collection[StepId]) -> Before:

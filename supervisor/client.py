@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from supervisor.outline import JobOutline
     from supervisor.report import JobResult
     from supervisor.request import Request
+    from supervisor.rows import Row
     from supervisor.submission import Clash, Submission
 else:
     _PLACES = {
@@ -53,6 +54,7 @@ else:
         "JobOutline": "supervisor.outline",
         "JobResult": "supervisor.report",
         "Request": "supervisor.request",
+        "Row": "supervisor.rows",
     }
 
     def __getattr__(name: str) -> Any:
@@ -123,6 +125,20 @@ class Client:
 
         self.wait(job_id, wait_s)
         return report_on(self.ledger, job_id)
+
+    def rows(self, job_id: JobId, step: str | None = None) -> list[Row]:
+        """Return a row for each item of a workflow with `for_each`, under the item's own key.
+
+        While the job runs, the list holds the results so far. `step`: a repeated step, as the
+        workflow names it; None: the last repeated steps.
+
+        Raises:
+            UnknownJob: there is no such job.
+            UserError: `step` is no repeated step of the job.
+        """
+        from supervisor.rows import rows_on
+
+        return rows_on(self.ledger, checked(job_id), step)
 
     def outline(self, job_id: JobId) -> JobOutline:
         """What matters of the job, as quickly for one of 10,000 steps as for one of 200. Raises: UnknownJob: there is no such job."""
@@ -339,6 +355,7 @@ __all__ = [
     "JobResult",
     "NewLimits",
     "Request",
+    "Row",
     "UnknownJob",
     "connect",
 ]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import assert_never
+from collections.abc import Mapping, Sequence
+from typing import Any, assert_never
 
 from shared.config import OFFLINE_MODEL
 from shared.gently import gently
@@ -25,8 +25,9 @@ from shared.wire.events import (
 )
 from shared.wire.given import answers_in
 from shared.wire.handoff import AgentHandoff, BlobRef, StopReason
-from shared.wire.ids import HandoffId
-from shared.wire.plan import Plan
+from shared.wire.ids import HandoffId, StepId
+from shared.wire.names import SUB_SUPERVISOR
+from shared.wire.plan import Plan, Step
 from shared.wire.specialist import SpecialistSpec
 from supervisor.briefing import Briefing
 from supervisor.children import hand_over
@@ -110,10 +111,7 @@ class Preparing:
             case IssueGroup():
                 self._issue_group(state, command, into)
             case IssueToChild(step_id):
-                words = self._loading.words(state, remarks_want(state.steps[step_id]), into)
-                hand_over(
-                    self._ledger, state, self._loading.plan(state, into).by_id[step_id], words, into
-                )
+                self._issue_to_child(state, step_id, into)
             case AbandonSteps():
                 self._abandon(state, command, into)
             case FindConflicts():
@@ -223,8 +221,15 @@ class Preparing:
             )
             if text is not None:
                 into.ref(text)
-            schema = self._loading.answer_schema(state) if state.submitted.answer_schema else None
-            handoff = step_handoff(state, step, spec, digest, words, schema)
+            handoff = step_handoff(
+                state,
+                step,
+                spec,
+                digest,
+                words,
+                self._answer_schema(state),
+                self._contract(state, plan.by_id[step_id], step.specialist),
+            )
             message = handoff.to_json()
             group.append(Outgoing(handoff, message, command.group, index))
             counts = counted_for(state, dependents[step_id])
@@ -232,6 +237,23 @@ class Preparing:
                 issued(handoff, into.ref(message), command.group, index, len(command.steps), counts)
             )
         into.groups.append(group)
+
+    def _issue_to_child(self, state: JobState, step_id: StepId, into: Prepared) -> None:
+        words = self._loading.words(state, remarks_want(state.steps[step_id]), into)
+        step = self._loading.plan(state, into).by_id[step_id]
+        contract = self._contract(state, step, SUB_SUPERVISOR)
+        schema = self._answer_schema(state)
+        hand_over(self._ledger, state, step, words, into, schema, contract)
+
+    def _answer_schema(self, state: JobState) -> Mapping[str, Any] | None:
+        return self._loading.answer_schema(state) if state.submitted.answer_schema else None
+
+    def _contract(self, state: JobState, step: Step, assigned_to: str) -> SpecialistSpec | None:
+        """Return the specialist that the step was planned for, if another one does it now."""
+        planned_for = step.contract_of or step.specialist
+        if planned_for in (assigned_to, SUB_SUPERVISOR):
+            return None
+        return pinned_spec(state, planned_for, self._library, self._ledger.roles)[0]
 
     def _abandon(self, state: JobState, command: AbandonSteps, into: Prepared) -> None:
         given_up = []

@@ -31,6 +31,7 @@ from shared.wire.events import (
 from shared.wire.ids import JobId
 from shared.wire.message import Message
 from shared.wire.mode import Mode
+from shared.wire.plan import Plan
 from shared.wire.priority import Priority
 from shared.wire.usage import cost_usd
 from shared.wire.verdict import Verdict
@@ -47,6 +48,7 @@ from supervisor.lifecycle.words import Words
 from supervisor.quoting.telling import shown
 from supervisor.record import Record, record_of
 from supervisor.roles.router import Route
+from supervisor.rows import Row, chosen, last_repeated, repeated_in, rows_of
 from supervisor.working_time import worked_in
 
 
@@ -105,8 +107,24 @@ class JobResult(Message):
     """For the reader: what is missing, what went wrong, and while the job runs, who is not there and is needed."""
     has_open_points: bool = Field(default=False, exclude=True)
     """Its answer names something that is not settled."""
+    row_results: tuple[Row, ...] = Field(default=(), exclude=True)
+    """What `rows` gives of every repeated step."""
+    last_repeated: frozenset[str] = Field(default=frozenset(), exclude=True)
+    """The repeated steps that no other step of the same item follows."""
     asked_for_a_form: bool = Field(default=False, exclude=True)
     """The job has an answer schema: its answer is a JSON value, a string as well, and no Markdown."""
+
+    def rows(self, step: str | None = None) -> list[Row]:
+        """Return a row for each item of a workflow with `for_each`, under the item's own key.
+
+        `step`: a repeated step, as the workflow names it; None: the last repeated steps.
+
+        Raises:
+            UserError: `step` is no repeated step of the job.
+        """
+        names = dict.fromkeys(row.step for row in self.row_results)
+        wanted = chosen(names, self.last_repeated, step)
+        return [row for row in self.row_results if row.step in wanted]
 
 
 def report_on(ledger: Ledger, job_id: JobId) -> JobResult:
@@ -126,6 +144,7 @@ def report_of(record: Record) -> JobResult:
     state = fold(standing.job_id, None, events) if made else None
     ended, until = _end(record)
     answer = Answer.from_json(payloads[ended.answer.digest]) if ended and ended.answer else None
+    rows, last = _rows(state, record, words)
     return JobResult(
         job_id=standing.job_id,
         status=standing.status,
@@ -159,8 +178,19 @@ def report_of(record: Record) -> JobResult:
         or None,
         notes=_notes(answer, made[-1] if made else None, ended, words, record.waits),
         has_open_points=answer is not None and bool(answer.open_points),
+        row_results=rows,
+        last_repeated=last,
         asked_for_a_form=submitted.answer_schema is not None,
     )
+
+
+def _rows(
+    state: JobState | None, record: Record, words: Words
+) -> tuple[tuple[Row, ...], frozenset[str]]:
+    if state is None or state.plan is None:
+        return (), frozenset()
+    plan = Plan.from_json(record.payloads[state.plan.plan.digest])
+    return tuple(rows_of(state, repeated_in(plan), words)), last_repeated(plan)
 
 
 def _end(record: Record) -> tuple[JobEnded | None, float]:

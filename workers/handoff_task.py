@@ -26,7 +26,10 @@ def run_handoff(
     handoff: AgentHandoff,
     text: str,
 ) -> Ended:
-    """One attempt. The specialist gets the tools that its file names, out of the registry."""
+    """Run one attempt. The specialist gets the tools that its file names, out of the registry.
+
+    A stand-in gets no tool with effects that the planned specialist does not have (`acts_with`).
+    """
 
     def fit(
         _handoff: AgentHandoff, spec: SpecialistSpec, loaded: Loaded, books: JobLibrary
@@ -34,7 +37,13 @@ def run_handoff(
         reading = EnvelopeReading(
             handoff.step_id, handoff.expected_output_format, books.sources, loaded.known_claims()
         )
-        return Fitting(reading, registry.tools_for(spec.tools))
+        allowed = handoff.acts_with
+        tools = tuple(
+            tool
+            for tool in registry.tools_for(spec.tools)
+            if tool.repeatable or allowed is None or tool.name in allowed
+        )
+        return Fitting(reading, tools)
 
     ended = attempts.attempt(text, handoff, fit)
     if ended.wakes and ended.parts_left > 0:

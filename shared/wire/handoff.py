@@ -89,6 +89,8 @@ class AgentHandoff(Message):
     """JSON Schema of HandoffResult.output."""
     fallback_instruction: str = "Say exactly what is missing, and give what you have."
     limits: HandoffLimits = HandoffLimits()
+    acts_with: Annotated[tuple[str, ...] | None, Unsaid] = None
+    """The only tools with effects that may be called. None: all those of the specialist."""
     model: str | None = None
     """Overrides the specialist's model for this job (`--model`)."""
     return_to: str = "supervisor.advance"

@@ -12,7 +12,7 @@ from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, NamedTuple, Self
 
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, PositiveInt, StringConstraints, model_validator
 
 from shared.wire.given import own
 from shared.wire.handoff import Text
@@ -50,6 +50,19 @@ Title = Annotated[
 ]
 
 
+class ItemRef(Message):
+    """The item that a copy of a repeated step is for."""
+
+    step: str
+    """The repeated step, as the workflow names it."""
+    each: str
+    """`files`, `lines` or `rows`."""
+    n: PositiveInt
+    """The item's place, from 1."""
+    key: str
+    """The item's own name: its field in the key column, its path or line, or its number."""
+
+
 class Step(Message):
     """One piece of work for one specialist. It becomes an AgentHandoff when everything in `depends_on` is done."""
 
@@ -62,6 +75,11 @@ class Step(Message):
     """What to do when the task cannot be done as it is put."""
     on_failure: OnFailure = OnFailure.DROP
     """Plans from before there was a choice say nothing, and mean this."""
+    row: Annotated[ItemRef | None, Unsaid] = None
+    """None: the step is not repeated."""
+    contract_of: Annotated[NameField | None, Unsaid] = None
+    """The specialist that the step was first planned for. Whoever does the step answers in the output
+    schema of that specialist, within its limits. None: `specialist` itself."""
     join: Join | None = None
     """What it needs of `depends_on`; None: that all of them have ended, and at least one has a usable result."""
     title: Annotated[Title | None, Unsaid] = None

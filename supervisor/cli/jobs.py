@@ -14,7 +14,7 @@ from shared.wire.usage import microusd
 from supervisor.books import usage_of
 from supervisor.cli.errors import INTERRUPTED, OK, end_like_ctrl_c, exit_code_of, say
 from supervisor.cli.listing import listed
-from supervisor.cli.options import AsJson
+from supervisor.cli.options import AsJson, RowsFile
 from supervisor.cli.terminal import stdout, write_as_json, write_line
 from supervisor.reconnecting import RECONNECT_FOR_S
 
@@ -76,11 +76,25 @@ def result(
     wait: Annotated[
         float, typer.Option(min=0, metavar="S", help="Wait up to S seconds for the job's end.")
     ] = 0.0,
+    output: RowsFile = None,
 ) -> int:
-    """Print a job's answer, its sources and what it took. Exit code 4: it has not ended yet."""
+    """Print a job's answer, its sources and what it took. Exit code 4: it has not ended yet.
+
+    With `--output` the results of a workflow with `for_each` go into a table, a row for each item.
+    While the job runs, the table has the rows so far.
+
+      handoff result j-0123456789ab --output rows.csv
+    """
     from supervisor.cli.run import print_outcome
 
-    found = client_of_broker().result(JobId(job), wait_s=wait)
+    jobs = client_of_broker()
+    if output is not None:
+        from supervisor.cli.rows import write_rows
+
+        status = jobs.wait(JobId(job), wait)
+        write_rows(JobId(job), jobs.rows(JobId(job)), output)
+        return exit_code_of(status)
+    found = jobs.result(JobId(job), wait_s=wait)
     if as_json or found.status.ended:
         return print_outcome(found, as_json=as_json)
     say(

@@ -12,6 +12,8 @@ from shared.wire.limits import MOST_DEPTH, OnLimit
 from shared.wire.mode import Mode
 from shared.wire.priority import Priority
 
+ROW_FORMATS = (".jsonl", ".csv")
+"""What a file of rows can be, by the end of its name."""
 RequestText = Annotated[
     str | None,
     typer.Argument(
@@ -201,3 +203,22 @@ Slots = Annotated[
     typer.Option("-c", "--concurrency", metavar="N", min=1, help="Handoffs (threads) at once."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, everything else on stderr.")]
+
+
+def _rows_file(text: str) -> Path:
+    target = Path(text)
+    if target.suffix.lower() not in ROW_FORMATS:
+        raise typer.BadParameter(f"{text} must end in {' or '.join(ROW_FORMATS)}")
+    return target
+
+
+RowsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        parser=_rows_file,
+        help="Write a row for each item of a workflow: rows.jsonl or rows.csv.",
+    ),
+]

@@ -20,7 +20,7 @@ from supervisor.cli.asking import Asked, check_model, request_of, text_of
 from supervisor.cli.errors import INTERRUPTED, end_like_ctrl_c, exit_code_of, say
 from supervisor.cli.hearing import nobody_may_read
 from supervisor.cli.job_options import JobOptions, takes_a_job
-from supervisor.cli.options import AsJson, OwnSpecialists, OwnTools, RequestText
+from supervisor.cli.options import AsJson, OwnSpecialists, OwnTools, RequestText, RowsFile
 from supervisor.cli.terminal import note, stderr, write_json
 from supervisor.cli.view import Moment, follow
 from supervisor.reconnecting import RECONNECT_FOR_S
@@ -40,6 +40,8 @@ class HowToRun:
     tools: tuple[Path, ...] = ()
     as_json: bool = False
     resume: str | None = None
+    output: Path | None = None
+    """The file of rows; None: the answer is printed."""
 
 
 @takes_a_job
@@ -52,6 +54,7 @@ def run(
     resume: Annotated[
         str | None, typer.Option(metavar="JOB", help="Go on with a run that Ctrl-C interrupted.")
     ] = None,
+    output: RowsFile = None,
 ) -> int:
     """Submit a job and stay until its answer.
 
@@ -62,7 +65,9 @@ def run(
 
       handoff run "List the deadlines" --docs contract.pdf --answer-schema deadlines.json --json | jq .answer
     """
-    return _run(request, job.asked(), HowToRun(tuple(specialists), tuple(tools), as_json, resume))
+    return _run(
+        request, job.asked(), HowToRun(tuple(specialists), tuple(tools), as_json, resume, output)
+    )
 
 
 def _run(request: str | None, asked: Asked, how: HowToRun) -> int:
@@ -71,6 +76,8 @@ def _run(request: str | None, asked: Asked, how: HowToRun) -> int:
     end_like_ctrl_c()
     if how.resume is not None:
         return _run_here(None, how, _settings_to_resume(request, how, settings))
+    if how.output is not None and not asked.workflow:
+        raise UserError("--output writes a row for each item of a workflow: name one (--workflow)")
     asked = replace(asked, request=text_of(request, settings))
     if settings.redis_url is None:
         if asked.on_limit is OnLimit.ASK:
@@ -100,7 +107,7 @@ def _run_there(asked: Asked, how: HowToRun, settings: Settings) -> int:
     require_somebody(jobs, asked.model)
     job_id = jobs.submit(request)
     try:
-        return stay(jobs, job_id, as_json=how.as_json, asks=can_ask())
+        return stay(jobs, job_id, as_json=how.as_json, asks=can_ask(), output=how.output)
     except KeyboardInterrupt:
         say(
             f"the job goes on: `handoff watch {job_id}` comes back to it, `handoff cancel {job_id}` stops it"
@@ -132,7 +139,14 @@ def _run_here(asked: Asked | None, how: HowToRun, settings: Settings) -> int:
                 )
                 system.wait_until_ready(jobs)
                 job_id = jobs.submit(request) if request else JobId(str(how.resume))
-                return stay(jobs, job_id, as_json=how.as_json, asks=can_ask(), check=system.check)
+                return stay(
+                    jobs,
+                    job_id,
+                    as_json=how.as_json,
+                    asks=can_ask(),
+                    check=system.check,
+                    output=how.output,
+                )
             except KeyboardInterrupt:
                 if job_id is not None:
                     system.keep_as(job_id)
@@ -150,8 +164,12 @@ def stay(
     asks: bool = False,
     check: Callable[[], None] = lambda: None,
     reconnect_for_s: float = RECONNECT_FOR_S,
+    output: Path | None = None,
 ) -> int:
-    """Show the job until its end, then its outcome. Returns the exit code. `asks`: who sits here answers what the job asks.
+    """Show the job until its end, then its outcome. Returns the exit code.
+
+    `asks`: the person at the terminal answers the job's questions. `output`: the file that gets a
+    row for each item of the job's workflow, instead of an answer on stdout.
 
     Raises:
         KeyboardInterrupt: Ctrl-C, or whoever read the answer while it was written has gone.
@@ -161,7 +179,7 @@ def stay(
     from supervisor.client import onlooker_of
 
     looking = onlooker_of(jobs)
-    draft, answered = None if as_json else Draft(looking), 0
+    draft, answered = None if as_json or output else Draft(looking), 0
     moments = partial(follow, looking, job_id, check=check, reconnect_for_s=reconnect_for_s)
     try:
         while question := _shown_until(moments(), draft, answered if asks else None):
@@ -171,6 +189,11 @@ def stay(
         raise KeyboardInterrupt from error
     looking.ledger.connection.close()
     result = jobs.result(job_id)
+    if output is not None:
+        from supervisor.cli.rows import write_rows
+
+        write_rows(job_id, result.rows(), output)
+        return exit_code_of(result.status)
     return print_outcome(result, as_json=as_json, streamed=draft.shown if draft else "")
 
 

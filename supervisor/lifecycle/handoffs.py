@@ -51,8 +51,15 @@ def step_handoff(
     spec_digest: str,
     words: Words,
     answer_schema: Mapping[str, Any] | None,
+    contract: SpecialistSpec | None = None,
 ) -> AgentHandoff:
-    """The next attempt at a step of the plan. `words`: of its remarks; `answer_schema`: what the user wants the answer to look like."""
+    """Return the handoff for the next attempt at a step of the plan.
+
+    `words`: of its remarks. `answer_schema`: the JSON Schema that the user wants the answer in.
+    `contract`: the specialist that the step was planned for, if `spec` is another one. Its output
+    schema and limits hold, and `spec` may use no tool with effects that the contract does not name.
+    """
+    planned = contract or spec
     current = state.steps[step.id]
     there = tuple(
         one
@@ -63,7 +70,7 @@ def step_handoff(
     form = (
         dict(answer_schema)
         if answer_schema is not None and state.sinks == (step.id,)
-        else spec.output_schema
+        else planned.output_schema
     )
     asked = state.submitted.limits.max_turns_per_handoff
     max_turns = min(spec.max_turns, asked) if asked else spec.max_turns
@@ -81,10 +88,22 @@ def step_handoff(
         artifacts=artifacts(state),
         expected_output_format=form,
         fallback_instruction=step.fallback,
-        limits=_limits(spec, max_turns, TOKENS_PER_TURN * max_turns, state.working_deadline),
+        limits=_limits(
+            _within(spec, planned), max_turns, TOKENS_PER_TURN * max_turns, state.working_deadline
+        ),
+        acts_with=planned.tools if planned is not spec else None,
         model=state.submitted.model,
         depth=state.submitted.depth,
     )
+
+
+def _within(spec: SpecialistSpec, contract: SpecialistSpec) -> SpecialistSpec:
+    """Return `spec` with the lower limits of the two on the money and the time of one handoff."""
+    lowest: dict[str, Any] = {}
+    for name in ("max_usd", "max_seconds"):
+        limits = [getattr(one, name) for one in (spec, contract) if getattr(one, name) is not None]
+        lowest[name] = min(limits, default=None)
+    return spec.model_copy(update=lowest)
 
 
 def role_handoff(

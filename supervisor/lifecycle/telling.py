@@ -6,14 +6,16 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from pydantic import JsonValue
+
 from shared.config import OFFLINE_MODEL
 from shared.wire.answer import Answer
 from shared.wire.events import JobStatus
 from shared.wire.handoff import Claim, HandoffResult, ResultStatus, StopReason
 from shared.wire.ids import StepId
-from shared.wire.markers import MARKER
+from shared.wire.markers import MARKER, in_every_text
 from shared.wire.usage import Usage
-from supervisor.lifecycle.answering import body_of, open_text, parts_of
+from supervisor.lifecycle.answering import body_of, content_of, open_text, parts_of
 from supervisor.lifecycle.disputes import disputes_of, section
 from supervisor.lifecycle.gaps import gap_text, lacking
 from supervisor.lifecycle.retried import answer_stands
@@ -49,9 +51,13 @@ def result_for_parent(
     step, _, attempt = parent.handoff_id.rpartition(".")
     is_new = answer is not None and not (answer_stands(state) and state.held.is_known_above)
     status = _STATUS.get(state.ended.status, ResultStatus.FAILED) if is_new else ResultStatus.FAILED
-    text, claims = _said(state, words, answer, StepId(step)) if answer else ("", ())
+    output, claims = _said(state, words, answer, StepId(step)) if answer else (None, ())
+    if status is not ResultStatus.FAILED and output is None:
+        status = ResultStatus.FAILED
     parts = [words.result(ref) for ref in parts_of(state)] if answer else []
     why = words.why(state.ended.because) or state.ended.reason or "it has no answer"
+    if answer and output is None:
+        why = "its answer is not in the form that the step asks for"
     error = f"its team {state.job_id}: {why}" if status is ResultStatus.FAILED else None
     if answer and answer.gaps and (status is ResultStatus.PARTIAL or not is_new):
         error = f"its team {state.job_id} lacks {lacking(answer.gaps)}"
@@ -61,7 +67,7 @@ def result_for_parent(
         step_id=StepId(step),
         attempt=int(attempt),
         status=status,
-        output=text if status is not ResultStatus.FAILED else None,
+        output=output if status is not ResultStatus.FAILED else None,
         claims=claims if status is not ResultStatus.FAILED else (),
         confidence=sum(part.confidence for part in parts) / len(parts) if parts else 0.0,
         usage=used.usage,
@@ -75,15 +81,26 @@ def result_for_parent(
 
 def _said(
     state: JobState, words: Words, answer: Answer, step: StepId
-) -> tuple[str, tuple[Claim, ...]]:
-    """The answer before its sources were numbered, and all claims that it is made of, those that it points to first."""
+) -> tuple[JsonValue, tuple[Claim, ...]]:
+    """Return the answer before its sources were numbered, and all its claims, cited ones first.
+
+    The answer is None if the step asks for a form and the child has no answer in that form.
+    """
     parts, disputes = [words.result(ref) for ref in parts_of(state)], disputes_of(state, words)
-    body = body_of(state, parts)
-    blocks = (
-        f"{body}{section(disputes, body)}",
-        gap_text(answer.gaps),
-        open_text(answer.open_points),
-    )
+    content = content_of(state, words)
+    output: JsonValue
+    if content.is_form:
+        output = parts[0].output
+    elif state.submitted.answer_schema is not None:
+        return None, ()
+    else:
+        body = body_of(state, parts)
+        blocks = (
+            f"{body}{section(disputes, body)}",
+            gap_text(answer.gaps),
+            open_text(answer.open_points),
+        )
+        output = "\n\n".join(block for block in blocks if block)
     all_claims = (*(one.conflict.claims for one in disputes), *(part.claims for part in parts))
     known = {claim.id: claim for claims in all_claims for claim in claims}
     names: dict[str, str] = {}
@@ -100,12 +117,12 @@ def _said(
             or UNPROVEN
         )
 
-    text = MARKER.sub(renamed, "\n\n".join(block for block in blocks if block))
+    output = in_every_text(output, lambda text: MARKER.sub(renamed, text))
     claims = [
         known[claim_id].model_copy(update={"id": name_of(claim_id)})
         for claim_id in _in_order(names, known)
     ]
-    return text, tuple(claims[:MOST_CLAIMS])
+    return output, tuple(claims[:MOST_CLAIMS])
 
 
 def _in_order(first: Iterable[str], others: Iterable[str]) -> list[str]:

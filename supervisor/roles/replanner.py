@@ -200,6 +200,8 @@ class PatchReading:
             **dict(before),
             **{name: value for name, value in changes.items() if value is not None},
         }
+        if made["specialist"] != before.specialist:
+            made["contract_of"] = before.contract_of or before.specialist
         is_joined_as_before = (
             made["depends_on"] == before.depends_on
         )  # a join speaks of what it joins

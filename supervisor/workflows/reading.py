@@ -46,7 +46,7 @@ MOST_WRITTEN_STEPS = 1_000
 MOST_DESCRIPTION_CHARS = 1_000
 _MOST_TOLD = 3
 """Problems of one kind in one line."""
-FIELDS = ("description", "review", "synthesis", "join", "gates", "steps")
+FIELDS = ("description", "review", "synthesis", "join", "gates", "key", "steps")
 STEP_FIELDS = (
     "id",
     "title",
@@ -104,8 +104,25 @@ def workflow_from(path: Path) -> Workflow:
         or Synthesis.MERGE,
         join=join_from(_at(path, fields, "join"), fields["join"]) if "join" in fields else None,
         steps=steps,
+        key=_key(path, fields, steps),
         gates=_gates(path, fields),
     )
+
+
+def _key(path: Path, fields: Mapping[str, yaml.Node], steps: Sequence[WorkflowStep]) -> str | None:
+    """Return the column that names the rows. Raises: UserError: no step is repeated over rows."""
+    if "key" not in fields:
+        return None
+    where = _at(path, fields, "key")
+    if not any(step.for_each is Each.ROWS for step in steps):
+        raise UserError(
+            f"{where} names a column, and no step is repeated over rows;"
+            " write `for_each: rows`, or remove it"
+        )
+    column = text_of(where, fields["key"]).strip()
+    if not column:
+        raise UserError(f"{where} is empty; name a column of the rows")
+    return column
 
 
 def _gates(path: Path, fields: Mapping[str, yaml.Node]) -> GateSet | None:

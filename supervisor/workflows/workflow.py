@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from pydantic import ValidationError
 
 from shared.wire.errors import UserError
 from shared.wire.ids import StepId
 from shared.wire.message import problems_of
-from shared.wire.plan import TITLE_CHARS, OnFailure, Plan, Step, Synthesis
+from shared.wire.plan import TITLE_CHARS, ItemRef, OnFailure, Plan, Step, Synthesis
 from supervisor.copies import copy_name
 from supervisor.lifecycle.titles import title_of
 from supervisor.measures.gates import GateSet
@@ -28,6 +28,8 @@ MOST_DEPENDENCIES = 200_000
 MOST_PLAN_CHARS = 32_000_000
 """Tasks and fallbacks of one plan, which travels as one payload: as much as a process keeps of them (`shared.library`)."""
 
+MOST_NAME_CHARS = 1_000
+"""The longest text that names an item in the results. Longer texts are no names."""
 MOST_KEY_CHARS = 40
 """The longest value of a column that can name its rows. Longer values are texts."""
 
@@ -72,8 +74,16 @@ _Values: TypeAlias = Mapping[Each | None, Sequence[Mapping[str, str]]]
 """What the placeholders of each copy stand for. None: of a step that is there once."""
 
 
-_Keys: TypeAlias = Mapping[Each, Sequence[str]]
-"""A short text for each item, by which a reader knows the item."""
+class _Key(NamedTuple):
+    """How an item is called."""
+
+    heading: str
+    """A text by which a reader knows the item, in a title."""
+    name: str
+    """The item's own name among the rows of the results: the same text, or the item's number."""
+
+
+_Keys: TypeAlias = Mapping[Each, Sequence[_Key]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +99,8 @@ class Workflow:
     join: WrittenJoin | None
     """What the answer needs of the last steps."""
     steps: tuple[WorkflowStep, ...]
+    key: str | None = None
+    """The column whose fields name the rows in the results. None: the rows have numbers."""
     gates: GateSet | None = None
     """What its answers have to be, where a job says nothing else."""
 
@@ -125,16 +137,12 @@ class Workflow:
         self._check_given({each for each, items in given.items() if items})
         self._check_size({each: len(items) for each, items in given.items()})
         by_id = {step.id: step for step in self.steps}
+        keys = self._keys(files, lines, rows)
         values: _Values = {
             None: [{REQUEST: request}],
             Each.FILES: [{REQUEST: request, ITEM: path} for path in files],
             Each.LINES: [{REQUEST: request, ITEM: line} for line in lines],
             Each.ROWS: [{**row, REQUEST: request, ITEM: row_text(row)} for row in rows],
-        }
-        keys: _Keys = {
-            Each.FILES: files,
-            Each.LINES: lines,
-            Each.ROWS: row_keys(rows),
         }
         steps: list[Step] = []
         chars = 0
@@ -185,7 +193,7 @@ class Workflow:
             zip(own_ids, values[written.for_each], strict=True)
         ):
             where = f"{written.where}, item {place + 1}" if written.for_each else written.where
-            key = keys[written.for_each][place] if written.for_each else ""
+            key = keys[written.for_each][place].heading if written.for_each else ""
             try:
                 yield Step(
                     id=own_id,
@@ -195,6 +203,7 @@ class Workflow:
                     fallback=written.fallback.fill(known),
                     on_failure=written.on_failure,
                     title=_title(written, own_id, known, key),
+                    row=_item_ref(written, place, keys),
                     join=written.join.of(
                         apart | {id_: (ids[place],) for id_, ids in beside.items()}
                     )
@@ -211,6 +220,37 @@ class Workflow:
                 raise UserError(
                     f"{where}: {problems_of(error)}; mend the step, the request or the item"
                 ) from error
+
+    def _keys(
+        self, files: Sequence[str], lines: Sequence[str], rows: Sequence[Mapping[str, str]]
+    ) -> _Keys:
+        """Return the key of each item. Raises: UserError: the key column does not name each row."""
+        of_rows = self._keys_of_rows(self.key, rows) if self.key and rows else row_keys(rows)
+        named = {Each.FILES: files, Each.LINES: lines, Each.ROWS: of_rows}
+        return {each: _keys_in(texts) for each, texts in named.items()}
+
+    def _keys_of_rows(self, column: str, rows: Sequence[Mapping[str, str]]) -> list[str]:
+        if column not in rows[0]:
+            there = ", ".join(rows[0])
+            raise UserError(
+                f"{self.path}: key: there is no column {column!r:.80} (there are: {there:.300});"
+                " name one of them"
+            )
+        places: dict[str, int] = {}
+        for n, row in enumerate(rows, start=1):
+            key = row[column].strip()
+            if not key:
+                raise UserError(
+                    f"{self.path}: key: row {n} has nothing in column {column!r:.80};"
+                    " fill it in, or choose another column"
+                )
+            if key in places:
+                raise UserError(
+                    f"{self.path}: key: rows {places[key]} and {n} both have {key!r:.80} in column"
+                    f" {column!r:.80}; choose a column with different values"
+                )
+            places[key] = n
+        return list(places)
 
     def _check_given(self, given: set[Each]) -> None:
         for step in self.steps:
@@ -244,6 +284,21 @@ class Workflow:
                 raise UserError(
                     f"{step.where}: the plan has more than {MOST_STEPS:,} steps; give fewer items, and the rest to another job"
                 )
+
+
+def _item_ref(step: WorkflowStep, place: int, keys: _Keys) -> ItemRef | None:
+    if step.for_each is None:
+        return None
+    name = keys[step.for_each][place].name
+    return ItemRef(step=step.id, each=step.for_each.value, n=place + 1, key=name)
+
+
+def _keys_in(texts: Sequence[str]) -> list[_Key]:
+    """Return the keys of items. An item's name is its number where the texts are no names."""
+    are_names = len(set(texts)) == len(texts) and all(
+        0 < len(text) <= MOST_NAME_CHARS for text in texts
+    )
+    return [_Key(text, text if are_names else str(n)) for n, text in enumerate(texts, start=1)]
 
 
 def _ids_of(step: WorkflowStep, values: _Values) -> tuple[StepId, ...]:

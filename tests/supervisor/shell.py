@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from celery import Celery
+from pydantic import JsonValue
 
 from shared.attempt import Attempts
 from shared.config import Settings
@@ -19,7 +20,7 @@ from shared.ledger.roles import Announcement
 from shared.library import Library
 from shared.models import Models
 from shared.wire.events import Event, HandoffIssued
-from shared.wire.handoff import AgentHandoff, HandoffResult, ResultStatus, failed
+from shared.wire.handoff import AgentHandoff, HandoffResult, ResultStatus, StopReason, failed
 from shared.wire.ids import HandoffId, JobId
 from shared.wire.limits import JobLimits
 from shared.wire.specialist import SpecialistSpec
@@ -130,14 +131,20 @@ class Shell:
         job_id: JobId,
         event: HandoffIssued,
         status: ResultStatus = ResultStatus.OK,
-        output: str = "",
+        output: JsonValue = "",
+        stop_reason: StopReason = StopReason.DEFECT,
     ) -> None:
-        """Run one handoff as a worker would. `output`: what it finds, if that matters."""
+        """Run one handoff as a worker would. `output`: what it finds, if that matters.
+
+        `stop_reason`: why the agent loop ended, of a failure.
+        """
         text = self.ledger.blobs.get(job_id, [event.handoff.digest])[event.handoff.digest]
         handoff = AgentHandoff.from_json(text)
         claim = self.claim(job_id, event)
         result = (
-            failed(handoff, "it broke") if status is ResultStatus.FAILED else _well(handoff, output)
+            failed(handoff, "it broke", stop_reason)
+            if status is ResultStatus.FAILED
+            else _well(handoff, output)
         )
         if status is ResultStatus.NEEDS_INPUT:
             result = result.model_copy(
@@ -149,7 +156,7 @@ class Shell:
         self.ledger.connection.close()
 
 
-def _well(handoff: AgentHandoff, output: str) -> HandoffResult:
+def _well(handoff: AgentHandoff, output: JsonValue) -> HandoffResult:
     return HandoffResult(
         handoff_id=handoff.handoff_id,
         job_id=handoff.job_id,

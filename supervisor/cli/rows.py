@@ -1,0 +1,24 @@
+"""`--output rows.jsonl` and `--output rows.csv`: the results of repeated steps as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from shared.wire.errors import UserError
+from shared.wire.ids import JobId
+from supervisor.cli.errors import say
+from supervisor.cli.whole_file import write_out
+from supervisor.rows import Row, written_rows
+
+
+def write_rows(job_id: JobId, rows: Sequence[Row], target: Path) -> None:
+    """Write the rows of a job. Raises: UserError: the job's plan repeats no step."""
+    if not rows:
+        raise UserError(
+            f"{job_id} has no rows: its plan repeats no step (`for_each` in a workflow),"
+            " or is not made yet"
+        )
+    write_out(target, written_rows(rows, target))
+    done = sum(row.status not in ("waiting", "running") for row in rows)
+    say(f"{done} of {len(rows)} rows of {job_id} are done; {target} has all of them")

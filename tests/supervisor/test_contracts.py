@@ -1,0 +1,130 @@
+"""Whoever does a step keeps what the step was planned with: the output schema, the limits and the effects."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.ledger.roles import Announcement
+from shared.wire.events import HandoffIssued, JobStatus, JobSubmitted
+from shared.wire.handoff import AgentHandoff, ResultStatus, StopReason
+from shared.wire.ids import JobId, StepId
+from shared.wire.patch import Patch
+from shared.wire.plan import Plan, Step
+from shared.wire.specialist import SpecialistSpec
+from supervisor.client import Request
+from supervisor.lifecycle.handoffs import step_handoff
+from supervisor.lifecycle.words import Words
+from supervisor.roles.replanner import PatchReading
+from tests.doubles.handoffs import a_spec
+from tests.doubles.life import Life, a_plan
+from tests.supervisor.shell import Shell
+from tests.supervisor.test_children import children
+from tests.supervisor.workflows.writing import UNREVIEWED, workflow
+
+LABEL = {
+    "type": "object",
+    "properties": {"label": {"type": "string"}},
+    "required": ["label"],
+    "additionalProperties": False,
+}
+
+
+def a_classifier(**changes: Any) -> SpecialistSpec:
+    return a_spec(name="classifier").model_copy(update={"output_schema": LABEL, **changes})
+
+
+def handoff_to(stand_in: SpecialistSpec, contract: SpecialistSpec) -> AgentHandoff:
+    life = Life()
+    life.goes_on()
+    life.plans(a_plan(a=""))
+    step = Step(id=StepId("a"), specialist=stand_in.name, task="Classify it.")
+    return step_handoff(
+        life.state, step, stand_in, stand_in.content_digest, Words({}), None, contract
+    )
+
+
+def test_a_stand_in_answers_in_the_schema_of_the_planned_specialist() -> None:
+    handoff = handoff_to(a_spec(name="generalist"), a_classifier())
+    assert handoff.expected_output_format == LABEL
+
+
+@pytest.mark.parametrize(("own", "planned", "lowest"), [(None, 0.5, 0.5), (0.1, 0.5, 0.1)])
+def test_a_stand_in_may_spend_no_more_than_the_planned_specialist(
+    own: float | None, planned: float, lowest: float
+) -> None:
+    stand_in = a_spec(name="generalist").model_copy(update={"max_usd": own})
+    handoff = handoff_to(stand_in, a_classifier(max_usd=planned, max_seconds=60))
+    assert handoff.limits.max_microusd == int(lowest * 1_000_000)
+    assert handoff.limits.max_seconds == 60
+
+
+def test_a_stand_in_gets_no_effects_that_the_planned_specialist_does_not_have() -> None:
+    stand_in = a_spec("send_mail", name="generalist")
+    assert handoff_to(stand_in, a_classifier(tools=("now",))).acts_with == ("now",)
+    assert handoff_to(stand_in, stand_in).acts_with is None
+
+
+def handoffs_of(shell: Shell, job_id: JobId, step: str) -> list[AgentHandoff]:
+    issued = [
+        event
+        for event in shell.events(job_id)
+        if isinstance(event, HandoffIssued) and event.step_id == step
+    ]
+    texts = shell.ledger.blobs.get(job_id, [event.handoff.digest for event in issued])
+    return [AgentHandoff.from_json(texts[event.handoff.digest]) for event in issued]
+
+
+def serve(shell: Shell, *specs: SpecialistSpec) -> None:
+    shell.ledger.roles.announce(
+        Announcement(worker="w1", specialists=specs, slots=4, model="offline")
+    )
+
+
+def test_a_row_that_the_generalist_takes_over_keeps_its_schema(
+    shell: Shell, tmp_path: Path
+) -> None:
+    serve(shell, a_classifier(), a_spec(name="generalist"))
+    flow = workflow(tmp_path, "id: sort, specialist: classifier, task: Sort it.", UNREVIEWED)
+    job_id = shell.jobs.submit(Request("Sort it.", workflow=flow))
+    for _ in range(4):
+        shell.advance(job_id)
+        for event in shell.open(job_id):
+            shell.do(job_id, event, ResultStatus.FAILED, stop_reason=StopReason.INVALID_OUTPUT)
+
+    given = handoffs_of(shell, job_id, "sort")
+    assert [one.assigned_to for one in given] == [*["classifier"] * 3, "generalist"]
+    assert [one.expected_output_format for one in given] == [LABEL] * 4
+    shell.advance(job_id)
+    assert shell.jobs.standing(job_id).status is JobStatus.FAILED, "and is no answer"
+
+
+def test_a_team_that_does_the_last_step_answers_in_the_schema_of_the_job(
+    shell: Shell, tmp_path: Path
+) -> None:
+    flow = workflow(tmp_path, "id: team, specialist: supervisor, task: Sort it.", UNREVIEWED)
+    job_id = shell.jobs.submit(Request("Sort it.", workflow=flow, answer_schema=LABEL))
+    shell.advance(job_id)
+
+    (child,) = children(shell, job_id)
+    first = shell.events(child)[0]
+    assert isinstance(first, JobSubmitted)
+    assert first.answer_schema is not None
+    (handoff,) = handoffs_of(shell, job_id, "team")
+    assert handoff.expected_output_format == LABEL
+
+
+def test_a_step_that_the_replanner_gives_to_another_specialist_keeps_its_contract() -> None:
+    before = Step(id=StepId("sort"), specialist="classifier", task="Sort it.")
+    plan = Plan(steps=(before,))
+    reading = PatchReading(("classifier", "generalist", "writer"), (StepId("sort"),), 4, plan, {})
+
+    for whom in ("generalist", "writer"):
+        patch = reading.read_calls(
+            [{"name": "change_step", "input": {"step": "sort", "specialist": whom}}],
+            last_try=True,
+        )
+        (changed,) = Patch.of(patch.output).change
+        assert (changed.specialist, changed.contract_of) == (whom, "classifier")
