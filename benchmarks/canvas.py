@@ -26,7 +26,7 @@ app.conf.update(
     broker_connection_retry_on_startup=True,
     worker_send_task_events=True,  # Flower sees both alike
 )
-touch_while_alive()
+touch_while_alive(app)
 model = peers_model()
 
 

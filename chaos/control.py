@@ -69,7 +69,7 @@ def make_control_app(
         from shared.failing_broker import FailingBackend, use_failpoints
 
         use_failpoints(app, FailingBackend)
-    touch_while_alive()
+    touch_while_alive(app)
     _register(app, model)
     return app
 

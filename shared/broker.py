@@ -27,8 +27,8 @@ from queue import Empty
 from typing import Any
 
 from kombu.exceptions import OperationalError
-from kombu.transport import TRANSPORT_ALIASES, virtual
 from kombu.transport import redis as redis_transport
+from kombu.transport import virtual
 
 from shared.fair import (
     ALONE,
@@ -332,11 +332,3 @@ class SentinelTransport(_Watched, redis_transport.SentinelTransport):  # type: i
     """For sentinel://."""
 
     Channel = _SentinelChannel
-
-
-def use_our_transports() -> None:
-    """From now on, in this process, for every broker URL; a setting would replace the scheme in what logs and Flower show."""
-    ours = f"{__name__}:{Transport.__name__}"
-    TRANSPORT_ALIASES.update(
-        redis=ours, rediss=ours, sentinel=f"{__name__}:{SentinelTransport.__name__}"
-    )

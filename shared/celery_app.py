@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from celery import Celery, signals
+from celery import Celery
 from celery.exceptions import WorkerShutdown
 from celery.platforms import EX_FAILURE
-from kombu import Connection, Queue
+from kombu import Queue
 
 from shared import failpoints
-from shared.broker import use_our_transports
-from shared.chords import count_in_the_ledger
 from shared.config import Settings
+from shared.isolated_celery import IsolatedCelery
 from shared.ledger.tls import share_contexts
 from shared.logs import configure_logging, log_of
 from shared.publishing import RETRY
@@ -35,20 +35,6 @@ VISIBILITY_TIMEOUT_S = 6 * 3_600
 """When what an older version has noted as taken is handed out again. Nothing of ours is noted (docs/decisions/0014-no-second-copy.md):
 recovery is the lease's job, and a second copy of a long handoff is only noise."""
 SOCKET_TIMEOUT_S = 30
-
-
-class DiscreetConnection(Connection):  # type: ignore[misc]
-    """Tells of itself, to `celery inspect stats` and so to Flower, without what its sentinels are asked with."""
-
-    def info(self) -> dict[str, Any]:
-        told: dict[str, Any] = super().info()
-        return told | {
-            "transport_options": {
-                name: value
-                for name, value in told["transport_options"].items()
-                if name != "sentinel_kwargs"
-            }
-        }
 
 
 def app_or_exit(make: Callable[[], Celery]) -> Celery:
@@ -87,10 +73,9 @@ def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str
     address = read_address(redis_url)
     url, transport = _for_celery(address), _sentinels(address)
     own = list(dict.fromkeys(queues))
-    use_our_transports()
     if address.tls is not None:
         share_contexts(address.tls)
-    app = Celery(name, broker=url, backend=url)
+    app = IsolatedCelery(name, broker=url, backend=url, set_as_current=False)
     app.conf.update(
         **_messages(),
         **_broker(transport),
@@ -100,17 +85,14 @@ def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str
         **_worker(),
         task_queues=[_queue(queue) for queue in dict.fromkeys([*own, UNROUTED_QUEUE])],
     )
-    count_in_the_ledger(app)
     if failpoints.folder() is not None:
         from shared.failing_broker import FailingLedgerBackend, use_failpoints
 
         use_failpoints(app, FailingLedgerBackend)
-    app.amqp.Connection = DiscreetConnection
     app.amqp.queues.select(
         own
     )  # a worker started without -Q leaves `unrouted` to the eyes of a person
-    _route_logs(settings)
-    _settle_concurrency()
+    app.configure_logging = partial(configure_logging, settings)
     return app
 
 
@@ -216,25 +198,3 @@ def _sentinels(address: RedisAddress) -> dict[str, Any]:
     if address.master_name is None:
         return {}
     return {"master_name": address.master_name, "sentinel_kwargs": address.sentinel_options}
-
-
-def _route_logs(settings: Settings) -> None:
-    """Tell Celery, once for the process, that logging is set up elsewhere. The last app's settings hold. Before a worker asks for it, it
-    has warned already who runs it as root.
-    """
-
-    def set_up(loglevel: int | None = None, **_: Any) -> None:
-        configure_logging(settings, at_most=loglevel)
-
-    for asked in (signals.celeryd_init, signals.setup_logging):
-        asked.disconnect(dispatch_uid=__name__)
-        asked.connect(set_up, weak=False, dispatch_uid=__name__)
-
-
-def _settle_concurrency() -> None:
-    """Have `-c` change the setting too: what a worker announces, and how much a supervisor does in place, is read from there."""
-
-    def settle(instance: Any, conf: Any, **_: Any) -> None:
-        conf.worker_concurrency = instance.concurrency
-
-    signals.celeryd_after_setup.connect(settle, weak=False, dispatch_uid=f"{__name__}.concurrency")

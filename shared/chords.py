@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from celery import Celery
 from celery.backends.redis import RedisBackend, SentinelBackend
 
 from shared.logs import log_of
@@ -37,13 +36,3 @@ class LedgerBackend(RedisBackend):  # type: ignore[misc]
 
 class SentinelLedgerBackend(LedgerBackend, SentinelBackend):  # type: ignore[misc]
     """For sentinel://."""
-
-
-def count_in_the_ledger(app: Celery) -> None:
-    """Have this app's chords counted there."""
-    ours = f"{__name__}:{LedgerBackend.__name__}"
-    app.loader.override_backends = {
-        "redis": ours,
-        "rediss": ours,
-        "sentinel": f"{__name__}:{SentinelLedgerBackend.__name__}",
-    }

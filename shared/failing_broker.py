@@ -13,13 +13,13 @@ from typing import Any
 
 from celery import Celery
 from celery.backends.redis import RedisBackend
-from kombu.transport import TRANSPORT_ALIASES
 from kombu.transport import redis as redis_transport
 
 from shared.broker import LastingChannel, ProcessQoS, Transport
 from shared.chords import LedgerBackend
 from shared.failpoints import AFTER, BEFORE, MIDDLE, around, at
 from shared.fair import is_for
+from shared.isolated_celery import IsolatedConnection
 
 LOST: type[Exception] = redis_transport.redis.exceptions.ConnectionError
 
@@ -105,7 +105,11 @@ class FailingBackend(_PartsReturn, RedisBackend):  # type: ignore[misc]
         return lambda **call: around("chord", "count", lambda: script(**call), LOST)
 
 
+class _FailingConnection(IsolatedConnection):
+    transports: Mapping[str, type] = {"redis": FailingTransport}
+
+
 def use_failpoints(app: Celery, backend: type[RedisBackend]) -> None:
-    """Have this app's messages and results go through them."""
-    TRANSPORT_ALIASES["redis"] = f"{__name__}:{FailingTransport.__name__}"
+    """Have this app's messages and results go through failpoints. Other apps are left alone."""
+    app.amqp.Connection = _FailingConnection
     app.loader.override_backends = {"redis": f"{__name__}:{backend.__name__}"}

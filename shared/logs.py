@@ -6,6 +6,7 @@ JSON lines when nobody watches, readable lines on a terminal. Standard-library l
 from __future__ import annotations
 
 import logging
+import logging.handlers
 import os
 import re
 import sys
@@ -59,8 +60,11 @@ def configure_logging(
     stream: TextIO | None = None,
     as_json: bool | None = None,
     at_most: int | None = None,
+    file: str | None = None,
 ) -> None:
-    """Send every log record of this process to `stream` (standard error). May be called again.
+    """Send every log record of this process to `file`, or to `stream` (standard error). May be called again.
+
+    `file`: appended to, and opened again when log rotation has moved it, as Celery's own `--logfile` does.
 
     `at_most`: a level asked for on the command line; counts only where it shows more than the settings do.
     `as_json`: None means unless `stream` is a terminal.
@@ -68,13 +72,20 @@ def configure_logging(
     out = stream if stream is not None else sys.stderr
     level = min(filter(None, (logging.getLevelNamesMapping()[settings.log_level], at_most)))
     shared = _enriching(redactor_for(settings))
-    handler = logging.StreamHandler(out)
-    watched = out.isatty()
+    handler = (
+        logging.StreamHandler(out)
+        if file is None
+        else logging.handlers.WatchedFileHandler(file, encoding="utf-8")
+    )
+    watched = file is None and out.isatty()
     in_colour = watched and not os.environ.get("NO_COLOR")
     handler.setFormatter(
         _formatter(shared, as_json=not watched if as_json is None else as_json, in_colour=in_colour)
     )
     root = logging.getLogger()
+    for earlier in root.handlers:
+        if isinstance(earlier, logging.handlers.WatchedFileHandler):
+            earlier.close()
     root.handlers = [handler]
     root.setLevel(level)
     for name in QUIET:

@@ -13,9 +13,11 @@ READY_FILE = "HANDOFF_READY_FILE"
 """The variable that names the file; without it nothing is written."""
 
 
-def touch_while_alive() -> None:
-    """Have a worker of this process create the file when it is ready, touch it with each heartbeat, remove it when it ends."""
+def touch_while_alive(app: Any) -> None:
+    """Have the worker of this Celery app create the file when it is ready, touch it with each heartbeat, remove it when it ends."""
     from celery import signals
+
+    from shared.worker_signals import WorkerSignals
 
     def ready(**_: Any) -> None:
         if (file := _file()) is not None:
@@ -29,12 +31,10 @@ def touch_while_alive() -> None:
         if (file := _file()) is not None:
             file.unlink(missing_ok=True)
 
-    for signal, receiver in (
-        (signals.worker_ready, ready),
-        (signals.heartbeat_sent, beat),
-        (signals.worker_shutting_down, end),
-    ):
-        signal.connect(receiver, weak=False, dispatch_uid=f"{__name__}.{receiver.__name__}")
+    worker = WorkerSignals(app)
+    worker.connect(signals.worker_ready, ready)
+    worker.connect(signals.heartbeat_sent, beat)
+    worker.connect(signals.worker_shutting_down, end)
 
 
 def _file() -> Path | None:

@@ -27,6 +27,7 @@ from shared.wire.names import (
     THINK_QUEUE,
     task_of,
 )
+from shared.worker_signals import WorkerSignals
 from supervisor.advance import Advance
 from supervisor.dispatch import Dispatcher
 from supervisor.sweeper import SWEEPS_PER_LEASE, Sweeper
@@ -145,17 +146,12 @@ def make_supervisor_app(settings: Settings, make_model: MakeModel | None = None)
     for role in ROLES:
         register(app, task_of(role), _thinking(once, role))
     keep_unreadable(app, lambda: once().process.ledger)
-    signals.worker_init.connect(
-        or_exit(once.starting), weak=False, dispatch_uid="supervisor.starting"
-    )
-    signals.worker_ready.connect(
-        or_exit(once.started), weak=False, dispatch_uid="supervisor.started"
-    )
-    touch_while_alive()  # behind what announces it
-    signals.worker_shutting_down.connect(
-        once.stopping, weak=False, dispatch_uid="supervisor.stopping"
-    )
-    signals.worker_shutdown.connect(once.stopped, weak=False, dispatch_uid="supervisor.stopped")
+    worker = WorkerSignals(app)
+    worker.connect(signals.worker_init, or_exit(once.starting))
+    worker.connect(signals.worker_ready, or_exit(once.started))
+    touch_while_alive(app)  # after the receiver that announces the process
+    worker.connect(signals.worker_shutting_down, once.stopping)
+    worker.connect(signals.worker_shutdown, once.stopped)
     return app
 
 

@@ -32,6 +32,7 @@ from shared.wire.handoff import AgentHandoff
 from shared.wire.ids import JobId
 from shared.wire.names import SUPERVISOR_QUEUE, task_of
 from shared.wire.specialist import SpecialistSpec
+from shared.worker_signals import WorkerSignals
 from workers.documents.index import DocumentIndex
 from workers.handoff_task import run_handoff
 from workers.specialists import BUILT_IN
@@ -206,14 +207,13 @@ def make_workers_app(settings: Settings, make_model: MakeModel | None = None) ->
     for name in specialists:
         register(app, task_of(name), _specialist(once, name, wake))
     keep_unreadable(app, lambda: once().process.ledger)
-    signals.worker_init.connect(or_exit(once.starting), weak=False, dispatch_uid="workers.starting")
-    signals.worker_ready.connect(or_exit(once.started), weak=False, dispatch_uid="workers.started")
-    touch_while_alive()  # behind what announces it
-    signals.worker_shutting_down.connect(once.stopping, weak=False, dispatch_uid="workers.stopping")
-    signals.worker_shutdown.connect(once.stopped, weak=False, dispatch_uid="workers.stopped")
-    signals.worker_shutdown.connect(
-        lambda **_: index.close(), weak=False, dispatch_uid="workers.closed"
-    )
+    worker = WorkerSignals(app)
+    worker.connect(signals.worker_init, or_exit(once.starting))
+    worker.connect(signals.worker_ready, or_exit(once.started))
+    touch_while_alive(app)  # after the receiver that announces the process
+    worker.connect(signals.worker_shutting_down, once.stopping)
+    worker.connect(signals.worker_shutdown, once.stopped)
+    worker.connect(signals.worker_shutdown, lambda **_: index.close())
     return app
 
 

@@ -14,7 +14,7 @@ from shared.readiness import touch_while_alive
 
 _URL = os.environ.get("HANDOFF_REDIS_URL", "redis://127.0.0.1:1/0")
 app = make_app("test", _URL, Settings(), ["known"])
-touch_while_alive()
+touch_while_alive(app)
 
 
 @app.task(name="where", shared=False)  # type: ignore[untyped-decorator]

@@ -30,8 +30,10 @@ STARTED = """
 import sys
 from celery import signals
 {app}
+class Worker:
+    app, hostname = app, "worker@here"
 print(*sys.modules)
-signals.worker_init.send(app)
+signals.worker_init.send(Worker())
 print(*sys.modules)
 """
 """Celery sends that signal in a process that is to be a worker, before it connects."""

@@ -1,0 +1,46 @@
+"""Receivers of Celery's worker signals that act for the worker of one app only.
+
+Celery sends these signals to every receiver of the process. A host service may import our packages and run a worker of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from celery import Celery, signals
+
+Receiver = Callable[..., None]
+
+
+class WorkerSignals:
+    """Connects receivers for one app. The app holds them: when it goes, they go."""
+
+    def __init__(self, app: Celery) -> None:
+        self._app = app
+        self._hostname: str | None = None
+        """Name of this app's worker, once it starts: all that some signals say of their sender."""
+        self._receivers: list[Receiver] = []
+        vars(app).setdefault("worker_signals", []).append(self)
+        self.connect(signals.worker_init, self._note_hostname)
+
+    def connect(self, signal: Any, receiver: Receiver) -> None:
+        """Call `receiver` with what this signal says, when this app's worker has sent it."""
+
+        def receive(sender: Any = None, **sent: Any) -> None:
+            if self._is_own(sender, sent.get("instance")):
+                receiver(sender=sender, **sent)
+
+        self._receivers.append(receive)
+        signal.connect(receive)
+
+    def _is_own(self, sender: Any, worker: Any) -> bool:
+        """Return whether a worker, its consumer, its heartbeat, or its name is this app's."""
+        if isinstance(sender, str) and worker is None:
+            return sender == self._hostname
+        owner = sender if worker is None else worker
+        owner = getattr(owner, "eventer", owner)
+        return getattr(owner, "app", None) is self._app
+
+    def _note_hostname(self, sender: Any, **_: Any) -> None:
+        self._hostname = str(sender.hostname)

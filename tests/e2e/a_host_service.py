@@ -1,0 +1,44 @@
+"""A service with a stock Celery app. It imports our client and our apps, submits jobs from its tasks, and runs a worker of its own."""
+
+from __future__ import annotations
+
+import os
+
+import redis
+from celery import Celery
+
+from shared.config import load_settings
+from supervisor import client
+from supervisor.assembly import make_supervisor_app
+from workers.assembly import make_workers_app
+
+URL = os.environ.get("HOST_REDIS_URL", "redis://127.0.0.1:1/0")
+STARTED, MAY_END, ENDED = "host:started", "host:may-end", "host:ended"
+
+if os.environ.get("IMPORTED_FIRST") == "ours":
+    OURS = (make_supervisor_app(load_settings()), make_workers_app(load_settings()))
+app = Celery("host", broker=URL, backend=URL)
+app.conf.update(
+    task_acks_late=True,
+    worker_prefetch_multiplier=1,
+    broker_transport_options={
+        "visibility_timeout": 2,
+        "unacked_restore_interval": 1,
+        "unacked_restore_throttle": 1,
+        "unacked_mutex_expire": 2,
+    },
+)
+if os.environ.get("IMPORTED_FIRST") == "theirs":
+    with app.connection_for_write() as connection:
+        connection.ensure_connection(max_retries=1)
+    OURS = (make_supervisor_app(load_settings()), make_workers_app(load_settings()))
+
+
+@app.task(name="host.hold")  # type: ignore[untyped-decorator]
+def hold() -> None:
+    """Submit a job, then wait for a message of the test."""
+    with redis.Redis.from_url(URL) as store:
+        job_id = client.connect().submit(client.Request("Compare Qdrant and pgvector"))
+        store.rpush(STARTED, job_id)
+        store.blpop([MAY_END], 60)
+        store.incr(ENDED)

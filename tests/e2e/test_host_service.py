@@ -1,0 +1,56 @@
+"""A worker of another Celery application, which imports our packages, keeps all that stock Celery promises."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+import redis
+from celery import Celery
+
+from shared.ledger.ledger import Ledger
+from shared.local.processes import ChildSpec, Processes
+from tests.e2e.a_host_service import ENDED, MAY_END, STARTED
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
+COMMAND = [
+    *(sys.executable, "-m", "celery", "-A", "tests.e2e.a_host_service"),
+    *("worker", "-c", "1", "-l", "INFO", "-n", "host@%h"),
+]
+
+
+@pytest.mark.parametrize("first", ["ours", "theirs"])
+def test_a_hosts_task_runs_again_after_its_worker_was_killed(
+    ledger: Ledger, redis_url: str, processes: Processes, tmp_path: Path, first: str
+) -> None:
+    environment = {
+        "HOST_REDIS_URL": redis_url,
+        "HANDOFF_REDIS_URL": redis_url,
+        "HANDOFF_CACHE_DIR": str(tmp_path / "cache"),
+        "IMPORTED_FIRST": first,
+        "PYTHONPATH": str(ROOT),
+    }
+    host = Celery("host", broker=redis_url)
+    spec = ChildSpec("host", COMMAND, environment, is_ready=lambda: True, is_hunted=True)
+    with redis.Redis.from_url(redis_url) as store:
+        processes.start(spec)
+        host.send_task("host.hold", ignore_result=True)
+        wait_until(lambda: store.llen(STARTED) == 1, what="the host's task")
+
+        os.kill(processes.pids()["host"], signal.SIGKILL)
+
+        wait_until(lambda: store.llen(STARTED) == 2, what="the second run of the host's task")
+        store.rpush(MAY_END, "now")
+        wait_until(lambda: store.get(ENDED) == b"1", what="the end of the host's task")
+        job_ids = {job_id.decode() for job_id in store.lrange(STARTED, 0, -1)}
+    assert set(ledger.jobs.newest(9)) == job_ids
+    assert not ledger.roles.presence().queues, (
+        "a host's worker is no supervisor and no worker of ours"
+    )
+    assert "INFO/MainProcess] host@" in processes.log_of("host").read_text(), "Celery's own log"
+    host.close()

@@ -1,0 +1,164 @@
+"""A service with a Celery app of its own imports our client: nothing that is global in its process changes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from shared.fair import FOR
+from shared.ledger.ledger import Ledger
+from shared.wire.names import SUBMISSIONS_QUEUE
+
+ROOT = Path(__file__).parents[2]
+START = """
+import gc, json, logging, os, sys, threading, warnings
+import celery, celery.utils.dispatch, kombu.pools, kombu.transport, redis
+from celery import Celery, shared_task, signals
+
+URL = os.environ["HOST_REDIS_URL"]
+
+@shared_task(name="host.note")
+def note():
+    pass
+
+def host_app():
+    app = Celery("host", broker=URL, backend=URL)
+    app.conf.broker_pool_limit = 3
+    app.set_default()
+    return app
+
+def seen():
+    receivers = {
+        name: len(signal.receivers or ()) for name, signal in vars(signals).items()
+        if isinstance(signal, celery.utils.dispatch.Signal)
+    }
+    return [
+        receivers, dict(kombu.transport.TRANSPORT_ALIASES), kombu.pools.get_limit(),
+        sys.getswitchinterval(), gc.get_threshold(), gc.get_freeze_count(), dict(os.environ),
+        len(logging.getLogger().handlers), logging.getLogger().level, len(warnings.filters),
+        redis.SSLConnection._wrap_socket_with_ssl.__module__, threading.active_count(),
+    ]
+
+def submit():
+    from supervisor import client
+    before = seen()
+    jobs = client.connect(os.environ["HANDOFF_REDIS_URL"])
+    job_id = jobs.submit(client.Request("Compare Qdrant and pgvector"))
+    assert seen() == before, [pair for pair in zip(before, seen()) if pair[0] != pair[1]]
+    return job_id
+
+def current_apps():
+    found = [celery.current_app.main]
+    thread = threading.Thread(target=lambda: found.append(celery.current_app.main))
+    thread.start()
+    thread.join()
+    return found
+"""
+ORDERS = {
+    "the host's Celery first": "host = host_app(); note.delay(); job = submit(); note.delay()",
+    "our client first": "job = submit(); host = host_app(); note.delay(); note.delay()",
+    "our client after the host's app, before its first message": (
+        "host = host_app(); job = submit(); note.delay(); note.delay()"
+    ),
+}
+END = """
+kind = type(host.connection_for_write().transport)
+print(json.dumps({"job": job, "current": current_apps(), "transport": kind.__module__}))
+"""
+
+
+def submissions_queued(ledger: Ledger) -> list[str]:
+    """Ids of the jobs that a supervisor will hear of."""
+    frames = ledger.connection.redis.lrange(SUBMISSIONS_QUEUE, 0, -1)
+    return [json.loads(frame)["headers"][FOR] for frame in frames]
+
+
+def host_process(code: str, **environment: str) -> dict[str, Any]:
+    """What a process of the host service prints last, as JSON."""
+    done = subprocess.run(
+        [sys.executable, "-c", START + code + END],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    printed: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return printed
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_hosts_tasks_reach_its_own_queue_and_our_jobs_are_submitted(
+    ledger: Ledger, redis_url: str, order: str
+) -> None:
+    said = host_process(ORDERS[order], HOST_REDIS_URL=redis_url, HANDOFF_REDIS_URL=redis_url)
+
+    assert set(said["current"]) == {"host"}
+    assert said["transport"] == "kombu.transport.redis"
+    with redis.Redis.from_url(redis_url) as client:
+        names = [json.loads(text)["headers"]["task"] for text in client.lrange("celery", 0, -1)]
+    assert names == ["host.note"] * 2
+    assert submissions_queued(ledger) == [said["job"]]
+
+
+def test_a_host_process_with_celery_variables_submits_to_our_redis(
+    ledger: Ledger, redis_url: str
+) -> None:
+    """The variables are the host's: its app obeys them, and ours does not."""
+    nowhere = "redis://127.0.0.1:1/0"
+
+    said = host_process(
+        "host = host_app(); job = submit(); assert host.conf.broker_url == os.environ['CELERY_BROKER_URL']",
+        HOST_REDIS_URL=nowhere,
+        HANDOFF_REDIS_URL=redis_url,
+        CELERY_BROKER_URL=nowhere,
+        CELERY_BROKER_READ_URL=nowhere,
+        CELERY_BROKER_WRITE_URL=nowhere,
+        CELERY_RESULT_BACKEND=nowhere,
+    )
+
+    assert submissions_queued(ledger) == [said["job"]]
+
+
+def test_our_client_never_asks_for_the_current_app(ledger: Ledger, redis_url: str) -> None:
+    """With C_STRICT_APP, Celery raises where code asks for it."""
+    code = "print(json.dumps({'job': submit()})); sys.exit()\n"
+
+    said = host_process(
+        code, HOST_REDIS_URL=redis_url, HANDOFF_REDIS_URL=redis_url, C_STRICT_APP="1"
+    )
+
+    assert submissions_queued(ledger) == [said["job"]]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("CELERY_CONFIG_MODULE", "no_such_module"),
+        ("CELERY_LOADER", "no_such_module:Loader"),
+        ("DJANGO_SETTINGS_MODULE", "no_such_module"),
+    ],
+)
+def test_a_variable_that_configures_a_hosts_celery_does_not_reach_our_app(
+    ledger: Ledger, redis_url: str, name: str, value: str
+) -> None:
+    code = (
+        "job = submit(); del os.environ[NAME]; celery._state.default_app = None; host = host_app()"
+    )
+
+    said = host_process(
+        code.replace("NAME", repr(name)),
+        HOST_REDIS_URL=redis_url,
+        HANDOFF_REDIS_URL=redis_url,
+        **{name: value},
+    )
+
+    assert submissions_queued(ledger) == [said["job"]]
