@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import Field, JsonValue
 
+from shared.config import OFFLINE_MODEL
 from shared.ledger.jobs import HandoffStanding
 from shared.ledger.ledger import Ledger
 from shared.wire.answer import Answer
@@ -51,6 +52,9 @@ from supervisor.roles.router import Route
 from supervisor.rows import Row, chosen, last_repeated, repeated_in, rows_of
 from supervisor.working_time import worked_in
 
+CHECKED_OFFLINE = "sources and coverage were checked by code; no model judged the content"
+"""What a verdict of the offline model rests on."""
+
 
 class JobResult(Message):
     """A job's outcome. While it runs, `answer` is null and the lists hold what there is."""
@@ -76,7 +80,8 @@ class JobResult(Message):
     results: tuple[dict[str, Any], ...] = ()
     """Every HandoffResult in full. Its own `usage` knows nothing of calls that were in the air when a process was killed."""
     verdicts: tuple[dict[str, Any], ...] = ()
-    """{round, verdict, revisions, open_points, scores, problem}; scores: {criterion, score, why, step}, step null: of the whole."""
+    """{round, verdict, revisions, open_points, scores, problem, checked}; scores: {criterion, score, why, step}, step null: of the whole.
+    `checked` says what a reviewer that judges nothing has looked at; null: a model has judged."""
     patches: tuple[dict[str, Any], ...] = ()
     """{added: [{id, specialist}], changed, dropped, too_late, repeats: {step: the earlier one}, nothing_new, final, why, problem}: what the
     replanner has made of the plan, each time that it looked."""
@@ -325,7 +330,13 @@ def _verdict(event: Reviewed, words: Words) -> dict[str, Any]:
         else {"verdict": None, "revisions": [], "open_points": [], "scores": []}
     )
     why = words.why(event.result) if event.decision is None else None
-    return {"round": event.round, **said, "problem": why or event.problem}
+    is_offline = (
+        verdict is not None
+        and event.result is not None
+        and words.result(event.result).model == OFFLINE_MODEL
+    )
+    checked = CHECKED_OFFLINE if is_offline else None
+    return {"round": event.round, **said, "problem": why or event.problem, "checked": checked}
 
 
 def _conflicts(state: JobState | None, words: Words) -> tuple[dict[str, Any], ...]:

@@ -303,4 +303,7 @@ def _verdict(verdict: dict[str, Any]) -> str:
     scores = [
         f"{one['criterion']} {one['score']}" for one in verdict["scores"] if one["step"] is None
     ]
-    return " · ".join([verdict["verdict"], *([", ".join(scores)] if scores else []), *named])
+    decision = verdict["verdict"]
+    if verdict.get("checked"):
+        decision = f"{decision} ({verdict['checked']})"
+    return " · ".join([decision, *([", ".join(scores)] if scores else []), *named])

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from supervisor.report import CHECKED_OFFLINE
 from tests.e2e.commands import BAD_INPUT, DOCUMENTS, REQUEST, Handoff
 
 pytestmark = pytest.mark.slow
@@ -105,7 +106,9 @@ def test_an_answer_that_does_not_pass_its_gates_is_sent_back_and_then_says_what_
     assert "no sources" not in outcome["answer"]
 
 
-def test_a_rubric_has_the_work_of_a_single_agent_reviewed_and_scored(handoff: Handoff) -> None:
+def test_a_rubric_has_the_work_of_a_single_agent_reviewed_and_offline_nobody_scores_it(
+    handoff: Handoff,
+) -> None:
     (handoff.folder / "rubric.yaml").write_text(
         "accuracy: Every figure has its source.\ntone: It is friendly.\n"
     )
@@ -113,10 +116,8 @@ def test_a_rubric_has_the_work_of_a_single_agent_reviewed_and_scored(handoff: Ha
 
     assert who(outcome) == ["generalist", "assessor"]
     (verdict,) = outcome["verdicts"]
-    assert {(one["criterion"], one["step"], one["score"]) for one in verdict["scores"]} == {
-        ("accuracy", None, 5),
-        ("accuracy", "answer", 5),
-    }
+    assert (verdict["verdict"], verdict["scores"]) == ("PASS", [])
+    assert verdict["checked"] == CHECKED_OFFLINE
     assert "Every figure has its source." in outcome["handoffs"][1]["task_description"]
 
 

@@ -6,9 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from shared.agent.offline.answerable import why_not_answerable
 from shared.agent.offline.asking import Asking, joined, request_in, understand
 from shared.agent.offline.aspects import content_words
 from shared.agent.offline.conversation import Conversation
+from shared.agent.offline.findings import heading_of
 from shared.agent.offline.placeholders import placeholder
 from shared.agent.offline.schema_parts import property_schema, resolve
 from shared.wire.names import SUB_SUPERVISOR
@@ -29,12 +31,13 @@ def plan(conversation: Conversation) -> dict[str, Any]:
         "generalist"
     ]  # nothing that it divides would be worth a team
     asking = understand(request_in(conversation.task))
+    cannot = why_not_answerable(request_in(conversation.task)) is not None
     known = _known_in(conversation.task)
     follows = "\nRequest before:\n" in conversation.task.partition("\nRequest:\n")[0]
     steps = (
         _out_of(known, asking, names)
         if known and follows
-        else _steps(asking, names, _cap(conversation, schema), known)
+        else _steps(asking, names, 1 if cannot else _cap(conversation, schema), known)
     )
     answer = {
         "steps": [_fit(step, step_schema, schema) for step in steps],
@@ -67,6 +70,7 @@ def _steps(
         return [
             {
                 "id": "answer",
+                "title": "Answer",
                 "specialist": researcher,
                 "task": asking.text,
                 "depends_on": [*known],
@@ -85,6 +89,7 @@ def _steps(
         *research,
         {
             "id": "write",
+            "title": "Answer",
             "specialist": writer,
             "task": task,
             "depends_on": ids,
@@ -109,6 +114,7 @@ def _out_of(known: list[str], asking: Asking, names: list[str]) -> list[dict[str
     return [
         {
             "id": "write",
+            "title": "Answer",
             "specialist": writer,
             "task": asking.text,
             "depends_on": known,
@@ -124,6 +130,7 @@ def _research(asking: Asking, specialist: str, cap: int) -> list[dict[str, Any]]
         steps.append(
             {
                 "id": _id_for(subject, {step["id"] for step in steps}),
+                "title": subject if asking.things else heading_of(subject),
                 "specialist": specialist,
                 "task": f"{_objective(asking, subject)}\nQuote the documents for every statement, and say what they do not tell.",
                 "depends_on": [],

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shared.agent.offline import writing
-from shared.agent.offline.asking import joined
+from shared.agent.offline.answerable import why_not_answerable
+from shared.agent.offline.asking import joined, request_in
 from shared.agent.offline.aspects import content_words, known_aspects
 from shared.agent.offline.conversation import Conversation, KnownClaim, Result
 from shared.agent.offline.findings import Finding, find
@@ -17,6 +18,7 @@ from shared.agent.offline.payloads import hits_in, json_in, page_in
 from shared.agent.offline.sentences import Sentence, sentences_of, title_of
 from shared.agent.offline.statements import marked, not_found
 from shared.agent.offline.stems import has_stem, stems_of
+from shared.agent.offline.tables import delimiter_of
 from shared.agent.offline.topic import FIT, Topic, mentions, topics_of
 
 SEARCH, READ = "search_documents", "read_document"
@@ -50,6 +52,8 @@ class Researched:
 
 def next_calls(conversation: Conversation) -> list[ToolCall]:
     """The searches, then the pages to read; empty when there is enough (or nothing) to answer with."""
+    if _why_not(conversation):
+        return []
     topics = _topics(conversation)
     done = [
         (
@@ -98,6 +102,15 @@ def research(conversation: Conversation) -> Researched:
 
 def envelope(conversation: Conversation) -> dict[str, Any]:
     """The answer envelope, with `output` as Markdown."""
+    if why := _why_not(conversation):
+        return {
+            "status": "partial",
+            "output": why,
+            "claims": [],
+            "confidence": 0.0,
+            "needs": None,
+            "problem": why,
+        }
     done = research(conversation)
     sentences = list(
         dict.fromkeys(finding.sentence for _, findings, _ in done.parts for finding in findings)
@@ -139,6 +152,14 @@ def _drafted(conversation: Conversation, notes: str, claims: list[dict[str, Any]
         KnownClaim(claim["id"], claim["text"], claim["sources"][0]["source"]) for claim in claims
     )
     return writing.draft(replace(conversation, results=(Result("answer", "ok", notes, known),)))
+
+
+def _why_not(conversation: Conversation) -> str | None:
+    """Return why quotes cannot answer the task. None: they may."""
+    questions = [topic.question for topic in _topics(conversation) if topic.thing is None]
+    return next(
+        filter(None, map(why_not_answerable, [request_in(conversation.task), *questions])), None
+    )
 
 
 def _topics(conversation: Conversation) -> list[Topic]:
@@ -235,13 +256,17 @@ def _sentences(conversation: Conversation) -> list[Sentence]:
             )
     for hit in _hits(conversation):
         if hit["source"] not in read:
-            snippet = hit["snippet"].strip(" …")
-            found += [
-                each
-                for each in sentences_of(snippet, hit["source"], ends_whole=False)
-                if not each.text[:1].islower()
-            ]
+            found += _of_hit(hit)
     return list({(each.source, each.quote): each for each in reversed(found)}.values())[::-1]
+
+
+def _of_hit(hit: Mapping[str, Any]) -> list[Sentence]:
+    """Return the whole sentences, or rows, of a passage that a search has found."""
+    snippet, source = hit["snippet"].strip(" …"), hit["source"]
+    if delimiter_of(source, snippet):
+        return list(sentences_of(snippet, source, starts_whole=hit.get("start") == 0))
+    found = sentences_of(snippet, source, ends_whole=False)
+    return [each for each in found if not each.text[:1].islower()]
 
 
 def _refused_quotes(conversation: Conversation) -> list[str]:

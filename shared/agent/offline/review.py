@@ -1,8 +1,10 @@
-"""The reviewer's part: a mechanical check of results against the request. It cannot judge truth; it sees what is missing or unproven."""
+"""The reviewer's part: code looks for statements without sources and for parts of the request that are not covered.
+
+It judges nothing, and gives no scores.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from shared.agent.offline.asking import Asking, request_in, understand
@@ -39,39 +41,8 @@ def review(conversation: Conversation) -> dict[str, Any]:
         if point.removeprefix(f"{NOT_FOUND}: ") not in said
     ]
     verdict = {"verdict": "REVISE" if named else "PASS", "revisions": named, "open_points": points}
-    return {**_scores(conversation, revisions, missing), **verdict}
-
-
-def _scores(
-    conversation: Conversation, problems: Mapping[str, list[str]], missing: list[str]
-) -> dict[str, Any]:
-    """A point less for each thing that was found. Only where code can see any: clarity, and criteria of the user's own, it leaves out."""
-    score = property_schema(
-        property_schema(conversation.schema or {}, "scores").get("items", {}), "criterion"
-    )
-    whole = [problem for named in problems.values() for problem in named]
-    found = {
-        "*": whole,
-        **{result.step: problems.get(result.step, []) for result in conversation.results},
-    }
-    scores = []
-    for step, said in found.items():
-        unproven = [problem for problem in said if problem not in missing]
-        for criterion, faults in (
-            ("accuracy", unproven),
-            ("coverage", [problem for problem in said if problem in missing]),
-        ):
-            if criterion in score.get("enum", ()):
-                why = f"Counted, not judged: {len(faults)} found."
-                scores.append(
-                    {
-                        "step": step,
-                        "criterion": criterion,
-                        "why": why,
-                        "score": max(1, 5 - len(faults)),
-                    }
-                )
-    return {"scores": scores} if score else {}
+    has_scores = property_schema(conversation.schema or {}, "scores")
+    return {**({"scores": []} if has_scores else {}), **verdict}  # a score takes a judge
 
 
 def _check(result: Result, results: tuple[Result, ...]) -> tuple[list[str], list[str]]:

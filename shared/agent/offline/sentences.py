@@ -6,6 +6,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import PurePosixPath
+
+from shared.agent.offline.tables import (
+    cells_of,
+    delimiter_of,
+    rows_of_file,
+    table_lines,
+    wording,
+)
 
 _ABBREVIATIONS = frozenset(
     {
@@ -36,6 +45,16 @@ _LABELLED = re.compile(r"[^\W\d][\w ()/%-]{0,30}:\s+\S")
 _STAMPED = re.compile(r"\[?\d{4}-\d\d-\d\d[T ]")
 """A line of a log."""
 _MOST_LABELLED_WORDS = 12
+_MARKED_UP = frozenset({"", ".md", ".markdown", ".mdx", ".txt", ".rst", ".html", ".htm"})
+"""Suffixes of documents that may hold Markdown. Every other document is quoted as it stands."""
+_CODE = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)")
+_LINK = re.compile(r"(?<![\w\])])!?\[([^\[\]]+)\]\([^()\s]*\)")
+_FOOTNOTE = re.compile(r"(?<=[.,;:!?)])\[\^?\d+\]|\s\[\^?\d+\](?=[\s.,;:]|$)|\[\^\d+\]")
+_EMPHASIS = re.compile(
+    r"(?<![\w*\\])(?P<stars>\*\*?)(?=[\w\"'“(`])(?P<strong>[^*]+?)(?<=[\w.!?)\"'”%`])(?P=stars)(?![\w*])"
+    r"|(?<![\w\\])(?P<lines>__?)(?=\w)(?P<set>[^_]+ [^_]+?)(?<=\S)(?P=lines)(?!\w)"
+)
+"""Emphasis around whole words. `2**attempt`, `*args` and `__init__` are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +68,14 @@ class Sentence:
     order: int
     said: str = ""
     """What a row of a table says in words: "Price: $499", "Ember: Price $499, Weight 1.9 kg"; empty: what is quoted says it."""
+    is_verbatim: bool = False
+    """Whether the document holds no Markdown: the text of the sentence is the quote."""
 
     @property
     def text(self) -> str:
         """The sentence as plain text: without Markdown's emphasis, links and footnote marks."""
-        plain = re.sub(r"!?\[([^\]]+)\]\([^)]*\)", r"\1", self.said or self.quote)
-        plain = re.sub(r"\s*\[\^?\d+\]", "", plain)
-        return re.sub(r"\*\*|__|(?<!\w)[*_](?=\S)|(?<=\S)[*_](?!\w)", "", plain).strip()
+        text = self.said or self.quote
+        return text if self.is_verbatim else _without_markdown(text)
 
     @property
     def standing_alone(self) -> str:
@@ -66,11 +86,9 @@ class Sentence:
         ):
             return text
         leans = _LABELLED.match(text) or re.match(r"(?:It|Its)\b", text)
-        return (
-            f"{self.title}: {text[:1].lower() if text[1:2].islower() else text[:1]}{text[1:]}"
-            if leans
-            else text
-        )
+        if re.match(r"Its?\b", text):
+            text = f"i{text[1:]}"
+        return f"{self.title}: {text}" if leans else text
 
 
 @lru_cache(maxsize=256)
@@ -78,7 +96,14 @@ def sentences_of(
     text: str, source: str, *, starts_whole: bool = True, ends_whole: bool = True
 ) -> tuple[Sentence, ...]:
     """Every whole sentence of running text, list items and rows of tables; not of headings and code. A cut edge loses its fragment."""
+    if delimiter := delimiter_of(source, text):
+        rows = rows_of_file(text, delimiter, starts_whole=starts_whole, ends_whole=ends_whole)
+        return tuple(
+            Sentence(quote, source, title_of(source), "", number, said, is_verbatim=True)
+            for number, (quote, said) in enumerate(rows)
+        )
     title = heading = ""
+    is_verbatim = PurePosixPath(source).suffix.lower() not in _MARKED_UP and "://" not in source
     found: list[Sentence] = []
     blocks = list(_blocks(text))
     for number, (kind, block, said) in enumerate(blocks):
@@ -99,7 +124,15 @@ def sentences_of(
         if number == len(blocks) - 1 and not ends_whole:
             pieces = [piece for piece in pieces if piece[-1] in ".!?"]
         found += [
-            Sentence(piece, source, title or title_of(source), heading, len(found) + index, said)
+            Sentence(
+                piece,
+                source,
+                title or title_of(source),
+                heading,
+                len(found) + index,
+                said,
+                is_verbatim,
+            )
             for index, piece in enumerate(pieces)
             if said or _is_statement(piece, kind)
         ]
@@ -121,15 +154,17 @@ def _blocks(text: str) -> Iterator[tuple[str, str, str]]:
     """("heading" | "item" | "text" | "row", folded text, what a row says), without code and front matter."""
     text = re.sub(r"\A---\n.*?\n---\n", "", text, flags=re.DOTALL)
     text = re.sub(r"^(```|~~~).*?(^\1\s*$|\Z)", "\n", text, flags=re.DOTALL | re.MULTILINE)
-    kind, lines, columns = "text", list[str](), list[str]()
-    for line in [*text.splitlines(), ""]:
+    kind, lines = "text", list[str]()
+    all_lines = [*text.splitlines(), ""]
+    rows = table_lines(all_lines)
+    for number, line in enumerate(all_lines):
         stripped = line.strip()
         item, heading, underline = (
             _item_in(stripped),
             re.match(r"#{1,6}\s+(.+?)\s*#*$", stripped),
             re.fullmatch(r"[=-]{3,}", stripped),
         )
-        is_row = stripped.startswith("|")
+        is_row = number in rows
         if lines and (not stripped or item or heading or underline or is_row):
             yield (
                 "heading" if underline and kind == "text" and len(lines) == 1 else kind,
@@ -137,11 +172,11 @@ def _blocks(text: str) -> Iterator[tuple[str, str, str]]:
                 "",
             )
             kind, lines = "text", []
-        columns = cells_of(stripped) if is_row and not columns else columns if is_row else []
         if heading:
             yield "heading", heading.group(1), ""
         elif is_row:
-            yield from _row(stripped, columns)
+            columns = rows[number]
+            yield from () if columns is None else _row(stripped, columns)
         elif item:
             kind, lines = "item", [item]
         elif stripped and not re.fullmatch(r"[=*_-]{3,}", stripped):
@@ -161,23 +196,25 @@ def _item_in(line: str) -> str | None:
     return line if is_labelled or _STAMPED.match(line) else None
 
 
-def cells_of(line: str) -> list[str]:
-    """The cells of a table's row."""
-    return [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))]
-
-
 def _row(line: str, columns: list[str]) -> Iterator[tuple[str, str, str]]:
-    """A row below the columns' names: `| Price | $499 |` says "Price: $499", a wider one "Ember: Price $499, Weight 1.9 kg"."""
+    """Yield a row of a table that says something: one with two or more cells."""
     cells = cells_of(line)
-    if cells == columns or not any(cells[1:]) or re.fullmatch(r"[\s|:-]+", line):
-        return
-    values = [
-        f"{name} {value}".strip()
-        for name, value in zip(columns[1:], cells[1:], strict=False)
-        if value
-    ]
-    said = f"{cells[0]}: {cells[1] if len(cells) == 2 else ', '.join(values)}"
-    yield "row", " ".join(line.strip("|").split()), said
+    if any(cells[1:]):
+        yield "row", " ".join(line.strip("|").split()), wording(cells, columns)
+
+
+def _without_markdown(text: str) -> str:
+    """Return a text without emphasis, links and footnote marks. Code between backticks stays."""
+    parts, end = list[str](), 0
+    for code in _CODE.finditer(text):
+        parts += [_plain(text[end : code.start()]), code.group()]
+        end = code.end()
+    return "".join([*parts, _plain(text[end:])]).strip()
+
+
+def _plain(text: str) -> str:
+    text = _FOOTNOTE.sub("", _LINK.sub(r"\1", text))
+    return _EMPHASIS.sub(lambda found: found["strong"] or found["set"], text)
 
 
 def split(block: str) -> list[str]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from shared.agent.offline.sentences import CLOSING, cells_of, split
+from shared.agent.offline.sentences import CLOSING, split
+from shared.agent.offline.tables import cells_of
 from shared.wire.markers import MARKER
 
 NOT_FOUND = "Not found in the documents"
+CANNOT_ANSWER = "The offline model cannot answer this"
 _UNCITED_MAY_BE_SHORTER_THAN = 4
 """Words: a label is not a statement."""
 
@@ -44,6 +46,7 @@ def unmarked_statements(output: str) -> Iterator[str]:
             not line
             or line.startswith("#")
             or NOT_FOUND in line
+            or CANNOT_ANSWER in line
             or is_header
             or re.fullmatch(r"[\s|:*_-]+", line)
         ):

@@ -152,7 +152,7 @@ def _comparison(asking: Asking, conversation: Conversation, claims: list[KnownCl
         if FIT.score(claim.text) and claim.id not in used
     ]
     used |= {claim.id for _, claim in advice}
-    parts = [f"# {heading_of(title)}"]
+    parts = [f"# {title}"]
     parts += ["## At a glance", table] if table else []
     for section in sections:
         # what a thing is opens its section, even when a cell of the table says so too
@@ -317,12 +317,7 @@ def _paragraphs(claims: Sequence[KnownClaim]) -> list[str]:
 def _paragraph(claims: Sequence[KnownClaim], about: str = "") -> str:
     """Claims in a row. Under a heading that names what they are about, none but the first needs to name it again."""
     first, *others = claims
-    rest = [
-        heading_of(claim.text.removeprefix(f"{about}: "))
-        if about and claim.text.startswith(f"{about}: ")
-        else claim.text
-        for claim in others
-    ]
+    rest = [claim.text.removeprefix(f"{about}: ") if about else claim.text for claim in others]
     return " ".join(
         marked(text, claim.id) for text, claim in zip([first.text, *rest], claims, strict=True)
     )

@@ -110,8 +110,8 @@ def test_labelled_values_say_something_however_short() -> None:
     )
     assert _texts(listed) == _texts(bare) == ["Price: $499", "Weight: 1.3 kg"]
     assert [each.standing_alone for each in sentences_of(bare, "x.txt")] == [
-        "Delta: price: $499",
-        "Delta: weight: 1.3 kg",
+        "Delta: Price: $499",
+        "Delta: Weight: 1.3 kg",
     ]
 
 
