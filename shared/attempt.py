@@ -26,7 +26,7 @@ from shared.library import Library
 from shared.logs import log_of, logged_as
 from shared.models import Models
 from shared.telemetry import telemetry
-from shared.wire.checkpoints import WorstCase
+from shared.wire.checkpoints import Called, WorstCase
 from shared.wire.errors import (
     Cancelled,
     Interrupted,
@@ -149,6 +149,12 @@ class Attempts:
             raise
 
     def _result(self, claim: Claim, ready: Ready) -> HandoffResult:
+        """Return the result, which says if a tool with effects may have run, under any claim."""
+        result = self._own_result(claim, ready)
+        acted = any(isinstance(item, Called) for item in claim.so_far())
+        return result.model_copy(update={"acted": True}) if acted else result
+
+    def _own_result(self, claim: Claim, ready: Ready) -> HandoffResult:
         if claim.verdict is ClaimVerdict.EXHAUSTED:
             why = f"its worker died or froze {MAX_CLAIMS} times while running it"
             return failed(ready.handoff, why, StopReason.TOO_MANY_CLAIMS)
@@ -256,7 +262,12 @@ class Attempts:
             log.exception("defect after a handoff")
             why = failed(handoff, f"a defect of ours, after it was run: {type(error).__name__}")
             instead = why.model_copy(
-                update={"usage": result.usage, "turns": result.turns, "model": result.model}
+                update={
+                    "usage": result.usage,
+                    "turns": result.turns,
+                    "model": result.model,
+                    "acted": result.acted,
+                }
             )
         try:
             return instead, conclude(handoff, instead)

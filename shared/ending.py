@@ -99,4 +99,5 @@ def finished_event(result: HandoffResult, worker: str, text: str | None = None) 
         model=result.model,
         worker=worker,
         to_finish_microusd=result.to_finish_microusd,
+        acted=result.acted,
     )

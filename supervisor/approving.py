@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import JsonValue, ValidationError
 
 from shared.ledger.ledger import Ledger
+from shared.ledger.roles import acting
 from shared.wire.approval import ApprovalOf
 from shared.wire.characters import has_half_a_character
 from shared.wire.errors import PlanRefused, UnknownJob, UserError
@@ -35,14 +36,43 @@ _Problem = tuple[str, Sequence[str]]
 """What is wrong, and where in the plan."""
 
 
-def approve(ledger: Ledger, job_id: JobId, note: str | None, plan: JsonValue) -> None:
-    """Raises: UserError: it waits for no approval, or the plan is none."""
+def approve(
+    ledger: Ledger,
+    job_id: JobId,
+    note: str | None,
+    plan: JsonValue,
+    steps: Sequence[str] = (),
+) -> None:
+    """Let a job go on. `steps`: those that may begin, of the steps that the job asks about.
+
+    Raises:
+        UserError: the job waits for no approval, asks about no such step, or the plan is none.
+    """
     state, question = _waiting(ledger, job_id)
+    if steps and question.what is not ApprovalOf.STEP:
+        raise UserError(
+            f"{job_id} waits for an approval of its {question.what}, not of single steps:"
+            " leave out --step"
+        )
+    _check_asked(job_id, question, steps)
     made, texts = None, _texts(note)
     if plan is not None:
         made, text = _own_plan(ledger, state, question, plan)
         texts.append(text)
-    _say(ledger, state, Approved(asked=question.version, note=_ref(note), plan=made), texts)
+    named = tuple(map(StepId, steps))
+    answer = Approved(asked=question.version, note=_ref(note), plan=made, steps=named)
+    _say(ledger, state, answer, texts)
+
+
+def _check_asked(job_id: JobId, question: Question, steps: Sequence[str]) -> None:
+    """Raises: UserError: the question is about other steps."""
+    if question.what is not ApprovalOf.STEP:
+        return
+    if unknown := [step for step in steps if step not in question.steps]:
+        raise UserError(
+            f"{job_id} does not ask about step {', '.join(unknown)}:"
+            f" it asks about {', '.join(question.steps)}"
+        )
 
 
 def reject(
@@ -50,7 +80,8 @@ def reject(
 ) -> None:
     """Raises: UserError: it waits for no approval, has no such step, or the plan is none, or nobody would plan again."""
     state, question = _waiting(ledger, job_id)
-    if steps and question.what not in (ApprovalOf.RESEARCH, ApprovalOf.ANSWER, ApprovalOf.FAILURE):
+    _check_asked(job_id, question, steps)
+    if steps and question.what in (ApprovalOf.PLAN, ApprovalOf.COST):
         raise UserError(
             f"{job_id} waits for an approval of its {question.what}: no step has been done that could be done again"
         )
@@ -84,7 +115,9 @@ def _own_plan(
         raise UserError(
             f"{state.job_id} waits for an approval of its {question.what}: only a plan can be edited (--edit)"
         )
-    return plan_made(edited(plan, state, ledger.roles.served()), is_reviewed=state.is_reviewed)
+    served = ledger.roles.served()
+    made = edited(plan, state, served)
+    return plan_made(made, is_reviewed=state.is_reviewed, acting=acting(served))
 
 
 def edited(value: JsonValue, state: JobState, served: Collection[str]) -> Plan:
@@ -127,6 +160,12 @@ def edited(value: JsonValue, state: JobState, served: Collection[str]) -> Plan:
     most = max(state.submitted.limits.max_steps, len(state.steps))
     found += [(said, places[step]) for step, said in problems_by_step(made, given)]
     found += [(said, ("steps",)) for said in count_problems(made, most)]
+    if not state.is_reviewed:
+        found += [
+            (f"step {step.id} waits for the review, and the job has none", places[step.id])
+            for step in made
+            if step.after
+        ]
     found += [(said, places[step.id]) for step in made for said in name_problems([step], there)]
     if not found:
         try:

@@ -12,6 +12,7 @@ from shared.wire.ids import StepId
 from shared.wire.plan import Plan
 from supervisor.lifecycle.answering import usable_sinks, words_wanted
 from supervisor.lifecycle.disputes import JUDGE, disputes_of, disputes_wanted
+from supervisor.lifecycle.effects import reviewed_steps
 from supervisor.lifecycle.finding_out import can_help, room
 from supervisor.lifecycle.gaps import gaps_of
 from supervisor.lifecycle.patches import REPLANNER
@@ -109,10 +110,11 @@ class Briefing:
                 )
             ]
             left, verdicts = max(0, limits.max_rounds - state.reworks), assessment.reading_of(state)
+            about = reviewed_steps(state)
             brief = assessment_brief(
-                request, plan, len(state.rounds_now) + 1, left, settled, verdicts.rubric
+                request, plan, len(state.rounds_now) + 1, left, settled, verdicts.rubric, about
             )
-            return brief, tuple(state.steps), verdicts.schema
+            return brief, about, verdicts.schema
         words = self._loading.words(
             state, (*words_wanted(state), *([state.turned_down] if state.turned_down else [])), into
         )

@@ -16,6 +16,7 @@ from shared.ending import finished_event
 from shared.ledger.jobs import HandoffStanding, JobStanding
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
+from shared.ledger.roles import acting
 from shared.library import Library
 from shared.logs import log_of
 from shared.wire.answer import Answer
@@ -38,6 +39,7 @@ from shared.wire.specialist import SpecialistSpec
 from shared.wire.usage import Usage
 from supervisor.dispatch import Dispatcher
 from supervisor.lifecycle.answering import parts_of, words_wanted
+from supervisor.lifecycle.beginning import GENERALIST
 from supervisor.lifecycle.commands import StartChild
 from supervisor.lifecycle.evolve import fold
 from supervisor.lifecycle.following import earlier, given_as, results_to_give
@@ -199,7 +201,7 @@ class Children:
             model=asked.model,
             tenant=asked.tenant,
             priority=asked.priority,
-            specialists=asked.specialists,
+            specialists=self._without_effects(asked.specialists),
             mode=Mode.TEAM,
             parent=Parent(job_id=state.job_id, handoff_id=handed_over.handoff_id),
             depth=asked.depth + 1,
@@ -216,6 +218,19 @@ class Children:
             {},
             has_key=False,
         ).commit(due_at)
+
+    def _without_effects(self, allowed: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the specialists of a child job: those without tools with effects.
+
+        Nobody could be asked within a child job, and its parent's review comes after it. Should a
+        child use another specialist all the same, it gets no tool with effects (`acts_with`).
+        """
+        served = self._ledger.roles.served()
+        acts = acting(served)
+        if not acts:
+            return allowed
+        left = tuple(name for name in (allowed or sorted(served)) if name not in acts)
+        return left or (GENERALIST,)
 
     def _before(self, state: JobState, handoff: AgentHandoff, taken: Collection[StepId]) -> Before:
         """What the last child that was given this step leaves to the next one. `taken`: names of what that has from its parent."""

@@ -207,16 +207,26 @@ class Client:
         retry_job(self.ledger, job_id, from_step, limits or NewLimits(), whole=whole)
         self._dispatcher.wake(job_id)
 
-    def approve(self, job_id: JobId, note: str | None = None, plan: JsonValue = None) -> None:
-        """Let a job go on that waits for an approval. `plan`: takes the place of its plan; in the form of `result(...).plan`.
+    def approve(
+        self,
+        job_id: JobId,
+        note: str | None = None,
+        plan: JsonValue = None,
+        steps: Sequence[str] = (),
+    ) -> None:
+        """Let a job go on that waits for an approval.
+
+        `plan`: takes the place of the job's plan, in the form of `result(...).plan`. `steps`: those
+        that may begin, of the steps that the job asks about; the others are asked about again.
 
         Raises:
-            UserError: it waits for none, or not any more; or what is wrong with the plan, a line each.
+            UserError: the job waits for no approval, or not any more; it asks about no such step;
+                or what is wrong with the plan, a line each.
         """
         from supervisor.approving import approve
 
         self._known(job_id)
-        approve(self.ledger, job_id, note, plan)
+        approve(self.ledger, job_id, note, plan, steps)
         self._dispatcher.wake(job_id)
 
     def reject(

@@ -15,6 +15,7 @@ from shared.ledger.jobs import LOST_AFTER_S, HandoffStanding
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
 from shared.ledger.looks import Look
+from shared.ledger.roles import acting
 from shared.logs import log_of
 from shared.wire.errors import LedgerError
 from shared.wire.events import ApprovalAsked, Event, Recorded
@@ -226,6 +227,7 @@ class Deciding:
                 if one.spec.capability
             },
             handoffs={i: _seen(found) for i, found in standings.items()},
+            acting=acting(there),
             is_fact_checker_away=checker is not None and checker not in self._ledger.roles.served(),
         )
 

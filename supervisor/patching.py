@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from shared.wire.events import PlanPatched
 from shared.wire.handoff import BlobRef, ref
 from shared.wire.ids import StepId
 from shared.wire.plan import Plan
+from supervisor.lifecycle.effects import patch_after_review
 from supervisor.lifecycle.news import nothing_new_in
 from supervisor.lifecycle.replanning import news_of, noted, patched, room, unbegun_of
 from supervisor.lifecycle.state import JobState, StepState, StepStatus
@@ -43,19 +44,32 @@ def _standing(step: StepState) -> str:
 
 
 def record_patch(
-    state: JobState, plan: Plan, proposal: BlobRef, words: Words, into: Prepared
+    state: JobState,
+    plan: Plan,
+    proposal: BlobRef,
+    words: Words,
+    into: Prepared,
+    acting: Collection[str] = (),
 ) -> None:
-    """`words`: of the proposal, and of `news.results_wanted`."""
-    event, text = patch_made(state, plan, proposal, words)
+    """Record what becomes of the replanner's proposal.
+
+    `words`: of the proposal, and of `news.results_wanted`. `acting`: the specialists that have
+    tools with effects.
+    """
+    event, text = patch_made(state, plan, proposal, words, acting)
     if text is not None:
         into.ref(text)
     into.events.append(event)
 
 
 def patch_made(
-    state: JobState, plan: Plan, proposal: BlobRef, words: Words
+    state: JobState,
+    plan: Plan,
+    proposal: BlobRef,
+    words: Words,
+    acting: Collection[str] = (),
 ) -> tuple[PlanPatched, str | None]:
-    """The event of a patch, and the plan's payload if there is a new one."""
+    """Return the event of a patch, and the plan's payload if there is a new one."""
     patch = words.patch(proposal)
     if patch is None:
         return PlanPatched(result=proposal, problem="the replanner failed"), None
@@ -63,13 +77,15 @@ def patch_made(
     is_in_circles = bool(noted(state, PlanPatched(result=proposal, nothing_new=known)).fruitless)
     if is_in_circles:
         patch = patch.model_copy(update={"add": ()})
+    if state.is_reviewed:
+        patch = patch_after_review(patch, acting)
     made = patched(plan, patch, unbegun_of(state), state.submitted.limits.max_steps)
     text = made.plan.to_json() if made.plan else None
     event = PlanPatched(
         result=proposal,
         plan=ref(text) if text else None,
-        added=tuple(outline_of(step, plan.given) for step in made.added),
-        changed=tuple(outline_of(step, plan.given) for step in made.changed),
+        added=tuple(outline_of(step, plan.given, acting) for step in made.added),
+        changed=tuple(outline_of(step, plan.given, acting) for step in made.changed),
         dropped=made.dropped,
         too_late=made.too_late,
         repeats=patch.repeats,

@@ -8,6 +8,7 @@ from typing import Any, assert_never
 from shared.config import OFFLINE_MODEL
 from shared.gently import gently
 from shared.ledger.ledger import Ledger
+from shared.ledger.roles import acting
 from shared.library import Library
 from shared.wire.events import (
     Abandoned,
@@ -18,6 +19,7 @@ from shared.wire.events import (
     Quoted,
     Reviewed,
     Routed,
+    StepOutline,
     StepsAbandoned,
     StepsTriedAgain,
     Synthesised,
@@ -195,13 +197,19 @@ class Preparing:
                 ),
                 False,
             )
-        event, text = plan_made(plan, is_reviewed=is_reviewed or asked.rubric is not None)
+        event, text = plan_made(
+            plan,
+            is_reviewed=is_reviewed or asked.rubric is not None,
+            acting=acting(self._ledger.roles.served()),
+        )
         into.ref(text)
         into.events.append(event)
 
     def _patch_plan(self, state: JobState, command: PatchPlan, into: Prepared) -> None:
         words = self._loading.words(state, [command.proposal, *results_wanted(state)], into)
-        record_patch(state, self._loading.plan(state, into), command.proposal, words, into)
+        plan = self._loading.plan(state, into)
+        acts = acting(self._ledger.roles.served())
+        record_patch(state, plan, command.proposal, words, into, acts)
 
     def _issue_group(self, state: JobState, command: IssueGroup, into: Prepared) -> None:
         plan = self._loading.plan(state, into)
@@ -233,9 +241,11 @@ class Preparing:
             message = handoff.to_json()
             group.append(Outgoing(handoff, message, command.group, index))
             counts = counted_for(state, dependents[step_id])
-            into.events.append(
-                issued(handoff, into.ref(message), command.group, index, len(command.steps), counts)
+            event = issued(
+                handoff, into.ref(message), command.group, index, len(command.steps), counts
             )
+            acts = self._acts(spec, handoff, state.steps[step_id].outline) or None
+            into.events.append(event.model_copy(update={"acts": acts}))
         into.groups.append(group)
 
     def _issue_to_child(self, state: JobState, step_id: StepId, into: Prepared) -> None:
@@ -254,6 +264,17 @@ class Preparing:
         if planned_for in (assigned_to, SUB_SUPERVISOR):
             return None
         return pinned_spec(state, planned_for, self._library, self._ledger.roles)[0]
+
+    def _acts(self, spec: SpecialistSpec, handoff: AgentHandoff, outline: StepOutline) -> bool:
+        """Return whether the specialist of a handoff may call a tool with effects."""
+        allowed = handoff.acts_with
+        if allowed == ():
+            return False
+        served = self._ledger.roles.served().get(spec.name)
+        if served is None:  # all its workers are away, and what they may do is in the plan
+            return bool(outline.acts)
+        effects = served.effects if allowed is None else served.effects & {*allowed}
+        return not effects.isdisjoint(spec.tools)
 
     def _abandon(self, state: JobState, command: AbandonSteps, into: Prepared) -> None:
         given_up = []

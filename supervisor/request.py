@@ -165,7 +165,9 @@ def _may_ask(request: Request, settings: Settings) -> bool:
     if request.approvals.what or request.approvals.above_microusd is not None:
         return True
     if request.workflow is not None:
-        return any(step.on_failure is OnFailure.ASK for step in request.workflow.steps)
+        return any(
+            step.on_failure is OnFailure.ASK or step.approve for step in request.workflow.steps
+        )
     return (request.mode or settings.mode) is not Mode.SINGLE
 
 
@@ -175,7 +177,7 @@ def _check_approvals(approvals: Approvals, *, may_ask: bool) -> None:
     if approvals.timeout_s is not None and not may_ask:
         raise UserError(
             "a timeout of approvals needs something to approve of: --approve plan, research or answer, --approve-above-usd, "
-            "or a workflow with `on_failure: ask`"
+            "or a workflow with `approve: true` or `on_failure: ask`"
         )
     if approvals.on_timeout is not OnTimeout.STOP and approvals.timeout_s is None:
         raise UserError(

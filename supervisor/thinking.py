@@ -14,6 +14,7 @@ from shared.attempt import Attempts, Finish, Ready
 from shared.ending import Ended
 from shared.fitting import Consequences, Fitting
 from shared.ledger.claim import Claim
+from shared.ledger.roles import acting
 from shared.library import JobLibrary
 from shared.wire.handoff import AgentHandoff, HandoffResult
 from shared.wire.plan import Plan
@@ -123,7 +124,12 @@ class Thinker:
             wanted = [ref.digest for ref in (request, *asked_before(handoff, state), *of_plan)]
             texts = self._attempts.library.payloads(state.job_id, wanted)
             events, payloads = outcome_of(
-                handoff, state, result, texts[request.digest], Words(texts)
+                handoff,
+                state,
+                result,
+                texts[request.digest],
+                Words(texts),
+                acting(self._attempts.ledger.roles.served()) if role == "planner" else (),
             )
             return Consequences(events, payloads)
 

@@ -156,6 +156,7 @@ class _Once:
             specialists=tuple(served),
             slots=int(self._app.conf.worker_concurrency or DEFAULT_THREADS),
             model="offline" if self._settings.is_offline else self._settings.model_provider,
+            effects=worker.registry.effects,
         )
         ledger, announced_at = worker.process.ledger, float("-inf")
         while not self._stop.is_set():

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from shared.agent.model import Block, MessageParam
+from shared.agent.tool_calls import MAY_HAVE_RUN
 from shared.wire.checkpoints import Called, CallFailed, Checkpoint, Observed, Prompted, Replied
 from shared.wire.usage import NOTHING_USED, Usage
 
@@ -83,6 +84,26 @@ class Conversation:
     def started(self) -> set[str]:
         """Calls of tools that are not safe to repeat, and may have run."""
         return {item.tool_use_id for item in self.since_reply if isinstance(item, Called)}
+
+    @property
+    def acted(self) -> bool:
+        """Whether a tool that is not safe to repeat may have run."""
+        return any(isinstance(item, Called) for item in self.checkpoints)
+
+    def may_have_run(self, call: Block) -> bool:
+        """Return whether an earlier call of this tool with these arguments was interrupted."""
+        cut = {
+            item.tool_use_id
+            for item in self.checkpoints
+            if isinstance(item, Observed) and item.text == MAY_HAVE_RUN
+        }
+        replies = (item for item in self.checkpoints if isinstance(item, Replied)) if cut else ()
+        return any(
+            block["id"] in cut
+            and (block.get("name"), block.get("input")) == (call.get("name"), call.get("input"))
+            for reply in replies
+            for block in calls_of(reply)
+        )
 
     @property
     def open_reply(self) -> Replied | None:

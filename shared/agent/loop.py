@@ -170,7 +170,7 @@ class Agent:
                 why = NO_TURNS_LEFT
             elif reply.stop_reason == "max_tokens" and call is reply.content[-1]:
                 why = CUT_CALL
-            elif call["id"] in started:
+            elif call["id"] in started or talk.may_have_run(call):
                 why = MAY_HAVE_RUN
             elif call["id"] not in first_calls:
                 why = TOO_MANY_CALLS

@@ -92,6 +92,7 @@ class Outcome:
             "needs": read.needs,
             "notes": read.notes,
             "error": _short(read.error),
+            "acted": talk.acted or None,
         }
         return HandoffResult(
             handoff_id=self.handoff.handoff_id,

@@ -176,7 +176,8 @@ class Claims:
         pacing = self._pacing(wanted)
         if reserved:
             pacing.let_go(wanted.expected, taken)
-        checkpoints, unreadable = _read(stored_checkpoints) if verdict == b"granted" else ((), None)
+        is_claimed = verdict in (b"granted", b"exhausted")
+        checkpoints, unreadable = _read(stored_checkpoints) if is_claimed else ((), None)
         return Claim(
             connection=self._connection,
             job_id=wanted.job_id,

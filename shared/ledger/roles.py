@@ -39,6 +39,8 @@ class Announcement(Message):
     """Handoffs that it runs at once."""
     model: str
     """The model behind it: `offline`, or the provider."""
+    effects: tuple[str, ...] = ()
+    """The worker's tools that are not safe to repeat."""
     lost_slots: int = 0
     """Slots that take no handoff any more until the process starts again, see `shared.slots`."""
 
@@ -55,6 +57,13 @@ class Served:
     """Messages in its queue, and handoffs that are held while it is paused."""
     models: tuple[str, ...] = ()
     paused: Pause | None = None
+    effects: frozenset[str] = frozenset()
+    """The tools of the specialist that are not safe to repeat."""
+
+
+def acting(served: Mapping[str, Served]) -> frozenset[str]:
+    """Return the specialists that have a tool with effects."""
+    return frozenset(name for name, one in served.items() if one.effects)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +211,9 @@ class Roles:
                 queued=int(depth) + int(held),
                 models=tuple(sorted({one.model for one in everyone})),
                 paused=Pause.from_json(paused) if paused else None,
+                effects=frozenset(serving[0][1].tools).intersection(
+                    *[{tool for one in everyone for tool in one.effects}]
+                ),
             )
         return found
 

@@ -23,6 +23,8 @@ class ApprovalOf(StrEnum):
     """Before it leaves."""
     COST = "cost"
     """Before more is begun than what is already under way."""
+    STEP = "step"
+    """Before steps begin that say `approve`, or that act in a job with an answer to approve."""
     FAILURE = "failure"
     """Before the job goes on without a step that failed and whose plan says `ask`."""
 

@@ -26,7 +26,7 @@ class ApprovalAsked(Message):
     wait_s: PositiveInt
     """It waits so long at most."""
     steps: tuple[StepIdField, ...] = ()
-    """Which ones, of a failure."""
+    """The steps that failed, or that are ready to begin."""
     draft: BlobRef | None = None
     """The `shared.wire.answer.Answer` that would leave, as JSON."""
 
@@ -47,6 +47,8 @@ class Approved(Message):
     asked: PositiveInt
     by: Literal["user", "timeout"] = "user"
     note: BlobRef | None = None
+    steps: tuple[StepIdField, ...] = ()
+    """The steps that may begin. Empty: all that were asked about."""
     plan: PlanMade | None = None
     """It takes the place of the plan that was asked about."""
 

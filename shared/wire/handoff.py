@@ -209,6 +209,8 @@ class HandoffResult(Message):
     model: str | None = None
     """As the server named it."""
     notes: tuple[str, ...] = ()
+    acted: Annotated[bool | None, Unsaid] = None
+    """Whether a tool with effects may have run."""
     to_finish_microusd: Annotated[NonNegativeInt | None, Unsaid] = None
     """Of a team with gaps: what filling these alone would likely cost. None: it has none, or it is not known."""
 

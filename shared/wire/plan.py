@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from enum import StrEnum
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
-from typing import Annotated, NamedTuple, Self
+from typing import Annotated, Final, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, Field, PositiveInt, StringConstraints, model_validator
 
@@ -24,6 +24,9 @@ from shared.wire.names import FACT_GATE, ROLES
 TITLE_CHARS = 80
 """The longest title of a job or a step: one line of a terminal."""
 DEFAULT_FALLBACK = "Say exactly what is missing, and give what you have."
+
+
+AFTER_REVIEW: Final = "review"
 
 
 class OnFailure(StrEnum):
@@ -57,7 +60,7 @@ class ItemRef(Message):
     """The repeated step, as the workflow names it."""
     each: str
     """`files`, `lines` or `rows`."""
-    n: PositiveInt
+    n: Annotated[PositiveInt, Field(strict=False)]
     """The item's place, from 1."""
     key: str
     """The item's own name: its field in the key column, its path or line, or its number."""
@@ -75,6 +78,10 @@ class Step(Message):
     """What to do when the task cannot be done as it is put."""
     on_failure: OnFailure = OnFailure.DROP
     """Plans from before there was a choice say nothing, and mean this."""
+    after: Annotated[Literal["review"] | None, Unsaid] = None
+    """`review`: the step begins when a review has passed the results of the steps before it."""
+    approve: Annotated[bool | None, Unsaid, Field(strict=False)] = None
+    """Whether a person must approve before the step begins."""
     row: Annotated[ItemRef | None, Unsaid] = None
     """None: the step is not repeated."""
     contract_of: Annotated[NameField | None, Unsaid] = None
@@ -189,7 +196,7 @@ def problems_by_step(steps: Sequence[Step], given: Collection[StepId] = ()) -> l
         (cycle[0], f"cycle: {' -> '.join(cycle)} (each waits for the one before it)")
         for cycle in _cycles(steps)
     ]
-    return [StepProblem(*problem) for problem in found]
+    return [*(StepProblem(*problem) for problem in found), *_nothing_to_review(steps)]
 
 
 def _of_one_step(step: Step, there: Collection[StepId], given: Collection[StepId]) -> Iterator[str]:
@@ -204,6 +211,25 @@ def _of_one_step(step: Step, there: Collection[StepId], given: Collection[StepId
         yield f"step {step.id} names a dependency twice"
     for problem in join_problems(step.join, own(step.depends_on, given)):
         yield f"the join of step {step.id} {problem}"
+
+
+def after_review_in(steps: Sequence[Step]) -> set[StepId]:
+    """Return the steps that begin after the review: those that say so, and their dependents."""
+    found = {step.id for step in steps if step.after == AFTER_REVIEW}
+    grown = bool(found)
+    while grown:
+        later = {step.id for step in steps if not found.isdisjoint(step.depends_on)}
+        grown = not later <= found
+        found |= later
+    return found
+
+
+def _nothing_to_review(steps: Sequence[Step]) -> list[StepProblem]:
+    first = next((step.id for step in steps if step.after == AFTER_REVIEW), None)
+    if first is None or len(after_review_in(steps)) < len(steps):
+        return []
+    said = f"step {first} waits for the review, and no step is reviewed before it"
+    return [StepProblem(first, said)]
 
 
 def last_join_problems(steps: Sequence[Step], join: Join | None) -> list[str]:

@@ -65,6 +65,8 @@ class HandoffIssued(Message):
     """The fan-ins that may go on before all of their parts have ended, and wait for this one among others."""
     child: Child | None = None
     """None: one agent does it."""
+    acts: Annotated[bool | None, Unsaid] = None
+    """Whether the specialist has a tool with effects."""
 
     @property
     def is_of_a_role(self) -> bool:
@@ -94,6 +96,8 @@ class HandoffFinished(Message):
     model: str | None = None
     worker: str = ""
     to_finish_microusd: Annotated[NonNegativeInt | None, Unsaid] = None
+    acted: Annotated[bool | None, Unsaid] = None
+    """Whether a tool with effects may have run."""
 
 
 class StepOutline(Message):
@@ -110,6 +114,12 @@ class StepOutline(Message):
     """Whether the plan gives the title."""
     on_failure: OnFailure = OnFailure.DROP
     join: Join | None = None
+    after: Annotated[Literal["review"] | None, Unsaid] = None
+    """`review`: the step begins when a review has passed the results of the steps before it."""
+    approve: Annotated[bool | None, Unsaid] = None
+    """Whether a person must approve before the step begins."""
+    acts: Annotated[bool | None, Unsaid] = None
+    """Whether the specialist had a tool with effects when the plan was made."""
     helpers: tuple[StepIdField, ...] = ()
     """Those of `depends_on` that the planner has added to find out what it needs: it waits for them, and goes on without what fails."""
 

@@ -44,12 +44,16 @@ def approve(
             metavar="FILE", help="A plan, as `handoff show` prints it, instead of the job's."
         ),
     ] = None,
+    steps: Annotated[
+        list[str],
+        typer.Option("--step", metavar="STEP", help="Only this step may begin; may be repeated."),
+    ] = [],  # noqa: B006
 ) -> int:
     """Let a job go on that waits for an approval.
 
     `handoff show JOB --all` has what it is about: the plan, what the steps have found, or the draft of the answer.
     """
-    with_plan(edit, partial(client_of_broker().approve, JobId(job), note))
+    with_plan(edit, partial(client_of_broker().approve, JobId(job), note, steps=tuple(steps)))
     write_line(f"{job} goes on: `handoff watch {job}`")
     return OK
 
@@ -59,7 +63,7 @@ def reject(
     note: Note = None,
     steps: Annotated[
         list[str],
-        typer.Option("--step", metavar="STEP", help="Only this step again; may be repeated."),
+        typer.Option("--step", metavar="STEP", help="Only this step; may be repeated."),
     ] = [],  # noqa: B006
     edit: Annotated[
         Path | None,
@@ -70,8 +74,9 @@ def reject(
 ) -> int:
     """Have what a job waits for an approval of made again, with your note as feedback.
 
-    A plan is planned again, and asked about again. What was found, or answered, is done again by the steps that make the answer, or by
-    those that you name. It counts as a round; where none is left, the job ends without an answer.
+    A plan is planned again, and asked about again. Research or an answer is done again by the steps
+    that make the answer, or by those that you name. That counts as a round. Where no round is left,
+    the job ends without an answer. Steps that wait to begin do not begin.
     """
     with_plan(edit, partial(client_of_broker().reject, JobId(job), note, steps))
     write_line(f"{job} is told: `handoff watch {job}`")
@@ -161,7 +166,7 @@ def ask_in_place(jobs: Client, job_id: JobId, question: Question) -> None:
     if draft is not None:
         note(f"\n{plain(draft) if isinstance(draft, str) else readable(draft, console.width)}\n")
     note(
-        f"{job_id} waits for an approval of its {question.what}. y: go on; n: stop it here; anything else: what is to be mended"
+        f"{job_id} waits for an approval of its {_asked(question)}. y: go on; n: stop it here; anything else: what is to be mended"
     )
     said = ""
     while not said:
@@ -176,6 +181,11 @@ def ask_in_place(jobs: Client, job_id: JobId, question: Question) -> None:
                 jobs.reject(job_id, said)
     except UserError as error:  # somebody else was quicker, or the note is none
         say(str(error))
+
+
+def _asked(question: Question) -> str:
+    steps = question.steps if question.what is ApprovalOf.STEP else ()
+    return f"{question.what}{'s' if len(steps) > 1 else ''} {', '.join(steps)}".rstrip()
 
 
 def _line() -> str:

@@ -27,7 +27,7 @@ from supervisor.reconnecting import RECONNECT_FOR_S
 
 if TYPE_CHECKING:
     from supervisor.cli.draft import Draft
-    from supervisor.client import Client
+    from supervisor.client import Client, Request
     from supervisor.lifecycle.asked import Question
     from supervisor.report import JobResult
 
@@ -97,6 +97,17 @@ def _run(request: str | None, asked: Asked, how: HowToRun) -> int:
     return _run_there(asked, how, settings)
 
 
+def _refuse_steps_to_approve(request: Request) -> None:
+    """Raises: UserError: a step of the workflow waits for an approval that nobody could give."""
+    steps = request.workflow.steps if request.workflow else ()
+    step = next((step for step in steps if step.approve), None)
+    if step is not None:
+        raise UserError(
+            f"{step.where}: `approve: true` needs a terminal, or a broker (HANDOFF_REDIS_URL):"
+            " here nobody could be asked, and nobody else could answer"
+        )
+
+
 def _run_there(asked: Asked, how: HowToRun, settings: Settings) -> int:
     """On the broker in HANDOFF_REDIS_URL, with its workers."""
     from supervisor import client
@@ -133,6 +144,7 @@ def _run_here(asked: Asked | None, how: HowToRun, settings: Settings) -> int:
             try:
                 request = request_of(asked, jobs) if asked else None
                 if request and not can_ask():
+                    _refuse_steps_to_approve(request)
                     request = replace(request, approvals=NOBODY_THERE)
                 note(
                     "starting a private Redis, a supervisor and workers (HANDOFF_REDIS_URL is not set)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from shared.wire.approval import ApprovalOf
@@ -61,11 +62,19 @@ def heard(state: JobState, event: ApprovalEvent, recorded: Recorded) -> dict[str
         return {}
     if isinstance(event, ApprovalReminded):
         return {"question": question.model_copy(update={"reminders": event.number})}
-    answered = {"question": None, "waited_s": state.waited_s + max(0.0, recorded.at - question.at)}
+    answered: dict[str, Any] = {"question": None}
+    if question.what is not ApprovalOf.STEP:  # of steps, `evolve` has counted the wait
+        answered["waited_s"] = state.waited_s + max(0.0, recorded.at - question.at)
     if isinstance(event, Rejected):
         return answered | _rejected(state.model_copy(update=answered), question, event, recorded.at)
-    if question.what is ApprovalOf.FAILURE:
-        return {**answered, "steps": _let_go(state, question)}
+    if question.what in (ApprovalOf.STEP, ApprovalOf.FAILURE):
+        is_failure = question.what is ApprovalOf.FAILURE
+        steps = (
+            _let_go(state, question)
+            if is_failure
+            else _with_answer(state, question, event.steps, is_approved=True)
+        )
+        return {**answered, "steps": steps}
     edited = (
         {**planned(event.plan), "quote": None}
         if event.plan and question.what is ApprovalOf.PLAN
@@ -92,13 +101,21 @@ def _rejected(state: JobState, question: Question, event: Rejected, at: float) -
                 "rejected_plans": rejected,
                 "quote": None,
             }
+        case ApprovalOf.STEP:
+            return {"steps": _with_answer(state, question, event.steps, is_approved=False)}
         case ApprovalOf.FAILURE if is_last:
             return {"steps": _let_go(state, question)}
         case ApprovalOf.FAILURE:
             return {"steps": _tried_anew(state, question, event), "sent_back_at": at}
-        case ApprovalOf.RESEARCH | ApprovalOf.ANSWER if not is_last and state.may_send_back:
+        case ApprovalOf.RESEARCH | ApprovalOf.ANSWER if (
+            not is_last and state.may_send_back and _to_redo(state, event)
+        ):
             again = _done_again(state, event)
-            sent_back = {"reworks": state.reworks + 1, "sent_back_at": at}
+            sent_back = {
+                "reworks": state.reworks + 1,
+                "sent_back_at": at,
+                "review_over": False,
+            }
             return {"steps": again, "phase": Phase.WORKING, "synthesised": None, **sent_back}
         case _:
             return {"rejected": what}
@@ -111,13 +128,32 @@ def may_be_planned_again(state: JobState) -> bool:
 
 
 def _done_again(state: JobState, event: Rejected) -> dict[Any, StepState]:
-    named = frozenset(event.steps) & state.steps.keys() or frozenset(state.sinks)
+    named = _to_redo(state, event)
     steps = dict(state.steps)
     for step_id in {*named, *state.downstream(named)}:
         step = steps[step_id]
         own = {"result": event.note} if step_id in named else {"follows": True}
-        steps[step_id] = again(step, Remark(author="user", previous=step.result, **own))
+        remark = Remark(author="user", previous=step.result, **own)
+        steps[step_id] = again(step, remark, is_named=step_id in event.steps)
     return steps
+
+
+def _to_redo(state: JobState, event: Rejected) -> frozenset[StepId]:
+    """Return the steps that a rejection names, or the sinks that have not acted."""
+    named = frozenset(event.steps) & state.steps.keys()
+    return named or frozenset(one for one in state.sinks if not state.steps[one].acted)
+
+
+def _with_answer(
+    state: JobState, question: Question, named: Sequence[StepId], *, is_approved: bool
+) -> Layers[StepId, StepState]:
+    """Return the steps with a person's answer. Without names, it is about all steps of the question."""
+    about = _asked_about(state, question)
+    steps = {one: about[one] for one in named if one in about} or about
+    return state.steps | {
+        step_id: step.model_copy(update={"is_approved": is_approved})
+        for step_id, step in steps.items()
+    }
 
 
 def _asked_about(state: JobState, question: Question) -> dict[StepId, StepState]:
@@ -134,13 +170,15 @@ def _let_go(state: JobState, question: Question) -> Layers[StepId, StepState]:
 def _tried_anew(state: JobState, question: Question, event: Rejected) -> Layers[StepId, StepState]:
     """By its own specialist, as if it had never been tried, with what was said. Those that were not named are let go."""
     about = _asked_about(state, question)
-    named = frozenset(event.steps) & about.keys() or about.keys()
+    named = frozenset(event.steps) & about.keys() or frozenset(
+        step_id for step_id, step in about.items() if not step.acted
+    )
     remark = {
         step_id: Remark(author="user", result=event.note, previous=about[step_id].result)
         for step_id in named
     }
     fresh = {"failures": 0, "tried": (), "given_to": None}
     return _let_go(state, question) | {
-        step_id: again(about[step_id], remark[step_id]).model_copy(update=fresh)
+        step_id: again(about[step_id], remark[step_id], is_named=True).model_copy(update=fresh)
         for step_id in named
     }

@@ -13,6 +13,7 @@ from shared.wire.names import CLOSING_ROLES
 from shared.wire.usage import cost_usd
 from supervisor.lifecycle.asked import Question
 from supervisor.lifecycle.commands import (
+    AbandonSteps,
     AskApproval,
     ChooseAnswer,
     Command,
@@ -109,8 +110,8 @@ def _why(state: JobState, what: ApprovalOf) -> str:
             return "its steps are done"
         case ApprovalOf.ANSWER:
             return "its answer is written"
-        case ApprovalOf.FAILURE:
-            raise AssertionError("who asks about a failure says why")
+        case ApprovalOf.FAILURE | ApprovalOf.STEP:
+            raise AssertionError("a question about steps brings its own reason")
         case ApprovalOf.COST:
             above = state.submitted.approvals.above_microusd
             return f"it has cost ${cost_usd(state.usage.cost_microusd):.6g}, more than ${cost_usd(above):.6g}"
@@ -119,6 +120,9 @@ def _why(state: JobState, what: ApprovalOf) -> str:
 def while_asked(state: JobState, question: Question, now: float) -> tuple[Command, ...]:
     """What time brings to a job that waits."""
     approvals = state.submitted.approvals
+    if now >= question.until and question.what is ApprovalOf.STEP:
+        why = f"nobody has approved it within {approvals.wait_s} s"
+        return (AbandonSteps(question.steps, why),)
     if now >= question.until:
         if approvals.on_timeout is OnTimeout.GO_ON:
             return (GoOn(question.version),)

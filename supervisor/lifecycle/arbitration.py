@@ -60,12 +60,16 @@ def is_accepted(state: JobState) -> bool:
 def arbitrated(state: JobState, event: Arbitrated, at: float) -> dict[str, Any]:
     """What the judge's word changes: where the reviewer is right and a round is left, the work is done once more."""
     changes: dict[str, Any] = {"arbitrated": event, "fruitless": 0, "open": _without_judge(state)}
-    named = frozenset(event.reviewer) & state.steps.keys()
+    named = frozenset(
+        step_id
+        for step_id in event.reviewer
+        if step_id in state.steps and not state.steps[step_id].acted
+    )
     if (
         not named
         or not state.may_send_back
         or state.spent
-        or state.phase is not Phase.SYNTHESISING
+        or not is_for_arbitration(state)
         or state.last_round is None
     ):
         return changes
@@ -82,9 +86,19 @@ def arbitrated(state: JobState, event: Arbitrated, at: float) -> dict[str, Any]:
         **changes,
         "steps": steps,
         "phase": Phase.WORKING,
+        "review_over": False,
         "reworks": state.reworks + 1,
         "sent_back_at": at,
     }
+
+
+def is_for_arbitration(state: JobState) -> bool:
+    """Return whether the judge is asked about a quarrel now, and not about claims.
+
+    The judge is asked before the answer is made, or before steps begin that wait for the review.
+    """
+    is_stuck = state.review_over and bool(quarrels(state)) and state.arbitrated is None
+    return state.phase is Phase.SYNTHESISING or (state.phase is Phase.WORKING and is_stuck)
 
 
 def _without_judge(state: JobState) -> dict[HandoffId, HandoffIssued]:

@@ -28,6 +28,13 @@ from supervisor.lifecycle.commands import (
     TryAgain,
 )
 from supervisor.lifecycle.disputes import look_into
+from supervisor.lifecycle.effects import (
+    ask_about,
+    given_up,
+    is_ready_for_review,
+    may_begin,
+    unapproved,
+)
 from supervisor.lifecycle.ending import (
     NOTHING_USABLE,
     after_the_end,
@@ -73,8 +80,28 @@ def decide(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
 
 
 def _carry_on(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
+    recovered = recoveries(state, seen, now)
     if state.question:
-        return (*recoveries(state, seen, now), *while_asked(state, state.question, now))
+        waits = while_asked(state, state.question, now)
+        if waits or not state.asks_about_steps:
+            return (*recovered, *waits)
+        return (*recovered, *_beside_the_question(state, seen, now))
+    return _unasked(state, seen, now, recovered)
+
+
+def _beside_the_question(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
+    """Return what goes on while a person is asked about steps: all that needs no other question.
+
+    The job's time stands still while nothing but the question is open.
+    """
+    clock = min(now, state.as_of) if state.is_only_asking else now
+    commands = _unasked(state, seen, clock, ())
+    return tuple(one for one in commands if not isinstance(one, AskApproval | AskUser))
+
+
+def _unasked(
+    state: JobState, seen: Seen, now: float, recovered: tuple[Command, ...]
+) -> tuple[Command, ...]:
     if state.rejected:
         return after_rejection(state, state.rejected)
     if now >= state.deadline and (
@@ -87,7 +114,7 @@ def _carry_on(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
     what_next = (
         _ask(state) if on_limit is OnLimit.ASK else asked_first(state, _next(state, seen, now))
     )
-    return (*recoveries(state, seen, now), *what_next)
+    return (*recovered, *what_next)
 
 
 def _ask(state: JobState) -> tuple[Command, ...]:
@@ -122,16 +149,9 @@ def _next(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:  # no
 def _work(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
     if state.submitted.is_quoted and state.quote is None:
         return (MakeQuote(),)
-    chances, is_thought_about = (
-        second_chances(state, seen, now),
-        state.has_open(REPLANNER) or wants_a_look(state, now),
-    )
-    given_up = () if is_thought_about else hopeless(state, now)  # or they may yet be changed
-    about = to_be_asked_about(state, seen, now)
-    asked = (
-        (AskApproval(ApprovalOf.FAILURE, why_failed(about), steps=about),) if about else given_up
-    )
-    if settled_first := late(state, now) or ((TryAgain(chances),) if chances else asked):
+    is_thought_about = state.has_open(REPLANNER) or wants_a_look(state, now)
+    settled_first = _settle(state, seen, now, is_thought_about=is_thought_about)
+    if settled_first is not None:
         return settled_first
     if state.spent is not None:
         unbegun = tuple(
@@ -141,10 +161,10 @@ def _work(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
         )
         if unbegun:
             return (AbandonSteps(unbegun, why_over(state)),)
-    can_begin, room = (
-        ready(state, now),
-        max(0, state.submitted.limits.max_handoffs - state.handoffs),
-    )
+    can_begin = may_begin(state, ready(state, now))
+    to_approve = unapproved(state, seen, can_begin)
+    can_begin = [step_id for step_id in can_begin if step_id not in {*to_approve}]
+    room = max(0, state.submitted.limits.max_handoffs - state.handoffs)
     if can_begin and not room:
         return (
             AbandonSteps(
@@ -159,10 +179,44 @@ def _work(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
         commands.append(_answer_needs(state, needy))
     elif is_thought_about and not state.has_open():
         commands.append(ask_role(state, REPLANNER))
-    is_done = not is_thought_about and state.overview.are_settled
+    if to_approve and state.question is None:
+        commands.append(ask_about(to_approve))
+    is_done = not is_thought_about and not to_approve and is_ready_for_review(state)
     if not commands and is_done and not state.has_open("assessor"):
         return _conclude(state, now)
     return tuple(commands)
+
+
+def _settle(
+    state: JobState, seen: Seen, now: float, *, is_thought_about: bool
+) -> tuple[Command, ...] | None:
+    """Return what is done about steps that are late, failed, or can't begin. None: nothing."""
+    if too_late := late(state, now):
+        return too_late
+    if chances := second_chances(state, seen, now):
+        return (TryAgain(chances),)
+    about = to_be_asked_about(state, seen, now)
+    lost = () if is_thought_about else hopeless(state, now)  # or they may yet be changed
+    if asked := _ask_about_failure(state, about) if about else lost:
+        return asked
+    return _without_a_pass(state, now)
+
+
+def _ask_about_failure(state: JobState, steps: tuple[StepId, ...]) -> tuple[Command, ...]:
+    """Return the question about steps that failed. It waits while another question is open."""
+    if state.question is not None:
+        return ()
+    return (AskApproval(ApprovalOf.FAILURE, why_failed(steps), steps=steps),)
+
+
+def _without_a_pass(state: JobState, now: float) -> tuple[Command, ...] | None:
+    """Return what is done about steps that can't begin, because of a review or a person.
+
+    The judge decides first where reviewer and writer can't agree. None: there are no such steps.
+    """
+    steps = given_up(state)
+    judge_first = arbitrate(state, now) if steps and state.review_over else None
+    return judge_first if judge_first is not None else steps or None
 
 
 def _conclude(state: JobState, now: float) -> tuple[Command, ...]:
@@ -174,7 +228,7 @@ def _conclude(state: JobState, now: float) -> tuple[Command, ...]:
         first
         if first is not None
         else (_review(state, now),)
-        if state.is_reviewed
+        if state.is_reviewed and not state.review_over
         else _synthesise(state, now)
     )
 

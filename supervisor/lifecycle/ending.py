@@ -118,7 +118,8 @@ def _stop_working(state: JobState, why: str) -> Command:
         return AbandonSteps(unsettled, why)
     if answer_stands(state):
         return leave(state, may_send_back=False)
-    return SkipReview(why) if state.is_reviewed else _put_together(state)
+    needs_review = state.is_reviewed and not state.review_over
+    return SkipReview(why) if needs_review else _put_together(state)
 
 
 def _put_together(state: JobState) -> ChooseAnswer:
@@ -166,11 +167,10 @@ def next_due(
     if state.ended:
         return _webhook_due(state)
     until = question_due(state, state.question) if state.question else state.deadline
-    if (
-        state.phase is Phase.WORKING
-        and not state.question
-        and (soon := next_join(state, now)) is not None
-    ):
+    time_runs = state.question is None or (state.asks_about_steps and not state.is_only_asking)
+    if time_runs:
+        until = min(until, state.deadline)
+    if state.phase is Phase.WORKING and time_runs and (soon := next_join(state, now)) is not None:
         until = min(until, soon)
     if state.phase in (Phase.ROUTING, Phase.PLANNING) and not state.open and not state.question:
         soonest_s, latest_s = NOBODY_THERE_S

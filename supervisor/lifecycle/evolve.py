@@ -108,7 +108,10 @@ def evolve(state: JobState, recorded: Recorded) -> JobState:
 
 def _one_further(state: JobState, recorded: Recorded) -> JobState:
     """But for the overview, which is that of the state before."""
-    changes = {"version": recorded.version, "as_of": recorded.at, **_changes(state, recorded)}
+    changes: dict[str, Any] = {"version": recorded.version, "as_of": recorded.at}
+    if state.is_only_asking:
+        changes["waited_s"] = state.waited_s + max(0.0, recorded.at - state.as_of)
+    changes |= _changes(state, recorded)
     if state.mode is Mode.ADAPTIVE:
         changes["patches"] = noted(state, recorded.event)
     for name in ("steps", "open"):
@@ -234,6 +237,7 @@ def _issued(state: JobState, event: HandoffIssued, at: float) -> dict[str, Any]:
             "attempt": event.attempt,
             "handoff_id": event.handoff_id,
             "team": team,
+            "acted": bool(event.acts),
             "gaps_only": False,
         }
     )
@@ -275,17 +279,20 @@ def _finished(state: JobState, event: HandoffFinished) -> dict[str, Any]:
 
 def _reviewed(state: JobState, event: Reviewed, at: float) -> dict[str, Any]:
     rounds, still_open = (*state.rounds, event), _without(state, "assessor")
+    steps = dict(state.steps)
+    acted = {step_id for step_id in event.steps if step_id in steps and steps[step_id].acted}
+    named = (frozenset(event.steps) & steps.keys()) - acted
+    named -= frozenset(state.arbitrated.writer if state.arbitrated else ()) & {*event.repeats}
     if (
         event.decision is not Decision.REVISE
         or not state.may_send_back
         or state.spent
         or event.goes_in_circles
+        or {*event.steps} <= acted
     ):
-        return {"rounds": rounds, "phase": Phase.SYNTHESISING, "open": still_open}
-    steps = dict(state.steps)
-    named = frozenset(event.steps) & steps.keys() - (
-        frozenset(state.arbitrated.writer if state.arbitrated else ()) & {*event.repeats}
-    )
+        is_done = all(step.status is StepStatus.SETTLED for step in steps.values())
+        phase = Phase.SYNTHESISING if is_done else Phase.WORKING
+        return {"rounds": rounds, "phase": phase, "open": still_open, "review_over": True}
     for step_id in {*named, *state.downstream(named)}:
         step = steps[step_id]
         steps[step_id] = again(

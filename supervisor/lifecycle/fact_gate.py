@@ -14,8 +14,9 @@ from shared.wire.handoff import BUDGETS, BlobRef, ResultStatus
 from shared.wire.ids import HandoffId
 from shared.wire.limits import OnLimit
 from shared.wire.names import FACT_GATE
-from supervisor.lifecycle.answering import parts_of, usable_sinks
+from supervisor.lifecycle.answering import parts_of
 from supervisor.lifecycle.commands import Command, IssueFactCheck, SkipFactCheck, TakeFactCheck
+from supervisor.lifecycle.effects import sinks_to_redo
 from supervisor.lifecycle.fact_checks import FactChecks
 from supervisor.lifecycle.gates import may_send_back
 from supervisor.lifecycle.seen import Seen
@@ -83,11 +84,12 @@ def taken(state: JobState, command: TakeFactCheck, words: Words) -> FactsChecked
         return FactsChecked(result=command.result, problem=UNSURE)
     if not check.wrong:
         return FactsChecked(result=command.result)
-    steps = usable_sinks(state) if command.may_send_back and state.synthesis is None else ()
+    steps = sinks_to_redo(state) if command.may_send_back and state.synthesis is None else ()
+    may_send_back = command.may_send_back and (bool(steps) or state.synthesis is not None)
     return FactsChecked(
         result=command.result,
         wrong=len(check.wrong),
-        is_sent_back=command.may_send_back,
+        is_sent_back=may_send_back,
         steps=steps,
     )
 

@@ -86,6 +86,7 @@ def why_failed(steps: Sequence[StepId]) -> str:
 def _may_try(state: JobState, step_id: StepId, step: StepState) -> bool:
     return (
         has_failed(step)
+        and not step.acted
         and step.outline.on_failure is not OnFailure.DROP
         and _is_unused(state, step_id)
     )
@@ -102,7 +103,7 @@ def _is_unused(state: JobState, step_id: StepId) -> bool:
 
 def _is_stuck(step_id: StepId, step: StepState, seen: Seen) -> bool:
     is_needy = step.status is StepStatus.SETTLED and step.result_status is ResultStatus.NEEDS_INPUT
-    return is_needy or (has_failed(step) and _chance(step_id, step, seen) is None)
+    return is_needy or (has_failed(step) and (step.acted or _chance(step_id, step, seen) is None))
 
 
 def _chance(step_id: StepId, step: StepState, seen: Seen) -> SecondChance | None:

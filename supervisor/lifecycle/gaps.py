@@ -38,6 +38,8 @@ def _why(step: StepState, words: Words) -> str:
     if step.result_status is ResultStatus.PARTIAL:
         sent_back = "" if is_as_before else "it was sent back, and the new attempt failed: "
         return f"incomplete: {sent_back}{why}" if why else "incomplete"
+    if step.acted:
+        why = f"{why or 'it has no result'} (not tried again: it may have acted)"
     return why or ("it was stopped before it had a result" if step.attempt else "it did not run")
 
 

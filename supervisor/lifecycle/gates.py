@@ -11,9 +11,10 @@ from shared.plurals import counted
 from shared.wire.events import GatesChecked
 from shared.wire.gates import Gates
 from shared.wire.handoff import BlobRef, HandoffResult, StopReason, ref
-from supervisor.lifecycle.answering import content_of, parts_of, usable_sinks
+from supervisor.lifecycle.answering import content_of, parts_of
 from supervisor.lifecycle.beginning import WHOLE
 from supervisor.lifecycle.citing import uncited
+from supervisor.lifecycle.effects import sinks_to_redo
 from supervisor.lifecycle.facts import against_the_facts
 from supervisor.lifecycle.markdown import headings_in
 from supervisor.lifecycle.quantities import numbers_in
@@ -67,7 +68,8 @@ def checked(
     found = failed_by_code(
         state.job_id, WHOLE, state.gate_rounds + 1, "\n".join(vetoes), StopReason.FINISHED
     )
-    steps = usable_sinks(state) if may_send_back and state.synthesis is None else ()
+    steps = sinks_to_redo(state) if may_send_back and state.synthesis is None else ()
+    may_send_back = may_send_back and (bool(steps) or state.synthesis is not None)
     return GatesChecked(
         vetoes=len(vetoes), result=ref(found.to_json()), is_sent_back=may_send_back, steps=steps
     ), found

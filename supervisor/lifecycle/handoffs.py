@@ -9,12 +9,13 @@ from shared.wire.errors import HandoffError
 from shared.wire.handoff import AgentHandoff, Artifact, ContextResult
 from shared.wire.ids import StepId, handoff_id
 from shared.wire.limits import HandoffLimits
-from shared.wire.names import FACT_GATE
+from shared.wire.names import FACT_GATE, SUB_SUPERVISOR
 from shared.wire.plan import Step
 from shared.wire.specialist import SpecialistSpec
 from shared.wire.usage import microusd
 from supervisor.lifecycle.answering import made_of
 from supervisor.lifecycle.disputes import JUDGE
+from supervisor.lifecycle.finding_out import helpers_of
 from supervisor.lifecycle.patches import REPLANNER
 from supervisor.lifecycle.state import JobState, StepStatus
 from supervisor.lifecycle.words import Words
@@ -91,10 +92,24 @@ def step_handoff(
         limits=_limits(
             _within(spec, planned), max_turns, TOKENS_PER_TURN * max_turns, state.working_deadline
         ),
-        acts_with=planned.tools if planned is not spec else None,
+        acts_with=_effects_allowed(state, step.id, spec, planned),
         model=state.submitted.model,
         depth=state.submitted.depth,
     )
+
+
+def _effects_allowed(
+    state: JobState, step_id: StepId, spec: SpecialistSpec, planned: SpecialistSpec
+) -> tuple[str, ...] | None:
+    """Return the tools with effects that an attempt may use. None: all tools of `spec`.
+
+    Nobody approves or reviews a helper or a step of a child job before it begins, so these have
+    none. The stand-in for a team has none either, since the team had none.
+    """
+    of_a_team = state.steps[step_id].outline.specialist == SUB_SUPERVISOR
+    if state.submitted.parent or of_a_team or step_id in helpers_of(state):
+        return ()
+    return planned.tools if planned is not spec else None
 
 
 def _within(spec: SpecialistSpec, contract: SpecialistSpec) -> SpecialistSpec:
@@ -168,6 +183,7 @@ def fact_check_handoff(
         artifacts=artifacts(state),
         expected_output_format=dict(schema),
         limits=_limits(spec, max_turns, TOKENS_PER_TURN * max_turns, state.working_deadline),
+        acts_with=(),
         model=state.submitted.model,
         depth=state.submitted.depth,
     )

@@ -28,6 +28,7 @@ from shared.wire.patch import Patch
 from shared.wire.plan import Plan, Step, Synthesis
 from supervisor.lifecycle.patches import FRUITLESS_ROUNDS, REPLANNER, Patches
 from supervisor.lifecycle.state import JobState, StepState, StepStatus
+from supervisor.lifecycle.steps import still_asked
 
 FITS_NO_MORE = "its patch does not fit the plan any more"
 
@@ -157,7 +158,13 @@ def with_patch(state: JobState, event: PlanPatched) -> dict[str, Any]:
     plan = state.plan.model_copy(
         update={"plan": event.plan, "steps": _outlines(steps), **_synthesis(event)}
     )
-    return {"plan": plan, "steps": steps}
+    changed = {outline.id for outline in event.changed}
+    return {
+        "plan": plan,
+        "steps": steps,
+        "review_over": False,
+        "question": still_asked(state.question, steps, changed),
+    }
 
 
 def _outlines(steps: dict[StepId, StepState]) -> tuple[StepOutline, ...]:

@@ -149,7 +149,18 @@ def _as_if_untried(step: StepState, event: RetryRequested) -> StepState:
 def _done_again(step: StepState, event: RetryRequested) -> StepState:
     """Who asks for what is missing asks a team for no more. What it was told to do otherwise, and has not heard, is no gap of it."""
     remark = Remark(author="user", previous=step.result) if step.result else None
-    return again(step, remark).model_copy(update={"gaps_only": event.holds and step.team_knows_all})
+    is_named = step.outline.id == event.from_step
+    if step.acted and not is_named:
+        return _not_again(step)
+    gaps_only = event.holds and step.team_knows_all
+    return again(step, remark, is_named=is_named).model_copy(update={"gaps_only": gaps_only})
+
+
+def _not_again(step: StepState) -> StepState:
+    """Return a step that may have acted. Was it at work when the job ended, it is to be given up."""
+    if step.status is StepStatus.SETTLED:
+        return step
+    return step.model_copy(update={"status": StepStatus.WAITING})
 
 
 def _submitted_again(state: JobState, event: RetryRequested) -> JobSubmitted:
@@ -167,6 +178,7 @@ def _answered_anew(state: JobState) -> dict[str, Any]:
         "rounds_before": len(state.rounds),
         "judged": judged_well(state),
         "arbitrated": None,
+        "review_over": False,
         "synthesised": None,
     }
     return {**kept, **approved_anew(state), **checked_anew(state)}

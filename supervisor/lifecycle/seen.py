@@ -48,6 +48,8 @@ class Seen:
     """Those that something may be wrong with, and every open handoff of a role."""
     loads: Mapping[str, Load] = field(default_factory=dict)
     """How busy those among them are that others could stand in for."""
+    acting: frozenset[str] = frozenset()
+    """Those among them that have a tool with effects."""
     is_fact_checker_away: bool = False
     """No live worker announces the specialist that is to check the answer's facts."""
 

@@ -23,6 +23,8 @@ class Shape:
     """Those that nothing waits for, in the plan's order."""
     places: Mapping[StepId, int]
     """In that order."""
+    after_review: frozenset[StepId]
+    """The steps that begin after the review: those that say so, and their dependents."""
     has_teams: bool
     """Whether a sub-supervisor does any of them."""
 
@@ -46,6 +48,7 @@ def shape_of(steps: tuple[StepOutline, ...]) -> Shape:
         dependents,
         tuple(step_id for step_id, waiting in dependents.items() if not waiting),
         {step_id: place for place, step_id in enumerate(dependents)},
+        _after_review(steps, dependents),
         any(step.specialist == SUB_SUPERVISOR for step in steps),
     )
     with _lock:
@@ -53,3 +56,15 @@ def shape_of(steps: tuple[StepOutline, ...]) -> Shape:
         while len(_known) > MOST_KEPT:
             _known.popitem(last=False)
     return shape
+
+
+def _after_review(
+    steps: tuple[StepOutline, ...], dependents: Mapping[StepId, frozenset[StepId]]
+) -> frozenset[StepId]:
+    found = {step.id for step in steps if step.after is not None}
+    frontier = list(found)
+    while frontier:
+        later = dependents[frontier.pop()] - found
+        found |= later
+        frontier += later
+    return frozenset(found)

@@ -101,6 +101,10 @@ class StepState(Message):
     """Those who have failed at it."""
     is_let_go: bool = False
     """A person has said that the job goes on without it."""
+    is_approved: bool | None = None
+    """What a person has said of its beginning. None: nothing yet."""
+    acted: bool = False
+    """It may have acted on the world: only a person who names it has it done again."""
     remarks: tuple[Remark, ...] = ()
     """For the next attempt, oldest first."""
     sent_back: BlobRef | None = None
@@ -164,6 +168,8 @@ class JobState(Message):
     fruitless: NonNegativeInt = 0
     """Results of roles, the latest in a row, that nothing followed from: each time a defect of ours, after the model was paid."""
     rounds: tuple[Reviewed, ...] = ()
+    review_over: bool = False
+    """The latest review sends nothing back, and no work was sent back since."""
     rounds_before: NonNegativeInt = 0
     """Rounds that ended with an earlier answer, before a retry."""
     conflicts: ConflictsFound | None = None
@@ -225,6 +231,16 @@ class JobState(Message):
     def deadline(self) -> float:
         """Unix time in seconds."""
         return self.started_at + self.waited_s + self.submitted.limits.max_seconds
+
+    @property
+    def asks_about_steps(self) -> bool:
+        """Whether a person is asked if single steps may begin. Everything else goes on meanwhile."""
+        return self.question is not None and self.question.what is ApprovalOf.STEP
+
+    @property
+    def is_only_asking(self) -> bool:
+        """Whether the job asks about steps, and nothing is under way beside that."""
+        return self.asks_about_steps and not self.open
 
     @property
     def worked_s(self) -> float:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
+from shared.wire.approval import ApprovalOf
 from shared.wire.events import (
     FactsChecked,
     GatesChecked,
@@ -14,14 +16,18 @@ from shared.wire.events import (
 )
 from shared.wire.handoff import BlobRef, ResultStatus, StopReason
 from shared.wire.ids import StepId
+from supervisor.lifecycle.asked import Question
 from supervisor.lifecycle.attempts import Remark
 from supervisor.lifecycle.state import JobState, Phase, StepState, StepStatus
+
+BY_CODE = frozenset({StopReason.DEFECT, StopReason.TOO_MANY_CLAIMS})
+"""The result was made without the agent loop, which knows whether a tool with effects has run."""
 
 
 def with_result(step: StepState, event: HandoffFinished) -> StepState:
     if event.status is ResultStatus.FAILED and step.sent_back:
         return stood_in_for(step, event.result, event.stop_reason)
-    needy = event.status is ResultStatus.NEEDS_INPUT
+    needy = event.status is ResultStatus.NEEDS_INPUT and not event.acted
     return step.model_copy(
         update={
             "status": StepStatus.IN_NEED if needy else StepStatus.SETTLED,
@@ -32,6 +38,7 @@ def with_result(step: StepState, event: HandoffFinished) -> StepState:
             "cost_microusd": event.usage.cost_microusd,
             "to_finish_microusd": event.to_finish_microusd,
             "trouble": event.result if event.status is not ResultStatus.OK else None,
+            "acted": bool(event.acted) or (step.acted and event.stop_reason in BY_CODE),
             "failures": step.failures + (event.status is ResultStatus.FAILED),
             "tried": step.tried
             if event.status is not ResultStatus.FAILED
@@ -55,8 +62,13 @@ def stood_in_for(
     )
 
 
-def again(step: StepState, remark: Remark | None) -> StepState:
-    """The step before its next attempt."""
+def again(step: StepState, remark: Remark | None, *, is_named: bool = False) -> StepState:
+    """Return the step before its next attempt. A step that may have acted stays as it is.
+
+    `is_named`: a person wants this very step done again.
+    """
+    if step.acted and not is_named:
+        return step
     return step.model_copy(
         update={
             "status": StepStatus.WAITING,
@@ -65,6 +77,8 @@ def again(step: StepState, remark: Remark | None) -> StepState:
             "stop_reason": None,
             "trouble": None,
             "gaps_only": False,
+            "acted": False,
+            "is_approved": None,
             "sent_back": step.result if step.usable else step.sent_back,
             "remarks": (*step.remarks, remark) if remark else step.remarks,
         }
@@ -125,7 +139,31 @@ def abandoned(state: JobState, event: StepsAbandoned) -> dict[str, Any]:
         for handoff_id, handoff in state.open.items()
         if handoff.step_id not in gone
     }
-    return {"steps": state.steps | steps, "open": still_open}
+    after = state.steps | steps
+    return {
+        "steps": after,
+        "open": still_open,
+        "question": still_asked(state.question, after),
+    }
+
+
+def still_asked(
+    question: Question | None, steps: Mapping[StepId, StepState], changed: Collection[StepId] = ()
+) -> Question | None:
+    """Return the question without steps that no longer wait for its answer. None: no step is left.
+
+    `changed`: steps that have another task now, and must be asked about again.
+    """
+    if question is None or question.what is not ApprovalOf.STEP:
+        return question
+    left = tuple(
+        step_id
+        for step_id in question.steps
+        if step_id not in changed
+        and step_id in steps
+        and steps[step_id].status is StepStatus.WAITING
+    )
+    return question.model_copy(update={"steps": left}) if left else None
 
 
 def tried_again(state: JobState, event: StepsTriedAgain) -> dict[StepId, StepState]:
@@ -135,7 +173,10 @@ def tried_again(state: JobState, event: StepsTriedAgain) -> dict[StepId, StepSta
         step = state.steps[item.step]
         remark = Remark(author="supervisor", result=step.result, previous=step.result)
         steps[item.step] = again(step, remark).model_copy(
-            update={"given_to": item.specialist or step.given_to}
+            update={
+                "given_to": item.specialist or step.given_to,
+                "is_approved": step.is_approved,
+            }
         )
     return steps
 
@@ -157,5 +198,6 @@ def sent_back(state: JobState, look: GatesChecked | FactsChecked, at: float) -> 
         "phase": Phase.WORKING,
         "steps": steps,
         "reworks": state.reworks + state.is_reviewed,
+        "review_over": False,
         "sent_back_at": at,
     }

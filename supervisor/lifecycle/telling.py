@@ -74,6 +74,7 @@ def result_for_parent(
         turns=used.turns,
         stop_reason=_stop_reason(state, so_far),
         error=error[:500] if error else None,
+        acted=any(one.acted for one in state.steps.values()) or None,
         to_finish_microusd=answer.to_finish_microusd if answer and has_gaps_alone(state) else None,
         model=OFFLINE_MODEL if OFFLINE_MODEL in state.models else next(iter(state.models), None),
     )

@@ -16,6 +16,7 @@ from shared.wire.handoff import ResultStatus
 from shared.wire.ids import StepId
 from shared.wire.rubric import DEFAULT_RUBRIC, HIGHEST, LOWEST, Rubric, Score
 from shared.wire.verdict import Decision, Revision, Verdict
+from supervisor.lifecycle.effects import reviewed_steps
 from supervisor.lifecycle.state import JobState
 from supervisor.roles.answer_text import clipped, name_of, parse
 
@@ -199,7 +200,7 @@ class VerdictReading:
 
 def reading_of(state: JobState) -> VerdictReading:
     """Of the verdict on a job's next round."""
-    return VerdictReading(tuple(state.steps), state.submitted.rubric or DEFAULT_RUBRIC)
+    return VerdictReading(reviewed_steps(state), state.submitted.rubric or DEFAULT_RUBRIC)
 
 
 def _score_in(value: Any) -> ScoreAnswer | None:

@@ -8,7 +8,7 @@ last, the request, word for word to the end. What others wrote stands above it a
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic import JsonValue
@@ -166,10 +166,13 @@ def assessment_brief(
     left: int,
     conflicts: Sequence[JsonValue] = (),
     rubric: Rubric = DEFAULT_RUBRIC,
+    about: Collection[StepId] = (),
 ) -> str:
-    """The assessor's job. `round_number` counts from 1; `left` is how often work may still be sent back.
+    """Return the assessor's job.
 
+    `round_number` counts from 1; `left` is how often work may still be sent back.
     `conflicts`: what the judge made of claims that contradict each other.
+    `about`: the steps that have results; the others wait for the verdict. Empty: all steps.
     """
     again = (
         f"work may be sent back {left} more {'time' if left == 1 else 'times'}"
@@ -180,7 +183,13 @@ def assessment_brief(
     criteria: list[JsonValue] = [
         {"criterion": one.name, "means": one.means} for one in rubric.criteria
     ]
-    return _brief(job, request, rubric=criteria, plan=_steps(plan), conflicts=conflicts)
+    standing = {
+        step.id: "done" if step.id in about else "waits for a PASS of this review"
+        for step in plan.steps
+    }
+    are_all_done = not about or len(about) == len(plan.steps)
+    steps = _steps(plan, None if are_all_done else standing)
+    return _brief(job, request, rubric=criteria, plan=steps, conflicts=conflicts)
 
 
 def synthesis_brief(

@@ -33,6 +33,7 @@ from shared.wire.resolutions import Resolution, Resolutions
 from shared.wire.rulings import Rulings, Side
 from shared.wire.verdict import Verdict
 from supervisor.lifecycle.answering import usable_sinks
+from supervisor.lifecycle.effects import with_effects_after_review
 from supervisor.lifecycle.likeness import asks_the_same
 from supervisor.lifecycle.state import JobState
 from supervisor.lifecycle.titles import title_of
@@ -44,9 +45,17 @@ from supervisor.roles.router import Route
 
 
 def outcome_of(  # noqa: PLR0911 (one case a role)
-    handoff: AgentHandoff, state: JobState, result: HandoffResult, request: str, words: Words
+    handoff: AgentHandoff,
+    state: JobState,
+    result: HandoffResult,
+    request: str,
+    words: Words,
+    acting: Collection[str] = (),
 ) -> tuple[tuple[Event, ...], tuple[str, ...]]:
-    """The events that follow from the result of a role's handoff, and the payloads that they refer to. `words`: of `asked_before`."""
+    """Return the events that follow from a role's result, and the payloads that they refer to.
+
+    `words`: of `asked_before`. `acting`: the specialists that have tools with effects.
+    """
     if result.stop_reason in BUDGETS and state.submitted.limits.on_limit is OnLimit.ASK:
         return (), ()  # the role is asked again when the job may go on
     schema, written = handoff.expected_output_format, ref(result.to_json())
@@ -58,7 +67,8 @@ def outcome_of(  # noqa: PLR0911 (one case a role)
             made = plan or degraded_plan(
                 request, specialists_offered_in(schema), answers_in(state.submitted.given)
             )
-            event, text = plan_made(made, None if plan else written)
+            made = with_effects_after_review(made, acting)
+            event, text = plan_made(made, None if plan else written, acting=acting)
             return (
                 event.model_copy(update={"noted": written if plan and result.notes else None}),
             ), (text,)
@@ -111,11 +121,19 @@ def _routed(result: HandoffResult, ref: BlobRef) -> Routed:
 
 
 def plan_made(
-    plan: Plan, degraded: BlobRef | None = None, *, is_reviewed: bool = True
+    plan: Plan,
+    degraded: BlobRef | None = None,
+    *,
+    is_reviewed: bool = True,
+    acting: Collection[str] = (),
 ) -> tuple[PlanMade, str]:
-    """The event of a plan, and the plan's payload. `degraded`: the planner's result, if this is not its plan."""
+    """Return the event of a plan, and the plan's payload.
+
+    `degraded`: the planner's result, if the plan is not from the planner. `acting`: the specialists
+    that have tools with effects.
+    """
     text = plan.to_json()
-    outlines, join = tuple(outline_of(step, plan.given) for step in plan.steps), plan.join
+    outlines, join = tuple(outline_of(step, plan.given, acting) for step in plan.steps), plan.join
     made = PlanMade(
         plan=ref(text),
         steps=outlines,
@@ -127,8 +145,12 @@ def plan_made(
     return made, text
 
 
-def outline_of(step: Step, given: Collection[StepId]) -> StepOutline:
-    """The step without its text. `given`: what is there from the beginning."""
+def outline_of(step: Step, given: Collection[StepId], acting: Collection[str] = ()) -> StepOutline:
+    """Return the step without its text.
+
+    `given`: the results that are there from the beginning. `acting`: the specialists that have
+    tools with effects.
+    """
     return StepOutline(
         id=step.id,
         specialist=step.specialist,
@@ -138,6 +160,9 @@ def outline_of(step: Step, given: Collection[StepId]) -> StepOutline:
         is_titled=step.title is not None,
         on_failure=step.on_failure,
         join=step.join,
+        after=step.after,
+        approve=step.approve,
+        acts=step.specialist in acting or None,
     )
 
 

@@ -15,8 +15,8 @@ from shared.wire.handoff import BlobRef, HandoffResult, ResultStatus
 from shared.wire.ids import StepId
 from shared.wire.rulings import Ruling, Rulings, Side
 from shared.wire.verdict import Revision
-from supervisor.lifecycle.arbitration import quarrels
-from supervisor.lifecycle.state import JobState, Phase
+from supervisor.lifecycle.arbitration import is_for_arbitration, quarrels
+from supervisor.lifecycle.state import JobState
 from supervisor.lifecycle.words import Words
 from supervisor.roles.answer_text import clipped, name_of, parse
 from supervisor.roles.judge import claim_shown, judge_brief, reading_of
@@ -34,7 +34,7 @@ _JOB = (
 
 def judging_wants(state: JobState) -> tuple[BlobRef, ...]:
     """The payloads that `judging` reads."""
-    if state.phase is Phase.SYNTHESISING:
+    if is_for_arbitration(state):
         review = state.last_round.result if state.last_round else None
         return tuple(
             ref for ref in (review, *(state.steps[step].result for step in quarrels(state))) if ref
@@ -44,7 +44,7 @@ def judging_wants(state: JobState) -> tuple[BlobRef, ...]:
 
 def judging(state: JobState, words: Words) -> tuple[str, tuple[StepId, ...], Mapping[str, Any]]:
     """His brief, the results that he sees as they are (none), and the schema of his answer. `words`: of `judging_wants(state)`."""
-    if state.phase is Phase.SYNTHESISING:
+    if is_for_arbitration(state):
         return quarrel_brief(state, words), (), RulingReading(quarrels(state)).schema
     (ledger,) = judging_wants(state)
     conflicts = words.conflicts(ledger)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import yaml
 from pydantic import ValidationError
@@ -16,6 +16,7 @@ from shared.wire.ids import StepId
 from shared.wire.message import problems_of
 from shared.wire.names import SUB_SUPERVISOR
 from shared.wire.plan import (
+    AFTER_REVIEW,
     DEFAULT_FALLBACK,
     TITLE_CHARS,
     OnFailure,
@@ -56,6 +57,8 @@ STEP_FIELDS = (
     "for_each",
     "fallback",
     "on_failure",
+    "after",
+    "approve",
     "join",
 )
 _LONGEST_ID = 48
@@ -93,7 +96,7 @@ def workflow_from(path: Path) -> Workflow:
         )
     steps = tuple(_step(path, node) for node in listed.value)
     _check_together(path, steps, [line_of(node) for node in listed.value])
-    return Workflow(
+    workflow = Workflow(
         name=path.stem,
         path=path,
         description=description,
@@ -107,6 +110,8 @@ def workflow_from(path: Path) -> Workflow:
         key=_key(path, fields, steps),
         gates=_gates(path, fields),
     )
+    _check_review(workflow)
+    return workflow
 
 
 def _key(path: Path, fields: Mapping[str, yaml.Node], steps: Sequence[WorkflowStep]) -> str | None:
@@ -177,11 +182,33 @@ def _step(path: Path, node: yaml.Node) -> WorkflowStep:
         for_each=_choice(f"{where}: for_each", fields, "for_each", Each),
         on_failure=_choice(f"{where}: on_failure", fields, "on_failure", OnFailure)
         or OnFailure.RETRY,
+        after=_after(where, fields),
+        approve=truth_of(f"{where}: approve", fields["approve"]) if "approve" in fields else None,
         join=join_from(f"{where}: join", fields["join"]) if "join" in fields else None,
         where=where,
     )
     _check_placeholders(found)
     return found
+
+
+def _after(where: str, fields: Mapping[str, yaml.Node]) -> Literal["review"] | None:
+    """Return what a step waits for beside its dependencies. Raises: UserError: it is no review."""
+    if "after" not in fields:
+        return None
+    value = text_of(f"{where}: after", fields["after"])
+    if value != AFTER_REVIEW:
+        raise UserError(f"{where}: after is {value!r:.80}; write `after: {AFTER_REVIEW}`")
+    return AFTER_REVIEW
+
+
+def _check_review(workflow: Workflow) -> None:
+    """Raises: UserError: a step waits for the review of a workflow that has none."""
+    step = next((step for step in workflow.steps if step.after), None)
+    if step is not None and not workflow.review:
+        raise UserError(
+            f"{step.where}: waits for the review, and the workflow says `review: false`;"
+            " remove one of the two"
+        )
 
 
 def _title(where: str, fields: Mapping[str, yaml.Node]) -> str | None:
@@ -221,7 +248,11 @@ def _check_together(path: Path, steps: Sequence[WorkflowStep], lines: Sequence[i
         _check_copies(steps, by_id)
     shapes = [
         Step.model_construct(
-            id=step.id, specialist=step.specialist, task="", depends_on=step.depends_on
+            id=step.id,
+            specialist=step.specialist,
+            task="",
+            depends_on=step.depends_on,
+            after=step.after,
         )
         for step in steps
     ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from pydantic import ValidationError
 
@@ -56,6 +56,10 @@ class WorkflowStep:
     join: WrittenJoin | None
     where: str
     """File, line and step, for errors."""
+    after: Literal["review"] | None = None
+    """`review`: it begins when a review has passed the results of the steps before it."""
+    approve: bool | None = None
+    """Whether a person must approve before it begins."""
     title: Template | None = None
     """The heading of the result in a merged answer."""
 
@@ -203,6 +207,8 @@ class Workflow:
                     fallback=written.fallback.fill(known),
                     on_failure=written.on_failure,
                     title=_title(written, own_id, known, key),
+                    after=written.after,
+                    approve=written.approve,
                     row=_item_ref(written, place, keys),
                     join=written.join.of(
                         apart | {id_: (ids[place],) for id_, ids in beside.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shared.wire.ids import StepId
 from supervisor.lifecycle.state import Phase, StepState, StepStatus
+from tests.doubles.effects import waits_for_review_or_person
 from tests.doubles.life import Life
 
 
@@ -34,7 +35,7 @@ def check_begins(life: Life, step: StepState) -> None:
 
 def check_nothing_waits_that_could_begin(life: Life) -> None:
     for step in life.state.steps.values():
-        if doubtful(life, step):
+        if doubtful(life, step) or waits_for_review_or_person(life, step.outline.id, step):
             continue
         join, parts = step.outline.join, parts_of(step)
         is_helped = any(

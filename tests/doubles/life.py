@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, assert_never
 
 from shared.ending import finished_event
@@ -12,6 +14,7 @@ from shared.wire.events import (
     Event,
     HandoffFinished,
     JobEnded,
+    PlanMade,
     Quoted,
     Recorded,
     Rejected,
@@ -30,6 +33,7 @@ from shared.wire.patch import Patch
 from shared.wire.plan import Plan, Step, Synthesis
 from shared.wire.quote import Quote
 from shared.wire.verdict import Decision, Revision, Verdict
+from supervisor.lifecycle.arbitration import is_for_arbitration
 from supervisor.lifecycle.beginning import one_step
 from supervisor.lifecycle.commands import (
     AbandonSteps,
@@ -64,7 +68,7 @@ from supervisor.lifecycle.evolve import begin, evolve
 from supervisor.lifecycle.gates import checked
 from supervisor.lifecycle.handoffs import step_handoff
 from supervisor.lifecycle.seen import HandoffSeen, Seen
-from supervisor.lifecycle.state import JobState, Phase, StepState
+from supervisor.lifecycle.state import JobState, StepState
 from supervisor.lifecycle.words import Words
 from supervisor.patching import patch_made
 from supervisor.prepared import Prepared
@@ -104,6 +108,8 @@ class Life:
         self.journal = [first]
         self.state: JobState = begin(JobId(JOB), first)
         self.roles = RESEARCHERS
+        self.acting: frozenset[str] = frozenset()
+        """Specialists that have a tool with effects."""
         self.plan: Plan | None = None
         self.workflow: Plan | None = None
         self.handoffs: dict[str, AgentHandoff] = {}
@@ -120,6 +126,7 @@ class Life:
         return Seen(
             self.roles,
             {HandoffId(name.replace("_", ".")): found for name, found in handoffs.items()},
+            acting=self.acting,
         )
 
     def decides(self, seen: Seen | None = None) -> tuple[Command, ...]:
@@ -133,11 +140,7 @@ class Life:
             for command in commands:
                 self.record(command)
             followed += commands
-            seen = (
-                Seen(seen.roles, loads=seen.loads, is_fact_checker_away=seen.is_fact_checker_away)
-                if seen
-                else None
-            )
+            seen = replace(seen, handoffs={}) if seen else None
             if len(self.journal) == before:
                 break
         return followed
@@ -151,16 +154,16 @@ class Life:
                 self.happens(Routed(mode=mode, specialist=specialist))
             case MakePlan(specialist):
                 self.plan = self.workflow or one_step("Compare.", specialist or "", "")
-                self.happens(plan_made(self.plan, is_reviewed=self.workflow is not None)[0])
+                self.happens(self._made(self.plan, is_reviewed=self.workflow is not None))
             case PatchPlan(proposal):
                 assert self.plan is not None
-                patched, text = patch_made(self.state, self.plan, proposal, self.words)
+                patched, text = patch_made(self.state, self.plan, proposal, self.words, self.acting)
                 self.plan = Plan.from_json(text) if text else self.plan
                 self.happens(patched)
             case MakeQuote():
                 self.happens(Quoted(quote=Quote()))
             case IssueRole(role, attempt):
-                of_quarrel = role == JUDGE and self.state.phase is Phase.SYNTHESISING
+                of_quarrel = role == JUDGE and is_for_arbitration(self.state)
                 self.happens(
                     an_issue(StepId(role), attempt, role).model_copy(update={"closes": of_quarrel})
                 )
@@ -212,7 +215,9 @@ class Life:
             )
             self.handoffs[handoff.handoff_id] = handoff
             to = dict(command.instead).get(step_id, self.step(step_id).specialist)
-            self.happens(an_issue(step_id, handoff.attempt, to, command.group, index))
+            acts = (to in self.acting and handoff.acts_with is None) or None
+            issue = an_issue(step_id, handoff.attempt, to, command.group, index)
+            self.happens(issue.model_copy(update={"acts": acts}))
 
     # What happens
 
@@ -251,7 +256,12 @@ class Life:
     ) -> None:
         self.plan = plan or a_plan(**depends_on)
         result = self.finishes("planner", "failed" if degraded else "ok", error=degraded)
-        self.happens(plan_made(self.plan, result if degraded else None)[0])
+        self.happens(self._made(self.plan, result if degraded else None))
+
+    def _made(
+        self, plan: Plan, degraded: BlobRef | None = None, *, is_reviewed: bool = True
+    ) -> PlanMade:
+        return plan_made(plan, degraded, is_reviewed=is_reviewed, acting=self.acting)[0]
 
     def replans(self, patch: Patch | None = None, /, *, status: str = "ok") -> None:
         """The replanner proposes this; None: that the plan goes on as it is."""
@@ -296,11 +306,15 @@ class Life:
         result = self.finishes("synthesizer", output=output)
         self.happens(Synthesised(method=AnswerMethod.SYNTHESIZED, result=result))
 
-    def approves(self, plan: Plan | None = None) -> None:
+    def approves(self, plan: Plan | None = None, *, steps: Sequence[str] = ()) -> None:
         assert self.state.question
         self.plan = plan or self.plan
         self.happens(
-            Approved(asked=self.state.question.version, plan=plan_made(plan)[0] if plan else None)
+            Approved(
+                asked=self.state.question.version,
+                plan=self._made(plan) if plan else None,
+                steps=tuple(map(StepId, steps)),
+            )
         )
 
     def rejects(self, note: str = "No.", *steps: str) -> BlobRef:

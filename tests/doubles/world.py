@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from random import Random
+from typing import Any
 
 from shared.wire.approval import ApprovalOf
 from shared.wire.events import (
@@ -24,7 +25,7 @@ from shared.wire.ids import HandoffId, JobId, StepId
 from shared.wire.limits import JobLimits, OnLimit
 from shared.wire.mode import Mode
 from shared.wire.names import CLOSING_ROLES, FACT_GATE
-from shared.wire.plan import Step
+from shared.wire.plan import Plan, Step
 from shared.wire.usage import Usage
 from supervisor.lifecycle.commands import (
     Command,
@@ -37,6 +38,7 @@ from supervisor.lifecycle.commands import (
     RunRole,
     StartChild,
 )
+from supervisor.lifecycle.effects import after_review
 from supervisor.lifecycle.ending import next_due
 from supervisor.lifecycle.evolve import fold
 from supervisor.lifecycle.finding_out import helpers_of, room
@@ -44,6 +46,7 @@ from supervisor.lifecycle.seen import HandoffSeen, Seen
 from supervisor.lifecycle.state import StepStatus
 from tests.doubles.chance import any_approvals, any_patch, any_plan
 from tests.doubles.contradictions import a_claim, check_disputes, settles_by_chance
+from tests.doubles.effects import acts_by_chance, check_begins_once, with_marks
 from tests.doubles.fact_checks import (
     check_begins_to_check,
     check_facts_were_checked,
@@ -86,7 +89,10 @@ class World(Life):
         )
         self.dice = dice
         self.roles = dice.choice([RESEARCHERS, RESEARCHERS | {"generalist"}])
-        self.workflow = any_plan(dice) if self.state.mode is Mode.PIPELINE else None
+        self.acting = dice.choice([frozenset(), frozenset(), frozenset({"researcher"})])
+        self.named: set[StepId] = set()
+        """Steps that a person wants done again, by name."""
+        self.workflow = self.any_plan() if self.state.mode is Mode.PIPELINE else None
         self.held: dict[HandoffId, HandoffSeen] = {}
         """How open handoffs stand in the ledger."""
         self.queue: list[HandoffId] = []
@@ -106,6 +112,7 @@ class World(Life):
             self.roles,
             {i: one for i, one in self.held.items() if i in ask},
             is_fact_checker_away=is_away,
+            acting=self.acting,
         )
         before = set(self.state.open)
         for command in self.goes_on(seen):
@@ -116,7 +123,7 @@ class World(Life):
         for handoff_id in set(self.state.open) - before:
             self.held[handoff_id] = HandoffSeen("issued")
             self.publish(handoff_id)
-        assert self.decides(Seen(self.roles)) == (), (
+        assert self.decides(Seen(self.roles, acting=self.acting)) == (), (
             "what was decided is recorded: nothing is decided twice"
         )
         if not self.state.question and not self.state.asked and not self.state.ended:
@@ -155,6 +162,7 @@ class World(Life):
     def check_start(self, step_id: StepId) -> None:
         step = self.step(step_id)
         check_begins(self, step)
+        check_begins_once(self, step_id, self.named)
         assert not any(handoff.step_id == step_id for handoff in self.state.open.values()), (
             "two handoffs of one step at once"
         )
@@ -173,7 +181,11 @@ class World(Life):
         }[type(command)]
         wanted = {*self.state.submitted.approvals.what}
         assert {*needed} & wanted <= {*self.state.approved}
-        assert self.state.question is None or (isinstance(command, EndJob) and not needed)
+        assert (
+            self.state.question is None
+            or self.state.asks_about_steps
+            or (isinstance(command, EndJob) and not needed)
+        )
 
     def check_due(self) -> None:
         due = next_due(self.state, self.now, LEASE_S)
@@ -190,7 +202,9 @@ class World(Life):
         check_disputes(self)
         check_quarrels(self)
         check_facts_were_checked(self)
-        assert len(self.state.rounds_now) <= self.state.submitted.limits.max_rounds + 1
+        again = self.state.patches.changes if after_review(self.state) else 0
+        most = self.state.submitted.limits.max_rounds + 1 + again
+        assert len(self.state.rounds_now) <= most
         assert self.state.reworks <= self.state.submitted.limits.max_rounds
         assert self.state.patches.changes <= self.state.submitted.limits.max_rounds
         assert len(self.state.steps) <= self.state.submitted.limits.max_steps
@@ -240,7 +254,7 @@ class World(Life):
                 mode, to = self.dice.choice([(Mode.TEAM, None), (Mode.SINGLE, "writer")])
                 self.happens(Routed(mode=mode, specialist=to, result=self.finishes("router")))
             case "planner" if self.state.plan is None:
-                self.plan = any_plan(self.dice)
+                self.plan = self.any_plan()
                 self.plans(self.plan)
             case "planner":
                 needy = [
@@ -266,15 +280,17 @@ class World(Life):
                     status in (ResultStatus.PARTIAL, ResultStatus.FAILED)
                     and self.dice.random() < 0.1
                 )
-                step, changes = (
-                    StepId(handoff_id.partition(".")[0]),
-                    {"stop_reason": StopReason.JOB_BUDGET} if is_spent else {},
-                )
+                step = StepId(handoff_id.partition(".")[0])
+                changes: dict[str, Any] = {"stop_reason": StopReason.JOB_BUDGET} if is_spent else {}
+                changes["acted"] = acts_by_chance(self.dice, self, step, status)
                 self.ends(handoff_id, status, claims=self.any_claims(step), usage=PAID, **changes)
         if (
             self.dice.random() < 0.8
         ):  # the chord's body, or the worker, wakes the supervisor; or nobody does
             self.advance()
+
+    def any_plan(self) -> Plan:
+        return with_marks(self.dice, any_plan(self.dice))
 
     def any_answer(self, name: StepId) -> str | Step | None:
         """For one in need. Two may wait for the same step."""
@@ -327,12 +343,13 @@ class World(Life):
             some = self.dice.sample(
                 sorted(self.state.steps), self.dice.randint(0, len(self.state.steps))
             )
-            self.rejects(
-                "Not like this.", *(some if self.state.question.what is not ApprovalOf.PLAN else ())
-            )
+            what = self.state.question.what
+            if what not in (ApprovalOf.PLAN, ApprovalOf.STEP):
+                self.named |= {*some}
+            self.rejects("Not like this.", *(some if what is not ApprovalOf.PLAN else ()))
         else:
             self.approves(
-                any_plan(self.dice)
+                self.any_plan()
                 if self.state.question.what is ApprovalOf.PLAN and self.dice.random() < 0.3
                 else None
             )

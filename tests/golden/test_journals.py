@@ -69,6 +69,8 @@ DIGESTS = {
     "v7-batch.jsonl": "6a5b56c5176a95013c538dedc3e88fa53b3231832e595e479ac5312664a93d5c",
     "v8-taken-up.json": "2d36fc78ff663e4af4b78d32e16326faa3b0e392318930d75babb39903edffb0",
     "v8-taken-up.jsonl": "7167f4ad37fa61cb38eba32f33e4933b4f449123854e6932932e1b39c4d2d37a",
+    "v9-effects.json": "c98cf404eabf635728a5b4e8ccad332109ba41f0e8a5e3a242434183c3b241d9",
+    "v9-effects.jsonl": "2c6db23dbb667d012397f042a74219108bcedbc1b751f7e8024fbafb302e69bf",
 }
 JOURNALS = sorted((Path(__file__).parent / "journals").glob("*.jsonl"))
 

@@ -20,6 +20,7 @@ from shared.config import Settings
 from shared.ending import Ended, Ending
 from shared.fitting import Consequences, Fitting
 from shared.ledger import keys
+from shared.ledger.blobs import packed
 from shared.ledger.claims import MAX_CLAIMS
 from shared.ledger.journal import Commit
 from shared.ledger.leases import Leases
@@ -27,6 +28,7 @@ from shared.ledger.ledger import Ledger
 from shared.library import JobLibrary, Library
 from shared.logs import logged_as, merge_whose
 from shared.models import Models
+from shared.wire.checkpoints import Called
 from shared.wire.errors import InvalidTool, LedgerUnavailable, MissingCredentials
 from shared.wire.events import HandoffIssued
 from shared.wire.handoff import AgentHandoff, HandoffResult, ResultStatus, StopReason, ref
@@ -236,6 +238,18 @@ def test_a_handoff_that_was_claimed_too_often_ends_whatever_its_checkpoints_are(
         result_of(attempts.attempt(handoff.to_json(), handoff, fit)).stop_reason
         is StopReason.TOO_MANY_CLAIMS
     )
+
+
+@pytest.mark.parametrize("claims", [0, MAX_CLAIMS])
+def test_a_result_says_that_a_tool_with_effects_may_have_run_under_an_earlier_claim(
+    ledger: Ledger, attempts: Attempts, claims: int
+) -> None:
+    handoff = handed_out(ledger)
+    turns = keys.turns(handoff.job_id, handoff.handoff_id)
+    ledger.connection.redis.rpush(turns, packed(Called(tool_use_id="t1").to_json()))
+    ledger.connection.redis.hset(keys.handoff(handoff.job_id, handoff.handoff_id), "claims", claims)
+
+    assert result_of(attempts.attempt(handoff.to_json(), handoff, fit)).acted
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,11 @@ class Registry:
         """All that a specialist's file may name."""
         return tuple(sorted({*self.tools, *self.not_offered}))
 
+    @property
+    def effects(self) -> tuple[str, ...]:
+        """The tools that are not safe to repeat."""
+        return tuple(sorted(tool.name for tool in self.tools.values() if not tool.repeatable))
+
     def tools_for(self, names: Iterable[str]) -> tuple[Tool, ...]:
         """The tools that a specialist names, in its order, without those that are not offered here.
 

@@ -89,6 +89,35 @@ def test_a_tool_that_may_have_run_is_not_run_again_and_the_model_is_told() -> No
     assert resumed.turns.so_far()[2] == Observed(tool_use_id="t1", text=MAY_HAVE_RUN, is_error=True)
 
 
+def test_a_call_that_the_model_repeats_after_an_interruption_is_not_run_either() -> None:
+    turns = MemoryTurns()
+    call = {"type": "tool_use", "id": "t1", "name": "once", "input": {"q": "b"}}
+    turns.checkpoint(
+        Replied(content=(call,), stop_reason="tool_use", usage=Usage(), model="m"),
+        Called(tool_use_id="t1"),
+        Observed(tool_use_id="t1", text=MAY_HAVE_RUN, is_error=True),
+        Replied(
+            content=({**call, "id": "t2"}, {**call, "id": "t3", "input": {"q": "c"}}),
+            stop_reason="tool_use",
+            usage=Usage(),
+            model="m",
+        ),
+    )
+    ran: list[str] = []
+    resumed = start(turns.again(), ran)
+    result = resumed.go()
+
+    assert ran == ["c"], "other arguments are another effect"
+    assert result.acted
+
+
+def test_a_result_says_whether_a_tool_that_is_not_safe_to_repeat_may_have_run() -> None:
+    result, _ = uninterrupted()
+    no_calls = Run(lambda _: answers(), tools=()).go()
+
+    assert (result.acted, no_calls.acted) == (True, None)
+
+
 def test_a_final_answer_that_was_checkpointed_is_read_without_another_call() -> None:
     _, run = uninterrupted()
     again = start(run.turns.again(), [])

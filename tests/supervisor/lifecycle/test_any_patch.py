@@ -30,9 +30,11 @@ def test_a_retry_of_an_adaptive_job_ends_too(seed: int) -> None:
     for _ in range(3):
         world.run()
         world.check_end()
+        from_step = world.dice.choice([None, *sorted(world.state.steps)])
+        world.named |= {from_step} if from_step else set()
         world.happens(
             RetryRequested(
-                from_step=world.dice.choice([None, *sorted(world.state.steps)]),
+                from_step=from_step,
                 whole=world.dice.random() < 0.3,
             )
         )

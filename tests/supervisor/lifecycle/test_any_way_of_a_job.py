@@ -65,6 +65,7 @@ def test_every_retry_ends_once_too(seed: int) -> None:
         world.run()
         world.check_end()
         from_step = world.dice.choice([None, *sorted(world.state.steps)])
+        world.named |= {from_step} if from_step else set()
         world.happens(
             RetryRequested(
                 from_step=from_step,

@@ -14,7 +14,7 @@ from shared.wire.names import RESERVED, ROLES, SUB_SUPERVISOR
 from shared.wire.plan import DEFAULT_FALLBACK, Synthesis
 from supervisor.workflows import Each, read_workflow
 from supervisor.workflows.reading import MOST_BYTES, MOST_WRITTEN_STEPS
-from tests.supervisor.workflows.writing import workflow, written
+from tests.supervisor.workflows.writing import UNREVIEWED, workflow, written
 
 ONE = "id: a, specialist: writer, task: Write"
 REPEATED = "id: a, specialist: writer, task: 'Write {item}', for_each: files"
@@ -55,6 +55,23 @@ def test_everything_that_a_file_can_say_is_read(tmp_path: Path) -> None:
         DEFAULT_FALLBACK,
     )
     assert (write.task, write.fallback, write.depends_on) == ("2024", "Say so.", ("look_0001",))
+
+
+def test_what_a_step_waits_for_is_in_the_plan(tmp_path: Path) -> None:
+    steps = f"{ONE}\nid: b, specialist: writer, task: Send, after: review, approve: true"
+    plain, marked = workflow(tmp_path, steps).expand("?").steps
+
+    assert (plain.after, plain.approve) == (None, None)
+    assert (marked.after, marked.approve) == ("review", True)
+
+
+def test_a_step_that_waits_for_the_review_of_a_workflow_without_one_is_refused(
+    tmp_path: Path,
+) -> None:
+    steps = f"{ONE}\nid: b, specialist: writer, task: Send, after: review"
+    path = written(tmp_path, steps, UNREVIEWED)
+
+    assert "waits for the review, and the workflow says `review: false`" in refusal(path)
 
 
 def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
@@ -98,6 +115,15 @@ def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
         ),
         ("id: a, specialist: writer", ":3: step 'a': task is missing"),
         ("specialist: writer, task: Write", ":3: a step: id is missing"),
+        (
+            f"{ONE}, after: lunch",
+            ":3: step 'a': after is 'lunch'; write `after: review`",
+        ),
+        (f"{ONE}, approve: perhaps", "step 'a': approve"),
+        (
+            f"{ONE}, after: review",
+            "step a waits for the review, and no step is reviewed before it",
+        ),
         ("id: A b, specialist: writer, task: Write", "step 'A b': id: String should match pattern"),
         (
             "id: a, specialist: Our Writer, task: Write",

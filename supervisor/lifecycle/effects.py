@@ -1,0 +1,136 @@
+"""Steps that act on the world: what they wait for, and why none of them is done twice. Pure.
+
+A step acts if its specialist has a tool with effects: a tool that is not safe to repeat. No review,
+retry, changed plan or lost worker has a step done again that may have acted. Only a person who
+names the step does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from shared.wire.approval import ApprovalOf
+from shared.wire.ids import StepId
+from shared.wire.patch import Patch
+from shared.wire.plan import AFTER_REVIEW, Plan, Step, after_review_in
+from supervisor.lifecycle.answering import usable_sinks
+from supervisor.lifecycle.arbitration import is_accepted
+from supervisor.lifecycle.commands import AbandonSteps, AskApproval
+from supervisor.lifecycle.finding_out import helpers_of
+from supervisor.lifecycle.seen import Seen
+from supervisor.lifecycle.shape import shape_of
+from supervisor.lifecycle.state import JobState, StepState, StepStatus
+
+NOT_PASSED = "it waits for a review that passes the results, and there was none"
+CUT_SHORT = "the job ended while the step ran"
+NOT_APPROVED = "a person rejected it before it began"
+
+
+def after_review(state: JobState) -> frozenset[StepId]:
+    """Return the steps that wait for the review, and the steps that depend on those."""
+    return shape_of(state.plan.steps).after_review if state.plan else frozenset()
+
+
+def is_ready_for_review(state: JobState) -> bool:
+    """Return whether all steps are settled that do not wait for the review."""
+    waiting = after_review(state)
+    if state.review_over or not waiting:
+        return state.overview.are_settled
+    steps = (state.steps[step_id] for step_id in waiting)
+    return state.overview.unsettled == sum(one.status is not StepStatus.SETTLED for one in steps)
+
+
+def reviewed_steps(state: JobState) -> tuple[StepId, ...]:
+    """Return the steps that a review sees now: all that are settled."""
+    if state.overview.are_settled:
+        return tuple(state.steps)
+    steps = state.steps.items()
+    return tuple(step_id for step_id, step in steps if step.status is StepStatus.SETTLED)
+
+
+def given_up(state: JobState) -> tuple[AbandonSteps, ...]:
+    """Return the steps that can't begin any more: no review has passed, or a person said no."""
+    unbegun = state.overview.next
+    if state.review_over or not state.is_reviewed:
+        waiting = after_review(state) if not is_passed(state) else frozenset[StepId]()
+        late = tuple(step_id for step_id in unbegun if step_id in waiting)
+        if late:
+            return (AbandonSteps(late, NOT_PASSED),)
+    rejected = tuple(step_id for step_id in unbegun if state.steps[step_id].is_approved is False)
+    if rejected:
+        return (AbandonSteps(rejected, NOT_APPROVED),)
+    acted = tuple(step_id for step_id in unbegun if state.steps[step_id].acted)
+    return (AbandonSteps(acted, CUT_SHORT),) if acted else ()
+
+
+def is_passed(state: JobState) -> bool:
+    """Return whether a review has passed the results that there are."""
+    return state.is_reviewed and state.review_over and is_accepted(state)
+
+
+def may_begin(state: JobState, steps: Sequence[StepId]) -> list[StepId]:
+    """Return the steps among these that do not wait for the review."""
+    waiting = after_review(state)
+    if not waiting or is_passed(state):
+        return list(steps)
+    return [step_id for step_id in steps if step_id not in waiting]
+
+
+def unapproved(state: JobState, seen: Seen, steps: Sequence[StepId]) -> tuple[StepId, ...]:
+    """Return the steps among these that a person must approve before they begin."""
+    is_covered = {*state.submitted.approvals.what} & {ApprovalOf.ANSWER, ApprovalOf.RESEARCH}
+    helpers = helpers_of(state) if is_covered else frozenset[StepId]()
+    found = []
+    for step_id in steps:
+        step = state.steps[step_id]
+        acts = step_id not in helpers and _may_act(step, seen)
+        if step.is_approved is None and (step.outline.approve or (is_covered and acts)):
+            found.append(step_id)
+    return tuple(found)
+
+
+def _may_act(step: StepState, seen: Seen) -> bool:
+    """Return whether a step may have an effect. A stand-in may do what the planned specialist may."""
+    outline = step.outline
+    return bool(outline.acts or outline.after or outline.specialist in seen.acting)
+
+
+def ask_about(steps: Sequence[StepId]) -> AskApproval:
+    """Return the question whether these steps may begin."""
+    named = f"step {steps[0]} is" if len(steps) == 1 else f"{len(steps)} steps are"
+    return AskApproval(ApprovalOf.STEP, f"{named} ready to begin", steps=tuple(steps))
+
+
+def sinks_to_redo(state: JobState) -> tuple[StepId, ...]:
+    """Return the steps that the answer is made of, without steps that may have acted."""
+    return tuple(step_id for step_id in usable_sinks(state) if not state.steps[step_id].acted)
+
+
+# What planners make
+
+
+def with_effects_after_review(plan: Plan, acting: Collection[str]) -> Plan:
+    """Return the plan with its acting steps after the review, if that leaves steps to review.
+
+    `acting`: the specialists that have tools with effects.
+    """
+    steps = _marked(plan.steps, acting)
+    if steps == plan.steps or len(after_review_in(steps)) == len(steps):
+        return plan
+    return Plan.model_validate({**dict(plan), "steps": steps})
+
+
+def patch_after_review(patch: Patch, acting: Collection[str]) -> Patch:
+    """Return the patch with the acting steps that it adds or changes after the review."""
+    return patch.model_copy(
+        update={"add": _marked(patch.add, acting), "change": _marked(patch.change, acting)}
+    )
+
+
+def _marked(steps: Sequence[Step], acting: Collection[str]) -> tuple[Step, ...]:
+    return tuple(
+        step.model_copy(update={"after": AFTER_REVIEW})
+        if step.specialist in acting and step.after is None
+        else step
+        for step in steps
+    )

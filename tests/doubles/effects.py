@@ -1,0 +1,82 @@
+"""What steps with effects keep to, whatever happens to their job: never twice, and never before their approval."""
+
+from __future__ import annotations
+
+from random import Random
+
+from shared.wire.approval import ApprovalOf
+from shared.wire.events import HandoffFinished, HandoffIssued, StepsAbandoned
+from shared.wire.handoff import ResultStatus
+from shared.wire.ids import StepId
+from shared.wire.plan import AFTER_REVIEW, Plan, Step, after_review_in
+from supervisor.lifecycle.arbitration import is_accepted
+from supervisor.lifecycle.effects import after_review, is_passed
+from supervisor.lifecycle.finding_out import helpers_of
+from supervisor.lifecycle.state import StepState, StepStatus
+from tests.doubles.life import Life
+
+
+def with_marks(dice: Random, plan: Plan) -> Plan:
+    """Return the plan with steps that wait for the review or a person: mostly none."""
+    steps = tuple(_marked(dice, step) for step in plan.steps)
+    if len(after_review_in(steps)) == len(steps):
+        return plan
+    return Plan.model_validate({**dict(plan), "steps": steps})
+
+
+def _marked(dice: Random, step: Step) -> Step:
+    marks = {
+        "after": AFTER_REVIEW if dice.random() < 0.15 else None,
+        "approve": dice.random() < 0.15 or None,
+    }
+    return step.model_copy(update=marks)
+
+
+def check_begins_once(life: Life, step_id: StepId, named: set[StepId]) -> None:
+    """`named`: steps that a person wants done again, by name. The step is taken from it."""
+    step = life.step(step_id)
+    assert not may_have_acted(life, step_id) or step_id in named, f"{step_id} would act twice"
+    named.discard(step_id)
+    check_is_covered(life, step_id, step)
+
+
+def check_is_covered(life: Life, step_id: StepId, step: StepState) -> None:
+    """The review has passed, and the person has approved, before a step begins that waits for that."""
+    if step_id in after_review(life.state):
+        assert life.state.review_over
+        assert is_accepted(life.state)
+    wanted = {*life.state.submitted.approvals.what} & {ApprovalOf.ANSWER, ApprovalOf.RESEARCH}
+    acts = step.outline.specialist in life.acting and step_id not in helpers_of(life.state)
+    if step.outline.approve or (wanted and acts):
+        assert step.is_approved
+
+
+def may_have_acted(life: Life, step_id: StepId) -> bool:
+    """Return whether the latest attempt at a step may have run a tool with effects."""
+    issued = [one for one in life.events(HandoffIssued) if one.step_id == step_id]
+    if not issued or not issued[-1].acts:
+        return False
+    ends = [one for one in life.events(HandoffFinished) if one.handoff_id == issued[-1].handoff_id]
+    if ends:
+        return bool(ends[0].acted)
+    return any(
+        step_id in {one.step for one in event.steps} for event in life.events(StepsAbandoned)
+    )
+
+
+def waits_for_review_or_person(life: Life, step_id: StepId, step: StepState) -> bool:
+    """Return whether a step that could begin waits for the review, or for an approval."""
+    if step.status is not StepStatus.WAITING:
+        return False
+    question = life.state.question
+    is_asked = question is not None and question.what is ApprovalOf.STEP
+    waits = step_id in after_review(life.state) and not is_passed(life.state)
+    return waits or is_asked
+
+
+def acts_by_chance(dice: Random, life: Life, step_id: StepId, status: ResultStatus) -> bool | None:
+    """Return what the result says: whether a tool with effects may have run."""
+    issued = next(one for one in life.state.open.values() if one.step_id == step_id)
+    if not issued.acts:
+        return None
+    return dice.random() < (0.5 if status is ResultStatus.FAILED else 0.8) or None
