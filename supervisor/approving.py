@@ -29,6 +29,8 @@ from supervisor.roles.outcomes import plan_made
 from supervisor.workflows.written_join import counted
 
 MOST_NOTE_CHARS = 10_000
+MOST_KEYS_TOLD = 20
+"""Keys of rows in one error."""
 _OF_A_REPORT = frozenset({"degraded", "method", "sub_teams"})
 """What `handoff show` says beside a plan."""
 _OF_A_PLAN = frozenset(Plan.model_fields)
@@ -42,19 +44,23 @@ def approve(
     note: str | None,
     plan: JsonValue,
     steps: Sequence[str] = (),
+    rows: Sequence[str] = (),
 ) -> None:
-    """Let a job go on. `steps`: those that may begin, of the steps that the job asks about.
+    """Let a job go on.
+
+    `steps`: those that may begin, of the steps that the job asks about. A repeated step stands for
+    its copies. `rows`: of these copies, those with these keys.
 
     Raises:
         UserError: the job waits for no approval, asks about no such step, or the plan is none.
     """
     state, question = _waiting(ledger, job_id)
-    if steps and question.what is not ApprovalOf.STEP:
+    if (steps or rows) and question.what is not ApprovalOf.STEP:
         raise UserError(
             f"{job_id} waits for an approval of its {question.what}, not of single steps:"
-            " leave out --step"
+            " leave out --step and --row"
         )
-    _check_asked(job_id, question, steps)
+    steps = steps_named(ledger, state, question, steps, rows)
     made, texts = None, _texts(note)
     if plan is not None:
         made, text = _own_plan(ledger, state, question, plan)
@@ -64,31 +70,84 @@ def approve(
     _say(ledger, state, answer, texts)
 
 
-def _check_asked(job_id: JobId, question: Question, steps: Sequence[str]) -> None:
-    """Raises: UserError: the question is about other steps."""
-    if question.what is not ApprovalOf.STEP:
-        return
-    if unknown := [step for step in steps if step not in question.steps]:
+def steps_named(
+    ledger: Ledger, state: JobState, question: Question, steps: Sequence[str], rows: Sequence[str]
+) -> tuple[StepId, ...]:
+    """Return the ids of the steps that a person means. Empty: all of them.
+
+    Raises:
+        UserError: the job does not ask about one of the steps, or has no such step or row.
+    """
+    if not (steps or rows):
+        return ()
+    is_of_steps = question.what is ApprovalOf.STEP
+    there = question.steps if is_of_steps else tuple(state.steps)
+    plan = _plan_of(ledger, state)
+    named = dict.fromkeys(
+        step_id for name in steps or there for step_id in _copies_of(plan, there, name)
+    )
+    unknown = [name for name in steps if not _copies_of(plan, there, name)]
+    if unknown:
+        does = "does not ask about" if is_of_steps else "has no"
+        its = "it asks about" if is_of_steps else "its steps are"
         raise UserError(
-            f"{job_id} does not ask about step {', '.join(unknown)}:"
-            f" it asks about {', '.join(question.steps)}"
+            f"{state.job_id} {does} step {', '.join(unknown)}: {its} {', '.join(there):.1000}"
         )
+    return _with_keys(state.job_id, plan, list(named), rows) if rows else tuple(named)
+
+
+def _copies_of(plan: Plan | None, there: Sequence[StepId], name: str) -> list[StepId]:
+    """Return the step with this id, or the copies of the repeated step with this name."""
+    if name in there:
+        return [StepId(name)]
+    rows = {one: plan.by_id[one].row for one in there if one in plan.by_id} if plan else {}
+    return [one for one, row in rows.items() if row is not None and row.step == name]
+
+
+def _with_keys(
+    job_id: JobId, plan: Plan | None, steps: Sequence[StepId], keys: Sequence[str]
+) -> tuple[StepId, ...]:
+    """Raises: UserError: no copy has one of the keys."""
+    rows = {one: plan.by_id[one].row for one in steps if one in plan.by_id} if plan else {}
+    by_key: dict[str, list[StepId]] = {}
+    for step_id, row in rows.items():
+        if row is not None:
+            by_key.setdefault(row.key, []).append(step_id)
+    if unknown := [key for key in keys if key not in by_key]:
+        some = ", ".join(list(by_key)[:MOST_KEYS_TOLD]) or "none"
+        raise UserError(
+            f"{job_id} has no row {unknown[0]!r:.80} among these steps (there are: {some:.500})"
+        )
+    return tuple(dict.fromkeys(one for key in keys for one in by_key[key]))
+
+
+def _plan_of(ledger: Ledger, state: JobState) -> Plan | None:
+    if state.plan is None:
+        return None
+    digest = state.plan.plan.digest
+    return Plan.from_json(ledger.blobs.get(state.job_id, [digest])[digest])
 
 
 def reject(
-    ledger: Ledger, job_id: JobId, note: str | None, steps: Sequence[str], plan: JsonValue
+    ledger: Ledger,
+    job_id: JobId,
+    note: str | None,
+    steps: Sequence[str],
+    plan: JsonValue,
+    rows: Sequence[str] = (),
 ) -> None:
-    """Raises: UserError: it waits for no approval, has no such step, or the plan is none, or nobody would plan again."""
+    """Have what a job asks about made again. `steps` and `rows`: as for `approve`.
+
+    Raises:
+        UserError: the job waits for no approval, has no such step or row, the plan is none, or no
+            planner would read it.
+    """
     state, question = _waiting(ledger, job_id)
-    _check_asked(job_id, question, steps)
-    if steps and question.what in (ApprovalOf.PLAN, ApprovalOf.COST):
+    if (steps or rows) and question.what in (ApprovalOf.PLAN, ApprovalOf.COST):
         raise UserError(
             f"{job_id} waits for an approval of its {question.what}: no step has been done that could be done again"
         )
-    if unknown := [step for step in steps if step not in state.steps]:
-        raise UserError(
-            f"{job_id} has no step {', '.join(unknown)}: its steps are {', '.join(state.steps)}"
-        )
+    steps = steps_named(ledger, state, question, steps, rows)
     own, texts = None, _texts(note)
     if plan is not None:
         made, text = _own_plan(ledger, state, question, plan)

@@ -213,11 +213,13 @@ class Client:
         note: str | None = None,
         plan: JsonValue = None,
         steps: Sequence[str] = (),
+        rows: Sequence[str] = (),
     ) -> None:
         """Let a job go on that waits for an approval.
 
         `plan`: takes the place of the job's plan, in the form of `result(...).plan`. `steps`: those
         that may begin, of the steps that the job asks about; the others are asked about again.
+        `rows`: of a step with `for_each`, only the copies with these keys.
 
         Raises:
             UserError: the job waits for no approval, or not any more; it asks about no such step;
@@ -226,7 +228,7 @@ class Client:
         from supervisor.approving import approve
 
         self._known(job_id)
-        approve(self.ledger, job_id, note, plan, steps)
+        approve(self.ledger, job_id, note, plan, steps, rows)
         self._dispatcher.wake(job_id)
 
     def reject(
@@ -235,17 +237,22 @@ class Client:
         note: str | None = None,
         steps: Sequence[str] = (),
         plan: JsonValue = None,
+        rows: Sequence[str] = (),
     ) -> None:
-        """Have it made again: the plan, these steps, or those that make the answer. `note`: what is to be mended; `plan`: your own draft of
-        the plan, for the planner to heed, in the form of `result(...).plan`.
+        """Have it made again: the plan, these steps, or those that make the answer.
+
+        `note`: what is to be mended. `plan`: your own draft of the plan, which the planner reads, in
+        the form of `result(...).plan`. `rows`: of a step with `for_each`, only the copies with these
+        keys.
 
         Raises:
-            UserError: it waits for no approval, or not any more; it has no such step; or what is wrong with the plan, a line each.
+            UserError: the job waits for no approval, or not any more; it has no such step or row;
+                or what is wrong with the plan, a line each.
         """
         from supervisor.approving import reject
 
         self._known(job_id)
-        reject(self.ledger, job_id, note, steps, plan)
+        reject(self.ledger, job_id, note, steps, plan, rows)
         self._dispatcher.wake(job_id)
 
     def pause(self, role: str, reason: str = "") -> None:

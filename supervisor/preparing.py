@@ -40,6 +40,7 @@ from supervisor.lifecycle.commands import (
     AbandonSteps,
     AskApproval,
     AskUser,
+    CheckConditions,
     CheckGates,
     ChooseAnswer,
     Command,
@@ -60,11 +61,14 @@ from supervisor.lifecycle.commands import (
     RunRole,
     SkipFactCheck,
     SkipReview,
+    SkipSteps,
     StartChild,
     TakeFactCheck,
     TellParent,
     TryAgain,
 )
+from supervisor.lifecycle.conditions import conditions_checked, steps_skipped
+from supervisor.lifecycle.conditions import results_wanted as conditions_want
 from supervisor.lifecycle.disputes import found_in, results_in
 from supervisor.lifecycle.fact_gate import taken
 from supervisor.lifecycle.gates import checked, gates_want
@@ -116,6 +120,8 @@ class Preparing:
                 self._issue_to_child(state, step_id, into)
             case AbandonSteps():
                 self._abandon(state, command, into)
+            case CheckConditions() | SkipSteps():
+                self._check_conditions(state, command, into)
             case FindConflicts():
                 self._find_conflicts(state, into)
             case ChooseAnswer():
@@ -285,6 +291,20 @@ class Preparing:
             )
             given_up.append(Abandoned(step=step_id, result=into.ref(stand_in.to_json())))
         into.events.append(StepsAbandoned(steps=tuple(given_up), why=command.why))
+
+    def _check_conditions(
+        self, state: JobState, command: CheckConditions | SkipSteps, into: Prepared
+    ) -> None:
+        if isinstance(command, SkipSteps):
+            event, results = steps_skipped(state, command.steps, command.why)
+        else:
+            plan = self._loading.plan(state, into)
+            wanted = list(dict.fromkeys(conditions_want(state, plan, command.steps)))
+            words = self._loading.words(state, wanted, into)
+            event, results = conditions_checked(state, plan, command.steps, words)
+        for result in gently(results):
+            into.ref(result.to_json())
+        into.events.append(event)
 
     def _find_conflicts(self, state: JobState, into: Prepared) -> None:
         event, ledger = found_in(state, self._loading.words(state, results_in(state), into))

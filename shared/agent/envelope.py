@@ -83,6 +83,10 @@ class _Claim(Lenient):
         return {part: getattr(self, part) for part in _PARTS}
 
 
+ANSWERS = tuple(one.value for one in ResultStatus if one is not ResultStatus.SKIPPED)
+"""What a specialist can say of its result."""
+
+
 class _Envelope(Lenient):
     status: ResultStatus = ResultStatus.OK
     output: Any = None
@@ -90,6 +94,13 @@ class _Envelope(Lenient):
     confidence: float = UNSTATED_CONFIDENCE
     needs: str | None = None
     problem: str | None = None
+
+    @field_validator("status")
+    @classmethod
+    def _is_an_answer(cls, value: ResultStatus) -> ResultStatus:
+        if value.value not in ANSWERS:
+            raise ValueError(f"must be one of {', '.join(ANSWERS)}")
+        return value
 
     @field_validator("needs", "problem")
     @classmethod
@@ -116,7 +127,7 @@ class EnvelopeReading:
         }
         nullable = {"anyOf": [{"type": "string"}, {"type": "null"}]}
         properties = {
-            "status": {"type": "string", "enum": [status.value for status in ResultStatus]},
+            "status": {"type": "string", "enum": list(ANSWERS)},
             "output": output,
             "claims": _CLAIMS_SCHEMA,
             "confidence": {"type": "number", "description": "0.0 to 1.0"},

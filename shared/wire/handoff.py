@@ -120,6 +120,8 @@ class ResultStatus(StrEnum):
     """Nothing usable; `error` says why."""
     NEEDS_INPUT = "needs_input"
     """Cannot go on without `needs`, which goes to the planner."""
+    SKIPPED = "skipped"
+    """The condition of the step was not met; `error` says how. No specialist answers this."""
 
 
 class StopReason(StrEnum):
@@ -238,9 +240,9 @@ class HandoffResult(Message):
             case ResultStatus.NEEDS_INPUT:
                 if not self.needs:
                     raise ValueError("status needs_input must say what is needed")
-            case ResultStatus.FAILED:
+            case ResultStatus.FAILED | ResultStatus.SKIPPED:
                 if not self.error:
-                    raise ValueError("status failed must say why")
+                    raise ValueError(f"status {self.status} must say why")
             case ResultStatus.PARTIAL:
                 if self.output is None:
                     raise ValueError(

@@ -14,6 +14,8 @@ from typing import Annotated, Final, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, Field, PositiveInt, StringConstraints, model_validator
 
+from shared.wire.condition import When
+from shared.wire.condition import problem_with as when_problem
 from shared.wire.given import own
 from shared.wire.handoff import Text
 from shared.wire.ids import NameField, StepId, StepIdField
@@ -82,6 +84,8 @@ class Step(Message):
     """`review`: the step begins when a review has passed the results of the steps before it."""
     approve: Annotated[bool | None, Unsaid, Field(strict=False)] = None
     """Whether a person must approve before the step begins."""
+    when: Annotated[When | None, Unsaid] = None
+    """The condition on which the step begins. None: it begins in any case."""
     row: Annotated[ItemRef | None, Unsaid] = None
     """None: the step is not repeated."""
     contract_of: Annotated[NameField | None, Unsaid] = None
@@ -211,6 +215,12 @@ def _of_one_step(step: Step, there: Collection[StepId], given: Collection[StepId
         yield f"step {step.id} names a dependency twice"
     for problem in join_problems(step.join, own(step.depends_on, given)):
         yield f"the join of step {step.id} {problem}"
+    if step.when is not None:
+        if wrong := when_problem(step.when):
+            yield f"the condition of step {step.id}: {wrong}"
+        for name in step.when.steps.values():
+            if name not in step.depends_on:
+                yield f"the condition of step {step.id} names {name}, which it does not depend on"
 
 
 def after_review_in(steps: Sequence[Step]) -> set[StepId]:

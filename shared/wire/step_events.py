@@ -120,6 +120,8 @@ class StepOutline(Message):
     """Whether a person must approve before the step begins."""
     acts: Annotated[bool | None, Unsaid] = None
     """Whether the specialist had a tool with effects when the plan was made."""
+    when: Annotated[bool | None, Unsaid] = None
+    """Whether the plan has a condition for the step."""
     helpers: tuple[StepIdField, ...] = ()
     """Those of `depends_on` that the planner has added to find out what it needs: it waits for them, and goes on without what fails."""
 
@@ -227,6 +229,17 @@ class StepsAbandoned(Message):
     why: str
 
 
+class ConditionsChecked(Message):
+    """The conditions of steps were held against the results that they depend on."""
+
+    type: Literal["conditions_checked"] = "conditions_checked"
+    met: tuple[StepIdField, ...] = ()
+    skipped: tuple[Abandoned, ...] = ()
+    """Steps that do not begin, for their condition is not met, or for what they build on was skipped."""
+    undecided: tuple[Abandoned, ...] = ()
+    """Steps that failed, for the results do not decide their condition."""
+
+
 class SecondChance(Message):
     """A step that failed, and who tries it next; None: the same specialist."""
 
@@ -288,6 +301,7 @@ StepEvent = (
     | Arbitrated
     | Reviewed
     | StepsAbandoned
+    | ConditionsChecked
     | StepsTriedAgain
     | Synthesised
     | GatesChecked

@@ -35,6 +35,16 @@ Note = Annotated[
 ]
 
 
+Rows = Annotated[
+    list[str],
+    typer.Option(
+        "--row",
+        metavar="KEY",
+        help="Of a step with for_each, only the copy with this key; may be repeated.",
+    ),
+]
+
+
 def approve(
     job: Job,
     note: Note = None,
@@ -48,12 +58,13 @@ def approve(
         list[str],
         typer.Option("--step", metavar="STEP", help="Only this step may begin; may be repeated."),
     ] = [],  # noqa: B006
+    rows: Rows = [],  # noqa: B006
 ) -> int:
     """Let a job go on that waits for an approval.
 
     `handoff show JOB --all` has what it is about: the plan, what the steps have found, or the draft of the answer.
     """
-    with_plan(edit, partial(client_of_broker().approve, JobId(job), note, steps=tuple(steps)))
+    with_plan(edit, partial(client_of_broker().approve, JobId(job), note, steps=steps, rows=rows))
     write_line(f"{job} goes on: `handoff watch {job}`")
     return OK
 
@@ -71,6 +82,7 @@ def reject(
             metavar="FILE", help="Your own draft of a plan, for the planner to begin with."
         ),
     ] = None,
+    rows: Rows = [],  # noqa: B006
 ) -> int:
     """Have what a job waits for an approval of made again, with your note as feedback.
 
@@ -78,7 +90,7 @@ def reject(
     that make the answer, or by those that you name. That counts as a round. Where no round is left,
     the job ends without an answer. Steps that wait to begin do not begin.
     """
-    with_plan(edit, partial(client_of_broker().reject, JobId(job), note, steps))
+    with_plan(edit, partial(client_of_broker().reject, JobId(job), note, steps, rows=rows))
     write_line(f"{job} is told: `handoff watch {job}`")
     return OK
 

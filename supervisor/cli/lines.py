@@ -14,6 +14,7 @@ from shared.wire.events import (
     Approved,
     Arbitrated,
     CancelRequested,
+    ConditionsChecked,
     ConflictsFound,
     DecisionAsked,
     Event,
@@ -211,6 +212,8 @@ def _of_steps(view: View, event: StepEvent) -> str | None:  # noqa: PLR0911, PLR
             return (
                 f"given up: {names([item.step for item in event.steps])}: {short(event.why, 120)}"
             )
+        case ConditionsChecked():
+            return _conditions(event)
         case StepsTriedAgain():
             tries = (
                 f"{item.step} ({item.specialist})" if item.specialist else item.step
@@ -315,3 +318,16 @@ def _verdict(view: View, event: Reviewed) -> str:
         return f"none ({event.problem}{_because(view, event, ': ')})"
     named = "; ".join(f"{item.step}: {short(item.problem, 80)}" for item in verdict.revisions)
     return verdict.verdict.value + (f" {named}" if named else "")
+
+
+def _conditions(event: ConditionsChecked) -> str:
+    said = [
+        f"{what}: {names(steps)}"
+        for what, steps in (
+            ("condition met", list(event.met)),
+            ("skipped", [item.step for item in event.skipped]),
+            ("condition not decided", [item.step for item in event.undecided]),
+        )
+        if steps
+    ]
+    return "; ".join(said)

@@ -250,6 +250,10 @@ def _step_row(view: View, step_id: StepId, step: StepState, event: HandoffIssued
                 else f"{again}{short(step.outline.title, 60)}",
             )
         case StepStatus.RUNNING | StepStatus.SETTLED | StepStatus.IN_NEED:
+            if step.is_skipped:
+                return Row(
+                    *_DROPPED, who, f"skipped  {short(view.words.why(step.trouble) or '', 80)}"
+                )
             if event is None:
                 return Row(
                     *_MARKS["failed"],

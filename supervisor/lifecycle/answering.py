@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic import JsonValue
@@ -29,9 +29,22 @@ NOT_CHECKED = "The facts of the answer were not checked"
 
 
 def usable_sinks(state: JobState) -> tuple[StepId, ...]:
-    """The steps whose results are the answer: the plan's sinks, or, where a sink failed, the last usable ones before it."""
+    """Return the steps whose results are the answer: the plan's sinks.
+
+    Where a sink failed, the last usable steps before it take its place. A sink that was skipped has
+    nobody take its place, unless there is no other.
+    """
     usable = [step_id for step_id, step in state.steps.items() if step.usable]
-    built_upon, frontier = set[StepId](), list(usable)
+    skipped = [step_id for step_id, step in state.steps.items() if step.is_skipped]
+    sinks = _not_built_upon(state, usable, (*usable, *skipped)) if skipped else ()
+    return sinks or _not_built_upon(state, usable, usable)
+
+
+def _not_built_upon(
+    state: JobState, usable: Sequence[StepId], builders: Sequence[StepId]
+) -> tuple[StepId, ...]:
+    """Return the usable steps that no other step builds on, directly or not."""
+    built_upon, frontier = set[StepId](), list(builders)
     while frontier:
         for dependency in state.steps[frontier.pop()].outline.depends_on:
             if dependency not in built_upon:

@@ -15,6 +15,7 @@ from supervisor.lifecycle.asked import Question
 from supervisor.lifecycle.commands import (
     AbandonSteps,
     AskApproval,
+    CheckConditions,
     ChooseAnswer,
     Command,
     EndJob,
@@ -52,7 +53,7 @@ def asked_first(state: JobState, commands: tuple[Command, ...]) -> tuple[Command
 def _of(command: Command) -> tuple[ApprovalOf, ...]:
     """What a command needs to be approved before."""
     match command:
-        case IssueGroup() | IssueToChild():
+        case IssueGroup() | IssueToChild() | CheckConditions():
             return (ApprovalOf.PLAN, ApprovalOf.COST)
         case IssueRole(role) if role in CLOSING_ROLES:
             return (ApprovalOf.RESEARCH, ApprovalOf.COST)

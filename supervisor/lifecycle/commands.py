@@ -74,6 +74,21 @@ class AbandonSteps:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckConditions:
+    """Hold the conditions of these steps, which could begin, against the results that there are."""
+
+    steps: tuple[StepId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SkipSteps:
+    """Do not begin these steps, for all that they build on was skipped."""
+
+    steps: tuple[StepId, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class TryAgain:
     """Give these steps, which failed, another attempt."""
 
@@ -218,6 +233,8 @@ Command = (
     | IssueGroup
     | IssueToChild
     | AbandonSteps
+    | CheckConditions
+    | SkipSteps
     | TryAgain
     | FindConflicts
     | SkipReview

@@ -18,6 +18,7 @@ from supervisor.lifecycle.commands import (
     AbandonSteps,
     AskApproval,
     AskUser,
+    CheckConditions,
     ChooseAnswer,
     Command,
     EndJob,
@@ -31,6 +32,7 @@ from supervisor.lifecycle.disputes import look_into
 from supervisor.lifecycle.effects import (
     ask_about,
     given_up,
+    has_open_condition,
     is_ready_for_review,
     may_begin,
     unapproved,
@@ -61,6 +63,9 @@ MOST_FRUITLESS = 3
 """Results of roles in a row that nothing followed from. The next one would be paid for, and come to nothing, too."""
 MOST_IN_A_SLICE = 500
 """Handoffs of one decision: publishing 1,000 takes a second, and other jobs wait meanwhile. What is left is for the next one."""
+
+MOST_CONDITIONS = 5_000
+"""Conditions that one decision checks: 100,000 rows take 20 decisions, within `deciding.MOST_DECISIONS`."""
 
 
 def decide(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
@@ -199,7 +204,21 @@ def _settle(
     lost = () if is_thought_about else hopeless(state, now)  # or they may yet be changed
     if asked := _ask_about_failure(state, about) if about else lost:
         return asked
-    return _without_a_pass(state, now)
+    if (judged_first := _without_a_pass(state, now)) is not None:
+        return judged_first
+    return _check_conditions(state, now)
+
+
+def _check_conditions(state: JobState, now: float) -> tuple[Command, ...] | None:
+    """Return the check of the conditions of steps that could begin. None: there are none."""
+    if state.spent is not None:
+        return None
+    may_have = [one for one in state.overview.next if has_open_condition(state.steps[one])]
+    if not may_have:
+        return None
+    can_begin = may_begin(state, ready(state, now))
+    found = [one for one in can_begin if has_open_condition(state.steps[one])]
+    return (CheckConditions(tuple(found[:MOST_CONDITIONS])),) if found else None
 
 
 def _ask_about_failure(state: JobState, steps: tuple[StepId, ...]) -> tuple[Command, ...]:

@@ -41,11 +41,13 @@ def is_ready_for_review(state: JobState) -> bool:
 
 
 def reviewed_steps(state: JobState) -> tuple[StepId, ...]:
-    """Return the steps that a review sees now: all that are settled."""
-    if state.overview.are_settled:
-        return tuple(state.steps)
+    """Return the steps that a review sees now: all that are settled and were not skipped."""
     steps = state.steps.items()
-    return tuple(step_id for step_id, step in steps if step.status is StepStatus.SETTLED)
+    return tuple(
+        step_id
+        for step_id, step in steps
+        if step.status is StepStatus.SETTLED and not step.is_skipped
+    )
 
 
 def given_up(state: JobState) -> tuple[AbandonSteps, ...]:
@@ -93,6 +95,11 @@ def _may_act(step: StepState, seen: Seen) -> bool:
     """Return whether a step may have an effect. A stand-in may do what the planned specialist may."""
     outline = step.outline
     return bool(outline.acts or outline.after or outline.specialist in seen.acting)
+
+
+def has_open_condition(step: StepState) -> bool:
+    """Return whether a step has a condition that was not checked yet."""
+    return bool(step.outline.when) and not step.is_met
 
 
 def ask_about(steps: Sequence[StepId]) -> AskApproval:

@@ -6,7 +6,7 @@ from typing import assert_never
 
 from shared.wire.approval import OnTimeout
 from shared.wire.events import AnswerMethod, JobStatus
-from shared.wire.handoff import ResultStatus, StopReason
+from shared.wire.handoff import StopReason
 from supervisor.lifecycle.answering import parts_of, usable_sinks
 from supervisor.lifecycle.arbitration import is_accepted
 from supervisor.lifecycle.asked import Question
@@ -34,6 +34,7 @@ WEBHOOK_GIVEN_UP_AFTER_S = 30.0
 TELL_AGAIN_AFTER_S = 5.0
 """A supervisor that was to tell a child's parent, and of which nothing was heard for so long, is dead; telling twice does no harm."""
 NOTHING_USABLE = "no step has a usable result"
+NOTHING_MET = "every step was skipped: no condition was met"
 NOBODY_THERE_S = (2.0, 30.0)
 """Until the next look when no worker announces any specialist: a quarter of the job's age, within these; 10,000 jobs: 333 a second."""
 
@@ -65,7 +66,7 @@ def end(state: JobState) -> EndJob:
     if not any(step.usable for step in state.steps.values()):
         return _fail(state)
     planned = state.plan is not None and state.plan.degraded is None
-    whole = all(step.result_status is ResultStatus.OK for step in state.steps.values())
+    whole = all(step.is_whole for step in state.steps.values())
     accepted = not state.is_reviewed or is_accepted(state)
     settled = (
         state.synthesised is not None
@@ -84,11 +85,12 @@ def _fail(state: JobState) -> EndJob:
     roots = (
         (step_id, step)
         for step_id, step in state.steps.items()
-        if step.trouble and not step.outline.depends_on
+        if step.trouble and not step.outline.depends_on and not step.is_skipped
     )
     step_id, step = next(roots, (None, None))
     if step is None:
-        return EndJob(JobStatus.FAILED, NOTHING_USABLE)
+        all_skipped = bool(state.steps) and all(one.is_skipped for one in state.steps.values())
+        return EndJob(JobStatus.FAILED, NOTHING_MET if all_skipped else NOTHING_USABLE)
     ended_itself = step.stop_reason in (None, StopReason.FINISHED)
     how = step.result_status if ended_itself else step.stop_reason
     return EndJob(JobStatus.FAILED, f"{NOTHING_USABLE} ({step_id}: {how})", step.trouble)

@@ -10,6 +10,7 @@ from shared.wire.events import (
     ApprovalEvent,
     Arbitrated,
     CancelRequested,
+    ConditionsChecked,
     ConflictsFound,
     DecisionAsked,
     FactsChecked,
@@ -55,6 +56,7 @@ from supervisor.lifecycle.state import JobState, Phase, StepStatus
 from supervisor.lifecycle.steps import (
     abandoned,
     again,
+    checked,
     resolved,
     sent_back,
     tried_again,
@@ -191,6 +193,8 @@ def _of_steps(state: JobState, event: StepEvent, at: float) -> dict[str, Any]:  
             return {**_reviewed(state, event, at), "fruitless": 0, "held": NOTHING_HELD}
         case StepsAbandoned():
             return abandoned(state, event)
+        case ConditionsChecked():
+            return checked(state, event)
         case StepsTriedAgain():
             return {"steps": state.steps | tried_again(state, event)}
         case Synthesised():

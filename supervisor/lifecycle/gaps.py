@@ -25,7 +25,7 @@ def gaps_of(state: JobState, words: Words) -> tuple[Gap, ...]:
             likely_microusd=prices[step_id],
         )
         for step_id, step in state.steps.items()
-        if step.result_status is not ResultStatus.OK
+        if not step.is_whole
     )
 
 
@@ -58,11 +58,7 @@ def _prices(state: JobState) -> dict[StepId, int | None]:
     """Micro-dollars that each step which is missing or not whole, or builds on one that is, would likely cost. A team that goes on does
     what it lacks and nothing else; whoever begins anew does the whole step.
     """
-    missing = frozenset(
-        step_id
-        for step_id, step in state.steps.items()
-        if step.result_status is not ResultStatus.OK
-    )
+    missing = frozenset(step_id for step_id, step in state.steps.items() if not step.is_whole)
     if not missing:
         return {}
     follow, costs = frozenset(state.downstream(missing)), likely_costs(state)

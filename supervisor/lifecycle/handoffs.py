@@ -62,11 +62,12 @@ def step_handoff(
     """
     planned = contract or spec
     current = state.steps[step.id]
-    there = tuple(
+    ended = tuple(
         one
         for one in step.depends_on
         if one not in state.steps or state.steps[one].status is StepStatus.SETTLED
     )
+    there = tuple(one for one in ended if one not in state.steps or not state.steps[one].is_skipped)
     attempt = current.attempt + 1
     form = (
         dict(answer_schema)
@@ -82,7 +83,7 @@ def step_handoff(
         attempt=attempt,
         assigned_to=step.specialist,
         specialist=spec_digest,
-        task_description=_task(step, there),
+        task_description=_task(step, ended),
         depends_on=there,
         context=context_for(state, there),
         feedback=tuple(words.feedback(step.id, remark) for remark in current.remarks),
@@ -189,9 +190,9 @@ def fact_check_handoff(
     )
 
 
-def _task(step: Step, there: tuple[StepId, ...]) -> str:
+def _task(step: Step, ended: tuple[StepId, ...]) -> str:
     """With the names of those that its join did not wait for, and that go on for others."""
-    missing = [one for one in step.depends_on if one not in there]
+    missing = [one for one in step.depends_on if one not in ended]
     if not missing:
         return step.task
     return (

@@ -8,10 +8,11 @@ from enum import StrEnum
 from shared.wire.events import LAST, Counted
 from shared.wire.ids import StepId
 from shared.wire.join import Join
-from supervisor.lifecycle.commands import AbandonSteps
+from supervisor.lifecycle.commands import AbandonSteps, SkipSteps
 from supervisor.lifecycle.retried import in_doubt
 from supervisor.lifecycle.state import JobState, StepStatus
 
+ALL_SKIPPED = "the steps that it depends on were skipped"
 NOTHING_TO_BUILD_ON = "everything that it depends on failed"
 
 
@@ -111,15 +112,29 @@ def late(state: JobState, now: float) -> tuple[AbandonSteps, ...]:
     return ()
 
 
-def hopeless(state: JobState, now: float) -> tuple[AbandonSteps, ...]:
-    """Steps that will never have what they need."""
+def hopeless(state: JobState, now: float) -> tuple[AbandonSteps | SkipSteps, ...]:
+    """Return the steps that will never have what they need.
+
+    A step is skipped if each step that it lacks was skipped.
+    """
     broken: dict[str, list[StepId]] = {}
+    skipped: list[StepId] = []
     for step_id in state.overview.next:
         if state.steps[step_id].outline.depends_on:
-            how, why = standing(state, fan_in_of(state, step_id), now)
-            if how is Standing.BROKEN:
+            fan_in = fan_in_of(state, step_id)
+            how, why = standing(state, fan_in, now)
+            if how is Standing.BROKEN and _lacks_only_skipped(state, fan_in):
+                skipped.append(step_id)
+            elif how is Standing.BROKEN:
                 broken.setdefault(why, []).append(step_id)
-    return tuple(AbandonSteps(tuple(steps), why) for why, steps in broken.items())
+    lost = tuple(AbandonSteps(tuple(steps), why) for why, steps in broken.items())
+    return (*lost, SkipSteps(tuple(skipped), ALL_SKIPPED)) if skipped else lost
+
+
+def _lacks_only_skipped(state: JobState, fan_in: FanIn) -> bool:
+    parts = (state.steps[part] for part in fan_in.parts)
+    lacking = [one for one in parts if one.status is StepStatus.SETTLED and not one.usable]
+    return bool(lacking) and all(one.is_skipped for one in lacking)
 
 
 def ready(state: JobState, now: float) -> list[StepId]:

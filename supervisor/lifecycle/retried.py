@@ -129,11 +129,7 @@ def _roots(state: JobState, event: RetryRequested) -> frozenset[StepId]:
     if event.from_step is not None and event.from_step in state.steps:
         found.add(event.from_step)
     elif event.from_step is None:
-        found |= {
-            step_id
-            for step_id, step in state.steps.items()
-            if step.result_status is not ResultStatus.OK
-        }
+        found |= {step_id for step_id, step in state.steps.items() if not step.is_whole}
     return frozenset(found)
 
 

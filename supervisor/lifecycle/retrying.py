@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from shared.wire.errors import UserError
 from shared.wire.events import JobStatus, RetryRequested
-from shared.wire.handoff import ResultStatus
 from shared.wire.ids import StepId
 from shared.wire.limits import NewLimits
 from supervisor.lifecycle.budget import amount
@@ -39,7 +38,7 @@ def retry_of(
         raise UserError(
             f"{state.job_id} has no step {from_step}: its steps are {', '.join(state.steps) or 'not planned yet'}"
         )
-    if whole and all(step.result_status is ResultStatus.OK for step in state.steps.values()):
+    if whole and all(step.is_whole for step in state.steps.values()):
         raise UserError(
             f"nothing of {state.job_id} is missing: `handoff retry` does a part of it again"
         )

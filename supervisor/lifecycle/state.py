@@ -101,6 +101,8 @@ class StepState(Message):
     """Those who have failed at it."""
     is_let_go: bool = False
     """A person has said that the job goes on without it."""
+    is_met: bool = False
+    """Its condition was found to be met, since it was last begun or sent back."""
     is_approved: bool | None = None
     """What a person has said of its beginning. None: nothing yet."""
     acted: bool = False
@@ -126,6 +128,16 @@ class StepState(Message):
             one.author == "supervisor" or one.asks_for_the_rest
             for one in self.remarks[self.team.told :]
         )
+
+    @property
+    def is_skipped(self) -> bool:
+        """Whether it did not begin, for a condition was not met."""
+        return self.result_status is ResultStatus.SKIPPED
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing of it is missing: it is done, or it was not to be done."""
+        return self.result_status in (ResultStatus.OK, ResultStatus.SKIPPED)
 
     @property
     def usable(self) -> bool:

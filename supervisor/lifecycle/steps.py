@@ -7,6 +7,7 @@ from typing import Any
 
 from shared.wire.approval import ApprovalOf
 from shared.wire.events import (
+    ConditionsChecked,
     FactsChecked,
     GatesChecked,
     HandoffFinished,
@@ -78,6 +79,7 @@ def again(step: StepState, remark: Remark | None, *, is_named: bool = False) -> 
             "trouble": None,
             "gaps_only": False,
             "acted": False,
+            "is_met": False,
             "is_approved": None,
             "sent_back": step.result if step.usable else step.sent_back,
             "remarks": (*step.remarks, remark) if remark else step.remarks,
@@ -147,6 +149,32 @@ def abandoned(state: JobState, event: StepsAbandoned) -> dict[str, Any]:
     }
 
 
+def checked(state: JobState, event: ConditionsChecked) -> dict[str, Any]:
+    """Return the steps whose conditions were checked."""
+    steps = {
+        step_id: state.steps[step_id].model_copy(update={"is_met": True}) for step_id in event.met
+    }
+    for items, status in (
+        (event.skipped, ResultStatus.SKIPPED),
+        (event.undecided, ResultStatus.FAILED),
+    ):
+        for item in items:
+            ended = {
+                "status": StepStatus.SETTLED,
+                "result": item.result,
+                "result_status": status,
+                "trouble": item.result,
+                "stop_reason": None,
+            }
+            step = state.steps[item.step]
+            stands = step.sent_back is not None and status is ResultStatus.FAILED
+            steps[item.step] = (
+                stood_in_for(step, item.result, None) if stands else step.model_copy(update=ended)
+            )
+    after = state.steps | steps
+    return {"steps": after, "question": still_asked(state.question, after)}
+
+
 def still_asked(
     question: Question | None, steps: Mapping[StepId, StepState], changed: Collection[StepId] = ()
 ) -> Question | None:
@@ -175,6 +203,7 @@ def tried_again(state: JobState, event: StepsTriedAgain) -> dict[StepId, StepSta
         steps[item.step] = again(step, remark).model_copy(
             update={
                 "given_to": item.specialist or step.given_to,
+                "is_met": step.is_met,
                 "is_approved": step.is_approved,
             }
         )

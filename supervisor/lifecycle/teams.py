@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from shared.wire.checkpoints import WorstCase
 from shared.wire.events import Child, JobSubmitted, StepOutline
-from shared.wire.handoff import BlobRef, ResultStatus
+from shared.wire.handoff import BlobRef
 from shared.wire.ids import JobId, StepId, child_id_for, handoff_id
 from shared.wire.limits import JobLimits, OnLimit
 from shared.wire.names import SUB_SUPERVISOR
@@ -84,9 +84,7 @@ def _known_to(state: JobState, step_id: StepId) -> tuple[BlobRef, ...]:
 def has_gaps_alone(child: JobState) -> bool:
     """Whether a child job's plan is a planner's, and some of it is missing or not whole: that can be done without planning it anew."""
     is_planned = child.plan is not None and child.plan.degraded is None
-    return is_planned and any(
-        step.result_status is not ResultStatus.OK for step in child.steps.values()
-    )
+    return is_planned and not all(step.is_whole for step in child.steps.values())
 
 
 def slice_of(state: JobState) -> JobLimits:

@@ -11,6 +11,7 @@ from shared.wire.conflicts import Conflicts
 from shared.wire.errors import MalformedMessage
 from shared.wire.events import (
     Arbitrated,
+    ConditionsChecked,
     Event,
     FactsChecked,
     GatesChecked,
@@ -76,6 +77,8 @@ def said_by(event: Event) -> tuple[BlobRef, ...]:  # noqa: PLR0912 (one case an 
     match event:
         case StepsAbandoned():
             return tuple(item.result for item in event.steps)
+        case ConditionsChecked():
+            return tuple(item.result for item in (*event.skipped, *event.undecided))
         case HandoffFinished():
             ref = event.result if event.status is not ResultStatus.OK else None
         case Routed():

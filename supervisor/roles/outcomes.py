@@ -163,6 +163,7 @@ def outline_of(step: Step, given: Collection[StepId], acting: Collection[str] = 
         after=step.after,
         approve=step.approve,
         acts=step.specialist in acting or None,
+        when=step.when is not None or None,
     )
 
 
@@ -295,7 +296,11 @@ def _synthesised(state: JobState, result: HandoffResult, ref: BlobRef) -> Synthe
             partial = None if result.status is ResultStatus.OK else "the synthesis is not whole"
             return Synthesised(method=AnswerMethod.SYNTHESIZED, result=ref, problem=partial)
         case (
-            ResultStatus.OK | ResultStatus.PARTIAL | ResultStatus.FAILED | ResultStatus.NEEDS_INPUT
+            ResultStatus.OK
+            | ResultStatus.PARTIAL
+            | ResultStatus.FAILED
+            | ResultStatus.NEEDS_INPUT
+            | ResultStatus.SKIPPED
         ):
             method = AnswerMethod.MERGED if usable_sinks(state) else AnswerMethod.NONE
             return Synthesised(method=method, result=ref, problem="the synthesizer failed")

@@ -11,6 +11,7 @@ from typing import Literal, TypeVar
 import yaml
 from pydantic import ValidationError
 
+from shared.wire.condition import Condition, InvalidCondition, condition_of
 from shared.wire.errors import UserError
 from shared.wire.ids import StepId
 from shared.wire.message import problems_of
@@ -57,6 +58,7 @@ STEP_FIELDS = (
     "for_each",
     "fallback",
     "on_failure",
+    "when",
     "after",
     "approve",
     "join",
@@ -182,6 +184,7 @@ def _step(path: Path, node: yaml.Node) -> WorkflowStep:
         for_each=_choice(f"{where}: for_each", fields, "for_each", Each),
         on_failure=_choice(f"{where}: on_failure", fields, "on_failure", OnFailure)
         or OnFailure.RETRY,
+        when=_condition(where, fields),
         after=_after(where, fields),
         approve=truth_of(f"{where}: approve", fields["approve"]) if "approve" in fields else None,
         join=join_from(f"{where}: join", fields["join"]) if "join" in fields else None,
@@ -189,6 +192,59 @@ def _step(path: Path, node: yaml.Node) -> WorkflowStep:
     )
     _check_placeholders(found)
     return found
+
+
+def _condition(where: str, fields: Mapping[str, yaml.Node]) -> Condition | None:
+    """Return the condition of a step. Raises: UserError: what is wrong with it."""
+    if "when" not in fields:
+        return None
+    text = text_of(f"{where}: when", fields["when"])
+    try:
+        return condition_of(text)
+    except InvalidCondition as error:
+        raise UserError(f"{where}: when: {error}") from error
+
+
+def _check_condition(step: WorkflowStep, by_id: Mapping[StepId, WorkflowStep]) -> None:
+    """Raises: UserError: the condition of a step looks at what the step does not have."""
+    condition = step.when
+    if condition is None:
+        return
+    for name in condition.steps:
+        _check_step_in_condition(step, StepId(name), by_id)
+    if condition.has_item and step.for_each is None:
+        raise UserError(f"{step.where}: when: there is no item; add `for_each` to the step")
+    if condition.has_whole_item and step.for_each is Each.ROWS:
+        raise UserError(
+            f'{step.where}: when: item is a row; name a column, as in item["Order no."]'
+        )
+    if condition.columns and step.for_each is not Each.ROWS:
+        what = "line" if step.for_each is Each.LINES else "path"
+        raise UserError(
+            f"{step.where}: when: item is a {what} and has no field {condition.columns[0]};"
+            " write item alone, or use `for_each: rows`"
+        )
+
+
+def _check_step_in_condition(
+    step: WorkflowStep, name: StepId, by_id: Mapping[StepId, WorkflowStep]
+) -> None:
+    if name not in by_id:
+        there = ", ".join(step.depends_on) or "none"
+        raise UserError(
+            f"{step.where}: when: there is no step {name!r:.60}; name one of `depends_on`"
+            f" (there are: {there:.300})"
+        )
+    if name not in step.depends_on:
+        raise UserError(
+            f"{step.where}: when: it names step {name}, which the step does not depend on;"
+            f" add {name} to `depends_on`"
+        )
+    if by_id[name].for_each is not None and by_id[name].for_each is not step.for_each:
+        raise UserError(
+            f"{step.where}: when: step {name} is repeated, and has a result for each item;"
+            f" repeat this step over the same {by_id[name].for_each}, or name another step"
+        )
 
 
 def _after(where: str, fields: Mapping[str, yaml.Node]) -> Literal["review"] | None:
@@ -266,6 +322,12 @@ def _check_together(path: Path, steps: Sequence[WorkflowStep], lines: Sequence[i
         raise UserError(
             f"{path}:{first[0]}: {told}; correct the steps' `id` and `depends_on` (there are: {', '.join(by_id):.300})"
         )
+    _check_conditions(steps, by_id)
+
+
+def _check_conditions(steps: Sequence[WorkflowStep], by_id: Mapping[StepId, WorkflowStep]) -> None:
+    for step in steps:
+        _check_condition(step, by_id)
 
 
 def _check_copies(steps: Sequence[WorkflowStep], by_id: Mapping[StepId, WorkflowStep]) -> None:

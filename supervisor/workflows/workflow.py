@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from pydantic import ValidationError
 
+from shared.wire.condition import Condition, When
 from shared.wire.errors import UserError
 from shared.wire.ids import StepId
 from shared.wire.message import problems_of
@@ -56,6 +57,8 @@ class WorkflowStep:
     join: WrittenJoin | None
     where: str
     """File, line and step, for errors."""
+    when: Condition | None = None
+    """The condition on which it begins."""
     after: Literal["review"] | None = None
     """`review`: it begins when a review has passed the results of the steps before it."""
     approve: bool | None = None
@@ -152,6 +155,7 @@ class Workflow:
         chars = 0
         for written in self.steps:
             for step in self._copies(written, by_id, values, keys):
+                chars += len(step.when.to_json()) if step.when else 0
                 chars += len(step.task) + len(step.fallback) + len(step.title or "")
                 if chars > MOST_PLAN_CHARS:
                     problem = f"the plan has more than {MOST_PLAN_CHARS:,} characters"
@@ -207,6 +211,7 @@ class Workflow:
                     fallback=written.fallback.fill(known),
                     on_failure=written.on_failure,
                     title=_title(written, own_id, known, key),
+                    when=_when(written, known, apart, beside, place),
                     after=written.after,
                     approve=written.approve,
                     row=_item_ref(written, place, keys),
@@ -290,6 +295,37 @@ class Workflow:
                 raise UserError(
                     f"{step.where}: the plan has more than {MOST_STEPS:,} steps; give fewer items, and the rest to another job"
                 )
+
+
+def _when(
+    step: WorkflowStep,
+    known: Mapping[str, str],
+    apart: Mapping[StepId, Sequence[StepId]],
+    beside: Mapping[StepId, Sequence[StepId]],
+    place: int,
+) -> When | None:
+    """Return the condition of a copy, with the ids of the steps that it names.
+
+    Raises:
+        UserError: there is no such column.
+    """
+    condition = step.when
+    if condition is None:
+        return None
+    if unknown := [name for name in condition.columns if name not in {*known} - OWN_NAMES]:
+        there = ", ".join(name for name in known if name not in OWN_NAMES) or "none"
+        raise UserError(
+            f"{step.where}: when: there is no column {unknown[0]!r:.80} (there are: {there:.300})"
+        )
+    ids = {
+        name: beside[StepId(name)][place] if name in beside else apart[StepId(name)][0]
+        for name in condition.steps
+    }
+    item: str | dict[str, str] | None = None
+    if condition.has_item:
+        fields = {column: known[column] for column in condition.columns}
+        item = fields if step.for_each is Each.ROWS else known[ITEM]
+    return When(text=condition.text, steps=ids, item=item)
 
 
 def _item_ref(step: WorkflowStep, place: int, keys: _Keys) -> ItemRef | None:

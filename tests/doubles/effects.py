@@ -5,19 +5,20 @@ from __future__ import annotations
 from random import Random
 
 from shared.wire.approval import ApprovalOf
+from shared.wire.condition import When
 from shared.wire.events import HandoffFinished, HandoffIssued, StepsAbandoned
 from shared.wire.handoff import ResultStatus
 from shared.wire.ids import StepId
 from shared.wire.plan import AFTER_REVIEW, Plan, Step, after_review_in
 from supervisor.lifecycle.arbitration import is_accepted
-from supervisor.lifecycle.effects import after_review, is_passed
+from supervisor.lifecycle.effects import after_review, has_open_condition, is_passed
 from supervisor.lifecycle.finding_out import helpers_of
 from supervisor.lifecycle.state import StepState, StepStatus
 from tests.doubles.life import Life
 
 
 def with_marks(dice: Random, plan: Plan) -> Plan:
-    """Return the plan with steps that wait for the review or a person: mostly none."""
+    """Return the plan with steps that wait for the review, a person or a condition: mostly none."""
     steps = tuple(_marked(dice, step) for step in plan.steps)
     if len(after_review_in(steps)) == len(steps):
         return plan
@@ -28,8 +29,16 @@ def _marked(dice: Random, step: Step) -> Step:
     marks = {
         "after": AFTER_REVIEW if dice.random() < 0.15 else None,
         "approve": dice.random() < 0.15 or None,
+        "when": _condition(dice, step) if step.depends_on and dice.random() < 0.15 else None,
     }
     return step.model_copy(update=marks)
+
+
+def _condition(dice: Random, step: Step) -> When:
+    """One that is met, or is not met, or cannot be decided, as the step before it ends."""
+    before = dice.choice(step.depends_on)
+    texts = [f'{before}.status == "ok"', f'{before}.status != "ok"', f"{before}.output.x == 1"]
+    return When(text=dice.choice(texts), steps={before: before})
 
 
 def check_begins_once(life: Life, step_id: StepId, named: set[StepId]) -> None:
@@ -42,6 +51,7 @@ def check_begins_once(life: Life, step_id: StepId, named: set[StepId]) -> None:
 
 def check_is_covered(life: Life, step_id: StepId, step: StepState) -> None:
     """The review has passed, and the person has approved, before a step begins that waits for that."""
+    assert not has_open_condition(step)
     if step_id in after_review(life.state):
         assert life.state.review_over
         assert is_accepted(life.state)

@@ -11,6 +11,7 @@ from shared.wire.events import (
     Abandoned,
     AnswerMethod,
     Approved,
+    ConditionsChecked,
     Event,
     HandoffFinished,
     JobEnded,
@@ -39,6 +40,7 @@ from supervisor.lifecycle.commands import (
     AbandonSteps,
     AskApproval,
     AskUser,
+    CheckConditions,
     CheckGates,
     ChooseAnswer,
     Command,
@@ -58,10 +60,12 @@ from supervisor.lifecycle.commands import (
     Route,
     RunRole,
     SkipReview,
+    SkipSteps,
     StartChild,
     TellParent,
     TryAgain,
 )
+from supervisor.lifecycle.conditions import conditions_checked, steps_skipped
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.disputes import JUDGE, found_in
 from supervisor.lifecycle.evolve import begin, evolve
@@ -177,6 +181,11 @@ class Life:
                     for step in steps
                 )
                 self.happens(StepsAbandoned(steps=stand_ins, why=why))
+            case CheckConditions(steps):
+                assert self.plan is not None
+                self._skips(conditions_checked(self.state, self.plan, steps, self.words))
+            case SkipSteps(steps, why):
+                self._skips(steps_skipped(self.state, steps, why))
             case TryAgain(steps):
                 self.happens(StepsTriedAgain(steps=steps))
             case FindConflicts():
@@ -205,6 +214,12 @@ class Life:
                 self.done.append(command)
             case _:
                 assert_never(command)
+
+    def _skips(self, checked: tuple[ConditionsChecked, list[HandoffResult]]) -> None:
+        event, results = checked
+        for result in results:
+            self.stores(result)
+        self.happens(event)
 
     def _issue(self, command: IssueGroup) -> None:
         assert self.plan is not None

@@ -59,6 +59,8 @@ from tests.doubles.needs import Known, a_helper
 from tests.doubles.quarrels import check_quarrels, insists_by_chance, rules_by_chance
 
 MOST_MOVES = 2_000
+ANSWERED = [one for one in ResultStatus if one is not ResultStatus.SKIPPED]
+"""What a specialist can say of its result."""
 PAID = Usage(input_tokens=10, output_tokens=1, cost_microusd=10)
 
 
@@ -275,7 +277,7 @@ class World(Life):
             case "synthesizer":
                 self.synthesises()
             case _:
-                status = self.dice.choices(list(ResultStatus), [6, 1, 2, 1])[0]
+                status = self.dice.choices(ANSWERED, [6, 1, 2, 1])[0]
                 is_spent = (
                     status in (ResultStatus.PARTIAL, ResultStatus.FAILED)
                     and self.dice.random() < 0.1

@@ -71,6 +71,8 @@ DIGESTS = {
     "v8-taken-up.jsonl": "7167f4ad37fa61cb38eba32f33e4933b4f449123854e6932932e1b39c4d2d37a",
     "v9-effects.json": "c98cf404eabf635728a5b4e8ccad332109ba41f0e8a5e3a242434183c3b241d9",
     "v9-effects.jsonl": "2c6db23dbb667d012397f042a74219108bcedbc1b751f7e8024fbafb302e69bf",
+    "v9-conditions.json": "21c3f71be8a61c421b3c929e77924787f25e3debeff34ac7128c037788d52c30",
+    "v9-conditions.jsonl": "bf76fafedb545c93ecd67fcd85661f0ee4b119eeeb14600255841cb6f735c4fd",
 }
 JOURNALS = sorted((Path(__file__).parent / "journals").glob("*.jsonl"))
 

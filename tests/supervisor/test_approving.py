@@ -26,7 +26,7 @@ from supervisor.client import Request
 from supervisor.request import check_request
 from tests.doubles.hook_server import HookServer
 from tests.supervisor.shell import SETTINGS, Shell
-from tests.supervisor.workflows.writing import UNREVIEWED, workflow
+from tests.supervisor.workflows.writing import workflow
 
 MINE: JsonValue = {
     "id": "mine",
@@ -361,52 +361,3 @@ def test_an_end_of_questions_is_refused_where_nothing_can_be_asked(tmp_path: Pat
     for request in (Request("Compare.", mode=Mode.SINGLE), Request("Compare.", workflow=silent)):
         with pytest.raises(UserError, match="needs something to approve of"):
             check_request(replace(request, approvals=WAITS_A_MINUTE), SETTINGS)
-
-
-LETTERS = (
-    "id: a, specialist: researcher, task: Look.\n"
-    "id: b, specialist: writer, task: Send it., approve: true\n"
-    "id: c, specialist: writer, task: Send it., approve: true"
-)
-
-
-def asks_about_letters(shell: Shell, folder: Path) -> JobId:
-    job_id = shell.jobs.submit(Request("Send it.", workflow=workflow(folder, LETTERS, UNREVIEWED)))
-    shell.advance(job_id)
-    return job_id
-
-
-def test_single_steps_are_approved_and_rejected_by_their_ids(shell: Shell, tmp_path: Path) -> None:
-    job_id = asks_about_letters(shell, tmp_path)
-
-    shell.jobs.approve(job_id, steps=["c"])
-    shell.advance(job_id)
-    assert {event.step_id for event in shell.open(job_id)} == {"a", "c"}
-    shell.jobs.reject(job_id, steps=["b"])
-    shell.advance(job_id)
-    work(shell, job_id)
-
-    result = shell.jobs.result(job_id)
-    assert [one["decision"] for one in result.approvals] == ["approved", "rejected"]
-    assert {event.step_id for event in shell.open(job_id)} == set()
-    assert result.status is JobStatus.PARTIAL
-
-
-@pytest.mark.parametrize("answer", ["approve", "reject"])
-def test_a_step_that_a_job_does_not_ask_about_is_refused(
-    shell: Shell, tmp_path: Path, answer: str
-) -> None:
-    job_id = asks_about_letters(shell, tmp_path)
-
-    with pytest.raises(UserError) as refused:
-        getattr(shell.jobs, answer)(job_id, steps=["a"])
-
-    assert str(refused.value) == f"{job_id} does not ask about step a: it asks about b, c"
-    assert shell.jobs.standing(job_id).approval == "step"
-
-
-def test_an_approval_of_a_plan_names_no_single_steps(shell: Shell) -> None:
-    job_id = waits(shell, ApprovalOf.PLAN)
-
-    with pytest.raises(UserError, match="waits for an approval of its plan, not of single steps"):
-        shell.jobs.approve(job_id, steps=["a"])

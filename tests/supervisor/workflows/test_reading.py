@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shared.wire.errors import UserError
+from shared.wire.ids import StepId
 from shared.wire.names import RESERVED, ROLES, SUB_SUPERVISOR
 from shared.wire.plan import DEFAULT_FALLBACK, Synthesis
 from supervisor.workflows import Each, read_workflow
@@ -63,6 +64,34 @@ def test_what_a_step_waits_for_is_in_the_plan(tmp_path: Path) -> None:
 
     assert (plain.after, plain.approve) == (None, None)
     assert (marked.after, marked.approve) == ("review", True)
+
+
+def test_a_condition_is_kept_with_the_ids_and_the_fields_that_it_names(tmp_path: Path) -> None:
+    steps = (
+        "id: look, specialist: writer, task: '{item}', for_each: rows\n"
+        "id: all-in, specialist: writer, task: x\n"
+        "id: b, specialist: writer, task: '{item}', for_each: rows, depends_on: [look, all-in],"
+        ' when: \'look.output.x == item.name and steps["all-in"].status == "ok"\''
+    )
+    rows = [{"name": "Ann", "age": "7"}, {"name": "Bob", "age": "8"}]
+    plan = workflow(tmp_path, steps).expand("?", rows=rows)
+
+    found = plan.by_id[StepId("b_0002")].when
+    assert found is not None
+    assert found.steps == {"look": "look_0002", "all-in": "all-in"}
+    assert found.item == {"name": "Bob"}
+
+
+@pytest.mark.parametrize("column", ["town", "request", "item"])
+def test_a_condition_over_a_column_that_is_not_there_is_refused(
+    tmp_path: Path, column: str
+) -> None:
+    step = (
+        f"id: a, specialist: writer, task: '{{item}}', for_each: rows, when: item.{column} == 'x'"
+    )
+
+    with pytest.raises(UserError, match=f"there is no column '{column}' \\(there are: name\\)"):
+        workflow(tmp_path, step).expand("?", rows=[{"name": "Ann"}])
 
 
 def test_a_step_that_waits_for_the_review_of_a_workflow_without_one_is_refused(
@@ -120,6 +149,21 @@ def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
             ":3: step 'a': after is 'lunch'; write `after: review`",
         ),
         (f"{ONE}, approve: perhaps", "step 'a': approve"),
+        (f"{ONE}, when: b.output.x == 1", ":3: step 'a': when: there is no step 'b'"),
+        (f"{ONE}, when: a.output.x == 1", "step 'a': when: it names step a, which the step does"),
+        (f"{ONE}, when: true", "step 'a': when: it looks at no step and no item"),
+        (f"{ONE}, when: [x]", "step 'a': when must be text"),
+        (f"{ONE}, when: item == 'x'", "when: there is no item; add `for_each`"),
+        (f"{ONE}, when: open('x')", "when: it calls open; only len(x) can be called"),
+        (f"{REPEATED}, when: item.x == '1'", "when: item is a path and has no field x"),
+        (
+            f"{REPEATED.replace('files', 'rows')}, when: \"'x' in item\"",
+            "when: item is a row; name a column",
+        ),
+        (
+            f"{REPEATED}\nid: b, specialist: writer, task: x, depends_on: a, when: a.output.x == 1",
+            "when: step a is repeated, and has a result for each item; repeat this step over",
+        ),
         (
             f"{ONE}, after: review",
             "step a waits for the review, and no step is reviewed before it",

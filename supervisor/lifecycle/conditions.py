@@ -1,0 +1,97 @@
+"""The conditions of steps, held against the results of earlier steps. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from pydantic import JsonValue
+
+from shared.wire.condition import Undecided, condition_of, decided
+from shared.wire.events import Abandoned, ConditionsChecked
+from shared.wire.handoff import BlobRef, HandoffResult, ResultStatus, StopReason, ref
+from shared.wire.ids import StepId
+from shared.wire.plan import Plan, Step
+from supervisor.lifecycle.stand_ins import failed_by_code
+from supervisor.lifecycle.state import JobState
+from supervisor.lifecycle.words import Words
+
+
+def results_wanted(state: JobState, plan: Plan, steps: Iterable[StepId]) -> Iterator[BlobRef]:
+    """Yield the results that the conditions of these steps look at."""
+    for step_id in steps:
+        when = plan.by_id[step_id].when
+        for name in when.steps.values() if when else ():
+            result = state.steps[name].result
+            if result is not None:
+                yield result
+
+
+def conditions_checked(
+    state: JobState, plan: Plan, steps: Sequence[StepId], words: Words
+) -> tuple[ConditionsChecked, list[HandoffResult]]:
+    """Return the event, and the results that say why steps do not begin.
+
+    `words`: of `results_wanted`.
+    """
+    met: list[StepId] = []
+    skipped: list[HandoffResult] = []
+    undecided: list[HandoffResult] = []
+    for step_id in steps:
+        try:
+            is_met, why = _decided(state, plan.by_id[step_id], words)
+        except Undecided as problem:
+            undecided.append(_ended(state, step_id, f"its condition can't be decided: {problem}"))
+            continue
+        if is_met:
+            met.append(step_id)
+        else:
+            skipped.append(_skipped(state, step_id, why))
+    event = ConditionsChecked(
+        met=tuple(met), skipped=_references(skipped), undecided=_references(undecided)
+    )
+    return event, [*skipped, *undecided]
+
+
+def steps_skipped(
+    state: JobState, steps: Sequence[StepId], why: str
+) -> tuple[ConditionsChecked, list[HandoffResult]]:
+    """Return the event of steps that are skipped with the steps before them, and their results."""
+    results = [_skipped(state, step_id, why) for step_id in steps]
+    return ConditionsChecked(skipped=_references(results)), results
+
+
+def _decided(state: JobState, step: Step, words: Words) -> tuple[bool, str]:
+    """Raises: Undecided."""
+    when = step.when
+    if when is None:
+        return True, ""
+    fields = {name: _fields(state, one, words) for name, one in when.steps.items()}
+    item: JsonValue = dict(when.item) if isinstance(when.item, dict) else when.item
+    found = decided(condition_of(when.text), fields, item)
+    return found.is_met, found.why
+
+
+def _fields(state: JobState, step_id: StepId, words: Words) -> Mapping[str, JsonValue]:
+    """Return what a condition can ask of a step."""
+    result = state.steps[step_id].result
+    if result is None:
+        raise Undecided(f"{step_id} has no result yet")
+    found = words.result(result)
+    return {
+        "output": found.output,
+        "status": found.status.value,
+        "confidence": found.confidence,
+    }
+
+
+def _skipped(state: JobState, step_id: StepId, why: str) -> HandoffResult:
+    return _ended(state, step_id, why).model_copy(update={"status": ResultStatus.SKIPPED})
+
+
+def _ended(state: JobState, step_id: StepId, why: str) -> HandoffResult:
+    attempt = max(1, state.steps[step_id].attempt)
+    return failed_by_code(state.job_id, step_id, attempt, why, StopReason.CANCELLED)
+
+
+def _references(results: Sequence[HandoffResult]) -> tuple[Abandoned, ...]:
+    return tuple(Abandoned(step=one.step_id, result=ref(one.to_json())) for one in results)

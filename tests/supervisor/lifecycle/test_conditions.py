@@ -1,0 +1,285 @@
+"""A step with a condition begins if it is met, is skipped if not, and fails if the results do not decide it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shared.wire.approval import ApprovalOf, Approvals
+from shared.wire.condition import When
+from shared.wire.events import ConditionsChecked, HandoffIssued, JobStatus, RetryRequested
+from shared.wire.handoff import ResultStatus
+from shared.wire.ids import StepId
+from shared.wire.join import Join
+from shared.wire.plan import Plan, Step, problems_by_step
+from supervisor.lifecycle.answering import usable_sinks
+from supervisor.lifecycle.effects import reviewed_steps
+from supervisor.lifecycle.evolve import fold
+from supervisor.lifecycle.gaps import gaps_of
+from supervisor.lifecycle.joins import ALL_SKIPPED
+from supervisor.lifecycle.state import StepStatus
+from tests.doubles.handoffs import JOB
+from tests.doubles.life import Life, a_plan
+
+IS_REFUND = 'triage.output.category == "refund"'
+
+
+def when(text: str, *steps: str, item: str | dict[str, str] | None = None) -> When:
+    return When(text=text, steps={name: StepId(name) for name in steps}, item=item)
+
+
+def a_plan_with(marks: dict[str, dict[str, Any]], /, **depends_on: str) -> Plan:
+    """`marks`: fields of single steps."""
+    plan = a_plan(**depends_on)
+    steps = tuple(step.model_copy(update=marks.get(step.id, {})) for step in plan.steps)
+    return Plan.model_validate({**dict(plan), "steps": steps})
+
+
+def branches() -> Plan:
+    """`triage`, then `refund` or `explain`; `close` builds on both."""
+    return a_plan_with(
+        {
+            "refund": {"when": when(IS_REFUND, "triage")},
+            "explain": {"when": when(f"not ({IS_REFUND})", "triage")},
+        },
+        triage="",
+        refund="triage",
+        explain="triage",
+        close="refund explain",
+    )
+
+
+def job(plan: Plan, **submitted: Any) -> Life:
+    life = Life(**submitted)
+    life.goes_on()
+    life.plans(plan)
+    life.goes_on()
+    return life
+
+
+def triaged(life: Life, **output: Any) -> None:
+    life.finishes("triage", output=output or {"category": "refund"})
+    life.goes_on()
+
+
+def test_the_branch_whose_condition_is_met_begins_and_the_other_is_skipped() -> None:
+    life = job(branches())
+    triaged(life, category="refund")
+
+    assert life.out == {"refund"}
+    assert life.step("explain").is_skipped
+    assert life.why("explain") == (
+        'its condition is not met: not (triage.output.category == "refund")'
+        ' (triage.output.category is "refund")'
+    )
+
+
+def test_a_step_goes_on_without_a_skipped_one_and_is_told_only_of_what_there_is() -> None:
+    life = job(branches())
+    triaged(life)
+    life.finishes("refund")
+    life.goes_on()
+
+    assert life.out == {"close"}
+    assert [one.step_id for one in life.handoffs["close.1"].context] == ["refund"]
+    assert "Not here" not in life.handoffs["close.1"].task_description
+
+
+def test_a_job_with_skipped_steps_is_ok_and_has_no_gaps() -> None:
+    life = job(branches())
+    triaged(life)
+    for name in ("refund", "close"):
+        life.finishes(name)
+        life.goes_on()
+    life.judges()
+    life.goes_on()
+
+    assert life.state.status is JobStatus.OK
+    assert gaps_of(life.state, life.words) == ()
+    assert "explain" not in reviewed_steps(life.state)
+
+
+def test_a_step_that_lacks_only_skipped_ones_is_skipped_and_so_are_those_after_it() -> None:
+    plan = a_plan_with(
+        {"refund": {"when": when(IS_REFUND, "triage")}},
+        triage="",
+        refund="triage",
+        book="refund",
+        tell="book",
+    )
+    life = job(plan)
+    triaged(life, category="question")
+
+    assert [life.step(one).is_skipped for one in ("refund", "book", "tell")] == [True] * 3
+    assert life.why("tell") == ALL_SKIPPED
+    assert usable_sinks(life.state) == ("triage",)
+
+
+def test_a_step_that_lacks_a_failed_one_as_well_is_a_gap() -> None:
+    plan = a_plan_with(
+        {"refund": {"when": when(IS_REFUND, "triage")}},
+        triage="",
+        look="",
+        refund="triage",
+        close="refund look",
+    )
+    life = job(plan)
+    triaged(life, category="question")
+    life.finishes("look", "failed")
+    life.goes_on()
+
+    assert life.step("close").result_status is ResultStatus.FAILED
+
+
+def test_a_join_that_must_have_a_skipped_step_is_skipped() -> None:
+    plan = a_plan_with(
+        {
+            "refund": {"when": when(IS_REFUND, "triage")},
+            "close": {"join": Join(must=(StepId("refund"),))},
+        },
+        triage="",
+        refund="triage",
+        close="triage refund",
+    )
+    life = job(plan)
+    triaged(life, category="question")
+
+    assert life.step("close").is_skipped
+
+
+def test_a_skipped_sink_does_not_make_the_step_before_it_part_of_the_answer() -> None:
+    plan = a_plan_with(
+        {"refund": {"when": when(IS_REFUND, "triage")}}, triage="", refund="triage", report=""
+    )
+    life = job(plan)
+    life.finishes("report")
+    triaged(life, category="question")
+
+    assert usable_sinks(life.state) == ("report",)
+
+
+@pytest.mark.parametrize(
+    ("output", "why"),
+    [
+        ({"label": "refund"}, "triage.output has no field 'category' (there are: label)"),
+        ("A refund.", "triage.output is \"A refund.\", which has no 'category'"),
+    ],
+)
+def test_a_result_that_lacks_the_field_fails_the_step_and_names_it(output: Any, why: str) -> None:
+    plan = a_plan_with(
+        {"refund": {"when": when(IS_REFUND, "triage")}}, triage="", refund="triage", close="refund"
+    )
+    life = job(plan)
+    life.finishes("triage", output=output)
+    life.goes_on()
+    life.judges()
+    life.goes_on()
+
+    assert life.why("refund") == f"its condition can't be decided: {why}"
+    assert life.step("refund").result_status is ResultStatus.FAILED
+    assert life.state.status is JobStatus.PARTIAL
+    assert not any(one.step_id == "refund" for one in life.events(HandoffIssued))
+
+
+def test_each_copy_of_a_repeated_step_is_decided_by_its_own_item() -> None:
+    amounts = {"pay_0001": "20", "pay_0002": "900", "pay_0003": "n/a"}
+    marks = {
+        name: {"when": when("item.amount <= 500", item={"amount": amount})}
+        for name, amount in amounts.items()
+    }
+    life = job(a_plan_with(marks, **dict.fromkeys(amounts, "")))
+
+    assert life.out == {"pay_0001"}
+    assert life.why("pay_0002") == (
+        'its condition is not met: item.amount <= 500 (item.amount is "900")'
+    )
+    assert life.step("pay_0003").result_status is ResultStatus.FAILED
+    assert len(life.events(ConditionsChecked)) == 1
+
+
+def test_a_condition_is_checked_again_when_a_step_before_it_is_done_again() -> None:
+    life = job(branches())
+    triaged(life, category="question")
+    life.finishes("explain")
+    life.goes_on()
+    life.finishes("close")
+    life.goes_on()
+    life.judges(triage="It is a refund.")
+    life.goes_on()
+    assert life.out == {"triage"}
+    triaged(life, category="refund")
+
+    assert life.out == {"refund"}
+    assert life.step("explain").is_skipped
+
+
+def test_a_second_chance_does_not_check_the_condition_again() -> None:
+    life = job(branches())
+    triaged(life)
+    before = len(life.events(ConditionsChecked))
+    life.finishes("refund", "failed")
+    life.goes_on()
+
+    assert len(life.events(ConditionsChecked)) == before
+
+
+def test_a_retry_leaves_skipped_steps_as_they_are() -> None:
+    life = job(branches())
+    triaged(life)
+    life.finishes("refund")
+    life.goes_on()
+    life.finishes("close", "failed")
+    life.goes_on()
+    life.judges()
+    life.goes_on()
+    assert life.state.status is JobStatus.PARTIAL
+    life.happens(RetryRequested())
+    life.goes_on()
+
+    assert (life.out, life.step("explain").is_skipped) == ({"close"}, True)
+
+
+def test_conditions_wait_for_the_approval_of_the_plan() -> None:
+    plan = a_plan_with({"a": {"when": when("item == 'x'", item="x")}}, a="")
+    life = job(plan, approvals=Approvals(what=(ApprovalOf.PLAN,)))
+
+    assert life.state.question is not None
+    assert life.events(ConditionsChecked) == []
+    life.approves()
+    life.goes_on()
+    assert life.out == {"a"}
+
+
+def test_a_job_whose_steps_are_all_skipped_says_so() -> None:
+    plan = a_plan_with({"a": {"when": when("item == 'x'", item="y")}}, a="")
+    life = job(plan)
+
+    assert life.state.ended is not None
+    assert (life.state.ended.status, life.state.ended.reason) == (
+        JobStatus.FAILED,
+        "every step was skipped: no condition was met",
+    )
+
+
+def test_the_decision_is_in_the_journal_and_a_supervisor_that_reads_it_decides_nothing_anew() -> (
+    None
+):
+    life = job(branches())
+    triaged(life, category="question")
+    again = fold(life.state.job_id, None, life.journal)
+
+    assert again == life.state
+    assert life.state.job_id == JOB
+    assert life.decides() == ()
+    assert again is not None
+    assert again.steps[StepId("refund")].status is StepStatus.SETTLED
+
+
+def test_a_plan_with_a_condition_over_a_step_that_it_does_not_depend_on_is_refused() -> None:
+    step = Step(
+        id=StepId("a"), specialist="writer", task="Do a.", when=when("b.output.x == 1", "b")
+    )
+    found = [problem.said for problem in problems_by_step([step, *a_plan(b="").steps])]
+
+    assert found == ["the condition of step a names b, which it does not depend on"]
