@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -27,6 +29,21 @@ DEFAULT_REDIS_URL = "redis://localhost:6379/0"
 
 Dollars = Annotated[float, Field(ge=0.000_001, le=1_000_000_000, allow_inf_nan=False)]
 """The books count whole micro-dollars."""
+
+
+_BROKER_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
+
+
+def is_broker_url(text: str) -> bool:
+    """Return whether a text has the form of a broker's URL. Which brokers there are, kombu says."""
+    try:
+        parts = urlsplit(text)
+        has_port = parts.port is None or parts.port > 0
+    except ValueError:
+        return False
+    is_plain = text.isprintable() and " " not in text and "://" in text
+    is_web = parts.scheme in ("http", "https")
+    return is_plain and has_port and not is_web and bool(_BROKER_SCHEME.fullmatch(parts.scheme))
 
 
 class Settings(BaseSettings):
@@ -109,6 +126,8 @@ class Settings(BaseSettings):
     tenant_day_tokens: int | None = Field(default=None, gt=0)
     webhook_secret: SecretStr | None = None
     """Signs completion webhooks (HMAC-SHA256)."""
+    on_end_broker_url: SecretStr | None = None
+    """The broker of the host's own Celery app, for tasks that are sent when a job has ended."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 
     @field_validator("redis_url")
@@ -116,6 +135,13 @@ class Settings(BaseSettings):
     def _usable(cls, value: SecretStr | None) -> SecretStr | None:
         if value is not None:
             read_address(value.get_secret_value())
+        return value
+
+    @field_validator("on_end_broker_url")
+    @classmethod
+    def _is_broker(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and not is_broker_url(value.get_secret_value()):
+            raise ValueError("must be the URL of a broker, such as redis://host:6379/0")
         return value
 
     @field_validator("specialists_dirs", "tools_dirs", mode="before")

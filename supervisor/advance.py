@@ -26,6 +26,7 @@ from shared.wire.names import THINK_QUEUE
 from supervisor.children import Children
 from supervisor.deciding import Claimed, Deciding, Made
 from supervisor.dispatch import Dispatcher
+from supervisor.end_tasks import EndTasks
 from supervisor.giving_up import GivingUp
 from supervisor.lifecycle.commands import (
     AskApproval,
@@ -34,6 +35,7 @@ from supervisor.lifecycle.commands import (
     PublishAgain,
     RemindUser,
     RunRole,
+    SendEndTask,
     StartChild,
     TellParent,
 )
@@ -68,11 +70,13 @@ class Advance:
         attempts: Attempts,
         thinker: Thinker,
         webhooks: Webhooks,
+        end_tasks: EndTasks,
     ) -> None:
         self._ledger = ledger
         self._dispatcher = dispatcher
         self._thinker = thinker
         self._webhooks = webhooks
+        self._end_tasks = end_tasks
         self._attempts = attempts
         self._preparing = Preparing(ledger, attempts.library)
         self._children = Children(ledger, attempts.library, dispatcher)
@@ -240,8 +244,10 @@ class Advance:
             case TellParent():
                 self._children.tell(state)
                 return ()
-            case DeliverWebhook():
-                self._webhooks.deliver(state, effect.attempt)
+            case SendEndTask() | DeliverWebhook():
+                sends_task = isinstance(effect, SendEndTask)
+                deliver = self._end_tasks.send if sends_task else self._webhooks.deliver
+                deliver(state, effect.attempt)
                 return ()
             case AskApproval() | RemindUser():
                 self._webhooks.ask(state)

@@ -30,6 +30,7 @@ from shared.wire.names import (
 from shared.worker_signals import WorkerSignals
 from supervisor.advance import Advance
 from supervisor.dispatch import Dispatcher
+from supervisor.end_tasks import EndTasks
 from supervisor.sweeper import SWEEPS_PER_LEASE, Sweeper
 from supervisor.thinking import Thinker
 from supervisor.webhook import Webhooks
@@ -105,9 +106,15 @@ def build(app: Celery, settings: Settings, make_model: MakeModel | None) -> Supe
     secret = settings.webhook_secret.get_secret_value() if settings.webhook_secret else None
     taking = Taking()
     thinker = Thinker(process.attempts, slots // 2, taking.changed)
-    advance = Advance(
-        process.ledger, dispatcher, process.attempts, thinker, Webhooks(process.ledger, secret)
+    broker = settings.on_end_broker_url
+    end_tasks = EndTasks(
+        process.ledger,
+        process.attempts.library,
+        app,
+        broker.get_secret_value() if broker else None,
     )
+    webhooks = Webhooks(process.ledger, secret)
+    advance = Advance(process.ledger, dispatcher, process.attempts, thinker, webhooks, end_tasks)
     sweeper = Sweeper(
         process.ledger,
         dispatcher,

@@ -12,6 +12,7 @@ from shared.ledger.roles import acting
 from shared.library import Library
 from shared.wire.events import (
     Abandoned,
+    EndTaskTried,
     Event,
     FactsChecked,
     JobEnded,
@@ -59,6 +60,7 @@ from supervisor.lifecycle.commands import (
     RemindUser,
     Route,
     RunRole,
+    SendEndTask,
     SkipFactCheck,
     SkipReview,
     SkipSteps,
@@ -90,6 +92,13 @@ from supervisor.roles.outcomes import plan_made
 from supervisor.roles.quarrel import is_of_a_quarrel
 
 OFFLINE_LABEL = "Made without a language model: the offline model only quotes and arranges what the documents say."
+
+
+def end_task_begun(state: JobState, command: SendEndTask) -> EndTaskTried:
+    """Return the event that stands in the journal before the task is sent."""
+    return EndTaskTried(
+        attempt=command.attempt, delivered=False, under_way=True, end=state.ended_version
+    )
 
 
 class Preparing:
@@ -145,6 +154,9 @@ class Preparing:
                         end=state.ended_version,
                     )
                 )
+                into.effects.append(command)
+            case SendEndTask():
+                into.events.append(end_task_begun(state, command))
                 into.effects.append(command)
             case PublishAgain() | RunRole() | StartChild() | TellParent():
                 into.effects.append(command)

@@ -28,6 +28,7 @@ from shared.wire.usage import Usage
 from supervisor.gating import Gating, gating_of
 from supervisor.measures.gates import GateSet
 from supervisor.request_fields import check_names, check_types
+from supervisor.signatures import end_task_of
 from supervisor.workflows import Items, Workflow
 
 MOST_TENANT_CHARS = 100
@@ -73,6 +74,9 @@ class Request:
     """Whether it is to be said, once there is a plan, what it will likely cost and take."""
     webhook_url: str | None = None
     """Gets a signed POST when the job has ended, or waits for an approval; see `supervisor.webhook`."""
+    on_end: Mapping[str, Any] | None = None
+    """The signature of a task of the host's own Celery app (`notify.s(order=7)`): it is sent to that app's broker
+    (HANDOFF_ON_END_BROKER_URL of the supervisors) when the job has ended. See `supervisor.signatures`."""
     approvals: Approvals = field(default_factory=Approvals)
     """What a person wants to approve of before the job goes on."""
 
@@ -122,6 +126,8 @@ def check_request(request: Request, settings: Settings) -> None:
         raise UserError(
             f"{request.after!r:.80} is no job that could be followed on: an id looks like j-0123456789ab"
         )
+    if request.on_end is not None:
+        end_task_of(request.on_end)
     _check_mode(request)
     _check_depth(request)
     _check_approvals(request.approvals, may_ask=_may_ask(request, settings))

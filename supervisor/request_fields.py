@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -59,6 +60,7 @@ def check_types(request: Request) -> None:
         ("the priority", request.priority, Priority, True),
         ("the idempotency key", request.idempotency_key, str, True),
         ("the webhook", request.webhook_url, str, True),
+        ("on_end", request.on_end, Mapping, True),
     )
     for what, value, kind, may_be_none in wanted:
         if not (isinstance(value, kind) or (may_be_none and value is None)):

@@ -23,6 +23,7 @@ from shared.wire.plan import Plan
 from shared.wire.priority import Priority
 from supervisor.lifecycle.titles import title_of
 from supervisor.request import Request, gating_in
+from supervisor.signatures import end_task_of
 
 HANDOFFS_A_STEP = 3
 """Of a workflow: its own, and two more."""
@@ -109,6 +110,7 @@ def submission_of(
     )
     plan = plan_of(request, answers_in(given := follows.given if follows else ()))
     gating, workflow = gating_in(request, settings), plan.to_json() if plan else None
+    on_end = end_task_of(request.on_end).to_json() if request.on_end is not None else None
     event = JobSubmitted(
         request=ref(request.text),
         title=title_of(request.text),
@@ -124,6 +126,7 @@ def submission_of(
         tenant=request.tenant,
         priority=request.priority or (follows.priority if follows else settings.priority),
         webhook_url=request.webhook_url,
+        on_end=ref(on_end) if on_end else None,
         specialists=request.specialists,
         mode=Mode.PIPELINE if plan else request.mode or settings.mode,
         workflow=ref(workflow) if workflow else None,
@@ -136,22 +139,12 @@ def submission_of(
         is_quoted=request.is_quoted,
     )
     key = request.idempotency_key
+    own = (request.text, manifest, schema, workflow, on_end, gating.facts)
+    texts = (*own, *(follows.payloads if follows else ()))
     return Submission(
         job_id=job_id_for(request.tenant, key) if key else new_job_id(),
         event=event,
-        payloads=tuple(
-            filter(
-                None,
-                (
-                    request.text,
-                    manifest,
-                    schema,
-                    workflow,
-                    gating.facts,
-                    *(follows.payloads if follows else ()),
-                ),
-            )
-        ),
+        payloads=tuple(filter(None, texts)),
         documents=reading.texts if reading else {},
         has_key=bool(key),
     )

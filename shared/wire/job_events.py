@@ -64,6 +64,8 @@ class JobSubmitted(Message):
     tenant: str = DEFAULT_TENANT
     priority: Priority = Priority.INTERACTIVE
     webhook_url: str | None = None
+    on_end: Annotated[BlobRef | None, Unsaid] = None
+    """The `shared.wire.end_task.EndTask` that is sent when the job has ended, as JSON."""
     specialists: tuple[NameField, ...] = ()
     """Only these may be used; empty: all that live workers announce."""
     mode: Mode = Mode.TEAM
@@ -187,6 +189,19 @@ class WebhookTried(Message):
     """The version of the `job_ended` that it speaks of: a retried job has several. 0, of an older version: the latest."""
 
 
+class EndTaskTried(Message):
+    """The job's task was sent to the host's broker, or could not be."""
+
+    type: Literal["end_task_tried"] = "end_task_tried"
+    attempt: PositiveInt
+    delivered: bool
+    detail: str = ""
+    under_way: bool = False
+    """Written before the task is sent, so that only one supervisor sends it. The outcome follows."""
+    end: NonNegativeInt
+    """The version of the `job_ended` that it is about: a retried job has several."""
+
+
 class ParentTold(Message):
     """The result of a child job stands in its parent's journal, or nobody there waits for it any more."""
 
@@ -202,5 +217,6 @@ JobEvent = (
     | RetryRequested
     | DecisionAsked
     | WebhookTried
+    | EndTaskTried
     | ParentTold
 )

@@ -17,6 +17,7 @@ from shared.wire.events import (
     ConditionsChecked,
     ConflictsFound,
     DecisionAsked,
+    EndTaskTried,
     Event,
     FactsChecked,
     GatesChecked,
@@ -169,6 +170,9 @@ def _of_job(view: View, event: JobEvent) -> str:  # noqa: PLR0911 (one case an e
             return f"waits for a decision: {event.why}"
         case ParentTold():
             return f"{view.job_id}: told whose step it was"
+        case EndTaskTried():
+            failed = f"try {event.attempt} failed: {short(event.detail, 80)}"
+            return f"task at the end: {'sent' if event.delivered else failed}"
         case WebhookTried():
             return f"webhook: {'delivered' if event.delivered else f'try {event.attempt} failed: {short(event.detail, 80)}'}"
 

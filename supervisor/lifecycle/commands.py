@@ -223,6 +223,13 @@ class DeliverWebhook:
     attempt: int
 
 
+@dataclass(frozen=True, slots=True)
+class SendEndTask:
+    """Send the task of the host's app that waits for the end of the job."""
+
+    attempt: int
+
+
 FactCheckCommand = IssueFactCheck | TakeFactCheck | SkipFactCheck
 Command = (
     Route
@@ -251,4 +258,5 @@ Command = (
     | StartChild
     | TellParent
     | DeliverWebhook
+    | SendEndTask
 )

@@ -18,6 +18,7 @@ from supervisor.lifecycle.commands import (
     Command,
     DeliverWebhook,
     EndJob,
+    SendEndTask,
     SkipReview,
     TellParent,
 )
@@ -25,7 +26,7 @@ from supervisor.lifecycle.fact_gate import end_checking, is_doubted
 from supervisor.lifecycle.joins import next_join
 from supervisor.lifecycle.retried import answer_stands
 from supervisor.lifecycle.seen import Seen
-from supervisor.lifecycle.state import JobState, Phase, StepStatus
+from supervisor.lifecycle.state import Delivery, JobState, Phase, StepStatus
 
 WEBHOOK_BACKOFF_S = (0.0, 5.0, 30.0, 120.0, 600.0, 3_600.0)
 """Before each try to deliver a webhook; after the last it is left."""
@@ -129,23 +130,42 @@ def _put_together(state: JobState) -> ChooseAnswer:
 
 
 def after_the_end(state: JobState, now: float) -> tuple[Command, ...]:
-    """Its parent is told, or its webhook."""
+    """Return who is told of the end now: its parent, or the host's task and the webhook."""
     if state.submitted.parent:
         return () if state.parent_told else (TellParent(),)
-    due = _webhook_due(state)
-    return (DeliverWebhook(state.webhook_attempts + 1),) if due is not None and due <= now else ()
+    task_due, webhook_due = _end_task_due(state), _webhook_due(state)
+    commands: list[Command] = []
+    if task_due is not None and task_due <= now:
+        commands.append(SendEndTask(state.end_task.attempts + 1))
+    if webhook_due is not None and webhook_due <= now:
+        commands.append(DeliverWebhook(state.webhook_attempts + 1))
+    return tuple(commands)
+
+
+def _end_task_due(state: JobState) -> float | None:
+    return None if state.submitted.on_end is None else _due(state.end_task)
 
 
 def _webhook_due(state: JobState) -> float | None:
-    if (
-        state.submitted.webhook_url is None
-        or state.webhook_delivered
-        or state.webhook_attempts >= len(WEBHOOK_BACKOFF_S)
-    ):
+    if state.submitted.webhook_url is None:
         return None
-    if state.webhook_under_way:
-        return state.webhook_tried_at + WEBHOOK_GIVEN_UP_AFTER_S
-    return state.webhook_tried_at + WEBHOOK_BACKOFF_S[state.webhook_attempts]
+    return _due(
+        Delivery(
+            attempts=state.webhook_attempts,
+            tried_at=state.webhook_tried_at,
+            delivered=state.webhook_delivered,
+            under_way=state.webhook_under_way,
+        )
+    )
+
+
+def _due(delivery: Delivery) -> float | None:
+    """Return when the next try is due. None: no try is left, or none is needed."""
+    if delivery.delivered or delivery.attempts >= len(WEBHOOK_BACKOFF_S):
+        return None
+    if delivery.under_way:
+        return delivery.tried_at + WEBHOOK_GIVEN_UP_AFTER_S
+    return delivery.tried_at + WEBHOOK_BACKOFF_S[delivery.attempts]
 
 
 def question_due(state: JobState, question: Question) -> float:
@@ -167,7 +187,8 @@ def next_due(
     if state.ended and state.submitted.parent:
         return None if state.parent_told else max(now, state.as_of) + TELL_AGAIN_AFTER_S
     if state.ended:
-        return _webhook_due(state)
+        dues = (_end_task_due(state), _webhook_due(state))
+        return min((due for due in dues if due is not None), default=None)
     until = question_due(state, state.question) if state.question else state.deadline
     time_runs = state.question is None or (state.asks_about_steps and not state.is_only_asking)
     if time_runs:

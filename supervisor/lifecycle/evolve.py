@@ -13,6 +13,7 @@ from shared.wire.events import (
     ConditionsChecked,
     ConflictsFound,
     DecisionAsked,
+    EndTaskTried,
     FactsChecked,
     GatesChecked,
     HandoffFinished,
@@ -52,7 +53,7 @@ from supervisor.lifecycle.layers import layers
 from supervisor.lifecycle.looking_over import overview_after
 from supervisor.lifecycle.replanning import noted, with_patch
 from supervisor.lifecycle.retried import built_again, first_phase, held_no_more, retried
-from supervisor.lifecycle.state import JobState, Phase, StepStatus
+from supervisor.lifecycle.state import Delivery, JobState, Phase, StepStatus
 from supervisor.lifecycle.steps import (
     abandoned,
     again,
@@ -165,12 +166,26 @@ def _of_job(state: JobState, event: JobEvent, recorded: Recorded) -> dict[str, A
                 "webhook_under_way": event.under_way,
                 "webhook_tried_at": recorded.at,
             }
+        case EndTaskTried():
+            return _end_task_tried(state, event, recorded.at)
         case ParentTold():
             return (
                 {"parent_told": True} if state.ended else {}
             )  # of an earlier end, by a version that does not look
         case _:
             assert_never(event)
+
+
+def _end_task_tried(state: JobState, event: EndTaskTried, at: float) -> dict[str, Any]:
+    if event.end != state.ended_version:
+        return {}  # it was under way when the user retried: the end that comes has not been sent
+    tried = Delivery(
+        attempts=event.attempt,
+        tried_at=at,
+        delivered=event.delivered,
+        under_way=event.under_way,
+    )
+    return {"end_task": tried}
 
 
 def _of_steps(state: JobState, event: StepEvent, at: float) -> dict[str, Any]:  # noqa: PLR0911, PLR0912 (one case an event)

@@ -17,7 +17,7 @@ from supervisor.lifecycle.disputes import judged_well
 from supervisor.lifecycle.fact_gate import checked_anew
 from supervisor.lifecycle.finding_out import helpers_of
 from supervisor.lifecycle.held import Held
-from supervisor.lifecycle.state import JobState, Phase, StepState, StepStatus
+from supervisor.lifecycle.state import Delivery, JobState, Phase, StepState, StepStatus
 from supervisor.lifecycle.steps import again
 
 USABLE = frozenset({ResultStatus.OK, ResultStatus.PARTIAL})
@@ -62,6 +62,7 @@ def retried(state: JobState, event: RetryRequested, at: float) -> dict[str, Any]
         "ended_version": 0,
         "cancelled_by": None,
         "parent_told": False,
+        "end_task": Delivery(),
         "webhook_attempts": 0,
         "webhook_delivered": False,
         "webhook_under_way": False,

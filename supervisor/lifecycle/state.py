@@ -145,6 +145,17 @@ class StepState(Message):
         return self.result_status in (ResultStatus.OK, ResultStatus.PARTIAL)
 
 
+class Delivery(Message):
+    """How often the end of a job was sent to somebody, and whether it came through."""
+
+    attempts: NonNegativeInt = 0
+    tried_at: float = 0.0
+    """Unix time in seconds."""
+    delivered: bool = False
+    under_way: bool = False
+    """A try was begun, and its outcome is not known yet."""
+
+
 class JobState(Message):
     """Everything that `decide` needs to know of a job's past."""
 
@@ -233,6 +244,8 @@ class JobState(Message):
     turns: NonNegativeInt = 0
     models: tuple[str, ...] = ()
     """The models that answered, as their servers named them."""
+    end_task: Delivery = Delivery()
+    """Of the task that is sent when the job has ended."""
     webhook_attempts: NonNegativeInt = 0
     webhook_tried_at: float = 0.0
     webhook_delivered: bool = False

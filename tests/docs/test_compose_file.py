@@ -80,6 +80,11 @@ def test_flower_is_started_as_by_handoff_up_and_keeps_what_it_saw_where_only_it_
     )
 
 
+def test_the_broker_of_the_host_is_the_supervisors() -> None:
+    holders = [name for name in SERVICES if "ON_END_BROKER_URL" in str(SERVICES[name])]
+    assert holders == ["supervisor"]
+
+
 def test_the_webhook_secret_is_the_supervisors() -> None:
     assert [name for name in SERVICES if "WEBHOOK_SECRET" in str(SERVICES[name])] == ["supervisor"]
 

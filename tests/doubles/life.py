@@ -59,6 +59,7 @@ from supervisor.lifecycle.commands import (
     RemindUser,
     Route,
     RunRole,
+    SendEndTask,
     SkipReview,
     SkipSteps,
     StartChild,
@@ -76,6 +77,7 @@ from supervisor.lifecycle.state import JobState, StepState
 from supervisor.lifecycle.words import Words
 from supervisor.patching import patch_made
 from supervisor.prepared import Prepared
+from supervisor.preparing import end_task_begun
 from supervisor.questions import record_question
 from supervisor.roles.outcomes import plan_made
 from tests.doubles.checking import event_of_check
@@ -209,6 +211,9 @@ class Life:
                 self.happens(*asked.events)
             case DeliverWebhook(attempt):
                 self.happens(WebhookTried(attempt=attempt, delivered=False, under_way=True))
+                self.done.append(command)
+            case SendEndTask():
+                self.happens(end_task_begun(self.state, command))
                 self.done.append(command)
             case PublishAgain() | RunRole() | StartChild() | TellParent():
                 self.done.append(command)

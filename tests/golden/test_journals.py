@@ -73,6 +73,8 @@ DIGESTS = {
     "v9-effects.jsonl": "2c6db23dbb667d012397f042a74219108bcedbc1b751f7e8024fbafb302e69bf",
     "v9-conditions.json": "21c3f71be8a61c421b3c929e77924787f25e3debeff34ac7128c037788d52c30",
     "v9-conditions.jsonl": "bf76fafedb545c93ecd67fcd85661f0ee4b119eeeb14600255841cb6f735c4fd",
+    "v9-end-task.json": "36060f585803241ecd909f8580f52fc79c17400e98f6c30b190e95d4f98300d0",
+    "v9-end-task.jsonl": "3a29c940ef1ef04c13b12ea1b6fdb727dd66e734dc3631165faa18de23802a6e",
 }
 JOURNALS = sorted((Path(__file__).parent / "journals").glob("*.jsonl"))
 

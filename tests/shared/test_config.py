@@ -80,3 +80,31 @@ def test_a_list_that_is_no_json_is_one_line_too(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("HANDOFF_TOOLS_DIRS", "[/srv/tools")
     with pytest.raises(UserError, match="HANDOFF_TOOLS_DIRS"):
         load_settings()
+
+
+@pytest.mark.parametrize(
+    "url", ["canary", "http://canary@h/0", "redis://:canary@h:99999/0", "redis://:can ary@h/0"]
+)
+def test_a_url_of_no_broker_is_refused_without_any_part_of_it(
+    monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.setenv("HANDOFF_ON_END_BROKER_URL", url)
+    with pytest.raises(UserError, match=r"HANDOFF_ON_END_BROKER_URL.*such as redis://") as raised:
+        load_settings()
+    told = "".join(traceback.format_exception(raised.value))
+    assert "canary" not in told
+    assert "can ary" not in told
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://:pw@h:6379/0", "amqp://u:pw@h//", "sqs://", "sentinel://h:26379/0"]
+)
+def test_a_url_of_a_broker_is_taken_and_not_shown(
+    monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.setenv("HANDOFF_ON_END_BROKER_URL", url)
+    settings = load_settings()
+
+    assert settings.on_end_broker_url is not None
+    assert settings.on_end_broker_url.get_secret_value() == url
+    assert "pw" not in repr(settings)

@@ -27,6 +27,7 @@ from shared.wire.specialist import SpecialistSpec
 from supervisor.advance import Advance
 from supervisor.client import Client, Request
 from supervisor.dispatch import Dispatcher, Outgoing
+from supervisor.end_tasks import EndTasks
 from supervisor.lifecycle.state import JobState
 from supervisor.preparing import Preparing
 from supervisor.thinking import Thinker
@@ -61,6 +62,8 @@ class Shell:
     url: str
     app: Celery
     drain: Drain = field(default_factory=Drain)
+    end_broker: str | None = None
+    """The broker of a host's own Celery app."""
     ledger: Ledger = field(init=False)
     dispatcher: DyingDispatcher = field(init=False)
     attempts: Attempts = field(init=False)
@@ -77,8 +80,14 @@ class Shell:
             self.ledger, SETTINGS, "supervisor:1", leases, Library(self.ledger), Models(SETTINGS)
         )
         self.thinker = Thinker(self.attempts, 4)
+        library = self.attempts.library
         self.advance = Advance(
-            self.ledger, self.dispatcher, self.attempts, self.thinker, Webhooks(self.ledger, None)
+            self.ledger,
+            self.dispatcher,
+            self.attempts,
+            self.thinker,
+            Webhooks(self.ledger, None),
+            EndTasks(self.ledger, library, self.app, self.end_broker),
         )
         self.jobs = Client(self.ledger, SETTINGS)
 

@@ -1,0 +1,26 @@
+"""A task of the host's own Celery app, which is sent when a job has ended."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, JsonValue, StringConstraints
+
+from shared.wire.message import Message
+
+MOST_NAME_CHARS = 255
+"""Of a task or a queue: AMQP's longest short string, in bytes."""
+DEFAULT_QUEUE = "celery"
+"""The queue of a stock Celery worker."""
+_Name = Annotated[str, StringConstraints(min_length=1, max_length=MOST_NAME_CHARS)]
+
+
+class EndTask(Message):
+    """What is sent, without what is only known at the end of the job."""
+
+    task: _Name
+    queue: _Name = DEFAULT_QUEUE
+    args: tuple[JsonValue, ...] = ()
+    kwargs: dict[str, JsonValue] = Field(default_factory=dict)
+    is_told: bool = True
+    """Whether the end of the job goes before `args`, as the result of a task goes to its callback."""

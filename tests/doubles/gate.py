@@ -1,0 +1,72 @@
+"""A door to another server that takes connections from the start, and lets them through when a test says so."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+_CHUNK = 65_536
+
+
+class Gate:
+    """Until `open`, a client is connected and hears nothing."""
+
+    def __init__(self) -> None:
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self._sockets: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+
+    @property
+    def port(self) -> int:
+        port: int = self._server.getsockname()[1]
+        return port
+
+    def open(self, host: str, port: int) -> None:
+        """Let all connections through to this address, those that wait as well."""
+        self._start(threading.Thread(target=self._serve, args=((host, port),), daemon=True))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        _shut(self._server)
+        while self._threads:
+            for one in self._sockets:
+                _shut(one)
+            self._threads.pop().join()
+        for one in (self._server, *self._sockets):
+            one.close()
+
+    def _start(self, thread: threading.Thread) -> None:
+        self._threads.append(thread)
+        thread.start()
+
+    def _serve(self, address: tuple[str, int]) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._server.accept()
+                server = socket.create_connection(address)
+                self._sockets += (client, server)
+                for source, target in ((client, server), (server, client)):
+                    self._start(threading.Thread(target=_pump, args=(source, target), daemon=True))
+
+
+def _pump(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(_CHUNK):
+            target.sendall(data)
+    _shut(source)
+    _shut(target)
+
+
+def _shut(one: socket.socket) -> None:
+    with suppress(OSError):
+        one.shutdown(socket.SHUT_RDWR)

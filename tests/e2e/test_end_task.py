@@ -1,0 +1,106 @@
+"""A task of the host's own Celery app runs on its stock worker when a job has ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import redis
+
+from shared.local.processes import ChildSpec
+from shared.wire.events import EndTaskTried
+from shared.wire.ids import JobId
+from supervisor.client import Request
+from tests.doubles.gate import Gate
+from tests.e2e.a_host_with_a_task import CALLS, notify
+from tests.running_system import EVERYONE, SUPERVISOR, RunningSystem, running_system
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
+AGAIN_S = 60.0
+"""A try that died with its supervisor is made again after 30 s."""
+
+
+@contextmanager
+def a_system(folder: Path, broker: str, host: str) -> Iterator[RunningSystem]:
+    """Our system, and a stock worker of the host on the Redis `host`. `broker`: what we are told of it."""
+    settings = {"HANDOFF_ON_END_BROKER_URL": broker, "HANDOFF_SWEEP_INTERVAL_S": "0.2"}
+    with running_system(folder, (SUPERVISOR, EVERYONE), settings) as system:
+        command = [
+            *(sys.executable, "-m", "celery", "-A", "tests.e2e.a_host_with_a_task"),
+            *("worker", "-c", "1", "-Q", "billing", "-n", "host@%h"),
+        ]
+        environment = {"HOST_REDIS_URL": host, "PYTHONPATH": str(ROOT)}
+        system.processes.start(ChildSpec("host", command, environment, is_ready=lambda: True))
+        yield system
+
+
+def submitted(system: RunningSystem, signature: Any) -> JobId:
+    jobs = system.jobs()
+    job_id = jobs.submit(Request("What is HNSW?", on_end=signature))
+    jobs.ledger.connection.close()
+    return job_id
+
+
+def tries(system: RunningSystem, job_id: JobId) -> list[EndTaskTried]:
+    jobs = system.jobs()
+    events = [one.event for one in jobs.events(job_id, follow=False)]
+    jobs.ledger.connection.close()
+    return [event for event in events if isinstance(event, EndTaskTried)]
+
+
+def calls(store: redis.Redis) -> list[Any]:
+    return [json.loads(one) for one in store.lrange(CALLS, 0, -1)]
+
+
+def test_a_stock_worker_runs_the_task_once_with_the_end_of_the_job(
+    redis_url: str, tmp_path: Path
+) -> None:
+    with (
+        a_system(tmp_path, redis_url, redis_url) as system,
+        redis.Redis.from_url(redis_url) as host,
+    ):
+        job_id = submitted(system, notify.s(7, order="A-1042"))
+        wait_until(lambda: calls(host), what="the host's task")
+        wait_until(lambda: tries(system, job_id)[-1].delivered, what="the note in the journal")
+
+        ((task_id, end, args, kwargs),) = calls(host)
+        assert (end["job_id"], args, kwargs) == (job_id, [7], {"order": "A-1042"})
+        assert set(end) == {"job_id", "status", "reason"}
+        assert len(task_id) == 36
+        assert redis_url not in "".join(
+            system.processes.log_of(name).read_text(errors="replace")
+            for name in ("supervisor", "everyone")
+        )
+
+
+def test_a_supervisor_that_is_killed_while_it_sends_sends_again_and_the_task_has_one_id(
+    redis_url: str, tmp_path: Path
+) -> None:
+    address = urlsplit(redis_url)
+    with Gate() as gate, redis.Redis.from_url(redis_url) as host:
+        broker = redis_url.replace(f":{address.port}", f":{gate.port}")
+        with a_system(tmp_path, broker, redis_url) as system:
+            job_id = submitted(system, notify.s())
+            wait_until(lambda: tries(system, job_id), what="the first try")
+            killed = system.processes.pids()["supervisor"]
+            os.kill(killed, signal.SIGKILL)
+            wait_until(
+                lambda: system.processes.pids().get("supervisor") not in (None, killed),
+                what="another supervisor",
+            )
+            gate.open(address.hostname or "", address.port or 0)
+            wait_until(lambda: calls(host), timeout_s=AGAIN_S, what="the host's task")
+            wait_until(lambda: tries(system, job_id)[-1].delivered, what="the note")
+
+            assert {task_id for task_id, *_ in calls(host)} == {calls(host)[0][0]}
+            assert calls(host)[0][1]["job_id"] == job_id
