@@ -11,7 +11,13 @@ from shared.ledger import keys
 from shared.ledger.blobs import stored
 from shared.ledger.connection import Connection, in_our_words
 from shared.ledger.orders import order_of
-from shared.wire.errors import LedgerError, LedgerRefuses, UnknownJob, VersionConflict
+from shared.wire.errors import (
+    LedgerError,
+    LedgerRefuses,
+    MalformedMessage,
+    UnknownJob,
+    VersionConflict,
+)
 from shared.wire.events import (
     ApprovalAsked,
     CancelRequested,
@@ -29,6 +35,8 @@ from shared.wire.names import CLOSING_ROLES, queue_of
 
 READ_AT_MOST = 5_000
 """Events in one round trip."""
+READ_AT_MOST_OF_EACH = 200
+"""Events of one job in one round trip that reads several jobs."""
 
 
 STUMBLE_AT_MOST_MS = 300_000
@@ -244,6 +252,30 @@ class Journal:
             )
         return [recorded(entry) for entry in answer[0][1]] if answer else []
 
+    def follow_each(
+        self, positions: Mapping[JobId, int], wait_s: float
+    ) -> dict[JobId, list[Recorded] | MalformedMessage]:
+        """Wait for new events of several jobs, over one connection.
+
+        Args:
+            positions: job -> the version after which its events are wanted. Not empty.
+            wait_s: how long to wait, in seconds, until one of the jobs has a new event.
+
+        Returns:
+            The new events of each job that has any, oldest first. A `MalformedMessage` stands in
+            place of the events of a job that has one that this version cannot read.
+
+        Raises:
+            LedgerUnavailable: see `in_our_words`.
+        """
+        streams = {keys.log(job_id): f"{version}-0" for job_id, version in positions.items()}
+        jobs = {keys.log(job_id).encode(): job_id for job_id in positions}
+        with in_our_words():
+            answer = self._connection.waiting.xread(
+                streams, block=max(1, int(wait_s * 1000)), count=READ_AT_MOST_OF_EACH
+            )
+        return {jobs[stream]: _parsed(entries) for stream, entries in answer or ()}
+
     def set_due(self, job_id: JobId, due_at: float | None, version: int, look: str = "") -> None:
         """When the sweeper must look at the job again. Nothing changes if the journal is no longer at `version`: a result that came
         meanwhile has set its own time, in case nobody else wakes the supervisor. `look`: the one that comes to its end with it, if one
@@ -331,6 +363,15 @@ def _issue(event: HandoffIssued) -> dict[str, Any]:
         "queue": queue,
         "fields": fields | {"group": event.group, "index": event.index, "queue": queue},
     }
+
+
+def _parsed(
+    entries: Sequence[tuple[bytes, dict[bytes, bytes]]],
+) -> list[Recorded] | MalformedMessage:
+    try:
+        return [recorded(entry) for entry in entries]
+    except MalformedMessage as error:
+        return error
 
 
 def recorded(entry: tuple[bytes, dict[bytes, bytes]]) -> Recorded:

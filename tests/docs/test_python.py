@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import inspect
 import re
+import socket
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args
 
+import httpx2
 import pytest
+import uvicorn
 
 from shared.ledger.connection import MAX_CONNECTIONS
+from shared.ledger.ledger import Ledger
 from shared.wire import errors
-from shared.wire.events import Event, JobStatus
+from shared.wire.events import Event
+from shared.wire.ids import JobId
 from shared.wire.limits import JobLimits
 from supervisor import webhook
 from supervisor.client import Client, Request
 from supervisor.journal_following import FOLLOW_S
 from supervisor.lifecycle.ending import WEBHOOK_BACKOFF_S
 from tests.docs.pages import blocks, coded, rows, sections, text_of
+from tests.doubles.jobs import a_job
+from tests.waiting import wait_until
 
 SECTIONS = sections(text_of("python"))
 SECRET = "a-secret-of-this-test"
+FOLLOWERS = 200
 
 
 def defined_by(heading: str) -> dict[str, Any]:
@@ -37,25 +48,103 @@ def listed(heading: str, column: int = 0) -> list[str]:
     return [coded(row[column]) for row in rows(SECTIONS[heading])]
 
 
-def test_a_backend_submits_follows_asks_and_stops(
+@pytest.fixture
+def backend(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[dict[str, Any]]:
+    """The web backend of the page, as a real server on loopback; `url` is its address."""
+    monkeypatch.setenv("HANDOFF_REDIS_URL", redis_url)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.md").write_text("Order A-1042 was shipped.")
+    names = defined_by("From a web backend")
+    with serving(names["app"]) as url:
+        yield names | {"url": url}
+
+
+@contextmanager
+def serving(app: Any) -> Iterator[str]:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(1_000)
+        port = listening.getsockname()[1]
+        server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="on"))
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        wait_until(lambda: server.started, what="the web server")
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+@pytest.mark.slow
+def test_a_backend_submits_a_job_once_and_answers_for_it(backend: dict[str, Any]) -> None:
+    order = {"question": "Where is order A-1042?", "user": "u1", "order": "form-7"}
+    with httpx2.Client(base_url=backend["url"]) as http:
+        job_id = http.post("/jobs", params=order).json()["job_id"]
+        again = http.post("/jobs", params=order).json()["job_id"]
+        state = http.get(f"/jobs/{job_id}").json()
+        unknown = http.get("/jobs/j-000000000000/events")
+        not_waiting = http.post(f"/jobs/{job_id}/approve")
+
+    assert again == job_id
+    assert state == {"status": "queued", "answer": None}
+    assert (unknown.status_code, not_waiting.status_code) == (404, 400)
+
+
+@pytest.mark.slow
+def test_200_followers_of_quiet_jobs_do_not_hold_up_the_backend(
+    backend: dict[str, Any], ledger: Ledger
+) -> None:
+    job_ids = [a_job(ledger) for _ in range(FOLLOWERS)]
+    threads_before = threading.active_count()
+
+    statuses, threads, streams = asyncio.run(_followed(backend["url"], job_ids))
+
+    assert statuses == [200] * len(job_ids)
+    assert (
+        threads - threads_before < 40
+    )  # the pools of the client and of asyncio, whatever the followers
+    assert all(b"event: job_submitted" in text for text in streams)
+    assert all(b"event: cancel_requested" in text for text in streams)
+
+
+async def _followed(url: str, job_ids: Sequence[JobId]) -> tuple[list[int], int, Sequence[bytes]]:
+    """Follow each job over a connection of its own, and cancel all of them meanwhile."""
+    followers = [await _stream(url, job_id) for job_id in job_ids]
+    for reader, _ in followers:
+        await reader.readuntil(b"event: job_submitted")
+    threads = threading.active_count()
+    async with httpx2.AsyncClient(base_url=url) as http:
+        statuses = [(await http.post(f"/jobs/{job_id}/cancel")).status_code for job_id in job_ids]
+    streams = [
+        b"event: job_submitted" + await reader.readuntil(b"event: cancel_requested")
+        for reader, _ in followers
+    ]
+    for _, writer in followers:
+        writer.close()
+    return statuses, threads, streams
+
+
+async def _stream(url: str, job_id: JobId) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    host, _, port = url.removeprefix("http://").partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(f"GET /jobs/{job_id}/events HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+    await writer.drain()
+    return reader, writer
+
+
+def test_a_script_submits_a_job_and_waits_for_its_answer(
     redis_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HANDOFF_REDIS_URL", redis_url)
     (tmp_path / "a.md").write_text("Order A-1042 was shipped.")
-    backend = defined_by("From a web backend")
+    script = defined_by("From a script")
+    monkeypatch.setattr(script["jobs"], "wait", lambda job_id, wait_s: None)  # nobody works here
 
-    job_id = backend["ask"]("u1", "Where is order A-1042?", tmp_path, "form-7")
-    again = backend["ask"]("u1", "Where is order A-1042?", tmp_path, "form-7")
-    first = next(backend["progress"](job_id))
-
-    assert again == job_id
-    assert first.startswith("id: 1\nevent: job_submitted\ndata: {")
-    assert backend["answer"](job_id) is None
-    assert backend["stop"](job_id)
-    assert [one.event.type for one in backend["jobs"].events(job_id, after=1, follow=False)] == [
-        "cancel_requested"
-    ]
-    assert backend["jobs"].result(job_id).status is JobStatus.QUEUED
+    assert script["answer_to"]("Where is order A-1042?", tmp_path) is None
 
 
 def signed(body: bytes, at: float) -> Mapping[str, str]:
@@ -94,7 +183,7 @@ def test_every_public_method_of_the_client_is_listed() -> None:
         if not name.startswith("_")
     ]
 
-    assert sorted(listed("From a web backend")) == sorted(methods)
+    assert sorted(listed("Methods")) == sorted(methods)
 
 
 def test_every_field_of_a_request_and_every_limit_is_listed_with_its_default() -> None:
