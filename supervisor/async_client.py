@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from supervisor.outline import JobOutline
     from supervisor.report import JobResult
     from supervisor.request import Request
+    from supervisor.rows import Row
     from supervisor.submission import Clash, Submission
 
 MAX_THREADS = 16
@@ -170,6 +171,10 @@ class AsyncClient:
         if wait_s > 0:
             await self.wait(job_id, wait_s)
         return await self._call(self._client.result, job_id)
+
+    async def rows(self, job_id: JobId, step: str | None = None) -> list[Row]:
+        """Return a row for each item of a workflow with `for_each`. Raises as `Client.rows`."""
+        return await self._call(self._client.rows, job_id, step)
 
     async def outline(self, job_id: JobId) -> JobOutline:
         """Return a summary of the job. Raises `UnknownJob` if there is no such job."""
