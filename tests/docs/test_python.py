@@ -144,7 +144,10 @@ def test_a_script_submits_a_job_and_waits_for_its_answer(
     script = defined_by("From a script")
     monkeypatch.setattr(script["jobs"], "wait", lambda job_id, wait_s: None)  # nobody works here
 
-    assert script["answer_to"]("Where is order A-1042?", tmp_path) is None
+    try:
+        assert script["answer_to"]("Where is order A-1042?", tmp_path) is None
+    finally:
+        script["jobs"].ledger.connection.close()
 
 
 def signed(body: bytes, at: float) -> Mapping[str, str]:

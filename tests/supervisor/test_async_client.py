@@ -198,13 +198,14 @@ def test_followers_cost_neither_threads_nor_connections(ledger: Ledger) -> None:
     async def follow() -> tuple[int, int, list[list[str]]]:
         async with client_of(ledger) as jobs:
             threads = threading.active_count()
+            connections = len(ledger.connection.redis.client_list())
             following = [asyncio.create_task(kinds_of(jobs, job_id)) for job_id in job_ids]
             await until_followed(jobs, FOLLOWERS)
             more_threads = threading.active_count() - threads
-            connections = len(ledger.connection.redis.client_list())
+            more_connections = len(ledger.connection.redis.client_list()) - connections
             for job_id in job_ids:
                 end(ledger, job_id)
-            return more_threads, connections, await asyncio.gather(*following)
+            return more_threads, more_connections, await asyncio.gather(*following)
 
     threads, connections, kinds = asyncio.run(follow())
     few = 16 + 1 + 2  # the pool of the client, the reader, and the helper of this test
