@@ -205,9 +205,16 @@ class AsyncClient:
         """Go on with an ended job. Raises as `Client.retry`."""
         await self._call(self._client.retry, job_id, from_step, limits, whole=whole)
 
-    async def approve(self, job_id: JobId, note: str | None = None, plan: JsonValue = None) -> None:
+    async def approve(
+        self,
+        job_id: JobId,
+        note: str | None = None,
+        plan: JsonValue = None,
+        steps: Sequence[str] = (),
+        rows: Sequence[str] = (),
+    ) -> None:
         """Let a job go on that waits for an approval. Raises as `Client.approve`."""
-        await self._call(self._client.approve, job_id, note, plan)
+        await self._call(self._client.approve, job_id, note, plan, steps, rows)
 
     async def reject(
         self,
@@ -215,9 +222,10 @@ class AsyncClient:
         note: str | None = None,
         steps: Sequence[str] = (),
         plan: JsonValue = None,
+        rows: Sequence[str] = (),
     ) -> None:
         """Ask for the plan, for steps or for the answer again. Raises as `Client.reject`."""
-        await self._call(self._client.reject, job_id, note, steps, plan)
+        await self._call(self._client.reject, job_id, note, steps, plan, rows)
 
     async def pause(self, role: str, reason: str = "") -> None:
         """Stop a specialist or a supervisor's role on every machine. Raises as `Client.pause`."""
