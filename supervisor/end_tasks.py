@@ -1,7 +1,7 @@
 """Sends a task to the broker of the host's own Celery app when a job has ended.
 
 The message is one of stock Celery (protocol 2), so that a stock worker runs it. It goes over kombu's own transports and a
-connection of its own, and uses no app, pool or setting of the host.
+connection of its own, and uses no app, pool or setting of the host process.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from supervisor.lifecycle.ending import WEBHOOK_BACKOFF_S
 from supervisor.lifecycle.state import JobState
 
 TIMEOUT_S = 5.0
-"""For each of: connect, read, write."""
+"""For a connect, a read and a write."""
 NOT_SET = "HANDOFF_ON_END_BROKER_URL is not set"
 DEAD_LETTER_QUEUE = "on_end"
 """The name under which `handoff dead` lists tasks that could not be sent."""
@@ -77,7 +77,7 @@ class EndTasks:
         )
 
     def _published(self, task: EndTask, state: JobState) -> tuple[bool, str]:
-        """Return whether the broker took the message, and what went wrong: never the URL."""
+        """Return whether the broker took the message, and the kind of the error. The URL is never told."""
         if self._url is None:
             return False, NOT_SET
         try:
@@ -121,7 +121,7 @@ def task_id_of(state: JobState) -> str:
 
 
 def end_of(state: JobState) -> dict[str, str | None]:
-    """Return what the task is told of the end, as the first argument."""
+    """Return the first argument of the task: the id of the job, its status and the reason."""
     assert state.ended is not None
     return {
         "job_id": state.job_id,

@@ -11,14 +11,14 @@ from shared.wire.end_task import DEFAULT_QUEUE, MOST_NAME_CHARS, EndTask
 from shared.wire.errors import UserError
 
 MOST_ARGUMENT_CHARS = 10_000
-"""Of args and kwargs together, as JSON. A task that needs more loads it by an id."""
+"""Limit for args and kwargs together, as JSON. A task that needs more loads it by an id."""
 _FIELDS = ("task", "args", "kwargs", "options", "immutable", "subtask_type", "chord_size")
 """Fields of a Celery signature."""
 _OPTIONS = ("queue",)
 
 
 def end_task_of(signature: Mapping[str, Any]) -> EndTask:
-    """Return what is sent at the end of a job.
+    """Return the task that is sent at the end of a job.
 
     `signature`: a `celery.Signature`, or a dict with `task`, `args`, `kwargs`, `immutable` and
     `options` (`{"queue": ...}`).
@@ -52,7 +52,7 @@ def end_task_of(signature: Mapping[str, Any]) -> EndTask:
 
 
 def _queue_of(signature: Mapping[str, Any]) -> str:
-    """Return the queue of the signature, or the one that the host's app would choose."""
+    """Return the queue of the signature, or the queue to which the host's app routes the task."""
     options = signature.get("options") or {}
     if not isinstance(options, Mapping):
         raise UserError("on_end: options must be a dict, such as {'queue': 'billing'}")

@@ -117,12 +117,14 @@ class Webhooks:
         """The job waits for an approval. Told once: where that is not heard, the next reminder says it again."""
         if state.submitted.webhook_url is None or state.question is None:
             return
-        waits = {
+        waits: dict[str, object] = {
             "job_id": state.job_id,
             "status": "waits",
             "approval": state.question.what,
             "reminder": state.question.reminders,
         }
+        if state.asks_about_steps:
+            waits["steps"] = list(state.question.steps)
         delivered, detail = self._post(state.submitted.webhook_url, json.dumps(waits).encode())
         log.info(
             "webhook",

@@ -24,7 +24,7 @@ MOST_CHARS = 1_000
 MOST_NODES = 200
 """Of the tree: this bounds the time of an evaluation, and the depth of the recursion."""
 FIELDS: Final = ("output", "status", "confidence")
-"""What a condition can ask of a step."""
+"""The fields of a step that a condition can name."""
 ITEM: Final = "item"
 STEPS: Final = "steps"
 LITERALS: Final[Mapping[str, bool | None]] = {"true": True, "false": False, "null": None}
@@ -105,7 +105,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """Whether a condition is met, and why, in one line."""
+    """The outcome of a condition, and the reason in one line."""
 
     is_met: bool
     why: str
@@ -168,7 +168,7 @@ def _parsed(text: str) -> ast.expr:
 
 
 def _check(node: ast.AST) -> None:
-    """Raises: InvalidCondition: this node is not one of those that a condition may have."""
+    """Raises: InvalidCondition: a condition may not have this node."""
     match node:
         case ast.BinOp():
             raise InvalidCondition(
@@ -248,7 +248,7 @@ def _index(node: ast.Subscript) -> Any:
 
 
 def problem_with(when: When) -> str | None:
-    """Return what is wrong with the condition of a step. None: nothing."""
+    """Return the problem with the condition of a step. None: there is no problem."""
     try:
         condition = condition_of(when.text)
     except InvalidCondition as error:
@@ -435,7 +435,7 @@ def _scalars(values: Sequence[JsonValue]) -> Iterator[JsonValue]:
 
 
 def _as_numbers(left: Any, right: Any) -> tuple[float, float] | None:
-    """Return two numbers. A text beside a number is read as one, as tables hold only texts."""
+    """Return two numbers. A text beside a number is read as a number, since tables hold only texts."""
     if not (_is_number(left) or _is_number(right)):
         return None
     pair = [_number(left), _number(right)]

@@ -16,7 +16,7 @@ _Name = Annotated[str, StringConstraints(min_length=1, max_length=MOST_NAME_CHAR
 
 
 class EndTask(Message):
-    """What is sent, without what is only known at the end of the job."""
+    """The task, its queue and its own arguments. The end of the job is added when the task is sent."""
 
     task: _Name
     queue: _Name = DEFAULT_QUEUE

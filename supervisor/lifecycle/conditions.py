@@ -17,7 +17,7 @@ from supervisor.lifecycle.words import Words
 
 
 def results_wanted(state: JobState, plan: Plan, steps: Iterable[StepId]) -> Iterator[BlobRef]:
-    """Yield the results that the conditions of these steps look at."""
+    """Yield the results that the conditions of these steps need."""
     for step_id in steps:
         when = plan.by_id[step_id].when
         for name in when.steps.values() if when else ():
@@ -72,7 +72,7 @@ def _decided(state: JobState, step: Step, words: Words) -> tuple[bool, str]:
 
 
 def _fields(state: JobState, step_id: StepId, words: Words) -> Mapping[str, JsonValue]:
-    """Return what a condition can ask of a step."""
+    """Return the fields of a step that a condition can name."""
     result = state.steps[step_id].result
     if result is None:
         raise Undecided(f"{step_id} has no result yet")

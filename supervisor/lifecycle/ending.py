@@ -161,10 +161,10 @@ def _webhook_due(state: JobState) -> float | None:
 
 def _due(delivery: Delivery) -> float | None:
     """Return when the next try is due. None: no try is left, or none is needed."""
-    if delivery.delivered or delivery.attempts >= len(WEBHOOK_BACKOFF_S):
-        return None
     if delivery.under_way:
         return delivery.tried_at + WEBHOOK_GIVEN_UP_AFTER_S
+    if delivery.delivered or delivery.attempts >= len(WEBHOOK_BACKOFF_S):
+        return None
     return delivery.tried_at + WEBHOOK_BACKOFF_S[delivery.attempts]
 
 

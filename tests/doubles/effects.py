@@ -1,4 +1,4 @@
-"""What steps with effects keep to, whatever happens to their job: never twice, and never before their approval."""
+"""The rules of steps with effects in any job: not twice, and not before the approval."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _marked(dice: Random, step: Step) -> Step:
 
 
 def _condition(dice: Random, step: Step) -> When:
-    """One that is met, or is not met, or cannot be decided, as the step before it ends."""
+    """Return a condition on the end of the step before: met, not met, or undecided."""
     before = dice.choice(step.depends_on)
     texts = [f'{before}.status == "ok"', f'{before}.status != "ok"', f"{before}.output.x == 1"]
     return When(text=dice.choice(texts), steps={before: before})
@@ -85,7 +85,7 @@ def waits_for_review_or_person(life: Life, step_id: StepId, step: StepState) -> 
 
 
 def acts_by_chance(dice: Random, life: Life, step_id: StepId, status: ResultStatus) -> bool | None:
-    """Return what the result says: whether a tool with effects may have run."""
+    """Return the `acted` of the result: whether a tool with effects may have run."""
     issued = next(one for one in life.state.open.values() if one.step_id == step_id)
     if not issued.acts:
         return None

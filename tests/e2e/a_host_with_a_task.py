@@ -18,6 +18,6 @@ app.conf.task_routes = {"host.notify": {"queue": "billing"}}
 
 @app.task(name="host.notify", bind=True, shared=False)  # type: ignore[untyped-decorator]
 def notify(self: Any, end: dict[str, Any], *args: Any, **kwargs: Any) -> None:
-    """Note which job has ended, and what else was given."""
+    """Note the end of the job and the other arguments."""
     with redis.Redis.from_url(URL) as store:
         store.rpush(CALLS, json.dumps([self.request.id, end, args, kwargs]))

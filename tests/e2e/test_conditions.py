@@ -1,4 +1,4 @@
-"""Conditions on real processes: what was decided stands in the journal, whoever is killed meanwhile."""
+"""Conditions on real processes: each decision stands in the journal, through the kill of any process."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class Mails(Script):
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """A fleet with a tool that sends mail, and what it has sent."""
+    """A fleet with a tool that sends mail, and the outbox of the tool."""
 
     fleet: Fleet
     outbox: Path

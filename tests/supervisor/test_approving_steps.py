@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from shared.wire.ids import JobId
 from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from supervisor.client import Request
 from supervisor.workflows import Items
+from tests.doubles.hook_server import HookServer
 from tests.supervisor.shell import SETTINGS, Shell
 from tests.supervisor.workflows.writing import UNREVIEWED, workflow
 
@@ -29,7 +31,7 @@ def shell(redis_url: str) -> Iterator[Shell]:
 
 
 def work(shell: Shell, job_id: JobId) -> None:
-    """Do all steps that are out, until none is."""
+    """Do all open steps until no step is open."""
     while out := shell.open(job_id):
         for event in out:
             shell.do(job_id, event)
@@ -194,4 +196,20 @@ def test_a_plan_with_conditions_comes_back_from_an_edit_as_it_was(
         "text": "draft.output.x == 1",
         "steps": {"draft": "draft_0001"},
         "item": None,
+    }
+
+
+def test_a_webhook_is_told_which_steps_a_job_asks_about(shell: Shell, tmp_path: Path) -> None:
+    steps = workflow(tmp_path, LETTERS, UNREVIEWED)
+    with HookServer() as hook:
+        job_id = shell.jobs.submit(Request("Send it.", workflow=steps, webhook_url=hook.url))
+        shell.advance(job_id)
+
+    (post,) = hook.posts
+    assert json.loads(post.body) == {
+        "job_id": job_id,
+        "status": "waits",
+        "approval": "step",
+        "reminder": 0,
+        "steps": ["b", "c"],
     }

@@ -1,4 +1,4 @@
-"""The task of a host's app that is sent at the end of a job: a message of stock Celery, with an id that stays."""
+"""The task at the end of a job is a message of stock Celery, and each repeat has the same id."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PASSWORD = "canary-of-a-broker-5519"
 
 
 def ended(ledger: Ledger, library: Library, **signature: Any) -> JobState:
-    """A job that has ended, whose user wants this task."""
+    """Return an ended job with this task."""
     job_id = a_job(ledger)
     ledger.journal.append(job_id, JobEnded(status=JobStatus.PARTIAL, reason="its time was over"))
     state = States(ledger.journal).load(job_id)

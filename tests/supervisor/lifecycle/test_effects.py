@@ -33,7 +33,7 @@ ACTING = frozenset({"mailer"})
 
 
 def a_mail(*, write_first: bool = True, **marks: Any) -> Plan:
-    """`write`, then `send`, which a specialist with an effect does. `marks`: fields of `send`."""
+    """Return a plan: `write`, then `send` by a specialist with an effect. `marks`: fields of `send`."""
     plan = a_plan(write="", send="write" if write_first else "")
     marked = plan.by_id[StepId("send")].model_copy(
         update={"specialist": "mailer", "on_failure": OnFailure.RETRY, **marks}
@@ -42,7 +42,7 @@ def a_mail(*, write_first: bool = True, **marks: Any) -> Plan:
 
 
 def job(plan: Plan | None = None, *, limits: JobLimits | None = None, **approvals: Any) -> Life:
-    """A job whose first steps are out."""
+    """Return a job with its first steps at work."""
     life = Life(limits or JobLimits(max_seconds=100), approvals=Approvals(**approvals))
     life.roles |= ACTING
     life.acting = ACTING

@@ -13,7 +13,7 @@ URL = "https://example.org/hook"
 
 
 def ended(webhook_url: str | None = None) -> Life:
-    """A job whose task is about to be sent."""
+    """Return a job that has ended, with a task to send."""
     life = Life(on_end=ref("a task"), webhook_url=webhook_url)
     life.goes_on()
     life.plans(a="")
@@ -55,6 +55,17 @@ def test_a_try_whose_supervisor_died_is_made_again() -> None:
     life.now += WEBHOOK_GIVEN_UP_AFTER_S
 
     assert life.goes_on() == [SendEndTask(2)]
+
+
+def test_the_last_try_is_made_again_too_if_its_supervisor_died() -> None:
+    life = ended()
+    for attempt, pause_s in enumerate(WEBHOOK_BACKOFF_S[1:], start=1):
+        tried(life, attempt, delivered=False)
+        life.now += pause_s
+        life.goes_on()
+    life.now += WEBHOOK_GIVEN_UP_AFTER_S
+
+    assert life.goes_on() == [SendEndTask(len(WEBHOOK_BACKOFF_S) + 1)]
 
 
 def test_a_webhook_and_a_task_do_not_wait_for_each_other() -> None:
