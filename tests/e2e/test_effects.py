@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -43,7 +44,7 @@ def send_mail(to: str) -> str:
     """
     with open(os.environ["OUTBOX"], "a") as outbox:
         outbox.write(to + "\\n")
-    threading.Event().wait(0.2)
+    threading.Event().wait(0.8)
     return "sent to " + to
 '''
 SPECIALIST = """---
@@ -71,7 +72,7 @@ class Mails(Script):
         said = said_in(request)
         step = re.search(r"Do (send[\w-]*) of ([\w-]+)\.</task>", said)
         turn = 1 + sum(message["role"] == "assistant" for message in request["messages"])
-        if step and (turn == 1 or (turn == 2 and MAY_HAVE_RUN in said)):
+        if step and (turn == 1 or (turn == 2 and MAY_HAVE_RUN in str(request["messages"]))):
             return calls(("send_mail", {"to": f"{step[1]}@{step[2]}"}))
         return super().__call__(request)
 
@@ -138,6 +139,13 @@ def kill_one(fleet: Fleet, dice: Random) -> None:
     wait_until(fleet.is_whole, timeout_s=60, what="the fleet")
 
 
+def has_news(post: Post, seen: int, job_ids: Sequence[JobId]) -> bool:
+    """Return whether a mail was sent after the first `seen` ones, or all jobs have ended."""
+    standing = post.fleet.jobs.standing
+    is_over = all(standing(job_id).status.ended for job_id in job_ids)
+    return is_over or sum(post.sent().values()) > seen
+
+
 def asks_about(fleet: Fleet, job_id: JobId) -> bool:
     return fleet.jobs.standing(job_id).approval == "step"
 
@@ -151,7 +159,9 @@ def test_no_mail_is_sent_twice_while_everything_is_killed_at_random(post: Post) 
     job_ids = [fleet.submit(name, send1="", send2="", send3="send1") for name in names]
 
     for _ in range(KILLS):
-        kill_one(fleet, dice)
+        seen = sum(post.sent().values())
+        wait_until(partial(has_news, post, seen, job_ids), what="the next mail")
+        kill_one(fleet, dice)  # while the tool still runs, if it is that worker's
     results = [fleet.ends(job_id, within_s=120) for job_id in job_ids]
 
     assert all(count == 1 for count in post.sent().values()), post.sent()
