@@ -225,7 +225,7 @@ def _ask_about_failure(state: JobState, steps: tuple[StepId, ...]) -> tuple[Comm
     """Return the question about steps that failed. It waits while another question is open."""
     if state.question is not None:
         return ()
-    return (AskApproval(ApprovalOf.FAILURE, why_failed(steps), steps=steps),)
+    return (AskApproval(ApprovalOf.FAILURE, why_failed(state, steps), steps=steps),)
 
 
 def _without_a_pass(state: JobState, now: float) -> tuple[Command, ...] | None:

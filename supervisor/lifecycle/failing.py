@@ -78,9 +78,14 @@ def to_be_asked_about(state: JobState, seen: Seen, now: float) -> tuple[StepId, 
     )
 
 
-def why_failed(steps: Sequence[StepId]) -> str:
-    """In words of our own."""
-    return f"{', '.join(steps)} came to nothing: approve to go on without, or reject with a note to have it tried again"
+def why_failed(state: JobState, steps: Sequence[StepId]) -> str:
+    """Return the reason for the question about steps that failed, in words of our own."""
+    acted = [step_id for step_id in steps if state.steps[step_id].acted]
+    named = f"; {', '.join(acted)} may have acted already: name it to have it done again"
+    return (
+        f"{', '.join(steps)} came to nothing: approve to go on without, or reject with a note to"
+        f" have it tried again{named if acted else ''}"
+    )
 
 
 def _may_try(state: JobState, step_id: StepId, step: StepState) -> bool:

@@ -8,6 +8,7 @@ import pytest
 
 from shared.wire.approval import ApprovalOf, Approvals, OnTimeout
 from shared.wire.events import (
+    ApprovalAsked,
     Approved,
     CancelRequested,
     HandoffIssued,
@@ -354,6 +355,29 @@ def test_a_step_in_need_that_acted_is_not_asked_again() -> None:
 
     assert attempts_at_send(life) == 1
     assert life.out == {"assessor"}
+
+
+def test_a_person_who_is_asked_about_a_step_that_acted_names_it_to_have_it_done_again() -> None:
+    life = job(a_mail(on_failure=OnFailure.ASK))
+    done(life, "write")
+    sent(life, "failed")
+
+    (asked,) = life.events(ApprovalAsked)
+    assert asked.what is ApprovalOf.FAILURE
+    assert asked.why.endswith("send may have acted already: name it to have it done again")
+    life.rejects("Try again.", "send")
+    life.goes_on()
+    assert attempts_at_send(life) == 2
+
+
+def test_a_rejection_that_names_no_step_does_not_act_again() -> None:
+    life = job(a_mail(on_failure=OnFailure.ASK))
+    done(life, "write")
+    sent(life, "failed")
+    life.rejects("Try again.")
+    life.goes_on()
+
+    assert (attempts_at_send(life), life.out) == (1, {"assessor"})
 
 
 def test_a_retried_job_does_not_act_again_unless_a_person_names_the_step() -> None:
