@@ -113,7 +113,8 @@ def secrets_of(settings: Settings, environment: Mapping[str, str] | None = None)
 
 
 def _values_of_headers(headers: str) -> Iterator[str]:
-    """What stands behind each name. What has no `=` is a mistake, and each word of it may be the key."""
+    """Return each value of `name=value,...`, and of `Name: value` lines. In a part without `=` each word may be the key."""
+    yield from (line.partition(":")[2].strip() for line in headers.split("\n"))
     for part in headers.split(","):
         name, equals, value = part.partition("=")
         if equals:

@@ -89,7 +89,7 @@ def read_address(url: str) -> RedisAddress:
         raise ValueError(
             "each of its parts, behind a ; too, must name a sentinel: sentinel://host:26379"
         )
-    if not re.fullmatch(r"/?[0-9]*", first.path):
+    if not re.fullmatch(r"/?[0-9]{0,9}", first.path):
         raise ValueError(f"its database, after the last slash, must be a number; {LOOKS}")
     options = _options(scheme, first.query)
     tls = {name: options[name] for name in TLS_OPTIONS if name in options}

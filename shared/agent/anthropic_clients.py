@@ -13,14 +13,11 @@ import httpx2
 from shared.agent.anthropic_model import AnthropicModel, Client
 from shared.agent.base_url import parted
 from shared.agent.model import Model
-from shared.config import Settings
+from shared.config import DEFAULT_BASE_URL, Settings
 from shared.wire.errors import MissingCredentials, UserError
 
 _NO_KEY = "no-key-needed"
 """Sent to a base URL without a key: the SDK insists on one, a local server does not look."""
-_DEFAULT_BASE_URL = "https://api.anthropic.com"
-"""The SDK's own. Said to it where the environment holds an empty ANTHROPIC_BASE_URL, as Compose hands on what is not set: it would take the
-empty text for a URL, and every call would fail."""
 _OTHER_FILES = 256
 """That a process opens beside its connections to the model: to Redis, logs, documents."""
 _NO_LIMIT = 0
@@ -72,9 +69,9 @@ def _anthropic(settings: Settings) -> anthropic.AsyncAnthropic:
         if settings.anthropic_auth_token and not key
         else None
     )
-    given = settings.anthropic_base_url or (
-        _DEFAULT_BASE_URL if "ANTHROPIC_BASE_URL" in os.environ else None
-    )
+    given = settings.anthropic_base_url
+    if given is None and "ANTHROPIC_BASE_URL" in os.environ:
+        given = DEFAULT_BASE_URL  # the SDK would take an empty variable, as Compose sets it, for a URL
     base_url, headers = parted(given) if given else (None, {})
     if headers and key:
         headers["X-Api-Key"] = key  # the SDK's own place for it has the user and the password

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
+from shared.wire.limits import Microusd
 from shared.wire.message import Message
 
 MOST_WAIT_S = 30 * 24 * 3_600
@@ -44,7 +45,7 @@ class Approvals(Message):
     """What of a job is to be approved of."""
 
     what: tuple[ApprovalOf, ...] = ()
-    above_microusd: PositiveInt | None = None
+    above_microusd: Microusd | None = None
     """The cost is to be approved of once it is more than this."""
     timeout_s: int | None = Field(default=None, ge=1, le=MOST_WAIT_S)
     """How long a question stands. None: as long as one may."""

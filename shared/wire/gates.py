@@ -7,8 +7,6 @@ from typing import Annotated, Self
 
 from pydantic import (
     Field,
-    NonNegativeInt,
-    PositiveInt,
     StringConstraints,
     field_validator,
     model_validator,
@@ -16,6 +14,7 @@ from pydantic import (
 
 from shared.patterns import UnusablePattern, matches
 from shared.wire.ids import NameField
+from shared.wire.limits import MOST_COUNT, Count
 from shared.wire.message import Message
 from shared.wire.names import RESERVED
 
@@ -35,8 +34,8 @@ class GatesFrom(StrEnum):
 class Gates(Message):
     """Each is a check of its own; what is left out is not checked."""
 
-    min_words: NonNegativeInt | None = None
-    max_words: PositiveInt | None = None
+    min_words: Annotated[int, Field(ge=0, le=MOST_COUNT)] | None = None
+    max_words: Count | None = None
     sections: tuple[Line, ...] = ()
     """Headings that must be there, in any case and at any level."""
     forbidden: tuple[Line, ...] = ()

@@ -124,11 +124,14 @@ _PLAINER = {
     **dict.fromkeys(("tuple_type", "list_type"), "must be a list"),
     **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "must hold fields"),
 }
+_SHORTER = {"greater than or equal to": "at least", "less than or equal to": "at most"}
 _MEMBER = re.compile(r"<[\w.]+: ('[^']*')>")
 
 
 def in_our_words(kind: str, said: str) -> str:
-    """What pydantic says of a value, for a person who knows nothing of Python's types."""
+    """Return what pydantic says of a value, in words for a person who does not know Python's types."""
+    for longer, shorter in _SHORTER.items():
+        said = said.replace(longer, shorter)
     if kind in ("enum", "literal_error"):
         said = _MEMBER.sub(r"\1", said)
     return _PLAINER.get(

@@ -6,9 +6,10 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Annotated, Any
 
-from pydantic import Field, PositiveInt, StringConstraints
+from pydantic import Field, StringConstraints
 
 from shared.wire.ids import NameField
+from shared.wire.limits import Count, Dollars, OutputTokens, Seconds
 from shared.wire.message import Message
 
 
@@ -35,12 +36,12 @@ class SpecialistSpec(Message):
     tier: Tier = Tier.CHEAP
     tools: tuple[str, ...] = ()
     """The only tools that it can call."""
-    max_turns: PositiveInt = 8
-    max_output_tokens: PositiveInt = 8_192
+    max_turns: Count = 8
+    max_output_tokens: OutputTokens = 8_192
     """Output tokens of one model call."""
-    max_usd: Annotated[float, Field(gt=0)] | None = None
+    max_usd: Dollars | None = None
     """The most that one handoff may cost."""
-    max_seconds: PositiveInt | None = None
+    max_seconds: Seconds | None = None
     """The longest that one handoff may take, from the moment that a worker begins with it."""
     output_schema: dict[str, Any] = Field(default_factory=lambda: {"type": "string"})
     """JSON Schema of `output` in its results; a string is Markdown."""

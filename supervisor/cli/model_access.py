@@ -5,19 +5,24 @@ from __future__ import annotations
 import urllib.error
 import urllib.request
 from http import HTTPStatus
+from http.client import HTTPException
 
 from shared.agent.base_url import parted
-from shared.config import Settings
+from shared.config import DEFAULT_BASE_URL, Settings
 
 WITHIN_S = 5.0
-DEFAULT_BASE_URL = "https://api.anthropic.com"
 API_VERSION = "2023-06-01"
 """The version header that the Messages API asks for."""
+_CHECK = "check the network, proxies and ANTHROPIC_BASE_URL"
+_PROXY_REFUSES = (
+    "the proxy wants a user and a password (407): HTTPS_PROXY (or HTTP_PROXY for an http:// server) "
+    "looks like http://user:password@proxy.example:3128"
+)
 _REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
 def model_access(settings: Settings) -> tuple[str, str, str]:
-    """(ok | warn | fail, what was found, how to mend it)."""
+    """Return `ok`, `warn` or `fail`, the state of the model's server, and how to correct it."""
     if settings.is_offline:
         found = "the offline model: it quotes and arranges documents, and understands nothing"
         return (
@@ -33,12 +38,6 @@ def model_access(settings: Settings) -> tuple[str, str, str]:
             "",
         )
     base, headers = parted((settings.anthropic_base_url or DEFAULT_BASE_URL).rstrip("/"))
-    if not base.startswith(("http://", "https://")):
-        return (
-            "fail",
-            f"ANTHROPIC_BASE_URL is no http(s) URL: {base}",
-            "it looks like https://gateway.example",
-        )
     return _ask(base, {**_headers(settings), **headers}, names)
 
 
@@ -48,17 +47,25 @@ def _ask(base: str, headers: dict[str, str], names: str) -> tuple[str, str, str]
         with urllib.request.urlopen(asked, timeout=WITHIN_S):  # noqa: S310
             return "ok", f"{base} takes the key ({names})", ""
     except urllib.error.HTTPError as error:
+        if error.code == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
+            return "fail", f"{base} cannot be reached (407)", _PROXY_REFUSES
         if error.code in _REFUSED:
             return "fail", f"{base} refuses the key ({error.code})", "check ANTHROPIC_API_KEY"
         if error.code >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return "warn", f"{base} answers {error.code}", "try again later"
         return "ok", f"{base} answers ({error.code} to a list of models; {names})", ""
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, HTTPException) as error:
         return (
             "fail",
-            f"{base} cannot be reached ({getattr(error, 'reason', error)})",
-            "check the network, proxies and ANTHROPIC_BASE_URL",
+            f"{base} cannot be reached ({_reason_of(error)})",
+            _PROXY_REFUSES if "Tunnel connection failed: 407" in str(error) else _CHECK,
         )
+
+
+def _reason_of(error: Exception) -> str:
+    """Return the system's words for a failed connection. Other texts may quote the request, and so a key: of these only the type."""
+    reason = getattr(error, "reason", error)
+    return str(reason) if isinstance(reason, OSError) else type(reason).__name__
 
 
 def _headers(settings: Settings) -> dict[str, str]:

@@ -143,7 +143,7 @@ def test_a_byte_order_mark_windows_lines_and_folded_text_are_taken(tmp_path: Pat
             ":3: description: String should have at least 10 characters",
         ),
         (front("max_turns: many\n"), ":4: max_turns: must be a whole number"),
-        (front("max_turns: 0\n"), ":4: max_turns: must be greater than 0"),
+        (front("max_turns: 0\n"), ":4: max_turns: must be at least 1"),
         (front("tier: huge\n"), ":4: tier: must be"),
         (front("model: [a]\n"), ":4: model: must be a text"),
         (front("tools: [1]\n"), ":4: tools.0: must be a text"),

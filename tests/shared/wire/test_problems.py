@@ -22,7 +22,7 @@ from supervisor.measures.facts import WrittenFacts
         (Gates, {"fact_checker": 3}, "fact_checker: must be a text"),
         (Gates, {"cited": "perhaps"}, "cited: must be true or false"),
         (Gates, {"min_words": "many"}, "min_words: must be a whole number"),
-        (Gates, {"max_words": 0}, "max_words: must be greater than 0"),
+        (Gates, {"max_words": 0}, "max_words: must be at least 1"),
         (Gates, {"numbers": ["many"]}, "numbers.0: must be a number"),
         (Gates, {"sections": "Risks"}, "sections: must be a list"),
         (WrittenFacts, {"file": "a.csv", "columns": 3}, "columns: must hold fields"),

@@ -76,7 +76,7 @@ def test_the_answer_can_do_with_a_part_of_the_last_steps(tmp_path: Path) -> None
         ("{enough: 0}", "enough must be a number of results"),
         ("{enough: 101%}", "enough must be a number of results"),
         ("{within_s: 1.5}", "step 'write': join: within_s must be whole seconds, such as 600"),
-        ("{within_s: 99999999}", "within_s: must be less than or equal to 2592000"),
+        ("{within_s: 99999999}", "within_s: must be at most 2592000"),
         ("{must: [draft]}", "it must have draft, which it does not wait for"),
         ("{must: [Draft]}", "must.0: String should match pattern"),
         ("{quorum: 2}", "there is no field 'quorum'; there are enough, at_least, within_s, must"),

@@ -1,0 +1,146 @@
+"""Checks of texts that become part of an HTTP request: header values, server addresses, proxies. Pure.
+
+Each check raises a `ValueError` that says what is wrong and how to correct it. No message holds any part of the text, which may be a secret.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from ipaddress import IPv6Address
+from urllib.parse import SplitResult, urlsplit
+from urllib.request import proxy_bypass_environment
+
+MOST_URL_CHARS = 2_000
+MOST_HEADER_CHARS = 8_000
+"""Most HTTP servers refuse longer headers."""
+PROXY_VARIABLES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
+"""Read in lower case, too: `urllib.request.getproxies` prefers the lower-case variable."""
+
+_VISIBLE = re.compile(r"[ -~]*")
+_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+"""The name of a header: RFC 9110, section 5.6.2."""
+_LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_HOST = re.compile(rf"{_LABEL}(\.{_LABEL})*\.?")
+_MOST_HOST_CHARS = 253
+"""RFC 1035, section 2.3.4."""
+
+
+def check_header_value(value: str) -> None:
+    """Raises: ValueError: the text cannot be the value of an HTTP header."""
+    if value != value.strip():
+        raise ValueError(
+            "begins or ends with a space or a line break: remove it (a shell does: $(cat FILE))"
+        )
+    if not _VISIBLE.fullmatch(value):
+        raise ValueError(
+            "holds a line break or a character outside ASCII, which cannot stand in an HTTP header: copy it again"
+        )
+    if len(value) > MOST_HEADER_CHARS:
+        raise ValueError(f"has more than {MOST_HEADER_CHARS:,} characters")
+
+
+def check_headers(text: str) -> None:
+    """Check `Name: value`, a header in each line.
+
+    Raises:
+        ValueError: a line is no header.
+    """
+    for line in filter(str.strip, text.split("\n")):
+        name, colon, value = line.partition(":")
+        if not colon or not _TOKEN.fullmatch(name.strip()):
+            raise ValueError("must hold `Name: value`, a header in each line")
+        check_header_value(value.strip())
+
+
+def check_server_url(url: str) -> None:
+    """Check the base address of an HTTP server, to which a client appends paths. It may hold a user and a password.
+
+    Raises:
+        ValueError: the address cannot be used.
+    """
+    parts = split_http_url(url)
+    if parts.query or parts.fragment or url.endswith(("?", "#")):
+        raise ValueError(
+            "must end with its host or its path, without a ? or # part (a password with one of these must be percent-encoded)"
+        )
+
+
+def split_http_url(url: str) -> SplitResult:
+    """Return the parts of an absolute http(s) URL.
+
+    Raises:
+        ValueError: no request could be sent to it.
+    """
+    looks = "it looks like https://host.example/path"
+    if not url or len(url) > MOST_URL_CHARS:
+        raise ValueError(f"must have 1 to {MOST_URL_CHARS:,} characters")
+    if not _VISIBLE.fullmatch(url) or " " in url:
+        raise ValueError(
+            "holds a space, a line break or a character outside ASCII: remove it, or percent-encode it"
+        )
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise ValueError(f"has a host or a port that does not exist; {looks}") from None
+    if parts.scheme not in ("http", "https"):
+        raise ValueError(f"must begin with http:// or https://; {looks}")
+    if port == 0 or not _is_host(parts):
+        raise ValueError(f"has a host or a port that does not exist; {looks}")
+    return parts
+
+
+def _is_host(parts: SplitResult) -> bool:
+    host = parts.hostname or ""
+    if "[" in parts.netloc:
+        try:
+            IPv6Address(host)
+        except ValueError:
+            return False
+        return True
+    return len(host) <= _MOST_HOST_CHARS and _HOST.fullmatch(host) is not None
+
+
+def proxy_of(scheme: str, environment: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return the variable that names the proxy for servers of this scheme, and its value. None: there is no proxy."""
+    for name in (f"{scheme}_proxy", f"{scheme.upper()}_PROXY", "all_proxy", "ALL_PROXY"):
+        if value := environment.get(name):
+            return name, value
+    return None
+
+
+def proxy_problems(server: str, environment: Mapping[str, str]) -> Iterator[str]:
+    """Name each proxy variable that holds no usable address, and what is wrong with it. `server`: the URL of the model's server."""
+    parts = urlsplit(server)
+    if parts.hostname and proxy_bypass_environment(parts.hostname, _no_proxy(environment)):
+        return
+    used = proxy_of(parts.scheme, environment)
+    for variable in PROXY_VARIABLES:
+        for name in (variable.lower(), variable):
+            if value := environment.get(name):
+                try:
+                    _check_proxy(value, is_used=(name, value) == used)
+                except ValueError as error:
+                    yield f"{name}: {error}"
+
+
+def _no_proxy(environment: Mapping[str, str]) -> dict[str, str]:
+    """In the form that `urllib.request` takes."""
+    return {"no": environment.get("no_proxy") or environment.get("NO_PROXY") or ""}
+
+
+def _check_proxy(url: str, *, is_used: bool) -> None:
+    """HTTP clients take a proxy without a scheme as http."""
+    if url != url.strip():
+        raise ValueError("begins or ends with a space or a line break: remove it")
+    if re.match(r"socks\w*://", url, re.IGNORECASE):
+        if not is_used:
+            return  # many shells set ALL_PROXY beside the variables that apply
+        raise ValueError("SOCKS proxies are not supported: name an http:// or https:// proxy")
+    parts = split_http_url(url if "://" in url else f"http://{url}")
+    if parts.path not in ("", "/") or parts.query or parts.fragment:
+        raise ValueError(
+            "must be a host and a port only, such as http://proxy.example:3128 "
+            "(a password with / ? # or @ in it must be percent-encoded)"
+        )
