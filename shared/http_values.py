@@ -1,6 +1,7 @@
 """Checks of texts that become part of an HTTP request: header values, server addresses, proxies. Pure.
 
-Each check raises a `ValueError` that says what is wrong and how to correct it. No message holds any part of the text, which may be a secret.
+Each check raises a `ValueError` that says what is wrong and how to correct it. No message holds any part
+of the text, which may be a secret.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from ipaddress import IPv6Address
 from urllib.parse import SplitResult, urlsplit
-from urllib.request import proxy_bypass_environment
+from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
 MOST_URL_CHARS = 2_000
 MOST_HEADER_CHARS = 8_000
@@ -22,6 +23,8 @@ _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 """The name of a header: RFC 9110, section 5.6.2."""
 _LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _HOST = re.compile(rf"{_LABEL}(\.{_LABEL})*\.?")
+_AFTER_ADDRESS = re.compile(r"\](:[0-9]*)?$")
+"""Nothing but a port may follow an IPv6 address."""
 _MOST_HOST_CHARS = 253
 """RFC 1035, section 2.3.4."""
 
@@ -77,7 +80,7 @@ def split_http_url(url: str) -> SplitResult:
         raise ValueError(f"must have 1 to {MOST_URL_CHARS:,} characters")
     if not _VISIBLE.fullmatch(url) or " " in url:
         raise ValueError(
-            "holds a space, a line break or a character outside ASCII: remove it, or percent-encode it"
+            "holds a space, a line break or a character outside ASCII: remove it, or percent-encode it (a host: Punycode)"
         )
     try:
         parts = urlsplit(url)
@@ -94,6 +97,8 @@ def split_http_url(url: str) -> SplitResult:
 def _is_host(parts: SplitResult) -> bool:
     host = parts.hostname or ""
     if "[" in parts.netloc:
+        if not _AFTER_ADDRESS.search(parts.netloc):
+            return False
         try:
             IPv6Address(host)
         except ValueError:

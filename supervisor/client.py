@@ -25,10 +25,10 @@ from shared.config import Settings, load_settings, redis_url_of
 from shared.ledger.connection import ONLOOKER_TIMEOUT_S, SOCKET_TIMEOUT_S
 from shared.ledger.jobs import JobStanding
 from shared.ledger.ledger import Ledger, open_ledger
-from shared.wire.errors import UnknownJob, UserError
+from shared.wire.errors import Conflict, UnknownJob, UserError
 from shared.wire.events import CancelRequested, JobStatus, Recorded
 from shared.wire.ids import HandoffId, JobId
-from shared.wire.limits import NewLimits
+from shared.wire.limits import MOST_SECONDS, NewLimits
 from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from supervisor.deleting import delete_job
 from supervisor.journal_following import events_of, wait_for_end
@@ -77,6 +77,7 @@ class Client:
         Raises:
             UserError: the request, its documents, its schema or its limits are not usable; says how to mend it.
             BudgetSpent: the tenant, or the installation, has spent what it may in a day.
+            Conflict: the idempotency key was used before, for another request.
             LedgerUnavailable: Redis cannot be reached, or is too full for a new job; says so where it is not known whether it was enqueued.
         """
         from supervisor.submitting import submit
@@ -160,6 +161,8 @@ class Client:
             UnknownJob: there is no such job.
             LedgerUnavailable: Redis is not there, or stays away.
         """
+        if not 0 <= wait_s <= MOST_SECONDS:
+            raise UserError(f"wait_s must be a number from 0 to {MOST_SECONDS:,} seconds")
         return wait_for_end(self.ledger, job_id, wait_s)
 
     def export(self, job_id: JobId, *, texts: bool = False) -> Export:
@@ -201,8 +204,11 @@ class Client:
         Raises:
             UserError: it has not ended, has no such step, or no gaps, or has spent its budget and gets no more.
         """
+        from supervisor.request_fields import check_bounds
         from supervisor.retrying import retry_job
 
+        if limits is not None:
+            check_bounds("the limits", limits)
         self._known(job_id)
         retry_job(self.ledger, job_id, from_step, limits or NewLimits(), whole=whole)
         self._dispatcher.wake(job_id)
@@ -367,6 +373,7 @@ def onlooker_of(jobs: Client) -> Client:
 __all__ = [
     "Clash",
     "Client",
+    "Conflict",
     "HandoffReport",
     "JobOutline",
     "JobResult",

@@ -27,7 +27,7 @@ from shared.wire.rubric import Rubric
 from shared.wire.usage import Usage
 from supervisor.gating import Gating, gating_of
 from supervisor.measures.gates import GateSet
-from supervisor.request_fields import check_names, check_types
+from supervisor.request_fields import check_documents, check_names, check_types
 from supervisor.signatures import end_task_of
 from supervisor.workflows import Items, Workflow
 
@@ -40,8 +40,8 @@ class Request:
     """What a user asks for."""
 
     text: str
-    documents: Path | FolderReading | None = None
-    """A folder or a file to work from."""
+    documents: Path | Mapping[str, bytes] | FolderReading | None = None
+    """A folder or a file to work from; or the documents themselves, the content of each by its name, such as `notes/a.pdf`."""
     skip_bad_documents: bool = False
     """Leave out what cannot be read, instead of refusing all of it."""
     limits: JobLimits = field(default_factory=JobLimits)
@@ -77,8 +77,8 @@ class Request:
     on_end: Mapping[str, Any] | None = None
     """The signature of a task of the host's own Celery app (`notify.s(order=7)`): it is sent to that app's broker
     (HANDOFF_ON_END_BROKER_URL of the supervisors) when the job has ended. See `supervisor.signatures`."""
-    approvals: Approvals = field(default_factory=Approvals)
-    """What a person wants to approve of before the job goes on."""
+    approvals: Approvals | None = None
+    """What a person wants to approve of before the job goes on. None: nothing."""
 
 
 def gating_in(request: Request, settings: Settings) -> Gating:
@@ -100,11 +100,7 @@ def check_request(request: Request, settings: Settings) -> None:
             specialist that cannot be one, a webhook that is no URL, a budget that cannot be kept, gates of the settings that are none.
     """
     most = settings.max_request_chars
-    if not isinstance(request.documents, Path | FolderReading | None):
-        kind = type(request.documents).__name__
-        raise UserError(
-            f"documents must be a pathlib.Path or what `read_documents` gave, not {kind}: write Path({request.documents!r:.80})"
-        )
+    check_documents(request.documents)
     check_types(request)
     if not request.text.strip():
         raise UserError("the request is empty: say in plain words what you want")
@@ -130,7 +126,7 @@ def check_request(request: Request, settings: Settings) -> None:
         end_task_of(request.on_end)
     _check_mode(request)
     _check_depth(request)
-    _check_approvals(request.approvals, may_ask=_may_ask(request, settings))
+    _check_approvals(request.approvals or Approvals(), may_ask=_may_ask(request, settings))
     _check_prices(request, settings)
     gating_in(request, settings)
 
@@ -168,7 +164,8 @@ def _check_depth(request: Request) -> None:
 
 def _may_ask(request: Request, settings: Settings) -> bool:
     """Whether there can be a question: one that was wanted, or one about a step that failed: planners write `on_failure: ask`, too."""
-    if request.approvals.what or request.approvals.above_microusd is not None:
+    approvals = request.approvals or Approvals()
+    if approvals.what or approvals.above_microusd is not None:
         return True
     if request.workflow is not None:
         return any(
@@ -218,7 +215,8 @@ def _check_encodable(request: Request) -> None:
 def _check_prices(request: Request, settings: Settings) -> None:
     """A budget in money can be kept only where prices are known. A model that is named is a real one, whatever this process has."""
     bound = "--max-usd" if request.limits.max_microusd is not None else "--approve-above-usd"
-    if request.limits.max_microusd is None and request.approvals.above_microusd is None:
+    above_microusd = request.approvals.above_microusd if request.approvals else None
+    if request.limits.max_microusd is None and above_microusd is None:
         return
     defaults = (
         (OFFLINE_MODEL,)

@@ -4,18 +4,57 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
+from pydantic import ValidationError
+
+from shared.documents.files import LONGEST_PATH, MACHINE_MADE
+from shared.documents.folder import FolderReading
+from shared.http_values import split_http_url
+from shared.wire.approval import Approvals
 from shared.wire.errors import UserError
+from shared.wire.facts import FactTable
+from shared.wire.gates import Gates
 from shared.wire.ids import NAME_PATTERN
 from shared.wire.limits import JobLimits
+from shared.wire.message import Message, problems_of
 from shared.wire.mode import Mode
 from shared.wire.names import RESERVED, SUB_SUPERVISOR
 from shared.wire.priority import Priority
+from shared.wire.rubric import Rubric
 
 if TYPE_CHECKING:
     from supervisor.request import Request
+
+
+def check_documents(documents: object) -> None:
+    """Raises: UserError: documents of another type, or a name that no document can have."""
+    if isinstance(documents, Mapping):
+        for name, content in documents.items():
+            if not (isinstance(name, str) and isinstance(content, bytes)):
+                raise UserError("documents by name must be a mapping of str to bytes")
+            if not _is_document_name(name):
+                raise UserError(
+                    f"no document can be called {name!r:.80}: write a relative path such as 'notes/a.md', "
+                    "without `..` and without parts that begin with a dot"
+                )
+    elif not isinstance(documents, Path | FolderReading | None):
+        raise UserError(
+            "documents must be a pathlib.Path, a mapping of names to bytes, or what `read_documents` returned, "
+            f"not {type(documents).__name__}: write Path({documents!r:.80})"
+        )
+
+
+def _is_document_name(name: str) -> bool:
+    """The same that a folder may hold: hidden files are no documents."""
+    parts = name.split("/")
+    return (
+        len(name) <= LONGEST_PATH
+        and name.isprintable()
+        and "\\" not in name
+        and all(part and not part.startswith(".") and part not in MACHINE_MADE for part in parts)
+    )
 
 
 def check_names(request: Request) -> None:
@@ -31,10 +70,8 @@ def check_names(request: Request) -> None:
     for step in request.workflow.steps if request.workflow else ():
         if step.specialist != SUB_SUPERVISOR:
             check_specialist(step.specialist, f"step {step.id}: ")
-    if request.webhook_url is not None and not _is_url(request.webhook_url):
-        raise UserError(
-            "the webhook must be an http:// or https:// URL with a host, and without spaces"
-        )
+    if request.webhook_url is not None:
+        check_webhook(request.webhook_url)
 
 
 def check_specialist(name: str, where: str = "") -> None:
@@ -50,13 +87,23 @@ def check_specialist(name: str, where: str = "") -> None:
 
 
 def check_types(request: Request) -> None:
-    """Raises: UserError: a field is of another type."""
+    """Raises: UserError: a field is of another type, or a value in it is outside its bounds."""
+    from supervisor.workflows import Items, Workflow
+
     wanted: tuple[tuple[str, object, type, bool], ...] = (
         ("the request", request.text, str, False),
+        ("skip_bad_documents", request.skip_bad_documents, bool, False),
         ("the tenant", request.tenant, str, False),
         ("the limits", request.limits, JobLimits, False),
         ("the model", request.model, str, True),
+        ("the answer schema", request.answer_schema, Mapping, True),
         ("the mode", request.mode, Mode, True),
+        ("the workflow", request.workflow, Workflow, True),
+        ("the items", request.items, Items, False),
+        ("the gates", request.gates, Gates, True),
+        ("the facts", request.facts, FactTable, True),
+        ("the rubric", request.rubric, Rubric, True),
+        ("the approvals", request.approvals, Approvals, True),
         ("the priority", request.priority, Priority, True),
         ("the idempotency key", request.idempotency_key, str, True),
         ("the webhook", request.webhook_url, str, True),
@@ -65,6 +112,8 @@ def check_types(request: Request) -> None:
     for what, value, kind, may_be_none in wanted:
         if not (isinstance(value, kind) or (may_be_none and value is None)):
             raise UserError(f"{what} must be of type {kind.__name__}, not {type(value).__name__}")
+        if isinstance(value, Message):
+            check_bounds(what, value)
     names: object = request.specialists
     if (
         isinstance(names, str)
@@ -74,12 +123,30 @@ def check_types(request: Request) -> None:
         raise UserError("specialists must be a tuple of names: write ('writer',) for one")
 
 
-def _is_url(text: str) -> bool:
-    """Of a server."""
+def check_bounds(what: str, message: Message) -> None:
+    """Validate a message again: `model_copy` and `model_construct` take any value.
+
+    Raises:
+        UserError: a value is outside its bounds.
+    """
     try:
-        parts = urlsplit(text)
-        port = parts.port
-    except ValueError:
-        return False
-    is_plain = text.isprintable() and " " not in text
-    return is_plain and parts.scheme in ("http", "https") and bool(parts.hostname) and port != 0
+        type(message).model_validate(message.model_dump(warnings=False))
+    except ValidationError as error:
+        raise UserError(f"{what}: {problems_of(error)}") from error
+
+
+def check_webhook(url: str) -> None:
+    """Check that a POST can be sent there.
+
+    Raises:
+        UserError: it cannot, or the URL holds a password, which would be stored with the job.
+    """
+    try:
+        parts = split_http_url(url)
+    except ValueError as error:
+        raise UserError(f"the webhook's URL {error}") from None
+    if "@" in parts.netloc:
+        raise UserError(
+            "the webhook's URL must not hold a user or a password, which would be stored with the job: "
+            "leave them out, and check the signature instead (HANDOFF_WEBHOOK_SECRET)"
+        )

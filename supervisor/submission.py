@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from shared.config import Settings
 from shared.documents.folder import FolderReading
 from shared.ledger.journal import Commit
+from shared.wire.approval import Approvals
 from shared.wire.errors import UserError
 from shared.wire.events import Event, JobStatus, JobSubmitted
 from shared.wire.given import Earlier, Given, answers_in
@@ -132,7 +133,7 @@ def submission_of(
         workflow=ref(workflow) if workflow else None,
         is_reviewed=request.workflow.review if request.workflow else True,
         **gating.fields,
-        approvals=request.approvals,
+        approvals=request.approvals or Approvals(),
         rubric=request.rubric,
         given=given,
         after=follows.earlier if follows else None,

@@ -11,6 +11,7 @@ from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
 from shared.telemetry import start_telemetry, telemetry
 from shared.wire.errors import (
+    Conflict,
     HandoffError,
     LedgerError,
     LedgerRefuses,
@@ -44,7 +45,7 @@ def submit(
     """`made`: what the request comes to. Its trace begins here, or goes on where the caller is in one.
 
     Raises:
-        UserError, BudgetSpent, LedgerUnavailable: see `Client.submit`.
+        UserError, BudgetSpent, Conflict, LedgerUnavailable: see `Client.submit`.
     """
     _start_telemetry(ledger, settings)
     with telemetry().submitting(made.job_id) as traceparent:
@@ -72,7 +73,7 @@ def submit_each(
     """The same of many, a slice at a time, and as if each were submitted in its turn: after one that is refused none is enqueued.
 
     Raises:
-        UserError, BudgetSpent, LedgerUnavailable: see `Client.submit_each`.
+        UserError, BudgetSpent, Conflict, LedgerUnavailable: see `Client.submit_each`.
     """
     _start_telemetry(ledger, settings)
     for some in _slices(all_of):
@@ -193,12 +194,12 @@ def _commit_again(ledger: Ledger, commit: Commit, made: Submission) -> None:
 
 
 def _check_same(ledger: Ledger, made: Submission) -> None:
-    """Raises: UserError: the job that there is was asked for something else."""
+    """Raises: Conflict: the existing job was submitted with another request."""
     if ledger.journal.first_events([made.job_id]).get(made.job_id) != made.event:
         raise _other_request(made)
 
 
-def _other_request(made: Submission) -> UserError:
-    return UserError(
+def _other_request(made: Submission) -> Conflict:
+    return Conflict(
         f"this idempotency key was used for another request ({made.job_id}): take a new key"
     )

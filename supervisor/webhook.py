@@ -135,7 +135,7 @@ class Webhooks:
         )
 
     def _post(self, url: str, body: bytes) -> tuple[bool, str]:
-        if not url.startswith(("http://", "https://")):
+        if not url.lower().startswith(("http://", "https://")):
             return False, "not an http(s) URL"
         timestamp = str(int(self._ledger.connection.now()))
         headers = {"Content-Type": "application/json", TIMESTAMP_HEADER: timestamp}

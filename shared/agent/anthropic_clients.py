@@ -71,7 +71,9 @@ def _anthropic(settings: Settings) -> anthropic.AsyncAnthropic:
     )
     given = settings.anthropic_base_url
     if given is None and "ANTHROPIC_BASE_URL" in os.environ:
-        given = DEFAULT_BASE_URL  # the SDK would take an empty variable, as Compose sets it, for a URL
+        given = (
+            DEFAULT_BASE_URL  # the SDK would take an empty variable, as Compose sets it, for a URL
+        )
     base_url, headers = parted(given) if given else (None, {})
     if headers and key:
         headers["X-Api-Key"] = key  # the SDK's own place for it has the user and the password

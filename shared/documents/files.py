@@ -11,9 +11,9 @@ from pathlib import Path
 from shared.documents.refused import Refused
 from shared.wire.errors import InvalidDocuments
 
-_LONGEST_PATH = 1_000
+LONGEST_PATH = 1_000
 """Characters; as in `shared.wire.documents.Document`."""
-_MACHINE_MADE = frozenset({"__pycache__", "node_modules"})
+MACHINE_MADE = frozenset({"__pycache__", "node_modules"})
 """Folders that nobody means by "my documents"; hidden ones (`.git`, `.venv`) are skipped as well."""
 
 
@@ -100,7 +100,7 @@ def _walked(root: Path, shown: Path) -> Iterator[tuple[str, Path | FoundFile]]:
             yield below, FoundFile(below, root / below, 0, Refused(_unreadable(error)))
             continue
         for entry in entries:
-            if entry.name.startswith(".") or entry.name in _MACHINE_MADE:
+            if entry.name.startswith(".") or entry.name in MACHINE_MADE:
                 continue
             path = f"{below}/{entry.name}" if below else entry.name
             if entry.is_dir(follow_symlinks=False):
@@ -130,8 +130,8 @@ def _looked_at(path: str, file: Path, root: Path, max_document_bytes: int) -> Fo
             raise Refused("is not a regular file: move it out")
         if size > max_document_bytes:
             raise _too_large(size, max_document_bytes)
-        if len(path) > _LONGEST_PATH:
-            raise Refused(f"has a path of more than {_LONGEST_PATH:,} characters: shorten it")
+        if len(path) > LONGEST_PATH:
+            raise Refused(f"has a path of more than {LONGEST_PATH:,} characters: shorten it")
         path.encode()
     except Refused as reason:
         return FoundFile(path, file, size, reason)

@@ -9,6 +9,7 @@ HandoffError
 │   ├── ManyProblems         several at once, a line each
 │   │   └── PlanRefused      a plan that a person has written, and where in it
 │   ├── BudgetSpent          a cap of the day is reached
+│   ├── Conflict             an idempotency key that stands for another request
 │   └── MissingCredentials   a real model without a key
 ├── MalformedMessage     a message or a stored value that does not parse
 ├── LedgerError
@@ -98,6 +99,10 @@ class PlanRefused(ManyProblems):
 
 class BudgetSpent(UserError):
     """What the tenant, or the installation, may spend today is spent; says when there is more."""
+
+
+class Conflict(UserError):
+    """The idempotency key was used before, for another request."""
 
 
 class MissingCredentials(UserError):

@@ -7,7 +7,9 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import ValidationError
 
 from shared.config import OFFLINE_MODEL, Settings, load_settings
 from shared.json_reading import refuse_repeats
@@ -16,7 +18,8 @@ from shared.wire.characters import has_half_a_character
 from shared.wire.errors import MissingCredentials, UserError
 from shared.wire.events import DEFAULT_TENANT
 from shared.wire.ids import JobId
-from shared.wire.limits import JobLimits, OnLimit
+from shared.wire.limits import MOST_USD, JobLimits, NewLimits, OnLimit
+from shared.wire.message import Message, each_problem
 from shared.wire.mode import Mode
 from shared.wire.priority import Priority
 from shared.wire.rubric import Rubric
@@ -42,6 +45,7 @@ class Asked:
     model: str | None = None
     max_turns: int | None = None
     max_usd: float | None = None
+    max_tokens: int | None = None
     max_rounds: int | None = None
     max_depth: int | None = None
     timeout_s: int | None = None
@@ -127,8 +131,9 @@ def schema_of(file: Path | None) -> dict[str, Any] | None:
 
 
 def approvals_of(asked: Asked) -> Approvals:
-    """Raises: UserError: an amount that is none."""
-    return Approvals(
+    """Raises: UserError: an amount or a time outside its bounds."""
+    return _within_bounds(
+        Approvals,
         what=tuple(ApprovalOf(one) for one in dict.fromkeys(asked.approve)),
         above_microusd=_amount("--approve-above-usd", asked.approve_above_usd),
         timeout_s=asked.approve_timeout_s,
@@ -137,27 +142,72 @@ def approvals_of(asked: Asked) -> Approvals:
 
 
 def _amount(option: str, usd: float | None) -> int | None:
-    """Micro-dollars."""
-    if usd is not None and not 1e-6 <= usd < 1e9:
-        raise UserError(f"{option} must be an amount from 0.000001 to 999,999,999 dollars")
+    """Return micro-dollars."""
+    if usd is not None and not 1e-6 <= usd <= MOST_USD:
+        raise UserError(f"{option} must be an amount from 0.000001 to {MOST_USD:,} dollars")
     return microusd(usd)
 
 
-def limits_of(asked: Asked, max_depth: int | None = None) -> JobLimits:
-    """`max_depth`: of a job that says nothing of it.
+_OPTIONS = {
+    "max_turns": "--max-turns",
+    "max_turns_per_handoff": "--max-turns",
+    "max_tokens": "--max-tokens",
+    "max_microusd": "--max-usd",
+    "max_rounds": "--max-rounds",
+    "max_depth": "--max-depth",
+    "max_seconds": "--timeout",
+    "timeout_s": "--approve-timeout",
+}
+"""The option that sets a field of a message."""
+_Bounded = TypeVar("_Bounded", bound=Message)
+
+
+def _within_bounds(kind: type[_Bounded], **fields: Any) -> _Bounded:
+    """Make a message from values that a user gave.
 
     Raises:
-        UserError: a limit that leaves nothing.
+        UserError: a value is outside its bounds; names its option.
+    """
+    try:
+        return kind(**fields)
+    except ValidationError as error:
+        wrong = [
+            f"{_OPTIONS.get(where[0], where[0])}: {what}" for where, what in each_problem(error)
+        ]
+        raise UserError("; ".join(wrong)) from error
+
+
+def limits_of(asked: Asked, max_depth: int | None = None) -> JobLimits:
+    """Return the limits of one job. `max_depth`: for a job that does not set it.
+
+    Raises:
+        UserError: a limit is outside its bounds.
     """
     wanted: dict[str, Any] = {
         "max_turns_per_handoff": asked.max_turns,
         "max_microusd": _amount("--max-usd", asked.max_usd),
+        "max_tokens": asked.max_tokens,
         "max_rounds": asked.max_rounds,
         "max_depth": max_depth if asked.max_depth is None else asked.max_depth,
         "max_seconds": asked.timeout_s,
         "on_limit": asked.on_limit,
     }
-    return JobLimits(**{name: value for name, value in wanted.items() if value is not None})
+    given = {name: value for name, value in wanted.items() if value is not None}
+    return _within_bounds(JobLimits, **given)
+
+
+def new_limits(max_turns: int | None, max_tokens: int | None, max_usd: float | None) -> NewLimits:
+    """Return the limits that an ended job goes on with.
+
+    Raises:
+        UserError: a limit is outside its bounds.
+    """
+    return _within_bounds(
+        NewLimits,
+        max_turns=max_turns,
+        max_tokens=max_tokens,
+        max_microusd=_amount("--max-usd", max_usd),
+    )
 
 
 def request_of(asked: Asked, jobs: Client) -> Request:

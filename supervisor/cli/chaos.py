@@ -29,14 +29,19 @@ class Control(StrEnum):
 
 
 def chaos(
-    jobs: Annotated[int, typer.Option(min=1, help="How many jobs.")] = 50,
+    jobs: Annotated[int, typer.Option(min=1, max=100_000, help="How many jobs.")] = 50,
     kills: Annotated[
-        int, typer.Option(min=0, help="How often SIGKILL is sent; other faults come in between.")
+        int,
+        typer.Option(
+            min=0, max=100_000, help="How often SIGKILL is sent; other faults come in between."
+        ),
     ] = 20,
     seed: Annotated[
         int | None,
         typer.Option(
-            min=0, help="What is run, and what is struck; a new one each time if not given."
+            min=0,
+            max=2**53,
+            help="What is run, and what is struck; a new one each time if not given.",
         ),
     ] = None,
     workers: Annotated[int, typer.Option(min=2, max=32, help="Worker processes.")] = 4,

@@ -34,7 +34,7 @@ def dead(
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Drop all of them.")] = False,
     as_json: AsJson = False,
-    count: Annotated[int, typer.Option("-n", min=1, help="How many to list.")] = 20,
+    count: Annotated[int, typer.Option("-n", min=1, max=10_000, help="How many to list.")] = 20,
 ) -> int:
     """Messages that no process could take, with the reason: list them, show one as a whole, try one again, drop one or all.
 

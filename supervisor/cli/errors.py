@@ -106,6 +106,8 @@ def _outcome(command: Callable[[], object]) -> int:
 
 
 def _unforeseen(error: Exception) -> int:
+    from shared.wire.message import in_our_words
+
     if isinstance(error, HandoffError):
         say(str(error))
         return FAILED
@@ -116,7 +118,7 @@ def _unforeseen(error: Exception) -> int:
         format_message := getattr(error, "format_message", None)
     ):  # typer's: an unknown option, a missing argument
         if message := format_message():  # none: nothing was typed, and the help has been shown
-            say(f"{message.replace('Value error, ', '')} (see `handoff --help`)")
+            say(f"{in_our_words('', message.replace('Value error, ', ''))} (see `handoff --help`)")
         return BAD_INPUT
     if type(error).__module__.startswith(
         ("kombu.", "redis.")

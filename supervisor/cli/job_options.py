@@ -22,6 +22,7 @@ from supervisor.cli.options import (
     ItemsOption,
     MaxDepth,
     MaxRounds,
+    MaxTokens,
     MaxTurns,
     MaxUsd,
     Model,
@@ -52,6 +53,7 @@ class JobOptions:
     model: Model = None
     max_turns: MaxTurns = None
     max_usd: MaxUsd = None
+    max_tokens: MaxTokens = None
     max_rounds: MaxRounds = None
     max_depth: MaxDepth = None
     timeout: Timeout = None

@@ -9,9 +9,9 @@ import typer
 
 from shared.wire.errors import UserError
 from shared.wire.ids import JobId
-from shared.wire.limits import NewLimits
-from shared.wire.usage import microusd
+from shared.wire.limits import MOST_SECONDS
 from supervisor.books import usage_of
+from supervisor.cli.asking import new_limits
 from supervisor.cli.errors import INTERRUPTED, OK, end_like_ctrl_c, exit_code_of, say
 from supervisor.cli.listing import listed
 from supervisor.cli.options import AsJson, RowsFile
@@ -52,7 +52,13 @@ def watch(
     job: Job,
     as_json: AsJson = False,
     reconnect: Annotated[
-        float, typer.Option(min=0, metavar="S", help="How long to try again when Redis goes away.")
+        float,
+        typer.Option(
+            min=0,
+            max=MOST_SECONDS,
+            metavar="S",
+            help="How long to try again when Redis goes away.",
+        ),
     ] = RECONNECT_FOR_S,
 ) -> int:
     """Follow a job until its end, then print its answer.
@@ -74,7 +80,10 @@ def result(
     job: Job,
     as_json: AsJson = False,
     wait: Annotated[
-        float, typer.Option(min=0, metavar="S", help="Wait up to S seconds for the job's end.")
+        float,
+        typer.Option(
+            min=0, max=MOST_SECONDS, metavar="S", help="Wait up to S seconds for the job's end."
+        ),
     ] = 0.0,
     output: RowsFile = None,
 ) -> int:
@@ -141,6 +150,11 @@ MaxUsd = Annotated[
     ),
 ]
 
+MaxTokens = Annotated[
+    int | None,
+    typer.Option("--max-tokens", metavar="N", min=1, help="The most tokens of the whole job, now."),
+]
+
 
 def retry(
     job: Job,
@@ -149,24 +163,29 @@ def retry(
     ] = None,
     max_turns: MaxTurns = None,
     max_usd: MaxUsd = None,
+    max_tokens: MaxTokens = None,
 ) -> int:
     """Go on with an ended job: do again what did not succeed, or everything from a step on.
 
     What it has spent stays spent. One that its budget has ended needs a higher limit.
     """
-    client_of_broker().retry(
-        JobId(job), from_step, NewLimits(max_turns=max_turns, max_microusd=microusd(max_usd))
-    )
+    limits = new_limits(max_turns, max_tokens, max_usd)
+    client_of_broker().retry(JobId(job), from_step, limits)
     write_line(f"{job} goes on: `handoff watch {job}`")
     return OK
 
 
-def finish(job: Job, max_turns: MaxTurns = None, max_usd: MaxUsd = None) -> int:
+def finish(
+    job: Job,
+    max_turns: MaxTurns = None,
+    max_usd: MaxUsd = None,
+    max_tokens: MaxTokens = None,
+) -> int:
     """Fill the gaps of an ended job: the steps that it did without, then what builds on them.
 
     What is whole stays as it is, and is not paid for again. This time nothing is left out for being late.
     """
-    limits = NewLimits(max_turns=max_turns, max_microusd=microusd(max_usd))
+    limits = new_limits(max_turns, max_tokens, max_usd)
     client_of_broker().retry(JobId(job), None, limits, whole=True)
     write_line(f"{job} goes on: `handoff watch {job}`")
     return OK

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from shared.wire.approval import MOST_WAIT_S, OnTimeout
-from shared.wire.limits import MOST_DEPTH, OnLimit
+from shared.wire.limits import MOST_DEPTH, MOST_SLOTS, OnLimit
 from shared.wire.mode import Mode
 from shared.wire.priority import Priority
 
@@ -46,6 +46,15 @@ MaxTurns = Annotated[
 ]
 MaxUsd = Annotated[
     float | None, typer.Option("--max-usd", metavar="X", help="The most that the job may cost.")
+]
+MaxTokens = Annotated[
+    int | None,
+    typer.Option(
+        "--max-tokens",
+        metavar="N",
+        min=1,
+        help="The most input and output tokens of the whole job.",
+    ),
 ]
 MaxRounds = Annotated[
     int | None,
@@ -200,7 +209,14 @@ OnTimeoutOption = Annotated[
 ]
 Slots = Annotated[
     int | None,
-    typer.Option("-c", "--concurrency", metavar="N", min=1, help="Handoffs (threads) at once."),
+    typer.Option(
+        "-c",
+        "--concurrency",
+        metavar="N",
+        min=1,
+        max=MOST_SLOTS,
+        help="Handoffs (threads) at once.",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, everything else on stderr.")]
 

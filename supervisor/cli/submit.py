@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from shared.config import load_settings
 from shared.json_reading import refuse_repeats
 from shared.wire.approval import MOST_WAIT_S, OnTimeout
-from shared.wire.errors import LedgerUnavailable, UserError
-from shared.wire.limits import MOST_DEPTH, OnLimit
+from shared.wire.errors import Conflict, LedgerUnavailable, UserError
+from shared.wire.limits import Count, Depth, Dollars, OnLimit, Rounds, Seconds, Tokens
 from shared.wire.message import problems_of
 from shared.wire.mode import Mode
 from shared.wire.names import SUB_SUPERVISOR, SUPERVISOR_QUEUE
@@ -44,11 +44,12 @@ class Line(BaseModel):
     docs: str | None = None
     skip_bad_docs: bool | None = None
     model: str | None = None
-    max_turns: int | None = Field(default=None, ge=1)
-    max_usd: float | None = None
-    max_rounds: int | None = Field(default=None, ge=0, le=10)
-    max_depth: int | None = Field(default=None, ge=0, le=MOST_DEPTH)
-    timeout: int | None = Field(default=None, ge=1)
+    max_turns: Count | None = None
+    max_usd: Dollars | None = None
+    max_tokens: Tokens | None = None
+    max_rounds: Rounds | None = None
+    max_depth: Depth | None = None
+    timeout: Seconds | None = None
     answer_schema: dict[str, Any] | None = None
     tenant: str | None = None
     priority: Annotated[Priority | None, Field(strict=False)] = None
@@ -62,7 +63,7 @@ class Line(BaseModel):
     rubric: dict[str, Any] | None = None
     after: str | None = None
     approve: list[Literal["plan", "research", "answer"]] | None = None
-    approve_above_usd: float | None = None
+    approve_above_usd: Dollars | None = None
     approve_timeout: int | None = Field(default=None, ge=1, le=MOST_WAIT_S)
     on_timeout: Annotated[OnTimeout | None, Field(strict=False)] = None
 
@@ -170,11 +171,11 @@ def _requests_of(file: Path, asked: Asked, jobs: Client) -> list[Request]:
 
 
 def _check_keys(file: Path, requests: dict[int, Request], jobs: Client) -> None:
-    """Raises: UserError: the same idempotency key with two requests; names the line of the later one."""
+    """Raises: Conflict: the same idempotency key with two requests; names the line of the later one."""
     if clash := jobs.first_clash(list(requests.values())):
         lines = list(requests)
         other = f"job {clash.job_id}" if clash.earlier is None else f"line {lines[clash.earlier]}"
-        raise UserError(
+        raise Conflict(
             f"{file}:{lines[clash.place]}: the idempotency key was used for another request by {other}: take a new key; "
             "nothing was submitted"
         )

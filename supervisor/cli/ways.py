@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from shared.wire.errors import UserError
 from shared.wire.limits import JobLimits
 from shared.wire.mode import Mode
+from supervisor.cli.asking import Asked, limits_of
 from supervisor.cli.errors import INTERRUPTED, say
 
 if TYPE_CHECKING:
@@ -75,8 +76,8 @@ def run_name(given: str | None, kind: str) -> str:
 
 
 def limits_within(timeout_s: int | None, settings: Settings) -> JobLimits:
-    limits = JobLimits(max_depth=settings.max_depth)
-    return limits if timeout_s is None else limits.model_copy(update={"max_seconds": timeout_s})
+    """Raises: UserError: `timeout_s` is outside its bounds."""
+    return limits_of(Asked("", timeout_s=timeout_s), settings.max_depth)
 
 
 def read_documents(place: Path, settings: Settings) -> FolderReading:

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Le
 
 from shared.config import Settings
+from tests.bounds import bounds_of
 from tests.docs.pages import DOCS, ROOT, coded, rows, sections, spans, text_of
 
 PAGE = text_of("configuration")
@@ -36,6 +37,10 @@ def shown(default: Any) -> str:
             return str(default)
 
 
+def number(bound: Any) -> str:
+    return f"{bound:,f}".rstrip("0").rstrip(".")
+
+
 def test_every_setting_is_on_the_page_and_nothing_else() -> None:
     assert sorted(ROWS) == sorted(VARIABLES)
 
@@ -49,11 +54,13 @@ def test_the_page_has_the_default(variable: str) -> None:
 def test_the_page_has_the_range_and_the_choices(variable: str) -> None:
     name, field = VARIABLES[variable]
     unit = ROWS[variable][2]
-    for bound in field.metadata:
+    for bound in bounds_of(field):
         if isinstance(bound, Gt):
-            assert f"> {bound.gt}" in unit
+            assert f"> {number(bound.gt)}" in unit
         if isinstance(bound, Ge):
-            assert f"≥ {bound.ge}" in unit
+            assert f"≥ {number(bound.ge)}" in unit
+        if isinstance(bound, Le):
+            assert f"≤ {number(bound.le)}" in unit
     choices = [choice for choice in get_args(field.annotation) if isinstance(choice, str)]
     assert all(f"`{choice}`" in unit for choice in choices)
     assert ("seconds" in unit) == name.endswith("_s")

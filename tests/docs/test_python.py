@@ -167,6 +167,9 @@ def test_a_genuine_webhook_is_told_from_a_forged_and_from_an_old_one() -> None:
     assert not is_genuine(SECRET, signed(body, now), body.replace(b"ok", b"no"))
     assert not is_genuine("another", signed(body, now), body)
     assert not is_genuine(SECRET, signed(body, now - 3_600), body)
+    assert not is_genuine(SECRET, {}, body)
+    assert not is_genuine(SECRET, {**signed(body, now), webhook.SIGNATURE_HEADER: "größer"}, body)
+    assert not is_genuine(SECRET, {**signed(body, now), webhook.TIMESTAMP_HEADER: "soon"}, body)
 
 
 def test_the_page_names_the_pauses_between_webhooks() -> None:

@@ -197,6 +197,51 @@ def test_a_setting_that_is_wrong_is_named_without_its_value(handoff: Handoff) ->
 
 
 @pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("ANTHROPIC_API_KEY", "sk-canary-90f3\n"),
+        ("ANTHROPIC_AUTH_TOKEN", "canary\r\n"),
+        ("ANTHROPIC_BASE_URL", "https://user:canary@h.example?x\n"),
+        ("HANDOFF_LEASE_S", "1e400"),
+        ("HANDOFF_DAY_TOKENS", "99999999999999999999999"),
+        ("HANDOFF_MAX_REQUEST_CHARS", "-1"),
+    ],
+)
+@pytest.mark.parametrize("command", [["doctor", "--json"], ["run", "x"], ["worker", "--all"]])
+def test_a_setting_outside_its_bounds_ends_each_command_at_once(
+    handoff: Handoff, variable: str, value: str, command: list[str]
+) -> None:
+    line = said(handoff.run(*command, **{variable: value}), BAD_INPUT)
+
+    assert variable in line
+    assert "canary" not in line
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        '"timeout": 9300000000000000',
+        '"max_usd": Infinity',
+        '"max_usd": NaN',
+        '"max_usd": 1e400',
+        '"max_turns": 99999999999999999999',
+        '"max_tokens": -1',
+        '"approve_above_usd": 1e300',
+    ],
+)
+def test_a_number_outside_its_bounds_in_a_file_of_jobs_names_line_and_field(
+    handoff: Handoff, redis_url: str, fields: str
+) -> None:
+    (handoff.folder / "jobs.jsonl").write_text('{"request": "x", ' + fields + "}\n")
+    line = said(
+        handoff.run("submit", "--file", "jobs.jsonl", HANDOFF_REDIS_URL=redis_url), BAD_INPUT
+    )
+
+    assert "jobs.jsonl:1: " in line
+    assert fields.split('"')[1] in line
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         ["show"],

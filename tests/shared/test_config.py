@@ -5,11 +5,19 @@ from __future__ import annotations
 import os
 import traceback
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
+from annotated_types import Ge, Gt, Le
+from pydantic.fields import FieldInfo
 
-from shared.config import load_settings
+from shared.config import Settings, load_settings
 from shared.wire.errors import UserError
+from tests.bounds import bounds_of
+
+
+def _kinds(field: FieldInfo) -> set[Any]:
+    return {getattr(kind, "__origin__", None) for kind in get_args(field.annotation)}
 
 
 def test_folders_are_separated_as_in_path(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,3 +116,81 @@ def test_a_url_of_a_broker_is_taken_and_not_shown(
     assert settings.on_end_broker_url is not None
     assert settings.on_end_broker_url.get_secret_value() == url
     assert "pw" not in repr(settings)
+
+
+NUMBERS = {
+    f"HANDOFF_{name.upper()}": field
+    for name, field in Settings.model_fields.items()
+    if {int, float} & {field.annotation, *get_args(field.annotation), *_kinds(field)}
+}
+SECRETS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "HANDOFF_WEBHOOK_SECRET")
+
+
+@pytest.mark.parametrize("variable", NUMBERS)
+def test_every_number_has_a_lower_and_an_upper_bound(variable: str) -> None:
+    bounds = {type(bound) for bound in bounds_of(NUMBERS[variable])}
+
+    assert bounds & {Ge, Gt}
+    assert Le in bounds
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e400", "-1", "9" * 23, "9" * 5_000, "x"])
+@pytest.mark.parametrize("variable", NUMBERS)
+def test_a_number_outside_its_bounds_is_refused_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+
+    assert variable in refusal()
+
+
+@pytest.mark.parametrize("value", ["canary\n", "canary\r\n", " canary", "can\nary", "canarý"])
+@pytest.mark.parametrize("variable", SECRETS)
+def test_a_secret_that_no_header_can_hold_is_refused_and_not_shown(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+
+    assert variable in refusal()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("ANTHROPIC_BASE_URL", "canary.example"),
+        ("ANTHROPIC_BASE_URL", "https://user:canary@h.example/?x=1"),
+        ("ANTHROPIC_CUSTOM_HEADERS", "X-Key: can\0ary".replace("\0", "\x01")),
+        ("ANTHROPIC_CUSTOM_HEADERS", "canary"),
+        ("ANTHROPIC_FOUNDRY_API_KEY", "canary\n"),
+        ("AWS_BEARER_TOKEN_BEDROCK", "canary "),
+        ("ANTHROPIC_VERTEX_BASE_URL", "canary"),
+        ("HTTPS_PROXY", "http://user:canary@p:port"),
+        ("HANDOFF_SUPERVISOR_MODEL", "can\nary"),
+        ("HANDOFF_SUPERVISOR_MODEL", "canary" * 100),
+    ],
+)
+def test_a_text_that_no_request_can_be_made_with_is_refused_and_not_shown(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-of-a-test")
+    monkeypatch.setenv(variable, value)
+
+    assert variable in refusal()
+
+
+def test_no_secret_is_in_the_settings_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in SECRETS:
+        monkeypatch.setenv(variable, "canary")
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", "https://team:canary@gateway.example")
+    monkeypatch.setenv("HANDOFF_REDIS_URL", "redis://:canary@h/0")
+
+    assert "canary" not in f"{load_settings()!r} {load_settings()}"
+
+
+def refusal() -> str:
+    with pytest.raises(UserError) as refused:
+        load_settings()
+    told = "".join(traceback.format_exception(refused.value))
+    assert "canary" not in told
+    assert "\n" not in str(refused.value)
+    return str(refused.value)

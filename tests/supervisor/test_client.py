@@ -14,7 +14,15 @@ from shared.config import Settings
 from shared.ledger import keys
 from shared.ledger.days import Caps
 from shared.wire.checkpoints import WorstCase
-from shared.wire.errors import BudgetSpent, LedgerUnavailable, LimitReached, UnknownJob, UserError
+from shared.wire.errors import (
+    BudgetSpent,
+    Conflict,
+    InvalidDocuments,
+    LedgerUnavailable,
+    LimitReached,
+    UnknownJob,
+    UserError,
+)
 from shared.wire.events import JobEnded, JobStatus, RetryRequested, WebhookTried
 from shared.wire.ids import JobId
 from shared.wire.limits import JobLimits
@@ -128,8 +136,50 @@ def test_the_same_key_of_another_tenant_is_another_job(jobs: Client) -> None:
 def test_a_key_that_was_used_for_another_request_is_refused(jobs: Client) -> None:
     jobs.submit(Request("Compare.", idempotency_key="k1"))
 
-    with pytest.raises(UserError, match="another request"):
+    with pytest.raises(Conflict, match="another request"):
         jobs.submit(Request("Compare something else.", idempotency_key="k1"))
+    with pytest.raises(Conflict, match="another request"):
+        list(jobs.submit_each([Request("Compare something else.", idempotency_key="k1")]))
+
+
+def test_documents_may_be_given_as_bytes(jobs: Client, tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.md").write_text("Order A-1042 was shipped.")
+    documents = {"notes/a.md": b"Order A-1042 was shipped."}
+
+    by_name = jobs.read_documents(Request("Where is it?", documents=documents))
+    by_path = jobs.read_documents(Request("Where is it?", documents=tmp_path))
+
+    assert by_name == by_path
+    assert jobs.submit(Request("Where is it?", documents=documents))
+
+
+def test_bytes_that_are_no_document_are_named_without_a_place_on_this_machine(
+    jobs: Client,
+) -> None:
+    bad = {"a.md": b"text", "photo.bin": bytes(range(256)), "b.bin": bytes(range(256))}
+
+    with pytest.raises(InvalidDocuments, match=r"files in documents .*photo\.bin") as refused:
+        jobs.submit(Request("What is it?", documents=bad))
+    assert "/" not in str(refused.value).replace("or/and", "")
+    with pytest.raises(InvalidDocuments, match="documents holds no files"):
+        jobs.submit(Request("What is it?", documents={}))
+    with pytest.raises(InvalidDocuments, match="cannot be stored"):
+        jobs.submit(Request("What is it?", documents={"a": b"x", "a/b": b"y"}))
+
+
+@pytest.mark.parametrize("wait_s", [float("nan"), float("inf"), -1.0, 1e300])
+def test_a_wait_has_bounds(jobs: Client, wait_s: float) -> None:
+    with pytest.raises(UserError, match="wait_s"):
+        jobs.result(jobs.submit(Request("Compare.")), wait_s=wait_s)
+
+
+def test_new_limits_that_were_set_without_validation_are_refused(jobs: Client) -> None:
+    job_id = jobs.submit(Request("Compare."))
+    end(jobs, job_id)
+
+    with pytest.raises(UserError, match="max_turns"):
+        jobs.retry(job_id, limits=NewLimits().model_copy(update={"max_turns": 10**30}))
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [

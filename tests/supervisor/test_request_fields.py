@@ -54,6 +54,12 @@ def test_what_is_no_name_is_no_specialists(name: str) -> None:
         ({"specialists": "writer"}, "specialists must be a tuple of names"),
         ({"specialists": (None,)}, "specialists must be a tuple of names"),
         ({"idempotency_key": 7}, "the idempotency key must be of type str, not int"),
+        ({"approvals": True}, "the approvals must be of type Approvals, not bool"),
+        ({"items": None}, "the items must be of type Items, not NoneType"),
+        ({"gates": {"max_words": 3}}, "the gates must be of type Gates, not dict"),
+        ({"rubric": "x"}, "the rubric must be of type Rubric, not str"),
+        ({"workflow": "brief"}, "the workflow must be of type Workflow, not str"),
+        ({"answer_schema": "x"}, "the answer schema must be of type Mapping, not str"),
     ],
 )
 def test_a_field_of_another_type_is_named(fields: dict[str, Any], said: str) -> None:
@@ -74,23 +80,68 @@ def test_a_key_or_a_model_that_says_nothing_is_none(text: str) -> None:
         "http:///path",
         "http://a b/",
         "http://[::1",
+        "http://[::1]x/",
         "http://x:99999/",
         "http://x:0/",
+        "http://x:port/",
+        "http://a..b/",
+        f"http://{'a' * 64}.example/",
         "http://h/\n",
+        "http://h/\xfc",
+        "https://bücher.example/",
         "ftp://h/",
         "h/path",
+        "http://h/" + "x" * 2_000,
     ],
 )
-def test_a_webhook_that_nothing_could_be_sent_to_is_refused(url: str) -> None:
-    assert "the webhook must be" in refusal(webhook_url=url)
+def test_a_webhook_that_no_request_can_be_sent_to_is_refused(url: str) -> None:
+    assert "the webhook's URL" in refusal(webhook_url=url)
+
+
+@pytest.mark.parametrize("user", ["user:canary-90f3", "user", ":canary-90f3"])
+def test_a_webhook_with_a_password_is_refused_without_it(user: str) -> None:
+    said = refusal(webhook_url=f"https://{user}@h.example/")
+
+    assert "must not hold a user or a password" in said
+    assert "canary" not in said
 
 
 @pytest.mark.parametrize(
     "url",
-    ["http://h", "HTTPS://h:8443/x?y=z", "http://user:word@[::1]:80/", "https://bücher.example/"],
+    ["http://h", "HTTPS://h:8443/x?y=z", "http://[::1]:80/", "https://xn--bcher-kva.example/"],
 )
 def test_any_url_of_a_server_can_be_a_webhook(url: str) -> None:
     check_request(Request("x", webhook_url=url), SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"max_seconds": 9_300_000_000_000_000}, "the limits: max_seconds: must be at most"),
+        ({"max_turns": -1}, "the limits: max_turns: must be at least 1"),
+        ({"max_microusd": 2**63}, "the limits: max_microusd: must be at most"),
+        ({"max_depth": float("nan")}, "the limits: max_depth: must be a whole number"),
+    ],
+)
+def test_a_limit_that_was_set_without_validation_is_refused(
+    fields: dict[str, Any], said: str
+) -> None:
+    assert refusal(limits=JobLimits().model_copy(update=fields)).startswith(said)
+
+
+def test_approvals_may_be_none() -> None:
+    check_request(Request("x", approvals=None), SETTINGS)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "/etc/passwd", "../a.md", "a/../b.md", ".hidden", "a\nb", "a\\b.md", "a//b.md"]
+)
+def test_a_name_that_no_document_can_have_is_refused(name: str) -> None:
+    assert "no document can be called" in refusal(documents={name: b"text"})
+
+
+def test_documents_by_name_are_bytes() -> None:
+    assert "mapping of str to bytes" in refusal(documents={"a.md": "text"})
 
 
 def test_a_request_with_everything_in_order_is_taken() -> None:

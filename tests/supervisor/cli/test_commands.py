@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
+from shared.wire.errors import UserError
+from supervisor.cli.asking import Asked, limits_of, new_limits
 from supervisor.cli.commands import ENTRIES, loaded
 
 ROOT = Path(__file__).parents[3]
@@ -37,3 +43,67 @@ def test_the_list_is_shown_without_the_commands() -> None:
 
     assert all(f" {name} " in done.stdout for name in ENTRIES)
     assert done.stderr.strip() == "", "what was imported although nobody has typed a command"
+
+
+BY_LIMITS = {
+    "max_turns",
+    "max_tokens",
+    "max_usd",
+    "max_rounds",
+    "max_depth",
+    "timeout",
+    "approve_above_usd",
+    "approve_timeout",
+}
+"""Options whose bounds `supervisor.cli.asking` checks, with those of `shared.wire.limits`."""
+
+
+def numbers() -> Iterator[tuple[str, str, Any]]:
+    """Command, parameter and Typer's option, of each option that takes a number."""
+    for name, entry in ENTRIES.items():
+        module, _, function = entry.place.partition(":")
+        command = getattr(import_module(f"supervisor.cli.{module}"), function)
+        hints = get_type_hints(inspect.unwrap(command), include_extras=True)
+        hints |= {
+            one.name: one.annotation
+            for one in inspect.signature(command).parameters.values()
+            if not isinstance(one.annotation, str)
+        }
+        for parameter, hint in hints.items():
+            kind, *about = get_args(hint) or (None,)
+            if {int, float} & {kind, *get_args(kind)} and about:
+                yield name, parameter, about[0]
+
+
+@pytest.mark.parametrize(("command", "parameter", "option"), list(numbers()))
+def test_every_option_that_is_a_number_has_bounds(
+    command: str, parameter: str, option: Any
+) -> None:
+    is_bounded = option.min is not None and option.max is not None
+
+    assert is_bounded or parameter in BY_LIMITS
+
+
+@pytest.mark.parametrize("value", [-1, 10**16, 9_300_000_000_000_000, 10**30])
+@pytest.mark.parametrize(
+    ("field", "option"),
+    [
+        ("max_turns", "--max-turns"),
+        ("max_tokens", "--max-tokens"),
+        ("max_usd", "--max-usd"),
+        ("max_rounds", "--max-rounds"),
+        ("max_depth", "--max-depth"),
+        ("timeout_s", "--timeout"),
+    ],
+)
+def test_a_limit_outside_its_bounds_names_its_option(field: str, option: str, value: int) -> None:
+    with pytest.raises(UserError, match=f"^{option}[^\n]*$"):
+        limits_of(Asked("x", **{field: value}))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e300, 0.0])
+def test_an_amount_that_the_books_cannot_count_is_refused(value: float) -> None:
+    with pytest.raises(UserError, match=r"^--max-usd"):
+        new_limits(None, None, value)
+    with pytest.raises(UserError, match=r"^--max-tokens"):
+        new_limits(None, 10**30, None)
