@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from shared.documents.files import LONGEST_PATH, MACHINE_MADE
-from shared.documents.folder import FolderReading
 from shared.http_values import split_http_url
 from shared.wire.approval import Approvals
 from shared.wire.errors import UserError
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
 
 def check_documents(documents: object) -> None:
     """Raises: UserError: documents of another type, or a name that no document can have."""
+    from shared.documents.folder import FolderReading  # reads YAML and HTML: slow to import
+
     if isinstance(documents, Mapping):
         for name, content in documents.items():
             if not (isinstance(name, str) and isinstance(content, bytes)):

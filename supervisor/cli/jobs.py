@@ -11,7 +11,6 @@ from shared.wire.errors import UserError
 from shared.wire.ids import JobId
 from shared.wire.limits import MOST_SECONDS
 from supervisor.books import usage_of
-from supervisor.cli.asking import new_limits
 from supervisor.cli.errors import INTERRUPTED, OK, end_like_ctrl_c, exit_code_of, say
 from supervisor.cli.listing import listed
 from supervisor.cli.options import AsJson, RowsFile
@@ -169,6 +168,8 @@ def retry(
 
     What it has spent stays spent. One that its budget has ended needs a higher limit.
     """
+    from supervisor.cli.asking import new_limits
+
     limits = new_limits(max_turns, max_tokens, max_usd)
     client_of_broker().retry(JobId(job), from_step, limits)
     write_line(f"{job} goes on: `handoff watch {job}`")
@@ -185,6 +186,8 @@ def finish(
 
     What is whole stays as it is, and is not paid for again. This time nothing is left out for being late.
     """
+    from supervisor.cli.asking import new_limits
+
     limits = new_limits(max_turns, max_tokens, max_usd)
     client_of_broker().retry(JobId(job), None, limits, whole=True)
     write_line(f"{job} goes on: `handoff watch {job}`")
