@@ -1,7 +1,7 @@
 """Sends a task to the broker of the host's own Celery app when a job has ended.
 
-The message is one of stock Celery (protocol 2), so that a stock worker runs it. It goes over kombu's own transports and a
-connection of its own, and uses no app, pool or setting of the host process.
+The message has the format of stock Celery (protocol 2), so a stock worker runs it. It goes over kombu's transports and a new
+connection, and uses no app, pool or setting of the host process.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from supervisor.lifecycle.ending import WEBHOOK_BACKOFF_S
 from supervisor.lifecycle.state import JobState
 
 TIMEOUT_S = 5.0
-"""For a connect, a read and a write."""
+"""Limit for a connect, a read and a write."""
 NOT_SET = "HANDOFF_ON_END_BROKER_URL is not set"
 DEAD_LETTER_QUEUE = "on_end"
 """The name under which `handoff dead` lists tasks that could not be sent."""

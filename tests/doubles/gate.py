@@ -25,7 +25,7 @@ class Gate:
         return port
 
     def open(self, host: str, port: int) -> None:
-        """Let all connections through to this address, also those that wait."""
+        """Let all connections through to this address, also waiting connections."""
         self._start(threading.Thread(target=self._serve, args=((host, port),), daemon=True))
 
     def __enter__(self) -> Self:

@@ -32,7 +32,7 @@ AGAIN_S = 60.0
 
 @contextmanager
 def a_system(folder: Path, broker: str, host: str) -> Iterator[RunningSystem]:
-    """Our system, and a stock worker of the host on the Redis `host`. `broker`: the URL of it in our setting."""
+    """Our system, and a stock worker of the host on the Redis `host`. `broker`: our setting."""
     settings = {"HANDOFF_ON_END_BROKER_URL": broker, "HANDOFF_SWEEP_INTERVAL_S": "0.2"}
     with running_system(folder, (SUPERVISOR, EVERYONE), settings) as system:
         command = [
