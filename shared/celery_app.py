@@ -19,6 +19,7 @@ from kombu import Queue
 
 from shared import failpoints
 from shared.config import Settings
+from shared.foreign_environment import check_celery_command, check_tls_variables
 from shared.isolated_celery import IsolatedCelery
 from shared.ledger.tls import share_contexts
 from shared.logs import configure_logging, log_of
@@ -37,13 +38,16 @@ recovery is the lease's job, and a second copy of a long handoff is only noise."
 SOCKET_TIMEOUT_S = 30
 
 
-def app_or_exit(make: Callable[[], Celery]) -> Celery:
-    """The app that `make` makes, for a module that Celery's own command line imports.
+def app_or_exit(make: Callable[[], Celery], module: str) -> Celery:
+    """Return the app that `make` makes, for a module that Celery's own command line imports.
 
     Raises:
-        SystemExit: a setting or a file of a person's is wrong, which has been said in a line; of anything else Celery shows a traceback.
+        SystemExit: a setting, a variable or a file of the user is wrong; one line on standard error says which. For any other error
+            Celery shows a traceback.
     """
     try:
+        check_celery_command(module)
+        check_tls_variables()
         return make()
     except UserError as error:
         sys.stderr.write(f"handoff: {' '.join(str(error).split())}\n")

@@ -101,7 +101,7 @@ class _Once:
         tried = threading.Event()
         self._announcing = threading.Thread(
             target=self._announce_for_ever,
-            args=(served, sender.pool, tried),
+            args=(served, sender.pool, str(sender.hostname), tried),
             name="announcements",
             daemon=True,
         )
@@ -137,18 +137,21 @@ class _Once:
         )
 
     def _announce_for_ever(
-        self, served: Sequence[SpecialistSpec], pool: Any, tried: threading.Event
+        self, served: Sequence[SpecialistSpec], pool: Any, node: str, tried: threading.Event
     ) -> None:
-        """From the start to the end of the process; at its end it withdraws what it announced. Between, it heeds pauses. `tried`: once."""
+        """Announce this worker and look for pauses until the process ends; then withdraw the announcement.
+
+        `node`: the worker's name in Celery. `tried`: set after the first try.
+        """
         while not self._stop.is_set():
             try:
-                self._announce(served, pool, tried)
+                self._announce(served, pool, node, tried)
             except BaseException:  # a worker that is no longer announced gets no work
                 log.exception("announcements stopped; they start again")
                 self._stop.wait(HEEDED_WITHIN_S)
 
     def _announce(
-        self, served: Sequence[SpecialistSpec], pool: Any, tried: threading.Event
+        self, served: Sequence[SpecialistSpec], pool: Any, node: str, tried: threading.Event
     ) -> None:
         worker = self()
         announcement = Announcement(
@@ -157,6 +160,8 @@ class _Once:
             slots=int(self._app.conf.worker_concurrency or DEFAULT_THREADS),
             model="offline" if self._settings.is_offline else self._settings.model_provider,
             effects=worker.registry.effects,
+            node=node,
+            broker=self._app.connection_for_read().as_uri(),
         )
         ledger, announced_at = worker.process.ledger, float("-inf")
         while not self._stop.is_set():

@@ -43,6 +43,10 @@ class Announcement(Message):
     """The worker's tools that are not safe to repeat."""
     lost_slots: int = 0
     """Slots that take no handoff any more until the process starts again, see `shared.slots`."""
+    node: str = ""
+    """The worker's name in Celery: `name@host`."""
+    broker: str = ""
+    """The URL that its Celery app takes messages from, without a password."""
 
 
 @dataclass(frozen=True, slots=True)

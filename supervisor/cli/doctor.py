@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from shared.config import Settings, load_settings
+from shared.foreign_environment import NAME_A_BROKER
 from shared.local.redis_server import OLDEST, find_server, version_of
 from shared.wire.errors import LedgerUnavailable, UnusableRedis, UserError
 from shared.wire.events import DEFAULT_TENANT
@@ -114,8 +116,12 @@ def _broker(settings: Settings) -> Iterator[Finding]:
             else _refused(refusal)
         )
         yield from persistence(facts)
-        yield from _supervisors(jobs, None if refusal else queues_by_node(settings))
+        nodes = None if refusal else queues_by_node(settings)
+        yield from _supervisors(jobs, nodes)
         yield from _workers(jobs, can_announce=refusal is None)
+        if nodes is not None:
+            yield from brokers(jobs.ledger.roles.announcements(), nodes)
+        yield from ignored_variables(os.environ)
         yield from paused(jobs.ledger.pauses.all())
         yield from budgets(jobs.ledger.days.today(DEFAULT_TENANT))
         yield from _leftovers(jobs)
@@ -216,6 +222,32 @@ def lost_slots(announcements: Iterable[Announcement]) -> Iterator[Finding]:
                 f"worker {plain(one.worker)}",
                 f"{one.lost_slots} of {figures(one.slots, 'slot')} are lost: their tasks never ended",
                 "start this worker again",
+            )
+
+
+def brokers(announced: Iterable[Announcement], nodes: Collection[str]) -> Iterator[Finding]:
+    """Whether each worker that is announced in Redis takes its messages from this broker. Pure. `nodes`: those that answered on it."""
+    used = set[str]()
+    for worker in announced:
+        if worker.node in nodes:
+            used.add(plain(worker.broker))
+            continue
+        yield Finding(
+            Level.WARN,
+            f"worker {plain(worker.node or worker.worker)}",
+            f"does not answer on this broker; it takes its messages from {plain(worker.broker)}",
+            "start it again, with the HANDOFF_REDIS_URL of this command",
+        )
+    if used:
+        yield Finding(Level.OK, "workers' broker", ", ".join(sorted(used)))
+
+
+def ignored_variables(environment: Collection[str]) -> Iterator[Finding]:
+    """Variables that name a broker for other Celery applications. Pure."""
+    for name in NAME_A_BROKER:
+        if name in environment:
+            yield Finding(
+                Level.OK, f"variable {name}", "set, and ignored: HANDOFF_REDIS_URL names the broker"
             )
 
 

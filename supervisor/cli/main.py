@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from shared.foreign_environment import forget_celery_variables
 from supervisor.cli.commands import HELP_OPTIONS, Commands
 from supervisor.cli.errors import EXIT_CODES, guarded
 
@@ -78,6 +79,7 @@ def options(
 
 def main() -> None:
     """The entry point `handoff`."""
+    forget_celery_variables()
     with ExitStack() as stack:
         if (
             sys.stdin is None or sys.stdout is None or sys.stderr is None

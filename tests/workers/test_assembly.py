@@ -48,7 +48,9 @@ def once(redis_url: str, tmp_path: Path) -> Iterator[_Once]:
 def consumer(once: _Once) -> SimpleNamespace:
     """As much of Celery's as is asked before a role is paused."""
     pool = SimpleNamespace(uses_semaphore=False)
-    return SimpleNamespace(app=once._app, call_soon=lambda _settle: None, pool=pool)
+    return SimpleNamespace(
+        app=once._app, call_soon=lambda _settle: None, pool=pool, hostname="worker@here"
+    )
 
 
 def test_a_signal_that_comes_while_the_worker_is_built_is_heeded_when_it_is(once: _Once) -> None:

@@ -15,9 +15,11 @@ from shared.ledger.roles import Announcement
 from supervisor.cli.doctor import (
     Finding,
     Level,
+    brokers,
     budgets,
     examine,
     forsaken,
+    ignored_variables,
     lost_slots,
     persistence,
 )
@@ -167,3 +169,25 @@ def test_the_budget_of_the_day_is_read_from_the_ledger(ledger: Ledger, redis_url
     ledger.days.set_caps(Caps(day_usd=3_000_000))
 
     assert found_in(redis_url)["budget of the day"].found == "$0 of $3, 0 tokens"
+
+
+def test_a_worker_that_takes_its_messages_from_another_broker_is_named() -> None:
+    def worker(node: str, broker: str) -> Announcement:
+        return Announcement(
+            worker="h:1", specialists=(), slots=1, model="offline", node=node, broker=broker
+        )
+
+    announced = [worker("here@h", "redis://:**@a:6379/0"), worker("away@h", "redis://b:6379/1")]
+
+    away, here = brokers(announced, {"here@h", "supervisor@h"})
+
+    assert (away.level, away.about) == (Level.WARN, "worker away@h")
+    assert "redis://b:6379/1" in away.found
+    assert here == Finding(Level.OK, "workers' broker", "redis://:**@a:6379/0")
+
+
+def test_a_variable_that_names_a_broker_for_others_is_said_to_be_ignored() -> None:
+    (found,) = ignored_variables({"CELERY_BROKER_URL", "PATH"})
+
+    assert (found.level, found.about) == (Level.OK, "variable CELERY_BROKER_URL")
+    assert "HANDOFF_REDIS_URL" in found.found

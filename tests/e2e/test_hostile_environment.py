@@ -1,0 +1,226 @@
+"""The main job under variables that other applications set: it runs, or one line names the variable.
+
+Each group of variables costs one command. When a group fails, `the_culprits` says which of its variables fail alone.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chaos.messages_server import Json, MessagesServer, Reply, says_json
+from shared.foreign_environment import NAME_A_BROKER, READ_BY_CELERY, SET_BY_CELERY
+from shared.local.processes import ChildSpec, Processes
+from tests.e2e.commands import DOCUMENTS, REQUEST, ROOT, Handoff, said
+
+pytestmark = pytest.mark.slow
+
+NOWHERE = "redis://:secret@127.0.0.1:1/0"
+SERVICES = ("REDIS", "SUPERVISOR", "FLOWER", "HANDOFF", "WORKERS", "CELERY", "HANDOFF_REDIS")
+
+
+def service_links(service: str, port: int = 5555) -> dict[str, str]:
+    """What Kubernetes sets in every container for a service of its namespace."""
+    address = f"tcp://10.0.0.1:{port}"
+    return {
+        f"{service}_SERVICE_HOST": "10.0.0.1",
+        f"{service}_SERVICE_PORT": f"{port}",
+        f"{service}_SERVICE_PORT_HTTP": f"{port}",
+        f"{service}_PORT": address,
+        f"{service}_PORT_{port}_TCP": address,
+        f"{service}_PORT_{port}_TCP_PROTO": "tcp",
+        f"{service}_PORT_{port}_TCP_PORT": f"{port}",
+        f"{service}_PORT_{port}_TCP_ADDR": "10.0.0.1",
+    }
+
+
+CELERY_OPTIONS = {
+    "CELERY_APP": "theirs.celery",
+    "CELERY_BROKER": NOWHERE,
+    "CELERY_CONFIG": "theirs.settings",
+    "CELERY_NO_COLOR": "perhaps",
+    "CELERY_QUIET": "perhaps",
+    "CELERY_SKIP_CHECKS": "perhaps",
+    "CELERY_VERSION": "1",
+    "CELERY_WORKDIR": "/nowhere",
+    "CELERY_WORKER_AUTOSCALE": "many",
+    "CELERY_WORKER_BEAT": "1",
+    "CELERY_WORKER_CONCURRENCY": "many",
+    "CELERY_WORKER_DETACH": "1",
+    "CELERY_WORKER_HOSTNAME": "theirs@%h",
+    "CELERY_WORKER_LOGFILE": "/nowhere/log",
+    "CELERY_WORKER_POOL": "theirs",
+    "CELERY_WORKER_PURGE": "1",
+    "CELERY_WORKER_QUEUES": "theirs",
+    "CELERY_WORKER_UID": "theirs",
+}
+CELERY_SETTINGS = {
+    **dict.fromkeys(NAME_A_BROKER, NOWHERE),
+    "APP": "theirs",
+    "BROKER": NOWHERE,
+    "CELERY_CONFIG_MODULE": "theirs.settings",
+    "CELERY_LOADER": "theirs.loader:Loader",
+    "CELERY_TASK_ALWAYS_EAGER": "true",
+    "CELERYD_NODES": "w1 w2",
+    "CELERYD_OPTS": "--pool=theirs",
+    "CONFIG_MODULE": "theirs.settings",
+    "DJANGO_SETTINGS_MODULE": "theirs.settings",
+    "LOADER": "theirs.loader:Loader",
+    "NO_COLOR": "please",
+    "SKIP_CHECKS": "perhaps",
+}
+LINKS = {name: value for service in SERVICES for name, value in service_links(service).items()}
+PROXIES = {
+    **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy"), "http://127.0.0.1:1"),
+    **dict.fromkeys(("https_proxy", "FTP_PROXY"), "http://user:secret@proxy.invalid:3128"),
+    **dict.fromkeys(("ALL_PROXY", "all_proxy"), "http://127.0.0.1:1"),
+    **dict.fromkeys(("NO_PROXY", "no_proxy"), "localhost,127.0.0.1,10.0.0.0/8,[::1],.svc,*"),
+}
+PYTHON = {
+    "PYTHONASYNCIODEBUG": "1",
+    "PYTHONBREAKPOINT": "theirs.debugger",
+    "PYTHONDEVMODE": "1",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONFAULTHANDLER": "1",
+    "PYTHONHASHSEED": "0",
+    "PYTHONINTMAXSTRDIGITS": "640",
+    "PYTHONIOENCODING": "ascii",
+    "PYTHONMALLOC": "debug",
+    "PYTHONNODEBUGRANGES": "1",
+    "PYTHONNOUSERSITE": "1",
+    "PYTHONOPTIMIZE": "2",
+    "PYTHONSTARTUP": "/nowhere/startup.py",
+    "PYTHONUNBUFFERED": "1",
+    "PYTHONUTF8": "0",
+    "LANG": "C",
+    "LC_ALL": "POSIX",
+    "TZ": "Asia/Kathmandu",
+}
+OPENSSL = {
+    "CURL_CA_BUNDLE": "/nowhere/ca.pem",
+    "OPENSSL_CONF": "/nowhere/openssl.cnf",
+    "REQUESTS_CA_BUNDLE": "/nowhere/ca.pem",
+    "SSLKEYLOGFILE": "/nowhere/keys.log",
+    "SSL_CERT_DIR": "/nowhere/certs",
+    "SSL_CERT_FILE": "/nowhere/ca.pem",
+}
+GROUPS = {
+    "variables that Celery reads": dict.fromkeys(READ_BY_CELERY, "theirs"),
+    "options of Celery's command line": CELERY_OPTIONS,
+    "settings of another Celery application": CELERY_SETTINGS,
+    "Kubernetes' service links": LINKS,
+    "proxies": PROXIES,
+    "Python": PYTHON,
+}
+
+
+def problem(folder: Path, environment: dict[str, str]) -> str | None:
+    """Why the main job does not run under these variables, if no line names one of them. None: all is well."""
+    folder.mkdir()
+    done = Handoff(folder, is_cold=True).run(
+        *("run", REQUEST, "--docs", str(DOCUMENTS), "--json"), timeout_s=120, **environment  # type: ignore[arg-type]
+    )
+    if done.returncode == 0 and json.loads(done.stdout)["status"] == "ok":
+        return None
+    lines = done.stderr.splitlines()
+    is_told = done.returncode == 2 and any(name in lines[-1] for name in environment)
+    return (
+        None if is_told and "Traceback" not in done.stderr else f"{done.returncode}: {lines[-3:]}"
+    )
+
+
+def the_culprits(folder: Path, environment: dict[str, str]) -> dict[str, str]:
+    """Each variable under which the job fails by itself, and how."""
+    alone = {name: problem(folder / name, {name: value}) for name, value in environment.items()}
+    return {name: why for name, why in alone.items() if why}
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_main_job_runs_under_the_variables_of_others(tmp_path: Path, group: str) -> None:
+    environment = GROUPS[group]
+    if why := problem(tmp_path / "all", environment):
+        pytest.fail(f"{why}\n{the_culprits(tmp_path, environment)}")
+
+
+def answers(_request: Json) -> Reply:
+    return says_json({"status": "ok", "output": "Qdrant", "citations": [], "confidence": 0.9})
+
+
+def test_a_job_on_a_model_server_runs_under_the_variables_of_openssl(tmp_path: Path) -> None:
+    with MessagesServer(answers) as server:
+        done = Handoff(tmp_path, is_cold=True).run(
+            *("run", REQUEST, "--mode", "single", "--json"),
+            ANTHROPIC_BASE_URL=server.url,
+            ANTHROPIC_API_KEY="no-key",
+            **OPENSSL,
+        )
+
+    if done.returncode == 2:
+        assert any(name in said(done, 2) for name in OPENSSL)
+    else:
+        assert (done.returncode, json.loads(done.stdout)["answer"]) == (0, "Qdrant"), done.stderr
+
+
+def test_celerys_command_line_takes_no_option_from_the_environment(
+    redis_url: str, processes: Processes, tmp_path: Path
+) -> None:
+    """But for those of `celery` itself, which it has read when our app is imported: it says what is wrong with them."""
+    own = {name: value for name, value in CELERY_OPTIONS.items() if "WORKER_" in name}
+    for app, queues in (("supervisor.app", "supervisor"), ("workers.app", "researcher")):
+        processes.start(
+            ChildSpec(
+                app,
+                [*(sys.executable, "-m", "celery", "-A", app), *("worker", "-Q", queues)],
+                {
+                    "HANDOFF_REDIS_URL": redis_url,
+                    "HANDOFF_CACHE_DIR": str(tmp_path),
+                    "PYTHONPATH": str(ROOT),
+                    **dict.fromkeys(NAME_A_BROKER, NOWHERE),
+                    **own,
+                },
+            )
+        )
+
+    processes.wait_until_ready()
+
+
+@pytest.mark.parametrize("name", sorted(READ_BY_CELERY - SET_BY_CELERY)[::9])
+def test_celerys_command_line_refuses_what_our_app_cannot_ignore(tmp_path: Path, name: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "celery", "-A", "workers.app", "report"],
+        env=Handoff(tmp_path).environment(**{name: "1"}),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert name in said(done, 2)
+
+
+def test_flower_ignores_a_service_called_flower(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    handoff = Handoff(tmp_path, is_cold=True)
+
+    with handoff.started("up", "--flower", "--port", str(port), **LINKS):
+        handoff.wait_for("Ctrl-C stops everything")
+
+    assert f"Flower: http://127.0.0.1:{port}" in handoff.read("err")
+
+
+def test_a_value_that_flower_cannot_read_is_named_in_a_line(tmp_path: Path) -> None:
+    done = Handoff(tmp_path, is_cold=True).run(
+        "up", "--flower", FLOWER_MAX_TASKS="many secrets", timeout_s=90
+    )
+
+    assert (done.returncode, done.stdout) == (2, "")
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith("handoff: ")
+    assert "FLOWER_MAX_TASKS" in line
+    assert "secrets" not in done.stderr
