@@ -120,10 +120,12 @@ GROUPS = {
 
 
 def problem(folder: Path, environment: dict[str, str]) -> str | None:
-    """Why the main job does not run under these variables, if no line names one of them. None: all is well."""
+    """Return why the main job neither ran nor named one of these variables. None: it did."""
     folder.mkdir()
     done = Handoff(folder, is_cold=True).run(
-        *("run", REQUEST, "--docs", str(DOCUMENTS), "--json"), timeout_s=120, **environment  # type: ignore[arg-type]
+        *("run", REQUEST, "--docs", str(DOCUMENTS), "--json"),
+        timeout_s=120,
+        **environment,
     )
     if done.returncode == 0 and json.loads(done.stdout)["status"] == "ok":
         return None
@@ -157,7 +159,7 @@ def test_a_job_on_a_model_server_runs_under_the_variables_of_openssl(tmp_path: P
             *("run", REQUEST, "--mode", "single", "--json"),
             ANTHROPIC_BASE_URL=server.url,
             ANTHROPIC_API_KEY="no-key",
-            **OPENSSL,
+            **OPENSSL,  # type: ignore[arg-type]
         )
 
     if done.returncode == 2:
