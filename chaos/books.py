@@ -61,6 +61,8 @@ class Books:
     """The claims of each handoff, in order."""
     absent: Mapping[str, str] = field(default_factory=dict)
     """Promises and faults that the system does not have: as the report calls them, and why."""
+    refused_requests: Sequence[str] = ()
+    """Rules of the Messages API that requests to the model broke."""
 
     @cached_property
     def _by_handoff(self) -> dict[Handoff, list[Call]]:

@@ -5,11 +5,15 @@
 
 The script gets the request's JSON and returns a `Reply`; `in_turn(a, b, ...)` gives one after the other. `server.requests` holds what
 came in, `server.headers` the headers with it.
+
+The server is strict. A request that breaks a rule of the API (`chaos.request_rules`) is answered with the API's own 400, and the end of
+the `with` block raises `BrokenRules`, even if the client has hidden the error.
 """
 
 from __future__ import annotations
 
 import json
+import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -17,6 +21,9 @@ from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
+
+from chaos.request_rules import MOST_REQUEST_BYTES, header_violations, violations
+from chaos.signatures import Signatures
 
 Json = dict[str, Any]
 USAGE: Json = {"input_tokens": 100, "output_tokens": 20}
@@ -64,12 +71,11 @@ def says_json(value: Any, **rest: Any) -> Reply:
 
 
 def calls(*tools: tuple[str, Json], text: str = "", **rest: Any) -> Reply:
-    """A reply that asks for tools: (name, arguments), ..."""
+    """A reply that asks for tools: (name, arguments), ... Each call has an id that no other call has."""
     blocks: list[Json] = [{"type": "text", "text": text}] if text else []
-    blocks += [
-        {"type": "tool_use", "id": f"toolu_{name}_{n}", "name": name, "input": args}
-        for n, (name, args) in enumerate(tools)
-    ]
+    for name, arguments in tools:
+        id_ = f"toolu_{secrets.token_hex(8)}"
+        blocks.append({"type": "tool_use", "id": id_, "name": name, "input": arguments})
     return Reply(blocks=tuple(blocks), stop_reason="tool_use", **rest)
 
 
@@ -114,12 +120,29 @@ class _Listener(ThreadingHTTPServer):
     request_queue_size = 128  # a whole fleet calls at once
 
 
+class BrokenRules(AssertionError):
+    """Requests came in that the Messages API would refuse."""
+
+
 class MessagesServer:
     """Serves the script on a free port while the `with` block lasts."""
 
-    def __init__(self, script: Script, host: str = "127.0.0.1") -> None:
-        """`host`: another address of this machine, for callers that are in containers."""
+    raises = True
+    """Whether the end of the `with` block raises `BrokenRules`."""
+
+    def __init__(self, script: Script, host: str = "127.0.0.1", *, tolerates: str = "") -> None:
+        """Make a server; entering the `with` block starts it.
+
+        Args:
+            script: Returns the reply to a request.
+            host: Another address of this machine, for clients in containers.
+            tolerates: Why this server takes requests that break the API's rules. Empty: it refuses them.
+        """
         self.script = script
+        self.violations: list[str] = []
+        """The rules that requests have broken."""
+        self._tolerates = tolerates
+        self._signatures = Signatures()
         self.requests: list[Json] = []
         self.headers: list[dict[str, str]] = []
         self._server = _Listener((host, 0), self._handler())
@@ -145,6 +168,20 @@ class MessagesServer:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+        if self.violations and self.raises and error is None:
+            raise BrokenRules("\n".join(self.violations))
+
+    def _refusal(self, request: Json, headers: Mapping[str, str], size: int) -> Reply | None:
+        """Return the API's answer to a request that breaks a rule, and record the rule. None: no rule is broken."""
+        if self._tolerates:
+            return None
+        if size > MOST_REQUEST_BYTES:
+            self.violations.append(f"the request has {size} bytes")
+            return fails(413, "Request exceeds the maximum size", "request_too_large")
+        broken = [*header_violations(headers), *violations(request)]
+        broken = broken or list(self._signatures.violations(request))
+        self.violations += broken
+        return fails(400, broken[0], "invalid_request_error") if broken else None
 
     def answer(self, request: Json, headers: Mapping[str, str]) -> Reply:
         """What a request gets; from many threads."""
@@ -164,11 +201,12 @@ class MessagesServer:
                     self.close_connection = True
                     return
                 request = json.loads(body)
-                reply = server.answer(
-                    request, {name.lower(): value for name, value in self.headers.items()}
-                )
-                if reply.model is None:
-                    reply = replace(reply, model=request["model"])
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                reply = server._refusal(request, headers, length)
+                if reply is None:
+                    reply = server.answer(request, headers)
+                    blocks = server._signatures.sign(reply.blocks, reply.stop_reason)
+                    reply = replace(reply, blocks=blocks, model=reply.model or request["model"])
                 was_there = True
                 try:
                     _answer(
@@ -230,6 +268,13 @@ def events_of(reply: Reply) -> list[Json]:
                     {"type": "input_json_delta", "partial_json": piece}
                     for piece in _pieces(text, reply.chunk_chars)
                 ]
+            case "thinking":
+                empty = {**block, "thinking": "", "signature": ""}
+                pieces = [
+                    {"type": "thinking_delta", "thinking": piece}
+                    for piece in _pieces(block["thinking"], reply.chunk_chars)
+                ]
+                pieces.append({"type": "signature_delta", "signature": block["signature"]})
             case _:
                 empty, pieces = block, []
         events.append({"type": "content_block_start", "index": index, "content_block": empty})

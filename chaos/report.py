@@ -69,6 +69,7 @@ def _promises_of(books: Books) -> list[Promise]:
         none(OVERRUNS, books.overruns),
         _recovery(books),
         none("keys left behind", list(books.left_behind)),
+        none("requests that the Messages API would refuse", list(books.refused_requests)),
         *(
             []
             if books.not_reached is None

@@ -140,6 +140,7 @@ class Stage(Generic[Made_co]):
             },
             lease_s=self.fleet.size.lease_s,
             left_behind=rest,
+            refused_requests=list(self.model.violations),
             not_reached=not_reached,
             not_happened=[*not_happened, *self.refused],
             stored_at=self.stored_at,

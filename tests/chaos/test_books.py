@@ -242,6 +242,13 @@ def test_what_was_to_happen_and_could_not_is_told_and_breaks_nothing() -> None:
     assert is_kept(found)
 
 
+def test_a_request_that_the_api_would_refuse_breaks_a_promise() -> None:
+    found = replace(books(), refused_requests=["messages.2: unexpected `tool_use_id`"])
+
+    assert broken_of(found) == ["requests that the Messages API would refuse"]
+    assert "messages.2: unexpected `tool_use_id`" in table_of(found)
+
+
 def test_repeated_calls_are_told_by_what_was_struck() -> None:
     again = (call("a.1", 2, 6.0, "worker2"), call("a.1", 2, 9.0, "worker3"))
 

@@ -23,12 +23,18 @@ JOB = next(
 BODY = json.dumps(
     {
         "model": "claude-haiku-5-5",
+        "max_tokens": 100,
         "stream": True,
         "messages": [
             {"role": "user", "content": [{"type": "text", "text": "<task>Do a of 1-0.</task>"}]}
         ],
     }
 ).encode()
+HEADERS = {
+    "anthropic-version": "2026-10-21",
+    "x-api-key": "k",
+    "content-type": "application/json",
+}
 
 
 def the_call_of(model: Model) -> Call:
@@ -40,7 +46,7 @@ def test_the_server_knows_when_the_last_byte_of_an_answer_has_left() -> None:
     with Model([JOB]) as model:
         began = time.time()
         with urllib.request.urlopen(
-            urllib.request.Request(f"{model.url}/v1/messages", BODY), timeout=10
+            urllib.request.Request(f"{model.url}/v1/messages", BODY, HEADERS), timeout=10
         ) as answer:
             answer.read()
         call = the_call_of(model)
@@ -55,9 +61,10 @@ def test_the_server_knows_that_who_called_has_gone_before_the_answer_was_out() -
     with Model([JOB]) as model:
         address = urlsplit(model.url)
         with socket.create_connection((address.hostname, address.port)) as client:
-            client.sendall(
-                f"POST / HTTP/1.1\r\ncontent-length: {len(BODY)}\r\n\r\n".encode() + BODY
-            )
+            headers = {**HEADERS, "content-length": str(len(BODY))}
+            lines = [f"{name}: {value}" for name, value in headers.items()]
+            head = "\r\n".join(["POST /v1/messages HTTP/1.1", *lines])
+            client.sendall(f"{head}\r\n\r\n".encode() + BODY)
         call = the_call_of(model)
 
     assert not call.was_heard

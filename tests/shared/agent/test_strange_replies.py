@@ -186,7 +186,11 @@ def test_arguments_go_back_to_the_model_or_go_too_deep_to_be_understood(
         assert model.reply(
             replace(
                 CALL,
-                messages=(*CALL.messages, {"role": "assistant", "content": list(reply.content)}),
+                messages=(
+                    *CALL.messages,
+                    {"role": "assistant", "content": list(reply.content)},
+                    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t"}]},
+                ),
             ),
             ignore,
         )

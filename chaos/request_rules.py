@@ -1,0 +1,423 @@
+"""The rules of the Messages API for a request, as pure functions.
+
+`violations(request)` yields one line for each broken rule, in the form of the API's own messages: `messages.2.content.0: ...`.
+Sources: the parameter types of the installed `anthropic` package, its `transform_schema`, and error messages that users of the API
+have reported.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import pairwise
+from typing import Any
+
+Json = dict[str, Any]
+
+MOST_REQUEST_BYTES = 32 * 1024 * 1024
+MOST_CACHE_BREAKPOINTS = 4
+MOST_STRICT_TOOLS = 20
+FIELDS = frozenset(
+    "cache_control container diagnostics inference_geo max_tokens messages metadata model output_config service_tier speed "
+    "stop_sequences stream system thinking tool_choice tools user_profile_id workspace_id".split()
+)
+"""Top-level fields: those of `anthropic.types.MessageCreateParams`."""
+ID = re.compile(r"[a-zA-Z0-9_-]+")
+TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
+PARAMETER_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+THINKING = ("thinking", "redacted_thinking")
+_ROLES = ("user", "assistant", "system")
+_SCHEMA_TYPES = ("object", "array", "string", "integer", "number", "boolean", "null")
+_SCHEMA_KEYWORDS = frozenset(
+    "$defs $ref additionalProperties allOf anyOf const description enum format items minItems properties required title type".split()
+)
+"""Everything that `anthropic.transform_schema` may leave in a schema."""
+_STRING_FORMATS = frozenset(
+    "date-time time date duration email hostname uri ipv4 ipv6 uuid".split()
+)
+_USER_BLOCKS = frozenset({"text", "tool_result", "image", "document", "search_result"})
+
+
+def header_violations(headers: Mapping[str, str]) -> Iterator[str]:
+    """The rules for headers, given by lower-case names."""
+    if not headers.get("anthropic-version"):
+        yield "anthropic-version: header is required"
+    if not headers.get("x-api-key") and not headers.get("authorization"):
+        yield "x-api-key: header is required"
+    if "application/json" not in headers.get("content-type", ""):
+        yield "content-type: must be application/json"
+
+
+def violations(request: Any) -> Iterator[str]:
+    """Broken rules of a request's body. If its shape is wrong, no further rule is applied."""
+    wrong_shape = list(_shape(request))
+    yield from wrong_shape
+    if wrong_shape:
+        return
+    for rule in RULES:
+        yield from rule(request)
+
+
+def _shape(request: Any) -> Iterator[str]:
+    """Types of the fields that the other rules read."""
+    if not isinstance(request, dict):
+        yield "The request body must be a JSON object"
+        return
+    for name in sorted(request.keys() - FIELDS):
+        yield f"{name}: Extra inputs are not permitted"
+    if not isinstance(request.get("model"), str) or not request["model"]:
+        yield "model: Field required"
+    limit = request.get("max_tokens")
+    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+        yield "max_tokens: Input should be greater than or equal to 1"
+    if not isinstance(request.get("stream", False), bool):
+        yield "stream: Input should be a valid boolean"
+    if not isinstance(request.get("system", []), str | list):
+        yield "system: Input should be a valid list"
+    tools = request.get("tools", [])
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+        yield "tools: Input should be a valid list"
+    yield from _message_shapes(request.get("messages"))
+
+
+def _message_shapes(messages: Any) -> Iterator[str]:
+    if not isinstance(messages, list) or not messages:
+        yield "messages: at least one message is required"
+        return
+    for place, message in enumerate(messages):
+        if not isinstance(message, dict) or message.get("role") not in _ROLES:
+            yield f"messages.{place}.role: Input should be 'user', 'assistant' or 'system'"
+            continue
+        for name in sorted(message.keys() - {"role", "content"}):
+            yield f"messages.{place}.{name}: Extra inputs are not permitted"
+        content = message.get("content")
+        if not isinstance(content, str | list) or not content:
+            yield f"messages.{place}: all messages must have non-empty content"
+        elif isinstance(content, list):
+            for index, block in enumerate(content):
+                if not isinstance(block, dict) or not isinstance(block.get("type"), str):
+                    yield f"messages.{place}.content.{index}.type: Field required"
+
+
+def blocks_of(message: Json) -> list[Json]:
+    """The content as blocks; a plain string is one text block."""
+    content = message["content"]
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+def merged(messages: Iterable[Json]) -> list[Json]:
+    """The messages with neighbours of the same role joined, as the API reads them. System messages are left out."""
+    joined: list[Json] = []
+    for message in messages:
+        if message["role"] == "system":
+            continue
+        if joined and joined[-1]["role"] == message["role"]:
+            joined[-1]["content"] = [*joined[-1]["content"], *blocks_of(message)]
+        else:
+            joined.append({"role": message["role"], "content": list(blocks_of(message))})
+    return joined
+
+
+def _roles(request: Json) -> Iterator[str]:
+    messages = merged(request["messages"])
+    if not messages or messages[0]["role"] != "user":
+        yield "messages.0.role: the first message must use the `user` role"
+    if not messages or messages[-1]["role"] != "assistant":
+        return
+    last = messages[-1]["content"][-1]
+    if last["type"] == "text" and str(last.get("text", "")) != str(last.get("text", "")).rstrip():
+        yield "messages: final assistant content cannot end with trailing whitespace"
+    if not any(
+        is_server_call(block) or is_server_result(block) for block in messages[-1]["content"]
+    ):
+        yield "messages: the conversation must end with a user message (no turn of the model is paused)"
+
+
+def _texts(request: Json) -> Iterator[str]:
+    """No empty text, anywhere."""
+    places: list[tuple[str, Any]] = [
+        (f"messages.{place}.content", message["content"])
+        for place, message in enumerate(request["messages"])
+    ]
+    if "system" in request:
+        places.append(("system", request["system"]))
+    for where, content in places:
+        if isinstance(content, str):
+            if not content.strip():
+                yield f"{where}: text content blocks must contain non-whitespace text"
+            continue
+        for index, block in enumerate(content):
+            yield from _text(f"{where}.{index}", block)
+
+
+def _text(where: str, block: Json) -> Iterator[str]:
+    if block["type"] == "text":
+        text = block.get("text")
+        if not isinstance(text, str) or not text.strip():
+            yield f"{where}: text content blocks must contain non-whitespace text"
+    inner = block.get("content")
+    if block["type"] == "tool_result" and isinstance(inner, list):
+        for index, part in enumerate(inner):
+            yield from _text(f"{where}.content.{index}", part)
+
+
+def _blocks(request: Json) -> Iterator[str]:
+    """Which blocks may stand in whose message, and their fields."""
+    for place, message in enumerate(request["messages"]):
+        for index, block in enumerate(blocks_of(message)):
+            where, kind = f"messages.{place}.content.{index}", block["type"]
+            if message["role"] == "user" and kind not in _USER_BLOCKS:
+                yield f"{where}: `{kind}` blocks can only be in `assistant` messages"
+            elif message["role"] == "assistant" and kind in _USER_BLOCKS - {"text"}:
+                yield f"{where}: `{kind}` blocks can only be in `user` messages"
+            elif kind in ("tool_use", "server_tool_use"):
+                yield from _call(where, block)
+            elif kind == "tool_result":
+                yield from _result(where, block)
+            if kind in THINKING and "cache_control" in block:
+                yield f"{where}.cache_control: Extra inputs are not permitted"
+
+
+def _call(where: str, block: Json) -> Iterator[str]:
+    if not _is(ID, block.get("id")):
+        yield f"{where}.{block['type']}.id: String should match pattern '^{ID.pattern}$'"
+    if not _is(TOOL_NAME, block.get("name")):
+        yield f"{where}.{block['type']}.name: String should match pattern '^{TOOL_NAME.pattern}$'"
+    if not isinstance(block.get("input"), dict):
+        yield f"{where}.{block['type']}.input: Input should be a valid dictionary"
+
+
+def _result(where: str, block: Json) -> Iterator[str]:
+    if not _is(ID, block.get("tool_use_id")):
+        yield f"{where}.tool_result.tool_use_id: String should match pattern '^{ID.pattern}$'"
+    if not isinstance(block.get("content", ""), str | list):
+        yield f"{where}.tool_result.content: Input should be a valid string"
+    for name in sorted(
+        block.keys() - {"type", "tool_use_id", "content", "is_error", "cache_control"}
+    ):
+        yield f"{where}.tool_result.{name}: Extra inputs are not permitted"
+
+
+def _is(pattern: re.Pattern[str], value: Any) -> bool:
+    return isinstance(value, str) and pattern.fullmatch(value) is not None
+
+
+def _ids(request: Json) -> Iterator[str]:
+    """Ids of calls are unique over the conversation."""
+    ids = Counter(
+        str(block.get("id"))
+        for message in request["messages"]
+        for block in blocks_of(message)
+        if block["type"] in ("tool_use", "server_tool_use")
+    )
+    for name in sorted(name for name, count in ids.items() if count > 1):
+        yield f"messages: `tool_use` ids must be unique: {name}"
+
+
+def _results(request: Json) -> Iterator[str]:
+    """Each call of an assistant message is answered exactly once, first thing in the next message."""
+    messages = merged(request["messages"])
+    asked: list[str] = []
+    for place, message in enumerate(messages):
+        blocks = message["content"]
+        answered = [str(b.get("tool_use_id")) for b in blocks if b["type"] == "tool_result"]
+        if missing := [name for name in asked if name not in answered]:
+            yield (
+                f"messages.{place}: `tool_use` ids were found without `tool_result` blocks immediately after: "
+                f"{', '.join(missing)}"
+            )
+        if unknown := [name for name in answered if name not in asked]:
+            yield f"messages.{place}: unexpected `tool_use_id` found in `tool_result` blocks: {', '.join(unknown)}"
+        if len(set(answered)) < len(answered):
+            yield f"messages.{place}: each `tool_use` must have a single result"
+        if any(block["type"] != "tool_result" for block in blocks[: len(answered)]):
+            yield f"messages.{place}: `tool_result` blocks must come before any other content"
+        asked = [str(b.get("id")) for b in blocks if b["type"] == "tool_use"]
+    if asked:
+        yield f"messages.{len(messages) - 1}: `tool_use` ids were found without `tool_result` blocks: {', '.join(asked)}"
+
+
+def is_server_call(block: Json) -> bool:
+    """Whether the block is a call that the provider runs itself."""
+    return block["type"] in ("server_tool_use", "mcp_tool_use")
+
+
+def is_server_result(block: Json) -> bool:
+    """Whether the block is what such a call has brought."""
+    return str(block["type"]).endswith("_tool_result")
+
+
+def open_server_calls(blocks: Iterable[Json]) -> list[str]:
+    """Ids of server-side calls without a result."""
+    asked: dict[str, None] = {}
+    for block in blocks:
+        if is_server_call(block):
+            asked[str(block.get("id"))] = None
+        elif is_server_result(block):
+            asked.pop(str(block.get("tool_use_id")), None)
+    return list(asked)
+
+
+def _server_pairs(request: Json) -> Iterator[str]:
+    """A server-side call and its result stand in the same message. Nothing stands behind a call that is not finished."""
+    messages = merged(request["messages"])
+    for place, message in enumerate(messages):
+        known: set[str] = set()
+        for index, block in enumerate(message["content"]):
+            if is_server_call(block):
+                known.add(str(block.get("id")))
+            elif is_server_result(block) and str(block.get("tool_use_id")) not in known:
+                yield (
+                    f"messages.{place}.content.{index}: unexpected `tool_use_id` found in `{block['type']}` blocks: "
+                    f"{block.get('tool_use_id')}"
+                )
+    for place, (message, following) in enumerate(pairwise(messages)):
+        pending = open_server_calls(message["content"])
+        has_own_calls = any(block["type"] == "tool_use" for block in message["content"])
+        only_results = all(block["type"] == "tool_result" for block in following["content"])
+        if pending and not (has_own_calls and only_results):
+            yield (
+                f"messages.{place}: `server_tool_use` ids were found without their result blocks: "
+                f"{', '.join(pending)}"
+            )
+
+
+def _tools(request: Json) -> Iterator[str]:
+    tools = request.get("tools", [])
+    names = Counter(str(tool.get("name")) for tool in tools)
+    for name in sorted(name for name, count in names.items() if count > 1):
+        yield f"tools: Tool names must be unique: {name}"
+    for place, tool in enumerate(tools):
+        if not _is(TOOL_NAME, tool.get("name")):
+            yield f"tools.{place}.name: String should match pattern '^{TOOL_NAME.pattern}$'"
+        if tool.get("type", "custom") == "custom":
+            yield from _input_schema(f"tools.{place}.input_schema", tool.get("input_schema"))
+    if sum(tool.get("strict") is True for tool in tools) > MOST_STRICT_TOOLS:
+        yield f"tools: at most {MOST_STRICT_TOOLS} tools can be strict"
+    choice = request.get("tool_choice")
+    if choice is not None and not tools:
+        yield "tool_choice: may only be specified while providing tools"
+    elif choice is not None and choice.get("type") == "tool" and choice.get("name") not in names:
+        yield f"tool_choice.name: tool {choice.get('name')!r} not found in provided tools"
+    calls = {"tool_use", "tool_result", "server_tool_use"}
+    has_calls = any(b["type"] in calls for m in request["messages"] for b in blocks_of(m))
+    if has_calls and not tools:
+        yield "tools: Field required: the messages hold `tool_use` or `tool_result` blocks"
+
+
+def _input_schema(where: str, schema: Any) -> Iterator[str]:
+    if not isinstance(schema, dict) or schema.get("type") != "object":
+        yield f"{where}.type: Input should be 'object'"
+        return
+    for keyword in ("oneOf", "allOf", "anyOf"):
+        if keyword in schema:
+            yield f"{where}: does not support oneOf, allOf, or anyOf at the top level"
+    for part in _parts(schema):
+        for name in part.get("properties", {}):
+            if not PARAMETER_NAME.fullmatch(name):
+                yield f"{where}.properties: Property keys should match pattern '^{PARAMETER_NAME.pattern}$': {name!r}"
+
+
+def _parts(schema: Any) -> Iterator[Json]:
+    """The schema and every schema inside it."""
+    waiting = [schema]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, list):
+            waiting += part
+        elif isinstance(part, dict):
+            yield part
+            for keyword in ("properties", "$defs"):
+                waiting += list(part.get(keyword, {}).values())
+            waiting += [part[k] for k in ("items", "anyOf", "allOf", "oneOf") if k in part]
+
+
+def _schemas(request: Json) -> Iterator[str]:
+    """Schemas that the API enforces lie within the subset that it supports."""
+    format_ = request.get("output_config", {}).get("format")
+    if format_ is not None:
+        if format_.get("type") != "json_schema" or not isinstance(format_.get("schema"), dict):
+            yield "output_config.format: Input should be a JSON schema"
+        else:
+            yield from schema_violations("output_config.format.schema", format_["schema"])
+    for place, tool in enumerate(request.get("tools", [])):
+        if tool.get("strict") and isinstance(tool.get("input_schema"), dict):
+            yield from schema_violations(f"tools.{place}.input_schema", tool["input_schema"])
+
+
+def schema_violations(where: str, schema: Json) -> Iterator[str]:
+    """What structured output and strict tools do not take."""
+    for part in _parts(schema):
+        for keyword in sorted(part.keys() - _SCHEMA_KEYWORDS):
+            yield f"{where}: keyword {keyword!r} is not supported"
+        kind = part.get("type")
+        if kind is not None and kind not in _SCHEMA_TYPES:
+            yield f"{where}: type {kind!r} is not supported"
+        if kind == "object" and part.get("additionalProperties") is not False:
+            yield f"{where}: For 'object' type, 'additionalProperties' must be explicitly set to false"
+        missing = [
+            name for name in part.get("required", ()) if name not in part.get("properties", {})
+        ]
+        if missing:
+            yield f"{where}: required names no property: {', '.join(missing)}"
+        if part.get("minItems", 0) not in (0, 1):
+            yield f"{where}: For 'array' type, 'minItems' values other than 0 or 1 are not supported"
+        if "format" in part and part["format"] not in _STRING_FORMATS:
+            yield f"{where}: String format {part['format']!r} is not supported"
+        if not part.keys() & {"type", "anyOf", "allOf", "enum", "const", "$ref"}:
+            yield f"{where}: a schema needs a type"
+        if any(isinstance(value, dict | list) for value in part.get("enum", ())):
+            yield f"{where}: complex types within enums are not supported"
+    yield from _references(where, schema)
+
+
+def _references(where: str, schema: Json) -> Iterator[str]:
+    """References lead to `$defs` of the same schema, and never in a circle."""
+    definitions = schema.get("$defs", {})
+    leads_to = {
+        name: {str(part["$ref"]) for part in _parts(definition) if "$ref" in part}
+        for name, definition in definitions.items()
+    }
+    for part in _parts(schema):
+        name = str(part.get("$ref", ""))
+        if "$ref" in part and name.removeprefix("#/$defs/") not in definitions:
+            yield f"{where}: external $ref is not supported: {name}"
+    for start, targets in leads_to.items():
+        seen: set[str] = set()
+        waiting = list(targets)
+        while waiting:
+            name = waiting.pop().removeprefix("#/$defs/")
+            if name not in seen:
+                seen.add(name)
+                waiting += leads_to.get(name, ())
+        if start in seen:
+            yield f"{where}: recursive schemas are not supported: {start}"
+
+
+def _cache(request: Json) -> Iterator[str]:
+    places: list[Json] = [*request.get("tools", [])]
+    if isinstance(request.get("system"), list):
+        places += request["system"]
+    places += [block for message in request["messages"] for block in blocks_of(message)]
+    marked = [block["cache_control"] for block in places if block.get("cache_control")]
+    if len(marked) > MOST_CACHE_BREAKPOINTS:
+        yield (
+            f"A maximum of {MOST_CACHE_BREAKPOINTS} blocks with cache_control may be provided. "
+            f"Found {len(marked)}."
+        )
+    if any(mark.get("type") != "ephemeral" for mark in marked):
+        yield "cache_control.type: Input should be 'ephemeral'"
+
+
+RULES: tuple[Callable[[Json], Iterator[str]], ...] = (
+    _roles,
+    _texts,
+    _blocks,
+    _ids,
+    _results,
+    _server_pairs,
+    _tools,
+    _schemas,
+    _cache,
+)

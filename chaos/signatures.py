@@ -1,0 +1,143 @@
+"""Signatures on the thinking of a Messages-API server's replies, and a check that a client sends it back unchanged.
+
+A signature names its reply and the block's place among the reply's thinking blocks. A code (HMAC) covers both, the thinking itself, and
+the kind of block that follows. So a block that was changed, moved, left out or invented is noticed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import secrets
+import threading
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from chaos.request_rules import THINKING, Json, blocks_of, is_server_call, is_server_result, merged
+
+
+class Signatures:
+    """What one server has signed. Safe to use from many threads."""
+
+    def __init__(self) -> None:
+        self._key = secrets.token_bytes(32)
+        self._count = 0
+        self._needed: dict[str, set[frozenset[str]]] = {}
+        """For the id of each tool call, the thinking that came before the call, for each reply with that id."""
+        self._paused: set[str] = set()
+        """Last blocks of paused replies."""
+        self._lock = threading.Lock()
+
+    def sign(self, blocks: Sequence[Json], stop_reason: str | None) -> tuple[Json, ...]:
+        """Return a reply's blocks with their thinking signed. Remember its tool calls and whether the turn is paused."""
+        with self._lock:
+            self._count += 1
+            reply = self._count
+        signed = [dict(block) for block in blocks]
+        kinds = [*_kinds(signed), ""]
+        total = sum(block.get("type") in THINKING for block in signed)
+        place = 0
+        before: set[str] = set()
+        for index, block in enumerate(signed):
+            if block.get("type") not in THINKING:
+                continue
+            place += 1
+            following = _next_kind(kinds, index)
+            token = f"{reply}.{place}.{total}"
+            if block["type"] == "redacted_thinking":
+                block["data"] = f"{token}.{self._code(token, '', following)}"
+                before.add(block["data"])
+            else:
+                block["signature"] = f"{token}.{self._code(token, block['thinking'], following)}"
+                before.add(block["signature"])
+        with self._lock:
+            for block in signed:
+                if block.get("type") == "tool_use":
+                    self._needed.setdefault(str(block.get("id")), set()).add(frozenset(before))
+            if stop_reason == "pause_turn" and signed:
+                self._paused.add(_fingerprint(signed[-1]))
+        return tuple(signed)
+
+    def violations(self, request: Json) -> Iterator[str]:
+        """Changed, moved or missing thinking, and content behind a paused turn. The request's shape has been checked."""
+        messages = merged(request["messages"])
+        for place, message in enumerate(messages):
+            if message["role"] == "assistant":
+                yield from self._thinking(place, message)
+        for place, (message, _) in enumerate(pairwise(messages)):
+            last = message["content"][-1]
+            if message["role"] == "assistant" and _fingerprint(last) in self._paused:
+                yield f"messages.{place + 1}: nothing can follow a paused turn"
+        assistants = [message for message in messages if message["role"] == "assistant"]
+        if assistants:
+            yield from self._kept(assistants[-1])
+
+    def _thinking(self, place: int, message: Json) -> Iterator[str]:
+        blocks = blocks_of(message)
+        kinds = [*_kinds(blocks), ""]
+        seen: list[tuple[int, int, int]] = []
+        for index, block in enumerate(blocks):
+            if block["type"] not in THINKING:
+                continue
+            where = f"messages.{place}.content.{index}"
+            parts = self._verified(block, _next_kind(kinds, index))
+            if parts is None:
+                yield f"{where}: Invalid `signature` in `thinking` block"
+            else:
+                seen.append(parts)
+        replies = list(dict.fromkeys(reply for reply, _, _ in seen))
+        for reply in replies:
+            places = [at for number, at, _ in seen if number == reply]
+            total = next(total for number, _, total in seen if number == reply)
+            if places != list(range(1, total + 1)):
+                yield f"messages.{place}: `thinking` blocks of a reply must be sent back complete and in their order"
+
+    def _verified(self, block: Json, following: str) -> tuple[int, int, int] | None:
+        is_redacted = block["type"] == "redacted_thinking"
+        signature = str(block.get("data" if is_redacted else "signature", ""))
+        token, _, code = signature.rpartition(".")
+        text = "" if is_redacted else str(block.get("thinking", ""))
+        # A paused reply may end with thinking: what follows comes with the next reply.
+        expected = [self._code(token, text, kind).encode() for kind in (following, "")]
+        if not any(hmac.compare_digest(code.encode(), one) for one in expected):
+            return None
+        reply, place, total = map(int, token.split("."))
+        return reply, place, total
+
+    def _kept(self, message: Json) -> Iterator[str]:
+        """The last assistant message holds the thinking that came with its calls."""
+        there = {
+            str(block.get("data") or block.get("signature"))
+            for block in message["content"]
+            if block["type"] in THINKING
+        }
+        for block in message["content"]:
+            if block["type"] == "tool_use":
+                needed = self._needed.get(str(block.get("id")), set())
+                if needed and not any(signatures <= there for signatures in needed):
+                    yield f"messages: `thinking` before the call {block.get('id')} must be sent back"
+
+    def _code(self, token: str, text: str, following: str) -> str:
+        words = json.dumps([token, text, following]).encode()
+        return hmac.new(self._key, words, hashlib.sha256).hexdigest()[:32]
+
+
+def _kinds(blocks: Sequence[Json]) -> list[str]:
+    """The kind of each block. An empty text is none: a client may not send it back."""
+    kinds = []
+    for block in blocks:
+        kind = str(block.get("type"))
+        kinds.append("" if kind == "text" and not str(block.get("text", "")).strip() else kind)
+    return kinds
+
+
+def _next_kind(kinds: list[str], index: int) -> str:
+    return next((kind for kind in kinds[index + 1 :] if kind), "")
+
+
+def _fingerprint(block: Json) -> str:
+    """What stays the same of a block that is sent back."""
+    if is_server_call(block) or is_server_result(block):
+        return f"{block['type']}:{block.get('id') or block.get('tool_use_id')}"
+    return f"{block.get('type')}:{str(block.get('text', '')).strip()}"

@@ -1,0 +1,143 @@
+"""A test fails if a request broke a rule of the Messages API, even if the client has hidden the error."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from typing import Any
+
+import pytest
+
+from chaos.messages_server import BrokenRules, MessagesServer, Reply, says
+from chaos.signatures import Signatures
+
+Json = dict[str, Any]
+HEADERS = {
+    "anthropic-version": "2026-10-21",
+    "x-api-key": "k",
+    "content-type": "application/json",
+}
+GOOD: Json = {"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content": "Hello"}]}
+THINKING: Json = {"type": "thinking", "thinking": "Let me think."}
+CALL: Json = {"type": "tool_use", "id": "t", "name": "look", "input": {}}
+SEARCH: Json = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
+HITS: Json = {"type": "web_search_tool_result", "tool_use_id": "s", "content": []}
+RESULT: Json = {"type": "tool_result", "tool_use_id": "t", "content": "found"}
+
+
+def sent(server: MessagesServer, request: Json, **headers: str) -> tuple[int, Json]:
+    """The status and the body of the server's answer."""
+    body = json.dumps(request).encode()
+    asked = urllib.request.Request(f"{server.url}/v1/messages", body, {**HEADERS, **headers})
+    try:
+        with urllib.request.urlopen(asked, timeout=10) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+
+
+def answered(*blocks: Json) -> Json:
+    """A request that sends these blocks back."""
+    results = [RESULT] if any(block["type"] == "tool_use" for block in blocks) else []
+    content = [*results, {"type": "text", "text": "Go on."}]
+    messages = [
+        *GOOD["messages"],
+        {"role": "assistant", "content": list(blocks)},
+        {"role": "user", "content": content},
+    ]
+    return {**GOOD, "messages": messages}
+
+
+def test_a_refused_request_gets_the_error_of_the_api_and_fails_the_test() -> None:
+    answers: list[tuple[int, Json]] = []
+
+    def send_a_bad_request() -> None:
+        with MessagesServer(lambda _: says("x")) as server:
+            answers.append(sent(server, {**GOOD, "max_tokens": 0}))
+            assert server.requests == [], "the script is not asked"
+
+    with pytest.raises(BrokenRules, match="max_tokens"):
+        send_a_bad_request()
+    status, body = answers[0]
+    assert (status, body["error"]["type"]) == (400, "invalid_request_error")
+    assert body["error"]["message"].startswith("max_tokens: ")
+
+
+def test_a_good_request_is_answered() -> None:
+    with MessagesServer(lambda _: says("x")) as server:
+        assert sent(server, GOOD)[0] == 200
+
+
+def test_a_server_that_tolerates_broken_rules_says_why() -> None:
+    with MessagesServer(lambda _: says("x"), tolerates="a local server without checks") as server:
+        assert sent(server, {**GOOD, "max_tokens": 0})[0] == 200
+
+
+def test_a_request_of_more_than_32_megabytes_is_refused() -> None:
+    with MessagesServer(lambda _: says("x")) as server:
+        assert sent(server, {**GOOD, "system": "x" * 33_600_000})[0] == 413
+        assert server.violations
+        server.violations.clear()
+
+
+def test_thinking_that_was_changed_on_its_way_is_noticed_over_http() -> None:
+    with MessagesServer(lambda _: Reply(blocks=(THINKING, CALL))) as server:
+        thinking, call = sent(server, GOOD)[1]["content"]
+        tools = [{"name": "look", "input_schema": {"type": "object"}}]
+        request = answered({**thinking, "thinking": "Let me sleep."}, call) | {"tools": tools}
+        assert sent(server, request)[0] == 400
+        assert "Invalid `signature`" in server.violations[0]
+        server.violations.clear()
+
+
+@pytest.fixture
+def signatures() -> Signatures:
+    return Signatures()
+
+
+def test_thinking_that_comes_back_unchanged_is_taken(signatures: Signatures) -> None:
+    blocks = signatures.sign(
+        (THINKING, {"type": "redacted_thinking", "data": "x"}, CALL), "tool_use"
+    )
+    assert list(signatures.violations(answered(*blocks))) == []
+
+
+@pytest.mark.parametrize("change", ["its words", "its signature", "its place", "an older one"])
+def test_thinking_that_was_changed_or_moved_is_noticed(signatures: Signatures, change: str) -> None:
+    text = {"type": "text", "text": "So."}
+    first, middle, call = signatures.sign((THINKING, text, CALL), "tool_use")
+    changed = {
+        "its words": (first | {"thinking": "Other"}, middle, call),
+        "its signature": (first | {"signature": "1.1.1.0"}, middle, call),
+        "its place": (middle, first, call),
+        "an older one": (
+            first | {"signature": Signatures().sign((THINKING,), None)[0]["signature"]},
+            call,
+        ),
+    }[change]
+    assert any("Invalid `signature`" in line for line in signatures.violations(answered(*changed)))
+
+
+def test_thinking_before_a_call_that_was_left_out_is_noticed(signatures: Signatures) -> None:
+    *_, call = signatures.sign((THINKING, CALL), "tool_use")
+    assert any("must be sent back" in line for line in signatures.violations(answered(call)))
+
+
+def test_one_of_two_thoughts_that_was_left_out_is_noticed(signatures: Signatures) -> None:
+    first, _, call = signatures.sign((THINKING, THINKING, CALL), "tool_use")
+    assert list(signatures.violations(answered(first, call)))
+
+
+def test_text_behind_a_paused_turn_is_noticed(signatures: Signatures) -> None:
+    blocks = signatures.sign((SEARCH, HITS), "pause_turn")
+    assert list(signatures.violations(answered(*blocks))) == [
+        "messages.2: nothing can follow a paused turn"
+    ]
+
+
+def test_a_paused_turn_that_goes_on_is_taken(signatures: Signatures) -> None:
+    paused = signatures.sign((THINKING,), "pause_turn")
+    rest = signatures.sign(({"type": "text", "text": "So."},), "end_turn")
+    assert list(signatures.violations(answered(*paused, *rest))) == []
