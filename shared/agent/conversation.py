@@ -18,6 +18,7 @@ TOO_LONG = (
     "Your answer was cut off because it was too long. Give it again, whole, and much shorter."
 )
 EMPTY = f"{UNUSABLE}it is empty."
+_THINKING = ("thinking", "redacted_thinking")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +119,39 @@ class Conversation:
         return None if reply.stop_reason == "pause_turn" else reply
 
     @property
+    def is_paused(self) -> bool:
+        """Whether the provider has not finished the model's turn. Nothing but results of tools may follow such a turn."""
+        reply = self.last_reply
+        if reply is None or any(isinstance(item, Prompted) for item in self.since_reply):
+            return False
+        if reply.stop_reason == "pause_turn":
+            return True
+        return bool(calls_of(reply)) and bool(_open_server_calls(reply.content))
+
+    @property
+    def called_names(self) -> list[str]:
+        """Names of the tools that the model has called, each once, with those that the provider runs."""
+        names = [
+            str(block.get("name"))
+            for item in self.checkpoints
+            if isinstance(item, Replied)
+            for block in item.content
+            if block.get("type") in ("tool_use", "server_tool_use")
+        ]
+        return list(dict.fromkeys(names))
+
+    @property
+    def ids(self) -> set[str]:
+        """Ids of all calls so far."""
+        return {
+            str(block.get("id"))
+            for item in self.checkpoints
+            if isinstance(item, Replied)
+            for block in item.content
+            if block.get("type") in ("tool_use", "server_tool_use")
+        }
+
+    @property
     def repairs(self) -> int:
         """How often the model was told that its answer cannot be used."""
         return sum(
@@ -143,7 +177,10 @@ class Conversation:
 
     @property
     def messages(self) -> tuple[MessageParam, ...]:
-        """The conversation as the Messages API takes it: roles alternate, each call's result comes first in the next message."""
+        """The conversation as the Messages API takes it: roles alternate, and each call's result comes first in the next message.
+
+        A paused turn stays as it is, so that the provider continues it.
+        """
         messages: list[MessageParam] = [{"role": "user", "content": list(self.opening["content"])}]
         for checkpoint in self.checkpoints:
             match checkpoint:
@@ -155,11 +192,18 @@ class Conversation:
                     _add(messages, "user", [{"type": "text", "text": checkpoint.text}])
                 case Called() | CallFailed():
                     pass
-        return tuple(_in_order(messages))
+        return tuple(_in_order(_without_unfinished_calls(messages, is_paused=self.is_paused)))
 
 
 def calls_of(reply: Replied) -> list[Block]:
     return [block for block in reply.content if block.get("type") == "tool_use"]
+
+
+def _open_server_calls(content: Iterable[Block]) -> set[str]:
+    """Ids of calls that the provider runs itself and that have no result in these blocks."""
+    blocks = list(content)
+    called = {str(block.get("id")) for block in blocks if block.get("type") == "server_tool_use"}
+    return called - {str(block.get("tool_use_id")) for block in blocks}
 
 
 def text_of(content: Iterable[Block]) -> str:
@@ -212,13 +256,61 @@ def _sendable(content: Iterable[Block]) -> list[Block]:
                 blocks.append(block)
     return (
         blocks
-        if any(block.get("type") not in ("thinking", "redacted_thinking") for block in blocks)
+        if any(block.get("type") not in _THINKING for block in blocks)
         else []
     )
 
 
+def _without_unfinished_calls(
+    messages: list[MessageParam], *, is_paused: bool
+) -> list[MessageParam]:
+    """Drop calls of the provider's own tools that were cut off, and results without a call. The API refuses both.
+
+    If the turn is paused, its last message keeps its unfinished calls: the provider continues them.
+    """
+    last = max(
+        (place for place, message in enumerate(messages) if message["role"] == "assistant"),
+        default=-1,
+    )
+    kept: list[MessageParam] = []
+    for place, message in enumerate(messages):
+        blocks = message["content"]
+        if message["role"] == "assistant":
+            has_own_calls = any(block.get("type") == "tool_use" for block in blocks)
+            unfinished = set() if has_own_calls or (is_paused and place == last) else (
+                _open_server_calls(blocks)
+            )
+            blocks = _in_pairs(blocks, unfinished)
+        _add(kept, message["role"], blocks) if kept else kept.append(message)
+    if kept[-1]["role"] == "assistant":
+        _strip_end(kept[-1]["content"])
+    return kept
+
+
+def _in_pairs(blocks: list[Block], unfinished: set[str]) -> list[Block]:
+    """The blocks without these unfinished calls, and without results of calls that are not there."""
+    called: set[str] = set()
+    kept = []
+    for block in blocks:
+        kind = str(block.get("type"))
+        if kind == "server_tool_use":
+            if str(block.get("id")) in unfinished:
+                continue
+            called.add(str(block.get("id")))
+        elif kind.endswith("_tool_result") and str(block.get("tool_use_id")) not in called:
+            continue
+        kept.append(block)
+    return kept if any(block.get("type") not in _THINKING for block in kept) else []
+
+
+def _strip_end(blocks: list[Block]) -> None:
+    """Remove white space at the end of a paused turn: the API refuses it."""
+    if blocks[-1].get("type") == "text":
+        blocks[-1] = {**blocks[-1], "text": str(blocks[-1]["text"]).rstrip()}
+
+
 def _in_order(messages: list[MessageParam]) -> list[MessageParam]:
-    """Results in the order of their calls, whichever tool was faster, and before any text: a resumed conversation has the same bytes."""
+    """Put results before any text, in the order of their calls, so that a resumed conversation has the same bytes."""
     for before, message in pairwise(messages):
         if message["role"] == "user":
             order = {
@@ -226,7 +318,8 @@ def _in_order(messages: list[MessageParam]) -> list[MessageParam]:
                 for index, block in enumerate(before["content"])
                 if block.get("type") == "tool_use"
             }
+            behind = len(before["content"])
             message["content"].sort(
-                key=lambda block: order.get(block.get("tool_use_id", ""), len(order))
+                key=lambda block: order.get(block.get("tool_use_id", ""), behind)
             )
     return messages
