@@ -260,10 +260,10 @@ def open_server_calls(blocks: Iterable[Json]) -> list[str]:
 
 
 def _server_pairs(request: Json) -> Iterator[str]:
-    """A server-side call and its result stand in the same message. Nothing stands behind a call that is not finished."""
+    """A server-side call stands before its result. Nothing but results of tools stands behind an unfinished call."""
     messages = merged(request["messages"])
+    known: set[str] = set()
     for place, message in enumerate(messages):
-        known: set[str] = set()
         for index, block in enumerate(message["content"]):
             if is_server_call(block):
                 known.add(str(block.get("id")))
@@ -272,8 +272,16 @@ def _server_pairs(request: Json) -> Iterator[str]:
                     f"messages.{place}.content.{index}: unexpected `tool_use_id` found in `{block['type']}` blocks: "
                     f"{block.get('tool_use_id')}"
                 )
+    open_calls = set(
+        open_server_calls(
+            block
+            for message in messages
+            if message["role"] == "assistant"
+            for block in message["content"]
+        )
+    )
     for place, (message, following) in enumerate(pairwise(messages)):
-        pending = open_server_calls(message["content"])
+        pending = [name for name in open_server_calls(message["content"]) if name in open_calls]
         has_own_calls = any(block["type"] == "tool_use" for block in message["content"])
         only_results = all(block["type"] == "tool_result" for block in following["content"])
         if pending and not (has_own_calls and only_results):

@@ -65,9 +65,10 @@ class Signatures:
         for place, message in enumerate(messages):
             if message["role"] == "assistant":
                 yield from self._thinking(place, message)
-        for place, (message, _) in enumerate(pairwise(messages)):
+        for place, (message, following) in enumerate(pairwise(messages)):
             last = message["content"][-1]
-            if message["role"] == "assistant" and _fingerprint(last) in self._paused:
+            is_paused = message["role"] == "assistant" and _fingerprint(last) in self._paused
+            if is_paused and any(block["type"] != "tool_result" for block in following["content"]):
                 yield f"messages.{place + 1}: nothing can follow a paused turn"
         assistants = [message for message in messages if message["role"] == "assistant"]
         if assistants:
@@ -124,11 +125,12 @@ class Signatures:
 
 
 def _kinds(blocks: Sequence[Json]) -> list[str]:
-    """The kind of each block. An empty text is none: a client may not send it back."""
+    """The kind of each block. Empty for blocks that a client may leave out: empty texts, and unfinished server-side calls."""
     kinds = []
     for block in blocks:
         kind = str(block.get("type"))
-        kinds.append("" if kind == "text" and not str(block.get("text", "")).strip() else kind)
+        is_empty = kind == "text" and not str(block.get("text", "")).strip()
+        kinds.append("" if is_empty or is_server_call(block) else kind)
     return kinds
 
 

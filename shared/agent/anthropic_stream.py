@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import threading
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -134,7 +133,6 @@ class Gathering:
             )
         with self._lock:
             content = _storable(tuple(self._finished(index) for index in sorted(self.blocks)))
-        _name_calls(content)
         calls = any(block.get("type") == "tool_use" for block in content)
         return ModelReply(
             content=content,
@@ -246,13 +244,3 @@ def _arguments(text: str) -> Any:
         return STRICT.decode(text)
     except (ValueError, RecursionError):
         return text
-
-
-def _name_calls(content: tuple[Block, ...]) -> None:
-    """Gives calls without an id, or with one that is taken, an id of their own: results are matched by it."""
-    seen: set[str] = set()
-    for block in content:
-        if block.get("type") == "tool_use":
-            if not block.get("id") or not isinstance(block["id"], str) or block["id"] in seen:
-                block["id"] = f"toolu_{secrets.token_hex(8)}"
-            seen.add(block["id"])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from shared.agent.call_ids import CALLS, ids_in
 from shared.agent.model import Block, MessageParam
 from shared.agent.tool_calls import MAY_HAVE_RUN
 from shared.wire.checkpoints import Called, CallFailed, Checkpoint, Observed, Prompted, Replied
@@ -19,6 +20,7 @@ TOO_LONG = (
 )
 EMPTY = f"{UNUSABLE}it is empty."
 _THINKING = ("thinking", "redacted_thinking")
+_SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,26 +132,19 @@ class Conversation:
 
     @property
     def called_names(self) -> list[str]:
-        """Names of the tools that the model has called, each once, with those that the provider runs."""
-        names = [
-            str(block.get("name"))
-            for item in self.checkpoints
-            if isinstance(item, Replied)
-            for block in item.content
-            if block.get("type") in ("tool_use", "server_tool_use")
-        ]
-        return list(dict.fromkeys(names))
+        """Names of the tools that the model or the provider has called, each once."""
+        calls = [block for block in self._replied_blocks if block.get("type") in CALLS]
+        return list(dict.fromkeys(str(block.get("name")) for block in calls))
 
     @property
     def ids(self) -> set[str]:
         """Ids of all calls so far."""
-        return {
-            str(block.get("id"))
-            for item in self.checkpoints
-            if isinstance(item, Replied)
-            for block in item.content
-            if block.get("type") in ("tool_use", "server_tool_use")
-        }
+        return set(ids_in(self._replied_blocks))
+
+    @property
+    def _replied_blocks(self) -> list[Block]:
+        replies = (item for item in self.checkpoints if isinstance(item, Replied))
+        return [block for reply in replies for block in reply.content]
 
     @property
     def repairs(self) -> int:
@@ -200,9 +195,9 @@ def calls_of(reply: Replied) -> list[Block]:
 
 
 def _open_server_calls(content: Iterable[Block]) -> set[str]:
-    """Ids of calls that the provider runs itself and that have no result in these blocks."""
+    """Return ids of calls that the provider runs itself and that have no result in these blocks."""
     blocks = list(content)
-    called = {str(block.get("id")) for block in blocks if block.get("type") == "server_tool_use"}
+    called = {str(block.get("id")) for block in blocks if block.get("type") in _SERVER_CALLS}
     return called - {str(block.get("tool_use_id")) for block in blocks}
 
 
@@ -254,11 +249,7 @@ def _sendable(content: Iterable[Block]) -> list[Block]:
                 blocks.append({**block, "input": {}})
             case _:
                 blocks.append(block)
-    return (
-        blocks
-        if any(block.get("type") not in _THINKING for block in blocks)
-        else []
-    )
+    return blocks if any(block.get("type") not in _THINKING for block in blocks) else []
 
 
 def _without_unfinished_calls(
@@ -266,34 +257,30 @@ def _without_unfinished_calls(
 ) -> list[MessageParam]:
     """Drop calls of the provider's own tools that were cut off, and results without a call. The API refuses both.
 
-    If the turn is paused, its last message keeps its unfinished calls: the provider continues them.
+    The last message of a paused turn keeps its unfinished calls: the provider continues them.
     """
-    last = max(
-        (place for place, message in enumerate(messages) if message["role"] == "assistant"),
-        default=-1,
-    )
-    kept: list[MessageParam] = []
-    for place, message in enumerate(messages):
+    assistant = [message for message in messages if message["role"] == "assistant"]
+    unfinished = _open_server_calls(block for item in assistant for block in item["content"])
+    if is_paused and assistant:
+        unfinished -= _open_server_calls(assistant[-1]["content"])
+    called: set[str] = set()
+    kept: list[MessageParam] = [messages[0]]
+    for message in messages[1:]:
         blocks = message["content"]
         if message["role"] == "assistant":
-            has_own_calls = any(block.get("type") == "tool_use" for block in blocks)
-            unfinished = set() if has_own_calls or (is_paused and place == last) else (
-                _open_server_calls(blocks)
-            )
-            blocks = _in_pairs(blocks, unfinished)
-        _add(kept, message["role"], blocks) if kept else kept.append(message)
+            blocks = _in_pairs(blocks, unfinished, called)
+        _add(kept, message["role"], blocks)
     if kept[-1]["role"] == "assistant":
         _strip_end(kept[-1]["content"])
     return kept
 
 
-def _in_pairs(blocks: list[Block], unfinished: set[str]) -> list[Block]:
-    """The blocks without these unfinished calls, and without results of calls that are not there."""
-    called: set[str] = set()
+def _in_pairs(blocks: list[Block], unfinished: set[str], called: set[str]) -> list[Block]:
+    """Return the blocks without unfinished calls, and without results of unknown calls. Add their calls to `called`."""
     kept = []
     for block in blocks:
         kind = str(block.get("type"))
-        if kind == "server_tool_use":
+        if kind in _SERVER_CALLS:
             if str(block.get("id")) in unfinished:
                 continue
             called.add(str(block.get("id")))

@@ -156,7 +156,8 @@ class Agent:
         is_last = self._decides is None and self._model_turns.is_last(
             self._talk
         )  # who decides by calls must be able to call
-        if is_last and not self._talk.is_told_last:
+        # Text behind a paused turn would end that turn, and the API refuses it behind an unfinished call.
+        if is_last and not self._talk.is_told_last and not self._talk.is_paused:
             self._note(Prompted(text=LAST_TURN))
         self._model_turns.turn(self._talk, self._note, is_last=is_last)
 

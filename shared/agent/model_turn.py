@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from math import inf
-from typing import Protocol
+from typing import Any, Protocol
 
 from shared.agent.answers import draft_in
+from shared.agent.call_ids import with_valid_calls
 from shared.agent.conversation import Conversation, calls_of, text_of
 from shared.agent.equipment import Equipment
 from shared.agent.model import ModelCall, ModelReply, Pulse
@@ -120,8 +121,9 @@ class ModelTurns:
         self._hear(reply.limits)
         self._longest_turn_s = max(self._longest_turn_s, self.equipment.now() - started)
         usage = self._used(reply, call, worst)
+        content = with_valid_calls(reply.content, talk.ids)
         replied = Replied(
-            content=reply.content, stop_reason=reply.stop_reason, usage=usage, model=reply.model
+            content=content, stop_reason=reply.stop_reason, usage=usage, model=reply.model
         )
         note(replied, may_wait=self._is_read_at_once(replied))
 
@@ -168,19 +170,18 @@ class ModelTurns:
                 StopReason.MAX_TOKENS,
                 f"{talk.replied_tokens} of {self._limits.max_tokens} tokens are used",
             )
-        has_calls = any(
-            block.get("type") == "tool_use"
-            for item in talk.checkpoints
-            if isinstance(item, Replied)
-            for block in item.content
-        )
+        tools = self._tools if talk.ids or not is_last else ()
+        may_call_tools = not is_last
+        if talk.ids and not tools:
+            tools = tuple(_placeholder(name) for name in talk.called_names)
+            may_call_tools = False
         return ModelCall(
             model=self.equipment.model_name,
             system=self._system,
             messages=talk.messages,
             max_output_tokens=min(self._limits.max_output_tokens, room),
-            tools=self._tools if has_calls or not is_last else (),
-            may_call_tools=not is_last,
+            tools=tools,
+            may_call_tools=may_call_tools,
             output_schema=self._schema,
             timeout_s=max(1.0, min(self.equipment.silence_s, self.equipment.left_s)),
             progress_s=self.equipment.progress_s,
@@ -316,6 +317,15 @@ class ModelTurns:
             )
             self._rendered = (length, request_bytes(call))
         return self._rendered[1]
+
+
+def _placeholder(name: str) -> dict[str, Any]:
+    """Define a tool that the model has made up. The API refuses calls in the messages of a request without tools."""
+    return {
+        "name": name,
+        "description": "There is no such tool.",
+        "input_schema": {"type": "object"},
+    }
 
 
 def _bytes_of(checkpoints: tuple[Checkpoint, ...]) -> int:

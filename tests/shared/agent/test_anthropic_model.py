@@ -176,13 +176,6 @@ def test_a_server_that_ignores_streaming_is_understood(serve: Serve) -> None:
     assert model.reply(CALL, ignore).content == ({"type": "text", "text": "whole"},)
 
 
-def test_calls_without_an_id_get_one_each(serve: Serve) -> None:
-    block = {"type": "tool_use", "name": "look", "input": {"a": "b"}}
-    model, _ = serve(in_turn(Reply(blocks=(block, block), stop_reason="tool_use")))
-    ids = [block["id"] for block in model.reply(CALL, ignore).content]
-    assert len(set(ids)) == 2
-
-
 def test_arguments_that_were_cut_stay_text(serve: Serve) -> None:
     model, _ = serve(
         in_turn(
