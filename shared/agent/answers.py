@@ -1,14 +1,16 @@
-"""JSON out of a model's final text, however it is wrapped: bare, fenced, amid prose, or cut off. Pure."""
+"""JSON out of a model's final text: bare, fenced, amid prose, cut off, or with the usual mistakes. Pure."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from enum import StrEnum
+from typing import Any, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic_core import from_json
 
+from shared.agent.json_repair import repaired_json
 from shared.agent.strict_json import STRICT
 from shared.wire.characters import all_in_whole_characters
 
@@ -18,20 +20,68 @@ _HALF = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 """Where half of a surrogate pair may stand, as JSON spells it or as it is; most answers have none, and need not be gone through for it."""
 _MOST_STARTS = 200
 """Opening braces that are tried, so that a text of nothing but braces takes no quadratic time."""
+_MOST_REPAIRED_STARTS = 20
+"""Opening braces from which a repair is tried, for the same reason."""
 
 
 class Lenient(BaseModel):
-    """An answer as it came: unknown fields are ignored, numbers and strings may stand for each other."""
+    """An answer as it came.
+
+    Unknown fields are ignored. Numbers and strings may stand for each other. `null` in an optional field means that the model did not
+    give the field. The words of an enumeration may be in another case.
+    """
 
     model_config = ConfigDict(
         frozen=True, extra="ignore", coerce_numbers_to_str=True, hide_input_in_errors=True
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        given = {
+            name: value
+            for name, value in values.items()
+            if value is not None
+            or name not in cls.model_fields
+            or cls.model_fields[name].is_required()
+        }
+        for name, field in cls.model_fields.items():
+            if name in given:
+                given[name] = _word_of(given[name], field.annotation)
+        return given
+
+
+def _word_of(value: Any, kind: Any) -> Any:
+    """Return the word of an enumeration that differs from the value only in case, spaces and hyphens; else the value."""
+    if not isinstance(value, str) or not isinstance(kind, type) or not issubclass(kind, StrEnum):
+        return value
+    words = {folded_word(word.value): word.value for word in kind}
+    return words.get(folded_word(value), value)
+
+
+def folded_word(word: str) -> str:
+    """Return `needs_input` for `Needs input.`"""
+    return re.sub(r"[\s_-]+", "_", word.strip(" \t\r\n.!").lower())
+
 
 def json_object_in(text: str) -> dict[str, Any] | None:
-    """The one JSON object of a final text: the whole of it, what a fence holds, or the largest object amid prose."""
-    whole = next((value for value in _values(text) if isinstance(value, dict)), None)
-    return _largest_object(text) if whole is None else whole
+    """Return the one JSON object of a final text: the whole text, the content of a fence, or the largest object amid prose.
+
+    Raw line breaks and lone backslashes in strings, and commas before a closing bracket, are repaired.
+    """
+    begins = _beginning(text)
+    if text[begins:].startswith("{") and (whole := _object_at(text, begins)) is not None:
+        value, end = whole
+        if not text[end:].strip(" \t\r\n`"):
+            return _whole(value, text)
+    fenced = (match.group(1) for match in _FENCE.finditer(text))
+    for part in fenced:
+        start = len(part) - len(part.lstrip())
+        if (inside := _object_at(part, start)) is not None and not part[inside[1] :].strip():
+            return _whole(inside[0], text)
+    return _largest_object(text)
 
 
 def what_came(text: str) -> str:
@@ -51,8 +101,9 @@ def partial_object_in(text: str) -> dict[str, Any] | None:
     start = text.find("{")
     if start < 0:
         return None
+    repaired, _ = repaired_json(text, start)
     try:
-        value = from_json(text[start:], allow_partial="trailing-strings")
+        value = from_json(repaired, allow_partial="trailing-strings", allow_inf_nan=False)
     except (ValueError, RecursionError):
         return None
     return _whole(value, text) if isinstance(value, dict) else None
@@ -68,9 +119,14 @@ def draft_in(text: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _whole(value: Any, text: str) -> Any:
+_Value = TypeVar("_Value")
+
+
+def _whole(value: _Value, text: str) -> _Value:
     """The value that the text holds, without lone surrogates, which JSON can spell but no UTF-8 text can hold."""
-    return all_in_whole_characters(value) if _HALF.search(text) else value
+    if not _HALF.search(text):
+        return value
+    return cast(_Value, all_in_whole_characters(value))
 
 
 def _values(text: str) -> Iterator[Any]:
@@ -92,21 +148,44 @@ def _beginning(text: str) -> int:
     return match.end() if match else 0
 
 
+def _object_at(
+    text: str, start: int, *, may_repair: bool = True
+) -> tuple[dict[str, Any], int] | None:
+    """Return the object that begins at this place, repaired if need be, and the place behind it."""
+    if not text.startswith("{", start):
+        return None
+    try:
+        value, end = STRICT.raw_decode(text, start)
+    except RecursionError:
+        return None
+    except ValueError:
+        if not may_repair:
+            return None
+        repaired, behind = repaired_json(text, start)
+        if behind is None:
+            return None
+        value, end = _parsed(repaired), behind
+    return (value, end) if isinstance(value, dict) else None
+
+
 def _largest_object(text: str) -> dict[str, Any] | None:
     """The largest of the whole objects; none if the text is itself an object that was cut off: what stands inside is not the answer."""
     best: tuple[int, dict[str, Any]] | None = None
     position = text.find("{")
     begins = _beginning(text)
+    repairs = _MOST_REPAIRED_STARTS
     for _ in range(_MOST_STARTS):
         if position < 0:
             break
-        try:
-            value, end = STRICT.raw_decode(text, position)
-        except (ValueError, RecursionError):
+        found = _object_at(text, position, may_repair=repairs > 0)
+        if found is None:
             if position == begins:
                 return None
-            value, end = None, position + 1
-        if isinstance(value, dict) and (best is None or end - position > best[0]):
-            best = (end - position, value)
-        position = text.find("{", end)
+            repairs -= 1
+            position = text.find("{", position + 1)
+            continue
+        value, behind = found
+        if best is None or behind - position > best[0]:
+            best = (behind - position, value)
+        position = text.find("{", behind)
     return _whole(best[1], text) if best else None

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field as PydanticField
 from pydantic import JsonValue, ValidationError, field_validator
 
-from shared.agent.answers import Lenient, json_object_in, partial_object_in, what_came
+from shared.agent.answers import Lenient, folded_word, json_object_in, partial_object_in, what_came
 from shared.agent.empty_forms import is_empty_form
 from shared.agent.reading import NotAcceptable, Read
 from shared.agent.schemas import BrokenSchema, problem_with
@@ -85,6 +85,26 @@ class _Claim(Lenient):
 
 ANSWERS = tuple(one.value for one in ResultStatus if one is not ResultStatus.SKIPPED)
 """What a specialist can say of its result."""
+_SYNONYMS = {
+    word: status
+    for status, words in (
+        (
+            ResultStatus.OK,
+            "complete completed done finished okay pass passed succeeded success successful",
+        ),
+        (
+            ResultStatus.PARTIAL,
+            "incomplete in_progress partial_success partially_complete partially_completed partly",
+        ),
+        (
+            ResultStatus.NEEDS_INPUT,
+            "blocked input_needed input_required need_input needs_information needs_more_information",
+        ),
+        (ResultStatus.FAILED, "error errored fail failure unsuccessful"),
+    )
+    for word in words.split()
+}
+"""Words that models use for a status when their server does not enforce the schema."""
 
 
 class _Envelope(Lenient):
@@ -94,6 +114,11 @@ class _Envelope(Lenient):
     confidence: float = UNSTATED_CONFIDENCE
     needs: str | None = None
     problem: str | None = None
+
+    @field_validator("status", mode="before")
+    @classmethod
+    def _of_a_synonym(cls, value: Any) -> Any:
+        return _SYNONYMS.get(folded_word(value), value) if isinstance(value, str) else value
 
     @field_validator("status")
     @classmethod

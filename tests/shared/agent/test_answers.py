@@ -86,3 +86,56 @@ def test_what_stands_inside_an_object_that_was_cut_off_is_not_the_answer() -> No
 )
 def test_what_came_instead_of_an_object_is_named_and_not_quoted(text: str, said: str) -> None:
     assert what_came(text) == said
+
+
+MISTAKES = [
+    ('{"output": "two\nlines\tand a tab"}', "two\nlines\tand a tab"),
+    ('{"output": "a\r\nb\x00\x1f"}', "a\r\nb\x00\x1f"),
+    (r'{"output": "C:\dir and \d+ and \(x\)"}', r"C:\dir and \d+ and \(x\)"),
+    (r'{"output": "half \u12 an escape"}', r"half \u12 an escape"),
+    (r'{"output": "a\\ whole \" one \n"}', 'a\\ whole " one \n'),
+    ('{"output": "x,}", "claims": [1, 2,], }', "x,}"),
+]
+WRAPPINGS = [
+    "{}",
+    "```json\n{}\n```",
+    "Here it is: {} I hope it helps.",
+    "```\n{}",
+    "Well:\n```json\n{}\n```\nDone.",
+]
+
+
+@pytest.mark.parametrize("wrapping", WRAPPINGS)
+@pytest.mark.parametrize(("text", "output"), MISTAKES)
+def test_the_usual_mistakes_of_models_are_repaired(text: str, output: str, wrapping: str) -> None:
+    value = json_object_in(wrapping.replace("{}", text))
+    assert value is not None
+    assert value["output"] == output
+
+
+@given(st.dictionaries(st.text(), st.text(), min_size=1, max_size=4), st.sampled_from(WRAPPINGS))
+def test_raw_characters_and_trailing_commas_change_no_value(
+    value: dict[str, str], wrapping: str
+) -> None:
+    def written(text: str) -> str:
+        return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+    pairs = ",\n".join(f"{written(name)}: {written(text)}" for name, text in value.items())
+    whole = "".join(value) + "".join(value.values())
+    if "```" not in whole and not any("\ud800" <= letter <= "\udfff" for letter in whole):
+        assert json_object_in(wrapping.replace("{}", f"{{{pairs},}}", 1)) == value
+
+
+def test_code_in_fences_inside_the_answer_stays_in_it() -> None:
+    text = '```json\n{"output": "Run:\n```python\nprint({})\n```\nDone."}\n```'
+    assert json_object_in(text) == {"output": "Run:\n```python\nprint({})\n```\nDone."}
+
+
+def test_an_object_that_is_cut_off_is_not_closed_by_a_repair() -> None:
+    text = '{"output": "two\nlines", "claims": [{"id": "c1"},'
+    assert json_object_in(text) is None
+    assert partial_object_in(text) == {"output": "two\nlines", "claims": [{"id": "c1"}]}
+
+
+def test_a_long_text_of_broken_objects_is_read_in_no_time() -> None:
+    assert json_object_in('x {"a": \\' * 50_000) is None

@@ -96,3 +96,42 @@ def test_nonsense_that_validates_is_a_result_and_nothing_is_claimed_for_it() -> 
     result, _, _ = served(in_turn(says_json(envelope("Lorem ipsum dolor.", claims=[]))))
     assert result.status is ResultStatus.OK
     assert result.claims == ()
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        {"status": "OK"},
+        {"status": "Success"},
+        {"status": "completed."},
+        {"status": None},
+        {"confidence": None},
+        {"needs": None, "problem": None},
+    ],
+)
+def test_an_answer_that_a_server_has_not_enforced_costs_no_turn(mistake: dict[str, object]) -> None:
+    result, _, server = served(in_turn(says_json({**envelope(), **mistake})))
+    assert result.status is ResultStatus.OK
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ("Incomplete", ResultStatus.PARTIAL),
+        ("partially complete", ResultStatus.PARTIAL),
+        ("Needs-Input", ResultStatus.NEEDS_INPUT),
+        ("ERROR", ResultStatus.FAILED),
+        ("failure", ResultStatus.FAILED),
+    ],
+)
+def test_a_synonym_of_a_status_is_that_status(status: str, expected: ResultStatus) -> None:
+    reply = says_json(envelope(status=status, problem="No file.", needs="The file."))
+    assert served(in_turn(reply))[0].status is expected
+
+
+def test_raw_line_breaks_and_lone_backslashes_cost_no_turn() -> None:
+    text = '{"status": "done", "output": "Line one.\nC:\\dir", "claims": null,}'
+    result, _, server = served(in_turn(says(text)))
+    assert (result.status, result.output) == (ResultStatus.OK, "Line one.\nC:\\dir")
+    assert len(server.requests) == 1
