@@ -22,7 +22,12 @@ from shared.wire.ids import HandoffId, JobId
 from supervisor.harmless import in_one_line, plain
 from supervisor.record import Record
 from supervisor.report import JobResult
+from supervisor.tracing.rendering import answer_html, sources_html
+from supervisor.tracing.sentences import told_of
 from supervisor.tracing.timeline import Bar, Timeline
+
+SCRIPTS = ("drawing.js", "timeline.js", "page.js")
+"""The parts of the script, in their order. The first two know nothing of the page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,7 @@ class Traced:
 def page_of(jobs: Sequence[Traced], made_by: str) -> str:
     """The page of a job and of those below it, the job first."""
     first = jobs[0]
-    style, script = _asset("page.css"), _asset("page.js")
+    style, script = _asset("page.css"), "".join(map(_asset, SCRIPTS))
     data = {
         "made_by": made_by,
         "at": first.record.at,
@@ -53,9 +58,22 @@ def page_of(jobs: Sequence[Traced], made_by: str) -> str:
         "title": escape(in_one_line(f"{first.record.job.job_id} {first.record.job.title}")),
         "style": style,
         "script": script,
+        "answers": plain("".join(map(_answer, jobs))),
         "data": plain(_inert(data)),
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _asset("page.html"))
+
+
+def _answer(traced: Traced) -> str:
+    """Return the answer of a job with its sources, as HTML; '': there is none."""
+    report, job_id = traced.report, traced.record.job.job_id
+    if report.answer is None:
+        return ""
+    sources = ""
+    if report.citations:
+        sources = f"<h3>Sources</h3>{sources_html(report.citations, job_id)}"
+    text = answer_html(report.answer, report.citations, job_id, is_form=report.asked_for_a_form)
+    return f'<article class="answer" data-job="{escape(job_id)}">{text}{sources}</article>'
 
 
 def _asset(name: str) -> str:
@@ -87,7 +105,6 @@ def _job(traced: Traced) -> dict[str, Any]:
         "mode": report.mode.value,
         "usage": report.usage,
         "quote": report.quote,
-        "answer": report.answer,
         "bars": [asdict(bar) for bar in timeline.bars],
         "payloads": {digest: record.payloads[digest] for digest in sorted(wanted)},
         "turns": {
@@ -95,18 +112,7 @@ def _job(traced: Traced) -> dict[str, Any]:
             for handoff_id, turns in traced.turns.items()
         },
         "specialists": _by_specialist(timeline.bars, timeline.ends_at),
-        "told": {
-            "citations": report.citations,
-            "verdicts": report.verdicts,
-            "conflicts": report.conflicts,
-            "gaps": report.gaps,
-            "gates": report.gates,
-            "patches": report.patches,
-            "approvals": report.approvals,
-            "notes": report.notes,
-            "plan": report.plan,
-            "route": report.route,
-        },
+        "told": told_of(report),
         "story": list(traced.story),
     }
 

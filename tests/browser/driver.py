@@ -71,6 +71,11 @@ class Browser:
             features=[{"name": "prefers-color-scheme", "value": scheme}],
         )
 
+    def print_media(self, scheme: str | None) -> None:
+        """Show the page as a printer does, for a reader who prefers this scheme. None: as a screen does."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}] if scheme else []
+        self._cdp("Emulation.setEmulatedMedia", media="print" if scheme else "", features=features)
+
     def screenshot(self, to: Path) -> None:
         to.parent.mkdir(parents=True, exist_ok=True)
         answer = self.session.get("screenshot").raise_for_status()

@@ -258,14 +258,15 @@ def test_many_handoffs_fit_the_screen_are_told_apart_and_their_times_do_not_over
     ticks = window.run(TICKS)
     assert len(ticks) >= 2
     assert all(earlier["right"] < later["left"] for earlier, later in pairwise(ticks))
+    window.click(".row.group button")
     ends = window.run(
-        "return [...document.querySelectorAll('.row')].slice(1, 40).map((row) => {"
+        "return [...document.querySelectorAll('.row:not(.group)')].slice(1, 40).map((row) => {"
         " const [label, end] = ['.label', '.end'].map((one) => row.querySelector(one).getBoundingClientRect());"
         " return end.width > 0 && end.right <= label.right + 0.5; })"
     )
     assert all(ends)
     assert window.run(
-        "return document.querySelectorAll('.row')[8].querySelector('.end').textContent"
+        "return document.querySelectorAll('.row:not(.group)')[8].querySelector('.end').textContent"
     ).endswith("_0007.1")
 
 
