@@ -25,6 +25,7 @@ from shared.ledger.ledger import Ledger
 from shared.library import Library
 from shared.logs import log_of, logged_as
 from shared.models import Models
+from shared.specialists.granting import granted_spec
 from shared.telemetry import telemetry
 from shared.wire.checkpoints import Called, WorstCase
 from shared.wire.errors import (
@@ -75,9 +76,15 @@ class Attempts:
     models: Models
 
     def attempt(
-        self, text: str, handoff: AgentHandoff, fit: Fit, conclude: Conclude = nothing_follows
+        self,
+        text: str,
+        handoff: AgentHandoff,
+        fit: Fit,
+        conclude: Conclude = nothing_follows,
+        *,
+        own: SpecialistSpec | None = None,
     ) -> Ended:
-        """Claim the handoff whose message is `text`, and run it to its end.
+        """Claim the handoff that the message `text` holds, and run it to its end. `own`: see `ready`.
 
         Without a ledger nothing can be begun: the message goes back to its queue, after a moment, so that a queue is not popped empty.
 
@@ -85,7 +92,7 @@ class Attempts:
             LedgerUnavailable: later on; nothing is lost, for the lease runs out, and the sweeper has it run again.
         """
         try:
-            ready = self.ready(text, handoff, fit, conclude)
+            ready = self.ready(text, handoff, fit, conclude, own=own)
             claim = self.ledger.claims.claim(ready.claiming)
         except LedgerUnavailable as error:
             time.sleep(AWAY_PAUSE_S)
@@ -93,10 +100,19 @@ class Attempts:
         return self.run(ready, claim)
 
     def ready(
-        self, text: str, handoff: AgentHandoff, fit: Fit, conclude: Conclude = nothing_follows
+        self,
+        text: str,
+        handoff: AgentHandoff,
+        fit: Fit,
+        conclude: Conclude = nothing_follows,
+        *,
+        own: SpecialistSpec | None = None,
     ) -> Ready:
         """Everything that a run needs, or the failed result of a handoff that cannot be run here: what raised before the claim would be
         tried again for ever, for only claims are counted.
+
+        `own` is the agent's file in this process. The spec that the handoff refers to may only narrow it, see `granted_spec`. None: the
+        spec is taken as it is.
 
         Raises:
             LedgerUnavailable: what it refers to could not be fetched now.
@@ -104,7 +120,7 @@ class Attempts:
         with logged_as(
             job_id=handoff.job_id, handoff_id=handoff.handoff_id
         ):  # another one may just be ended in this thread
-            agent, first = self._prepared(handoff, fit)
+            agent, first = self._prepared(handoff, fit, own)
         limits, whose = (
             handoff.limits,
             (handoff.job_id, handoff.handoff_id, digest_of(text), self.worker),
@@ -167,9 +183,11 @@ class Attempts:
             ready.agent.run(claim, claim.ends_at) if isinstance(ready.agent, Agent) else ready.agent
         )
 
-    def _prepared(self, handoff: AgentHandoff, fit: Fit) -> tuple[Agent | HandoffResult, _First]:
+    def _prepared(
+        self, handoff: AgentHandoff, fit: Fit, own: SpecialistSpec | None
+    ) -> tuple[Agent | HandoffResult, _First]:
         try:
-            agent = self._agent(handoff, fit)
+            agent = self._agent(handoff, fit, own)
             return agent, agent.first_call()
         except LedgerUnavailable:
             raise
@@ -183,8 +201,9 @@ class Attempts:
                 handoff, f"a defect of ours, before it was run: {type(error).__name__}"
             ), _NO_CALL
 
-    def _agent(self, handoff: AgentHandoff, fit: Fit) -> Agent:
-        spec, loaded = self._load(handoff)
+    def _agent(self, handoff: AgentHandoff, fit: Fit, own: SpecialistSpec | None) -> Agent:
+        pinned, loaded = self._load(handoff)
+        spec = granted_spec(pinned, own) if own is not None else pinned
         model_name = self.models.name_of(handoff.model, spec)
         books = self.library.of_job(
             handoff.job_id, handoff.handoff_id, loaded.manifest, handoff.limits.deadline

@@ -11,6 +11,7 @@ from shared.agent.sources import Sources
 from shared.agent.tool import ToolContext, ToolFailed
 from shared.ledger.ledger import Ledger
 from shared.wire.documents import Document, Manifest
+from shared.wire.errors import UnreadablePayload
 from shared.wire.ids import HandoffId, JobId
 from shared.wire.message import digest_of
 
@@ -23,7 +24,10 @@ UNLIMITED_S = 3_600.0
 
 
 class TextCache:
-    """The least recently used texts go first."""
+    """Texts by their digest; the least recently used go first.
+
+    `put` takes no digest from its caller. So a text is only ever found under its own digest.
+    """
 
     def __init__(self, most_chars: int) -> None:
         self._most_chars = most_chars
@@ -37,7 +41,8 @@ class TextCache:
                 self._texts.move_to_end(digest)
             return self._texts.get(digest)
 
-    def put(self, digest: str, text: str) -> None:
+    def put(self, text: str) -> None:
+        digest = digest_of(text)
         with self._lock:
             self._chars += len(text) - len(self._texts.get(digest, ""))
             self._texts[digest] = text
@@ -68,21 +73,22 @@ class Library:
         """Payloads of a job by digest; a round trip only for what this process has not seen.
 
         Raises:
-            LedgerError: one is not there.
+            LedgerError: a payload is not there.
+            UnreadablePayload: a stored text does not match its digest.
         """
         found = {
             digest: text for digest in digests if (text := self._payloads.get(digest)) is not None
         }
         missing = list(dict.fromkeys(digest for digest in digests if digest not in found))
         for digest, text in self._ledger.blobs.get(job_id, missing).items():
-            self._payloads.put(digest, text)
+            self._payloads.put(text)
             found[digest] = text
         return found
 
     def remember(self, texts: Iterable[str]) -> None:
         """Payloads that this process has just written, or is about to: it will not have to fetch them."""
         for text in texts:
-            self._payloads.put(digest_of(text), text)
+            self._payloads.put(text)
 
     def manifest(self, text: str) -> Manifest:
         """Parsed once: a manifest may name 10,000 documents."""
@@ -96,13 +102,20 @@ class Library:
             return manifest
 
     def text_of(self, digest: str) -> str:
-        """Raises: ToolFailed: the document has been removed."""
+        """Return the text of a document.
+
+        Raises:
+            ToolFailed: the document has been removed, or its stored text does not match its digest.
+        """
         text = self._documents.get(digest)
         if text is None:
-            text = self._ledger.blobs.documents([digest]).get(digest)
+            try:
+                text = self._ledger.blobs.documents([digest]).get(digest)
+            except UnreadablePayload as error:
+                raise ToolFailed(f"this document is damaged in Redis: {error}") from error
             if text is None:
                 raise ToolFailed("this document is no longer stored")
-            self._documents.put(digest, text)
+            self._documents.put(text)
         return text
 
     def of_job(
@@ -126,7 +139,7 @@ class Library:
                 path=source, digest=digest_of(text), media_type=media_type, chars=len(text)
             )
             self._ledger.blobs.put_fetched(job_id, document, text, remaining_s())
-            self._documents.put(document.digest, text)
+            self._documents.put(text)
             pages.append(document)
             return document
 

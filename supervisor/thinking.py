@@ -23,6 +23,7 @@ from supervisor.lifecycle.patches import REPLANNER
 from supervisor.lifecycle.state import JobState
 from supervisor.lifecycle.words import Words
 from supervisor.roles.assessment import reading_of
+from supervisor.roles.instructions import read_role_once
 from supervisor.roles.judge import reading_again
 from supervisor.roles.needs import needs_reading_of
 from supervisor.roles.outcomes import asked_before, outcome_of
@@ -133,7 +134,7 @@ class Thinker:
             )
             return Consequences(events, payloads)
 
-        ready = self._attempts.ready(text, handoff, fit, conclude)
+        ready = self._attempts.ready(text, handoff, fit, conclude, own=read_role_once(role))
         return replace(ready, claiming=replace(ready.claiming, look=look))
 
 

@@ -210,8 +210,8 @@ def make_workers_app(settings: Settings, make_model: MakeModel | None = None) ->
         with telemetry().within(job_id):
             publish(app, wake_up(job_id))
 
-    for name in specialists:
-        register(app, task_of(name), _specialist(once, name, wake))
+    for name, spec in specialists.items():
+        register(app, task_of(name), _specialist(once, spec, wake))
     keep_unreadable(app, lambda: once().process.ledger)
     worker = WorkerSignals(app)
     worker.connect(signals.worker_init, or_exit(once.starting))
@@ -223,16 +223,18 @@ def make_workers_app(settings: Settings, make_model: MakeModel | None = None) ->
     return app
 
 
-def _specialist(once: _Once, role: str, wake: Any) -> Any:
+def _specialist(once: _Once, spec: SpecialistSpec, wake: Any) -> Any:
     def run(self: Any, text: object) -> str:
         worker = once()
 
         def attempt(handoff: AgentHandoff, message: str) -> Any:
-            ended = run_handoff(worker.process.attempts, worker.registry, wake, handoff, message)
+            ended = run_handoff(
+                worker.process.attempts, worker.registry, wake, spec, handoff, message
+            )
             if ended.how is Ending.HELD:
-                once.held(role)
+                once.held(spec.name)
             return ended
 
-        return run_task(self, worker.process.ledger, role, text, attempt)
+        return run_task(self, worker.process.ledger, spec.name, text, attempt)
 
     return run

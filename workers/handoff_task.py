@@ -11,6 +11,7 @@ from shared.ending import Ended
 from shared.fitting import Fitting
 from shared.library import JobLibrary
 from shared.logs import log_of
+from shared.specialists.granting import granted_limits
 from shared.wire.handoff import AgentHandoff
 from shared.wire.ids import JobId
 from shared.wire.specialist import SpecialistSpec
@@ -23,10 +24,11 @@ def run_handoff(
     attempts: Attempts,
     registry: Registry,
     wake: Callable[[JobId], None],
+    own: SpecialistSpec,
     handoff: AgentHandoff,
     text: str,
 ) -> Ended:
-    """Run one attempt. The specialist gets the tools that its file names, out of the registry.
+    """Run one attempt, with no tool, model or limit beyond `own`, the specialist's file in this process.
 
     A stand-in gets no tool with effects that the planned specialist does not have (`acts_with`).
     """
@@ -45,7 +47,8 @@ def run_handoff(
         )
         return Fitting(reading, tools)
 
-    ended = attempts.attempt(text, handoff, fit)
+    within = handoff.model_copy(update={"limits": granted_limits(handoff.limits, own)})
+    ended = attempts.attempt(text, within, fit, own=own)
     if ended.wakes and ended.parts_left > 0:
         try:
             wake(handoff.job_id)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 
 from shared.ledger import keys
 from shared.ledger.connection import Connection, in_our_words
+from shared.ledger.unreadable import readable
 from shared.wire.documents import Document
-from shared.wire.errors import LedgerError
+from shared.wire.errors import LedgerError, UnreadablePayload
 from shared.wire.ids import HandoffId, JobId
 from shared.wire.message import digest_of
 
@@ -20,6 +22,9 @@ SMALL_BYTES = 32_000
 SMALL_WINDOW, SMALL_MEMORY = 13, 6
 """zlib's own sizes take 256 KB of fresh pages from the system for every payload, ten times as long as the work on a small one; these take
 64 KB, and the result is as small to a few bytes."""
+MOST_BYTES = 256_000_000
+"""The longest payload that is decompressed. The longest documents have 20 MB by default, see HANDOFF_MAX_DOCUMENT_BYTES; zlib data can be
+1,000 times as long as it is stored."""
 REMEMBERED_CHARS = 50_000
 """Of a payload; the process keeps some hundred of them for the next job."""
 UPLOAD_CHARS = 4_000_000
@@ -37,17 +42,47 @@ def packed(text: str) -> bytes:
     return b"z" + small.compress(raw) + small.flush()
 
 
-def unpacked(stored: bytes) -> str:
-    return (zlib.decompress(stored[1:]) if stored[:1] == b"z" else stored[1:]).decode()
+def unpacked(stored: bytes, most_bytes: int = MOST_BYTES) -> str:
+    """Return the text of a stored payload of at most `most_bytes` bytes; a longer one is not decompressed.
+
+    Raises:
+        UnreadablePayload: it is longer, cut off, not zlib data, or not UTF-8.
+    """
+    try:
+        raw = _raw(stored, most_bytes)
+        if len(raw) > most_bytes:
+            raise UnreadablePayload(f"it is longer than {most_bytes:,} bytes")
+        return raw.decode()
+    except (UnicodeDecodeError, zlib.error) as error:
+        raise UnreadablePayload(f"it cannot be decoded ({type(error).__name__})") from error
 
 
-def unpacked_if_short(stored: bytes, most_bytes: int) -> str | None:
-    """None: it is longer. Nothing longer is unpacked to find out."""
+def _raw(stored: bytes, most_bytes: int) -> bytes:
+    """Return the stored bytes without their first one, decompressed to `most_bytes` + 1 bytes at most."""
     if stored[:1] != b"z":
-        return unpacked(stored) if len(stored) <= most_bytes else None
-    unpacking = zlib.decompressobj()
-    raw = unpacking.decompress(stored[1:], most_bytes)
-    return raw.decode() if unpacking.eof else None
+        return stored[1:]
+    decompressor = zlib.decompressobj()
+    raw = decompressor.decompress(stored[1:], most_bytes + 1)
+    if len(raw) <= most_bytes and not decompressor.eof:
+        raise UnreadablePayload("it is cut off")
+    return raw
+
+
+def proven(digest: str, stored: bytes, most_bytes: int = MOST_BYTES) -> str:
+    """Return the text of a stored payload after a check against the digest that it is stored under.
+
+    Raises:
+        UnreadablePayload: it cannot be unpacked, or it is another text.
+    """
+    try:
+        text = unpacked(stored, most_bytes)
+    except UnreadablePayload as error:
+        raise UnreadablePayload(f"payload {digest[:12]} cannot be read: {error}") from error
+    if digest_of(text) != digest:
+        raise UnreadablePayload(
+            f"payload {digest[:12]} cannot be read: its text does not match its digest"
+        )
+    return text
 
 
 def stored(texts: Iterable[str]) -> list[str | bytes]:
@@ -76,10 +111,11 @@ class Blobs:
         self._keep_s = keep_s
 
     def get(self, job_id: JobId, digests: Sequence[str]) -> dict[str, str]:
-        """The texts of all these digests, in one round trip.
+        """Return the texts of all these digests, in one round trip.
 
         Raises:
-            LedgerError: one is not there.
+            LedgerError: a payload is not there.
+            UnreadablePayload: a stored text does not match its digest, or cannot be unpacked.
         """
         if not digests:
             return {}
@@ -90,10 +126,12 @@ class Blobs:
         ]
         if missing:
             raise LedgerError(f"payloads of {job_id} are gone: {', '.join(missing)}")
-        return {digest: unpacked(value) for digest, value in zip(digests, stored, strict=True)}
+        return {
+            digest: proven(digest, value) for digest, value in zip(digests, stored, strict=True)
+        }
 
     def short(self, job_id: JobId, digests: Sequence[str], most_bytes: int) -> dict[str, str]:
-        """Those of these texts that have no more bytes than that, in two round trips; those that are gone or longer are left out."""
+        """Return the texts of at most `most_bytes` bytes, in two round trips; those that are gone, longer or unreadable are left out."""
         name, wanted = keys.blobs(job_id), list(dict.fromkeys(digests))
         with in_our_words():
             pipe = self._redis.pipeline(transaction=False)
@@ -105,18 +143,21 @@ class Blobs:
                 if 0 < size <= most_bytes
             ]
             stored = self._redis.hmget(name, asked) if asked else []
-        texts = {
-            digest: unpacked_if_short(value, most_bytes)
-            for digest, value in zip(asked, stored, strict=True)
-            if value is not None
-        }
-        return {digest: text for digest, text in texts.items() if text is not None}
+        texts = {}
+        for digest, value in zip(asked, stored, strict=True):
+            if value is not None:
+                with suppress(UnreadablePayload):
+                    texts[digest] = proven(digest, value, most_bytes)
+        return texts
 
     def draft(self, job_id: JobId, handoff_id: HandoffId) -> str:
-        """The answer that a handoff is writing, as far as it goes; '' before it begins and after it has ended."""
+        """Return the answer that a handoff is writing; '' before it begins, after it has ended, and if the draft cannot be read."""
         with in_our_words():
             stored = self._redis.hget(keys.blobs(job_id), keys.draft(handoff_id))
-        return unpacked(stored) if stored is not None else ""
+        try:
+            return unpacked(stored) if stored is not None else ""
+        except UnreadablePayload:
+            return ""
 
     # Documents: the same, for all jobs together.
 
@@ -151,13 +192,17 @@ class Blobs:
             pipe.execute()
 
     def documents(self, digests: Sequence[str]) -> dict[str, str]:
-        """Texts by digest; those that are not stored are left out."""
+        """Return the texts by digest; those that are not stored are left out.
+
+        Raises:
+            UnreadablePayload: a stored text does not match its digest, or cannot be unpacked.
+        """
         if not digests:
             return {}
         with in_our_words():
             stored = self._redis.mget([keys.document(digest) for digest in digests])
         return {
-            digest: unpacked(value)
+            digest: proven(digest, value)
             for digest, value in zip(digests, stored, strict=True)
             if value is not None
         }
@@ -182,5 +227,7 @@ class Blobs:
         return self._keep_s + math.ceil(work_s)
 
     def fetched(self, job_id: JobId) -> list[Document]:
+        """Return the pages that were fetched for this job, without entries that cannot be read."""
         with in_our_words():
-            return [Document.from_json(text) for text in self._redis.hvals(keys.fetched(job_id))]
+            texts = self._redis.hvals(keys.fetched(job_id))
+        return readable(texts, Document.from_json, keys.fetched(job_id))

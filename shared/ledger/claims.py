@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +20,7 @@ from shared.ledger.journal import Commit, Journal, recorded_as
 from shared.ledger.orders import keep_of, worst_of
 from shared.ledger.pace import Pacing
 from shared.wire.checkpoints import Checkpoint, WorstCase, checkpoint_adapter
+from shared.wire.errors import UnreadablePayload
 from shared.wire.events import Recorded
 from shared.wire.ids import Digest, HandoffId, JobId, new_word
 from shared.wire.message import problems_of
@@ -216,5 +216,5 @@ def _read(stored_checkpoints: Sequence[bytes]) -> tuple[tuple[Checkpoint, ...], 
         ), None
     except ValidationError as error:
         return (), problems_of(error)
-    except (ValueError, zlib.error) as error:
-        return (), type(error).__name__
+    except (ValueError, UnreadablePayload) as error:
+        return (), str(error) if isinstance(error, UnreadablePayload) else type(error).__name__

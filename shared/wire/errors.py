@@ -16,6 +16,7 @@ HandoffError
 │   ├── LedgerUnavailable    Redis cannot be reached, refuses us, or is full                     (exit 3)
 │   │   └── LedgerRefuses        it is full or read-only: this write was not made
 │   ├── UnusableRedis        a cluster, or no database of that number; a UserError, too          (exit 2)
+│   ├── UnreadablePayload    a stored payload that is damaged, too long, or not the text of its digest
 │   ├── VersionConflict      the journal has grown since it was read: read again, decide again
 │   ├── LooksFrozen          looks at the job never come to their end: it is ended without another one
 │   └── LooksCrowded         those who look at the job may be frozen: later
@@ -129,6 +130,10 @@ class LedgerRefuses(LedgerUnavailable):
 
 class UnusableRedis(LedgerError, UserError):
     """The address of Redis names a database that this Redis does not have, or a Redis Cluster."""
+
+
+class UnreadablePayload(LedgerError):
+    """A stored payload is damaged, too long, or not the text that its digest names. It is never used."""
 
 
 class VersionConflict(LedgerError):

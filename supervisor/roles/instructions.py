@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 
 from shared.specialists import read_specialist
@@ -11,3 +12,9 @@ from shared.wire.specialist import SpecialistSpec
 def read_role(name: str) -> SpecialistSpec:
     """The spec of one of `shared.wire.names.ROLES`. A role has no tools: what it needs is in its handoff."""
     return read_specialist(Path(__file__).parent / f"{name}.md", tools=(), reserved=())
+
+
+@lru_cache
+def read_role_once(name: str) -> SpecialistSpec:
+    """Return `read_role`, read from its file at the first call in this process."""
+    return read_role(name)

@@ -60,11 +60,16 @@ def attempts(ledger: Ledger, redis_url: str) -> Iterator[Attempts]:
     leases.stop()
 
 
-def handed_out(ledger: Ledger, limits: HandoffLimits | None = None, **of_job: int) -> AgentHandoff:
-    """A handoff that the ledger knows, with its specialist."""
+def handed_out(
+    ledger: Ledger,
+    limits: HandoffLimits | None = None,
+    spec: SpecialistSpec | None = None,
+    **of_job: int,
+) -> AgentHandoff:
+    """Return a handoff that the ledger knows, with its specialist."""
     job_id = a_job(ledger, **of_job)
-    spec = a_spec().to_json()
-    handoff = a_handoff(limits=limits, job_id=job_id, specialist=digest_of(spec))
+    text = (spec or a_spec()).to_json()
+    handoff = a_handoff(limits=limits, job_id=job_id, specialist=digest_of(text))
     event = HandoffIssued(
         handoff_id=handoff.handoff_id,
         step_id=handoff.step_id,
@@ -80,7 +85,7 @@ def handed_out(ledger: Ledger, limits: HandoffLimits | None = None, **of_job: in
             job_id=job_id,
             expected=version_of(ledger, job_id),
             events=[event],
-            payloads=[spec],
+            payloads=[text],
             due_at=due_at,
         )
     )
@@ -364,3 +369,34 @@ def test_what_goes_wrong_before_it_is_run_is_logged_as_its_own(
         attempts.ready(handoff.to_json(), handoff, breaks)
 
     assert [line["handoff_id"] for line in lines] == [handoff.handoff_id]
+
+
+def test_a_poisoned_spec_ends_the_handoff_as_failed_and_runs_nothing(
+    ledger: Ledger, attempts: Attempts
+) -> None:
+    handoff = handed_out(ledger)
+    poisoned = a_spec().model_copy(update={"tools": ("fetch_url",)}).to_json()
+    ledger.connection.redis.hset(keys.blobs(handoff.job_id), handoff.specialist, packed(poisoned))
+
+    result = result_of(attempts.attempt(handoff.to_json(), handoff, fit))
+
+    assert (result.status, result.turns) == (ResultStatus.FAILED, 0)
+    assert "does not match its digest" in (result.error or "")
+
+
+def test_an_agent_is_fitted_with_no_more_than_the_file_of_its_process_names(
+    ledger: Ledger, attempts: Attempts
+) -> None:
+    handoff = handed_out(ledger, spec=a_spec("fetch_url", "now"))
+    fitted_with = []
+
+    def notes_tools(
+        handoff: AgentHandoff, spec: SpecialistSpec, loaded: Loaded, books: JobLibrary
+    ) -> Fitting:
+        fitted_with.append(spec.tools)
+        return fit(handoff, spec, loaded, books)
+
+    own = a_spec("now")
+    attempts.attempt(handoff.to_json(), handoff, notes_tools, own=own)
+
+    assert fitted_with == [("now",)]

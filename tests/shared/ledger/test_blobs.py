@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import tracemalloc
+import zlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.agent.tool import ToolFailed
 from shared.config import Settings
 from shared.ledger import keys
 from shared.ledger.blobs import COMPRESS_FROM, packed, unpacked
 from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger
+from shared.library import Library
 from shared.wire.documents import Document
-from shared.wire.errors import LedgerError
+from shared.wire.errors import LedgerError, UnreadablePayload
 from shared.wire.events import CancelRequested
 from shared.wire.handoff import ref
 from shared.wire.ids import JobId
@@ -121,3 +126,72 @@ def test_a_fetched_page_belongs_to_its_job(ledger: Ledger) -> None:
     assert ledger.blobs.fetched(job_id) == [page]
     assert ledger.blobs.fetched(other) == []
     assert ledger.blobs.documents([page.digest]) == {page.digest: "text"}
+
+
+def _poison(ledger: Ledger, job_id: JobId, digest: str, stored: bytes) -> None:
+    ledger.connection.redis.hset(keys.blobs(job_id), digest, stored)
+
+
+@pytest.mark.parametrize(
+    ("stored", "why"),
+    [
+        (packed("another text"), "does not match its digest"),
+        (b"z" + zlib.compress(b"x" * 5_000)[:-20], "cut off"),
+        (b"z no zlib", "cannot be decoded"),
+        (b"=\xff\xfe", "cannot be decoded"),
+        (b"", "does not match its digest"),
+    ],
+    ids=["another text", "cut off", "no zlib", "no UTF-8", "nothing"],
+)
+def test_a_payload_that_is_not_the_text_of_its_digest_is_never_used(
+    ledger: Ledger, stored: bytes, why: str
+) -> None:
+    job_id, digest = a_job(ledger), digest_of("the text")
+    _poison(ledger, job_id, digest, stored)
+
+    with pytest.raises(UnreadablePayload, match=f"payload {digest[:12]} cannot be read.*{why}"):
+        Library(ledger).payloads(job_id, [digest])
+    assert ledger.blobs.short(job_id, [digest], 1_000) == {}
+
+
+def test_a_poisoned_payload_of_one_job_does_not_reach_another_job(ledger: Ledger) -> None:
+    first, second, digest = a_job(ledger), a_job(ledger), digest_of("the text")
+    store(ledger, second, ["the text"])
+    _poison(ledger, first, digest, packed("another text"))
+    library = Library(ledger)
+
+    with pytest.raises(UnreadablePayload):
+        library.payloads(first, [digest])
+    assert library.payloads(second, [digest]) == {digest: "the text"}
+
+
+def test_a_poisoned_document_is_told_to_the_tool_that_reads_it(ledger: Ledger) -> None:
+    digest = digest_of("the text")
+    ledger.connection.redis.set(keys.document(digest), packed("another text"), ex=60)
+
+    with pytest.raises(ToolFailed, match="damaged"):
+        Library(ledger).text_of(digest)
+
+
+def test_a_compressed_payload_is_unpacked_to_the_limit_and_no_further() -> None:
+    bomb = packed("x" * 20_000_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(UnreadablePayload, match="longer than 1,000,000 bytes"):
+            unpacked(bomb, 1_000_000)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 5_000_000
+
+
+def test_an_unreadable_entry_among_fetched_pages_is_skipped(ledger: Ledger) -> None:
+    job_id = a_job(ledger)
+    page = Document(
+        path="https://example.com/", digest=digest_of("t"), media_type="text/plain", chars=1
+    )
+    ledger.blobs.put_fetched(job_id, page, "t", WORK_S)
+    ledger.connection.redis.hset(keys.fetched(job_id), "https://example.com/2", '{"path": NaN')
+
+    assert ledger.blobs.fetched(job_id) == [page]

@@ -1,0 +1,28 @@
+"""Lenient reading of entries that are not the truth about a job: statistics, presence, history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from shared.logs import log_of
+from shared.wire.errors import MalformedMessage
+
+Entry = TypeVar("Entry")
+log = log_of(__name__)
+
+
+def readable(stored: Iterable[bytes], read: Callable[[bytes], Entry], key: str) -> list[Entry]:
+    """Return the entries of a Redis key that `read` can read. The others are skipped, and one log line counts them.
+
+    `read` refuses an entry with MalformedMessage, ValueError, KeyError, TypeError or RecursionError.
+    """
+    entries, unreadable = [], 0
+    for item in stored:
+        try:
+            entries.append(read(item))
+        except (MalformedMessage, ValueError, KeyError, TypeError, RecursionError):
+            unreadable += 1
+    if unreadable:
+        log.warning("unreadable entries skipped", key=key, entries=unreadable)
+    return entries
