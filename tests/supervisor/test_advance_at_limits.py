@@ -10,6 +10,7 @@ from shared.ledger.journal import STUMBLE_AT_MOST_MS
 from shared.wire.events import JobEnded, JobStatus, PlanMade
 from shared.wire.ids import JobId
 from shared.wire.limits import JobLimits
+from shared.wire.message import digest_of
 from supervisor.client import Request
 from supervisor.giving_up import MOST_STUMBLES
 from tests.doubles.hook_server import HookServer
@@ -100,11 +101,9 @@ def test_a_handoff_of_a_newer_version_that_was_lost_is_left_to_who_can_read_it(
     shell.advance(job_id)
     lost = shell.open(job_id)[0]
     text = shell.ledger.blobs.get(job_id, [lost.handoff.digest])[lost.handoff.digest]
-    redis.hset(
-        keys.blobs(job_id),
-        lost.handoff.digest,
-        packed(text.replace('"schema_version":1', '"schema_version":2')),
-    )
+    newer = text.replace('"schema_version":1', '"schema_version":2')
+    redis.hset(keys.blobs(job_id), digest_of(newer), packed(newer))
+    _replace_in_journal(shell, job_id, lost.handoff.digest, digest_of(newer))
     redis.hset(keys.handoff(job_id, lost.handoff_id), "lost", 1)
     fresh = shell.another()
 
@@ -114,6 +113,22 @@ def test_a_handoff_of_a_newer_version_that_was_lost_is_left_to_who_can_read_it(
 
     assert fresh.jobs.standing(job_id).status == "running"
     assert "schema_version" in shell.ledger.dead.newest()[0].reason
+
+
+def _replace_in_journal(shell: Shell, job_id: JobId, old: str, new: str) -> None:
+    """Write the journal of a job again, with one digest in place of another."""
+    redis, log = shell.ledger.connection.redis, keys.log(job_id)
+    entries, left_ms = redis.xrange(log), redis.pttl(log)
+    redis.delete(log)
+    changed = 0
+    for entry_id, fields in entries:
+        replaced = {
+            name: value.replace(old.encode(), new.encode()) for name, value in fields.items()
+        }
+        changed += replaced != fields
+        redis.xadd(log, replaced, id=entry_id)
+    redis.pexpire(log, left_ms)
+    assert changed == 1
 
 
 def test_the_webhook_of_a_job_that_our_own_code_has_ended_is_told(shell: Shell) -> None:

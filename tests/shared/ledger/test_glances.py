@@ -10,6 +10,7 @@ from shared.ledger.ledger import Ledger
 from shared.wire.events import CancelRequested, JobSubmitted, PlanMade, StepOutline
 from shared.wire.handoff import ref
 from shared.wire.ids import HandoffId, JobId, StepId
+from shared.wire.message import digest_of
 from tests.doubles.jobs import (
     a_job,
     finish,
@@ -115,11 +116,13 @@ def test_a_tally_that_has_missed_an_event_never_counts_again(ledger: Ledger) -> 
 
 def test_payloads_that_are_longer_than_wanted_are_not_unpacked(ledger: Ledger) -> None:
     job_id, redis = a_job(ledger), ledger.connection.redis
-    texts = {"short": "x", "exact": "y" * 1_000, "dense": "z" * 1_000_000}
-    for digest, text in texts.items():
-        redis.hset(keys.blobs(job_id), digest, packed(text))
+    short, exact, dense = "x", "y" * 1_000, "z" * 1_000_000
+    for text in (short, exact, dense):
+        redis.hset(keys.blobs(job_id), digest_of(text), packed(text))
+    asked = [digest_of(text) for text in (short, exact, dense, "not stored")]
 
-    assert ledger.blobs.short(job_id, [*texts, "gone"], 1_000) == {
-        name: texts[name] for name in ("short", "exact")
+    assert ledger.blobs.short(job_id, asked, 1_000) == {
+        digest_of(short): short,
+        digest_of(exact): exact,
     }
     assert ledger.blobs.short(job_id, [], 1_000) == {}
