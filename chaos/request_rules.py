@@ -321,10 +321,9 @@ def _input_schema(where: str, schema: Any) -> Iterator[str]:
     for keyword in ("oneOf", "allOf", "anyOf"):
         if keyword in schema:
             yield f"{where}: does not support oneOf, allOf, or anyOf at the top level"
-    for part in _parts(schema):
-        for name in part.get("properties", {}):
-            if not PARAMETER_NAME.fullmatch(name):
-                yield f"{where}.properties: Property keys should match pattern '^{PARAMETER_NAME.pattern}$': {name!r}"
+    for name in schema.get("properties", {}):
+        if not PARAMETER_NAME.fullmatch(name):
+            yield f"{where}.properties: Property keys should match pattern '^{PARAMETER_NAME.pattern}$': {name!r}"
 
 
 def _parts(schema: Any) -> Iterator[Json]:

@@ -35,13 +35,11 @@ _MENDING = {
     413: "the request is too large for the server (413): use fewer or shorter documents",
 }
 _BUSY_TYPES = ("overloaded_error", "rate_limit_error")
-_REJECTED_TYPES = (
-    "invalid_request_error",
-    "authentication_error",
-    "permission_error",
-    "not_found_error",
-    "billing_error",
+_MAY_PASS = re.compile(
+    r"api_error|overload|rate_?limit|time_?d?_?out|unavailable|server|internal|busy|capacity|^(408|409|429|5\d\d)$",
+    re.IGNORECASE,
 )
+"""In the type or code of an error that may not come again: those of the provider, of OpenAI's protocol and of llama.cpp."""
 
 
 @contextmanager
@@ -124,24 +122,38 @@ def _of_status(error: anthropic.APIStatusError) -> ModelError:
             )
 
 
+def is_error(value: Any) -> bool:
+    """Return whether a JSON value is an error in the place of a reply or an event."""
+    if not isinstance(value, dict):
+        return False
+    is_reply = any(
+        isinstance(value.get(name), dict | list) for name in ("content", "message", "delta")
+    )
+    return value.get("type") == "error" or (bool(value.get("error")) and not is_reply)
+
+
 def error_of_event(data: str) -> ModelError:
-    """What an `error` event says has happened, or such an object in the place of a reply."""
+    """Return what an error in the place of a reply or an event says, as our error."""
     try:
         body = json.loads(data)
     except ValueError:
         body = data
     inner = body.get("error") if isinstance(body, dict) else None
-    return _of_stream_event(
-        str(inner.get("type") or "") if isinstance(inner, dict) else "", _said(body)
-    )
+    kind = (inner.get("type") or inner.get("code")) if isinstance(inner, dict) else None
+    return _of_stream_event(str(kind or ""), _said(body))
 
 
 def _of_stream_event(kind: str, said: str) -> ModelError:
-    """An `error` event in a stream that began with status 200: no HTTP status to go by."""
+    """Return the error that came with status 200: only its type or code tells whether another try may help.
+
+    An error without either, such as "model not loaded" of a local server, would come again.
+    """
     if kind in _BUSY_TYPES:
         return ModelBusy(f"the model's server is overloaded ({kind}){said}")
-    if kind in _REJECTED_TYPES:
-        return ModelRejected(f"the model's server refused the request ({kind}){said}")
+    if said and not _MAY_PASS.search(kind):
+        return ModelRejected(
+            f"the model's server refused the request{kind and f' ({redacted(kind)[:60]})'}{said}"
+        )
     return ModelUnreachable(f"the model's server failed in the middle of its answer{said}")
 
 

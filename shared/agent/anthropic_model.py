@@ -13,7 +13,7 @@ from typing import Any
 import anthropic
 from pydantic_core import to_json
 
-from shared.agent.anthropic_errors import as_ours, error_of_event
+from shared.agent.anthropic_errors import as_ours, error_of_event, is_error
 from shared.agent.anthropic_limits import limits_of
 from shared.agent.anthropic_request import request_of
 from shared.agent.anthropic_stream import Gathering, events_of
@@ -169,7 +169,7 @@ class _Exchange:
         if "json" in response.headers.get("content-type", ""):
             await response.aread()
             message = STRICT.decode(response.text)
-            if message.get("type") == "error":
+            if is_error(message) or (isinstance(message, dict) and "content" not in message):
                 raise error_of_event(response.text)
             gathering.take_whole(message)
             return gathering.reply(request_id)

@@ -9,7 +9,7 @@ from typing import Any
 import anthropic
 from pydantic_core import to_json
 
-from shared.agent.anthropic_errors import error_of_event
+from shared.agent.anthropic_errors import error_of_event, is_error
 from shared.agent.model import Block, ModelReply, Pulse
 from shared.agent.price import WEB_SEARCH_MICROUSD
 from shared.agent.strict_json import STRICT
@@ -20,13 +20,16 @@ from shared.wire.usage import Usage
 
 _AWS = "amazon.eventstream"
 """In the content type of Bedrock's streams, whose framing is not that of server-sent events."""
+_DONE = "[DONE]"
+"""The last data of a stream of some servers that also speak OpenAI's protocol."""
 _MOST_TOKENS = 10**9
 """More than any model takes: what is beyond is no count."""
 
 
 async def events_of(stream: Any) -> AsyncGenerator[dict[str, Any]]:
-    """The events of a stream that the SDK has opened, as they were sent: its model of each event, of which only the fields would be used,
-    costs more than the reading.
+    """Yield the events of a stream that the SDK has opened, as the server sent them.
+
+    The SDK's own model of each event costs more than the reading. The type of an event is in its data: some servers send no `event:` line.
 
     Raises:
         ModelError: an event says that the server has failed.
@@ -38,8 +41,14 @@ async def events_of(stream: Any) -> AsyncGenerator[dict[str, Any]]:
     async for sent in anthropic.AsyncStream.raw_events(stream.response):
         if sent.event == "error":
             raise error_of_event(sent.data)
-        if sent.event and sent.event != "ping" and sent.data:
-            yield STRICT.decode(sent.data)
+        if sent.event == "ping" or not sent.data or sent.data.strip() == _DONE:
+            continue
+        event = STRICT.decode(sent.data)
+        if is_error(event):
+            raise error_of_event(sent.data)
+        if sent.event and "type" not in event:
+            event["type"] = sent.event
+        yield event
 
 
 class Gathering:

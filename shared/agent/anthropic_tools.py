@@ -12,6 +12,7 @@ import anthropic
 from anthropic.lib.tools import ToolError
 from pydantic import ValidationError
 
+from shared.agent.parameter_names import check_parameter_names
 from shared.agent.tool import Tool, ToolFailed
 from shared.patterns import UnusablePattern, check_patterns
 from shared.wire.errors import InvalidTool
@@ -27,7 +28,7 @@ def tool_from(function: Callable[..., Any], *, repeatable: bool | None = None) -
     JSON. An attribute `repeatable = False` on the function (or the argument) says that it must not run again after a crash.
 
     Raises:
-        InvalidTool: no docstring, no types, not callable synchronously.
+        InvalidTool: no docstring, no types, not callable synchronously, or a name that the provider refuses.
     """
     name = getattr(function, "__name__", "")
     if not _NAME.match(name):
@@ -42,6 +43,7 @@ def tool_from(function: Callable[..., Any], *, repeatable: bool | None = None) -
         raise InvalidTool(
             f"tool {name}: its parameters cannot be described as JSON ({type(error).__name__})"
         ) from error
+    check_parameter_names(name, schema)
     try:
         check_patterns(schema)
     except UnusablePattern as error:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
 
 from chaos.messages_server import (
@@ -9,6 +12,7 @@ from chaos.messages_server import (
     Reply,
     Script,
     calls,
+    events_of,
     fails,
     in_turn,
     says,
@@ -36,8 +40,6 @@ def test_a_tool_call_and_an_answer() -> None:
 
 
 def test_an_answer_in_a_fence_amid_prose_is_read() -> None:
-    import json
-
     text = f"Sure! Here is the answer:\n```json\n{json.dumps(envelope())}\n```\nAnything else?"
     assert served(in_turn(says(text)))[0].status is ResultStatus.OK
 
@@ -135,3 +137,51 @@ def test_raw_line_breaks_and_lone_backslashes_cost_no_turn() -> None:
     result, _, server = served(in_turn(says(text)))
     assert (result.status, result.output) == (ResultStatus.OK, "Line one.\nC:\\dir")
     assert len(server.requests) == 1
+
+
+def as_data_lines(reply: Reply) -> Reply:
+    """The same reply as a stream without `event:` lines, as some servers send it."""
+    events = events_of(replace(reply, model="m"))
+    lines = [f"data: {json.dumps(event)}\n\n" for event in events]
+    return replace(reply, raw_events=(*lines, "data: [DONE]\n\n"), cut_after_events=0)
+
+
+def test_a_stream_without_event_lines_is_read() -> None:
+    replies = (as_data_lines(calls(("look", {"q": "rust"}))), as_data_lines(answers()))
+    result, _, server = served(in_turn(*replies))
+    assert result.status is ResultStatus.OK
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"error": {"message": "model not loaded"}},
+        {"error": {"message": "model not loaded", "type": "model_error"}},
+        {"error": {"message": "model not loaded", "code": "not_loaded"}},
+        {"error": {"message": "model not loaded", "type": "invalid_request_error"}},
+        {"type": "error", "error": {"message": "model not loaded"}},
+        {"error": "model not loaded"},
+        {"error": "model not loaded", "message": "Load it first."},
+    ],
+)
+@pytest.mark.parametrize("as_json", [True, False])
+def test_an_error_with_status_200_is_told_and_costs_nothing(
+    error: dict[str, object], as_json: bool
+) -> None:
+    as_event = Reply(raw_events=(f"data: {json.dumps(error)}\n\n",), cut_after_events=0)
+    reply = Reply(body=json.dumps(error)) if as_json else as_event
+    result, _, server = served(in_turn(reply))
+
+    assert result.stop_reason is StopReason.MODEL_ERROR
+    assert "model not loaded" in (result.error or "")
+    assert len(server.requests) == 1
+    assert result.usage.total_tokens == 0
+
+
+@pytest.mark.parametrize("kind", ["api_error", "overloaded_error", "unavailable_error", "timeout"])
+def test_an_error_with_status_200_that_may_pass_costs_one_turn(kind: str) -> None:
+    error = {"error": {"type": kind, "message": "Loading the model."}}
+    result, _, server = served(in_turn(Reply(body=json.dumps(error)), answers()))
+    assert result.status is ResultStatus.OK
+    assert len(server.requests) == 2

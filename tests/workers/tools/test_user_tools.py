@@ -223,3 +223,35 @@ def test_a_pipe_is_no_tool_and_nobody_waits_for_it(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.py")
 
     assert refusal(tmp_path) == "pipe.py: is no regular file; take it out of the folder"
+
+
+@pytest.mark.parametrize(
+    "signature",
+    ["größe: int", f"{'n' * 65}: int", "size: Annotated[int, Field(alias='filter[size]')]"],
+    ids=["letters", "length", "alias"],
+)
+def test_a_parameter_name_that_the_provider_refuses_is_refused_with_file_and_name(
+    tmp_path: Path, signature: str
+) -> None:
+    text = f'''
+        from typing import Annotated
+        from pydantic import Field
+        def measure({signature}) -> str:
+            """Measure a thing."""
+            return "ok"
+    '''
+    message = refusal(tmp_path, sizes=text)
+    assert message.startswith("sizes.py")
+    assert "tool measure: rename parameter" in message
+
+
+def test_a_name_inside_a_parameter_may_have_any_letters(tmp_path: Path) -> None:
+    text = '''
+        from pydantic import BaseModel
+        class Thing(BaseModel):
+            größe: int
+        def measure(thing: Thing) -> str:
+            """Measure a thing."""
+            return "ok"
+    '''
+    assert "measure" in tools_of(tmp_path, sizes=text)
