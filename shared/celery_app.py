@@ -184,6 +184,10 @@ def _worker() -> dict[str, Any]:
         "worker_redirect_stdouts": False,
         "worker_detect_quorum_queues": False,  # RabbitMQ only
         "control_queue_expires": 60,  # reply queues of `inspect` have no other end
+        # Another Celery app on this database uses Celery's own names: its `control shutdown` would reach our workers.
+        "control_exchange": "handoff.control",
+        "event_exchange": "handoff.events",
+        "event_queue_prefix": "handoff.events",
     }
 
 

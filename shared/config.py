@@ -13,9 +13,17 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, SecretStr, ValidationError, field_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from shared.folders import expanded
 from shared.http_values import (
     check_header_value,
     check_headers,
@@ -203,6 +211,25 @@ class Settings(BaseSettings):
         if value.lstrip().startswith("["):
             return json.loads(value)
         return [part for part in value.split(os.pathsep) if part]
+
+    @field_validator("specialists_dirs", "tools_dirs")
+    @classmethod
+    def _expanded(cls, folders: tuple[Path, ...], info: ValidationInfo) -> tuple[Path, ...]:
+        try:
+            return tuple(
+                expanded(folder, f"HANDOFF_{str(info.field_name).upper()}") for folder in folders
+            )
+        except UserError as error:
+            raise ValueError(str(error)) from None
+
+    @property
+    def cache_folder(self) -> Path:
+        """Return `cache_dir` with its home folder.
+
+        Raises:
+            UserError: this user has no home folder; names HANDOFF_CACHE_DIR.
+        """
+        return expanded(self.cache_dir, "HANDOFF_CACHE_DIR")
 
     @property
     def is_offline(self) -> bool:

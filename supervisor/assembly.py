@@ -11,6 +11,7 @@ from celery import Celery, signals
 from shared.celery_app import DEFAULT_THREADS, make_app, or_exit
 from shared.config import Settings
 from shared.ledger.days import caps_from
+from shared.ledger.roles import Node
 from shared.logs import logged_as
 from shared.models import MakeModel, provider_models
 from shared.process import Process, redis_url_of, start_process
@@ -76,7 +77,8 @@ class _Once:
     def started(self, sender: Any = None, **_: Any) -> None:
         """When it returns, whoever asks for a supervisor finds it."""
         supervisor = self()
-        supervisor.sweeper.start()
+        broker = self._app.connection_for_read().as_uri()
+        supervisor.sweeper.start(Node(node=str(sender.hostname), broker=broker))
         supervisor.taking.attach(
             sender, [THINK_QUEUE], lambda _: not supervisor.thinker.is_full, in_a_hurry=True
         )

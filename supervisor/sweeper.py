@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from shared.ledger.days import Caps
 from shared.ledger.ledger import Ledger
-from shared.ledger.roles import ANNOUNCED_FOR_S, FOUND_WITHIN_S, WITHDRAWN_WITHIN_S
+from shared.ledger.roles import ANNOUNCED_FOR_S, FOUND_WITHIN_S, WITHDRAWN_WITHIN_S, Node
 from shared.logs import log_of
 from shared.wire.errors import LedgerError, LedgerUnavailable
 from supervisor.dispatch import Dispatcher
@@ -47,6 +47,7 @@ class Sweeper:
         self._caps = caps
         self._caps_since_ms: int | None = None
         """When this supervisor has set them; None: it has not yet."""
+        self._node: Node | None = None
         self._announced_at = float("-inf")
         self._rounds = 0
         self._tried = threading.Event()
@@ -54,8 +55,9 @@ class Sweeper:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
 
-    def start(self) -> None:
-        """From now on. Announced when this returns, unless Redis takes nothing now."""
+    def start(self, node: Node | None = None) -> None:
+        """Start to sweep. The supervisor is announced, with its `node`, when this returns, unless Redis takes no writes now."""
+        self._node = node
         self._thread.start()
         self._tried.wait(FOUND_WITHIN_S)
 
@@ -73,7 +75,7 @@ class Sweeper:
 
     def announce(self) -> None:
         """Say that this supervisor is there, and what may be spent in a day: who started last has the say, also after Redis has lost it."""
-        held_since_ms = self._ledger.roles.announce_supervisor(self._name)
+        held_since_ms = self._ledger.roles.announce_supervisor(self._name, self._node)
         if self._caps is not None and (
             self._caps_since_ms is None or held_since_ms < self._caps_since_ms
         ):

@@ -197,7 +197,7 @@ def make_workers_app(settings: Settings, make_model: MakeModel | None = None) ->
     Raises:
         UserError: a specialist's or a tool's file is wrong.
     """
-    index = DocumentIndex(settings.cache_dir.expanduser())
+    index = DocumentIndex(settings.cache_folder)
     registry = build_registry(settings, index)
     specialists = load_specialists(
         BUILT_IN, *settings.specialists_dirs, tools=frozenset(registry.names)

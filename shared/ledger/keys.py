@@ -102,6 +102,11 @@ def worker(worker_id: str) -> str:
     return f"{PREFIX}worker:{worker_id}"
 
 
+def supervisor(worker_id: str) -> str:
+    """string: the node name and the broker of one supervisor."""
+    return f"{PREFIX}supervisor:{worker_id}"
+
+
 def history(role: str) -> str:
     """list: what handoffs of a specialist or a role cost and took, the newest first. `finish.lua` writes it."""
     return f"{PREFIX}history:{role}"

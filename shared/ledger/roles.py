@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from shared.ledger import keys
 from shared.ledger.connection import Connection, in_our_words
@@ -30,6 +31,9 @@ GOOD_FOR_S = 1.0
 """How long a process believes what it has read."""
 
 
+Kind = TypeVar("Kind", bound=Message)
+
+
 class Announcement(Message):
     """What one worker process says of itself."""
 
@@ -46,6 +50,15 @@ class Announcement(Message):
     node: str = ""
     """The worker's name in Celery: `name@host`."""
     broker: str = ""
+    """The URL that its Celery app takes messages from, without a password."""
+
+
+class Node(Message):
+    """A worker or a supervisor as Celery knows it, and the broker that it uses."""
+
+    node: str
+    """Its name in Celery: `name@host`."""
+    broker: str
     """The URL that its Celery app takes messages from, without a password."""
 
 
@@ -106,20 +119,26 @@ class Roles:
             pipe.zrem(keys.SERVING, "", *_members(announcement))
             pipe.execute()
 
-    def announce_supervisor(self, name: str) -> int:
-        """Say that this supervisor is there, for another `ANNOUNCED_FOR_S`. Returns since when the caps of a day hold, Unix ms by Redis's
-        clock, as `Days.set_caps` did; 0: Redis knows of none.
+    def announce_supervisor(self, name: str, node: Node | None = None) -> int:
+        """Announce this supervisor for another `ANNOUNCED_FOR_S`.
+
+        Return the time since which the caps of a day hold, Unix ms by Redis's clock, as `Days.set_caps` did; 0: there are no caps.
         """
         with in_our_words():
             pipe = self._connection.redis.pipeline(transaction=False)
+            if node is not None:
+                pipe.set(keys.supervisor(name), node.to_json(), ex=ANNOUNCED_FOR_S)
             self._serve(pipe, [f"{SUPERVISOR_QUEUE}/{name}"])
             pipe.hget(keys.CAPS, "since")
             return int(pipe.execute()[-1] or 0)
 
     def withdraw_supervisor(self, name: str) -> None:
-        """This supervisor begins nothing any more."""
+        """Take the announcement of this supervisor back: it begins nothing any more."""
         with in_our_words():
-            self._connection.redis.zrem(keys.SERVING, f"{SUPERVISOR_QUEUE}/{name}")
+            pipe = self._connection.redis.pipeline(transaction=False)
+            pipe.zrem(keys.SERVING, f"{SUPERVISOR_QUEUE}/{name}")
+            pipe.delete(keys.supervisor(name))
+            pipe.execute()
 
     def _serve(self, pipe: Any, members: Sequence[str]) -> None:
         now = self._connection.now()
@@ -158,26 +177,31 @@ class Roles:
         return Presence(frozenset(queue.decode() for queue in served), unclaimed, pauses)
 
     def announcements(self) -> list[Announcement]:
-        """Of all live workers; those of another version that do not parse are left out."""
+        """Return what the live workers announce, without announcements of another version that do not parse."""
+        workers = {name for queue, name in self._serving() if queue != SUPERVISOR_QUEUE}
+        return self._announced(Announcement, [keys.worker(name) for name in sorted(workers)])
+
+    def nodes(self) -> list[Node]:
+        """Return the nodes of the live workers and supervisors."""
+        workers = [Node(node=worker.node, broker=worker.broker) for worker in self.announcements()]
+        names = sorted(name for queue, name in self._serving() if queue == SUPERVISOR_QUEUE)
+        return [*workers, *self._announced(Node, [keys.supervisor(name) for name in names])]
+
+    def _serving(self) -> list[tuple[str, str]]:
+        """Return each queue with a live process that serves it."""
         with in_our_words():
-            members = (
-                member.decode().partition("/")
-                for member in self._connection.redis.zrange(keys.SERVING, 0, -1)
-            )
-            workers = sorted({worker for queue, _, worker in members if queue != SUPERVISOR_QUEUE})
-            texts = (
-                self._connection.redis.mget([keys.worker(worker) for worker in workers])
-                if workers
-                else []
-            )
-        found = []
-        for text in texts:
-            if text is not None:
-                try:
-                    found.append(Announcement.from_json(text))
-                except MalformedMessage:
-                    continue
-        return found
+            members = self._connection.redis.zrange(keys.SERVING, 0, -1)
+        parts = (member.decode().partition("/") for member in members)
+        return [(queue, name) for queue, _, name in parts]
+
+    def _announced(self, kind: type[Kind], announced_at: Sequence[str]) -> list[Kind]:
+        with in_our_words():
+            texts = self._connection.redis.mget(announced_at) if announced_at else []
+        parsed = []
+        for text in filter(None, texts):
+            with suppress(MalformedMessage):
+                parsed.append(kind.from_json(text))
+        return parsed
 
     def served(self) -> dict[str, Served]:
         """Every specialist that a live worker serves, by name. Where workers differ, the version that most of them serve."""

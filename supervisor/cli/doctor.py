@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from shared.ledger.days import Spent, Today
     from shared.ledger.health import QueueDepth, RedisFacts
     from shared.ledger.pauses import Pause
-    from shared.ledger.roles import Announcement
+    from shared.ledger.roles import Announcement, Node
     from supervisor.client import Client
 
 FULL = 0.7
@@ -120,7 +120,7 @@ def _broker(settings: Settings) -> Iterator[Finding]:
         yield from _supervisors(jobs, nodes)
         yield from _workers(jobs, can_announce=refusal is None)
         if nodes is not None:
-            yield from brokers(jobs.ledger.roles.announcements(), nodes)
+            yield from brokers(jobs.ledger.roles.nodes(), nodes)
         yield from ignored_variables(os.environ)
         yield from paused(jobs.ledger.pauses.all())
         yield from budgets(jobs.ledger.days.today(DEFAULT_TENANT))
@@ -225,21 +225,21 @@ def lost_slots(announcements: Iterable[Announcement]) -> Iterator[Finding]:
             )
 
 
-def brokers(announced: Iterable[Announcement], nodes: Collection[str]) -> Iterator[Finding]:
-    """Whether each worker that is announced in Redis takes its messages from this broker. Pure. `nodes`: those that answered on it."""
+def brokers(announced: Iterable[Node], answering: Collection[str]) -> Iterator[Finding]:
+    """Yield whether each announced node takes its messages from this broker. Pure. `answering`: the nodes that answer on this broker."""
     used = set[str]()
-    for worker in announced:
-        if worker.node in nodes:
-            used.add(plain(worker.broker))
+    for node in announced:
+        if node.node in answering:
+            used.add(plain(node.broker))
             continue
         yield Finding(
             Level.WARN,
-            f"worker {plain(worker.node or worker.worker)}",
-            f"does not answer on this broker; it takes its messages from {plain(worker.broker)}",
+            f"process {plain(node.node)}",
+            f"does not answer on this broker; it takes its messages from {plain(node.broker)}",
             "start it again, with the HANDOFF_REDIS_URL of this command",
         )
     if used:
-        yield Finding(Level.OK, "workers' broker", ", ".join(sorted(used)))
+        yield Finding(Level.OK, "broker of processes", ", ".join(sorted(used)))
 
 
 def ignored_variables(environment: Collection[str]) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from shared.config import Settings
+from shared.folders import expanded
 from shared.local.processes import ChildSpec, Processes
 from shared.local.redis_server import PrivateRedis
 from shared.local.run_directory import RunDirectory
@@ -154,16 +155,16 @@ class Embedded:
 def surroundings_of(settings: Settings) -> dict[str, str]:
     """What workers must be told beside the URL, as environment variables; in absolute paths."""
     found: dict[str, str] = {
-        "HANDOFF_SPECIALISTS_DIRS": _paths(settings.specialists_dirs),
-        "HANDOFF_TOOLS_DIRS": _paths(settings.tools_dirs),
+        "HANDOFF_SPECIALISTS_DIRS": _paths(settings.specialists_dirs, "--specialists"),
+        "HANDOFF_TOOLS_DIRS": _paths(settings.tools_dirs, "--tools"),
     }
     return found | (
         {} if settings.offline is None else {"HANDOFF_OFFLINE": str(settings.offline).lower()}
     )
 
 
-def _paths(paths: tuple[Path, ...]) -> str:
-    return json.dumps([str(path.expanduser().resolve()) for path in paths])
+def _paths(paths: tuple[Path, ...], option: str) -> str:
+    return json.dumps([str(expanded(path, option).resolve()) for path in paths])
 
 
 def _command(name: str, app: str, slots: int) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shared.config import Settings, load_settings
+from shared.folders import expanded
 from shared.wire.specialist import SpecialistSpec
 from supervisor.cli.built_in import built_in_specialists
 from supervisor.cli.errors import FAILED, OK, say
@@ -74,7 +74,8 @@ def _in_files(settings: Settings) -> dict[str, SpecialistSpec]:
     from shared.specialists import load_specialists
 
     found = load_specialists(
-        built_in_specialists(), *map(Path.expanduser, settings.specialists_dirs)
+        built_in_specialists(),
+        *(expanded(folder, "--specialists") for folder in settings.specialists_dirs),
     )
     check_own(settings)
     return found

@@ -19,7 +19,7 @@ _SURROUNDINGS = "surroundings.json"
 
 
 def _folder(settings: Settings) -> Path:
-    return settings.cache_dir.expanduser() / "interrupted"
+    return settings.cache_folder / "interrupted"
 
 
 def keep(settings: Settings, job_id: str, data: Path, surroundings: Mapping[str, str]) -> bool:

@@ -16,6 +16,7 @@ from typing import Annotated
 import typer
 
 from shared.config import Settings, load_settings
+from shared.folders import expanded
 from shared.local.processes import ChildSpec, Processes
 from shared.local.redis_access import read_access, write_access
 from shared.local.redis_server import PrivateRedis
@@ -240,7 +241,7 @@ def _stop(processes: Processes, settings: Settings) -> None:
 
 def _take(home: Path, parts: ExitStack) -> Path:
     """Raises: UserError: it cannot be written, or another `handoff up` uses it."""
-    folder = home.expanduser().resolve()
+    folder = expanded(home, "--home").resolve()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = parts.enter_context((folder / "lock").open("w"))

@@ -104,6 +104,28 @@ def test_the_user_can_do_all_that_queues_need_also_of_a_redis_that_knows_no_scri
     app.close()
 
 
+def test_the_user_can_use_a_database_other_than_the_first(url_of_the_user: str) -> None:
+    url = urlunsplit(urlsplit(url_of_the_user)._replace(path="/15"))
+    jobs = client.connect(url, Settings(offline=True))
+
+    job_id = jobs.submit(client.Request("Where is order A-1042?"))
+
+    assert [one.job_id for one in jobs.newest()] == [job_id]
+    app = make_app("test", url, Settings(), [QUEUE])
+    app.send_task("specialist.x", queue=QUEUE, ignore_result=True)
+    assert app.control.purge() == 1
+    app.close()
+
+
+def test_the_line_uses_only_what_every_supported_redis_knows() -> None:
+    """Selectors and key permissions came with Redis 7.0. Its categories differ: SELECT and CLIENT are in others than in 6.2."""
+    line = re.search(r"^user handoff (.+)$", SECTIONS["Redis"], re.MULTILINE)
+    assert line
+
+    assert not re.search(r"[()%]", line[1])
+    assert "+select" in line[1].split()
+
+
 def test_the_user_can_empty_nothing_and_list_nothing(url_of_the_user: str) -> None:
     with redis.Redis.from_url(url_of_the_user) as limited:
         for command in (

@@ -43,7 +43,7 @@ class Database:
     """Connections to the newest good generation. Safe to share between threads; survives a fork."""
 
     def __init__(self, cache_dir: Path) -> None:
-        self._folder = cache_dir.expanduser() / "documents"
+        self._folder = cache_dir / "documents"
         self._lock = threading.Lock()
         self._forget()
 

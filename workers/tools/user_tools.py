@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from shared.agent.tool import Tool, ToolContext, ToolFailed
+from shared.folders import expanded
 from shared.logs import log_of
 from shared.wire.errors import InvalidTool
 from shared.wire.message import digest_of
@@ -34,7 +35,7 @@ def load_tools(folder: Path) -> tuple[Tool, ...]:
     Raises:
         InvalidTool: no such folder, a file that does not load, a function without docstring or types, a name taken twice.
     """
-    folder = folder.expanduser()
+    folder = expanded(folder, "--tools")
     if not folder.is_dir():
         raise InvalidTool(f"no such folder of tools: {folder} (give an existing folder to --tools)")
     found: list[tuple[str, Tool]] = []

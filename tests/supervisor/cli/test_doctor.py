@@ -11,7 +11,7 @@ from shared.config import Settings
 from shared.ledger.days import Caps, Spent, Today
 from shared.ledger.health import QueueDepth, RedisFacts
 from shared.ledger.ledger import Ledger
-from shared.ledger.roles import Announcement
+from shared.ledger.roles import Announcement, Node
 from supervisor.cli.doctor import (
     Finding,
     Level,
@@ -23,6 +23,7 @@ from supervisor.cli.doctor import (
     lost_slots,
     persistence,
 )
+from tests.doubles.handoffs import a_spec
 from tests.doubles.jobs import a_job, issue
 
 SOUND = RedisFacts(
@@ -171,19 +172,38 @@ def test_the_budget_of_the_day_is_read_from_the_ledger(ledger: Ledger, redis_url
     assert found_in(redis_url)["budget of the day"].found == "$0 of $3, 0 tokens"
 
 
-def test_a_worker_that_takes_its_messages_from_another_broker_is_named() -> None:
-    def worker(node: str, broker: str) -> Announcement:
-        return Announcement(
-            worker="h:1", specialists=(), slots=1, model="offline", node=node, broker=broker
+def test_a_process_that_takes_its_messages_from_another_broker_is_named() -> None:
+    here = Node(node="here@h", broker="redis://:**@a:6379/0")
+    away = Node(node="away@h", broker="redis://b:6379/1")
+
+    warning, ok = brokers([here, away], {"here@h", "supervisor@h"})
+
+    assert (warning.level, warning.about) == (Level.WARN, "process away@h")
+    assert "redis://b:6379/1" in warning.found
+    assert ok == Finding(Level.OK, "broker of processes", "redis://:**@a:6379/0")
+
+
+def test_supervisors_and_workers_announce_their_brokers(ledger: Ledger) -> None:
+    supervisor = Node(node="supervisor@h", broker="redis://b:6379/1")
+    ledger.roles.announce_supervisor("h:2", supervisor)
+    ledger.roles.announce(
+        Announcement(
+            worker="h:1",
+            specialists=(a_spec(name="writer"),),
+            slots=1,
+            model="offline",
+            node="workers@h",
+            broker="redis://a:6379/0",
         )
+    )
 
-    announced = [worker("here@h", "redis://:**@a:6379/0"), worker("away@h", "redis://b:6379/1")]
+    assert ledger.roles.nodes() == [
+        Node(node="workers@h", broker="redis://a:6379/0"),
+        supervisor,
+    ]
 
-    away, here = brokers(announced, {"here@h", "supervisor@h"})
-
-    assert (away.level, away.about) == (Level.WARN, "worker away@h")
-    assert "redis://b:6379/1" in away.found
-    assert here == Finding(Level.OK, "workers' broker", "redis://:**@a:6379/0")
+    ledger.roles.withdraw_supervisor("h:2")
+    assert [node.node for node in ledger.roles.nodes()] == ["workers@h"]
 
 
 def test_a_variable_that_names_a_broker_for_others_is_said_to_be_ignored() -> None:

@@ -1,0 +1,23 @@
+"""Folders that a user names, with `~` for a home folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from shared.wire.errors import UserError
+
+
+def expanded(folder: Path, setting: str) -> Path:
+    """Return a folder with its `~` or `~NAME` replaced.
+
+    A container may run under a user id without an entry in /etc/passwd and without HOME. Then there is no home folder.
+
+    Raises:
+        UserError: there is no home folder; names `setting`, the variable or option that may name another folder.
+    """
+    try:
+        return folder.expanduser()
+    except RuntimeError:
+        raise UserError(
+            f"{folder} needs a home folder, and this user has none: set {setting} to an absolute path, or set HOME"
+        ) from None

@@ -1,0 +1,130 @@
+"""`--logfile` of Celery's own command line: the log of a process of ours goes there, however it is started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.commands import ROOT
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+APPS = {"supervisor.app": "supervisor", "workers.app": "researcher"}
+READY = "ready."
+"""The end of Celery's line `NODE ready.`"""
+
+
+def environment(folder: Path, url: str) -> dict[str, str]:
+    return {
+        **os.environ,
+        "HANDOFF_REDIS_URL": url,
+        "HANDOFF_OFFLINE": "true",
+        "HANDOFF_CACHE_DIR": str(folder / "cache"),
+        "PYTHONPATH": str(ROOT),
+    }
+
+
+def run(folder: Path, url: str, *arguments: str) -> str:
+    """Run a command of Celery's that starts a process and ends. Return its output."""
+    done = subprocess.run(
+        [sys.executable, "-m", "celery", *arguments],
+        env=environment(folder, url),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def text_of(file: Path) -> str:
+    return file.read_text() if file.exists() else ""
+
+
+def pid_in(file: Path) -> int | None:
+    text = text_of(file).strip()
+    return int(text) if text else None
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+@contextmanager
+def ended(pid_file: Path) -> Iterator[None]:
+    """End the process that wrote this file."""
+    try:
+        yield
+    finally:
+        if pid := pid_in(pid_file):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+            wait_until(lambda: not is_running(pid), timeout_s=90, what=f"the end of {pid}")
+
+
+@pytest.mark.parametrize("app", APPS)
+def test_a_worker_in_the_foreground_logs_to_the_file(
+    tmp_path: Path, redis_url: str, app: str
+) -> None:
+    log = tmp_path / "worker.log"
+    with (tmp_path / "err").open("wb") as err:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "celery", "-A", app, "worker", "-l", "INFO"),
+                *("-Q", APPS[app], "--logfile", str(log)),
+            ],
+            env=environment(tmp_path, redis_url),
+            cwd=tmp_path,
+            stdout=err,
+            stderr=err,
+        )
+    try:
+        wait_until(lambda: READY in text_of(log), timeout_s=90, what=f"{READY} in the log")
+    finally:
+        process.terminate()
+        process.wait(timeout=90)
+
+    assert READY not in text_of(tmp_path / "err")
+
+
+@pytest.mark.parametrize("app", APPS)
+def test_a_detached_worker_logs_to_the_file(tmp_path: Path, redis_url: str, app: str) -> None:
+    log, pid_file = tmp_path / "worker.log", tmp_path / "worker.pid"
+    with ended(pid_file):
+        run(
+            *(tmp_path, redis_url, "-A", app, "worker", "-l", "INFO", "-Q", APPS[app]),
+            *("--detach", "--logfile", str(log), "--pidfile", str(pid_file)),
+        )
+
+        wait_until(lambda: READY in text_of(log), timeout_s=90, what=f"{READY} in the log")
+
+
+def test_each_node_of_celery_multi_logs_to_its_own_file(tmp_path: Path, redis_url: str) -> None:
+    nodes = ("first", "second")
+    with ended(tmp_path / "first.pid"), ended(tmp_path / "second.pid"):
+        run(
+            *(tmp_path, redis_url, "multi", "start", *nodes, "-A", "workers.app", "-l", "INFO"),
+            *("-Q", "researcher", f"--logfile={tmp_path}/%n.log", f"--pidfile={tmp_path}/%n.pid"),
+        )
+
+        for node in nodes:
+            log = tmp_path / f"{node}.log"
+            wait_until(
+                lambda log=log: f"{log.stem}@" in text_of(log) and READY in text_of(log),  # type: ignore[misc]
+                timeout_s=90,
+                what=f"{READY} in {log.name}",
+            )
