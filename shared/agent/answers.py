@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any, TypeVar, cast
 
@@ -82,6 +82,30 @@ def json_object_in(text: str) -> dict[str, Any] | None:
         if (inside := _object_at(part, start)) is not None and not part[inside[1] :].strip():
             return _whole(inside[0], text)
     return _largest_object(text)
+
+
+def without_nulls(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
+    """Return the value without `null` in the properties that its schema does not require: the model did not give them.
+
+    Args:
+        value: What the model gave.
+        schema: The schema of the value. Only properties, items and references to `$defs` are followed.
+        root: The schema that holds the `$defs`.
+    """
+    reference = str(schema.get("$ref", ""))
+    if reference.startswith("#/$defs/"):
+        schema = root.get("$defs", {}).get(reference.removeprefix("#/$defs/"), {})
+    if isinstance(value, list) and isinstance(schema.get("items"), dict):
+        return [without_nulls(item, schema["items"], root) for item in value]
+    properties = schema.get("properties")
+    if not isinstance(value, dict) or not isinstance(properties, dict):
+        return value
+    optional = properties.keys() - set(schema.get("required", ()))
+    given = {name: item for name, item in value.items() if item is not None or name not in optional}
+    for name, item in given.items():
+        if isinstance(properties.get(name), dict):
+            given[name] = without_nulls(item, properties[name], root)
+    return given
 
 
 def what_came(text: str) -> str:

@@ -9,7 +9,14 @@ from typing import Any
 from pydantic import Field as PydanticField
 from pydantic import JsonValue, ValidationError, field_validator
 
-from shared.agent.answers import Lenient, folded_word, json_object_in, partial_object_in, what_came
+from shared.agent.answers import (
+    Lenient,
+    folded_word,
+    json_object_in,
+    partial_object_in,
+    what_came,
+    without_nulls,
+)
 from shared.agent.empty_forms import is_empty_form
 from shared.agent.reading import NotAcceptable, Read
 from shared.agent.schemas import BrokenSchema, problem_with
@@ -184,8 +191,18 @@ class EnvelopeReading:
             envelope = _Envelope.model_validate(value)
         except ValidationError as error:
             raise NotAcceptable(f"the answer envelope is wrong: {problems_of(error)}") from error
+        envelope = self._without_nulls(envelope)
         self._check(envelope, last_try=last_try)
         return self._read(envelope, last_try=last_try)
+
+    def _without_nulls(self, envelope: _Envelope) -> _Envelope:
+        """Drop `null` from optional properties of the output if the output matches its schema only without them."""
+        if _mismatch(envelope.output, self.output_schema) is None:
+            return envelope
+        output = without_nulls(envelope.output, self.output_schema, self.output_schema)
+        if _mismatch(output, self.output_schema) is not None:
+            return envelope
+        return envelope.model_copy(update={"output": output})
 
     def looks_up(self, text: str) -> bool:
         """See `shared.agent.reading.LooksUp`: quotes, in whole documents."""

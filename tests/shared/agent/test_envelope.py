@@ -315,3 +315,35 @@ def test_a_partial_result_has_to_say_what_is_missing() -> None:
     assert read({**silent, "problem": "no prices"}).error == "no prices"
     assert read({**silent, "needs": "the price list"}).needs == "the price list"
     assert read(silent, last_try=True).status is ResultStatus.PARTIAL
+
+
+def test_null_in_an_optional_property_of_the_output_means_not_given() -> None:
+    form = {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string"},
+            "born": {"type": "integer"},
+            "works": {"type": "array", "items": {"$ref": "#/$defs/work"}},
+        },
+        "required": ["name"],
+        "$defs": {"work": {"type": "object", "properties": {"year": {"type": "integer"}}}},
+    }
+    reading = EnvelopeReading(STEP, form, Sources(TEXT_OF, MANIFEST))
+    text = {"name": "Ada", "born": None, "works": [{"year": None}, {"year": 1843}]}
+
+    answer = reading.read(json.dumps(envelope(text, claims=None)), last_try=False)
+    assert answer.output == {"name": "Ada", "works": [{}, {"year": 1843}]}
+
+
+def test_null_in_a_required_property_of_the_output_is_refused() -> None:
+    form = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
+    reading = EnvelopeReading(STEP, form, Sources(TEXT_OF, MANIFEST))
+    with pytest.raises(NotAcceptable):
+        reading.read(json.dumps(envelope({"a": None})), last_try=False)
+
+
+def test_null_that_the_schema_allows_is_kept() -> None:
+    form = {"type": "object", "properties": {"a": {"type": ["string", "null"]}}}
+    reading = EnvelopeReading(STEP, form, Sources(TEXT_OF, MANIFEST))
+    text = {"a": None, "b": 1}
+    assert reading.read(json.dumps(envelope(text)), last_try=False).output == text
