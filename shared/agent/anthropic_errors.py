@@ -129,7 +129,11 @@ def is_error(value: Any) -> bool:
     is_reply = any(
         isinstance(value.get(name), dict | list) for name in ("content", "message", "delta")
     )
-    return value.get("type") == "error" or (bool(value.get("error")) and not is_reply)
+    says_why = any(isinstance(value.get(name), str) for name in ("message", "detail"))
+    is_untyped = not isinstance(value.get("type"), str)
+    if value.get("type") == "error":
+        return True
+    return not is_reply and (bool(value.get("error")) or (is_untyped and says_why))
 
 
 def error_of_event(data: str) -> ModelError:
@@ -140,7 +144,7 @@ def error_of_event(data: str) -> ModelError:
         body = data
     inner = body.get("error") if isinstance(body, dict) else None
     kind = (inner.get("type") or inner.get("code")) if isinstance(inner, dict) else None
-    return _of_stream_event(str(kind or ""), _said(body))
+    return _of_stream_event(in_whole_characters(" ".join(str(kind or "").split())), _said(body))
 
 
 def _of_stream_event(kind: str, said: str) -> ModelError:
@@ -160,7 +164,9 @@ def _of_stream_event(kind: str, said: str) -> ModelError:
 def _said(body: Any) -> str:
     """What the server says, in one line, redacted. Some servers leave out the outer object, some send text."""
     inner = body.get("error", body) if isinstance(body, dict) else body
-    message = inner.get("message") if isinstance(inner, dict) else inner
+    message = inner
+    if isinstance(inner, dict):
+        message = inner.get("message") or inner.get("detail")
     if not isinstance(message, str) or not message.strip() or "<html" in message.lower():
         return ""
     return ": " + redacted(in_whole_characters(" ".join(message.split())))[:_MOST_CHARS]

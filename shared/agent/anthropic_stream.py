@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncGenerator
-from typing import Any
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any, cast
 
 import anthropic
 from pydantic_core import to_json
@@ -22,6 +22,8 @@ _AWS = "amazon.eventstream"
 """In the content type of Bedrock's streams, whose framing is not that of server-sent events."""
 _DONE = "[DONE]"
 """The last data of a stream of some servers that also speak OpenAI's protocol."""
+_MOST_ERROR_BYTES = 16_000
+"""Of a body without events: so much is searched for an error."""
 _MOST_TOKENS = 10**9
 """More than any model takes: what is beyond is no count."""
 
@@ -38,17 +40,47 @@ async def events_of(stream: Any) -> AsyncGenerator[dict[str, Any]]:
         async for event in stream:
             yield event.to_dict(warnings=False)
         return
-    async for sent in anthropic.AsyncStream.raw_events(stream.response):
+    body = _Remembered(stream.response)
+    has_events = False
+    async for sent in anthropic.AsyncStream.raw_events(cast(Any, body)):
         if sent.event == "error":
             raise error_of_event(sent.data)
         if sent.event == "ping" or not sent.data or sent.data.strip() == _DONE:
             continue
+        has_events = True
         event = STRICT.decode(sent.data)
         if is_error(event):
             raise error_of_event(sent.data)
         if sent.event and "type" not in event:
             event["type"] = sent.event
         yield event
+    if not has_events:
+        _check_no_error(body.beginning)
+
+
+class _Remembered:
+    """A response that keeps the beginning of its body while it is read."""
+
+    def __init__(self, response: Any) -> None:
+        self._response = response
+        self.beginning = b""
+
+    async def aiter_bytes(self) -> AsyncIterator[bytes]:
+        async for part in self._response.aiter_bytes():
+            if len(self.beginning) < _MOST_ERROR_BYTES:
+                self.beginning += part
+            yield part
+
+
+def _check_no_error(body: bytes) -> None:
+    """Raise what a body without events says, such as a JSON error that was sent as plain text."""
+    text = body.decode(errors="replace").strip().removeprefix("data:")
+    try:
+        value = STRICT.decode(text)
+    except (ValueError, RecursionError):
+        return
+    if is_error(value):
+        raise error_of_event(text)
 
 
 class Gathering:

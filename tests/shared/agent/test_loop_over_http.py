@@ -163,6 +163,7 @@ def test_a_stream_without_event_lines_is_read() -> None:
         {"type": "error", "error": {"message": "model not loaded"}},
         {"error": "model not loaded"},
         {"error": "model not loaded", "message": "Load it first."},
+        {"detail": "model not loaded"},
     ],
 )
 @pytest.mark.parametrize("as_json", [True, False])
@@ -185,3 +186,19 @@ def test_an_error_with_status_200_that_may_pass_costs_one_turn(kind: str) -> Non
     result, _, server = served(in_turn(Reply(body=json.dumps(error)), answers()))
     assert result.status is ResultStatus.OK
     assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "start"),
+    [
+        ("text/plain", ""),
+        ("text/event-stream", ""),
+        ("text/event-stream", "data: "),
+        ("application/problem+json", ""),
+    ],
+)
+def test_an_error_is_told_whatever_the_type_of_its_body(kind: str, start: str) -> None:
+    body = start + json.dumps({"error": {"message": "model not loaded"}})
+    result, _, server = served(in_turn(Reply(body=body, headers={"content-type": kind})))
+    assert "model not loaded" in (result.error or "")
+    assert len(server.requests) == 1
