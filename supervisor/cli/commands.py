@@ -42,7 +42,7 @@ ENTRIES = _entries({
         "run": ("run:run", "Submit a job and stay until its answer."),
         "submit": ("submit:submit", "Enqueue a job and print its id at once."),
         "watch": ("jobs:watch", "Follow a job until its end, then print its answer."),
-        "result": ("jobs:result", "Print a job's answer, its sources and what it took. Exit code 4: it has not ended yet."),
+        "result": ("jobs:result", "Print a job's answer, its sources and what it took."),
         "show": ("show:show", "A job taken apart: plan, handoffs and results, in full where they are few, else what matters."),
         "list": ("jobs:list_jobs", "The newest jobs."),
         "export": ("exporting:export", "Write everything about a job into one self-contained JSON file."),

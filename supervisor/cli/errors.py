@@ -15,12 +15,13 @@ from supervisor.cli.hearing import NobodyReads, nobody_may_hear, point_at_nothin
 if TYPE_CHECKING:
     from shared.wire.events import JobStatus
 
-OK, FAILED, BAD_INPUT, NO_REDIS, NOT_ENDED = (
+OK, FAILED, BAD_INPUT, NO_REDIS, NOT_ENDED, PARTIAL = (
     0,
     1,
     UserError.exit_code,
     LedgerUnavailable.exit_code,
     4,
+    5,
 )
 DEFECT = 70
 """sysexits.h, EX_SOFTWARE."""
@@ -30,18 +31,21 @@ DEBUG = "HANDOFF_DEBUG"
 """Set: a defect shows its traceback."""
 
 EXIT_CODES = (
-    "Exit codes: 0 ok or partial (which stderr says); 1 failed; 2 bad input; 3 no Redis; 4 the job has not ended yet; "
+    "Exit codes: 0 ok; 1 failed; 2 bad input; 3 no Redis; 4 the job has not ended yet; "
+    "5 partial: the answer has gaps, which stderr names (0 with --allow-partial); "
     "130 cancelled, or Ctrl-C."
 )
 
 
-def exit_code_of(status: JobStatus) -> int:
-    """A partial answer is an answer: it names its gaps, and stderr says so."""
+def exit_code_of(status: JobStatus, *, allow_partial: bool = False) -> int:
+    """Return the exit code of a command that shows a job. `allow_partial`: a partial answer will do."""
     from shared.wire.events import JobStatus
 
     match status:
-        case JobStatus.OK | JobStatus.PARTIAL:
+        case JobStatus.OK:
             return OK
+        case JobStatus.PARTIAL:
+            return OK if allow_partial else PARTIAL
         case JobStatus.CANCELLED:
             return INTERRUPTED
         case JobStatus.FAILED:

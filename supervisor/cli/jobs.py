@@ -13,7 +13,7 @@ from shared.wire.limits import MOST_SECONDS
 from supervisor.books import usage_of
 from supervisor.cli.errors import INTERRUPTED, OK, end_like_ctrl_c, exit_code_of, say
 from supervisor.cli.listing import listed
-from supervisor.cli.options import AsJson, RowsFile
+from supervisor.cli.options import AllowPartial, AsJson, RowsFile
 from supervisor.cli.terminal import stdout, write_as_json, write_line
 from supervisor.reconnecting import RECONNECT_FOR_S
 
@@ -59,6 +59,7 @@ def watch(
             help="How long to try again when Redis goes away.",
         ),
     ] = RECONNECT_FOR_S,
+    allow_partial: AllowPartial = False,
 ) -> int:
     """Follow a job until its end, then print its answer.
 
@@ -69,7 +70,13 @@ def watch(
     jobs = client_of_broker()
     end_like_ctrl_c()
     try:
-        return stay(jobs, JobId(job), as_json=as_json, reconnect_for_s=reconnect)
+        return stay(
+            jobs,
+            JobId(job),
+            as_json=as_json,
+            allow_partial=allow_partial,
+            reconnect_for_s=reconnect,
+        )
     except KeyboardInterrupt:
         say(f"the job goes on: `handoff watch {job}` comes back to it")
         return INTERRUPTED
@@ -85,8 +92,11 @@ def result(
         ),
     ] = 0.0,
     output: RowsFile = None,
+    allow_partial: AllowPartial = False,
 ) -> int:
-    """Print a job's answer, its sources and what it took. Exit code 4: it has not ended yet.
+    """Print a job's answer, its sources and what it took.
+
+    Exit code 4: the job has not ended yet. Exit code 5: its answer is partial.
 
     With `--output` the results of a workflow with `for_each` go into a table, a row for each item.
     While the job runs, the table has the rows so far.
@@ -101,10 +111,10 @@ def result(
 
         status = jobs.wait(JobId(job), wait)
         write_rows(JobId(job), jobs.rows(JobId(job)), output)
-        return exit_code_of(status)
+        return exit_code_of(status, allow_partial=allow_partial)
     found = jobs.result(JobId(job), wait_s=wait)
     if as_json or found.status.ended:
-        return print_outcome(found, as_json=as_json)
+        return print_outcome(found, as_json=as_json, allow_partial=allow_partial)
     say(
         f"{job} is {found.status.value}: --wait S waits for its end, `handoff watch {job}` shows what it does"
     )

@@ -219,6 +219,10 @@ Slots = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, everything else on stderr.")]
+AllowPartial = Annotated[
+    bool,
+    typer.Option("--allow-partial", help="Exit with 0, not 5, when the job's status is partial."),
+]
 
 
 def _rows_file(text: str) -> Path:

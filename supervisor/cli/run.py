@@ -20,7 +20,14 @@ from supervisor.cli.asking import Asked, check_model, request_of, text_of
 from supervisor.cli.errors import INTERRUPTED, end_like_ctrl_c, exit_code_of, say
 from supervisor.cli.hearing import nobody_may_read
 from supervisor.cli.job_options import JobOptions, takes_a_job
-from supervisor.cli.options import AsJson, OwnSpecialists, OwnTools, RequestText, RowsFile
+from supervisor.cli.options import (
+    AllowPartial,
+    AsJson,
+    OwnSpecialists,
+    OwnTools,
+    RequestText,
+    RowsFile,
+)
 from supervisor.cli.terminal import note, stderr, write_json
 from supervisor.cli.view import Moment, follow
 from supervisor.reconnecting import RECONNECT_FOR_S
@@ -42,6 +49,8 @@ class HowToRun:
     resume: str | None = None
     output: Path | None = None
     """The file of rows; None: the answer is printed."""
+    allow_partial: bool = False
+    """Whether a partial answer gives exit code 0."""
 
 
 @takes_a_job
@@ -55,6 +64,7 @@ def run(
         str | None, typer.Option(metavar="JOB", help="Go on with a run that Ctrl-C interrupted.")
     ] = None,
     output: RowsFile = None,
+    allow_partial: AllowPartial = False,
 ) -> int:
     """Submit a job and stay until its answer.
 
@@ -66,7 +76,9 @@ def run(
       handoff run "List the deadlines" --docs contract.pdf --answer-schema deadlines.json --json | jq .answer
     """
     return _run(
-        request, job.asked(), HowToRun(tuple(specialists), tuple(tools), as_json, resume, output)
+        request,
+        job.asked(),
+        HowToRun(tuple(specialists), tuple(tools), as_json, resume, output, allow_partial),
     )
 
 
@@ -118,7 +130,14 @@ def _run_there(asked: Asked, how: HowToRun, settings: Settings) -> int:
     require_somebody(jobs, asked.model)
     job_id = jobs.submit(request)
     try:
-        return stay(jobs, job_id, as_json=how.as_json, asks=can_ask(), output=how.output)
+        return stay(
+            jobs,
+            job_id,
+            as_json=how.as_json,
+            allow_partial=how.allow_partial,
+            asks=can_ask(),
+            output=how.output,
+        )
     except KeyboardInterrupt:
         say(
             f"the job goes on: `handoff watch {job_id}` comes back to it, `handoff cancel {job_id}` stops it"
@@ -155,6 +174,7 @@ def _run_here(asked: Asked | None, how: HowToRun, settings: Settings) -> int:
                     jobs,
                     job_id,
                     as_json=how.as_json,
+                    allow_partial=how.allow_partial,
                     asks=can_ask(),
                     check=system.check,
                     output=how.output,
@@ -173,6 +193,7 @@ def stay(
     job_id: JobId,
     *,
     as_json: bool,
+    allow_partial: bool = False,
     asks: bool = False,
     check: Callable[[], None] = lambda: None,
     reconnect_for_s: float = RECONNECT_FOR_S,
@@ -180,7 +201,8 @@ def stay(
 ) -> int:
     """Show the job until its end, then its outcome. Returns the exit code.
 
-    `asks`: the person at the terminal answers the job's questions. `output`: the file that gets a
+    `allow_partial`: a partial answer gives exit code 0. `asks`: the person at the terminal answers
+    the job's questions. `output`: the file that gets a
     row for each item of the job's workflow, instead of an answer on stdout.
 
     Raises:
@@ -205,8 +227,13 @@ def stay(
         from supervisor.cli.rows import write_rows
 
         write_rows(job_id, result.rows(), output)
-        return exit_code_of(result.status)
-    return print_outcome(result, as_json=as_json, streamed=draft.shown if draft else "")
+        return exit_code_of(result.status, allow_partial=allow_partial)
+    return print_outcome(
+        result,
+        as_json=as_json,
+        allow_partial=allow_partial,
+        streamed=draft.shown if draft else "",
+    )
 
 
 def _shown_until(
@@ -224,9 +251,11 @@ def _shown_until(
     return None
 
 
-def print_outcome(result: JobResult, *, as_json: bool, streamed: str = "") -> int:
+def print_outcome(
+    result: JobResult, *, as_json: bool, allow_partial: bool = False, streamed: str = ""
+) -> int:
     """The answer on stdout (or everything, as one JSON object), the account on stderr. Returns the exit code, also where nobody reads."""
-    code = exit_code_of(result.status)
+    code = exit_code_of(result.status, allow_partial=allow_partial)
     with nobody_may_read(code):
         _print_outcome(result, as_json=as_json, streamed=streamed)
     return code

@@ -75,7 +75,8 @@ def test_the_exit_codes_are_those_of_the_command_line() -> None:
     listed = {int(row[0]) for row in rows(sections(PAGE)["Exit codes"])}
 
     assert listed == {
-        errors.OK, errors.FAILED, errors.BAD_INPUT, errors.NO_REDIS, errors.NOT_ENDED, errors.DEFECT, errors.INTERRUPTED
+        errors.OK, errors.FAILED, errors.BAD_INPUT, errors.NO_REDIS, errors.NOT_ENDED, errors.PARTIAL, errors.DEFECT,
+        errors.INTERRUPTED,
     }  # fmt: skip
 
 

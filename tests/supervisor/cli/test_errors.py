@@ -55,10 +55,15 @@ def test_a_command_says_its_exit_code() -> None:
 
 @pytest.mark.parametrize(
     ("status", "code"),
-    [("ok", 0), ("partial", 0), ("failed", 1), ("cancelled", 130), ("running", 4), ("queued", 4)],
+    [("ok", 0), ("partial", 5), ("failed", 1), ("cancelled", 130), ("running", 4), ("queued", 4)],
 )
 def test_a_jobs_status_is_an_exit_code(status: str, code: int) -> None:
     assert exit_code_of(JobStatus(status)) == code
+
+
+def test_a_partial_answer_is_exit_code_0_for_a_caller_that_allows_it() -> None:
+    assert exit_code_of(JobStatus.PARTIAL, allow_partial=True) == 0
+    assert exit_code_of(JobStatus.FAILED, allow_partial=True) == 1
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
