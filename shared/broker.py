@@ -57,6 +57,15 @@ from shared.wire.names import THINK_QUEUE
 
 log = log_of(__name__)
 
+KEYS_OF_KOMBU = (
+    "keyprefix_queue",
+    "keyprefix_binding_deadlines",
+    "keyprefix_binding_permanent",
+    "unacked_key",
+    "unacked_index_key",
+    "unacked_mutex_key",
+)
+"""Attributes of kombu's channel that name keys."""
 MOST_AT_ONCE = 20
 """Messages that one round trip takes: the loop that takes them hears of nothing else meanwhile, nor does Redis."""
 ONE_BY_ONE = frozenset({THINK_QUEUE})
@@ -136,11 +145,24 @@ class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
     _is_taking = False
     """What was asked for last."""
 
+    global_keyprefix: str = ""
+    key_prefix = ""
+    """In front of every key of this channel: queues, bindings, and what waits for an acknowledgement."""
+
     def _next_delivery_tag(self) -> str:
         return new_word()
 
     def _get_client(self) -> Any:
+        """Return our client. Take kombu's `global_keyprefix` over: kombu would need a client of its own for it, and our scripts, too."""
+        prefix, self.global_keyprefix = self.global_keyprefix, ""
+        if prefix:
+            self.key_prefix = prefix
+            for name in KEYS_OF_KOMBU:
+                setattr(self, name, prefix + getattr(self, name))
         return DirectClient
+
+    def _q_for_pri(self, queue: str, pri: int) -> str:
+        return f"{self.key_prefix}{super()._q_for_pri(queue, pri)}"
 
     def _deliver_fanout_message(self, message: Any, exchange: str) -> Any:
         """What is said to all processes is asked again by whoever waits for the answer, so what is no message is only dropped."""
@@ -203,6 +225,8 @@ class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
                 answer if self._is_taking else (answer[0], (), answer[1], None)
             )
             queue = str(where.decode())
+            if not self._is_taking:
+                queue = queue.removeprefix(self.key_prefix)
             messages = [deliverable(frame, queue) for frame in frames]
             if element:
                 messages.append(self._fairest(queue, element, connection))
@@ -222,14 +246,15 @@ class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
 
     def _ask(self, queues: Mapping[str, int], connection: Any) -> None:
         """For messages: so many of each queue at most."""
-        TAKE.say(connection, take_order(queues))
+        TAKE.under(self.key_prefix).say(connection, take_order(queues))
 
     def _answer(self, connection: Any) -> Any:
-        return TAKE.heard(connection.read_response, connection)
+        return TAKE.under(self.key_prefix).heard(connection.read_response, connection)
 
     def _take(self, queue: str, popped: Mapping[str, Any], connection: Any) -> bytes | None:
         """None: it is the element itself."""
-        taken: bytes | None = DEQUEUE.run_over(connection, dequeue_order(queue, popped))
+        script = DEQUEUE.under(self.key_prefix)
+        taken: bytes | None = script.run_over(connection, dequeue_order(queue, popped))
         return taken
 
     def put(self, queue: str, message: Mapping[str, Any]) -> None:
@@ -270,16 +295,17 @@ class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
         payload["headers"]["redelivered"] = payload["properties"]["delivery_info"][
             "redelivered"
         ] = True
+        script = ENQUEUE.under(self.key_prefix)
         for queue in self._lookup(exchange, routing_key):
-            pipe.script_load(ENQUEUE.text)
-            ENQUEUE.add(pipe, enqueue_order(queue, [payload], is_first=not leftmost))
+            pipe.script_load(script.text)
+            script.add(pipe, enqueue_order(queue, [payload], is_first=not leftmost))
 
     def _purge(self, queue: str) -> int:
         return int(self._run(PURGE, [1, queue]))
 
     def _run(self, script: Script, order: list[Any]) -> Any:
         with self.conn_or_acquire() as client:
-            return script.run(client, order)
+            return script.under(self.key_prefix).run(client, order)
 
     def _create_client(self, asynchronous: bool = False) -> Any:
         if asynchronous:

@@ -75,7 +75,7 @@ def or_exit(begins: Callable[..., None]) -> Callable[..., None]:
 def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str]) -> Celery:
     """An app that knows exactly these queues (and `unrouted`), logs through `shared.logs`, and has connected to nothing yet."""
     address = read_address(redis_url)
-    url, transport = _for_celery(address), _sentinels(address)
+    url, transport = _for_celery(address), _transport_options(address)
     own = list(dict.fromkeys(queues))
     if address.tls is not None:
         share_contexts(address.tls)
@@ -84,6 +84,7 @@ def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str
         **_messages(),
         **_broker(transport),
         **_results(transport),
+        **_exchanges(address.prefix),
         broker_use_ssl=address.tls or False,
         redis_backend_use_ssl=address.tls or False,
         **_worker(),
@@ -184,10 +185,15 @@ def _worker() -> dict[str, Any]:
         "worker_redirect_stdouts": False,
         "worker_detect_quorum_queues": False,  # RabbitMQ only
         "control_queue_expires": 60,  # reply queues of `inspect` have no other end
-        # Another Celery app on this database uses Celery's own names: its `control shutdown` would reach our workers.
-        "control_exchange": "handoff.control",
-        "event_exchange": "handoff.events",
-        "event_queue_prefix": "handoff.events",
+    }
+
+
+def _exchanges(prefix: str) -> dict[str, Any]:
+    """Return names of our own: with Celery's, `control shutdown` of another app on this database would end our workers."""
+    return {
+        "control_exchange": f"{prefix}handoff.control",
+        "event_exchange": f"{prefix}handoff.events",
+        "event_queue_prefix": f"{prefix}handoff.events",
     }
 
 
@@ -201,8 +207,10 @@ def _for_celery(address: RedisAddress) -> str:
     )
 
 
-def _sentinels(address: RedisAddress) -> dict[str, Any]:
-    """Transport options, for messages and for results."""
-    if address.master_name is None:
-        return {}
-    return {"master_name": address.master_name, "sentinel_kwargs": address.sentinel_options}
+def _transport_options(address: RedisAddress) -> dict[str, Any]:
+    """Return transport options, for messages and for results. Flower reads `global_keyprefix`, too."""
+    options: dict[str, Any] = {"global_keyprefix": address.prefix} if address.prefix else {}
+    if address.master_name is not None:
+        options["master_name"] = address.master_name
+        options["sentinel_kwargs"] = address.sentinel_options
+    return options

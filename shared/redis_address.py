@@ -3,6 +3,7 @@
     redis://user:password@host:6379/0
     rediss://user:password@host:6379/0?ssl_ca_certs=ca.crt
     sentinel://user:password@host:26379/0?master_name=mymaster;sentinel://host2:26379
+    redis://user:password@host:6379/0?prefix=billing
 
 User, password, database and options stand in the first part; further parts name further sentinels. Options are those of `OPTIONS`, and
 those of TLS by redis-py's names. `ssl=true` is TLS to sentinels and to the Redis that they name.
@@ -23,6 +24,7 @@ SENTINEL_MASTER = "mymaster"
 SENTINEL_TIMEOUT_S = 2.0
 """Sentinels answer out of their memory: one that does not is passed over."""
 LOOKS = "it looks like redis://:password@host:6379/0"
+PREFIX = r"[A-Za-z0-9._-]{1,64}"
 _FLAGS = {"true": True, "false": False}
 TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 TLS_OPTIONS: Mapping[str, Mapping[str, Any] | None] = {
@@ -31,7 +33,9 @@ TLS_OPTIONS: Mapping[str, Mapping[str, Any] | None] = {
     "ssl_check_hostname": _FLAGS,
 }
 """What may stand there, and what it means; None: anything."""
+SHARING_OPTIONS: Mapping[str, Mapping[str, Any] | None] = {"prefix": None}
 SENTINEL_OPTIONS: Mapping[str, Mapping[str, Any] | None] = {
+    **SHARING_OPTIONS,
     **TLS_OPTIONS,
     "ssl": _FLAGS,
     "master_name": None,
@@ -39,8 +43,8 @@ SENTINEL_OPTIONS: Mapping[str, Mapping[str, Any] | None] = {
     "sentinel_password": None,
 }
 OPTIONS: Mapping[str, Mapping[str, Mapping[str, Any] | None]] = {
-    "redis": {},
-    "rediss": TLS_OPTIONS,
+    "redis": SHARING_OPTIONS,
+    "rediss": {**SHARING_OPTIONS, **TLS_OPTIONS},
     "sentinel": SENTINEL_OPTIONS,
 }
 
@@ -62,6 +66,9 @@ class RedisAddress:
     """None: there are no sentinels."""
     sentinel_username: str | None = None
     sentinel_password: str | None = field(default=None, repr=False)
+
+    prefix: str = ""
+    """In front of every key and of every control exchange; ends with a colon. Empty: there is none."""
 
     @property
     def sentinel_options(self) -> dict[str, Any]:
@@ -100,6 +107,8 @@ def read_address(url: str) -> RedisAddress:
         raise ValueError(
             "its option ssl_keyfile needs ssl_certfile beside it, the certificate of that key"
         )
+    if not re.fullmatch(PREFIX, options.get("prefix", "x")):
+        raise ValueError("its option prefix must be 1 to 64 of the characters A-Z a-z 0-9 . _ -")
     is_sentinel = scheme == "sentinel"
     port = SENTINEL_PORT if is_sentinel else REDIS_PORT
     return RedisAddress(
@@ -112,6 +121,7 @@ def read_address(url: str) -> RedisAddress:
         master_name=options.get("master_name", SENTINEL_MASTER) if is_sentinel else None,
         sentinel_username=options.get("sentinel_username"),
         sentinel_password=options.get("sentinel_password"),
+        prefix=f"{options['prefix']}:" if "prefix" in options else "",
     )
 
 
@@ -132,8 +142,9 @@ def _options(scheme: str, query: str) -> dict[str, Any]:
     found, known = {}, OPTIONS[scheme]
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name not in known:
-            there = f"there are {', '.join(known)}" if known else "there are none for redis://"
-            raise ValueError(f"it has an option after its ? that nobody knows ({there})")
+            raise ValueError(
+                f"it has an option after its ? that nobody knows (there are {', '.join(known)})"
+            )
         values = known[name]
         if values is not None and value not in values:
             raise ValueError(f"its option {name} must be one of {', '.join(values)}")

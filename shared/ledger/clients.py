@@ -17,6 +17,7 @@ from shared.ledger.direct import (
     ManagedConnection,
     ManagedTlsConnection,
 )
+from shared.ledger.prefix import PrefixPacker
 from shared.ledger.tls import share_contexts
 from shared.redis_address import TLS_FILES, RedisAddress, read_address
 from shared.wire.errors import UserError
@@ -47,7 +48,7 @@ def client_for(url: str, timeout_s: float, most: int | None) -> redis.Redis:
         "socket_connect_timeout": min(CONNECT_TIMEOUT_S, timeout_s),
         "health_check_interval": 25,
         "protocol": 2,  # one shape of answers, whatever the server's version
-        "command_packer": DirectPacker(),
+        "command_packer": PrefixPacker(address.prefix) if address.prefix else DirectPacker(),
         "driver_info": redis.DriverInfo(),  # one for all: each would look its version up in the file system
         **(address.tls or {}),
     }

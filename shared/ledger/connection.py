@@ -16,6 +16,7 @@ from shared.failpoints import around
 from shared.ledger.clients import client_for
 from shared.ledger.script import Script
 from shared.ledger.sources import source_of
+from shared.redis_address import read_address
 from shared.wire.errors import LedgerError, LedgerRefuses, LedgerUnavailable, UnusableRedis
 
 Answer = TypeVar("Answer")
@@ -108,6 +109,8 @@ class Connection:
         """redis-py's client; Any, because its types are unions over protocols and versions that we do not use."""
         self.waiting: Any = client_for(url, timeout_s, None)
         """The same for calls that wait for news: each holds a connection all the while, so these are as many as are needed."""
+        self.prefix = read_address(url).prefix
+        """In front of every key in Redis. Callers name keys without it."""
         self._clock_offset: float | None = None
         self._clock_until = 0.0
 
@@ -121,7 +124,9 @@ class Connection:
             return around(
                 "script",
                 name,
-                lambda: script_of(name).run(self.redis, [len(keys), *keys, *args]),
+                lambda: (
+                    script_of(name).under(self.prefix).run(self.redis, [len(keys), *keys, *args])
+                ),
                 redis.ConnectionError,
             )
         except redis.RedisError as error:
@@ -137,7 +142,7 @@ class Connection:
         """
         with in_our_words():
             pipe = self.redis.pipeline(transaction=False)
-            script = script_of(name)
+            script = script_of(name).under(self.prefix)
             pipe.script_load(script.text)
             for keys, args in calls:
                 script.add(pipe, [len(keys), *keys, *args])

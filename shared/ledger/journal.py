@@ -269,7 +269,8 @@ class Journal:
             LedgerUnavailable: see `in_our_words`.
         """
         streams = {keys.log(job_id): f"{version}-0" for job_id, version in positions.items()}
-        jobs = {keys.log(job_id).encode(): job_id for job_id in positions}
+        prefix = self._connection.prefix
+        jobs = {f"{prefix}{keys.log(job_id)}".encode(): job_id for job_id in positions}
         with in_our_words():
             answer = self._connection.waiting.xread(
                 streams, block=max(1, int(wait_s * 1000)), count=READ_AT_MOST_OF_EACH

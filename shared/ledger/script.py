@@ -4,9 +4,32 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from redis.exceptions import NoScriptError
+
+_HEADER = """
+local KEYS = (function(given)
+  local keys = {}
+  for n, key in ipairs(given) do keys[n] = string.sub(key, %(length)d + 1) end
+  return keys
+end)(KEYS)
+local redis = (function(plain)
+  local only_keys = { DEL = true, EXISTS = true, UNLINK = true }
+  local function prefixed(call)
+    return function(command, key, ...)
+      if key == nil then return call(command) end
+      if not only_keys[command] then return call(command, '%(prefix)s' .. key, ...) end
+      local keys = { key, ... }
+      for n, name in ipairs(keys) do keys[n] = '%(prefix)s' .. name end
+      return call(command, unpack(keys))
+    end
+  end
+  return { call = prefixed(plain.call), pcall = prefixed(plain.pcall) }
+end)(redis)
+"""
+"""Lua in front of a script: the script names keys without the prefix, and Redis sees them with it."""
 
 
 class Script:
@@ -14,29 +37,44 @@ class Script:
     `Script` asks at each call what kind of client it was given, which takes as long as the rest of the call.
     """
 
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+    def __init__(self, text: str, prefix: str = "") -> None:
+        """`prefix`: in front of every key that the script uses. Letters, digits and `.:_-`: it becomes part of Lua's text."""
+        header = _HEADER % {"prefix": prefix, "length": len(prefix)} if prefix else ""
+        self._plain = text
+        self._prefix = prefix
+        self.text = header + text
+        self.digest = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+
+    def under(self, prefix: str) -> Script:
+        """Return this script with a prefix in front of every key."""
+        return _under(self._plain, prefix) if prefix else self
+
+    def _real(self, order: Sequence[Any]) -> Sequence[Any]:
+        """Return number of keys, keys and arguments, with the prefix before each key."""
+        if not self._prefix:
+            return order
+        end = 1 + int(order[0])
+        return [order[0], *(f"{self._prefix}{key}" for key in order[1:end]), *order[end:]]
 
     def run(self, client: Any, order: Sequence[Any]) -> Any:
         """`order`: the number of keys, the keys, the arguments. Raises what the client raises."""
         try:
-            return client.execute_command("EVALSHA", self.digest, *order)
+            return client.execute_command("EVALSHA", self.digest, *self._real(order))
         except NoScriptError:
             client.script_load(self.text)
-            return client.execute_command("EVALSHA", self.digest, *order)
+            return client.execute_command("EVALSHA", self.digest, *self._real(order))
 
     def run_over(self, connection: Any, order: Sequence[Any]) -> Any:
         """Over a connection that nobody else uses just now, and once: where it breaks, a client would say it again over another."""
         try:
-            return _asked(connection, "EVALSHA", self.digest, *order)
+            return _asked(connection, "EVALSHA", self.digest, *self._real(order))
         except NoScriptError:
             _asked(connection, "SCRIPT LOAD", self.text)
-            return _asked(connection, "EVALSHA", self.digest, *order)
+            return _asked(connection, "EVALSHA", self.digest, *self._real(order))
 
     def say(self, connection: Any, order: Sequence[Any]) -> None:
         """Over such a connection, and its answer is heard later."""
-        connection.send_command("EVALSHA", self.digest, *order)
+        connection.send_command("EVALSHA", self.digest, *self._real(order))
 
     def heard(self, read: Callable[[], Any], connection: Any) -> Any:
         """That answer; None: the server did not know the script, and does now."""
@@ -48,9 +86,14 @@ class Script:
 
     def add(self, pipeline: Any, order: Sequence[Any]) -> None:
         """To what the pipeline will send, which has brought the script along."""
-        pipeline.execute_command("EVALSHA", self.digest, *order)
+        pipeline.execute_command("EVALSHA", self.digest, *self._real(order))
 
 
 def _asked(connection: Any, *command: Any) -> Any:
     connection.send_command(*command)
     return connection.read_response()
+
+
+@cache
+def _under(text: str, prefix: str) -> Script:
+    return Script(text, prefix)

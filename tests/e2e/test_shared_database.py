@@ -1,4 +1,4 @@
-"""Another Celery application on our Redis database: its control messages do not reach our processes."""
+"""Another Celery application, or another fleet, on our Redis database: neither disturbs the other."""
 
 from __future__ import annotations
 
@@ -8,11 +8,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import redis
 from celery import Celery
 
 from shared.celery_app import make_app
 from shared.config import Settings
 from shared.local.processes import ChildSpec, Processes
+from shared.wire.events import JobStatus
+from shared.wire.mode import Mode
+from supervisor import client
+from supervisor.client import Request
+from tests.e2e.commands import DOCUMENTS, REQUEST, Handoff
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -21,14 +27,14 @@ APPS = {"supervisor.app": "supervisor", "workers.app": "researcher"}
 
 
 def start_fleet(processes: Processes, url: str, folder: Path, name: str = "ours") -> None:
-    """Start a supervisor and a worker with the queue `researcher`."""
+    """Start a supervisor and a worker that serves every specialist."""
     for app, queue in APPS.items():
         processes.start(
             ChildSpec(
                 f"{name}-{queue}",
                 [
                     *(sys.executable, "-m", "celery", "-A", app, "worker"),
-                    *("-Q", queue, "-n", f"{name}-{queue}@h"),
+                    *("-c", "2", "-n", f"{name}-{queue}@h"),
                 ],
                 {
                     "HANDOFF_REDIS_URL": url,
@@ -72,3 +78,38 @@ def test_control_commands_of_another_application_do_not_reach_our_processes(
         assert nodes_of(app) == ours
     assert processes.pids() == pids
     theirs.close()
+
+
+def test_a_fleet_with_a_prefix_works_beside_another_application(
+    redis_url: str, processes: Processes, tmp_path: Path
+) -> None:
+    url = f"{redis_url}?prefix=billing"
+    theirs = Celery("theirs", broker=redis_url, set_as_current=False)
+    for queue in ("researcher", "supervisor"):
+        theirs.send_task("theirs.work", queue=queue, ignore_result=True)
+    theirs.close()
+    start_fleet(processes, url, tmp_path)
+    processes.wait_until_ready()
+    jobs = client.connect(url, Settings(offline=True))
+
+    result = jobs.result(
+        jobs.submit(Request(REQUEST, documents=DOCUMENTS, model="offline", mode=Mode.TEAM)),
+        wait_s=120,
+    )
+    doctor = Handoff(tmp_path).run("doctor", HANDOFF_REDIS_URL=url)
+    stats = Handoff(tmp_path).run("stats", HANDOFF_REDIS_URL=url)
+
+    assert result.status is JobStatus.OK
+    assert (doctor.returncode, stats.returncode) == (0, 0), doctor.stdout + stats.stderr
+    assert "broker of processes" in doctor.stdout
+    assert "does not answer" not in doctor.stdout
+    with app_of(url) as app, app_of(redis_url) as plain:
+        assert len(nodes_of(app)) == 2
+        assert nodes_of(plain) == set()
+    with redis.Redis.from_url(redis_url) as server:
+        assert (server.llen("researcher"), server.llen("supervisor")) == (1, 1)
+        names = [key.decode() for key in server.scan_iter()]
+        assert sorted(name for name in names if not name.startswith("billing:")) == sorted(
+            name for name in names if name in ("researcher", "supervisor") or "kombu" in name[:7]
+        )
+        server.flushall()
