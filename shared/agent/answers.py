@@ -185,10 +185,12 @@ def _object_at(
     except ValueError:
         if not may_repair:
             return None
-        repaired, behind = repaired_json(text, start)
-        if behind is None:
-            return None
-        value, end = _parsed(repaired), behind
+        for ends_in_backslash in (False, True):
+            repaired, behind = repaired_json(text, start, ends_in_backslash=ends_in_backslash)
+            value = None if behind is None else _parsed(repaired)
+            if isinstance(value, dict) and behind is not None:
+                return value, behind
+        return None
     return (value, end) if isinstance(value, dict) else None
 
 

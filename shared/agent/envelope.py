@@ -122,6 +122,15 @@ class _Envelope(Lenient):
     needs: str | None = None
     problem: str | None = None
 
+    @field_validator("confidence", mode="before")
+    @classmethod
+    def _in_words_is_not_stated(cls, value: Any) -> Any:
+        """A confidence in words ("high") is no reason to refuse an answer."""
+        try:
+            return float(value)
+        except (TypeError, ValueError, OverflowError):
+            return UNSTATED_CONFIDENCE
+
     @field_validator("status", mode="before")
     @classmethod
     def _of_a_synonym(cls, value: Any) -> Any:

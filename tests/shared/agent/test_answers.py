@@ -94,6 +94,7 @@ MISTAKES = [
     (r'{"output": "C:\dir and \d+ and \(x\)"}', r"C:\dir and \d+ and \(x\)"),
     (r'{"output": "half \u12 an escape"}', r"half \u12 an escape"),
     (r'{"output": "a\\ whole \" one \n"}', 'a\\ whole " one \n'),
+    (r'{"output": "C:\dir\", "claims": [], "path": "\\host\"}', "C:\\dir\\"),
     ('{"output": "x,}", "claims": [1, 2,], }', "x,}"),
 ]
 WRAPPINGS = [

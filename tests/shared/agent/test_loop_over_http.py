@@ -108,6 +108,7 @@ def test_nonsense_that_validates_is_a_result_and_nothing_is_claimed_for_it() -> 
         {"status": "completed."},
         {"status": None},
         {"confidence": None},
+        {"confidence": "high"},
         {"needs": None, "problem": None},
     ],
 )
