@@ -239,12 +239,12 @@ def _results(request: Json) -> Iterator[str]:
 
 
 def is_server_call(block: Json) -> bool:
-    """Whether the block is a call that the provider runs itself."""
+    """Return whether the block is a call that the provider runs."""
     return block["type"] in ("server_tool_use", "mcp_tool_use")
 
 
 def is_server_result(block: Json) -> bool:
-    """Whether the block is what such a call has brought."""
+    """Return whether the block is the result of a call that the provider runs."""
     return str(block["type"]).endswith("_tool_result")
 
 

@@ -18,7 +18,7 @@ from chaos.request_rules import THINKING, Json, blocks_of, is_server_call, is_se
 
 
 class Signatures:
-    """What one server has signed. Safe to use from many threads."""
+    """The signatures of one server. Safe to use from many threads."""
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)
@@ -99,7 +99,7 @@ class Signatures:
         signature = str(block.get("data" if is_redacted else "signature", ""))
         token, _, code = signature.rpartition(".")
         text = "" if is_redacted else str(block.get("thinking", ""))
-        # A paused reply may end with thinking: what follows comes with the next reply.
+        # A paused reply may end with thinking. The block behind it comes with the next reply.
         expected = [self._code(token, text, kind).encode() for kind in (following, "")]
         if not any(hmac.compare_digest(code.encode(), one) for one in expected):
             return None
@@ -139,7 +139,7 @@ def _next_kind(kinds: list[str], index: int) -> str:
 
 
 def _fingerprint(block: Json) -> str:
-    """What stays the same of a block that is sent back."""
+    """Return the part of a block that stays the same when the client sends the block back."""
     if is_server_call(block) or is_server_result(block):
         return f"{block['type']}:{block.get('id') or block.get('tool_use_id')}"
     return f"{block.get('type')}:{str(block.get('text', '')).strip()}"

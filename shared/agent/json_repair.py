@@ -14,7 +14,10 @@ _TOKEN_ENDING_IN_A_BACKSLASH = re.compile(
     r'"(?:[^"\\]|\\"(?!\s*(?:,\s*["{\[]|[}\]:]))|\\[^"])*+(?:"|(?P<lone>\\")|\\?\Z)|[{}\[\]]|,(?=\s*[}\]])',
     re.DOTALL,
 )
-"""The same, but a backslash and a quote end a string if what follows can only stand behind a string (`"C:\\dir\\", "claims": ...`)."""
+"""The same, but a backslash and a quote end a string if the next characters can only stand behind a string.
+
+Example: `"C:\\dir\\", "claims": ...`.
+"""
 _UNESCAPED = re.compile(
     r'\\(?:u[0-9a-fA-F]{0,3})?\Z|[\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}|)', re.DOTALL
 )

@@ -1,4 +1,4 @@
-"""Whatever a model replies, the agent's next request is one that the Messages API takes."""
+"""The Messages API accepts the agent's next request after any reply of a model."""
 
 from __future__ import annotations
 
