@@ -42,14 +42,21 @@ KNOWN_JOBS = 10_000
 
 
 def open_telemetry(service: str, settings: Settings, flush_s: float | None) -> Telemetry:
-    """Start to send spans. The provider becomes the global one, so that what a user's tools tell joins, unless there is one already."""
+    """Start to send spans, and return how.
+
+    In a supervisor or a worker, the provider becomes the global one if there is none yet: spans of a user's tools join the trace. A client
+    (`flush_s` is given) leaves the global provider alone.
+    """
     captures = os.environ.get(gen_ai.CAPTURE, "").strip().lower() in gen_ai.CAPTURES
     ids = Ids()
     provider = make_provider(
         service, Redactor(secrets_of(settings)), ids, keeps_errors=captures, flush_s=flush_s
     )
     made = OpenTelemetry(provider, ids, gen_ai.provider_of(settings), captures=captures)
-    if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+    is_own_process = (
+        flush_s is None
+    )  # a client runs in the process of a host, which may set its own later
+    if is_own_process and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         trace.set_tracer_provider(provider)
     CelerySpans(made.traceparent_of).instrument(tracer_provider=provider)
     return made

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from celery import Celery, Task, signals
 from opentelemetry import trace
+from opentelemetry.instrumentation.celery import CeleryInstrumentor
 
 from shared.otel.celery_spans import CelerySpans
 from tests.shared.otel.test_spans import Told
@@ -69,3 +70,35 @@ def test_two_copies_of_a_message_that_run_at_once_are_two_spans(
         MESSAGE,
     ]
     assert caplog.messages == []
+
+
+def test_tasks_of_the_host_have_no_spans(told: Told) -> None:
+    def work() -> None:
+        """Do nothing."""
+
+    host = Celery("host", broker="memory://", set_as_current=False)
+    host.conf.task_ignore_result = True
+    task = host.task(work, name="host.work", shared=False)
+    seen_within = []
+    signals.before_task_publish.connect(
+        lambda **_: seen_within.append(trace.get_current_span().get_span_context().is_valid),
+        sender="host.work",
+        weak=False,
+    )
+
+    task.delay()
+    may_end = threading.Event()
+    may_end.set()
+    assert running(task, threading.Event(), may_end)
+    signals.task_failure.send(sender=task, task_id=MESSAGE, exception=ValueError())
+
+    assert told.named("") == []
+    assert seen_within == [False]
+    host.close()
+
+
+def test_the_host_may_use_celerys_instrumentation_beside_ours(told: Told) -> None:
+    theirs = CeleryInstrumentor()  # type: ignore[no-untyped-call]
+
+    assert not isinstance(theirs, CelerySpans)
+    assert not theirs.is_instrumented_by_opentelemetry
