@@ -51,6 +51,7 @@ from shared.ledger.direct import (
     ManagedTlsConnection,
 )
 from shared.ledger.script import Script
+from shared.ledger.tls import share_contexts
 from shared.logs import log_of
 from shared.wire.ids import new_word
 from shared.wire.names import THINK_QUEUE
@@ -317,7 +318,9 @@ class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
     def _get_pool(self, asynchronous: bool = False) -> Any:
         if self.connection is None or self.connection.client is None:
             raise ConnectionError("the connection to Redis that this message came over is closed")
-        return super()._get_pool(asynchronous)
+        pool = super()._get_pool(asynchronous)
+        share_contexts(pool)
+        return pool
 
 
 class _SentinelChannel(LastingChannel, redis_transport.SentinelChannel):  # type: ignore[misc]

@@ -21,7 +21,6 @@ from shared import failpoints
 from shared.config import Settings
 from shared.foreign_environment import check_celery_command, check_tls_variables
 from shared.isolated_celery import IsolatedCelery
-from shared.ledger.tls import share_contexts
 from shared.logs import configure_logging, log_of
 from shared.publishing import RETRY
 from shared.redis_address import RedisAddress, read_address
@@ -77,8 +76,6 @@ def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str
     address = read_address(redis_url)
     url, transport = _for_celery(address), _transport_options(address)
     own = list(dict.fromkeys(queues))
-    if address.tls is not None:
-        share_contexts(address.tls)
     app = IsolatedCelery(name, broker=url, backend=url, set_as_current=False)
     app.conf.update(
         **_messages(),

@@ -10,6 +10,7 @@ from typing import Any
 
 from celery.backends.redis import RedisBackend, SentinelBackend
 
+from shared.ledger.tls import share_contexts
 from shared.logs import log_of
 from shared.publishing import message_in, publish
 
@@ -23,6 +24,11 @@ def tell_parts_left(task: Any, parts_left: int) -> None:
 
 class LedgerBackend(RedisBackend):  # type: ignore[misc]
     """For redis:// and rediss://."""
+
+    def _get_pool(self, **params: Any) -> Any:
+        pool = super()._get_pool(**params)
+        share_contexts(pool)
+        return pool
 
     def on_chord_part_return(self, request: Any, *_of_its_result: Any, **_rest: Any) -> None:
         """Sends the body behind the last part. If it cannot: the ledger knows that all parts are done, and the sweeper wakes the job."""

@@ -33,13 +33,17 @@ def client_for(url: str, timeout_s: float, most: int | None) -> redis.Redis:
     Raises:
         UserError: the URL is none, or names files that cannot be used.
     """
+    client = _client_for(url, timeout_s, most)
+    share_contexts(client.connection_pool)
+    return client
+
+
+def _client_for(url: str, timeout_s: float, most: int | None) -> redis.Redis:
     try:
         address = read_address(url)
     except ValueError as error:
         raise UserError(f"HANDOFF_REDIS_URL cannot be used: {error}") from error
     _check_files(address)
-    if address.tls is not None:
-        share_contexts(address.tls)
     options: dict[str, Any] = {
         "db": address.database,
         "username": address.username,

@@ -1,4 +1,4 @@
-"""`--logfile` of Celery's own command line: the log of a process of ours goes there, however it is started."""
+"""With Celery's option `--logfile`, a worker or a supervisor writes its log to the file, in each way to start it."""
 
 from __future__ import annotations
 

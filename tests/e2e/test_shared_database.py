@@ -48,7 +48,7 @@ def start_fleet(processes: Processes, url: str, folder: Path, name: str = "ours"
 
 @contextmanager
 def app_of(url: str) -> Iterator[Celery]:
-    """An app of ours that only asks."""
+    """Give a Celery app of our fleet that runs no worker."""
     app = make_app("test", url, Settings(), ["researcher"])
     try:
         yield app

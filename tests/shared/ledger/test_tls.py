@@ -13,7 +13,10 @@ from typing import Any
 import pytest
 import redis
 
+from shared.celery_app import make_app
+from shared.config import Settings
 from shared.ledger import tls
+from shared.ledger.clients import client_for
 from tests.doubles.tls_door import a_certificate
 
 pytestmark = pytest.mark.skipif(which("openssl") is None, reason="openssl makes the certificates")
@@ -45,11 +48,17 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[ssl.SSLContext]:
     return found
 
 
-def connect(**options: str) -> None:
-    """As an address of ours has it connected."""
-    tls.share_contexts(options)
+def connection(**options: Any) -> Any:
+    """Return a connection of a pool of ours."""
     kind: Any = redis.SSLConnection
-    kind(host="localhost", **options)._wrap_socket_with_ssl(Plain())
+    pool = redis.ConnectionPool(kind, **options)
+    tls.share_contexts(pool)
+    return pool.connection_class(**options)
+
+
+def connect(**options: str) -> None:
+    """Make a connection's handshake."""
+    connection(host="localhost", **options)._wrap_socket_with_ssl(Plain())
 
 
 def test_a_ca_of_ones_own_is_trusted_instead_of_the_systems(
@@ -86,24 +95,20 @@ def test_connections_with_the_same_files_share_a_context_until_one_of_them_is_wr
 def test_a_handshake_has_the_time_of_a_connect_and_what_is_said_then_that_of_an_answer(
     made: list[ssl.SSLContext],
 ) -> None:
-    tls.share_contexts({})
-    kind, plain = redis.SSLConnection, Plain()
-    connection: Any = kind(host="localhost", socket_connect_timeout=5, socket_timeout=30)
-    connection._wrap_socket_with_ssl(plain)
+    plain = Plain()
+    made_here = connection(host="localhost", socket_connect_timeout=5, socket_timeout=30)
+    made_here._wrap_socket_with_ssl(plain)
 
     assert plain.timeouts == [5, 30]
 
 
 def test_who_speaks_no_tls_is_not_waited_for_as_long_as_for_an_answer() -> None:
-    tls.share_contexts({})
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = dict(zip(("host", "port"), silent.getsockname(), strict=True))
-        connection: Any = redis.SSLConnection(
-            **address, socket_connect_timeout=0.2, socket_timeout=A_TEST_S
-        )
+        waiting = connection(**address, socket_connect_timeout=0.2, socket_timeout=A_TEST_S)
         since = time.monotonic()
         with pytest.raises(redis.TimeoutError):
-            connection.connect()
+            waiting.connect()
 
     assert time.monotonic() - since < A_TEST_S / 2
 
@@ -115,26 +120,31 @@ def test_what_is_not_to_be_checked_is_not(made: list[ssl.SSLContext]) -> None:
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_NONE, False)
 
 
-def test_whom_the_connections_of_others_in_the_process_trust_is_theirs_to_say(
+def test_connections_of_others_in_the_process_stay_redis_pys(
     made: list[ssl.SSLContext], tmp_path: Path
 ) -> None:
-    ours, _ = a_certificate(tmp_path, "ours")
-    theirs, _ = a_certificate(tmp_path, "theirs")
-    connect(ssl_ca_certs=str(ours))
+    certificate, _ = a_certificate(tmp_path, "redis")
     kind: Any = redis.SSLConnection
+    before = kind._wrap_socket_with_ssl
+
+    connect(ssl_ca_certs=str(certificate))
     for _ in range(2):
-        kind(host="localhost", ssl_ca_certs=str(theirs))._wrap_socket_with_ssl(Plain())
+        kind(host="localhost", ssl_ca_certs=str(certificate))._wrap_socket_with_ssl(Plain())
 
-    _, first, second = made
-    assert second is not first
+    assert kind._wrap_socket_with_ssl is before
+    assert len({id(context) for context in made}) == 3
 
 
-def test_connections_that_ask_for_what_ours_cannot_are_left_to_redis_py(
-    made: list[ssl.SSLContext],
-) -> None:
-    connect(ssl_ciphers="AES256-GCM-SHA384")
-    connect(ssl_ciphers="AES256-GCM-SHA384")
+@pytest.mark.parametrize("scheme", ["rediss", "sentinel"])
+def test_every_connection_over_tls_of_ours_shares_contexts(scheme: str) -> None:
+    url = f"{scheme}://127.0.0.1:1/0" + ("?ssl=true" if scheme == "sentinel" else "")
+    app = make_app("test", url, Settings(), [])
+    pools = [client_for(url, 1.0, most).connection_pool for most in (None, 3)]
+    pools.append(app.backend.client.connection_pool)
 
-    first, second = made
-    assert second is not first
-    assert "AES256-GCM-SHA384" in {cipher["name"] for cipher in first.get_ciphers()}
+    for pool in pools:
+        sentinels = getattr(getattr(pool, "sentinel_manager", None), "sentinels", [])
+        for each in (pool, *(sentinel.connection_pool for sentinel in sentinels)):
+            kind: Any = each.connection_class
+            assert kind._wrap_socket_with_ssl is not redis.SSLConnection._wrap_socket_with_ssl
+    app.close()
