@@ -158,5 +158,6 @@ class Library:
             keep_document=keep,
             remaining_s=remaining_s,
             fetched=fetched,
+            tenant=lambda: self._ledger.jobs.tenant(job_id),
         )
         return JobLibrary(context, Sources(self.text_of, manifest, fetched))

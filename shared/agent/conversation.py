@@ -10,7 +10,15 @@ from typing import Any
 from shared.agent.call_ids import CALLS, ids_in
 from shared.agent.model import Block, MessageParam
 from shared.agent.tool_calls import MAY_HAVE_RUN
-from shared.wire.checkpoints import Called, CallFailed, Checkpoint, Observed, Prompted, Replied
+from shared.wire.checkpoints import (
+    Called,
+    CallFailed,
+    Checkpoint,
+    Observed,
+    ObservedImage,
+    Prompted,
+    Replied,
+)
 from shared.wire.usage import NOTHING_USED, Usage
 
 LAST_TURN = "This is your last turn: no more tools can be called. Give your answer now, as complete as what you have allows."
@@ -21,6 +29,11 @@ TOO_LONG = (
 EMPTY = f"{UNUSABLE}it is empty."
 _THINKING = ("thinking", "redacted_thinking")
 _SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
+MOST_IMAGES = 20
+"""In one conversation. With more, the Messages API takes only images of at most 2,000 pixels a side."""
+MOST_IMAGE_CHARS = 10_000_000
+"""Of base64 in one conversation. Redis stores it, and each request of the conversation holds it."""
+NO_ROOM_FOR_IMAGE = "[an image is left out: this conversation holds as many images as it can]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +183,26 @@ class Conversation:
         )
         return [text for text in texts if text.strip()]
 
+    def with_room_for(self, observed: Observed) -> Observed:
+        """Return the result without the images that this conversation has no room for."""
+        if not observed.images:
+            return observed
+        stored = list[ObservedImage]()
+        for item in self.checkpoints:
+            if isinstance(item, Observed):
+                stored.extend(item.images or ())
+        kept = list[ObservedImage]()
+        chars = sum(len(image.data) for image in stored)
+        for image in observed.images:
+            fits = chars + len(image.data) <= MOST_IMAGE_CHARS
+            if fits and len(stored) + len(kept) < MOST_IMAGES:
+                kept.append(image)
+                chars += len(image.data)
+        if len(kept) == len(observed.images):
+            return observed
+        text = f"{observed.text}\n{NO_ROOM_FOR_IMAGE}".strip()
+        return observed.model_copy(update={"text": text, "images": tuple(kept) or None})
+
     @property
     def messages(self) -> tuple[MessageParam, ...]:
         """The conversation as the Messages API takes it: roles alternate, and each call's result comes first in the next message.
@@ -225,11 +258,20 @@ def _add(messages: list[MessageParam], role: str, blocks: Iterable[Block]) -> No
         messages.append({"role": role, "content": new})
 
 
+def _image_block(image: ObservedImage) -> Block:
+    source = {"type": "base64", "media_type": image.media_type, "data": image.data}
+    return {"type": "image", "source": source}
+
+
 def _result_block(observed: Observed) -> Block:
+    content: str | list[Block] = observed.text
+    if observed.images:
+        text = [{"type": "text", "text": observed.text}] if observed.text.strip() else []
+        content = [*text, *(_image_block(image) for image in observed.images)]
     block: dict[str, Any] = {
         "type": "tool_result",
         "tool_use_id": observed.tool_use_id,
-        "content": observed.text,
+        "content": content,
     }
     return {**block, "is_error": True} if observed.is_error else block
 

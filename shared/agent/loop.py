@@ -189,7 +189,7 @@ class Agent:
             self._pulse(doing)
         threads = ToolThreads(self._tools, self._equipment.for_tools())
         for result in threads.results_of(runnable, lambda: self._pulse(doing), self._starts):
-            self._note(result)
+            self._note(self._talk.with_room_for(result))
 
     def _starts(self, call: Block) -> None:
         """Note that a tool that is not safe to repeat is about to run."""

@@ -29,6 +29,8 @@ LEAST_OUTPUT_TOKENS = 256
 BYTES_PER_TOKEN = 3
 """For the handoff's own token limit, before a first reply tells the truth: English is nearer 4, code and other scripts nearer 2 or 3. (The
 job's budget is never estimated: it is reserved at the worst case.)"""
+IMAGE_TOKENS = 5_000
+"""The most that an image can cost: the Messages API scales larger ones down to fewer (its page on vision)."""
 WAIT_SLICE_S = 0.25
 ASK_AGAIN_S = 2.0
 """Who waits for the provider's rate limits asks again after this at the latest: others give up, or have used less than they took."""
@@ -329,8 +331,14 @@ def _placeholder(name: str) -> dict[str, Any]:
 
 
 def _bytes_of(checkpoints: tuple[Checkpoint, ...]) -> int:
-    texts = (item.text for item in checkpoints if isinstance(item, Observed | Prompted))
-    return sum(len(text.encode("utf-8", "replace")) for text in texts)
+    """Return the bytes of all texts. An image counts as `IMAGE_TOKENS` bytes, for a byte is at most one token."""
+    total = 0
+    for item in checkpoints:
+        if isinstance(item, Observed | Prompted):
+            total += len(item.text.encode("utf-8", "replace"))
+        if isinstance(item, Observed) and item.images:
+            total += IMAGE_TOKENS * len(item.images)
+    return total
 
 
 def _is_unpaid(error: ModelError) -> bool:

@@ -1,18 +1,58 @@
-"""What a tool is: a name, a schema, and a typed function from arguments to text."""
+"""What a tool is: a name, a schema, and a typed function from arguments to what the model is shown."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from shared.wire.documents import Document, Manifest
 from shared.wire.errors import HandoffError
 from shared.wire.ids import HandoffId, JobId
+from shared.wire.job_events import DEFAULT_TENANT
 
 
 class ToolFailed(HandoffError):
     """What a tool raises to tell the model, in one line, what went wrong and what to do instead. An observation, not an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallContext:
+    """What a user's tool may know of the call that it serves.
+
+    The worker fills in a parameter of this type; the model never sees it.
+    """
+
+    tenant: str
+    job_id: str
+    handoff_id: str
+    step_id: str
+    """The step of the job's plan that the handoff is an attempt at."""
+    attempt: int
+    """1 for the first attempt at the step."""
+    deadline: datetime
+    """When the handoff's time is over, in UTC."""
+    idempotency_key: str
+    """64 hexadecimal digits. The same each time this call is run, also after its worker was killed; another one for any other call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A picture that a tool returned."""
+
+    media_type: str
+    data: bytes
+    width: int
+    height: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutput:
+    """What a tool returned, as the model is shown it."""
+
+    text: str
+    images: tuple[Image, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +73,8 @@ class ToolContext:
     """Pages that were fetched for this job: documents like any other."""
     call_id: str = ""
     """The `tool_use` id of the call that runs."""
+    tenant: Callable[[], str] = lambda: DEFAULT_TENANT
+    """The tenant of the job (out of the ledger).  Raises: LedgerError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +84,7 @@ class Tool:
     name: str
     description: str
     input_schema: Mapping[str, Any]
-    run: Callable[[dict[str, Any], ToolContext], str] | None
+    run: Callable[[dict[str, Any], ToolContext], str | ToolOutput] | None
     """None: a server-side tool that the provider runs; `server_param` is what is sent."""
     server_param: Mapping[str, Any] | None = None
     repeatable: bool = True

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from dataclasses import replace
 
 from shared.agent.model import Block
 from shared.agent.schemas import BrokenSchema, problem_with
-from shared.agent.tool import Tool, ToolContext, ToolFailed
+from shared.agent.tool import Tool, ToolContext, ToolFailed, ToolOutput
 from shared.wire.characters import in_whole_characters
-from shared.wire.checkpoints import Observed
+from shared.wire.checkpoints import Observed, ObservedImage
 from shared.wire.errors import HandoffError
 
 MOST_RESULT_CHARS = 24_000
@@ -58,10 +59,23 @@ def result_of(call: Block, tools: dict[str, Tool], context: ToolContext) -> Obse
         problem = argument_problem(call.get("input"), tool)
         if problem:
             return observed(call, f"{tool.name}: {problem}", is_error=True)
-        text = tool.run(dict(call["input"]), replace(context, call_id=call["id"]))
-        return observed(call, shortened(text))
+        output = tool.run(dict(call["input"]), replace(context, call_id=call["id"]))
+        return _shown(call, ToolOutput(output) if isinstance(output, str) else output)
     except BaseException as error:  # noqa: BLE001 - a user's tool may raise anything
         return observed(call, _failure(tool, error), is_error=True)
+
+
+def _shown(call: Block, output: ToolOutput) -> Observed:
+    text = "" if output.images and not output.text else shortened(output.text)
+    if not output.images:
+        return observed(call, text)
+    images = tuple(
+        ObservedImage.model_validate(
+            {"media_type": image.media_type, "data": b64encode(image.data).decode()}
+        )
+        for image in output.images
+    )
+    return observed(call, text).model_copy(update={"images": images})
 
 
 def _failure(tool: Tool, error: BaseException) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from shared.ledger import keys
 from shared.ledger.connection import Connection, in_our_words
 from shared.ledger.stints import Stint, stints_of
-from shared.wire.events import JobStatus
+from shared.wire.events import DEFAULT_TENANT, JobStatus
 from shared.wire.ids import HandoffId, JobId, JobIdField
 
 SWEEP_AT_MOST = 200
@@ -128,6 +128,12 @@ class Jobs:
             for job_id, fields, submitted in zip(job_ids, answers[::2], answers[1::2], strict=True)
             if fields
         ]
+
+    def tenant(self, job_id: JobId) -> str:
+        """Return the tenant of a job; the default one for a job that is not there any more."""
+        with in_our_words():
+            tenant = self._connection.redis.hget(keys.job(job_id), "tenant")
+        return tenant.decode() if tenant else DEFAULT_TENANT
 
     def newest(self, count: int, offset: int = 0) -> list[JobId]:
         with in_our_words():

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
-from shared.wire.message import NO_PAYLOAD_IN_ERRORS, Message
+from shared.wire.message import NO_PAYLOAD_IN_ERRORS, Message, Unsaid
 from shared.wire.usage import Usage
 
 
@@ -21,6 +21,14 @@ class Replied(Message):
     model: str
 
 
+class ObservedImage(Message):
+    """An image that a tool returned."""
+
+    media_type: Literal["image/png", "image/jpeg", "image/gif", "image/webp"]
+    data: str
+    """Base64."""
+
+
 class Observed(Message):
     """The result of one tool call."""
 
@@ -28,6 +36,8 @@ class Observed(Message):
     tool_use_id: str
     text: str
     is_error: bool = False
+    images: Annotated[tuple[ObservedImage, ...] | None, Unsaid] = None
+    """Shown behind the text. None: there are none."""
 
 
 class Prompted(Message):

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import ParamSpec, TypeVar
 
+from shared.agent.tool import CallContext, ToolFailed
+
+__all__ = ["CallContext", "ToolFailed", "tool"]
+
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
 
@@ -24,10 +28,20 @@ def tool(
     """
 
     def marked(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
-        vars(function).update(secrets=secrets, repeatable=repeatable, timeout_s=timeout_s)
+        try:
+            vars(function).update(secrets=secrets, repeatable=repeatable, timeout_s=timeout_s)
+        except TypeError:
+            raise TypeError(
+                f"@tool cannot mark a {type(function).__name__}; mark a function"
+            ) from None
         return function
 
     return marked
+
+
+def is_marked(value: object) -> bool:
+    """Return whether `tool` has marked this."""
+    return {"secrets", "repeatable", "timeout_s"} <= getattr(value, "__dict__", {}).keys()
 
 
 def secrets_of(function: Callable[..., object]) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from shared.agent.prompt import READ_RESULT
 from shared.agent.tool import Tool
 from shared.config import Settings
 from shared.wire.errors import InvalidTool
@@ -77,10 +78,10 @@ def build_registry(settings: Settings, index: DocumentIndex) -> Registry:
     sources += [(str(folder), load_tools(folder)) for folder in settings.tools_dirs]
     for where, own in sources:
         for tool in own:
-            if tool.name in tools:
+            if tool.name in tools or tool.name == READ_RESULT:
                 taken = (
                     "is the name of a built-in tool"
-                    if tool.name in BUILT_IN
+                    if tool.name in (*BUILT_IN, READ_RESULT)
                     else "is taken by another of your tools"
                 )
                 raise InvalidTool(f"{where}: tool {tool.name}: {taken}: rename it")

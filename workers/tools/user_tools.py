@@ -18,12 +18,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from shared.agent.tool import Tool, ToolContext, ToolFailed
+from shared.agent.tool import Tool, ToolContext, ToolFailed, ToolOutput
 from shared.folders import expanded
 from shared.logs import log_of
 from shared.wire.errors import InvalidTool
 from shared.wire.message import digest_of
-from workers.tools.marks import secrets_of, timeout_of
+from workers.tools.marks import is_marked, secrets_of, timeout_of
 
 ENTRY_POINT_GROUP = "handoff.tools"
 _log = log_of(__name__)
@@ -38,14 +38,14 @@ def load_tools(folder: Path) -> tuple[Tool, ...]:
     folder = expanded(folder, "--tools")
     if not folder.is_dir():
         raise InvalidTool(f"no such folder of tools: {folder} (give an existing folder to --tools)")
-    found: list[tuple[str, Tool]] = []
+    tools: list[tuple[str, Tool]] = []
     for file in sorted(folder.glob("*.py")):
         if not file.name.startswith(("_", ".")):
-            found += [
-                (file.name, _as_tool(function, file.name))
-                for function in _functions_of(_loaded(file))
+            tools += [
+                (file.name, _as_tool(function, name, file.name))
+                for name, function in _functions_of(_loaded(file))
             ]
-    return _each_name_once(found)
+    return _each_name_once(tools)
 
 
 def installed_tools(
@@ -57,16 +57,18 @@ def installed_tools(
         InvalidTool: one does not load or is no tool.
     """
     points = entry_points(group=group) if among is None else among
-    found: list[tuple[str, Tool]] = []
+    tools: list[tuple[str, Tool]] = []
     for point in sorted(points, key=lambda point: point.name):
         where = f"entry point {point.name}"
         try:
             target = point.load()
         except BaseException as error:
             raise InvalidTool(f"{where}: cannot be loaded ({_in_one_line(error)})") from error
-        functions = _functions_of(target) if isinstance(target, ModuleType) else [target]
-        found += [(where, _as_tool(function, where)) for function in functions]
-    return _each_name_once(found)
+        functions: Iterable[tuple[str, Any]] = [(getattr(target, "__name__", point.name), target)]
+        if isinstance(target, ModuleType):
+            functions = _functions_of(target)
+        tools += [(where, _as_tool(function, name, where)) for name, function in functions]
+    return _each_name_once(tools)
 
 
 def _loaded(file: Path) -> ModuleType:
@@ -105,32 +107,34 @@ def _in_one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _functions_of(module: ModuleType) -> Iterator[Callable[..., Any]]:
-    """The public functions that a module defines itself; what it imports is not meant."""
+def _functions_of(module: ModuleType) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Yield the tools that a module defines itself, by name: its public functions, also behind a decorator such as `functools.cache`, and
+    other callables that bear the mark of `@tool`. What the module imports is not meant.
+    """
+    seen = set[int]()
     for name, member in sorted(vars(module).items()):
-        if (
-            inspect.isfunction(member)
-            and member.__module__ == module.__name__
-            and not name.startswith("_")
-        ):
-            yield member
+        is_function = inspect.isroutine(member) or hasattr(member, "__wrapped__")
+        is_own = getattr(member, "__module__", None) == module.__name__
+        is_meant = is_own if is_function else is_marked(member)
+        is_candidate = callable(member) and not inspect.isclass(member) and id(member) not in seen
+        if is_candidate and is_meant and not name.startswith("_"):
+            seen.add(id(member))
+            yield name, member
 
 
-def _as_tool(function: Callable[..., Any], where: str) -> Tool:
+def _as_tool(function: Callable[..., Any], name: str, where: str) -> Tool:
     """Raises: InvalidTool, naming the file."""
     from shared.agent.anthropic_tools import (
         tool_from,
     )  # costs tens of MB: only where there are tools
 
     try:
-        tool = tool_from(function)
+        tool = tool_from(function, name=name)
         return replace(_guarded(tool, secrets_of(function)), timeout_s=timeout_of(function))
     except InvalidTool as error:
         raise InvalidTool(f"{where}: {error}") from error
     except (TypeError, ValueError) as error:
-        raise InvalidTool(
-            f"{where}: tool {getattr(function, '__name__', function)!s}: {_in_one_line(error)}"
-        ) from error
+        raise InvalidTool(f"{where}: tool {name}: {_in_one_line(error)}") from error
 
 
 def _guarded(tool: Tool, secrets: tuple[str, ...]) -> Tool:
@@ -141,14 +145,16 @@ def _guarded(tool: Tool, secrets: tuple[str, ...]) -> Tool:
     run = tool.run
     assert run is not None
 
-    def guarded(arguments: dict[str, Any], context: ToolContext) -> str:
+    def guarded(arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
         missing = [name for name in secrets if not os.environ.get(name)]
         if missing:
             raise ToolFailed(
                 f"{tool.name} is not set up: the worker's environment lacks {', '.join(missing)}"
             )
         try:
-            return _blacked_out(run(arguments, context), secrets)
+            output = run(arguments, context)
+            assert isinstance(output, ToolOutput)
+            return replace(output, text=_blacked_out(output.text, secrets))
         except ToolFailed as error:
             raise ToolFailed(_blacked_out(str(error), secrets)) from None
         except BaseException as error:

@@ -145,6 +145,7 @@ def test_a_result_too_large_to_paste_is_shown_in_part_and_can_be_read_on() -> No
     whole, offset = data_of(result)[:MOST_PASTED_CHARS], MOST_PASTED_CHARS
     while offset < len(data_of(result)):
         part = tool.run({"step": "before", "offset": offset}, a_tool_context())
+        assert isinstance(part, str)
         whole += part.rpartition("\n[")[0]
         offset += READ_CHARS
     assert whole == data_of(result)
@@ -195,7 +196,7 @@ def test_of_thousands_of_results_those_that_fit_are_shown_and_the_rest_is_named_
     )
     read = opening.tools[0].run
     assert read is not None
-    assert "half of it" in read({"step": "s2999", "offset": 0}, a_tool_context())
+    assert "half of it" in str(read({"step": "s2999", "offset": 0}, a_tool_context()))
     with pytest.raises(ToolFailed, match="and 2800 more"):
         read({"step": "nobody", "offset": 0}, a_tool_context())
 

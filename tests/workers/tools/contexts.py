@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from shared.agent.tool import Tool, ToolContext, ToolFailed
+from shared.agent.tool import Tool, ToolContext, ToolFailed, ToolOutput
 from shared.wire.documents import Document
 from shared.wire.ids import JobId, handoff_id
 from shared.wire.message import digest_of
@@ -34,8 +34,15 @@ class Desk:
         return Document(path=source, digest=digest_of(text), media_type=media_type, chars=len(text))
 
     def call(self, tool: Tool, **arguments: object) -> str:
+        """The text that the tool returns."""
+        output = self.output(tool, **arguments)
+        assert not output.images
+        return output.text
+
+    def output(self, tool: Tool, **arguments: object) -> ToolOutput:
         assert tool.run is not None
-        return tool.run(dict(arguments), self.context)
+        output = tool.run(dict(arguments), self.context)
+        return ToolOutput(output) if isinstance(output, str) else output
 
     def failure(self, tool: Tool, **arguments: object) -> str:
         """The one line that a failing tool says."""

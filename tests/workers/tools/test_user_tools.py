@@ -9,11 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from shared.agent.prompt import READ_RESULT
 from shared.agent.tool import Tool
 from shared.agent.tool_calls import result_of
+from shared.config import Settings
 from shared.wire.errors import InvalidTool
 from tests.workers.tools.contexts import Desk
+from workers.documents.index import DocumentIndex
 from workers.tools.marks import DEFAULT_TIMEOUT_S
+from workers.tools.registry import BUILT_IN, build_registry
 from workers.tools.user_tools import installed_tools, load_tools
 
 WEATHER = '''
@@ -171,7 +175,8 @@ def test_of_what_a_tool_raises_the_model_is_told_the_type_and_no_text(tmp_path: 
         ("def f(x: int) -> str:\n    return ''\n", "needs a docstring"),
         ("def f(x) -> str:\n    'Says.'\n    return ''\n", "parameter x needs a type"),
         ("def f(x: Nonsense) -> str:\n    'Says.'\n    return ''\n", "t.py"),
-        ("async def f() -> str:\n    'Says.'\n    return ''\n", "not async"),
+        ("def f() -> object:\n    'Says.'\n    yield ''\n", "not be a generator"),
+        ("def f(größe: int) -> str:\n    'Says.'\n    return ''\n", "rename parameter 'größe'"),
         (
             "def f() -> str:\n    'Says.'\n    return ''\nf.secrets = [3]\n",
             "names of environment variables",
@@ -183,6 +188,67 @@ def test_a_broken_file_is_named_with_what_is_wrong(tmp_path: Path, text: str, re
 
     assert found.startswith("t.py")
     assert reason in found
+
+
+KINDS = '''
+import functools
+from workers.tools.marks import CallContext, tool
+
+def _decorated(function):
+    @functools.wraps(function)
+    def wrapper(*arguments, **named):
+        return function(*arguments, **named)
+    return wrapper
+
+def _price(item: str, region: str) -> str:
+    """The price of an item."""
+    return f"{item} in {region}"
+
+@functools.cache
+def cached(item: str) -> str:
+    """The price of an item, looked up once."""
+    return _price(item, "any")
+
+@_decorated
+async def asked(item: str, context: CallContext) -> str:
+    """The price of an item, asked for."""
+    return _price(item, context.tenant)
+
+class _Shop:
+    """A shop."""
+    @classmethod
+    def of_class(cls, item: str) -> str:
+        """The price of an item in all shops."""
+        return _price(item, cls.__name__)
+    def __call__(self, item: str) -> str:
+        """The price of an item here."""
+        return _price(item, "here")
+
+price_eu = tool()(functools.partial(_price, region="eu"))
+price_here = tool()(_Shop())
+of_class = _Shop.of_class
+left_alone = functools.partial(_price, region="us")
+same = cached
+'''
+
+
+def test_functions_behind_decorators_and_marked_callables_are_tools(tmp_path: Path) -> None:
+    tools = tools_of(tmp_path, kinds=KINDS)
+
+    assert {name: Desk().call(tool, item="tea") for name, tool in tools.items()} == {
+        "asked": "tea in default",
+        "cached": "tea in any",
+        "of_class": "tea in _Shop",
+        "price_eu": "tea in eu",
+        "price_here": "tea in here",
+    }
+
+
+def test_a_tool_that_takes_a_name_of_ours_is_refused(tmp_path: Path) -> None:
+    for name in (*BUILT_IN, READ_RESULT):
+        (tmp_path / "t.py").write_text(f"def {name}() -> str:\n    'Says.'\n    return ''\n")
+        with pytest.raises(InvalidTool, match="is the name of a built-in tool"):
+            build_registry(Settings(tools_dirs=[tmp_path]), DocumentIndex(tmp_path))
 
 
 def test_a_name_in_two_files_is_refused(tmp_path: Path) -> None:

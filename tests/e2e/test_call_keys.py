@@ -1,0 +1,109 @@
+"""The idempotency key of a tool call, on real workers that are killed between the effect and the storing of its result."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chaos.messages_server import Json, MessagesServer, Reply, calls, said_in
+from tests.e2e.fleet import QUICK, Fleet, Script
+from tests.running_system import SUPERVISOR, over, running_system
+
+pytestmark = pytest.mark.slow
+
+TOOLS = '''
+"""A tool that kills its worker after its effect, the first time that it is called."""
+
+import json
+import os
+import signal
+
+from workers.tools.marks import CallContext
+
+
+def pay(to: str, context: CallContext) -> str:
+    """Pay.
+
+    Args:
+        to: The payee.
+    """
+    path = os.environ["OUTBOX"]
+    is_first = not os.path.exists(path)
+    with open(path, "a") as outbox:
+        outbox.write(json.dumps([to, context.idempotency_key, context.attempt]) + "\\n")
+    if is_first:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "paid"
+'''
+SPECIALIST = """---
+name: payer
+description: Pays money to payees.
+tools: [pay]
+max_turns: 4
+---
+You pay what you are asked to pay.
+"""
+
+
+class Pays(Script):
+    """The same model; a step called `pay...` pays two payees, one after the other."""
+
+    def __call__(self, request: Json) -> Reply:
+        turn = sum(message["role"] == "assistant" for message in request["messages"])
+        if turn < 2 and re.search(r"Do pay", said_in(request)):
+            return calls(("pay", {"to": ("a", "b")[turn]}))
+        return super().__call__(request)
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    """A supervisor and two workers."""
+    for folder, name, text in (
+        ("tools", "paying.py", TOOLS),
+        ("specialists", "payer.md", SPECIALIST),
+    ):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / name).write_text(text)
+    script = Pays()
+    settings = {
+        "HANDOFF_TOOLS_DIRS": str(tmp_path / "tools"),
+        "HANDOFF_SPECIALISTS_DIRS": str(tmp_path / "specialists"),
+        "OUTBOX": str(tmp_path / "outbox"),
+    }
+    with (
+        MessagesServer(script) as server,
+        running_system(tmp_path, (SUPERVISOR,), over(server, **QUICK, **settings)) as system,
+    ):
+        for number in range(2):
+            options = ("-n", f"worker{number}@%h", "-Q", "payer", "-c", "1")
+            command = system.celery(f"worker{number}", "-A", "workers.app", "worker", *options)
+            system.processes.start(command)
+        system.processes.wait_until_ready()
+        jobs = system.jobs()
+        yield Fleet(system, server, script, jobs)
+        jobs.ledger.connection.close()
+
+
+def test_a_call_that_another_worker_repeats_has_its_key_and_the_next_call_has_another(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    fleet.model.specialists["money"] = "payer"
+    steps: dict[str, Any] = {"pay": ""}
+
+    fleet.ends_well(fleet.submit("money", **steps))
+
+    keys = defaultdict[str, list[str]](list)
+    for line in (tmp_path / "outbox").read_text().splitlines():
+        payee, key, attempt = json.loads(line)
+        assert attempt == 1
+        keys[payee].append(key)
+    assert len(keys["a"]) == 2
+    assert len(set(keys["a"])) == 1
+    assert len(keys["b"]) == 1
+    assert keys["a"][0] != keys["b"][0]

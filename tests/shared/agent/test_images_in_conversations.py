@@ -1,0 +1,54 @@
+"""Images in a conversation: image blocks of tool results, within the limits of a conversation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shared.agent.conversation import (
+    MOST_IMAGE_CHARS,
+    MOST_IMAGES,
+    NO_ROOM_FOR_IMAGE,
+    Conversation,
+)
+from shared.wire.checkpoints import Observed, ObservedImage, checkpoint_adapter
+
+
+def result(*images: ObservedImage) -> Observed:
+    return Observed(tool_use_id="t1", text="a chart", images=images)
+
+
+def image(chars: int = 4) -> ObservedImage:
+    return ObservedImage(media_type="image/png", data="A" * chars)
+
+
+def conversation(*results: Observed) -> Conversation:
+    return Conversation({"role": "user", "content": [{"type": "text", "text": "Go."}]}, results)
+
+
+def test_an_image_is_a_block_behind_the_text_of_its_result_also_after_it_was_stored() -> None:
+    stored = checkpoint_adapter.validate_json(result(image()).to_json())
+    assert isinstance(stored, Observed)
+
+    block: dict[str, Any] = conversation(stored).messages[-1]["content"][-1]
+
+    source = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
+    assert block["content"] == [
+        {"type": "text", "text": "a chart"},
+        {"type": "image", "source": source},
+    ]
+
+
+def test_a_conversation_has_room_for_a_fixed_number_of_images() -> None:
+    full = conversation(result(*[image()] * (MOST_IMAGES - 1)))
+
+    kept = full.with_room_for(result(image(), image()))
+
+    assert kept.images == (image(),)
+    assert kept.text == f"a chart\n{NO_ROOM_FOR_IMAGE}"
+
+
+def test_a_conversation_has_room_for_a_fixed_size_of_images() -> None:
+    nearly_full = conversation(result(image(MOST_IMAGE_CHARS - 4)))
+
+    assert nearly_full.with_room_for(result(image())) == result(image())
+    assert nearly_full.with_room_for(result(image(8))).images is None

@@ -1,0 +1,282 @@
+"""What a user's tool returns reaches the model as text, as JSON or as an image, and never as the `repr` of an object."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import dataclasses
+import datetime
+import decimal
+import enum
+import functools
+import math
+import pathlib
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pydantic
+import pytest
+
+from shared.agent.anthropic_tools import tool_from
+from shared.agent.tool import Tool, ToolFailed, ToolOutput
+from shared.agent.tool_values import MOST_IMAGES
+from shared.wire.errors import InvalidTool
+from tests.workers.tools.contexts import Desk
+
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+GIF = base64.b64decode("R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7")
+
+
+class Order(pydantic.BaseModel):
+    price: float = math.nan
+    since: datetime.date = datetime.date(2026, 1, 2)
+
+
+@dataclasses.dataclass
+class Row:
+    order: Order
+    path: pathlib.Path = pathlib.Path("a/b")
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Words(str, enum.Enum):  # noqa: UP042 - the older form, which users still write
+    YES = "yes"
+
+
+class Scalar:
+    """As numpy's."""
+
+    def tolist(self) -> int:
+        return 7
+
+
+class Pair(NamedTuple):
+    a: int
+    b: int
+
+
+class Opaque:
+    """Says nothing of itself."""
+
+
+class Spoken:
+    def __str__(self) -> str:
+        return "spoken"
+
+
+class Picture:
+    """As Pillow's."""
+
+    size, mode = (1, 1), "RGB"
+
+    def save(self, file: Any, format: str) -> None:  # noqa: A002 - Pillow's own signature
+        assert format == "PNG"
+        file.write(PNG)
+
+
+def returns(value: object) -> Tool:
+    def give() -> object:
+        """Give it."""
+        return value
+
+    return tool_from(give)
+
+
+def shown(value: object) -> ToolOutput:
+    return Desk().output(returns(value))
+
+
+def failure(value: object) -> str:
+    return Desk().failure(returns(value))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("as it is", "as it is"),
+        (Words.YES, "yes"),
+        (Colour.RED, "red"),
+        (b"caf\xc3\xa9", "café"),
+        (Spoken(), '"spoken"'),
+        (None, "null"),
+        (math.nan, "null"),
+        ({"a": [math.inf, -math.inf]}, '{"a": [null, null]}'),
+        (Order(), '{"price": null, "since": "2026-01-02"}'),
+        (Row(Order(price=1)), '{"order": {"price": 1.0, "since": "2026-01-02"}, "path": "a/b"}'),
+        ([decimal.Decimal("1.50"), uuid.UUID(int=1)], f'["1.50", "{uuid.UUID(int=1)}"]'),
+        (
+            {"at": datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)},
+            '{"at": "2026-01-02T00:00:00Z"}',
+        ),
+        ({"for": datetime.timedelta(hours=1)}, '{"for": "PT1H"}'),
+        ({"s": {1}, "f": frozenset([2]), "r": range(2)}, '{"s": [1], "f": [2], "r": [0, 1]}'),
+        ([Scalar(), {"deep": (Colour.RED, b"x")}], '[7, {"deep": ["red", "x"]}]'),
+        ({Colour.RED: 1, 2: 3}, '{"red": 1, "2": 3}'),
+        (Pair(1, 2), "[1, 2]"),
+        (["half \ud800"], '["half \ufffd"]'),
+    ],
+)
+def test_a_value_is_text_or_json(value: object, text: str) -> None:
+    output = shown(value)
+
+    assert (output.text, output.images) == (text, ())
+    assert "NaN" not in output.text
+
+
+def holds_itself() -> list[object]:
+    value: list[object] = []
+    value += [value, value]
+    return value
+
+
+async def later() -> str:
+    return "later"
+
+
+def generated() -> Iterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (Opaque(), "returned a Opaque, which cannot be written as JSON"),
+        ([Opaque()], "returned a Opaque, which cannot be written as JSON"),
+        (len, "cannot be written as JSON"),
+        (holds_itself(), "cannot be written as JSON"),
+        (b"\xff\x00", "returned 2 bytes that are neither UTF-8 text nor a PNG"),
+        (generated(), "returned a generator"),
+        ([map(str, [1])], "returned a map"),
+        (PNG[:12], "the image/png that it returned is broken"),
+        ([PNG] * (MOST_IMAGES + 1), f"at most {MOST_IMAGES} can be shown"),
+    ],
+)
+def test_what_cannot_be_shown_is_a_failed_call(value: object, why: str) -> None:
+    text = failure(value)
+
+    assert why in text
+    assert " object at 0x" not in text
+
+
+def test_a_coroutine_inside_of_another_value_is_a_failed_call() -> None:
+    def give() -> object:
+        """Give it."""
+        return [later()]
+
+    assert "returned a coroutine inside of another value" in Desk().failure(tool_from(give))
+
+
+def test_an_async_generator_is_a_failed_call() -> None:
+    def give() -> object:
+        """Give it."""
+
+        async def numbers() -> Any:
+            yield 1
+
+        return numbers()
+
+    assert "returned a async_generator" in Desk().failure(tool_from(give))
+
+
+@pytest.mark.parametrize("value", [PNG, bytearray(PNG), memoryview(PNG), Picture(), GIF])
+def test_an_image_is_an_image(value: object) -> None:
+    output = shown(value)
+
+    assert output.text == "[image 1]"
+    assert [(image.width, image.height) for image in output.images] == [(1, 1)]
+
+
+def test_an_image_in_a_container_is_an_image_beside_the_json() -> None:
+    output = shown({"chart": PNG, "of": [Picture(), "sales"]})
+
+    assert output.text == '{"chart": "[image 1]", "of": ["[image 2]", "sales"]}'
+    assert [image.media_type for image in output.images] == ["image/png", "image/png"]
+
+
+def test_an_image_that_is_larger_than_the_api_takes_is_a_failed_call() -> None:
+    wide = PNG[:16] + (8_001).to_bytes(4, "big") + PNG[20:]
+
+    assert "8001 x 1 pixels" in failure(wide)
+    assert "at most 8000 pixels" in failure(PNG + bytes(3_750_000))
+
+
+def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def wrapper(*arguments: object, **named: object) -> object:
+        return function(*arguments, **named)
+
+    return wrapper
+
+
+async def ask(city: str) -> dict[str, str]:
+    """Ask for it."""
+    await asyncio.to_thread(str, city)
+    return {"city": city}
+
+
+class Shop:
+    """Has tools of all kinds."""
+
+    async def __call__(self, city: str) -> dict[str, str]:
+        """Ask for it."""
+        return await ask(city)
+
+    @classmethod
+    async def of_class(cls, city: str) -> dict[str, str]:
+        """Ask for it."""
+        return await ask(city)
+
+    async def of_object(self, city: str) -> dict[str, str]:
+        """Ask for it."""
+        return await ask(city)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        ask,
+        wrapped(ask),
+        wrapped(wrapped(ask)),
+        Shop.of_class,
+        Shop().of_object,
+        functools.partial(ask),
+    ],
+    ids=["plain", "wrapped", "wrapped twice", "classmethod", "method", "partial"],
+)
+def test_what_is_async_is_run_to_its_end(function: Callable[..., Any]) -> None:
+    assert Desk().call(tool_from(function, name="ask"), city="Oslo") == '{"city": "Oslo"}'
+
+
+def test_an_object_that_can_be_called_is_a_tool() -> None:
+    assert Desk().call(tool_from(Shop(), name="ask"), city="Oslo") == '{"city": "Oslo"}'
+
+
+def test_what_a_partial_has_filled_in_the_model_does_not_see() -> None:
+    def price(item: str, region: str) -> str:
+        """The price of an item."""
+        return f"{item} in {region}"
+
+    tool = tool_from(functools.partial(price, region="eu"), name="price_eu")
+
+    assert list(tool.input_schema["properties"]) == ["item"]
+    assert Desk().call(tool, item="tea") == "tea in eu"
+
+
+def test_a_generator_is_refused_at_load() -> None:
+    for function in (generated, functools.partial(generated)):
+        with pytest.raises(InvalidTool, match="not be a generator"):
+            tool_from(function, name="generated")
+
+
+def test_a_tool_that_fails_says_so_in_its_own_words() -> None:
+    def give() -> str:
+        """Give it."""
+        raise ToolFailed("not today")
+
+    assert Desk().failure(tool_from(give)) == "not today"
