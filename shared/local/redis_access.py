@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import socket
-import stat
 from pathlib import Path
 
 from pydantic import Field
 
+from shared.local.private_file import read_private, write_private
 from shared.wire.errors import MalformedMessage
 from shared.wire.message import Message
-
-_FOR_ITS_OWNER = 0o600
 
 
 class RedisAccess(Message):
@@ -36,25 +33,19 @@ def access_from(earlier: RedisAccess | None) -> RedisAccess:
 
 
 def read_access(file: Path) -> RedisAccess | None:
-    """None: there is none, it cannot be read, or others could read it, too: then its password is no secret any more."""
+    """Return the stored access, or None if `read_private` returns None or the text is invalid."""
+    text = read_private(file)
+    if text is None:
+        return None
     try:
-        with file.open() as opened:
-            if stat.S_IMODE(os.fstat(opened.fileno()).st_mode) & ~_FOR_ITS_OWNER:
-                return None
-            return RedisAccess.from_json(opened.read())
-    except (OSError, UnicodeDecodeError, MalformedMessage):
+        return RedisAccess.from_json(text)
+    except MalformedMessage:
         return None
 
 
 def write_access(file: Path, access: RedisAccess) -> None:
-    """Whole or not at all, and at no moment for others to read."""
-    new = file.with_name(f"{file.name}.new")
-    new.unlink(missing_ok=True)
-    with os.fdopen(
-        os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _FOR_ITS_OWNER), "w"
-    ) as opened:
-        opened.write(access.to_json())
-    new.replace(file)
+    """Store the access atomically in a file that only its owner can read."""
+    write_private(file, access.to_json())
 
 
 def is_free(port: int) -> bool:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import secrets
 from pathlib import Path
 
+from shared.local.private_file import read_private, write_private
+from shared.wire.errors import UserError
 from supervisor.cli.celery_process import celery_command
 
 OPTIONS = (
@@ -14,6 +18,32 @@ OPTIONS = (
     "--tasks_columns=name,uuid,state,result,exception,received,runtime,worker",  # `exception` says why a task waits again, or has failed
 )
 """Of every Flower; docker-compose.yml has them, too."""
+
+
+_STORED_IN = "flower-password"
+_PASSWORD = re.compile(r"[A-Za-z0-9_-]{16,64}")
+
+
+def flower_password(folder: Path) -> str:
+    """Return Flower's password for this home folder; the first call generates and stores it.
+
+    A new password replaces a stored one that other users could read, or that is malformed.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    file = folder / _STORED_IN
+    stored = read_private(file)
+    if stored is not None and _PASSWORD.fullmatch(stored):
+        return stored
+    password = secrets.token_urlsafe(12)
+    try:
+        write_private(file, password)
+    except OSError as error:
+        raise UserError(
+            f"{file} cannot be written ({error.strerror}): remove it, or choose another folder with --home"
+        ) from error
+    return password
 
 
 def flower_command(folder: Path, port: int) -> list[str]:

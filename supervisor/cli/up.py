@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
 import signal
 import socket
 import time
@@ -24,7 +23,7 @@ from shared.wire.errors import UserError
 from supervisor.cli.celery_process import celery_command
 from supervisor.cli.embedded import surroundings_of
 from supervisor.cli.errors import FAILED, OK, one_line, say
-from supervisor.cli.flower import flower_command
+from supervisor.cli.flower import flower_command, flower_password
 from supervisor.cli.options import OwnSpecialists, OwnTools, Slots
 from supervisor.cli.processes import check_own, check_roles, reach_redis, specialist_names, with_own
 from supervisor.cli.terminal import note, write_line
@@ -53,7 +52,7 @@ def up(
     ] = 5555,
     home: Annotated[
         Path,
-        typer.Option(envvar="HANDOFF_HOME", help="Where Redis's data, password and logs stay."),
+        typer.Option(envvar="HANDOFF_HOME", help="Where Redis's data, passwords and logs stay."),
     ] = Path(".handoff"),
     specialists: OwnSpecialists = [],  # noqa: B006
     tools: OwnTools = [],  # noqa: B006
@@ -169,7 +168,10 @@ def _start_redis(processes: Processes, folder: Path) -> str:
 def _start_flower(
     processes: Processes, folder: Path, environment: dict[str, str], port: int
 ) -> str | None:
-    """Returns the password, if it was made up here. On a command line anybody could read it."""
+    """Start Flower and return its password, or None where FLOWER_BASIC_AUTH sets the log-in.
+
+    The password goes into the environment, because every user can read a command line.
+    """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -178,7 +180,7 @@ def _start_flower(
             raise UserError(
                 f"port {port} is taken: choose another for Flower with --port"
             ) from error
-    password = None if os.environ.get("FLOWER_BASIC_AUTH") else secrets.token_urlsafe(12)
+    password = None if os.environ.get("FLOWER_BASIC_AUTH") else flower_password(folder)
     log_in = {"FLOWER_BASIC_AUTH": f"admin:{password}"} if password else {}
     processes.start(
         ChildSpec(

@@ -133,6 +133,22 @@ def test_flower_is_closed_without_its_password(handoff: Handoff) -> None:
             assert answer.status == 200
 
 
+def test_flower_keeps_its_password_over_restarts(handoff: Handoff) -> None:
+    passwords = []
+    for _ in range(2):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        with handoff.started("up", "--flower", "--port", str(port)):
+            url_in(handoff)
+            handoff.wait_for("user admin, password ")
+            match = re.search(r"user admin, password (\S+)", handoff.read("err"))
+            assert match
+            passwords.append(match[1])
+
+    assert passwords[0] == passwords[1]
+
+
 def test_worker_and_supervisor_are_celery_workers_of_the_right_queues(
     handoff: Handoff, redis_url: str, tmp_path: Path
 ) -> None:
