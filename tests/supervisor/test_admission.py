@@ -49,7 +49,8 @@ def test_it_is_refused_before_any_line_of_a_file_is_submitted(shell: Shell) -> N
 
 def test_one_that_was_served_once_is_taken(shell: Shell) -> None:
     shell.serve("researcher")
-    shell.ledger.connection.redis.lpush(keys.history("legal"), '{"usd": 1, "ms": 1, "turns": 1}')
+    sample = '{"at": 1, "usd": 1, "ms": 1, "waited_ms": 0, "turns": 1, "lane": null}'
+    shell.ledger.connection.redis.lpush(keys.history("legal"), sample)
     shell.ledger.connection.redis.expire(keys.history("legal"), 60)
 
     assert shell.jobs.standing(shell.jobs.submit(ASKED)).status is JobStatus.QUEUED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -95,3 +96,40 @@ def test_what_is_waited_for_the_provider_is_told_apart_from_work_also_over_a_par
 
     sample = newest(ledger)
     assert AN_HOUR_MS <= sample["waited_ms"] <= sample["ms"]
+
+
+UNREADABLE = [
+    b"",
+    b"{",
+    b"42",
+    b"[]",
+    b"null",
+    b"\xff",
+    b"{}",
+    *(
+        b'{"at": 5, "usd": %s, "ms": 7, "waited_ms": 0, "turns": 1, "lane": %s}' % wrong
+        for wrong in (
+            (b"NaN", b"null"),
+            (b"1e999", b"null"),
+            (b'"1"', b"null"),
+            (b"1" + b"0" * 400, b"null"),
+            (b"1", b'"a lane"'),
+        )
+    ),
+    b"[" * 100_000,
+]
+
+
+@pytest.mark.parametrize("line", UNREADABLE, ids=range(len(UNREADABLE)))
+def test_a_line_that_is_no_sample_and_no_score_is_skipped(ledger: Ledger, line: bytes) -> None:
+    redis = ledger.connection.redis
+    sample = {"at": 5, "usd": None, "ms": 7, "waited_ms": 0, "turns": 1, "lane": None}
+    score_line = '{"cost_likely": null, "cost_most": 1.5, "time_likely": 0.5, "time_most": 2}'
+    redis.rpush(keys.history("researcher"), line, json.dumps(sample))
+    redis.rpush(keys.SCORES, line, score_line)
+
+    samples, scores = ledger.history.read(["researcher"])
+
+    assert samples["researcher"] == [sample]
+    assert [score["cost_most"] for score in scores] == [1.5]
+    redis.delete(keys.history("researcher"), keys.SCORES)
