@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from shared.wire.errors import UserError
@@ -21,3 +22,15 @@ def expanded(folder: Path, setting: str) -> Path:
         raise UserError(
             f"{folder} needs a home folder, and this user has none: set {setting} to an absolute path, or set HOME"
         ) from None
+
+
+def files_with_suffix(folder: Path, suffixes: Collection[str]) -> list[Path]:
+    """Return the entries of a folder whose suffix is one of `suffixes` in any case, sorted by name.
+
+    Args:
+        suffixes: in lower case and with their dot, such as `{".md"}`.
+
+    Raises:
+        OSError: the folder cannot be listed.
+    """
+    return sorted(path for path in folder.iterdir() if path.suffix.lower() in suffixes)

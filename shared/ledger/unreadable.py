@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from shared.logs import log_of
 from shared.wire.errors import MalformedMessage
 
 Entry = TypeVar("Entry")
-log = log_of(__name__)
 
 
 def readable(stored: Iterable[bytes], read: Callable[[bytes], Entry], key: str) -> list[Entry]:
@@ -24,5 +22,7 @@ def readable(stored: Iterable[bytes], read: Callable[[bytes], Entry], key: str) 
         except (MalformedMessage, ValueError, KeyError, TypeError, RecursionError):
             unreadable += 1
     if unreadable:
-        log.warning("unreadable entries skipped", key=key, entries=unreadable)
+        from shared.logs import log_of  # commands that list jobs load no logging
+
+        log_of(__name__).warning("unreadable entries skipped", key=key, entries=unreadable)
     return entries

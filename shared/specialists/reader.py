@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from shared.agent.schemas import BrokenSchema, check_schema
+from shared.folders import files_with_suffix
 from shared.specialists.front_matter import FrontMatter, parse
 from shared.wire.errors import InvalidSpecialist
 from shared.wire.message import each_problem
@@ -122,7 +123,13 @@ def _resolve_alias(values: dict[str, Any]) -> None:
 def _files_of(folder: Path) -> Iterator[Path]:
     if not folder.is_dir():
         raise InvalidSpecialist(f"{folder}: no such folder; name a folder of Markdown files")
-    for path in sorted(folder.glob("*.md")):
+    try:
+        paths = files_with_suffix(folder, {".md"})
+    except OSError as error:
+        raise InvalidSpecialist(
+            f"{folder} cannot be listed ({error.strerror}); let this user read it"
+        ) from error
+    for path in paths:
         if not path.name.startswith(".") and path.name.lower() not in NOT_SPECIALISTS:
             yield path
 

@@ -40,6 +40,11 @@ def rows_in(
             else:
                 yield reader.line_num, dict(zip(header, fields, strict=True))
     except csv.Error as error:
+        if "field larger than field limit" in str(error):
+            raise UserError(
+                f"{path}:{reader.line_num}: a field has more than {csv.field_size_limit():,} characters; close an open"
+                " quote, or shorten the field and give its text as a document"
+            ) from error
         raise UserError(
             f'{path}:{reader.line_num}: is no table ({error}); close quotes, and write a quote in a field as `""`'
         ) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from shared.folders import files_with_suffix
 from shared.wire.errors import UserError
 from supervisor.workflows.reading import workflow_from
 from supervisor.workflows.workflow import Workflow
@@ -20,7 +21,7 @@ def read_workflow(name_or_path: str, dirs: Sequence[Path] = ()) -> Workflow:
     Raises:
         UserError: there is none, and which there are; or what is wrong with it.
     """
-    if Path(name_or_path).suffix in _SUFFIXES or "/" in name_or_path:
+    if Path(name_or_path).suffix.lower() in _SUFFIXES or "/" in name_or_path:
         return workflow_from(Path(name_or_path))
     known = {name: path for folder in (BUILT_IN, *dirs) for name, path in _files_of(folder).items()}
     if name_or_path not in known:
@@ -39,11 +40,9 @@ def built_in_workflows() -> list[Workflow]:
 def _files_of(folder: Path) -> dict[str, Path]:
     """Workflows' files by name, unread."""
     try:
-        paths = sorted(
-            path
-            for path in folder.iterdir()
-            if path.suffix in _SUFFIXES and not path.name.startswith(".")
-        )
+        paths = [
+            path for path in files_with_suffix(folder, _SUFFIXES) if not path.name.startswith(".")
+        ]
     except OSError as error:
         raise UserError(
             f"{folder} cannot be listed ({error.strerror}); name a folder of workflows (.yaml)"

@@ -13,13 +13,14 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from importlib.machinery import SourceFileLoader
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from shared.agent.tool import Tool, ToolContext, ToolFailed, ToolOutput
-from shared.folders import expanded
+from shared.folders import expanded, files_with_suffix
 from shared.logs import log_of
 from shared.wire.errors import InvalidTool
 from shared.wire.message import digest_of
@@ -39,7 +40,13 @@ def load_tools(folder: Path) -> tuple[Tool, ...]:
     if not folder.is_dir():
         raise InvalidTool(f"no such folder of tools: {folder} (give an existing folder to --tools)")
     tools: list[tuple[str, Tool]] = []
-    for file in sorted(folder.glob("*.py")):
+    try:
+        files = files_with_suffix(folder, {".py"})
+    except OSError as error:
+        raise InvalidTool(
+            f"{folder} cannot be listed ({error.strerror}); let this user read it"
+        ) from error
+    for file in files:
         if not file.name.startswith(("_", ".")):
             tools += [
                 (file.name, _as_tool(function, name, file.name))
@@ -76,7 +83,9 @@ def _loaded(file: Path) -> ModuleType:
     if file.exists() and not file.is_file():  # a pipe would never end
         raise InvalidTool(f"{file.name}: is no regular file; take it out of the folder")
     name = f"handoff_user_tools_{digest_of(str(file.resolve()))[:12]}_{file.stem}"
-    spec = importlib.util.spec_from_file_location(name, file)
+    spec = importlib.util.spec_from_file_location(
+        name, file, loader=SourceFileLoader(name, str(file))
+    )  # a loader of its own, since Python knows no suffix .PY
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -263,3 +263,9 @@ def test_a_pipe_is_no_specialist_and_nobody_waits_for_it(tmp_path: Path) -> None
     os.mkfifo(tmp_path / "b.md")
 
     assert refusal(tmp_path / "b.md") == ": is no regular file; take it out of the folder"
+
+
+def test_a_suffix_in_capitals_is_read(tmp_path: Path) -> None:
+    written(tmp_path, front(), "COUNTER.MD")
+
+    assert list(load_specialists(tmp_path)) == ["counter"]

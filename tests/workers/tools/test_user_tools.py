@@ -321,3 +321,9 @@ def test_a_name_inside_a_parameter_may_have_any_letters(tmp_path: Path) -> None:
             return "ok"
     '''
     assert "measure" in tools_of(tmp_path, sizes=text)
+
+
+def test_a_suffix_in_capitals_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "WEATHER.PY").write_text(WEATHER)
+
+    assert [tool.name for tool in load_tools(tmp_path)] == ["report", "weather"]
