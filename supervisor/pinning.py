@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from shared.ledger.roles import Roles
 from shared.library import Library
-from shared.wire.specialist import SpecialistSpec, spec_from
+from shared.wire.specialist import SpecialistSpec, spec_from, unannounced_spec
 from supervisor.lifecycle.state import JobState
-
-_NOBODY = (
-    "You are a careful specialist. Do the task as it is put, from the material that you are given."
-)
 
 
 def pinned_spec(
@@ -20,11 +16,7 @@ def pinned_spec(
     if pinned:
         return spec_from(library.payloads(state.job_id, [pinned])[pinned]), pinned, None
     served = roles.served().get(name)
-    if (
-        served is None
-    ):  # its workers have gone since the plan was made: its queue waits for others with the same name
-        spec = SpecialistSpec(
-            name=name, description=f"{name}: no worker announces it", instructions=_NOBODY
-        )
+    if served is None:  # its workers have gone, or have not announced themselves since a restart
+        spec = unannounced_spec(name)
         return spec, spec.content_digest, spec.to_json()
     return served.spec, served.digest, served.spec.to_json()

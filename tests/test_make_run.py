@@ -38,4 +38,5 @@ def test_what_is_left_out_is_the_examples(
         [SCRIPT], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     )
 
-    assert done.stdout.splitlines()[-4:] == ["run", request_text, "--docs", folder]
+    expected = ["run", "--allow-partial", request_text, "--docs", folder]
+    assert done.stdout.splitlines()[-5:] == expected

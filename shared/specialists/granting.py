@@ -7,7 +7,7 @@ from typing import TypeVar
 from shared.logs import log_of
 from shared.wire.errors import MalformedMessage
 from shared.wire.limits import HandoffLimits
-from shared.wire.specialist import SpecialistSpec
+from shared.wire.specialist import SpecialistSpec, unannounced_spec
 from shared.wire.usage import microusd
 
 Number = TypeVar("Number", int, float)
@@ -17,13 +17,17 @@ log = log_of(__name__)
 def granted_spec(pinned: SpecialistSpec, own: SpecialistSpec) -> SpecialistSpec:
     """Return the spec that a job brings, with no more power than this process's own file gives.
 
-    The tools are those that both name. The model and its tier are those of the own file. Each limit is the lower one.
+    A job that was planned while no worker announced the specialist brings a placeholder: then the
+    own file is returned. Otherwise the tools are those that both name. The model and its tier are
+    those of the own file. Each limit is the lower one.
 
     Raises:
         MalformedMessage: the spec is another specialist's.
     """
     if pinned.name != own.name:
         raise MalformedMessage(f"the spec of {pinned.name} came with a handoff for {own.name}")
+    if pinned == unannounced_spec(own.name):
+        return own
     if refused := [name for name in pinned.tools if name not in own.tools]:
         log.warning("tools refused", specialist=own.name, tools=[name[:64] for name in refused[:8]])
     return pinned.model_copy(

@@ -55,3 +55,18 @@ def spec_from(text: str) -> SpecialistSpec:
         MalformedMessage
     """
     return SpecialistSpec.from_json(text)
+
+
+_UNANNOUNCED = (
+    "You are a careful specialist. Do the task as it is put, from the material that you are given."
+)
+
+
+def unannounced_spec(name: str) -> SpecialistSpec:
+    """Return the spec that a job stores for a specialist which no live worker announces.
+
+    The handoff waits in the queue of that name. A worker that takes it runs its own file instead.
+    """
+    return SpecialistSpec(
+        name=name, description=f"{name}: no worker announces it", instructions=_UNANNOUNCED
+    )

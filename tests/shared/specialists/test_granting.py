@@ -7,7 +7,7 @@ import pytest
 from shared.specialists.granting import granted_limits, granted_spec
 from shared.wire.errors import MalformedMessage
 from shared.wire.limits import HandoffLimits
-from shared.wire.specialist import Tier
+from shared.wire.specialist import Tier, unannounced_spec
 from tests.doubles.handoffs import a_spec
 
 OWN = a_spec().model_copy(
@@ -19,6 +19,10 @@ def test_a_tool_that_the_own_file_does_not_name_is_not_granted() -> None:
     pinned = OWN.model_copy(update={"tools": ("fetch_url", "now")})
 
     assert granted_spec(pinned, OWN).tools == ("now",)
+
+
+def test_a_job_that_was_planned_before_its_worker_announced_itself_gets_the_own_file() -> None:
+    assert granted_spec(unannounced_spec(OWN.name), OWN) == OWN
 
 
 def test_the_model_is_the_one_of_the_own_file() -> None:
