@@ -61,8 +61,9 @@ def test_a_quote_comes_from_what_ended_before_and_the_job_then_runs_by_the_plan_
 def test_a_quote_above_max_usd_drops_the_job(fleet: Fleet, handoff: Handoff) -> None:
     fleet.ends_well(fleet.submit("dear", a="", b="a"))
     samples = keys.history("generalist")
+    dear = {"at": 1, "usd": 5_000_000, "ms": 1, "waited_ms": 0, "turns": 1, "lane": None}
     for _ in range(200):
-        fleet.redis.lpush(samples, json.dumps({"usd": 5_000_000, "ms": 1}))
+        fleet.redis.lpush(samples, json.dumps(dear))
     try:
         found = told(fleet, handoff, "refused", "--max-usd", "1", exit_code=FAILED)
     finally:
