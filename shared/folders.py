@@ -31,6 +31,11 @@ def files_with_suffix(folder: Path, suffixes: Collection[str]) -> list[Path]:
         suffixes: in lower case and with their dot, such as `{".md"}`.
 
     Raises:
-        OSError: the folder cannot be listed.
+        UserError: the folder cannot be listed.
     """
-    return sorted(path for path in folder.iterdir() if path.suffix.lower() in suffixes)
+    try:
+        return sorted(path for path in folder.iterdir() if path.suffix.lower() in suffixes)
+    except OSError as error:
+        raise UserError(
+            f"{folder} cannot be listed ({error.strerror}); name a folder that this user can read"
+        ) from error

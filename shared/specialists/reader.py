@@ -123,13 +123,7 @@ def _resolve_alias(values: dict[str, Any]) -> None:
 def _files_of(folder: Path) -> Iterator[Path]:
     if not folder.is_dir():
         raise InvalidSpecialist(f"{folder}: no such folder; name a folder of Markdown files")
-    try:
-        paths = files_with_suffix(folder, {".md"})
-    except OSError as error:
-        raise InvalidSpecialist(
-            f"{folder} cannot be listed ({error.strerror}); let this user read it"
-        ) from error
-    for path in paths:
+    for path in files_with_suffix(folder, {".md"}):
         if not path.name.startswith(".") and path.name.lower() not in NOT_SPECIALISTS:
             yield path
 

@@ -39,14 +39,7 @@ def built_in_workflows() -> list[Workflow]:
 
 def _files_of(folder: Path) -> dict[str, Path]:
     """Workflows' files by name, unread."""
-    try:
-        paths = [
-            path for path in files_with_suffix(folder, _SUFFIXES) if not path.name.startswith(".")
-        ]
-    except OSError as error:
-        raise UserError(
-            f"{folder} cannot be listed ({error.strerror}); name a folder of workflows (.yaml)"
-        ) from error
+    paths = [path for path in files_with_suffix(folder, _SUFFIXES) if not path.name.startswith(".")]
     found: dict[str, Path] = {}
     for path in paths:
         if path.stem in found:

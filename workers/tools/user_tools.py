@@ -40,13 +40,7 @@ def load_tools(folder: Path) -> tuple[Tool, ...]:
     if not folder.is_dir():
         raise InvalidTool(f"no such folder of tools: {folder} (give an existing folder to --tools)")
     tools: list[tuple[str, Tool]] = []
-    try:
-        files = files_with_suffix(folder, {".py"})
-    except OSError as error:
-        raise InvalidTool(
-            f"{folder} cannot be listed ({error.strerror}); let this user read it"
-        ) from error
-    for file in files:
+    for file in files_with_suffix(folder, {".py"}):
         if not file.name.startswith(("_", ".")):
             tools += [
                 (file.name, _as_tool(function, name, file.name))
