@@ -39,6 +39,7 @@ from shared.wire.errors import (
 from shared.wire.handoff import AgentHandoff, HandoffResult, StopReason, failed
 from shared.wire.message import digest_of
 from shared.wire.pace import Expected
+from shared.wire.results import result_in
 from shared.wire.specialist import SpecialistSpec, spec_from
 
 AWAY_PAUSE_S = 1.0
@@ -231,7 +232,11 @@ class Attempts:
         )
 
     def _load(self, handoff: AgentHandoff) -> tuple[SpecialistSpec, Loaded]:
-        """Everything that the handoff refers to, in at most one round trip."""
+        """Everything that the handoff refers to, in one round trip.
+
+        Raises:
+            LedgerError: the specialist or the manifest is gone or damaged. A damaged result counts as failed.
+        """
         refs = [item.result.digest for item in handoff.context]
         previous = [item.previous.digest for item in handoff.feedback if item.previous]
         manifest = next(
@@ -239,15 +244,15 @@ class Attempts:
         )
         texts = self.library.payloads(
             handoff.job_id,
-            [handoff.specialist, *refs, *previous, *([manifest] if manifest else [])],
+            [handoff.specialist, *([manifest] if manifest else [])],
+            results=[*refs, *previous],
         )
         spec = spec_from(texts[handoff.specialist])
         return spec, Loaded(
             results={
-                item.step_id: HandoffResult.from_json(texts[item.result.digest])
-                for item in handoff.context
+                item.step_id: result_in(texts[item.result.digest]) for item in handoff.context
             },
-            previous={digest: HandoffResult.from_json(texts[digest]) for digest in previous},
+            previous={digest: result_in(texts[digest]) for digest in previous},
             manifest=self.library.manifest(texts[manifest]) if manifest else Loaded().manifest,
         )
 

@@ -69,21 +69,26 @@ class Library:
         self._manifests: OrderedDict[str, Manifest] = OrderedDict()
         self._lock = threading.Lock()
 
-    def payloads(self, job_id: JobId, digests: Sequence[str]) -> dict[str, str]:
-        """Payloads of a job by digest; a round trip only for what this process has not seen.
+    def payloads(
+        self, job_id: JobId, digests: Sequence[str], *, results: Sequence[str] = ()
+    ) -> dict[str, str]:
+        """Return payloads of a job by digest; a round trip only for what this process has not seen.
 
-        Raises:
-            LedgerError: a payload is not there.
-            UnreadablePayload: a stored text does not match its digest.
+        Args and errors: as of `Blobs.get`.
         """
-        found = {
-            digest: text for digest in digests if (text := self._payloads.get(digest)) is not None
+        known = {
+            digest: text
+            for digest in (*digests, *results)
+            if (text := self._payloads.get(digest)) is not None
         }
-        missing = list(dict.fromkeys(digest for digest in digests if digest not in found))
-        for digest, text in self._ledger.blobs.get(job_id, missing).items():
+        fetched = self._ledger.blobs.get(
+            job_id,
+            [digest for digest in digests if digest not in known],
+            results=[digest for digest in results if digest not in known],
+        )
+        for text in filter(None, fetched.values()):
             self._payloads.put(text)
-            found[digest] = text
-        return found
+        return known | fetched
 
     def remember(self, texts: Iterable[str]) -> None:
         """Payloads that this process has just written, or is about to: it will not have to fetch them."""

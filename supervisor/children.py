@@ -7,7 +7,7 @@ follows from the first handoff that it does, and is the fence of the claims that
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,7 +20,7 @@ from shared.ledger.roles import acting
 from shared.library import Library
 from shared.logs import log_of
 from shared.wire.answer import Answer
-from shared.wire.errors import Interrupted, VersionConflict
+from shared.wire.errors import Interrupted, MalformedMessage, VersionConflict
 from shared.wire.events import (
     HandoffIssued,
     JobSubmitted,
@@ -30,7 +30,7 @@ from shared.wire.events import (
     TakenUp,
 )
 from shared.wire.given import Given
-from shared.wire.handoff import AgentHandoff, HandoffResult, ref
+from shared.wire.handoff import AgentHandoff, BlobRef, HandoffResult, ref
 from shared.wire.ids import HandoffId, StepId, child_id_for, handoff_id
 from shared.wire.limits import JobLimits
 from shared.wire.mode import Mode
@@ -178,11 +178,13 @@ class Children:
     ) -> Commit:
         """A job of its own, which will be planned."""
         handoff = AgentHandoff.from_json(
-            self._texts(state, [handed_over.handoff.digest])[handed_over.handoff.digest]
+            self._library.payloads(state.job_id, [handed_over.handoff.digest])[
+                handed_over.handoff.digest
+            ]
         )
         request, asked = request_of(handoff), state.submitted
         known = {one.step_id: one.result for one in handoff.context}
-        results = Words(self._texts(state, [one.digest for one in known.values()]))
+        results = Words(self._texts(state, known.values()))
         given, texts = given_as(state, known, [*known.values()], results)
         before = self._before(state, handoff, {one.step for one in given})
         given, texts, request = (
@@ -209,7 +211,11 @@ class Children:
             answer_schema=ref(schema) if schema else None,
         )
         schemas = (schema,) if schema else ()
-        manifest = self._texts(state, [asked.manifest.digest]).values() if asked.manifest else ()
+        manifest = (
+            self._library.payloads(state.job_id, [asked.manifest.digest]).values()
+            if asked.manifest
+            else ()
+        )
         assert handed_over.child is not None
         return Submission(
             handed_over.child.job_id,
@@ -245,10 +251,8 @@ class Children:
                 if not {step, earlier(step)} & {*taken}
             }
             refs = [*results.values(), *([before.ended.answer] if before.ended.answer else [])]
-            texts = self._texts(before, [one.digest for one in refs])
-            answer = (
-                Answer.from_json(texts[before.ended.answer.digest]) if before.ended.answer else None
-            )
+            texts = self._texts(before, refs)
+            answer = _answer_in(texts, before.ended.answer)
             return Before(
                 *given_as(before, results, parts_of(before), Words(texts)),
                 LACKED.format(lacking(answer.gaps)) if answer and answer.gaps else "",
@@ -282,8 +286,8 @@ class Children:
             *because,
             *([state.ended.answer] if state.ended.answer else []),
         ]
-        texts = self._texts(state, [one.digest for one in refs])
-        answer = Answer.from_json(texts[state.ended.answer.digest]) if state.ended.answer else None
+        texts = self._texts(state, refs)
+        answer = _answer_in(texts, state.ended.answer)
         assert state.submitted.parent is not None
         parent = state.submitted.parent
         so_far = self._ledger.jobs.standings([state.job_id])[0]
@@ -292,8 +296,18 @@ class Children:
         )
         return result_for_parent(state, Words(texts), answer, _used(of_handoff), _used(so_far))
 
-    def _texts(self, state: JobState, digests: Sequence[str]) -> dict[str, str]:
-        return dict(self._library.payloads(state.job_id, list(dict.fromkeys(digests))))
+    def _texts(self, state: JobState, results: Iterable[BlobRef]) -> dict[str, str]:
+        return self._library.payloads(state.job_id, [], results=[one.digest for one in results])
+
+
+def _answer_in(texts: Mapping[str, str], answer: BlobRef | None) -> Answer | None:
+    """Return the answer of a child. None: it has none, or the stored answer cannot be read."""
+    if answer is None:
+        return None
+    try:
+        return Answer.from_json(texts[answer.digest])
+    except MalformedMessage:
+        return None
 
 
 def request_of(handoff: AgentHandoff) -> str:

@@ -4,7 +4,7 @@ the role's handoff that one was made on, and the claim of the next one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from shared.agent.price import prices_from
@@ -19,10 +19,12 @@ from shared.ledger.roles import acting
 from shared.logs import log_of
 from shared.wire.errors import LedgerError
 from shared.wire.events import ApprovalAsked, Event, Recorded
-from shared.wire.ids import HandoffId
+from shared.wire.ids import HandoffId, StepId
+from shared.wire.results import UNREADABLE
 from supervisor.closing import Closing
 from supervisor.lifecycle.approving import approval_fields
 from supervisor.lifecycle.budget import why_asked
+from supervisor.lifecycle.commands import AbandonSteps
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.ending import next_due
 from supervisor.lifecycle.evolve import fold_on
@@ -99,10 +101,16 @@ class Deciding:
         """Until nothing more follows, or a slice is full, as if each decision had been recorded at once."""
         now, seen = self._ledger.connection.now(), self._look(state, suspects)
         prepared, later = Prepared(), state
-        for _ in range(MOST_DECISIONS):
+        damaged: set[StepId] = set()
+        for _ in range(MOST_DECISIONS + len(state.steps)):
             recorded = len(prepared.events)
             for command in decide(later, seen, now):
                 self._preparing.record(later, command, prepared)
+            if more := _damaged(later, prepared) - damaged:
+                damaged |= more
+                prepared = self._without_results(state, damaged)
+                later = fold_on(state, _as_of(state, now, prepared.events))
+                continue
             new = prepared.events[recorded:]
             if new:
                 later = fold_on(later, _as_of(later, now, new))
@@ -114,6 +122,14 @@ class Deciding:
             if seen.handoffs:
                 seen = replace(seen, handoffs={})  # what was wrong has been ordered to be mended
         raise AssertionError("decisions follow from decisions without end")
+
+    def _without_results(self, state: JobState, damaged: Collection[StepId]) -> Prepared:
+        """Begin a decision with the failure of steps whose stored results cannot be read."""
+        log.error("results cannot be read", job_id=state.job_id, steps=sorted(damaged))
+        prepared = Prepared()
+        failed = AbandonSteps(tuple(sorted(damaged)), UNREADABLE)
+        self._preparing.record(state, failed, prepared)
+        return prepared
 
     def commit(
         self, decision: Decision, look: Look, *, thinks_here: bool, insists: bool = False
@@ -237,6 +253,15 @@ def _as_of(state: JobState, now: float, events: Sequence[Event]) -> list[Recorde
     return [
         Recorded(version, now, event) for version, event in enumerate(events, state.version + 1)
     ]
+
+
+def _damaged(state: JobState, prepared: Prepared) -> set[StepId]:
+    """Return the steps whose results were needed for a decision and cannot be read."""
+    return {
+        step_id
+        for step_id, step in state.steps.items()
+        if prepared.unreadable and step.result and step.result.digest in prepared.unreadable
+    }
 
 
 def _dropped(decision: Decision) -> tuple[HandoffId, ...]:

@@ -37,8 +37,12 @@ def follow_on(ledger: Ledger, request: Request) -> FollowsOn | None:
     manifest = state.submitted.manifest if request.documents is None else None
     if manifest:
         keep_documents(ledger, state)
-    wanted = [state.submitted.request, *results.values(), *([manifest] if manifest else [])]
-    texts = ledger.blobs.get(job_id, list(dict.fromkeys(one.digest for one in wanted)))
+    needed = [state.submitted.request, *([manifest] if manifest else [])]
+    texts = ledger.blobs.get(
+        job_id,
+        [ref.digest for ref in needed],
+        results=[ref.digest for ref in results.values()],
+    )
     given, payloads = given_of(state, Words(texts))
     taken_over = [
         texts[state.submitted.request.digest],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +10,7 @@ from shared.ledger.ledger import Ledger
 from shared.wire.errors import UserError
 from shared.wire.ids import HANDOFF_ID_PATTERN, HandoffId, JobId
 from shared.wire.message import Message
+from shared.wire.results import result_values
 from supervisor.known import known
 from supervisor.report import told
 
@@ -48,9 +48,10 @@ def handoffs_on(
         raise UserError(
             f"{job_id} has no handoff {which}: an id looks like `check_0107.1`, and `handoff show {job_id}` names some"
         )
-    digests = [digest for one in books.values() for digest in (one.message, one.result) if digest]
+    messages = [one.message for one in books.values()]
+    results = [one.result for one in books.values() if one.result]
     texts, turns = (
-        ledger.blobs.get(job_id, list(dict.fromkeys(digests))),
+        ledger.blobs.get(job_id, messages, results=results),
         ledger.claims.turns(job_id, wanted),
     )
     return [
@@ -58,7 +59,7 @@ def handoffs_on(
             handoff=told(
                 texts[books[one].message], books[one].group, books[one].child, books[one].standing
             ),
-            result=json.loads(texts[result]) if (result := books[one].result) else None,
+            result=result_values(texts[result]) if (result := books[one].result) else None,
             turns=tuple(turn.model_dump(mode="json") for turn in turns.get(one, ())),
         )
         for one in wanted

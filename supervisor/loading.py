@@ -69,10 +69,11 @@ class Loading:
         """What these results say, in at most one round trip. Some may be of this very decision, and stand nowhere else yet."""
         digests = [ref.digest for ref in refs]
         stored = self._library.payloads(
-            state.job_id, [digest for digest in digests if digest not in into.texts]
+            state.job_id, [], results=[digest for digest in digests if digest not in into.texts]
         )
         return Words(
-            stored | {digest: into.texts[digest] for digest in digests if digest in into.texts}
+            stored | {digest: into.texts[digest] for digest in digests if digest in into.texts},
+            into.unreadable,
         )
 
     def text(self, state: JobState, ref: BlobRef) -> str:

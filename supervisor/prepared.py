@@ -31,6 +31,8 @@ class Prepared:
     """What is done after the commit, and not recorded itself."""
     role: RoleHandoff | None = None
     """At most one role at a time is at work on a job."""
+    unreadable: set[str] = field(default_factory=set)
+    """Digests of stored results that were needed and cannot be read."""
 
     @property
     def is_full(self) -> bool:

@@ -44,7 +44,8 @@ def record_of(ledger: Ledger, job_id: JobId) -> Record:
     if not journal or standing is None:
         raise UnknownJob.named(job_id)
     issued = [one.event for one in journal if isinstance(one.event, HandoffIssued)]
-    results = {one.event.handoff_id for one in journal if isinstance(one.event, HandoffFinished)}
+    ends = [one.event for one in journal if isinstance(one.event, HandoffFinished)]
+    results = {event.result.digest for event in ends}
     digests = [ref.digest for one in journal for ref in refs_in(one.event)] + [
         event.specialist for event in issued
     ]
@@ -53,14 +54,22 @@ def record_of(ledger: Ledger, job_id: JobId) -> Record:
         job=standing,
         journal=journal,
         handoffs=ledger.jobs.handoffs(job_id, [event.handoff_id for event in issued]),
-        payloads=ledger.blobs.get(job_id, list(dict.fromkeys(digests))),
+        payloads=ledger.blobs.get(
+            job_id,
+            [digest for digest in digests if digest not in results],
+            results=[*results],
+        ),
         waits=tuple(
             map(
                 str,
                 missing_for(
                     ledger,
                     standing,
-                    [one.handoff_id for one in issued if one.handoff_id not in results],
+                    [
+                        one.handoff_id
+                        for one in issued
+                        if one.handoff_id not in {*(event.handoff_id for event in ends)}
+                    ],
                 ),
             )
         ),

@@ -34,6 +34,7 @@ from shared.wire.message import Message
 from shared.wire.mode import Mode
 from shared.wire.plan import Plan
 from shared.wire.priority import Priority
+from shared.wire.results import result_values
 from shared.wire.usage import cost_usd
 from shared.wire.verdict import Verdict
 from supervisor.answered import answers_in, approvals_in
@@ -164,7 +165,7 @@ def report_of(record: Record) -> JobResult:
         plan=_plan(state, made, record, words) if state else None,
         handoffs=_handoffs(record),
         results=tuple(
-            json.loads(payloads[event.result.digest]) for event in _of(events, HandoffFinished)
+            result_values(payloads[event.result.digest]) for event in _of(events, HandoffFinished)
         ),
         verdicts=tuple(_verdict(event, words) for event in _of(events, Reviewed)),
         patches=tuple(change_of(event, words) for event in _of(events, PlanPatched)),

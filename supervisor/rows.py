@@ -63,7 +63,7 @@ def rows_on(ledger: Ledger, job_id: JobId, step: str | None = None) -> list[Row]
     names = chosen(names_of(repeated), last_repeated(plan), step)
     steps = [one for one in repeated if one.row and one.row.step in names]
     wanted = list(dict.fromkeys(ref.digest for ref in results_wanted(state, steps)))
-    return list(rows_of(state, steps, Words(ledger.blobs.get(job_id, wanted))))
+    return list(rows_of(state, steps, Words(ledger.blobs.get(job_id, [], results=wanted))))
 
 
 def names_of(repeated: Sequence[Step]) -> list[str]:

@@ -122,8 +122,11 @@ class Thinker:
                 state.submitted.request,
                 [state.plan.plan] if role == "planner" and state.plan else [],
             )
-            wanted = [ref.digest for ref in (request, *asked_before(handoff, state), *of_plan)]
-            texts = self._attempts.library.payloads(state.job_id, wanted)
+            texts = self._attempts.library.payloads(
+                state.job_id,
+                [ref.digest for ref in (request, *of_plan)],
+                results=[ref.digest for ref in asked_before(handoff, state)],
+            )
             events, payloads = outcome_of(
                 handoff,
                 state,

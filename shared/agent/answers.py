@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
@@ -13,6 +14,7 @@ from pydantic_core import from_json
 from shared.agent.json_repair import repaired_json
 from shared.agent.strict_json import STRICT
 from shared.wire.characters import all_in_whole_characters
+from shared.wire.json_values import check_depth
 
 _FENCE = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
 _LEAD = re.compile(r"\s*(?:```[a-zA-Z]*\s*)?")
@@ -32,7 +34,11 @@ class Lenient(BaseModel):
     """
 
     model_config = ConfigDict(
-        frozen=True, extra="ignore", coerce_numbers_to_str=True, hide_input_in_errors=True
+        frozen=True,
+        extra="ignore",
+        coerce_numbers_to_str=True,
+        hide_input_in_errors=True,
+        allow_inf_nan=False,
     )
 
     @model_validator(mode="before")
@@ -113,11 +119,21 @@ def what_came(text: str) -> str:
     value = next((value for value in _values(text) if value is not None), None)
     if value is not None:
         return "a JSON list" if isinstance(value, list) else "a JSON value that is no object"
-    return (
-        "JSON that is broken or cut off"
-        if text[_beginning(text) :][:1] in ("{", "[")
-        else f"plain text ({len(text.strip()):,} characters)"
-    )
+    begins = _beginning(text)
+    if text[begins : begins + 1] in ("{", "["):
+        return f"JSON that is broken or cut off{_what_is_wrong(text, begins)}"
+    return f"plain text ({len(text.strip()):,} characters)"
+
+
+def _what_is_wrong(text: str, begins: int) -> str:
+    """Return why the value is refused although it is JSON for Python, in brackets; '' if it is not JSON at all."""
+    try:
+        STRICT.raw_decode(text, begins)
+    except json.JSONDecodeError:
+        return ""
+    except ValueError as error:
+        return f" ({error})"
+    return ""
 
 
 def partial_object_in(text: str) -> dict[str, Any] | None:
@@ -128,6 +144,7 @@ def partial_object_in(text: str) -> dict[str, Any] | None:
     repaired, _ = repaired_json(text, start)
     try:
         value = from_json(repaired, allow_partial="trailing-strings", allow_inf_nan=False)
+        check_depth(value)
     except (ValueError, RecursionError):
         return None
     return _whole(value, text) if isinstance(value, dict) else None
@@ -162,7 +179,7 @@ def _values(text: str) -> Iterator[Any]:
 def _parsed(text: str) -> Any:
     try:
         return _whole(STRICT.decode(text), text)
-    except (ValueError, RecursionError):
+    except ValueError:
         return None
 
 
@@ -180,8 +197,6 @@ def _object_at(
         return None
     try:
         value, end = STRICT.raw_decode(text, start)
-    except RecursionError:
-        return None
     except ValueError:
         if not may_repair:
             return None

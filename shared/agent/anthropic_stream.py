@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any, cast
 
 import anthropic
-from pydantic_core import to_json
 
 from shared.agent.anthropic_errors import error_of_event, is_error
 from shared.agent.model import Block, ModelReply, Pulse
@@ -15,6 +14,7 @@ from shared.agent.price import WEB_SEARCH_MICROUSD
 from shared.agent.strict_json import STRICT
 from shared.wire.characters import all_in_whole_characters, in_whole_characters
 from shared.wire.errors import ModelUnreachable
+from shared.wire.json_values import check_storable
 from shared.wire.pace import RateLimits
 from shared.wire.usage import Usage
 
@@ -77,7 +77,7 @@ def _check_no_error(body: bytes) -> None:
     text = body.decode(errors="replace").strip().removeprefix("data:")
     try:
         value = STRICT.decode(text)
-    except (ValueError, RecursionError):
+    except ValueError:
         return
     if is_error(value):
         raise error_of_event(text)
@@ -257,15 +257,20 @@ def _place(value: object) -> int:
 
 
 def _storable(content: tuple[Block, ...]) -> tuple[Block, ...]:
-    """The same in whole characters. Raises: ValueError: it goes too deep for the next request, where it stands in a message."""
+    """Return the blocks in whole characters. Raise ValueError if a block could not be stored and read again."""
     try:
-        to_json([[[content]]])
-    except (
-        ValueError
-    ):  # few hold half a character, and the others are not to be gone through for nothing
+        _check(content)
+    except ValueError:
         content = all_in_whole_characters(content)
-        to_json([[[content]]])
+        _check(content)
     return content
+
+
+def _check(content: tuple[Block, ...]) -> None:
+    """Raise ValueError if a field of a block could not be stored and read again."""
+    for block in content:
+        for field in block.values():
+            check_storable(field)
 
 
 def _known(usage: object) -> dict[str, Any]:
@@ -283,5 +288,5 @@ def _arguments(text: str) -> Any:
         return {}
     try:
         return STRICT.decode(text)
-    except (ValueError, RecursionError):
+    except ValueError:
         return text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 from pydantic import Field as PydanticField
@@ -127,9 +128,10 @@ class _Envelope(Lenient):
     def _in_words_is_not_stated(cls, value: Any) -> Any:
         """A confidence in words ("high") is no reason to refuse an answer."""
         try:
-            return float(value)
+            confidence = float(value)
         except (TypeError, ValueError, OverflowError):
             return UNSTATED_CONFIDENCE
+        return confidence if isfinite(confidence) else UNSTATED_CONFIDENCE
 
     @field_validator("status", mode="before")
     @classmethod
@@ -347,7 +349,7 @@ def _mismatch(output: JsonValue, schema: Mapping[str, Any]) -> str | None:
 
 
 def _clamped(confidence: float) -> float:
-    return min(max(confidence, 0.0), 1.0) if confidence == confidence else 0.0  # noqa: PLR0124 - not a number
+    return min(max(confidence, 0.0), 1.0)
 
 
 def _listed(value: Any) -> list[Any]:

@@ -20,6 +20,7 @@ from referencing.jsonschema import DRAFT202012
 
 from shared.patterns import UnusablePattern, check_patterns, matches
 from shared.wire.errors import HandoffError
+from shared.wire.json_values import check_storable
 
 MOST_CHARS = 300
 _NOWHERE: referencing.Registry[Any] = referencing.Registry()
@@ -44,6 +45,7 @@ def check_schema(schema: object) -> None:
     """
     try:
         plain = _without_dialect(_json.validate_python(schema, strict=True))
+        _check_values(plain)
         _check_form(plain)
         check_patterns(plain)
         _check_references(plain)
@@ -59,6 +61,13 @@ def check_schema(schema: object) -> None:
         ) from error
     except RecursionError as error:
         raise BrokenSchema("is nested too deeply; write it flatter") from error
+
+
+def _check_values(schema: Any) -> None:
+    try:
+        check_storable(schema)
+    except ValueError as error:
+        raise BrokenSchema(f"{error}; it could not be stored") from error
 
 
 def _check_form(schema: Any) -> None:

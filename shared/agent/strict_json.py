@@ -1,10 +1,12 @@
-"""JSON as it is defined: Python's own reader takes NaN and infinities, which nothing else could be sent."""
+"""A JSON decoder that accepts only values that can be stored and read again. Python's own decoder also accepts NaN and infinities."""
 
 from __future__ import annotations
 
 import json
 from math import isfinite
-from typing import NoReturn
+from typing import Any, NoReturn
+
+from shared.wire.json_values import MOST_DEPTH, check_depth
 
 
 def _no_number(constant: str) -> NoReturn:
@@ -12,10 +14,21 @@ def _no_number(constant: str) -> NoReturn:
 
 
 def _finite(digits: str) -> float:
-    """Raises: ValueError: it is beyond what a float holds."""
+    """Return the number. Raise ValueError if it is beyond what a float holds."""
     value = float(digits)
     return value if isfinite(value) else _no_number(digits)
 
 
-STRICT = json.JSONDecoder(parse_constant=_no_number, parse_float=_finite)
-"""Raises: ValueError: a text is not JSON. RecursionError: it goes too deep."""
+class _StrictDecoder(json.JSONDecoder):
+    def raw_decode(self, s: str, idx: int = 0) -> tuple[Any, int]:
+        try:
+            value, end = super().raw_decode(s, idx)
+        except RecursionError as error:
+            raise ValueError("it is nested too deeply") from error
+        if s.count("[", idx, end) + s.count("{", idx, end) > MOST_DEPTH:
+            check_depth(value)
+        return value, end
+
+
+STRICT = _StrictDecoder(parse_constant=_no_number, parse_float=_finite)
+"""Its methods raise ValueError: the text is not JSON, or its value could not be read again."""

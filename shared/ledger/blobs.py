@@ -85,6 +85,13 @@ def proven(digest: str, stored: bytes, most_bytes: int = MOST_BYTES) -> str:
     return text
 
 
+def _proven_or_empty(digest: str, stored: bytes | None) -> str:
+    try:
+        return "" if stored is None else proven(digest, stored)
+    except UnreadablePayload:
+        return ""
+
+
 def stored(texts: Iterable[str]) -> list[str | bytes]:
     """Pairs of digest and compressed payload, as the scripts take them."""
     return [
@@ -110,24 +117,35 @@ class Blobs:
         self._redis = connection.redis
         self._keep_s = keep_s
 
-    def get(self, job_id: JobId, digests: Sequence[str]) -> dict[str, str]:
+    def get(
+        self, job_id: JobId, digests: Sequence[str], *, results: Sequence[str] = ()
+    ) -> dict[str, str]:
         """Return the texts of all these digests, in one round trip.
 
+        Args:
+            job_id: The job that the payloads belong to.
+            digests: Payloads that must be readable.
+            results: More payloads. The text is '' for a payload that is gone or damaged: such a result is a
+                failed step, and must not stop its job.
+
         Raises:
-            LedgerError: a payload is not there.
-            UnreadablePayload: a stored text does not match its digest, or cannot be unpacked.
+            LedgerError: a payload of `digests` is not there.
+            UnreadablePayload: a stored text of `digests` does not match its digest, or cannot be unpacked.
         """
-        if not digests:
+        wanted = list(dict.fromkeys((*digests, *results)))
+        if not wanted:
             return {}
         with in_our_words():
-            stored = self._redis.hmget(keys.blobs(job_id), list(digests))
-        missing = [
-            digest[:12] for digest, value in zip(digests, stored, strict=True) if value is None
-        ]
+            stored = dict(zip(wanted, self._redis.hmget(keys.blobs(job_id), wanted), strict=True))
+        missing = [digest[:12] for digest in digests if stored[digest] is None]
         if missing:
             raise LedgerError(f"payloads of {job_id} are gone: {', '.join(missing)}")
+        needed = {*digests}
         return {
-            digest: proven(digest, value) for digest, value in zip(digests, stored, strict=True)
+            digest: proven(digest, value or b"")
+            if digest in needed
+            else _proven_or_empty(digest, value)
+            for digest, value in stored.items()
         }
 
     def short(self, job_id: JobId, digests: Sequence[str], most_bytes: int) -> dict[str, str]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from pydantic import JsonValue, NonNegativeInt, PositiveInt
+from pydantic import NonNegativeInt, PositiveInt
 
 from shared.wire.events import AnswerMethod, JobStatus
 from shared.wire.handoff import Citation
 from shared.wire.ids import StepIdField
+from shared.wire.json_values import StorableJson
 from shared.wire.message import Message
 
 
@@ -37,7 +38,7 @@ class Answer(Message):
     status: JobStatus
     text: str
     """Markdown; for a job with an answer schema the JSON text of `value`."""
-    value: JsonValue = None
+    value: StorableJson = None
     """The answer of a job with an answer schema."""
     citations: tuple[NumberedCitation, ...] = ()
     gaps: tuple[Gap, ...] = ()

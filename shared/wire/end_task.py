@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, JsonValue, StringConstraints
+from pydantic import Field, StringConstraints
 
+from shared.wire.json_values import StorableJson
 from shared.wire.message import Message
 
 MOST_NAME_CHARS = 255
@@ -20,7 +21,7 @@ class EndTask(Message):
 
     task: _Name
     queue: _Name = DEFAULT_QUEUE
-    args: tuple[JsonValue, ...] = ()
-    kwargs: dict[str, JsonValue] = Field(default_factory=dict)
+    args: tuple[StorableJson, ...] = ()
+    kwargs: dict[str, StorableJson] = Field(default_factory=dict)
     is_told: bool = True
     """Whether the end of the job goes before `args`, as the result of a task goes to its callback."""

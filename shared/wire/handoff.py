@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     Field,
-    JsonValue,
     NonNegativeInt,
     PositiveInt,
     StringConstraints,
@@ -16,6 +15,7 @@ from pydantic import (
 )
 
 from shared.wire.ids import Digest, HandoffIdField, JobIdField, NameField, StepIdField, handoff_id
+from shared.wire.json_values import StorableJson
 from shared.wire.limits import MOST_DEPTH, HandoffLimits
 from shared.wire.message import Message, Unsaid, digest_of
 from shared.wire.usage import NOTHING_USED, Usage
@@ -200,7 +200,7 @@ class HandoffResult(Message):
     step_id: StepIdField
     attempt: PositiveInt
     status: ResultStatus
-    output: JsonValue = None
+    output: StorableJson = None
     claims: tuple[Claim, ...] = ()
     confidence: Annotated[float, Field(ge=0, le=1)] = 0.0
     needs: str | None = None
@@ -262,7 +262,7 @@ _LONGEST_EMPTY_PHRASE = 120
 """Characters; a longer text says more than that it is done."""
 
 
-def says_only_that_it_is_done(output: JsonValue) -> bool:
+def says_only_that_it_is_done(output: Any) -> bool:
     """Whether an output merely announces completion ("I completed the task") instead of being the work."""
     if isinstance(output, str):
         return not output.strip() or (

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shared.wire.errors import LedgerUnavailable
-from shared.wire.handoff import Claim, HandoffResult
+from shared.wire.handoff import Claim
 from shared.wire.ids import HandoffId
 from shared.wire.markers import MARKER
+from shared.wire.results import result_in
 from supervisor.cli.view import View
 from supervisor.harmless import plain
 from supervisor.lifecycle.answering import number_citations
@@ -54,12 +55,10 @@ class Draft:
             for done in view.finished.values()
             if done.claims and done.handoff_id not in self._read
         }
-        texts = self._jobs.ledger.blobs.get(view.job_id, list(results.values()))
+        texts = self._jobs.ledger.blobs.get(view.job_id, [], results=list(results.values()))
         for handoff_id, digest in results.items():
             self._read.add(handoff_id)
-            self._claims |= {
-                claim.id: claim for claim in HandoffResult.from_json(texts[digest]).claims
-            }
+            self._claims |= {claim.id: claim for claim in result_in(texts[digest]).claims}
 
 
 def _is_form(view: View) -> bool:

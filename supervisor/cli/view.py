@@ -86,7 +86,7 @@ def heard(jobs: Client, view: View, events: Sequence[Recorded]) -> View:
     said = (ref.digest for one in events for ref in said_by(one.event))
     new = [digest for digest in dict.fromkeys(said) if digest not in view.words.texts]
     words = (
-        Words({**view.words.texts, **jobs.ledger.blobs.get(view.job_id, new)})
+        Words({**view.words.texts, **jobs.ledger.blobs.get(view.job_id, [], results=new)})
         if new
         else view.words
     )

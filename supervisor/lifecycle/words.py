@@ -35,6 +35,7 @@ from shared.wire.names import FACT_GATE
 from shared.wire.patch import Patch
 from shared.wire.plan import Plan
 from shared.wire.resolutions import Resolutions
+from shared.wire.results import unreadable_result
 from shared.wire.rulings import Rulings
 from shared.wire.verdict import Verdict
 from supervisor.lifecycle.attempts import Remark
@@ -119,11 +120,19 @@ class Words:
 
     texts: Mapping[str, str] = field(default_factory=dict)
     """Payloads by digest."""
+    unreadable: set[str] = field(default_factory=set)
+    """Digests of results that were asked for and cannot be read."""
     _results: dict[str, HandoffResult] = field(default_factory=dict)
 
     def result(self, ref: BlobRef) -> HandoffResult:
+        """Return a result. A failed result stands in for a text that cannot be read, and its digest is noted."""
         if ref.digest not in self._results:
-            self._results[ref.digest] = HandoffResult.from_json(self.texts[ref.digest])
+            text = self.texts[ref.digest]
+            try:
+                self._results[ref.digest] = HandoffResult.from_json(text)
+            except MalformedMessage:
+                self._results[ref.digest] = unreadable_result(text)
+                self.unreadable.add(ref.digest)
         return self._results[ref.digest]
 
     def conflicts(self, ref: BlobRef) -> Conflicts:

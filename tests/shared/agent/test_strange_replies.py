@@ -165,7 +165,7 @@ def test_an_error_that_comes_as_a_reply_is_told_by_its_type(serve: Serve) -> Non
     assert isinstance(error_of(serve, Reply(body=body)), ModelBusy)
 
 
-@pytest.mark.parametrize("depth", [240, 250, 300])
+@pytest.mark.parametrize("depth", [90, 150, 300])
 def test_arguments_go_back_to_the_model_or_go_too_deep_to_be_understood(
     serve: Serve, depth: int
 ) -> None:
@@ -181,7 +181,7 @@ def test_arguments_go_back_to_the_model_or_go_too_deep_to_be_understood(
     try:
         reply = model.reply(CALL, ignore)
     except ModelUnreachable:
-        assert depth > 240
+        assert depth > 90
     else:
         assert model.reply(
             replace(
