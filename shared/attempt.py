@@ -232,10 +232,10 @@ class Attempts:
         )
 
     def _load(self, handoff: AgentHandoff) -> tuple[SpecialistSpec, Loaded]:
-        """Everything that the handoff refers to, in one round trip.
+        """Load the specialist, the results and the manifest of a handoff, in one round trip. A damaged result counts as failed.
 
         Raises:
-            LedgerError: the specialist or the manifest is gone or damaged. A damaged result counts as failed.
+            LedgerError: the specialist or the manifest is gone or damaged.
         """
         refs = [item.result.digest for item in handoff.context]
         previous = [item.previous.digest for item in handoff.feedback if item.previous]

@@ -74,7 +74,7 @@ class Library:
     ) -> dict[str, str]:
         """Return payloads of a job by digest; a round trip only for what this process has not seen.
 
-        Args and errors: as of `Blobs.get`.
+        The arguments and errors are those of `Blobs.get`.
         """
         known = {
             digest: text

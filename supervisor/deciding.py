@@ -127,8 +127,7 @@ class Deciding:
         """Begin a decision with the failure of steps whose stored results cannot be read."""
         log.error("results cannot be read", job_id=state.job_id, steps=sorted(damaged))
         prepared = Prepared()
-        failed = AbandonSteps(tuple(sorted(damaged)), UNREADABLE)
-        self._preparing.record(state, failed, prepared)
+        self._preparing.record(state, AbandonSteps(tuple(sorted(damaged)), UNREADABLE), prepared)
         return prepared
 
     def commit(
@@ -257,10 +256,12 @@ def _as_of(state: JobState, now: float, events: Sequence[Event]) -> list[Recorde
 
 def _damaged(state: JobState, prepared: Prepared) -> set[StepId]:
     """Return the steps whose results were needed for a decision and cannot be read."""
+    if not prepared.unreadable:
+        return set()
     return {
         step_id
         for step_id, step in state.steps.items()
-        if prepared.unreadable and step.result and step.result.digest in prepared.unreadable
+        if step.result and step.result.digest in prepared.unreadable
     }
 
 

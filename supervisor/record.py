@@ -45,6 +45,7 @@ def record_of(ledger: Ledger, job_id: JobId) -> Record:
         raise UnknownJob.named(job_id)
     issued = [one.event for one in journal if isinstance(one.event, HandoffIssued)]
     ends = [one.event for one in journal if isinstance(one.event, HandoffFinished)]
+    finished = {event.handoff_id for event in ends}
     results = {event.result.digest for event in ends}
     digests = [ref.digest for one in journal for ref in refs_in(one.event)] + [
         event.specialist for event in issued
@@ -65,11 +66,7 @@ def record_of(ledger: Ledger, job_id: JobId) -> Record:
                 missing_for(
                     ledger,
                     standing,
-                    [
-                        one.handoff_id
-                        for one in issued
-                        if one.handoff_id not in {*(event.handoff_id for event in ends)}
-                    ],
+                    [one.handoff_id for one in issued if one.handoff_id not in finished],
                 ),
             )
         ),

@@ -120,20 +120,15 @@ def what_came(text: str) -> str:
     if value is not None:
         return "a JSON list" if isinstance(value, list) else "a JSON value that is no object"
     begins = _beginning(text)
-    if text[begins : begins + 1] in ("{", "["):
-        return f"JSON that is broken or cut off{_what_is_wrong(text, begins)}"
-    return f"plain text ({len(text.strip()):,} characters)"
-
-
-def _what_is_wrong(text: str, begins: int) -> str:
-    """Return why the value is refused although it is JSON for Python, in brackets; '' if it is not JSON at all."""
+    if text[begins : begins + 1] not in ("{", "["):
+        return f"plain text ({len(text.strip()):,} characters)"
     try:
         STRICT.raw_decode(text, begins)
     except json.JSONDecodeError:
-        return ""
+        pass
     except ValueError as error:
-        return f" ({error})"
-    return ""
+        return f"JSON that cannot be stored ({error})"
+    return "JSON that is broken or cut off"
 
 
 def partial_object_in(text: str) -> dict[str, Any] | None:
@@ -197,7 +192,7 @@ def _object_at(
         return None
     try:
         value, end = STRICT.raw_decode(text, start)
-    except ValueError:
+    except json.JSONDecodeError:
         if not may_repair:
             return None
         for ends_in_backslash in (False, True):
@@ -205,6 +200,8 @@ def _object_at(
             value = None if behind is None else _parsed(repaired)
             if isinstance(value, dict) and behind is not None:
                 return value, behind
+        return None
+    except ValueError:
         return None
     return (value, end) if isinstance(value, dict) else None
 

@@ -259,14 +259,14 @@ def _place(value: object) -> int:
 def _storable(content: tuple[Block, ...]) -> tuple[Block, ...]:
     """Return the blocks in whole characters. Raise ValueError if a block could not be stored and read again."""
     try:
-        _check(content)
+        _check_blocks(content)
     except ValueError:
         content = all_in_whole_characters(content)
-        _check(content)
+        _check_blocks(content)
     return content
 
 
-def _check(content: tuple[Block, ...]) -> None:
+def _check_blocks(content: tuple[Block, ...]) -> None:
     """Raise ValueError if a field of a block could not be stored and read again."""
     for block in content:
         for field in block.values():

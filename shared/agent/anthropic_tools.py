@@ -156,6 +156,13 @@ def _is_context(hint: Any) -> bool:
     return hint is CallContext
 
 
+def _check_whole_characters(name: str, text: str) -> None:
+    if has_half_a_character(text):
+        raise InvalidTool(
+            f"tool {name}: its docstring or types hold half of a character (a lone surrogate)"
+        )
+
+
 def _check_definition(name: str, description: str, schema: Mapping[str, Any]) -> None:
     """Refuse what the Messages API would refuse in each request of the specialist.
 
@@ -164,6 +171,7 @@ def _check_definition(name: str, description: str, schema: Mapping[str, Any]) ->
     """
     try:
         text = json.dumps([description, schema], ensure_ascii=False, allow_nan=False)
+        _check_whole_characters(name, text)
         check_schema(schema)
     except BrokenSchema as error:
         raise InvalidTool(f"tool {name}: its schema {error}") from error
@@ -174,10 +182,6 @@ def _check_definition(name: str, description: str, schema: Mapping[str, Any]) ->
     if not description.strip():
         raise InvalidTool(
             f"tool {name}: its docstring describes the parameters only; say what it does"
-        )
-    if has_half_a_character(text):
-        raise InvalidTool(
-            f"tool {name}: its docstring or types hold half of a character (a lone surrogate)"
         )
     if len(text) > MOST_DEFINITION_CHARS:
         raise InvalidTool(

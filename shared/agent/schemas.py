@@ -64,6 +64,7 @@ def check_schema(schema: object) -> None:
 
 
 def _check_values(schema: Any) -> None:
+    """Refuse a schema with a value that could not be read again once it is stored."""
     try:
         check_storable(schema)
     except ValueError as error:

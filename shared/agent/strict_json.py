@@ -6,11 +6,14 @@ import json
 from math import isfinite
 from typing import Any, NoReturn
 
-from shared.wire.json_values import MOST_DEPTH, check_depth
+from shared.wire.json_values import MOST_LEVELS, check_depth
+
+_MOST_SHOWN = 20
+"""Characters of a number in an error."""
 
 
 def _no_number(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")
+    raise ValueError(f"{constant[:_MOST_SHOWN]} is no number of JSON")
 
 
 def _finite(digits: str) -> float:
@@ -25,7 +28,7 @@ class _StrictDecoder(json.JSONDecoder):
             value, end = super().raw_decode(s, idx)
         except RecursionError as error:
             raise ValueError("it is nested too deeply") from error
-        if s.count("[", idx, end) + s.count("{", idx, end) > MOST_DEPTH:
+        if s.count("[", idx, end) + s.count("{", idx, end) > MOST_LEVELS:
             check_depth(value)
         return value, end
 

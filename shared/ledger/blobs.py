@@ -85,13 +85,6 @@ def proven(digest: str, stored: bytes, most_bytes: int = MOST_BYTES) -> str:
     return text
 
 
-def _proven_or_empty(digest: str, stored: bytes | None) -> str:
-    try:
-        return "" if stored is None else proven(digest, stored)
-    except UnreadablePayload:
-        return ""
-
-
 def stored(texts: Iterable[str]) -> list[str | bytes]:
     """Pairs of digest and compressed payload, as the scripts take them."""
     return [
@@ -140,13 +133,16 @@ class Blobs:
         missing = [digest[:12] for digest in digests if stored[digest] is None]
         if missing:
             raise LedgerError(f"payloads of {job_id} are gone: {', '.join(missing)}")
-        needed = {*digests}
-        return {
-            digest: proven(digest, value or b"")
-            if digest in needed
-            else _proven_or_empty(digest, value)
-            for digest, value in stored.items()
-        }
+        must_be_readable = {*digests}
+        texts = {}
+        for digest, value in stored.items():
+            try:
+                texts[digest] = "" if value is None else proven(digest, value)
+            except UnreadablePayload:
+                if digest in must_be_readable:
+                    raise
+                texts[digest] = ""
+        return texts
 
     def short(self, job_id: JobId, digests: Sequence[str], most_bytes: int) -> dict[str, str]:
         """Return the texts of at most `most_bytes` bytes, in two round trips; those that are gone, longer or unreadable are left out."""

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     Field,
+    JsonValue,
     NonNegativeInt,
     PositiveInt,
     StringConstraints,
@@ -262,7 +263,7 @@ _LONGEST_EMPTY_PHRASE = 120
 """Characters; a longer text says more than that it is done."""
 
 
-def says_only_that_it_is_done(output: Any) -> bool:
+def says_only_that_it_is_done(output: JsonValue) -> bool:
     """Whether an output merely announces completion ("I completed the task") instead of being the work."""
     if isinstance(output, str):
         return not output.strip() or (

@@ -1,7 +1,7 @@
-"""JSON values that can be stored: each one can be written as JSON text, and that text can be read again.
+"""JSON values that can be stored: their JSON text can be read again.
 
-Python's reader accepts more than JSON (NaN, Infinity), and nests deeper than pydantic's reader. A value beyond these limits could be stored
-and never be read again.
+Python's decoder accepts more than JSON: NaN, infinities, and more levels than pydantic-core reads. A stored value of that kind could
+never be read again.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pydantic import AfterValidator, JsonValue
 
 from shared.wire.characters import has_half_a_character
 
-MOST_DEPTH = 100
+MOST_LEVELS = 100
 """Levels of lists and objects in one value. pydantic-core reads 200 levels, and a stored value stands inside other messages."""
 MOST_DIGITS = 4_300
-"""Digits of an integer. Python and pydantic-core read no longer ones."""
+"""Digits of an integer. Python and pydantic-core refuse to read integers with more digits."""
 _BEYOND = 10**MOST_DIGITS
 
 
@@ -25,7 +25,7 @@ def check_storable(value: Any) -> None:
     """Check that a JSON value can be stored and read again.
 
     Raises:
-        ValueError: the value holds a number that JSON cannot hold, half of a surrogate pair, or more than `MOST_DEPTH` levels.
+        ValueError: the value holds a number that JSON cannot hold, a lone surrogate, or more than `MOST_LEVELS` levels.
     """
     for level in _levels(value):
         for item in level:
@@ -37,15 +37,15 @@ def check_storable(value: Any) -> None:
 
 
 def check_depth(value: Any) -> None:
-    """Raise ValueError if a value has more than `MOST_DEPTH` levels of lists and objects."""
+    """Raise ValueError if a value has more than `MOST_LEVELS` levels of lists and objects."""
     for _ in _levels(value):
         pass
 
 
 def _levels(value: Any) -> Iterator[list[Any]]:
-    """Yield the values of each level, the value itself first. Raise ValueError beyond `MOST_DEPTH`."""
+    """Yield the values of each level, the value itself first. Raise ValueError beyond `MOST_LEVELS`."""
     level = [value]
-    for _ in range(MOST_DEPTH + 1):
+    for _ in range(MOST_LEVELS + 1):
         yield level
         deeper: list[Any] = []
         for item in level:
@@ -56,13 +56,13 @@ def _levels(value: Any) -> Iterator[list[Any]]:
         if not deeper:
             return
         level = deeper
-    raise ValueError(f"has more than {MOST_DEPTH} levels of lists and objects")
+    raise ValueError(f"has more than {MOST_LEVELS} levels of lists and objects")
 
 
 def _check_scalar(value: Any) -> None:
     if isinstance(value, str):
         if has_half_a_character(value):
-            raise ValueError("has half of a surrogate pair, which UTF-8 cannot hold")
+            raise ValueError("has half of a character (a lone surrogate), which UTF-8 cannot hold")
     elif isinstance(value, float):
         if not isfinite(value):
             raise ValueError(f"has the number {value}, which JSON cannot hold")
@@ -76,4 +76,4 @@ def _storable(value: JsonValue) -> JsonValue:
 
 
 StorableJson = Annotated[JsonValue, AfterValidator(_storable)]
-"""A JSON value that `check_storable` accepts. The type of each field that holds a value of a model or a user."""
+"""A JSON value that `check_storable` accepts."""

@@ -1,4 +1,4 @@
-"""Stored results, read so that no stored text can stop a job."""
+"""Reading of stored results. A text that cannot be read becomes a failed result, so that it cannot stop its job."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NOWHERE = {
     "step_id": "unreadable",
     "attempt": 1,
 }
-"""Of a stored text that does not name its handoff."""
+"""The names in a stand-in whose stored text does not name its handoff."""
 
 
 def result_in(text: str) -> HandoffResult:
@@ -34,12 +34,7 @@ def result_in(text: str) -> HandoffResult:
 
 def result_values(text: str) -> dict[str, Any]:
     """Return the fields of `result_in(text)` as JSON values."""
-    try:
-        HandoffResult.from_json(text)
-    except MalformedMessage:
-        return unreadable_result(text).model_dump(mode="json")
-    values: dict[str, Any] = json.loads(text)
-    return values
+    return result_in(text).model_dump(mode="json")
 
 
 def unreadable_result(text: str) -> HandoffResult:

@@ -135,8 +135,8 @@ def abandoned(state: JobState, event: StepsAbandoned) -> dict[str, Any]:
             "trouble": item.result,
         }
         given_up = step.model_copy(update={**failed, "stop_reason": None})
-        stands = step.sent_back is not None and step.sent_back != step.result
-        steps[item.step] = stood_in_for(step, item.result, None) if stands else given_up
+        has_another = step.sent_back is not None and step.sent_back != step.result
+        steps[item.step] = stood_in_for(step, item.result, None) if has_another else given_up
     still_open = {
         handoff_id: handoff
         for handoff_id, handoff in state.open.items()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from shared.ledger import keys
+from shared.wire.errors import UnknownJob
 from shared.wire.events import HandoffFinished, JobStatus
 from shared.wire.ids import JobId
 from shared.wire.results import UNREADABLE
@@ -14,8 +17,20 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.slow
 
 
-def damage(fleet: Fleet, job_id: JobId, step: str) -> None:
-    """Replace the stored result of a step by a text that is not JSON."""
+def not_json(fleet: Fleet, job_id: JobId, digest: str) -> None:
+    fleet.redis.hset(keys.blobs(job_id), digest, b"=NaN")
+
+
+def gone(fleet: Fleet, job_id: JobId, digest: str) -> None:
+    fleet.redis.hdel(keys.blobs(job_id), digest)
+
+
+DAMAGES = pytest.mark.parametrize("damage", [not_json, gone])
+Damage = Callable[[Fleet, JobId, str], None]
+
+
+def digest_of_result(fleet: Fleet, job_id: JobId, step: str) -> str:
+    """Wait for the end of a step, and return the digest of its result."""
 
     def ends() -> list[HandoffFinished]:
         events = (recorded.event for recorded in fleet.jobs.events(job_id, follow=False))
@@ -25,28 +40,38 @@ def damage(fleet: Fleet, job_id: JobId, step: str) -> None:
             if isinstance(event, HandoffFinished) and event.handoff_id.startswith(f"{step}.")
         ]
 
-    (finished,) = wait_until(ends, what=f"the result of {step}")
-    fleet.redis.hset(keys.blobs(job_id), finished.result.digest, b"=NaN")
+    return wait_until(ends, what=f"the result of {step}")[0].result.digest
 
 
-def test_a_job_with_an_unreadable_result_ends_and_names_the_step(fleet: Fleet) -> None:
-    held = fleet.model.hold("unreadable", "b")
-    job_id = fleet.submit("unreadable", a="", b="")
+@DAMAGES
+def test_a_job_with_an_unreadable_result_ends_names_the_step_and_can_be_retried(
+    fleet: Fleet, damage: Damage
+) -> None:
+    topic = f"unreadable-{damage.__name__}"
+    held = fleet.model.hold(topic, "b")
+    job_id = fleet.submit(topic, a="", b="")
     assert held.arrived.wait(30)
-    damage(fleet, job_id, "a")
+    damage(fleet, job_id, digest_of_result(fleet, job_id, "a"))
     held.go.set()
 
     result = fleet.jobs.result(job_id, wait_s=60)
 
-    assert result.status is not JobStatus.OK
-    assert UNREADABLE in str(result)
+    assert result.status is JobStatus.PARTIAL
+    assert [(gap["step"], UNREADABLE in gap["why"]) for gap in result.gaps] == [("a", True)]
+    fleet.jobs.retry(job_id)
+    assert fleet.jobs.result(job_id, wait_s=60).status is JobStatus.OK
+    assert [fleet.model.calls[topic, step, 1] for step in ("a", "b")] == [2, 1]
 
 
-def test_a_job_with_an_unreadable_result_can_be_cancelled_and_deleted(fleet: Fleet) -> None:
-    held = fleet.model.hold("unreadable-cancel", "b")
-    job_id = fleet.submit("unreadable-cancel", a="", b="")
+@DAMAGES
+def test_a_job_with_an_unreadable_result_can_be_cancelled_and_deleted(
+    fleet: Fleet, damage: Damage
+) -> None:
+    topic = f"cancelled-{damage.__name__}"
+    held = fleet.model.hold(topic, "b")
+    job_id = fleet.submit(topic, a="", b="")
     assert held.arrived.wait(30)
-    damage(fleet, job_id, "a")
+    damage(fleet, job_id, digest_of_result(fleet, job_id, "a"))
 
     fleet.jobs.cancel(job_id)
 
@@ -54,3 +79,5 @@ def test_a_job_with_an_unreadable_result_can_be_cancelled_and_deleted(fleet: Fle
     held.go.set()
     assert result.status is JobStatus.CANCELLED
     fleet.jobs.delete(job_id)
+    with pytest.raises(UnknownJob):
+        fleet.jobs.standing(job_id)

@@ -31,9 +31,18 @@ from shared.models import Models
 from shared.wire.checkpoints import Called
 from shared.wire.errors import InvalidTool, LedgerUnavailable, MissingCredentials
 from shared.wire.events import HandoffIssued
-from shared.wire.handoff import AgentHandoff, HandoffResult, ResultStatus, StopReason, ref
+from shared.wire.handoff import (
+    AgentHandoff,
+    ContextResult,
+    HandoffResult,
+    ResultStatus,
+    StopReason,
+    ref,
+)
+from shared.wire.ids import StepId
 from shared.wire.limits import HandoffLimits
 from shared.wire.message import digest_of
+from shared.wire.results import UNREADABLE as RESULT_UNREADABLE
 from shared.wire.specialist import SpecialistSpec
 from tests.doubles.handoffs import a_handoff, a_spec
 from tests.doubles.jobs import a_job, version_of
@@ -64,12 +73,18 @@ def handed_out(
     ledger: Ledger,
     limits: HandoffLimits | None = None,
     spec: SpecialistSpec | None = None,
+    context: tuple[ContextResult, ...] = (),
     **of_job: int,
 ) -> AgentHandoff:
     """Return a handoff that the ledger knows, with its specialist."""
     job_id = a_job(ledger, **of_job)
     text = (spec or a_spec()).to_json()
-    handoff = a_handoff(limits=limits, job_id=job_id, specialist=digest_of(text))
+    handoff = a_handoff(
+        limits=limits,
+        job_id=job_id,
+        specialist=digest_of(text),
+        context=context,
+    )
     event = HandoffIssued(
         handoff_id=handoff.handoff_id,
         step_id=handoff.step_id,
@@ -382,6 +397,27 @@ def test_a_poisoned_spec_ends_the_handoff_as_failed_and_runs_nothing(
 
     assert (result.status, result.turns) == (ResultStatus.FAILED, 0)
     assert "does not match its digest" in (result.error or "")
+
+
+def test_a_result_that_cannot_be_read_counts_as_failed_for_the_step_that_depends_on_it(
+    ledger: Ledger, attempts: Attempts
+) -> None:
+    missing = ContextResult(step_id=StepId("earlier"), result=ref("not stored"))
+    handoff = handed_out(ledger, context=(missing,))
+    loaded_results: list[HandoffResult] = []
+
+    def notes_results(
+        handoff: AgentHandoff, spec: SpecialistSpec, loaded: Loaded, books: JobLibrary
+    ) -> Fitting:
+        loaded_results.extend(loaded.results.values())
+        return fit(handoff, spec, loaded, books)
+
+    result = result_of(attempts.attempt(handoff.to_json(), handoff, notes_results))
+
+    assert result.status is ResultStatus.OK
+    assert [(one.status, one.error) for one in loaded_results] == [
+        (ResultStatus.FAILED, RESULT_UNREADABLE)
+    ]
 
 
 def test_an_agent_is_fitted_with_no_more_than_the_file_of_its_process_names(

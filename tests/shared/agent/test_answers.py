@@ -82,6 +82,15 @@ def test_what_stands_inside_an_object_that_was_cut_off_is_not_the_answer() -> No
         ("[1, 2]", "a JSON list"),
         ("```json\n[1]\n```", "a JSON list"),
         ('"done"', "a JSON value that is no object"),
+        ('{"output": NaN}', "JSON that cannot be stored (NaN is no number of JSON)"),
+        (
+            '{"output": 1e' + "9" * 100 + "}",
+            "JSON that cannot be stored (1e999999999999999999 is no number of JSON)",
+        ),
+        (
+            '{"output": ' + "[" * 101 + "]" * 101 + "}",
+            "JSON that cannot be stored (has more than 100 levels of lists and objects)",
+        ),
     ],
 )
 def test_what_came_instead_of_an_object_is_named_and_not_quoted(text: str, said: str) -> None:

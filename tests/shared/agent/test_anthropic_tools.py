@@ -164,7 +164,7 @@ def with_parameters_only(kind: str) -> str:
         (with_a_parameter_that_the_provider_refuses, "rename parameter 'größe'"),
         (with_a_default_that_is_no_json, "is no JSON value"),
         (with_an_enum_without_values, "has an empty enum"),
-        (with_half_a_character, "half of a surrogate pair"),
+        (with_half_a_character, "half of a character"),
         (with_a_schema_that_is_none, "is not a JSON Schema"),
         (with_too_much_to_say, "at most 30,000 are sent with each turn"),
         (with_parameters_only, "say what it does"),

@@ -68,6 +68,17 @@ def test_a_payload_that_is_gone_is_named(ledger: Ledger) -> None:
         ledger.blobs.get(job_id, [digest_of("one"), digest_of("two")])
 
 
+def test_a_result_that_is_gone_or_damaged_comes_back_as_an_empty_text(ledger: Ledger) -> None:
+    job_id = a_job(ledger)
+    store(ledger, job_id, ["whole", "damaged"])
+    ledger.connection.redis.hset(keys.blobs(job_id), digest_of("damaged"), b"=another text")
+    results = [digest_of(text) for text in ("whole", "damaged", "gone")]
+
+    assert list(ledger.blobs.get(job_id, [], results=results).values()) == ["whole", "", ""]
+    with pytest.raises(UnreadablePayload):
+        ledger.blobs.get(job_id, [digest_of("damaged")], results=results)
+
+
 def test_a_reference_tells_the_size(ledger: Ledger) -> None:
     assert (ref("drei: ü").digest, ref("drei: ü").size) == (digest_of("drei: ü"), 7)
 

@@ -7,9 +7,9 @@ from pydantic import ValidationError
 
 from shared.wire.errors import MalformedMessage
 from shared.wire.handoff import HandoffResult, ResultStatus
-from shared.wire.ids import HandoffId, JobId, StepId
-from shared.wire.json_values import MOST_DEPTH, check_storable
+from shared.wire.json_values import MOST_LEVELS, check_storable
 from shared.wire.results import UNREADABLE, result_in, result_values
+from tests.doubles.handoffs import a_result
 
 
 def _nested(levels: int) -> Any:
@@ -17,17 +17,6 @@ def _nested(levels: int) -> Any:
     for _ in range(levels):
         value = [value]
     return value
-
-
-def _result(output: Any) -> HandoffResult:
-    return HandoffResult(
-        handoff_id=HandoffId("a.1"),
-        job_id=JobId("j-0123456789ab"),
-        step_id=StepId("a"),
-        attempt=1,
-        status=ResultStatus.OK,
-        output=output,
-    )
 
 
 @pytest.mark.parametrize(
@@ -38,7 +27,7 @@ def _result(output: Any) -> HandoffResult:
         10**4_300,
         "\ud800",
         {"\udfff": 1},
-        _nested(MOST_DEPTH + 1),
+        _nested(MOST_LEVELS + 1),
     ],
     ids=["nan", "infinity", "digits", "surrogate", "name", "depth"],
 )
@@ -46,16 +35,16 @@ def test_a_result_cannot_hold_a_value_that_could_not_be_read_again(value: Any) -
     with pytest.raises(ValueError, match="has "):
         check_storable(value)
     with pytest.raises(ValidationError):
-        _result(value)
+        a_result(output=value)
 
 
 @pytest.mark.parametrize(
     "value",
-    [_nested(MOST_DEPTH), 10**4_300 - 1, 1.7976931348623157e308, "\x00", {"": [None, True]}],
+    [_nested(MOST_LEVELS), 10**4_300 - 1, 1.7976931348623157e308, "\x00", {"": [None, True]}],
     ids=["depth", "digits", "float", "nul", "rest"],
 )
 def test_a_stored_result_is_read_again_unchanged(value: Any) -> None:
-    result = _result(value)
+    result = a_result(output=value)
     assert result_in(result.to_json()) == result
 
 
@@ -73,5 +62,5 @@ def test_a_failed_result_stands_in_for_a_text_that_cannot_be_read(text: str) -> 
 
 
 def test_the_stand_in_names_the_handoff_that_the_text_names() -> None:
-    text = _result("x").to_json().replace('"x"', "NaN")
-    assert result_in(text).handoff_id == "a.1"
+    text = a_result(output="x").to_json().replace('"x"', "NaN")
+    assert result_in(text).handoff_id == "before.1"
