@@ -109,8 +109,9 @@ class Attempts:
         *,
         own: SpecialistSpec | None = None,
     ) -> Ready:
-        """Everything that a run needs, or the failed result of a handoff that cannot be run here: what raised before the claim would be
-        tried again for ever, for only claims are counted.
+        """Prepare the run of a handoff. Return a failed result if this process cannot run it.
+
+        An exception before the claim would cause endless retries, because only claims are counted.
 
         `own` is the agent's file in this process. The spec that the handoff refers to may only narrow it, see `granted_spec`. None: the
         spec is taken as it is.
@@ -162,7 +163,7 @@ class Attempts:
         try:
             return self._concluded(ready.handoff, self._result(claim, ready), ready.conclude)
         except LedgerError:
-            claim.write_down()  # what was paid, or whoever goes on would pay for it again
+            claim.write_down()  # otherwise the next claim would pay for the same calls again
             raise
 
     def _result(self, claim: Claim, ready: Ready) -> HandoffResult:

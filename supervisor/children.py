@@ -1,7 +1,7 @@
-"""Child jobs, which do the steps that are given to sub-supervisors: handed over, begun, and told of to their parents.
+"""Child jobs, which do the steps of sub-supervisors. A supervisor hands a step over, starts its child job, and gives the result to the parent.
 
-Whoever is killed in between leaves the ledger such that another supervisor does the same again, and that it counts once: a child's id
-follows from the first handoff that it does, and is the fence of the claims that begin with it.
+If a supervisor is killed in between, another supervisor repeats its work, and the work counts once. The id of a child job is derived from its
+first handoff. It is also the fence of the claims that start with this handoff.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Before:
 
 
 class Children:
-    """Begins child jobs, and tells their parents."""
+    """Starts child jobs, and gives their results to their parents."""
 
     def __init__(self, ledger: Ledger, library: Library, dispatcher: Dispatcher) -> None:
         self._ledger = ledger
@@ -117,7 +117,7 @@ class Children:
         self._dispatcher = dispatcher
 
     def start(self, state: JobState, handoff_id: HandoffId) -> None:
-        """Begin the child of this handoff, or have it go on, unless it is at work or nobody waits for it any more."""
+        """Start or continue the child job of a handoff. Do nothing if the child job runs, or if its parent no longer needs it."""
         handed_over = state.open.get(handoff_id)
         if handed_over is None or handed_over.child is None:
             return
@@ -155,7 +155,10 @@ class Children:
         limits: JobLimits,
         due_at: float,
     ) -> Commit:
-        """Its gaps alone, as `handoff finish` does those of a job. `limits`: what it may use from now on, besides what it has used."""
+        """Return the commit that fills only the gaps of an ended child job, as `handoff finish` does.
+
+        `limits` come on top of the money, tokens and time that the child job has used.
+        """
         used = used_of(self._ledger.jobs.standings([before.job_id])[0])
         event = RetryRequested(
             whole=state.waits_for_all,
@@ -176,7 +179,7 @@ class Children:
     def _begun(
         self, state: JobState, handed_over: HandoffIssued, limits: JobLimits, due_at: float
     ) -> Commit:
-        """A job of its own, which will be planned."""
+        """Return the commit that submits a new child job."""
         handoff = AgentHandoff.from_json(
             self._library.payloads(state.job_id, [handed_over.handoff.digest])[
                 handed_over.handoff.digest
@@ -239,7 +242,7 @@ class Children:
         return left or (GENERALIST,)
 
     def _before(self, state: JobState, handoff: AgentHandoff, taken: Collection[StepId]) -> Before:
-        """What the last child that was given this step leaves to the next one. `taken`: names of what that has from its parent."""
+        """Return the results of the last child job of this step. `taken` names the results that the parent gives."""
         for attempt in range(handoff.attempt - 1, 0, -1):
             child = child_id_for(state.job_id, handoff_id(handoff.step_id, attempt))
             before = fold(child, None, self._ledger.journal.read(child))
@@ -260,10 +263,10 @@ class Children:
         return Before()
 
     def tell(self, state: JobState) -> None:
-        """Give an ended child's result to its parent. Said again, it is the same; what nobody waits for any more is said to nobody.
+        """Give the result of an ended child job to its parent. A repeated call has no further effect.
 
         Raises:
-            VersionConflict: it goes on already, or another supervisor has told it.
+            VersionConflict: the child job runs again, or another supervisor has given its result.
         """
         assert state.submitted.parent is not None
         parent = state.submitted.parent
@@ -311,7 +314,7 @@ def _answer_in(texts: Mapping[str, str], answer: BlobRef | None) -> Answer | Non
 
 
 def request_of(handoff: AgentHandoff) -> str:
-    """What a child is asked: the step's task, and what is to be mended. It sees nothing else of its parent but what it is given."""
+    """Return the request of a child job: the step's task, and the remarks on earlier attempts."""
     return "\n\n".join(
         [
             handoff.task_description,

@@ -1,5 +1,7 @@
-"""Decisions: made on a state until nothing more follows, and committed at once, with whatever goes along in the same round trip: the end of
-the role's handoff that one was made on, and the claim of the next one.
+"""Decisions on a job, and their commits.
+
+`decide` makes decisions on a state until no more follow. One round trip commits them all. The same round trip can end the role's handoff that
+led to the decisions, and claim the next role's handoff.
 """
 
 from __future__ import annotations
@@ -66,18 +68,18 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A decision that stands in the journal, and is to be carried out."""
+    """A decision in the journal. Its messages and calls are not made yet."""
 
     state: JobState
     prepared: Prepared
     role: Claimed | None = None
-    """That of a role which it issues, if that is to be run here."""
+    """The role's handoff that the decision issues, if this process runs it."""
     dropped: tuple[HandoffId, ...] = ()
-    """Handoffs that nobody waits for any more."""
+    """Handoffs that the job no longer needs."""
 
 
 class Deciding:
-    """One in a supervisor process, called by its threads."""
+    """Makes and commits decisions. The threads of a supervisor process share one instance."""
 
     def __init__(
         self,
@@ -98,7 +100,10 @@ class Deciding:
         self._lease_s = attempts.settings.lease_s
 
     def decide(self, state: JobState, suspects: Sequence[HandoffId] = ()) -> Decision:
-        """Until nothing more follows, or a slice is full, as if each decision had been recorded at once."""
+        """Make decisions until no more follow or a slice is full, as if each decision had been recorded immediately.
+
+        A step whose stored result is needed and cannot be read fails first, and the decisions are made again without its result.
+        """
         now, seen = self._ledger.connection.now(), self._look(state, suspects)
         prepared, later = Prepared(), state
         damaged: set[StepId] = set()
@@ -148,11 +153,12 @@ class Deciding:
     def commit_with_end(
         self, made: Made, claim: Claim, end: End, look: Look
     ) -> tuple[Finished, Made | None]:
-        """End the handoff of a role that was run for the decision `made`, and record what follows on its result. None: nothing does, or
-        it is to be decided on what the journal has by now.
+        """End a role's handoff that ran for the decision `made`, and commit the next decision on its result.
+
+        The next decision is None if no decision follows, or if the journal has grown and must be read first.
 
         Raises:
-            Interrupted: the claim holds no more.
+            Interrupted: another process has taken over the claim.
         """
         following = self._following(made, end, look)
         if following is None:
@@ -230,7 +236,7 @@ class Deciding:
         return Made(state, decision.prepared, role, _dropped(decision))
 
     def _look(self, state: JobState, suspects: Sequence[HandoffId]) -> Seen:
-        """What is to be known outside the journal; of handoffs, nothing is asked where nothing is suspect."""
+        """Read facts that the journal does not hold: live roles, their load, and the standings of suspect handoffs."""
         there, checker = self._preparing.briefing.there(state), state.submitted.fact_checker
         ask = list(dict.fromkeys([*suspects, *state.overview.apart]))
         standings = self._ledger.jobs.handoffs(state.job_id, ask)

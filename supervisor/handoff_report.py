@@ -25,7 +25,7 @@ class HandoffReport(Message):
     result: dict[str, Any] | None = None
     """The HandoffResult in full; null: there is none yet."""
     turns: tuple[dict[str, Any], ...] = ()
-    """Those that the ledger has: of one that has not ended, or where they are kept."""
+    """The stored turns: of a handoff that runs, or with the setting that keeps turns."""
 
 
 def handoffs_on(

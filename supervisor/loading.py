@@ -1,4 +1,4 @@
-"""What a job's payloads say, as decisions need it."""
+"""Loads the payloads of a job that decisions need."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from supervisor.lifecycle.words import Words
 from supervisor.prepared import Prepared
 
 MOST_PLAN_STEPS = 200_000
-"""Of all plans that a process keeps parsed: some 100 MB."""
+"""Steps of all parsed plans that a process keeps, about 100 MB."""
 
 
 class Plans:
@@ -45,14 +45,14 @@ class Plans:
 
 
 class Loading:
-    """Reads payloads that stand in the ledger, or are of the very decision that is being prepared."""
+    """Reads payloads from the ledger, or from the decision in preparation."""
 
     def __init__(self, library: Library) -> None:
         self._library = library
         self._plans = Plans()
 
     def plan(self, state: JobState, into: Prepared) -> Plan:
-        """It may be of this very decision, and stand nowhere else yet."""
+        """Return the plan of a job. The plan of the decision in preparation comes from `into`."""
         assert state.plan is not None
         ref = state.plan.plan
         return self._plans.get(
@@ -66,7 +66,7 @@ class Loading:
         return schema
 
     def words(self, state: JobState, refs: Iterable[BlobRef], into: Prepared) -> Words:
-        """What these results say, in at most one round trip. Some may be of this very decision, and stand nowhere else yet."""
+        """Load results in at most one round trip. Results of the decision in preparation come from `into`."""
         digests = [ref.digest for ref in refs]
         stored = self._library.payloads(
             state.job_id, [], results=[digest for digest in digests if digest not in into.texts]

@@ -28,7 +28,7 @@ class Prepared:
     """Payloads by digest, to be stored with the commit."""
     groups: list[list[Outgoing]] = field(default_factory=list)
     effects: list[Command] = field(default_factory=list)
-    """What is done after the commit, and not recorded itself."""
+    """Commands that run after the commit and are not recorded."""
     role: RoleHandoff | None = None
     """At most one role at a time is at work on a job."""
     unreadable: set[str] = field(default_factory=set)

@@ -1,4 +1,4 @@
-"""What the ledger has of one job, read once: what `handoff show` is made of, and what `handoff export` writes down."""
+"""All data of one job, read once. `handoff show` shows it, and `handoff export` writes it to a file."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Record:
     journal: tuple[Recorded, ...]
     handoffs: Mapping[HandoffId, HandoffStanding]
     payloads: Mapping[str, str]
-    """Texts by digest: everything that the journal refers to."""
+    """All payloads of the journal, by digest."""
     waits: tuple[str, ...]
-    """For whom, if somebody is missing; a line each."""
+    """One line for each missing worker."""
 
 
 def record_of(ledger: Ledger, job_id: JobId) -> Record:
-    """Read everything that a job's journal leads to.
+    """Read the journal of a job and all its payloads.
 
     Raises:
         UnknownJob: there is none.

@@ -54,7 +54,7 @@ from supervisor.rows import Row, chosen, last_repeated, repeated_in, rows_of
 from supervisor.working_time import worked_in
 
 CHECKED_OFFLINE = "sources and coverage were checked by code; no model judged the content"
-"""What a verdict of the offline model rests on."""
+"""The note on a verdict of the offline model."""
 
 
 class JobResult(Message):
@@ -69,50 +69,52 @@ class JobResult(Message):
     citations: tuple[dict[str, Any], ...] = ()
     """{n, source, digest, start, end, quote, claim, step}: text[start:end] of the document is the quote."""
     mode: Mode = Mode.TEAM
-    """How the job is supervised: as it was asked for, or, of `auto`, what the router made of it."""
+    """The mode that the user asked for. For `auto`, the mode that the router chose."""
     route: dict[str, Any] | None = None
     """{specialist, why, problem} of a job whose mode was `auto`; specialist null: a team."""
     plan: dict[str, Any] | None = None
     """{steps: [{id, title, specialist, task, depends_on, fallback}], synthesis, why, degraded, method, sub_teams}.
     `sub_teams` is the bill of the child jobs, if there are any."""
     handoffs: tuple[dict[str, Any], ...] = ()
-    """Every AgentHandoff in full, with `worker`, `state`, `claims`, times (Unix seconds), the `usage` that the budget counted for it, and
-    the `child` job that does it; null: one agent does."""
+    """Each AgentHandoff in full, with `worker`, `state`, `claims`, times (Unix seconds) and the `usage` that the budget counted.
+    `child` is the id of a child job; null: an agent does the step itself."""
     results: tuple[dict[str, Any], ...] = ()
-    """Every HandoffResult in full. Its own `usage` knows nothing of calls that were in the air when a process was killed."""
+    """Each HandoffResult in full. Its own `usage` does not count calls that a kill of the process cut off."""
     verdicts: tuple[dict[str, Any], ...] = ()
-    """{round, verdict, revisions, open_points, scores, problem, checked}; scores: {criterion, score, why, step}, step null: of the whole.
-    `checked` says what a reviewer that judges nothing has looked at; null: a model has judged."""
+    """{round, verdict, revisions, open_points, scores, problem, checked}. A score is {criterion, score, why, step}.
+    `step` is null if the score is for the whole answer. `checked` names the checks of a reviewer without a model; null: a model has judged."""
     patches: tuple[dict[str, Any], ...] = ()
-    """{added: [{id, specialist}], changed, dropped, too_late, repeats: {step: the earlier one}, nothing_new, final, why, problem}: what the
-    replanner has made of the plan, each time that it looked."""
+    """{added: [{id, specialist}], changed, dropped, too_late, repeats: {step: earlier step}, nothing_new, final, why, problem}.
+    One entry for each change that the replanner proposed."""
     gates: dict[str, Any] | None = None
-    """{from, checks, facts, looks: [{vetoes, sent_back}]}: who set them (the job, its workflow or the settings), what they want, how many
-    facts there are, and what each look at an answer has found. None: the job has no gates."""
+    """{from, checks, facts, looks: [{vetoes, sent_back}]}. None: the job has no gates.
+    `from` is the origin of the gates: the job, its workflow or the settings. `checks` lists the gates, and `facts` counts the user's facts.
+    `looks` has one entry for each checked answer."""
     conflicts: tuple[dict[str, Any], ...] = ()
-    """{id, claims, stands, why}: claims that can't all be right, in full, and which of them the judge lets stand. None: it is disputed."""
+    """{id, claims, stands, why}. `claims` contradict each other. `stands` names the claims that the judge accepts; null: disputed."""
     approvals: tuple[dict[str, Any], ...] = ()
-    """{version, what, why, asked_at, decision, by, note, draft, own_plan}; decision null: it waits for one. draft: the answer that would
-    leave; own_plan: the one that a person gave: of an approval the job's from then on, of a rejection a draft for the planner."""
+    """{version, what, why, asked_at, decision, by, note, draft, own_plan}. `decision` is null until a person decides.
+    `draft` is the answer that waits for approval. `own_plan` is the plan that a person gave. With an approval, the job uses this plan.
+    With a rejection, the planner starts from it."""
     gaps: tuple[dict[str, Any], ...] = ()
-    """{step, specialist, why, likely_usd} of what is not in the answer, or not whole. likely_usd: of doing it; null: not known."""
+    """{step, specialist, why, likely_usd} of each part that is missing or incomplete. `likely_usd` is the cost to fill the gap; null: not known."""
     to_finish_usd: float | None = None
-    """What all of them would likely cost, with what builds on them. Null: there are none, or it is not known."""
+    """The likely cost to fill all gaps and to repeat the steps that depend on them. Null: no gaps, or not known."""
     quote: dict[str, Any] | None = None
-    """{cost: {likely_usd, most_usd}, time: {likely_s, most_s}, handoffs, jobs}, said before the first step; null: it was not asked for.
-    Nine of ten such jobs stay below `most`, once twelve quotes have turned out."""
+    """{cost: {likely_usd, most_usd}, time: {likely_s, most_s}, handoffs, jobs}, made before the first step; null: the user asked for no quote.
+    Nine of ten jobs stay below `most`, after twelve jobs with a quote have ended."""
     usage: dict[str, Any] = {}  # noqa: RUF012 (pydantic copies it)
-    """{turns, input_tokens, output_tokens, cost_usd, cut: {calls, tokens, cost_usd}}: what the budget counted, the sum of that of the
-    handoffs. `cut`: the part of it that is an upper bound. cost_usd null: a price is not known."""
+    """{turns, input_tokens, output_tokens, cost_usd, cut: {calls, tokens, cost_usd}}: the sum over all handoffs, as the budget counted it.
+    `cut` is the part that is only an upper bound. `cost_usd` is null if a price is not known."""
     wall_s: float = 0.0
-    """From submit to the end, or to now."""
+    """Seconds from the submission to the end of the job, or to now."""
     worked_s: float | None = None
-    """The part of it that a quote's time speaks of: no waiting for a person, nor for a retry. Null: there was no quote."""
+    """The part of `wall_s` that a quote estimates: without waits for a person or for a retry. Null: the job has no quote."""
     model: str | None = None
     notes: tuple[str, ...] = ()
-    """For the reader: what is missing, what went wrong, and while the job runs, who is not there and is needed."""
+    """Notes for the reader: missing parts, errors, and, while the job runs, missing workers."""
     has_open_points: bool = Field(default=False, exclude=True)
-    """Its answer names something that is not settled."""
+    """Whether the answer names open points."""
     row_results: tuple[Row, ...] = Field(default=(), exclude=True)
     """What `rows` gives of every repeated step."""
     last_repeated: frozenset[str] = Field(default=frozenset(), exclude=True)
@@ -359,7 +361,7 @@ def _notes(
     words: Words,
     waits: Iterable[str],
 ) -> tuple[str, ...]:
-    """The reason of the end comes last, but for who is waited for."""
+    """Return the notes of the answer, the reason of the end, and the missing workers, in this order."""
     notes = list(answer.notes) if answer else list(of_the_plan(plan, words)) if ended else []
     if ended and ended.reason:
         notes.append(words.why(ended.because) or ended.reason)

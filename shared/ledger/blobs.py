@@ -1,4 +1,4 @@
-"""Payloads live once, by content: a job's in its own hash, documents' texts for all jobs together."""
+"""Payloads, stored by their digest. Each job has a hash for its payloads. All jobs share the texts of documents."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from shared.wire.ids import HandoffId, JobId
 from shared.wire.message import digest_of
 
 COMPRESS_FROM = 1_000
-"""Bytes; below, zlib saves 0.2 KB of a handoff or a result, for 20 microseconds each."""
+"""Bytes. For a shorter handoff or result, zlib saves 0.2 KB and takes 20 microseconds."""
 SMALL_BYTES = 32_000
 SMALL_WINDOW, SMALL_MEMORY = 13, 6
-"""zlib's own sizes take 256 KB of fresh pages from the system for every payload, ten times as long as the work on a small one; these take
-64 KB, and the result is as small to a few bytes."""
+"""With these values zlib allocates 64 KB for a payload. Its defaults allocate 256 KB, which takes ten times as long as the compression of a
+small payload, and save only a few bytes."""
 MOST_BYTES = 256_000_000
 """The longest payload that is decompressed. The longest documents have 20 MB by default, see HANDOFF_MAX_DOCUMENT_BYTES; zlib data can be
 1,000 times as long as it is stored."""
 REMEMBERED_CHARS = 50_000
-"""Of a payload; the process keeps some hundred of them for the next job."""
+"""Characters of a payload whose compressed form the process keeps for the next job."""
 UPLOAD_CHARS = 4_000_000
 """Documents' characters in one round trip."""
 
@@ -176,7 +176,7 @@ class Blobs:
     # Documents: the same, for all jobs together.
 
     def missing_documents(self, digests: Sequence[str], work_s: float) -> set[str]:
-        """Which of these texts are not stored; those that are stay for the `work_s` seconds of a job, and then for the retention."""
+        """Return the digests without a stored text. Keep the stored texts for the `work_s` seconds of a job and the retention time."""
         missing: set[str] = set()
         for start in range(0, len(digests), 1_000):
             part = digests[start : start + 1_000]

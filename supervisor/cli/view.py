@@ -1,4 +1,4 @@
-"""What a command knows of a job at one moment, and how it follows the job: folded from the journal, with the handoffs' standings beside."""
+"""The state of a job as a command shows it: the folded journal and the standings of its handoffs. Functions to follow the job."""
 
 from __future__ import annotations
 
@@ -111,14 +111,14 @@ def look(jobs: Client, view: View) -> View:
 
 @dataclass(frozen=True)
 class Moment:
-    """What has happened since the last moment, and how things stand now."""
+    """The events since the last moment, and the view after them."""
 
     view: View
     events: tuple[Recorded, ...] = ()
     trouble: str | None = None
     """Redis is away; nothing else is new."""
     below: tuple[Moment, ...] = ()
-    """The same of the jobs that do steps of it."""
+    """The moments of its child jobs."""
 
 
 News = Mapping[JobId, Sequence[Recorded]]
@@ -126,7 +126,7 @@ News = Mapping[JobId, Sequence[Recorded]]
 
 
 def moment_of(view: View, news: News) -> Moment:
-    """The job's, and those below it that it has looked at."""
+    """Return the moment of a job and of the child jobs in its view."""
     return Moment(
         view,
         tuple(news.get(view.job_id, ())),
@@ -135,9 +135,7 @@ def moment_of(view: View, news: News) -> Moment:
 
 
 def look_below(jobs: Client, view: View) -> tuple[View, News]:
-    """The view with how the jobs stand that do steps of it: two round trips for each that has not ended. One that was deleted stands as it
-    was seen last.
-    """
+    """Return the view with fresh child jobs, in two round trips for each child job that runs. A deleted child job keeps its last view."""
     children, news = dict(view.children), dict[JobId, Sequence[Recorded]]()
     for job_id, event in view.teams.items():
         if (
