@@ -1,7 +1,8 @@
-"""Child jobs, which do the steps of sub-supervisors. A supervisor hands a step over, starts its child job, and gives the result to the parent.
+"""Child jobs, which do the steps of sub-supervisors. A supervisor hands a step over, starts its child job,
+and gives the result to the parent.
 
-If a supervisor is killed in between, another supervisor repeats its work, and the work counts once. The id of a child job is derived from its
-first handoff. It is also the fence of the claims that start with this handoff.
+If a supervisor is killed in between, another supervisor repeats its work, and the work counts once. The id of a child job
+is derived from its first handoff. The id is also the fence of the claims that start with this handoff.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def hand_over(
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What an earlier child has found, and what its request says of that."""
+    """Results of an earlier child job, and a sentence about its gaps for the request."""
 
     given: tuple[Given, ...] = ()
     texts: tuple[str, ...] = ()
@@ -231,7 +232,7 @@ class Children:
     def _without_effects(self, allowed: tuple[str, ...]) -> tuple[str, ...]:
         """Return the specialists of a child job: those without tools with effects.
 
-        Nobody could be asked within a child job, and its parent's review comes after it. Should a
+        A child job cannot ask a person, and its parent's review comes after it. Should a
         child use another specialist all the same, it gets no tool with effects (`acts_with`).
         """
         served = self._ledger.roles.served()

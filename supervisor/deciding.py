@@ -1,7 +1,7 @@
 """Decisions on a job, and their commits.
 
-`decide` makes decisions on a state until no more follow. One round trip commits them all. The same round trip can end the role's handoff that
-led to the decisions, and claim the next role's handoff.
+`decide` makes decisions on a state until no more follow. One round trip commits them all. The same round trip can end the
+role's handoff that led to the decisions, and claim the next role's handoff.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ MOST_DECISIONS = 100
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What follows from a state, ready to be committed."""
+    """The decisions on a state, ready to be committed."""
 
     before: JobState
     state: JobState
     """With it."""
     prepared: Prepared
     due_at: float | None
-    """When the sweeper must look again."""
+    """Time of the next look by the sweeper. None: no look is needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A role's handoff, as it is to be run here."""
+    """A role's handoff that this process has claimed and runs."""
 
     ready: Ready
     claim: Claim
@@ -125,7 +125,7 @@ class Deciding:
                     due_at = min(due_at or now + LOST_AFTER_S, now + LOST_AFTER_S)
                 return Decision(state, later, prepared, due_at)
             if seen.handoffs:
-                seen = replace(seen, handoffs={})  # what was wrong has been ordered to be mended
+                seen = replace(seen, handoffs={})  # the repairs are ordered
         raise AssertionError("decisions follow from decisions without end")
 
     def _without_results(self, state: JobState, damaged: Collection[StepId]) -> Prepared:
@@ -138,7 +138,7 @@ class Deciding:
     def commit(
         self, decision: Decision, look: Look, *, thinks_here: bool, insists: bool = False
     ) -> Made:
-        """Record it, and claim the role's handoff that it issues, if that is to be run here. `insists`: see `Commit`.
+        """Commit a decision, and claim the role's handoff that it issues if this process runs it. `insists`: see `Commit`.
 
         Raises:
             VersionConflict: somebody else has made progress.
@@ -180,7 +180,7 @@ class Deciding:
     def _following(
         self, made: Made, end: End, look: Look
     ) -> tuple[Decision, Commit, Ready | None] | None:
-        """What is decided on a result before it stands in the journal, as if it did. None: nothing is."""
+        """Return the decision on a result that the journal does not hold yet. None: no decision follows."""
         try:
             now = self._ledger.connection.now()
             decision = self.decide(fold_on(made.state, _as_of(made.state, now, end.events)))
@@ -254,7 +254,7 @@ class Deciding:
 
 
 def _as_of(state: JobState, now: float, events: Sequence[Event]) -> list[Recorded]:
-    """Events as they will stand in the journal, next to those that this state is of."""
+    """Return the events with the versions that the journal will give them after this state."""
     return [
         Recorded(version, now, event) for version, event in enumerate(events, state.version + 1)
     ]

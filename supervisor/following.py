@@ -1,4 +1,4 @@
-"""A job that follows on another: what it takes over from that one, read once, when it is submitted."""
+"""Jobs that follow on another job. The submission reads the earlier results once."""
 
 from __future__ import annotations
 

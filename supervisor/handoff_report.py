@@ -31,7 +31,7 @@ class HandoffReport(Message):
 def handoffs_on(
     ledger: Ledger, job_id: JobId, handoff_ids: Sequence[HandoffId]
 ) -> list[HandoffReport]:
-    """In their order, in three round trips.
+    """Return the reports in the order of the ids, in three round trips.
 
     Raises:
         UnknownJob: there is no such job.

@@ -82,7 +82,7 @@ class JobResult(Message):
     """Each HandoffResult in full. Its own `usage` does not count calls that a kill of the process cut off."""
     verdicts: tuple[dict[str, Any], ...] = ()
     """{round, verdict, revisions, open_points, scores, problem, checked}. A score is {criterion, score, why, step}.
-    `step` is null if the score is for the whole answer. `checked` names the checks of a reviewer without a model; null: a model has judged."""
+    `step` is null if the score is for the whole answer. `checked` names the checks of a reviewer without a model. Null: a model judged."""
     patches: tuple[dict[str, Any], ...] = ()
     """{added: [{id, specialist}], changed, dropped, too_late, repeats: {step: earlier step}, nothing_new, final, why, problem}.
     One entry for each change that the replanner proposed."""
@@ -97,12 +97,13 @@ class JobResult(Message):
     `draft` is the answer that waits for approval. `own_plan` is the plan that a person gave. With an approval, the job uses this plan.
     With a rejection, the planner starts from it."""
     gaps: tuple[dict[str, Any], ...] = ()
-    """{step, specialist, why, likely_usd} of each part that is missing or incomplete. `likely_usd` is the cost to fill the gap; null: not known."""
+    """{step, specialist, why, likely_usd} of each part that is missing or incomplete. `likely_usd` is the
+    cost to fill the gap; null: not known."""
     to_finish_usd: float | None = None
     """The likely cost to fill all gaps and to repeat the steps that depend on them. Null: no gaps, or not known."""
     quote: dict[str, Any] | None = None
-    """{cost: {likely_usd, most_usd}, time: {likely_s, most_s}, handoffs, jobs}, made before the first step; null: the user asked for no quote.
-    Nine of ten jobs stay below `most`, after twelve jobs with a quote have ended."""
+    """{cost: {likely_usd, most_usd}, time: {likely_s, most_s}, handoffs, jobs}, made before the first step.
+    Null: the user asked for no quote. Nine of ten jobs stay below `most`, after twelve jobs with a quote have ended."""
     usage: dict[str, Any] = {}  # noqa: RUF012 (pydantic copies it)
     """{turns, input_tokens, output_tokens, cost_usd, cut: {calls, tokens, cost_usd}}: the sum over all handoffs, as the budget counted it.
     `cut` is the part that is only an upper bound. `cost_usd` is null if a price is not known."""
@@ -146,7 +147,7 @@ def report_on(ledger: Ledger, job_id: JobId) -> JobResult:
 
 
 def report_of(record: Record) -> JobResult:
-    """The same of what was read before, or exported. Pure."""
+    """Return the report of a record. Pure."""
     events, standing, payloads = record.journal, record.job, record.payloads
     words, made, submitted = Words(payloads), _plans(events), _of(events, JobSubmitted)[0]
     state = fold(standing.job_id, None, events) if made else None
@@ -256,7 +257,7 @@ def _route(events: Sequence[Recorded], words: Words) -> dict[str, Any] | None:
 
 
 def _plans(events: Sequence[Recorded]) -> list[PlanMade]:
-    """Every plan that the job has had, the one that stands last."""
+    """Return all plans of the job, the current plan last."""
     answers = {
         id(answer): answer.plan
         for answer in answers_in(events).values()

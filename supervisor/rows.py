@@ -24,11 +24,11 @@ from supervisor.lifecycle.words import Words
 COLUMNS = ("key", "n", "step", "status", "why")
 """The columns of a table that every row has. Its output follows them."""
 _FORMULA = re.compile(r"^[=@+\t\r]|^-(?![0-9.]+$)")
-"""How a cell begins that a spreadsheet would run."""
+"""First characters of a cell that a spreadsheet would run as a formula."""
 
 
 class Row(Message):
-    """What one repeated step has made of one item."""
+    """The result of one repeated step for one item."""
 
     key: str
     """The item's own key: its field in the workflow's `key` column, its path, or its number."""
@@ -41,7 +41,7 @@ class Row(Message):
     output: JsonValue = None
     """None: there is none, or none yet."""
     why: str | None = None
-    """Why the status is not `ok`."""
+    """The reason of a status other than `ok`."""
 
 
 def rows_on(ledger: Ledger, job_id: JobId, step: str | None = None) -> list[Row]:

@@ -115,7 +115,7 @@ def without_nulls(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any]
 
 
 def what_came(text: str) -> str:
-    """What a final text is that holds no JSON object, in words; nothing of what it says."""
+    """Describe a final text without a JSON object. The description quotes no text of the model, and at most 20 characters of a number."""
     value = next((value for value in _values(text) if value is not None), None)
     if value is not None:
         return "a JSON list" if isinstance(value, list) else "a JSON value that is no object"
@@ -132,7 +132,7 @@ def what_came(text: str) -> str:
 
 
 def partial_object_in(text: str) -> dict[str, Any] | None:
-    """What there is of a JSON object that was cut off."""
+    """Return the readable part of a JSON object that was cut off."""
     start = text.find("{")
     if start < 0:
         return None
@@ -207,7 +207,7 @@ def _object_at(
 
 
 def _largest_object(text: str) -> dict[str, Any] | None:
-    """The largest of the whole objects; none if the text is itself an object that was cut off: what stands inside is not the answer."""
+    """Return the largest whole object. Return None if the text itself is an object that was cut off."""
     best: tuple[int, dict[str, Any]] | None = None
     position = text.find("{")
     begins = _beginning(text)

@@ -23,9 +23,9 @@ _AWS = "amazon.eventstream"
 _DONE = "[DONE]"
 """The last data of a stream of some servers that also speak OpenAI's protocol."""
 _MOST_ERROR_BYTES = 16_000
-"""Of a body without events: so much is searched for an error."""
+"""Bytes of a body without events that are searched for an error."""
 _MOST_TOKENS = 10**9
-"""More than any model takes: what is beyond is no count."""
+"""A larger number is no count of tokens."""
 
 
 async def events_of(stream: Any) -> AsyncGenerator[dict[str, Any]]:

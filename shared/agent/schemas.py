@@ -1,6 +1,6 @@
-"""Checking a value against a JSON Schema: one line about the most telling problem, in bounded time, and no way out to the network.
+"""Validation of values with JSON Schema. The result is one line, and no reference is fetched from the network.
 
-Dialect 2020-12, whatever a schema says that it is.
+The dialect is always 2020-12.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from shared.wire.json_values import check_storable
 
 MOST_CHARS = 300
 _NOWHERE: referencing.Registry[Any] = referencing.Registry()
-"""Knows nothing beyond the schema itself: jsonschema's own default would fetch a remote `$ref`, from wherever a file says."""
+"""An empty registry. jsonschema's default registry would fetch a remote `$ref`."""
 _json: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
 _Errors = Iterator[jsonschema.ValidationError]
 _REFERENCES = ("$ref", "$dynamicRef")
@@ -38,10 +38,10 @@ class BrokenSchema(HandoffError):
 
 
 def check_schema(schema: object) -> None:
-    """Refuse a schema that nothing could be checked against, before it is needed.
+    """Refuse a schema that cannot be used for validation.
 
     Raises:
-        BrokenSchema: what is wrong and how to mend it, to stand after the schema's name.
+        BrokenSchema: the problem and its fix, as the rest of a sentence that begins with the schema's name.
     """
     try:
         plain = _without_dialect(_json.validate_python(schema, strict=True))
@@ -132,10 +132,10 @@ def _at_the_same_place(part: Mapping[str, Any]) -> list[Any]:
 
 
 def problem_with(value: Any, schema: Mapping[str, Any]) -> str | None:
-    """Where and what is wrong; None: nothing.
+    """Return the place and the problem, in one line. None: the value matches.
 
     Raises:
-        BrokenSchema: nothing can be said.
+        BrokenSchema: the schema cannot be used.
     """
     try:
         error = jsonschema.exceptions.best_match(_validator(schema).iter_errors(value))

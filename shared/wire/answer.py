@@ -23,17 +23,17 @@ class NumberedCitation(Message):
 
 
 class Gap(Message):
-    """A part of the work that is not in the answer, or not whole."""
+    """A part of the work that is missing or incomplete in the answer."""
 
     step: StepIdField
     specialist: str
     why: str
     likely_microusd: NonNegativeInt | None = None
-    """What doing it would likely cost, by what the job has cost so far. None: nothing is known to go by."""
+    """The likely cost to fill the gap, estimated from the job's cost so far. None: no estimate."""
 
 
 class Answer(Message):
-    """The answer, its sources, and what is to be said about it."""
+    """The answer, its sources, its gaps and its notes."""
 
     status: JobStatus
     text: str
@@ -43,8 +43,8 @@ class Answer(Message):
     citations: tuple[NumberedCitation, ...] = ()
     gaps: tuple[Gap, ...] = ()
     to_finish_microusd: NonNegativeInt | None = None
-    """The same for all of them, with what builds on them."""
+    """The likely cost to fill all gaps and to repeat the steps that depend on them."""
     open_points: tuple[str, ...] = ()
-    """What the reviewer still had to say when the last round was over."""
+    """The reviewer's remarks of the last round."""
     notes: tuple[str, ...] = ()
     method: AnswerMethod = AnswerMethod.NONE

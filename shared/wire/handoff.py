@@ -33,7 +33,7 @@ class BlobRef(Message):
 
 
 def ref(text: str) -> BlobRef:
-    """What a payload is referred to by, stored or to be stored."""
+    """Return the reference to a payload."""
     return BlobRef(digest=digest_of(text), size=len(text))
 
 
@@ -42,15 +42,15 @@ class ContextResult(Message):
 
     step_id: StepIdField
     result: BlobRef
-    """A HandoffResult, as JSON. A failed one is here too: the specialist must know what is missing."""
+    """A HandoffResult, as JSON. Failed results are included, so that the specialist knows the missing parts."""
 
 
 Author = Literal["assessor", "planner", "user", "supervisor", "gate"]
-"""Of a feedback."""
+"""The author of a feedback."""
 
 
 class Feedback(Message):
-    """What was wrong with the previous attempt, or the answer to what it needed."""
+    """Remarks on the previous attempt, or the answer to its question."""
 
     author: Author
     text: Text
@@ -126,7 +126,7 @@ class ResultStatus(StrEnum):
 
 
 class StopReason(StrEnum):
-    """Why the agent loop ended."""
+    """The reason for the end of the agent loop."""
 
     FINISHED = "finished"
     MAX_TURNS = "max_turns"
@@ -135,9 +135,9 @@ class StopReason(StrEnum):
     DEADLINE = "deadline"
     JOB_BUDGET = "job_budget"
     DAY_BUDGET = "day_budget"
-    """What the tenant, or the installation, may spend in a day."""
+    """The cap a day of the tenant or of the installation."""
     PARENT_BUDGET = "parent_budget"
-    """That of a job whose child this one is, directly or not."""
+    """The budget of a parent job, at any depth."""
     REFUSED = "refused"
     INVALID_OUTPUT = "invalid_output"
     MODEL_ERROR = "model_error"
@@ -148,11 +148,11 @@ class StopReason(StrEnum):
 
 
 BUDGETS = frozenset({StopReason.JOB_BUDGET, StopReason.DAY_BUDGET, StopReason.PARENT_BUDGET})
-"""The handoff itself could have gone on: what is spent is spent for all of its job."""
+"""Reasons that end all handoffs of a job."""
 
 
 class Citation(Message):
-    """Where a document says it. Checked by code: text[start:end] == quote."""
+    """A place in a document. Code has checked that text[start:end] == quote."""
 
     source: str
     """The document's path in its set, or a URL."""
@@ -184,7 +184,7 @@ class Claim(Message):
     value: Fact | None = None
     unit: Fact | None = None
     date: Fact | None = None
-    """When it was so."""
+    """The date of the value."""
 
     @property
     def is_comparable(self) -> bool:
@@ -193,7 +193,7 @@ class Claim(Message):
 
 
 class HandoffResult(Message):
-    """What came of one handoff. An agent's failure is a result too."""
+    """The result of one handoff. A failure is a result too."""
 
     schema_version: Literal[1] = 1
     handoff_id: HandoffIdField
@@ -210,12 +210,12 @@ class HandoffResult(Message):
     stop_reason: StopReason = StopReason.FINISHED
     error: str | None = None
     model: str | None = None
-    """As the server named it."""
+    """The model's name as the server gives it."""
     notes: tuple[str, ...] = ()
     acted: Annotated[bool | None, Unsaid] = None
     """Whether a tool with effects may have run."""
     to_finish_microusd: Annotated[NonNegativeInt | None, Unsaid] = None
-    """Of a team with gaps: what filling these alone would likely cost. None: it has none, or it is not known."""
+    """The likely cost to fill a team's gaps. None: no gaps, or not known."""
 
     @property
     def failure(self) -> str:

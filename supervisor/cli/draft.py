@@ -31,7 +31,7 @@ class Draft:
         """All that was given out."""
 
     def more(self, view: View) -> str:
-        """What can be shown in addition now. Nothing when the draft was begun anew: then the finished answer is shown as a whole."""
+        """Return the new part of the draft. Return '' if the model has started the draft again."""
         writing = [event.handoff_id for event in view.issued if event.assigned_to == _WRITES]
         standing = view.standings.get(writing[-1]) if writing else None
         if standing is None or standing.state != "running" or _is_form(view):

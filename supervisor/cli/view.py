@@ -37,11 +37,11 @@ class View:
     finished: Mapping[HandoffId, HandoffFinished] = field(default_factory=dict)
     standings: Mapping[HandoffId, HandoffStanding] = field(default_factory=dict)
     missing: tuple[Missing, ...] = ()
-    """Who is needed and not there."""
+    """Missing workers."""
     words: Words = field(default_factory=Words)
     """What its events only refer to."""
     children: Mapping[JobId, View] = field(default_factory=dict)
-    """The jobs that do steps of it."""
+    """Its child jobs."""
 
     @property
     def version(self) -> int:
@@ -94,7 +94,7 @@ def heard(jobs: Client, view: View, events: Sequence[Recorded]) -> View:
 
 
 def look(jobs: Client, view: View) -> View:
-    """The view with how its handoffs stand now; those that have ended are not asked for again. Without books: there is no such job now."""
+    """Return the view with fresh standings of the handoffs that run. Without books: there is no such job now."""
     settled = {
         handoff_id for handoff_id, standing in view.standings.items() if standing.state in _SETTLED
     }
@@ -122,7 +122,7 @@ class Moment:
 
 
 News = Mapping[JobId, Sequence[Recorded]]
-"""What has happened since the last look, by job."""
+"""Events since the last look, by job."""
 
 
 def moment_of(view: View, news: News) -> Moment:
@@ -187,7 +187,7 @@ def follow(
                 raise UnknownJob.named(job_id)
             if time.monotonic() - asked_at >= LOOK_EVERY_S or seen.ended:
                 seen, asked_at = with_missing(jobs, seen), time.monotonic()
-            view = seen  # not before all was read: what is told once must not be lost with a connection
+            view = seen  # after all reads: a lost connection must not lose events
         except LedgerUnavailable as error:
             patience.bear(error)
             yield Moment(view, trouble=str(error))

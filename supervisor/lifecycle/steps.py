@@ -1,4 +1,4 @@
-"""How one step stands after what happened to it."""
+"""The state of one step after an event."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def with_result(step: StepState, event: HandoffFinished) -> StepState:
 def stood_in_for(
     step: StepState, trouble: BlobRef | None, stop_reason: StopReason | None
 ) -> StepState:
-    """A result that was sent back is better than none: it is the step's result again, and what came of mending it is said."""
+    """Return the step with the result that was sent back, since its revision failed. `trouble` is the result of the revision."""
     return step.model_copy(
         update={
             "status": StepStatus.SETTLED,

@@ -1,4 +1,4 @@
-"""What models said, where events and states only refer to it. Pure: whoever has the ledger loads the payloads first."""
+"""What models said, where events and states only refer to it. Pure: the caller loads the payloads."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def remarks_want(step: StepState) -> tuple[BlobRef, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Reads results out of their payloads. Asked for one that was not loaded, it raises KeyError: that is a defect."""
+    """Reads results from their payloads. A result that was not loaded raises KeyError, which is a defect."""
 
     texts: Mapping[str, str] = field(default_factory=dict)
     """Payloads by digest."""
@@ -140,7 +140,7 @@ class Words:
         return Conflicts.from_json(self.texts[ref.digest])
 
     def facts(self, ref: BlobRef) -> FactTable:
-        """What the user knows."""
+        """Return the table of the user's facts."""
         return FactTable.from_json(self.texts[ref.digest])
 
     def vetoes(self, look: GatesChecked | None) -> tuple[str, ...]:
@@ -148,7 +148,7 @@ class Words:
         return self.objections(look.result) if look and look.result else ()
 
     def fact_check(self, ref: BlobRef) -> FactCheck | None:
-        """What a fact-checker's result says. None: it is none."""
+        """Return the fact-checker's findings. None: the result holds no findings."""
         with suppress(MalformedMessage):
             return FactCheck.of(self.result(ref).output)
         return None
@@ -181,7 +181,7 @@ class Words:
         return title_of("; ".join(reasons), WHY_CHARS) if reasons else None
 
     def why_unchecked(self, look: FactsChecked) -> str | None:
-        """What the fact-checker says of it, in one line."""
+        """Return the fact-checker's reason, in one line."""
         check = self.fact_check(look.result) if look.result else None
         said = self.why(look.result) or (check.why if check else "")
         return " ".join(said.split())[:WHY_CHARS] or None
@@ -190,7 +190,7 @@ class Words:
         return Plan.from_json(self.texts[ref.digest])
 
     def patch(self, ref: BlobRef) -> Patch | None:
-        """What the replanner's result proposes. None: it failed."""
+        """Return the patch that the replanner proposes. None: its handoff failed."""
         result = self.result(ref)
         with suppress(MalformedMessage):
             return Patch.of(result.output) if result.status is ResultStatus.OK else None
@@ -240,7 +240,7 @@ class Words:
         return f"{problem}{self._ruling(step_id, remark)}"
 
     def _ruling(self, step_id: StepId, remark: Remark) -> str:
-        """What the judge added to it."""
+        """Return the judge's note on the remark."""
         said = Rulings.of(self.result(remark.ruling).output).rulings if remark.ruling else ()
         why = next((one.why for one in said if one.step == step_id), None)
         return (

@@ -33,7 +33,7 @@ def read_workflow(name_or_path: str, dirs: Sequence[Path] = ()) -> Workflow:
 
 
 def built_in_workflows() -> list[Workflow]:
-    """Those that come with the package, by name."""
+    """Return the built-in workflows, sorted by name."""
     return [workflow_from(path) for _, path in sorted(_files_of(BUILT_IN).items())]
 
 

@@ -112,7 +112,7 @@ def _in_one_line(error: BaseException) -> str:
 
 def _functions_of(module: ModuleType) -> Iterator[tuple[str, Callable[..., Any]]]:
     """Yield the tools that a module defines itself, by name: its public functions, also behind a decorator such as `functools.cache`, and
-    other callables that bear the mark of `@tool`. What the module imports is not meant.
+    other callables that bear the mark of `@tool`. Imported functions are left out.
     """
     seen = set[int]()
     for name, member in sorted(vars(module).items()):
