@@ -15,6 +15,7 @@ from importlib import import_module
 from shared.foreign_environment import forget_celery_variables, forget_service_links
 from shared.wire.errors import UserError
 from supervisor.cli.errors import BAD_INPUT
+from supervisor.cli.streams import use_standard_streams
 
 
 def celery_command(app: str, *arguments: str) -> list[str]:
@@ -57,6 +58,7 @@ def run_celery(arguments: list[str]) -> None:
     """
     forget_celery_variables()
     forget_service_links()
+    use_standard_streams(is_output_wanted=False)
     import_module(arguments[arguments.index("-A") + 1])
     sys.argv = ["celery", *arguments]
     from celery import maybe_patch_concurrency

@@ -12,9 +12,6 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from supervisor.cli.errors import OK
-from supervisor.cli.hearing import nobody_may_read
-
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 
 
@@ -110,11 +107,6 @@ class Commands(TyperGroup):
             for name, one in ENTRIES.items()
         }
         super().__init__(**{**given, "commands": lines})
-
-    def invoke(self, ctx: Any) -> Any:
-        """What was typed."""
-        with nobody_may_read(OK):
-            return super().invoke(ctx)
 
     def resolve_command(self, *given: Any) -> Any:
         """Of what was typed."""

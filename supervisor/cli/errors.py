@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
 from shared.wire.errors import HandoffError, LedgerUnavailable, ManyProblems, UserError
-from supervisor.cli.hearing import NobodyReads, nobody_may_hear, point_at_nothing
+from supervisor.cli.streams import ReaderGone
 
 if TYPE_CHECKING:
     from shared.wire.events import JobStatus
@@ -56,12 +56,16 @@ def exit_code_of(status: JobStatus, *, allow_partial: bool = False) -> int:
 
 def guarded(command: Callable[[], object]) -> NoReturn:
     """Run a command and leave the process with its exit code."""
-    try:
-        code = _outcome(command)
+
+    def flushed() -> object:
+        ended = command()
         sys.stdout.flush()
-    except (BrokenPipeError, NobodyReads) as error:  # `handoff list | head`, which is no error
-        point_at_nothing(sys.stdout)
-        code = error.code if isinstance(error, NobodyReads) else OK
+        return ended
+
+    try:
+        code = _outcome(flushed)
+    except ReaderGone:  # `handoff list | head` is no error
+        code = OK
     sys.exit(code)
 
 
@@ -79,10 +83,9 @@ def end_like_ctrl_c() -> None:
 
 
 def say(message: str) -> None:
-    """One line on stderr."""
-    with nobody_may_hear():
-        sys.stderr.write(f"handoff: {one_line(message)}\n")
-        sys.stderr.flush()
+    """Write one line to standard error."""
+    sys.stderr.write(f"handoff: {one_line(message)}\n")
+    sys.stderr.flush()
 
 
 def one_line(message: str) -> str:
@@ -102,7 +105,7 @@ def _outcome(command: Callable[[], object]) -> int:
     except KeyboardInterrupt:
         say("interrupted")
         return INTERRUPTED
-    except (BrokenPipeError, NobodyReads):
+    except ReaderGone:
         raise
     except Exception as error:  # noqa: BLE001 (the last line of defence against tracebacks)
         return _unforeseen(error)

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from contextlib import ExitStack
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,6 +9,7 @@ import typer
 from shared.foreign_environment import forget_celery_variables
 from supervisor.cli.commands import HELP_OPTIONS, Commands
 from supervisor.cli.errors import EXIT_CODES, guarded
+from supervisor.cli.streams import use_standard_streams
 
 ABOUT = f"""
 A team of LLM specialists, run as a distributed task queue.
@@ -80,19 +77,8 @@ def options(
 def main() -> None:
     """The entry point `handoff`."""
     forget_celery_variables()
-    with ExitStack() as stack:
-        if (
-            sys.stdin is None or sys.stdout is None or sys.stderr is None
-        ):  # closed by whoever has called: nobody speaks there, or hears
-            nobody = stack.enter_context(Path(os.devnull).open("r+"))
-            sys.stdin, sys.stdout, sys.stderr = (
-                sys.stdin or nobody,
-                sys.stdout or nobody,
-                sys.stderr or nobody,
-            )
-        for stream in (sys.stdout, sys.stderr):
-            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-        guarded(lambda: app(standalone_mode=False))
+    use_standard_streams()
+    guarded(lambda: app(standalone_mode=False))
 
 
 if __name__ == "__main__":

@@ -8,17 +8,26 @@ from pathlib import Path
 from shared.wire.errors import UserError
 from shared.wire.ids import JobId
 from supervisor.cli.errors import say
+from supervisor.cli.streams import OutputFailed
 from supervisor.cli.whole_file import write_out
 from supervisor.rows import Row, written_rows
 
 
 def write_rows(job_id: JobId, rows: Sequence[Row], target: Path) -> None:
-    """Write the rows of a job. Raises: UserError: the job's plan repeats no step."""
+    """Write the rows of a job.
+
+    Raises:
+        UserError: the job's plan repeats no step.
+        OutputFailed: the file cannot be written.
+    """
     if not rows:
         raise UserError(
             f"{job_id} has no rows: its plan repeats no step (`for_each` in a workflow),"
             " or is not made yet"
         )
-    write_out(target, written_rows(rows, target))
+    try:
+        write_out(target, written_rows(rows, target))
+    except OSError as error:
+        raise OutputFailed(f"cannot write {target}: {error.strerror}") from error
     done = sum(row.status not in ("waiting", "running") for row in rows)
     say(f"{done} of {len(rows)} rows of {job_id} are done; {target} has all of them")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,8 +18,7 @@ from shared.wire.ids import JobId, is_job_id
 from shared.wire.limits import OnLimit
 from supervisor.cli.approving import ask_in_place, can_ask
 from supervisor.cli.asking import Asked, check_model, request_of, text_of
-from supervisor.cli.errors import INTERRUPTED, end_like_ctrl_c, exit_code_of, say
-from supervisor.cli.hearing import nobody_may_read
+from supervisor.cli.errors import FAILED, INTERRUPTED, end_like_ctrl_c, exit_code_of, say
 from supervisor.cli.job_options import JobOptions, takes_a_job
 from supervisor.cli.options import (
     AllowPartial,
@@ -28,6 +28,7 @@ from supervisor.cli.options import (
     RequestText,
     RowsFile,
 )
+from supervisor.cli.streams import OutputFailed, ReaderGone
 from supervisor.cli.terminal import note, stderr, write_json
 from supervisor.cli.view import Moment, follow
 from supervisor.reconnecting import RECONNECT_FOR_S
@@ -147,6 +148,10 @@ def _run_there(asked: Asked, how: HowToRun, settings: Settings) -> int:
         raise LedgerUnavailable(
             f"{error} Nothing is lost: `handoff watch {job_id}` comes back to the job"
         ) from error
+    except OutputFailed as error:
+        raise OutputFailed(
+            f"{error}. Nothing is lost: `handoff watch {job_id}` comes back to the job"
+        ) from error
 
 
 def _run_here(asked: Asked | None, how: HowToRun, settings: Settings) -> int:
@@ -179,13 +184,16 @@ def _run_here(asked: Asked | None, how: HowToRun, settings: Settings) -> int:
                     check=system.check,
                     output=how.output,
                 )
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, OutputFailed):
                 if job_id is not None:
                     system.keep_as(job_id)
                 raise
     except KeyboardInterrupt:
-        say(_after_ctrl_c(job_id, was_kept=system.was_kept))
+        say(f"interrupted{_after_the_end(job_id, was_kept=system.was_kept)}")
         return INTERRUPTED
+    except OutputFailed as error:
+        say(f"{error}{_after_the_end(job_id, was_kept=system.was_kept)}")
+        return FAILED
 
 
 def stay(
@@ -206,8 +214,8 @@ def stay(
     row for each item of the job's workflow, instead of an answer on stdout.
 
     Raises:
-        KeyboardInterrupt: Ctrl-C, or whoever read the answer while it was written has gone.
-        NobodyReads: the outcome is for nobody; the exit code says what it is.
+        KeyboardInterrupt: Ctrl-C, or nobody reads the answer while it is written.
+        OutputFailed: standard output, or the file `output`, cannot be written.
     """
     from supervisor.cli.draft import Draft
     from supervisor.client import onlooker_of
@@ -219,7 +227,7 @@ def stay(
         while question := _shown_until(moments(), draft, answered if asks else None):
             ask_in_place(jobs, job_id, question)
             answered = question.version
-    except BrokenPipeError as error:
+    except ReaderGone as error:
         raise KeyboardInterrupt from error
     looking.ledger.connection.close()
     result = jobs.result(job_id)
@@ -254,11 +262,14 @@ def _shown_until(
 def print_outcome(
     result: JobResult, *, as_json: bool, allow_partial: bool = False, streamed: str = ""
 ) -> int:
-    """The answer on stdout (or everything, as one JSON object), the account on stderr. Returns the exit code, also where nobody reads."""
-    code = exit_code_of(result.status, allow_partial=allow_partial)
-    with nobody_may_read(code):
+    """Print the answer on stdout (or all, as one JSON object) and the account on stderr.
+
+    Returns the exit code of the job, also if nobody reads stdout.
+    Raises: OutputFailed: stdout cannot be written.
+    """
+    with suppress(ReaderGone):
         _print_outcome(result, as_json=as_json, streamed=streamed)
-    return code
+    return exit_code_of(result.status, allow_partial=allow_partial)
 
 
 def _print_outcome(result: JobResult, *, as_json: bool, streamed: str) -> None:
@@ -314,9 +325,10 @@ def _refuse_what_workers_own(how: HowToRun) -> None:
             )
 
 
-def _after_ctrl_c(job_id: JobId | None, *, was_kept: bool) -> str:
+def _after_the_end(job_id: JobId | None, *, was_kept: bool) -> str:
+    """Return the second half of a line: what is left of a run on a private Redis."""
     if job_id is None:
-        return "interrupted before the job was submitted; everything is stopped"
+        return " before the job was submitted; everything is stopped"
     if was_kept:
-        return f"interrupted; everything is stopped, and what was done is kept: `handoff run --resume {job_id}` goes on"
-    return "interrupted; everything is stopped, and what was done could not be kept (is HANDOFF_CACHE_DIR writable?)"
+        return f"; everything is stopped, and what was done is kept: `handoff run --resume {job_id}` goes on"
+    return "; everything is stopped, and what was done could not be kept (is HANDOFF_CACHE_DIR writable?)"

@@ -11,7 +11,6 @@ from typing import Self
 from rich.live import Live
 
 from supervisor.cli.draft import Draft
-from supervisor.cli.hearing import nobody_may_hear
 from supervisor.cli.lines import changes
 from supervisor.cli.signs import EVERY_S, sign_of
 from supervisor.cli.terminal import note, stderr, write
@@ -94,6 +93,5 @@ class Screen:
             note(line)
 
     def _end_live(self) -> None:
-        with nobody_may_hear():  # a terminal that was hung up is drawn on no more
-            self._parts.close()
+        self._parts.close()
         self._live = None

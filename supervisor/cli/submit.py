@@ -25,6 +25,7 @@ from supervisor.cli.job_options import JobOptions, takes_a_job
 from supervisor.cli.jobs import client_of_broker
 from supervisor.cli.measures import rubric_in
 from supervisor.cli.options import RequestText
+from supervisor.cli.streams import OutputFailed, ReaderGone
 from supervisor.cli.terminal import write_line
 from supervisor.measures.gates import gates_in
 
@@ -136,16 +137,26 @@ def _enqueue(jobs: Client, requests: list[Request]) -> None:
         write_line(jobs.submit(requests[0]))
         return
     done = 0
+    failure: OutputFailed | None = None
     try:
         for job_id in jobs.submit_each(requests):
-            write_line(job_id)
             done += 1
+            try:
+                write_line(job_id)
+            except ReaderGone:  # `handoff submit --file jobs.jsonl | head -1` enqueues all jobs
+                pass
+            except OutputFailed as error:  # the other jobs are enqueued before the command fails
+                failure = error
     except LedgerUnavailable as error:
         if done == 0:
             raise
         raise LedgerUnavailable(
             f"{error}; the first {done} of {len(requests)} jobs are enqueued"
         ) from error
+    if failure is not None:
+        raise OutputFailed(
+            f"{failure}; all {done} jobs are enqueued: `handoff list -n {done}` shows their ids"
+        )
 
 
 def _requests_of(file: Path, asked: Asked, jobs: Client) -> list[Request]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import math
 import os
@@ -13,11 +12,14 @@ from typing import TextIO
 from rich.console import Console
 
 from shared.plurals import counted
-from supervisor.cli.hearing import nobody_may_hear, point_at_nothing
+from supervisor.cli.streams import OutputFailed
 from supervisor.harmless import in_one_line, json_for_all
 
 AT_MOST = "≤ "
 """Before a figure that is an upper bound."""
+
+_REPEATED_CHARS = 200
+"""Longest line that an error repeats if standard output cannot be written."""
 
 FILE_COLUMNS = 160
 """Where nobody's screen is the limit."""
@@ -37,19 +39,10 @@ def stdout() -> Console:
     return _console(sys.stdout)
 
 
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        """Not the end of the process, as it is rich's. Raises: BrokenPipeError: nobody reads what was asked for."""
-        if self.file is sys.stdout:
-            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
-        self.quiet = True
-        point_at_nothing(sys.stderr)
-
-
 def _console(stream: TextIO) -> Console:
     """A terminal is what is one: FORCE_COLOR, which jobs of CI set, asks for colours in a log, but for no picture that is drawn anew."""
     is_there = stream.isatty()
-    return _Console(
+    return Console(
         file=stream,
         highlight=False,
         markup=False,
@@ -61,13 +54,29 @@ def _console(stream: TextIO) -> Console:
 
 
 def write(text: str) -> None:
-    """On stdout, at once."""
+    """Write text to standard output at once.
+
+    Raises:
+        OutputFailed: standard output cannot be written.
+        ReaderGone: nobody reads standard output.
+    """
     sys.stdout.write(text)
     sys.stdout.flush()
 
 
 def write_line(text: str = "") -> None:
-    write(text + "\n")
+    """Write a line to standard output at once.
+
+    Raises:
+        OutputFailed: it cannot be written. The error repeats a short line, such as a job id.
+        ReaderGone: nobody reads standard output.
+    """
+    try:
+        write(text + "\n")
+    except OutputFailed as error:
+        if len(text) > _REPEATED_CHARS or not text.strip():
+            raise
+        raise OutputFailed(f"{error}; the line was: {text}") from error
 
 
 def write_json(text: str) -> None:
@@ -81,10 +90,9 @@ def write_as_json(value: object) -> None:
 
 
 def note(text: str) -> None:
-    """On stderr, at once."""
-    with nobody_may_hear():
-        sys.stderr.write(text + "\n")
-        sys.stderr.flush()
+    """Write a line to standard error at once."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
 
 
 def figures(count: int, word: str, *, at_most: bool = False) -> str:

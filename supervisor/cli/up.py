@@ -26,7 +26,7 @@ from supervisor.cli.errors import FAILED, OK, one_line, say
 from supervisor.cli.flower import flower_command, flower_password
 from supervisor.cli.options import OwnSpecialists, OwnTools, Slots
 from supervisor.cli.processes import check_own, check_roles, reach_redis, specialist_names, with_own
-from supervisor.cli.terminal import note, write_line
+from supervisor.cli.terminal import note, write
 
 WORKERS = 2
 """Processes that serve everybody, where --worker says nothing."""
@@ -139,7 +139,7 @@ def _start(
     password = _start_flower(processes, folder, environment, flower_port) if flower_port else None
     _wait(processes)
     if own_redis:
-        write_line(f"export HANDOFF_REDIS_URL={url}")
+        write(f"export HANDOFF_REDIS_URL={url}\n")  # an error must not repeat the password
     for name, own in queues.items():
         note(f"{name}: {', '.join(own) or 'all specialists'}")
     note(

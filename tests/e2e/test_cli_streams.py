@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import pytest
 from tests.e2e.commands import DOCUMENTS, REQUEST, Handoff
 from tests.e2e.test_approvals import read_until
 from tests.running_system import RunningSystem
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -68,6 +70,111 @@ def test_a_run_whose_account_nobody_hears_goes_on_to_its_answer(
 
     assert done.returncode == 0
     assert "Qdrant" in done.stdout.decode()
+
+
+FULL = "/dev/full"
+"""Each write to it fails with ENOSPC, as on a full disk."""
+
+
+def run_in_shell(
+    handoff: Handoff, redirections: str, *arguments: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["sh", "-c", f'exec "$@" {redirections}', "sh", *handoff.command(*arguments)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env=handoff.environment(**environment),
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("redirection", [f"2>{FULL}", "2>&-"])
+def test_a_run_prints_its_answer_although_its_progress_cannot_be_written(
+    handoff: Handoff, redirection: str
+) -> None:
+    done = run_in_shell(handoff, redirection, "run", REQUEST, "--docs", str(DOCUMENTS))
+
+    assert done.returncode == 0
+    assert "Qdrant" in done.stdout
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_a_run_whose_answer_cannot_be_written_is_kept(
+    handoff: Handoff, options: tuple[str, ...]
+) -> None:
+    done = run_in_shell(handoff, f">{FULL}", "run", REQUEST, "--docs", str(DOCUMENTS), *options)
+    line = done.stderr.splitlines()[-1]
+    (kept,) = (handoff.folder / "cache" / "interrupted").iterdir()
+
+    assert done.returncode == 1
+    assert line.startswith("handoff: cannot write to standard output: No space left on device")
+    assert f"`handoff run --resume {kept.name}`" in line
+
+    resumed = run_in_shell(handoff, f"2>{FULL}", "run", "--resume", kept.name, *options)
+
+    assert resumed.returncode == 0
+    assert "Qdrant" in resumed.stdout
+
+
+def test_a_run_on_a_broker_says_how_to_get_an_answer_that_cannot_be_written(
+    handoff: Handoff, system: RunningSystem
+) -> None:
+    done = run_in_shell(
+        handoff,
+        f">{FULL}",
+        *("run", REQUEST, "--docs", str(DOCUMENTS)),
+        HANDOFF_REDIS_URL=system.redis_url,
+    )
+
+    assert done.returncode == 1
+    assert "Nothing is lost: `handoff watch j-" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("is_full", [True, False])
+def test_a_file_of_jobs_is_enqueued_as_a_whole_although_no_id_can_be_written(
+    handoff: Handoff, system: RunningSystem, unread: int, is_full: bool
+) -> None:
+    jobs = handoff.folder / "jobs.jsonl"
+    requests = [f"job {number} of a file, full disk: {is_full}" for number in range(3)]
+    jobs.write_text("".join(json.dumps({"request": request}) + "\n" for request in requests))
+    redirection = f">{FULL}" if is_full else f">&{unread}"
+    command = handoff.command("submit", "--file", str(jobs))
+    done = subprocess.run(
+        ["bash", "-c", f'exec "$@" {redirection}', "sh", *command],
+        pass_fds=[unread],
+        capture_output=True,
+        text=True,
+        env=handoff.environment(HANDOFF_REDIS_URL=system.redis_url),
+        check=False,
+    )
+    listed = handoff.run("list", "--json", HANDOFF_REDIS_URL=system.redis_url).stdout
+
+    assert done.returncode == (1 if is_full else 0)
+    assert ("all 3 jobs are enqueued" in done.stderr) == is_full
+    assert set(requests) <= {job["title"] for job in json.loads(listed)}
+
+
+@pytest.mark.parametrize("redirections", [">&- 2>&-", f">{FULL} 2>{FULL}"])
+def test_a_worker_serves_jobs_although_its_log_cannot_be_written(
+    handoff: Handoff, system: RunningSystem, redirections: str
+) -> None:
+    environment = handoff.environment(HANDOFF_REDIS_URL=system.redis_url)
+    ledger = system.jobs().ledger
+    before = len(ledger.roles.announcements())
+    worker = subprocess.Popen(
+        ["sh", "-c", f'exec "$@" {redirections}', "sh", *handoff.command("worker", "researcher")],
+        stdin=subprocess.DEVNULL,
+        env=environment,
+    )
+    try:
+        wait_until(
+            lambda: len(ledger.roles.announcements()) > before, what="an announcement of the worker"
+        )
+        assert worker.poll() is None
+    finally:
+        worker.terminate()
+        assert worker.wait(60) == 0
 
 
 def test_a_run_whose_terminal_is_closed_is_kept(handoff: Handoff) -> None:
