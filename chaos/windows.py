@@ -101,6 +101,8 @@ UNTRIED = {
     "at_work": "reads only",
     "day": "reads only",
     "glance": "reads only",
+    "find": "reads only",
+    "list": "reads only",
     "orphans": "no job has what it drops; what is left is found again",
     "enqueue": "the points of what publishes are around it",
     "dequeue": "the points `take` are around it",

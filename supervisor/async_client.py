@@ -26,7 +26,7 @@ from pydantic import JsonValue
 
 from shared.config import Settings
 from shared.ledger.connection import SOCKET_TIMEOUT_S
-from shared.ledger.jobs import JobStanding
+from shared.ledger.jobs import EVERY_JOB, JobFilter, JobStanding
 from shared.wire.errors import UnknownJob
 from shared.wire.events import JobEnded, JobStatus, Recorded, RetryRequested
 from shared.wire.ids import HandoffId, JobId
@@ -247,9 +247,9 @@ class AsyncClient:
         """Return the job's status, usage, and missing workers. Raises `UnknownJob`."""
         return await self._call(self._client.standing, job_id)
 
-    async def newest(self, count: int = 20) -> list[JobStanding]:
-        """Return the newest jobs, the newest first."""
-        return await self._call(self._client.newest, count)
+    async def newest(self, count: int = 20, where: JobFilter = EVERY_JOB) -> list[JobStanding]:
+        """Return the jobs that match, the newest first."""
+        return await self._call(self._client.newest, count, where)
 
     async def check(self, request: Request) -> None:
         """Check a request without Redis and without its documents. Raises `UserError`."""

@@ -23,7 +23,7 @@ from pydantic import JsonValue, SecretStr
 
 from shared.config import Settings, load_settings, redis_url_of
 from shared.ledger.connection import ONLOOKER_TIMEOUT_S, SOCKET_TIMEOUT_S
-from shared.ledger.jobs import JobStanding
+from shared.ledger.jobs import EVERY_JOB, JobFilter, JobStanding
 from shared.ledger.ledger import Ledger, open_ledger
 from shared.wire.errors import Conflict, UnknownJob, UserError
 from shared.wire.events import CancelRequested, JobStatus, Recorded
@@ -322,9 +322,10 @@ class Client:
             )
         )
 
-    def newest(self, count: int = 20) -> list[JobStanding]:
-        """The newest jobs first, each as `standing` has it."""
-        return with_waiting(self.ledger, self.ledger.jobs.standings(self.ledger.jobs.newest(count)))
+    def newest(self, count: int = 20, where: JobFilter = EVERY_JOB) -> list[JobStanding]:
+        """Return the jobs that match, the newest first, each as `standing` returns it."""
+        job_ids = self.ledger.jobs.newest(count, where)
+        return with_waiting(self.ledger, self.ledger.jobs.standings(job_ids))
 
     def check(self, request: Request) -> None:
         """What can be said of a request without Redis and without its documents.
@@ -375,6 +376,7 @@ __all__ = [
     "Client",
     "Conflict",
     "HandoffReport",
+    "JobFilter",
     "JobOutline",
     "JobResult",
     "NewLimits",

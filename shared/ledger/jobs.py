@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from shared.ledger import keys
 from shared.ledger.connection import Connection, in_our_words
@@ -18,6 +19,8 @@ sweeps of a second each, it leaves some of the 5 s after a lease within which a 
 """
 FORGET_AT_ONCE = 1_000
 """Jobs in one round trip."""
+LOOK_AT = 500
+"""Jobs of the list that Redis looks at in one script: about a millisecond of its time."""
 LOST_AFTER_S = 5.0
 """A message that is in no queue is on its way there, or to a claim, for at most this long."""
 
@@ -97,6 +100,20 @@ class JobStanding:
 
 
 @dataclass(frozen=True, slots=True)
+class JobFilter:
+    """What jobs of the list have in common. A field that is not set matches every job."""
+
+    statuses: frozenset[JobStatus] = frozenset()
+    """Empty: every status."""
+    tenant: str = ""
+    submitted_before: float | None = None
+    """Unix time in seconds."""
+
+
+EVERY_JOB = JobFilter()
+
+
+@dataclass(frozen=True, slots=True)
 class Swept:
     """What one sweep found."""
 
@@ -135,12 +152,35 @@ class Jobs:
             tenant = self._connection.redis.hget(keys.job(job_id), "tenant")
         return tenant.decode() if tenant else DEFAULT_TENANT
 
-    def newest(self, count: int, offset: int = 0) -> list[JobId]:
-        with in_our_words():
-            return [
-                JobId(item.decode())
-                for item in self._connection.redis.zrevrange(keys.JOBS, offset, offset + count - 1)
-            ]
+    def newest(self, count: int, where: JobFilter = EVERY_JOB) -> list[JobId]:
+        """Return the jobs that match, the newest first; at most `count`."""
+        return list(islice(self.matching(where, count), count))
+
+    def matching(self, where: JobFilter, count: int = LOOK_AT) -> Iterator[JobId]:
+        """Yield the jobs that match, the newest first, one page of the list in each round trip.
+
+        `count`: how many the caller needs at most of each page.
+        """
+        look_at = LOOK_AT if where != EVERY_JOB else min(count, LOOK_AT)
+        place = "+inf"
+        if where.submitted_before is not None:
+            place = f"({int(where.submitted_before * 1000)}"
+        while place:
+            order = [place, look_at, count, where.tenant, *sorted(where.statuses)]
+            go_on, found = self._connection.script("list", [keys.JOBS], order)
+            place = go_on.decode()
+            yield from (JobId(job_id.decode()) for job_id in found)
+
+    def beginning_with(self, prefix: str, most: int) -> list[JobId]:
+        """Return jobs, and child jobs, with an id that begins so; at most `most`, the newest first."""
+        found: list[JobId] = []
+        place = "+inf"
+        while place and len(found) < most:
+            order = [place, LOOK_AT, prefix]
+            go_on, names = self._connection.script("find", [keys.JOBS], order)
+            place = go_on.decode()
+            found += [JobId(name.decode()) for name in names]
+        return found[:most]
 
     def handoffs(
         self, job_id: JobId, handoff_ids: Sequence[HandoffId]
@@ -211,7 +251,10 @@ class Jobs:
 
 
 def job_standing(job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: float) -> JobStanding:
-    """Of the fields of its hash. `submitted_ms`: 0 of a job that is in no list."""
+    """Return how a job stands, by the fields of its hash.
+
+    `submitted_ms`: its score in the list of jobs; 0 of a job that is in no list.
+    """
 
     def number(name: bytes) -> int:
         return int(fields.get(name, b"0"))
@@ -221,7 +264,7 @@ def job_standing(job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: flo
         status=JobStatus(fields.get(b"status", b"queued").decode()),
         version=number(b"version"),
         title=fields.get(b"title", b"").decode(),
-        submitted_at=(submitted_ms or number(b"submitted_at")) / 1000,
+        submitted_at=(int(submitted_ms) or number(b"submitted_at")) / 1000,
         turns=number(b"turns"),
         input_tokens=number(b"input_tokens"),
         output_tokens=number(b"output_tokens"),

@@ -58,6 +58,11 @@ def is_job_id(text: str) -> bool:
     return re.fullmatch(JOB_ID_PATTERN, text) is not None
 
 
+def is_job_id_prefix(text: str) -> bool:
+    """Return whether a job id can begin with this text. The `j-` that all ids share is not enough."""
+    return re.fullmatch(r"j-[0-9a-f]{1,12}", text) is not None
+
+
 def handoff_id(step: str, attempt: int) -> HandoffId:
     """One attempt at one step, unique within its job: `compare.2`."""
     return HandoffId(f"{step}.{attempt}")

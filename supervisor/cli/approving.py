@@ -16,7 +16,7 @@ from shared.wire.approval import ApprovalOf
 from shared.wire.errors import ManyProblems, PlanRefused, UserError
 from shared.wire.ids import JobId
 from supervisor.cli.errors import OK, say
-from supervisor.cli.jobs import Job, client_of_broker
+from supervisor.cli.jobs import Job, client_and_job
 from supervisor.cli.terminal import note, stderr, write_line
 from supervisor.harmless import plain
 
@@ -64,8 +64,9 @@ def approve(
 
     `handoff show JOB --all` has what it is about: the plan, what the steps have found, or the draft of the answer.
     """
-    with_plan(edit, partial(client_of_broker().approve, JobId(job), note, steps=steps, rows=rows))
-    write_line(f"{job} goes on: `handoff watch {job}`")
+    jobs, job_id = client_and_job(job)
+    with_plan(edit, partial(jobs.approve, job_id, note, steps=steps, rows=rows))
+    write_line(f"{job_id} goes on: `handoff watch {job_id}`")
     return OK
 
 
@@ -90,8 +91,9 @@ def reject(
     that make the answer, or by those that you name. That counts as a round. Where no round is left,
     the job ends without an answer. Steps that wait to begin do not begin.
     """
-    with_plan(edit, partial(client_of_broker().reject, JobId(job), note, steps, rows=rows))
-    write_line(f"{job} is told: `handoff watch {job}`")
+    jobs, job_id = client_and_job(job)
+    with_plan(edit, partial(jobs.reject, job_id, note, steps, rows=rows))
+    write_line(f"{job_id} is told: `handoff watch {job_id}`")
     return OK
 
 
@@ -154,11 +156,6 @@ def _value(where: str, node: yaml.Node) -> JsonValue:
     if isinstance(node, yaml.SequenceNode):
         return [_value(where, one) for one in node.value]
     return text_of(where, node)
-
-
-def can_ask() -> bool:
-    """Whether somebody sits here who sees a question and can answer it."""
-    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def ask_in_place(jobs: Client, job_id: JobId, question: Question) -> None:

@@ -17,7 +17,6 @@ from shared.wire.approval import ApprovalOf, Approvals, OnTimeout
 from shared.wire.characters import has_half_a_character
 from shared.wire.errors import MissingCredentials, UserError
 from shared.wire.events import DEFAULT_TENANT
-from shared.wire.ids import JobId
 from shared.wire.limits import MOST_USD, JobLimits, NewLimits, OnLimit
 from shared.wire.message import Message, each_problem
 from shared.wire.mode import Mode
@@ -25,6 +24,7 @@ from shared.wire.priority import Priority
 from shared.wire.rubric import Rubric
 from shared.wire.usage import microusd
 from supervisor.cli.terminal import note
+from supervisor.known import job_named
 from supervisor.measures.bounded_file import bounded_bytes
 from supervisor.measures.gates import GateSet
 
@@ -237,7 +237,7 @@ def request_of(asked: Asked, jobs: Client) -> Request:
         gates=asked.gates.gates if asked.gates else None,
         facts=asked.gates.facts if asked.gates else None,
         rubric=asked.rubric,
-        after=JobId(asked.after) if asked.after else None,
+        after=job_named(jobs.ledger, asked.after) if asked.after else None,
         approvals=approvals_of(asked),
     )
     jobs.check(request)

@@ -44,7 +44,7 @@ ENTRIES = _entries({
         "list": ("jobs:list_jobs", "The newest jobs."),
         "export": ("exporting:export", "Write everything about a job into one self-contained JSON file."),
         "trace": ("tracing:trace", "Write a job as one HTML page: who ran when, what made it last, and all that was asked and answered."),
-        "cancel": ("jobs:cancel", "Stop a job everywhere; what it has done stays."),
+        "cancel": ("cancelling:cancel", "Stop jobs everywhere; what they have done stays."),
         "approve": ("approving:approve", "Let a job go on that waits for an approval."),
         "reject": ("approving:reject", "Have what a job waits for an approval of made again, with your note as feedback."),
         "retry": ("jobs:retry", "Go on with an ended job: do again what did not succeed, or everything from a step on."),

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from shared.wire.ids import JobId
 from supervisor.cli.errors import OK
-from supervisor.cli.jobs import Job, client_of_broker
+from supervisor.cli.jobs import Job, client_and_job
 from supervisor.cli.terminal import note
 from supervisor.cli.whole_file import STDOUT, write_out
 from supervisor.harmless import json_for_all, plain
@@ -30,9 +29,8 @@ def export(
 
       handoff export j-0123456789ab --output job.json
     """
-    write_out(
-        output, json_for_all(client_of_broker().export(JobId(job), texts=texts).to_json()) + "\n"
-    )
+    jobs, job_id = client_and_job(job)
+    write_out(output, json_for_all(jobs.export(job_id, texts=texts).to_json()) + "\n")
     if output != STDOUT:
-        note(f"{job} is in {plain(str(output))}")
+        note(f"{job_id} is in {plain(str(output))}")
     return OK

@@ -1,4 +1,4 @@
-"""Commands on jobs that are in the queue: watch, result, list, cancel, retry, delete."""
+"""Commands on jobs that are in the queue: watch, result, list, retry, finish, delete."""
 
 from __future__ import annotations
 
@@ -7,23 +7,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from shared.ledger.jobs import EVERY_JOB
 from shared.wire.errors import UserError
-from shared.wire.ids import JobId
 from shared.wire.limits import MOST_SECONDS
 from supervisor.books import usage_of
 from supervisor.cli.errors import INTERRUPTED, OK, end_like_ctrl_c, exit_code_of, say
-from supervisor.cli.listing import listed
+from supervisor.cli.job_filters import OlderThan, Statuses, Tenant, filter_of, statuses_of
+from supervisor.cli.listing import header, listed
 from supervisor.cli.options import AllowPartial, AsJson, RowsFile
 from supervisor.cli.terminal import stdout, write_as_json, write_line
+from supervisor.known import job_named
 from supervisor.reconnecting import RECONNECT_FOR_S
 
 if TYPE_CHECKING:
     from shared.config import Settings
     from shared.ledger.jobs import JobStanding
+    from shared.wire.ids import JobId
     from supervisor.client import Client
 
 Job = Annotated[
-    str, typer.Argument(metavar="JOB", help="The id that `submit` printed, j-0123456789ab.")
+    str,
+    typer.Argument(
+        metavar="JOB",
+        help="The id that `submit` printed, j-0123456789ab, or as much of its beginning as is unique.",
+    ),
 ]
 
 
@@ -37,6 +44,16 @@ def client_of_broker() -> Client:
             "HANDOFF_REDIS_URL is not set: name the broker (`handoff up` starts one and prints it), or use `handoff run`"
         )
     return client_with(settings)
+
+
+def client_and_job(job: str) -> tuple[Client, JobId]:
+    """Return a client of the broker, and the id that `job` names or begins.
+
+    Raises:
+        UserError: HANDOFF_REDIS_URL is not set, or `job` does not name exactly one job.
+    """
+    jobs = client_of_broker()
+    return jobs, job_named(jobs.ledger, job)
 
 
 def client_with(settings: Settings) -> Client:
@@ -67,18 +84,18 @@ def watch(
     """
     from supervisor.cli.run import stay
 
-    jobs = client_of_broker()
+    jobs, job_id = client_and_job(job)
     end_like_ctrl_c()
     try:
         return stay(
             jobs,
-            JobId(job),
+            job_id,
             as_json=as_json,
             allow_partial=allow_partial,
             reconnect_for_s=reconnect,
         )
     except KeyboardInterrupt:
-        say(f"the job goes on: `handoff watch {job}` comes back to it")
+        say(f"the job goes on: `handoff watch {job_id}` comes back to it")
         return INTERRUPTED
 
 
@@ -105,47 +122,52 @@ def result(
     """
     from supervisor.cli.run import print_outcome
 
-    jobs = client_of_broker()
+    jobs, job_id = client_and_job(job)
     if output is not None:
         from supervisor.cli.rows import write_rows
 
-        status = jobs.wait(JobId(job), wait)
-        write_rows(JobId(job), jobs.rows(JobId(job)), output)
+        status = jobs.wait(job_id, wait)
+        write_rows(job_id, jobs.rows(job_id), output)
         return exit_code_of(status, allow_partial=allow_partial)
-    found = jobs.result(JobId(job), wait_s=wait)
+    found = jobs.result(job_id, wait_s=wait)
     if as_json or found.status.ended:
         return print_outcome(found, as_json=as_json, allow_partial=allow_partial)
     say(
-        f"{job} is {found.status.value}: --wait S waits for its end, `handoff watch {job}` shows what it does"
+        f"{job_id} is {found.status.value}: --wait S waits for its end, `handoff watch {job_id}` shows what it does"
     )
     return exit_code_of(found.status)
 
 
 def list_jobs(
+    statuses: Statuses = [],  # noqa: B006
+    tenant: Tenant = None,
+    older_than: OlderThan = None,
     as_json: AsJson = False,
     count: Annotated[int, typer.Option("-n", min=1, max=10_000, help="How many.")] = 20,
 ) -> int:
-    """The newest jobs."""
-    standings = client_of_broker().newest(count)
+    """The newest jobs.
+
+    handoff list --status queued,running --older-than 2h
+    """
+    wanted = statuses_of(statuses)
+    jobs = client_of_broker()
+    where = filter_of(wanted, tenant, older_than, jobs.ledger.connection.now())
+    standings = jobs.newest(count, where)
     if as_json:
         write_as_json([_as_json(standing) for standing in standings])
         return OK
+    if not standings:
+        say(_NO_JOBS if where == EVERY_JOB else "no job matches")
+        return OK
     columns = stdout().width
+    write_line(header(columns))
     for standing in standings:
         for line in listed(standing, columns):
             write_line(line)
-    if not standings:
-        say('there are no jobs (`handoff submit "..."` makes one)')
     return OK
 
 
-def cancel(job: Job) -> int:
-    """Stop a job everywhere; what it has done stays."""
-    if client_of_broker().cancel(JobId(job)):
-        write_line(f"{job} is being cancelled")
-    else:
-        say(f"{job} had ended before")
-    return OK
+_NO_JOBS = 'there are no jobs (`handoff submit "..."` makes one)'
 
 
 MaxTurns = Annotated[
@@ -181,8 +203,9 @@ def retry(
     from supervisor.cli.asking import new_limits
 
     limits = new_limits(max_turns, max_tokens, max_usd)
-    client_of_broker().retry(JobId(job), from_step, limits)
-    write_line(f"{job} goes on: `handoff watch {job}`")
+    jobs, job_id = client_and_job(job)
+    jobs.retry(job_id, from_step, limits)
+    write_line(f"{job_id} goes on: `handoff watch {job_id}`")
     return OK
 
 
@@ -199,15 +222,17 @@ def finish(
     from supervisor.cli.asking import new_limits
 
     limits = new_limits(max_turns, max_tokens, max_usd)
-    client_of_broker().retry(JobId(job), None, limits, whole=True)
-    write_line(f"{job} goes on: `handoff watch {job}`")
+    jobs, job_id = client_and_job(job)
+    jobs.retry(job_id, None, limits, whole=True)
+    write_line(f"{job_id} goes on: `handoff watch {job_id}`")
     return OK
 
 
 def delete(job: Job) -> int:
     """Remove an ended job and everything of it."""
-    client_of_broker().delete(JobId(job))
-    write_line(f"{job} is deleted")
+    jobs, job_id = client_and_job(job)
+    jobs.delete(job_id)
+    write_line(f"{job_id} is deleted")
     return OK
 
 

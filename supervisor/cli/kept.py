@@ -14,6 +14,8 @@ from pathlib import Path
 
 from shared.config import Settings
 from shared.wire.errors import UnknownJob, UserError
+from shared.wire.ids import JobId, is_job_id_prefix
+from supervisor.known import only_match
 
 _SURROUNDINGS = "surroundings.json"
 
@@ -41,14 +43,31 @@ def is_kept(settings: Settings, name: str) -> bool:
     return (_folder(settings) / name).is_dir()
 
 
-def surroundings_of(settings: Settings, job_id: str) -> dict[str, str]:
-    """Raises: UnknownJob: no such job was kept; says which were."""
-    place = _folder(settings) / job_id
-    there = sorted(path.name for path in _folder(settings).glob("*"))
-    if job_id not in there:
+def job_named(settings: Settings, text: str) -> JobId:
+    """Return the only kept job with an id that begins with this text.
+
+    Raises:
+        UnknownJob: no such job was kept; names those that were.
+        UserError: the text is no beginning of an id, or several kept jobs begin so.
+    """
+    if not is_job_id_prefix(text):
+        raise UserError(f"{text!r:.82} is not a job id: it looks like j-0123456789ab")
+    there = sorted(path.name for path in _folder(settings).glob("j-*"))
+    matches = [JobId(name) for name in there if name.startswith(text)]
+    if not matches:
         raise UnknownJob(
-            f"no interrupted run of {job_id} is kept here (there are: {', '.join(there) or 'none'})"
+            f"no interrupted run of {text} is kept here (there are: {', '.join(there) or 'none'})"
         )
+    return only_match(text, matches)
+
+
+def surroundings_of(settings: Settings, job_id: str) -> dict[str, str]:
+    """Return the settings of the workers of a kept run.
+
+    Raises:
+        UserError: they cannot be read.
+    """
+    place = _folder(settings) / job_id
     try:
         kept: dict[str, str] = json.loads((place / _SURROUNDINGS).read_text())
     except (OSError, ValueError) as error:

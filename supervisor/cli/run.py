@@ -14,9 +14,9 @@ import typer
 from shared.config import OFFLINE_MODEL, Settings, load_settings
 from shared.wire.approval import NOBODY_THERE
 from shared.wire.errors import LedgerUnavailable, UserError
-from shared.wire.ids import JobId, is_job_id
+from shared.wire.ids import JobId
 from shared.wire.limits import OnLimit
-from supervisor.cli.approving import ask_in_place, can_ask
+from supervisor.cli.approving import ask_in_place
 from supervisor.cli.asking import Asked, check_model, request_of, text_of
 from supervisor.cli.errors import FAILED, INTERRUPTED, end_like_ctrl_c, exit_code_of, say
 from supervisor.cli.job_options import JobOptions, takes_a_job
@@ -28,6 +28,7 @@ from supervisor.cli.options import (
     RequestText,
     RowsFile,
 )
+from supervisor.cli.question import can_ask
 from supervisor.cli.streams import OutputFailed, ReaderGone
 from supervisor.cli.terminal import note, stderr, write_json
 from supervisor.cli.view import Moment, follow
@@ -88,7 +89,8 @@ def _run(request: str | None, asked: Asked, how: HowToRun) -> int:
     settings = load_settings()
     end_like_ctrl_c()
     if how.resume is not None:
-        return _run_here(None, how, _settings_to_resume(request, how, settings))
+        job_id = _run_to_resume(request, how.resume, settings)
+        return _run_here(None, replace(how, resume=job_id), settings)
     if how.output is not None and not asked.workflow:
         raise UserError("--output writes a row for each item of a workflow: name one (--workflow)")
     asked = replace(asked, request=text_of(request, settings))
@@ -285,16 +287,21 @@ def _print_outcome(result: JobResult, *, as_json: bool, streamed: str) -> None:
         say(remark)
 
 
-def _settings_to_resume(request: str | None, how: HowToRun, settings: Settings) -> Settings:
+def _run_to_resume(request: str | None, job: str, settings: Settings) -> JobId:
+    """Return the job of the interrupted run that `--resume` names.
+
+    Raises:
+        UserError: the command line has a request, a broker is set, or no such run is kept.
+    """
+    from supervisor.cli import kept
+
     if request is not None:
         raise UserError("--resume goes on with its own request: leave the other one out")
     if settings.redis_url is not None:
         raise UserError(
-            f"--resume goes on with a run of this machine, and HANDOFF_REDIS_URL is set: `handoff watch {how.resume}`"
+            f"--resume goes on with a run of this machine, and HANDOFF_REDIS_URL is set: `handoff watch {job}`"
         )
-    if not is_job_id(str(how.resume)):
-        raise UserError(f"{how.resume} is not a job id: it looks like j-0123456789ab")
-    return settings
+    return kept.job_named(settings, job)
 
 
 def _settings_here(asked: Asked, how: HowToRun, settings: Settings) -> Settings:

@@ -11,7 +11,7 @@ import typer
 from shared.wire.errors import UserError
 from shared.wire.ids import HandoffId, JobId
 from supervisor.cli.errors import OK
-from supervisor.cli.jobs import Job, client_of_broker
+from supervisor.cli.jobs import Job, client_and_job
 from supervisor.cli.options import AsJson
 from supervisor.cli.terminal import stdout, write_as_json, write_json
 
@@ -47,7 +47,7 @@ def show(
     """
     if whole + brief + bool(handoff) > 1:
         raise UserError("--all, --brief and --handoff are three answers: ask for one of them")
-    jobs, job_id = client_of_broker(), JobId(job)
+    jobs, job_id = client_and_job(job)
     if handoff:
         show_handoffs(jobs, job_id, handoff, as_json=as_json)
     elif brief or not (whole or as_json):

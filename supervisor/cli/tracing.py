@@ -13,7 +13,7 @@ from shared.wire.errors import MalformedMessage, UnknownJob, UserError
 from shared.wire.events import HandoffIssued, PlanMade
 from shared.wire.ids import JobId
 from supervisor.cli.errors import OK
-from supervisor.cli.jobs import client_of_broker
+from supervisor.cli.jobs import client_and_job
 from supervisor.cli.lines import lines_of
 from supervisor.cli.terminal import figures, note
 from supervisor.cli.view import Moment, View
@@ -38,7 +38,8 @@ def trace(
     job: Annotated[
         str,
         typer.Argument(
-            metavar="JOB|FILE", help="A job's id, or a file that `handoff export` wrote."
+            metavar="JOB|FILE",
+            help="A job's id or its beginning, or a file that `handoff export` wrote.",
         ),
     ],
     output: Annotated[
@@ -60,7 +61,7 @@ def trace(
       handoff trace job.json -o job.html
     """
     is_file = job.endswith(".json") or Path(job).is_file()
-    exports = _in_file(Path(job)) if is_file else _in_ledger(JobId(job))
+    exports = _in_file(Path(job)) if is_file else _in_ledger(job)
     first = exports[0]
     try:
         tree = tree_of({one.job.job_id: _traced(one) for one in exports}, first.job.job_id)
@@ -95,9 +96,9 @@ def _in_file(path: Path) -> list[Export]:
         raise UserError(f"{path} is not a job that `handoff export` wrote ({error})") from error
 
 
-def _in_ledger(job_id: JobId) -> list[Export]:
-    """The job, and those that do its steps, as far as they are still there."""
-    jobs = client_of_broker()
+def _in_ledger(job: str) -> list[Export]:
+    """Return the job, then its child jobs that are still there."""
+    jobs, job_id = client_and_job(job)
     found = [jobs.export(job_id)]
     left = _children_of(found[0])
     while left:

@@ -68,6 +68,13 @@ local function cancel(child)
   end
 end
 
+-- The score of a new job in the list: its submission in Unix ms, and a fraction that puts jobs of the same ms in their order.
+local function place_in_list()
+  local STEP = 1 / 1024 -- a score of 2^41 ms has room for 11 binary digits behind the point
+  local newest = redis.call('ZREVRANGEBYSCORE', jobs, '(' .. whole(at + 1), now, 'WITHSCORES', 'LIMIT', '0', '1')
+  return newest[2] and string.format('%.17g', newest[2] + STEP) or now
+end
+
 keep_payloads(job, ARGV, first_event + c.events)
 for name, size in pairs(c.groups or {}) do c.fields['g:' .. name] = size end
 c.fields.tally = tally_on(tally, version, c.events, { issued = #issued })
@@ -138,7 +145,7 @@ end
 if c.parent then -- it belongs to a job that runs, and to no list of jobs
   send_off('supervisor', { now, id })
 elseif c.created then
-  redis.call('ZADD', jobs, now, id)
+  redis.call('ZADD', jobs, place_in_list(), id)
   if c.fields.status == 'queued' then send_off('submissions', { now, id }) end -- it is announced next
 end
 stay_whole(job, children, c.keep_ms)

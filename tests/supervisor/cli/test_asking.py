@@ -16,7 +16,7 @@ from supervisor.cli.asking import (
     schema_of,
     text_of,
 )
-from supervisor.cli.kept import forget, keep, restore, surroundings_of
+from supervisor.cli.kept import forget, job_named, keep, restore, surroundings_of
 from supervisor.cli.up import workers_of
 
 KNOWN = ["analyst", "researcher", "writer"]
@@ -105,4 +105,4 @@ def test_an_interrupted_run_is_kept_until_it_has_ended(tmp_path: Path) -> None:
 
     forget(settings, "j-0123456789ab")
     with pytest.raises(UserError, match="none"):
-        surroundings_of(settings, "j-0123456789ab")
+        job_named(settings, "j-0123456789ab")

@@ -15,6 +15,7 @@ import pytest
 from shared.wire.errors import UserError
 from supervisor.cli.asking import Asked, limits_of, new_limits
 from supervisor.cli.commands import ENTRIES, loaded
+from supervisor.cli.durations import seconds_of
 
 ROOT = Path(__file__).parents[3]
 HEAVY = ("pydantic", "redis", "celery", "kombu", "yaml", "shared.config", "shared.wire.events")
@@ -80,6 +81,7 @@ def test_every_option_that_is_a_number_has_bounds(
     command: str, parameter: str, option: Any
 ) -> None:
     is_bounded = option.min is not None and option.max is not None
+    is_bounded = is_bounded or option.parser is seconds_of
 
     assert is_bounded or parameter in BY_LIMITS
 

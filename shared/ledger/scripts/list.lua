@@ -1,0 +1,19 @@
+-- The jobs of the list that match a filter, the newest first. Reads only, and a bounded part of the list.
+-- KEYS jobs.  ARGV the score to begin below ('+inf', or '(' and a score), most jobs to look at, most jobs to return, tenant or '' (any),
+-- then statuses (none: any).
+-- Returns {where to go on ('' at the end of the list), jobs that match}. A job that retention has removed does not match.
+local jobs, most, tenant = KEYS[1], tonumber(ARGV[3]), ARGV[4]
+local wanted, is_any = {}, #ARGV == 4
+for n = 5, #ARGV do wanted[ARGV[n]] = true end
+local entries = redis.call('ZREVRANGEBYSCORE', jobs, ARGV[1], '-inf', 'WITHSCORES', 'LIMIT', '0', ARGV[2])
+local found, go_on = {}, ''
+for n = 1, #entries, 2 do
+  local id = entries[n]
+  go_on = '(' .. entries[n + 1]
+  local f = redis.call('HMGET', key_of(id), 'version', 'status', 'tenant')
+  local is_of_tenant = tenant == '' or tenant == (f[3] or 'default')
+  if f[1] and is_of_tenant and (is_any or wanted[f[2] or 'queued']) then found[#found + 1] = id end
+  if #found == most then return { go_on, found } end
+end
+if #entries < 2 * tonumber(ARGV[2]) then go_on = '' end
+return { go_on, found }

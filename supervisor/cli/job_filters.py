@@ -1,0 +1,68 @@
+"""Options that select jobs of the list: `--status`, `--tenant`, `--older-than`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Annotated
+
+import typer
+
+from shared.ledger.jobs import JobFilter
+from shared.wire.errors import UserError
+from shared.wire.events import JobStatus
+from supervisor.cli.durations import seconds_of
+
+Statuses = Annotated[
+    list[str],
+    typer.Option(
+        "--status",
+        metavar="STATUS",
+        help="Only jobs of this status, or of these: A,B; may be repeated.",
+    ),
+]
+Tenant = Annotated[
+    str | None, typer.Option("--tenant", metavar="NAME", help="Only jobs of this tenant.")
+]
+OlderThan = Annotated[
+    float | None,
+    typer.Option(
+        "--older-than",
+        metavar="TIME",
+        parser=seconds_of,
+        help="Only jobs that were submitted longer ago than this: 90s, 10m, 2h, 3d, 1w.",
+    ),
+]
+
+
+def statuses_of(texts: Sequence[str]) -> frozenset[JobStatus]:
+    """Return the statuses that `--status` names.
+
+    Raises:
+        UserError: a text is no status.
+    """
+    there = [status.value for status in JobStatus]
+    names = [name.strip().lower() for text in texts for name in text.split(",")]
+    for name in names:
+        if name not in there:
+            near = get_close_matches(name, there, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(there)}"
+            raise UserError(f"--status: {name[:40]!r} is no status of a job: {hint}")
+    return frozenset(JobStatus(name) for name in names)
+
+
+def filter_of(
+    statuses: frozenset[JobStatus], tenant: str | None, older_than_s: float | None, now: float
+) -> JobFilter:
+    """Return the filter that the options describe. `now`: Unix time in seconds.
+
+    Raises:
+        UserError: the tenant is empty.
+    """
+    if tenant is not None and not tenant.strip():
+        raise UserError("--tenant is empty: name a tenant, or leave the option out")
+    return JobFilter(
+        statuses=statuses,
+        tenant=tenant or "",
+        submitted_before=None if older_than_s is None else now - older_than_s,
+    )

@@ -1,0 +1,12 @@
+from __future__ import annotations
+
+import pytest
+
+from supervisor.client import Client
+
+
+@pytest.fixture
+def broker(jobs: Client, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Client:
+    """The client of a test; commands use the same broker."""
+    monkeypatch.setenv("HANDOFF_REDIS_URL", redis_url)
+    return jobs

@@ -1,0 +1,126 @@
+"""Every command that takes a job takes the unique beginning of its id."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from shared.config import Settings
+from shared.wire.errors import UnknownJob, UserError
+from shared.wire.ids import JobId
+from supervisor.cli import kept
+from supervisor.cli.commands import ENTRIES, loaded
+from supervisor.cli.errors import BAD_INPUT
+from supervisor.client import Client, Request
+from supervisor.known import MOST_CANDIDATES, job_named
+
+DIGITS = 16
+
+
+def submitted(jobs: Client, count: int) -> list[JobId]:
+    return list(jobs.submit_each([Request(f"Job {n}.") for n in range(count)]))
+
+
+def shared_beginning(job_ids: list[JobId]) -> tuple[str, list[JobId]]:
+    """Return the most frequent `j-` and digit, and the jobs with ids that begin so."""
+    ((prefix, _),) = Counter(job_id[:3] for job_id in job_ids).most_common(1)
+    return prefix, [job_id for job_id in job_ids if job_id.startswith(prefix)]
+
+
+COMMANDS = [
+    name
+    for name in ENTRIES
+    if any("JOB" in (parameter.metavar or "") for parameter in loaded(name).params)
+    and name not in ("run", "submit", "quote")
+]
+"""Those with an argument that is a job."""
+
+
+def test_all_commands_that_take_a_job_are_tested() -> None:
+    assert [
+        *("watch", "result", "show", "export", "trace", "cancel"),
+        *("approve", "reject", "retry", "finish", "delete"),
+    ] == COMMANDS
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_takes_no_beginning_that_several_ids_share(
+    broker: Client, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    prefix, same = shared_beginning(submitted(broker, DIGITS + 1))
+
+    try:
+        code = loaded(name).main([prefix], standalone_mode=False)
+        line = capsys.readouterr().err
+        assert code == BAD_INPUT
+    except UserError as error:
+        line = str(error)
+
+    assert line.startswith(("handoff: ", "")[name != "cancel"] + prefix)
+    assert all(job_id in line for job_id in same)
+    assert "type more of the id" in line
+
+
+@pytest.mark.parametrize("name", ["show", "export", "cancel", "result"])
+def test_a_command_takes_the_unique_beginning_of_an_id(
+    broker: Client, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    (job_id,) = submitted(broker, 1)
+
+    loaded(name).main([job_id[:5]], standalone_mode=False)
+
+    said = capsys.readouterr()
+    assert job_id in said.out + said.err
+
+
+def test_a_job_follows_on_the_job_whose_id_begins_so(broker: Client) -> None:
+    (job_id,) = submitted(broker, 1)
+
+    with pytest.raises(UserError, match=f"{job_id} has not ended"):
+        loaded("submit").main(["More.", "--after", job_id[:6]], standalone_mode=False)
+
+
+def test_a_whole_id_is_not_looked_up(broker: Client) -> None:
+    assert job_named(broker.ledger, "j-0123456789ab") == "j-0123456789ab"
+
+
+@pytest.mark.parametrize("text", ["", "j-", "j", "0123", "j-xyz", "j-0123456789abc", "J-01", "j-*"])
+def test_what_begins_no_id_is_refused_with_an_example(broker: Client, text: str) -> None:
+    submitted(broker, 1)
+
+    with pytest.raises(UnknownJob, match="is no job id: they look like j-0123456789ab"):
+        job_named(broker.ledger, text)
+
+
+def test_a_beginning_that_no_id_has_is_refused(broker: Client) -> None:
+    (job_id,) = submitted(broker, 1)
+    other = "j-1" if job_id[2] == "0" else "j-0"
+
+    with pytest.raises(UnknownJob, match=f"no job has an id that begins with {other}"):
+        job_named(broker.ledger, other)
+
+
+def test_of_many_candidates_some_are_named(broker: Client) -> None:
+    prefix, same = shared_beginning(submitted(broker, DIGITS * MOST_CANDIDATES + 1))
+
+    with pytest.raises(UserError, match="and others") as caught:
+        job_named(broker.ledger, prefix)
+
+    assert sum(job_id in str(caught.value) for job_id in same) == MOST_CANDIDATES
+
+
+def test_an_interrupted_run_is_named_by_the_beginning_of_its_id(tmp_path: Path) -> None:
+    settings = Settings(cache_dir=tmp_path / "cache")
+    for job_id in ("j-0a0000000000", "j-0b0000000000"):
+        (tmp_path / job_id).mkdir()
+        assert kept.keep(settings, job_id, tmp_path / job_id, {})
+
+    assert kept.job_named(settings, "j-0a") == "j-0a0000000000"
+    with pytest.raises(UserError, match="j-0a0000000000, j-0b0000000000"):
+        kept.job_named(settings, "j-0")
+    with pytest.raises(UnknownJob, match="no interrupted run of j-1 is kept here"):
+        kept.job_named(settings, "j-1")
+    with pytest.raises(UserError, match="is not a job id"):
+        kept.job_named(settings, "../j-0a")
