@@ -115,6 +115,15 @@ def test_a_job_that_ends_or_is_deleted_before_its_cancel_is_no_error(broker: Cli
     assert outcomes == {Outcome.UNKNOWN: 1, Outcome.HAD_ENDED: 1, Outcome.STOPPED: 1}
 
 
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Python's own handler of SIGINT, also where the tests run in the background of a shell."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_says_how_many_jobs_were_cancelled(
     broker: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
