@@ -32,7 +32,7 @@ MOST_NOTE_CHARS = 10_000
 MOST_KEYS_TOLD = 20
 """Keys of rows in one error."""
 _OF_A_REPORT = frozenset({"degraded", "method", "sub_teams"})
-"""What `handoff show` says beside a plan."""
+"""What `handoff show --full` says beside a plan."""
 _OF_A_PLAN = frozenset(Plan.model_fields)
 _Problem = tuple[str, Sequence[str]]
 """What is wrong, and where in the plan."""
@@ -191,7 +191,7 @@ def edited(value: JsonValue, state: JobState, served: Collection[str]) -> Plan:
         or not steps
     ):
         raise PlanRefused(
-            [("the plan has no steps: write it as `handoff show` prints it", ("steps",))]
+            [("the plan has no steps: write it as `handoff show --full` prints it", ("steps",))]
         )
     unknown = [name for name in value if name not in _OF_A_PLAN | _OF_A_REPORT]
     found: list[_Problem] = [

@@ -112,7 +112,7 @@ class GivingUp:
         now = self._ledger.connection.now()
         end = JobEnded(
             status=JobStatus.FAILED,
-            reason=f"{why}: see the supervisor's log; what steps have found is in `handoff show --all`",
+            reason=f"{why}: see the supervisor's log; what steps have found is in `handoff show --full`",
         )
         later = fold_on(state, [Recorded(state.version + 1, now, end)])
         commit = Commit(

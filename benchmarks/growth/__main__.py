@@ -62,7 +62,7 @@ def print_steps(idle_ms: Sequence[float], found: Sequence[Steps]) -> None:
         "KB a step",
         "`show`, ms",
         "`--handoff`",
-        "`--all`",
+        "`--full`",
         "other jobs, median",
         "worst",
     )

@@ -71,7 +71,7 @@ class Steps:
     handoff_ms: float
     """The same with `--handoff`: one in full."""
     all_ms: float
-    """What `--all` reads, once."""
+    """What `--full` reads, once."""
     others_ms: Sequence[float]
     """Submit to answer of the small jobs that ran beside."""
 
@@ -145,7 +145,7 @@ class Fleet:
         show_ms, handoff_ms = (
             median(shown_ms(what) for _ in range(ROUNDS))
             for what in (
-                lambda: show_what_matters(self.jobs, job_id, always=False, as_json=False),
+                lambda: show_what_matters(self.jobs, job_id, as_json=False),
                 lambda: show_handoffs(self.jobs, job_id, one, as_json=False),
             )
         )

@@ -30,7 +30,6 @@ MOST_DUE = 5_000
 """Of all jobs, that are looked through for what is at work of this one: 1 ms of Redis's time."""
 MOST_AT_WORK = 500
 """Of one job, whose state is asked: 1 ms."""
-PAGE_EVENTS = 500
 
 _BOOKS = (
     *(
@@ -150,19 +149,6 @@ class Glances:
             first=_events(first)[0],
             tail=_events(tail),
         )
-
-    def has_more_handoffs_than(self, job_id: JobId, most: int) -> bool:
-        """Read from its journal, a page at a time, as far as it takes."""
-        after, issued = 0, 0
-        while True:
-            with in_our_words():
-                part = self._connection.redis.xrange(
-                    keys.log(job_id), min=f"{after + 1}-0", count=PAGE_EVENTS
-                )
-            issued += sum(b'"type":"handoff_issued"' in fields[b"e"] for _, fields in part)
-            if issued > most or len(part) < PAGE_EVENTS:
-                return issued > most
-            after = int(part[-1][0].split(b"-")[0])
 
     def routed(self, job_id: JobId) -> Routed | None:
         """Who does a job of mode `auto`: nobody has asked for thousands of steps before that. None: it is not known yet."""

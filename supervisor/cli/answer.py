@@ -226,7 +226,7 @@ class _Handoffs:
         )
         for copies in (one for one in shown if isinstance(one, Copies)):
             said = outcomes([_state(one, done.get(one["handoff_id"])) for one in copies.all])
-            each = f"`handoff show {self.result.job_id} --all` has each"
+            each = f"`handoff show {self.result.job_id} --full` has each"
             yield Text(f"{copies.name}: {figures(len(copies.all), 'handoff')}, {said}; {each}")
         rows = [
             _row(handoff, done.get(handoff["handoff_id"]))

@@ -51,7 +51,7 @@ def approve(
     edit: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="A plan, as `handoff show` prints it, instead of the job's."
+            metavar="FILE", help="A plan, as `handoff show --full` prints it, instead of the job's."
         ),
     ] = None,
     steps: Annotated[
@@ -62,7 +62,7 @@ def approve(
 ) -> int:
     """Let a job go on that waits for an approval.
 
-    `handoff show JOB --all` has what it is about: the plan, what the steps have found, or the draft of the answer.
+    `handoff show JOB --full` has what it is about: the plan, what the steps have found, or the draft of the answer.
     """
     jobs, job_id = client_and_job(job)
     with_plan(edit, partial(jobs.approve, job_id, note, steps=steps, rows=rows))
@@ -121,7 +121,10 @@ def _tree(file: Path) -> yaml.Node:
     from supervisor.plain_yaml import tree_in
 
     root = tree_in(
-        file, MOST_PLAN_BYTES, "shorten it", "`steps: ...`, as `handoff show` prints the plan"
+        file,
+        MOST_PLAN_BYTES,
+        "shorten it",
+        "`steps: ...`, as `handoff show --full` prints the plan",
     )
     _check_joins(file, root)
     return root

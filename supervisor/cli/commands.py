@@ -40,7 +40,7 @@ ENTRIES = _entries({
         "submit": ("submit:submit", "Enqueue a job and print its id at once."),
         "watch": ("jobs:watch", "Follow a job until its end, then print its answer."),
         "result": ("jobs:result", "Print a job's answer, its sources and what it took."),
-        "show": ("show:show", "A job taken apart: plan, handoffs and results, in full where they are few, else what matters."),
+        "show": ("show:show", "A job in brief: its status, its handoffs that matter most, its notes and its answer."),
         "list": ("jobs:list_jobs", "The newest jobs."),
         "export": ("exporting:export", "Write everything about a job into one self-contained JSON file."),
         "trace": ("tracing:trace", "Write a job as one HTML page: who ran when, what made it last, and all that was asked and answered."),

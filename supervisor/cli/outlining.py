@@ -1,4 +1,4 @@
-"""A job of thousands of handoffs, on a screen or two."""
+"""A job in brief, on a screen or two, however many handoffs it has."""
 
 from __future__ import annotations
 

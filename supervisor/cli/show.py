@@ -1,4 +1,4 @@
-"""`handoff show`: a job taken apart; of one with more handoffs than anybody reads, what matters."""
+"""`handoff show`: a job in brief, in full, or some of its handoffs in full."""
 
 from __future__ import annotations
 
@@ -18,13 +18,10 @@ from supervisor.cli.terminal import stdout, write_as_json, write_json
 if TYPE_CHECKING:
     from supervisor.client import Client
 
-All = Annotated[
-    bool,
-    typer.Option("--all", help="Every handoff and every result in full, however many there are."),
+Full = Annotated[
+    bool, typer.Option("--full", help="The plan, and every handoff and every result in full.")
 ]
-Brief = Annotated[
-    bool, typer.Option("--brief", help="What matters, however few handoffs there are.")
-]
+Brief = Annotated[bool, typer.Option("--brief", help="With --json: an object of the brief form.")]
 Handoffs = Annotated[
     list[str] | None,
     typer.Option("--handoff", metavar="ID", help="Only this one, in full. May be repeated."),
@@ -34,30 +31,31 @@ Handoffs = Annotated[
 def show(
     job: Job,
     as_json: AsJson = False,
-    whole: All = False,
+    full: Full = False,
     brief: Brief = False,
     handoff: Handoffs = None,
 ) -> int:
-    """A job taken apart: plan, handoffs and results, in full where they are few, else what matters.
+    """A job in brief: its status, its handoffs that matter most, its notes and its answer.
 
-    Of a job with more than 20 handoffs: how they stand, and those that failed, were dropped, run or came last. `--all` shows all of them,
-    `--handoff` one in full. `--json` has everything, unless `--brief` is there, too.
+    `--full` prints every handoff and every result, `--handoff` one handoff in full. `--json` prints
+    all data of the job; with `--brief`, the data of the brief form.
 
       handoff show j-0123456789ab --handoff check_0107.1
     """
-    if whole + brief + bool(handoff) > 1:
-        raise UserError("--all, --brief and --handoff are three answers: ask for one of them")
+    if full + brief + bool(handoff) > 1:
+        raise UserError("--full, --brief and --handoff exclude one another: use one of them")
     jobs, job_id = client_and_job(job)
     if handoff:
         show_handoffs(jobs, job_id, handoff, as_json=as_json)
-    elif brief or not (whole or as_json):
-        show_what_matters(jobs, job_id, always=brief, as_json=as_json)
+    elif full or (as_json and not brief):
+        show_all(jobs, job_id, as_json=as_json)
     else:
-        _show_all(jobs, job_id, as_json=as_json)
+        show_what_matters(jobs, job_id, as_json=as_json)
     return OK
 
 
-def _show_all(jobs: Client, job_id: JobId, *, as_json: bool) -> None:
+def show_all(jobs: Client, job_id: JobId, *, as_json: bool) -> None:
+    """Print all data of a job."""
     from supervisor.cli.showing import print_everything
     from supervisor.record import letters_about
 
@@ -68,22 +66,15 @@ def _show_all(jobs: Client, job_id: JobId, *, as_json: bool) -> None:
         print_everything(found, letters_about(jobs.ledger, job_id))
 
 
-def show_what_matters(jobs: Client, job_id: JobId, *, always: bool, as_json: bool) -> None:
-    """Of a job of few handoffs all there is, unless `always`."""
-    from supervisor.known import checked
-    from supervisor.outline import is_long, outline_of
+def show_what_matters(jobs: Client, job_id: JobId, *, as_json: bool) -> None:
+    """Print a job in brief."""
+    from supervisor.cli.outlining import print_outline
     from supervisor.record import letters_about
 
-    glance = jobs.ledger.glances.of(checked(job_id))
-    if not always and not is_long(jobs.ledger, glance):
-        _show_all(jobs, job_id, as_json=as_json)
-        return
-    found = outline_of(jobs.ledger, glance)
+    found = jobs.outline(job_id)
     if as_json:
         write_json(found.to_json())
     else:
-        from supervisor.cli.outlining import print_outline
-
         print_outline(found, letters_about(jobs.ledger, job_id))
 
 

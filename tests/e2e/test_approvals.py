@@ -120,13 +120,13 @@ def test_the_commands_say_what_waits_bring_the_answer_and_refuse_a_second_one(
 
     listed = handoff.run("list", HANDOFF_REDIS_URL=url).stdout
     wrong = handoff.run("approve", job_id, "--edit", "plan.yaml", HANDOFF_REDIS_URL=url)
-    shown = handoff.run("show", job_id, HANDOFF_REDIS_URL=url).stdout
+    shown = handoff.run("show", job_id, "--full", HANDOFF_REDIS_URL=url).stdout
     (tmp_path / "plan.yaml").write_text(shown.partition("=== plan\n")[2].partition("\n===")[0])
     right = handoff.run(
         "approve", job_id, "--edit", "plan.yaml", "--note", "As it is.", HANDOFF_REDIS_URL=url
     )
     asked(fleet, job_id, ApprovalOf.ANSWER)
-    drafted = handoff.run("show", job_id, HANDOFF_REDIS_URL=url).stdout
+    drafted = handoff.run("show", job_id, "--full", HANDOFF_REDIS_URL=url).stdout
     rejected = handoff.run("reject", job_id, "--note", "Shorter.", HANDOFF_REDIS_URL=url)
     asked(fleet, job_id, ApprovalOf.ANSWER)
     fleet.jobs.approve(job_id)
@@ -169,7 +169,7 @@ def test_a_plan_is_rejected_with_a_plan_of_ones_own_and_the_planner_has_it_befor
         what="the second plan",
     )
     asked(fleet, job_id, ApprovalOf.PLAN)
-    watched = handoff.run("show", job_id, HANDOFF_REDIS_URL=url).stdout
+    watched = handoff.run("show", job_id, "--full", HANDOFF_REDIS_URL=url).stdout
     fleet.jobs.approve(job_id)
     result = fleet.ends_well(job_id)
     late = handoff.run("reject", job_id, "--edit", "mine.yaml", HANDOFF_REDIS_URL=url)

@@ -93,7 +93,7 @@ def test_result_prints_the_answer_again(
 def test_show_gives_every_handoff_and_result_in_full(
     handoff: Handoff, system: RunningSystem, job_id: str
 ) -> None:
-    shown = handoff.run("show", job_id, HANDOFF_REDIS_URL=system.redis_url).stdout
+    shown = handoff.run("show", job_id, "--full", HANDOFF_REDIS_URL=system.redis_url).stdout
     whole = json.loads(
         handoff.run("show", job_id, "--json", HANDOFF_REDIS_URL=system.redis_url).stdout
     )
@@ -117,7 +117,7 @@ def test_no_json_says_to_a_terminal_what_it_obeys(handoff: Handoff, system: Runn
     commands = (
         ["list", "--json"],
         ["show", job_id, "--json"],
-        ["show", job_id, "--all", "--json"],
+        ["show", job_id, "--full", "--json"],
         ["export", job_id],
     )
     written = [

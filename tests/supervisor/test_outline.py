@@ -17,16 +17,13 @@ from shared.wire.handoff import ResultStatus
 from shared.wire.ids import HandoffId, JobId
 from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
 from supervisor.cli.show import show
-from supervisor.cli.showing import print_everything
 from supervisor.handoff_report import handoffs_on
 from supervisor.outline import (
-    MOST_IN_FULL,
     MOST_NAMED,
     MOST_NEWEST,
-    is_long,
-    outline_of,
     outline_on,
 )
+from supervisor.plan_in_short import FEW_STEPS
 from tests.supervisor.many_rows import begun
 from tests.supervisor.shell import SETTINGS, Shell
 
@@ -43,6 +40,16 @@ def shell(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
     made.serve("researcher")
     yield made
     made.close()
+
+
+def ended(shell: Shell, tmp_path: Path, count: int) -> JobId:
+    """Return a job of so many steps, all of them done."""
+    job_id = begun(shell, tmp_path, count)
+    for event in shell.open(job_id):
+        shell.do(job_id, event)
+    while not shell.jobs.standing(job_id).status.ended:
+        shell.advance(job_id)
+    return job_id
 
 
 def worked(shell: Shell, job_id: JobId) -> None:
@@ -176,10 +183,8 @@ def test_nothing_is_counted_where_a_version_that_does_not_count_has_written(
     for event in shell.open(job_id):
         shell.do(job_id, event)
 
-    glance = shell.ledger.glances.of(job_id)
+    found = outline_on(shell.ledger, job_id)
 
-    assert is_long(shell.ledger, glance)
-    found = outline_of(shell.ledger, glance)
     assert (found.counts, found.plan) == (None, None)
     assert "does not count" in found.left_out[0]
     assert found.newest
@@ -234,28 +239,36 @@ def test_a_job_that_is_not_there_has_no_outline_and_no_handoffs(shell: Shell, na
             ask(JobId(name))
 
 
-def test_one_asks_for_one_answer(shell: Shell) -> None:
-    with pytest.raises(UserError, match="ask for one of them"):
-        show(shell.submit(), whole=True, brief=True)
+def test_two_forms_at_once_are_refused(shell: Shell) -> None:
+    with pytest.raises(UserError, match="exclude one another"):
+        show(shell.submit(), full=True, brief=True)
 
 
-def test_a_job_of_few_handoffs_is_shown_in_full_as_with_all(
+def test_a_job_of_two_handoffs_is_shown_in_brief(
     shell: Shell, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job_id = begun(shell, tmp_path, MOST_IN_FULL - 10)
-    for event in shell.open(job_id):
-        shell.do(job_id, event)
-    while not shell.jobs.standing(job_id).status.ended:
-        shell.advance(job_id)
-    print_everything(shell.jobs.result(job_id), [])
-    as_ever = capsys.readouterr().out
+    job_id = ended(shell, tmp_path, 2)
 
     show(job_id)
-    by_itself = capsys.readouterr().out
-    show(job_id, whole=True)
 
-    assert by_itself == capsys.readouterr().out == as_ever
-    assert as_ever.count("=== result of look_") == MOST_IN_FULL - 10
+    shown = capsys.readouterr().out
+    assert len(shown.splitlines()) < 40
+    assert f"=== {job_id}  ok" in shown
+    assert "look_0001.1  researcher  ok" in shown
+    assert "=== answer" in shown
+    assert f"`handoff show {job_id} --full`" in shown
+
+
+def test_full_shows_every_handoff_and_every_result(
+    shell: Shell, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job_id = ended(shell, tmp_path, FEW_STEPS + 1)
+
+    show(job_id, full=True)
+
+    shown = capsys.readouterr().out
+    assert shown.count("=== result of look_") == FEW_STEPS + 1
+    assert "=== plan" in shown
 
 
 def test_one_of_many_handoffs_is_shown_by_what_matters(
@@ -276,10 +289,10 @@ def test_one_of_many_handoffs_is_shown_by_what_matters(
     assert len(said.splitlines()) < 150
     assert f"{FEW} issued: {FEW - 13} ok, 3 failed, 10 open" in said
     assert f"look_0001 to look_{FEW:04d}: {FEW} steps of researcher" in said
-    assert f"`handoff show {job_id} --all`" in said
+    assert f"`handoff show {job_id} --full`" in said
     assert len(whole["handoffs"]) == FEW
     assert "handoffs" not in brief
     assert brief["counts"]["issued"] == FEW
-    assert any("--all" in line for line in brief["left_out"])
+    assert any("--full" in line for line in brief["left_out"])
     assert one.count("=== ") == 2
     assert "it broke" in one

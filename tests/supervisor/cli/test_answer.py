@@ -273,7 +273,7 @@ def test_the_copies_of_a_repeated_step_are_one_line_each_in_the_plan_and_among_t
     text = " ".join(lines)
     assert "page_0001 to page_2000 · reader: 2,000 steps" in text
     assert (
-        "page_0001 to page_2000: 2,000 handoffs, 1,999 ok, 1 failed; `handoff show j-0123456789ab --all` has each"
+        "page_0001 to page_2000: 2,000 handoffs, 1,999 ok, 1 failed; `handoff show j-0123456789ab --full` has each"
         in text
     )
     assert any(line.startswith("sum.1 writer ok") for line in lines)
