@@ -31,7 +31,7 @@ def test_of_an_empty_file_it_says_what_a_plan_begins_with(tmp_path: Path) -> Non
 
     with pytest.raises(
         UserError,
-        match=r"plan\.yaml: is empty; write `steps: \.\.\.`, as `handoff show` prints the plan$",
+        match=r"plan\.yaml: is empty; write `steps: \.\.\.`, as `handoff show --full` prints the plan$",
     ):
         with_plan(tmp_path / "plan.yaml", never)
 
