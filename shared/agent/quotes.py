@@ -1,14 +1,59 @@
-"""Finding a quote in a document's text: in time linear in the text, whatever both are made of. Pure."""
+"""Search for a model's quote in a document. Pure.
+
+Documents may be hostile, so every step takes time linear in the text. No regular expression here
+backtracks over more than the run of characters that it matches.
+"""
 
 from __future__ import annotations
 
+import re
+import unicodedata
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import accumulate
 
 MOST_QUOTE_CHARS = 2_000
-_ALIKE = str.maketrans(
-    {char: group[0] for group in ("'‘’‚‛`´", '"“”„‟«»', "-‐‑‒–—−") for char in group[1:]}
+_SHORT_CHARS = 4
+"""A shorter quote must stand between word boundaries: "5" is no quote from "15"."""
+_LIKE = str.maketrans(
+    {char: group[0] for group in ("'‘’‚‛´", '"“”„‟«»', "-‐‑‒–—−") for char in group[1:]}
 )
-"""Characters that models swap when they copy: quotation marks and dashes. One for one, so that offsets stay."""
+"""Characters that models swap when they copy: quotation marks and dashes. The length stays."""
+_LETTER = r"[^\W\d_]"
+_SOFT_HYPHEN_AT_LINE_END = re.compile(r"\u00ad(?=\s)")
+_APOSTROPHE = re.compile(rf"(?<={_LETTER})`(?={_LETTER})")
+_INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u2060\ufeff"))
+"""Soft hyphens and characters without width."""
+_NUMERIC_FORMS = ("<super>", "<sub>", "<fraction>", "<circle>")
+"""Compatibility forms that stay as they are, because they change a number: 10² is not 102."""
+_MOST_MARKS = 30
+"""Combining marks normalized at once. Source: the Stream-Safe Text Format of UAX #15, section 13.
+
+`unicodedata.normalize` sorts a run of marks in quadratic time.
+"""
+_MOST_GROWTH = 6
+"""Characters that replace one character. The few with more (U+FDFA has 18) stay as they are."""
+_MARKDOWN = re.compile(
+    r"""(
+      (?<![\s\d*_`])[*_`]++(?=\S)         # emphasis and code: not between spaces or digits
+    | (?<=\d)[*_`]++(?=[^\s\d])
+    | (?<=[^\s*_`])[*_`]++(?!\S)
+    | (?<!\S)[*_`]++(?=\S)
+    | ~~
+    | !?\[(?=[^\[\]\n]*+\]\([^()\s]*+\))  # the beginning and the end of a link
+    | \]\([^()\s]*+\)
+    )""",
+    re.VERBOSE,
+)
+_HYPHENATION = re.compile(
+    rf"((?<={_LETTER})-\s*+(?={_LETTER})"  # between letters: "well-\nknown", "well-known"
+    r"|(?<=\w-)\s++(?=\w))"  # after a hyphen that stays: "2019-\n2020"
+)
+_SPACES = re.compile(r"(\s{2,}|[^\S ])")
+_EDGE = re.compile(rf"[\s*_`]*+(?:-++(?={_LETTER}))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,32 +62,148 @@ class Span:
     end: int
 
 
-def folded(text: str) -> str:
-    """The text as it is compared: white space is one space, typographic quotation marks and dashes are plain ones; case stays."""
-    return " ".join(text.translate(_ALIKE).split())
+class _Pass:
+    """A text in which the matches of a pattern are replaced, and where each character was."""
+
+    def __init__(self, text: str, pattern: re.Pattern[str], new: Callable[..., str]) -> None:
+        """`pattern` has one group, around all of it; `new` returns the replacement of a match."""
+        pieces = pattern.split(text)
+        self._old_ends = _ends(pieces)
+        pieces[1::2] = map(new, pieces[1::2])
+        self._new_ends = _ends(pieces)
+        self.text = "".join(pieces)
+
+    def source(self, span: Span) -> Span:
+        """Return where the characters of a span, which is not empty, come from."""
+        return Span(self._source(span.start).start, self._source(span.end - 1).end)
+
+    def _source(self, index: int) -> Span:
+        piece = bisect_right(self._new_ends, index)
+        old_start = self._old_ends[piece - 1] if piece else 0
+        if piece % 2:
+            return Span(old_start, self._old_ends[piece])
+        new_start = self._new_ends[piece - 1] if piece else 0
+        start = old_start + index - new_start
+        return Span(start, start + 1)
+
+
+class FoldedText:
+    """A document's text, folded at the first quote that does not stand in it character by character.
+
+    White space is one space. Quotation marks and dashes are plain ones. Characters are in NFKC, but
+    for superscripts, subscripts, fractions and circled numbers. Left out are soft hyphens, hyphens
+    between letters, also at the end of a line, and Markdown's marks of emphasis, code and links.
+    Case stays.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def find(self, quote: str) -> Span | None:
+        """Return where the quote stands, or None.
+
+        The span holds the document's own characters, at most MOST_QUOTE_CHARS of them. A quote
+        without a letter or a digit proves nothing and stands nowhere.
+        """
+        if not any(map(str.isalnum, quote)):
+            return None
+        plain = quote.strip()
+        start = _position(plain, self.text)
+        if start >= 0:
+            return _at_most(Span(start, start + len(plain)))
+        wanted = folded(quote)
+        start = _position(wanted, self._passes[-1].text) if wanted else -1
+        if start < 0:
+            return None
+        span = Span(start, start + len(wanted))
+        for step in reversed(self._passes):
+            span = step.source(span)
+        return _at_most(span)
+
+    @cached_property
+    def _passes(self) -> tuple[_Pass, ...]:
+        return _passes(self.text)
 
 
 def find_quote(quote: str, text: str) -> Span | None:
-    """Where the quote stands in the text, both folded. Documents are hostile: a regular expression here could be made to run for hours.
+    """Return where the quote stands in the text: see `FoldedText.find`."""
+    return FoldedText(text).find(quote)
 
-    The span holds the document's own characters, at most MOST_QUOTE_CHARS of them.
+
+def folded(quote: str) -> str:
+    """Return a quote folded as `FoldedText` folds, without what its edges may share with a document.
+
+    At an edge, the character that decides whether a mark or a hyphen stays is not in the quote.
     """
-    wanted = folded(quote)
-    if not wanted:
-        return None
-    start = text.find(quote.strip())
-    if start >= 0:
-        return Span(start, start + min(len(quote.strip()), MOST_QUOTE_CHARS))
-    words = folded(text)
-    at = words.find(wanted)
-    if at < 0:
-        return None
-    start, end = _unfolded(at, words, text), _unfolded(at + len(wanted) - 1, words, text) + 1
-    return Span(start, min(end, start + MOST_QUOTE_CHARS))
+    text = _passes(quote)[-1].text
+    text = text[_edge(text) :]
+    return text[: len(text) - _edge(text[::-1])]
 
 
-def _unfolded(at: int, words: str, text: str) -> int:
-    """Where a character of the folded text stands in the text: in the same word, as far from the word's beginning."""
-    number = words.count(" ", 0, at)
-    in_word = at - (words.rfind(" ", 0, at) + 1)
-    return len(text) - len(text.split(maxsplit=number)[number]) + in_word
+def _edge(text: str) -> int:
+    match = _EDGE.match(text)
+    return match.end() if match else 0
+
+
+def _passes(text: str) -> tuple[_Pass, ...]:
+    text = _SOFT_HYPHEN_AT_LINE_END.sub("-", text.translate(_LIKE))
+    text = _APOSTROPHE.sub("'", text)
+    passes = list[_Pass]()
+    if not text.isascii():
+        passes.append(_Pass(text, _clusters(), cache(_normal)))
+        text = passes[-1].text
+    for pattern, new in ((_MARKDOWN, ""), (_HYPHENATION, ""), (_SPACES, " ")):
+        passes.append(_Pass(text, pattern, lambda _, new=new: new))
+        text = passes[-1].text
+    return tuple(passes)
+
+
+def _normal(cluster: str) -> str:
+    visible = cluster.translate(_INVISIBLE)
+    is_number = any(unicodedata.decomposition(c).startswith(_NUMERIC_FORMS) for c in visible)
+    normal = unicodedata.normalize("NFC" if is_number else "NFKC", visible).translate(_LIKE)
+    return normal if len(normal) <= _MOST_GROWTH * len(cluster) else cluster
+
+
+@cache
+def _clusters() -> re.Pattern[str]:
+    """Return the pattern of what normalization may change: a character with combining marks, or a
+    character that is not in NFKC. Made at the first use, in about 50 ms.
+    """
+    marks, changed = list[int](), list(_INVISIBLE)
+    for code in range(0x80, 0x30000):  # no later plane has a character that NFKC changes
+        char = chr(code)
+        if unicodedata.category(char).startswith("M") or 0x1160 <= code <= 0x11FF:
+            marks.append(code)
+        elif code not in _INVISIBLE and _normal(char) != char:
+            changed.append(code)
+    mark, other = _char_class(marks), _char_class(sorted(changed))
+    return re.compile(rf"(.{mark}{{1,{_MOST_MARKS}}}|{other})", re.DOTALL)
+
+
+def _char_class(codes: Iterable[int]) -> str:
+    ranges = list[list[int]]()
+    for code in codes:
+        if ranges and ranges[-1][1] == code - 1:
+            ranges[-1][1] = code
+        else:
+            ranges.append([code, code])
+    return "[" + "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in ranges) + "]"
+
+
+def _ends(pieces: list[str]) -> array[int]:
+    return array("I", accumulate(map(len, pieces)))
+
+
+def _position(wanted: str, text: str) -> int:
+    if len(wanted) >= _SHORT_CHARS:
+        return text.find(wanted)
+    edge = "[0-9A-Za-z]"
+    before = f"(?<!{edge})" if re.match(edge, wanted) else ""
+    after = f"(?!{edge})" if re.match(edge, wanted[-1:]) else ""
+    match = re.search(before + re.escape(wanted) + after, text)
+    return match.start() if match else -1
+
+
+def _at_most(span: Span) -> Span:
+    return Span(span.start, min(span.end, span.start + MOST_QUOTE_CHARS))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
-from shared.agent.quotes import MOST_QUOTE_CHARS, find_quote
+from shared.agent.quotes import MOST_QUOTE_CHARS, FoldedText
 from shared.agent.tool import ToolFailed
 from shared.wire.documents import Document, Manifest
 from shared.wire.handoff import Citation
@@ -20,6 +21,10 @@ class Sources:
     manifest: Manifest = field(default_factory=Manifest)
     fetched: Callable[[], Iterable[Document]] = tuple
     """Documents that were kept while the handoff ran (`ToolContext.keep_document`)."""
+    _folded: Callable[[str], FoldedText] = field(
+        default_factory=lambda: lru_cache(maxsize=8)(FoldedText), repr=False, compare=False
+    )
+    """The folded text of a document by its text: many quotes come from few documents."""
 
     def document(self, source: str) -> Document | None:
         """By its path or URL; by the end of its path, if only one has it."""
@@ -44,7 +49,7 @@ class Sources:
             text = self.text_of(document.digest)
         except ToolFailed as error:
             return f'the source "{document.path}" cannot be read: {error}'
-        span = find_quote(quote[: 2 * MOST_QUOTE_CHARS], text)
+        span = self._folded(text).find(quote[: 2 * MOST_QUOTE_CHARS])
         if span is None:
             return f'this quote does not stand in "{document.path}": "{" ".join(quote.split())[:120]}"; copy it verbatim, or drop it'
         return Citation(
