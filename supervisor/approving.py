@@ -20,7 +20,7 @@ from shared.wire.message import each_problem
 from shared.wire.names import SUB_SUPERVISOR
 from shared.wire.plan import Plan, Step, count_problems, name_problems, problems_by_step
 from supervisor.lifecycle.approved import may_be_planned_again
-from supervisor.lifecycle.approving import approval_fields
+from supervisor.lifecycle.approving import waiting_fields
 from supervisor.lifecycle.asked import Question
 from supervisor.lifecycle.evolve import fold
 from supervisor.lifecycle.state import JobState
@@ -283,7 +283,7 @@ def _say(
 ) -> None:
     """Appended whatever has happened meanwhile: where another answer came first, this one changes nothing, and that is said."""
     version = ledger.journal.append_unless_ended(
-        state.job_id, answer, approval_fields(state, None), texts
+        state.job_id, answer, waiting_fields(state, None), texts
     )
     before = fold(
         state.job_id,

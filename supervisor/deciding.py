@@ -24,8 +24,7 @@ from shared.wire.events import ApprovalAsked, Event, Recorded
 from shared.wire.ids import HandoffId, StepId
 from shared.wire.results import UNREADABLE
 from supervisor.closing import Closing
-from supervisor.lifecycle.approving import approval_fields
-from supervisor.lifecycle.budget import why_asked
+from supervisor.lifecycle.approving import waiting_fields
 from supervisor.lifecycle.commands import AbandonSteps
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.ending import next_due
@@ -206,8 +205,7 @@ class Deciding:
         asks = any(isinstance(event, ApprovalAsked) for event in prepared.events)
         fields = {
             "status": later.status.value,
-            "asks": why_asked(later),
-            **approval_fields(before, later),
+            **waiting_fields(before, later),
             **self._closing.fields(later),
         }
         return Commit(

@@ -54,6 +54,8 @@ class FleetStats:
     at: float
     """Unix time in seconds, by Redis's clock."""
     open_jobs: int
+    waiting_jobs: int
+    """The open jobs that wait for a person."""
     supervisors: int
     roles: tuple[RoleStats, ...]
     thinking: RoleStats
@@ -110,6 +112,7 @@ def stats_of(
     return FleetStats(
         at=load.at,
         open_jobs=load.open_jobs,
+        waiting_jobs=load.waiting_jobs,
         supervisors=load.supervisors,
         roles=tuple(found[name] for name in names if name != THINK_QUEUE),
         thinking=found[THINK_QUEUE],

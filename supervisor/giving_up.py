@@ -10,7 +10,7 @@ from shared.logs import log_of
 from shared.wire.errors import HandoffError, LedgerUnavailable, MalformedMessage, VersionConflict
 from shared.wire.events import JobEnded, JobStatus, Recorded
 from shared.wire.names import SUPERVISOR_QUEUE
-from supervisor.lifecycle.approving import approval_fields
+from supervisor.lifecycle.approving import waiting_fields
 from supervisor.lifecycle.evolve import fold_on
 from supervisor.lifecycle.state import JobState
 from supervisor.lifetimes import tell_end
@@ -120,7 +120,7 @@ class GivingUp:
             expected=state.version,
             tip=state.as_of,
             events=[end],
-            fields={"status": JobStatus.FAILED.value, "asks": "", **approval_fields(state, later)},
+            fields={"status": JobStatus.FAILED.value, **waiting_fields(state, later)},
             drop=sorted(state.open),
             due_at=now,
             look=look.name,

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from pydantic import JsonValue
 
 from shared.ledger.glances import Glance, HandoffBooks
-from shared.ledger.jobs import JobStanding
 from shared.ledger.ledger import Ledger
 from shared.wire.answer import Answer
 from shared.wire.events import (
     DEFAULT_TENANT,
-    ApprovalAsked,
     HandoffFinished,
     HandoffIssued,
     JobEnded,
@@ -87,7 +85,6 @@ def outline_on(ledger: Ledger, job_id: JobId) -> JobOutline:
         UnknownJob: there is none.
     """
     glance = ledger.glances.of(job_id)
-    glance = replace(glance, job=_with_approval(ledger, glance))
     job, submitted = glance.job, glance.first.event
     assert isinstance(submitted, JobSubmitted)
     routed = ledger.glances.routed(job.job_id) if submitted.mode is Mode.AUTO else None
@@ -141,12 +138,6 @@ def _end(glance: Glance) -> tuple[JobEnded | None, float]:
             if isinstance(recorded.event, JobEnded):
                 return recorded.event, recorded.at
     return None, glance.at
-
-
-def _with_approval(ledger: Ledger, glance: Glance) -> JobStanding:
-    asked = [one.version for one in glance.tail if isinstance(one.event, ApprovalAsked)]
-    asked += [] if glance.asked is None else [glance.asked]
-    return replace(glance.job, approval=ledger.glances.approvals(glance.job.job_id, asked))
 
 
 def _newest(glance: Glance) -> tuple[HandoffId, ...]:

@@ -51,6 +51,7 @@ from supervisor.quoting.telling import shown
 from supervisor.record import Record, record_of
 from supervisor.roles.router import Route
 from supervisor.rows import Row, chosen, last_repeated, repeated_in, rows_of
+from supervisor.waiting import awaited_answers
 from supervisor.working_time import worked_in
 
 CHECKED_OFFLINE = "sources and coverage were checked by code; no model judged the content"
@@ -114,6 +115,10 @@ class JobResult(Message):
     model: str | None = None
     notes: tuple[str, ...] = ()
     """Notes for the reader: missing parts, errors, and, while the job runs, missing workers."""
+    waiting_since: float | None = None
+    """Since when the job waits for a person, in Unix seconds. Null: it does not; `status` says `waiting` if it does."""
+    waits_for: tuple[str, ...] = Field(default=(), exclude=True)
+    """A line for each answer of a person that the job waits for."""
     has_open_points: bool = Field(default=False, exclude=True)
     """Whether the answer names open points."""
     row_results: tuple[Row, ...] = Field(default=(), exclude=True)
@@ -186,6 +191,8 @@ def report_of(record: Record) -> JobResult:
         )
         or None,
         notes=_notes(answer, made[-1] if made else None, ended, words, record.waits),
+        waiting_since=standing.asked_at,
+        waits_for=tuple(map(str, awaited_answers(standing))),
         has_open_points=answer is not None and bool(answer.open_points),
         row_results=rows,
         last_repeated=last,

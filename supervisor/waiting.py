@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from shared.ledger.jobs import JobStanding
 from shared.ledger.ledger import Ledger
@@ -63,10 +64,7 @@ def missing(job: JobStanding, there: Presence) -> tuple[Missing, ...]:
     found = (
         [] if SUPERVISOR_QUEUE in there.queues else [Missing("a supervisor", _start("supervisor"))]
     )
-    if job.asks:
-        found.append(Missing(f"a decision, because {job.asks}", _DECISION.format(job.job_id)))
-    if job.approval:
-        found.append(Missing(f"an approval of its {job.approval}", APPROVAL.format(job.job_id)))
+    found += awaited_answers(job)
     waiting: dict[str, list[str]] = {}
     for handoff_id, specialist in sorted(there.unclaimed.get(job.job_id, {}).items()):
         waiting.setdefault(specialist, []).append(handoff_id.rpartition(".")[0])
@@ -83,6 +81,21 @@ def missing(job: JobStanding, there: Presence) -> tuple[Missing, ...]:
             else Missing("a worker of any specialist", _start("worker --all"))
         )
     return tuple(found)
+
+
+def awaited_answers(job: JobStanding) -> list[Missing]:
+    """Return what a person has to decide or to approve before the job goes on. Pure."""
+    if job.status is not JobStatus.WAITING:
+        return []
+    since = "" if job.asked_at is None else f" since {_utc(job.asked_at)}"
+    found = []
+    if job.asks:
+        decision = f"a decision by a person{since}, because {job.asks}"
+        found.append(Missing(decision, _DECISION.format(job.job_id)))
+    if job.approval:
+        approval = f"an approval of its {job.approval} by a person{since}"
+        found.append(Missing(approval, APPROVAL.format(job.job_id)))
+    return found
 
 
 def missing_for(ledger: Ledger, job: JobStanding, out: Iterable[HandoffId]) -> tuple[Missing, ...]:
@@ -123,6 +136,10 @@ def _missing(
             for job_id, who in found.items()
         }
     return found
+
+
+def _utc(unix_s: float) -> str:
+    return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _worker_of(specialists: Sequence[str], *steps: str) -> Missing:

@@ -119,7 +119,7 @@ class Webhooks:
             return
         waits: dict[str, object] = {
             "job_id": state.job_id,
-            "status": "waits",
+            "status": "waiting",
             "approval": state.question.what,
             "reminder": state.question.reminders,
         }

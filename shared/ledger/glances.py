@@ -32,6 +32,7 @@ MOST_AT_WORK = 500
 """Of one job, whose state is asked: 1 ms."""
 
 _BOOKS = (
+    "asked_last",
     *(
         "status",
         "version",
@@ -44,10 +45,19 @@ _BOOKS = (
         "unpriced",
         "cancelled",
     ),
-    *("specialists", "cut_calls", "cut_tokens", "cut_usd", "asks", "teams_lack", "parent"),
+    *(
+        "specialists",
+        "cut_calls",
+        "cut_tokens",
+        "cut_usd",
+        "asks",
+        "asked_at",
+        "teams_lack",
+        "parent",
+    ),
 )
 """Fields of a job's hash, which has one more for each chord, and so thousands."""
-_SHORT = ("tally", "plan_short", "failed_last", "dropped_last", "asked_last")
+_SHORT = ("tally", "plan_short", "failed_last", "dropped_last")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +84,7 @@ class Glance:
     at: float
     """Unix time in seconds, by Redis's clock."""
     job: JobStanding
-    """Without the approval that it waits for, which `approvals` asks for, and its children."""
+    """Without its children."""
     tally: Tally | None
     """None: a version that does not count has written part of its journal."""
     plan: str
@@ -82,8 +92,6 @@ class Glance:
     failed: tuple[HandoffId, ...]
     """The newest that failed, or needed something; the newest last."""
     dropped: tuple[HandoffId, ...]
-    asked: int | None
-    """The version of its last question; None: it has asked nothing, or nothing since a version noted that."""
     running: tuple[HandoffId, ...]
     parked: tuple[HandoffId, ...]
     is_cut: bool
@@ -126,12 +134,14 @@ class Glances:
         answer = self._connection.script("glance", [keys.job(job_id), keys.DUE, keys.JOBS], order)
         if not answer or not answer[3]:
             raise UnknownJob.named(job_id)
-        at_ms, submitted_ms, values, first, tail, running, parked, more = answer
+        at_ms, submitted_ms, values, first, tail, running, parked, more, question = answer
         fields = {
             name.encode(): value
             for name, value in zip((*_BOOKS, *_SHORT), values, strict=True)
             if value is not None
         }
+        if question:
+            fields[b"approval:" + fields[b"asked_last"]] = question
         job = job_standing(job_id, fields, float(submitted_ms or 0))
         short = {name: fields.get(name.encode(), b"").decode() for name in _SHORT}
         tally = _tally(short["tally"], job.version)
@@ -142,7 +152,6 @@ class Glances:
             plan=short["plan_short"] if tally else "",
             failed=tuple(map(HandoffId, short["failed_last"].split())),
             dropped=tuple(map(HandoffId, short["dropped_last"].split())),
-            asked=int(short["asked_last"]) if short["asked_last"] else None,
             running=tuple(HandoffId(one.decode()) for one in running),
             parked=tuple(HandoffId(one.decode()) for one in parked),
             is_cut=bool(more),
@@ -157,16 +166,6 @@ class Glances:
         return next(
             (event for entry in entries if isinstance(event := recorded(entry).event, Routed)), None
         )
-
-    def approvals(self, job_id: JobId, asked: Sequence[int]) -> str:
-        """What it waits for an approval of, among those that were asked for by these versions of its journal; '': it does not."""
-        if not asked:
-            return ""
-        with in_our_words():
-            found = self._connection.redis.hmget(
-                keys.job(job_id), [f"approval:{version}" for version in asked]
-            )
-        return next((value.decode() for value in found if value is not None), "")
 
     def handoffs(
         self, job_id: JobId, handoff_ids: Sequence[HandoffId]

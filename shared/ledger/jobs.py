@@ -89,6 +89,8 @@ class JobStanding:
     """Why it waits for a decision of its user; empty: it does not."""
     approval: str = ""
     """What it waits for an approval of; empty: it does not."""
+    asked_at: float | None = None
+    """Since when it waits for a person, in Unix seconds; None: it does not."""
     teams_lack: str = ""
     """Of what the sub-teams of its plan get too little; empty: of nothing."""
     parent: JobId | None = None
@@ -253,34 +255,43 @@ class Jobs:
 def job_standing(job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: float) -> JobStanding:
     """Return how a job stands, by the fields of its hash.
 
+    A job that waits for a person's answer has the status `waiting`, also while other steps of it
+    run. `waits_for_person` in `scripts/prelude.lua` is the same rule for the filter of the list.
+
     `submitted_ms`: its score in the list of jobs; 0 of a job that is in no list.
     """
 
     def number(name: bytes) -> int:
         return int(fields.get(name, b"0"))
 
+    def text(name: bytes) -> str:
+        return fields.get(name, b"").decode()
+
+    status, asks = JobStatus(text(b"status") or "queued"), text(b"asks")
+    approval = text(b"approval:" + fields.get(b"asked_last", b""))
+    is_waiting = not status.ended and bool(asks or approval)
+    asked_at = number(b"asked_at") / 1000
     return JobStanding(
         job_id=job_id,
-        status=JobStatus(fields.get(b"status", b"queued").decode()),
+        status=JobStatus.WAITING if is_waiting else status,
         version=number(b"version"),
-        title=fields.get(b"title", b"").decode(),
+        title=text(b"title"),
         submitted_at=(int(submitted_ms) or number(b"submitted_at")) / 1000,
         turns=number(b"turns"),
         input_tokens=number(b"input_tokens"),
         output_tokens=number(b"output_tokens"),
         cost_microusd=None if b"unpriced" in fields else number(b"usd"),
         cancelled=b"cancelled" in fields,
-        specialists=tuple(fields.get(b"specialists", b"").decode().split()),
+        specialists=tuple(text(b"specialists").split()),
         cut_calls=number(b"cut_calls"),
         cut_tokens=number(b"cut_tokens"),
         cut_microusd=number(b"cut_usd"),
-        asks=fields.get(b"asks", b"").decode(),
-        teams_lack=fields.get(b"teams_lack", b"").decode(),
+        asks=asks,
+        approval=approval,
+        asked_at=asked_at if is_waiting else None,
+        teams_lack=text(b"teams_lack"),
         parent=JobId(fields[b"parent"].decode().partition("/")[0]) if b"parent" in fields else None,
-        children=tuple(map(JobId, fields.get(b"children", b"").decode().split())),
-        approval=next(
-            (value.decode() for name, value in fields.items() if name.startswith(b"approval:")), ""
-        ),
+        children=tuple(map(JobId, text(b"children").split())),
     )
 
 

@@ -82,6 +82,8 @@ class Load:
     """0: no limit."""
     paused: Set[str] = frozenset()
     """Roles, whether somebody serves them or not."""
+    waiting_jobs: int = 0
+    """The open jobs that wait for a person."""
 
     def busy(self, queue: str) -> int:
         """Slots that are taken by what came from there."""
@@ -107,7 +109,7 @@ class Loads:
         Raises:
             LedgerUnavailable: Redis is away.
         """
-        at_ms, open_jobs, found = self._connection.script(
+        at_ms, open_jobs, waiting_jobs, found = self._connection.script(
             "at_work",
             [keys.DUE, *(keys.WAITING + queue for queue in (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE))],
             [MOST_AT_WORK],
@@ -130,6 +132,7 @@ class Loads:
         return Load(
             at=at,
             open_jobs=int(open_jobs),
+            waiting_jobs=int(waiting_jobs),
             supervisors=members.count(SUPERVISOR_QUEUE),
             at_work=tuple(_at_work(*one) for one in found),
             waiting=self._waiting(sorted(roles)),

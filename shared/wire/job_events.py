@@ -29,6 +29,8 @@ class JobStatus(StrEnum):
     QUEUED = "queued"
     """Accepted; no supervisor has looked at it."""
     RUNNING = "running"
+    WAITING = "waiting"
+    """A person has to approve or to decide something. `shared.ledger.jobs.job_standing` derives it; no journal and no hash holds it."""
     OK = "ok"
     PARTIAL = "partial"
     """There is an answer, with named gaps or open points."""
@@ -38,7 +40,7 @@ class JobStatus(StrEnum):
 
     @property
     def ended(self) -> bool:
-        return self not in (JobStatus.QUEUED, JobStatus.RUNNING)
+        return self not in (JobStatus.QUEUED, JobStatus.RUNNING, JobStatus.WAITING)
 
 
 class Parent(Message):

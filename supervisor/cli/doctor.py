@@ -12,9 +12,10 @@ from rich.text import Text
 
 from shared.config import Settings, load_settings
 from shared.foreign_environment import NAME_A_BROKER
+from shared.ledger.jobs import JobFilter
 from shared.local.redis_server import OLDEST, find_server, version_of
 from shared.wire.errors import LedgerUnavailable, UnusableRedis, UserError
-from shared.wire.events import DEFAULT_TENANT
+from shared.wire.events import DEFAULT_TENANT, JobStatus
 from shared.wire.names import (
     RESERVED,
     SUBMISSIONS_QUEUE,
@@ -124,6 +125,7 @@ def _broker(settings: Settings) -> Iterator[Finding]:
         yield from ignored_variables(os.environ)
         yield from paused(jobs.ledger.pauses.all())
         yield from budgets(jobs.ledger.days.today(DEFAULT_TENANT))
+        yield from _waiting_jobs(jobs)
         yield from _leftovers(jobs)
     except (LedgerUnavailable, UnusableRedis) as error:
         yield _refused(str(error))
@@ -295,6 +297,21 @@ def forsaken(depths: Iterable[QueueDepth], served: Collection[str]) -> Iterator[
                 else f"their jobs have ended: `redis-cli DEL {name}` removes them"
             )
             yield Finding(Level.WARN, f"queue {name}", found, mend)
+
+
+def _waiting_jobs(jobs: Client) -> Iterator[Finding]:
+    """Jobs that wait for a person: no fault of the system, and no job goes on by itself."""
+    waiting = list(jobs.ledger.jobs.matching(JobFilter(frozenset({JobStatus.WAITING}))))
+    if not waiting:
+        return
+    times = [one.asked_at for one in jobs.ledger.jobs.standings(waiting) if one.asked_at]
+    since = f", the first since {clock(min(times))}" if times else ""
+    yield Finding(
+        Level.OK,
+        "waiting for a person",
+        f"{figures(len(waiting), 'job')}{since}",
+        "`handoff list --status waiting` says for what",
+    )
 
 
 def _leftovers(jobs: Client) -> Iterator[Finding]:

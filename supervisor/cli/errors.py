@@ -50,7 +50,7 @@ def exit_code_of(status: JobStatus, *, allow_partial: bool = False) -> int:
             return INTERRUPTED
         case JobStatus.FAILED:
             return FAILED
-        case JobStatus.QUEUED | JobStatus.RUNNING:
+        case JobStatus.QUEUED | JobStatus.RUNNING | JobStatus.WAITING:
             return NOT_ENDED
 
 

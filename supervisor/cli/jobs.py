@@ -132,9 +132,12 @@ def result(
     found = jobs.result(job_id, wait_s=wait)
     if as_json or found.status.ended:
         return print_outcome(found, as_json=as_json, allow_partial=allow_partial)
-    say(
-        f"{job_id} is {found.status.value}: --wait S waits for its end, `handoff watch {job_id}` shows what it does"
-    )
+    if found.waits_for:
+        say(f"{job_id} is {found.status.value}: {'; '.join(found.waits_for)}")
+    else:
+        say(
+            f"{job_id} is {found.status.value}: --wait S waits for its end, `handoff watch {job_id}` shows what it does"
+        )
     return exit_code_of(found.status)
 
 

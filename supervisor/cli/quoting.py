@@ -62,7 +62,7 @@ def planned(jobs: Client, job_id: JobId) -> JobState:
     state = begin(job_id, next(events))
     for recorded in events:
         state = evolve(state, recorded)
-        if state.question or state.asked or state.ended:
+        if state.question or state.asked_at or state.ended:
             break
     return state
 

@@ -11,7 +11,6 @@ import yaml
 from supervisor.cli.answer import answer_text, cut_remark, sources_of, took
 from supervisor.cli.terminal import stdout, write_line
 from supervisor.harmless import plain
-from supervisor.waiting import APPROVAL
 
 if TYPE_CHECKING:
     from shared.ledger.dead import DeadLetter
@@ -55,7 +54,7 @@ def print_everything(result: JobResult, letters: Sequence[DeadLetter]) -> None:
     shown = partial(readable, columns=stdout().width)
     outcomes = {one["handoff_id"]: one for one in result.results}
     whose = f"mode {result.mode.value}, tenant {plain(result.tenant)}, {result.priority.value}"
-    about = (whose, took(result), cut_remark(result), _wait_of(result))
+    about = (whose, took(result), cut_remark(result), *result.waits_for)
     section(f"{result.job_id}  {result.status.value}", "\n".join(line for line in about if line))
     if result.route:
         section("route", shown(result.route))
@@ -94,20 +93,6 @@ def print_handoff(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> No
         shown(handoff),
     )
     section(f"result of {name}", shown(outcome) if outcome is not None else "none yet")
-
-
-def _wait_of(result: JobResult) -> str | None:
-    """For whom, where that is a person."""
-    undecided = (
-        []
-        if result.status.ended
-        else [asked["what"] for asked in result.approvals if not asked["decision"]]
-    )
-    return (
-        f"waits for an approval of its {undecided[-1]}: {APPROVAL.format(result.job_id)}"
-        if undecided
-        else None
-    )
 
 
 def section(title: str, body: str) -> None:

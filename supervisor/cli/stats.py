@@ -103,9 +103,10 @@ def headline(found: FleetStats) -> str:
     memory = f"Redis {found.used_memory_bytes / 1e6:.0f} MB" + (
         f" of {found.max_memory_bytes / 1e6:.0f}" if found.max_memory_bytes else ""
     )
-    return "  ".join(
-        (figures(found.open_jobs, "open job"), who, f"{_spent(found.spent_today)} today", memory)
-    )
+    jobs = figures(found.open_jobs, "open job")
+    if found.waiting_jobs:
+        jobs += f" ({found.waiting_jobs:,} waiting for a person)"
+    return "  ".join((jobs, who, f"{_spent(found.spent_today)} today", memory))
 
 
 def _spent(spent: Spent) -> str:

@@ -12,6 +12,7 @@ from shared.wire.events import JobStatus
 from shared.wire.names import CLOSING_ROLES
 from shared.wire.usage import cost_usd
 from supervisor.lifecycle.asked import Question
+from supervisor.lifecycle.budget import why_asked
 from supervisor.lifecycle.commands import (
     AbandonSteps,
     AskApproval,
@@ -145,11 +146,23 @@ def after_rejection(state: JobState, what: ApprovalOf) -> tuple[Command, ...]:
     return (EndJob(JobStatus.FAILED, f"the {what} was rejected, and it cannot be made again"),)
 
 
-def approval_fields(before: JobState, later: JobState | None) -> dict[str, str]:
-    """What the job's hash says of its question: `approval:` and its version, so that a late answer to an earlier one takes nothing away;
-    and which was the last one, for who cannot read all fields of the hash.
+def waiting_fields(before: JobState, later: JobState | None) -> dict[str, str]:
+    """Return the fields of the job's hash that say for which person's answer it waits.
+
+    `later`: the state after the events that the fields are written with; None: the open question
+    was just answered. An empty value removes its field. The fields: `asks`, why it waits for a
+    decision; `approval:` and the version of a question, what it waits for an approval of;
+    `asked_last`, the version of the newest question; `asked_at`, since when it waits (Unix ms).
+    The version in the name keeps a late answer to an earlier question from removing a newer one.
     """
-    gone = {f"approval:{asked.version}": ""} if (asked := before.question) else {}
-    if not later or not (asked := later.question):
-        return gone
-    return gone | {f"approval:{asked.version}": asked.what.value, "asked_last": str(asked.version)}
+    answered = {f"approval:{before.question.version}": ""} if before.question else {}
+    if later is None:
+        return answered
+    fields = {**answered, "asks": why_asked(later)}
+    since = later.asked_at
+    if (question := later.question) is not None:
+        fields[f"approval:{question.version}"] = question.what.value
+        fields["asked_last"] = str(question.version)
+        since = question.at
+    fields["asked_at"] = "" if since is None else str(int(since * 1000))
+    return fields

@@ -38,7 +38,7 @@ def why_spent(state: JobState) -> str:
 
 def why_asked(state: JobState) -> str:
     """Why the job waits for a decision of its user; empty: it does not."""
-    return why_spent(state) if state.asked and not state.ended else ""
+    return why_spent(state) if state.asked_at is not None and not state.ended else ""
 
 
 def amount(name: str, value: int) -> str:

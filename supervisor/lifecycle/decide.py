@@ -123,7 +123,7 @@ def _unasked(
 
 
 def _ask(state: JobState) -> tuple[Command, ...]:
-    return () if state.asked else (AskUser(why_over(state)),)
+    return () if state.asked_at is not None else (AskUser(why_over(state)),)
 
 
 def _next(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:  # noqa: PLR0911 (one case a phase)

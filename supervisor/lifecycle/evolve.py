@@ -156,7 +156,7 @@ def _of_job(state: JobState, event: JobEvent, recorded: Recorded) -> dict[str, A
         case RetryRequested():
             return retried(state, event, recorded.at)
         case DecisionAsked():
-            return {"asked": True}
+            return {"asked_at": recorded.at}
         case WebhookTried():
             if event.end and event.end != state.ended_version:
                 return {}  # it was under way when the user retried: the end that comes has not been posted

@@ -26,7 +26,7 @@ USABLE = frozenset({ResultStatus.OK, ResultStatus.PARTIAL})
 def retried(state: JobState, event: RetryRequested, at: float) -> dict[str, Any]:
     """Of a job that has ended, or waits for a decision; of any other nothing."""
     if not state.ended:
-        return _gone_on(state, event) if state.asked else {}
+        return _gone_on(state, event) if state.asked_at is not None else {}
     roots = _roots(state, event)
     downstream = state.downstream(roots) - roots
     holds = event.holds and event.from_step is None
@@ -55,7 +55,7 @@ def retried(state: JobState, event: RetryRequested, at: float) -> dict[str, Any]
         "fruitless": 0,
         "spent": None,
         "spent_its_own": False,
-        "asked": False,
+        "asked_at": None,
         **asked_anew(),
         **({} if keeps_answer else _answered_anew(state)),
         "ended": None,
@@ -192,7 +192,7 @@ def _gone_on(state: JobState, event: RetryRequested) -> dict[str, Any]:
         "steps": steps,
         "spent": None,
         "spent_its_own": False,
-        "asked": False,
+        "asked_at": None,
         "judged": judged_well(state),
         "submitted": _submitted_again(state, event),
     }

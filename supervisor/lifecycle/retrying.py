@@ -32,7 +32,7 @@ def retry_of(
         raise UserError(
             f"{state.job_id} does a step of {state.submitted.parent.job_id}: {'finish' if whole else 'retry'} that job"
         )
-    if not state.ended and not state.asked:
+    if not state.ended and state.asked_at is None:
         raise UserError(f"{state.job_id} has not ended yet: cancel it first, or wait")
     if from_step is not None and from_step not in state.steps:
         raise UserError(

@@ -219,8 +219,8 @@ class JobState(Message):
     """Whose budget a call of this job did not fit, the first one: its own, or the day's."""
     spent_its_own: bool = False
     """A call did not fit the job's own, first or not: it needs more to go on."""
-    asked: bool = False
-    """It waits for a decision."""
+    asked_at: float | None = None
+    """Since when it waits for a decision, in Unix seconds; None: it does not."""
     question: Question | None = None
     """It waits for an approval."""
     approved: tuple[ApprovalOf, ...] = ()

@@ -128,7 +128,7 @@ class World(Life):
         assert self.decides(Seen(self.roles, acting=self.acting)) == (), (
             "what was decided is recorded: nothing is decided twice"
         )
-        if not self.state.question and not self.state.asked and not self.state.ended:
+        if not self.state.question and self.state.asked_at is None and not self.state.ended:
             check_nothing_waits_that_could_begin(self)
         self.check_due()
 
@@ -375,7 +375,11 @@ class World(Life):
             self.dice.choice(moves)()
             if not self.state.ended and self.dice.random() < 0.05:
                 self.person_answers()
-            if self.state.asked and not self.state.ended and self.dice.random() < 0.1:
+            if (
+                self.state.asked_at is not None
+                and not self.state.ended
+                and self.dice.random() < 0.1
+            ):
                 self.happens(RetryRequested(max_turns=self.dice.randint(1, 1_000)))
             if self.dice.random() < 0.002:
                 self.happens(CancelRequested())

@@ -13,6 +13,7 @@ from pydantic import JsonValue
 
 from shared.celery_app import make_app
 from shared.ledger import keys
+from shared.ledger.jobs import JobFilter
 from shared.wire.approval import ApprovalOf, Approvals, OnTimeout
 from shared.wire.errors import UserError
 from shared.wire.events import JobStatus
@@ -92,15 +93,67 @@ def test_a_job_that_waits_holds_nothing_and_says_how_it_goes_on(shell: Shell) ->
 
     assert shell.open(job_id) == []
     assert 3_590 < due_in_s(shell, job_id) <= 3_600
-    said = shell.jobs.standing(job_id).waiting_for
-    assert (
-        f"the job waits for an approval of its plan: `handoff approve {job_id}` or `handoff reject {job_id} --note TEXT`"
-        in said
-    )
+    waiting_for = shell.jobs.standing(job_id).waiting_for
+    assert "the job waits for an approval of its plan by a person since 20" in waiting_for
+    assert f"`handoff approve {job_id}` or `handoff reject {job_id} --note TEXT`" in waiting_for
     shell.jobs.approve(job_id)
     assert "approval" not in shell.jobs.standing(job_id).waiting_for
     shell.advance(job_id)
     assert shell.open(job_id) != []
+
+
+def test_a_job_is_waiting_from_the_question_to_the_answer(shell: Shell) -> None:
+    job_id = waits(shell, ApprovalOf.PLAN)
+
+    asked_at = shell.jobs.standing(job_id).asked_at
+    assert asked_at is not None
+    assert abs(asked_at - shell.ledger.journal.read(job_id)[-1].at) < 1
+    assert statuses(shell, job_id) == {JobStatus.WAITING}
+    assert shell.jobs.result(job_id).waiting_since == asked_at
+    shell.jobs.approve(job_id)
+    assert statuses(shell, job_id) == {JobStatus.RUNNING}
+    assert shell.jobs.result(job_id).waiting_since is None
+
+
+def test_a_job_that_is_cancelled_while_it_waits_is_waiting_no_more(shell: Shell) -> None:
+    job_id = waits(shell, ApprovalOf.PLAN)
+
+    shell.jobs.cancel(job_id)
+    shell.advance(job_id)
+
+    assert statuses(shell, job_id) == {JobStatus.CANCELLED}
+    assert shell.jobs.standing(job_id).asked_at is None
+    assert shell.ledger.loads.now().waiting_jobs == 0
+
+
+def test_a_second_question_begins_a_new_wait(shell: Shell) -> None:
+    job_id = waits(shell, ApprovalOf.PLAN, ApprovalOf.ANSWER)
+    shell.jobs.approve(job_id)
+    shell.advance(job_id)
+    work(shell, job_id)
+
+    standing = shell.jobs.standing(job_id)
+    assert (standing.status, standing.approval) == (JobStatus.WAITING, "answer")
+    assert standing.asked_at is not None
+    assert standing.asked_at > shell.ledger.journal.read(job_id)[0].at
+    assert "an approval of its answer by a person since" in standing.waiting_for
+
+
+def statuses(shell: Shell, job_id: JobId) -> set[JobStatus]:
+    """Return the status of the job in each place that tells it."""
+    standing = shell.jobs.standing(job_id)
+    by_status = [
+        status
+        for status in JobStatus
+        if job_id in shell.ledger.jobs.newest(9, JobFilter(frozenset({status})))
+    ]
+    return {
+        standing.status,
+        shell.jobs.result(job_id).status,
+        shell.jobs.outline(job_id).status,
+        shell.jobs.newest(1)[0].status,
+        *by_status,
+    }
 
 
 def test_all_that_it_is_made_of_stays_as_long_as_it_may_wait(shell: Shell) -> None:
@@ -325,7 +378,7 @@ def test_a_webhook_is_told_that_the_job_waits(shell: Shell) -> None:
         job_id = waits(shell, ApprovalOf.PLAN, webhook_url=hook.url)
 
         assert [json.loads(post.body) for post in hook.posts] == [
-            {"job_id": job_id, "status": "waits", "approval": "plan", "reminder": 0}
+            {"job_id": job_id, "status": "waiting", "approval": "plan", "reminder": 0}
         ]
 
 

@@ -208,7 +208,7 @@ def test_a_webhook_is_told_which_steps_a_job_asks_about(shell: Shell, tmp_path: 
     (post,) = hook.posts
     assert json.loads(post.body) == {
         "job_id": job_id,
-        "status": "waits",
+        "status": "waiting",
         "approval": "step",
         "reminder": 0,
         "steps": ["b", "c"],

@@ -1,24 +1,26 @@
 -- What is at work now, and what waits for its provider with its slot free. Reads only.
 -- KEYS due, waiting...: the supervisors' queues (who was woken is not due).  ARGV most handoffs that are read.
--- Returns {Unix ms, jobs that are open, {job, handoff, role, parked until (Unix ms) or '', worker, doing, turns, first claimed (Unix ms)}...}
+-- Returns {Unix ms, jobs that are open, those of them that wait for a person, {job, handoff, role, parked until (Unix ms) or '', worker, doing, turns, first claimed (Unix ms)}...}
 local due, most = KEYS[1], tonumber(ARGV[1])
-local at, jobs, open, read, found = now_ms(), {}, 0, 0, {}
+local at, jobs, open, asking, read, found = now_ms(), {}, 0, 0, 0, {}
 local function count(id)
   if jobs[id] then return end
   jobs[id] = true
   open = open + 1
 end
 -- One that has ended is due, too, while something is still to be told of it.
-local function has_ended(id)
-  local status = redis.call('HGET', key_of(id), 'status')
-  return status and status ~= 'queued' and status ~= 'running'
+local function look_at(id)
+  local f = redis.call('HMGET', key_of(id), 'status', 'asks', 'asked_last')
+  if f[1] and f[1] ~= 'queued' and f[1] ~= 'running' then return end
+  count(id)
+  if waits_for_person(f[1], f[2], f[3], key_of(id)) then asking = asking + 1 end
 end
 for n = 2, #KEYS do
   for _, job in ipairs(redis.call('ZRANGE', KEYS[n], 0, -1)) do count(job) end
 end
 for _, member in ipairs(redis.call('ZRANGE', due, 0, -1)) do
   local job, handoff = string.match(member, '^(.-)/(.+)$')
-  if job or not (jobs[member] or has_ended(member)) then count(job or member) end
+  if job then count(job) else look_at(member) end
   if handoff and read < most then
     read = read + 1
     local f = redis.call('HMGET', key_of(job) .. ':h:' .. handoff, 'state', 'role', 'parked', 'worker', 'doing', 'turns', 'started_at')
@@ -28,4 +30,4 @@ for _, member in ipairs(redis.call('ZRANGE', due, 0, -1)) do
     end
   end
 end
-return { at, open, found }
+return { at, open, asking, found }

@@ -1,14 +1,16 @@
 -- What is said of a job of thousands of handoffs: its books, its first event and its last ones, what is at work. Reads only, and a bounded part, however many
 -- steps there are.
 -- KEYS job, due, jobs.  ARGV most events of the tail, most bytes of an event, most that are due and looked through, most handoffs whose
--- state is asked, then the fields of the job's hash.
--- Returns {Unix ms, submitted (Unix ms) or '', the fields' values, the first event, the tail, handoffs that run, those that are parked, there may be more of both (1|0)};
+-- state is asked, then the fields of the job's hash; the first is asked_last.
+-- Returns {Unix ms, submitted (Unix ms) or '', the fields' values, the first event, the tail, handoffs that run, those that are parked, there may be more of both (1|0),
+-- what the newest question is about, '' where it was answered};
 -- both {version, Unix ms, event, '' where it is longer and not the first of all} each, oldest first. Nothing where there is no such job.
 local job, due, jobs = KEYS[1], KEYS[2], KEYS[3]
 local most_bytes, most_due, most_asked = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 if redis.call('EXISTS', job) == 0 then return false end
 local at, id = now_ms(), id_of(job)
 local fields = redis.call('HMGET', job, unpack(ARGV, 5))
+local question = fields[1] and redis.call('HGET', job, 'approval:' .. fields[1]) or ''
 
 local function told(entries)
   local found = {}
@@ -55,4 +57,4 @@ for child in string.gmatch(redis.call('HGET', job, 'children') or '', '%S+') do
   local handoff = parent and string.sub(parent, 1, #prefix) == prefix and string.sub(parent, #prefix + 1)
   if handoff and redis.call('HGET', job .. ':h:' .. handoff, 'state') == 'running' then runs[#runs + 1] = handoff end
 end
-return { at, redis.call('ZSCORE', jobs, id) or '', fields, first, tail, runs, parked, more }
+return { at, redis.call('ZSCORE', jobs, id) or '', fields, first, tail, runs, parked, more, question }

@@ -10,9 +10,10 @@ local found, go_on = {}, ''
 for n = 1, #entries, 2 do
   local id = entries[n]
   go_on = '(' .. entries[n + 1]
-  local f = redis.call('HMGET', key_of(id), 'version', 'status', 'tenant')
+  local f = redis.call('HMGET', key_of(id), 'version', 'status', 'tenant', 'asks', 'asked_last')
   local is_of_tenant = tenant == '' or tenant == (f[3] or 'default')
-  if f[1] and is_of_tenant and (is_any or wanted[f[2] or 'queued']) then found[#found + 1] = id end
+  local status = waits_for_person(f[2], f[4], f[5], key_of(id)) and 'waiting' or f[2] or 'queued'
+  if f[1] and is_of_tenant and (is_any or wanted[status]) then found[#found + 1] = id end
   if #found == most then return { go_on, found } end
 end
 if #entries < 2 * tonumber(ARGV[2]) then go_on = '' end

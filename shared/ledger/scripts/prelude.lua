@@ -102,6 +102,13 @@ local function key_of(id)
   return 'handoff:{' .. id .. '}'
 end
 
+-- Whether a job waits for a person: an open one that asks for a decision, or the newest question of which has no answer.
+local function waits_for_person(status, asks, asked_last, job)
+  if status ~= 'queued' and status ~= 'running' then return false end
+  if asks and asks ~= '' then return true end
+  return asked_last and redis.call('HEXISTS', job, 'approval:' .. asked_last) == 1
+end
+
 local function id_of(job)
   return string.sub(job, #'handoff:{' + 1, -2)
 end

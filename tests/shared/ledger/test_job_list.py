@@ -66,6 +66,44 @@ def test_the_list_is_filtered_by_status_and_by_tenant(ledger: Ledger) -> None:
     assert ledger.jobs.newest(9, JobFilter(tenant="an")) == []
 
 
+def test_the_list_is_filtered_by_what_waits_for_a_person(ledger: Ledger) -> None:
+    asks, approval, answered, ended, running = (
+        with_status(ledger, JobStatus.RUNNING) for _ in range(5)
+    )
+    fields: dict[JobId, dict[str, str]] = {
+        asks: {"asks": "it has spent 3 turns"},
+        approval: {"asked_last": "7", "approval:7": "plan", "asked_at": "12000"},
+        answered: {"asked_last": "9", "asked_at": "12000"},
+        ended: {"asked_last": "7", "approval:7": "plan", "status": "cancelled"},
+    }
+    for job_id, values in fields.items():
+        ledger.connection.redis.hset(keys.job(job_id), mapping=values)
+
+    waiting = JobFilter(frozenset({JobStatus.WAITING}))
+    assert ledger.jobs.newest(9, waiting) == [approval, asks]
+    assert ledger.jobs.newest(9, JobFilter(frozenset({JobStatus.RUNNING}))) == [running, answered]
+    assert [one.asked_at for one in ledger.jobs.standings([approval, answered, ended])] == [
+        12.0,
+        None,
+        None,
+    ]
+
+
+def test_the_filter_and_the_standing_agree_on_what_waits(ledger: Ledger) -> None:
+    for status in ("queued", "running", "ok"):
+        for asks in ("", "it has spent 3 turns"):
+            for question in ({}, {"asked_last": "7"}, {"asked_last": "7", "approval:7": "plan"}):
+                fields = {"status": status, "asks": asks, **question}
+                ledger.connection.redis.hset(keys.job(a_job(ledger)), mapping=fields)
+
+    job_ids = ledger.jobs.newest(99)
+    assert len(job_ids) == 18
+    for status in JobStatus:
+        standings = ledger.jobs.standings(job_ids)
+        expected = [one.job_id for one in standings if one.status is status]
+        assert ledger.jobs.newest(99, JobFilter(frozenset({status}))) == expected
+
+
 def test_the_list_is_filtered_by_age(ledger: Ledger) -> None:
     job_ids = [a_job(ledger) for _ in range(3)]
     for place, job_id in enumerate(job_ids):

@@ -105,6 +105,19 @@ def test_a_job_that_was_woken_and_not_looked_at_is_open_too(ledger: Ledger, job_
     assert ledger.loads.now().open_jobs == 2
 
 
+def test_open_jobs_that_wait_for_a_person_are_counted(ledger: Ledger, job_id: JobId) -> None:
+    for waiting in (job_id, a_job(ledger)):
+        ledger.connection.redis.hset(
+            keys.job(waiting), mapping={"asked_last": "7", "approval:7": "plan"}
+        )
+        make_due(ledger, waiting)
+    make_due(ledger, a_job(ledger))
+
+    load = ledger.loads.now()
+
+    assert (load.open_jobs, load.waiting_jobs) == (3, 2)
+
+
 def test_supervisors_are_counted(ledger: Ledger) -> None:
     ledger.roles.announce_supervisor("s1")
     ledger.roles.announce_supervisor("s2")
@@ -163,4 +176,5 @@ def test_no_more_handoffs_are_read_than_that_whatever_becomes_of_them(
 
     assert ledger.loads.now().at_work == ()
 
-    assert redis.info("commandstats")["cmdstat_hmget"]["calls"] - before == 2
+    calls = redis.info("commandstats")["cmdstat_hmget"]["calls"] - before
+    assert calls == 3, "two handoffs, and the job"

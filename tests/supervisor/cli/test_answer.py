@@ -188,8 +188,8 @@ def test_whose_a_job_is_stands_above_all_of_it(capsys: pytest.CaptureFixture[str
     ("status", "said"),
     [
         (
-            JobStatus.RUNNING,
-            "waits for an approval of its plan: `handoff approve j-0123456789ab` or `handoff reject j-0123456789ab --note",
+            JobStatus.WAITING,
+            "the job waits for an approval of its plan by a person: `handoff approve j-0123456789ab`",
         ),
         (JobStatus.CANCELLED, "=== approval of the plan: never decided"),
     ],
@@ -198,7 +198,15 @@ def test_a_job_waits_for_a_person_until_it_has_ended(
     status: JobStatus, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = {"what": "plan", "decision": None}
-    print_everything(result().model_copy(update={"status": status, "approvals": (asked,)}), [])
+    waits = (
+        "the job waits for an approval of its plan by a person: `handoff approve j-0123456789ab`",
+    )
+    fields = {
+        "status": status,
+        "approvals": (asked,),
+        "waits_for": () if status.ended else waits,
+    }
+    print_everything(result().model_copy(update=fields), [])
 
     shown = capsys.readouterr().out
     assert said in shown

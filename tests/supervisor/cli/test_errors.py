@@ -55,7 +55,15 @@ def test_a_command_says_its_exit_code() -> None:
 
 @pytest.mark.parametrize(
     ("status", "code"),
-    [("ok", 0), ("partial", 5), ("failed", 1), ("cancelled", 130), ("running", 4), ("queued", 4)],
+    [
+        ("ok", 0),
+        ("partial", 5),
+        ("failed", 1),
+        ("cancelled", 130),
+        ("running", 4),
+        ("queued", 4),
+        ("waiting", 4),
+    ],
 )
 def test_a_jobs_status_is_an_exit_code(status: str, code: int) -> None:
     assert exit_code_of(JobStatus(status)) == code

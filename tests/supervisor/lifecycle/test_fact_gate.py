@@ -251,7 +251,7 @@ def test_when_it_hits_a_budget_and_its_user_gives_more_it_is_asked_again() -> No
     life = answered(JobLimits(on_limit=OnLimit.ASK))
     life.finishes(FACT_GATE, "failed", stop_reason=StopReason.JOB_BUDGET)
     life.goes_on()
-    assert life.state.asked
+    assert life.state.asked_at is not None
     life.happens(RetryRequested(max_turns=100))
     life.goes_on()
 

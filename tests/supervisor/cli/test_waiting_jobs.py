@@ -1,0 +1,122 @@
+"""Each command that shows a job says that the job waits for a person, for what, and since when."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from shared.config import Settings
+from shared.ledger import keys
+from shared.wire.ids import JobId
+from supervisor.cli.commands import loaded
+from supervisor.cli.doctor import Level, examine
+from supervisor.cli.errors import NOT_ENDED, OK
+from supervisor.cli.standing import headline
+from supervisor.cli.view import View, heard, look
+from supervisor.client import Client, Request
+
+SINCE_MS = 1_770_000_000_000
+SINCE = "2026-02-02 02:40:00 UTC"
+Printed = Callable[..., str]
+
+
+@pytest.fixture
+def waiting(broker: Client) -> JobId:
+    """A job with a plan that waits for an approval."""
+    job_id = broker.submit(Request("Compare Qdrant and Milvus."))
+    fields = {"status": "running", "asked_last": 4, "approval:4": "plan", "asked_at": SINCE_MS}
+    broker.ledger.connection.redis.hset(keys.job(job_id), mapping=fields)
+    return job_id
+
+
+@pytest.fixture
+def printed(capsys: pytest.CaptureFixture[str]) -> Printed:
+    """Run a command. Return what it prints, on one line."""
+
+    def run(name: str, *arguments: str, code: int = OK) -> str:
+        assert loaded(name).main(arguments, standalone_mode=False) == code
+        streams = capsys.readouterr()
+        return " ".join((streams.out + streams.err).split())
+
+    return run
+
+
+def test_result_says_for_what_the_job_waits_and_since_when(
+    waiting: JobId, printed: Printed
+) -> None:
+    text = printed("result", waiting, code=NOT_ENDED)
+
+    assert f"{waiting} is waiting: the job waits for an approval of its plan by a person" in text
+    assert f"since {SINCE}: `handoff approve {waiting}`" in text
+
+
+@pytest.mark.parametrize("command", ["list", "show JOB", "show JOB --full"])
+def test_list_and_show_say_it_too(waiting: JobId, printed: Printed, command: str) -> None:
+    text = printed(*command.replace("JOB", waiting).split())
+
+    assert f"{waiting} waiting" in text
+    assert f"an approval of its plan by a person since {SINCE}" in text
+
+
+@pytest.mark.parametrize(
+    ("command", "is_listed"),
+    [("waiting", True), ("running", False), ("running,waiting", True), ("ok", False)],
+)
+def test_list_filters_by_it(
+    waiting: JobId, printed: Printed, command: str, is_listed: bool
+) -> None:
+    assert (waiting in printed("list", "--status", command)) is is_listed
+
+
+def test_json_has_the_status_and_the_time(waiting: JobId, printed: Printed) -> None:
+    (listed,) = json.loads(printed("list", "--json"))
+    result: dict[str, Any] = json.loads(printed("result", waiting, "--json", code=NOT_ENDED))
+
+    assert (listed["status"], listed["approval"]) == ("waiting", "plan")
+    assert listed["asked_at"] == SINCE_MS / 1_000
+    assert (result["status"], result["waiting_since"]) == ("waiting", SINCE_MS / 1_000)
+
+
+def test_stats_counts_it(broker: Client, waiting: JobId, printed: Printed) -> None:
+    broker.ledger.connection.redis.zadd(keys.DUE, {waiting: SINCE_MS})
+    broker.submit(Request("Another one."))
+
+    assert "2 open jobs (1 waiting for a person)" in printed("stats")
+    assert json.loads(printed("stats", "--json"))["waiting_jobs"] == 1
+
+
+def test_doctor_counts_it_and_names_the_command(waiting: JobId, redis_url: str) -> None:
+    settings = Settings(redis_url=SecretStr(redis_url), offline=True)
+
+    (finding,) = (one for one in examine(settings) if one.about == "waiting for a person")
+    assert finding.level is Level.OK
+    assert finding.found.startswith("1 job, the first since 2026-02-0")
+    assert "handoff list --status waiting" in finding.mend
+
+
+def test_doctor_is_silent_where_no_job_waits(broker: Client, redis_url: str) -> None:
+    broker.submit(Request("Compare Qdrant and Milvus."))
+
+    findings = examine(Settings(redis_url=SecretStr(redis_url), offline=True))
+    assert "waiting for a person" not in [finding.about for finding in findings]
+
+
+def test_the_headline_of_watch_has_the_status(broker: Client, waiting: JobId) -> None:
+    events = list(broker.events(waiting, follow=False))
+
+    view = look(broker, heard(broker, View(waiting), events))
+    assert headline(view).split("  ")[1] == "waiting"
+
+
+def test_all_jobs_that_wait_can_be_cancelled(
+    broker: Client, waiting: JobId, printed: Printed
+) -> None:
+    other = broker.submit(Request("Another one."))
+
+    assert "1 job is being cancelled" in printed("cancel", "--all", "--status", "waiting", "--yes")
+    assert broker.standing(waiting).cancelled
+    assert not broker.standing(other).cancelled
