@@ -219,5 +219,5 @@ def _left_out(glance: Glance, ended: JobEnded | None) -> Iterable[str]:
     if ended and ended.answer:
         yield f"the answer, of {ended.answer.size:,} characters with its sources: `handoff result {job_id}`"
     yield f"one handoff in full, its message, its result and its turns: `handoff show {job_id} --handoff HANDOFF`"
-    of_all = f"all {tally.issued:,} handoffs" if tally else "all handoffs"
-    yield f"{of_all}, the plan, reviews, conflicts, gates, gaps, approvals: `handoff show {job_id} --full`, or --json"
+    count = f" ({tally.issued:,})" if tally else ""
+    yield f"all handoffs{count}, the plan, reviews, conflicts, gates, gaps, approvals: `handoff show {job_id} --full`, or --json"

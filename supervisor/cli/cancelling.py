@@ -69,7 +69,7 @@ def cancel(
 
 
 def open_statuses(texts: Sequence[str]) -> frozenset[JobStatus]:
-    """Return the statuses of the jobs to cancel: those that are named, or all of open jobs.
+    """Return the statuses of the jobs to cancel: the named statuses, or all statuses of open jobs.
 
     Raises:
         UserError: a text is no status, or is the status of an ended job.
@@ -84,7 +84,7 @@ def open_statuses(texts: Sequence[str]) -> frozenset[JobStatus]:
 
 
 class Outcome(Enum):
-    """What a cancel did to one job."""
+    """The effect of a cancel on one job."""
 
     STOPPED = auto()
     HAD_ENDED = auto()
@@ -93,7 +93,7 @@ class Outcome(Enum):
 
 
 def _cancel_named(jobs: Client, names: Sequence[str]) -> int:
-    """Cancel each job, with a line for each. A wrong id stops none of the others.
+    """Cancel each job, with a line for each. After a wrong id, the command goes on with the next.
 
     `names`: ids, or their beginnings.
     """
@@ -117,7 +117,7 @@ def _cancel_named(jobs: Client, names: Sequence[str]) -> int:
 
 
 def _cancel_all(jobs: Client, where: JobFilter, *, asks: bool) -> int:
-    """Cancel the jobs that match now. A job that ends, or is deleted, meanwhile is no error."""
+    """Cancel the jobs that match now. A job that ends or is deleted in the meantime is no error."""
     matching = list(jobs.ledger.jobs.matching(where))
     if not matching:
         say("no open job matches: there is nothing to cancel")
@@ -138,7 +138,7 @@ def cancel_each(
 ) -> Counter[Outcome]:
     """Cancel these jobs one after the other and count the outcomes.
 
-    `tell`: is called after each job, with what is wrong with its id, or an empty text.
+    `tell`: is called after each job, with its outcome and the error about its id (or an empty text).
 
     Raises:
         KeyboardInterrupt, LedgerUnavailable: says before how many jobs were cancelled.

@@ -1,6 +1,7 @@
-"""Work of embedded runs that were interrupted: the Redis data of each, so that the next run of the same name goes on where it stopped.
+"""The Redis data of interrupted runs on a private Redis, so that a later run can go on with them.
 
-An embedded run's Redis is gone with it. What it had done was paid for, so on Ctrl-C its append-only file is moved here first.
+A private Redis ends with its run. On Ctrl-C its append-only file is moved to the cache folder first,
+because the finished turns were paid for.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def surroundings_of(settings: Settings, job_id: str) -> dict[str, str]:
 
 
 def restore(settings: Settings, job_id: str, folder: Path) -> None:
-    """A copy: whatever happens to this run, the next one can begin at the same place."""
+    """Copy the data of a kept run to `folder`. The original stays, in case this run fails, too."""
     shutil.copytree(_folder(settings) / job_id / "redis", folder / "redis")
 
 

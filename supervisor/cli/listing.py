@@ -10,7 +10,7 @@ from shared.wire.usage import cost_usd
 from supervisor.cli.terminal import AT_MOST, clock, figures, money, short
 
 LINE_COLUMNS = 120
-"""The narrowest screen that shows a job in one line. On a narrower one, one word of the title would be left."""
+"""The narrowest screen that shows a job in one line, in characters. A narrower screen has no room for the title."""
 _MOST_TITLE_CHARS = 60
 _NARROW_HEADER = f"{'job':<14}  {'status':<9}  submitted"
 _WIDE_HEADER = f"{_NARROW_HEADER:<46}  {'turns':>7}  {'tokens':>14}  {'cost':>12}  request"

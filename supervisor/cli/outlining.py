@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from supervisor.cli.answer import cut_remark, spent
 from supervisor.cli.showing import readable, section
 from supervisor.cli.terminal import clock, figures, money, short, stdout
-from supervisor.harmless import plain
+from supervisor.harmless import in_one_line, plain
 
 if TYPE_CHECKING:
     from shared.ledger.dead import DeadLetter
@@ -42,7 +42,7 @@ def print_outline(found: JobOutline, letters: Sequence[DeadLetter]) -> None:
     for letter in letters:
         section("dead letter", shown(letter.model_dump()))
     if found.notes:
-        section("notes", shown(list(found.notes)))
+        section("notes", "\n".join(f"- {in_one_line(text)}" for text in found.notes))
     if found.answer is not None:
         section("answer", _answer(found.answer))
     section("not shown", "\n".join(found.left_out))

@@ -23,7 +23,7 @@ from supervisor.client import Client, Request
 
 @contextmanager
 def terminal(monkeypatch: pytest.MonkeyPatch, typed: str) -> Iterator[None]:
-    """A terminal on stdin and stderr, on which somebody has typed this."""
+    """Replace stdin and stderr by a terminal with this text as its input."""
     ours, theirs = pty.openpty()
     os.write(ours, typed.encode())
     with (

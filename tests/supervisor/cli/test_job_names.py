@@ -24,7 +24,7 @@ def submitted(jobs: Client, count: int) -> list[JobId]:
 
 
 def shared_beginning(job_ids: list[JobId]) -> tuple[str, list[JobId]]:
-    """Return the most frequent `j-` and digit, and the jobs with ids that begin so."""
+    """Return the most frequent prefix of three characters, and the jobs with that prefix."""
     ((prefix, _),) = Counter(job_id[:3] for job_id in job_ids).most_common(1)
     return prefix, [job_id for job_id in job_ids if job_id.startswith(prefix)]
 
@@ -35,7 +35,7 @@ COMMANDS = [
     if any("JOB" in (parameter.metavar or "") for parameter in loaded(name).params)
     and name not in ("run", "submit", "quote")
 ]
-"""Those with an argument that is a job."""
+"""The commands with a JOB argument."""
 
 
 def test_all_commands_that_take_a_job_are_tested() -> None:

@@ -35,7 +35,7 @@ def waiting(broker: Client) -> JobId:
 
 @pytest.fixture
 def printed(capsys: pytest.CaptureFixture[str]) -> Printed:
-    """Run a command. Return what it prints, on one line."""
+    """Return a function that runs a command and returns its output as one line."""
 
     def run(name: str, *arguments: str, code: int = OK) -> str:
         assert loaded(name).main(arguments, standalone_mode=False) == code
