@@ -128,6 +128,7 @@ class Library:
     ) -> JobLibrary:
         """What one running handoff may read."""
         pages: list[Document] = []
+        results: dict[str, str] = {}
         is_read = False
 
         def fetched() -> tuple[Document, ...]:
@@ -163,6 +164,7 @@ class Library:
             keep_document=keep,
             remaining_s=remaining_s,
             fetched=fetched,
+            note_result=results.__setitem__,
             tenant=lambda: self._ledger.jobs.tenant(job_id),
         )
-        return JobLibrary(context, Sources(self.text_of, manifest, fetched))
+        return JobLibrary(context, Sources(self.text_of, manifest, fetched, results, keep))

@@ -70,6 +70,7 @@ def tool_from(
             wrapped.call, name, arguments, context if signature.context else None
         ),
         repeatable=bool(may_repeat),
+        is_source=True,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,6 +20,7 @@ from shared.wire.checkpoints import (
     Prompted,
     Replied,
 )
+from shared.wire.handoff import AgentHandoff
 from shared.wire.usage import NOTHING_USED, Usage
 
 LAST_TURN = "This is your last turn: no more tools can be called. Give your answer now, as complete as what you have allows."
@@ -203,6 +205,20 @@ class Conversation:
         text = f"{observed.text}\n{NO_ROOM_FOR_IMAGE}".strip()
         return observed.model_copy(update={"text": text, "images": tuple(kept) or None})
 
+    def source_of(self, call_id: str, handoff: AgentHandoff) -> str | None:
+        """Return the name under which the result of a call is cited: `tool:STEP.ATTEMPT/TOOL#NUMBER`.
+
+        The number counts the handoff's calls of that tool, from 1. None: there is no such call.
+        """
+        counts = Counter[str]()
+        for block in self._replied_blocks:
+            if block.get("type") == "tool_use":
+                name = str(block.get("name"))
+                counts[name] += 1
+                if block["id"] == call_id:
+                    return f"tool:{handoff.step_id}.{handoff.attempt}/{name}#{counts[name]}"
+        return None
+
     @property
     def messages(self) -> tuple[MessageParam, ...]:
         """The conversation as the Messages API takes it: roles alternate, and each call's result comes first in the next message.
@@ -264,9 +280,10 @@ def _image_block(image: ObservedImage) -> Block:
 
 
 def _result_block(observed: Observed) -> Block:
-    content: str | list[Block] = observed.text
+    shown = f"[source: {observed.source}]\n{observed.text}" if observed.source else observed.text
+    content: str | list[Block] = shown
     if observed.images:
-        text = [{"type": "text", "text": observed.text}] if observed.text.strip() else []
+        text = [{"type": "text", "text": shown}] if shown.strip() else []
         content = [*text, *(_image_block(image) for image in observed.images)]
     block: dict[str, Any] = {
         "type": "tool_result",

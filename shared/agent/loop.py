@@ -71,6 +71,7 @@ class Agent:
         self, handoff: AgentHandoff, spec: SpecialistSpec, opening: Opening, equipment: Equipment
     ) -> None:
         self._equipment = equipment
+        self._handoff = handoff
         self._limits = handoff.limits
         self._decides = decider(equipment.reading)
         own = (*opening.tools, *(self._decides.tools if self._decides else ()))
@@ -105,7 +106,7 @@ class Agent:
         """
         self._equipment = self._model_turns.equipment = self._equipment.claimed(turns, ends_at)
         try:
-            self._talk = self._talk.plus(*turns.so_far())
+            self._grow(*turns.so_far())
             return self._result()
         except (Interrupted, LedgerError):
             raise
@@ -189,7 +190,17 @@ class Agent:
             self._pulse(doing)
         threads = ToolThreads(self._tools, self._equipment.for_tools())
         for result in threads.results_of(runnable, lambda: self._pulse(doing), self._starts):
-            self._note(self._talk.with_room_for(result))
+            self._note(self._citable(self._talk.with_room_for(result)))
+
+    def _citable(self, result: Observed) -> Observed:
+        """Return the result of a call with the name of its source, if an answer may cite it."""
+        calls = self._talk.unanswered
+        name = next((call.get("name") for call in calls if call["id"] == result.tool_use_id), None)
+        tool = self._tools.get(str(name))
+        if tool is None or not tool.is_source or result.is_error or not result.text.strip():
+            return result
+        source = self._talk.source_of(result.tool_use_id, self._handoff)
+        return result.model_copy(update={"source": source})
 
     def _starts(self, call: Block) -> None:
         """Note that a tool that is not safe to repeat is about to run."""
@@ -262,7 +273,14 @@ class Agent:
     def _note(self, *checkpoints: Checkpoint, may_wait: bool = False) -> None:
         """Checkpoint, then go on from it: never the other way round."""
         self._equipment.turns.checkpoint(*checkpoints, may_wait=may_wait)
+        self._grow(*checkpoints)
+
+    def _grow(self, *checkpoints: Checkpoint) -> None:
+        """Add checkpoints to the conversation, and the results among them to what may be cited."""
         self._talk = self._talk.plus(*checkpoints)
+        for item in checkpoints:
+            if isinstance(item, Observed) and item.source:
+                self._equipment.tool_context.note_result(item.source, item.text)
 
 
 def _reason_of(limit: LimitReached) -> StopReason:

@@ -47,7 +47,7 @@ Your final message is one JSON object and nothing else:
 {"status": "ok" | "partial" | "needs_input" | "failed",
  "output": the work itself (a string is Markdown), in the format that was asked for,
  "claims": [{"id": "c1", "text": "one statement of fact", "subject": null, "attribute": null, "value": null, "unit": null, "date": null,
-             "sources": [{"source": "path or URL", "quote": "copied verbatim"}]}],
+             "sources": [{"source": "path, URL or tool:...", "quote": "copied verbatim"}]}],
  "confidence": 0.0 to 1.0,
  "needs": null, or what is missing to go on (status needs_input),
  "problem": null, or what is missing or wrong, and why (status partial or failed)}
@@ -55,6 +55,7 @@ Your final message is one JSON object and nothing else:
 - A claim that gives something a value also says it in parts: "The Eiffel Tower was 330 m high in 2022" has the subject "Eiffel Tower", the
   attribute "height", the value "330", the unit "m", the date "2022". Any other claim has null there.
 - A quote is copied character by character out of the source, a sentence or two. A quote that does not stand there is thrown away.
+- The result of a tool that begins with [source: tool:...] is a source too. It is named tool:..., as that line says.
 - The output is the result, never a report that you have done the work."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -10,24 +10,29 @@ from shared.agent.quotes import MOST_QUOTE_CHARS, FoldedText
 from shared.agent.tool import ToolFailed
 from shared.wire.documents import Document, Manifest
 from shared.wire.handoff import Citation
+from shared.wire.message import digest_of
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where quotes are looked up: the job's documents, and those that tools have fetched meanwhile."""
+    """What an answer may cite: the job's documents, pages that tools fetched, and results of tools."""
 
     text_of: Callable[[str], str]
     """The extracted text of a document by digest.  Raises: ToolFailed."""
     manifest: Manifest = field(default_factory=Manifest)
     fetched: Callable[[], Iterable[Document]] = tuple
     """Documents that were kept while the handoff ran (`ToolContext.keep_document`)."""
+    results: Mapping[str, str] = field(default_factory=dict)
+    """Results of the user's tools in this handoff, as the model saw them, by `Observed.source`."""
+    keep: Callable[[str, str, str], Document] | None = None
+    """(source, media_type, text): store the result of a tool that is cited, as a document."""
     _folded: Callable[[str], FoldedText] = field(
         default_factory=lambda: lru_cache(maxsize=8)(FoldedText), repr=False, compare=False
     )
     """The folded text of a document by its text: many quotes come from few documents."""
 
     def document(self, source: str) -> Document | None:
-        """By its path or URL; by the end of its path, if only one has it."""
+        """Return the document with this path or URL, or the only one with this end of a path."""
         documents = (*self.manifest.documents, *self.fetched())
         wanted = source.strip()
         for document in documents:
@@ -41,21 +46,51 @@ class Sources:
         return next(iter(near.values())) if len(near) == 1 else None
 
     def citation(self, source: str, quote: str) -> Citation | str:
-        """The checked citation, or why there is none."""
-        document = self.document(source)
-        if document is None:
+        """Return the checked citation, or why there is none.
+
+        Raises:
+            LedgerError: the cited result of a tool cannot be stored.
+        """
+        name = self._result_name(source)
+        document = self.document(source) if name is None else None
+        if name is not None:
+            path, text = name, self.results[name]
+        elif document is not None:
+            path = document.path
+            try:
+                text = self.text_of(document.digest)
+            except ToolFailed as error:
+                return f'the source "{path}" cannot be read: {error}'
+        else:
             return f'there is no source "{source[:200]}"; name one exactly as it was given to you'
-        try:
-            text = self.text_of(document.digest)
-        except ToolFailed as error:
-            return f'the source "{document.path}" cannot be read: {error}'
         span = self._folded(text).find(quote[: 2 * MOST_QUOTE_CHARS])
         if span is None:
-            return f'this quote does not stand in "{document.path}": "{" ".join(quote.split())[:120]}"; copy it verbatim, or drop it'
+            return f'this quote does not stand in "{path}": "{" ".join(quote.split())[:120]}"; copy it verbatim, or drop it'
         return Citation(
-            source=document.path,
-            digest=document.digest,
+            source=path,
+            digest=document.digest if document else self._kept(path, text),
             start=span.start,
             end=span.end,
             quote=text[span.start : span.end],
         )
+
+    def _result_name(self, source: str) -> str | None:
+        """Return the name of the tool's result that is meant, also without its step, or its number
+        if the tool was called once.
+        """
+        wanted = source.strip().removeprefix("[source: ").removesuffix("]").removeprefix("tool:")
+        near = list[str]()
+        for name in self.results:
+            whole = name.removeprefix("tool:")
+            call = whole.partition("/")[2]
+            if wanted in (whole, call, call.partition("#")[0]):
+                near.append(name)
+        return near[0] if len(near) == 1 else None
+
+    def _kept(self, name: str, text: str) -> str:
+        """Store the result of a tool as a document, once. Return its digest."""
+        digest = digest_of(text)
+        is_kept = any(page.path == name and page.digest == digest for page in self.fetched())
+        if self.keep is not None and not is_kept:
+            self.keep(name, "text/plain", text)
+        return digest

@@ -73,6 +73,8 @@ class ToolContext:
     """Pages that were fetched for this job: documents like any other."""
     call_id: str = ""
     """The `tool_use` id of the call that runs."""
+    note_result: Callable[[str, str], None] = lambda _source, _text: None
+    """(source, text): let the answer of this handoff cite the result of a tool."""
     tenant: Callable[[], str] = lambda: DEFAULT_TENANT
     """The tenant of the job (out of the ledger).  Raises: LedgerError."""
 
@@ -89,5 +91,7 @@ class Tool:
     server_param: Mapping[str, Any] | None = None
     repeatable: bool = True
     """Safe to run again after a crash. One that isn't is not repeated, and the model is told."""
+    is_source: bool = False
+    """Whether an answer may cite its results: those of a user's tool, not those of a search in documents."""
     timeout_s: float | None = None
     """After so many seconds a call has failed, and nobody waits for it any more. None: only the handoff's own limit holds."""

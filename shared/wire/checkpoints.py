@@ -38,6 +38,8 @@ class Observed(Message):
     is_error: bool = False
     images: Annotated[tuple[ObservedImage, ...] | None, Unsaid] = None
     """Shown behind the text. None: there are none."""
+    source: Annotated[str | None, Unsaid] = None
+    """The name under which an answer may cite the text. None: it may not."""
 
 
 class Prompted(Message):

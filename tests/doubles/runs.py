@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from chaos.messages_server import Reply, says_json
@@ -85,7 +85,8 @@ class Run:
 
     def go(self) -> HandoffResult:
         manifest, text_of = a_manifest(**TEXTS)
-        sources = Sources(text_of, manifest)
+        results: dict[str, str] = {}
+        sources = Sources(text_of, manifest, results=results)
         reading = self.reading or EnvelopeReading(
             STEP, self.handoff.expected_output_format, sources, self.loaded.known_claims()
         )
@@ -99,7 +100,9 @@ class Run:
             reading=reading,
             prices=self.prices,
             tools=self.tools,
-            tool_context=a_tool_context(manifest, text_of),
+            tool_context=replace(
+                a_tool_context(manifest, text_of), note_result=results.__setitem__
+            ),
             now=self.clock.now,
             wait=self.clock.wait,
             dice=lambda: 0.0,

@@ -8,10 +8,12 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from structlog.testing import capture_logs
 
+from chaos.messages_server import calls
 from shared.agent.envelope import EnvelopeReading
 from shared.agent.model import Model
 from shared.agent.prompt import Loaded
@@ -44,7 +46,7 @@ from shared.wire.limits import HandoffLimits
 from shared.wire.message import digest_of
 from shared.wire.results import UNREADABLE as RESULT_UNREADABLE
 from shared.wire.specialist import SpecialistSpec
-from tests.doubles.handoffs import a_handoff, a_spec
+from tests.doubles.handoffs import a_handoff, a_spec, a_tool
 from tests.doubles.jobs import a_job, version_of
 from tests.doubles.model import ScriptedModel, one_by_one
 from tests.doubles.runs import answers
@@ -125,6 +127,31 @@ def test_an_attempt_ends_with_the_models_answer(ledger: Ledger, attempts: Attemp
     handoff = handed_out(ledger)
 
     assert result_of(attempts.attempt(handoff.to_json(), handoff, fit)).output == "Rust."
+
+
+def test_a_tools_result_that_is_cited_is_stored_with_the_jobs_documents(
+    ledger: Ledger, redis_url: str
+) -> None:
+    name, text = "tool:find.1/orders#1", "order B is shipped"
+    claim = {"id": "c1", "text": "Shipped.", "sources": [{"source": name, "quote": text}]}
+    script = one_by_one(calls(("orders", {"q": "B"})), answers("Shipped [c1].", claims=[claim]))
+    orders = replace(a_tool("orders", lambda _: text), is_source=True)
+    leases = Leases(redis_url, SETTINGS.lease_s, watchdog=False)
+    models = Models(SETTINGS, lambda _: ScriptedModel(script))
+    attempts = Attempts(ledger, SETTINGS, "w1", leases, Library(ledger), models)
+    handoff = handed_out(ledger, spec=a_spec("orders"))
+
+    def with_tool(
+        handoff: AgentHandoff, spec: SpecialistSpec, loaded: Loaded, books: JobLibrary
+    ) -> Fitting:
+        return replace(fit(handoff, spec, loaded, books), tools=(orders,))
+
+    result = result_of(attempts.attempt(handoff.to_json(), handoff, with_tool))
+    leases.stop()
+
+    (document,) = ledger.blobs.fetched(handoff.job_id)
+    assert (document.path, result.claims[0].sources[0].source) == (name, name)
+    assert ledger.blobs.documents([document.digest]) == {document.digest: text}
 
 
 def test_nothing_of_it_is_left_to_the_garbage_collector(ledger: Ledger, attempts: Attempts) -> None:

@@ -1,0 +1,119 @@
+"""An answer can cite what a user's tool returned."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from chaos.messages_server import Reply, calls
+from shared.agent.tool import ToolFailed
+from shared.wire.checkpoints import Checkpoint
+from shared.wire.handoff import HandoffResult, ResultStatus
+from shared.wire.message import digest_of
+from tests.doubles.handoffs import a_tool
+from tests.doubles.runs import Run, answers, running
+from tests.doubles.turns import MemoryTurns
+
+
+def answer_of(arguments: dict[str, Any]) -> str:
+    if arguments["q"] == "broken":
+        raise ToolFailed("order broken is shipped")
+    return f"order {arguments['q']}\nis “shipped”"
+
+
+ORDERS = replace(a_tool("orders", answer_of), is_source=True)
+SEARCH = a_tool("search", answer_of)
+
+
+def cites(source: str, quote: str = 'order B is "shipped"') -> Reply:
+    sources = [{"source": source, "quote": quote}]
+    return answers("B [c1].", claims=[{"id": "c1", "text": "B is shipped.", "sources": sources}])
+
+
+def run_of(answer: Reply, *arguments: str, turns: MemoryTurns | None = None) -> Run:
+    asks = calls(*(("orders", {"q": argument}) for argument in arguments or ("A", "B")))
+    return running(asks, answer, answer, tools=(ORDERS,), turns=turns or MemoryTurns())
+
+
+def sources_of(result: HandoffResult) -> list[str]:
+    return [citation.source for claim in result.claims for citation in claim.sources]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tool:find.1/orders#2",
+        "[source: tool:find.1/orders#2]",
+        "tool:orders#2",
+        "orders#2",
+        " find.1/orders#2 ",
+    ],
+)
+def test_a_quote_is_checked_in_the_result_that_it_names(name: str) -> None:
+    result = run_of(cites(name)).go()
+    assert result.status is ResultStatus.OK
+    citation = result.claims[0].sources[0]
+    text = "order B\nis “shipped”"
+    assert citation.source == "tool:find.1/orders#2"
+    assert (citation.quote, citation.digest) == (text, digest_of(text))
+    assert text[citation.start : citation.end] == citation.quote
+
+
+def test_a_tool_that_was_called_once_needs_no_number() -> None:
+    assert sources_of(run_of(cites("orders"), "B").go()) == ["tool:find.1/orders#1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "quote"),
+    [
+        ("tool:find.1/orders#1", "order B is shipped"),
+        ("tool:find.1/orders#3", "order B is shipped"),
+        ("orders", 'order B is "shipped"'),
+        ("tool:find.1/orders#2", "[source: tool:find.1/orders#2]"),
+    ],
+    ids=["another result", "no such call", "any of two results", "the line above the result"],
+)
+def test_a_quote_that_the_named_result_does_not_hold_is_dropped(name: str, quote: str) -> None:
+    result = run_of(cites(name, quote)).go()
+    assert (sources_of(result), result.status) == ([], ResultStatus.PARTIAL)
+
+
+def test_a_failed_call_is_no_source() -> None:
+    assert sources_of(run_of(cites("orders", "order broken is shipped"), "broken").go()) == []
+
+
+def test_a_result_of_a_tool_that_searches_documents_is_no_source() -> None:
+    asks = calls(("search", {"q": "B"}))
+    run = running(asks, cites("search"), cites("search"), tools=(SEARCH,))
+    assert sources_of(run.go()) == []
+
+
+def test_the_model_reads_the_name_above_the_result() -> None:
+    run = run_of(cites("orders#2"))
+    run.go()
+    results = [block["content"] for block in run.calls[-1].messages[-1]["content"]]
+    assert results == [
+        "[source: tool:find.1/orders#1]\norder A\nis “shipped”",
+        "[source: tool:find.1/orders#2]\norder B\nis “shipped”",
+    ]
+
+
+def test_a_handoff_that_goes_on_elsewhere_cites_the_results_of_before() -> None:
+    turns = MemoryTurns()
+
+    class Died(BaseException):
+        pass
+
+    def die(_: Checkpoint) -> None:
+        if len(turns.saved) == 3:  # the reply and both results
+            raise Died
+
+    turns.on_checkpoint = die
+    with pytest.raises(Died):
+        run_of(cites("orders#2"), turns=turns).go()
+
+    resumed = running(cites("orders#2"), tools=(ORDERS,), turns=turns.again())
+
+    assert sources_of(resumed.go()) == ["tool:find.1/orders#2"]
