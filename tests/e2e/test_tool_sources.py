@@ -1,0 +1,87 @@
+"""An answer cites what a user's tool returned: a real worker, a scripted model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from chaos.messages_server import Json, MessagesServer, Reply, calls, says_json
+from shared.config import Settings
+from shared.wire.events import JobStatus
+from shared.wire.mode import Mode
+from supervisor.client import Request
+from supervisor.export import export_of
+from tests.e2e.fleet import QUICK
+from tests.running_system import SUPERVISOR, over, running_system
+
+pytestmark = pytest.mark.slow
+
+TOOLS = '''
+"""The shop's records."""
+
+
+def order_status(order_id: str) -> dict[str, str]:
+    """The state of an order.
+
+    Args:
+        order_id: As printed on the invoice.
+    """
+    return {"order": order_id, "state": "shipped on 3 May"}
+'''
+SPECIALIST = """---
+name: shop
+description: Answers questions about orders of the shop.
+tools: [order_status]
+max_turns: 4
+---
+You look up the order with order_status and say where it is.
+"""
+QUOTE = '"state": "shipped on 3 May"'
+
+
+def script(request: Json) -> Reply:
+    if not any(message["role"] == "assistant" for message in request["messages"]):
+        return calls(("order_status", {"order_id": "A-1"}), ("order_status", {"order_id": "A-2"}))
+    source = {"source": "tool:order_status#2", "quote": QUOTE}
+    claim = {"id": "c1", "text": "A-2 was shipped on 3 May.", "sources": [source]}
+    output = "Order A-2 was shipped on 3 May [c1]."
+    done = {"status": "ok", "confidence": 0.9, "needs": None, "problem": None}
+    return says_json({**done, "output": output, "claims": [claim]})
+
+
+def test_a_result_of_a_users_tool_is_a_source_of_the_answer_and_is_exported(tmp_path: Path) -> None:
+    for folder, name, text in (
+        ("tools", "shop.py", TOOLS),
+        ("specialists", "shop.md", SPECIALIST),
+    ):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / name).write_text(text)
+    folders = {
+        "HANDOFF_TOOLS_DIRS": str(tmp_path / "tools"),
+        "HANDOFF_SPECIALISTS_DIRS": str(tmp_path / "specialists"),
+    }
+    with (
+        MessagesServer(script) as server,
+        running_system(tmp_path, (SUPERVISOR,), over(server, **QUICK, **folders)) as system,
+    ):
+        system.processes.start(system.celery("worker", "-A", "workers.app", "worker", "-Q", "shop"))
+        system.processes.wait_until_ready()
+        jobs = system.jobs()
+        job_id = jobs.submit(Request("Where is order A-2?", mode=Mode.SINGLE))
+        result = jobs.result(job_id, wait_s=60)
+        export = export_of(jobs.ledger, Settings(), job_id, texts=True)
+        jobs.ledger.connection.close()
+
+    assert (result.status, result.answer) == (JobStatus.OK, "Order A-2 was shipped on 3 May [1].")
+    (citation,) = result.citations
+    source = citation["source"]
+    assert source.startswith("tool:")
+    assert source.endswith("/order_status#2")
+    assert citation["quote"] == QUOTE
+    (document,) = export.documents
+    assert document.path == source
+    assert export.texts is not None
+    assert QUOTE in export.texts[document.digest]
+    assert json.loads(export.texts[document.digest])["order"] == "A-2"
