@@ -22,6 +22,7 @@ from shared.agent.empty_forms import is_empty_form
 from shared.agent.reading import NotAcceptable, Read
 from shared.agent.schemas import BrokenSchema, problem_with
 from shared.agent.sources import Sources
+from shared.wire.characters import composed
 from shared.wire.handoff import Citation, Claim, ResultStatus, says_only_that_it_is_done
 from shared.wire.ids import StepId
 from shared.wire.markers import qualified, renamed_markers
@@ -83,7 +84,7 @@ class _Claim(Lenient):
         """They help code to compare claims, and are no reason to refuse one."""
         if isinstance(value, bool):
             return "yes" if value else "no"
-        said = str(value).strip() if isinstance(value, str | int | float) else ""
+        said = composed(str(value).strip()) if isinstance(value, str | int | float) else ""
         return None if said.lower() in _NOTHING or len(said) > LONGEST_PART else said
 
     @property

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from shared.agent.quotes import MOST_QUOTE_CHARS, FoldedText
 from shared.agent.tool import ToolFailed
+from shared.wire.characters import composed
 from shared.wire.documents import Document, Manifest
 from shared.wire.handoff import Citation
 from shared.wire.message import digest_of
@@ -34,15 +35,14 @@ class Sources:
     def document(self, source: str) -> Document | None:
         """Return the document with this path or URL, or the only one with this end of a path."""
         documents = (*self.manifest.documents, *self.fetched())
-        wanted = source.strip()
+        wanted = composed(source.strip())
+        near = dict[str, Document]()
         for document in documents:
-            if document.path == wanted:
+            path = composed(document.path)
+            if path == wanted:
                 return document
-        near = {
-            d.digest: d
-            for d in documents
-            if wanted and (d.path.endswith(f"/{wanted}") or wanted.endswith(f"/{d.path}"))
-        }
+            if wanted and (path.endswith(f"/{wanted}") or wanted.endswith(f"/{path}")):
+                near[document.digest] = document
         return next(iter(near.values())) if len(near) == 1 else None
 
     def citation(self, source: str, quote: str) -> Citation | str:

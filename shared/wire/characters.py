@@ -1,11 +1,20 @@
-"""Half of a character: a lone surrogate, which JSON can spell and file names can hold. UTF-8 cannot, so nothing could store or send it."""
+"""Characters that Unicode or UTF-16 can spell in two ways, and halves of characters.
+
+Half of a character is a lone surrogate. JSON and file names can hold it. UTF-8 cannot, so nothing could store or send it.
+"""
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from typing import Any
 
 _HALF = re.compile(r"[\ud800-\udfff]")
+
+
+def composed(text: str) -> str:
+    """Return the text in NFC. Texts that a reader cannot tell apart are then equal."""
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
 def has_half_a_character(text: str) -> bool:

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from shared.patterns import first_of, matches
 from shared.plurals import counted
+from shared.wire.characters import composed
 from shared.wire.events import GatesChecked
 from shared.wire.gates import Gates
 from shared.wire.handoff import BlobRef, HandoffResult, StopReason, ref
@@ -83,6 +84,7 @@ def vetoes_of(
     `text`: as it would leave, without what code adds; `sources`: their number; `claims`: what the results that it is made of claim, each in
     a sentence; `is_form`: it is a value in JSON, whose figures have no markers.
     """
+    text = composed(text)
     what_it_says = (*_forbidden(gates, text), *_required(gates, text), *_numbers(gates, text))
     vetoes = (
         *_length(gates, text),
@@ -106,19 +108,19 @@ def _length(gates: Gates, text: str) -> Iterator[str]:
 def _sections(gates: Gates, text: str) -> Iterator[str]:
     there = {heading.casefold() for heading in headings_in(text)} if gates.sections else set()
     for section in gates.sections:
-        if section.strip().casefold() not in there:
+        if composed(section).strip().casefold() not in there:
             yield f'It has no section "{section}": write a heading of these words.'
 
 
 def _forbidden(gates: Gates, text: str) -> Iterator[str]:
     for pattern in gates.forbidden:
-        if (phrase := first_of(pattern, text)) is not None:
+        if (phrase := first_of(composed(pattern), text)) is not None:
             yield f'It says "{phrase[:_MOST_SHOWN_CHARS]}", which must not stand in it.'
 
 
 def _required(gates: Gates, text: str) -> Iterator[str]:
     for pattern in gates.required:
-        if not matches(pattern, text):
+        if not matches(composed(pattern), text):
             yield f"It says nothing that fits {pattern[:_MOST_SHOWN_CHARS]!r}."
 
 

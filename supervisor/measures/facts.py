@@ -17,7 +17,7 @@ from pydantic import Field, StringConstraints, ValidationError
 
 from shared.documents.decoding import decode
 from shared.documents.refused import Refused
-from shared.wire.characters import has_half_a_character
+from shared.wire.characters import composed, has_half_a_character
 from shared.wire.errors import ManyProblems, UserError
 from shared.wire.facts import FactTable, KnownFact
 from shared.wire.message import Message
@@ -141,7 +141,7 @@ def _problem(part: str, cell: str) -> str | None:
 
 
 def _fact(where: str, cells: _Cells) -> KnownFact:
-    given: dict[str, Any] = {part: cell for part, cell in cells.items() if cell}
+    given: dict[str, Any] = {part: composed(cell) for part, cell in cells.items() if cell}
     try:
         return KnownFact(**{"source": where[-LONGEST_CELL:], **given})
     except ValidationError as error:  # a defect of ours: the cells were checked

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from shared.agent.tool import Tool, ToolContext, ToolFailed
+from shared.wire.characters import composed
 from shared.wire.documents import Document
 from workers.tools.arguments import Arguments, built_in
 
@@ -45,8 +46,8 @@ def _named(source: str, documents: Sequence[Document]) -> Document:
     Raises:
         ToolFailed: naming the likeliest.
     """
-    wanted = source.strip().removeprefix("./")
-    by_path = {document.path: document for document in documents}
+    wanted = composed(source.strip().removeprefix("./"))
+    by_path = {composed(document.path): document for document in documents}
     if wanted in by_path:
         return by_path[wanted]
     meant = [

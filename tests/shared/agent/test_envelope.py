@@ -192,6 +192,19 @@ def test_a_source_may_be_named_by_the_end_of_its_path() -> None:
     assert sources.document("age.md") is None
 
 
+@pytest.mark.parametrize("name", ["caf\u00e9.md", "cafe\u0301.md", "sub/cafe\u0301.md"])
+@pytest.mark.parametrize("path", ["sub/caf\u00e9.md", "sub/cafe\u0301.md"])
+def test_a_source_may_be_named_in_another_normal_form(name: str, path: str) -> None:
+    document = Document(path=path, digest=digest_of("t"), media_type="text/plain", chars=1)
+    sources = Sources(lambda _digest: "t", fetched=lambda: (document,))
+    assert sources.document(name) == document
+
+
+def test_the_parts_of_a_claim_are_compared_in_one_normal_form() -> None:
+    claim = {**a_claim("It is written in Rust."), "subject": "Cafe\u0301 Central"}
+    assert read(envelope(claims=[claim])).claims[0].subject == "Caf\u00e9 Central"
+
+
 def test_pages_fetched_meanwhile_can_be_cited() -> None:
     page = Document(
         path="https://example.org/", digest=digest_of("A page."), media_type="text/html", chars=7

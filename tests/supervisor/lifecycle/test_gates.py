@@ -61,6 +61,13 @@ def test_each_gate_says_what_it_wants(
     assert said in veto
 
 
+@pytest.mark.parametrize("text", ["## Caf\u00e9\n\nOpen.", "## Cafe\u0301\n\nOpen."])
+@pytest.mark.parametrize("word", ["Caf\u00e9", "Cafe\u0301"])
+def test_a_gate_reads_both_spellings_of_a_character(word: str, text: str) -> None:
+    assert vetoes(text, sections=(word,), required=(word,)) == ()
+    assert vetoes(text, forbidden=(word,)) != ()
+
+
 @pytest.mark.parametrize(
     "text", ["16000", "16 000.", "(16,000)", "16k", "16 thousand", "1.6e4", "2019-16000", "$16,000"]
 )

@@ -37,6 +37,12 @@ def test_a_source_that_can_only_mean_one_document_is_enough(source: str) -> None
     assert json.loads(desk.call(TOOL, source=source))["source"] == "docs/guide.md"
 
 
+def test_a_source_may_be_named_in_another_normal_form() -> None:
+    desk = Desk({"cafe\u0301.md": "text"})
+
+    assert json.loads(desk.call(TOOL, source="caf\u00e9.md"))["source"] == "cafe\u0301.md"
+
+
 def test_an_unknown_source_is_answered_with_those_that_may_be_meant() -> None:
     desk = Desk({"docs/postgres.md": "x", "docs/redis.md": "y"})
 
