@@ -150,7 +150,9 @@ def _passes(text: str) -> tuple[_Pass, ...]:
     text = _APOSTROPHE.sub("'", text)
     passes = list[_Pass]()
     if not text.isascii():
-        passes.append(_Pass(text, _clusters(), cache(_normal)))
+        tables = _tables()
+        pattern = tables.clusters if tables.mark.search(text) else tables.changed
+        passes.append(_Pass(text, pattern, cache(_normal)))
         text = passes[-1].text
     for pattern, new in ((_MARKDOWN, ""), (_HYPHENATION, ""), (_SPACES, " ")):
         passes.append(_Pass(text, pattern, lambda _, new=new: new))
@@ -165,20 +167,35 @@ def _normal(cluster: str) -> str:
     return normal if len(normal) <= _MOST_GROWTH * len(cluster) else cluster
 
 
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    """Patterns of what normalization may change."""
+
+    mark: re.Pattern[str]
+    """A combining mark."""
+    changed: re.Pattern[str]
+    """A character that is not in NFKC. Faster to search for than `clusters`."""
+    clusters: re.Pattern[str]
+    """A character with combining marks, or one that is not in NFKC."""
+
+
 @cache
-def _clusters() -> re.Pattern[str]:
-    """Return the pattern of what normalization may change: a character with combining marks, or a
-    character that is not in NFKC. Made at the first use, in about 50 ms.
-    """
+def _tables() -> _Tables:
+    """Return the patterns. They are made at the first use, in about 0.1 s."""
     marks, changed = list[int](), list(_INVISIBLE)
-    for code in range(0x80, 0x30000):  # no later plane has a character that NFKC changes
+    for code in range(0x80, 0x10000):
         char = chr(code)
         if unicodedata.category(char).startswith("M") or 0x1160 <= code <= 0x11FF:
             marks.append(code)
         elif code not in _INVISIBLE and _normal(char) != char:
             changed.append(code)
-    mark, other = _char_class(marks), _char_class(sorted(changed))
-    return re.compile(rf"(.{mark}{{1,{_MOST_MARKS}}}|{other})", re.DOTALL)
+    beyond = range(0x10000, 0x30000)  # all of them: many ranges would make the search slow
+    mark, other = _char_class(marks), _char_class([*sorted(changed), *beyond])
+    return _Tables(
+        mark=re.compile(mark),
+        changed=re.compile(f"({other})"),
+        clusters=re.compile(rf"(.{mark}{{1,{_MOST_MARKS}}}|{other})", re.DOTALL),
+    )
 
 
 def _char_class(codes: Iterable[int]) -> str:

@@ -42,6 +42,11 @@ def test_a_row_is_a_fact(tmp_path: Path, name: str, text: str) -> None:
     assert read_facts(written(tmp_path, text, name)).facts == (a_fact("330", "m", date="2022"),)
 
 
+def test_a_fact_is_kept_in_one_normal_form(tmp_path: Path) -> None:
+    file = written(tmp_path, CSV + "Cafe\u0301 Central,seats,40,,,\n")
+    assert read_facts(file).facts[0].subject == "Caf\u00e9 Central"
+
+
 def test_columns_are_found_by_the_names_that_the_user_gives(tmp_path: Path) -> None:
     file = written(tmp_path, "item,what,how much,note\nEiffel Tower,height,330 m,x\n")
     (fact,) = read_facts(file, {"subject": "item", "attribute": "what", "value": "how much"}).facts
