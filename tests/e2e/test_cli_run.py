@@ -49,6 +49,7 @@ KEYS = [
     "worked_s",
     "model",
     "notes",
+    "waiting_since",
 ]
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
