@@ -6,7 +6,7 @@ The dialect is always 2020-12.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
@@ -14,19 +14,30 @@ from typing import Any
 import jsonschema
 import referencing
 import referencing.exceptions
-from jsonschema.protocols import Validator
 from pydantic import JsonValue, TypeAdapter, ValidationError
 from referencing.jsonschema import DRAFT202012
 
-from shared.patterns import UnusablePattern, check_patterns, matches
+from shared.agent.bounded_validation import (
+    UNSUPPORTED,
+    BoundedValidator,
+    TooCostly,
+    UnsupportedKeyword,
+    limited,
+    shortened,
+    spend,
+)
+from shared.patterns import UnusablePattern, check_patterns
 from shared.wire.errors import HandoffError
 from shared.wire.json_values import check_storable
 
-MOST_CHARS = 300
+MOST_EXPANDED = 10_000
+"""Subschemas that apply to one value, each counted once for each way that leads to it."""
+MOST_SCHEMA_STEPS = 1_000_000
+"""Of the check of a schema. A subschema needs about 100 steps."""
+MOST_SCHEMA_CPU_S = 15.0
 _NOWHERE: referencing.Registry[Any] = referencing.Registry()
 """An empty registry. jsonschema's default registry would fetch a remote `$ref`."""
 _json: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
-_Errors = Iterator[jsonschema.ValidationError]
 _REFERENCES = ("$ref", "$dynamicRef")
 _AT_THE_SAME_PLACE = ("not", "if", "then", "else")
 """Keywords whose schema is for the value itself, not for a part of it."""
@@ -46,9 +57,12 @@ def check_schema(schema: object) -> None:
     try:
         plain = _without_dialect(_json.validate_python(schema, strict=True))
         _check_values(plain)
-        _check_form(plain)
-        check_patterns(plain)
-        _check_references(plain)
+        with limited(MOST_SCHEMA_STEPS, MOST_SCHEMA_CPU_S):
+            _check_form(plain)
+            check_patterns(plain)
+            _check_references(plain)
+    except TooCostly as error:
+        raise BrokenSchema("is too large to be checked; use fewer and smaller parts") from error
     except ValidationError as error:
         raise BrokenSchema(
             "must be a mapping of JSON values; quote dates and keys that are not plain words"
@@ -72,20 +86,21 @@ def _check_values(schema: Any) -> None:
 
 
 def _check_form(schema: Any) -> None:
-    try:
-        _Draft202012OnRe2.check_schema(schema)
-    except jsonschema.SchemaError as error:
+    metaschema = BoundedValidator(BoundedValidator.META_SCHEMA, registry=_NOWHERE)
+    for error in metaschema.iter_errors(schema):
         where = "/".join(map(str, error.absolute_path)) or "the top"
         raise BrokenSchema(
-            f"is not a JSON Schema ({error.message[:200]}, at {where}); mend that keyword"
-        ) from error
+            f"is not a JSON Schema ({error.message[:200]}, at {where}); correct that keyword"
+        )
 
 
 def _check_references(schema: Mapping[str, Any]) -> None:
-    """Every part that can be reached, and where its references lead.
+    """Check every part that a value can be checked against, and the targets of its references.
 
     Raises:
+        BrokenSchema: a part cannot be used, or too many parts apply to one value.
         CycleError: a value would be checked against the same part for ever.
+        TooCostly: the schema has too many parts.
     """
     found: dict[int, list[int]] = {}
     waiting: list[tuple[Any, Any]] = [
@@ -95,6 +110,10 @@ def _check_references(schema: Mapping[str, Any]) -> None:
         part, resolver = waiting.pop()
         if not isinstance(part, Mapping) or id(part) in found:
             continue
+        spend()
+        for name, instead in UNSUPPORTED.items():
+            if name in part:
+                raise BrokenSchema(f"has {name}, which is not supported; use {instead}")
         if part.get("enum") == []:
             raise BrokenSchema("has an empty enum, which no value can match; name the values")
         resource = DRAFT202012.create_resource(part)
@@ -105,7 +124,22 @@ def _check_references(schema: Mapping[str, Any]) -> None:
         found[id(part)] = [
             id(one) for one in (*_at_the_same_place(part), *(target.contents for target in targets))
         ]
-    TopologicalSorter(found).prepare()
+    _check_expanded(found)
+
+
+def _check_expanded(applied: Mapping[int, list[int]]) -> None:
+    """Refuse a schema of which too many parts apply to one value.
+
+    `applied`: for each part, the parts that apply to the same value.
+    """
+    sizes: dict[int, int] = {}
+    for part in TopologicalSorter(applied).static_order():
+        sizes[part] = 1 + sum(sizes[inner] for inner in applied.get(part, ()))
+        if sizes[part] > MOST_EXPANDED:
+            raise BrokenSchema(
+                f"checks one value against more than {MOST_EXPANDED:,} parts once its references "
+                "are followed; refer to fewer parts in allOf, anyOf and oneOf"
+            )
 
 
 def _resolved(resolver: Any, reference: str) -> Any:
@@ -134,11 +168,20 @@ def _at_the_same_place(part: Mapping[str, Any]) -> list[Any]:
 def problem_with(value: Any, schema: Mapping[str, Any]) -> str | None:
     """Return the place and the problem, in one line. None: the value matches.
 
+    A value that cannot be checked within `bounded_validation.MOST_STEPS` does not match.
+
     Raises:
         BrokenSchema: the schema cannot be used.
     """
     try:
-        error = jsonschema.exceptions.best_match(_validator(schema).iter_errors(value))
+        with limited():
+            error = jsonschema.exceptions.best_match(_validator(schema).iter_errors(value))
+    except TooCostly:
+        return "$: too costly to check against its schema; give fewer or less nested values"
+    except RecursionError:
+        return "$: nested too deeply to be checked; give a flatter value"
+    except UnsupportedKeyword as broken:
+        raise BrokenSchema(f"it has {broken}, which is not supported") from broken
     except (jsonschema.exceptions.SchemaError, jsonschema.exceptions.UnknownType) as broken:
         raise BrokenSchema("it is not a JSON Schema") from broken
     except UnusablePattern as broken:
@@ -148,28 +191,26 @@ def problem_with(value: Any, schema: Mapping[str, Any]) -> str | None:
         TypeError,
         AttributeError,
         ValueError,
-        RecursionError,
     ) as broken:
         raise BrokenSchema(f"it cannot be applied ({type(broken).__name__})") from broken
     if error is None:
         return None
-    return f"{error.json_path}: {' '.join(error.message.split())[:MOST_CHARS]}"
+    return f"{shortened(error.json_path)}: {' '.join(error.message.split())}"
 
 
-def _validator(schema: Mapping[str, Any]) -> Validator:
+def _validator(schema: Mapping[str, Any]) -> Any:
     return _validator_for(json.dumps(schema))
 
 
 @lru_cache(maxsize=64)
-def _validator_for(text: str) -> Validator:
+def _validator_for(text: str) -> Any:
     schema = json.loads(text)
     check_patterns(schema)
-    made: Validator = _Draft202012OnRe2(_without_dialect(schema), registry=_NOWHERE)
-    return made
+    return BoundedValidator(_without_dialect(schema), registry=_NOWHERE)
 
 
 def _without_dialect(schema: Any) -> Any:
-    """The schema without `$schema`: where one stands, jsonschema would go on with its own validator, and Python's `re`."""
+    """Return the schema without `$schema`, which would make jsonschema change the dialect."""
     if isinstance(schema, Mapping):
         return {
             key: _without_dialect(value)
@@ -177,43 +218,3 @@ def _without_dialect(schema: Any) -> Any:
             if key != "$schema" or not isinstance(value, str)
         }
     return [_without_dialect(item) for item in schema] if isinstance(schema, list) else schema
-
-
-def _pattern(validator: Validator, pattern: str, instance: Any, _schema: Any) -> _Errors:
-    if validator.is_type(instance, "string") and not matches(pattern, instance):
-        yield jsonschema.ValidationError(f"{instance!r} does not match {pattern!r}")
-
-
-def _pattern_properties(
-    validator: Any, patterns: Mapping[str, Any], instance: Any, _schema: Any
-) -> _Errors:
-    for key, value in instance.items() if validator.is_type(instance, "object") else ():
-        for pattern, subschema in patterns.items():
-            if matches(pattern, key):
-                yield from validator.descend(value, subschema, path=key, schema_path=pattern)
-
-
-def _additional_properties(
-    validator: Any, allowed: Any, instance: Any, schema: Mapping[str, Any]
-) -> _Errors:
-    """jsonschema's own, told which properties the patterns cover."""
-    names = instance if validator.is_type(instance, "object") else ()
-    covered = [
-        name
-        for name in names
-        if any(matches(pattern, name) for pattern in schema.get("patternProperties", ()))
-    ]
-    known = {**schema.get("properties", {}), **dict.fromkeys(covered, True)}
-    yield from jsonschema.Draft202012Validator.VALIDATORS["additionalProperties"](
-        validator, allowed, instance, {"properties": known}
-    )
-
-
-_Draft202012OnRe2 = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
-    jsonschema.Draft202012Validator,
-    {
-        "pattern": _pattern,
-        "patternProperties": _pattern_properties,
-        "additionalProperties": _additional_properties,
-    },
-)

@@ -124,7 +124,6 @@ LONG = "a" * 100_000 + "b"
                 "additionalProperties": {"type": "string"},
             },
         ),
-        ({"a": LONG}, {"properties": {"a": {"pattern": EVIL}}, "unevaluatedProperties": False}),
     ],
 )
 def test_no_pattern_takes_long(value: Any, schema: dict[str, Any]) -> None:
@@ -153,14 +152,17 @@ def test_a_pattern_that_re2_does_not_take_is_named(pattern: str, keyword: str) -
         problem_with({"a": 7}, schema)
 
 
-def test_unevaluated_properties_beside_patterns_are_refused_as_jsonschema_would_run_them_on_re() -> (
-    None
-):
-    with pytest.raises(BrokenSchema, match="use additionalProperties"):
-        problem_with(
-            {LONG: 1},
-            {"unevaluatedProperties": False, "allOf": [{"patternProperties": {EVIL: {}}}]},
-        )
+@pytest.mark.parametrize("keyword", ["unevaluatedProperties", "unevaluatedItems"])
+def test_a_keyword_without_a_bounded_check_is_refused_with_the_keyword_to_use(keyword: str) -> None:
+    schema = {"$defs": {"a": {keyword: False}}, "allOf": [{"$ref": "#/$defs/a"}]}
+    with pytest.raises(BrokenSchema, match=f"has {keyword}, which is not supported; use "):
+        check_schema(schema)
+    with pytest.raises(BrokenSchema, match=f"has {keyword}, which is not supported"):
+        problem_with({}, schema)
+
+
+def test_a_property_may_have_the_name_of_a_refused_keyword() -> None:
+    check_schema({"properties": {"unevaluatedProperties": {"type": "string"}}})
 
 
 def test_what_only_looks_like_a_pattern_is_none() -> None:

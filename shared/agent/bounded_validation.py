@@ -1,0 +1,210 @@
+"""JSON Schema validation with a limit on its work: a thread cannot be stopped from outside.
+
+The work is counted in steps. A step is one subschema or one keyword applied to one value. The limit
+on processor time is for a single expensive step and for a slow machine.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from fractions import Fraction
+from typing import Any
+
+import jsonschema
+
+from shared.patterns import match_cost, matches
+from shared.wire.errors import HandoffError
+
+MOST_STEPS = 200_000
+"""Of one validation. 10,000 objects with five checked properties need about 150,000."""
+MOST_CPU_S = 4.0
+"""Processor seconds of one validation. 200,000 cheap steps take about 1 s on a laptop."""
+MOST_MESSAGE_CHARS = 300
+"""Kept of an error's message. jsonschema writes the whole value into each message."""
+_END_CHARS = 100
+"""Kept of the end of a message, which names the problem."""
+_TEXT_UNITS_PER_STEP = 2_000
+"""Characters times instructions of a pattern. RE2 needs about 8 µs for that many at its worst."""
+
+_Errors = Iterator[jsonschema.ValidationError]
+_Keyword = Callable[[Any, Any, Any, Any], Any]
+_base: Mapping[str, _Keyword] = jsonschema.Draft202012Validator.VALIDATORS
+
+
+class TooCostly(HandoffError):
+    """A validation took more steps or more processor time than it may."""
+
+
+class UnsupportedKeyword(HandoffError):
+    """The schema has a keyword whose check has no useful limit."""
+
+
+class _Budget:
+    """The work that is left of one validation."""
+
+    def __init__(self, steps: int, cpu_s: float) -> None:
+        self._steps = steps
+        self._deadline = time.thread_time() + cpu_s
+
+    def spend(self, steps: int) -> None:
+        self._steps -= steps
+        if self._steps < 0 or time.thread_time() > self._deadline:
+            raise TooCostly("too costly to check")
+
+
+_budget: ContextVar[_Budget | None] = ContextVar("budget of the validation", default=None)
+
+
+@contextmanager
+def limited(steps: int = MOST_STEPS, cpu_s: float = MOST_CPU_S) -> Iterator[None]:
+    """Limit the work of the validations in the block. They raise TooCostly beyond the limit."""
+    token = _budget.set(_Budget(steps, cpu_s))
+    try:
+        yield
+    finally:
+        _budget.reset(token)
+
+
+def spend(steps: int = 1) -> None:
+    """Take steps from the limit of the current block.
+
+    Raises:
+        TooCostly: the block has used up its steps or its processor time.
+    """
+    budget = _budget.get()
+    if budget is not None:
+        budget.spend(steps)
+
+
+def shortened(message: str) -> str:
+    """Return the beginning and the end of a message with more than `MOST_MESSAGE_CHARS`."""
+    if len(message) <= MOST_MESSAGE_CHARS:
+        return message
+    gap = " ... "
+    begin = message[: MOST_MESSAGE_CHARS - _END_CHARS - len(gap)]
+    return begin + gap + message[-_END_CHARS:]
+
+
+def _counted(keyword: _Keyword) -> _Keyword:
+    """Return the keyword's check with its steps counted and its messages cut."""
+
+    def check(validator: Any, value: Any, instance: Any, schema: Any) -> _Errors:
+        spend()
+        for error in keyword(validator, value, instance, schema) or ():
+            spend()
+            error.message = shortened(error.message)
+            yield error
+
+    return check
+
+
+def _evolve(validator: Any, **changes: Any) -> Any:
+    """Return the validator of a subschema.
+
+    jsonschema's own method changes to another class where the subschema has a `$schema`. That class
+    counts nothing and matches patterns with Python's `re`.
+    """
+    spend()
+    resolver = changes.get("_resolver", validator._resolver)
+    return BoundedValidator(changes["schema"], _resolver=resolver)
+
+
+def _matches(pattern: str, text: str) -> bool:
+    spend(1 + match_cost(pattern, text) // _TEXT_UNITS_PER_STEP)
+    return matches(pattern, text)
+
+
+def _pattern(validator: Any, pattern: str, instance: Any, _schema: Any) -> _Errors:
+    if validator.is_type(instance, "string") and not _matches(pattern, instance):
+        yield jsonschema.ValidationError(f"{instance!r} does not match {pattern!r}")
+
+
+def _pattern_properties(
+    validator: Any, patterns: Mapping[str, Any], instance: Any, _schema: Any
+) -> _Errors:
+    for key, value in instance.items() if validator.is_type(instance, "object") else ():
+        for pattern, subschema in patterns.items():
+            if _matches(pattern, key):
+                yield from validator.descend(value, subschema, path=key, schema_path=pattern)
+
+
+def _additional_properties(
+    validator: Any, allowed: Any, instance: Any, schema: Mapping[str, Any]
+) -> _Errors:
+    """Apply jsonschema's own check, with the properties that the patterns cover as known ones."""
+    names = instance if validator.is_type(instance, "object") else ()
+    covered = [
+        name
+        for name in names
+        if any(_matches(pattern, name) for pattern in schema.get("patternProperties", ()))
+    ]
+    known = {**schema.get("properties", {}), **dict.fromkeys(covered, True)}
+    yield from _base["additionalProperties"](validator, allowed, instance, {"properties": known})
+
+
+def _unique_items(validator: Any, is_wanted: bool, instance: Any, _schema: Any) -> _Errors:
+    """Compare the items by their JSON text: jsonschema compares each object with each other."""
+    if not is_wanted or not validator.is_type(instance, "array"):
+        return
+    seen = set[str]()
+    for item in instance:
+        text = json.dumps(_with_integers(item), sort_keys=True)
+        if text in seen:
+            yield jsonschema.ValidationError(f"{instance!r} has non-unique elements")
+            return
+        seen.add(text)
+
+
+def _with_integers(value: Any) -> Any:
+    """Return the value with 1 in place of 1.0: JSON Schema takes them as equal."""
+    spend()
+    if isinstance(value, dict):
+        return {key: _with_integers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_integers(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _multiple_of(validator: Any, divisor: Any, instance: Any, schema: Any) -> _Errors:
+    try:
+        yield from _base["multipleOf"](validator, divisor, instance, schema)
+    except OverflowError:  # an integer that no float can hold
+        if (Fraction(instance) / Fraction(divisor)).denominator != 1:
+            yield jsonschema.ValidationError(f"{instance!r} is not a multiple of {divisor}")
+
+
+def _refused(name: str) -> _Keyword:
+    def check(_validator: Any, _value: Any, _instance: Any, _schema: Any) -> _Errors:
+        raise UnsupportedKeyword(name)
+
+    return check
+
+
+UNSUPPORTED = {
+    "unevaluatedProperties": "additionalProperties",
+    "unevaluatedItems": "items",
+}
+"""Keywords that are refused, each with the keyword to use instead.
+
+jsonschema searches all branches for the evaluated parts again, without a hook to count the work.
+"""
+
+_KEYWORDS: dict[str, _Keyword] = {
+    **_base,
+    "pattern": _pattern,
+    "patternProperties": _pattern_properties,
+    "additionalProperties": _additional_properties,
+    "uniqueItems": _unique_items,
+    "multipleOf": _multiple_of,
+    **{name: _refused(name) for name in UNSUPPORTED},
+}
+
+BoundedValidator: Any = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
+    jsonschema.Draft202012Validator,
+    {name: _counted(keyword) for name, keyword in _KEYWORDS.items()},
+)
+BoundedValidator.evolve = _evolve
