@@ -97,6 +97,7 @@ def _counted(keyword: _Keyword) -> _Keyword:
         for error in keyword(validator, value, instance, schema) or ():
             spend()
             error.message = shortened(error.message)
+            error.args = (error.message,)
             yield error
 
     return check
